@@ -1,0 +1,69 @@
+"""Devices: where a tensor lives. `device("cuda:1")`, `device("cpu")`, `device("meta")`."""
+
+from __future__ import annotations
+
+_TYPES = ("cpu", "cuda", "meta")
+
+
+class device:  # noqa: N801 - torch's name
+    """A device type and an optional index; hashable, compared by value."""
+
+    __slots__ = ("type", "index", "_context")
+
+    def __init__(self, type: str | int | device, index: int | None = None):
+        if isinstance(type, device):
+            type, index = type.type, type.index
+        elif isinstance(type, int):
+            type, index = "cuda", type
+        elif ":" in type:
+            type, _, text = type.partition(":")
+            if not text.isdigit():
+                raise RuntimeError(f"Invalid device string: '{type}:{text}'")
+            index = int(text)
+        if type not in _TYPES:
+            raise RuntimeError(f"Expected one of {', '.join(_TYPES)} device type at start of device string: {type}")
+        self.type, self.index = type, index
+
+    def __repr__(self) -> str:
+        return f"device(type='{self.type}')" if self.index is None else f"device(type='{self.type}', index={self.index})"
+
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, device) and self.type == other.type and self.index == other.index)
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.index))
+
+    def __reduce__(self) -> tuple:
+        return device, (self.type, self.index)
+
+    def __enter__(self) -> device:
+        _default_devices.append(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _default_devices.pop()
+
+
+CPU = device("cpu")
+META = device("meta")
+_default_devices: list[device] = [CPU]
+
+
+def default_device() -> device:
+    """The device on which factories make tensors when none is named."""
+    return _default_devices[-1]
+
+
+def set_default_device(where: device | str | None) -> None:
+    """Make `where` (None: cpu) the device of factories from now on."""
+    _default_devices[0] = CPU if where is None else device(where)
+
+
+def as_device(where: device | str | int | None) -> device:
+    """`where` as a device; None means the default device."""
+    if where is None:
+        return _default_devices[-1]
+    return where if isinstance(where, device) else device(where)

@@ -1,0 +1,189 @@
+"""Data types, their properties and the promotion lattice.
+
+A `dtype` is a named singleton around a NumPy dtype (bf16 and fp8 through ml_dtypes).
+"""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+
+class dtype:  # noqa: N801 - torch's name
+    """An element type; compare with `is` or `==`. `numpy` is the NumPy dtype that stores it."""
+
+    __slots__ = ("name", "numpy", "itemsize", "is_floating_point", "is_complex", "is_signed", "category", "code")
+
+    def __init__(self, name: str, numpy_type: object, category: int, code: str):
+        self.name = name
+        self.numpy = np.dtype(numpy_type)
+        self.itemsize = self.numpy.itemsize
+        self.category = category
+        self.is_floating_point = category == FLOAT
+        self.is_complex = category == COMPLEX
+        self.is_signed = name not in ("bool", "uint8", "uint16", "uint32", "uint64")
+        self.code = code
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def __reduce__(self) -> str | tuple:
+        return dtype_of_name, (self.name,)
+
+    def __copy__(self) -> dtype:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> dtype:
+        return self
+
+    def to_complex(self) -> dtype:
+        """The complex dtype whose parts have this dtype's precision."""
+        return {"float16": complex64, "bfloat16": complex64, "float32": complex64}.get(self.name, complex128)
+
+    def to_real(self) -> dtype:
+        """The real dtype of a complex dtype's parts; a real dtype is its own."""
+        return {"complex64": float32, "complex128": float64}.get(self.name, self)
+
+
+# Promotion categories, in the order in which they win over each other.
+BOOL, INT, FLOAT, COMPLEX = range(4)
+
+_ROWS = [
+    # name, NumPy type, category, short code
+    ("bool", np.bool_, BOOL, "b8"),
+    ("uint8", np.uint8, INT, "u8"),
+    ("int8", np.int8, INT, "i8"),
+    ("int16", np.int16, INT, "i16"),
+    ("int32", np.int32, INT, "i32"),
+    ("int64", np.int64, INT, "i64"),
+    ("uint16", np.uint16, INT, "u16"),
+    ("uint32", np.uint32, INT, "u32"),
+    ("uint64", np.uint64, INT, "u64"),
+    ("float8_e4m3fn", ml_dtypes.float8_e4m3fn, FLOAT, "f8e4m3"),
+    ("float8_e5m2", ml_dtypes.float8_e5m2, FLOAT, "f8e5m2"),
+    ("float16", np.float16, FLOAT, "f16"),
+    ("bfloat16", ml_dtypes.bfloat16, FLOAT, "bf16"),
+    ("float32", np.float32, FLOAT, "f32"),
+    ("float64", np.float64, FLOAT, "f64"),
+    ("complex64", np.complex64, COMPLEX, "c64"),
+    ("complex128", np.complex128, COMPLEX, "c128"),
+]
+DTYPES: dict[str, dtype] = {row[0]: dtype(*row) for row in _ROWS}
+_OF_NUMPY: dict[np.dtype, dtype] = {d.numpy: d for d in DTYPES.values()}
+
+bool_ = DTYPES["bool"]
+uint8, int8, int16, int32, int64 = (DTYPES[n] for n in ("uint8", "int8", "int16", "int32", "int64"))
+uint16, uint32, uint64 = (DTYPES[n] for n in ("uint16", "uint32", "uint64"))
+float8_e4m3fn, float8_e5m2 = DTYPES["float8_e4m3fn"], DTYPES["float8_e5m2"]
+float16, bfloat16, float32, float64 = (DTYPES[n] for n in ("float16", "bfloat16", "float32", "float64"))
+complex64, complex128 = DTYPES["complex64"], DTYPES["complex128"]
+
+# torch's other names for the same types.
+ALIASES: dict[str, dtype] = {
+    "half": float16, "float": float32, "double": float64, "short": int16, "int": int32, "long": int64,
+    "cfloat": complex64, "cdouble": complex128,
+}
+
+
+def dtype_of_name(name: str) -> dtype:
+    """The dtype called `name` ('float32', 'half', ...)."""
+    return DTYPES.get(name) or ALIASES[name]
+
+
+def dtype_of_numpy(numpy_dtype: np.dtype) -> dtype:
+    """The dtype stored as `numpy_dtype`; TypeError if there is none."""
+    found = _OF_NUMPY.get(numpy_dtype)
+    if found is None:
+        native = np.dtype(numpy_dtype).newbyteorder("=")
+        found = _OF_NUMPY.get(native) if native == numpy_dtype else None
+    if found is None:
+        names = ", ".join(DTYPES)
+        raise TypeError(f"can't convert np.ndarray of type {numpy_dtype}. The supported types are: {names}.")
+    return found
+
+
+_INT_RANK = {int8: 1, int16: 2, int32: 3, int64: 4, uint16: 2, uint32: 3, uint64: 4, uint8: 1}
+_FLOAT_RANK = {float8_e4m3fn: 0, float8_e5m2: 0, float16: 1, bfloat16: 1, float32: 2, float64: 3}
+
+
+def _promote_ints(a: dtype, b: dtype) -> dtype:
+    if a.is_signed == b.is_signed:
+        return a if _INT_RANK[a] >= _INT_RANK[b] else b
+    signed, unsigned = (a, b) if a.is_signed else (b, a)
+    if unsigned is not uint8:
+        raise RuntimeError(f"Promotion for uint16, uint32, uint64 types is not supported, attempted to promote {a} and {b}")
+    return signed if _INT_RANK[signed] > _INT_RANK[unsigned] else int16
+
+
+def _promote_floats(a: dtype, b: dtype) -> dtype:
+    if _FLOAT_RANK[a] == _FLOAT_RANK[b]:
+        if _FLOAT_RANK[a] == 0:
+            raise RuntimeError(f"Promotion for Float8 Types is not supported, attempted to promote {a} and {b}")
+        return float32  # f16 with bf16: neither holds the other
+    return a if _FLOAT_RANK[a] > _FLOAT_RANK[b] else b
+
+
+def _promote(a: dtype, b: dtype) -> dtype:
+    if a is b:
+        return a
+    low, high = sorted((a, b), key=lambda d: d.category)
+    if low.category != high.category:
+        if high.category == COMPLEX and low is float64:
+            return complex128
+        return high
+    if low.category == INT:
+        return _promote_ints(a, b)
+    return _promote_floats(a, b) if low.category == FLOAT else complex128
+
+
+_PROMOTED: dict[tuple[dtype, dtype], dtype] = {}
+
+
+def promote_types(a: dtype, b: dtype) -> dtype:
+    """The smallest dtype of not lower size or kind than either `a` or `b` (torch.promote_types)."""
+    key = (a, b)
+    found = _PROMOTED.get(key)
+    if found is None:
+        found = _PROMOTED[key] = _promote(a, b)
+    return found
+
+
+def can_cast(from_: dtype, to: dtype) -> bool:
+    """Whether torch's in-place casting rules let a result of dtype `from_` be written into `to`."""
+    if from_.category == INT and to.category == BOOL:
+        return False
+    if from_.is_signed and not to.is_signed and to.category == INT:
+        return from_.category <= INT and not from_.is_signed or from_ is to or from_.category < INT
+    return from_.category <= to.category
+
+
+class finfo:  # noqa: N801 - torch's name
+    """Machine limits of a floating dtype: eps, max, min, tiny, smallest_normal, resolution, bits."""
+
+    def __init__(self, type: dtype | None = None):
+        type = float32 if type is None else type
+        type = type.to_real()
+        if not type.is_floating_point:
+            raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{type.name}'")
+        info = ml_dtypes.finfo(type.numpy)
+        self.dtype, self.bits = type.name, info.bits
+        self.eps, self.max, self.min = float(info.eps), float(info.max), float(info.min)
+        self.tiny = self.smallest_normal = float(info.smallest_normal)
+        self.resolution = float(info.resolution)
+
+    def __repr__(self) -> str:
+        return f"finfo(resolution={self.resolution}, min={self.min}, max={self.max}, eps={self.eps}, " \
+               f"smallest_normal={self.smallest_normal}, tiny={self.tiny}, dtype={self.dtype})"
+
+
+class iinfo:  # noqa: N801 - torch's name
+    """Limits of an integer dtype: min, max, bits."""
+
+    def __init__(self, type: dtype):
+        if type.category != INT:
+            raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type.name}'")
+        info = np.iinfo(type.numpy)
+        self.dtype, self.bits, self.min, self.max = type.name, info.bits, int(info.min), int(info.max)
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
