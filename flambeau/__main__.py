@@ -1,0 +1,137 @@
+"""`python -m flambeau`: run a PyTorch program, and look into the house.
+
+    python -m flambeau run SCRIPT [args]      run a script with `import torch` meaning Flambeau (-m MODULE too)
+    python -m flambeau explain SCRIPT [args]  the same, reporting each graph break and recompilation as it happens
+    python -m flambeau ops [PATTERN]          every operator with its facets
+    python -m flambeau bench [names]          the figures side by side with torch (from a clone)
+    python -m flambeau info                   versions, compiler, threads, caches
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import runpy
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatch
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+
+def _run(args: argparse.Namespace) -> int:
+    """Run `args.script` as `__main__` with `torch` meaning Flambeau."""
+    import_module("flambeau.as_torch")
+    if args.module:
+        sys.argv = [args.script, *args.args]
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(args.script, run_name="__main__", alter_sys=True)
+        return 0
+    script = Path(args.script)
+    if not script.is_file():
+        print(f"python -m flambeau run: no such script: {script}", file=sys.stderr)
+        return 2
+    sys.argv = [args.script, *args.args]
+    sys.path.insert(0, str(script.resolve().parent))
+    runpy.run_path(args.script, run_name="__main__")
+    return 0
+
+
+def _explain(args: argparse.Namespace) -> int:
+    """`run` with the compiler's account of itself switched on; the logs are read when flambeau is imported."""
+    os.environ["TORCH_LOGS"] = ",".join(filter(None, [os.environ.get("TORCH_LOGS"), "graph_breaks,recompiles"]))
+    return _run(args)
+
+
+def _ops(args: argparse.Namespace) -> int:
+    """One line an operator: its name, tier and facets; then the count."""
+    listing = import_module("flambeau.ops.registry").listing()
+    rows = [row for row in listing if fnmatch(row.name, args.pattern)]
+    for row in rows:
+        print(row)
+    print(f"{len(rows)} operators")
+    return 0
+
+
+def _bench(args: argparse.Namespace) -> int:
+    root = Path(__file__).resolve().parent.parent
+    if not (root / "benchmarks" / "run.py").is_file():
+        print("python -m flambeau bench: the benchmarks are not part of the installed package; clone the repository and "
+              "use ./dev bench there", file=sys.stderr)
+        return 2
+    return subprocess.call([sys.executable, "-m", "benchmarks.run", *args.names], cwd=root)
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _first_line(command: list[str]) -> str:
+    if shutil.which(command[0]) is None:
+        return "not found"
+    found = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return found.splitlines()[0] if found else "no answer"
+
+
+def cache_dir() -> Path:
+    """Where compiled kernels are kept; `FLAMBEAU_CACHE_DIR` moves it."""
+    return Path(import_module("flambeau.core.config").config.cache_dir)
+
+
+def _info(args: argparse.Namespace) -> int:
+    torch = import_module("flambeau")
+    facts: dict[str, object] = {
+        "flambeau": f"{_version('flambeau')} ({Path(torch.__file__ or '.').parent})",
+        "python": f"{platform.python_version()} ({sys.executable})",
+        "platform": platform.platform(),
+        "processors": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        **{name: _version(name) for name in ("numpy", "scipy", "ml_dtypes", "safetensors", "onednn-cpu-gomp")},
+        "C++ compiler": _first_line([os.environ.get("CXX", "g++"), "--version"]),
+        "PyTorch beside it": _version("torch"),
+    }
+    width = max(map(len, facts))
+    for name, fact in facts.items():
+        print(f"{name:<{width}}  {fact}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m flambeau", description="PyTorch 2 rebuilt small.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, act: Callable[[argparse.Namespace], int], help: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=help, description=help)
+        sub.set_defaults(act=act)
+        return sub
+
+    for name, act, help in (
+        ("run", _run, "run a script with `import torch` meaning Flambeau"),
+        ("explain", _explain, "run a script and report each graph break and recompilation"),
+    ):
+        sub = command(name, act, help)
+        sub.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
+        sub.add_argument("script", metavar="SCRIPT")
+        sub.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
+    ops = command("ops", _ops, "list the operators with their facets")
+    ops.add_argument("pattern", nargs="?", default="*", help="such as 'conv*'")
+    bench = command("bench", _bench, "the figures, side by side with torch")
+    bench.add_argument("names", nargs="*")
+    command("info", _info, "versions, compiler, threads, caches")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    return args.act(args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

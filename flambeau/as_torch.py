@@ -1,0 +1,110 @@
+"""`import flambeau.as_torch` makes `import torch` mean Flambeau, for code that was written for PyTorch.
+
+The names are aliases, not copies: after it `torch.nn is flambeau.nn`, so an object made by either name is the same. It
+must come before the first `import torch`, and holds for the rest of the process.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable, Sequence
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from importlib.metadata import Distribution, DistributionFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+ROOM = __package__ or "flambeau"
+
+TORCH_VERSION = "2.13.0+flambeau"
+"""What `torch.__version__` says: the PyTorch release whose behaviour is followed. Libraries parse it to choose code paths."""
+
+RENAMED = {
+    "_dynamo": "dynamo",
+    "_inductor": "inductor",
+    "_functorch": "func",
+    "backends": "torch_backends",
+}
+"""Where a torch name and the room that answers it are spelled differently, longest prefix first."""
+
+
+def flambeau_name(torch_name: str) -> str:
+    """The Flambeau module that stands for `torch_name`: `"torch._dynamo.config"` -> `"flambeau.dynamo.config"`."""
+    _, *parts = torch_name.split(".")
+    if parts:
+        parts[0] = RENAMED.get(parts[0], parts[0])
+    return ".".join([ROOM, *parts])
+
+
+class _AliasLoader(Loader):
+    """Loads a module by importing the one that it is an alias of."""
+
+    def __init__(self, real_name: str) -> None:
+        self.real_name = real_name
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = importlib.import_module(self.real_name)
+        self.real_spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self.real_spec  # the import system has just overwritten it with the alias's
+
+
+class _TorchDistribution(Distribution):
+    """The package metadata that `importlib.metadata.version("torch")` reads."""
+
+    def read_text(self, filename: str) -> str | None:
+        texts = {
+            "METADATA": f"Metadata-Version: 2.1\nName: torch\nVersion: {TORCH_VERSION}\n",
+            "top_level.txt": "torch\n",
+        }
+        return texts.get(filename)
+
+    def locate_file(self, path: Any) -> Path:
+        return Path(__file__).parent / path
+
+
+class TorchFinder(DistributionFinder):
+    """Answers every import of `torch` and `torch.*` with Flambeau's modules; says nothing about other names."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != "torch" and not fullname.startswith("torch."):
+            return None
+        real_name = flambeau_name(fullname)
+        try:
+            real = importlib.util.find_spec(real_name)
+        except ModuleNotFoundError:  # a parent of it is a plain module, or missing
+            real = None
+        if real is None:
+            return None  # the import system then raises ModuleNotFoundError naming `fullname`
+        is_package = real.submodule_search_locations is not None
+        return ModuleSpec(fullname, _AliasLoader(real_name), origin=real.origin, is_package=is_package)
+
+    def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterable[Distribution]:
+        return [_TorchDistribution()] if context is None or context.name in (None, "torch") else []
+
+
+def install() -> None:
+    """Make `torch` mean Flambeau from here on. Again is harmless.
+
+    Raises RuntimeError when PyTorch itself has been imported already: two libraries would then share one name.
+    """
+    already = sys.modules.get("torch")
+    package = importlib.import_module(ROOM)
+    if already is not None and already is not package:
+        raise RuntimeError(
+            f"import flambeau.as_torch before the first `import torch`: torch {getattr(already, '__version__', '')} "
+            f"is loaded already, from {getattr(already, '__file__', 'an unknown place')}"
+        )
+    if not any(isinstance(finder, TorchFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, TorchFinder())
+    package.__version__ = TORCH_VERSION  # type: ignore[attr-defined]
+
+
+install()
