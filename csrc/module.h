@@ -1,0 +1,14 @@
+// What the files of csrc/ share: the table of init functions, and small helpers over the C API.
+#pragma once
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+void add_alloc(PyObject* module);
+void add_frame_hook(PyObject* module);
+void add_guards(PyObject* module);
+void add_launch(PyObject* module);
+void add_onednn(PyObject* module);
+void add_philox(PyObject* module);
+
+// Adds `type` to `module` under its short name; returns false with an error set when that fails.
+inline bool add_type(PyObject* module, PyTypeObject* type) { return PyModule_AddType(module, type) == 0; }
