@@ -1,0 +1,295 @@
+"""The scalar operations of the loop IR: one row per operation, one column per reading.
+
+A loop body is a Python function over a handler `o` (`lambda o, x, y: o.exp(o.sub(x, y))`). Which handler it is called
+with decides what the body means: `NumpyScalars` computes on NumPy arrays (the definition, and the eager kernel of a
+pointwise primitive), the inductor's handlers print C++ or Triton. Operands of one operation have one dtype (`where`'s
+condition and `to_dtype` aside); a Python number among them is a constant of that dtype.
+
+Beside the rows of `TABLE` every handler offers
+- `constant(value, dtype)`: the number `value` as an element of `dtype`;
+- `to_dtype(x, dtype)`: conversion (float to int truncates, number to bool is `!= 0`, complex to real takes the real part);
+- `bitcast(x, dtype)`: the same bits under another dtype of the same size.
+
+16-bit and 8-bit floats are computed in float32 and rounded once, where the body's result is stored: see `evaluate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.special as special
+
+from flambeau.core.dtypes import DTYPES, bool_, dtype, dtype_of_numpy, float32, uint32
+
+# Result rules: how an operation's dtype follows from its operands'.
+SAME, BOOL, REAL, UINT32, FLOAT32 = "same", "bool", "real", "uint32", "float32"
+
+
+@dataclass(frozen=True)
+class ScalarOp:
+    """One scalar operation: its arity, dtype rule and readings. `{0} {1} {2}` in a template are the operands' names."""
+
+    name: str
+    arity: int
+    result: str
+    numpy: Callable[..., Any]
+    cpp: str
+    triton: str
+    cost: int = 1  # relative to an addition; what fusion weighs when it considers computing a value twice
+
+
+# --- NumPy readings that are not one ufunc ---
+
+
+def _sign(x: Any) -> Any:
+    """-1, 0 or 1; 0 for NaN; x / |x| for complex numbers."""
+    if np.iscomplexobj(x):
+        magnitude = np.abs(x)
+        return np.where(magnitude == 0, x, x / np.where(magnitude == 0, 1, magnitude))
+    result = np.sign(x)
+    return np.where(np.isnan(x), np.zeros_like(x), result) if result.dtype.kind in "fV" else result
+
+
+def _truncdiv(x: Any, y: Any) -> Any:
+    """Division rounded towards zero; an integer divided by zero gives 0."""
+    if np.issubdtype(np.result_type(x, y), np.floating):
+        return np.trunc(np.divide(x, y))
+    quotient = np.floor_divide(x, y)
+    inexact = np.multiply(quotient, y) != x
+    return quotient + (inexact & ((np.asarray(x) < 0) != (np.asarray(y) < 0))).astype(quotient.dtype)
+
+
+def _floordiv(x: Any, y: Any) -> Any:
+    """Division rounded down; for floats by zero the quotient's infinity or NaN, for integers by zero 0."""
+    return np.floor_divide(x, y)
+
+
+def _sigmoid(x: Any) -> Any:
+    if np.iscomplexobj(x):
+        return 1 / (1 + np.exp(-x))
+    return special.expit(x)
+
+
+def _fma(x: Any, y: Any, z: Any) -> Any:
+    return np.add(np.multiply(x, y), z)
+
+
+def _real_dtype_abs(x: Any) -> Any:
+    return x if getattr(x, "dtype", None) == np.bool_ else np.abs(x)
+
+
+_PHILOX_M0, _PHILOX_M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_PHILOX_W0, _PHILOX_W1 = 0x9E3779B9, 0xBB67AE85
+_LOW, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
+
+
+def philox_words(seed: Any, counter: Any) -> tuple[Any, Any]:
+    """The first two words of Philox 4x32-10 (Salmon et al., SC'11), key `seed`, 128-bit counter `(counter, 0)`.
+
+    `seed` and `counter` are int64 scalars or arrays; the words are uint32 arrays.
+    """
+    seed, counter = np.asarray(seed).astype(np.uint64), np.asarray(counter).astype(np.uint64)
+    k0, k1 = seed & _LOW, seed >> _SHIFT
+    c0, c1 = counter & _LOW, counter >> _SHIFT
+    c2 = c3 = np.zeros_like(c0)
+    for round_ in range(10):
+        key0 = (k0 + np.uint64(_PHILOX_W0 * round_ & 0xFFFFFFFF)) & _LOW
+        key1 = (k1 + np.uint64(_PHILOX_W1 * round_ & 0xFFFFFFFF)) & _LOW
+        p0, p1 = c0 * _PHILOX_M0, c2 * _PHILOX_M1
+        c0, c1, c2, c3 = (p1 >> _SHIFT) ^ c1 ^ key0, p1 & _LOW, (p0 >> _SHIFT) ^ c3 ^ key1, p0 & _LOW
+    return c0.astype(np.uint32), c1.astype(np.uint32)
+
+
+def _unit(bits: Any) -> Any:
+    """uint32 bits to a float32 in [0, 1): the top 24 bits, so that every value is exact and 1 is never reached."""
+    return np.right_shift(bits, np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+
+
+def _float_only(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`fn` for SciPy functions, which know float32 and float64 alone: narrower floats go through float32."""
+
+    def call(*args: Any) -> Any:
+        kind = np.asarray(args[0]).dtype
+        if kind in (np.float32, np.float64) or np.iscomplexobj(args[0]):
+            return fn(*args)
+        return fn(*(np.asarray(a).astype(np.float32) for a in args)).astype(kind)
+
+    return call
+
+
+# --- the table ---
+
+
+def _slots(arity: int) -> str:
+    return ", ".join(f"{{{i}}}" for i in range(arity))
+
+
+def _fn(name: str, arity: int = 1) -> str:
+    """The C++ template calling `fl::name` of the kernel header."""
+    return f"fl::{name}({_slots(arity)})"
+
+
+def _lib(name: str, arity: int = 1) -> str:
+    return f"libdevice.{name}({_slots(arity)})"
+
+
+_ROWS = [
+    # name, arity, result, NumPy, C++, Triton, cost
+    # arithmetic
+    ScalarOp("add", 2, SAME, np.add, "{0} + {1}", "{0} + {1}"),
+    ScalarOp("sub", 2, SAME, np.subtract, "{0} - {1}", "{0} - {1}"),
+    ScalarOp("mul", 2, SAME, np.multiply, "{0} * {1}", "{0} * {1}"),
+    ScalarOp("truediv", 2, SAME, np.true_divide, "{0} / {1}", "{0} / {1}", 4),
+    ScalarOp("floordiv", 2, SAME, _floordiv, _fn("floordiv", 2), _fn("floordiv", 2), 6),
+    ScalarOp("truncdiv", 2, SAME, _truncdiv, _fn("truncdiv", 2), _fn("truncdiv", 2), 6),
+    ScalarOp("remainder", 2, SAME, np.remainder, _fn("remainder", 2), _fn("remainder", 2), 8),
+    ScalarOp("fmod", 2, SAME, np.fmod, _fn("fmod", 2), _lib("fmod", 2), 8),
+    ScalarOp("fma", 3, SAME, _fma, "{0} * {1} + {2}", "{0} * {1} + {2}"),
+    ScalarOp("neg", 1, SAME, np.negative, "-{0}", "-{0}"),
+    ScalarOp("abs", 1, REAL, _real_dtype_abs, _fn("abs"), "tl.abs({0})"),
+    ScalarOp("sign", 1, SAME, _sign, _fn("sign"), _fn("sign")),
+    ScalarOp("reciprocal", 1, SAME, np.reciprocal, "1 / {0}", "1 / {0}", 4),
+    ScalarOp("pow", 2, SAME, np.power, _fn("pow", 2), _lib("pow", 2), 20),
+    ScalarOp("minimum", 2, SAME, np.minimum, _fn("minimum", 2), "tl.minimum({0}, {1}, tl.PropagateNan.ALL)"),
+    ScalarOp("maximum", 2, SAME, np.maximum, _fn("maximum", 2), "tl.maximum({0}, {1}, tl.PropagateNan.ALL)"),
+    ScalarOp("fmin", 2, SAME, np.fmin, _fn("fmin", 2), "tl.minimum({0}, {1})"),
+    ScalarOp("fmax", 2, SAME, np.fmax, _fn("fmax", 2), "tl.maximum({0}, {1})"),
+    ScalarOp("hypot", 2, SAME, np.hypot, _fn("hypot", 2), _lib("hypot", 2), 10),
+    ScalarOp("copysign", 2, SAME, np.copysign, _fn("copysign", 2), _lib("copysign", 2)),
+    ScalarOp("nextafter", 2, SAME, np.nextafter, _fn("nextafter", 2), _lib("nextafter", 2), 10),
+    # roots, exponentials, logarithms
+    ScalarOp("sqrt", 1, SAME, np.sqrt, _fn("sqrt"), "tl.sqrt_rn({0})", 4),
+    ScalarOp("rsqrt", 1, SAME, lambda x: np.reciprocal(np.sqrt(x)), _fn("rsqrt"), _lib("rsqrt"), 6),
+    ScalarOp("exp", 1, SAME, np.exp, _fn("exp"), "tl.exp({0})", 10),
+    ScalarOp("exp2", 1, SAME, np.exp2, _fn("exp2"), "tl.exp2({0})", 10),
+    ScalarOp("expm1", 1, SAME, np.expm1, _fn("expm1"), _lib("expm1"), 12),
+    ScalarOp("log", 1, SAME, np.log, _fn("log"), "tl.log({0})", 10),
+    ScalarOp("log2", 1, SAME, np.log2, _fn("log2"), "tl.log2({0})", 10),
+    ScalarOp("log10", 1, SAME, np.log10, _fn("log10"), _lib("log10"), 12),
+    ScalarOp("log1p", 1, SAME, np.log1p, _fn("log1p"), _lib("log1p"), 12),
+    # trigonometric and hyperbolic functions
+    ScalarOp("sin", 1, SAME, np.sin, _fn("sin"), "tl.sin({0})", 14),
+    ScalarOp("cos", 1, SAME, np.cos, _fn("cos"), "tl.cos({0})", 14),
+    ScalarOp("tan", 1, SAME, np.tan, _fn("tan"), _lib("tan"), 20),
+    ScalarOp("asin", 1, SAME, np.arcsin, _fn("asin"), _lib("asin"), 16),
+    ScalarOp("acos", 1, SAME, np.arccos, _fn("acos"), _lib("acos"), 16),
+    ScalarOp("atan", 1, SAME, np.arctan, _fn("atan"), _lib("atan"), 16),
+    ScalarOp("atan2", 2, SAME, np.arctan2, _fn("atan2", 2), _lib("atan2", 2), 20),
+    ScalarOp("sinh", 1, SAME, np.sinh, _fn("sinh"), _lib("sinh"), 16),
+    ScalarOp("cosh", 1, SAME, np.cosh, _fn("cosh"), _lib("cosh"), 16),
+    ScalarOp("tanh", 1, SAME, np.tanh, _fn("tanh"), _lib("tanh"), 12),
+    ScalarOp("asinh", 1, SAME, np.arcsinh, _fn("asinh"), _lib("asinh"), 20),
+    ScalarOp("acosh", 1, SAME, np.arccosh, _fn("acosh"), _lib("acosh"), 20),
+    ScalarOp("atanh", 1, SAME, np.arctanh, _fn("atanh"), _lib("atanh"), 20),
+    # special functions
+    ScalarOp("sigmoid", 1, SAME, _float_only(_sigmoid), _fn("sigmoid"), "tl.sigmoid({0})", 12),
+    ScalarOp("relu", 1, SAME, lambda x: np.maximum(x, 0), _fn("relu"), "tl.maximum({0}, 0, tl.PropagateNan.ALL)"),
+    ScalarOp("erf", 1, SAME, _float_only(special.erf), _fn("erf"), "tl.erf({0})", 14),
+    ScalarOp("erfc", 1, SAME, _float_only(special.erfc), _fn("erfc"), _lib("erfc"), 18),
+    ScalarOp("erfinv", 1, SAME, _float_only(special.erfinv), _fn("erfinv"), _lib("erfinv"), 25),
+    ScalarOp("lgamma", 1, SAME, _float_only(special.gammaln), _fn("lgamma"), _lib("lgamma"), 40),
+    ScalarOp("digamma", 1, SAME, _float_only(special.psi), _fn("digamma"), _fn("digamma"), 40),
+    # rounding
+    ScalarOp("floor", 1, SAME, np.floor, _fn("floor"), "tl.floor({0})"),
+    ScalarOp("ceil", 1, SAME, np.ceil, _fn("ceil"), "tl.ceil({0})"),
+    ScalarOp("trunc", 1, SAME, np.trunc, _fn("trunc"), _lib("trunc")),
+    ScalarOp("round", 1, SAME, np.rint, _fn("round"), _lib("nearbyint")),
+    # comparisons and classification
+    ScalarOp("eq", 2, BOOL, np.equal, "{0} == {1}", "{0} == {1}"),
+    ScalarOp("ne", 2, BOOL, np.not_equal, "{0} != {1}", "{0} != {1}"),
+    ScalarOp("lt", 2, BOOL, np.less, "{0} < {1}", "{0} < {1}"),
+    ScalarOp("le", 2, BOOL, np.less_equal, "{0} <= {1}", "{0} <= {1}"),
+    ScalarOp("gt", 2, BOOL, np.greater, "{0} > {1}", "{0} > {1}"),
+    ScalarOp("ge", 2, BOOL, np.greater_equal, "{0} >= {1}", "{0} >= {1}"),
+    ScalarOp("isnan", 1, BOOL, np.isnan, _fn("isnan"), "{0} != {0}"),
+    ScalarOp("isinf", 1, BOOL, np.isinf, _fn("isinf"), _lib("isinf")),
+    ScalarOp("signbit", 1, BOOL, np.signbit, _fn("signbit"), _lib("signbit")),
+    # logic and bits
+    ScalarOp("logical_and", 2, BOOL, np.logical_and, "{0} && {1}", "{0} & {1}"),
+    ScalarOp("logical_or", 2, BOOL, np.logical_or, "{0} || {1}", "{0} | {1}"),
+    ScalarOp("logical_xor", 2, BOOL, np.logical_xor, "!{0} != !{1}", "{0} ^ {1}"),
+    ScalarOp("logical_not", 1, BOOL, np.logical_not, "!{0}", "{0} == 0"),
+    ScalarOp("bitwise_and", 2, SAME, np.bitwise_and, "{0} & {1}", "{0} & {1}"),
+    ScalarOp("bitwise_or", 2, SAME, np.bitwise_or, "{0} | {1}", "{0} | {1}"),
+    ScalarOp("bitwise_xor", 2, SAME, np.bitwise_xor, "{0} ^ {1}", "{0} ^ {1}"),
+    ScalarOp("bitwise_not", 1, SAME, np.invert, _fn("bitwise_not"), "~{0}"),
+    ScalarOp("shl", 2, SAME, np.left_shift, _fn("shl", 2), "{0} << {1}"),
+    ScalarOp("shr", 2, SAME, np.right_shift, _fn("shr", 2), "{0} >> {1}"),
+    ScalarOp("where", 3, SAME, np.where, "{0} ? {1} : {2}", "tl.where({0}, {1}, {2})"),
+    # random numbers: pure functions of an i64 seed and an i64 counter
+    ScalarOp("philox", 2, UINT32, lambda s, c: philox_words(s, c)[0], _fn("philox0", 2), _fn("philox0", 2), 60),
+    ScalarOp("philox_hi", 2, UINT32, lambda s, c: philox_words(s, c)[1], _fn("philox1", 2), _fn("philox1", 2), 60),
+    ScalarOp("unit", 1, FLOAT32, _unit, _fn("unit"), _fn("unit"), 2),
+]
+TABLE: dict[str, ScalarOp] = {row.name: row for row in _ROWS}
+
+
+def result_dtype(op: ScalarOp, operands: list[dtype]) -> dtype:
+    """The dtype of `op` on operands of these dtypes (`where`'s condition is left out of the rule)."""
+    if op.result == SAME:
+        return operands[1] if op.name == "where" else operands[0]
+    if op.result == REAL:
+        return operands[0].to_real()
+    return {BOOL: bool_, UINT32: uint32, FLOAT32: float32}[op.result]
+
+
+# --- the NumPy reading ---
+
+
+class NumpyScalars:
+    """The handler that computes: every operation works on NumPy arrays and scalars. Use it through `evaluate`."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        raise AttributeError(f"the loop IR has no scalar operation {name!r}; it has {', '.join(sorted(TABLE))}")
+
+    @staticmethod
+    def constant(value: Any, kind: dtype) -> Any:
+        return np.asarray(value).astype(kind.numpy)[()]
+
+    @staticmethod
+    def to_dtype(x: Any, kind: dtype) -> Any:
+        x = np.asarray(x)
+        if x.dtype.kind == "c" and not kind.is_complex and kind is not bool_:
+            x = x.real
+        return x.astype(kind.numpy, copy=False)
+
+    @staticmethod
+    def bitcast(x: Any, kind: dtype) -> Any:
+        return np.asarray(x).view(kind.numpy)
+
+
+for _op in _ROWS:
+    setattr(NumpyScalars, _op.name, staticmethod(_op.numpy))
+
+NUMPY = NumpyScalars()
+_NARROW = frozenset(d.numpy for d in DTYPES.values() if d.is_floating_point and d.itemsize < 4)
+
+
+def compute_dtype(kind: dtype) -> dtype:
+    """The dtype in which values stored as `kind` are computed: float32 for narrower floats, else `kind` itself."""
+    return float32 if kind.numpy in _NARROW else kind
+
+
+def evaluate(body: Callable[..., Any], *args: Any, out: dtype | None = None) -> Any:
+    """`body(NUMPY, *args)` quietly (no warnings for infinities, NaNs), narrow floats in float32 and rounded once.
+
+    `args` are arrays (or attributes, passed through). `out` is the result's dtype; by default that of the first narrow
+    array where the body returned float32, and whatever the body returns otherwise.
+    """
+    narrow = None
+    wide = []
+    for arg in args:
+        if isinstance(arg, (np.ndarray, np.generic)) and arg.dtype in _NARROW:
+            narrow = narrow or arg.dtype
+            arg = arg.astype(np.float32)
+        wide.append(arg)
+    with np.errstate(all="ignore"):
+        result = body(NUMPY, *wide)
+        if out is not None:
+            return NumpyScalars.to_dtype(result, out)
+        if narrow is not None and getattr(result, "dtype", None) == np.float32:
+            return NumpyScalars.to_dtype(result, dtype_of_numpy(narrow))
+    return result
