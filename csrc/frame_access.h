@@ -1,0 +1,62 @@
+// The one place that knows how each CPython lays out a fresh frame: one block a version, nothing else depends on it.
+#pragma once
+#define Py_BUILD_CORE 1
+#include "module.h"
+extern "C" {
+#include <internal/pycore_frame.h>
+}
+#if PY_VERSION_HEX >= 0x030D0000
+extern "C" {
+#include <internal/pycore_ceval.h>
+}
+#endif
+#undef Py_BUILD_CORE
+
+#ifdef Py_GIL_DISABLED
+#error "the frame hook relies on the GIL"
+#endif
+
+using Frame = _PyInterpreterFrame;
+
+#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030E0000
+#error "the frame hook knows CPython 3.11, 3.12 and 3.13"
+
+#elif PY_VERSION_HEX < 0x030C0000  // 3.11
+inline PyCodeObject* frame_code(Frame* frame) { return frame->f_code; }
+inline PyObject* frame_function(Frame* frame) { return (PyObject*)frame->f_func; }
+inline bool frame_is_fresh(Frame* frame) { return frame->prev_instr == _PyCode_CODE(frame->f_code) - 1; }
+inline PyObject** frame_locals(Frame* frame) { return frame->localsplus; }
+inline Py_ssize_t request_code_slot(freefunc release) { return _PyEval_RequestCodeExtraIndex(release); }
+// Here the caller of the evaluation function clears the frame, whoever evaluated it.
+inline void discard_frame(PyThreadState*, Frame*) {}
+
+#elif PY_VERSION_HEX < 0x030D0000  // 3.12
+inline PyCodeObject* frame_code(Frame* frame) { return frame->f_code; }
+inline PyObject* frame_function(Frame* frame) { return frame->f_funcobj; }
+inline bool frame_is_fresh(Frame* frame) { return frame->prev_instr == _PyCode_CODE(frame->f_code) - 1; }
+inline PyObject** frame_locals(Frame* frame) { return frame->localsplus; }
+inline Py_ssize_t request_code_slot(freefunc release) { return PyUnstable_Eval_RequestCodeExtraIndex(release); }
+// From 3.12 on the evaluator clears the frame. 3.12 does not export how, but it clears a frame that an exception leaves:
+// throw one in before the first instruction, where no handler and no traceback entry can see it.
+inline void discard_frame(PyThreadState* tstate, Frame* frame) {
+    PyObject* pending = PyErr_GetRaisedException();
+    PyThreadState_EnterTracing(tstate);  // no profiler shall see the made-up exception
+    PyErr_SetNone(PyExc_StopIteration);
+    PyObject* result = _PyEval_EvalFrameDefault(tstate, frame, 1);
+    PyThreadState_LeaveTracing(tstate);
+    Py_XDECREF(result);
+    PyErr_SetRaisedException(pending);
+}
+
+#else  // 3.13
+inline PyCodeObject* frame_code(Frame* frame) { return _PyFrame_GetCode(frame); }
+inline PyObject* frame_function(Frame* frame) { return frame->f_funcobj; }
+inline bool frame_is_fresh(Frame* frame) { return frame->instr_ptr == _PyCode_CODE(_PyFrame_GetCode(frame)); }
+inline PyObject** frame_locals(Frame* frame) { return frame->localsplus; }
+inline Py_ssize_t request_code_slot(freefunc release) { return PyUnstable_Eval_RequestCodeExtraIndex(release); }
+inline void discard_frame(PyThreadState* tstate, Frame* frame) {
+    PyObject* pending = PyErr_GetRaisedException();
+    _PyEval_FrameClearAndPop(tstate, frame);
+    PyErr_SetRaisedException(pending);
+}
+#endif
