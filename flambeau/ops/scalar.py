@@ -7,7 +7,7 @@ condition and `to_dtype` aside); a Python number among them is a constant of tha
 
 Beside the rows of `TABLE` every handler offers
 - `constant(value, dtype)`: the number `value` as an element of `dtype`;
-- `to_dtype(x, dtype)`: conversion (float to int truncates, number to bool is `!= 0`, complex to real takes the real part);
+- `to_dtype(x, dtype)`: conversion (float to int truncates, number to bool is `!= 0`, complex to real drops a part);
 - `bitcast(x, dtype)`: the same bits under another dtype of the same size.
 
 16-bit and 8-bit floats are computed in float32 and rounded once, where the body's result is stored: see `evaluate`.

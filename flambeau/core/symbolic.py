@@ -1,0 +1,540 @@
+"""Symbolic sizes of fake tensors: `SymInt`, `SymBool`, `SymFloat` and the `ShapeEnv` that knows where they come from.
+
+A `SymInt` is an expression (core/expr.py) inside a `ShapeEnv`. Computing with it stays symbolic; branching on it
+(`if n > 3:`) takes the branch that the example (`hint`) takes and records that as a guard, an expression over the
+sources of the symbols ("x.size(0)") that the compiled code is checked against before it is used again.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from flambeau.core.expr import (
+    Expr,
+    Index,
+    bounds,
+    coefficient,
+    evaluate,
+    floordiv,
+    free_variables,
+    is_var,
+    known_less,
+    known_nonnegative,
+    maximum,
+    minimum,
+    modulo,
+    substitute,
+    to_cpp,
+    to_python,
+    var,
+)
+
+__all__ = [
+    "Expr", "Guard", "Index", "ShapeEnv", "SymBool", "SymFloat", "SymInt",
+    "bounds", "coefficient", "evaluate", "expr_of", "floordiv", "free_variables",
+    "hint_of", "is_symbolic", "is_var", "known_less", "known_nonnegative", "maximum", "minimum", "modulo", "substitute", "sym_max", "sym_min", "sym_not", "to_cpp", "to_python", "var",
+]
+
+_RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
+    ">": operator.gt, ">=": operator.ge,
+}
+_NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+
+
+class Relation(NamedTuple):
+    """`left op right`, with op one of == != < <= > >=."""
+
+    op: str
+    left: Index
+    right: Index
+
+    def text(self) -> str:
+        return f"{to_python(self.left)} {self.op} {to_python(self.right)}"
+
+
+class Guard(NamedTuple):
+    """A relation that the compiled code relies on, and why it was needed (a user's frame, where known)."""
+
+    relation: Relation
+    reason: str
+
+
+@dataclass
+class ShapeEnv:
+    """The symbols of one capture: their example values, sources, guards and learned equalities.
+
+    `duck_shape`: sizes with equal hints share one symbol (and a guard says that the sources are equal).
+    """
+
+    duck_shape: bool = True
+    hints: dict[str, int] = field(default_factory=dict)
+    sources: dict[str, list[str]] = field(default_factory=dict)  # symbol -> where it can be read at call time
+    guards: list[Guard] = field(default_factory=list)
+    replacements: dict[str, Index] = field(default_factory=dict)
+    frozen: bool = False  # once frozen (guards are built), a new guard is an error
+    _ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    _by_hint: dict[int, str] = field(default_factory=dict)
+    _known: dict[Relation, bool] = field(default_factory=dict)
+
+    def create_symint(self, hint: int, source: str, dynamic: bool | None = None) -> SymInt | int:
+        """A symbol for the size `hint` read at `source`; sizes 0 and 1 are specialised (returned as ints, guarded).
+
+        `dynamic=False` asks for specialisation; the caller guards it.
+        """
+        if dynamic is False or hint in (0, 1):
+            return hint
+        name = self._by_hint.get(hint) if self.duck_shape and dynamic is not True else None
+        if name is None:
+            name = f"s{len(self.hints)}"
+            self.hints[name], self.sources[name] = hint, []
+            self._ranges[name] = (2, math.inf)
+            self._by_hint.setdefault(hint, name)
+        self.sources[name].append(source)
+        return self.symint(self.simplify(var(name, lo=2)), hint)
+
+    def create_unbacked(self, source: str = "", lo: int = 0) -> SymInt:
+        """A size known only when the program runs (`nonzero`): it has no hint, and branching on it is an error."""
+        name = f"u{len(self.sources)}"
+        self.sources[name] = [source]
+        self._ranges[name] = (lo, math.inf)
+        return SymInt(var(name, lo=lo), self)
+
+    def symint(self, expr: Index, hint: int | None = None) -> Any:
+        """`expr` as a SymInt of this environment; an int when it is constant."""
+        return SymInt(expr, self) if isinstance(expr, Expr) else expr
+
+    def size_hint(self, expr: Index) -> int:
+        """The value of `expr` in the example; RuntimeError for sizes that have none."""
+        try:
+            return int(evaluate(expr, self.hints))
+        except KeyError as missing:
+            raise RuntimeError(
+                f"the size {to_python(expr)} depends on data ({missing.args[0]} is known only when the program runs), "
+                "so it can't decide a branch while the program is captured; avoid the branch, or break the graph there"
+            ) from None
+
+    def simplify(self, expr: Index) -> Index:
+        """`expr` under the equalities learned so far."""
+        return substitute(expr, self.replacements) if self.replacements else expr
+
+    def static_value(self, relation: Relation) -> bool | None:
+        """Whether `relation` holds for all sizes, for none, or (None) depends."""
+        op, gap = relation.op, self.simplify(relation.left - relation.right)
+        if relation in self._known:
+            return self._known[relation]
+        lo, hi = self._bounds(gap)
+        if lo == hi:
+            return _RELATIONS[op](lo, 0)
+        if lo > 0 or (lo == 0 and op in (">=", "<")):
+            return op in (">", ">=", "!=")
+        if hi < 0 or (hi == 0 and op in ("<=", ">")):
+            return op in ("<", "<=", "!=")
+        return None
+
+    def _bounds(self, expr: Index) -> tuple[float, float]:
+        lo, hi = bounds(expr)
+        if isinstance(expr, Expr) and len(expr.terms) <= 2:  # a*x + c: the range learned for x may be narrower
+            for name in free_variables(expr):
+                a = coefficient(expr, name)
+                if isinstance(a, int) and a and isinstance(expr - a * var(name, lo=bounds_lo(expr, name)), int):
+                    c = expr - a * var(name, lo=bounds_lo(expr, name))
+                    ends = [a * end + c for end in self._ranges.get(name, (-math.inf, math.inf))]
+                    lo, hi = max(lo, min(ends)), min(hi, max(ends))
+        return lo, hi
+
+    def evaluate(self, relation: Relation, reason: str = "") -> bool:
+        """The truth of `relation` in the example; unless it is always so, a guard is recorded."""
+        known = self.static_value(relation)
+        if known is not None:
+            return known
+        left, right = self.simplify(relation.left), self.simplify(relation.right)
+        answer = _RELATIONS[relation.op](self.size_hint(left), self.size_hint(right))
+        held = Relation(relation.op if answer else _NEGATED[relation.op], left, right)
+        if self.frozen:
+            raise RuntimeError(f"a guard ({held.text()}) was needed after the guards of this graph had been built")
+        self.guards.append(Guard(held, reason))
+        self._learn(held)
+        self._known[relation] = answer
+        self._known[Relation(_NEGATED[relation.op], relation.left, relation.right)] = not answer
+        return answer
+
+    def _learn(self, held: Relation) -> None:
+        gap = held.left - held.right
+        names = sorted(free_variables(gap), reverse=True)
+        for name in names:
+            a = coefficient(gap, name)
+            if a not in (1, -1):
+                continue
+            symbol = var(name, lo=bounds_lo(gap, name))
+            rest = symbol - gap * a  # gap == a*symbol - a*rest, a*a == 1
+            if held.op == "==":
+                self.replacements = {k: substitute(v, {name: rest}) for k, v in self.replacements.items()}
+                self.replacements[name] = rest
+                return
+            if isinstance(rest, int):
+                self._narrow(name, held.op, a, rest)
+
+    def _narrow(self, name: str, op: str, a: int, rest: int) -> None:
+        lo, hi = self._ranges.get(name, (-math.inf, math.inf))
+        op = op if a == 1 else {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(op, op)
+        if op in (">", ">="):
+            lo = max(lo, rest + (op == ">"))
+        elif op in ("<", "<="):
+            hi = min(hi, rest - (op == "<"))
+        self._ranges[name] = (lo, hi)
+
+    def guard_expressions(self) -> list[str]:
+        """The guards as Python expressions over the sources."""
+        names = {name: found[0] for name, found in self.sources.items() if found and found[0]}
+        out = [f"{other} == {found[0]}" for found in self.sources.values() for other in found[1:] if other != found[0]]
+        out += [f"2 <= {names[name]}" for name in self.hints if name in names]
+        out += [self.text(guard.relation, names) for guard in self.guards]
+        return list(dict.fromkeys(out))
+
+    def text(self, relation: Relation, names: Mapping[str, str] | None = None) -> str:
+        """`relation` as Python, symbols replaced by `names` (their sources by default)."""
+        if names is None:
+            names = {name: found[0] for name, found in self.sources.items() if found}
+        used = free_variables(relation.left) | free_variables(relation.right)
+        stand_in = {n: var(f"SYMBOL{n}END", lo=-math.inf) for n in used if n in names}
+        text = Relation(relation.op, _rename(relation.left, stand_in), _rename(relation.right, stand_in)).text()
+        for name in stand_in:
+            text = text.replace(f"SYMBOL{name}END", names[name])
+        return text
+
+    def bind(self, shapes: Iterable[tuple[Index, int]]) -> dict[str, int]:
+        """Symbol values from pairs `(expression, actual size)`, read off the bare symbols among the expressions."""
+        return {to_python(expr): actual for expr, actual in shapes if is_var(expr)}
+
+
+def bounds_lo(expr: Index, name: str) -> float:
+    """The declared lower bound of the variable `name` inside `expr`."""
+    if isinstance(expr, Expr):
+        for m in expr.terms:
+            for atom, _ in m:
+                if atom.kind == "var" and atom.name == name:
+                    return atom.lo
+                for arg in atom.args:
+                    if name in free_variables(arg):
+                        return bounds_lo(arg, name)
+    return -math.inf
+
+
+def _rename(expr: Index, names: Mapping[str, Index]) -> Index:
+    return substitute(expr, names)
+
+
+# --- the numbers a program sees ---
+
+
+def expr_of(x: Any) -> Index:
+    """The expression of an int or SymInt."""
+    return x.expr if isinstance(x, SymInt) else operator.index(x)
+
+
+def hint_of(x: Any) -> Any:
+    """The example value of an int, SymInt, SymFloat or SymBool; other values as they are."""
+    return x.hint if isinstance(x, (SymInt, SymFloat, SymBool)) else x
+
+
+def is_symbolic(x: Any) -> bool:
+    """Whether `x` is a SymInt, SymFloat or SymBool."""
+    return isinstance(x, (SymInt, SymFloat, SymBool))
+
+
+class SymInt:
+    """An integer known by its expression. Arithmetic stays symbolic; a comparison used as a branch records a guard.
+
+    `int(n)`, `range(n)` and the like specialise: they guard that the size is the example's.
+    """
+
+    __slots__ = ("env", "expr")
+
+    def __init__(self, expr: Expr, env: ShapeEnv):
+        self.expr, self.env = expr, env
+
+    @property
+    def hint(self) -> int:
+        """The value in the example; RuntimeError when it depends on data."""
+        return self.env.size_hint(self.expr)
+
+    def _with(self, other: Any, on_int: Callable[[Index, Index], Index], on_float: str) -> Any:
+        if isinstance(other, SymInt):
+            return self.env.symint(on_int(self.expr, other.expr))
+        if isinstance(other, int):
+            return self.env.symint(on_int(self.expr, int(other)))
+        if isinstance(other, (float, SymFloat)):
+            return SymFloat.make(on_float, self, other)
+        return NotImplemented
+
+    def __add__(self, other: Any) -> Any:
+        return self._with(other, operator.add, "+")
+
+    def __radd__(self, other: Any) -> Any:
+        return self._with(other, operator.add, "+")
+
+    def __sub__(self, other: Any) -> Any:
+        return self._with(other, operator.sub, "-")
+
+    def __rsub__(self, other: Any) -> Any:
+        if isinstance(other, float):
+            return SymFloat.make("-", other, self)
+        return self._with(other, lambda a, b: b - a, "-")
+
+    def __mul__(self, other: Any) -> Any:
+        return self._with(other, operator.mul, "*")
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._with(other, operator.mul, "*")
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._with(other, floordiv, "//")
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        if isinstance(other, float):
+            return SymFloat.make("//", other, self)
+        return self._with(other, lambda a, b: floordiv(b, a), "//")
+
+    def __mod__(self, other: Any) -> Any:
+        return self._with(other, modulo, "%")
+
+    def __rmod__(self, other: Any) -> Any:
+        if isinstance(other, float):
+            return SymFloat.make("%", other, self)
+        return self._with(other, lambda a, b: modulo(b, a), "%")
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __truediv__(self, other: Any) -> Any:
+        return SymFloat.make("/", self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return SymFloat.make("/", other, self)
+
+    def __pow__(self, power: Any) -> Any:
+        if isinstance(power, int) and power >= 0:
+            return self.env.symint(self.expr**power)
+        return SymFloat.make("**", self, power)
+
+    def __rpow__(self, base: Any) -> Any:
+        return SymFloat.make("**", base, self) if isinstance(base, float) else base ** int(self)
+
+    def __neg__(self) -> Any:
+        return self.env.symint(-self.expr)
+
+    def __pos__(self) -> SymInt:
+        return self
+
+    def __abs__(self) -> Any:
+        return self if self >= 0 else -self
+
+    def _relation(self, op: str, other: Any) -> Any:
+        if isinstance(other, SymInt):
+            return SymBool.make(Relation(op, self.expr, other.expr), self.env)
+        if isinstance(other, int):
+            return SymBool.make(Relation(op, self.expr, int(other)), self.env)
+        if isinstance(other, (float, SymFloat)):
+            return _RELATIONS[op](float(self), float(other))
+        return NotImplemented
+
+    def __eq__(self, other: Any) -> Any:
+        return self._relation("==", other)
+
+    def __ne__(self, other: Any) -> Any:
+        return self._relation("!=", other)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._relation("<", other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._relation("<=", other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._relation(">", other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._relation(">=", other)
+
+    def __bool__(self) -> bool:
+        return self.env.evaluate(Relation("!=", self.expr, 0))
+
+    def __index__(self) -> int:
+        value = self.hint
+        self.env.evaluate(Relation("==", self.expr, value), "the size was used as a Python int")
+        return value
+
+    __int__ = __trunc__ = __floor__ = __ceil__ = __round__ = __index__
+
+    def __float__(self) -> float:
+        return float(int(self))
+
+    def __hash__(self) -> int:
+        raise TypeError("unhashable type: non-nested SymInt; use int(size) to specialise it, or size.expr as a key")
+
+    def __reduce__(self) -> tuple:
+        return SymInt, (self.expr, self.env)
+
+    def __copy__(self) -> SymInt:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> SymInt:
+        return self
+
+    def __repr__(self) -> str:
+        return to_python(self.expr)
+
+    def __format__(self, spec: str) -> str:
+        return format(repr(self), spec)
+
+
+class SymBool:
+    """A comparison of symbolic sizes; using it as a branch (`bool`) records a guard."""
+
+    __slots__ = ("env", "relation")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, relation: Relation, env: ShapeEnv):
+        self.relation, self.env = relation, env
+
+    @staticmethod
+    def make(relation: Relation, env: ShapeEnv) -> SymBool | bool:
+        known = env.static_value(relation)
+        return SymBool(relation, env) if known is None else known
+
+    @property
+    def hint(self) -> bool:
+        """The truth in the example."""
+        op, left, right = self.relation
+        return _RELATIONS[op](self.env.size_hint(left), self.env.size_hint(right))
+
+    def __bool__(self) -> bool:
+        return self.env.evaluate(self.relation)
+
+    def __invert__(self) -> SymBool:
+        op, left, right = self.relation
+        return SymBool(Relation(_NEGATED[op], left, right), self.env)
+
+    def __and__(self, other: Any) -> bool:
+        return bool(self) and bool(other)
+
+    def __or__(self, other: Any) -> bool:
+        return bool(self) or bool(other)
+
+    __rand__, __ror__ = __and__, __or__
+
+    def __eq__(self, other: Any) -> bool:
+        return bool(self) == bool(other)
+
+    def __repr__(self) -> str:
+        return self.relation.text()
+
+
+_FLOAT_OPS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
+    "%": operator.mod, "**": operator.pow,
+}
+
+
+class SymFloat:
+    """A float computed from symbolic sizes (`1 / n`, `n ** -0.5`): a tree of `(op, left, right)`."""
+
+    __slots__ = ("env", "left", "op", "right")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, op: str, left: Any, right: Any, env: ShapeEnv):
+        self.op, self.left, self.right, self.env = op, left, right, env
+
+    @staticmethod
+    def make(op: str, left: Any, right: Any) -> Any:
+        if not all(isinstance(x, (int, float, SymInt, SymFloat)) for x in (left, right)):
+            return NotImplemented
+        env = left.env if isinstance(left, (SymInt, SymFloat)) else right.env
+        return SymFloat(op, left, right, env)
+
+    @property
+    def hint(self) -> float:
+        """The value in the example."""
+        return float(_FLOAT_OPS[self.op](hint_of(self.left), hint_of(self.right)))
+
+    def value(self, values: Mapping[str, int]) -> float:
+        """The value for given symbols."""
+        def number(x: Any) -> Any:
+            if isinstance(x, SymInt):
+                return evaluate(x.expr, values)
+            return x.value(values) if isinstance(x, SymFloat) else x
+        return float(_FLOAT_OPS[self.op](number(self.left), number(self.right)))
+
+    def to_cpp(self) -> str:
+        """The value as a C++ expression of type double."""
+        def text(x: Any) -> str:
+            if isinstance(x, SymInt):
+                return f"double({to_cpp(x.expr)})"
+            return x.to_cpp() if isinstance(x, SymFloat) else f"double({x!r})"
+        a, b = text(self.left), text(self.right)
+        calls = {"//": f"std::floor({a} / {b})", "%": f"fl::remainder({a}, {b})", "**": f"std::pow({a}, {b})"}
+        return calls.get(self.op) or f"({a} {self.op} {b})"
+
+    def __float__(self) -> float:
+        """Specialises: every size in the expression is guarded to be the example's."""
+        return float(_FLOAT_OPS[self.op](_specialise(self.left), _specialise(self.right)))
+
+    def __int__(self) -> int:
+        return int(float(self))
+
+    __trunc__ = __int__
+
+    def __bool__(self) -> bool:
+        return bool(float(self))
+
+    def __neg__(self) -> Any:
+        return SymFloat.make("*", -1.0, self)
+
+    def __repr__(self) -> str:
+        return f"({self.left} {self.op} {self.right})"
+
+
+def _specialise(x: Any) -> Any:
+    if isinstance(x, SymInt):
+        return int(x)
+    return float(x) if isinstance(x, SymFloat) else x
+
+
+def _install_float_operators() -> None:
+    names = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow"}
+    for op, name in names.items():
+        setattr(SymFloat, f"__{name}__", lambda self, other, op=op: SymFloat.make(op, self, other))
+        setattr(SymFloat, f"__r{name}__", lambda self, other, op=op: SymFloat.make(op, other, self))
+    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
+        compare = getattr(operator, name)
+        setattr(SymFloat, f"__{name}__", lambda self, other, compare=compare: compare(float(self), float(other)))
+
+
+_install_float_operators()
+
+
+def _extreme(symbolic: Callable[..., Index], plain: Callable[..., Any], args: tuple) -> Any:
+    env = next((a.env for a in args if isinstance(a, SymInt)), None)
+    if env is None or any(isinstance(a, (float, SymFloat)) for a in args):
+        return plain(args)
+    return env.symint(symbolic(*(expr_of(a) for a in args)))
+
+
+def sym_max(*args: Any) -> Any:
+    """max without a guard: symbolic when an argument is."""
+    return _extreme(maximum, max, args)
+
+
+def sym_min(*args: Any) -> Any:
+    """min without a guard: symbolic when an argument is."""
+    return _extreme(minimum, min, args)
+
+
+def sym_not(x: Any) -> Any:
+    """`not x` without a guard."""
+    return ~x if isinstance(x, SymBool) else not x
