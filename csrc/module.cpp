@@ -32,6 +32,9 @@ const Part parts[] = {
 #ifdef FLAMBEAU_WITH_ONEDNN
     {"onednn", add_onednn},
 #endif
+#ifdef FLAMBEAU_WITH_THREADS
+    {"threads", add_threads},
+#endif
     {nullptr, nullptr},
 };
 

@@ -9,6 +9,7 @@ void add_guards(PyObject* module);
 void add_launch(PyObject* module);
 void add_onednn(PyObject* module);
 void add_philox(PyObject* module);
+void add_threads(PyObject* module);
 
 // Adds `type` to `module` under its short name; returns false with an error set when that fails.
 inline bool add_type(PyObject* module, PyTypeObject* type) { return PyModule_AddType(module, type) == 0; }
