@@ -36,7 +36,8 @@ from flambeau.core.expr import (
 __all__ = [
     "Expr", "Guard", "Index", "ShapeEnv", "SymBool", "SymFloat", "SymInt",
     "bounds", "coefficient", "evaluate", "expr_of", "floordiv", "free_variables",
-    "hint_of", "is_symbolic", "is_var", "known_less", "known_nonnegative", "maximum", "minimum", "modulo", "substitute", "sym_max", "sym_min", "sym_not", "to_cpp", "to_python", "var",
+    "hint_of", "is_symbolic", "is_var", "known_less", "known_nonnegative", "maximum",
+    "minimum", "modulo", "substitute", "sym_max", "sym_min", "sym_not", "to_cpp", "to_python", "var",
 ]
 
 _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
