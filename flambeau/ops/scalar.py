@@ -25,7 +25,7 @@ import scipy.special as special
 from flambeau.core.dtypes import DTYPES, bool_, dtype, dtype_of_numpy, float32, uint32
 
 # Result rules: how an operation's dtype follows from its operands'.
-SAME, BOOL, REAL, UINT32, FLOAT32 = "same", "bool", "real", "uint32", "float32"
+SAME, BOOL, REAL, COMPLEX, UINT32, FLOAT32 = "same", "bool", "real", "complex", "uint32", "float32"
 
 
 @dataclass(frozen=True)
@@ -86,21 +86,22 @@ _PHILOX_W0, _PHILOX_W1 = 0x9E3779B9, 0xBB67AE85
 _LOW, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
-def philox_words(seed: Any, counter: Any) -> tuple[Any, Any]:
-    """The first two words of Philox 4x32-10 (Salmon et al., SC'11), key `seed`, 128-bit counter `(counter, 0)`.
+def philox_word(seed: Any, block: Any, lane: Any) -> Any:
+    """Word `lane` of Philox 4x32-10 (Salmon et al., SC'11) with key `seed` and 128-bit counter `(block, 0)`.
 
-    `seed` and `counter` are int64 scalars or arrays; the words are uint32 arrays.
+    `seed`, `block` and `lane` (0 to 3) are int64 scalars or arrays; the words are uint32. csrc/philox.h says which block and
+    lane an element of a draw takes.
     """
-    seed, counter = np.asarray(seed).astype(np.uint64), np.asarray(counter).astype(np.uint64)
+    seed, block = np.asarray(seed).astype(np.uint64), np.asarray(block).astype(np.uint64)
     k0, k1 = seed & _LOW, seed >> _SHIFT
-    c0, c1 = counter & _LOW, counter >> _SHIFT
+    c0, c1 = block & _LOW, block >> _SHIFT
     c2 = c3 = np.zeros_like(c0)
     for round_ in range(10):
         key0 = (k0 + np.uint64(_PHILOX_W0 * round_ & 0xFFFFFFFF)) & _LOW
         key1 = (k1 + np.uint64(_PHILOX_W1 * round_ & 0xFFFFFFFF)) & _LOW
         p0, p1 = c0 * _PHILOX_M0, c2 * _PHILOX_M1
         c0, c1, c2, c3 = (p1 >> _SHIFT) ^ c1 ^ key0, p1 & _LOW, (p0 >> _SHIFT) ^ c3 ^ key1, p0 & _LOW
-    return c0.astype(np.uint32), c1.astype(np.uint32)
+    return np.choose(lane, [c0, c1, c2, c3]).astype(np.uint32)
 
 
 def _unit(bits: Any) -> Any:
@@ -219,9 +220,13 @@ _ROWS = [
     ScalarOp("shl", 2, SAME, np.left_shift, _fn("shl", 2), "{0} << {1}"),
     ScalarOp("shr", 2, SAME, np.right_shift, _fn("shr", 2), "{0} >> {1}"),
     ScalarOp("where", 3, SAME, np.where, "{0} ? {1} : {2}", "tl.where({0}, {1}, {2})"),
-    # random numbers: pure functions of an i64 seed and an i64 counter
-    ScalarOp("philox", 2, UINT32, lambda s, c: philox_words(s, c)[0], _fn("philox0", 2), _fn("philox0", 2), 60),
-    ScalarOp("philox_hi", 2, UINT32, lambda s, c: philox_words(s, c)[1], _fn("philox1", 2), _fn("philox1", 2), 60),
+    # complex numbers
+    ScalarOp("real", 1, REAL, np.real, _fn("real"), _fn("real")),
+    ScalarOp("imag", 1, REAL, np.imag, _fn("imag"), _fn("imag")),
+    ScalarOp("conj", 1, SAME, np.conj, _fn("conj"), _fn("conj")),
+    ScalarOp("complex", 2, COMPLEX, lambda x, y: x + y * np.complex64(1j), _fn("complex", 2), _fn("complex", 2)),
+    # random numbers: pure functions of an i64 seed, an i64 block and a lane in it
+    ScalarOp("philox", 3, UINT32, philox_word, _fn("philox", 3), _fn("philox", 3), 60),
     ScalarOp("unit", 1, FLOAT32, _unit, _fn("unit"), _fn("unit"), 2),
 ]
 TABLE: dict[str, ScalarOp] = {row.name: row for row in _ROWS}
@@ -233,6 +238,8 @@ def result_dtype(op: ScalarOp, operands: list[dtype]) -> dtype:
         return operands[1] if op.name == "where" else operands[0]
     if op.result == REAL:
         return operands[0].to_real()
+    if op.result == COMPLEX:
+        return operands[0].to_complex()
     return {BOOL: bool_, UINT32: uint32, FLOAT32: float32}[op.result]
 
 
