@@ -1,0 +1,131 @@
+"""`replace_pattern`: find a subgraph by example and put another in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from flambeau.fx.graph import Graph
+from flambeau.fx.graph_module import GraphModule
+from flambeau.fx.node import Argument, Node
+from flambeau.fx.tracer import symbolic_trace
+
+
+@dataclass
+class Match:
+    """`anchor`: the node that stands for the pattern's output; `nodes_map`: pattern node -> node (or constant)."""
+
+    anchor: Node
+    nodes_map: dict[Node, Any] = field(default_factory=dict)
+
+
+Filter = Callable[[Match, Graph, Graph], bool]
+
+
+def replace_pattern(
+    gm: GraphModule, pattern: Callable | GraphModule | Graph, replacement: Callable | GraphModule | Graph,
+    match_filters: tuple[Filter, ...] = (),
+) -> list[Match]:  # fmt: skip
+    """Replace each non-overlapping occurrence of `pattern` in `gm` by `replacement`, and return the matches.
+
+    Both are functions, traced here, or graphs. The pattern's placeholders match any argument; every inner node of a
+    match must be used inside the match only. `match_filters` are called with `(match, graph, pattern)`; all must agree.
+    """
+    pattern_graph, new_graph = _as_graph(pattern), _as_graph(replacement)
+    inputs = [n for n in pattern_graph.nodes if n.op == "placeholder"]
+    new_inputs = [n for n in new_graph.nodes if n.op == "placeholder"]
+    if len(inputs) != len(new_inputs):
+        raise ValueError(
+            f"replace_pattern: the pattern takes {len(inputs)} arguments and the replacement {len(new_inputs)}; "
+            "they must take the same"
+        )
+    matches = find_matches(gm.graph, pattern_graph, match_filters)
+    rewritten: dict[Node, Argument] = {}
+    for match in matches:
+        _rewrite(gm.graph, match, pattern_graph, new_graph, rewritten)
+    if matches:
+        gm.graph.lint()
+        gm.recompile()
+    return matches
+
+
+def _as_graph(source: Callable | GraphModule | Graph) -> Graph:
+    if isinstance(source, Graph):
+        return source
+    return (source if isinstance(source, GraphModule) else symbolic_trace(source)).graph
+
+
+def find_matches(graph: Graph, pattern: Graph, filters: tuple[Filter, ...] = ()) -> list[Match]:
+    """Occurrences of `pattern` in `graph`, none overlapping another, in the graph's order."""
+    anchor = pattern.output_node().args[0]
+    if not isinstance(anchor, Node) or anchor.op == "placeholder":
+        raise NotImplementedError(
+            f"replace_pattern: the pattern must return the result of one step, not {anchor!r}; match each part alone"
+        )
+    taken: set[Node] = set()
+    matches: list[Match] = []
+    for node in graph.nodes:
+        match = Match(node)
+        if not _same(anchor, node, match.nodes_map):
+            continue
+        inner = _inner(match, pattern)
+        closed = all(user in inner for n in inner if n is not node for user in n.users)
+        if closed and not inner & taken and all(accept(match, graph, pattern) for accept in filters):
+            taken |= inner
+            matches.append(match)
+    return matches
+
+
+def _inner(match: Match, pattern: Graph) -> set[Node]:
+    return {match.nodes_map[p] for p in pattern.nodes if p.op not in ("placeholder", "output") and p in match.nodes_map}
+
+
+def _same(p: Argument, a: Argument, found: dict[Node, Any]) -> bool:
+    """Whether argument `a` of the graph matches `p` of the pattern, given what pattern nodes are found so far."""
+    if isinstance(p, Node):
+        if p in found:
+            return found[p] is a or (not isinstance(a, Node) and found[p] == a)
+        if p.op == "placeholder":
+            found[p] = a
+            return True
+        if not isinstance(a, Node) or a.op != p.op or a.target != p.target or len(a.args) != len(p.args):
+            return False
+        if a.kwargs.keys() != p.kwargs.keys():
+            return False
+        found[p] = a
+        return _same(p.args, a.args, found) and all(_same(p.kwargs[k], a.kwargs[k], found) for k in p.kwargs)
+    if isinstance(p, (tuple, list)):
+        if not isinstance(a, (tuple, list)) or len(a) != len(p):
+            return False
+        return all(_same(x, y, found) for x, y in zip(p, a, strict=True))
+    if isinstance(p, dict):
+        return isinstance(a, dict) and a.keys() == p.keys() and all(_same(p[k], a[k], found) for k in p)
+    if isinstance(p, slice):
+        return isinstance(a, slice) and _same((p.start, p.stop, p.step), (a.start, a.stop, a.step), found)
+    return not isinstance(a, Node) and type(p) is type(a) and p == a
+
+
+def _rewrite(graph: Graph, match: Match, pattern: Graph, new: Graph, rewritten: dict[Node, Argument]) -> None:
+    """Copy the replacement before the anchor, hand it the anchor's users, and erase the match."""
+    placeholders = (n for n in pattern.nodes if n.op == "placeholder")
+    resolve = lambda a: rewritten.get(a, a) if isinstance(a, Node) else a  # noqa: E731
+    val_map: dict[Node, Any] = {
+        fresh: resolve(match.nodes_map.get(old))
+        for old, fresh in zip(placeholders, (n for n in new.nodes if n.op == "placeholder"), strict=True)
+    }
+    with graph.inserting_before(match.anchor):
+        before = match.anchor.prev
+        value = graph.graph_copy(new, val_map)
+    node = before.next
+    while node is not match.anchor:
+        node.meta = {**{k: v for k, v in match.anchor.meta.items() if k != "val"}, **node.meta}
+        node = node.next
+    if not isinstance(value, Node):
+        raise NotImplementedError(f"replace_pattern: the replacement must return one value, not {value!r}")
+    if "val" in match.anchor.meta:
+        value.meta.setdefault("val", match.anchor.meta["val"])
+    match.anchor.replace_all_uses_with(value)
+    rewritten[match.anchor] = value
+    for node in reversed([match.nodes_map[p] for p in pattern.nodes if p.op not in ("placeholder", "output")]):
+        graph.erase_node(node)
