@@ -1,0 +1,173 @@
+"""PyTorch's .pt container: a zip archive whose members are stored uncompressed, their data aligned to 64 bytes.
+
+    NAME/data.pkl            the pickled object, tensors' storages replaced by references
+    NAME/data/KEY            the bytes of one storage
+    NAME/version, NAME/byteorder, NAME/.format_version, NAME/.storage_alignment
+
+Alignment makes it possible to map the file into memory and use the storages where they lie.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import numpy as np
+
+ALIGNMENT = 64
+_LOCAL_HEADER = 30          # bytes before the name (APPNOTE.TXT 4.3.7)
+_ZIP64_EXTRA = 20           # what `zipfile` puts first for members past 2 GiB
+_PAD_FIELD = b"FB"          # the extra field that holds the padding
+_LEGACY_START = b"\x80\x02\x8a\x0a"  # a pickled ten-byte integer: the magic number of the format before PyTorch 1.6
+
+
+class ArchiveWriter:
+    """Writes members one after the other into `file`, an open binary file, all under the folder `name`."""
+
+    def __init__(self, file: IO[bytes], name: str = "archive") -> None:
+        self.name = name
+        self.zip = zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True)
+
+    def __enter__(self) -> ArchiveWriter:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.zip.close()
+
+    def write(self, member: str, data: bytes | memoryview) -> None:
+        """Add one member, its data at a multiple of 64 bytes from the start of the archive."""
+        info = zipfile.ZipInfo(f"{self.name}/{member}")
+        size = len(data)
+        position = self.zip.fp.tell() + _LOCAL_HEADER + len(info.filename.encode())  # type: ignore[union-attr]
+        if size * 1.05 > zipfile.ZIP64_LIMIT:
+            position += _ZIP64_EXTRA
+        padding = -(position + 4) % ALIGNMENT
+        info.extra = _PAD_FIELD + struct.pack("<H", padding) + b"Z" * padding
+        self.zip.writestr(info, data)
+
+
+class ArchiveReader:
+    """Reads the members of an archive; `map_file` maps it into memory (copy on write) instead of reading it.
+
+    Raises RuntimeError when the file is empty, truncated, of another format or of PyTorch's format before 1.6.
+    """
+
+    def __init__(self, file: IO[bytes], source: str, map_file: str | None = None) -> None:
+        self.file, self.source = file, source
+        start = _peek(file, 16)
+        if not start:
+            raise RuntimeError(f"{source} is empty: there is nothing to load")
+        if start.startswith(_LEGACY_START):
+            raise RuntimeError(f"{source} is in the format that PyTorch wrote before version 1.6, which Flambeau does not "
+                               "read. Load it with PyTorch and write it again with torch.save().")
+        if not start.startswith(b"PK"):
+            raise RuntimeError(f"{source} is not a checkpoint that torch.save wrote: it starts with {start!r}, not with a "
+                               "zip archive's signature")
+        try:
+            self.zip = zipfile.ZipFile(file)
+        except zipfile.BadZipFile as error:
+            raise RuntimeError(f"failed finding the central directory of {source}: the file is truncated or damaged "
+                               f"({error})") from error
+        self.members = {info.filename.partition("/")[2]: info for info in self.zip.infolist()}
+        if "constants.pkl" in self.members:
+            raise RuntimeError(f"{source} is a TorchScript archive: only PyTorch's torch.jit.load reads it")
+        if "data.pkl" not in self.members:
+            raise RuntimeError(f"{source} is a zip archive, but not a checkpoint: no member is called data.pkl. Members: "
+                               f"{', '.join(list(self.members)[:5]) or 'none'}")
+        order = self.read("byteorder").decode() if "byteorder" in self.members else "little"
+        if order != sys.byteorder:
+            raise NotImplementedError(f"{source} holds {order}-endian numbers and this machine is {sys.byteorder}-endian: "
+                                      "write it again on a machine like this one")
+        self.mapping = np.memmap(map_file, np.uint8, mode="c") if map_file is not None else None
+
+    def _info(self, member: str) -> zipfile.ZipInfo:
+        try:
+            return self.members[member]
+        except KeyError:
+            raise RuntimeError(f"{self.source} has no member {member!r}, which its data.pkl refers to") from None
+
+    def read(self, member: str) -> bytes:
+        """The bytes of a member."""
+        return self._read_into(self._info(member)).tobytes()
+
+    def storage(self, key: str, nbytes: int) -> np.ndarray:
+        """The `nbytes` bytes of a storage: a writable 1-D uint8 array."""
+        info = self._info(f"data/{key}")
+        if info.file_size != nbytes:
+            raise RuntimeError(f"storage {key} of {self.source} should have {nbytes} bytes and has {info.file_size}")
+        if self.mapping is None or info.compress_type != zipfile.ZIP_STORED:
+            return self._read_into(info)
+        start = _data_offset(self.mapping, info)
+        return np.asarray(self.mapping[start : start + nbytes])
+
+    def _read_into(self, info: zipfile.ZipInfo) -> np.ndarray:
+        buffer = np.empty(info.file_size, np.uint8)
+        view, done = memoryview(buffer), 0
+        try:
+            with self.zip.open(info) as member:
+                while done < len(view):
+                    count = member.readinto(view[done : done + (1 << 24)])  # type: ignore[attr-defined]
+                    if not count:
+                        raise EOFError(f"{done} of {len(view)} bytes are there")
+                    done += count
+                member.read(1)  # past the end: the checksum is compared there
+        except (zipfile.BadZipFile, EOFError) as error:
+            raise RuntimeError(f"member {info.filename} of {self.source} is truncated or damaged ({error})") from error
+        return buffer
+
+
+def _data_offset(mapping: np.ndarray, info: zipfile.ZipInfo) -> int:
+    """Where a member's data begin; the local header's extra field may differ from the directory's."""
+    header = mapping[info.header_offset : info.header_offset + _LOCAL_HEADER].tobytes()
+    name_length, extra_length = struct.unpack("<HH", header[26:30])
+    return info.header_offset + _LOCAL_HEADER + name_length + extra_length
+
+
+def _peek(file: IO[bytes], count: int) -> bytes:
+    here = file.tell()
+    start = file.read(count)
+    file.seek(here)
+    return start
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Open a new file that takes `path`'s place only when it is complete and on disk.
+
+    Whatever goes wrong in between, `path` keeps what it held. Raises RuntimeError when its folder does not exist.
+    """
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise RuntimeError(f"Parent directory {target.parent} does not exist.")
+    if target.exists() and not target.is_file():  # a pipe or a device: nothing to replace
+        with target.open("wb") as file:
+            yield file
+        return
+    aside = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}")
+    try:
+        with aside.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, target)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle: Any = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass  # some file systems cannot: the file itself is safe
+    finally:
+        os.close(handle)

@@ -1,0 +1,219 @@
+"""How PyTorch's checkpoints spell things, both ways: its global names and the Flambeau objects that they stand for.
+
+A checkpoint names classes and functions by module and name (`torch FloatStorage`, `torch._utils _rebuild_tensor_v2`).
+Flambeau writes the same names, so that PyTorch reads its files, and answers them when it reads PyTorch's.
+"""
+
+from __future__ import annotations
+
+import codecs
+import importlib
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+from ..core.device import META, device
+from ..core.dtypes import DTYPES, dtype, dtype_of_name
+from ..core.size import Size
+from ..core.storage import Storage
+from ..core.tensor import Layout, Tensor, fake, from_array, view_tensor
+from ..nn.parameter import Parameter
+
+
+@dataclass(frozen=True)
+class Global:
+    """A name to write into a pickle as a reference to `module.name`, whether or not that can be imported here."""
+
+    module: str
+    name: str
+
+    def __call__(self, *args: Any) -> Any:
+        raise TypeError(f"{self.module}.{self.name} is only a name: it can be written to a checkpoint, not called")
+
+
+STORAGE_NAMES = {
+    "float64": "DoubleStorage", "float32": "FloatStorage", "float16": "HalfStorage", "bfloat16": "BFloat16Storage",
+    "int64": "LongStorage", "int32": "IntStorage", "int16": "ShortStorage", "int8": "CharStorage",
+    "uint8": "ByteStorage", "bool": "BoolStorage", "complex64": "ComplexFloatStorage",
+    "complex128": "ComplexDoubleStorage",
+}  # fmt: skip
+"""dtype name -> the storage class of torch that holds it; the other dtypes' bytes are written as UntypedStorage."""
+
+UNTYPED = Global("torch.storage", "UntypedStorage")
+
+
+@dataclass(frozen=True)
+class StorageType:
+    """What `torch FloatStorage` and its like unpickle to: the dtype in which the storage's length is counted."""
+
+    element: dtype | None  # None: bytes
+
+    @property
+    def itemsize(self) -> int:
+        return 1 if self.element is None else self.element.itemsize
+
+
+class LoadedStorage:
+    """A storage from a checkpoint: its bytes (None on the meta device), its element type, and its device."""
+
+    def __init__(self, kind: StorageType, owner: Tensor | None, nbytes: int, where: device) -> None:
+        self.kind, self.owner, self.nbytes, self.device = kind, owner, nbytes, where
+
+
+# -- rebuilding: the functions that PyTorch's pickles call --------------------------------------------------------------
+def _check_layout(storage: LoadedStorage, kind: dtype, offset: int, size: tuple, stride: tuple) -> None:
+    """Refuse a layout that would look outside its storage: the file may lie."""
+    integers = (offset, *size, *stride)
+    if len(size) != len(stride) or not all(isinstance(n, int) and n >= 0 for n in integers):
+        raise RuntimeError(f"the checkpoint describes an impossible tensor: size {size}, stride {stride}, offset {offset}")
+    last = offset + sum((n - 1) * step for n, step in zip(size, stride))
+    if 0 not in size and (last + 1) * kind.itemsize > storage.nbytes:
+        raise RuntimeError(f"the checkpoint describes a {kind} tensor of size {list(size)}, stride {list(stride)} and "
+                           f"offset {offset}, which does not fit its storage of {storage.nbytes} bytes")
+
+
+def rebuild_tensor(storage: LoadedStorage, offset: int, size: tuple, stride: tuple, requires_grad: bool = False,
+                   hooks: Any = None, kind: dtype | None = None, metadata: Any = None) -> Tensor:
+    """A tensor over `storage`; `kind` is its dtype where the storage is untyped."""
+    kind = kind or storage.kind.element
+    if kind is None:
+        raise RuntimeError("the checkpoint gives no dtype for a tensor over an UntypedStorage")
+    size, stride = tuple(size), tuple(stride)
+    _check_layout(storage, kind, offset, size, stride)
+    if storage.owner is None:
+        tensor = fake(size, kind, storage.device, stride, offset)
+    else:
+        tensor = view_tensor(storage.owner, kind, Layout(size, stride, offset))
+    if requires_grad:
+        tensor.requires_grad = True
+    return tensor
+
+
+def _rebuild_tensor_v2(storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, hooks: Any,
+                       metadata: Any = None) -> Tensor:
+    return rebuild_tensor(storage, offset, size, stride, requires_grad, hooks)
+
+
+def _rebuild_tensor_v3(storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, hooks: Any, kind: Any,
+                       metadata: Any = None) -> Tensor:
+    return rebuild_tensor(storage, offset, size, stride, requires_grad, hooks, kind)
+
+
+def _rebuild_parameter(data: Tensor, requires_grad: bool, hooks: Any) -> Parameter:
+    return Parameter(data.detach() if data.requires_grad else data, requires_grad)
+
+
+def _rebuild_parameter_with_state(data: Tensor, requires_grad: bool, hooks: Any, state: Any) -> Parameter:
+    return _with_state(_rebuild_parameter(data, requires_grad, hooks), state)
+
+
+def _rebuild_meta_tensor_no_storage(kind: dtype, size: tuple, stride: tuple, requires_grad: bool) -> Tensor:
+    tensor = fake(tuple(size), kind, META, tuple(stride))
+    tensor.requires_grad = bool(requires_grad)
+    return tensor
+
+
+def _rebuild_from_type_v2(func: Callable, new_type: type, args: tuple, state: Any) -> Tensor:
+    made = func(*args)
+    if type(made) is not new_type:
+        made = made._as_subclass(new_type)
+    return _with_state(made, state)
+
+
+def _with_state(made: Any, state: Any) -> Any:
+    attributes, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
+    for part in (attributes, slots):
+        made.__dict__.update(part or {})
+    return made
+
+
+def encode_latin1(text: str, encoding: str = "latin1") -> bytes:
+    """What protocol 2 calls to rebuild `bytes`; no other codec is let in."""
+    if encoding != "latin1":
+        raise ValueError(f"a checkpoint may encode text as latin1 only, not as {encoding!r}")
+    return codecs.encode(text, "latin1")
+
+
+def _rebuild_device(*args: Any) -> device:
+    return device(*args)
+
+
+REBUILDERS: dict[tuple[str, str], Any] = {
+    ("torch._utils", function.__name__): function
+    for function in (_rebuild_tensor_v2, _rebuild_tensor_v3, _rebuild_parameter, _rebuild_parameter_with_state,
+                     _rebuild_meta_tensor_no_storage)
+}  # fmt: skip
+REBUILDERS["torch._tensor", "_rebuild_from_type_v2"] = _rebuild_from_type_v2
+
+TORCH_GLOBALS: dict[tuple[str, str], Any] = {
+    **REBUILDERS,
+    **{("torch", name): StorageType(dtype_of_name(kind)) for kind, name in STORAGE_NAMES.items()},
+    **{("torch", name): kind for name, kind in DTYPES.items()},
+    ("torch.storage", "UntypedStorage"): StorageType(None),
+    ("torch", "UntypedStorage"): StorageType(None),
+    ("torch", "Size"): Size,
+    ("torch", "device"): _rebuild_device,
+    ("torch", "Tensor"): Tensor,
+    ("torch._tensor", "Tensor"): Tensor,
+    ("torch.nn.parameter", "Parameter"): Parameter,
+    ("torch.nn", "Parameter"): Parameter,
+}
+"""What PyTorch's names in a checkpoint stand for here."""
+
+SAFE_GLOBALS: dict[tuple[str, str], Any] = {
+    **TORCH_GLOBALS,
+    ("collections", "OrderedDict"): OrderedDict,
+    ("collections", "defaultdict"): defaultdict,
+    ("collections", "Counter"): Counter,
+    ("_codecs", "encode"): encode_latin1,
+    **{(module, kind.__name__): kind for module in ("__builtin__", "builtins")
+       for kind in (set, frozenset, dict, list, tuple, complex, bytearray, int, float, str, bool, slice, range)},
+}
+"""Everything that a file loaded with weights_only=True may name: none of it can do anything but hold data."""
+
+
+# -- classes of the library ---------------------------------------------------------------------------------------------
+ROOM = __name__.partition(".")[0]
+_PUBLIC = ("nn", "optim", "optim.lr_scheduler", "utils.data")
+
+
+def torch_name_of(thing: type | FunctionType) -> Global | None:
+    """PyTorch's name for one of Flambeau's own classes or functions; None for anything else."""
+    module = getattr(thing, "__module__", None) or ""
+    if module.partition(".")[0] != ROOM:
+        return None
+    for key, known in TORCH_GLOBALS.items():
+        if known is thing:
+            return Global(*key)
+    name = thing.__qualname__
+    for room in _PUBLIC:
+        if getattr(importlib.import_module(f"{ROOM}.{room}"), name, None) is thing:
+            return Global(f"torch.{room}", name)
+    return Global("torch" + module.removeprefix(ROOM), name)
+
+
+def find_torch_global(module: str, name: str) -> Any:
+    """The Flambeau object that PyTorch calls `module.name`; AttributeError if there is none.
+
+    PyTorch keeps `Linear` in torch.nn.modules.linear, Flambeau elsewhere: the public namespaces above are tried in turn.
+    """
+    known = TORCH_GLOBALS.get((module, name))
+    if known is not None:
+        return known
+    parts = [ROOM, *module.split(".")[1:]]
+    while parts:
+        try:
+            found: Any = importlib.import_module(".".join(parts))
+            for step in name.split("."):
+                found = getattr(found, step)
+            return found
+        except (ModuleNotFoundError, AttributeError):
+            parts.pop()
+    raise AttributeError(f"Flambeau has nothing called {module}.{name}")
+
+
+def storage_tensor(storage: Storage) -> Tensor | None:
+    """A uint8 tensor over a storage's bytes, or None where it has none."""
+    return None if storage.buffer is None else from_array(storage.buffer)

@@ -1,0 +1,117 @@
+"""Pickling as PyTorch does it: protocol 2, each tensor a call of a rebuild function over a reference to its storage."""
+
+from __future__ import annotations
+
+import pickle
+from collections import OrderedDict
+from types import FunctionType
+from typing import IO, Any
+
+from ..core.device import device
+from ..core.dtypes import dtype
+from ..core.size import Size
+from ..core.storage import Storage
+from ..core.tensor import Tensor
+from ..nn.parameter import Parameter
+from .names import STORAGE_NAMES, UNTYPED, Global, torch_name_of
+
+
+class StorageReference:
+    """Stands in a pickle for a storage, which is written beside it; `kind` is the dtype of the tensor that refers to it."""
+
+    def __init__(self, storage: Storage, kind: dtype) -> None:
+        self.storage, self.kind = storage, kind
+
+
+class Pickler(pickle._Pickler):  # type: ignore[name-defined, misc]
+    """Writes an object's pickle and gathers the storages that it refers to in `storages`, by key.
+
+    It is the pickler in Python, because only that one lets the names of classes be spelled as PyTorch spells them.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(file, protocol=2)
+        self.storages: dict[str, Storage] = {}
+        self._keys: dict[int, tuple[str, Global]] = {}
+
+    # -- tensors ----------------------------------------------------------------------------------------------------
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, Tensor):
+            return self._reduce_tensor(obj)
+        if type(obj) is device:
+            return Global("torch", "device"), (obj.type,) if obj.index is None else (obj.type, obj.index)
+        if type(obj) is Size:
+            return Global("torch", "Size"), (tuple(obj),)
+        return NotImplemented
+
+    def _reduce_tensor(self, tensor: Tensor) -> tuple:
+        state = dict(tensor.__dict__)
+        if type(tensor) is Tensor and not state:
+            return self._reduce_plain(tensor)
+        if isinstance(tensor, Parameter):
+            function, args = Global("torch._utils", "_rebuild_parameter"), (
+                tensor.detach()._as_subclass(Tensor), tensor.requires_grad, OrderedDict())
+            if state:
+                function, args = Global("torch._utils", "_rebuild_parameter_with_state"), (*args, state)
+            if type(tensor) is Parameter:
+                return function, args
+        function, args = self._reduce_plain(tensor)
+        return Global("torch._tensor", "_rebuild_from_type_v2"), (function, type(tensor), args, state)
+
+    def _reduce_plain(self, tensor: Tensor) -> tuple[Global, tuple]:
+        size, stride = tuple(tensor.shape), tuple(tensor.stride())
+        if tensor._storage.buffer is None:
+            if not tensor.is_meta:
+                raise RuntimeError("cannot save a tensor that has a shape but no elements (a fake tensor)")
+            return Global("torch._utils", "_rebuild_meta_tensor_no_storage"), (
+                tensor.dtype, size, stride, tensor.requires_grad)
+        reference = StorageReference(tensor._storage, tensor.dtype)
+        args = (reference, int(tensor.storage_offset()), size, stride, tensor.requires_grad, OrderedDict())
+        if tensor.dtype.name in STORAGE_NAMES:
+            return Global("torch._utils", "_rebuild_tensor_v2"), args
+        return Global("torch._utils", "_rebuild_tensor_v3"), (*args, tensor.dtype)
+
+    def persistent_id(self, obj: Any) -> Any:
+        if not isinstance(obj, StorageReference):
+            return None
+        storage, name = obj.storage, STORAGE_NAMES.get(obj.kind.name)
+        kind = Global("torch", name) if name else UNTYPED
+        key, first_kind = self._keys.setdefault(id(storage), (str(len(self._keys)), kind))
+        if first_kind != kind:
+            raise RuntimeError("Cannot save multiple tensors or storages that view the same data as different types: "
+                               f"{first_kind.name} and {kind.name}. Save a clone() of one of them.")
+        self.storages[key] = storage
+        count = storage.nbytes // (obj.kind.itemsize if name else 1)
+        return "storage", kind, key, str(storage.device), count
+
+    # -- names ------------------------------------------------------------------------------------------------------
+    def save_name(self, obj: Global) -> None:
+        """Write a reference to a global, found or not."""
+        self.write(pickle.GLOBAL + f"{obj.module}\n{obj.name}\n".encode())
+        self.memoize(obj)
+
+    def save_dtype(self, obj: dtype) -> None:
+        self.write(pickle.GLOBAL + f"torch\n{obj.name}\n".encode())
+        self.memoize(obj)
+
+    def save_class(self, obj: type) -> None:
+        if name := torch_name_of(obj):
+            self.write(pickle.GLOBAL + f"{name.module}\n{name.name}\n".encode())
+            self.memoize(obj)
+        else:
+            super().save_type(obj)
+
+    def save_function(self, obj: FunctionType) -> None:
+        if name := torch_name_of(obj):
+            self.write(pickle.GLOBAL + f"{name.module}\n{name.name}\n".encode())
+            self.memoize(obj)
+        else:
+            super().save_global(obj)
+
+    dispatch = {
+        **pickle._Pickler.dispatch,  # type: ignore[attr-defined]
+        Global: save_name,
+        dtype: save_dtype,
+        type: save_class,
+        FunctionType: save_function,
+    }

@@ -1,0 +1,221 @@
+"""Reading a checkpoint's pickle: `restricted_load`, which can only hold data, and `TrustingUnpickler`, which can run code.
+
+Python's own unpickler calls whatever a file names and lets it set attributes of what it named. `restricted_load` is
+therefore an interpreter of its own, over the opcodes that data need and a list of allowed names; see PEP 307 and
+`pickletools` for what the opcodes mean.
+"""
+
+from __future__ import annotations
+
+import pickle
+import pickletools
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Mapping
+from typing import IO, Any
+
+from ..core.tensor import Tensor
+from .names import SAFE_GLOBALS, find_torch_global
+
+PersistentLoad = Callable[[Any], Any]
+
+
+class TrustingUnpickler(pickle.Unpickler):
+    """Python's unpickler, with PyTorch's names answered by Flambeau. It runs what the file says: only for trusted files."""
+
+    def __init__(self, file: IO[bytes], persistent_load: PersistentLoad, **options: Any) -> None:
+        super().__init__(file, **options)
+        self.persistent_load = persistent_load  # type: ignore[method-assign]
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == "torch" or module.startswith("torch."):
+            return find_torch_global(module, name)
+        return super().find_class(module, name)
+
+
+def refused(what: str) -> pickle.UnpicklingError:
+    """The error for a file that holds more than data."""
+    return pickle.UnpicklingError(
+        f"Weights only load failed. {what}\nA file loaded with weights_only=True (the default) can only hold tensors and "
+        "plain Python data. If you trust where it comes from, torch.load(..., weights_only=False) reads it, and can run "
+        "whatever code it contains."
+    )
+
+
+def _refused_global(module: str, name: str) -> pickle.UnpicklingError:
+    full = f"{module}.{name}"
+    return refused(f"Unsupported global: GLOBAL {full} was not an allowed global by default. Please use "
+                   f"`torch.serialization.add_safe_globals([{full}])` or the "
+                   f"`torch.serialization.safe_globals([{full}])` context manager to allowlist this global if you trust "
+                   "this class/function.")
+
+
+_MARK = object()
+_DATA_ATTRIBUTES = (OrderedDict, Tensor)  # what may be given attributes besides the classes that the user allowed
+
+
+class _Machine:
+    """The stack machine of the pickle format, over `allowed` globals."""
+
+    def __init__(self, allowed: Mapping[tuple[str, str], Any], trusted: tuple[type, ...],
+                 persistent_load: PersistentLoad) -> None:
+        self.allowed, self.trusted, self.persistent_load = allowed, trusted, persistent_load
+        self.stack: list[Any] = []
+        self.memo: dict[int, Any] = {}
+        self.callables = {id(thing) for thing in allowed.values() if callable(thing)}
+
+    def run(self, data: bytes) -> Any:
+        """The object that `data` describes."""
+        try:
+            for opcode, arg, _ in pickletools.genops(data):
+                if opcode.name == "STOP":
+                    return self.stack.pop()
+                action = _ACTIONS.get(opcode.name)
+                if action is None:
+                    raise refused(f"Unsupported operand {opcode.name}.")
+                action(self, arg)
+        except (ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
+            raise pickle.UnpicklingError(f"the checkpoint's data.pkl is damaged: {error}") from error
+        raise pickle.UnpicklingError("the checkpoint's data.pkl is truncated")
+
+    # -- stack and memo ---------------------------------------------------------------------------------------------
+    def push(self, value: Any) -> None:
+        self.stack.append(value)
+
+    def pop_to_mark(self) -> list[Any]:
+        at = len(self.stack) - 1 - self.stack[::-1].index(_MARK)
+        items = self.stack[at + 1 :]
+        del self.stack[at:]
+        return items
+
+    def drop(self, value: Any) -> None:
+        """Forget what was taken off the stack."""
+
+    def put(self, key: int) -> None:
+        self.memo[key] = self.stack[-1]
+
+    def get(self, key: int) -> None:
+        self.stack.append(self.memo[key])
+
+    # -- containers -------------------------------------------------------------------------------------------------
+    def make_tuple(self, count: int) -> None:
+        items = tuple(self.stack[-count:])
+        if len(items) != count:
+            raise ValueError("a tuple is larger than the stack")
+        del self.stack[-count:]
+        self.push(items)
+
+    def append(self, items: list[Any]) -> None:
+        target = self.stack[-1]
+        if not isinstance(target, (list, bytearray)):
+            raise refused(f"Can only append to a list, got {type(target).__name__}.")
+        target.extend(items)
+
+    def set_items(self, items: list[Any]) -> None:
+        target = self.stack[-1]
+        if type(target) not in (dict, OrderedDict, Counter, defaultdict):
+            raise refused(f"Can only set items of a dict, got {type(target).__name__}.")
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            target[key] = value
+
+    def add_items(self, items: list[Any]) -> None:
+        target = self.stack[-1]
+        if type(target) is not set:
+            raise refused(f"Can only add to a set, got {type(target).__name__}.")
+        target.update(items)
+
+    # -- globals ----------------------------------------------------------------------------------------------------
+    def find(self, module: str, name: str) -> None:
+        found = self.allowed.get((module, name))
+        if found is None and module.partition(".")[0] == "torch":  # a class of the library that the user has allowed
+            try:
+                found = find_torch_global(module, name)
+            except AttributeError:
+                found = None
+            found = found if id(found) in self.callables else None
+        if found is None:
+            raise _refused_global(module, name)
+        self.push(found)
+
+    def reduce(self) -> None:
+        args, function = self.stack.pop(), self.stack.pop()
+        if id(function) not in self.callables or not isinstance(args, tuple):
+            raise refused(f"Trying to call {getattr(function, '__name__', repr(function))}, which is not an allowed function.")
+        if function is defaultdict and args and id(args[0]) not in self.callables:
+            raise refused(f"defaultdict with the factory {args[0]!r}.")
+        self.push(function(*args))
+
+    def new_object(self) -> None:
+        args, kind = self.stack.pop(), self.stack.pop()
+        if id(kind) not in self.callables or not isinstance(kind, type) or not isinstance(args, tuple):
+            raise refused(f"Trying to make an instance of {kind!r}, which is not an allowed class.")
+        self.push(kind.__new__(kind, *args))
+
+    def build(self) -> None:
+        state, target = self.stack.pop(), self.stack[-1]
+        if isinstance(target, self.trusted) and hasattr(target, "__setstate__"):
+            target.__setstate__(state)
+        elif isinstance(target, self.trusted) and isinstance(state, tuple) and len(state) == 2:
+            for name, value in {**(state[0] or {}), **(state[1] or {})}.items():
+                setattr(target, name, value)
+        elif isinstance(target, (*_DATA_ATTRIBUTES, *self.trusted)) and isinstance(state, dict):
+            target.__dict__.update(state)
+        else:
+            raise refused(f"Can only set the attributes of an OrderedDict, a Tensor or an instance of an allowed class, "
+                          f"not of {target!r}.")
+
+    def persistent(self) -> None:
+        self.push(self.persistent_load(self.stack.pop()))
+
+
+def _literal(machine: _Machine, arg: Any) -> None:
+    machine.push(arg)
+
+
+_LITERALS = ("BININT BININT1 BININT2 INT LONG LONG1 LONG4 FLOAT BINFLOAT UNICODE SHORT_BINUNICODE BINUNICODE BINUNICODE8 "
+             "SHORT_BINBYTES BINBYTES BINBYTES8").split()
+_ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
+    **dict.fromkeys(_LITERALS, _literal),
+    "PROTO": lambda m, arg: None,
+    "FRAME": lambda m, arg: None,
+    "NONE": lambda m, arg: m.push(None),
+    "NEWTRUE": lambda m, arg: m.push(True),
+    "NEWFALSE": lambda m, arg: m.push(False),
+    "MARK": lambda m, arg: m.push(_MARK),
+    "POP": lambda m, arg: m.drop(m.stack.pop()),
+    "POP_MARK": lambda m, arg: m.drop(m.pop_to_mark()),
+    "DUP": lambda m, arg: m.push(m.stack[-1]),
+    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), _Machine.put),
+    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _Machine.get),
+    "MEMOIZE": lambda m, arg: m.put(len(m.memo)),
+    "EMPTY_DICT": lambda m, arg: m.push({}),
+    "EMPTY_LIST": lambda m, arg: m.push([]),
+    "EMPTY_TUPLE": lambda m, arg: m.push(()),
+    "EMPTY_SET": lambda m, arg: m.push(set()),
+    "FROZENSET": lambda m, arg: m.push(frozenset(m.pop_to_mark())),
+    "BYTEARRAY8": lambda m, arg: m.push(bytearray(arg)),
+    "TUPLE": lambda m, arg: m.push(tuple(m.pop_to_mark())),
+    "TUPLE1": lambda m, arg: m.make_tuple(1),
+    "TUPLE2": lambda m, arg: m.make_tuple(2),
+    "TUPLE3": lambda m, arg: m.make_tuple(3),
+    "LIST": lambda m, arg: m.push(m.pop_to_mark()),
+    "APPEND": lambda m, arg: m.append([m.stack.pop()]),
+    "APPENDS": lambda m, arg: m.append(m.pop_to_mark()),
+    "SETITEM": lambda m, arg: m.set_items([m.stack.pop(-2), m.stack.pop()]),
+    "SETITEMS": lambda m, arg: m.set_items(m.pop_to_mark()),
+    "ADDITEMS": lambda m, arg: m.add_items(m.pop_to_mark()),
+    "GLOBAL": lambda m, arg: m.find(*arg.split(" ", 1)),
+    "STACK_GLOBAL": lambda m, arg: m.find(m.stack.pop(-2), m.stack.pop()),
+    "REDUCE": lambda m, arg: m.reduce(),
+    "NEWOBJ": lambda m, arg: m.new_object(),
+    "BUILD": lambda m, arg: m.build(),
+    "BINPERSID": lambda m, arg: m.persistent(),
+}  # fmt: skip
+
+
+def restricted_load(data: bytes, persistent_load: PersistentLoad, allowed: Mapping[tuple[str, str], Any]) -> Any:
+    """The object that the pickle `data` describes, `allowed` being the user's additions to `SAFE_GLOBALS`.
+
+    Raises UnpicklingError, naming it, at the first thing that is not plain data.
+    """
+    trusted = tuple(thing for thing in allowed.values() if isinstance(thing, type))
+    return _Machine({**SAFE_GLOBALS, **allowed}, trusted, persistent_load).run(data)
