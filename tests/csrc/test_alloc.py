@@ -1,0 +1,240 @@
+"""The caching allocator behind NumPy arrays: contents, alignment, reuse, bounds, threads and forks."""
+
+import os
+import random
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from flambeau import _C
+
+MB = 1 << 20
+
+
+def resident():
+    """Bytes of memory in this process that have pages."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.fixture
+def limit():
+    """Sets the cache limit for one test."""
+    before = _C.memory_stats()["limit"]
+    yield _C.set_cache_limit
+    _C.set_cache_limit(before)
+
+
+@pytest.mark.parametrize("size", [1024, 1025, 4096, 70_001, MB, 3 * MB + 7, 40 * MB])
+def test_blocks_are_aligned_to_64_bytes(size):
+    arrays = [np.empty(size, np.uint8) for _ in range(3)]
+    assert all(array.ctypes.data % 64 == 0 for array in arrays)
+
+
+@pytest.mark.parametrize("size", [2000, 100_000, 5 * MB])
+def test_a_freed_block_serves_the_next_request(size):
+    first = np.empty(size, np.uint8)
+    address = first.ctypes.data
+    del first
+    before = _C.memory_stats()
+    second = np.empty(size, np.uint8)
+    after = _C.memory_stats()
+    assert second.ctypes.data == address
+    assert (after["reused"], after["fresh"]) == (before["reused"] + 1, before["fresh"])
+
+
+def test_statistics_follow_live_and_cached_memory():
+    _C.empty_cache()
+    before = _C.memory_stats()
+    array = np.empty(8 * MB, np.uint8)
+    during = _C.memory_stats()
+    assert during["live"] - before["live"] == 8 * MB
+    assert during["peak"] >= during["live"]
+    del array
+    after = _C.memory_stats()
+    assert after["live"] == before["live"]
+    assert after["cached"] - before["cached"] == 8 * MB
+
+
+@pytest.mark.parametrize("size", [1500, 5000, 64 * 1024, 300_001, 2 * MB, 9 * MB + 123])
+def test_zeros_are_zero_whatever_was_there(size):
+    def check():
+        array = np.zeros(size, np.uint8)
+        assert not array.any()
+        array.fill(255)
+
+    for _ in range(3):  # fresh or reused
+        check()
+    for _ in range(3):  # evicted
+        _C.empty_cache()
+        check()
+    pair = [np.zeros(size, np.uint8) for _ in range(2)]
+    for array in pair:
+        assert not array.any()
+        array.fill(7)
+    assert all((array == 7).all() for array in pair)
+
+
+def test_eviction_touches_no_neighbour():
+    sizes = [70_000, 65_536, 131_072, 1024, 200_000, 5 * MB, 3 * MB]
+    arrays = [np.full(size, i, np.uint8) for i, size in enumerate(sizes * 3)]
+    kept = arrays[::2]
+    del arrays
+    _C.empty_cache()
+    for i, array in enumerate(kept):
+        assert (array == 2 * i).all()
+
+
+def test_resize_keeps_the_contents():
+    array = np.arange(1000, dtype=np.int64)
+    for size in (1001, 1100, 5000, 400_000, 10, 900, 60_000):
+        kept = min(size, array.size)
+        expected = array[:kept].copy()
+        array.resize(size, refcheck=False)
+        np.testing.assert_array_equal(array[:kept], expected)
+        assert not array[kept:].any()
+
+
+def test_the_cache_is_bounded_and_gives_memory_back(limit):
+    limit(32 * MB)
+    arrays = [np.ones(4 * MB, np.uint8) for _ in range(32)]
+    full = resident()
+    evicted = _C.memory_stats()["evicted"]
+    del arrays
+    stats = _C.memory_stats()
+    assert stats["cached"] <= 32 * MB
+    assert stats["evicted"] - evicted >= 24
+    assert full - resident() > 80 * MB
+
+
+def test_empty_cache_gives_memory_back():
+    arrays = [np.ones(16 * MB, np.uint8) for _ in range(4)]
+    full = resident()
+    del arrays
+    _C.empty_cache()
+    assert full - resident() > 50 * MB
+    assert _C.memory_stats()["cached"] < MB  # small blocks keep their pages
+
+
+def test_the_oldest_blocks_are_evicted_first(limit):
+    _C.empty_cache()
+    limit(20 * MB)
+    old, young = np.ones(12 * MB, np.uint8), np.ones(10 * MB, np.uint8)
+    address = young.ctypes.data
+    del old
+    del young
+    assert np.empty(10 * MB, np.uint8).ctypes.data == address
+    assert _C.memory_stats()["cached"] <= 20 * MB
+
+
+def test_huge_zeros_cost_no_memory():
+    before = resident()
+    array = np.zeros(20 << 30, np.uint8)
+    array[:: 1 << 30] = 1
+    assert int(array[:: 1 << 29].sum()) == 20
+    assert resident() - before < 200 * MB
+
+
+def test_too_much_memory_is_a_memory_error():
+    with pytest.raises(MemoryError):
+        np.empty(1 << 60, np.uint8)
+
+
+def test_random_use_never_mixes_blocks(limit):
+    limit(8 * MB)
+    rng = random.Random(0)
+    live = {}
+    for step in range(4000):
+        if live and rng.random() < 0.48:
+            key = rng.choice(list(live))
+            array, value = live.pop(key)
+            assert array[0] == value and array[-1] == value and (array[:: max(1, array.size // 50)] == value).all()
+        else:
+            size = int(2 ** rng.uniform(8, 21))
+            zeroed = rng.random() < 0.3
+            array = np.zeros(size, np.uint8) if zeroed else np.empty(size, np.uint8)
+            if zeroed:
+                assert not array.any()
+            value = step % 251 + 1
+            array.fill(value)
+            live[step] = (array, value)
+
+
+def test_threads_share_the_allocator():
+    wrong = []
+
+    def work(seed):
+        rng = random.Random(seed)
+        for _ in range(1500):
+            arrays = [np.full(int(2 ** rng.uniform(8, 17)), seed, np.uint8) for _ in range(3)]
+            if any((array != seed).any() for array in arrays):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_other_threads_use_it_too():
+    addresses = []
+
+    def work():
+        addresses.append(np.empty(5 * MB, np.uint8).ctypes.data)
+
+    before = _C.memory_stats()["requests"]
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert _C.memory_stats()["requests"] > before
+    assert addresses[0] % 64 == 0
+
+
+def test_a_forked_child_can_allocate_and_free():
+    array = np.full(3 * MB, 5, np.uint8)
+    child = os.fork()
+    if child == 0:
+        other = array + np.uint8(1)
+        del array
+        os._exit(0 if (other == 6).all() and not np.zeros(3 * MB, np.uint8).any() else 1)
+    assert os.waitpid(child, 0) == (child, 0)
+    assert (array == 5).all()
+
+
+RUN_ALONE = {
+    "arrays made before the import are freed by malloc": """
+import numpy as np
+before = [np.ones(n, np.uint8) for n in (1, 2000, 1 << 16, 1 << 20, 40 << 20)]
+from flambeau import _C
+for array in before:
+    array.resize(array.size * 2, refcheck=False)
+after = [np.ones(array.size, np.uint8) for array in before]
+del before, after, array
+""",
+    "without address space the work is left to malloc": """
+import resource
+import numpy as np
+resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+from flambeau import _C
+assert np.ones(50 << 20, np.uint8).all() and not np.zeros(50 << 20, np.uint8).any()
+assert _C.memory_stats()["requests"] == 0
+_C.empty_cache()
+""",
+}
+
+
+@pytest.mark.parametrize("case", RUN_ALONE)
+def test_in_a_process_of_its_own(case):
+    command = [sys.executable, "-W", "error", "-c", RUN_ALONE[case]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_negative_limit_is_refused():
+    with pytest.raises(ValueError, match="bytes >= 0"):
+        _C.set_cache_limit(-1)
