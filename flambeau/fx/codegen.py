@@ -7,6 +7,7 @@ import keyword
 import math
 import sys
 from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flambeau.fx.node import Argument, Node, last_uses
@@ -90,6 +91,19 @@ class _Globals:
         root, _, rest = module.partition(".")
         return self.name_of(root, sys.modules[root]) + (f".{rest}" if rest else "")
 
+    def member(self, space: str, name: str, value: Any) -> str:
+        """`space.name` for an object printed as a member of something that is not a module, such as a table."""
+        root, number = space, 0
+        while root in self.taken or not self._fits(root, name, value):
+            number += 1
+            root = f"{space}_{number}"
+        setattr(self.bound.setdefault(root, SimpleNamespace()), name, value)
+        return f"{root}.{name}"
+
+    def _fits(self, root: str, name: str, value: Any) -> bool:
+        held = self.bound.get(root)
+        return held is None or (isinstance(held, SimpleNamespace) and getattr(held, name, value) is value)
+
 
 def _reaches(root: Any, path: str, value: Any) -> bool:
     """Whether a dotted path leads from `root` to `value`, without setting off lazy imports."""
@@ -99,26 +113,33 @@ def _reaches(root: Any, path: str, value: Any) -> bool:
 
 
 def callable_expression(fn: Any, names: _Globals) -> str:
-    """Text that names a callable: `torch.relu`, `prims.exp`, `math.floor`, or a bound global where nothing else does.
-
-    An object may say what it is to be called through `__fx_name__`, a dotted path such as `"prims.exp"`; its last part
-    must lead to it from the module given by `__module__`.
-    """
-    name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or getattr(fn, "name", None)
-    if name is None or not all(atom.isidentifier() and not keyword.iskeyword(atom) for atom in name.split(".")):
+    """Text that names a callable: `torch.relu`, `prims.exp`, `math.floor`, or else a bound global."""
+    name: str = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or getattr(fn, "name", None) or ""
+    if not _is_path(name):
         return names.name_of(_identifier(name or type(fn).__name__), fn)
     if getattr(builtins, name, None) is fn:
         return name if name not in names.taken else names.name_of(name, fn)
     for prefix, module in _KNOWN_AS:
         if module in sys.modules and _reaches(sys.modules[module], name, fn):
             return f"{names.module_path('flambeau', 'torch')}{prefix.removeprefix('torch')}.{name}"
-    module = getattr(fn, "__module__", None)
-    if module == "_operator":
-        module = "operator"
-    if isinstance(module, str) and module in sys.modules and _reaches(sys.modules[module], name, fn):
-        wish = getattr(fn, "__fx_module__", None)
-        return f"{names.module_path(module, wish)}.{name}"
+    if dotted := _dotted_repr(fn):
+        return names.member(*dotted, fn)
+    module = str(getattr(fn, "__module__", None)).removeprefix("_") or "builtins"
+    if module in sys.modules and _reaches(sys.modules[module], name, fn):
+        return f"{names.module_path(module)}.{name}"
     return names.name_of(_identifier(name), fn)
+
+
+def _is_path(text: str) -> bool:
+    return bool(text) and all(atom.isidentifier() and not keyword.iskeyword(atom) for atom in text.split("."))
+
+
+def _dotted_repr(a: Any) -> tuple[str, str] | None:
+    """(`prims`, `exp`) for an object whose repr is `prims.exp`."""
+    if isinstance(a, (type, FunctionType, BuiltinFunctionType)):
+        return None
+    root, dot, member = repr(a).rpartition(".")
+    return (root, member) if dot and root.isidentifier() and member.isidentifier() else None
 
 
 def _identifier(text: str) -> str:
@@ -163,15 +184,27 @@ def _object_expression(a: Any, names: _Globals) -> str:
     """A constant object: by the path that its own repr gives where that is a way to it, else as a bound global."""
     if isinstance(a, type) or (callable(a) and hasattr(a, "__qualname__")):
         return callable_expression(a, names)
+    if dotted := _dotted_repr(a):
+        root, member = dotted
+        if root == type(a).__name__ and getattr(type(a), member, None) is a:  # a member of an enumeration
+            return f"{callable_expression(type(a), names)}.{member}"
+        return names.member(root, member, a)
+    kind = type(a)
+    if _rebuilds(a, kind):
+        names.name_of(kind.__name__, kind)
+        return repr(a)
+    return names.name_of(_identifier(f"_{kind.__name__}"), a)
+
+
+def _rebuilds(a: Any, kind: type) -> bool:
+    """Whether the repr of a constant, such as `device(type='cpu')`, is a way to make it again."""
     text = repr(a)
-    root, _, path = text.partition(".")
-    if path and all(atom.isidentifier() for atom in text.split(".")) and root in ("torch", "flambeau"):
-        if "flambeau" in sys.modules and _reaches(sys.modules["flambeau"], path, a):
-            return f"{names.module_path('flambeau', 'torch')}.{path}"
-        return names.name_of(path.rpartition(".")[2], a)
-    if path and root == type(a).__name__ and getattr(type(a), path, None) is a:  # a member of an enumeration
-        return f"{callable_expression(type(a), names)}.{path}"
-    return names.name_of(_identifier(f"_{type(a).__name__}"), a)
+    if not text.startswith(f"{kind.__name__}(") or hasattr(a, "shape"):
+        return False
+    try:
+        return bool(eval(text, {kind.__name__: kind}) == a)
+    except Exception:  # any text can follow the bracket; then the object itself is bound
+        return False
 
 
 # -- the function ------------------------------------------------------------------------------------------------------
@@ -194,8 +227,9 @@ class CodeGen:
         names = _Globals({node.name for node in graph.nodes})
         frees = last_uses(graph)
         placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-        renamed = [f"{n.name} = {n.target.lstrip('*')}" for n in placeholders if n.name != n.target.lstrip("*")]
-        body = [f"    {line}" for line in renamed]  # first, before another node can take a parameter's name
+        parameters = [(n.name, str(n.target).lstrip("*")) for n in placeholders]
+        # first, before another node can take a parameter's name
+        body = [f"    {name} = {parameter}" for name, parameter in parameters if name != parameter]
         lines: dict[str, int] = {}
         shown: str | None = None
         for node in graph.nodes:
@@ -220,7 +254,7 @@ class CodeGen:
             return self.return_statement(argument_expression(node.args[0] if node.args else None, names))
         if _is_augmented(node):
             target, value = (argument_expression(a, names) for a in node.args)
-            return f"{node.name} = {target}; {node.name} {_AUGMENTED[node.target.__name__]} {value}"
+            return f"{node.name} = {target}; {node.name} {_AUGMENTED[_function_name(node)]} {value}"
         described = describe_value(node.meta.get("val"))
         annotation = f': "{described}"' if described else ""
         return f"{node.name}{annotation} = {_expression(node, root, names)}"
@@ -235,10 +269,14 @@ def _parameter(node: Node, names: _Globals) -> str:
     return f"{target}{annotation}{default}"
 
 
+def _function_name(node: Node) -> str:
+    return getattr(node.target, "__name__", "")
+
+
 def _is_operator_call(node: Node, table: dict[str, str], arity: int) -> bool:
     if node.op != "call_function" or getattr(node.target, "__module__", None) != "_operator":
         return False
-    return getattr(node.target, "__name__", "") in table and len(node.args) == arity and not node.kwargs
+    return _function_name(node) in table and len(node.args) == arity and not node.kwargs
 
 
 def _is_augmented(node: Node) -> bool:
@@ -251,9 +289,9 @@ def _expression(node: Node, root: str, names: _Globals) -> str:
         return attribute_expression(root, str(node.target))
     args = [argument_expression(a, names) for a in node.args]
     if _is_operator_call(node, _INFIX, 2):
-        return f"{_operand(args[0])} {_INFIX[node.target.__name__]} {_operand(args[1])}"
+        return f"{_operand(args[0])} {_INFIX[_function_name(node)]} {_operand(args[1])}"
     if _is_operator_call(node, _PREFIX, 1):
-        return f"{_PREFIX[node.target.__name__]}{_operand(args[0])}"
+        return f"{_PREFIX[_function_name(node)]}{_operand(args[0])}"
     if _is_operator_call(node, {"getitem": ""}, 2):
         return f"{args[0]}[{args[1]}]"
     if node.op == "call_function" and node.target is getattr and len(args) == 2:

@@ -57,7 +57,7 @@ class PlainModule:
         object.__delattr__(self, name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.forward(*args, **kwargs)  # type: ignore[attr-defined]
+        return self.forward(*args, **kwargs)
 
     def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
         """Keep a tensor that is part of the state but not a parameter."""

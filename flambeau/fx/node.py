@@ -29,8 +29,8 @@ def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
 class immutable_list(list):
     """A list inside a node's arguments: reads like a list, refuses writes, hashes like a tuple."""
 
-    append = clear = extend = insert = pop = remove = reverse = sort = _refuse  # type: ignore[assignment]
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse  # type: ignore[assignment]
+    append = clear = extend = insert = pop = remove = reverse = sort = _refuse
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(tuple(self))
@@ -42,8 +42,8 @@ class immutable_list(list):
 class immutable_dict(dict):
     """A dict inside a node's arguments: reads like a dict, refuses writes, hashes by its items."""
 
-    clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
-    __setitem__ = __delitem__ = __ior__ = _refuse  # type: ignore[assignment]
+    clear = pop = popitem = setdefault = update = _refuse
+    __setitem__ = __delitem__ = __ior__ = _refuse
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))
@@ -342,7 +342,7 @@ def is_impure_function(fn: Any) -> bool:
         pass
     if "inplace" in getattr(fn, "tags", ()):
         return True
-    name = getattr(fn, "__name__", None) or getattr(fn, "name", "")
+    name: str = getattr(fn, "__name__", None) or getattr(fn, "name", None) or ""
     if getattr(fn, "__module__", None) == "_operator":
         return name in _WRITING_OPERATORS
     return _is_inplace_name(name)

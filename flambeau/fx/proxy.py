@@ -230,5 +230,5 @@ for _name in (*_BINARY, *_COMPARE, *_INPLACE, *_UNARY, "getitem"):
     setattr(Proxy, f"__{_name.strip('_')}__", _operator_method(getattr(operator, _name)))
 for _name in _BINARY:
     setattr(Proxy, f"__r{_name.strip('_')}__", _reflected_method(getattr(operator, _name)))
-Proxy.__divmod__ = _operator_method(divmod)  # type: ignore[attr-defined]
-Proxy.__round__ = _operator_method(round)  # type: ignore[attr-defined]
+for _name, _function in (("__divmod__", divmod), ("__round__", round)):
+    setattr(Proxy, _name, _operator_method(_function))

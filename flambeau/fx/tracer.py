@@ -117,8 +117,10 @@ class Tracer(TracerBase):
         path = self._parameters.get(id(tensor)) or self._constants.get(id(tensor))
         if path is None:
             number = 0
-            while hasattr(self.root, path := f"_tensor_constant{number}") or path in self._constant_values:
+            path = "_tensor_constant0"
+            while hasattr(self.root, path) or path in self._constant_values:
                 number += 1
+                path = f"_tensor_constant{number}"
             self._constants[id(tensor)] = path
             self._constant_values[path] = tensor
         return self._attribute(path, tensor).node
@@ -139,9 +141,9 @@ class Tracer(TracerBase):
         same. Constants found on the way are kept for `constants()`.
         """
         if isinstance(root, (module_base(), PlainModule)):
-            self.root, fn, receiver = root, type(root).forward, (root,)
+            self.root, fn, receiver = root, getattr(type(root), "forward"), [root]  # noqa: B009 - either base has it
         else:
-            self.root, fn, receiver = PlainModule(), inspect.unwrap(root), ()
+            self.root, fn, receiver = PlainModule(), inspect.unwrap(root), []
         self.graph = Graph()
         self._proxies, self._constants, self._constant_values = {}, {}, {}
         self._parameters = {id(p): name for name, p in self.root.named_parameters()}
@@ -171,7 +173,7 @@ class Tracer(TracerBase):
         return [values[name] for name in names]
 
     def _argument(self, p: inspect.Parameter, concrete: dict[str, Any]) -> Any:
-        stars = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
+        stars = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
         has_value = p.name in concrete and concrete[p.name] is not PH
         default = (concrete[p.name],) if has_value else () if p.default is p.empty else (p.default,)
         proxy = self.create_proxy("placeholder", stars + p.name, default, {})
