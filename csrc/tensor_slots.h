@@ -1,0 +1,17 @@
+// Reads the slots of flambeau.Tensor directly. Where they lie is asked of the first tensor's class and kept.
+#pragma once
+#include "module.h"
+#include "numpy_api.h"
+
+struct TensorSlots {
+    PyTypeObject* type = nullptr;  // the class that defines the slots
+    Py_ssize_t data = 0, layout = 0, dtype = 0, device = 0, grad = 0, view = 0;
+};
+
+// The slots of `object`'s class if it is a tensor's; else null, without an error.
+const TensorSlots* tensor_slots(PyObject* object);
+
+inline PyObject* read_slot(PyObject* object, Py_ssize_t offset) { return *(PyObject**)((char*)object + offset); }
+
+// The NumPy array of `object`: itself, or the tensor's. Borrowed; null with a TypeError set.
+PyArrayObject* array_of(PyObject* object);
