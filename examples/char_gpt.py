@@ -232,10 +232,11 @@ def main() -> None:
     model, compiled = train("compiled", corpus, args, args.steps, compiled=True)
 
     shared = min(len(eager.losses), len(compiled.losses))
-    apart = max(abs(a - b) for a, b in zip(eager.losses[:shared], compiled.losses[:shared]))
+    apart = max(abs(a - b) for a, b in zip(eager.losses[:shared], compiled.losses[:shared], strict=True))
     print(f"\nmodel      {args.layers} layers, width {args.width}, context {args.context}: {parameters:,} parameters")
     print(f"eager      {1000 * eager.step_seconds:8.1f} ms a step   loss {eager.losses[-1]:.3f} after {shared}")
-    print(f"compiled   {1000 * compiled.step_seconds:8.1f} ms a step   loss {compiled.losses[-1]:.3f} after {args.steps}")
+    print(f"compiled   {1000 * compiled.step_seconds:8.1f} ms a step   loss {compiled.losses[-1]:.3f} after "
+          f"{args.steps}")
     print(f"speedup    {eager.step_seconds / compiled.step_seconds:8.2f} x")
     print(f"compiling  {compiled.seconds[0] - compiled.step_seconds:8.1f} s   (the first step, above an ordinary one)")
     print(f"the two loss curves differ by at most {apart:.1e} over their first {shared} steps")

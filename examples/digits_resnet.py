@@ -25,7 +25,7 @@ SHIFT = 2
 
 
 class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions around which the input passes unchanged, or through a 1x1 convolution where shapes differ."""
+    """Two 3x3 convolutions with a way around them: the input itself, or a 1x1 convolution where shapes differ."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -186,7 +186,8 @@ def main() -> None:
     while trainer.epoch < args.epochs:
         trainer.train_epoch()
         trainer.save(args.out / f"epoch-{trainer.epoch}.pt")
-        print(f"epoch {trainer.epoch}: loss {trainer.losses[-1]!r}, test accuracy {accuracy(trainer.model, test_data):.2%}")
+        right = accuracy(trainer.model, test_data)
+        print(f"epoch {trainer.epoch}: loss {trainer.losses[-1]!r}, test accuracy {right:.2%}")
     print(f"{args.epochs} epochs, {time.perf_counter() - start:.1f} s; final loss {trainer.losses[-1]!r}")
     write_loss_plot(args.out / "loss.svg", {"training": trainer.losses}, "ResNet on digits: loss")
     print(f"wrote {args.out / 'loss.svg'} and a checkpoint of each epoch")

@@ -32,7 +32,8 @@ class Progress:
     def _draw(self, done: int, elapsed: float) -> None:
         filled = 24 * done // self.total
         left = elapsed / done * (self.total - done)
-        line = f"{self.title:<9} |{'█' * filled}{'·' * (24 - filled)}| {done}/{self.total} {left:4.0f}s left  {self.note}"
+        bar = "█" * filled + "·" * (24 - filled)
+        line = f"{self.title:<9} |{bar}| {done}/{self.total} {left:4.0f}s left  {self.note}"
         print(f"\r\x1b[K{line}" if self.live else line, end="" if self.live else "\n", file=sys.stderr, flush=True)
 
 

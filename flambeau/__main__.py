@@ -60,8 +60,8 @@ def _ops(args: argparse.Namespace) -> int:
 def _bench(args: argparse.Namespace) -> int:
     root = Path(__file__).resolve().parent.parent
     if not (root / "benchmarks" / "run.py").is_file():
-        print("python -m flambeau bench: the benchmarks are not part of the installed package; clone the repository and "
-              "use ./dev bench there", file=sys.stderr)
+        print("python -m flambeau bench: the benchmarks are not part of the installed package; clone the repository "
+              "and use ./dev bench there", file=sys.stderr)
         return 2
     return subprocess.call([sys.executable, "-m", "benchmarks.run", *args.names], cwd=root)
 

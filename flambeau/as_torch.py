@@ -20,7 +20,7 @@ from typing import Any
 ROOM = __package__ or "flambeau"
 
 TORCH_VERSION = "2.13.0+flambeau"
-"""What `torch.__version__` says: the PyTorch release whose behaviour is followed. Libraries parse it to choose code paths."""
+"""What `torch.__version__` says: the PyTorch release whose behaviour is followed. Libraries choose code paths by it."""
 
 RENAMED = {
     "_dynamo": "dynamo",

@@ -20,10 +20,10 @@ from .pickler import Pickler
 from .unpickler import TrustingUnpickler, restricted_load
 
 FileLike: TypeAlias = str | os.PathLike[str] | IO[bytes]
-MAP_LOCATION: TypeAlias = None | str | device | dict[str, str] | Callable[[Storage, str], Any]
+MAP_LOCATION: TypeAlias = str | device | dict[str, str] | Callable[[Storage, str], Any] | None
 
 
-# -- saving -------------------------------------------------------------------------------------------------------------
+# -- saving ----------------------------------------------------------------------------------------------------
 def save(obj: object, f: FileLike, pickle_module: Any = None, pickle_protocol: int = 2,
          _use_new_zipfile_serialization: bool = True) -> None:
     """Write `obj` (tensors in any nesting of Python data; modules too) to a path or a binary file object.
@@ -34,8 +34,8 @@ def save(obj: object, f: FileLike, pickle_module: Any = None, pickle_protocol: i
     if not _use_new_zipfile_serialization:
         raise NotImplementedError("Flambeau writes the zip format only; PyTorch since 1.6 reads it")
     if pickle_module is not None or pickle_protocol != 2:
-        raise NotImplementedError("torch.save always pickles with protocol 2 and its own pickler: leave pickle_module and "
-                                  "pickle_protocol at their defaults")
+        raise NotImplementedError("torch.save always pickles with protocol 2 and its own pickler: leave pickle_module "
+                                  "and pickle_protocol at their defaults")
     if not isinstance(f, (str, os.PathLike)) and not hasattr(f, "write"):
         raise AttributeError(f"expected 'f' to be a string, path, or a file-like object with a 'write' attribute, "
                              f"got {type(f).__name__}")
@@ -59,15 +59,15 @@ def _write(file: IO[bytes], name: str, pickled: memoryview, storages: dict[str, 
         archive.write("version", b"3\n")
 
 
-# -- loading ------------------------------------------------------------------------------------------------------------
+# -- loading ---------------------------------------------------------------------------------------------------
 def load(f: FileLike, map_location: MAP_LOCATION = None, pickle_module: Any = None, *, weights_only: bool | None = None,
          mmap: bool | None = None, **pickle_load_args: Any) -> Any:
     """Read what `save` (or PyTorch's torch.save) wrote to a path or a seekable binary file object.
 
     `weights_only` (the default) admits tensors and plain data alone and raises pickle.UnpicklingError, naming it, for
     anything else; False runs whatever code the file contains. `map_location` puts tensors on other devices than those
-    they were saved from: a device, a dict of device names, or a function of (storage, device name). `mmap` maps the file
-    into memory, copy on write, and needs a path.
+    they were saved from: a device, a dict of device names, or a function of (storage, device name). `mmap` maps the
+    file into memory, copy on write, and needs a path.
 
     Raises FileNotFoundError, or RuntimeError where the file is truncated, empty or of another format.
     """
@@ -77,9 +77,9 @@ def load(f: FileLike, map_location: MAP_LOCATION = None, pickle_module: Any = No
     if mmap and not is_path:
         raise ValueError("f must be a file path in order to use the mmap argument")
     if not is_path and not all(hasattr(f, method) for method in ("read", "seek", "tell")):
-        raise AttributeError(f"'{type(f).__name__}' object is not a path or a seekable file. You can only torch.load from a "
-                             "file that is seekable. Please pre-load the data into a buffer like io.BytesIO and try to load "
-                             "from it instead.")
+        raise AttributeError(f"'{type(f).__name__}' object is not a path or a seekable file. You can only torch.load "
+                             "from a file that is seekable. Please pre-load the data into a buffer like io.BytesIO "
+                             "and try to load from it instead.")
     source = os.fspath(f) if is_path else getattr(f, "name", "the file object")  # type: ignore[arg-type]
     with open(f, "rb") if is_path else nullcontext(f) as file:  # type: ignore[arg-type]
         archive = ArchiveReader(file, str(source), map_file=source if mmap else None)
@@ -143,9 +143,9 @@ def _place(storage: Storage, location: str, map_location: MAP_LOCATION) -> devic
     where = device(location)
     if where.type == "cuda" and not _cuda_is_available():
         raise RuntimeError(
-            f"Attempting to deserialize object on a CUDA device ({location}) but torch.cuda.is_available() is False. If you "
-            "are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map your "
-            "storages to the CPU."
+            f"Attempting to deserialize object on a CUDA device ({location}) but torch.cuda.is_available() is False. "
+            "If you are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to "
+            "map your storages to the CPU."
         )
     return where
 
@@ -156,7 +156,7 @@ def _cuda_is_available() -> bool:
     return cuda is not None and cuda.is_available()
 
 
-# -- what a weights-only file may name ----------------------------------------------------------------------------------
+# -- what a weights-only file may name -------------------------------------------------------------------------
 _allowed: dict[tuple[str, str], Any] = {}
 
 
@@ -194,7 +194,7 @@ def clear_safe_globals() -> None:
     _allowed.clear()
 
 
-class safe_globals:  # noqa: N801 - torch's name
+class safe_globals:
     """`add_safe_globals` for the length of a `with` block."""
 
     def __init__(self, safe_globals: list[Any]) -> None:

@@ -65,11 +65,11 @@ class ArchiveReader:
         if not start:
             raise RuntimeError(f"{source} is empty: there is nothing to load")
         if start.startswith(_LEGACY_START):
-            raise RuntimeError(f"{source} is in the format that PyTorch wrote before version 1.6, which Flambeau does not "
-                               "read. Load it with PyTorch and write it again with torch.save().")
+            raise RuntimeError(f"{source} is in the format that PyTorch wrote before version 1.6, which Flambeau does "
+                               "not read. Load it with PyTorch and write it again with torch.save().")
         if not start.startswith(b"PK"):
-            raise RuntimeError(f"{source} is not a checkpoint that torch.save wrote: it starts with {start!r}, not with a "
-                               "zip archive's signature")
+            raise RuntimeError(f"{source} is not a checkpoint that torch.save wrote: it starts with {start!r}, not "
+                               "with a zip archive's signature")
         try:
             self.zip = zipfile.ZipFile(file)
         except zipfile.BadZipFile as error:
@@ -79,12 +79,12 @@ class ArchiveReader:
         if "constants.pkl" in self.members:
             raise RuntimeError(f"{source} is a TorchScript archive: only PyTorch's torch.jit.load reads it")
         if "data.pkl" not in self.members:
-            raise RuntimeError(f"{source} is a zip archive, but not a checkpoint: no member is called data.pkl. Members: "
-                               f"{', '.join(list(self.members)[:5]) or 'none'}")
+            raise RuntimeError(f"{source} is a zip archive, but not a checkpoint: no member is called data.pkl. "
+                               f"Members: {', '.join(list(self.members)[:5]) or 'none'}")
         order = self.read("byteorder").decode() if "byteorder" in self.members else "little"
         if order != sys.byteorder:
-            raise NotImplementedError(f"{source} holds {order}-endian numbers and this machine is {sys.byteorder}-endian: "
-                                      "write it again on a machine like this one")
+            raise NotImplementedError(f"{source} holds {order}-endian numbers and this machine is "
+                                      f"{sys.byteorder}-endian: write it again on a machine like this one")
         self.mapping = np.memmap(map_file, np.uint8, mode="c") if map_file is not None else None
 
     def _info(self, member: str) -> zipfile.ZipInfo:

@@ -17,8 +17,7 @@ from typing import Any
 from ..core.device import META, device
 from ..core.dtypes import DTYPES, dtype, dtype_of_name
 from ..core.size import Size
-from ..core.storage import Storage
-from ..core.tensor import Layout, Tensor, fake, from_array, view_tensor
+from ..core.tensor import Layout, Tensor, fake, view_tensor
 from ..nn.parameter import Parameter
 
 
@@ -62,13 +61,14 @@ class LoadedStorage:
         self.kind, self.owner, self.nbytes, self.device = kind, owner, nbytes, where
 
 
-# -- rebuilding: the functions that PyTorch's pickles call --------------------------------------------------------------
+# -- rebuilding: the functions that PyTorch's pickles call -----------------------------------------------------
 def _check_layout(storage: LoadedStorage, kind: dtype, offset: int, size: tuple, stride: tuple) -> None:
     """Refuse a layout that would look outside its storage: the file may lie."""
     integers = (offset, *size, *stride)
     if len(size) != len(stride) or not all(isinstance(n, int) and n >= 0 for n in integers):
-        raise RuntimeError(f"the checkpoint describes an impossible tensor: size {size}, stride {stride}, offset {offset}")
-    last = offset + sum((n - 1) * step for n, step in zip(size, stride))
+        raise RuntimeError(f"the checkpoint describes an impossible tensor: size {size}, stride {stride}, offset "
+                           f"{offset}")
+    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if 0 not in size and (last + 1) * kind.itemsize > storage.nbytes:
         raise RuntimeError(f"the checkpoint describes a {kind} tensor of size {list(size)}, stride {list(stride)} and "
                            f"offset {offset}, which does not fit its storage of {storage.nbytes} bytes")
@@ -174,7 +174,7 @@ SAFE_GLOBALS: dict[tuple[str, str], Any] = {
 """Everything that a file loaded with weights_only=True may name: none of it can do anything but hold data."""
 
 
-# -- classes of the library ---------------------------------------------------------------------------------------------
+# -- classes of the library ------------------------------------------------------------------------------------
 ROOM = __name__.partition(".")[0]
 _PUBLIC = ("nn", "optim", "optim.lr_scheduler", "utils.data")
 
@@ -197,7 +197,7 @@ def torch_name_of(thing: type | FunctionType) -> Global | None:
 def find_torch_global(module: str, name: str) -> Any:
     """The Flambeau object that PyTorch calls `module.name`; AttributeError if there is none.
 
-    PyTorch keeps `Linear` in torch.nn.modules.linear, Flambeau elsewhere: the public namespaces above are tried in turn.
+    PyTorch keeps `Linear` in torch.nn.modules.linear, Flambeau elsewhere: the public namespaces above it are tried too.
     """
     known = TORCH_GLOBALS.get((module, name))
     if known is not None:
@@ -212,8 +212,3 @@ def find_torch_global(module: str, name: str) -> Any:
         except (ModuleNotFoundError, AttributeError):
             parts.pop()
     raise AttributeError(f"Flambeau has nothing called {module}.{name}")
-
-
-def storage_tensor(storage: Storage) -> Tensor | None:
-    """A uint8 tensor over a storage's bytes, or None where it has none."""
-    return None if storage.buffer is None else from_array(storage.buffer)

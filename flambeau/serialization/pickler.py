@@ -17,7 +17,7 @@ from .names import STORAGE_NAMES, UNTYPED, Global, torch_name_of
 
 
 class StorageReference:
-    """Stands in a pickle for a storage, which is written beside it; `kind` is the dtype of the tensor that refers to it."""
+    """Stands in a pickle for a storage, which is written beside it; `kind` is the dtype of the tensor over it."""
 
     def __init__(self, storage: Storage, kind: dtype) -> None:
         self.storage, self.kind = storage, kind

@@ -1,4 +1,4 @@
-"""Reading a checkpoint's pickle: `restricted_load`, which can only hold data, and `TrustingUnpickler`, which can run code.
+"""Reading a checkpoint's pickle: `restricted_load` yields data only, `TrustingUnpickler` may run code.
 
 Python's own unpickler calls whatever a file names and lets it set attributes of what it named. `restricted_load` is
 therefore an interpreter of its own, over the opcodes that data need and a list of allowed names; see PEP 307 and
@@ -20,7 +20,7 @@ PersistentLoad = Callable[[Any], Any]
 
 
 class TrustingUnpickler(pickle.Unpickler):
-    """Python's unpickler, with PyTorch's names answered by Flambeau. It runs what the file says: only for trusted files."""
+    """Python's unpickler, PyTorch's names answered by Flambeau. It runs what the file says: only for trusted files."""
 
     def __init__(self, file: IO[bytes], persistent_load: PersistentLoad, **options: Any) -> None:
         super().__init__(file, **options)
@@ -35,9 +35,9 @@ class TrustingUnpickler(pickle.Unpickler):
 def refused(what: str) -> pickle.UnpicklingError:
     """The error for a file that holds more than data."""
     return pickle.UnpicklingError(
-        f"Weights only load failed. {what}\nA file loaded with weights_only=True (the default) can only hold tensors and "
-        "plain Python data. If you trust where it comes from, torch.load(..., weights_only=False) reads it, and can run "
-        "whatever code it contains."
+        f"Weights only load failed. {what}\nA file loaded with weights_only=True (the default) can only hold tensors "
+        "and plain Python data. If you trust where it comes from, torch.load(..., weights_only=False) reads it, and "
+        "can run whatever code it contains."
     )
 
 
@@ -45,8 +45,8 @@ def _refused_global(module: str, name: str) -> pickle.UnpicklingError:
     full = f"{module}.{name}"
     return refused(f"Unsupported global: GLOBAL {full} was not an allowed global by default. Please use "
                    f"`torch.serialization.add_safe_globals([{full}])` or the "
-                   f"`torch.serialization.safe_globals([{full}])` context manager to allowlist this global if you trust "
-                   "this class/function.")
+                   f"`torch.serialization.safe_globals([{full}])` context manager to allowlist this global if you "
+                   "trust this class/function.")
 
 
 _MARK = object()
@@ -139,7 +139,8 @@ class _Machine:
     def reduce(self) -> None:
         args, function = self.stack.pop(), self.stack.pop()
         if id(function) not in self.callables or not isinstance(args, tuple):
-            raise refused(f"Trying to call {getattr(function, '__name__', repr(function))}, which is not an allowed function.")
+            raise refused(f"Trying to call {getattr(function, '__name__', repr(function))}, which is not an "
+                          "allowed function.")
         if function is defaultdict and args and id(args[0]) not in self.callables:
             raise refused(f"defaultdict with the factory {args[0]!r}.")
         self.push(function(*args))
@@ -160,8 +161,8 @@ class _Machine:
         elif isinstance(target, (*_DATA_ATTRIBUTES, *self.trusted)) and isinstance(state, dict):
             target.__dict__.update(state)
         else:
-            raise refused(f"Can only set the attributes of an OrderedDict, a Tensor or an instance of an allowed class, "
-                          f"not of {target!r}.")
+            raise refused(f"Can only set the attributes of an OrderedDict, a Tensor or an instance of an allowed "
+                          f"class, not of {target!r}.")
 
     def persistent(self) -> None:
         self.push(self.persistent_load(self.stack.pop()))
@@ -171,8 +172,10 @@ def _literal(machine: _Machine, arg: Any) -> None:
     machine.push(arg)
 
 
-_LITERALS = ("BININT BININT1 BININT2 INT LONG LONG1 LONG4 FLOAT BINFLOAT UNICODE SHORT_BINUNICODE BINUNICODE BINUNICODE8 "
-             "SHORT_BINBYTES BINBYTES BINBYTES8").split()
+_LITERALS = [
+    "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "UNICODE", "SHORT_BINUNICODE",
+    "BINUNICODE", "BINUNICODE8", "SHORT_BINBYTES", "BINBYTES", "BINBYTES8",
+]  # fmt: skip
 _ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
     **dict.fromkeys(_LITERALS, _literal),
     "PROTO": lambda m, arg: None,

@@ -1,0 +1,1 @@
+"""What surrounds training: data loading, safetensors files, and other tools (`torch.utils`)."""

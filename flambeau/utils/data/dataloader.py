@@ -1,0 +1,325 @@
+"""`DataLoader`: batches from a dataset, made in this process or by worker processes ahead of time."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import multiprocessing as mp
+import os
+import queue
+import signal
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from ...core.dtypes import int64
+from ...ops import randint
+from .collate import default_collate, default_convert
+from .dataset import IterableDataset
+from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
+from .worker import EndOfStream, Restart, WorkerError, WorkerPlan, receive, run_worker
+
+JOIN_SECONDS = 5.0
+
+
+class _Endless(Sampler[None]):
+    """The sampler of iterable datasets: they alone know when they end."""
+
+    def __iter__(self) -> Iterator[None]:
+        return itertools.repeat(None)
+
+
+# -- from indices to a batch -----------------------------------------------------------------------------------
+def _map_fetcher(dataset: Any, collate: Callable[[Any], Any], batched: bool) -> Callable[[Any], Any]:
+    several = getattr(dataset, "__getitems__", None)
+
+    def fetch(indices: Any) -> Any:
+        if not batched:
+            return collate(dataset[indices])
+        return collate(several(indices) if callable(several) else [dataset[i] for i in indices])
+
+    return fetch
+
+
+def _stream_fetcher(dataset: Any, collate: Callable[[Any], Any], batched: bool, drop_last: bool
+                    ) -> Callable[[Any], Any]:
+    samples = iter(dataset)
+
+    def fetch(indices: Any) -> Any:
+        if not batched:
+            return collate(next(samples))
+        batch = list(itertools.islice(samples, len(indices)))
+        if not batch or (drop_last and len(batch) < len(indices)):
+            raise StopIteration
+        return collate(batch)
+
+    return fetch
+
+
+class DataLoader:
+    """Iterate over `dataset` in batches.
+
+    `num_workers` processes make `prefetch_factor` batches each ahead of time; 0 makes them here. The order is the
+    sampler's whatever the number of workers. `generator` seeds both the order and the workers; worker `i` draws from
+    the seed `base + i`, NumPy's and Python's random numbers included. `pin_memory` is accepted; without a GPU it has no
+    effect.
+
+    A worker's exception is raised here with its type and the worker's traceback; RuntimeError if a worker dies or if
+    no batch comes within `timeout` seconds.
+    """
+
+    def __init__(self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = None, sampler: Any = None,
+                 batch_sampler: Any = None, num_workers: int = 0, collate_fn: Callable[[Any], Any] | None = None,
+                 pin_memory: bool = False, drop_last: bool = False, timeout: float = 0,
+                 worker_init_fn: Callable[[int], Any] | None = None, multiprocessing_context: Any = None,
+                 generator: Any = None, *, prefetch_factor: int | None = None, persistent_workers: bool = False,
+                 pin_memory_device: str = "", in_order: bool = True) -> None:
+        _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
+        self.dataset, self.num_workers, self.timeout, self.generator = dataset, num_workers, timeout, generator
+        self.pin_memory, self.pin_memory_device, self.in_order = pin_memory, pin_memory_device, in_order
+        self.prefetch_factor = 2 if num_workers and prefetch_factor is None else prefetch_factor
+        self.persistent_workers, self.worker_init_fn = persistent_workers, worker_init_fn
+        self.multiprocessing_context = multiprocessing_context
+        self._streams = isinstance(dataset, IterableDataset)
+        if self._streams:
+            _check_stream(shuffle, sampler, batch_sampler)
+        if sampler is not None and shuffle:
+            raise ValueError("sampler option is mutually exclusive with shuffle")
+        if batch_sampler is not None:
+            if batch_size != 1 or shuffle or sampler is not None or drop_last:
+                raise ValueError("batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, "
+                                 "and drop_last")
+            batch_size = None
+        elif batch_size is None and drop_last:
+            raise ValueError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last")
+        self.sampler = sampler if sampler is not None else self._default_sampler(bool(shuffle))
+        if batch_size is not None and batch_sampler is None:
+            batch_sampler = BatchSampler(self.sampler, batch_size, drop_last)
+        self.batch_size, self.batch_sampler, self.drop_last = batch_size, batch_sampler, drop_last
+        self._batched = batch_sampler is not None
+        self.collate_fn = collate_fn or (default_collate if self._batched else default_convert)
+        self._persistent: _WorkerPool | None = None
+
+    def _default_sampler(self, shuffle: bool) -> Sampler:
+        if self._streams:
+            return _Endless()
+        return RandomSampler(self.dataset, generator=self.generator) if shuffle else SequentialSampler(self.dataset)
+
+    def __len__(self) -> int:
+        """How many batches one pass gives; of an iterable dataset that has a length, how many there should be."""
+        if not self._streams:
+            return len(self.batch_sampler if self._batched else self.sampler)
+        count = len(self.dataset)
+        if self.batch_size is None:
+            return count
+        return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
+
+    def __iter__(self) -> Iterator[Any]:
+        base_seed = int(randint(0, 1 << 62, (), dtype=int64, generator=self.generator).item())
+        order = iter(self.batch_sampler if self._batched else self.sampler)
+        if not self.num_workers:
+            return _batches_here(self._make_fetcher()(self.dataset), order)
+        if not self.persistent_workers:
+            return _WorkerIterator(_WorkerPool(self), order, base_seed, self.timeout, keep=False)
+        if self._persistent is None or self._persistent.closed:
+            self._persistent = _WorkerPool(self)
+        return _WorkerIterator(self._persistent, order, base_seed, self.timeout, keep=True)
+
+    def _make_fetcher(self) -> Callable[[Any], Callable[[Any], Any]]:
+        if self._streams:
+            return partial(_stream_fetcher, collate=self.collate_fn, batched=self._batched, drop_last=self.drop_last)
+        return partial(_map_fetcher, collate=self.collate_fn, batched=self._batched)
+
+
+def _check_workers(num_workers: int, timeout: float, prefetch_factor: int | None, persistent_workers: bool) -> None:
+    if num_workers < 0:
+        raise ValueError("num_workers option should be non-negative; use num_workers=0 to disable multiprocessing.")
+    if timeout < 0:
+        raise ValueError("timeout option should be non-negative")
+    if num_workers == 0 and prefetch_factor is not None:
+        raise ValueError("prefetch_factor option could only be specified in multiprocessing. let num_workers > 0 to "
+                         "enable multiprocessing, otherwise set prefetch_factor to None.")
+    if prefetch_factor is not None and prefetch_factor < 1:
+        raise ValueError(f"prefetch_factor option should be positive, got {prefetch_factor}")
+    if persistent_workers and num_workers == 0:
+        raise ValueError("persistent_workers option needs num_workers > 0")
+
+
+def _check_stream(shuffle: bool | None, sampler: Any, batch_sampler: Any) -> None:
+    if shuffle:
+        raise ValueError("DataLoader with IterableDataset: expected unspecified shuffle option, but got "
+                         f"shuffle={shuffle}")
+    for name, given in (("sampler", sampler), ("batch_sampler", batch_sampler)):
+        if given is not None:
+            raise ValueError(f"DataLoader with IterableDataset: expected unspecified {name} option, but got "
+                             f"{name}={given}")
+
+
+def _batches_here(fetch: Callable[[Any], Any], order: Iterator[Any]) -> Iterator[Any]:
+    for indices in order:
+        try:
+            batch = fetch(indices)
+        except StopIteration:
+            return
+        yield batch
+
+
+# -- worker processes ------------------------------------------------------------------------------------------
+@dataclass
+class _Worker:
+    process: Any
+    tasks: Any              # a multiprocessing queue
+    answers: Connection
+    exhausted: bool = False
+
+
+class _WorkerPool:
+    """The worker processes of a DataLoader. They end with `close`, or when nothing refers to the pool any more."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        context = loader.multiprocessing_context
+        context = mp.get_context(context) if context is None or isinstance(context, str) else context
+        self.prefetch = loader.prefetch_factor or 2
+        self.workers = [self._start(context, loader, i) for i in range(loader.num_workers)]
+        self._finalizer = weakref.finalize(self, _stop, self.workers, os.getpid())
+        self.numbers = itertools.count()  # of tasks, never used twice: so an answer to an older pass is recognised
+        self.user: weakref.ref[_WorkerIterator] | None = None
+
+    @staticmethod
+    def _start(context: Any, loader: DataLoader, number: int) -> _Worker:
+        plan = WorkerPlan(number, loader.num_workers, loader.dataset, loader._make_fetcher(), loader.worker_init_fn)
+        tasks = context.Queue()
+        answers, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=run_worker, args=(plan, tasks, theirs), daemon=True)
+        process.start()
+        theirs.close()  # so that the end of the process is the end of the pipe
+        return _Worker(process, tasks, answers)
+
+    @property
+    def closed(self) -> bool:
+        return not self._finalizer.alive
+
+    def close(self) -> None:
+        """Stop all workers; again is harmless."""
+        self._finalizer()
+
+
+def _stop(workers: Sequence[_Worker], owner: int) -> None:
+    if os.getpid() != owner:
+        return  # a forked copy of the pool has no workers
+    for worker in workers:
+        worker.answers.close()
+        if worker.process.is_alive():
+            _take_back(worker.tasks)
+            worker.tasks.put(None)
+    for worker in workers:
+        worker.process.join(JOIN_SECONDS)
+        if worker.process.is_alive():
+            worker.process.terminate()
+            worker.process.join()
+        worker.tasks.cancel_join_thread()
+        worker.tasks.close()
+
+
+def _take_back(tasks: Any) -> None:
+    """Empty a queue of the tasks that nobody waits for any more."""
+    try:
+        while True:
+            tasks.get_nowait()
+    except (queue.Empty, OSError):
+        pass
+
+
+class _WorkerIterator:
+    """One pass over the data by a pool. Each task goes to one worker; its answer is waited for when its turn comes."""
+
+    def __init__(self, pool: _WorkerPool, order: Iterator[Any], base_seed: int, timeout: float, keep: bool) -> None:
+        previous = pool.user and pool.user()
+        if previous is not None:
+            previous.finished = True
+        self.pool, self.order, self.timeout, self.keep = pool, order, timeout, keep
+        self.waiting: deque[tuple[int, _Worker]] = deque()  # the tasks under way, oldest first
+        self.finished = False
+        pool.user = weakref.ref(self)
+        self._turns = itertools.cycle(pool.workers)
+        for worker in pool.workers:
+            worker.exhausted = False
+            worker.tasks.put(Restart(base_seed))
+        for _ in range(pool.prefetch * len(pool.workers)):
+            self._give_task()
+
+    def __iter__(self) -> _WorkerIterator:
+        return self
+
+    def _give_task(self) -> None:
+        worker = next((w for w in itertools.islice(self._turns, len(self.pool.workers)) if not w.exhausted), None)
+        if worker is None:
+            return
+        try:
+            indices = next(self.order)
+        except StopIteration:
+            return
+        number = next(self.pool.numbers)
+        worker.tasks.put((number, indices))
+        self.waiting.append((number, worker))
+
+    def __next__(self) -> Any:
+        while self.waiting and not self.finished:
+            number, worker = self.waiting.popleft()
+            answer = self._answer(number, worker)
+            if isinstance(answer, EndOfStream):
+                worker.exhausted = True
+                self._give_task()
+                continue
+            self._give_task()
+            if isinstance(answer, WorkerError):
+                self._finish()
+                answer.reraise()
+            return answer
+        self._finish()
+        raise StopIteration
+
+    def _answer(self, number: int, worker: _Worker) -> Any:
+        while True:
+            try:
+                self._wait(worker)
+                found, answer = receive(worker.answers)
+            except (EOFError, ConnectionResetError):
+                self._died(worker)
+            if found == number:
+                return answer
+
+    def _wait(self, worker: _Worker) -> None:
+        ready = wait([worker.answers, worker.process.sentinel], self.timeout or None)
+        if not ready:
+            self._fail(f"DataLoader timed out after {self.timeout} seconds")
+        if worker.answers not in ready and not worker.answers.poll():
+            self._died(worker)
+
+    def _died(self, worker: _Worker) -> None:
+        worker.process.join(JOIN_SECONDS)
+        code = worker.process.exitcode
+        if code is not None and code < 0:
+            reason = f"is killed by signal: {signal.strsignal(-code)}"
+            hint = " It was perhaps out of memory." if -code == signal.SIGKILL else ""
+        else:
+            reason, hint = f"exited unexpectedly with exit code {code}", ""
+        number = self.pool.workers.index(worker)
+        self._fail(f"DataLoader worker {number} (pid {worker.process.pid}) {reason}.{hint} Details are lost due to "
+                   "multiprocessing. Rerunning with num_workers=0 may give better error trace.")
+
+    def _fail(self, message: str) -> None:
+        self.finished = True
+        self.pool.close()
+        raise RuntimeError(message)
+
+    def _finish(self) -> None:
+        self.finished = True
+        if not self.keep:
+            self.pool.close()
+
+
