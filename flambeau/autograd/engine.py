@@ -1,0 +1,292 @@
+"""The engine: walks the tape from the outputs to the leaves, adding up gradients on the way."""
+
+from __future__ import annotations
+
+import heapq
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..core import dispatch
+from ..core.dtypes import promote_types
+from ..core.tensor import AutogradMeta, Tensor
+from ..ops import registry
+from .graph import AccumulateGrad, Edge, Node, Output, PrimitiveNode, RemovableHandle, Settings, bare, edge_of
+
+
+class _Callbacks:
+    """Functions to run at the end of the backward pass in progress (DDP's final reduction, for one)."""
+
+    queued: list[Callable[[], None]] = []
+
+
+def queue_callback(fn: Callable[[], None]) -> None:
+    """Run `fn` once when the current backward pass has ended."""
+    _Callbacks.queued.append(fn)
+
+
+def run_backward(roots: Sequence[Tensor], grads: Sequence[Tensor | None], *, inputs: Sequence[Tensor] | None,
+                 retain_graph: bool, create_graph: bool, accumulate: bool) -> list[Tensor | None]:
+    """Gradients of sum(root * grad) with respect to `inputs` (returned), or accumulated in the leaves' `.grad`."""
+    start = [_root_edge(root) for root in roots]
+    buffers: dict[Node, list] = {}
+    for root, edge, grad in zip(roots, start, grads):
+        _add(buffers, edge, _seed(root, grad))
+    targets = _targets(inputs)
+    counts, useful = _dependencies([e.node for e in start], targets)
+    captured: dict[tuple[Node, int], Tensor] = {}
+    with dispatch.grad_enabled(create_graph):
+        _walk(start, buffers, counts, useful, targets, captured, retain_graph, accumulate)
+        callbacks, _Callbacks.queued = _Callbacks.queued, []
+        for callback in callbacks:
+            callback()
+    if inputs is None:
+        return []
+    return [_captured(t, captured) for t in inputs]
+
+
+def _captured(t: Tensor, captured: dict) -> Tensor | None:
+    edge = edge_of(t)
+    return None if edge is None else captured.get((edge.node, edge.nr))
+
+
+def _root_edge(root: Tensor) -> Edge:
+    edge = edge_of(root)
+    if edge is None:
+        raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
+    return edge
+
+
+def _seed(root: Tensor, grad: Tensor | None) -> Tensor:
+    if grad is not None:
+        if grad.shape != root.shape:
+            raise RuntimeError(f"Mismatch in shape: grad_output[0] has a shape of {grad.shape} and output[0] has a shape of "
+                               f"{root.shape}.")
+        return grad if grad.dtype is root.dtype else grad.to(root.dtype)
+    if root.shape.numel() != 1:
+        raise RuntimeError("grad can be implicitly created only for scalar outputs "
+                           f"(this output has shape {list(root.shape)}; pass its gradient)")
+    if root.dtype.category < 2:
+        raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {root.dtype}")
+    return root.detach().new_full(root.shape, 1)
+
+
+def _targets(inputs: Sequence[Tensor] | None) -> dict[Node, set[int]] | None:
+    if inputs is None:
+        return None
+    targets: dict[Node, set[int]] = {}
+    for t in inputs:
+        edge = edge_of(t)
+        if edge is None:
+            raise RuntimeError("One of the differentiated Tensors does not require grad")
+        targets.setdefault(edge.node, set()).add(edge.nr)
+    return targets
+
+
+def _dependencies(roots: list[Node], targets: dict | None) -> tuple[dict[Node, int], set[Node] | None]:
+    """How many edges lead into each reachable node; and with targets, the nodes from which one can be reached."""
+    counts: dict[Node, int] = {}
+    order: list[Node] = []
+    seen: set[Node] = set()
+    stack: list[tuple[Node, bool]] = [(n, False) for n in roots]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            order.append(node)
+            continue
+        if node in seen:
+            continue
+        seen.add(node)
+        stack.append((node, True))
+        for edge in node.edges:
+            if edge is not None:
+                counts[edge.node] = counts.get(edge.node, 0) + 1
+                if edge.node not in seen:
+                    stack.append((edge.node, False))
+    if targets is None:
+        return counts, None
+    useful: set[Node] = set()
+    for node in order:  # children before parents
+        if node in targets or any(e is not None and e.node in useful for e in node.edges):
+            useful.add(node)
+    return counts, useful
+
+
+def _walk(start: list[Edge], buffers: dict, counts: dict, useful: set | None, targets: dict | None, captured: dict,
+          retain_graph: bool, accumulate: bool) -> None:
+    ready = [(-n.sequence, id(n), n) for n in {e.node for e in start} if not counts.get(n)]
+    heapq.heapify(ready)
+    while ready:
+        _, _, node = heapq.heappop(ready)
+        gs = buffers.pop(node, None)
+        if gs is not None and (useful is None or node in useful):
+            gs = _run_pre_hooks(node, gs)
+            if targets is not None and node in targets:
+                for nr in targets[node]:
+                    if nr < len(gs) and gs[nr] is not None:
+                        captured[node, nr] = gs[nr]
+            if isinstance(node, AccumulateGrad):
+                if accumulate and (targets is None or node in targets):
+                    g = gs[0]
+                    gs = None
+                    _accumulate(node, g)
+                    del g
+            elif useful is None or any(e is not None and e.node in useful for e in node.edges):
+                _send(node, gs, buffers)
+                if not retain_graph:
+                    node.release()
+        for edge in node.edges:
+            if edge is not None:
+                counts[edge.node] -= 1
+                if not counts[edge.node]:
+                    heapq.heappush(ready, (-edge.node.sequence, id(edge.node), edge.node))
+
+
+def _send(node: Node, gs: list, buffers: dict) -> None:
+    """Run one node and pass its gradients on along the edges."""
+    if all(g is None for g in gs):
+        return
+    grads = _apply(node, gs)
+    if node.post_hooks:
+        for hook in list(node.post_hooks.values()):
+            answer = hook(tuple(grads), tuple(gs))
+            if answer is not None:
+                grads = list(answer)
+    for edge, grad in zip(node.edges, grads):
+        if edge is not None and grad is not None:
+            _add(buffers, edge, _fit(grad, edge, node))
+
+
+def _apply(node: Node, gs: list) -> list:
+    if isinstance(node, PrimitiveNode) and len(gs) == 1 and gs[0] is None:
+        return [None] * len(node.edges)
+    try:
+        grads = node.apply(gs)
+    except Exception as error:
+        if node.trace is not None:
+            error.add_note(_where(node))
+        raise
+    if Settings.anomaly and Settings.check_nan:
+        for i, g in enumerate(grads):
+            if g is not None and g.dtype.category >= 2 and not g.is_fake and bool(g.isnan().any()):
+                raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output.\n{_where(node)}")
+    return grads
+
+
+def _where(node: Node) -> str:
+    lines = "".join(node.trace.format()) if node.trace is not None else "  (made outside of anomaly mode)\n"
+    return f"Traceback of forward call that caused the error ({node.name()}):\n{lines}"
+
+
+def _fit(grad: Tensor, edge: Edge, node: Node) -> Tensor:
+    """`grad` in the dtype and shape of the tensor it belongs to; an error names the node that got it wrong."""
+    specs = edge.node.output_specs
+    spec: Output | None = specs[edge.nr] if edge.nr < len(specs) else None
+    if spec is None:
+        return grad
+    if grad.shape != spec.shape:
+        if not _expandable(spec.shape, grad.shape):
+            raise RuntimeError(f"Function {node.name()} returned an invalid gradient at index {edge.nr} - got "
+                               f"{list(grad.shape)} but expected shape compatible with {list(spec.shape)}")
+        grad = grad.sum_to_size(spec.shape)
+    if grad.dtype is not spec.dtype:
+        if grad.dtype.is_complex and not spec.dtype.is_complex:
+            grad = grad.real
+        if grad.dtype is not spec.dtype:
+            grad = grad.to(spec.dtype)
+    return grad
+
+
+def _expandable(small: Sequence, large: Sequence) -> bool:
+    if len(small) > len(large):
+        return False
+    return all(s == 1 or s == n for s, n in zip(reversed(small), reversed(large)))
+
+
+def _add(buffers: dict, edge: Edge, grad: Tensor) -> None:
+    slots = buffers.get(edge.node)
+    if slots is None:
+        slots = buffers[edge.node] = [None] * max(len(edge.node.output_specs), 1)
+    have = slots[edge.nr]
+    if have is None:
+        slots[edge.nr] = grad
+    else:
+        slots[edge.nr] = have + grad if have.dtype is grad.dtype else have.to(kind := promote_types(have.dtype, grad.dtype)) \
+            + grad.to(kind)
+
+
+def _run_pre_hooks(node: Node, gs: list) -> list:
+    if not node.pre_hooks:
+        return gs
+    for hook in list(node.pre_hooks.values()):
+        nr = getattr(hook, "_output_nr", None)
+        if nr is None:
+            answer = hook(tuple(gs))
+            if answer is not None:
+                gs = list(answer) if isinstance(answer, (tuple, list)) else [answer]
+        elif gs[nr] is not None:
+            answer = hook(gs[nr])
+            if answer is not None:
+                gs[nr] = answer
+    return gs
+
+
+def _accumulate(node: AccumulateGrad, g: Tensor) -> None:
+    leaf = node.variable
+    meta = leaf._grad
+    if meta is None:
+        meta = leaf._grad = AutogradMeta(True)
+    if meta.grad is None:
+        meta.grad = g if dispatch.state.grad_enabled and g.requires_grad else _own(g)
+    elif dispatch.state.grad_enabled:
+        meta.grad = meta.grad + g
+    else:
+        meta.grad.add_(g)
+    if meta.post_accumulate_hooks:
+        for hook in list(meta.post_accumulate_hooks.values()):
+            hook(leaf)
+
+
+_OWNED = 5  # references to a gradient nobody else holds: _own's and _accumulate's and _walk's variable, call arguments
+
+
+def _own(g: Tensor) -> Tensor:
+    """`g` itself if nobody else can see its memory, else a copy: `.grad` is written in place by users and optimizers."""
+    if g._view is None and g._store is None and sys.getrefcount(g) <= _OWNED and g._grad is None:
+        return g
+    copy = bare(g).clone()
+    return copy
+
+
+def tensor_hook(tensor: Tensor, hook: Callable) -> RemovableHandle:
+    """Register `hook(grad)` on a tensor: on its node's output, or on the sink of a leaf."""
+    edge = edge_of(tensor)
+    if edge is None:
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    def call(grad: Tensor) -> Any:
+        return hook(grad)
+    call._output_nr = edge.nr  # type: ignore[attr-defined]
+    if edge.node.pre_hooks is None:
+        edge.node.pre_hooks = {}
+    if isinstance(edge.node, AccumulateGrad):
+        tensor._grad.hooks = {**(tensor._grad.hooks or {}), id(edge.node): edge.node}  # type: ignore[union-attr]
+    return RemovableHandle(edge.node.pre_hooks, call)
+
+
+def retain_grad(tensor: Tensor) -> None:
+    """Make backward leave the gradient of a non-leaf in its `.grad`."""
+    if tensor.is_leaf:
+        if not tensor.requires_grad:
+            raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+        return
+    meta = tensor._grad
+    if meta.retains_grad:  # type: ignore[union-attr]
+        return
+    meta.retains_grad = True  # type: ignore[union-attr]
+    def keep(grad: Tensor) -> None:
+        now = tensor._grad
+        now.grad = grad if now.grad is None else now.grad + grad  # type: ignore[union-attr]
+    tensor_hook(tensor, keep)
+
+
+del registry

@@ -1,0 +1,501 @@
+"""The tape: nodes, edges and what they save.
+
+`record` is autograd's rung of the dispatch ladder. It runs the primitive and hangs a node on the result; the node
+holds, for each input that needs a gradient, the rule of the primitive's derivative and the values the rule's parameters name.
+"""
+
+from __future__ import annotations
+
+import itertools
+import traceback
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..core import dispatch
+from ..core.tensor import AutogradMeta, Tensor, View, from_array, view_tensor
+from ..ops import registry
+from ..ops.registry import General, Linear, Pointwise, Rule
+
+_sequence = itertools.count(1)
+_SUFFIXES = ("_shape", "_dtype", "_spec")
+
+
+class Settings:
+    """Autograd's switches: anomaly detection and the stack of (pack, unpack) hooks for saved tensors."""
+
+    anomaly = False
+    check_nan = True
+    saved_hooks: list[tuple[Callable, Callable]] = []
+
+
+class Edge(NamedTuple):
+    """Where a gradient flows: output `nr` of `node`."""
+
+    node: Node
+    nr: int
+
+
+class Node:
+    """A recorded operation. `next_functions` are its edges towards the leaves."""
+
+    __slots__ = ("edges", "sequence", "pre_hooks", "post_hooks", "trace", "metadata", "output_specs", "__weakref__")
+
+    def __init__(self, edges: list[Edge | None]):
+        self.edges = edges
+        self.sequence = next(_sequence)
+        self.pre_hooks: dict | None = None
+        self.post_hooks: dict | None = None
+        self.metadata: dict = {}
+        self.output_specs: tuple = ()
+        self.trace = traceback.extract_stack()[:-3] if Settings.anomaly else None
+
+    def name(self) -> str:
+        """The node's name, as torch spells it: `MulBackward0`."""
+        return type(self).__name__
+
+    @property
+    def next_functions(self) -> tuple:
+        """((node, output number), ...) towards the leaves; (None, 0) where no gradient flows."""
+        return tuple((e.node, e.nr) if e is not None else (None, 0) for e in self.edges)
+
+    def apply(self, gs: list) -> list:
+        """Gradients for the edges from those of the outputs."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Let go of saved values after a backward pass that does not retain the graph."""
+
+    def register_hook(self, hook: Callable) -> RemovableHandle:
+        """Call `hook(grad_inputs, grad_outputs)` after the node ran; it may return other grad_inputs."""
+        if self.post_hooks is None:
+            self.post_hooks = {}
+        return RemovableHandle(self.post_hooks, hook)
+
+    def register_prehook(self, hook: Callable) -> RemovableHandle:
+        """Call `hook(grad_outputs)` before the node runs; it may return other grad_outputs."""
+        if self.pre_hooks is None:
+            self.pre_hooks = {}
+        return RemovableHandle(self.pre_hooks, hook)
+
+    def __repr__(self) -> str:
+        return f"<{self.name()} object at {hex(id(self))}>"
+
+
+class RemovableHandle:
+    """Takes a hook out again: `handle.remove()`, or as a context manager."""
+
+    _ids = itertools.count()
+
+    def __init__(self, hooks: dict, hook: Any, *, first: bool = False):
+        self.hooks = weakref.ref(hooks) if not isinstance(hooks, dict) else (lambda: hooks)
+        self.id = next(self._ids)
+        hooks[self.id] = hook
+        if first:
+            for key in [k for k in hooks if k != self.id]:
+                hooks[key] = hooks.pop(key)
+
+    def remove(self) -> None:
+        """Take the hook out."""
+        hooks = self.hooks()
+        if hooks is not None:
+            hooks.pop(self.id, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.remove()
+
+
+class AccumulateGrad(Node):
+    """The sink of a leaf: adds what arrives to `variable.grad`."""
+
+    __slots__ = ("variable", "tensor_hooks")
+
+    def __init__(self, variable: Tensor):
+        super().__init__([])
+        self.variable = variable
+        self.sequence = 1 << 62  # as early as possible: gradients are ready for hooks and communication
+        self.output_specs = (_spec(variable),)
+
+
+class Saved:
+    """A tensor kept for backward, with the version it had; unpacking checks that nobody wrote to it since."""
+
+    __slots__ = ("tensor", "version", "packed", "unpack", "output")
+
+    def __init__(self, tensor: Tensor, output: tuple[int] | None = None):
+        self.version = tensor._version
+        self.output = output
+        self.unpack: Callable | None = None
+        self.packed: Any = None
+        if Settings.saved_hooks and tensor._grad is not None or Settings.saved_hooks:
+            pack, self.unpack = Settings.saved_hooks[-1]
+            with dispatch.grad_enabled(False):
+                self.packed = pack(tensor if output is None else bare(tensor))
+            self.tensor: Tensor | None = None
+        else:
+            self.tensor = tensor if output is None else bare(tensor)
+
+    def get(self, node: Node) -> Tensor:
+        """The tensor; an output comes back attached to `node`."""
+        if self.unpack is not None:
+            tensor = self.unpack(self.packed)
+        else:
+            tensor = self.tensor  # type: ignore[assignment]
+            if tensor._version != self.version:
+                raise RuntimeError(_modified(tensor, self.version, node))
+        if self.output is None:
+            return tensor
+        attached = bare(tensor)
+        attached._grad = AutogradMeta(False, node, self.output[0])
+        return attached
+
+
+def _modified(tensor: Tensor, expected: int, node: Node) -> str:
+    kind = f"torch.{tensor.dtype.name.capitalize()}Tensor {list(tensor.shape)}"
+    return ("one of the variables needed for gradient computation has been modified by an inplace operation: "
+            f"[{kind}], needed by {node.name()}, is at version {tensor._version}; expected version {expected} instead. Hint: "
+            "the backtrace of the operation that failed to compute its gradient is shown under "
+            "torch.autograd.set_detect_anomaly(True); clone() the tensor before writing to it.")
+
+
+def bare(tensor: Tensor) -> Tensor:
+    """The same memory as a new tensor object that knows nothing of autograd (shares the version counter)."""
+    if tensor._data is not None and tensor._store is None:
+        tensor._storage  # noqa: B018 - both must count versions together
+    made = Tensor._as_subclass(tensor, Tensor)
+    made._grad = made._view = None
+    return made
+
+
+class Output(NamedTuple):
+    """What the engine must know of an output to fill in a missing gradient."""
+
+    shape: tuple
+    dtype: Any
+    device: Any
+
+
+def _spec(t: Tensor) -> Output:
+    return Output(t.shape, t.dtype, t.device)
+
+
+class PrimitiveNode(Node):
+    """A recorded primitive (or operator with a gradient of its own)."""
+
+    __slots__ = ("prim", "saved", "needs", "released", "list_sizes")
+
+    def __init__(self, prim: Any, edges: list, needs: list[int], list_sizes: dict):
+        super().__init__(edges)
+        self.prim, self.needs, self.list_sizes = prim, needs, list_sizes
+        self.saved: dict[str, Any] = {}
+        self.released = False
+
+    def name(self) -> str:
+        return "".join(part.capitalize() for part in self.prim.name.split("_")) + "Backward0"
+
+    def values(self, names: tuple[str, ...], gs: list) -> list:
+        """Arguments for a rule, by its parameter names."""
+        return [self._value(name, gs) for name in names]
+
+    def _value(self, name: str, gs: list) -> Any:
+        if name == "g":
+            return gs[0]
+        if name == "gs":
+            return tuple(gs)
+        if name == "needs":
+            return tuple(p in self.needs for p in self.prim.tensor_positions)
+        value = self.saved[name]
+        if type(value) is Saved:
+            return value.get(self)
+        if type(value) is list:
+            return [v.get(self) if type(v) is Saved else v for v in value]
+        return value
+
+    def apply(self, gs: list) -> list:
+        if self.released and any(_holds_tensor(v) for v in self.saved.values()):
+            raise RuntimeError(SECOND_TIME)
+        derivative = self.prim.derivative
+        if isinstance(derivative, General):
+            answer = derivative.vjp.fn(*self.values(derivative.vjp.names, gs))
+            if not isinstance(answer, tuple):
+                answer = (answer,)
+            by_position = dict(zip(self.prim.tensor_positions, answer))
+        else:
+            by_position = {i: self._by_rule(derivative, i, gs) for i in self.needs}
+        grads: list = []
+        for i in self.prim.tensor_positions:
+            if i in self.list_sizes:
+                got = by_position.get(i)
+                grads.extend(got if got is not None else [None] * self.list_sizes[i])
+            else:
+                grads.append(by_position.get(i))
+        return grads
+
+    def _by_rule(self, derivative: Any, position: int, gs: list) -> Any:
+        rule = derivative.rules.get(self.prim.params[position])
+        if rule is None:
+            return None
+        answer = rule.fn(*self.values(rule.names, gs))
+        if isinstance(derivative, Linear) or "g" in rule.names:
+            return answer
+        return times(gs[0], answer)
+
+    def release(self) -> None:
+        self.released = True
+        for name, value in self.saved.items():
+            if _holds_tensor(value):
+                self.saved[name] = _RELEASED
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_saved_") and name[7:] in self.saved:
+            return self._value(name[7:], [])
+        raise AttributeError(f"{self.name()} has no attribute {name!r}")
+
+
+class _Released:
+    """Stands where a saved tensor was."""
+
+
+_RELEASED = _Released()
+SECOND_TIME = ("Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
+               "freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify "
+               "retain_graph=True if you need to backward through the graph a second time or if you need to access saved "
+               "tensors after calling backward.")
+
+
+def _holds_tensor(value: Any) -> bool:
+    return type(value) is Saved or value is _RELEASED or (type(value) is list and any(type(v) is Saved for v in value))
+
+
+def times(g: Tensor, partial: Any) -> Any:
+    """g * conj(partial); 1 and -1 cost nothing, 0 gives None's zero, a mask selects."""
+    if not isinstance(partial, Tensor):
+        if partial == 1:
+            return g
+        if partial == -1:
+            return -g
+        return None if partial == 0 else g * (partial.conjugate() if isinstance(partial, complex) else partial)
+    if partial.dtype.category == 0:
+        return g.where(partial, 0)
+    return g * (partial.conj() if partial.dtype.is_complex else partial)
+
+
+def edge_of(tensor: Any) -> Edge | None:
+    """The edge that leads into `tensor`'s history; None if it needs no gradient."""
+    if not isinstance(tensor, Tensor) or not tensor.requires_grad:
+        return None
+    meta = tensor._grad
+    if meta.grad_fn is not None:  # type: ignore[union-attr]
+        return Edge(meta.grad_fn, meta.output_nr)  # type: ignore[union-attr]
+    return Edge(accumulator(tensor), 0)
+
+
+def accumulator(leaf: Tensor) -> AccumulateGrad:
+    """The AccumulateGrad node of a leaf, made on first use."""
+    meta = leaf._grad
+    node = meta.accumulator() if meta.accumulator is not None else None  # type: ignore[union-attr]
+    if node is None:
+        node = AccumulateGrad(leaf)
+        meta.accumulator = weakref.ref(node)  # type: ignore[union-attr]
+    return node
+
+
+def record(prim: Any, args: tuple) -> Any:
+    """Run `prim` and put it on the tape."""
+    saved_mode = dispatch.state.grad_enabled
+    out = dispatch.run(prim, args)
+    if not saved_mode:
+        return out
+    edges: list[Edge | None] = []
+    needs: list[int] = []
+    list_sizes: dict[int, int] = {}
+    for i in prim.tensor_positions:
+        value = args[i]
+        if type(value) in (list, tuple) and _is_tensor_list(value):
+            list_sizes[i] = len(value)
+            found = [edge_of(v) for v in value]
+            edges.extend(found)
+            if any(e is not None for e in found):
+                needs.append(i)
+        else:
+            edge = edge_of(value)
+            edges.append(edge)
+            if edge is not None:
+                needs.append(i)
+    if not needs:
+        return out
+    derivative = prim.derivative
+    if isinstance(derivative, (Pointwise, Linear)) and not any(prim.params[i] in derivative.rules for i in needs):
+        return out
+    node = PrimitiveNode(prim, edges, needs, list_sizes)
+    outs = out if type(out) is tuple else (out,)
+    _save(node, prim, args, outs)
+    _attach(node, prim, outs)
+    return out
+
+
+def _is_tensor_list(value: Any) -> bool:
+    return any(isinstance(v, Tensor) for v in value)
+
+
+def _attach(node: Node, prim: Any, outs: tuple) -> None:
+    node.output_specs = tuple(_spec(o) if isinstance(o, Tensor) else None for o in outs)
+    for nr, o in enumerate(outs):
+        if isinstance(o, Tensor) and o.dtype.category >= 2:
+            o._grad = AutogradMeta(False, node, nr)
+
+
+def _rule_names(prim: Any, needs: list[int]) -> set[str]:
+    derivative = prim.derivative
+    if isinstance(derivative, General):
+        return set(derivative.vjp.names)
+    names: set[str] = set()
+    for i in needs:
+        rule: Rule | None = derivative.rules.get(prim.params[i])
+        if rule is not None:
+            names.update(rule.names)
+    return names
+
+
+def _save(node: PrimitiveNode, prim: Any, args: tuple, outs: tuple) -> None:
+    for name in _rule_names(prim, node.needs):
+        if name in ("g", "gs", "needs"):
+            continue
+        node.saved[name] = _to_save(prim, args, outs, name)
+
+
+def _to_save(prim: Any, args: tuple, outs: tuple, name: str) -> Any:
+    if name == "out":
+        return Saved(outs[0], (0,))
+    if name == "outs":
+        return [Saved(o, (nr,)) for nr, o in enumerate(outs)]
+    if name in prim.params:
+        return _saved_input(args[prim.params.index(name)])
+    for suffix in _SUFFIXES:
+        if name.endswith(suffix) and name[:-len(suffix)] in prim.params:
+            value = args[prim.params.index(name[:-len(suffix)])]
+            if type(value) in (list, tuple):
+                return tuple(_property(v, suffix) for v in value)
+            return _property(value, suffix)
+    raise TypeError(f"the derivative of {prim.name} names {name!r}, which is neither a parameter nor an output "
+                    f"(parameters: {prim.params})")
+
+
+def _saved_input(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return Saved(value)
+    if type(value) in (list, tuple) and _is_tensor_list(value):
+        return [Saved(v) if isinstance(v, Tensor) else v for v in value]
+    return value
+
+
+def _property(value: Any, suffix: str) -> Any:
+    if not isinstance(value, Tensor):
+        return () if suffix == "_shape" else None
+    if suffix == "_shape":
+        return value.shape
+    if suffix == "_dtype":
+        return value.dtype
+    lay = value._layout
+    return registry.Spec(lay.shape, value.dtype, lay.strides, lay.offset)
+
+
+# -- views and in-place writes ------------------------------------------------------------------------
+def generation(base: Tensor) -> int:
+    """How often `base`'s history was rebased by a write through one of its views."""
+    return 0 if base._grad is None else base._grad.generation
+
+
+def replay(base: Tensor, chain: tuple) -> Tensor:
+    """The view that `chain` leads to from `base`."""
+    for prim, attrs in chain:
+        base = prim(base, *attrs)
+    return base
+
+
+def refresh_view(tensor: Tensor) -> None:
+    """Bring the grad_fn of a view up to date after its base was written to through another alias."""
+    base, chain, version = tensor._view  # type: ignore[misc]
+    now = generation(base)
+    if version == now or version < 0:
+        return
+    tensor._view = View(base, chain, now)
+    with dispatch.grad_enabled(True):
+        again = replay(base, chain)
+    tensor._grad = again._grad
+
+
+class CopySlices(Node):
+    """History of a base after a write to one of its views: the rest of the base, and what was written."""
+
+    __slots__ = ("chain",)
+
+    def __init__(self, base_edge: Edge | None, source_edge: Edge | None, chain: tuple, base: Tensor):
+        super().__init__([base_edge, source_edge])
+        self.chain = chain
+        self.output_specs = (_spec(base),)
+
+    def apply(self, gs: list) -> list:
+        g = gs[0]
+        part = replay(g, self.chain)
+        rest = registry.OPERATORS["view_scatter"](g, self.chain, part * 0) if self.edges[0] is not None else None
+        return [rest, part.clone() if self.edges[1] is not None else None]
+
+
+def check_inplace(target: Tensor) -> None:
+    """Refuse a recorded in-place write to a leaf that requires grad, or to a view of one."""
+    if not dispatch.state.grad_enabled:
+        return
+    if target._view is not None:
+        base = target._view.base
+        if base.requires_grad and base.grad_fn is None:
+            raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
+    elif target._grad is not None and target._grad.requires_grad and target._grad.grad_fn is None:
+        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+
+
+def rebase(target: Tensor, source: Any) -> None:
+    """After `target` was overwritten with `source` (of its shape and dtype): give it source's history."""
+    if not dispatch.state.grad_enabled:
+        return
+    edge = edge_of(source)
+    if target._view is None:
+        if edge is None and target._grad is None:
+            return
+        fresh = AutogradMeta(False, None if edge is None else edge.node, 0 if edge is None else edge.nr)
+        if edge is not None and isinstance(edge.node, AccumulateGrad):
+            identity = source.view_as(source)
+            fresh.grad_fn, fresh.output_nr = identity._grad.grad_fn, identity._grad.output_nr
+        _keep_identity(target, fresh)
+        return
+    base, chain, _ = target._view
+    base_edge = edge_of(base)
+    if edge is None and base_edge is None:
+        return
+    node = CopySlices(base_edge, edge, chain, base)
+    _keep_identity(base, AutogradMeta(False, node, 0))
+    base._grad.generation += 1  # type: ignore[union-attr]
+
+
+def _keep_identity(target: Tensor, fresh: AutogradMeta) -> None:
+    old = target._grad
+    if old is not None:
+        fresh.grad, fresh.generation = old.grad, old.generation + 1
+    target._grad = fresh
+
+
+def detached(tensor: Tensor) -> Tensor:
+    """The same memory without history."""
+    if tensor._data is None:
+        with dispatch.grad_enabled(False):
+            return registry.PRIMITIVES["alias"](tensor)
+    return bare(tensor)
+
+
+dispatch.record = record
+Tensor._refresh_view = staticmethod(refresh_view)  # type: ignore[method-assign,assignment]
+__all__ = ["Node", "Edge", "AccumulateGrad", "PrimitiveNode", "Saved", "record", "edge_of", "accumulator", "rebase", "check_inplace",
+           "detached", "from_array", "view_tensor", "RemovableHandle"]

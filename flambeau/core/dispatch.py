@@ -1,0 +1,130 @@
+"""Dispatch: the fixed ladder that every primitive call climbs down.
+
+    __torch_function__ (operators) -> transform levels -> autograd -> modes -> kernel
+
+`state` is thread-local. `state.word` is zero when nothing but autograd can stand above the kernel; then a call
+on inputs that need no gradient goes straight to it. Rooms above install themselves in the slots below.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+
+class Mode(Protocol):
+    """Something that sees every primitive call below autograd (a tracer, a profiler, a fake-tensor scope)."""
+
+    def handle(self, prim: Any, args: tuple) -> Any:
+        """Answer `prim(*args)`; call `dispatch.below(self, prim, args)` for what lies further down."""
+
+
+class State(threading.local):
+    """What dispatch must know beside the arguments; one per thread."""
+
+    word: int = 0                       # number of active modes and transform levels
+    grad_enabled: bool = True
+    inference: bool = False
+    modes: tuple = ()
+    transforms: tuple = ()              # func levels (innermost last)
+    fake: bool = False                  # factories make fake tensors
+    overrides: int = 0                  # __torch_function__ modes active in this thread
+
+
+state = State()
+
+# Slots. autograd: record(prim, args, run) -> outputs, called when gradients are on and an input requires one.
+record: Callable[[Any, tuple], Any]
+# func: transform(level, prim, args) -> outputs.
+transform: Callable[[Any, Any, tuple], Any]
+# Number of classes with a __torch_function__ of their own; zero lets operators skip the search for one.
+override_classes = 0
+
+
+def _no_autograd(prim: Any, args: tuple) -> Any:
+    raise RuntimeError("flambeau.autograd is not loaded; import flambeau")
+
+
+record = _no_autograd
+
+
+def needs_grad(prim: Any, args: tuple) -> bool:
+    """Whether autograd has to see this call."""
+    if not state.grad_enabled or prim.derivative is None:
+        return False
+    for position in prim.tensor_positions:
+        value = args[position]
+        meta = getattr(value, "_grad", None)
+        if meta is not None and (meta.requires_grad or meta.grad_fn is not None):
+            return True
+        if type(value) in (list, tuple) and any(getattr(v, "requires_grad", False) for v in value):
+            return True
+        if getattr(value, "_view", None) is not None and value.requires_grad:
+            return True
+    return False
+
+
+def call(prim: Any, args: tuple) -> Any:
+    """Climb down the ladder from the top."""
+    if state.transforms:
+        return transform(state.transforms[-1], prim, args)
+    if needs_grad(prim, args):
+        return record(prim, args)
+    return run(prim, args)
+
+
+def run(prim: Any, args: tuple) -> Any:
+    """The part of the ladder below autograd: modes, then the kernel."""
+    if state.modes:
+        mode = state.modes[-1]
+        with _without_top_mode():
+            return mode.handle(prim, args)
+    return prim.run(args)
+
+
+@contextmanager
+def _without_top_mode() -> Iterator[None]:
+    saved = state.modes
+    state.modes = saved[:-1]
+    try:
+        yield
+    finally:
+        state.modes = saved
+
+
+@contextmanager
+def push_mode(mode: Mode) -> Iterator[Mode]:
+    """Put `mode` on top of the modes for the duration of the block."""
+    state.modes += (mode,)
+    state.word += 1
+    try:
+        yield mode
+    finally:
+        state.modes = state.modes[:-1]
+        state.word -= 1
+
+
+@contextmanager
+def fake_mode() -> Iterator[None]:
+    """Within the block every operation runs its shape rule only and factories make fake tensors."""
+    saved = state.fake
+    state.fake = True
+    state.word += 1
+    try:
+        yield
+    finally:
+        state.fake = saved
+        state.word -= 1
+
+
+@contextmanager
+def grad_enabled(flag: bool) -> Iterator[None]:
+    """Turn gradient recording on or off for the block (the internal form of no_grad/enable_grad)."""
+    saved = state.grad_enabled
+    state.grad_enabled = flag
+    try:
+        yield
+    finally:
+        state.grad_enabled = saved

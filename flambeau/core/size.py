@@ -1,0 +1,133 @@
+"""`Size`: the tuple that `Tensor.shape` returns; and strides arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+class Size(tuple):
+    """A tuple of sizes with `numel()`; slices and sums of one are again a Size."""
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """Product of the sizes."""
+        return math.prod(self)
+
+    def __getitem__(self, index: Any) -> Any:
+        got = tuple.__getitem__(self, index)
+        return Size(got) if isinstance(index, slice) else got
+
+    def __add__(self, other: Iterable) -> Size:
+        return Size(tuple(self) + tuple(other))
+
+    def __mul__(self, n: Any) -> Size:
+        return Size(tuple(self) * n)
+
+    def __repr__(self) -> str:
+        return f"torch.Size([{', '.join(map(str, self))}])"
+
+    def __reduce__(self) -> tuple:
+        return Size, (tuple(self),)
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple:
+    """Row-major strides, in elements; a dimension of size 0 counts as 1, as in torch."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        if not (type(size) is int and size <= 1):
+            step = step * size
+    return tuple(reversed(strides))
+
+
+def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether these strides are row-major without gaps (dimensions of size 1 do not matter)."""
+    step = 1
+    for size, stride in zip(reversed(shape), reversed(strides)):
+        if size == 0:
+            return True
+        if size != 1:
+            if stride != step:
+                return False
+            step = step * size
+    return True
+
+
+def permuted_strides(shape: Sequence[int], order: Sequence[int]) -> tuple:
+    """Dense strides whose dimensions, from the outermost in memory to the innermost, are `order`."""
+    inner = contiguous_strides([shape[d] for d in order])
+    strides: list = [0] * len(shape)
+    for d, stride in zip(order, inner):
+        strides[d] = stride
+    return tuple(strides)
+
+
+_CHANNELS_LAST_ORDER = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
+
+
+def channels_last_strides(shape: Sequence[int]) -> tuple:
+    """Strides of a 4-D (NHWC) or 5-D (NDHWC) shape in the channels-last memory format."""
+    return permuted_strides(shape, _CHANNELS_LAST_ORDER[len(shape)])
+
+
+def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether some permutation of the dimensions is contiguous: no gaps, no overlaps."""
+    step = 1
+    for stride, size in sorted((st, s) for s, st in zip(shape, strides) if s != 1):
+        if stride != step:
+            return size == 0
+        step = step * size
+    return True
+
+
+def memory_order(strides: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+    """Dimensions from the outermost in memory to the innermost (stable for ties and for size-1 dimensions)."""
+    if is_contiguous(shape, strides):
+        return tuple(range(len(shape)))
+    return tuple(sorted(range(len(shape)), key=lambda d: -strides[d]))
+
+
+def canonical_dim(dim: int, rank: int) -> int:
+    """`dim` counted from the front; IndexError with torch's text if it is out of range. Rank 0 takes 0 and -1."""
+    bound = max(rank, 1)
+    if not -bound <= dim < bound:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], but got {dim})")
+    return dim + bound if dim < 0 else dim
+
+
+def canonical_dims(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """A tuple of distinct dimensions counted from the front; None or () means all."""
+    if dims is None or (isinstance(dims, (tuple, list)) and not dims):
+        return tuple(range(rank))
+    if isinstance(dims, int):
+        dims = (dims,)
+    found = tuple(canonical_dim(d, rank) for d in dims)
+    if len(set(found)) != len(found):
+        raise RuntimeError(f"dim {max(found, key=found.count)} appears multiple times in the list of dims")
+    return found if rank else ()
+
+
+def broadcast_shapes(*shapes: Sequence[int]) -> Size:
+    """The common shape under broadcasting; RuntimeError naming the sizes if there is none (torch.broadcast_shapes)."""
+    rank = max((len(s) for s in shapes), default=0)
+    result: list = [1] * rank
+    for shape in shapes:
+        for i in range(1, len(shape) + 1):
+            size, so_far = shape[-i], result[-i]
+            if type(size) is int and size == 1:
+                continue
+            if type(so_far) is int and so_far == 1:
+                result[-i] = size
+            elif size is not so_far and size != so_far:
+                if size == 1:
+                    continue
+                if so_far == 1:
+                    result[-i] = size
+                    continue
+                raise RuntimeError(
+                    f"The size of tensor a ({so_far}) must match the size of tensor b ({size}) "
+                    f"at non-singleton dimension {rank - i} (shapes {', '.join(str(list(s)) for s in shapes)})")
+    return Size(result)

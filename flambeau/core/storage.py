@@ -1,0 +1,62 @@
+"""Storage: a block of bytes that tensors look into, and its version counter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .device import CPU, device
+from .size import memory_order
+
+
+class Storage:
+    """Bytes shared by a tensor and its views. `version` counts in-place writes.
+
+    `buffer` is a 1-D uint8 array, or None where there is no memory (fake and meta tensors).
+    """
+
+    __slots__ = ("buffer", "nbytes", "version", "device", "__weakref__")
+
+    def __init__(self, buffer: Any, nbytes: Any, where: device = CPU):
+        self.buffer, self.nbytes, self.device, self.version = buffer, nbytes, where, 0
+
+
+def flat_bytes(array: np.ndarray) -> np.ndarray:
+    """The memory of a dense array (in any dimension order) as a 1-D uint8 array; no copy."""
+    if not array.flags.c_contiguous:
+        order = memory_order(array.strides, array.shape)
+        array = array.transpose(order)
+        if not array.flags.c_contiguous:
+            return _spanned_bytes(array)
+    return array.reshape(-1).view(np.uint8)
+
+
+class _Span:
+    """Exposes `nbytes` bytes at an array's first element through the array interface; keeps the array alive."""
+
+    def __init__(self, array: np.ndarray, nbytes: int):
+        self.array = array
+        self.__array_interface__ = {
+            "shape": (nbytes,), "typestr": "|u1", "version": 3,
+            "data": (array.__array_interface__["data"][0], not array.flags.writeable),
+        }
+
+
+def _spanned_bytes(array: np.ndarray) -> np.ndarray:
+    if array.size == 0:
+        return np.empty(0, np.uint8)
+    if min(array.strides) < 0:
+        raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides "
+                         "are not currently supported. (You can probably work around this by making a copy of your "
+                         "array with array.copy().)")
+    last = sum((size - 1) * stride for size, stride in zip(array.shape, array.strides))
+    return np.asarray(_Span(array, last + array.itemsize))
+
+
+def view_of(buffer: np.ndarray, numpy_dtype: np.dtype, shape: tuple, strides: tuple, offset: int) -> np.ndarray:
+    """The array over `buffer` with this layout (strides and offset in elements)."""
+    if 0 in shape:
+        return np.empty(shape, numpy_dtype)
+    size = numpy_dtype.itemsize
+    return np.ndarray(shape, numpy_dtype, buffer, offset * size, [s * size for s in strides])

@@ -1,0 +1,312 @@
+"""`Tensor`: storage, strided layout, dtype, device and an autograd record.
+
+Only the mechanism is here. The operators in `flambeau.ops` install themselves as methods (see `ops/registry.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import dispatch
+from .device import CPU, device
+from .dtypes import DTYPES, dtype, dtype_of_numpy
+from .size import Size, contiguous_strides, is_contiguous
+from .storage import Storage, flat_bytes, view_of
+
+_OF_NUMPY = {d.numpy: d for d in DTYPES.values()}
+
+
+class Layout(NamedTuple):
+    """Where a tensor's elements lie in its storage, counted in elements."""
+
+    shape: tuple
+    strides: tuple
+    offset: Any = 0
+
+
+class View(NamedTuple):
+    """How a view came about: the tensor it looks into and the (primitive, attrs) steps that lead there."""
+
+    base: Tensor
+    chain: tuple
+    version: int = 0        # the base's in-place generation for which the view's grad_fn holds
+
+
+class AutogradMeta:
+    """The autograd record of a tensor; absent (None) for one that never needed it."""
+
+    __slots__ = ("requires_grad", "grad", "grad_fn", "output_nr", "hooks", "retains_grad", "accumulator",
+                 "post_accumulate_hooks", "generation")
+
+    def __init__(self, requires_grad: bool = False, grad_fn: Any = None, output_nr: int = 0):
+        self.requires_grad, self.grad_fn, self.output_nr = requires_grad, grad_fn, output_nr
+        self.grad: Tensor | None = None
+        self.hooks: dict | None = None
+        self.retains_grad = False
+        self.accumulator: Any = None
+        self.post_accumulate_hooks: dict | None = None
+        self.generation = 0
+
+
+class Tensor:
+    """A multi-dimensional array of one dtype on one device, with gradients."""
+
+    __slots__ = ("_data", "_lay", "_store", "dtype", "device", "_grad", "_view", "__dict__", "__weakref__")
+
+    _data: Any
+    dtype: dtype
+    device: device
+    _grad: AutogradMeta | None
+    _view: View | None
+    _lay: Layout | None
+    _store: Storage | None
+
+    # Slots filled by the rooms above.
+    _legacy_constructor: Callable[..., Tensor]
+    _refresh_view: Callable[[Tensor], None]         # autograd: bring a view's grad_fn up to date with its base
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
+        made = Tensor._legacy_constructor(*args, **kwargs)
+        return made if cls is Tensor else made._as_subclass(cls)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__torch_function__" in cls.__dict__ and not getattr(cls, "_plain_torch_function", False):
+            dispatch.override_classes += 1
+
+    @classmethod
+    def __torch_function__(cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        """The default: run the operator as if nothing overrode it, and keep this subclass on its results."""
+        from_tensor = _run_without_overrides(func, args, kwargs or {})
+        if cls is Tensor or not isinstance(from_tensor, Tensor) or getattr(cls, "_plain_torch_function", False):
+            return from_tensor
+        return from_tensor if isinstance(from_tensor, cls) else from_tensor.as_subclass(cls)
+
+    # -- shape, layout, memory -------------------------------------------------------------------
+    @property
+    def shape(self) -> Size:
+        """The sizes, as a `Size`."""
+        data = self._data
+        return Size(data.shape) if data is not None else Size(self._lay.shape)  # type: ignore[union-attr]
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        data = self._data
+        return data.ndim if data is not None else len(self._lay.shape)  # type: ignore[union-attr]
+
+    @property
+    def _layout(self) -> Layout:
+        lay = self._lay
+        if lay is None:
+            data = self._data
+            lay = self._lay = Layout(data.shape, element_strides(data), 0)
+        return lay
+
+    @property
+    def _storage(self) -> Storage:
+        store = self._store
+        if store is None:
+            self._layout  # noqa: B018 - the layout must be fixed before views share the storage
+            flat = flat_bytes(self._data)
+            store = self._store = Storage(flat, flat.nbytes, self.device)
+        return store
+
+    @property
+    def _version(self) -> int:
+        """How often the memory was written in place."""
+        return 0 if self._store is None else self._store.version
+
+    @property
+    def _base(self) -> Tensor | None:
+        return None if self._view is None else self._view.base
+
+    @property
+    def _view_chain(self) -> tuple:
+        return () if self._view is None else self._view.chain
+
+    @property
+    def is_fake(self) -> bool:
+        """Whether this tensor has shapes but no elements."""
+        return self._data is None
+
+    def _is_view(self) -> bool:
+        return self._view is not None
+
+    def stride(self, dim: int | None = None) -> Any:
+        """Strides in elements: all of them, or that of `dim`."""
+        strides = self._layout.strides
+        return strides if dim is None else strides[dim]
+
+    def storage_offset(self) -> Any:
+        """Position of the first element in the storage, in elements."""
+        return self._layout.offset
+
+    def is_contiguous(self, memory_format: Any = None) -> bool:
+        """Whether the elements lie in row-major order (or in `memory_format`) without gaps."""
+        if memory_format is None or memory_format.name == "contiguous_format":
+            data = self._data
+            if type(data) is np.ndarray:
+                return data.flags.c_contiguous
+            return is_contiguous(self._layout.shape, self._layout.strides)
+        return memory_format.matches(self._layout.shape, self._layout.strides)
+
+    # -- autograd ----------------------------------------------------------------------------------
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients flow to or through this tensor."""
+        if self._view is not None:
+            Tensor._refresh_view(self)
+        meta = self._grad
+        return meta is not None and (meta.requires_grad or meta.grad_fn is not None)
+
+    @requires_grad.setter
+    def requires_grad(self, flag: bool) -> None:
+        if self.grad_fn is not None:
+            if not flag:
+                raise RuntimeError("you can only change requires_grad flags of leaf variables. If you want to use a "
+                                   "computed variable in a subgraph that doesn't require differentiation use "
+                                   "var_no_grad = var.detach().")
+            return
+        if flag and self.dtype.category < 2:
+            raise RuntimeError("only Tensors of floating point and complex dtype can require gradients, "
+                               f"this one is {self.dtype}")
+        if self._grad is None:
+            if not flag:
+                return
+            self._grad = AutogradMeta()
+        self._grad.requires_grad = bool(flag)
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient that `backward` accumulated, or None."""
+        return None if self._grad is None else self._grad.grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is None:
+            if self._grad is not None:
+                self._grad.grad = None
+            return
+        if not isinstance(value, Tensor):
+            raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
+        if value.shape != self.shape:
+            raise RuntimeError("assigned grad has data of a different size: expected "
+                               f"{list(self.shape)}, got {list(value.shape)}")
+        if value.dtype is not self.dtype:
+            raise RuntimeError(f"assigned grad has data of a different type: expected {self.dtype}, got {value.dtype}")
+        if self._grad is None:
+            self._grad = AutogradMeta()
+        self._grad.grad = value
+
+    @property
+    def grad_fn(self) -> Any:
+        """The node of the tape that made this tensor, or None for a leaf."""
+        if self._view is not None:
+            Tensor._refresh_view(self)
+        return None if self._grad is None else self._grad.grad_fn
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether the tensor was made by the user, not by a recorded operation."""
+        return self.grad_fn is None
+
+    @property
+    def output_nr(self) -> int:
+        """Which output of `grad_fn` this tensor is."""
+        return 0 if self._grad is None else self._grad.output_nr
+
+    # -- facts -------------------------------------------------------------------------------------
+    @property
+    def is_cuda(self) -> bool:
+        return self.device.type == "cuda"
+
+    @property
+    def is_cpu(self) -> bool:
+        return self.device.type == "cpu"
+
+    @property
+    def is_meta(self) -> bool:
+        return self.device.type == "meta"
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    def element_size(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    def _as_subclass(self, cls: type) -> Any:
+        """The same tensor as an instance of `cls`: shares memory and autograd record."""
+        made = object.__new__(cls)
+        for name in ("_data", "_lay", "_store", "dtype", "device", "_grad", "_view"):
+            setattr(made, name, getattr(self, name))
+        return made
+
+
+def _run_without_overrides(func: Callable, args: tuple, kwargs: dict) -> Any:
+    plain = getattr(func, "_plain", func)
+    saved = dispatch.override_classes
+    dispatch.override_classes = 0
+    try:
+        return plain(*args, **kwargs)
+    finally:
+        dispatch.override_classes = saved
+
+
+_new = object.__new__
+
+
+def from_array(array: np.ndarray, kind: dtype | None = None, where: device = CPU) -> Tensor:
+    """A tensor around a fresh backend array (no copy). The array must not be shared with a live tensor."""
+    made = _new(Tensor)
+    made._data = array
+    made._lay = made._store = made._grad = made._view = None
+    made.dtype = _OF_NUMPY.get(array.dtype) or dtype_of_numpy(array.dtype) if kind is None else kind
+    made.device = where
+    return made
+
+
+def fake(shape: tuple, kind: dtype, where: device = CPU, strides: tuple | None = None, offset: Any = 0,
+         storage: Storage | None = None) -> Tensor:
+    """A tensor with a layout but no elements; `storage` is given for a view."""
+    made = _new(Tensor)
+    made._data = made._grad = made._view = None
+    shape = tuple(shape)
+    made._lay = Layout(shape, contiguous_strides(shape) if strides is None else tuple(strides), offset)
+    made._store = Storage(None, None, where) if storage is None else storage
+    made.dtype, made.device = kind, where
+    return made
+
+
+def view_tensor(base: Tensor, kind: dtype, layout: Layout) -> Tensor:
+    """A tensor over the storage of `base` with another layout; knows nothing of autograd."""
+    storage = base._storage
+    if storage.buffer is None:
+        return fake(layout.shape, kind, base.device, layout.strides, layout.offset, storage)
+    made = _new(Tensor)
+    made._data = view_of(storage.buffer, kind.numpy, layout.shape, layout.strides, layout.offset)
+    made._lay, made._store = layout, storage
+    made._grad = made._view = None
+    made.dtype, made.device = kind, base.device
+    return made
+
+
+def element_strides(array: np.ndarray) -> tuple:
+    """Strides of an array in elements, with torch's convention for contiguous shapes with sizes 0 and 1."""
+    if array.flags.c_contiguous:
+        return contiguous_strides(array.shape)
+    size = array.itemsize
+    return tuple(s // size for s in array.strides)
+
+
+def bump_version(tensor: Tensor) -> None:
+    """Note an in-place write."""
+    tensor._storage.version += 1

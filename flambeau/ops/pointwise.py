@@ -1,0 +1,719 @@
+"""Elementwise operators: broadcasting and promotion around the pointwise primitives, and their in-place forms."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..core import dispatch
+from ..core.dtypes import BOOL, FLOAT, INT, bool_, can_cast, finfo
+from ..core.tensor import Tensor, bump_version
+from . import prims
+from .promotion import broadcast, cast, category_of_number, default_dtype, prepare, result_type, to_float
+from .registry import OPERATORS, PRIMITIVES, Primitive, operator
+
+
+# -- writing in place --------------------------------------------------------------------------------
+class InPlace:
+    """Slots that autograd fills: refuse a forbidden write, and give the target the history of what was written."""
+
+    check: Callable[[Tensor], None] = staticmethod(lambda target: None)
+    rebase: Callable[[Tensor, Any], None] = staticmethod(lambda target, source: None)
+
+
+def assign(target: Tensor, value: Any) -> Tensor:
+    """Overwrite `target` with `value` (of a castable dtype, broadcastable to its shape), as a recorded in-place write."""
+    InPlace.check(target)
+    if isinstance(value, Tensor):
+        if not can_cast(value.dtype, target.dtype):
+            raise RuntimeError(f"result type {value.dtype} can't be cast to the desired output type {target.dtype}")
+        value = cast(value, target.dtype)
+        if value.shape != target.shape:
+            raise RuntimeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(value.shape)}")
+    write(target, value)
+    InPlace.rebase(target, value)
+    return target
+
+
+def write(target: Tensor, value: Any) -> None:
+    """The bare write: memory and version counter, through the modes but without autograd. `value` may be a number."""
+    state = dispatch.state
+    if state.modes or target._data is None:
+        with dispatch.grad_enabled(False):
+            dispatch.run(copy_into, (target, value))
+        return
+    source = value._data if isinstance(value, Tensor) else value
+    if isinstance(value, Tensor) and value._data is None:
+        raise RuntimeError("cannot write a fake tensor's values into a real tensor")
+    if not target._data.flags.writeable if isinstance(target._data, np.ndarray) else False:
+        raise RuntimeError("the memory of this tensor is read-only (it came from a read-only NumPy array); clone() it first")
+    if isinstance(value, Tensor) and value.device != target.device:
+        source = value.to(target.device)._data
+    target._data[...] = source
+    bump_version(target)
+
+
+class _CopyInto(Primitive):
+    """copy_into(target, value): the one primitive that writes memory. Tracers functionalise it."""
+
+    def run(self, args: tuple) -> Any:
+        target, value = args
+        if target._data is None:
+            bump_version(target)
+            return target
+        write(target, value)
+        return target
+
+
+copy_into = _CopyInto("copy_into", lambda target, value: None, tensors=2, tags=("inplace",), kind="inplace",
+                      doc="Overwrite target with value (a tensor of its shape and dtype, or a number).",
+                      why_absent={"derivative": "autograd rebases the target's history instead", "loop": "a store, not a value"})
+PRIMITIVES["copy_into"] = copy_into
+
+
+def inplace(fn: Callable, name: str) -> Callable:
+    """The in-place form of an operator: compute, check the cast, write."""
+    prim = getattr(prims, name.rstrip("_"), None)
+
+    @operator(name=name, method=True, tags=("inplace",))
+    @functools.wraps(fn)
+    def in_place(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if dispatch.state.grad_enabled or dispatch.state.word:
+            return assign(self, _shaped(fn(self, *args, **kwargs), self, name))
+        return _quick(prim, fn, self, args, kwargs, name)
+
+    return in_place
+
+
+def _shaped(value: Tensor, target: Tensor, name: str) -> Tensor:
+    if value.shape != target.shape:
+        raise RuntimeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(value.shape)} ({name})")
+    return value
+
+
+def _quick(prim: Any, fn: Callable, target: Tensor, args: tuple, kwargs: dict, name: str) -> Tensor:
+    """Without autograd and modes: let a NumPy ufunc write straight into the target where dtypes and shapes allow."""
+    ufunc = _UFUNCS.get(name)
+    data = target._data
+    if ufunc is not None and type(data) is np.ndarray and not kwargs and len(args) == 1 and target.dtype.category == FLOAT \
+            and data.flags.writeable:
+        other = args[0]
+        if type(other) in (int, float):
+            with np.errstate(all="ignore"):
+                ufunc(data, other, out=data)
+            bump_version(target)
+            return target
+        if isinstance(other, Tensor) and other.dtype is target.dtype and other._data is not None and other._data.shape == data.shape:
+            with np.errstate(all="ignore"):
+                ufunc(data, other._data, out=data)
+            bump_version(target)
+            return target
+    return assign(target, _shaped(fn(target, *args, **kwargs), target, name))
+
+
+_UFUNCS = {"add_": np.add, "sub_": np.subtract, "mul_": np.multiply, "div_": np.true_divide}
+
+
+def with_out(fn: Callable) -> Callable:
+    """Add torch's `out=` argument to a function that returns one tensor."""
+    @functools.wraps(fn)
+    def wrapper(*args: Any, out: Tensor | None = None, **kwargs: Any) -> Tensor:
+        result = fn(*args, **kwargs)
+        return result if out is None else store_out(out, result)
+    return wrapper
+
+
+def store_out(out: Tensor, result: Tensor) -> Tensor:
+    """Write `result` into the tensor given as `out=` (resized if it is empty)."""
+    if out.shape != result.shape:
+        if out.shape.numel() not in (0, result.shape.numel()):
+            raise RuntimeError(f"out= has shape {list(out.shape)}, the result {list(result.shape)}; resize or omit it")
+        out.resize_(result.shape)
+    return assign(out, result)
+
+
+# -- builders ------------------------------------------------------------------------------------------
+def _unary(prim: Primitive, name: str, aliases: tuple[str, ...], floats: bool, in_place: bool, doc: str) -> Callable:
+    def fn(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+        if not isinstance(input, Tensor):
+            raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+        result = prim(to_float(input) if floats else input)
+        return result if out is None else store_out(out, result)
+
+    fn.__name__, fn.__doc__ = name, doc
+    made = operator(fn, name=name, method=(name, *aliases))
+    for alias in aliases:
+        OPERATORS.setdefault(alias, made)
+    if in_place:
+        written = inplace(made, name + "_")
+        for alias in aliases:
+            if not alias.startswith("__"):
+                setattr(Tensor, alias + "_", written)
+                OPERATORS.setdefault(alias + "_", written)
+    return made
+
+
+_UNARY = [
+    # primitive, name, other names, integers become floats, has an in-place form
+    ("neg", "neg", ("negative", "__neg__"), False, True), ("abs", "abs", ("absolute", "__abs__"), False, True),
+    ("reciprocal", "reciprocal", (), True, True), ("sqrt", "sqrt", (), True, True), ("rsqrt", "rsqrt", (), True, True),
+    ("exp", "exp", (), True, True), ("exp2", "exp2", (), True, True), ("expm1", "expm1", (), True, True),
+    ("log", "log", (), True, True), ("log2", "log2", (), True, True), ("log10", "log10", (), True, True),
+    ("log1p", "log1p", (), True, True), ("sin", "sin", (), True, True), ("cos", "cos", (), True, True),
+    ("tan", "tan", (), True, True), ("asin", "asin", ("arcsin",), True, True), ("acos", "acos", ("arccos",), True, True),
+    ("atan", "atan", ("arctan",), True, True), ("sinh", "sinh", (), True, True), ("cosh", "cosh", (), True, True),
+    ("tanh", "tanh", (), True, True), ("asinh", "asinh", ("arcsinh",), True, True),
+    ("acosh", "acosh", ("arccosh",), True, True), ("atanh", "atanh", ("arctanh",), True, True),
+    ("sigmoid", "sigmoid", (), True, True), ("erf", "erf", (), True, True), ("erfc", "erfc", (), True, True),
+    ("erfinv", "erfinv", (), True, True), ("lgamma", "lgamma", (), True, True), ("digamma", "digamma", (), True, True),
+    ("relu", "relu", (), False, True), ("signbit", "signbit", (), False, False),
+    ("logical_not", "logical_not", (), False, False),
+    ("bitwise_not", "bitwise_not", ("__invert__",), False, True),
+]
+for _row in _UNARY:
+    globals()[_row[1]] = _unary(getattr(prims, _row[0]), _row[1], _row[2], _row[3], _row[4],
+                                f"Elementwise {_row[1]}" + (" (integers become the default float)." if _row[3] else "."))
+
+neg: Callable
+abs: Callable
+exp: Callable
+sigmoid: Callable
+
+
+def _rounding(name: str) -> Callable:
+    prim = getattr(prims, name)
+
+    def fn(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+        result = prim(input) if input.dtype.category >= FLOAT else input.clone()
+        return result if out is None else store_out(out, result)
+
+    fn.__name__, fn.__doc__ = name, f"Elementwise {name}; integers stay as they are."
+    made = operator(fn, method=True)
+    inplace(made, name + "_")
+    return made
+
+
+floor, ceil, trunc = (_rounding(n) for n in ("floor", "ceil", "trunc"))
+Tensor.fix = trunc  # type: ignore[attr-defined]
+
+
+@operator(method=True)
+def round(input: Tensor, *, decimals: int = 0) -> Tensor:
+    """To the nearest integer (or multiple of 10^-decimals), halves to even."""
+    if input.dtype.category < FLOAT:
+        return input.clone()
+    if decimals == 0:
+        return prims.round(input)
+    scale = 10.0 ** (decimals if decimals > 0 else -decimals)
+    return prims.round(input * scale) / scale if decimals > 0 else prims.round(input / scale) * scale
+
+
+inplace(round, "round_")
+
+
+@operator(method=True)
+def sign(input: Tensor) -> Tensor:
+    """-1, 0 or 1 by sign; bools stay as they are."""
+    return input.clone() if input.dtype.category == BOOL else prims.sign(input)
+
+
+@operator(method=True)
+def sgn(input: Tensor) -> Tensor:
+    """sign for real numbers; x / |x| (0 at 0) for complex ones."""
+    if not input.dtype.is_complex:
+        return sign(input)
+    size = prims.abs(input)
+    return (input / size.to(input.dtype)).masked_fill(size == 0, 0)
+
+
+def _binary(prim: Primitive, name: str, method: tuple[str, ...], in_place: bool, *, lift: Callable | None = None,
+            doc: str = "") -> Callable:
+    def fn(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
+        if lift is not None:
+            input, other = lift(input, other)
+        x, y = prepare(input, other)
+        result = prim(x, y)
+        return result if out is None else store_out(out, result)
+
+    fn.__name__, fn.__doc__ = name, doc or f"Elementwise {name}, with broadcasting and promotion."
+    made = operator(fn, name=name, method=method)
+    if in_place:
+        inplace(made, name + "_")
+    return made
+
+
+def _both_float(x: Any, y: Any) -> tuple[Any, Any]:
+    kind = result_type(x, y)
+    if kind.category < FLOAT:
+        kind = default_dtype()
+    return cast(x, kind), cast(y, kind)
+
+
+def _add_like(prim: Primitive, name: str, verb: str) -> Callable:
+    def fn(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+        if alpha != 1:
+            other = other * alpha
+        x, y = prepare(input, other)
+        if x.dtype is bool_ if isinstance(x, Tensor) else False:
+            x, y = _bool_arithmetic(name, x, y)
+        result = prim(x, y)
+        return result if out is None else store_out(out, result)
+
+    fn.__name__, fn.__doc__ = name, f"input {verb} alpha * other, with broadcasting and promotion."
+    return operator(fn, name=name, method=(name, f"__{name}__"))
+
+
+def _bool_arithmetic(name: str, x: Tensor, y: Any) -> tuple:
+    if name == "sub":
+        raise RuntimeError("Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` "
+                           "operator instead.")
+    return x, y
+
+
+add = _add_like(prims.add, "add", "+")
+sub = _add_like(prims.sub, "sub", "-")
+add_, sub_ = inplace(add, "add_"), inplace(sub, "sub_")
+mul = _binary(prims.mul, "mul", ("mul", "multiply", "__mul__", "__rmul__"), True)
+maximum = _binary(prims.maximum, "maximum", ("maximum",), False)
+minimum = _binary(prims.minimum, "minimum", ("minimum",), False)
+fmax = _binary(prims.fmax, "fmax", ("fmax",), False)
+fmin = _binary(prims.fmin, "fmin", ("fmin",), False)
+atan2 = _binary(prims.atan2, "atan2", ("atan2", "arctan2"), True, lift=_both_float)
+hypot = _binary(prims.hypot, "hypot", ("hypot",), True)
+copysign = _binary(prims.copysign, "copysign", ("copysign",), True, lift=_both_float)
+nextafter = _binary(prims.nextafter, "nextafter", ("nextafter",), True)
+remainder = _binary(prims.remainder, "remainder", ("remainder", "__mod__"), True)
+fmod = _binary(prims.fmod, "fmod", ("fmod",), True)
+Tensor.__radd__ = add  # type: ignore[attr-defined]
+Tensor.__iadd__, Tensor.__isub__ = add_, sub_  # type: ignore[attr-defined]
+Tensor.__imul__ = OPERATORS["mul_"]  # type: ignore[attr-defined]
+Tensor.multiply_, Tensor.subtract, Tensor.subtract_ = OPERATORS["mul_"], sub, sub_  # type: ignore[attr-defined]
+
+
+@operator(method=("rsub", "__rsub__"))
+def rsub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    """other - alpha * input."""
+    return sub(other, input, alpha=alpha)
+
+
+@operator(method=("div", "divide", "true_divide", "__truediv__"))
+def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
+    """input / other; `rounding_mode` 'trunc' or 'floor' rounds the quotient and keeps integers integer."""
+    if rounding_mode is None:
+        x, y = _both_float(input, other) if _integral(input) and _integral(other) else (input, other)
+        result = prims.truediv(*prepare(x, y))
+    elif rounding_mode in ("trunc", "floor"):
+        x, y = prepare(input, other)
+        _check_zero_division(x, y)
+        result = (prims.truncdiv if rounding_mode == "trunc" else prims.floordiv)(x, y)
+    else:
+        raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
+    return result if out is None else store_out(out, result)
+
+
+def _integral(x: Any) -> bool:
+    return x.dtype.category <= INT if isinstance(x, Tensor) else category_of_number(x) <= INT
+
+
+def _check_zero_division(x: Any, y: Any) -> None:
+    kind = x.dtype if isinstance(x, Tensor) else y.dtype
+    if kind.category <= INT:
+        zero = (y == 0) if not isinstance(y, Tensor) else (y._data is not None and bool((y._data == 0).any()))
+        if zero is True:
+            raise RuntimeError("ZeroDivisionError")
+
+
+inplace(div, "div_")
+Tensor.divide_ = Tensor.true_divide_ = Tensor.__itruediv__ = OPERATORS["div_"]  # type: ignore[attr-defined]
+true_divide = div
+
+
+@operator(method=("__rtruediv__",))
+def rtruediv(input: Tensor, other: Any) -> Tensor:
+    """other / input."""
+    return div(other, input)
+
+
+@operator(method=("floor_divide", "__floordiv__"))
+def floor_divide(input: Any, other: Any) -> Tensor:
+    """The quotient rounded down."""
+    return div(input, other, rounding_mode="floor")
+
+
+@operator(method=("__rfloordiv__",))
+def rfloordiv(input: Tensor, other: Any) -> Tensor:
+    """other // input."""
+    return div(other, input, rounding_mode="floor")
+
+
+@operator(method=("__rmod__",))
+def rmod(input: Tensor, other: Any) -> Tensor:
+    """other % input."""
+    return remainder(other, input)
+
+
+inplace(floor_divide, "floor_divide_")
+
+
+@operator(method=("pow", "__pow__"))
+def pow(input: Any, exponent: Any, *, out: Tensor | None = None) -> Tensor:
+    """input ** exponent; small integer and half exponents use products and roots."""
+    if isinstance(input, Tensor) and not isinstance(exponent, Tensor):
+        result = _pow_number(input, exponent)
+    else:
+        x, y = prepare(input, exponent)
+        result = prims.pow(x, y)
+    return result if out is None else store_out(out, result)
+
+
+def _pow_number(x: Tensor, p: Any) -> Tensor:
+    kind = x.dtype
+    if kind.category <= INT and isinstance(p, int) and p < 0:
+        raise RuntimeError("Integers to negative integer powers are not allowed.")
+    if category_of_number(p) > kind.category:
+        x = cast(x, result_type(x, p))
+    if p == 2:
+        return prims.mul(x, x)
+    if p == 1:
+        return x.clone()
+    if p == 3:
+        return prims.mul(prims.mul(x, x), x)
+    if x.dtype.category == FLOAT and p in (0.5, -0.5, -1):
+        return {0.5: prims.sqrt, -0.5: prims.rsqrt, -1: prims.reciprocal}[p](x)
+    return prims.pow(x, cast(p, x.dtype))
+
+
+inplace(pow, "pow_")
+Tensor.__ipow__ = OPERATORS["pow_"]  # type: ignore[attr-defined]
+
+
+@operator(method=("__rpow__",))
+def rpow(input: Tensor, base: Any) -> Tensor:
+    """base ** input."""
+    return pow(base, input)
+
+
+def _compare(name: str, python: str, swapped: str) -> Callable:
+    prim = getattr(prims, name)
+    dunder = f"__{name}__"
+
+    def fn(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
+        result = prim(*prepare(input, other))
+        return result if out is None else store_out(out, result)
+
+    fn.__name__, fn.__doc__ = name, f"Elementwise {python}; a bool tensor."
+    made = operator(fn, name=name, method=(name,) if name in ("eq", "ne") else (name, dunder))
+    return made
+
+
+eq, ne = _compare("eq", "==", "eq"), _compare("ne", "!=", "ne")
+lt, le = _compare("lt", "<", "gt"), _compare("le", "<=", "ge")
+gt, ge = _compare("gt", ">", "lt"), _compare("ge", ">=", "le")
+greater, greater_equal, less, less_equal, not_equal = gt, ge, lt, le, ne
+for _alias, _target in (("greater", gt), ("greater_equal", ge), ("less", lt), ("less_equal", le), ("not_equal", ne)):
+    setattr(Tensor, _alias, _target)
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    inplace(globals()[_name], _name + "_")
+
+
+def _tensor_eq(self: Tensor, other: Any) -> Any:
+    return eq(self, other) if _comparable(other) else NotImplemented
+
+
+def _tensor_ne(self: Tensor, other: Any) -> Any:
+    return ne(self, other) if _comparable(other) else NotImplemented
+
+
+def _comparable(other: Any) -> bool:
+    return isinstance(other, (Tensor, int, float, complex, np.number, np.bool_)) or hasattr(type(other), "__torch_function__") \
+        or type(other).__name__ in ("SymInt", "SymFloat", "SymBool")
+
+
+Tensor.__eq__, Tensor.__ne__ = _tensor_eq, _tensor_ne  # type: ignore[method-assign,assignment]
+Tensor.__hash__ = lambda self: id(self)  # type: ignore[method-assign,assignment]
+
+
+def _logical(name: str, dunder: tuple[str, ...] = ()) -> Callable:
+    prim = getattr(prims, name)
+
+    def fn(input: Any, other: Any) -> Tensor:
+        x, y = (cast(v, bool_) if isinstance(v, Tensor) else bool(v) for v in (input, other))
+        return prim(*broadcast(x, y))
+
+    fn.__name__, fn.__doc__ = name, f"Elementwise {name.replace('_', ' ')} of truth values."
+    made = operator(fn, name=name, method=(name, *dunder))
+    inplace(made, name + "_")
+    return made
+
+
+logical_and, logical_or, logical_xor = (_logical(n) for n in ("logical_and", "logical_or", "logical_xor"))
+
+
+def _bitwise(name: str, dunder: str) -> Callable:
+    prim, on_bool = getattr(prims, name), getattr(prims, name.replace("bitwise", "logical"))
+
+    def fn(input: Any, other: Any) -> Tensor:
+        x, y = prepare(input, other)
+        kind = x.dtype if isinstance(x, Tensor) else y.dtype
+        if kind.category >= FLOAT:
+            raise RuntimeError(f'"{name}_cpu" not implemented for \'{kind}\'; bitwise operations take integers and bools')
+        return (on_bool if kind is bool_ else prim)(x, y)
+
+    fn.__name__, fn.__doc__ = name, f"Elementwise {name.replace('_', ' ')} of integers or bools."
+    made = operator(fn, name=name, method=(name, f"__{dunder}__", f"__r{dunder}__"))
+    setattr(Tensor, f"__i{dunder}__", inplace(made, name + "_"))
+    return made
+
+
+bitwise_and, bitwise_or, bitwise_xor = _bitwise("bitwise_and", "and"), _bitwise("bitwise_or", "or"), _bitwise("bitwise_xor", "xor")
+bitwise_left_shift = _binary(prims.shl, "bitwise_left_shift", ("bitwise_left_shift", "__lshift__"), True)
+bitwise_right_shift = _binary(prims.shr, "bitwise_right_shift", ("bitwise_right_shift", "__rshift__"), True)
+
+
+# -- selection and conversion ----------------------------------------------------------------------------
+@operator
+def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+    """`input` where `condition` is true, else `other`; with the condition alone, the indices where it is true."""
+    if input is None and other is None:
+        return OPERATORS["nonzero"](condition, as_tuple=True)
+    if condition.dtype is not bool_:
+        condition = cast(condition, bool_)
+    kind = result_type(input, other)
+    x, y = cast(input, kind), cast(other, kind)
+    if not isinstance(x, Tensor) and not isinstance(y, Tensor):
+        x = prims.full((), x, kind, condition.device)
+    return prims.where(*broadcast(condition, x, y))
+
+
+def _where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
+    """`self` where `condition` is true, else `other`."""
+    return where(condition, self, other)
+
+
+Tensor.where = _where_method  # type: ignore[attr-defined]
+
+
+@operator(method=True)
+def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
+    """`value` where `mask` is true, else `input`."""
+    if not isinstance(mask, Tensor) or mask.dtype is not bool_:
+        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {getattr(mask, 'dtype', type(mask))}")
+    if isinstance(value, Tensor):
+        if value.ndim:
+            raise RuntimeError(f"masked_fill only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).")
+        value = cast(value, input.dtype)
+        mask, input, value = broadcast(mask, input, value)
+        return prims.where(mask, value, input)
+    if category_of_number(value) > input.dtype.category and not (input.dtype.category == INT and float(value).is_integer()):
+        raise RuntimeError(f"value cannot be converted to type {input.dtype.name} without overflow")
+    mask, input = broadcast(mask, input)
+    return prims.where(mask, cast(value, input.dtype), input)
+
+
+inplace(masked_fill, "masked_fill_")
+
+
+@operator(method=("clamp", "clip"))
+def clamp(input: Tensor, min: Any = None, max: Any = None, *, out: Tensor | None = None) -> Tensor:
+    """`input` limited to [min, max]; a bound may be a number, a tensor or None."""
+    if min is None and max is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    result = input
+    if min is not None:
+        result = _bounded(prims.maximum, result, min)
+    if max is not None:
+        result = _bounded(prims.minimum, result, max)
+    return result if out is None else store_out(out, result)
+
+
+def _bounded(prim: Primitive, x: Tensor, bound: Any) -> Tensor:
+    """The gradient of a clamp passes where the bound is met, so ties belong to the input, not shared."""
+    a, b = prepare(x, bound)
+    if isinstance(b, Tensor):
+        return prim(a, b)
+    beyond = prims.lt(a, b) if prim is prims.maximum else prims.gt(a, b)
+    return prims.where(beyond, b, a)
+
+
+inplace(clamp, "clamp_")
+Tensor.clip_ = OPERATORS["clamp_"]  # type: ignore[attr-defined]
+
+
+@operator(method=True)
+def clamp_min(input: Tensor, min: Any) -> Tensor:
+    """clamp with a lower bound alone."""
+    return clamp(input, min=min)
+
+
+@operator(method=True)
+def clamp_max(input: Tensor, max: Any) -> Tensor:
+    """clamp with an upper bound alone."""
+    return clamp(input, max=max)
+
+
+inplace(clamp_min, "clamp_min_")
+inplace(clamp_max, "clamp_max_")
+
+
+@operator(method=True)
+def isnan(input: Tensor) -> Tensor:
+    """Whether each element is NaN."""
+    if input.dtype.category < FLOAT:
+        return prims.ne(input, input)
+    return prims.isnan(prims.real(input)) | prims.isnan(prims.imag(input)) if input.dtype.is_complex else prims.isnan(input)
+
+
+@operator(method=True)
+def isinf(input: Tensor) -> Tensor:
+    """Whether each element is infinite."""
+    if input.dtype.category < FLOAT:
+        return prims.ne(input, input)
+    return prims.isinf(prims.real(input)) | prims.isinf(prims.imag(input)) if input.dtype.is_complex else prims.isinf(input)
+
+
+@operator(method=True)
+def isfinite(input: Tensor) -> Tensor:
+    """Whether each element is neither infinite nor NaN."""
+    return logical_and(prims.logical_not(isinf(input)), prims.logical_not(isnan(input)))
+
+
+@operator(method=True)
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+    """input + value * tensor1 * tensor2."""
+    return add(input, mul(mul(tensor1, tensor2), value) if value != 1 else mul(tensor1, tensor2))
+
+
+@operator(method=True)
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+    """input + value * tensor1 / tensor2."""
+    return add(input, div(mul(tensor1, value) if value != 1 else tensor1, tensor2))
+
+
+@operator(method=True)
+def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
+    """input + weight * (end - input), formed from the nearer end."""
+    if isinstance(weight, Tensor):
+        near = where(prims.abs(weight) < 0.5, input + weight * (end - input), end - (end - input) * (1 - weight))
+        return near
+    return input + (end - input) * weight if -0.5 < weight < 0.5 else end - (end - input) * (1 - weight)
+
+
+for _name in ("addcmul", "addcdiv", "lerp", "sign", "sgn"):
+    inplace(globals()[_name], _name + "_")
+
+
+@operator(method=True)
+def square(input: Tensor) -> Tensor:
+    """input * input."""
+    return mul(input, input)
+
+
+inplace(square, "square_")
+
+
+@operator(method=True)
+def conj(input: Tensor) -> Tensor:
+    """The complex conjugate; real tensors are returned as they are."""
+    return prims.conj(input) if input.dtype.is_complex else input
+
+
+Tensor.conj_physical = conj  # type: ignore[attr-defined]
+
+
+@operator
+def complex(real: Tensor, imag: Tensor) -> Tensor:
+    """real + i imag."""
+    return prims.complex(*prepare(real, imag))
+
+
+@operator(method=True)
+def logaddexp(input: Tensor, other: Tensor) -> Tensor:
+    """log(e^input + e^other), without overflow."""
+    x, y = prepare(input, other)
+    top = prims.maximum(x, y)
+    gap = -abs(x - y)
+    return where(top.isinf() & (x == y), top, top + gap.exp().log1p())
+
+
+@operator(method=True)
+def float_power(input: Any, exponent: Any) -> Tensor:
+    """input ** exponent in double precision."""
+    return pow(input.double() if isinstance(input, Tensor) else float(input),
+               exponent.double() if isinstance(exponent, Tensor) else exponent)
+
+
+@operator(method=True)
+def logit(input: Tensor, eps: float | None = None) -> Tensor:
+    """log(x / (1 - x)), with x limited to [eps, 1 - eps] if eps is given."""
+    x = to_float(input)
+    if eps is not None:
+        x = clamp(x, eps, 1 - eps)
+    return (x / (1 - x)).log()
+
+
+@operator(method=True)
+def sinc(input: Tensor) -> Tensor:
+    """sin(pi x) / (pi x), 1 at 0."""
+    x = to_float(input) * math.pi
+    safe = x.masked_fill(x == 0, 1)
+    return where(x == 0, 1.0, safe.sin() / safe)
+
+
+@operator(method=True)
+def frac(input: Tensor) -> Tensor:
+    """The part after the point: input - trunc(input)."""
+    return input - trunc(input)
+
+
+@operator(method=True)
+def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+    """NaN, inf and -inf replaced (by 0 and the dtype's largest and smallest numbers unless given)."""
+    if input.dtype.category < FLOAT:
+        return input.clone()
+    limits = finfo(input.dtype)
+    x = where(prims.isnan(input), 0.0 if nan is None else nan, input)
+    x = where(prims.eq(x, math.inf), limits.max if posinf is None else posinf, x)
+    return where(prims.eq(x, -math.inf), limits.min if neginf is None else neginf, x)
+
+
+@operator(method=True)
+def heaviside(input: Tensor, values: Tensor) -> Tensor:
+    """0 below zero, 1 above, `values` at zero."""
+    x, v = prepare(input, values)
+    return where(x == 0, v, (x > 0).to(x.dtype))
+
+
+@operator(method=("xlogy",))
+def xlogy(input: Any, other: Any) -> Tensor:
+    """input * log(other), 0 where input is 0 (also at other = 0)."""
+    x, y = prepare(*_both_float(input, other))
+    x = x if isinstance(x, Tensor) else prims.full(tuple(y.shape), x, y.dtype, y.device)
+    y = y if isinstance(y, Tensor) else prims.full(tuple(x.shape), y, x.dtype, x.device)
+    zero = (x == 0) & ~y.isnan()
+    return (x * y.masked_fill(zero, 1).log()).masked_fill(zero, 0)
+
+
+@operator(method=True)
+def deg2rad(input: Tensor) -> Tensor:
+    """Degrees to radians."""
+    return to_float(input) * (math.pi / 180)
+
+
+@operator(method=True)
+def rad2deg(input: Tensor) -> Tensor:
+    """Radians to degrees."""
+    return to_float(input) * (180 / math.pi)
+
+
+@operator(method=True)
+def angle(input: Tensor) -> Tensor:
+    """The argument of a complex number; 0 or pi by sign for real ones (NaN stays)."""
+    if input.dtype.is_complex:
+        return prims.atan2(prims.imag(input), prims.real(input))
+    x = to_float(input)
+    return where(x < 0, math.pi, where(x.isnan(), x, 0.0))
+

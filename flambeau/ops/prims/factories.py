@@ -1,0 +1,74 @@
+"""Primitives that make tensors from nothing: filled, counting, and raw random words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...core import dispatch
+from ...core.device import device
+from ...core.dtypes import dtype
+from ...core.tensor import Tensor, fake, from_array
+from ..registry import PRIMITIVES, Primitive, Spec, _register
+
+
+class FactoryPrimitive(Primitive):
+    """A primitive without tensor inputs; its last parameter is the device."""
+
+    def run(self, args: tuple) -> Tensor:
+        spec = self.shape(*args)
+        where = args[-1]
+        if dispatch.state.fake or where.type == "meta":
+            return fake(spec.shape, spec.dtype, where, spec.strides)
+        kernel = self.kernels.get(where.type)
+        if kernel is None:
+            raise NotImplementedError(f"Could not run '{self.name}' on device '{where}': no kernel is loaded for it")
+        return from_array(kernel(*args), spec.dtype, where)
+
+
+def _factory(name: str, kernel: Any, loop: Any) -> Any:
+    def add(shape: Any) -> Primitive:
+        return _register(PRIMITIVES, name, FactoryPrimitive(
+            name, shape, kernel=kernel, loop=loop, tags=("factory", "recomputable"), tensors=0, kind="factory",
+            doc=shape.__doc__ or "", why_absent={"derivative": "no tensor inputs"}))
+    return add
+
+
+@_factory("full", lambda shape, value, kind, where: np.full(shape, value, kind.numpy) if value != 0 else np.zeros(shape, kind.numpy),
+          lambda o, idx, shape, value, kind, where: o.constant(value, kind))
+def full(shape: tuple[int, ...], value: Any, kind: dtype, where: device) -> Spec:
+    """A tensor of `shape` filled with the number `value`."""
+    return Spec(tuple(shape), kind)
+
+
+@_factory("empty", lambda shape, kind, where: np.empty(shape, kind.numpy),
+          lambda o, idx, shape, kind, where: o.constant(0, kind))
+def empty(shape: tuple[int, ...], kind: dtype, where: device) -> Spec:
+    """An uninitialised tensor of `shape`."""
+    return Spec(tuple(shape), kind)
+
+
+def _empty_strided(shape: Sequence, strides: Sequence, kind: dtype, where: device) -> np.ndarray:
+    size = kind.itemsize
+    last = sum((n - 1) * s for n, s in zip(shape, strides)) if 0 not in shape else -1
+    return np.ndarray(tuple(shape), kind.numpy, np.empty((last + 1) * size, np.uint8), 0, [s * size for s in strides])
+
+
+@_factory("empty_strided", _empty_strided, lambda o, idx, shape, strides, kind, where: o.constant(0, kind))
+def empty_strided(shape: tuple[int, ...], strides: tuple[int, ...], kind: dtype, where: device) -> Spec:
+    """An uninitialised tensor of `shape` with these strides."""
+    return Spec(tuple(shape), kind, tuple(strides))
+
+
+@_factory("iota", lambda n, start, step, kind, where: (np.arange(n) * step + start).astype(kind.numpy),
+          lambda o, idx, n, start, step, kind, where: o.to_dtype(o.index(idx[0] * step + start, kind), kind)
+          if isinstance(start, int) and isinstance(step, int)
+          else o.add(o.mul(o.index(idx[0], kind), o.constant(step, kind)), o.constant(start, kind)))
+def iota(n: int, start: Any, step: Any, kind: dtype, where: device) -> Spec:
+    """start, start + step, ... : `n` numbers."""
+    return Spec((n,), kind)
+
+
+__all__ = ["full", "empty", "empty_strided", "iota"]

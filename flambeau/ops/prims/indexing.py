@@ -1,0 +1,323 @@
+"""Reading and writing by index: gather, scatter, advanced indexing, concatenation, flips and rolls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...core.dtypes import int64
+from ...core.size import broadcast_shapes
+from ...core.tensor import Tensor
+from ..registry import General, Linear, Spec, primitive
+
+
+# -- concatenation -----------------------------------------------------------------------------------
+def _cat_loop(o: Any, idx: Sequence, tensors: Sequence, dim: int) -> Any:
+    """Piece by piece: the first whose end lies beyond the index."""
+    ends: list = []
+    total: Any = 0
+    for t in tensors:
+        total = total + t.shape[dim]
+        ends.append(total)
+
+    def piece(k: int) -> Any:
+        start = ends[k] - tensors[k].shape[dim]
+        load = lambda: tensors[k]([i - start if d == dim else i for d, i in enumerate(idx)])  # noqa: E731
+        if k == len(tensors) - 1:
+            inside = o.ge(o.index(idx[dim], int64), o.index(start, int64))
+            return o.masked(inside, load, 0)
+        here = o.lt(o.index(idx[dim], int64), o.index(ends[k], int64))
+        if k:
+            mine = o.logical_and(here, o.ge(o.index(idx[dim], int64), o.index(start, int64)))
+        else:
+            mine = here
+        return o.where(here, o.masked(mine, load, 0), piece(k + 1))
+
+    return piece(0) if len(tensors) > 1 else tensors[0](idx)
+
+
+def _cat_grads(gs: Any, tensors_shapes: Sequence, dim: int) -> list:
+    start: Any = 0
+    grads = []
+    for shape in tensors_shapes:
+        grads.append(gs.narrow(dim, start, shape[dim]))
+        start = start + shape[dim]
+    return grads
+
+
+@primitive("cat", kernel=lambda tensors, dim: np.concatenate(tensors, axis=dim), loop=_cat_loop, tags=("linear", "recomputable"),
+           derivative=Linear(tensors=lambda g, tensors_shape, dim: _cat_grads(g, tensors_shape, dim)))
+def cat(tensors: Sequence[Tensor], dim: int) -> Spec:
+    """The tensors one after another along `dim`; all of one dtype and, elsewhere, one shape."""
+    first = tensors[0]
+    shape = list(first._layout.shape)
+    total: Any = 0
+    for t in tensors:
+        other = t._layout.shape
+        if len(other) != len(shape):
+            raise RuntimeError(f"Tensors must have same number of dimensions: got {len(shape)} and {len(other)}")
+        for d, (a, b) in enumerate(zip(shape, other)):
+            if d != dim and a is not b and a != b:
+                raise RuntimeError(f"Sizes of tensors must match except in dimension {dim}. Expected size {a} but got size {b} "
+                                   f"for tensor with shape {list(other)} in the list.")
+        total = total + other[dim]
+    shape[dim] = total
+    return Spec(tuple(shape), first.dtype)
+
+
+def _flip_loop(o: Any, idx: Sequence, x: Any, dims: Sequence[int]) -> Any:
+    return x([x.shape[d] - 1 - i if d in dims else i for d, i in enumerate(idx)])
+
+
+@primitive("flip", kernel=lambda x, dims: np.flip(x, dims).copy(), loop=_flip_loop, tags=("linear", "recomputable"),
+           derivative=Linear(x=lambda g, dims: flip(g, dims)))
+def flip(x: Tensor, dims: tuple[int, ...]) -> Spec:
+    """The elements in reverse order along `dims`."""
+    return Spec(x._layout.shape, x.dtype)
+
+
+# -- gather and scatter --------------------------------------------------------------------------------
+def _check_index(name: str, index: Tensor) -> None:
+    if index.dtype.category != 1:
+        raise RuntimeError(f"{name}(): Expected dtype int64 for index, got {index.dtype}")
+
+
+def _bounds(index: np.ndarray, size: int, name: str) -> None:
+    if index.size:
+        low, high = int(index.min()), int(index.max())
+        if low < -size or high >= size:
+            bad = high if high >= size else low
+            raise IndexError(f"{name}(): index {bad} is out of bounds for dimension with size {size}")
+
+
+def _positions(index: np.ndarray, dim: int) -> tuple:
+    """Full index arrays that let NumPy address `index` along `dim` and every other dimension by position."""
+    grids = np.ogrid[tuple(slice(n) for n in index.shape)] if index.ndim else []
+    return tuple(index if d == dim else g for d, g in enumerate(grids))
+
+
+def _crop(x: np.ndarray, index: np.ndarray, dim: int) -> np.ndarray:
+    return x[tuple(slice(None) if d == dim else slice(n) for d, n in enumerate(index.shape))]
+
+
+def _gather_kernel(x: np.ndarray, dim: int, index: np.ndarray) -> np.ndarray:
+    if not x.ndim:
+        return np.broadcast_to(x, index.shape).copy()
+    if not index.ndim:
+        return x[index].reshape(())
+    _bounds(index, x.shape[dim], "gather")
+    return np.take_along_axis(_crop(x, index, dim), index, dim)
+
+
+def _gather_loop(o: Any, idx: Sequence, x: Any, dim: int, index: Any) -> Any:
+    picked = o.indirect(index(idx), x.shape[dim])
+    return x([picked if d == dim else i for d, i in enumerate(idx)])
+
+
+@primitive("gather", kernel=_gather_kernel, loop=_gather_loop,
+           derivative=Linear(x=lambda g, x_shape, dim, index: g.new_zeros(tuple(x_shape)).scatter_add(dim, index, g)))
+def gather(x: Tensor, dim: int, index: Tensor) -> Spec:
+    """out[i][j][k] = x[index[i][j][k]][j][k] for dim 0, and so on; `index` is integer and of x's rank."""
+    _check_index("gather", index)
+    if len(index._layout.shape) != len(x._layout.shape) and x._layout.shape and index._layout.shape:
+        raise RuntimeError("Index tensor must have the same number of dimensions as input tensor, got "
+                           f"{list(index.shape)} and {list(x.shape)}")
+    return Spec(index._layout.shape, x.dtype)
+
+
+def _scatter_kernel(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarray, reduce: str) -> np.ndarray:
+    out = x.copy()
+    if not out.ndim:
+        out, index, src = out.reshape(1), index.reshape(-1), src.reshape(-1)
+    _bounds(index, out.shape[dim], "scatter")
+    where = _positions(index, dim)
+    src = src[tuple(slice(n) for n in index.shape)]
+    if reduce == "set":
+        out[where] = src
+    else:
+        _SCATTER[reduce].at(out, where, src)
+    return out.reshape(x.shape)
+
+
+_SCATTER = {"add": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
+
+
+def _scatter_vjp(g: Tensor, x: Tensor, dim: int, index: Tensor, src: Tensor, out: Tensor, reduce: str) -> tuple:
+    if reduce == "add":
+        return g, g.gather(dim, index)
+    if reduce == "set":
+        return g.scatter(dim, index, 0), g.gather(dim, index)
+    raise NotImplementedError(f"the derivative of scatter_reduce with reduce={reduce!r} is not implemented; "
+                              "use 'sum' or 'mean', or torch.where on a gathered result")
+
+
+@primitive("scatter", kernel=_scatter_kernel, loop="scatter", tensors=4, derivative=General(_scatter_vjp))
+def scatter(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str) -> Spec:
+    """A copy of `x` with `src` written at `index` along `dim`; reduce is set, add, prod, amax or amin."""
+    _check_index("scatter", index)
+    if src.dtype is not x.dtype:
+        raise RuntimeError(f"scatter(): Expected self.dtype to be equal to src.dtype, got {x.dtype} and {src.dtype}")
+    for d, (n, m) in enumerate(zip(index._layout.shape, src._layout.shape)):
+        if type(n) is int and type(m) is int and n > m or (d != dim and n is not x.shape[d] and n > x.shape[d]):
+            raise RuntimeError(f"Expected index {list(index.shape)} to be no larger than self {list(x.shape)} apart from dimension "
+                               f"{dim} and to be no larger size than src {list(src.shape)}")
+    return Spec(x._layout.shape, x.dtype)
+
+
+scatter.tensor_positions = (0, 2, 3)
+gather.tensor_positions = (0, 2)
+
+
+# -- whole slices by index -------------------------------------------------------------------------------
+def _index_select_kernel(x: np.ndarray, dim: int, index: np.ndarray) -> np.ndarray:
+    if not x.ndim:
+        return x.reshape(1)[index].reshape(())
+    _bounds(index, x.shape[dim], "index_select")
+    return np.take(x, index, axis=dim)
+
+
+def _index_select_loop(o: Any, idx: Sequence, x: Any, dim: int, index: Any) -> Any:
+    rank = len(index.shape)
+    picked = o.indirect(index(idx[dim:dim + rank]), x.shape[dim])
+    return x([*idx[:dim], picked, *idx[dim + rank:]])
+
+
+@primitive("index_select", kernel=_index_select_kernel, loop=_index_select_loop,
+           derivative=Linear(x=lambda g, x_shape, dim, index: index_add(g.new_zeros(tuple(x_shape)), dim, index, g)))
+def index_select(x: Tensor, dim: int, index: Tensor) -> Spec:
+    """The slices of `x` at `index` along `dim`; the dimensions of `index` (any rank) take the place of `dim`."""
+    _check_index("index_select", index)
+    shape = x._layout.shape
+    return Spec(shape[:dim] + index._layout.shape + shape[dim + 1:], x.dtype)
+
+
+def _index_add_kernel(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarray) -> np.ndarray:
+    if native_index_add is not None:
+        out = native_index_add(x, dim, index, src)
+        if out is not None:
+            return out
+    out = x.copy()
+    if not x.ndim:
+        out += src.sum(dtype=x.dtype)
+        return out
+    _bounds(index, x.shape[dim], "index_add")
+    rank = index.ndim
+    flat = src.reshape(src.shape[:dim] + (-1,) + src.shape[dim + rank:])
+    np.add.at(out, (slice(None),) * dim + (index.reshape(-1),), flat)
+    return out
+
+
+# backends: a native scatter-add of rows; answers None where it has nothing better than NumPy.
+native_index_add: Any = None
+
+
+@primitive("index_add", kernel=_index_add_kernel, loop="scatter", tensors=4, tags=("linear",),
+           derivative=Linear(x=lambda g: g, src=lambda g, dim, index: index_select(g, dim, index)))
+def index_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Spec:
+    """A copy of `x` with the slices of `src` added at `index` along `dim` (the transpose of index_select)."""
+    _check_index("index_add", index)
+    shape = x._layout.shape
+    want = shape[:dim] + index._layout.shape + shape[dim + 1:]
+    if tuple(src._layout.shape) != tuple(want) and len(shape):
+        raise RuntimeError(f"index_add(): expected a source of shape {list(want)} for self {list(shape)}, dim {dim} and index "
+                           f"{list(index.shape)}, got {list(src.shape)}")
+    return Spec(shape, x.dtype)
+
+
+index_select.tensor_positions = (0, 2)
+index_add.tensor_positions = (0, 2, 3)
+
+
+# -- advanced indexing -----------------------------------------------------------------------------------
+def _advanced(indices: Sequence) -> tuple:
+    return tuple(slice(None) if i is None else i for i in indices)
+
+
+def _check_bounds(x: np.ndarray, indices: Sequence) -> None:
+    for d, index in enumerate(indices):
+        if index is not None:
+            if index.size and (int(index.min()) < -x.shape[d] or int(index.max()) >= x.shape[d]):
+                bad = int(index.max()) if int(index.max()) >= x.shape[d] else int(index.min())
+                raise IndexError(f"index {bad} is out of bounds for dimension {d} with size {x.shape[d]}")
+
+
+def _index_kernel(x: np.ndarray, indices: Sequence) -> np.ndarray:
+    _check_bounds(x, indices)
+    return np.ascontiguousarray(x[_advanced(indices)])
+
+
+def index_shape(shape: Sequence, indices: Sequence) -> tuple[tuple, int, int]:
+    """(result shape, position of the index dimensions in it, their number) of NumPy-style advanced indexing."""
+    used = [d for d, i in enumerate(indices) if i is not None]
+    common = tuple(broadcast_shapes(*[indices[d].shape for d in used]))
+    adjacent = used == list(range(used[0], used[-1] + 1))
+    start = used[0] if adjacent else 0
+    rest = [size for d, size in enumerate(shape) if d >= len(indices) or indices[d] is None]
+    return tuple(rest[:start]) + common + tuple(rest[start:]), start, len(common)
+
+
+def _index_loop(o: Any, idx: Sequence, x: Any, indices: Sequence) -> Any:
+    _, start, rank = index_shape(x.shape, indices)
+    mine, rest = idx[start:start + rank], iter([*idx[:start], *idx[start + rank:]])
+    source = []
+    for d, size in enumerate(x.shape):
+        index = indices[d] if d < len(indices) else None
+        if index is None:
+            source.append(next(rest))
+            continue
+        own = mine[rank - len(index.shape):]
+        at = [0 if type(n) is int and n == 1 else i for i, n in zip(own, index.shape)]
+        source.append(o.indirect(index(at), size))
+    return x(source)
+
+
+@primitive("index", kernel=_index_kernel, loop=_index_loop, tensors=2,
+           derivative=General(lambda g, x_shape, indices: (index_put(g.new_zeros(tuple(x_shape)), indices, g, True), None)))
+def index(x: Tensor, indices: Sequence[Tensor | None]) -> Spec:
+    """NumPy's advanced indexing with integer tensors; None takes a dimension whole. Index dimensions stay in place if adjacent."""
+    return Spec(index_shape(x._layout.shape, indices)[0], x.dtype)
+
+
+def _index_put_kernel(x: np.ndarray, indices: Sequence, values: np.ndarray, accumulate: bool) -> np.ndarray:
+    _check_bounds(x, indices)
+    out = x.copy()
+    if accumulate:
+        np.add.at(out, _advanced(indices), values)
+    else:
+        out[_advanced(indices)] = values
+    return out
+
+
+def _index_put_vjp(g: Tensor, indices: Sequence, values_shape: Sequence, accumulate: bool) -> tuple:
+    g_values = index(g, indices).sum_to_size(tuple(values_shape))
+    if accumulate:
+        return g, None, g_values
+    return index_put(g, indices, g.new_zeros(()).expand(tuple(values_shape)), False), None, g_values
+
+
+@primitive("index_put", kernel=_index_put_kernel, loop="scatter", tensors=3, derivative=General(_index_put_vjp))
+def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Spec:
+    """A copy of `x` with `values` (broadcast to the indexed shape) written, or added, at `indices`."""
+    shape = index_shape(x._layout.shape, indices)[0]
+    if tuple(broadcast_shapes(shape, values._layout.shape)) != tuple(shape):
+        raise RuntimeError(f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of "
+                           f"shape {list(shape)}")
+    if values.dtype is not x.dtype:
+        raise RuntimeError(f"Index put requires the source and destination dtypes match, got {x.dtype} for the destination "
+                           f"and {values.dtype} for the source.")
+    return Spec(x._layout.shape, x.dtype)
+
+
+@primitive("nonzero", kernel=lambda x: np.stack(np.nonzero(x), 1).astype(np.int64) if x.ndim else
+           np.empty((int(bool(x)), 0), np.int64), tags=("data_dependent",),
+           why_absent={"derivative": "an index is not differentiable", "loop": "the output's shape depends on the data"})
+def nonzero(x: Tensor) -> Spec:
+    """Indices of the elements that are not zero, one row each (i64). Its shape depends on the data: never fake."""
+    if x._data is None:
+        raise NotImplementedError("nonzero() of a tensor without data (fake or meta) has no known shape; it breaks the graph")
+    return Spec((-1, len(x.shape)), int64)
+
+
+__all__ = ["cat", "flip", "gather", "scatter", "index_select", "index_add", "index", "index_put", "index_shape", "nonzero"]

@@ -1,0 +1,54 @@
+"""Matrix products. Bilinear: each transpose is again a product."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...backends.cpu import blas
+from ...core.tensor import Tensor
+from ..registry import Linear, Spec, primitive
+
+
+def _same(name: str, a: Tensor, b: Tensor) -> None:
+    if a.dtype is not b.dtype:
+        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {a.dtype} != {b.dtype} ({name})")
+    if a.device != b.device:
+        raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
+                           f"{a.device} and {b.device}! ({name})")
+
+
+def _h(x: Tensor) -> Tensor:
+    """Conjugate transpose of the last two dimensions."""
+    t = x.transpose(-2, -1)
+    return t.conj() if x.dtype.is_complex else t
+
+
+@primitive("mm", kernel=lambda a, b: blas.mm(a, b), loop="extern", tensors=2, tags=("linear", "extern"),
+           derivative=Linear(a=lambda g, b: mm(g, _h(b)), b=lambda g, a: mm(_h(a), g)))
+def mm(a: Tensor, b: Tensor) -> Spec:
+    """(n, k) x (k, m) -> (n, m)."""
+    (s, t) = a._layout.shape, b._layout.shape
+    if len(s) != 2 or len(t) != 2 or (s[1] is not t[0] and s[1] != t[0]):
+        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({_by(s)} and {_by(t)})")
+    _same("mm", a, b)
+    return Spec((s[0], t[1]), a.dtype)
+
+
+def _by(shape: tuple) -> str:
+    return "x".join(map(str, shape))
+
+
+@primitive("bmm", kernel=lambda a, b: blas.bmm(a, b), loop="extern", tensors=2, tags=("linear", "extern"),
+           derivative=Linear(a=lambda g, b: bmm(g, _h(b)), b=lambda g, a: bmm(_h(a), g)))
+def bmm(a: Tensor, b: Tensor) -> Spec:
+    """(p, n, k) x (p, k, m) -> (p, n, m)."""
+    (s, t) = a._layout.shape, b._layout.shape
+    if len(s) != 3 or len(t) != 3 or s[0] != t[0] or s[2] != t[1]:
+        raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{s[0]}, {s[-1]}] but got: "
+                           f"{list(t[:2])} (bmm of {list(s)} and {list(t)})")
+    _same("bmm", a, b)
+    return Spec((s[0], s[1], t[2]), a.dtype)
+
+
+__all__ = ["mm", "bmm"]
+del np

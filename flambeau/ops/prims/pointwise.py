@@ -1,0 +1,178 @@
+"""Elementwise primitives: a loop body over the scalar ops, and d out / d x by input name."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...core.dtypes import bool_
+from ...core.tensor import Tensor
+from ..registry import pointwise
+
+_TWO_OVER_SQRT_PI = 2 / math.sqrt(math.pi)
+_LN2, _LN10 = math.log(2), math.log(10)
+
+
+def _tied(mine: Tensor, other: Any) -> Tensor:
+    """Gradient share at ties of maximum/minimum: an equal split."""
+    return (mine == other).to(mine.dtype) * 0.5
+
+
+# -- arithmetic
+add = pointwise("add", lambda o, x, y: o.add(x, y), d=dict(x=1, y=1))
+sub = pointwise("sub", lambda o, x, y: o.sub(x, y), d=dict(x=1, y=-1))
+mul = pointwise("mul", lambda o, x, y: o.mul(x, y), d=dict(x=lambda y: y, y=lambda x: x))
+truediv = pointwise("truediv", lambda o, x, y: o.truediv(x, y),
+                    d=dict(x=lambda g, y: g / _conj(y), y=lambda g, out, y: -g * _conj(out / y)))
+floordiv = pointwise("floordiv", lambda o, x, y: o.floordiv(x, y), d=dict(x=0, y=0))
+truncdiv = pointwise("truncdiv", lambda o, x, y: o.truncdiv(x, y), d=dict(x=0, y=0))
+remainder = pointwise("remainder", lambda o, x, y: o.remainder(x, y), d=dict(x=1, y=lambda x, y: -_floor_ratio(x, y)))
+fmod = pointwise("fmod", lambda o, x, y: o.fmod(x, y), d=dict(x=1, y=lambda x, y: -(x / y).trunc()))
+pow = pointwise("pow", lambda o, x, y: o.pow(x, y), d=dict(
+    x=lambda g, x, y: _pow_grad_base(g, x, y), y=lambda g, x, out: _pow_grad_exponent(g, x, out)))
+neg = pointwise("neg", lambda o, x: o.neg(x), d=dict(x=-1))
+reciprocal = pointwise("reciprocal", lambda o, x: o.reciprocal(x), d=dict(x=lambda out: -out * out))
+sign = pointwise("sign", lambda o, x: o.sign(x), d=dict(x=0))
+abs = pointwise("abs", lambda o, x: o.abs(x), result=lambda x: x.dtype.to_real() if x.dtype.is_complex else x.dtype,
+                d=dict(x=lambda g, x: g * x.sgn()))
+maximum = pointwise("maximum", lambda o, x, y: o.maximum(x, y),
+                    d=dict(x=lambda x, y: (x > y) + _tied(x, y), y=lambda x, y: (y > x) + _tied(y, x)))
+minimum = pointwise("minimum", lambda o, x, y: o.minimum(x, y),
+                    d=dict(x=lambda x, y: (x < y) + _tied(x, y), y=lambda x, y: (y < x) + _tied(y, x)))
+fmax = pointwise("fmax", lambda o, x, y: o.fmax(x, y),
+                 d=dict(x=lambda x, y: (x >= y) | y.isnan(), y=lambda x, y: ~((x >= y) | y.isnan())))
+fmin = pointwise("fmin", lambda o, x, y: o.fmin(x, y),
+                 d=dict(x=lambda x, y: (x <= y) | y.isnan(), y=lambda x, y: ~((x <= y) | y.isnan())))
+hypot = pointwise("hypot", lambda o, x, y: o.hypot(x, y), d=dict(x=lambda x, out: x / out, y=lambda y, out: y / out))
+copysign = pointwise("copysign", lambda o, x, y: o.copysign(x, y),
+                     d=dict(x=lambda x, out: (out / x).masked_fill(x == 0, 0), y=0))
+nextafter = pointwise("nextafter", lambda o, x, y: o.nextafter(x, y))
+fma = pointwise("fma", lambda o, x, y, z: o.fma(x, y, z), d=dict(x=lambda y: y, y=lambda x: x, z=1))
+
+# -- roots, exponentials, logarithms
+sqrt = pointwise("sqrt", lambda o, x: o.sqrt(x), d=dict(x=lambda g, out: g / _conj(2 * out)))
+rsqrt = pointwise("rsqrt", lambda o, x: o.rsqrt(x), d=dict(x=lambda out: -0.5 * out * out * out))
+exp = pointwise("exp", lambda o, x: o.exp(x), d=dict(x=lambda out: out))
+exp2 = pointwise("exp2", lambda o, x: o.exp2(x), d=dict(x=lambda out: out * _LN2))
+expm1 = pointwise("expm1", lambda o, x: o.expm1(x), d=dict(x=lambda out: out + 1))
+log = pointwise("log", lambda o, x: o.log(x), d=dict(x=lambda g, x: g / _conj(x)))
+log2 = pointwise("log2", lambda o, x: o.log2(x), d=dict(x=lambda g, x: g / _conj(x * _LN2)))
+log10 = pointwise("log10", lambda o, x: o.log10(x), d=dict(x=lambda g, x: g / _conj(x * _LN10)))
+log1p = pointwise("log1p", lambda o, x: o.log1p(x), d=dict(x=lambda g, x: g / _conj(x + 1)))
+
+# -- trigonometric and hyperbolic functions
+sin = pointwise("sin", lambda o, x: o.sin(x), d=dict(x=lambda x: x.cos()))
+cos = pointwise("cos", lambda o, x: o.cos(x), d=dict(x=lambda x: -x.sin()))
+tan = pointwise("tan", lambda o, x: o.tan(x), d=dict(x=lambda out: 1 + out * out))
+asin = pointwise("asin", lambda o, x: o.asin(x), d=dict(x=lambda x: (1 - x * x).rsqrt()))
+acos = pointwise("acos", lambda o, x: o.acos(x), d=dict(x=lambda x: -(1 - x * x).rsqrt()))
+atan = pointwise("atan", lambda o, x: o.atan(x), d=dict(x=lambda g, x: g / _conj(x * x + 1)))
+atan2 = pointwise("atan2", lambda o, x, y: o.atan2(x, y),
+                  d=dict(x=lambda x, y: y / (x * x + y * y), y=lambda x, y: -x / (x * x + y * y)))
+sinh = pointwise("sinh", lambda o, x: o.sinh(x), d=dict(x=lambda x: x.cosh()))
+cosh = pointwise("cosh", lambda o, x: o.cosh(x), d=dict(x=lambda x: x.sinh()))
+tanh = pointwise("tanh", lambda o, x: o.tanh(x), d=dict(x=lambda out: 1 - out * out))
+asinh = pointwise("asinh", lambda o, x: o.asinh(x), d=dict(x=lambda x: (x * x + 1).rsqrt()))
+acosh = pointwise("acosh", lambda o, x: o.acosh(x), d=dict(x=lambda x: (x * x - 1).rsqrt()))
+atanh = pointwise("atanh", lambda o, x: o.atanh(x), d=dict(x=lambda g, x: g / _conj(1 - x * x)))
+
+# -- activations and special functions
+sigmoid = pointwise("sigmoid", lambda o, x: o.sigmoid(x), d=dict(x=lambda out: out * (1 - out)))
+relu = pointwise("relu", lambda o, x: o.relu(x), d=dict(x=lambda out: out > 0))
+erf = pointwise("erf", lambda o, x: o.erf(x), d=dict(x=lambda x: _TWO_OVER_SQRT_PI * (-x * x).exp()))
+erfc = pointwise("erfc", lambda o, x: o.erfc(x), d=dict(x=lambda x: -_TWO_OVER_SQRT_PI * (-x * x).exp()))
+erfinv = pointwise("erfinv", lambda o, x: o.erfinv(x), d=dict(x=lambda out: (out * out).exp() / _TWO_OVER_SQRT_PI))
+lgamma = pointwise("lgamma", lambda o, x: o.lgamma(x), d=dict(x=lambda x: x.digamma()))
+digamma = pointwise("digamma", lambda o, x: o.digamma(x), why_absent={
+    "derivative": "the trigamma function is not in the table yet; polygamma will bring it"})
+
+# -- rounding
+floor = pointwise("floor", lambda o, x: o.floor(x), d=dict(x=0))
+ceil = pointwise("ceil", lambda o, x: o.ceil(x), d=dict(x=0))
+trunc = pointwise("trunc", lambda o, x: o.trunc(x), d=dict(x=0))
+round = pointwise("round", lambda o, x: o.round(x), d=dict(x=0))
+
+# -- comparisons and classification (no gradient: their outputs are not numbers)
+eq = pointwise("eq", lambda o, x, y: o.eq(x, y), result=bool_)
+ne = pointwise("ne", lambda o, x, y: o.ne(x, y), result=bool_)
+lt = pointwise("lt", lambda o, x, y: o.lt(x, y), result=bool_)
+le = pointwise("le", lambda o, x, y: o.le(x, y), result=bool_)
+gt = pointwise("gt", lambda o, x, y: o.gt(x, y), result=bool_)
+ge = pointwise("ge", lambda o, x, y: o.ge(x, y), result=bool_)
+isnan = pointwise("isnan", lambda o, x: o.isnan(x), result=bool_)
+isinf = pointwise("isinf", lambda o, x: o.isinf(x), result=bool_)
+signbit = pointwise("signbit", lambda o, x: o.signbit(x), result=bool_)
+
+# -- logic and bits
+logical_and = pointwise("logical_and", lambda o, x, y: o.logical_and(x, y), result=bool_)
+logical_or = pointwise("logical_or", lambda o, x, y: o.logical_or(x, y), result=bool_)
+logical_xor = pointwise("logical_xor", lambda o, x, y: o.logical_xor(x, y), result=bool_)
+logical_not = pointwise("logical_not", lambda o, x: o.logical_not(x), result=bool_)
+bitwise_and = pointwise("bitwise_and", lambda o, x, y: o.bitwise_and(x, y))
+bitwise_or = pointwise("bitwise_or", lambda o, x, y: o.bitwise_or(x, y))
+bitwise_xor = pointwise("bitwise_xor", lambda o, x, y: o.bitwise_xor(x, y))
+bitwise_not = pointwise("bitwise_not", lambda o, x: o.bitwise_not(x))
+shl = pointwise("shl", lambda o, x, y: o.shl(x, y))
+shr = pointwise("shr", lambda o, x, y: o.shr(x, y))
+
+# -- selection, conversion, complex parts
+where = pointwise("where", lambda o, condition, x, y: o.where(condition, x, y),
+                  result=lambda c, x, y: next(a.dtype for a in (x, y) if isinstance(a, Tensor)),
+                  d=dict(x=lambda g, condition: g.where(condition, 0), y=lambda g, condition: _zero_where(condition, g)))
+convert = pointwise("convert", lambda o, x, dtype: o.to_dtype(x, dtype), tensors=1, result=lambda x, dtype: dtype,
+                    kernel=lambda x, dtype: _convert(x, dtype), d=dict(x=lambda g, x_dtype: g.to(x_dtype)))
+conj = pointwise("conj", lambda o, x: o.conj(x), kernel=np.conj, d=dict(x=lambda g: g.conj()))
+real = pointwise("real", lambda o, x: o.real(x), kernel=lambda x: x.real.copy(), result=lambda x: x.dtype.to_real(),
+                 d=dict(x=lambda g, x_dtype: g.to(x_dtype)))
+imag = pointwise("imag", lambda o, x: o.imag(x), kernel=lambda x: x.imag.copy(), result=lambda x: x.dtype.to_real(),
+                 d=dict(x=lambda g, x_dtype: g.to(x_dtype) * 1j))
+complex = pointwise("complex", lambda o, x, y: o.complex(x, y), kernel=lambda x, y: _complex(x, y),
+                    result=lambda x, y: x.dtype.to_complex(), d=dict(x=lambda g: real(g), y=lambda g: imag(g)))
+
+
+def _conj(x: Any) -> Any:
+    """The conjugate of a complex operand; a real one (or a number) as it is."""
+    return x.conj() if isinstance(x, Tensor) and x.dtype.is_complex else x
+
+
+def _convert(x: np.ndarray, kind: Any) -> np.ndarray:
+    if x.dtype.kind == "c" and not kind.is_complex and kind is not bool_:
+        x = x.real
+    with np.errstate(all="ignore"):
+        return x.astype(kind.numpy, order="K")
+
+
+def _complex(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    out = np.empty(x.shape, np.result_type(x, np.complex64))
+    out.real, out.imag = x, y
+    return out
+
+
+def _floor_ratio(x: Any, y: Any) -> Any:
+    return (x / y).floor()
+
+
+def _zero_where(condition: Tensor, g: Tensor) -> Tensor:
+    return g.masked_fill(condition, 0)
+
+
+def _pow_grad_base(g: Tensor, x: Any, y: Any) -> Tensor:
+    """d x^y / d x = y x^(y-1); zero where y is zero, also at x = 0."""
+    if not isinstance(y, Tensor):
+        if y == 0:
+            return g * 0
+        return g * _conj(y * x ** (y - 1)) if y != 2 else g * _conj(2 * x)
+    partial = y * pow(x, y - 1) if isinstance(x, Tensor) else y * x ** (y - 1)
+    return g * _conj(partial.masked_fill(y == 0, 0))
+
+
+def _pow_grad_exponent(g: Tensor, x: Any, out: Tensor) -> Tensor:
+    """d x^y / d y = x^y log x; zero where the power is zero (0^y for y > 0)."""
+    log_x = x.log() if isinstance(x, Tensor) else (math.log(x) if x > 0 else (float("-inf") if x == 0 else float("nan")))
+    return g * _conj((out * log_x).masked_fill(out == 0, 0))
+
+
+__all__ = [name for name in dir() if not name.startswith("_") and name not in (
+    "annotations", "math", "Any", "np", "bool_", "Tensor", "pointwise")]

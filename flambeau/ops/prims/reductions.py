@@ -1,0 +1,259 @@
+"""Reductions over given dimensions (without keepdim), scans, and sorting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...core.dtypes import bool_, float32, int64
+from ...core.tensor import Tensor
+from ..registry import General, Linear, Spec, primitive
+
+
+def _reduced(x: Tensor, dims: Sequence[int]) -> tuple:
+    return tuple([size for d, size in enumerate(x._layout.shape) if d not in dims])
+
+
+def _restore(g: Tensor, dims: Sequence[int], shape: Sequence) -> Tensor:
+    """`g` with the reduced dimensions back, repeated."""
+    for d in sorted(dims):
+        g = g.unsqueeze(d)
+    return g.expand(tuple(shape))
+
+
+def _accumulating(x: np.ndarray) -> Any:
+    """Narrow floats add up in float32."""
+    return np.float32 if x.dtype.itemsize < 4 and x.dtype.kind in "fV" else None
+
+
+def _sum_kernel(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
+    if large_sum is not None and x.size >= 1 << 15:
+        out = large_sum(x, dims)
+        if out is not None:
+            return out
+    with np.errstate(all="ignore"):
+        out = np.add.reduce(x, axis=dims, dtype=_accumulating(x) or x.dtype)
+    return np.asarray(out, x.dtype)
+
+
+# backends: a parallel sum for large arrays; answers None where it has nothing better than NumPy.
+large_sum: Any = None
+
+
+@primitive("sum", kernel=_sum_kernel, loop="sum", tags=("reduction", "linear"),
+           derivative=Linear(x=lambda g, x_shape, dims: _restore(g, dims, x_shape)))
+def sum(x: Tensor, dims: tuple[int, ...]) -> Spec:
+    """Sum over `dims`, in x's dtype (narrow floats accumulate in f32)."""
+    return Spec(_reduced(x, dims), x.dtype)
+
+
+def _quiet(fn: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return fn(*args, **kwargs)
+    return call
+
+
+def _prod_vjp(g: Tensor, x: Tensor, out: Tensor, dims: Sequence[int]) -> tuple:
+    """d prod / d x_i = product of the others: by division without zeros, else with the zeros handled apart."""
+    zeros = x == 0
+    count = zeros.sum(tuple(dims), keepdim=True)
+    safe = x.masked_fill(zeros, 1)
+    others = safe.prod_dims(tuple(dims), keepdim=True)
+    g = _restore(g, dims, x.shape)
+    no_zero = (others / safe).masked_fill(count > 0, 0)
+    one_zero = others.expand(x.shape).masked_fill(~(zeros & (count == 1)), 0)
+    return (g * (no_zero + one_zero).conj(),)
+
+
+@primitive("prod", kernel=_quiet(lambda x, dims: np.asarray(np.multiply.reduce(x, axis=dims, dtype=x.dtype))), loop="prod",
+           tags=("reduction",), derivative=General(_prod_vjp))
+def prod(x: Tensor, dims: tuple[int, ...]) -> Spec:
+    """Product over `dims`."""
+    return Spec(_reduced(x, dims), x.dtype)
+
+
+def _check_not_empty(x: Tensor, dims: Sequence[int], name: str) -> None:
+    shape = x._layout.shape
+    if any(type(shape[d]) is int and shape[d] == 0 for d in dims):
+        raise IndexError(f"{name}(): Expected reduction dim to have non-zero size, but the input has shape {list(shape)}")
+
+
+def _extremum_vjp(g: Tensor, x: Tensor, out: Tensor, dims: Sequence[int]) -> tuple:
+    """Ties share the gradient evenly."""
+    hit = x == _restore(out, dims, x.shape)
+    hit = hit | (x.isnan() & _restore(out.isnan(), dims, x.shape)) if x.dtype.is_floating_point else hit
+    count = hit.sum(tuple(dims), keepdim=True)
+    return (_restore(g, dims, x.shape).masked_fill(~hit, 0) / count.to(g.dtype),)
+
+
+def _extremum_kernel(ufunc: Any) -> Any:
+    return _quiet(lambda x, dims: np.asarray(ufunc.reduce(x, axis=dims)))
+
+
+@primitive("amax", kernel=_extremum_kernel(np.maximum), loop="max", tags=("reduction",), derivative=General(_extremum_vjp))
+def amax(x: Tensor, dims: tuple[int, ...]) -> Spec:
+    """Maximum over `dims`; NaN wins."""
+    _check_not_empty(x, dims, "amax")
+    return Spec(_reduced(x, dims), x.dtype)
+
+
+@primitive("amin", kernel=_extremum_kernel(np.minimum), loop="min", tags=("reduction",), derivative=General(_extremum_vjp))
+def amin(x: Tensor, dims: tuple[int, ...]) -> Spec:
+    """Minimum over `dims`; NaN wins."""
+    _check_not_empty(x, dims, "amin")
+    return Spec(_reduced(x, dims), x.dtype)
+
+
+def _arg_kernel(fn: Any) -> Any:
+    def kernel(x: np.ndarray, dim: int) -> np.ndarray:
+        if x.dtype.kind == "V":
+            x = x.astype(np.float32)
+        return np.asarray(fn(x, axis=dim), np.int64)
+    return kernel
+
+
+@primitive("argmax", kernel=_arg_kernel(np.argmax), loop="argmax", tags=("reduction",),
+           why_absent={"derivative": "an index is not differentiable"})
+def argmax(x: Tensor, dim: int) -> Spec:
+    """Index of the first maximum along `dim` (i64); NaN wins."""
+    _check_not_empty(x, (dim,), "argmax")
+    return Spec(_reduced(x, (dim,)), int64)
+
+
+@primitive("argmin", kernel=_arg_kernel(np.argmin), loop="argmin", tags=("reduction",),
+           why_absent={"derivative": "an index is not differentiable"})
+def argmin(x: Tensor, dim: int) -> Spec:
+    """Index of the first minimum along `dim` (i64); NaN wins."""
+    _check_not_empty(x, (dim,), "argmin")
+    return Spec(_reduced(x, (dim,)), int64)
+
+
+@primitive("any", kernel=lambda x, dims: np.asarray(np.logical_or.reduce(x, axis=dims), np.bool_), loop="any", tags=("reduction",),
+           why_absent={"derivative": "a truth value is not differentiable"})
+def any(x: Tensor, dims: tuple[int, ...]) -> Spec:
+    """Whether some element over `dims` is true (bool input)."""
+    return Spec(_reduced(x, dims), bool_)
+
+
+@primitive("all", kernel=lambda x, dims: np.asarray(np.logical_and.reduce(x, axis=dims), np.bool_), loop="all", tags=("reduction",),
+           why_absent={"derivative": "a truth value is not differentiable"})
+def all(x: Tensor, dims: tuple[int, ...]) -> Spec:
+    """Whether every element over `dims` is true (bool input)."""
+    return Spec(_reduced(x, dims), bool_)
+
+
+def _cumsum_kernel(x: np.ndarray, dim: int) -> np.ndarray:
+    if not x.ndim:
+        return x.copy()
+    return np.cumsum(x, axis=dim, dtype=_accumulating(x) or x.dtype).astype(x.dtype, copy=False)
+
+
+@primitive("cumsum", kernel=_quiet(_cumsum_kernel), loop=None, tags=("linear",),
+           derivative=Linear(x=lambda g, dim: g.flip(dim).cumsum(dim).flip(dim)),
+           why_absent={"loop": "a scan; inductor calls the kernel until the loop IR has scans"})
+def cumsum(x: Tensor, dim: int) -> Spec:
+    """Running sum along `dim`."""
+    return Spec(x._layout.shape, x.dtype)
+
+
+def _cumprod_vjp(g: Tensor, x: Tensor, out: Tensor, dim: int) -> tuple:
+    """d L / d x_k = sum over i >= k of g_i out_i / x_k; where x has zeros the ratio is formed without dividing by them."""
+    weighted = (g * out.conj()).flip(dim).cumsum(dim).flip(dim)
+    if not x.is_fake and not bool((x == 0).any()):
+        return (weighted / x.conj(),)
+    return (_cumprod_grad_with_zeros(g, x, dim),)
+
+
+def _cumprod_grad_with_zeros(g: Tensor, x: Tensor, dim: int) -> Tensor:
+    """Position by position: the product of all others up to i, by omitting x_k."""
+    size = x.shape[dim]
+    pieces = []
+    for k in range(size):
+        ones = x.narrow(dim, k, 1) * 0 + 1
+        parts = [x.narrow(dim, 0, k), ones, x.narrow(dim, k + 1, size - k - 1)]
+        omitted = parts[1].new_cat(parts, dim).cumprod(dim)
+        tail = (g * omitted.conj()).narrow(dim, k, size - k)
+        pieces.append(tail.sum(dim, keepdim=True))
+    return pieces[0].new_cat(pieces, dim)
+
+
+@primitive("cumprod", kernel=_quiet(lambda x, dim: np.cumprod(x, axis=dim, dtype=x.dtype) if x.ndim else x.copy()),
+           derivative=General(_cumprod_vjp), why_absent={"loop": "a scan; inductor calls the kernel until the loop IR has scans"})
+def cumprod(x: Tensor, dim: int) -> Spec:
+    """Running product along `dim`."""
+    return Spec(x._layout.shape, x.dtype)
+
+
+def _running_extremum(better: Any) -> Any:
+    def kernel(x: np.ndarray, dim: int) -> tuple:
+        values = better.accumulate(x, axis=dim) if x.ndim else x.copy()
+        index = np.arange(x.shape[dim] if x.ndim else 1).reshape([-1 if d == dim else 1 for d in range(max(x.ndim, 1))])
+        hit = (x == values) | (np.isnan(x) if x.dtype.kind in "fc" else False)
+        indices = np.maximum.accumulate(np.where(hit, index if x.ndim else 0, 0), axis=dim) if x.ndim else np.zeros((), np.int64)
+        return values, indices.astype(np.int64)
+    return kernel
+
+
+def _by_index_vjp(gs: tuple, x_shape: Sequence, outs: tuple, dim: int) -> tuple:
+    if gs[0] is None:
+        return (None,)
+    return (gs[0].new_zeros(tuple(x_shape)).scatter_add(dim, outs[1], gs[0]),)
+
+
+for _name, _ufunc in (("cummax", np.maximum), ("cummin", np.minimum)):
+    def _shape(x: Tensor, dim: int) -> tuple[Spec, Spec]:
+        """Running extremum along `dim` and the index (last of equals) where it stands."""
+        return Spec(x._layout.shape, x.dtype), Spec(x._layout.shape, int64)
+    globals()[_name] = primitive(_name, kernel=_quiet(_running_extremum(_ufunc)), derivative=General(_by_index_vjp),
+                                 why_absent={"loop": "a scan; inductor calls the kernel until the loop IR has scans"})(_shape)
+
+
+def _sort_kernel(x: np.ndarray, dim: int, descending: bool, stable: bool) -> tuple:
+    if not x.ndim:
+        return x.copy(), np.zeros((), np.int64)
+    keys = x.astype(np.float32) if x.dtype.kind == "V" else x
+    if descending:  # stable descending order: sort the reversed array ascending and reverse the answer
+        flipped = np.flip(keys, dim)
+        order = keys.shape[dim] - 1 - np.flip(np.argsort(flipped, axis=dim, kind="stable"), dim)
+    else:
+        order = np.argsort(keys, axis=dim, kind="stable")
+    return np.take_along_axis(x, order, dim), order.astype(np.int64)
+
+
+@primitive("sort", kernel=_sort_kernel, derivative=General(_by_index_vjp),
+           why_absent={"loop": "sorting is not a loop over independent elements"})
+def sort(x: Tensor, dim: int, descending: bool, stable: bool) -> tuple[Spec, Spec]:
+    """Values in order along `dim` and their indices; NaN counts as the largest. Always stable."""
+    return Spec(x._layout.shape, x.dtype), Spec(x._layout.shape, int64)
+
+
+def _topk_kernel(x: np.ndarray, k: int, dim: int, largest: bool, sorted_: bool) -> tuple:
+    values, order = _sort_kernel(x, dim, largest, True)
+    if not x.ndim:
+        return values, order
+    cut = [slice(None)] * x.ndim
+    cut[dim] = slice(0, k)
+    return np.ascontiguousarray(values[tuple(cut)]), np.ascontiguousarray(order[tuple(cut)])
+
+
+def _topk_vjp(gs: tuple, x_shape: Sequence, outs: tuple, dim: int) -> tuple:
+    return _by_index_vjp(gs, x_shape, outs, dim)
+
+
+@primitive("topk", kernel=_topk_kernel, derivative=General(_topk_vjp),
+           why_absent={"loop": "selection is not a loop over independent elements"})
+def topk(x: Tensor, k: int, dim: int, largest: bool, sorted_: bool) -> tuple[Spec, Spec]:
+    """The `k` largest (or smallest) along `dim`, in order, and their indices."""
+    shape = list(x._layout.shape)
+    if shape and (k < 0 or k > shape[dim]):
+        raise RuntimeError(f"selected index k out of range: k = {k}, dimension {dim} of shape {shape}")
+    if shape:
+        shape[dim] = k
+    return Spec(tuple(shape), x.dtype), Spec(tuple(shape), int64)
+
+
+__all__ = ["sum", "prod", "amax", "amin", "argmax", "argmin", "any", "all", "cumsum", "cumprod", "cummax", "cummin", "sort", "topk"]
+del float32

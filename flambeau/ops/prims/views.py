@@ -1,0 +1,361 @@
+"""View primitives: the shape rule's layout is the whole computation; the loop facet maps output to input indices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...core.dtypes import int64
+from ...core.size import contiguous_strides
+from ...core.tensor import Tensor
+from ..registry import Linear, Spec, primitive, view
+
+
+def _view_loop_permute(o: Any, idx: Sequence, x: Any, dims: Sequence[int]) -> Any:
+    source: list = [None] * len(dims)
+    for position, d in enumerate(dims):
+        source[d] = idx[position]
+    return x(source)
+
+
+@view("permute", derivative=Linear(x=lambda g, dims: permute(g, _inverse(dims))), loop=_view_loop_permute)
+def permute(x: Tensor, dims: tuple[int, ...]) -> Spec:
+    """The dimensions in the order `dims` (a permutation of all of them)."""
+    shape, strides, offset = x._layout
+    return Spec(tuple([shape[d] for d in dims]), x.dtype, tuple([strides[d] for d in dims]), offset)
+
+
+def _inverse(dims: Sequence[int]) -> tuple[int, ...]:
+    inverse = [0] * len(dims)
+    for position, d in enumerate(dims):
+        inverse[d] = position
+    return tuple(inverse)
+
+
+def _expand_loop(o: Any, idx: Sequence, x: Any, shape: Sequence) -> Any:
+    lead = len(shape) - len(x.shape)
+    return x([0 if _is_one(size) else i for i, size in zip(idx[lead:], x.shape)])
+
+
+def _is_one(size: Any) -> bool:
+    return type(size) is int and size == 1
+
+
+@view("expand", derivative=Linear(x=lambda g, x_shape: _sum_to(g, x_shape)), loop=_expand_loop)
+def expand(x: Tensor, shape: tuple[int, ...]) -> Spec:
+    """Broadcast to `shape`: new leading dimensions and dimensions of size 1 repeat with stride 0."""
+    old, strides, offset = x._layout
+    lead = len(shape) - len(old)
+    new = [0] * lead
+    for size, want, stride in zip(old, shape[lead:], strides):
+        new.append(0 if _is_one(size) and not _is_one(want) else stride)
+    return Spec(tuple(shape), x.dtype, tuple(new), offset)
+
+
+def _sum_to(g: Tensor, shape: Sequence) -> Tensor:
+    """Sum `g` over the dimensions along which `shape` was broadcast to g's shape."""
+    lead = g.ndim - len(shape)
+    dims = tuple(range(lead)) + tuple(lead + i for i, size in enumerate(shape) if _is_one(size) and not _is_one(g.shape[lead + i]))
+    if dims:
+        g = g.sum(dims, keepdim=True)
+    return g.reshape(tuple(shape)) if lead else g
+
+
+def _reshape_loop(o: Any, idx: Sequence, x: Any, shape: Sequence) -> Any:
+    """Through the linear index: the loop IR simplifies the divisions away where the shapes allow it."""
+    linear: Any = 0
+    for i, stride in zip(idx, contiguous_strides(shape)):
+        linear = linear + i * stride
+    source = []
+    for size, stride in zip(x.shape, contiguous_strides(x.shape)):
+        source.append((linear // stride) % size)
+    return x(source)
+
+
+@view("view", derivative=Linear(x=lambda g, x_shape: g.reshape(tuple(x_shape))), loop=_reshape_loop)
+def view_(x: Tensor, shape: tuple[int, ...]) -> Spec:
+    """The same elements in row-major order under another shape; RuntimeError if no strides can express it."""
+    old, strides, offset = x._layout
+    new = reshaped_strides(old, strides, shape)
+    if new is None:
+        raise RuntimeError("view size is not compatible with input tensor's size and stride (at least one dimension spans "
+                           f"across two contiguous subspaces). Use .reshape(...) instead. (size {list(old)}, stride "
+                           f"{list(strides)}, asked for {list(shape)})")
+    return Spec(tuple(shape), x.dtype, new, offset)
+
+
+def reshaped_strides(old: Sequence, strides: Sequence, shape: Sequence) -> tuple | None:
+    """Strides under which `shape` reads the same elements in the same order; None if there are none.
+
+    Old dimensions merge into runs that are contiguous among themselves; each run must be split by whole new dimensions.
+    """
+    if 0 in [s for s in old if type(s) is int]:
+        return contiguous_strides(shape)
+    runs: list[list] = []                       # [size, innermost stride] of each run, outermost first
+    for size, stride in zip(old, strides):
+        if _is_one(size):
+            continue
+        if runs and runs[-1][1] == size * stride:
+            runs[-1] = [runs[-1][0] * size, stride]
+        else:
+            runs.append([size, stride])
+    new: list = [1] * len(shape)
+    run = len(runs) - 1
+    left, step = (runs[run][0], runs[run][1]) if runs else (1, 1)
+    for position in range(len(shape) - 1, -1, -1):
+        size = shape[position]
+        if _is_one(size):
+            new[position] = step
+            continue
+        if _is_one(left):
+            run -= 1
+            if run < 0:
+                return None
+            left, step = runs[run]
+        new[position] = step
+        quotient = left // size
+        if quotient * size != left:
+            return None
+        left, step = quotient, step * size
+    return tuple(new) if _is_one(left) or left == 1 else None
+
+
+def _slice_loop(o: Any, idx: Sequence, x: Any, dim: int, start: Any, stop: Any, step: int) -> Any:
+    return x([i * step + start if d == dim else i for d, i in enumerate(idx)])
+
+
+@view("slice", derivative=Linear(x=lambda g, x_shape, dim, start, stop, step: _slice_back(g, x_shape, dim, start, stop, step)),
+      loop=_slice_loop)
+def slice_(x: Tensor, dim: int, start: int, stop: int, step: int) -> Spec:
+    """Elements start, start+step, ... before stop along `dim`; 0 <= start <= stop <= size, step >= 1."""
+    shape, strides, offset = x._layout
+    size = (stop - start + (step - 1)) // step if step != 1 else stop - start
+    new_shape, new_strides = list(shape), list(strides)
+    new_shape[dim], new_strides[dim] = size, strides[dim] * step
+    return Spec(tuple(new_shape), x.dtype, tuple(new_strides), offset + start * strides[dim])
+
+
+def _slice_back(g: Tensor, shape: Sequence, dim: int, start: int, stop: int, step: int) -> Tensor:
+    size = shape[dim]
+    low, high = [0] * g.ndim, [0] * g.ndim
+    inner = [0] * g.ndim
+    low[dim], inner[dim] = start, step - 1
+    covered = start + (g.shape[dim] - 1) * step + 1 if step != 1 else stop
+    high[dim] = size - covered
+    if step != 1 and g.shape[dim] == 0:
+        return g.new_zeros(tuple(shape))
+    return pad_zeros(g, tuple(low), tuple(high), tuple(inner))
+
+
+def _select_loop(o: Any, idx: Sequence, x: Any, dim: int, index: Any) -> Any:
+    return x([*idx[:dim], index, *idx[dim:]])
+
+
+@view("select", derivative=Linear(x=lambda g, x_shape, dim, index: _slice_back(
+    g.unsqueeze(dim), x_shape, dim, index, index + 1, 1)), loop=_select_loop)
+def select(x: Tensor, dim: int, index: int) -> Spec:
+    """The slice at `index` (>= 0) along `dim`, without that dimension."""
+    shape, strides, offset = x._layout
+    return Spec(shape[:dim] + shape[dim + 1:], x.dtype, strides[:dim] + strides[dim + 1:], offset + index * strides[dim])
+
+
+def _squeeze_loop(o: Any, idx: Sequence, x: Any, dims: Sequence[int]) -> Any:
+    rest = iter(idx)
+    return x([0 if d in dims else next(rest) for d in range(len(x.shape))])
+
+
+@view("squeeze", derivative=Linear(x=lambda g, x_shape: g.reshape(tuple(x_shape))), loop=_squeeze_loop)
+def squeeze(x: Tensor, dims: tuple[int, ...]) -> Spec:
+    """Without the dimensions `dims`, each of size 1."""
+    shape, strides, offset = x._layout
+    keep = [d for d in range(len(shape)) if d not in dims]
+    return Spec(tuple([shape[d] for d in keep]), x.dtype, tuple([strides[d] for d in keep]), offset)
+
+
+def _unsqueeze_loop(o: Any, idx: Sequence, x: Any, dim: int) -> Any:
+    return x([*idx[:dim], *idx[dim + 1:]])
+
+
+@view("unsqueeze", derivative=Linear(x=lambda g, dim: squeeze(g, (dim,))), loop=_unsqueeze_loop)
+def unsqueeze(x: Tensor, dim: int) -> Spec:
+    """With a dimension of size 1 before dimension `dim`."""
+    shape, strides, offset = x._layout
+    stride = shape[dim] * strides[dim] if dim < len(shape) else 1
+    return Spec(shape[:dim] + (1,) + shape[dim:], x.dtype, strides[:dim] + (stride,) + strides[dim:], offset)
+
+
+def _diagonal_loop(o: Any, idx: Sequence, x: Any, offset: int, dim1: int, dim2: int) -> Any:
+    rest = iter(idx[:-1])
+    last = idx[-1]
+    return x([last + max(-offset, 0) if d == dim1 else last + max(offset, 0) if d == dim2 else next(rest)
+              for d in range(len(x.shape))])
+
+
+@view("diagonal", derivative=Linear(x=lambda g, x_shape, offset, dim1, dim2: _diagonal_back(g, x_shape, offset, dim1, dim2)),
+      loop=_diagonal_loop)
+def diagonal(x: Tensor, offset: int, dim1: int, dim2: int) -> Spec:
+    """The diagonal `offset` of the planes (dim1, dim2), as a new last dimension."""
+    shape, strides, start = x._layout
+    rows, columns = shape[dim1], shape[dim2]
+    size = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
+    keep = [d for d in range(len(shape)) if d not in (dim1, dim2)]
+    if size:
+        start = start + (offset * strides[dim2] if offset >= 0 else -offset * strides[dim1])
+    return Spec(tuple([shape[d] for d in keep] + [size]), x.dtype,
+                tuple([strides[d] for d in keep] + [strides[dim1] + strides[dim2]]), start)
+
+
+def _diagonal_back(g: Tensor, shape: Sequence, offset: int, dim1: int, dim2: int) -> Tensor:
+    """Zeros but for `g` on the diagonal: row index - column index selects it."""
+    keep = [d for d in range(len(shape)) if d not in (dim1, dim2)]
+    rows, columns = shape[dim1], shape[dim2]
+    size = g.shape[-1]
+    full = g.unsqueeze(-1).expand(*g.shape, columns)
+    row_start = max(-offset, 0)
+    lead = g.ndim - 1
+    zeros = (0,) * (g.ndim + 1)
+    full = pad_zeros(full, (0,) * lead + (row_start, 0), (0,) * lead + (rows - row_start - size, 0), zeros)
+    i = g.new_arange(rows).unsqueeze(1)
+    j = g.new_arange(columns).unsqueeze(0)
+    placed = full.masked_fill((j - i) != offset, 0)
+    back = _inverse(tuple(keep) + (dim1, dim2))
+    return permute(placed, back)
+
+
+def _pad_kernel(x: np.ndarray, low: Sequence[int], high: Sequence[int], inner: Sequence[int]) -> np.ndarray:
+    shape = [lo + n + hi + max(n - 1, 0) * gap for n, lo, hi, gap in zip(x.shape, low, high, inner)]
+    out = np.zeros(shape, x.dtype)
+    source = [slice(max(-lo, 0) if not gap else 0, n - max(-hi, 0)) for n, lo, hi, gap in zip(x.shape, low, high, inner)]
+    target = [slice(max(lo, 0), size - max(hi, 0), gap + 1) for size, lo, hi, gap in zip(shape, low, high, inner)]
+    out[tuple(target)] = x[tuple(source)]
+    return out
+
+
+def _pad_loop(o: Any, idx: Sequence, x: Any, low: Sequence, high: Sequence, inner: Sequence) -> Any:
+    mask, source = None, []
+    for i, lo, hi, gap, size in zip(idx, low, high, inner, x.shape):
+        position = i - lo
+        source.append(position if not gap else position // (gap + 1))
+        if not (_is_zero(lo) and _is_zero(hi) and not gap):
+            value = o.index(position, int64)
+            inside = o.logical_and(o.ge(value, 0), o.lt(value, o.index(size + (size - 1) * gap, int64)))
+            if gap:
+                inside = o.logical_and(inside, o.eq(o.index(position % (gap + 1), int64), 0))
+            mask = inside if mask is None else o.logical_and(mask, inside)
+    return x(source) if mask is None else o.masked(mask, lambda: x(source), 0)
+
+
+def _is_zero(n: Any) -> bool:
+    return type(n) is int and n == 0
+
+
+@primitive("pad_zeros", kernel=_pad_kernel, loop=_pad_loop, tags=("recomputable", "linear"),
+           derivative=Linear(x=lambda g, x_shape, low, high, inner: _pad_back(g, x_shape, low, inner)))
+def pad_zeros(x: Tensor, low: tuple[int, ...], high: tuple[int, ...], inner: tuple[int, ...]) -> Spec:
+    """Zeros around (`low` before, `high` after; negative ones crop, where `inner` is 0) and `inner` between the elements."""
+    shape = [lo + n + hi + (n - 1) * gap if gap else lo + n + hi for n, lo, hi, gap in zip(x._layout.shape, low, high, inner)]
+    if any(type(n) is int and n < 0 for n in shape):
+        raise RuntimeError(f"The input size {list(x.shape)}, plus negative padding {list(low)} and {list(high)}, resulted in a "
+                           "negative output size")
+    return Spec(tuple(shape), x.dtype)
+
+
+def _pad_back(g: Tensor, shape: Sequence, low: Sequence, inner: Sequence) -> Tensor:
+    crop_low = tuple(-lo for lo in low)
+    if not any(inner):
+        return pad_zeros(g, crop_low, tuple(n - (m - lo) for n, m, lo in zip(shape, g.shape, low)), tuple(inner))
+    for d, (n, lo, gap) in enumerate(zip(shape, low, inner)):
+        if gap or lo or g.shape[d] != n:
+            g = slice_(g, d, lo, lo + (n - 1) * (gap + 1) + 1, gap + 1)
+    return g
+
+
+@view("as_strided", derivative=Linear(x=lambda g, x_spec, size, stride, offset: _as_strided_back(g, x_spec, size, stride, offset)),
+      why_absent={"loop": "a raw look into memory has no meaning over logical indices; inductor realises the input"})
+def as_strided(x: Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Spec:
+    """The storage seen with this size, stride and offset (elements); RuntimeError if it reaches past the end."""
+    if len(size) != len(stride):
+        raise RuntimeError(f"mismatch in length of strides and shape: size {list(size)}, stride {list(stride)}")
+    if all(type(v) is int for v in (*size, *stride, offset)) and x._storage.buffer is not None and 0 not in size:
+        last = offset + sum((n - 1) * s for n, s in zip(size, stride))
+        have = x._storage.nbytes // x.dtype.itemsize
+        if last >= have or offset < 0 or min(stride, default=0) < 0:
+            raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset} need "
+                               f"{last + 1} elements, but the storage has {have}")
+    return Spec(tuple(size), x.dtype, tuple(stride), offset)
+
+
+def _as_strided_back(g: Tensor, spec: Spec, size: Sequence, stride: Sequence, offset: int) -> Tensor:
+    """Add each element of `g` back to the storage position it was read from, then read the input's own layout."""
+    positions = _positions(g, size, stride, offset)
+    span = spec.offset + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides or contiguous_strides(spec.shape))) + 1
+    flat = g.new_zeros(_numel_bound(span, size, stride, offset)).index_add(0, positions.reshape(-1), g.reshape(-1))
+    mine = _positions(g, spec.shape, spec.strides or contiguous_strides(spec.shape), spec.offset)
+    return flat.index_select(0, mine.reshape(-1)).reshape(spec.shape)
+
+
+def _numel_bound(span: int, size: Sequence, stride: Sequence, offset: int) -> int:
+    return max(span, offset + sum((n - 1) * s for n, s in zip(size, stride)) + 1)
+
+
+def _positions(like: Tensor, size: Sequence, stride: Sequence, offset: int) -> Tensor:
+    total: Any = offset
+    for d, (n, s) in enumerate(zip(size, stride)):
+        shape = [1] * len(size)
+        shape[d] = n
+        total = like.new_arange(n).reshape(shape) * s + total
+    return total if isinstance(total, Tensor) else like.new_arange(1).reshape(()) + offset
+
+
+@view("view_dtype", derivative=Linear(x=lambda g, x_dtype: view_dtype(g, x_dtype)),
+      why_absent={"loop": "changes what an element is; inductor realises the input"})
+def view_dtype(x: Tensor, dtype: Any) -> Spec:
+    """The same bytes as another dtype; the last dimension scales with the item sizes and must then be contiguous."""
+    shape, strides, offset = x._layout
+    ours, theirs = x.dtype.itemsize, dtype.itemsize
+    if ours == theirs:
+        return Spec(shape, dtype, strides, offset)
+    if not shape or strides[-1] != 1:
+        raise RuntimeError(f"self.stride(-1) must be 1 to view {x.dtype} as {dtype} (different element sizes), "
+                           f"but got {strides[-1] if shape else 'a 0-dim tensor'}")
+    if ours > theirs:
+        k = ours // theirs
+        return Spec(shape[:-1] + (shape[-1] * k,), dtype, tuple(s * k for s in strides[:-1]) + (1,), offset * k)
+    k = theirs // ours
+    if shape[-1] % k or offset % k or any(s % k for s in strides[:-1]):
+        raise RuntimeError(f"self.size(-1) must be divisible by {k} to view {x.dtype} as {dtype} "
+                           f"(different element sizes), but got size {list(shape)}, stride {list(strides)}")
+    return Spec(shape[:-1] + (shape[-1] // k,), dtype, tuple(s // k for s in strides[:-1]) + (1,), offset // k)
+
+
+@view("view_as_real", derivative=Linear(x=lambda g: view_as_complex(g)),
+      loop=lambda o, idx, x: o.where(o.index_eq(idx[-1], 0), o.real(x(idx[:-1])), o.imag(x(idx[:-1]))))
+def view_as_real(x: Tensor) -> Spec:
+    """A complex tensor as pairs of real numbers in a new last dimension of size 2."""
+    shape, strides, offset = x._layout
+    return Spec(shape + (2,), x.dtype.to_real(), tuple(2 * s for s in strides) + (1,), 2 * offset)
+
+
+@view("view_as_complex", derivative=Linear(x=lambda g: view_as_real(g)),
+      loop=lambda o, idx, x: o.complex(x([*idx, 0]), x([*idx, 1])))
+def view_as_complex(x: Tensor) -> Spec:
+    """Pairs of real numbers in the last dimension (size 2, stride 1) as complex numbers."""
+    shape, strides, offset = x._layout
+    if not shape or shape[-1] != 2:
+        raise RuntimeError(f"Tensor must have a last dimension of size 2, got size {list(shape)}")
+    if strides[-1] != 1 or offset % 2 or any(s % 2 for s in strides[:-1]):
+        raise RuntimeError(f"Tensor must have a last dimension with stride 1 and even other strides, got {list(strides)}")
+    return Spec(shape[:-1], x.dtype.to_complex(), tuple(s // 2 for s in strides[:-1]), offset // 2)
+
+
+@view("alias", derivative=Linear(x=lambda g: g), loop=lambda o, idx, x: x(idx))
+def alias(x: Tensor) -> Spec:
+    """The same layout over the same memory: a new tensor object that autograd can tell from its source."""
+    shape, strides, offset = x._layout
+    return Spec(shape, x.dtype, strides, offset)
+
+
+__all__ = ["permute", "expand", "view_", "slice_", "select", "squeeze", "unsqueeze", "diagonal", "as_strided", "view_dtype",
+           "view_as_real", "view_as_complex", "alias", "pad_zeros", "reshaped_strides"]

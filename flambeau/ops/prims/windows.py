@@ -1,0 +1,78 @@
+"""Convolution and pooling: windows that slide over the trailing spatial dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...backends.cpu import conv
+from ...core.size import is_contiguous, permuted_strides
+from ...core.tensor import Tensor
+from ..registry import Linear, Spec, primitive
+
+
+def conv_size(n: Any, k: Any, stride: int, padding: int, dilation: int) -> Any:
+    """Output size of a window of `k` taps along a dimension of size `n`."""
+    return (n + 2 * padding - dilation * (k - 1) - 1) // stride + 1
+
+
+def _like(x: Tensor, shape: tuple) -> tuple | None:
+    """Channels-last strides for `shape` if `x` is channels-last, else None (contiguous)."""
+    lay = x._layout
+    if len(shape) < 4 or is_contiguous(lay.shape, lay.strides):
+        return None
+    order = (0, *range(2, len(shape)), 1)
+    dense = permuted_strides(lay.shape, order)
+    same = all(s == d or n == 1 for s, d, n in zip(lay.strides, dense, lay.shape))
+    return permuted_strides(shape, order) if same else None
+
+
+@primitive("convolution", kernel=lambda x, w, *attrs: conv.convolution(x, w, None, *attrs), loop="extern", tensors=2,
+           tags=("linear", "extern"), derivative=Linear(
+               x=lambda g, w, x_shape, stride, padding, dilation, groups: convolution_input_grad(
+                   g, w, tuple(x_shape), stride, padding, dilation, groups),
+               w=lambda g, x, w_shape, stride, padding, dilation, groups: convolution_weight_grad(
+                   g, x, tuple(w_shape), stride, padding, dilation, groups)))
+def convolution(x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
+                groups: int) -> Spec:
+    """(n, c, *spatial) with (o, c / groups, *kernel) -> (n, o, *spatial'): cross-correlation with zero padding."""
+    xs, ws = x._layout.shape, w._layout.shape
+    if len(xs) != len(ws) or len(xs) != len(stride) + 2:
+        raise RuntimeError(f"Expected {len(stride) + 2}D input and weight to convolution, but got input of size: {list(xs)} and "
+                           f"weight of size {list(ws)}")
+    if xs[1] != ws[1] * groups:
+        raise RuntimeError(f"Given groups={groups}, weight of size {list(ws)}, expected input{list(xs)} to have {ws[1] * groups} "
+                           f"channels, but got {xs[1]} channels instead")
+    if x.dtype is not w.dtype:
+        raise RuntimeError(f"Input type ({x.dtype}) and weight type ({w.dtype}) should be the same")
+    sizes = tuple(conv_size(n, k, s, p, d) for n, k, s, p, d in zip(xs[2:], ws[2:], stride, padding, dilation))
+    if any(type(n) is int and n <= 0 for n in sizes):
+        raise RuntimeError(f"Calculated padded input size per channel: {[n + 2 * p for n, p in zip(xs[2:], padding)]}. Kernel size: "
+                           f"{list(ws[2:])}. Kernel size can't be greater than actual input size")
+    shape = (xs[0], ws[0], *sizes)
+    return Spec(shape, x.dtype, _like(x, shape))
+
+
+@primitive("convolution_input_grad", kernel=lambda g, w, *attrs: conv.convolution_input_grad(g, w, *attrs), loop="extern",
+           tensors=2, tags=("linear", "extern"), derivative=Linear(
+               g_=lambda g, w, x_shape, stride, padding, dilation, groups: convolution(g, w, stride, padding, dilation, groups),
+               w=lambda g, g_, w_shape, stride, padding, dilation, groups: convolution_weight_grad(
+                   g_, g, tuple(w_shape), stride, padding, dilation, groups)))
+def convolution_input_grad(g_: Tensor, w: Tensor, x_shape: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+                           dilation: Sequence[int], groups: int) -> Spec:
+    """The transpose of `convolution` in its input: also the transposed convolution."""
+    return Spec(tuple(x_shape), g_.dtype, _like(g_, tuple(x_shape)))
+
+
+@primitive("convolution_weight_grad", kernel=lambda g, x, *attrs: conv.convolution_weight_grad(g, x, *attrs), loop="extern",
+           tensors=2, tags=("linear", "extern"), derivative=Linear(
+               g_=lambda g, x, stride, padding, dilation, groups: convolution(x, g, stride, padding, dilation, groups),
+               x=lambda g, g_, x_shape, stride, padding, dilation, groups: convolution_input_grad(
+                   g_, g, tuple(x_shape), stride, padding, dilation, groups)))
+def convolution_weight_grad(g_: Tensor, x: Tensor, w_shape: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+                            dilation: Sequence[int], groups: int) -> Spec:
+    """The transpose of `convolution` in its weight."""
+    return Spec(tuple(w_shape), x.dtype)
+
+
+__all__ = ["convolution", "convolution_input_grad", "convolution_weight_grad", "conv_size"]

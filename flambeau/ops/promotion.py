@@ -1,0 +1,162 @@
+"""Type promotion and broadcasting: the two things primitives do not do, as functions for the operators."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core import dtypes
+from ..core.device import default_device
+from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, dtype, promote_types
+from ..core.size import broadcast_shapes
+from ..core.tensor import Tensor
+from . import prims
+
+_default = [dtypes.float32]
+
+
+def default_dtype() -> dtype:
+    """The dtype of float literals and factories (torch.get_default_dtype)."""
+    return _default[0]
+
+
+def set_default_dtype(kind: dtype) -> None:
+    """Make `kind` (a floating dtype) the default; TypeError otherwise."""
+    if not isinstance(kind, dtype) or not kind.is_floating_point:
+        raise TypeError(f"only floating-point types are supported as the default type, got {kind}")
+    _default[0] = kind
+
+
+def category_of_number(x: Any) -> int:
+    """Promotion category of a Python or NumPy number, or symbolic size."""
+    if isinstance(x, (bool, np.bool_)):
+        return BOOL
+    if isinstance(x, numbers.Integral):
+        return INT
+    if isinstance(x, numbers.Real):
+        return FLOAT
+    if isinstance(x, numbers.Complex):
+        return COMPLEX
+    kind = type(x).__name__
+    found = {"SymInt": INT, "SymFloat": FLOAT, "SymBool": BOOL}.get(kind)
+    if found is None:
+        raise TypeError(f"expected a Tensor or a number, got {kind}")
+    return found
+
+
+def result_type(*args: Any) -> dtype:
+    """torch.result_type for any number of operands.
+
+    Tensors with dimensions decide; a 0-dim tensor, and after it a number, counts only if it is of a higher category.
+    """
+    best: list[dtype | None] = [None, None]  # dimensioned, 0-dim
+    number = -1
+    for a in args:
+        if isinstance(a, Tensor):
+            rank = 0 if a.ndim else 1
+            best[rank] = a.dtype if best[rank] is None else promote_types(best[rank], a.dtype)  # type: ignore[arg-type]
+        elif isinstance(a, dtype):
+            best[0] = a if best[0] is None else promote_types(best[0], a)
+        elif a is not None:
+            number = max(number, category_of_number(a))
+    result, zero = best
+    if result is None:
+        result, zero = zero, None
+    if zero is not None and zero.category > result.category:  # type: ignore[union-attr]
+        result = promote_types(result, zero)  # type: ignore[arg-type]
+    if number >= 0 and (result is None or number > result.category):
+        weak = (dtypes.bool_, dtypes.int64, _default[0], _default[0].to_complex())[number]
+        if result is None:
+            return weak
+        result = result.to_complex() if number == COMPLEX and result.category == FLOAT else weak
+    if result is None:
+        raise TypeError("result_type(): needs at least one Tensor, dtype or number")
+    return result
+
+
+def is_number(x: Any) -> bool:
+    """Whether `x` is a number rather than a tensor or a container."""
+    return isinstance(x, numbers.Number) or type(x).__name__ in ("SymInt", "SymFloat", "SymBool")
+
+
+def cast(x: Any, kind: dtype) -> Any:
+    """`x` converted to `kind`; numbers are converted to the Python number of that category."""
+    if isinstance(x, Tensor):
+        return x if x.dtype is kind else prims.convert(x, kind)
+    if type(x).__name__ in ("SymInt", "SymFloat", "SymBool"):
+        return x
+    if kind.category == FLOAT:
+        return x if isinstance(x, float) else float(x.real if isinstance(x, complex) else x)
+    if kind.category == COMPLEX:
+        return complex(x)
+    if kind.category == INT:
+        return int(x) if isinstance(x, (bool, np.bool_)) or not isinstance(x, int) else x
+    return bool(x)
+
+
+def broadcast(*args: Any) -> tuple:
+    """The tensors among `args` expanded to their common shape; numbers stay as they are."""
+    shapes = [a._data.shape if a._data is not None else a._lay.shape for a in args if isinstance(a, Tensor)]
+    first = shapes[0]
+    if all(s is first or s == first for s in shapes):
+        return args
+    shape = tuple(broadcast_shapes(*shapes))
+    return tuple(expand_to(a, shape) if isinstance(a, Tensor) else a for a in args)
+
+
+def expand_to(x: Tensor, shape: Sequence) -> Tensor:
+    """`x` broadcast to `shape` (no check); itself if it has that shape."""
+    have = x._layout.shape
+    if len(have) == len(shape) and all(a is b or (type(a) is int and type(b) is int and a == b) for a, b in zip(have, shape)):
+        return x
+    return prims.expand(x, tuple(shape))
+
+
+def prepare(x: Any, y: Any) -> tuple[Any, Any]:
+    """Two operands promoted to their common dtype and broadcast to their common shape."""
+    if isinstance(x, Tensor):
+        if isinstance(y, Tensor):
+            if x.dtype is not y.dtype:
+                kind = result_type(x, y)
+                x, y = cast(x, kind), cast(y, kind)
+            if x.device != y.device:
+                x, y = _same_device(x, y)
+            a, b = x._data, y._data
+            if a is None or b is None or a.shape != b.shape:
+                return broadcast(x, y)
+            return x, y
+        kind = x.dtype
+        number = category_of_number(y)
+        if number > kind.category:
+            kind = result_type(x, y)
+            x = cast(x, kind)
+        return x, cast(y, kind)
+    if not isinstance(y, Tensor):
+        from_numbers = as_tensor_operand(x)
+        return prepare(from_numbers, y)
+    y, x = prepare(y, x)
+    return x, y
+
+
+def as_tensor_operand(x: Any) -> Tensor:
+    """A number as a 0-dim tensor of its default dtype; TypeError for anything else."""
+    if not is_number(x):
+        raise TypeError(f"expected a Tensor or a number, got {type(x).__name__}")
+    return prims.full((), x, result_type(x), default_device())
+
+
+def _same_device(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """0-dim CPU tensors join the other's device; anything else is an error."""
+    if not x.ndim and x.device.type == "cpu":
+        return x.to(y.device), y
+    if not y.ndim and y.device.type == "cpu":
+        return x, y.to(x.device)
+    raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {x.device} and {y.device}!")
+
+
+def to_float(x: Any) -> Any:
+    """Integers and bools as the default float; floats and complex numbers as they are."""
+    return x if x.dtype.category >= FLOAT else prims.convert(x, _default[0])

@@ -1,0 +1,525 @@
+"""The op table: one record per primitive with every facet side by side, and the operators above them.
+
+A primitive is registered by `pointwise(...)`, `view(...)` or `primitive(...)`; an operator by `@operator`. Registering a
+name twice is an error that names both places. `docs/interfaces.md` describes the facets.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..core import dispatch
+from ..core.device import META
+from ..core.dtypes import bool_, dtype
+from ..core.size import contiguous_strides, is_contiguous, is_dense, memory_order, permuted_strides
+from ..core.tensor import Layout, Tensor, View, fake, from_array, view_tensor
+from .scalar import evaluate
+
+
+class Spec(NamedTuple):
+    """What a shape rule answers: the layout and dtype of an output. `strides` None means contiguous."""
+
+    shape: tuple
+    dtype: dtype
+    strides: tuple | None = None
+    offset: Any = 0
+
+
+# -- derivatives -------------------------------------------------------------------------------------
+class Rule:
+    """One derivative formula; its parameter names say what it needs, and so what autograd saves.
+
+    Names are inputs, attributes, `out` (or `outs`), `g`/`gs` (incoming gradients), `needs` (which inputs want one), and
+    `<input>_shape`, `<input>_dtype`, `<input>_spec`, which keep no data alive.
+    """
+
+    __slots__ = ("fn", "names")
+
+    def __init__(self, fn: Callable | int | float):
+        if callable(fn):
+            self.fn: Callable = fn
+            self.names = tuple(inspect.signature(fn).parameters)
+        else:
+            constant = fn
+            self.fn, self.names = (lambda: constant), ()
+
+
+class Derivative:
+    """Base of the three kinds of derivative."""
+
+    rules: dict[str, Rule]
+
+
+class Pointwise(Derivative):
+    """Elementwise: `rules[x]` gives d out / d x (a mask selects), or, if it takes `g`, the product of `g` with it.
+
+    The Jacobian being diagonal, the same rule serves reverse mode (`g` a gradient) and forward mode (`g` a tangent).
+    """
+
+    def __init__(self, **partials: Callable | int | float):
+        self.rules = {name: Rule(fn) for name, fn in partials.items()}
+
+
+class Linear(Derivative):
+    """Linear in each named input: `rules[x](g, ...)` is the transpose; the tangent is the primitive itself."""
+
+    def __init__(self, **transposes: Callable):
+        self.rules = {name: Rule(fn) for name, fn in transposes.items()}
+
+
+class General(Derivative):
+    """Anything else: `vjp(g, ...)` gives a tuple with a gradient (or None) per tensor input; `jvp` the tangents."""
+
+    def __init__(self, vjp: Callable, jvp: Callable | None = None):
+        self.vjp = Rule(vjp)
+        self.rules = {"vjp": self.vjp}
+        self.jvp = jvp
+
+
+# -- primitives --------------------------------------------------------------------------------------
+class Primitive:
+    """A record of the op table, callable on tensors. Never broadcasts, never promotes."""
+
+    def __init__(self, name: str, shape: Callable, *, kernel: Callable | None = None, loop: Any = None,
+                 derivative: Derivative | None = None, tags: Iterable[str] = (), batch: Any = None,
+                 samples: Callable | None = None, doc: str = "", kind: str = "general", tensors: int | None = None,
+                 why_absent: dict[str, str] | None = None):
+        self.name, self.shape, self.loop, self.derivative = name, shape, loop, derivative
+        self.kind, self.tags, self.batch, self.samples, self.__doc__ = kind, frozenset(tags), batch, samples, doc
+        self.kernels: dict[str, Callable] = {} if kernel is None else {"cpu": kernel}
+        self.why_absent = why_absent or {}
+        self.params = tuple(inspect.signature(shape).parameters)
+        self.tensors = 1 if tensors is None else tensors
+        self.tensor_positions = tuple(range(self.tensors))
+        self.__name__ = self.__qualname__ = name
+        self.__module__ = "flambeau.ops.prims"
+
+    def __repr__(self) -> str:
+        return f"prims.{self.name}"
+
+    def __reduce__(self) -> tuple:
+        return primitive_named, (self.name,)
+
+    def __deepcopy__(self, memo: dict) -> Primitive:
+        return self
+
+    def __call__(self, *args: Any) -> Any:
+        state = dispatch.state
+        if state.word or state.grad_enabled:
+            return dispatch.call(self, args)
+        return self.run(args)
+
+    def specs(self, args: tuple) -> Any:
+        """The shape rule's answer for these arguments: a Spec or a tuple of them."""
+        return self.shape(*args)
+
+    def run(self, args: tuple) -> Any:
+        """The kernel, or for fake tensors the shape rule. Nothing of autograd or modes."""
+        specs = self.shape(*args)
+        first = _first_tensor(args)
+        if _is_fake(args):
+            return _fake_outputs(specs, first)
+        where = first.device
+        kernel = self.kernels.get(where.type)
+        if kernel is None:
+            raise NotImplementedError(f"Could not run '{self.name}' on device '{where}': it has kernels for "
+                                      f"{sorted(self.kernels)}; move the tensors there with .to()")
+        out = kernel(*[_array_of(a) for a in args])
+        if type(specs) is tuple:
+            return tuple(_wrap(o, s, where) for o, s in zip(out, specs, strict=True))
+        return _wrap(out, specs, where)
+
+
+class PointwisePrimitive(Primitive):
+    """An elementwise primitive: tensors of one shape; Python numbers may stand for any but one of them."""
+
+    def run(self, args: tuple) -> Any:
+        arrays = []
+        first: Any = None
+        for a in args:
+            if isinstance(a, Tensor):
+                data = a._data
+                if data is None or dispatch.state.fake:
+                    return _fake_outputs(self.shape(*args), _first_tensor(args))
+                if first is None:
+                    first = a
+                    shape = data.shape
+                elif data.shape != shape or a.device != first.device:
+                    self.shape(*args)  # raises
+                arrays.append(data)
+            else:
+                arrays.append(a)
+        large = generated_pointwise
+        if large is not None and first._data.size >= GENERATED_FROM:
+            out = large(self, arrays)
+        else:
+            out = self.kernels[first.device.type](*arrays)
+        if type(out) is not np.ndarray and first.device.type == "cpu":
+            out = np.asarray(out)
+        return from_array(out, None, first.device)
+
+
+class ViewPrimitive(Primitive):
+    """A primitive whose output shares its input's memory: the shape rule's layout is all there is to compute."""
+
+    def run(self, args: tuple) -> Any:
+        base = args[0]
+        spec = self.shape(*args)
+        if dispatch.state.fake and base._data is not None:
+            base = fake(base._layout.shape, base.dtype, base.device, base._layout.strides, base._layout.offset)
+        out = view_tensor(base, spec.dtype, Layout(spec.shape, spec.strides, spec.offset))
+        source = args[0]
+        step = (self, args[1:])
+        if source._view is None:
+            out._view = View(source, (step,), -1)
+        else:
+            out._view = View(source._view.base, source._view.chain + (step,), -1)
+        return out
+
+
+# inductor: a kernel generated for one pointwise primitive, for arrays of at least GENERATED_FROM elements.
+generated_pointwise: Callable[[Primitive, list], np.ndarray] | None = None
+GENERATED_FROM = 1 << 15
+
+
+def _first_tensor(args: Sequence) -> Tensor:
+    for a in args:
+        if isinstance(a, Tensor):
+            return a
+        if type(a) in (tuple, list):
+            for item in a:
+                if isinstance(item, Tensor):
+                    return item
+    raise TypeError(f"expected at least one Tensor among the arguments, got {[type(a).__name__ for a in args]}")
+
+
+def _is_fake(args: Sequence) -> bool:
+    if dispatch.state.fake:
+        return True
+    for a in args:
+        if isinstance(a, Tensor):
+            if a._data is None:
+                return True
+        elif type(a) in (tuple, list) and _is_fake_any(a):
+            return True
+    return False
+
+
+def _is_fake_any(items: Sequence) -> bool:
+    return any(isinstance(item, Tensor) and item._data is None for item in items)
+
+
+def _array_of(a: Any) -> Any:
+    if isinstance(a, Tensor):
+        return a._data
+    if type(a) in (tuple, list) and any(isinstance(item, Tensor) for item in a):
+        return [_array_of(item) for item in a]
+    return a
+
+
+def _wrap(out: Any, spec: Spec, where: Any) -> Tensor:
+    if type(out) is not np.ndarray and where.type == "cpu":
+        out = np.asarray(out)
+    return from_array(out, spec.dtype, where)
+
+
+def _fake_outputs(specs: Any, like: Tensor) -> Any:
+    if type(specs) is tuple:
+        return tuple(fake(s.shape, s.dtype, like.device, s.strides, s.offset) for s in specs)
+    return fake(specs.shape, specs.dtype, like.device, specs.strides, specs.offset)
+
+
+PRIMITIVES: dict[str, Primitive] = {}
+_WHERE: dict[str, str] = {}
+
+
+def primitive_named(name: str) -> Primitive:
+    """The primitive called `name`; KeyError if there is none."""
+    return PRIMITIVES[name]
+
+
+def _register(table: dict, name: str, record: Any) -> Any:
+    frame = sys._getframe(2)
+    here = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    key = f"{'primitive' if table is PRIMITIVES else 'operator'} {name}"
+    if name in table:
+        raise ValueError(f"{key} is registered twice: at {_WHERE[key]} and at {here}")
+    table[name] = record
+    _WHERE[key] = here
+    return record
+
+
+def elementwise_strides(tensors: Sequence[Tensor]) -> tuple | None:
+    """Strides of an elementwise result: the memory order of the first dense, non-contiguous input; else contiguous (None)."""
+    layouts = [t._layout for t in tensors]
+    if all(is_contiguous(lay.shape, lay.strides) for lay in layouts):
+        return None
+    for lay in layouts:
+        if any(type(s) is int and s == 0 for s in lay.strides):
+            continue
+        order = memory_order(lay.strides, lay.shape)
+        strides = permuted_strides(lay.shape, order)
+        return strides if strides != contiguous_strides(lay.shape) else None
+    return None
+
+
+def _pointwise_shape(name: str, params: Sequence[str], result: Any) -> Callable:
+    def shape(*args: Any) -> Spec:
+        tensors = [a for a in args if isinstance(a, Tensor)]
+        if not tensors:
+            raise TypeError(f"{name}(): at least one argument must be a Tensor, got {[type(a).__name__ for a in args]}")
+        first = tensors[0]
+        for other in tensors[1:]:
+            if other.shape != first.shape:
+                raise RuntimeError(f"{name}(): shapes must match, got {[list(t.shape) for t in tensors]}")
+            if other.device != first.device:
+                raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
+                                   f"{first.device} and {other.device}! ({name})")
+        kind = result(*args) if callable(result) else (result or first.dtype)
+        return Spec(first._layout.shape, kind, elementwise_strides(tensors))
+
+    shape.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(p, inspect.Parameter.POSITIONAL_ONLY) for p in params])
+    return shape
+
+
+def pointwise(name: str, loop: Callable, *, result: Any = None, kernel: Callable | None = None,
+              d: dict[str, Any] | None = None, tensors: int | None = None, samples: Callable | None = None,
+              tags: Iterable[str] = (), doc: str = "", why_absent: dict[str, str] | None = None) -> Primitive:
+    """Register an elementwise primitive.
+
+    `loop(o, x, ...)` is its body over the scalar ops; its parameters are the schema, and read by NumPy it is the kernel
+    unless a cheaper `kernel` is given. `d` holds d out / d x by input name; `result` the output dtype if it is not the
+    inputs' own (a dtype, or a function of the arguments).
+    """
+    params = tuple(inspect.signature(loop).parameters)[1:]
+    record = PointwisePrimitive(
+        name, _pointwise_shape(name, params, result), kernel=kernel or functools.partial(evaluate, loop), loop=loop,
+        derivative=Pointwise(**d) if d else None, tags={"pointwise", "recomputable", *tags}, samples=samples, doc=doc,
+        kind="pointwise", tensors=len(params) if tensors is None else tensors, why_absent=why_absent)
+    record.params = params
+    return _register(PRIMITIVES, name, record)
+
+
+
+def view(name: str, *, derivative: Derivative, loop: Callable | None = None, samples: Callable | None = None,
+         tags: Iterable[str] = (), why_absent: dict[str, str] | None = None) -> Callable[[Callable], Primitive]:
+    """Decorate a shape rule that answers with strides and offset: registers a view primitive."""
+    def add(shape: Callable) -> Primitive:
+        record = ViewPrimitive(name, shape, loop=loop, derivative=derivative, samples=samples, doc=shape.__doc__ or "",
+                               tags={"view", "recomputable", "linear", *tags}, kind="view", why_absent=why_absent)
+        return _register(PRIMITIVES, name, record)
+    return add
+
+
+def primitive(name: str, *, kernel: Callable | None = None, loop: Any = None, derivative: Derivative | None = None,
+              tags: Iterable[str] = (), tensors: int = 1, samples: Callable | None = None,
+              why_absent: dict[str, str] | None = None) -> Callable[[Callable], Primitive]:
+    """Decorate a shape rule: registers a primitive whose first `tensors` parameters are tensors (or lists of them)."""
+    def add(shape: Callable) -> Primitive:
+        record = Primitive(name, shape, kernel=kernel, loop=loop, derivative=derivative, tags=tags, tensors=tensors,
+                           samples=samples, doc=shape.__doc__ or "", why_absent=why_absent)
+        return _register(PRIMITIVES, name, record)
+    return add
+
+
+# -- operators ---------------------------------------------------------------------------------------
+OPERATORS: dict[str, Callable] = {}
+
+
+class OperatorInfo(NamedTuple):
+    """What the table knows of an operator: its plain body and the optional facets beside it."""
+
+    name: str
+    body: Callable
+    vjp: Rule | None
+    lowering: str | None
+    fused: bool
+    methods: tuple[str, ...]
+    tags: frozenset
+
+
+def is_operator(fn: Any) -> bool:
+    """Whether `fn` is an operator of the table (or a primitive): one node in a captured graph."""
+    return isinstance(fn, Primitive) or getattr(fn, "_operator", None) is not None
+
+
+def _overriding(args: Iterable) -> Any:
+    """The argument whose class overrides __torch_function__, subclasses before their bases; or None."""
+    found = None
+    for a in args:
+        if type(a) in (list, tuple):
+            inner = _overriding(a)
+            if inner is not None:
+                return inner
+            continue
+        kind = type(a)
+        if kind is Tensor:
+            continue
+        hook = getattr(kind, "__torch_function__", None)
+        if hook is None or getattr(kind, "_plain_torch_function", False):
+            continue
+        if isinstance(a, Tensor) and getattr(hook, "__func__", hook) is _DEFAULT_HOOK and kind.__module__ != "__main__" \
+                and getattr(kind, "_plain_torch_function", True):
+            continue
+        if found is None or issubclass(kind, type(found)):
+            found = a
+    return found
+
+
+_DEFAULT_HOOK = Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
+function_modes: list = []
+
+
+def has_torch_function(args: Iterable) -> bool:
+    """Whether some argument overrides `__torch_function__`."""
+    return _overriding(args) is not None
+
+
+def _call_override(wrapper: Callable, args: tuple, kwargs: dict) -> Any:
+    if dispatch.state.overrides and function_modes:
+        mode = function_modes.pop()
+        dispatch.state.overrides -= 1
+        try:
+            return mode.__torch_function__(wrapper, (), args, kwargs)
+        finally:
+            function_modes.append(mode)
+            dispatch.state.overrides += 1
+    owner = _overriding((*args, *kwargs.values()))
+    if owner is None:
+        return wrapper._plain(*args, **kwargs)  # type: ignore[attr-defined]
+    answer = type(owner).__torch_function__(wrapper, (type(owner),), args, kwargs)
+    if answer is NotImplemented:
+        raise TypeError(f"no implementation found for '{wrapper.__name__}' on types that implement "
+                        f"__torch_function__: [{type(owner).__name__}]")
+    return answer
+
+
+def operator(fn: Callable | None = None, *, name: str | None = None, method: bool | str | Sequence[str] = False,
+             vjp: Callable | None = None, lowering: str | None = None, fused: bool = False,
+             tags: Iterable[str] = ()) -> Any:
+    """Register a typed function over primitives and operators as an operator.
+
+    `method`: also a method of Tensor (True: under its own name; or the names). `vjp(g, ...)`: a cheaper gradient than the
+    body's, with `Rule` parameter names, giving a tuple with an entry per tensor parameter. `lowering`: the name under which
+    inductor keeps the operator whole. `fused`: ask for a generated kernel in eager.
+    """
+    if fn is None:
+        return functools.partial(operator, name=name, method=method, vjp=vjp, lowering=lowering, fused=fused, tags=tags)
+    body = fn
+    op_name = name or fn.__name__
+    if vjp is not None or lowering is not None or fused:
+        body = _with_facets(op_name, fn, Rule(vjp) if vjp else None, lowering, fused)
+    state = dispatch.state
+
+    @functools.wraps(fn)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if dispatch.override_classes or state.overrides:
+            return _call_override(wrapper, args, kwargs)
+        return body(*args, **kwargs)
+
+    methods = (op_name,) if method is True else (method,) if isinstance(method, str) else tuple(method or ())
+    wrapper._plain = body  # type: ignore[attr-defined]
+    wrapper._operator = OperatorInfo(  # type: ignore[attr-defined]
+        op_name, fn, Rule(vjp) if vjp else None, lowering, fused, methods, frozenset(tags))
+    for m in methods:
+        setattr(Tensor, m, wrapper)
+    return _register(OPERATORS, op_name, wrapper)
+
+
+class CompositeRecord:
+    """What the ladder sees of an operator with a gradient or kernel of its own; reads like a Primitive."""
+
+    kind = "operator"
+
+    def __init__(self, name: str, fn: Callable, vjp: Rule | None, lowering: str | None, fused: bool):
+        self.name, self.fn, self.lowering, self.fused = name, fn, lowering, fused
+        self.params = tuple(inspect.signature(fn).parameters)
+        self.signature = inspect.signature(fn)
+        self.defaults = tuple(p.default for p in self.signature.parameters.values())
+        self.tensor_positions = tuple(range(len(self.params)))
+        self.derivative: Derivative | None = None
+        if vjp is not None:
+            self.derivative = General(vjp.fn)
+        self.tags = frozenset({"operator"})
+        self.kernels: dict[str, Callable] = {}
+        self.__name__ = name
+
+    def __repr__(self) -> str:
+        return f"ops.{self.name}"
+
+    def __reduce__(self) -> tuple:
+        return composite_named, (self.name,)
+
+    def __call__(self, *args: Any) -> Any:
+        return dispatch.call(self, args)
+
+    def run(self, args: tuple) -> Any:
+        """A library or generated kernel if there is one for these arguments, else the body."""
+        if not dispatch.state.word and not _is_fake(args):
+            kernel = self.kernels.get(_first_tensor(args).device.type)
+            if kernel is not None:
+                out = kernel(*[_array_of(a) for a in args])
+                if out is not NotImplemented:
+                    where = _first_tensor(args).device
+                    return tuple(from_array(np.asarray(o), None, where) for o in out) if type(out) is tuple else \
+                        from_array(np.asarray(out), None, where)
+        with dispatch.grad_enabled(False):
+            return self.fn(*args)
+
+
+COMPOSITES: dict[str, CompositeRecord] = {}
+
+
+def composite_named(name: str) -> CompositeRecord:
+    """The record of an operator with facets of its own."""
+    return COMPOSITES[name]
+
+
+def _with_facets(name: str, fn: Callable, vjp: Rule | None, lowering: str | None, fused: bool) -> Callable:
+    record = COMPOSITES[name] = CompositeRecord(name, fn, vjp, lowering, fused)
+    defaults, params, count = record.defaults, record.params, len(record.params)
+
+    def body(*args: Any, **kwargs: Any) -> Any:
+        if kwargs or len(args) > count:
+            args = _positional(record, args, kwargs)
+        elif len(args) < count:
+            args = args + defaults[len(args):]
+            if inspect.Parameter.empty in args[len(args) - count:]:
+                record.signature.bind(*args[:count])
+        if record.derivative is None and not dispatch.state.modes and not record.kernels:
+            return fn(*args)
+        return dispatch.call(record, args)
+
+    body._composite = record  # type: ignore[attr-defined]
+    body.__name__ = name
+    del params
+    return body
+
+
+def _positional(record: CompositeRecord, args: tuple, kwargs: dict) -> tuple:
+    try:
+        bound = record.signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{record.name}(): {error}") from None
+    bound.apply_defaults()
+    return tuple(bound.arguments.values())
+
+
+def method(*names: str) -> Callable:
+    """Attach a plain function to Tensor under its own name or `names`, without registering an operator."""
+    def add(fn: Callable) -> Callable:
+        for n in names or (fn.__name__,):
+            setattr(Tensor, n, fn)
+        return fn
+    return add
+
+
+__all__ = ["Spec", "Pointwise", "Linear", "General", "Rule", "Primitive", "pointwise", "view", "primitive", "operator", "method",
+           "PRIMITIVES", "OPERATORS", "COMPOSITES", "is_operator", "META", "bool_", "is_dense"]
