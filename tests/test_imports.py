@@ -1,0 +1,142 @@
+"""The house rule on imports: downward only, no cycles, at the top of the file."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = "flambeau"
+
+# Lowest first; what is not listed (nn, optim, utils, the public modules) lies on top.
+FLOORS = ("_C", "core", "backends", "ops", "autograd", "fx", "func", "aot", "inductor", "dynamo")
+TOP = len(FLOORS)
+NARROWER = {"core": {"_C", "core"}, "ops": {"_C", "core", "backends", "ops"}, "fx": {"core", "fx"}}
+
+# Imported where they are used, because Flambeau works without them or because they are chosen at run time.
+OPTIONAL = {"cupy", "triton", "nvidia", "matplotlib", "mpi4py"}
+
+
+class Import(NamedTuple):
+    importer: str
+    imported: str
+    line: int
+    inside_function: bool
+
+    def __str__(self) -> str:
+        return f"{self.importer.replace('.', '/')}.py:{self.line} imports {self.imported}"
+
+
+@cache
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in sorted((ROOT / PACKAGE).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def _targets(node: ast.Import | ast.ImportFrom, importer: str, is_package: bool) -> Iterator[str]:
+    """The modules that an import statement names, absolute."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+        return
+    base = importer.split(".")
+    if node.level:
+        base = base[: len(base) - node.level + is_package]
+        prefix = ".".join([*base, *(node.module.split(".") if node.module else [])])
+    else:
+        prefix = node.module or ""
+    for alias in node.names:
+        full = f"{prefix}.{alias.name}"
+        yield full if full in modules() or full == f"{PACKAGE}._C" else prefix
+
+
+def _is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def _walk(node: ast.AST, inside: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.Import, ast.ImportFrom)):
+            yield child, inside
+        elif not _is_type_checking(child):
+            yield from _walk(child, inside or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)))
+
+
+@cache
+def imports() -> list[Import]:
+    found = []
+    for name, path in modules().items():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node, inside in _walk(tree, False):
+            targets = _targets(node, name, path.name == "__init__.py")
+            found += [Import(name, target, node.lineno, inside) for target in targets]
+    return found
+
+
+def internal() -> list[Import]:
+    return [i for i in imports() if i.imported.split(".")[0] == PACKAGE]
+
+
+def room(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def floor(module: str) -> int:
+    name = room(module)
+    return FLOORS.index(name) if name in FLOORS else TOP
+
+
+def test_there_is_something_to_check() -> None:
+    assert len(modules()) > 20
+    assert len(internal()) > 50
+
+
+def test_imports_go_downward() -> None:
+    upward = [i for i in internal() if floor(i.imported) > floor(i.importer)]
+    for name, allowed in NARROWER.items():
+        upward += [i for i in internal() if room(i.importer) == name and room(i.imported) not in allowed]
+    assert not upward, "imports that go up:\n" + "\n".join(sorted({str(i) for i in upward}))
+
+
+def test_no_import_cycles() -> None:
+    """Modules can be put in an order in which each imports only earlier ones."""
+    needs: dict[str, set[str]] = {name: set() for name in modules()}
+    for i in internal():
+        if i.imported in needs and i.imported != i.importer and not i.inside_function:
+            needs[i.importer].add(i.imported)
+    while ready := [name for name, rest in needs.items() if not rest]:
+        for name in ready:
+            del needs[name]
+        for rest in needs.values():
+            rest.difference_update(ready)
+    assert not needs, "modules in or above an import cycle: " + ", ".join(
+        f"{name} -> {sorted(rest)}" for name, rest in sorted(needs.items()))
+
+
+def test_imports_stand_at_the_top() -> None:
+    hidden = [i for i in imports() if i.inside_function and i.imported.split(".")[0] not in OPTIONAL]
+    assert not hidden, "imports inside functions:\n" + "\n".join(map(str, hidden))
+
+
+def test_flambeau_never_imports_torch() -> None:
+    assert not [str(i) for i in imports() if i.imported.split(".")[0] in ("torch", "torchvision", "jax", "tensorflow")]
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("from ..core import tensor", ["flambeau.core.tensor"]),
+    ("from ..core.tensor import Tensor", ["flambeau.core.tensor"]),
+    ("from . import registry", ["flambeau.ops.registry"]),
+    ("import numpy, flambeau.core", ["numpy", "flambeau.core"]),
+])
+def test_the_reader_of_imports(text: str, expected: list[str]) -> None:
+    node = ast.parse(text).body[0]
+    assert isinstance(node, (ast.Import, ast.ImportFrom))
+    assert list(_targets(node, "flambeau.ops.scalar", is_package=False)) == expected
