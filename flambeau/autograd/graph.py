@@ -18,7 +18,7 @@ from ..ops import registry
 from ..ops.registry import General, Linear, Pointwise, Rule
 
 _sequence = itertools.count(1)
-_SUFFIXES = ("_shape", "_dtype", "_spec")
+_SUFFIXES = ("_shape", "_dtype", "_spec", "_device")
 
 
 class Settings:
@@ -399,6 +399,8 @@ def _property(value: Any, suffix: str) -> Any:
         return value.shape
     if suffix == "_dtype":
         return value.dtype
+    if suffix == "_device":
+        return value.device
     lay = value._layout
     return registry.Spec(lay.shape, value.dtype, lay.strides, lay.offset)
 

@@ -1,0 +1,116 @@
+"""Flambeau: PyTorch 2, rebuilt small. `import flambeau as torch`.
+
+This file is the public namespace: the dtypes, devices and every operator of the table, and the libraries beside them
+(`nn`, `optim`, ...), which load when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from . import autograd, ops
+from .autograd.grad_mode import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
+)
+from .core.device import device, set_default_device
+from .core.device import default_device as get_default_device
+from .core.dtypes import ALIASES, DTYPES, can_cast, dtype, finfo, iinfo, promote_types
+from .core.memory_format import (
+    channels_last,
+    channels_last_3d,
+    contiguous_format,
+    layout,
+    memory_format,
+    preserve_format,
+    sparse_coo,
+    strided,
+)
+from .core.size import Size, broadcast_shapes
+from .core.tensor import Tensor
+from .ops.promotion import default_dtype as get_default_dtype
+from .ops.promotion import result_type, set_default_dtype
+from .ops.registry import OPERATORS as _OPERATORS
+
+__version__ = "0.1.0"
+
+inf, nan, pi, e = float("inf"), float("nan"), 3.141592653589793, 2.718281828459045
+newaxis = None
+
+globals().update(DTYPES)
+globals().update(ALIASES)
+for _name, _operator in _OPERATORS.items():
+    globals().setdefault(_name, _operator)
+
+# Libraries and names that load on first use: name -> (module, attribute or None for the module itself).
+_LAZY: dict[str, tuple[str, str | None]] = {
+    name: (f".{name}", None) for name in (
+        "nn", "optim", "fx", "func", "utils", "special", "linalg", "fft", "distributions", "amp", "profiler", "distributed", "jit",
+        "aot", "inductor", "dynamo", "_dynamo", "_inductor", "compiler", "cuda", "backends", "serialization", "random", "hub", "testing",
+        "library", "overrides", "types", "version", "multiprocessing", "onnx", "sparse", "nested", "quantization", "mps", "xpu", "cpu",
+        "return_types", "torch_version", "_utils", "_C", "accelerator", "export", "storage", "ao")
+} | {
+    "compile": (".dynamo", "compile"),
+    "save": (".serialization", "save"),
+    "load": (".serialization", "load"),
+    "autocast": (".amp", "autocast"),
+    "vmap": (".func", "vmap"),
+    "Generator": (".ops.random", "Generator"),
+    "default_generator": (".ops.random", "default_generator"),
+    "manual_seed": (".ops.random", "manual_seed"),
+    "seed": (".ops.random", "seed"),
+    "initial_seed": (".ops.random", "initial_seed"),
+    "get_rng_state": (".ops.random", "get_rng_state"),
+    "set_rng_state": (".ops.random", "set_rng_state"),
+    "set_printoptions": (".ops.printing", "set_printoptions"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    found = _LAZY.get(name)
+    if found is None:
+        raise AttributeError(f"module 'flambeau' has no attribute '{name}'")
+    module, attribute = found
+    try:
+        loaded = importlib.import_module(module, __name__)
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.startswith(f"{__name__}{module}"):
+            raise AttributeError(f"module 'flambeau' has no attribute '{name}' ({error})") from None
+        raise
+    value = loaded if attribute is None else getattr(loaded, attribute)
+    globals()[name] = value
+    return value
+
+
+def is_tensor(obj: Any) -> bool:
+    """Whether `obj` is a Tensor."""
+    return isinstance(obj, Tensor)
+
+
+def is_storage(obj: Any) -> bool:
+    """Whether `obj` is a storage."""
+    from .core.storage import Storage
+    return isinstance(obj, Storage)
+
+
+def numel(input: Tensor) -> int:
+    """The number of elements."""
+    return input.numel()
+
+
+def is_floating_point(input: Tensor) -> bool:
+    """Whether the dtype is a float."""
+    return input.dtype.is_floating_point
+
+
+def is_complex(input: Tensor) -> bool:
+    """Whether the dtype is complex."""
+    return input.dtype.is_complex
+
+
+__all__ = [name for name in globals() if not name.startswith("_")]

@@ -1,0 +1,73 @@
+"""torch.autograd: gradients by the tape. `backward`, `grad`, `Function`, hooks, anomaly mode, gradcheck."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..core.tensor import Tensor
+from ..ops import pointwise
+from . import graph
+from .engine import retain_grad, run_backward, tensor_hook
+from .grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+
+
+def _as_tuple(x: Any) -> tuple:
+    return (x,) if isinstance(x, Tensor) or x is None else tuple(x)
+
+
+def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+             grad_variables: Any = None, inputs: Any = None) -> None:
+    """Accumulate the gradients of sum(tensors * grad_tensors) in the leaves' `.grad` (or in `inputs` alone)."""
+    roots = _as_tuple(tensors)
+    grads = _as_tuple(grad_tensors) if grad_tensors is not None else (None,) * len(roots)
+    if inputs is not None and not _as_tuple(inputs):
+        raise RuntimeError("'inputs' argument to backward() cannot be empty.")
+    run_backward(roots, grads, inputs=None if inputs is None else _as_tuple(inputs),
+                 retain_graph=create_graph if retain_graph is None else retain_graph, create_graph=create_graph, accumulate=True)
+
+
+def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+         only_inputs: bool = True, allow_unused: bool | None = None, is_grads_batched: bool = False,
+         materialize_grads: bool = False) -> tuple[Tensor, ...]:
+    """Gradients of sum(outputs * grad_outputs) with respect to `inputs`, as a tuple."""
+    if is_grads_batched:
+        raise NotImplementedError("grad(is_grads_batched=True) is not implemented; call grad() once per row instead")
+    roots, wanted = _as_tuple(outputs), _as_tuple(inputs)
+    grads = _as_tuple(grad_outputs) if grad_outputs is not None else (None,) * len(roots)
+    found = run_backward(roots, grads, inputs=wanted, retain_graph=create_graph if retain_graph is None else retain_graph,
+                         create_graph=create_graph, accumulate=False)
+    if materialize_grads:
+        return tuple(t.new_zeros(t.shape) if g is None else g for g, t in zip(found, wanted))
+    if not allow_unused and any(g is None for g in found):
+        raise RuntimeError("One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this "
+                           "is the desired behavior.")
+    return tuple(found)  # type: ignore[arg-type]
+
+
+def _tensor_backward(self: Tensor, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False,
+                     inputs: Sequence[Tensor] | None = None) -> None:
+    """Accumulate the gradient of this tensor in the leaves it was computed from."""
+    backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+
+
+def _register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> graph.RemovableHandle:
+    """Call `hook(self)` after backward added to this leaf's `.grad`."""
+    if not self.requires_grad:
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    if self.grad_fn is not None:
+        raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+    meta = self._grad
+    if meta.post_accumulate_hooks is None:  # type: ignore[union-attr]
+        meta.post_accumulate_hooks = {}  # type: ignore[union-attr]
+    return graph.RemovableHandle(meta.post_accumulate_hooks, hook)  # type: ignore[union-attr, arg-type]
+
+
+Tensor.backward = _tensor_backward  # type: ignore[attr-defined]
+Tensor.register_hook = lambda self, hook: tensor_hook(self, hook)  # type: ignore[attr-defined]
+Tensor.register_post_accumulate_grad_hook = _register_post_accumulate_grad_hook  # type: ignore[attr-defined]
+Tensor.retain_grad = lambda self: retain_grad(self)  # type: ignore[attr-defined]
+Tensor.retains_grad = property(lambda self: self._grad is not None and self._grad.retains_grad)  # type: ignore[attr-defined]
+pointwise.InPlace.check = staticmethod(graph.check_inplace)  # type: ignore[assignment]
+pointwise.InPlace.rebase = staticmethod(graph.rebase)  # type: ignore[assignment]
+Variable = Tensor

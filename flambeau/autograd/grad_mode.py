@@ -1,0 +1,125 @@
+"""Scopes that turn recording on and off: usable as context managers, decorators, and (set_grad_enabled) calls."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ..core import dispatch
+
+state = dispatch.state
+
+
+class _Scope:
+    """A re-usable scope over the grad flag; also decorates functions and generator functions."""
+
+    flag = False
+
+    def __enter__(self) -> None:
+        self.__dict__.setdefault("saved", []).append((state.grad_enabled, state.inference))
+        state.grad_enabled = self.flag
+
+    def __exit__(self, *exc: object) -> None:
+        state.grad_enabled, state.inference = self.__dict__["saved"].pop()
+
+    def clone(self) -> _Scope:
+        """A fresh scope of the same kind, for each call of a decorated function."""
+        return type(self)()
+
+    def __call__(self, fn: Callable) -> Callable:
+        if inspect.isgeneratorfunction(fn):
+            return _decorate_generator(self, fn)
+
+        @functools.wraps(fn)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with self.clone():
+                return fn(*args, **kwargs)
+        return wrapped
+
+
+def _decorate_generator(scope: _Scope, fn: Callable) -> Callable:
+    """The scope holds while the generator runs, not between its yields."""
+    @functools.wraps(fn)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        generator = fn(*args, **kwargs)
+        sent: Any = None
+        while True:
+            try:
+                with scope.clone():
+                    value = generator.send(sent)
+            except StopIteration as stop:
+                return stop.value
+            sent = yield value
+    return wrapped
+
+
+class no_grad(_Scope):  # noqa: N801 - torch's name
+    """Within it nothing is recorded."""
+
+    def __new__(cls, fn: Callable | None = None) -> Any:
+        made = object.__new__(cls)
+        return made if fn is None else made(fn)
+
+
+class enable_grad(_Scope):  # noqa: N801 - torch's name
+    """Within it operations on tensors that require grad are recorded, also inside no_grad."""
+
+    flag = True
+
+    def __new__(cls, fn: Callable | None = None) -> Any:
+        made = object.__new__(cls)
+        return made if fn is None else made(fn)
+
+
+class set_grad_enabled(_Scope):  # noqa: N801 - torch's name
+    """Sets the flag at once; as a context manager it restores the old value on exit."""
+
+    def __init__(self, mode: bool):
+        self.flag = bool(mode)
+        self.before = (state.grad_enabled, state.inference)
+        state.grad_enabled = self.flag
+
+    def __enter__(self) -> None:
+        self.__dict__.setdefault("saved", []).append(self.before)
+        state.grad_enabled = self.flag
+
+    def clone(self) -> _Scope:
+        return set_grad_enabled(self.flag)
+
+    def __call__(self, fn: Callable) -> Callable:
+        state.grad_enabled = self.before[0]
+        return super().__call__(fn)
+
+
+class inference_mode(_Scope):  # noqa: N801 - torch's name
+    """no_grad that also marks the block as inference; `inference_mode(False)` leaves everything as it is."""
+
+    def __new__(cls, mode: Any = True) -> Any:
+        made = object.__new__(cls)
+        if callable(mode):
+            made.mode = True
+            return made(mode)
+        return made
+
+    def __init__(self, mode: Any = True):
+        self.mode = mode if isinstance(mode, bool) else True
+
+    def __enter__(self) -> None:
+        self.__dict__.setdefault("saved", []).append((state.grad_enabled, state.inference))
+        if self.mode:
+            state.grad_enabled, state.inference = False, True
+
+    def clone(self) -> _Scope:
+        return inference_mode(self.mode)
+
+
+def is_grad_enabled() -> bool:
+    """Whether operations are recorded."""
+    return state.grad_enabled
+
+
+def is_inference_mode_enabled() -> bool:
+    """Whether inference_mode is on."""
+    return state.inference
