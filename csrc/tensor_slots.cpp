@@ -7,16 +7,6 @@ namespace {
 
 TensorSlots slots;
 
-// Offset of the __slots__ member `name` of `type`, or -1. `owner` is set to the class that defines it.
-Py_ssize_t slot_offset(PyTypeObject* type, const char* name, PyTypeObject** owner) {
-    PyObject* key = PyUnicode_InternFromString(name);
-    PyObject* descriptor = key != nullptr ? _PyType_Lookup(type, key) : nullptr;
-    Py_XDECREF(key);
-    if (descriptor == nullptr || !Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) return -1;
-    *owner = PyDescr_TYPE(descriptor);
-    return ((PyMemberDescrObject*)descriptor)->d_member->offset;
-}
-
 bool find_slots(PyTypeObject* type) {
     TensorSlots found;
     const struct {
@@ -39,6 +29,15 @@ bool find_slots(PyTypeObject* type) {
 }
 
 }  // namespace
+
+Py_ssize_t slot_offset(PyTypeObject* type, const char* name, PyTypeObject** owner) {
+    PyObject* key = PyUnicode_InternFromString(name);
+    PyObject* descriptor = key != nullptr ? _PyType_Lookup(type, key) : nullptr;
+    Py_XDECREF(key);
+    if (descriptor == nullptr || !Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) return -1;
+    if (owner != nullptr) *owner = PyDescr_TYPE(descriptor);
+    return ((PyMemberDescrObject*)descriptor)->d_member->offset;
+}
 
 const TensorSlots* tensor_slots(PyObject* object) {
     PyTypeObject* type = Py_TYPE(object);

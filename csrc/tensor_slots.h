@@ -8,6 +8,9 @@ struct TensorSlots {
     Py_ssize_t data = 0, layout = 0, dtype = 0, device = 0, grad = 0, view = 0;
 };
 
+// Offset of the __slots__ member `name` of `type`, or -1. `owner`, if given, is set to the class that defines it.
+Py_ssize_t slot_offset(PyTypeObject* type, const char* name, PyTypeObject** owner = nullptr);
+
 // The slots of `object`'s class if it is a tensor's; else null, without an error.
 const TensorSlots* tensor_slots(PyObject* object);
 
