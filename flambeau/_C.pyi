@@ -1,14 +1,15 @@
-"""The native module: the frame hook, guards, kernel launching, memory, random numbers. See csrc/ and docs/interfaces.md."""
+"""The native module: frame hook, guards, kernel launching, memory, random numbers. See csrc/ and docs/interfaces.md."""
 
 from collections.abc import Callable, Sequence
 from os import PathLike
 from types import CodeType, FunctionType
-from typing import Any, SupportsIndex, TypeVar
+from typing import Any, SupportsIndex, TypeAlias, TypeVar
 
 import numpy as np
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Array = TypeVar("Array", bound=np.ndarray[Any, Any])
+Type: TypeAlias = type
 Guard = Callable[..., Any]
 Entry = tuple[Guard, Callable[..., Any]]
 FrameCallback = Callable[[FunctionType, CodeType, tuple[Any, ...]], Entry | None]
@@ -30,14 +31,14 @@ def watched(fn: Function, callback: FrameCallback, /) -> Function: ...
 class TensorSpec:
     """What a compiled entry expects of a tensor: `spec(tensor)` tells whether it holds."""
 
-    type: type
+    type: Type
     dtype: Any
     device: Any
     shape: tuple[int | None, ...]
     strides: tuple[int | None, ...] | bool | None
     def __init__(
         self,
-        type: type,
+        type: Type,
         dtype: Any,
         device: Any,
         shape: tuple[int | None, ...],
