@@ -1,0 +1,197 @@
+"""Reading code objects: instructions with jump targets, the exception table, liveness, loops.
+
+All that depends on the Python version (3.11, 3.12, 3.13) stands in the tables of this file.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType
+from typing import Any
+
+PY312 = sys.version_info >= (3, 12)
+PY313 = sys.version_info >= (3, 13)
+
+NOT_FALLING_THROUGH = frozenset(
+    {
+        "RETURN_VALUE", "RETURN_CONST", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT",
+        "RAISE_VARARGS", "RERAISE",
+    }
+)  # fmt: skip
+"""Instructions after which the next one isn't reached."""
+
+FAST_READS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"})
+FAST_WRITES = frozenset({"STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"})
+FAST_PAIRS = frozenset({"LOAD_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST"})
+"""3.13: one instruction, two locals; `argval` is the pair of names."""
+
+IGNORED = frozenset({"EXTENDED_ARG", "CACHE"})
+
+
+@dataclass(slots=True)
+class Instruction:
+    """One instruction; `target` is the index (not the offset) of where it jumps to."""
+
+    opname: str
+    arg: int
+    argval: Any
+    offset: int
+    line: int
+    target: int | None = None
+    position: Any = None
+
+
+@dataclass(frozen=True)
+class ExceptionEntry:
+    """Instructions `start <= index < end` are protected: unwind to `depth`, go to `handler`."""
+
+    start: int
+    end: int
+    handler: int
+    depth: int
+    push_lasti: bool
+
+
+@dataclass(frozen=True)
+class Program:
+    """A decoded code object."""
+
+    code: CodeType
+    instructions: list[Instruction]
+    exceptions: list[ExceptionEntry]
+    index_of_offset: dict[int, int]
+
+    def handler_of(self, index: int) -> ExceptionEntry | None:
+        """The innermost handler of an instruction."""
+        found = None
+        for entry in self.exceptions:
+            if entry.start <= index < entry.end:
+                found = entry
+        return found
+
+
+@lru_cache(maxsize=4096)
+def decode(code: CodeType) -> Program:
+    """Instructions (EXTENDED_ARG folded away), jump targets and exception table of a code object."""
+    kept: list[Instruction] = []
+    index_of_offset: dict[int, int] = {}
+    line = code.co_firstlineno
+    jumps: list[tuple[Instruction, int]] = []
+    for raw in dis.get_instructions(code):
+        position = raw.positions
+        if position is not None and position.lineno is not None:
+            line = position.lineno
+        index_of_offset[raw.offset] = len(kept)
+        if raw.opname in IGNORED:
+            continue
+        instruction = Instruction(raw.opname, raw.arg or 0, raw.argval, raw.offset, line, None, position)
+        if raw.opcode in dis.hasjrel or raw.opcode in dis.hasjabs:
+            jumps.append((instruction, raw.argval))
+        kept.append(instruction)
+    for instruction, offset in jumps:
+        instruction.target = index_of_offset[offset]
+    index_of_offset[len(code.co_code)] = len(kept)
+    return Program(code, kept, list(_exception_table(code, index_of_offset)), index_of_offset)
+
+
+def _varints(data: bytes) -> Iterator[int]:
+    """Big-endian groups of six bits; 64 marks that another byte follows (CPython's exception_handling_notes)."""
+    value = 0
+    for byte in data:
+        value = (value << 6) | (byte & 63)
+        if not byte & 64:
+            yield value
+            value = 0
+
+
+def _exception_table(code: CodeType, index_of_offset: dict[int, int]) -> Iterator[ExceptionEntry]:
+    numbers = _varints(bytes(byte & 127 for byte in code.co_exceptiontable))
+    for start in numbers:
+        length, target, depth_lasti = next(numbers), next(numbers), next(numbers)
+        end = (start + length) * 2
+        yield ExceptionEntry(
+            _index_at(index_of_offset, start * 2),
+            _index_at(index_of_offset, end),
+            _index_at(index_of_offset, target * 2),
+            depth_lasti >> 1,
+            bool(depth_lasti & 1),
+        )
+
+
+def _index_at(index_of_offset: dict[int, int], offset: int) -> int:
+    """An end offset may lie among the inline caches of the instruction before."""
+    while offset not in index_of_offset:
+        offset += 2
+    return index_of_offset[offset]
+
+
+def successors(program: Program, index: int) -> Iterator[int]:
+    """Indices that may run after `index`, handlers included."""
+    instruction = program.instructions[index]
+    if instruction.opname not in NOT_FALLING_THROUGH and index + 1 < len(program.instructions):
+        yield index + 1
+    if instruction.target is not None:
+        yield instruction.target
+    handler = program.handler_of(index)
+    if handler is not None:
+        yield handler.handler
+
+
+def _reads_writes(instruction: Instruction) -> tuple[set[str], set[str]]:
+    name = instruction.opname
+    if name in FAST_PAIRS:
+        first, second = instruction.argval
+        if name == "LOAD_FAST_LOAD_FAST":
+            return {first, second}, set()
+        return ({second} if name == "STORE_FAST_LOAD_FAST" and first != second else set()), (
+            {first} if name == "STORE_FAST_LOAD_FAST" else {first, second}
+        )
+    return (
+        {instruction.argval} if name in FAST_READS else set(),
+        {instruction.argval} if name in FAST_WRITES else set(),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _live_in(code: CodeType) -> list[frozenset[str]]:
+    """For each instruction the locals that may be read before they are written: a backward fixed point."""
+    program = decode(code)
+    count = len(program.instructions)
+    effects = [_reads_writes(instruction) for instruction in program.instructions]
+    following = [list(successors(program, i)) for i in range(count)]
+    live: list[frozenset[str]] = [frozenset()] * count
+    changed = True
+    while changed:
+        changed = False
+        for i in range(count - 1, -1, -1):
+            reads, writes = effects[i]
+            after = frozenset().union(*(live[j] for j in following[i])) if following[i] else frozenset()
+            # a protected instruction may raise before it writes, but then the handler's needs are in `after`
+            before = frozenset(reads | (after - writes))
+            if before != live[i]:
+                live[i], changed = before, True
+    return live
+
+
+def live_locals(code: CodeType, index: int) -> frozenset[str]:
+    """The locals that code from instruction `index` on may read."""
+    live = _live_in(code)
+    return live[index] if index < len(live) else frozenset()
+
+
+@lru_cache(maxsize=1024)
+def loops(code: CodeType) -> list[tuple[int, int]]:
+    """`(first, last)` instruction of each loop: the spans of backward jumps."""
+    return [
+        (instruction.target, index)
+        for index, instruction in enumerate(decode(code).instructions)
+        if instruction.target is not None and instruction.target <= index
+    ]
+
+
+def in_loop(code: CodeType, index: int) -> bool:
+    return any(first <= index <= last for first, last in loops(code))

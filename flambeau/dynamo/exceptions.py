@@ -1,0 +1,57 @@
+"""What can go otherwise than "the whole frame became one graph"."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .break_kinds import Break
+    from .variables.base import Variable
+
+
+class GraphBreak(Exception):
+    """Tracing met something that it can't put into a graph; carries the `Break` that says what and why."""
+
+    def __init__(self, info: Break) -> None:
+        super().__init__(str(info))
+        self.info = info
+
+
+class RestartTrace(Exception):
+    """Something was learned (a break point, a dynamic dimension): trace the frame again from its start."""
+
+
+class RunEagerly(Exception):
+    """The frame can't be split where it would have to be: run all of it as ordinary Python."""
+
+    def __init__(self, info: Break) -> None:
+        super().__init__(str(info))
+        self.info = info
+
+
+class RaisedInTrace(Exception):
+    """The traced program raised; `value` is the variable of its exception object."""
+
+    def __init__(self, value: Variable) -> None:
+        super().__init__(value)
+        self.value = value
+
+
+class Unsupported(RuntimeError):
+    """`fullgraph=True` and the function can't be captured as one graph."""
+
+
+class BackendCompilerFailed(RuntimeError):
+    """The backend raised while it compiled a graph."""
+
+    def __init__(self, backend: str, error: BaseException, where: str) -> None:
+        super().__init__(
+            f"backend {backend!r} failed on the graph captured at {where}: {type(error).__name__}: {error}\n"
+            "Set torch._dynamo.config.suppress_errors = True to run such functions eagerly instead, or try "
+            "backend='eager' to see whether capture itself works."
+        )
+        self.inner_exception = error
+
+
+class RecompileLimitExceeded(RuntimeError):
+    """`fullgraph=True` and the function was compiled more often than `config.recompile_limit` allows."""

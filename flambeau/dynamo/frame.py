@@ -1,0 +1,147 @@
+"""Symbolic execution of one Python frame."""
+
+from __future__ import annotations
+
+import builtins
+import types
+from typing import TYPE_CHECKING, Any
+
+from . import handlers
+from .break_kinds import describe, graph_break
+from .bytecode import Instruction, decode
+from .exceptions import RaisedInTrace, RunEagerly
+from .source import Source, constant_source
+from .variables.base import NULL, ConstantVariable, NullVariable, Variable
+from .variables.functions import CellVariable
+from .variables.objects import ExceptionVariable
+
+if TYPE_CHECKING:
+    from .trace import Trace
+
+
+class Frame:
+    """Locals, cells, value stack and instruction pointer of a frame whose values are variables."""
+
+    def __init__(self, tx: Trace, code: types.CodeType, scope: dict[str, Any], local: dict[str, Variable],
+                 closure: list[CellVariable], function: Any = None) -> None:  # fmt: skip
+        self.tx = tx
+        self.code = code
+        self.program = decode(code)
+        self.globals = scope
+        self.globals_source: Source = constant_source(scope, trusted=tx.is_trusted_module(scope.get("__name__", "")))
+        self.function = function
+        self.locals = local
+        self.cells: dict[str, CellVariable] = dict(zip(code.co_freevars, closure, strict=False))
+        self.stack: list[Variable] = []
+        self.ip = 0
+        self.current = 0
+        self.returned: Variable | None = None
+        self.yielded: Variable | None = None
+        self.keyword_names: tuple[str, ...] = ()
+        self.handling: list[Variable] = []
+        """Exceptions whose handlers are running, innermost last."""
+        arguments = code.co_argcount + code.co_kwonlyargcount
+        self.first_argument = code.co_varnames[0] if arguments else None
+
+    # the stack
+    def push(self, variable: Variable) -> None:
+        self.stack.append(variable)
+
+    def pop(self) -> Variable:
+        return self.stack.pop()
+
+    def pop_many(self, count: int) -> list[Variable]:
+        if not count:
+            return []
+        taken = self.stack[-count:]
+        del self.stack[-count:]
+        return taken
+
+    # where we are
+    @property
+    def line(self) -> int:
+        index = min(self.current, len(self.program.instructions) - 1)
+        return self.program.instructions[index].line
+
+    # names
+    def load_global(self, name: str) -> Variable:
+        tx = self.tx
+        written = tx.effects.globals_of(self.globals)
+        if name in written:
+            return written[name]
+        if name in self.globals:
+            value = self.globals[name]
+            if self.globals_source.trusted and not isinstance(value, (bool, int, float, list, dict, set)):
+                return tx.wrap(value, constant_source(value, trusted=True))
+            return tx.wrap(value, constant_source(self.globals).item(name))
+        if hasattr(builtins, name):
+            tx.guard_not_global(self.globals_source, self.globals, name)
+            return tx.wrap(getattr(builtins, name), constant_source(getattr(builtins, name), trusted=True))
+        tx.raise_(NameError, f"name '{name}' is not defined")
+
+    # execution
+    def step(self) -> None:
+        """Interpret one instruction; an exception of the traced program goes to its handler."""
+        instruction = self.program.instructions[self.ip]
+        self.current = self.ip
+        self.ip += 1
+        handler = handlers.TABLE.get(instruction.opname)
+        self.tx.count_step()
+        try:
+            if handler is None:
+                graph_break("unsupported instruction", instruction.opname)
+            handler(self, instruction)
+        except RaisedInTrace as error:
+            self.unwind(error)
+
+    def unwind(self, error: RaisedInTrace) -> None:
+        """Go to the handler of the current instruction, or out of the frame."""
+        entry = self.program.handler_of(self.current)
+        if entry is None:
+            raise error
+        while len(self.stack) > entry.depth:
+            self.stack.pop()
+        if entry.push_lasti:
+            self.push(ConstantVariable(self.current))
+        self.push(error.value)
+        self.ip = entry.handler
+
+    def run(self) -> Variable:
+        """Interpret to the end and give the returned value."""
+        while self.returned is None:
+            self.step()
+        return self.returned
+
+    def run_to_yield(self) -> Variable | None:
+        """Interpret to the next yield (its value) or to the end (None)."""
+        self.yielded = None
+        while self.returned is None and self.yielded is None:
+            self.step()
+        found, self.yielded = self.yielded, None
+        return found
+
+
+def check_resumable(frame: Frame, index: int) -> None:
+    """Can this frame be split before instruction `index`? Raises RunEagerly if not."""
+    if frame.handling:
+        raise RunEagerly(describe("unsupported instruction", "a graph break inside an except block"))
+
+
+def is_null(variable: Variable) -> bool:
+    return isinstance(variable, NullVariable)
+
+
+def make_exception(tx: Trace, value: Variable) -> Variable:
+    """`raise value`: instantiate classes."""
+    kind = value.as_constant() if value.is_constant() else None
+    if isinstance(kind, type) and issubclass(kind, BaseException):
+        return tx.call(value, [], {})
+    if isinstance(value, ExceptionVariable):
+        return value
+    cls = value.python_type()
+    if issubclass(cls, BaseException):
+        return value
+    tx.raise_(TypeError, "exceptions must derive from BaseException")
+
+
+__all__ = ["NULL", "Frame", "Instruction", "check_resumable", "is_null", "make_exception"]

@@ -1,0 +1,219 @@
+"""Constants, locals, globals, closure variables, imports."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import Any
+
+from ..break_kinds import graph_break
+from ..bytecode import PY313, Instruction
+from ..frame import Frame
+from ..variables.base import NULL, ConstantVariable, Variable
+from ..variables.functions import CellVariable, NestedFunction
+from .table import Handler, handler
+
+TABLE: dict[str, Handler] = {}
+
+
+@handler(TABLE, "LOAD_CONST")
+def load_const(f: Frame, i: Instruction) -> None:
+    f.push(f.tx.literal(i.argval))
+
+
+@handler(TABLE, "RETURN_CONST")
+def return_const(f: Frame, i: Instruction) -> None:
+    f.returned = f.tx.literal(i.argval)
+
+
+@handler(TABLE, "RETURN_VALUE")
+def return_value(f: Frame, i: Instruction) -> None:
+    f.returned = f.pop()
+
+
+def _load_fast(f: Frame, name: str) -> None:
+    value = f.locals.get(name)
+    if value is None:
+        f.tx.raise_(UnboundLocalError, f"cannot access local variable '{name}' where it is not associated with a value")
+    f.locals[name] = value = value.realize(f.tx)
+    f.push(value)
+
+
+@handler(TABLE, "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW")
+def load_fast(f: Frame, i: Instruction) -> None:
+    _load_fast(f, i.argval)
+
+
+@handler(TABLE, "LOAD_FAST_LOAD_FAST")
+def load_fast_load_fast(f: Frame, i: Instruction) -> None:
+    for name in i.argval:
+        _load_fast(f, name)
+
+
+@handler(TABLE, "STORE_FAST_LOAD_FAST")
+def store_fast_load_fast(f: Frame, i: Instruction) -> None:
+    f.locals[i.argval[0]] = f.pop()
+    _load_fast(f, i.argval[1])
+
+
+@handler(TABLE, "STORE_FAST_STORE_FAST")
+def store_fast_store_fast(f: Frame, i: Instruction) -> None:
+    for name in i.argval:
+        f.locals[name] = f.pop()
+
+
+@handler(TABLE, "LOAD_FAST_AND_CLEAR")
+def load_fast_and_clear(f: Frame, i: Instruction) -> None:
+    f.push(f.locals.pop(i.argval, NULL))
+
+
+@handler(TABLE, "STORE_FAST")
+def store_fast(f: Frame, i: Instruction) -> None:
+    value = f.pop()
+    if value is NULL:
+        f.locals.pop(i.argval, None)
+    else:
+        f.locals[i.argval] = value
+
+
+@handler(TABLE, "DELETE_FAST")
+def delete_fast(f: Frame, i: Instruction) -> None:
+    if f.locals.pop(i.argval, None) is None:
+        f.tx.raise_(UnboundLocalError, f"cannot access local variable '{i.argval}' where it is not associated with a value")
+
+
+@handler(TABLE, "MAKE_CELL")
+def make_cell(f: Frame, i: Instruction) -> None:
+    f.cells[i.argval] = CellVariable(f.locals.pop(i.argval, None))
+
+
+@handler(TABLE, "LOAD_CLOSURE")
+def load_closure(f: Frame, i: Instruction) -> None:
+    f.push(f.cells[i.argval])
+
+
+@handler(TABLE, "LOAD_DEREF")
+def load_deref(f: Frame, i: Instruction) -> None:
+    f.push(f.cells[i.argval].load(f.tx, i.argval))
+
+
+@handler(TABLE, "STORE_DEREF")
+def store_deref(f: Frame, i: Instruction) -> None:
+    f.cells[i.argval].store(f.tx, f.pop())
+
+
+@handler(TABLE, "DELETE_DEREF")
+def delete_deref(f: Frame, i: Instruction) -> None:
+    f.cells[i.argval].load(f.tx, i.argval)
+    f.cells[i.argval].store(f.tx, None)
+
+
+@handler(TABLE, "LOAD_GLOBAL")
+def load_global(f: Frame, i: Instruction) -> None:
+    if not PY313 and i.arg & 1:
+        f.push(NULL)
+    f.push(f.load_global(i.argval))
+    if PY313 and i.arg & 1:
+        f.push(NULL)
+
+
+@handler(TABLE, "LOAD_NAME")
+def load_name(f: Frame, i: Instruction) -> None:
+    f.push(f.load_global(i.argval))
+
+
+@handler(TABLE, "STORE_GLOBAL")
+def store_global(f: Frame, i: Instruction) -> None:
+    f.tx.effects.set_global(f.globals, i.argval, f.pop())
+
+
+@handler(TABLE, "DELETE_GLOBAL")
+def delete_global(f: Frame, i: Instruction) -> None:
+    graph_break("unsupported instruction", f"del of the global {i.argval}")
+
+
+@handler(TABLE, "LOAD_ASSERTION_ERROR")
+def load_assertion_error(f: Frame, i: Instruction) -> None:
+    f.push(f.tx.literal(AssertionError))
+
+
+@handler(TABLE, "LOAD_BUILD_CLASS")
+def load_build_class(f: Frame, i: Instruction) -> None:
+    graph_break("unsupported instruction", "a class statement")
+
+
+# -- imports -----------------------------------------------------------------------------------------------------------------
+@handler(TABLE, "IMPORT_NAME")
+def import_name(f: Frame, i: Instruction) -> None:
+    depth, wanted = (value.as_constant() for value in f.pop_many(2))
+    package = f.globals.get("__package__") or f.globals.get("__name__", "")
+    full = importlib.util.resolve_name("." * depth + i.argval, package) if depth else i.argval
+    if full not in sys.modules:
+        graph_break("call of C function", f"import of {full}, which isn't loaded yet")
+    module = sys.modules[full]
+    if not wanted and "." in i.argval and not depth:
+        module = sys.modules[i.argval.split(".")[0]]
+    f.push(f.tx.wrap_constant_object(module))
+
+
+@handler(TABLE, "IMPORT_FROM")
+def import_from(f: Frame, i: Instruction) -> None:
+    f.push(f.stack[-1].attr(f.tx, i.argval))
+
+
+@handler(TABLE, "LOAD_LOCALS")
+def load_locals(f: Frame, i: Instruction) -> None:
+    graph_break("frame inspection", "locals of a class body")
+
+
+# -- functions ---------------------------------------------------------------------------------------------------------------
+@handler(TABLE, "MAKE_FUNCTION")
+def make_function(f: Frame, i: Instruction) -> None:
+    code = f.pop().as_constant()
+    function = NestedFunction(code, f.globals, f.globals_source)
+    if i.arg & 0x08:
+        function.cells = _cells(f, f.pop())
+    if i.arg & 0x04:
+        function.annotations = f.pop()
+    if i.arg & 0x02:
+        function.keyword_defaults = f.pop()
+    if i.arg & 0x01:
+        function.defaults = f.pop()
+    f.push(function)
+
+
+def _cells(f: Frame, closure: Variable) -> list[CellVariable]:
+    return [cell for cell in closure.items if isinstance(cell, CellVariable)]  # type: ignore[attr-defined]
+
+
+@handler(TABLE, "SET_FUNCTION_ATTRIBUTE")
+def set_function_attribute(f: Frame, i: Instruction) -> None:
+    function: Any = f.pop()
+    value = f.pop()
+    match i.arg:
+        case 0x01:
+            function.defaults = value
+        case 0x02:
+            function.keyword_defaults = value
+        case 0x04:
+            function.annotations = value
+        case 0x08:
+            function.cells = _cells(f, value)
+    f.push(function)
+
+
+# -- generators --------------------------------------------------------------------------------------------------------------
+@handler(TABLE, "RETURN_GENERATOR")
+def return_generator(f: Frame, i: Instruction) -> None:
+    # the caller made the generator already (Trace.inline); 3.11 drops what RETURN_GENERATOR pushes
+    f.push(ConstantVariable(None))
+
+
+@handler(TABLE, "YIELD_VALUE")
+def yield_value(f: Frame, i: Instruction) -> None:
+    f.yielded = f.pop()
+
+
+@handler(TABLE, "GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "END_ASYNC_FOR", "BEFORE_ASYNC_WITH")
+def asynchronous(f: Frame, i: Instruction) -> None:
+    graph_break("call of generator", "async code")

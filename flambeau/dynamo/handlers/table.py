@@ -1,0 +1,25 @@
+"""Registration of handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..bytecode import Instruction
+    from ..frame import Frame
+
+    Handler = Callable[[Frame, Instruction], None]
+
+
+def handler(table: dict[str, Handler], *names: str) -> Callable[[Handler], Handler]:
+    """`@handler(TABLE, "LOAD_FAST")` puts a function into a family's table."""
+
+    def register(function: Handler) -> Handler:
+        for name in names:
+            if name in table:
+                raise ValueError(f"two handlers for {name}")
+            table[name] = function
+        return function
+
+    return register

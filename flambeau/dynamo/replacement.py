@@ -1,0 +1,141 @@
+"""Writing the replacement of a frame: a Python function that calls the graph, replays side effects and goes on.
+
+The function has five parts, in this order: *prelude* (everything that is read from the frame's arguments, before anything
+changes), the graph call, *building* of new objects, *effects* on objects, and the *tail* (return, or the breaking operation
+and the call of a resume function).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ..core.symbolic import SymBool, SymFloat, SymInt, free_variables, to_python
+from .break_kinds import graph_break
+from .guards import Namespace
+from .source import Source
+from .variables.base import LazyVariable, Variable
+
+if TYPE_CHECKING:
+    from .trace import Trace
+    from .variables.tensor import TensorVariable
+
+
+class Writer:
+    """Collects the statements of one replacement function."""
+
+    def __init__(self, trace: Trace, namespace: Namespace) -> None:
+        self.trace = trace
+        self.namespace = namespace
+        self.prelude: list[str] = []
+        self.building: list[str] = []
+        self.effects: list[str] = []
+        self.tail: list[tuple[str, int]] = []
+        self.outputs: dict[Any, str] = {}
+        """Graph node -> name of the output."""
+        self._fetched: dict[Source, str] = {}
+        self._known: dict[int, tuple[str, Variable]] = {}
+        self._building: set[int] = set()
+        self._replayed: set[int] = set()
+        self._count = 0
+
+    def fresh(self, prefix: str = "t") -> str:
+        self._count += 1
+        return f"_{prefix}{self._count}"
+
+    def constant(self, value: Any) -> str:
+        """The name of an object that the entry keeps alive."""
+        return self.namespace.name(value)
+
+    def fetch(self, source: Source | None) -> str:
+        """A name for the value that `source` has when the frame starts."""
+        assert source is not None
+        if source.is_constant:
+            return self.namespace.name(source.constant)
+        if not source.bases:
+            return source.template
+        known = self._fetched.get(source)
+        if known is None:
+            for base in source.bases:
+                self.fetch(base)
+            known = self.fresh("v")
+            self.prelude.append(f"{known} = {source.render(self.namespace.name, self._fetched)}")
+            self._fetched[source] = known
+        return known
+
+    def value(self, variable: Variable) -> str:
+        """An expression for a variable; objects with an identity are built once."""
+        found = self._known.get(id(variable))
+        if found is not None:
+            return found[0]
+        if isinstance(variable, LazyVariable):
+            return variable.build(self)
+        if id(variable) in self._building:
+            graph_break("value can't be rebuilt", f"{variable.describe()} contains itself")
+        self._building.add(id(variable))
+        try:
+            text = variable.build(self)
+        finally:
+            self._building.discard(id(variable))
+        found = self._known.get(id(variable))
+        if found is not None:
+            return found[0]
+        if variable.source is None and text[0] in "[{" or text.startswith(("set(", "_c")) and "(" in text:
+            text = self.bind(text)
+        self._known[id(variable)] = (text, variable)
+        return text
+
+    def remember(self, variable: Variable, name: str) -> None:
+        """`name` holds the object of `variable` (before its parts are built, so that they may refer to it)."""
+        self._known[id(variable)] = (name, variable)
+
+    def bind(self, expression: str) -> str:
+        """A name for a new object."""
+        name = self.fresh()
+        self.building.append(f"{name} = {expression}")
+        return name
+
+    def effect(self, statement: str) -> None:
+        self.effects.append(statement)
+
+    def effects_of(self, variable: Any) -> None:
+        """Replay what was written to an object, once."""
+        if id(variable) not in self._replayed:
+            self._replayed.add(id(variable))
+            variable.replay(self)
+
+    def output(self, variable: TensorVariable) -> str:
+        """The name under which the graph returns a tensor."""
+        name = self.outputs.get(variable.node)
+        if name is None:
+            name = self.outputs[variable.node] = f"_g{len(self.outputs)}"
+        return name
+
+    def size(self, value: Any) -> str:
+        """A symbolic size as an expression over the frame's arguments."""
+        if isinstance(value, SymInt):
+            text = to_python(value.expr)
+            names = {name: self.fetch(self.trace.symbol_source(name)) for name in free_variables(value.expr)}
+            return f"({_renamed(text, names)})"
+        if isinstance(value, SymFloat):
+            left, right = self.size(value.left), self.size(value.right)
+            return f"({left} {value.op} {right})"
+        if isinstance(value, SymBool):
+            op, left, right = value.relation
+            env = value.env
+            return f"({self.size(env.symint(left))} {op} {self.size(env.symint(right))})"
+        return repr(value)
+
+    def statements(self, graph_name: str, inputs: list[Source], call: bool) -> list[str]:
+        """All parts but the tail, in order."""
+        arguments = [self.fetch(source) for source in inputs] if call else []
+        lines = list(self.prelude)
+        if call:
+            names = list(self.outputs.values())
+            target = f"({', '.join(names)},) = " if names else ""
+            lines.append(f"{target}{graph_name}({', '.join(arguments)})")
+        return lines + self.building + self.effects
+
+
+def _renamed(text: str, names: dict[str, str]) -> str:
+    return re.sub(r"[A-Za-z_]\w*", lambda match: names.get(match[0], match[0]), text)

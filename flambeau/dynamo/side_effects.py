@@ -1,0 +1,76 @@
+"""What the traced program does to objects that existed before it: kept during capture, replayed after the graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .source import constant_source
+from .variables.base import Variable
+
+if TYPE_CHECKING:
+    from .replacement import Writer
+
+
+class SideEffects:
+    """Existing mutable objects by identity, and what was written to them."""
+
+    def __init__(self) -> None:
+        self._variables: dict[int, tuple[Any, Variable]] = {}
+        self._touched: dict[int, Any] = {}
+        self._globals: dict[int, tuple[dict[str, Any], dict[str, Variable]]] = {}
+        self._attributes: dict[int, tuple[Any, dict[str, Variable]]] = {}
+        self.grads: dict[Any, Variable] = {}
+        """`.grad` written on input tensors."""
+
+    # identity
+    def known(self, value: Any) -> Variable | None:
+        """The variable that already stands for this existing object."""
+        found = self._variables.get(id(value))
+        return found[1] if found is not None else None
+
+    def register(self, value: Any, variable: Variable) -> None:
+        self._variables[id(value)] = (value, variable)
+
+    def existing(self) -> list[tuple[Any, Variable]]:
+        return list(self._variables.values())
+
+    # mutation
+    def touch(self, variable: Any) -> None:
+        """`variable` is about to change."""
+        if variable.source is not None:
+            self._touched.setdefault(id(variable), variable)
+
+    def touched(self) -> list[Any]:
+        return list(self._touched.values())
+
+    def globals_of(self, scope: dict[str, Any]) -> dict[str, Variable]:
+        """Globals that were written during capture."""
+        found = self._globals.get(id(scope))
+        return found[1] if found is not None else {}
+
+    def set_global(self, scope: dict[str, Any], name: str, value: Variable) -> None:
+        self._globals.setdefault(id(scope), (scope, {}))[1][name] = value
+
+    def attributes(self, owner: Any) -> dict[str, Variable]:
+        """Class attributes that were written during capture."""
+        found = self._attributes.get(id(owner))
+        return found[1] if found is not None else {}
+
+    def set_attribute(self, owner: Any, name: str, value: Variable) -> None:
+        self._attributes.setdefault(id(owner), (owner, {}))[1][name] = value
+
+    def __bool__(self) -> bool:
+        return bool(self._touched or self._globals or self._attributes or self.grads)
+
+    def replay(self, w: Writer) -> None:
+        """Write everything down, in the order of the first change of each object."""
+        for variable in self.touched():
+            w.effects_of(variable)
+        for owner, written in self._attributes.values():
+            for name, value in written.items():
+                w.effect(f"{w.fetch(constant_source(owner))}.{name} = {w.value(value)}")
+        for scope, written in self._globals.values():
+            for name, value in written.items():
+                w.effect(f"{w.fetch(constant_source(scope))}[{name!r}] = {w.value(value)}")
+        for tensor, gradient in self.grads.items():
+            w.effect(f"{w.value(tensor)}.grad = {w.value(gradient)}")

@@ -1,0 +1,107 @@
+"""Where a value of the traced frame comes from, as a Python expression over the frame's arguments.
+
+The same expression fetches the value in the guard and in the replacement function. Roots are the frame's own function, its
+arguments and constants (objects kept alive by the compiled entry); everything else is a template over other sources.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """`template.format(*bases)`; hashed and compared by its text and its constants' identities."""
+
+    template: str
+    bases: tuple[Source, ...] = ()
+    constant: Any = None
+    is_constant: bool = False
+    trusted: bool = False
+    """Belongs to Flambeau or to the standard library: never rebound, so never guarded."""
+
+    def __post_init__(self) -> None:
+        key = (self.template, self.bases, id(self.constant) if self.is_constant else None)
+        object.__setattr__(self, "_hash", hash(key))
+
+    def __hash__(self) -> int:
+        return self._hash  # type: ignore[attr-defined, no-any-return]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Source)
+            and self.template == other.template
+            and self.constant is other.constant
+            and self.bases == other.bases
+        )
+
+    def derive(self, template: str, *more: Source) -> Source:
+        """A value computed from this one, e.g. `derive("type({0})")`."""
+        return Source(template, (self, *more))
+
+    def attr(self, name: str) -> Source:
+        if name.isidentifier() and not keyword.iskeyword(name):
+            return self.derive("{0}." + name)
+        return self.derive("getattr({0}, " + _braced(repr(name)) + ")")
+
+    def dict_item(self, name: str) -> Source:
+        """An entry of the instance's `__dict__`."""
+        return self.derive("{0}.__dict__[" + _braced(repr(name)) + "]")
+
+    def item(self, key: Any) -> Source:
+        """`self[key]` for a key that prints as a literal, else through a constant."""
+        if is_literal(key):
+            return self.derive("{0}[" + _braced(repr(key)) + "]")
+        return self.derive("{0}[{1}]", constant_source(key))
+
+    def type(self) -> Source:
+        return self.derive("type({0})")
+
+    def render(self, constant_name: Callable[[Any], str], cache: dict[Source, str] | None = None) -> str:
+        """The Python expression; `constant_name` gives constants their names, `cache` holds known sub-expressions."""
+        if cache is not None and self in cache:
+            return cache[self]
+        if self.is_constant:
+            return constant_name(self.constant)
+        return self.template.format(*(base.render(constant_name, cache) for base in self.bases))
+
+    def __str__(self) -> str:
+        return self.render(_show_constant)
+
+
+def _braced(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _show_constant(value: Any) -> str:
+    return getattr(value, "__qualname__", None) or getattr(value, "__name__", None) or f"<{type(value).__name__}>"
+
+
+def is_literal(value: Any) -> bool:
+    """Does `repr` print it as an expression that gives the same value?"""
+    if value is None or type(value) in (bool, int, str, bytes) or value is ...:
+        return True
+    if type(value) is float:
+        return value == value and value not in (float("inf"), float("-inf"))
+    return type(value) is tuple and all(map(is_literal, value))
+
+
+FUNCTION = Source("__function")
+"""The function whose frame is replaced."""
+
+
+def argument_source(index: int, name: str) -> Source:
+    """An argument of the frame; `.0` of comprehensions and other odd names are made printable."""
+    return Source(argument_name(index, name))
+
+
+def argument_name(index: int, name: str) -> str:
+    return name if name.isidentifier() and not name.startswith("__function") else f"_argument{index}"
+
+
+def constant_source(value: Any, *, trusted: bool = False) -> Source:
+    """An object that the compiled entry keeps alive."""
+    return Source("{constant}", constant=value, is_constant=True, trusted=trusted)

@@ -1,0 +1,265 @@
+"""`Variable`: what capture knows about one Python value; and the values that are constants."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..break_kinds import graph_break
+from ..source import Source, is_literal
+
+if TYPE_CHECKING:
+    from ..replacement import Writer
+    from ..trace import Trace
+
+Args = list["Variable"]
+Kwargs = dict[str, "Variable"]
+
+
+class NotConstant(Exception):
+    """The value isn't known during capture."""
+
+
+class Variable:
+    """A value of the traced program.
+
+    `source` is where the value comes from, or None if the program made it. Two variables are the same Python object if and
+    only if they are the same `Variable` (existing mutable objects are kept unique by the side-effect table).
+    """
+
+    source: Source | None = None
+
+    def __init__(self, source: Source | None = None) -> None:
+        self.source = source
+
+    # what it is
+    def python_type(self) -> type:
+        """The type that the program sees."""
+        graph_break("unknown value", f"type of {self!r}")
+
+    def as_constant(self) -> Any:
+        """The Python value, if it is known and immutable; NotConstant otherwise."""
+        raise NotConstant(self)
+
+    def is_constant(self) -> bool:
+        try:
+            self.as_constant()
+        except NotConstant:
+            return False
+        return True
+
+    def describe(self) -> str:
+        """Short text for messages."""
+        name = type(self).__name__.removesuffix("Variable").lower()
+        return f"{name} {self.source}" if self.source is not None else name
+
+    def __repr__(self) -> str:
+        return self.describe()
+
+    # what the program can do with it
+    def realize(self, tx: Trace) -> Variable:
+        """Look at a value that was only referred to so far."""
+        return self
+
+    def truth(self, tx: Trace) -> bool:
+        if self.is_constant():
+            return bool(self.as_constant())
+        graph_break("unknown operation", f"truth value of {self.describe()}")
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        graph_break("unknown attribute", f"{self.describe()}.{name}")
+
+    def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
+        graph_break("unknown attribute", f"{self.describe()}.{name} = ...")
+
+    def del_attr(self, tx: Trace, name: str) -> None:
+        graph_break("unknown attribute", f"del {self.describe()}.{name}")
+
+    def has_attr(self, tx: Trace, name: str) -> bool:
+        graph_break("unknown attribute", f"hasattr({self.describe()}, {name!r})")
+
+    def item(self, tx: Trace, key: Variable) -> Variable:
+        graph_break("unknown operation", f"{self.describe()}[{key.describe()}]")
+
+    def set_item(self, tx: Trace, key: Variable, value: Variable) -> None:
+        graph_break("unknown operation", f"{self.describe()}[{key.describe()}] = ...")
+
+    def del_item(self, tx: Trace, key: Variable) -> None:
+        graph_break("unknown operation", f"del {self.describe()}[{key.describe()}]")
+
+    def contains(self, tx: Trace, key: Variable) -> bool:
+        graph_break("unknown operation", f"{key.describe()} in {self.describe()}")
+
+    def length(self, tx: Trace) -> Variable:
+        graph_break("unknown operation", f"len({self.describe()})")
+
+    def iterate(self, tx: Trace) -> Iterator[Variable]:
+        """The elements, lazily, in order."""
+        graph_break("unknown iterable", self.describe())
+
+    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        graph_break("call of unknown object", self.describe())
+
+    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
+        """`self.name(*args, **kwargs)`."""
+        return self.attr(tx, name).call(tx, args, kwargs)
+
+    def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
+        """`op(self, other)` (or `op(other, self)`), or None if this variable doesn't know."""
+        return None
+
+    def key(self) -> Any:
+        """A hashable stand-in when used as a key of a dict or set."""
+        try:
+            value = self.as_constant()
+        except NotConstant:
+            return IdentityKey(self)
+        return value
+
+    # how it exists outside of the graph
+    def build(self, w: Writer) -> str:
+        """An expression that makes this value in the replacement function."""
+        if self.source is not None:
+            return w.fetch(self.source)
+        graph_break("value can't be rebuilt", self.describe())
+
+
+class IdentityKey:
+    """Key of an object that hashes by identity."""
+
+    __slots__ = ("variable",)
+
+    def __init__(self, variable: Variable) -> None:
+        self.variable = variable
+
+    def __hash__(self) -> int:
+        return id(self.variable)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, IdentityKey) and other.variable is self.variable
+
+
+class NullVariable(Variable):
+    """The NULL that CPython pushes below a callable."""
+
+
+NULL = NullVariable()
+
+
+class ConstantVariable(Variable):
+    """A number, string, None, dtype, device, enum member, ...: immutable, and known during capture."""
+
+    def __init__(self, value: Any, source: Source | None = None) -> None:
+        self.value = value
+        self.source = source
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def as_constant(self) -> Any:
+        return self.value
+
+    def is_constant(self) -> bool:
+        return True
+
+    def describe(self) -> str:
+        text = repr(self.value)
+        return text if len(text) < 60 else text[:57] + "..."
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        try:
+            value = getattr(self.value, name)
+        except AttributeError as error:
+            tx.raise_(AttributeError, *error.args)
+        if callable(value) and getattr(value, "__self__", None) is self.value:
+            return ConstantMethod(self, name)
+        return tx.literal(value)
+
+    def has_attr(self, tx: Trace, name: str) -> bool:
+        return hasattr(self.value, name)
+
+    def item(self, tx: Trace, key: Variable) -> Variable:
+        return tx.fold(lambda value, index: value[index], [self, key])
+
+    def contains(self, tx: Trace, key: Variable) -> bool:
+        return bool(tx.fold(lambda value, item: item in value, [self, key]).as_constant())
+
+    def length(self, tx: Trace) -> Variable:
+        return tx.fold(len, [self])
+
+    def iterate(self, tx: Trace) -> Iterator[Variable]:
+        if not isinstance(self.value, (str, bytes)):
+            tx.raise_(TypeError, f"{type(self.value).__name__!r} object is not iterable")
+        return iter([ConstantVariable(item) for item in self.value])
+
+    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        if not callable(self.value):
+            tx.raise_(TypeError, f"{type(self.value).__name__!r} object is not callable")
+        graph_break("call of unknown object", self.describe())
+
+    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
+        if isinstance(self.value, str) and name == "join" and len(args) == 1 and not args[0].is_constant():
+            parts = [part.as_constant() for part in tx.iterate(args[0]) if part.is_constant()]
+            return tx.fold(getattr(self.value, name), [ConstantVariable(parts)])
+        return self.attr(tx, name).call(tx, args, kwargs)
+
+    def build(self, w: Writer) -> str:
+        if is_literal(self.value):
+            return f"({self.value!r})" if type(self.value) in (int, float) else repr(self.value)
+        return w.constant(self.value)
+
+
+class ConstantMethod(Variable):
+    """A bound method of a constant, such as `"a,b".split`: computed during capture."""
+
+    def __init__(self, owner: ConstantVariable, name: str) -> None:
+        self.owner, self.name = owner, name
+
+    def python_type(self) -> type:
+        return type(getattr(self.owner.value, self.name))
+
+    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        return tx.fold(getattr(self.owner.value, self.name), args, kwargs)
+
+    def build(self, w: Writer) -> str:
+        return f"{self.owner.build(w)}.{self.name}"
+
+
+class LazyVariable(Variable):
+    """A value that exists before the frame and hasn't been looked at: no guards yet."""
+
+    def __init__(self, value: Any, source: Source) -> None:
+        self.value = value
+        self.source = source
+        self._found: Variable | None = None
+
+    def realize(self, tx: Trace) -> Variable:
+        if self._found is None:
+            assert self.source is not None
+            self._found = tx.wrap(self.value, self.source)
+        return self._found
+
+    def is_constant(self) -> bool:
+        return False
+
+    def build(self, w: Writer) -> str:
+        return w.value(self._found) if self._found is not None else w.fetch(self.source)
+
+
+SINGLETONS = (type(None), bool, type(...), type(NotImplemented))
+PLAIN_CONSTANTS = (int, float, complex, str, bytes)
+
+
+def is_plain_constant(value: Any) -> bool:
+    """None, bools, numbers, strings, enum members: values that are compared by a guard and folded."""
+    return type(value) in PLAIN_CONSTANTS or isinstance(value, (*SINGLETONS, enum.Enum))
+
+
+def same_value(a: Any, b: Any) -> bool:
+    """Equality for constants: of one type, NaN equal to itself, -0.0 different from 0.0."""
+    if type(a) is not type(b):
+        return False
+    if type(a) is float:
+        return a.hex() == b.hex()
+    return bool(a == b)

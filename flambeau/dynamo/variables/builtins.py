@@ -1,0 +1,741 @@
+"""Built-in functions and types: a table from the callable to a handler over variables.
+
+A handler is called as `handler(tx, *args, **kwargs)` with variables. What is not in the table is folded when it is pure and
+all arguments are known; anything else is a graph break.
+"""
+
+from __future__ import annotations
+
+
+import collections
+import functools
+import itertools
+import math
+import operator
+import types
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..break_kinds import graph_break
+from ..source import Source
+from .base import Args, ConstantVariable, Kwargs, Variable
+from .dicts import DictVariable, MappingProxyVariable, SetVariable
+from .functions import MethodVariable, PartialVariable
+from .objects import ClassVariable, ObjectVariable, PropertyVariable, SuperVariable
+from .sequences import (
+    DequeVariable,
+    IteratorVariable,
+    ListVariable,
+    RangeVariable,
+    SequenceIterator,
+    SequenceVariable,
+    SliceVariable,
+    TupleVariable,
+    sort_variables,
+)
+from .tensor import SymVariable, TensorVariable
+
+if TYPE_CHECKING:
+    from ..replacement import Writer
+    from ..trace import Trace
+
+HANDLERS: dict[Any, Callable[..., Variable]] = {}
+_NONE = ConstantVariable(None)
+
+
+def handles(*targets: Any) -> Callable[[Callable[..., Variable]], Callable[..., Variable]]:
+    """`@handles(len)` registers a handler."""
+
+    def register(handler: Callable[..., Variable]) -> Callable[..., Variable]:
+        for target in targets:
+            HANDLERS[target] = handler
+        return handler
+
+    return register
+
+
+class BuiltinVariable(Variable):
+    """A function written in C."""
+
+    def __init__(self, value: Any, source: Source | None = None) -> None:
+        self.value, self.source = value, source
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def as_constant(self) -> Any:
+        return self.value
+
+    def describe(self) -> str:
+        module = getattr(self.value, "__module__", None) or ""
+        name = getattr(self.value, "__qualname__", None) or repr(self.value)
+        return f"{module}.{name}" if module and module != "builtins" else name
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        try:
+            return tx.literal(getattr(self.value, name))
+        except AttributeError as error:
+            tx.raise_(AttributeError, *error.args)
+
+    def has_attr(self, tx: Trace, name: str) -> bool:
+        return hasattr(self.value, name)
+
+    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        handler = HANDLERS.get(self.value)
+        if handler is not None:
+            return handler(tx, *args, **kwargs)
+        owner = getattr(self.value, "__self__", None)
+        if self.value in PURE or isinstance(owner, (str, bytes, int, float)):
+            return tx.fold(self.value, args, kwargs)
+        if isinstance(self.value, (types.MethodDescriptorType, types.WrapperDescriptorType)) and args:
+            return call_descriptor(tx, self.value, args, kwargs)
+        if isinstance(owner, type) and isinstance(self.value, types.BuiltinMethodType):
+            if all(a.is_constant() for a in args) and owner in (dict, str, int, float, bytes, complex):
+                if owner is dict and self.value.__name__ == "fromkeys":
+                    return _fromkeys(tx, *args)
+                return tx.fold(self.value, args, kwargs)
+            if owner is dict and self.value.__name__ == "fromkeys":
+                return _fromkeys(tx, *args)
+        graph_break("call of C function", f"{self.describe()}()")
+
+    def build(self, w: Writer) -> str:
+        return w.constant(self.value)
+
+
+def call_descriptor(tx: Trace, method: Any, args: Args, kwargs: Kwargs) -> Variable:
+    """`dict.__setitem__(d, k, v)`: the method of a built-in type called through the class."""
+    owner, *rest = args
+    if isinstance(owner, ObjectVariable):
+        found = owner.special_method(tx, method.__name__, method)
+        if found is not None:
+            return found.call(tx, rest, kwargs)
+    if not isinstance(owner, ObjectVariable) and issubclass(owner.python_type(), method.__objclass__):
+        handled = _slot_call(tx, owner, method.__name__, rest)
+        return handled if handled is not None else owner.method(tx, method.__name__, rest, kwargs)
+    graph_break("call of C function", f"{method.__qualname__}()")
+
+
+def _slot_call(tx: Trace, owner: Variable, name: str, rest: Args) -> Variable | None:
+    match name:
+        case "__getitem__":
+            return owner.item(tx, rest[0])
+        case "__setitem__":
+            owner.set_item(tx, rest[0], rest[1])
+            return _NONE
+        case "__delitem__":
+            owner.del_item(tx, rest[0])
+            return _NONE
+        case "__contains__":
+            return ConstantVariable(owner.contains(tx, rest[0]))
+        case "__len__":
+            return owner.length(tx)
+        case "__iter__":
+            return tx.iterator(owner)
+    op = getattr(operator, name, None)
+    if op is not None and name.startswith("__") and len(rest) == 1:
+        return tx.binary(op, owner, rest[0])
+    return None
+
+
+def _fromkeys(tx: Trace, keys: Variable, value: Variable = _NONE) -> Variable:
+    return tx.make_dict({key: value for key in tx.iterate(keys)})
+
+
+PURE: set[Any] = {
+    abs, ascii, bin, bytes, chr, complex, divmod, hash, hex, oct, ord, pow, repr, round, int, float, str, bool, format,
+    *(fn for fn in vars(math).values() if callable(fn)),
+    str.upper, str.lower, str.join, str.format, str.split, str.strip, str.replace, str.startswith, str.endswith,
+    str.maketrans, int.from_bytes, float.fromhex, operator.index,
+}  # fmt: skip
+"""Functions of known values that may be computed during capture."""
+
+
+# -- types and attributes ----------------------------------------------------------------------------------------------------
+@handles(type)
+def _type(tx: Trace, value: Variable, *rest: Variable) -> Variable:
+    if rest:
+        graph_break("call of C function", "type() that makes a new class")
+    return tx.class_variable(value.python_type(), value.source)
+
+
+@handles(isinstance)
+def _isinstance(tx: Trace, value: Variable, kind: Variable) -> Variable:
+    return ConstantVariable(tx.is_instance(value, kind))
+
+
+@handles(issubclass)
+def _issubclass(tx: Trace, value: Variable, kind: Variable) -> Variable:
+    return tx.fold(issubclass, [value, kind])
+
+
+@handles(callable)
+def _callable(tx: Trace, value: Variable) -> Variable:
+    if isinstance(value, ObjectVariable):
+        return ConstantVariable(value.special(tx, "__call__") is not None)
+    return ConstantVariable(hasattr(value.python_type(), "__call__"))
+
+
+@handles(getattr)
+def _getattr(tx: Trace, owner: Variable, name: Variable, default: Variable | None = None) -> Variable:
+    if default is not None and not tx.has_attr(owner, tx.known(name)):
+        return default
+    return tx.attr(owner, tx.known(name))
+
+
+@handles(hasattr)
+def _hasattr(tx: Trace, owner: Variable, name: Variable) -> Variable:
+    return ConstantVariable(tx.has_attr(owner, tx.known(name)))
+
+
+@handles(setattr)
+def _setattr(tx: Trace, owner: Variable, name: Variable, value: Variable) -> Variable:
+    owner.set_attr(tx, tx.known(name), value)
+    return _NONE
+
+
+@handles(delattr)
+def _delattr(tx: Trace, owner: Variable, name: Variable) -> Variable:
+    owner.del_attr(tx, tx.known(name))
+    return _NONE
+
+
+@handles(object.__setattr__)
+def _object_setattr(tx: Trace, owner: Variable, name: Variable, value: Variable) -> Variable:
+    if not isinstance(owner, ObjectVariable):
+        graph_break("unknown attribute", "object.__setattr__")
+    owner.store_attr(tx, tx.known(name), value)
+    return _NONE
+
+
+@handles(object.__getattribute__)
+def _object_getattribute(tx: Trace, owner: Variable, name: Variable) -> Variable:
+    found = owner.find_attr(tx, tx.known(name)) if isinstance(owner, ObjectVariable) else None
+    if found is None:
+        tx.raise_(AttributeError, tx.known(name))
+    return found
+
+
+@handles(object.__init__)
+def _object_init(tx: Trace, *args: Variable) -> Variable:
+    return _NONE
+
+
+@handles(object.__new__)
+def _object_new(tx: Trace, cls: Variable, *args: Variable, **kwargs: Variable) -> Variable:
+    return tx.allocate(cls.as_constant(), [])
+
+
+@handles(dict.__new__, list.__new__, collections.OrderedDict.__new__)
+def _container_new(tx: Trace, cls: Variable, *args: Variable, **kwargs: Variable) -> Variable:
+    return tx.allocate(cls.as_constant(), [])
+
+
+@handles(tuple.__new__)
+def _tuple_new(tx: Trace, cls: Variable, items: Variable | None = None) -> Variable:
+    return tx.new_tuple(cls.as_constant(), list(tx.iterate(items)) if items is not None else [])
+
+
+@handles(vars)
+def _vars(tx: Trace, owner: Variable | None = None) -> Variable:
+    if owner is None:
+        graph_break("frame inspection", "vars()")
+    return tx.attr(owner, "__dict__")
+
+
+@handles(locals, globals, eval, exec, compile, dir, input, breakpoint)
+def _inspection(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
+    graph_break("frame inspection", "locals(), globals(), eval(), exec() and the like")
+
+
+@handles(id)
+def _id(tx: Trace, value: Variable) -> Variable:
+    graph_break("unknown operation", "id() of an object")
+
+
+@handles(print, open)
+def _print(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
+    graph_break("print or logging", f"print({', '.join(a.describe() for a in args)})")
+
+
+@handles(super)
+def _super(tx: Trace, cls: Variable | None = None, owner: Variable | None = None) -> Variable:
+    frame = tx.frames[-1]
+    if cls is None:
+        cell = frame.cells.get("__class__")
+        if cell is None or frame.first_argument is None:
+            graph_break("frame inspection", "super() without arguments")
+        cls = cell.load(tx, "__class__")
+        name = frame.first_argument
+        owner = frame.cells[name].load(tx, name) if name in frame.cells else frame.locals[name].realize(tx)
+    assert owner is not None
+    return SuperVariable(cls.as_constant(), owner)
+
+
+@handles(property, classmethod, staticmethod)
+def _property(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
+    graph_break("unknown operation", "making a property during the call")
+
+
+# -- iteration ---------------------------------------------------------------------------------------------------------------
+@handles(len)
+def _len(tx: Trace, value: Variable) -> Variable:
+    return tx.length(value)
+
+
+@handles(iter)
+def _iter(tx: Trace, value: Variable, sentinel: Variable | None = None) -> Variable:
+    if sentinel is None:
+        return tx.iterator(value)
+
+    def until() -> Iterator[Variable]:
+        while not tx.same_or_equal(element := tx.call(value, [], {}), sentinel):
+            yield element
+
+    return IteratorVariable(until())
+
+
+@handles(next)
+def _next(tx: Trace, iterator: Variable, default: Variable | None = None) -> Variable:
+    return tx.next(iterator, default)
+
+
+@handles(range)
+def _range(tx: Trace, *args: Variable) -> Variable:
+    bounds = [tx.index(arg) for arg in args]
+    return RangeVariable(tx.checked(range, *bounds))
+
+
+@handles(slice)
+def _slice(tx: Trace, *args: Variable) -> Variable:
+    parts = list(args) if len(args) > 1 else [_NONE, *args]
+    return SliceVariable(*[*parts, _NONE][:3])
+
+
+@handles(enumerate)
+def _enumerate(tx: Trace, values: Variable, start: Variable | None = None) -> Variable:
+    first = tx.index(start) if start is not None else 0
+    elements = tx.iterate(values)
+    return IteratorVariable((TupleVariable([ConstantVariable(i), v]) for i, v in enumerate(elements, first)), enumerate)
+
+
+@handles(zip)
+def _zip(tx: Trace, *iterables: Variable, strict: Variable | None = None) -> Variable:
+    sources = [tx.iterate(iterable) for iterable in iterables]
+    checked = strict is not None and tx.truth(strict)
+
+    def rows() -> Iterator[Variable]:
+        while sources:
+            row: list[Variable] = []
+            for i, source in enumerate(sources):
+                element = next(source, None)
+                if element is None:
+                    if checked and (i or any(next(other, None) is not None for other in sources[1:])):
+                        tx.raise_(ValueError, "zip() arguments have different lengths")
+                    return
+                row.append(element.realize(tx))
+            yield TupleVariable(row)
+
+    return IteratorVariable(rows(), zip)
+
+
+@handles(map)
+def _map(tx: Trace, function: Variable, *iterables: Variable) -> Variable:
+    sources = [tx.iterate(iterable) for iterable in iterables]
+    return IteratorVariable((tx.call(function, list(row), {}) for row in zip(*sources, strict=False)), map)
+
+
+@handles(filter)
+def _filter(tx: Trace, function: Variable, values: Variable) -> Variable:
+    def kept() -> Iterator[Variable]:
+        for value in tx.iterate(values):
+            verdict = value if function.is_constant() and function.as_constant() is None else tx.call(function, [value], {})
+            if tx.truth(verdict):
+                yield value
+
+    return IteratorVariable(kept(), filter)
+
+
+@handles(reversed)
+def _reversed(tx: Trace, values: Variable) -> Variable:
+    if isinstance(values, ObjectVariable) and values.special(tx, "__reversed__") is not None:
+        return tx.call(values.special(tx, "__reversed__"), [], {})  # type: ignore[arg-type]
+    return IteratorVariable(iter(list(tx.iterate(values))[::-1]), reversed)
+
+
+@handles(sorted)
+def _sorted(tx: Trace, values: Variable, *, key: Variable | None = None, reverse: Variable | None = None) -> Variable:
+    return ListVariable(sort_variables(tx, list(tx.iterate(values)), key, reverse))
+
+
+@handles(any)
+def _any(tx: Trace, values: Variable) -> Variable:
+    return ConstantVariable(any(tx.truth(value) for value in tx.iterate(values)))
+
+
+@handles(all)
+def _all(tx: Trace, values: Variable) -> Variable:
+    return ConstantVariable(all(tx.truth(value) for value in tx.iterate(values)))
+
+
+@handles(sum)
+def _sum(tx: Trace, values: Variable, start: Variable | None = None) -> Variable:
+    total: Variable = start if start is not None else ConstantVariable(0)
+    for value in tx.iterate(values):
+        total = tx.binary(operator.add, total, value)
+    return total
+
+
+def _extreme(better: Callable[[Any, Any], Any], symbolic: Callable[..., Any]) -> Callable[..., Variable]:
+    def handler(tx: Trace, *values: Variable, key: Variable | None = None, default: Variable | None = None) -> Variable:
+        items = list(tx.iterate(values[0])) if len(values) == 1 else list(values)
+        if not items:
+            if default is None:
+                tx.raise_(ValueError, f"{'min' if better is operator.lt else 'max'}() arg is an empty sequence")
+            return default
+        if key is None and any(isinstance(item, SymVariable) for item in items):
+            if all(isinstance(item, (SymVariable, ConstantVariable)) for item in items):
+                return tx.literal(symbolic(*(item.value for item in items)))  # type: ignore[attr-defined]
+        best, best_key = items[0], tx.call(key, [items[0]], {}) if key is not None else items[0]
+        for item in items[1:]:
+            item_key = tx.call(key, [item], {}) if key is not None else item
+            if tx.truth(tx.compare(better, item_key, best_key)):
+                best, best_key = item, item_key
+        return best
+
+    return handler
+
+
+def install_extremes(sym_min: Callable[..., Any], sym_max: Callable[..., Any]) -> None:
+    """min and max need the symbolic ones of core."""
+    HANDLERS[min] = _extreme(operator.lt, sym_min)
+    HANDLERS[max] = _extreme(operator.gt, sym_max)
+
+
+# -- conversions -------------------------------------------------------------------------------------------------------------
+@handles(list)
+def _list(tx: Trace, values: Variable | None = None) -> Variable:
+    return ListVariable(list(tx.iterate(values)) if values is not None else [])
+
+
+@handles(tuple)
+def _tuple(tx: Trace, values: Variable | None = None) -> Variable:
+    if type(values) is TupleVariable:
+        return values
+    return TupleVariable(list(tx.iterate(values)) if values is not None else [])
+
+
+def _make_set(kind: type) -> Callable[..., Variable]:
+    def handler(tx: Trace, values: Variable | None = None) -> Variable:
+        made = SetVariable({}, kind)
+        for value in tx.iterate(values) if values is not None else ():
+            made.items.setdefault(tx.hashable(value), value)
+        return made
+
+    return handler
+
+
+HANDLERS[set] = _make_set(set)
+HANDLERS[frozenset] = _make_set(frozenset)
+
+
+def _make_dict(kind: type) -> Callable[..., Variable]:
+    def handler(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
+        made = DictVariable({}, kind)
+        made.METHODS["update"](made, tx, *args, **kwargs)
+        return made
+
+    return handler
+
+
+HANDLERS[dict] = _make_dict(dict)
+HANDLERS[collections.OrderedDict] = _make_dict(collections.OrderedDict)
+
+
+@handles(collections.defaultdict)
+def _defaultdict(tx: Trace, factory: Variable = _NONE, *args: Variable, **kwargs: Variable) -> Variable:
+    made = DictVariable({}, collections.defaultdict)
+    made.default_factory = None if factory.is_constant() and factory.as_constant() is None else factory
+    made.METHODS["update"](made, tx, *args, **kwargs)
+    return made
+
+
+@handles(collections.Counter)
+def _counter(tx: Trace, values: Variable | None = None) -> Variable:
+    made = DictVariable({}, collections.Counter)
+    for value in tx.iterate(values) if values is not None else ():
+        made.set_item(tx, value, tx.binary(operator.add, made.item(tx, value), ConstantVariable(1)))
+    return made
+
+
+@handles(collections.deque)
+def _deque(tx: Trace, values: Variable | None = None, maxlen: Variable = _NONE) -> Variable:
+    limit = maxlen.as_constant()
+    items = list(tx.iterate(values)) if values is not None else []
+    return DequeVariable(items[max(0, len(items) - limit) :] if limit is not None else items, limit)
+
+
+@handles(types.MappingProxyType)
+def _mapping_proxy(tx: Trace, mapping: Variable) -> Variable:
+    if isinstance(mapping, DictVariable):
+        return MappingProxyVariable(mapping)
+    graph_break("unknown operation", "MappingProxyType")
+
+
+@handles(bool)
+def _bool(tx: Trace, value: Variable = ConstantVariable(False)) -> Variable:
+    return ConstantVariable(tx.truth(value))
+
+
+def _number(kind: type, special: str) -> Callable[..., Variable]:
+    def handler(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
+        if args and isinstance(args[0], TensorVariable):
+            graph_break("tensor to Python value", f"{kind.__name__}({args[0].describe()})")
+        if args and isinstance(args[0], SymVariable):
+            if args[0].python_type() is kind:
+                return args[0]
+            return ConstantVariable(kind(args[0].specialize()))
+        if args and isinstance(args[0], ObjectVariable):
+            found = args[0].special(tx, special)
+            if found is not None:
+                return tx.call(found, [], {})
+        return tx.fold(kind, args, kwargs)
+
+    return handler
+
+
+HANDLERS[int] = _number(int, "__int__")
+HANDLERS[float] = _number(float, "__float__")
+HANDLERS[complex] = _number(complex, "__complex__")
+
+
+@handles(str)
+def _str(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
+    return tx.format(args[0], str, ConstantVariable("")) if args else ConstantVariable("")
+
+
+@handles(repr)
+def _repr(tx: Trace, value: Variable) -> Variable:
+    return tx.format(value, repr, ConstantVariable(""))
+
+
+@handles(format)
+def _format(tx: Trace, value: Variable, spec: Variable = ConstantVariable("")) -> Variable:
+    return tx.format(value, None, spec)
+
+
+@handles(abs)
+def _abs(tx: Trace, value: Variable) -> Variable:
+    return tx.unary(operator.abs, value)
+
+
+@handles(round)
+def _round(tx: Trace, value: Variable, digits: Variable = _NONE) -> Variable:
+    if isinstance(value, TensorVariable):
+        rest = {} if digits.as_constant() is None else {"decimals": digits}
+        return tx.emit_method("round", [value], rest)
+    if isinstance(value, SymVariable):
+        value = ConstantVariable(value.specialize())
+    return tx.fold(round, [value, digits])
+
+
+@handles(divmod)
+def _divmod(tx: Trace, left: Variable, right: Variable) -> Variable:
+    return TupleVariable([tx.binary(operator.floordiv, left, right), tx.binary(operator.mod, left, right)])
+
+
+@handles(pow, math.pow)
+def _pow(tx: Trace, base: Variable, exponent: Variable, modulus: Variable | None = None) -> Variable:
+    if modulus is not None:
+        return tx.fold(pow, [base, exponent, modulus])
+    return tx.binary(operator.pow, base, exponent)
+
+
+@handles(hash)
+def _hash(tx: Trace, value: Variable) -> Variable:
+    if isinstance(value, ObjectVariable):
+        found = value.special(tx, "__hash__")
+        if isinstance(found, MethodVariable):
+            return tx.call(found, [], {})
+        graph_break("unknown operation", f"hash of {value.describe()}")
+    return tx.fold(hash, [value])
+
+
+@handles(math.prod)
+def _prod(tx: Trace, values: Variable, *, start: Variable | None = None) -> Variable:
+    total: Variable = start if start is not None else ConstantVariable(1)
+    for value in tx.iterate(values):
+        total = tx.binary(operator.mul, total, value)
+    return total
+
+
+def _on_size(function: Callable[..., Any]) -> Callable[..., Variable]:
+    """A function of math: of a symbolic size it specialises, of a tensor it needs the value."""
+
+    def handler(tx: Trace, *args: Variable) -> Variable:
+        for arg in args:
+            if isinstance(arg, TensorVariable):
+                graph_break("tensor to Python value", f"math.{function.__name__}({arg.describe()})")
+        plain: Args = [ConstantVariable(arg.specialize()) if isinstance(arg, SymVariable) else arg for arg in args]
+        return tx.fold(function, plain)
+
+    return handler
+
+
+for _name in ("sqrt", "log", "log2", "log10", "exp", "sin", "cos", "tan", "floor", "ceil", "trunc", "isnan", "isinf", "isfinite",
+              "fabs", "gcd", "lcm", "comb", "factorial", "copysign", "atan2", "hypot", "isclose", "isqrt"):  # fmt: skip
+    HANDLERS[getattr(math, _name)] = _on_size(getattr(math, _name))
+
+
+# -- operator, functools, itertools ------------------------------------------------------------------------------------------
+def _binary_handler(op: Callable[[Any, Any], Any]) -> Callable[..., Variable]:
+    return lambda tx, left, right: tx.binary(op, left, right)
+
+
+def _compare_handler(op: Callable[[Any, Any], Any]) -> Callable[..., Variable]:
+    return lambda tx, left, right: tx.compare(op, left, right)
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift", "rshift"):
+    HANDLERS[getattr(operator, _name)] = _binary_handler(getattr(operator, _name))
+    HANDLERS[getattr(operator, "i" + _name.rstrip("_"))] = _binary_handler(getattr(operator, "i" + _name.rstrip("_")))
+for _name in ("lt", "le", "eq", "ne", "gt", "ge"):
+    HANDLERS[getattr(operator, _name)] = _compare_handler(getattr(operator, _name))
+for _name in ("neg", "pos", "invert"):
+    HANDLERS[getattr(operator, _name)] = functools.partial(
+        lambda op, tx, value: tx.unary(op, value), getattr(operator, _name)
+    )
+HANDLERS[operator.not_] = lambda tx, value: tx.logical_not(value)
+HANDLERS[operator.truth] = lambda tx, value: ConstantVariable(tx.truth(value))
+HANDLERS[operator.is_] = lambda tx, left, right: ConstantVariable(tx.is_same(left, right))
+HANDLERS[operator.is_not] = lambda tx, left, right: ConstantVariable(not tx.is_same(left, right))
+HANDLERS[operator.getitem] = lambda tx, owner, key: tx.item(owner, key)
+HANDLERS[operator.contains] = lambda tx, owner, key: ConstantVariable(owner.contains(tx, key))
+HANDLERS[operator.setitem] = lambda tx, owner, key, value: owner.set_item(tx, key, value) or _NONE
+
+
+@handles(operator.index)
+def _operator_index(tx: Trace, value: Variable) -> Variable:
+    return value if isinstance(value, SymVariable) else tx.fold(operator.index, [value])
+
+
+@handles(functools.partial)
+def _partial(tx: Trace, function: Variable, *args: Variable, **kwargs: Variable) -> Variable:
+    return PartialVariable(function, list(args), kwargs)
+
+
+@handles(functools.reduce)
+def _reduce(tx: Trace, function: Variable, values: Variable, start: Variable | None = None) -> Variable:
+    elements = tx.iterate(values)
+    total = start if start is not None else next(elements, None)
+    if total is None:
+        tx.raise_(TypeError, "reduce() of empty iterable with no initial value")
+    for element in elements:
+        total = tx.call(function, [total, element], {})
+    return total
+
+
+@handles(itertools.chain)
+def _chain(tx: Trace, *iterables: Variable) -> Variable:
+    return IteratorVariable((element for iterable in iterables for element in tx.iterate(iterable)), itertools.chain)
+
+
+@handles(itertools.chain.from_iterable)
+def _chain_from(tx: Trace, iterables: Variable) -> Variable:
+    return IteratorVariable((e for iterable in tx.iterate(iterables) for e in tx.iterate(iterable)), itertools.chain)
+
+
+@handles(itertools.islice)
+def _islice(tx: Trace, values: Variable, *bounds: Variable) -> Variable:
+    limits = [bound.as_constant() for bound in bounds]
+    return IteratorVariable(itertools.islice(tx.iterate(values), *limits), itertools.islice)
+
+
+@handles(itertools.count)
+def _count(tx: Trace, start: Variable = ConstantVariable(0), step: Variable = ConstantVariable(1)) -> Variable:
+    numbers = itertools.count(start.as_constant(), step.as_constant())
+    return IteratorVariable(map(ConstantVariable, numbers), itertools.count)
+
+
+@handles(itertools.repeat)
+def _repeat(tx: Trace, value: Variable, times: Variable | None = None) -> Variable:
+    repeated = itertools.repeat(value) if times is None else itertools.repeat(value, tx.index(times))
+    return IteratorVariable(repeated, itertools.repeat)
+
+
+@handles(itertools.accumulate)
+def _accumulate(tx: Trace, values: Variable, function: Variable | None = None) -> Variable:
+    def combine(left: Variable, right: Variable) -> Variable:
+        return tx.binary(operator.add, left, right) if function is None else tx.call(function, [left, right], {})
+
+    return IteratorVariable(itertools.accumulate(tx.iterate(values), combine), itertools.accumulate)
+
+
+@handles(itertools.zip_longest)
+def _zip_longest(tx: Trace, *iterables: Variable, fillvalue: Variable = _NONE) -> Variable:
+    rows = itertools.zip_longest(*(tx.iterate(i) for i in iterables), fillvalue=fillvalue)
+    return IteratorVariable((TupleVariable(list(row)) for row in rows), itertools.zip_longest)
+
+
+def _combinatorial(function: Any) -> Callable[..., Variable]:
+    def handler(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
+        plain = [list(tx.iterate(a)) if not isinstance(a, ConstantVariable) or isinstance(a.value, str) else a.value for a in args]
+        known = {name: value.as_constant() for name, value in kwargs.items()}
+        return IteratorVariable((TupleVariable(list(row)) for row in function(*plain, **known)), function)
+
+    return handler
+
+
+for _function in (itertools.product, itertools.combinations, itertools.permutations, itertools.pairwise,
+                  itertools.combinations_with_replacement):  # fmt: skip
+    HANDLERS[_function] = _combinatorial(_function)
+
+
+@handles(itertools.starmap)
+def _starmap(tx: Trace, function: Variable, rows: Variable) -> Variable:
+    return IteratorVariable((tx.call(function, list(tx.iterate(row)), {}) for row in tx.iterate(rows)), itertools.starmap)
+
+
+@handles(itertools.takewhile)
+def _takewhile(tx: Trace, predicate: Variable, values: Variable) -> Variable:
+    test = functools.partial(_holds, tx, predicate)
+    return IteratorVariable(itertools.takewhile(test, tx.iterate(values)), itertools.takewhile)
+
+
+@handles(itertools.dropwhile)
+def _dropwhile(tx: Trace, predicate: Variable, values: Variable) -> Variable:
+    test = functools.partial(_holds, tx, predicate)
+    return IteratorVariable(itertools.dropwhile(test, tx.iterate(values)), itertools.dropwhile)
+
+
+def _holds(tx: Trace, predicate: Variable, value: Variable) -> bool:
+    return tx.truth(tx.call(predicate, [value], {}))
+
+
+class ItemGetter(Variable):
+    """`operator.itemgetter(...)` or `operator.attrgetter(...)`."""
+
+    def __init__(self, kind: Any, keys: Args) -> None:
+        self.kind, self.keys = kind, keys
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        found = [self._get(tx, args[0], key) for key in self.keys]
+        return found[0] if len(found) == 1 else TupleVariable(found)
+
+    def _get(self, tx: Trace, owner: Variable, key: Variable) -> Variable:
+        if self.kind is operator.itemgetter:
+            return tx.item(owner, key)
+        for part in tx.known(key).split("."):
+            owner = tx.attr(owner, part)
+        return owner
+
+    def build(self, w: Writer) -> str:
+        return f"{w.constant(self.kind)}({', '.join(map(w.value, self.keys))})"
+
+
+HANDLERS[operator.itemgetter] = lambda tx, *keys: ItemGetter(operator.itemgetter, list(keys))
+HANDLERS[operator.attrgetter] = lambda tx, *keys: ItemGetter(operator.attrgetter, list(keys))
+
+__all__ = ["HANDLERS", "PURE", "BuiltinVariable", "call_descriptor", "handles", "install_extremes"]

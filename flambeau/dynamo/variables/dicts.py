@@ -1,0 +1,524 @@
+"""Dictionaries of all kinds, sets, and their views."""
+
+from __future__ import annotations
+
+import collections
+import operator
+from collections.abc import Callable, Iterator
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from ..break_kinds import graph_break
+from ..source import Source
+from .base import Args, ConstantVariable, Kwargs, LazyVariable, NotConstant, Variable
+from .sequences import IteratorVariable, ListVariable, TupleVariable
+
+if TYPE_CHECKING:
+    from ..replacement import Writer
+    from ..trace import Trace
+
+
+class DictVariable(Variable):
+    """A dict, OrderedDict, defaultdict or Counter.
+
+    An existing dict is *closed* at first: single keys are read (and guarded) one by one. Whatever needs all keys (iteration,
+    len, mutation) opens it, which guards its keys.
+    """
+
+    def __init__(self, items: dict[Any, tuple[Variable, Variable]] | None = None, kind: type = dict,
+                 source: Source | None = None, real: dict[Any, Any] | None = None,
+                 default_factory: Variable | None = None) -> None:  # fmt: skip
+        self.items = items if items is not None else {}
+        self.kind = kind
+        self.source = source
+        self.real = real
+        self.default_factory = default_factory
+
+    def python_type(self) -> type:
+        return self.kind
+
+    # reading
+    def open(self, tx: Trace) -> dict[Any, tuple[Variable, Variable]]:
+        """All entries; guards the keys of an existing dict."""
+        if self.real is not None:
+            real, self.real = self.real, None
+            assert self.source is not None
+            seen, self.items = self.items, {}
+            tx.guard_keys(self.source, real)
+            for position, (key, value) in enumerate(real.items()):
+                key_variable = tx.key_variable(key, self.source, position)
+                hashed = key_variable.key()
+                self.items[hashed] = seen.get(hashed) or (
+                    key_variable, LazyVariable(value, tx.key_source(self.source, key, position))
+                )  # fmt: skip
+        return self.items
+
+    def lookup(self, tx: Trace, key: Variable) -> Variable | None:
+        """The value at `key`, or None."""
+        hashed = self.hashed(tx, key)
+        if self.real is not None and hashed not in self.items and key.is_constant():
+            assert self.source is not None
+            value = key.as_constant()
+            if value not in self.real:
+                tx.guard("{1} not in {0}", self.source, tx.constant_key(value), reason=f"key {value!r}")
+                return None
+            found: Variable = tx.wrap(self.real[value], self.source.item(value))
+            self.items[hashed] = (key, found)
+            return found
+        entry = (self.items if self.real is not None and hashed in self.items else self.open(tx)).get(hashed)
+        if entry is None:
+            return None
+        found = entry[1].realize(tx)
+        self.items[hashed] = (entry[0], found)
+        return found
+
+    def hashed(self, tx: Trace, key: Variable) -> Any:
+        hashed = tx.hashable(key)
+        return hashed
+
+    def item(self, tx: Trace, key: Variable) -> Variable:
+        found = self.lookup(tx, key)
+        if found is not None:
+            return found
+        if self.default_factory is not None:
+            value = tx.call(self.default_factory, [], {})
+            self.set_item(tx, key, value)
+            return value
+        if self.kind is collections.Counter:
+            return ConstantVariable(0)
+        tx.raise_(KeyError, key.as_constant() if key.is_constant() else key.describe())
+
+    def contains(self, tx: Trace, key: Variable) -> bool:
+        return self.lookup(tx, key) is not None
+
+    def truth(self, tx: Trace) -> bool:
+        if self.real is not None and not self.items:
+            assert self.source is not None
+            tx.guard("{0}" if self.real else "not {0}", self.source)
+            return bool(self.real)
+        return bool(self.open(tx))
+
+    def length(self, tx: Trace) -> Variable:
+        return ConstantVariable(len(self.open(tx)))
+
+    def iterate(self, tx: Trace) -> Iterator[Variable]:
+        return iter([key for key, _ in self.open(tx).values()])
+
+    def values_of(self, tx: Trace) -> Iterator[Variable]:
+        for hashed in list(self.open(tx)):
+            key, value = self.items[hashed]
+            value = value.realize(tx)
+            self.items[hashed] = (key, value)
+            yield value
+
+    def pairs_of(self, tx: Trace) -> Iterator[Variable]:
+        keys = [key for key, _ in self.open(tx).values()]
+        for key, value in zip(keys, self.values_of(tx), strict=True):
+            yield TupleVariable([key, value])
+
+    # writing
+    def changed(self, tx: Trace) -> None:
+        self.open(tx)
+        tx.effects.touch(self)
+
+    def set_item(self, tx: Trace, key: Variable, value: Variable) -> None:
+        self.changed(tx)
+        hashed = self.hashed(tx, key)
+        self.items[hashed] = (self.items[hashed][0] if hashed in self.items else key, value)
+
+    def del_item(self, tx: Trace, key: Variable) -> None:
+        if self.lookup(tx, key) is None:
+            tx.raise_(KeyError, key.as_constant() if key.is_constant() else key.describe())
+        self.changed(tx)
+        del self.items[self.hashed(tx, key)]
+
+    def update_from(self, tx: Trace, other: Variable) -> None:
+        if isinstance(other, DictVariable):
+            for key, pair in list(other.open(tx).items()):
+                self.changed(tx)
+                self.items[key] = (self.items[key][0] if key in self.items else pair[0], pair[1])
+            return
+        mapping = getattr(other, "mapping", None)
+        if mapping is not None:
+            return self.update_from(tx, mapping)
+        if other.python_type() is not list and tx.has_attr(other, "keys"):
+            for key in tx.iterate(tx.call_method(other, "keys", [])):
+                self.set_item(tx, key, tx.item(other, key))
+            return
+        for pair in tx.iterate(other):
+            key, value = tx.iterate(pair)
+            self.set_item(tx, key, value)
+
+    # methods
+    def _get(self, tx: Trace, key: Variable, default: Variable | None = None) -> Variable:
+        found = self.lookup(tx, key)
+        return found if found is not None else default or ConstantVariable(None)
+
+    def _pop(self, tx: Trace, key: Variable, default: Variable | None = None) -> Variable:
+        found = self.lookup(tx, key)
+        if found is None:
+            return default if default is not None else self.item(tx, key)
+        self.changed(tx)
+        del self.items[self.hashed(tx, key)]
+        return found
+
+    def _popitem(self, tx: Trace, last: Variable | None = None) -> Variable:
+        entries = list(self.open(tx))
+        if not entries:
+            tx.raise_(KeyError, "popitem(): dictionary is empty")
+        hashed = entries[-1 if last is None or tx.truth(last) else 0]
+        key, value = self.items[hashed]
+        self.changed(tx)
+        del self.items[hashed]
+        return TupleVariable([key, value.realize(tx)])
+
+    def _setdefault(self, tx: Trace, key: Variable, default: Variable | None = None) -> Variable:
+        found = self.lookup(tx, key)
+        if found is None:
+            found = default or ConstantVariable(None)
+            self.set_item(tx, key, found)
+        return found
+
+    def _update(self, tx: Trace, *others: Variable, **kwargs: Variable) -> Variable:
+        self.changed(tx)
+        for other in others:
+            self.update_from(tx, other)
+        for name, value in kwargs.items():
+            self.set_item(tx, ConstantVariable(name), value)
+        return ConstantVariable(None)
+
+    def _clear(self, tx: Trace) -> Variable:
+        self.changed(tx)
+        self.items.clear()
+        return ConstantVariable(None)
+
+    def _copy(self, tx: Trace) -> Variable:
+        return DictVariable(dict(self.open(tx)), self.kind, default_factory=self.default_factory)
+
+    def _move_to_end(self, tx: Trace, key: Variable, last: Variable | None = None) -> Variable:
+        self.changed(tx)
+        hashed = self.hashed(tx, key)
+        entry = self.items.pop(hashed)
+        rest = dict(self.items)
+        if last is None or tx.truth(last):
+            self.items[hashed] = entry
+        else:
+            self.items.clear()
+            self.items.update({hashed: entry, **rest})
+        return ConstantVariable(None)
+
+    def _keys(self, tx: Trace) -> Variable:
+        return DictView(self, "keys")
+
+    def _values(self, tx: Trace) -> Variable:
+        return DictView(self, "values")
+
+    def _items(self, tx: Trace) -> Variable:
+        return DictView(self, "items")
+
+    METHODS: dict[str, Callable[..., Variable]] = {
+        "get": _get, "pop": _pop, "popitem": _popitem, "setdefault": _setdefault, "update": _update, "clear": _clear,
+        "copy": _copy, "move_to_end": _move_to_end, "keys": _keys, "values": _values, "items": _items,
+    }  # fmt: skip
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        if name in self.METHODS and hasattr(self.kind, name):
+            return ContainerMethod(self, name)
+        if name == "default_factory" and self.kind is collections.defaultdict:
+            return self.default_factory or ConstantVariable(None)
+        if hasattr(self.kind, name):
+            return tx.type_attribute(self, self.kind, name)
+        tx.raise_(AttributeError, f"{self.kind.__name__!r} object has no attribute {name!r}")
+
+    def has_attr(self, tx: Trace, name: str) -> bool:
+        return hasattr(self.kind, name)
+
+    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
+        handler = self.METHODS.get(name)
+        if handler is None or not hasattr(self.kind, name):
+            return self.attr(tx, name).call(tx, args, kwargs)
+        return handler(self, tx, *args, **kwargs)
+
+    def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
+        if not isinstance(other, DictVariable):
+            return None
+        if op is operator.ior and not reflected:
+            self._update(tx, other)
+            return self
+        if op is operator.or_ and not reflected:
+            merged = self._copy(tx)
+            assert isinstance(merged, DictVariable)
+            merged.update_from(tx, other)
+            return merged
+        if op in (operator.eq, operator.ne):
+            mine, yours = self.open(tx), other.open(tx)
+            equal = mine.keys() == yours.keys() and all(
+                tx.same_or_equal(mine[k][1].realize(tx), yours[k][1].realize(tx)) for k in mine
+            )
+            return ConstantVariable(equal is (op is operator.eq))
+        return None
+
+    # outside of the graph
+    def build(self, w: Writer) -> str:
+        if self.source is not None:
+            return w.fetch(self.source)
+        return self.literal(w)
+
+    def literal(self, w: Writer) -> str:
+        """A new dict with these entries."""
+        entries = ", ".join(f"{w.value(key)}: {w.value(value)}" for key, value in self.items.values())
+        plain = "{" + entries + "}"
+        if self.kind is dict:
+            return plain
+        if self.kind is collections.defaultdict:
+            factory = w.value(self.default_factory) if self.default_factory is not None else "None"
+            return f"{w.constant(self.kind)}({factory}, {plain})"
+        return f"{w.constant(self.kind)}({plain})"
+
+    def replay(self, w: Writer) -> None:
+        """Give an existing dict its final contents."""
+        target = w.fetch(self.source)
+        entries = ", ".join(f"{w.value(key)}: {w.value(value)}" for key, value in self.items.values())
+        new = w.bind("{" + entries + "}")
+        w.effect(f"{target}.clear()")
+        w.effect(f"{target}.update({new})")
+
+
+class DictView(Variable):
+    """`d.keys()`, `d.values()` or `d.items()`."""
+
+    def __init__(self, owner: DictVariable, which: str) -> None:
+        self.owner, self.which = owner, which
+
+    def python_type(self) -> type:
+        return type(getattr({}, self.which)())
+
+    def iterate(self, tx: Trace) -> Iterator[Variable]:
+        if self.which == "keys":
+            return self.owner.iterate(tx)
+        return self.owner.values_of(tx) if self.which == "values" else self.owner.pairs_of(tx)
+
+    def length(self, tx: Trace) -> Variable:
+        return self.owner.length(tx)
+
+    def truth(self, tx: Trace) -> bool:
+        return self.owner.truth(tx)
+
+    def contains(self, tx: Trace, key: Variable) -> bool:
+        if self.which == "keys":
+            return self.owner.contains(tx, key)
+        return any(tx.same_or_equal(item, key) for item in self.iterate(tx))
+
+    def as_set(self, tx: Trace) -> SetVariable:
+        return SetVariable({tx.hashable(item): item for item in self.iterate(tx)})
+
+    def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
+        if self.which == "values":
+            return None
+        mine = self.as_set(tx)
+        yours = other.as_set(tx) if isinstance(other, DictView) else other
+        return mine.binary(tx, op, yours, reflected)
+
+    def build(self, w: Writer) -> str:
+        return f"{w.value(self.owner)}.{self.which}()"
+
+
+class MappingProxyVariable(Variable):
+    """A read-only view of a dict."""
+
+    def __init__(self, mapping: DictVariable, source: Source | None = None) -> None:
+        self.mapping, self.source = mapping, source
+
+    def python_type(self) -> type:
+        return MappingProxyType
+
+    def item(self, tx: Trace, key: Variable) -> Variable:
+        return self.mapping.item(tx, key)
+
+    def contains(self, tx: Trace, key: Variable) -> bool:
+        return self.mapping.contains(tx, key)
+
+    def length(self, tx: Trace) -> Variable:
+        return self.mapping.length(tx)
+
+    def truth(self, tx: Trace) -> bool:
+        return self.mapping.truth(tx)
+
+    def iterate(self, tx: Trace) -> Iterator[Variable]:
+        return self.mapping.iterate(tx)
+
+    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
+        if name in ("get", "keys", "values", "items", "copy"):
+            return self.mapping.method(tx, name, args, kwargs)
+        return super().method(tx, name, args, kwargs)
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        return self.mapping.attr(tx, name)
+
+
+class SetVariable(Variable):
+    """A set or frozenset of hashable values; iteration order is that of insertion, so building keeps only membership."""
+
+    def __init__(self, items: dict[Any, Variable] | None = None, kind: type = set, source: Source | None = None) -> None:
+        self.items = items if items is not None else {}
+        self.kind = kind
+        self.source = source
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def as_constant(self) -> Any:
+        if self.kind is not frozenset:
+            raise NotConstant(self)
+        return frozenset(item.as_constant() for item in self.items.values())
+
+    def changed(self, tx: Trace) -> None:
+        tx.effects.touch(self)
+
+    def truth(self, tx: Trace) -> bool:
+        return bool(self.items)
+
+    def length(self, tx: Trace) -> Variable:
+        return ConstantVariable(len(self.items))
+
+    def iterate(self, tx: Trace) -> Iterator[Variable]:
+        return iter(list(self.items.values()))
+
+    def contains(self, tx: Trace, key: Variable) -> bool:
+        return tx.hashable(key) in self.items
+
+    def _add(self, tx: Trace, value: Variable) -> Variable:
+        self.changed(tx)
+        self.items.setdefault(tx.hashable(value), value)
+        return ConstantVariable(None)
+
+    def _discard(self, tx: Trace, value: Variable) -> Variable:
+        self.changed(tx)
+        self.items.pop(tx.hashable(value), None)
+        return ConstantVariable(None)
+
+    def _remove(self, tx: Trace, value: Variable) -> Variable:
+        if not self.contains(tx, value):
+            tx.raise_(KeyError, value.as_constant() if value.is_constant() else value.describe())
+        return self._discard(tx, value)
+
+    def _clear(self, tx: Trace) -> Variable:
+        self.changed(tx)
+        self.items.clear()
+        return ConstantVariable(None)
+
+    def _copy(self, tx: Trace) -> Variable:
+        return SetVariable(dict(self.items), self.kind)
+
+    def _update(self, tx: Trace, *others: Variable) -> Variable:
+        for other in others:
+            for item in list(tx.iterate(other)):
+                self._add(tx, item)
+        return ConstantVariable(None)
+
+    def _others(self, tx: Trace, others: tuple[Variable, ...]) -> list[dict[Any, Variable]]:
+        return [{tx.hashable(item): item for item in tx.iterate(other)} for other in others]
+
+    def _union(self, tx: Trace, *others: Variable) -> Variable:
+        merged = dict(self.items)
+        for other in self._others(tx, others):
+            merged = {**other, **merged}
+        return SetVariable(merged, self.kind)
+
+    def _intersection(self, tx: Trace, *others: Variable) -> Variable:
+        sets = self._others(tx, others)
+        return SetVariable({k: v for k, v in self.items.items() if all(k in s for s in sets)}, self.kind)
+
+    def _difference(self, tx: Trace, *others: Variable) -> Variable:
+        sets = self._others(tx, others)
+        return SetVariable({k: v for k, v in self.items.items() if not any(k in s for s in sets)}, self.kind)
+
+    def _symmetric_difference(self, tx: Trace, other: Variable) -> Variable:
+        (yours,) = self._others(tx, (other,))
+        kept = {k: v for k, v in self.items.items() if k not in yours}
+        return SetVariable({**kept, **{k: v for k, v in yours.items() if k not in self.items}}, self.kind)
+
+    def _issubset(self, tx: Trace, other: Variable) -> Variable:
+        return ConstantVariable(self.items.keys() <= self._others(tx, (other,))[0].keys())
+
+    def _issuperset(self, tx: Trace, other: Variable) -> Variable:
+        return ConstantVariable(self.items.keys() >= self._others(tx, (other,))[0].keys())
+
+    def _isdisjoint(self, tx: Trace, other: Variable) -> Variable:
+        return ConstantVariable(self.items.keys().isdisjoint(self._others(tx, (other,))[0]))
+
+    METHODS: dict[str, Callable[..., Variable]] = {
+        "add": _add, "discard": _discard, "remove": _remove, "clear": _clear, "copy": _copy, "update": _update,
+        "union": _union, "intersection": _intersection, "difference": _difference, "issubset": _issubset,
+        "symmetric_difference": _symmetric_difference, "issuperset": _issuperset, "isdisjoint": _isdisjoint,
+    }  # fmt: skip
+
+    _OPERATORS = {
+        operator.or_: _union, operator.and_: _intersection, operator.sub: _difference,
+        operator.xor: _symmetric_difference, operator.le: _issubset, operator.ge: _issuperset,
+    }  # fmt: skip
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        if name in self.METHODS and hasattr(self.kind, name):
+            return ContainerMethod(self, name)
+        graph_break("unknown attribute", f"{self.kind.__name__}.{name}")
+
+    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
+        if name not in self.METHODS or not hasattr(self.kind, name):
+            return self.attr(tx, name).call(tx, args, kwargs)
+        return self.METHODS[name](self, tx, *args, **kwargs)
+
+    def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
+        if isinstance(other, DictView):
+            other = other.as_set(tx)
+        if not isinstance(other, SetVariable) or reflected:
+            return None
+        if op is operator.ior and self.kind is set:
+            self._update(tx, other)
+            return self
+        if op in (operator.eq, operator.ne):
+            return ConstantVariable((self.items.keys() == other.items.keys()) is (op is operator.eq))
+        handler = self._OPERATORS.get(op)
+        return handler(self, tx, other) if handler is not None else None
+
+    def literal(self, w: Writer) -> str:
+        elements = ", ".join(w.value(item) for item in self.items.values())
+        if self.kind is frozenset:
+            return f"frozenset(({elements}{',' if len(self.items) == 1 else ''}))"
+        return "{" + elements + "}" if self.items else "set()"
+
+    def build(self, w: Writer) -> str:
+        return w.fetch(self.source) if self.source is not None else self.literal(w)
+
+    def replay(self, w: Writer) -> None:
+        target, new = w.fetch(self.source), w.bind(self.literal(w))
+        w.effect(f"{target}.clear()")
+        w.effect(f"{target}.update({new})")
+
+
+class ContainerMethod(Variable):
+    """A bound method of a container, e.g. `append = xs.append`."""
+
+    def __init__(self, owner: Variable, name: str) -> None:
+        self.owner, self.name = owner, name
+
+    def python_type(self) -> type:
+        return type([].append)
+
+    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        return self.owner.method(tx, self.name, args, kwargs)
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        if name == "__self__":
+            return self.owner
+        if name == "__name__":
+            return ConstantVariable(self.name)
+        return super().attr(tx, name)
+
+    def build(self, w: Writer) -> str:
+        return f"{w.value(self.owner)}.{self.name}"
+
+
+__all__ = [
+    "ContainerMethod", "DictVariable", "DictView", "IteratorVariable", "ListVariable", "MappingProxyVariable", "SetVariable",
+]  # fmt: skip

@@ -1,0 +1,333 @@
+"""Python functions: existing ones, ones made during capture, bound methods, partials, cells; and how calls bind arguments."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..break_kinds import graph_break
+from ..source import Source, constant_source
+from .base import Args, ConstantVariable, Kwargs, LazyVariable, Variable
+from .dicts import DictVariable
+from .sequences import TupleVariable
+
+if TYPE_CHECKING:
+    from ..replacement import Writer
+    from ..trace import Trace
+
+
+class CellVariable(Variable):
+    """A closure cell; `contents` is None while it is unbound."""
+
+    def __init__(self, contents: Variable | None = None, source: Source | None = None) -> None:
+        self.contents, self.source = contents, source
+
+    def python_type(self) -> type:
+        return types.CellType
+
+    def load(self, tx: Trace, name: str) -> Variable:
+        if self.contents is None:
+            tx.raise_(NameError, f"cannot access free variable '{name}' where it is not associated with a value")
+        self.contents = self.contents.realize(tx)
+        return self.contents
+
+    def store(self, tx: Trace, value: Variable | None) -> None:
+        tx.effects.touch(self)
+        self.contents = value
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        if name == "cell_contents":
+            return self.load(tx, "cell_contents")
+        return super().attr(tx, name)
+
+    def build(self, w: Writer) -> str:
+        if self.source is not None:
+            return w.fetch(self.source)
+        cell = w.bind(f"{w.constant(types.CellType)}()")
+        w.remember(self, cell)
+        w.effects_of(self)
+        return cell
+
+    def replay(self, w: Writer) -> None:
+        target = w.value(self)
+        if self.contents is not None:
+            w.effect(f"{target}.cell_contents = {w.value(self.contents)}")
+        elif self.source is not None:
+            w.effect(f"del {target}.cell_contents")
+
+
+class FunctionBase(Variable):
+    """What calling needs to know of a Python function."""
+
+    code: types.CodeType
+    globals: dict[str, Any]
+    function: Any = None
+    """The real function, if there is one."""
+
+    def python_type(self) -> type:
+        return types.FunctionType
+
+    def name(self) -> str:
+        return self.code.co_name
+
+    def closure_cells(self, tx: Trace) -> list[CellVariable]:
+        raise NotImplementedError
+
+    def default_values(self, tx: Trace) -> tuple[list[Variable], dict[str, Variable]]:
+        """Positional and keyword-only defaults."""
+        raise NotImplementedError
+
+    def bind(self, tx: Trace, args: Args, kwargs: Kwargs) -> dict[str, Variable]:
+        """The callee's locals, by Python's rules; a bad call raises TypeError in the traced program."""
+        code = self.code
+        defaults, keyword_defaults = self.default_values(tx)
+        count, keyword_only = code.co_argcount, code.co_kwonlyargcount
+        names = code.co_varnames[: count + keyword_only]
+        positional, position = names[:count], count + keyword_only
+        bound: dict[str, Variable] = dict(zip(positional, args, strict=False))
+        extra: dict[str, Variable] = {}
+        for name, value in kwargs.items():
+            accepted = name in names and name not in code.co_varnames[: code.co_posonlyargcount]
+            if accepted and name in bound:
+                tx.raise_(TypeError, f"{self.name()}() got multiple values for argument '{name}'")
+            (bound if accepted else extra)[name] = value
+        for name, default in zip(reversed(positional), reversed(defaults), strict=False):
+            bound.setdefault(name, default)
+        for name, default in keyword_defaults.items():
+            bound.setdefault(name, default)
+        missing = [name for name in names if name not in bound]
+        if missing:
+            tx.raise_(TypeError, f"{self.name()}() missing required argument(s): {', '.join(map(repr, missing))}")
+        if code.co_flags & inspect.CO_VARARGS:
+            bound[code.co_varnames[position]] = TupleVariable(list(args[count:]))
+            position += 1
+        elif len(args) > count:
+            tx.raise_(TypeError, f"{self.name()}() takes {count} positional arguments but {len(args)} were given")
+        if code.co_flags & inspect.CO_VARKEYWORDS:
+            entries: dict[Any, tuple[Variable, Variable]] = {k: (ConstantVariable(k), v) for k, v in extra.items()}
+            bound[code.co_varnames[position]] = DictVariable(entries)
+        elif extra:
+            tx.raise_(TypeError, f"{self.name()}() got an unexpected keyword argument '{next(iter(extra))}'")
+        return bound
+
+    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        return tx.inline(self, args, kwargs)
+
+
+class FunctionVariable(FunctionBase):
+    """A Python function that exists."""
+
+    def __init__(self, function: types.FunctionType, source: Source | None = None) -> None:
+        self.function = function
+        self.source = source
+        self.code, self.globals = function.__code__, function.__globals__
+
+    def as_constant(self) -> Any:
+        return self.function
+
+    def describe(self) -> str:
+        return f"function {self.function.__module__}.{self.function.__qualname__}"
+
+    def closure_cells(self, tx: Trace) -> list[CellVariable]:
+        base = self.origin()
+        return [
+            tx.existing_cell(cell, base.derive("{0}.__closure__[%d]" % i))
+            for i, cell in enumerate(self.function.__closure__ or ())
+        ]
+
+    def origin(self) -> Source:
+        return self.source if self.source is not None else constant_source(self.function)
+
+    def default_values(self, tx: Trace) -> tuple[list[Variable], dict[str, Variable]]:
+        base = self.origin()
+        positional: list[Variable] = [
+            LazyVariable(value, base.derive("{0}.__defaults__[%d]" % i))
+            for i, value in enumerate(self.function.__defaults__ or ())
+        ]
+        keyword: dict[str, Variable] = {
+            name: LazyVariable(value, base.derive("{0}.__kwdefaults__").item(name))
+            for name, value in (self.function.__kwdefaults__ or {}).items()
+        }
+        return positional, keyword
+
+    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        return tx.call_function(self, args, kwargs)
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        try:
+            value = getattr(self.function, name)
+        except AttributeError as error:
+            tx.raise_(AttributeError, *error.args)
+        if name in ("__get__", "__call__"):
+            return tx.bound_special(self, name)
+        return tx.wrap(value, self.origin().attr(name))
+
+    def has_attr(self, tx: Trace, name: str) -> bool:
+        return hasattr(self.function, name)
+
+    def build(self, w: Writer) -> str:
+        return w.fetch(self.source) if self.source is not None else w.constant(self.function)
+
+
+class NestedFunction(FunctionBase):
+    """A function that the program makes during capture: a lambda, a comprehension, an inner def."""
+
+    def __init__(self, code: types.CodeType, globals_: dict[str, Any], globals_source: Source) -> None:
+        self.code, self.globals, self.globals_source = code, globals_, globals_source
+        self.qualname: str = getattr(code, "co_qualname", code.co_name)
+        self.defaults: Variable | None = None
+        self.keyword_defaults: Variable | None = None
+        self.annotations: Variable | None = None
+        self.cells: list[CellVariable] = []
+        self.attributes: dict[str, Variable] = {}
+
+    def describe(self) -> str:
+        return f"function {self.qualname}"
+
+    def closure_cells(self, tx: Trace) -> list[CellVariable]:
+        return self.cells
+
+    def default_values(self, tx: Trace) -> tuple[list[Variable], dict[str, Variable]]:
+        positional = list(tx.iterate(self.defaults)) if self.defaults is not None else []
+        keyword: dict[str, Variable] = {}
+        if isinstance(self.keyword_defaults, DictVariable):
+            keyword = {key: value for key, (_, value) in self.keyword_defaults.open(tx).items()}
+        return positional, keyword
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        if name in self.attributes:
+            return self.attributes[name]
+        known: dict[str, Callable[[], Variable]] = {
+            "__name__": lambda: ConstantVariable(self.code.co_name),
+            "__qualname__": lambda: ConstantVariable(self.qualname),
+            "__module__": lambda: ConstantVariable(self.globals.get("__name__")),
+            "__doc__": lambda: ConstantVariable(self.code.co_consts[0] if self.code.co_consts and isinstance(
+                self.code.co_consts[0], str) else None),
+            "__code__": lambda: ConstantVariable(self.code),
+            "__defaults__": lambda: self.defaults or ConstantVariable(None),
+            "__kwdefaults__": lambda: self.keyword_defaults or ConstantVariable(None),
+            "__annotations__": lambda: DictVariable(),
+            "__type_params__": lambda: TupleVariable([]),
+            "__dict__": lambda: DictVariable({k: (ConstantVariable(k), v) for k, v in self.attributes.items()}),
+            "__closure__": lambda: TupleVariable(list(self.cells)) if self.cells else ConstantVariable(None),
+        }  # fmt: skip
+        if name in known:
+            return known[name]()
+        if name in ("__get__", "__call__"):
+            return tx.bound_special(self, name)
+        tx.raise_(AttributeError, f"'function' object has no attribute '{name}'")
+
+    def has_attr(self, tx: Trace, name: str) -> bool:
+        return name in self.attributes or hasattr(types.FunctionType, name)
+
+    def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
+        self.attributes[name] = value
+
+    def build(self, w: Writer) -> str:
+        cells = "".join(f"{w.value(cell)}, " for cell in self.cells)
+        defaults = w.value(self.defaults) if self.defaults is not None else "None"
+        function = w.bind(
+            f"{w.constant(types.FunctionType)}({w.constant(self.code)}, {w.fetch(self.globals_source)}, "
+            f"{self.code.co_name!r}, {defaults}, ({cells}))"
+        )
+        w.remember(self, function)
+        if self.keyword_defaults is not None:
+            w.effect(f"{function}.__kwdefaults__ = {w.value(self.keyword_defaults)}")
+        if self.annotations is not None:
+            w.effect(f"{function}.__annotations__ = {w.value(self.annotations)}")
+        for name, value in self.attributes.items():
+            if name != "__dict__":
+                w.effect(f"{function}.{name} = {w.value(value)}")
+        return function
+
+
+class MethodVariable(Variable):
+    """A function bound to an object."""
+
+    def __init__(self, function: Variable, owner: Variable, source: Source | None = None) -> None:
+        self.function, self.owner, self.source = function, owner, source
+
+    def python_type(self) -> type:
+        return types.MethodType
+
+    def describe(self) -> str:
+        return f"method {self.function.describe()}"
+
+    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        return tx.call(self.function, [self.owner, *args], kwargs)
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        if name == "__self__":
+            return self.owner
+        if name == "__func__":
+            return self.function
+        return self.function.attr(tx, name)
+
+    def has_attr(self, tx: Trace, name: str) -> bool:
+        return name in ("__self__", "__func__") or self.function.has_attr(tx, name)
+
+    def key(self) -> Any:
+        return ("method", self.function.key(), self.owner.key())
+
+    def build(self, w: Writer) -> str:
+        if self.source is not None:
+            return w.fetch(self.source)
+        return f"{w.constant(types.MethodType)}({w.value(self.function)}, {w.value(self.owner)})"
+
+
+class PartialVariable(Variable):
+    """`functools.partial(function, *args, **kwargs)`."""
+
+    def __init__(self, function: Variable, args: Args, kwargs: Kwargs, source: Source | None = None) -> None:
+        self.function, self.args, self.kwargs, self.source = function, args, kwargs, source
+
+    def python_type(self) -> type:
+        return functools.partial
+
+    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        return tx.call(self.function, [*(a.realize(tx) for a in self.args), *args], {**self.kwargs, **kwargs})
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        if name == "func":
+            return self.function
+        if name == "args":
+            return TupleVariable(list(self.args))
+        if name == "keywords":
+            return DictVariable({k: (ConstantVariable(k), v) for k, v in self.kwargs.items()})
+        return super().attr(tx, name)
+
+    def has_attr(self, tx: Trace, name: str) -> bool:
+        return name in ("func", "args", "keywords")
+
+    def build(self, w: Writer) -> str:
+        if self.source is not None:
+            return w.fetch(self.source)
+        parts = [w.value(self.function), *map(w.value, self.args)]
+        parts += [f"{name}={w.value(value)}" for name, value in self.kwargs.items()]
+        return f"{w.constant(functools.partial)}({', '.join(parts)})"
+
+
+class DisabledVariable(Variable):
+    """A function under torch.compiler.disable: called between graphs."""
+
+    def __init__(self, value: Any, source: Source | None) -> None:
+        self.value, self.source = value, source
+
+    def as_constant(self) -> Any:
+        return self.value
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        return tx.wrap(getattr(self.value, name), (self.source or constant_source(self.value)).attr(name))
+
+    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        name = getattr(self.value, "__qualname__", repr(self.value))
+        graph_break("call of disabled function", f"{name} is marked with torch.compiler.disable")
+
+    def build(self, w: Writer) -> str:
+        return w.fetch(self.source) if self.source is not None else w.constant(self.value)

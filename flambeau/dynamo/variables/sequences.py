@@ -1,0 +1,468 @@
+"""Lists, tuples, named tuples, sizes, ranges, slices, deques; and iterators over them."""
+
+from __future__ import annotations
+
+import collections
+import operator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..break_kinds import graph_break
+from ..source import Source
+from .base import Args, ConstantVariable, Kwargs, NotConstant, Variable
+
+if TYPE_CHECKING:
+    from ..replacement import Writer
+    from ..trace import Trace
+
+
+class SequenceVariable(Variable):
+    """Common part of lists and tuples: `items` are the elements, perhaps not yet looked at."""
+
+    kind: type = tuple
+
+    def __init__(self, items: list[Variable], source: Source | None = None) -> None:
+        self.items = items
+        self.source = source
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def as_constant(self) -> Any:
+        return self.kind(item.as_constant() for item in self.items)
+
+    def like(self, items: list[Variable]) -> SequenceVariable:
+        """A new sequence of the kind that slicing gives."""
+        return type(self)(items)
+
+    def truth(self, tx: Trace) -> bool:
+        return bool(self.items)
+
+    def length(self, tx: Trace) -> Variable:
+        return ConstantVariable(len(self.items))
+
+    def element(self, tx: Trace, index: int) -> Variable:
+        """Element `index` (in range), looked at."""
+        found = self.items[index] = self.items[index].realize(tx)
+        return found
+
+    def iterate(self, tx: Trace) -> Iterator[Variable]:
+        return SequenceIterator(self).iterate(tx)
+
+    def item(self, tx: Trace, key: Variable) -> Variable:
+        if isinstance(key, SliceVariable):
+            return self.like(self.items[key.as_slice(tx)])
+        index = tx.index(key)
+        if not -len(self.items) <= index < len(self.items):
+            tx.raise_(IndexError, f"{self.kind.__name__} index out of range")
+        return self.element(tx, index)
+
+    def contains(self, tx: Trace, key: Variable) -> bool:
+        return any(tx.same_or_equal(self.element(tx, i), key) for i in range(len(self.items)))
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        if name in self.METHODS:
+            return tx.container_method(self, name)
+        if hasattr(self.kind, name):
+            return tx.type_attribute(self, self.kind, name)
+        tx.raise_(AttributeError, f"{self.kind.__name__!r} object has no attribute {name!r}")
+
+    def has_attr(self, tx: Trace, name: str) -> bool:
+        return hasattr(self.kind, name)
+
+    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
+        handler = self.METHODS.get(name)
+        if handler is None:
+            return self.attr(tx, name).call(tx, args, kwargs)
+        return handler(self, tx, *args, **kwargs)
+
+    def _index(self, tx: Trace, value: Variable, start: Variable | None = None) -> Variable:
+        first = tx.index(start) if start is not None else 0
+        for i in range(first, len(self.items)):
+            if tx.same_or_equal(self.element(tx, i), value):
+                return ConstantVariable(i)
+        tx.raise_(ValueError, f"{value.describe()} is not in {self.kind.__name__}")
+
+    def _count(self, tx: Trace, value: Variable) -> Variable:
+        return ConstantVariable(
+            sum(tx.same_or_equal(self.element(tx, i), value) for i in range(len(self.items)))
+        )
+
+    def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
+        if op in _COMPARISONS and isinstance(other, SequenceVariable):
+            return self._compare(tx, op, other) if not reflected else None
+        if op is operator.add and not reflected and isinstance(other, SequenceVariable):
+            if isinstance(self, ListVariable) != isinstance(other, ListVariable):
+                return None
+            return self.like(self.items + other.items)
+        if op is operator.mul and isinstance(other, ConstantVariable) and isinstance(other.value, int):
+            return self.like(self.items * other.value)
+        return None
+
+    def _compare(self, tx: Trace, op: Any, other: SequenceVariable) -> Variable | None:
+        if isinstance(self, ListVariable) != isinstance(other, ListVariable):
+            return ConstantVariable(op is operator.ne) if op in (operator.eq, operator.ne) else None
+        for i in range(min(len(self.items), len(other.items))):
+            mine, yours = self.element(tx, i), other.element(tx, i)
+            if not tx.same_or_equal(mine, yours):
+                return tx.compare(op, mine, yours)
+        return ConstantVariable(op(len(self.items), len(other.items)))
+
+    METHODS: dict[str, Callable[..., Variable]] = {"index": _index, "count": _count}
+
+    def build(self, w: Writer) -> str:
+        if self.source is not None:
+            return w.fetch(self.source)
+        return self.wrap_elements([w.value(item) for item in self.items], w)
+
+    def wrap_elements(self, elements: list[str], w: Writer) -> str:
+        raise NotImplementedError
+
+
+_COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
+
+
+class TupleVariable(SequenceVariable):
+    kind = tuple
+
+    def key(self) -> Any:
+        return tuple(item.key() for item in self.items)
+
+    def wrap_elements(self, elements: list[str], w: Writer) -> str:
+        return f"({', '.join(elements)}{',' if len(elements) == 1 else ''})"
+
+
+class SizeVariable(TupleVariable):
+    """A `torch.Size`, of ints or symbolic sizes."""
+
+    def __init__(self, items: list[Variable], kind: type, source: Source | None = None) -> None:
+        super().__init__(items, source)
+        self.kind = kind
+
+    def like(self, items: list[Variable]) -> SequenceVariable:
+        return SizeVariable(items, self.kind)
+
+    def _numel(self, tx: Trace) -> Variable:
+        total: Variable = ConstantVariable(1)
+        for item in self.items:
+            total = tx.binary(operator.mul, total, item)
+        return total
+
+    METHODS = {**SequenceVariable.METHODS, "numel": _numel}
+
+    def wrap_elements(self, elements: list[str], w: Writer) -> str:
+        return f"{w.constant(self.kind)}({super().wrap_elements(elements, w)})"
+
+
+class NamedTupleVariable(TupleVariable):
+    """An instance of a `collections.namedtuple` class or of a structseq such as `torch.return_types.max`."""
+
+    def __init__(self, items: list[Variable], kind: type, source: Source | None = None) -> None:
+        super().__init__(items, source)
+        self.kind = kind
+
+    def as_constant(self) -> Any:
+        values = [item.as_constant() for item in self.items]
+        return self.kind._make(values) if hasattr(self.kind, "_make") else self.kind(values)
+
+    def like(self, items: list[Variable]) -> SequenceVariable:
+        return TupleVariable(items)
+
+    def fields(self) -> tuple[str, ...]:
+        return tuple(self.kind._fields)  # type: ignore[attr-defined]
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        if name in self.fields():
+            return self.element(tx, self.fields().index(name))
+        if name == "_fields":
+            return tx.literal(self.fields())
+        return super().attr(tx, name)
+
+    def _replace(self, tx: Trace, **kwargs: Variable) -> Variable:
+        return NamedTupleVariable(
+            [kwargs.get(field, item) for field, item in zip(self.fields(), self.items, strict=True)], self.kind
+        )
+
+    def _asdict(self, tx: Trace) -> Variable:
+        return tx.make_dict({ConstantVariable(f): v for f, v in zip(self.fields(), self.items, strict=True)})
+
+    METHODS = {**SequenceVariable.METHODS, "_replace": _replace, "_asdict": _asdict}
+
+    def wrap_elements(self, elements: list[str], w: Writer) -> str:
+        inner = super().wrap_elements(elements, w)
+        maker = "._make" if hasattr(self.kind, "_make") else ""
+        return f"{w.constant(self.kind)}{maker}({inner})"
+
+
+class ListVariable(SequenceVariable):
+    kind = list
+
+    def as_constant(self) -> Any:
+        raise NotConstant(self)
+
+    def changed(self, tx: Trace) -> None:
+        """To be called before each mutation."""
+        tx.effects.touch(self)
+
+    def set_item(self, tx: Trace, key: Variable, value: Variable) -> None:
+        self.changed(tx)
+        if isinstance(key, SliceVariable):
+            self.items[key.as_slice(tx)] = list(tx.iterate(value))
+            return
+        index = tx.index(key)
+        if not -len(self.items) <= index < len(self.items):
+            tx.raise_(IndexError, "list assignment index out of range")
+        self.items[index] = value
+
+    def del_item(self, tx: Trace, key: Variable) -> None:
+        self.changed(tx)
+        index = key.as_slice(tx) if isinstance(key, SliceVariable) else tx.index(key)
+        try:
+            del self.items[index]
+        except IndexError as error:
+            tx.raise_(IndexError, *error.args)
+
+    def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
+        if op is operator.iadd and not reflected:
+            self._extend(tx, other)
+            return self
+        return super().binary(tx, op, other, reflected)
+
+    def _append(self, tx: Trace, value: Variable) -> Variable:
+        self.changed(tx)
+        self.items.append(value)
+        return ConstantVariable(None)
+
+    def _extend(self, tx: Trace, values: Variable) -> Variable:
+        added = list(tx.iterate(values))
+        self.changed(tx)
+        self.items.extend(added)
+        return ConstantVariable(None)
+
+    def _insert(self, tx: Trace, index: Variable, value: Variable) -> Variable:
+        self.changed(tx)
+        self.items.insert(tx.index(index), value)
+        return ConstantVariable(None)
+
+    def _pop(self, tx: Trace, index: Variable | None = None) -> Variable:
+        position = tx.index(index) if index is not None else -1
+        if not -len(self.items) <= position < len(self.items):
+            tx.raise_(IndexError, "pop index out of range" if self.items else "pop from empty list")
+        self.changed(tx)
+        value = self.element(tx, position)
+        del self.items[position]
+        return value
+
+    def _remove(self, tx: Trace, value: Variable) -> Variable:
+        position = tx.index(self._index(tx, value))
+        self.changed(tx)
+        del self.items[position]
+        return ConstantVariable(None)
+
+    def _clear(self, tx: Trace) -> Variable:
+        self.changed(tx)
+        self.items.clear()
+        return ConstantVariable(None)
+
+    def _reverse(self, tx: Trace) -> Variable:
+        self.changed(tx)
+        self.items.reverse()
+        return ConstantVariable(None)
+
+    def _copy(self, tx: Trace) -> Variable:
+        return type(self)(list(self.items))
+
+    def _sort(self, tx: Trace, key: Variable | None = None, reverse: Variable | None = None) -> Variable:
+        ordered = sort_variables(tx, list(tx.iterate(self)), key, reverse)
+        self.changed(tx)
+        self.items[:] = ordered
+        return ConstantVariable(None)
+
+    METHODS = {
+        **SequenceVariable.METHODS, "append": _append, "extend": _extend, "insert": _insert, "pop": _pop,
+        "remove": _remove, "clear": _clear, "reverse": _reverse, "copy": _copy, "sort": _sort,
+    }  # fmt: skip
+
+    def wrap_elements(self, elements: list[str], w: Writer) -> str:
+        return f"[{', '.join(elements)}]"
+
+    def replay(self, w: Writer) -> None:
+        """Give an existing list its final contents."""
+        w.effect(f"{w.fetch(self.source)}[:] = {self.wrap_elements([w.value(item) for item in self.items], w)}")
+
+
+class DequeVariable(ListVariable):
+    """A `collections.deque`; `maxlen` is kept."""
+
+    kind = collections.deque
+
+    def __init__(self, items: list[Variable], maxlen: int | None = None, source: Source | None = None) -> None:
+        super().__init__(items, source)
+        self.maxlen = maxlen
+
+    def _trim(self, left: bool) -> None:
+        while self.maxlen is not None and len(self.items) > self.maxlen:
+            self.items.pop(-1 if left else 0)
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        return ConstantVariable(self.maxlen) if name == "maxlen" else super().attr(tx, name)
+
+    def _append(self, tx: Trace, value: Variable) -> Variable:
+        super()._append(tx, value)
+        self._trim(left=False)
+        return ConstantVariable(None)
+
+    def _appendleft(self, tx: Trace, value: Variable) -> Variable:
+        self.changed(tx)
+        self.items.insert(0, value)
+        self._trim(left=True)
+        return ConstantVariable(None)
+
+    def _extend(self, tx: Trace, values: Variable) -> Variable:
+        super()._extend(tx, values)
+        self._trim(left=False)
+        return ConstantVariable(None)
+
+    def _popleft(self, tx: Trace) -> Variable:
+        return self._pop(tx, ConstantVariable(0))
+
+    METHODS = {
+        **ListVariable.METHODS, "append": _append, "appendleft": _appendleft, "extend": _extend, "popleft": _popleft,
+    }  # fmt: skip
+
+    def wrap_elements(self, elements: list[str], w: Writer) -> str:
+        return f"{w.constant(collections.deque)}([{', '.join(elements)}], {self.maxlen})"
+
+    def replay(self, w: Writer) -> None:
+        target = w.fetch(self.source)
+        elements = w.bind(super().wrap_elements([w.value(item) for item in self.items], w))
+        w.effect(f"{target}.clear()")
+        w.effect(f"{target}.extend(list({elements}))")
+
+
+class RangeVariable(Variable):
+    """A `range` of known bounds."""
+
+    def __init__(self, value: range, source: Source | None = None) -> None:
+        self.value, self.source = value, source
+
+    def python_type(self) -> type:
+        return range
+
+    def as_constant(self) -> Any:
+        return self.value
+
+    def length(self, tx: Trace) -> Variable:
+        return ConstantVariable(len(self.value))
+
+    def item(self, tx: Trace, key: Variable) -> Variable:
+        if isinstance(key, SliceVariable):
+            return RangeVariable(self.value[key.as_slice(tx)])
+        return tx.fold(lambda index: self.value[index], [key])
+
+    def contains(self, tx: Trace, key: Variable) -> bool:
+        return bool(tx.fold(lambda item: item in self.value, [key]).as_constant())
+
+    def iterate(self, tx: Trace) -> Iterator[Variable]:
+        return map(ConstantVariable, self.value)
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        return ConstantVariable(getattr(self.value, name))
+
+    def build(self, w: Writer) -> str:
+        return repr(self.value)
+
+
+class SliceVariable(Variable):
+    def __init__(self, start: Variable, stop: Variable, step: Variable, source: Source | None = None) -> None:
+        self.parts = (start, stop, step)
+        self.source = source
+
+    def python_type(self) -> type:
+        return slice
+
+    def as_constant(self) -> Any:
+        return slice(*(part.as_constant() for part in self.parts))
+
+    def as_slice(self, tx: Trace) -> slice:
+        """The slice as ints or None, for indexing a Python sequence."""
+        return slice(*(None if _is_none(part) else tx.index(part) for part in self.parts))
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        return self.parts[("start", "stop", "step").index(name)]
+
+    def build(self, w: Writer) -> str:
+        return f"slice({', '.join(w.value(part) for part in self.parts)})"
+
+
+def _is_none(variable: Variable) -> bool:
+    return isinstance(variable, ConstantVariable) and variable.value is None
+
+
+class IteratorVariable(Variable):
+    """An iterator: a Python generator of variables. Its remaining elements can't be known without running it."""
+
+    def __init__(self, elements: Iterator[Variable], kind: type = type(iter(()))) -> None:
+        self.elements = elements
+        self.kind = kind
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def next(self, tx: Trace) -> Variable | None:
+        """The next element, or None at the end."""
+        found = next(self.elements, None)
+        return found.realize(tx) if found is not None else None
+
+    def iterate(self, tx: Trace) -> Iterator[Variable]:
+        while (element := self.next(tx)) is not None:
+            yield element
+
+    def truth(self, tx: Trace) -> bool:
+        return True
+
+    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
+        if name == "__next__":
+            return tx.next(self)
+        if name == "__iter__":
+            return self
+        return super().method(tx, name, args, kwargs)
+
+    def build(self, w: Writer) -> str:
+        graph_break("iterator escapes", f"a {self.kind.__name__} object")
+
+
+class SequenceIterator(IteratorVariable):
+    """`iter(sequence)`: knows where it stands, so it can be rebuilt."""
+
+    def __init__(self, sequence: SequenceVariable, position: int = 0) -> None:
+        self.sequence, self.position = sequence, position
+        self.kind = {list: type(iter([])), tuple: type(iter(()))}.get(sequence.kind, type(iter(())))
+
+    def next(self, tx: Trace) -> Variable | None:
+        if self.position >= len(self.sequence.items):
+            self.position = len(self.sequence.items)
+            return None
+        self.position += 1
+        return self.sequence.element(tx, self.position - 1)
+
+    def build(self, w: Writer) -> str:
+        iterator = w.bind(f"iter({w.value(self.sequence)})")
+        if self.position:
+            w.effect(f"{iterator}.__setstate__({self.position})")
+        return iterator
+
+
+def sort_variables(tx: Trace, items: Args, key: Variable | None, reverse: Variable | None) -> Args:
+    """`sorted` over elements whose keys are known (or sequences of such)."""
+    keys = [tx.call(key, [item], {}) if key is not None and not _is_none(key) else item for item in items]
+    try:
+        plain = [k.as_constant() for k in keys]
+    except NotConstant:
+        graph_break("unknown operation", "sorting values that are not known during capture")
+    backwards = reverse is not None and tx.truth(reverse)
+    try:
+        order = sorted(range(len(items)), key=plain.__getitem__, reverse=backwards)
+    except TypeError as error:
+        tx.raise_(TypeError, *error.args)
+    return [items[i] for i in order]

@@ -1,0 +1,270 @@
+"""Tensors in the graph, and sizes that are variables."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...core.symbolic import SymBool, SymFloat, SymInt
+from ...core.tensor import Tensor
+from ..break_kinds import graph_break
+from ..source import Source
+from .base import Args, ConstantVariable, IdentityKey, Kwargs, Variable
+from .sequences import ListVariable, SliceVariable, TupleVariable
+
+if TYPE_CHECKING:
+    from ...fx import Node
+    from ..replacement import Writer
+    from ..trace import Trace
+
+FACTS = frozenset(
+    {
+        "dtype", "device", "layout", "ndim", "shape", "requires_grad", "is_cuda", "is_cpu", "is_meta", "is_sparse",
+        "itemsize", "nbytes", "is_quantized", "is_mkldnn", "is_mps", "is_nested", "is_xpu", "is_complex", "names",
+    }
+)  # fmt: skip
+"""Attributes that follow from shape, dtype and device."""
+
+FACT_METHODS = frozenset(
+    {
+        "size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "is_contiguous", "element_size",
+        "is_floating_point", "is_complex", "is_signed", "get_device", "type", "is_inference", "is_same_size", "__len__",
+        "is_conj", "is_neg", "dim_order",
+    }
+)  # fmt: skip
+"""Methods that answer with such facts, so they are computed during capture."""
+
+READS = frozenset({"item", "tolist", "numpy", "__array__", "__bool__", "__int__", "__float__", "__index__", "__complex__",
+                   "__dlpack__", "data_ptr", "is_nonzero", "equal", "allclose", "__contains__"})  # fmt: skip
+"""Methods that read elements into Python."""
+
+AUTOGRAD = frozenset({"backward", "register_hook", "retain_grad", "register_post_accumulate_grad_hook"})
+
+
+class TensorVariable(Variable):
+    """A tensor: a node of the graph and the fake tensor that it computes."""
+
+    def __init__(self, node: Node, fake: Any, source: Source | None = None, real: Any = None) -> None:
+        self.node, self.fake, self.source, self.real = node, fake, source, real
+
+    def python_type(self) -> type:
+        return type(self.real) if self.real is not None else type(self.fake)
+
+    def describe(self) -> str:
+        return f"tensor {self.source or self.node.name}"
+
+    def key(self) -> Any:
+        return IdentityKey(self)
+
+    def truth(self, tx: Trace) -> bool:
+        graph_break("data-dependent branch", f"truth value of {self.describe()}")
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        if name in FACTS:
+            return tx.literal(getattr(self.fake, name))
+        if name == "data":
+            return tx.emit_method("detach", [self], {})
+        if name == "grad":
+            return self._grad(tx)
+        if name in ("is_leaf", "grad_fn", "_base", "output_nr", "_version", "_grad", "_data"):
+            if name == "is_leaf" and self.real is None:
+                return ConstantVariable(self.fake.is_leaf)
+            graph_break("unknown attribute", f"{self.describe()}.{name}")
+        if name == "__class__":
+            return tx.class_variable(self.python_type(), None)
+        if self.real is not None and name in getattr(self.real, "__dict__", {}):
+            assert self.source is not None
+            return tx.wrap(self.real.__dict__[name], self.source.dict_item(name))
+        entry = getattr(type(self.fake), name, None)
+        if isinstance(entry, property):
+            return tx.emit(getattr, [self, ConstantVariable(name)], {})
+        if entry is None:
+            own = getattr(self.python_type(), name, None)
+            if own is None:
+                tx.raise_(AttributeError, f"'{self.python_type().__name__}' object has no attribute '{name}'")
+            graph_break("unknown attribute", f"{self.describe()}.{name}")
+        return TensorMethod(self, name)
+
+    def _grad(self, tx: Trace) -> Variable:
+        if self.real is None:
+            return ConstantVariable(None)
+        assert self.source is not None
+        if self in tx.effects.grads:
+            return tx.effects.grads[self]
+        return tx.wrap(self.real.grad, self.source.attr("grad"))
+
+    def has_attr(self, tx: Trace, name: str) -> bool:
+        return hasattr(self.real if self.real is not None else self.fake, name)
+
+    def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
+        if name == "grad" and self.source is not None:
+            tx.effects.grads[self] = value
+            return
+        graph_break("unknown attribute", f"{self.describe()}.{name} = ...")
+
+    def item(self, tx: Trace, key: Variable) -> Variable:
+        if isinstance(key, TensorVariable) and key.fake.dtype.is_bool:
+            graph_break("data-dependent operator", f"{self.describe()}[mask]")
+        return tx.emit(operator.getitem, [self, key], {})
+
+    def set_item(self, tx: Trace, key: Variable, value: Variable) -> None:
+        tx.emit(operator.setitem, [self, key, value], {})
+
+    def contains(self, tx: Trace, key: Variable) -> bool:
+        graph_break("tensor to Python value", f"{key.describe()} in {self.describe()}")
+
+    def length(self, tx: Trace) -> Variable:
+        if not self.fake.ndim:
+            tx.raise_(TypeError, "len() of a 0-d tensor")
+        return tx.literal(self.fake.shape[0])
+
+    def iterate(self, tx: Trace) -> Iterator[Variable]:
+        if not self.fake.ndim:
+            tx.raise_(TypeError, "iteration over a 0-d tensor")
+        return (self.item(tx, ConstantVariable(i)) for i in range(int(self.fake.shape[0])))
+
+    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
+        if name in FACT_METHODS:
+            return self._fact(tx, name, args, kwargs)
+        if name in READS:
+            graph_break("tensor to Python value", f"{self.describe()}.{name}()")
+        if name in AUTOGRAD:
+            graph_break("autograd inside a compiled function", f"{self.describe()}.{name}()")
+        if name in SPECIAL:
+            return SPECIAL[name](self, tx, *args, **kwargs)
+        entry = getattr(type(self.fake), name, None)
+        if entry is None:
+            return self.attr(tx, name).call(tx, args, kwargs)
+        return tx.emit_method(name, [self, *args], kwargs)
+
+    def _fact(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
+        if name == "type" and args:
+            return tx.emit_method(name, [self, *args], kwargs)
+        try:
+            plain = [tx.example(arg) for arg in args]
+            answer = getattr(self.fake, name)(*plain, **{k: tx.example(v) for k, v in kwargs.items()})
+        except (TypeError, IndexError, RuntimeError, ValueError) as error:
+            graph_break("operator failed on fake tensors", f"{self.describe()}.{name}(): {error}")
+        return tx.literal(answer)
+
+    def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
+        if op in (operator.is_, operator.is_not) or not _operand(other):
+            return None
+        return tx.emit(op, [other, self] if reflected else [self, other], {})
+
+    def build(self, w: Writer) -> str:
+        if self.source is not None:
+            return w.fetch(self.source)
+        return w.output(self)
+
+
+def _operand(variable: Variable) -> bool:
+    if isinstance(variable, (TensorVariable, SymVariable)):
+        return True
+    return isinstance(variable, ConstantVariable) and isinstance(variable.value, (bool, int, float, complex, str, type(None)))
+
+
+def _requires_grad_(self: TensorVariable, tx: Trace, flag: Variable | None = None) -> Variable:
+    wanted = flag is None or tx.truth(flag)
+    if wanted != bool(self.fake.requires_grad):
+        graph_break("autograd inside a compiled function", f"{self.describe()}.requires_grad_()")
+    return self
+
+
+def _hash(self: TensorVariable, tx: Trace) -> Variable:
+    graph_break("unknown operation", f"hash of {self.describe()}")
+
+
+SPECIAL: dict[str, Callable[..., Variable]] = {
+    "requires_grad_": _requires_grad_,
+    "__getitem__": lambda self, tx, key: self.item(tx, key),
+    "__setitem__": lambda self, tx, key, value: self.set_item(tx, key, value) or ConstantVariable(None),
+    "__hash__": _hash,
+}
+
+
+class TensorMethod(Variable):
+    """A bound method of a tensor."""
+
+    def __init__(self, owner: TensorVariable, name: str) -> None:
+        self.owner, self.name = owner, name
+
+    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        return self.owner.method(tx, self.name, args, kwargs)
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        if name == "__self__":
+            return self.owner
+        return tx.literal(getattr(getattr(type(self.owner.fake), self.name), name))
+
+    def build(self, w: Writer) -> str:
+        return f"{w.value(self.owner)}.{self.name}"
+
+
+class SymVariable(Variable):
+    """An int, float or bool that depends on sizes of inputs; computing with it stays symbolic, branching guards."""
+
+    def __init__(self, value: Any, source: Source | None = None) -> None:
+        self.value, self.source = value, source
+
+    def python_type(self) -> type:
+        return {SymInt: int, SymFloat: float, SymBool: bool}[type(self.value)]
+
+    def describe(self) -> str:
+        return f"size {self.value}"
+
+    def truth(self, tx: Trace) -> bool:
+        return bool(self.value)
+
+    def key(self) -> Any:
+        return self.specialize()
+
+    def specialize(self) -> Any:
+        """The example's value; a guard says that it is this one."""
+        return self.python_type()(self.value)
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        if name in ("real", "numerator"):
+            return self
+        return ConstantVariable(self.specialize()).attr(tx, name)
+
+    def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
+        if isinstance(other, SymVariable):
+            theirs = other.value
+        elif isinstance(other, ConstantVariable) and isinstance(other.value, (int, float, bool)):
+            theirs = other.value
+        else:
+            return None
+        op = _OUT_OF_PLACE.get(op, op)
+        try:
+            return tx.literal(op(theirs, self.value) if reflected else op(self.value, theirs))
+        except ZeroDivisionError as error:
+            tx.raise_(ZeroDivisionError, *error.args)
+
+    def build(self, w: Writer) -> str:
+        return w.size(self.value)
+
+
+_OUT_OF_PLACE = {
+    getattr(operator, "i" + name): getattr(operator, name)
+    for name in ("add", "sub", "mul", "floordiv", "truediv", "mod", "pow")
+}
+
+
+def example_of(variable: Variable) -> Any:
+    """A Python value to run an operator with: fake tensors for tensors, the containers filled with such."""
+    if isinstance(variable, TensorVariable):
+        return variable.fake
+    if isinstance(variable, SymVariable):
+        return variable.value
+    if isinstance(variable, TupleVariable):
+        return tuple(example_of(item) for item in variable.items)
+    if isinstance(variable, ListVariable):
+        return [example_of(item) for item in variable.items]
+    if isinstance(variable, SliceVariable):
+        return slice(*(example_of(part) for part in variable.parts))
+    return variable.as_constant()
+
+
+__all__ = ["Tensor", "SymVariable", "TensorMethod", "TensorVariable", "example_of"]
