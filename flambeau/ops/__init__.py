@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 
-FAMILIES = ("pointwise", "views", "reductions", "creation", "indexing", "linalg", "random", "math", "printing", "nn")
+FAMILIES = ("pointwise", "views", "reductions", "sorting", "creation", "indexing", "linalg", "random", "math", "printing", "nn")
 
 for _family in FAMILIES:
     if importlib.util.find_spec(f"{__name__}.{_family}") is not None:

@@ -77,8 +77,9 @@ def prod(x: Tensor, dims: tuple[int, ...]) -> Spec:
 
 def _check_not_empty(x: Tensor, dims: Sequence[int], name: str) -> None:
     shape = x._layout.shape
-    if any(type(shape[d]) is int and shape[d] == 0 for d in dims):
-        raise IndexError(f"{name}(): Expected reduction dim to have non-zero size, but the input has shape {list(shape)}")
+    for d in dims:
+        if d < len(shape) and type(shape[d]) is int and shape[d] == 0:
+            raise IndexError(f"{name}(): Expected reduction dim {d} to have non-zero size. (input shape {list(shape)})")
 
 
 def _extremum_vjp(g: Tensor, x: Tensor, out: Tensor, dims: Sequence[int]) -> tuple:

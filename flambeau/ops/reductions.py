@@ -1,0 +1,497 @@
+"""Reductions over dimensions: sums, extrema, moments, norms, counts; and running (cumulative) forms."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..core import dtypes
+from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, dtype, float32, int64, uint8
+from ..core.size import canonical_dim, canonical_dims
+from ..core.tensor import Tensor
+from . import prims
+from .pointwise import inplace, store_out
+from .promotion import broadcast, cast, to_float
+from .registry import Primitive, method, operator
+from .return_types import named
+
+Dims = int | Sequence[int] | None
+
+_SCALAR_TYPE = {
+    "bool": "Bool", "uint8": "Byte", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long", "float16": "Half",
+    "bfloat16": "BFloat16", "float32": "Float", "float64": "Double", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+}
+
+
+def scalar_type(kind: dtype) -> str:
+    """torch's name of a dtype in error texts: 'Long' for int64."""
+    return _SCALAR_TYPE.get(kind.name, kind.name)
+
+
+# -- helpers -------------------------------------------------------------------------------------------
+def keep_dims(x: Tensor, dims: Sequence[int]) -> Tensor:
+    """`x` with dimensions of size 1 at the positions `dims` (counted in the result)."""
+    for d in sorted(dims):
+        x = prims.unsqueeze(x, d)
+    return x
+
+
+def _spread(x: Tensor, dim: Dims, keepdim: bool, rank: int) -> Tensor:
+    """A reduced tensor with its reduced dimensions back as size 1."""
+    return x if keepdim else keep_dims(x, canonical_dims(dim, rank))
+
+
+def _reduce(prim: Primitive, x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+    dims = canonical_dims(dim, x.ndim)
+    out = prim(x, dims)
+    return keep_dims(out, dims) if keepdim else out
+
+
+def _count(x: Tensor, dims: Sequence[int]) -> Any:
+    """How many elements each result is made of."""
+    n: Any = 1
+    for d in dims:
+        n = n * x.shape[d]
+    return n
+
+
+def _finish(result: Tensor, out: Tensor | None) -> Tensor:
+    return result if out is None else store_out(out, result)
+
+
+def _names(x: Any, name: str) -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(x).__name__}")
+
+
+# -- sums and products -----------------------------------------------------------------------------------
+def _accumulator(x: Tensor, kind: dtype | None) -> Tensor:
+    """Integers and bools add up in int64 unless a dtype is asked for."""
+    if kind is None:
+        kind = int64 if x.dtype.category <= INT else x.dtype
+    return cast(x, kind)
+
+
+@operator(method=True)
+def sum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None) -> Tensor:
+    """Sum over `dim` (all dimensions if None); integers and bools add up in int64 unless `dtype` says otherwise."""
+    _names(input, "sum")
+    return _finish(_reduce(prims.sum, _accumulator(input, dtype), dim, keepdim), out)
+
+
+@operator(method=True)
+def nansum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
+    """Sum over `dim` with NaN counted as zero."""
+    x = input.masked_fill(prims.isnan(input), 0) if input.dtype.category >= FLOAT else input
+    return sum(x, dim, keepdim, dtype=dtype)
+
+
+@operator(method=True)
+def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
+    """Product over one dimension, or over all."""
+    return _reduce(prims.prod, _accumulator(input, dtype), dim, keepdim)
+
+
+@method("prod_dims")
+def prod_dims(x: Tensor, dims: Sequence[int], keepdim: bool = False) -> Tensor:
+    """Product over several dimensions."""
+    return _reduce(prims.prod, x, tuple(dims), keepdim)
+
+
+@operator(method=True)
+def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None) -> Tensor:
+    """Arithmetic mean over `dim`; floating or complex input (or `dtype`). Narrow floats are averaged in f32."""
+    _names(input, "mean")
+    x = input if dtype is None else cast(input, dtype)
+    if x.dtype.category < FLOAT:
+        what = "Input dtype" if dtype is None else "Optional dtype"
+        raise RuntimeError(f"mean(): could not infer output dtype. {what} must be either a floating point or complex dtype. "
+                           f"Got: {scalar_type(x.dtype)}")
+    kind = x.dtype
+    if kind.itemsize < 4:
+        x = cast(x, float32)
+    total = _reduce(prims.sum, x, dim, keepdim)
+    n = _count(x, canonical_dims(dim, x.ndim))
+    return _finish(cast(total / n if not _is_zero(n) else total * math.nan, kind), out)
+
+
+def _is_zero(n: Any) -> bool:
+    return type(n) is int and n == 0
+
+
+@operator(method=True)
+def nanmean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
+    """Mean over `dim` of the elements that are not NaN."""
+    x = input if dtype is None else cast(input, dtype)
+    if x.dtype.category < FLOAT:
+        raise RuntimeError(f"nanmean(): expected input to have floating point or complex dtype but got {scalar_type(x.dtype)}")
+    return nansum(x, dim, keepdim) / (~x.isnan()).sum(dim, keepdim)
+
+
+@operator(method=True)
+def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
+    """How many elements over `dim` are not zero (int64)."""
+    return sum(input != 0, dim)
+
+
+@method("sum_to_size")
+def sum_to_size(self: Tensor, *size: Any) -> Tensor:
+    """The sum down to a shape that broadcasts to this one."""
+    shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
+    lead = self.ndim - len(shape)
+    if lead < 0 or builtins.any(_differ(s, n) and _differ(s, 1) for s, n in zip(shape, self.shape[lead:])):
+        raise RuntimeError(f"size {{{list(shape)}}} is not expandable to size {{{list(self.shape)}}}.")
+    dims = tuple(range(lead)) + tuple(lead + i for i, s in enumerate(shape) if not _differ(s, 1) and _differ(self.shape[lead + i], 1))
+    x = prims.sum(self, dims) if dims else self
+    return keep_dims(x, [d - lead for d in dims if d >= lead]) if dims else x
+
+
+def _differ(a: Any, b: Any) -> bool:
+    return a is not b and bool(a != b)
+
+
+# -- truth -------------------------------------------------------------------------------------------------
+def _truth(prim: Primitive, name: str) -> Callable:
+    def fn(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+        x = cast(input, bool_)
+        dims = () if isinstance(dim, (tuple, list)) and not dim else canonical_dims(dim, x.ndim)
+        result = prim(x, dims)
+        result = keep_dims(result, dims) if keepdim else result
+        return _finish(cast(result, uint8) if input.dtype is uint8 else result, out)
+
+    fn.__name__, fn.__doc__ = name, f"Whether {name} elements over `dim` are true; bool (uint8 for uint8 input)."
+    return operator(fn, method=True)
+
+
+any, all = _truth(prims.any, "any"), _truth(prims.all, "all")
+
+
+# -- extrema -----------------------------------------------------------------------------------------------
+def _check_ordered(x: Tensor, name: str) -> None:
+    if x.dtype.category == COMPLEX:
+        raise NotImplementedError(f'"{name}_cpu" not implemented for \'{scalar_type(x.dtype)}\': complex numbers have no order')
+
+
+def _amax_like(name: str) -> Callable:
+    prim = getattr(prims, name)
+
+    def fn(input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+        _check_ordered(input, name)
+        return _finish(_reduce(prim, input, dim, keepdim), out)
+
+    fn.__name__, fn.__doc__ = name, f"The {name[1:]}imum over `dim`; ties share the gradient evenly."
+    return operator(fn, method=True)
+
+
+amax, amin = _amax_like("amax"), _amax_like("amin")
+
+
+def _arg_like(name: str) -> Callable:
+    prim = getattr(prims, name)
+
+    def fn(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+        _check_ordered(input, name)
+        if dim is None:
+            if _is_zero(input.shape.numel()):
+                raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0.")
+            found = prim(input.reshape(-1), 0)
+            return keep_dims(found, range(input.ndim)) if keepdim else found
+        if not input.ndim:
+            canonical_dim(dim, 0)
+            return prim(prims.unsqueeze(input, 0), 0)
+        d = canonical_dim(dim, input.ndim)
+        found = prim(input, d)
+        return prims.unsqueeze(found, d) if keepdim else found
+
+    fn.__name__, fn.__doc__ = name, f"Index of the first {name[3:]}imum along `dim` (int64), or in the flattened input."
+    return operator(fn, method=True)
+
+
+argmax, argmin = _arg_like("argmax"), _arg_like("argmin")
+
+
+def _pick(x: Tensor, dim: int, index: Tensor, keepdim: bool) -> tuple[Tensor, Tensor]:
+    """Values at `index` (of x's shape without `dim`), and the index, with the dimension kept or not."""
+    if not x.ndim:
+        return x.clone(), index
+    wide = prims.unsqueeze(index, dim)
+    values = prims.gather(x, dim, wide)
+    return (values, wide) if keepdim else (prims.squeeze(values, (dim,)), index)
+
+
+def _extremum(name: str) -> Callable:
+    all_of, arg_of = getattr(prims, "a" + name), (argmax if name == "max" else argmin)
+    pairwise = getattr(prims, name + "imum")
+
+    def fn(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None, out: Any = None) -> Any:
+        _names(input, name)
+        _check_ordered(input, name)
+        if isinstance(dim, Tensor) or other is not None:
+            x, y = broadcast(*_promoted(input, dim if other is None else other))
+            return _finish(pairwise(x, y), out)
+        if dim is None:
+            if _is_zero(input.shape.numel()):
+                raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
+                                   "reduction dim with the 'dim' argument.")
+            return _finish(all_of(input, tuple(range(input.ndim))), out)
+        d = canonical_dim(dim, input.ndim)
+        if input.ndim and _is_zero(input.shape[d]):
+            raise IndexError(f"{name}(): Expected reduction dim {d} to have non-zero size.")
+        pair = _pick(input, d, arg_of(input, d), keepdim)
+        if out is not None:
+            pair = tuple(store_out(o, r) for o, r in zip(out, pair))  # type: ignore[assignment]
+        return named(name, *pair)
+
+    fn.__name__ = name
+    fn.__doc__ = f"{name}(input), {name}(input, dim, keepdim) -> (values, indices), or {name}(input, other) elementwise."
+    return operator(fn, method=True)
+
+
+def _promoted(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    kind = dtypes.promote_types(x.dtype, y.dtype)
+    return cast(x, kind), cast(y, kind)
+
+
+max, min = _extremum("max"), _extremum("min")
+
+
+@operator(method=True)
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
+    """(minimum, maximum) over `dim` or over everything."""
+    return named("aminmax", amin(input, dim, keepdim), amax(input, dim, keepdim))
+
+
+# -- moments -----------------------------------------------------------------------------------------------
+def _check_moment(x: Tensor) -> None:
+    if not isinstance(x, Tensor) or x.dtype.category < FLOAT:
+        raise RuntimeError("std and var only support floating point and complex dtypes"
+                           + (f", got {x.dtype}" if isinstance(x, Tensor) else f", got {type(x).__name__}"))
+
+
+def _freedom(n: Any, correction: float) -> Any:
+    """Degrees of freedom; a warning if there are none."""
+    left = n - correction
+    if type(n) is int and left <= 0:
+        warnings.warn("degrees of freedom is <= 0. Correction should be strictly less than the reduction factor (input numel "
+                      "divided by output numel).", UserWarning, stacklevel=5)
+        return 0
+    return left
+
+
+def _var_vjp(g: Tensor, input: Tensor, dim: Dims, correction: float, keepdim: bool) -> tuple:
+    """d var / d x_i = 2 (x_i - mean) / (n - correction)."""
+    dims = canonical_dims(dim, input.ndim)
+    left = _count(input, dims) - correction
+    scale = 2.0 / left if type(left) is not int or left > 0 else math.nan
+    return (_spread(g * scale, dim, keepdim, input.ndim) * (input - mean(input, dims, True)),)
+
+
+@operator(name="_var", vjp=_var_vjp)
+def _var(input: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
+    """Variance by two passes: the mean, then the mean square deviation."""
+    dims = canonical_dims(dim, input.ndim)
+    x = cast(input, float32) if input.dtype.itemsize < 4 else input
+    centred = x - _reduce(prims.sum, x, dims, True) / builtins.max(_count(x, dims), 1)
+    square = prims.real(centred) ** 2 + prims.imag(centred) ** 2 if x.dtype.is_complex else centred * centred
+    left = _freedom(_count(x, dims), correction)
+    total = _reduce(prims.sum, square, dims, keepdim)
+    return cast(total / left, input.dtype.to_real())
+
+
+def _arguments(dim: Any, unbiased: bool | None, correction: float | None) -> tuple[Dims, float]:
+    """torch's two calling forms: var(unbiased) and var(dim, unbiased), and correction= over both."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if correction is None:
+        correction = 1 if unbiased is None or unbiased else 0
+    return dim, correction
+
+
+@operator(method=True)
+def var(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+        correction: float | None = None) -> Tensor:
+    """Variance over `dim`, divided by n - correction (1 unless given; `unbiased=False` means 0)."""
+    _check_moment(input)
+    dim, correction = _arguments(dim, unbiased, correction)
+    return _var(input, dim, correction, keepdim)
+
+
+def _std_vjp(g: Tensor, input: Tensor, out: Tensor, dim: Dims, correction: float, keepdim: bool) -> tuple:
+    """Through the variance; zero where the deviation is zero."""
+    return _var_vjp((g / (out * 2)).masked_fill(out == 0, 0), input, dim, correction, keepdim)
+
+
+@operator(name="_std", vjp=_std_vjp)
+def _std(input: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
+    """The square root of the variance."""
+    return prims.sqrt(_var(input, dim, correction, keepdim))
+
+
+@operator(method=True)
+def std(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+        correction: float | None = None) -> Tensor:
+    """Standard deviation over `dim`: the square root of `var`."""
+    _check_moment(input)
+    dim, correction = _arguments(dim, unbiased, correction)
+    return _std(input, dim, correction, keepdim)
+
+
+@operator
+def var_mean(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+             correction: float | None = None) -> tuple[Tensor, Tensor]:
+    """(var, mean) over `dim`."""
+    _check_moment(input)
+    dim, correction = _arguments(dim, unbiased, correction)
+    return _var(input, dim, correction, keepdim), mean(input, dim, keepdim)
+
+
+@operator
+def std_mean(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+             correction: float | None = None) -> tuple[Tensor, Tensor]:
+    """(std, mean) over `dim`."""
+    _check_moment(input)
+    dim, correction = _arguments(dim, unbiased, correction)
+    return _std(input, dim, correction, keepdim), mean(input, dim, keepdim)
+
+
+# -- exponentials and norms ----------------------------------------------------------------------------------
+def _logsumexp_vjp(g: Tensor, input: Tensor, out: Tensor, dim: Dims, keepdim: bool) -> tuple:
+    """d logsumexp / d x_i = exp(x_i - logsumexp)."""
+    rank = input.ndim
+    return (_spread(g, dim, keepdim, rank) * prims.exp(input - _spread(out, dim, keepdim, rank)),)
+
+
+@operator(name="_logsumexp", vjp=_logsumexp_vjp)
+def _logsumexp(input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+    """Shifted by the maximum so that nothing overflows."""
+    dims = canonical_dims(dim, input.ndim)
+    if builtins.any(_is_zero(input.shape[d]) for d in dims):
+        return prims.log(_reduce(prims.sum, input, dims, keepdim))
+    top = _reduce(prims.amax, input, dims, True)
+    top = top.masked_fill(prims.isinf(top), 0)
+    total = prims.log(_reduce(prims.sum, prims.exp(input - top), dims, True)) + top
+    return total if keepdim else prims.squeeze(total, dims)
+
+
+@operator(method=True)
+def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
+    """log(sum(exp(input))) over `dim`, without overflow."""
+    return _logsumexp(to_float(input), dim, keepdim)
+
+
+def _vector_norm_vjp(g: Tensor, input: Tensor, out: Tensor, ord: float, dim: Dims, keepdim: bool) -> tuple:
+    """d |x|_p / d x = sgn(x) (|x| / |x|_p)^(p-1); zero at zero, and for the extrema shared among ties."""
+    rank = input.ndim
+    g, out = _spread(g, dim, keepdim, rank), _spread(out, dim, keepdim, rank)
+    if ord == 0:
+        return (input * 0,)
+    if ord == 2:
+        return (input * (g / out).masked_fill(out == 0, 0),)
+    if ord == 1:
+        return (input.sgn() * g,)
+    size = prims.abs(input)
+    if math.isinf(ord):
+        hit = (size == out).to(size.dtype)
+        return (input.sgn() * (hit / sum(hit, canonical_dims(dim, rank), True) * g),)
+    ratio = (size / out) ** (ord - 1)
+    return ((input.sgn() * (ratio * g)).masked_fill(size == 0, 0),)
+
+
+@operator(name="_vector_norm", vjp=_vector_norm_vjp)
+def _vector_norm(input: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
+    """(sum |x|^p)^(1/p) with its limits for p = 0, inf and -inf."""
+    dims = canonical_dims(dim, input.ndim)
+    kind = input.dtype.to_real()
+    x = cast(input, float32) if input.dtype.itemsize < 4 else input
+    if ord == 2 and not x.dtype.is_complex:
+        out = prims.sqrt(prims.sum(x * x, dims))
+    elif ord == 0:
+        out = cast(prims.sum(cast(x != 0, int64), dims), kind)
+    elif math.isinf(ord):
+        out = (prims.amax if ord > 0 else prims.amin)(prims.abs(x), dims)
+    elif ord == 1:
+        out = prims.sum(prims.abs(x), dims)
+    else:
+        out = prims.sum(prims.abs(x) ** ord, dims) ** (1.0 / ord)
+    return keep_dims(cast(out, kind), dims) if keepdim else cast(out, kind)
+
+
+@operator
+def linalg_vector_norm(x: Tensor, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None,
+                       out: Tensor | None = None) -> Tensor:
+    """The p-norm over `dim` of the elements (of the flattened input if `dim` is None)."""
+    if x.dtype.category < FLOAT:
+        raise RuntimeError(f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got {scalar_type(x.dtype)}")
+    result = _vector_norm(x if dtype is None else cast(x, dtype), float(ord), dim, keepdim)
+    return _finish(result, out)
+
+
+@operator(method=True)
+def norm(input: Tensor, p: Any = "fro", dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None,
+         out: Tensor | None = None) -> Tensor:
+    """torch.norm: the p-norm over `dim` (over everything if None); 'fro' is the 2-norm of all elements."""
+    if isinstance(p, str):
+        if p != "fro":
+            raise NotImplementedError(f"torch.norm with p={p!r}: use torch.linalg.matrix_norm(x, ord='nuc')")
+        p = 2.0
+    return linalg_vector_norm(input, 2.0 if p is None else p, dim, keepdim, dtype=dtype, out=out)
+
+
+@operator(method=True)
+def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
+    """The p-norm of input - other."""
+    return linalg_vector_norm(input - other, p)
+
+
+# -- running forms -------------------------------------------------------------------------------------------
+def _running(name: str) -> Callable:
+    prim = getattr(prims, name)
+
+    def fn(input: Tensor, dim: int, *, dtype: dtype | None = None, out: Tensor | None = None) -> Tensor:
+        return _finish(prim(_accumulator(input, dtype), canonical_dim(dim, input.ndim)), out)
+
+    fn.__name__, fn.__doc__ = name, f"Running {name[3:]} along `dim`; integers and bools in int64."
+    made = operator(fn, method=True)
+    inplace(made, name + "_")
+    return made
+
+
+cumsum, cumprod = _running("cumsum"), _running("cumprod")
+
+
+@operator(method=True)
+def cummax(input: Tensor, dim: int) -> Any:
+    """Running maximum along `dim` and where it stands (the last of equals)."""
+    return named("cummax", *prims.cummax(input, canonical_dim(dim, input.ndim)))
+
+
+@operator(method=True)
+def cummin(input: Tensor, dim: int) -> Any:
+    """Running minimum along `dim` and where it stands (the last of equals)."""
+    return named("cummin", *prims.cummin(input, canonical_dim(dim, input.ndim)))
+
+
+@operator(method=True)
+def logcumsumexp(input: Tensor, dim: int) -> Tensor:
+    """Running log-sum-exp along `dim`, shifted by the running maximum's end."""
+    d = canonical_dim(dim, input.ndim)
+    x = to_float(input)
+    top = amax(x.detach(), d, True) if not _is_zero(x.shape.numel()) else x
+    top = top.masked_fill(top.isinf(), 0)
+    return (x - top).exp().cumsum(d).log() + top
+
+
+@operator(method=True)
+def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
+    """The n-th differences of neighbours along `dim`."""
+    d = canonical_dim(dim, input.ndim)
+    pieces = [t for t in (prepend, input, append) if t is not None]
+    x = prims.cat(pieces, d) if len(pieces) > 1 else input
+    for _ in range(n):
+        size = x.shape[d]
+        later, earlier = x.narrow(d, 1, size - 1), x.narrow(d, 0, size - 1)
+        x = later ^ earlier if x.dtype.category == BOOL else later - earlier
+    return x

@@ -1,0 +1,37 @@
+"""The named tuples that operators with several outputs return (torch.return_types)."""
+
+from __future__ import annotations
+
+import sys
+from collections import namedtuple
+from typing import Any
+
+_FIELDS = {
+    "max": "values indices", "min": "values indices", "sort": "values indices", "topk": "values indices",
+    "kthvalue": "values indices", "median": "values indices", "nanmedian": "values indices", "mode": "values indices",
+    "cummax": "values indices", "cummin": "values indices", "aminmax": "min max",
+    "svd": "U S V", "qr": "Q R", "linalg_svd": "U S Vh", "linalg_qr": "Q R", "linalg_eigh": "eigenvalues eigenvectors",
+    "linalg_eig": "eigenvalues eigenvectors", "linalg_slogdet": "sign logabsdet", "slogdet": "sign logabsdet",
+    "linalg_lstsq": "solution residuals rank singular_values", "linalg_lu": "P L U", "linalg_cholesky_ex": "L info",
+    "linalg_inv_ex": "inverse info", "frexp": "mantissa exponent",
+}
+
+
+def _repr(self: Any) -> str:
+    lines = ",\n".join(f"{name}={value!r}" for name, value in zip(self._fields, self))
+    return f"torch.return_types.{type(self).__name__}(\n{lines})"
+
+
+def _make(name: str, fields: str) -> type:
+    made: Any = namedtuple(name, fields)  # type: ignore[misc]  # noqa: PYI024 - the names come from the table
+    made.__repr__, made.__module__ = _repr, __name__
+    return made
+
+
+for _name, _fields in _FIELDS.items():
+    setattr(sys.modules[__name__], _name, _make(_name, _fields))
+
+
+def named(name: str, *values: Any) -> Any:
+    """A `return_types.name` of these values."""
+    return getattr(sys.modules[__name__], name)(*values)

@@ -1,0 +1,263 @@
+"""Order: sorting, selection, quantiles, modes, unique elements and histograms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.dtypes import FLOAT, float32, float64, int64
+from ..core.size import canonical_dim
+from ..core.tensor import Tensor
+from . import prims
+from .promotion import cast
+from .reductions import _is_zero, _pick, keep_dims, scalar_type
+from .registry import Spec, operator, primitive
+from .return_types import named
+
+
+@operator(method=True)
+def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+    """(values, indices) in order along `dim`; NaN counts as the largest. Always stable."""
+    return named("sort", *prims.sort(input, canonical_dim(dim, input.ndim), bool(descending), True))
+
+
+@operator(method=True)
+def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
+    """Indices that put `input` in order along `dim`."""
+    return sort(input, dim, descending, stable)[1]
+
+
+@operator(method=True)
+def msort(input: Tensor) -> Tensor:
+    """The values in ascending order along the first dimension."""
+    return sort(input, 0)[0]
+
+
+@operator(method=True)
+def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    """The `k` largest (or smallest) values along `dim`, in order, and their indices."""
+    d = canonical_dim(dim, input.ndim)
+    if isinstance(k, int) and not 0 <= k <= (input.shape[d] if input.ndim else 1):
+        raise RuntimeError(f"selected index k out of range: k = {k}, dimension {d} of shape {list(input.shape)}")
+    return named("topk", *prims.topk(input, k, d, bool(largest), bool(sorted)))
+
+
+@operator(method=True)
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    """The k-th smallest value along `dim` (k counts from 1) and its index."""
+    d = canonical_dim(dim, input.ndim)
+    if not 1 <= k <= (input.shape[d] if input.ndim else 1):
+        raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {d}: k = {k}, shape {list(input.shape)}")
+    order = argsort(input.detach(), d)
+    return named("kthvalue", *_pick(input, d, order.select(d, k - 1) if input.ndim else order, keepdim))
+
+
+def _median(input: Tensor, dim: int | None, keepdim: bool, name: str) -> Any:
+    if dim is None:
+        flat = input.reshape(-1)
+        if _is_zero(flat.shape[0]):
+            return input.new_full((), math.nan if input.dtype.category >= FLOAT else _lowest(input))
+        return _median(flat, 0, False, name)[0]
+    d = canonical_dim(dim, input.ndim)
+    if not input.ndim:
+        return named(name, input.clone(), input.new_full((), 0, dtype=int64))
+    values, order = prims.sort(input.detach(), d, False, True)
+    middle: Any = (input.shape[d] - 1) // 2
+    place = input.new_full((), middle, dtype=int64).expand(_without(input.shape, d))
+    if input.dtype.is_floating_point:
+        nans = prims.isnan(values).sum(d)
+        if name == "nanmedian":
+            place = ((input.shape[d] - nans - 1) // 2).clamp(min=0)
+        else:
+            place = place.masked_fill(nans > 0, input.shape[d] - 1)
+    index = prims.squeeze(prims.gather(order, d, prims.unsqueeze(place, d)), (d,))
+    return named(name, *_pick(input, d, index, keepdim))
+
+
+def _without(shape: Sequence, dim: int) -> tuple:
+    return tuple(n for d, n in enumerate(shape) if d != dim)
+
+
+def _lowest(x: Tensor) -> int:
+    return int(np.iinfo(x.dtype.numpy).min)
+
+
+@operator(method=True)
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The lower median of everything, or (values, indices) along `dim`; a NaN makes the answer NaN."""
+    return _median(input, dim, keepdim, "median")
+
+
+@operator(method=True)
+def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The lower median of the elements that are not NaN."""
+    return _median(input, dim, keepdim, "nanmedian")
+
+
+def _quantile(input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str, skip_nan: bool) -> Tensor:
+    if input.dtype not in (float32, float64):
+        raise RuntimeError(f"quantile() input tensor must be either float or double dtype, got {input.dtype}")
+    if interpolation not in _BETWEEN:
+        raise RuntimeError("quantile() interpolation must be one of linear, lower, higher, midpoint or nearest, but got "
+                           f"{interpolation}")
+    q = q if isinstance(q, Tensor) else input.new_full((), float(q))
+    x = input.reshape(-1) if dim is None or not input.ndim else input
+    d = 0 if dim is None else canonical_dim(dim, x.ndim)
+    ordered = prims.sort(x, d, False, True)[0].movedim(d, -1)
+    nans = prims.isnan(ordered).sum(-1, True)
+    last = ordered.shape[-1] - 1 - nans if skip_nan else ordered.shape[-1] - 1
+    rank = q.reshape(-1) * (last.clamp(min=0) if isinstance(last, Tensor) else last)
+    rank = rank.expand((*ordered.shape[:-1], rank.shape[-1]))
+    low, high, weight = _BETWEEN[interpolation](rank)
+    below, above = (prims.gather(ordered, ordered.ndim - 1, i.to(int64)) for i in (low, high))
+    result = below + (above - below) * weight
+    if not skip_nan:
+        result = result.masked_fill(nans > 0, math.nan)
+    result = result.movedim(-1, 0)
+    if keepdim:
+        result = keep_dims(result, range(1, input.ndim + 1) if dim is None else (d + 1,))
+    return result if q.ndim else result[0]
+
+
+_BETWEEN: dict[str, Any] = {
+    "linear": lambda r: (r.floor(), r.ceil(), r - r.floor()),
+    "lower": lambda r: (r.floor(), r.floor(), 0),
+    "higher": lambda r: (r.ceil(), r.ceil(), 0),
+    "midpoint": lambda r: (r.floor(), r.ceil(), 0.5),
+    "nearest": lambda r: (r.round(), r.round(), 0),
+}
+
+
+@operator(method=True)
+def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear") -> Tensor:
+    """The q-th quantiles (q in [0, 1], a number or 1-D tensor) along `dim` or of everything."""
+    return _quantile(input, q, dim, keepdim, interpolation, False)
+
+
+@operator(method=True)
+def nanquantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear") -> Tensor:
+    """The quantiles of the elements that are not NaN."""
+    return _quantile(input, q, dim, keepdim, interpolation, True)
+
+
+# -- modes and unique elements -------------------------------------------------------------------------------
+def _mode_index_kernel(x: np.ndarray, dim: int) -> np.ndarray:
+    """Per row: the last position of the smallest among the most frequent values."""
+    rows = np.moveaxis(x, dim, -1)
+    out = np.empty(rows.shape[:-1], np.int64)
+    for at in np.ndindex(out.shape):
+        values, counts = np.unique(rows[at], return_counts=True)
+        out[at] = np.flatnonzero(rows[at] == values[counts.argmax()])[-1]
+    return out
+
+
+@primitive("mode_index", kernel=_mode_index_kernel, why_absent={
+    "derivative": "an index is not differentiable", "loop": "counting equal values is not a loop over independent elements"})
+def mode_index(x: Tensor, dim: int) -> Spec:
+    """Index along `dim` of the most frequent value (the smallest of equally frequent ones; its last position)."""
+    return Spec(_without(x._layout.shape, dim), int64)
+
+
+@operator(method=True)
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
+    """The most frequent value along `dim` and an index where it stands."""
+    d = canonical_dim(dim, input.ndim)
+    if not input.ndim:
+        return named("mode", input.clone(), input.new_full((), 0, dtype=int64))
+    return named("mode", *_pick(input, d, mode_index(input, d), keepdim))
+
+
+def _unique_kernel(x: np.ndarray, dim: int | None, consecutive: bool) -> tuple:
+    """(values, inverse, counts) of the flattened input, or of its slices along `dim`."""
+    if not consecutive:
+        values, inverse, counts = np.unique(x, return_inverse=True, return_counts=True, axis=dim, equal_nan=False)
+        return values, inverse.reshape(x.shape if dim is None else -1).astype(np.int64), counts.astype(np.int64)
+    rows = x.reshape(-1) if dim is None else np.moveaxis(x, dim, 0)
+    n = rows.shape[0]
+    new = np.ones(n, bool)
+    if n > 1:
+        new[1:] = (rows[1:] != rows[:-1]).reshape(n - 1, -1).any(1)
+    starts = np.flatnonzero(new)
+    inverse = (np.cumsum(new) - 1).reshape(x.shape if dim is None else -1)
+    values = rows[starts] if dim is None else np.moveaxis(rows[starts], 0, dim)
+    return np.ascontiguousarray(values), inverse.astype(np.int64), np.diff(np.append(starts, n)).astype(np.int64)
+
+
+@primitive("unique", kernel=_unique_kernel, tags=("data_dependent",), why_absent={
+    "derivative": "the output's shape depends on the data", "loop": "the output's shape depends on the data"})
+def unique_prim(x: Tensor, dim: int | None, consecutive: bool) -> tuple[Spec, Spec, Spec]:
+    """Sorted distinct values (or runs of equal neighbours), the index of each element's value, and their counts."""
+    if x._data is None:
+        raise NotImplementedError("unique() of a tensor without data (fake or meta) has no known shape; it breaks the graph")
+    return Spec((-1,), x.dtype), Spec((-1,), int64), Spec((-1,), int64)
+
+
+def _chosen(answers: tuple, return_inverse: bool, return_counts: bool) -> Any:
+    values, inverse, counts = answers
+    chosen = (values, *([inverse] if return_inverse else []), *([counts] if return_counts else []))
+    return chosen if len(chosen) > 1 else values
+
+
+@operator(method=True)
+def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
+           dim: int | None = None) -> Any:
+    """Distinct values in ascending order (of slices along `dim`), with inverse indices and counts on request."""
+    d = None if dim is None else canonical_dim(dim, input.ndim)
+    return _chosen(unique_prim(input, d, False), return_inverse, return_counts)
+
+
+@operator(method=True)
+def unique_consecutive(input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
+    """The first of each run of equal neighbours, with inverse indices and counts on request."""
+    d = None if dim is None else canonical_dim(dim, input.ndim)
+    return _chosen(unique_prim(input, d, True), return_inverse, return_counts)
+
+
+# -- counting ------------------------------------------------------------------------------------------------
+@operator(method=True)
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each integer occurs in a 1-D tensor of non-negative ones, or the sums of its `weights`."""
+    if input.dtype.category >= FLOAT:
+        raise NotImplementedError(f'"bincount_cpu" not implemented for \'{scalar_type(input.dtype)}\'; it takes integers')
+    if input.ndim != 1 or (input.shape[0] and int(input.min()) < 0):
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    size = max(int(input.max()) + 1 if input.shape[0] else 0, minlength)
+    if weights is None:
+        ones = input.new_full(input.shape, 1, dtype=int64)
+        return prims.index_add(ones.new_zeros((size,)), 0, cast(input, int64), ones)
+    if weights.shape != input.shape:
+        raise RuntimeError(f"weights should be 1-d and have the same length as input, got {list(weights.shape)} and "
+                           f"{list(input.shape)}")
+    weights = weights if weights.dtype is float32 else cast(weights, float64)
+    return prims.index_add(weights.new_zeros((size,)), 0, cast(input, int64), weights)
+
+
+def _histc_kernel(x: np.ndarray, bins: int, low: float, high: float) -> np.ndarray:
+    flat = x.reshape(-1).astype(np.float64)
+    if low == high and flat.size:
+        low, high = float(flat.min()), float(flat.max())
+    if low == high:
+        low, high = low - 1, high + 1
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise RuntimeError(f"range of [{low}, {high}] is not finite")
+    return np.histogram(flat, bins=bins, range=(low, high))[0].astype(x.dtype)
+
+
+@primitive("histc", kernel=_histc_kernel, why_absent={
+    "derivative": "a count is not differentiable", "loop": "counting scatters; inductor calls the kernel"})
+def _histc(x: Tensor, bins: int, low: float, high: float) -> Spec:
+    """Counts of the elements in `bins` equal intervals of [low, high]."""
+    return Spec((bins,), x.dtype)
+
+
+@operator(method=True)
+def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """Counts in `bins` equal intervals of [min, max] (of the data's range if both are 0), in input's dtype."""
+    if bins <= 0:
+        raise RuntimeError(f"bins must be > 0, got {bins}")
+    if max < min:
+        raise RuntimeError(f"max must be larger than min, got min={min}, max={max}")
+    return _histc(input, bins, float(min), float(max))
