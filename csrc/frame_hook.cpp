@@ -429,6 +429,45 @@ PyObject* scoped_repr(PyObject* object) {
     return PyUnicode_FromFormat("watched(%R, %R)", self->wrapped, self->callback);
 }
 
+// The object that `module.qualified.name` of the wrapped function leads to now; new reference, null without an error.
+PyObject* found_by_name(PyObject* qualified_name, PyObject* module_name) {
+    PyObject* found = PyUnicode_Check(module_name) ? PyImport_GetModule(module_name) : nullptr;
+    PyObject* dot = PyUnicode_FromString(".");
+    PyObject* names = dot != nullptr && PyUnicode_Check(qualified_name) ? PyUnicode_Split(qualified_name, dot, -1) : nullptr;
+    for (Py_ssize_t i = 0; names != nullptr && found != nullptr && i < PyList_GET_SIZE(names); i++)
+        Py_SETREF(found, PyObject_GetAttr(found, PyList_GET_ITEM(names, i)));
+    if (names == nullptr) Py_CLEAR(found);
+    Py_XDECREF(names);
+    Py_XDECREF(dot);
+    PyErr_Clear();
+    return found;
+}
+
+PyObject *undisturbed_function, *watched_function;
+
+// A wrapper that is itself what its module has by that name (a decorated function) pickles by name, as functions do; any other
+// one by what it wraps.
+PyObject* scoped_reduce(PyObject* object, PyObject*) {
+    Scoped* self = (Scoped*)object;
+    PyObject* name = PyObject_GetAttrString(object, "__qualname__");
+    PyObject* module = PyObject_GetAttrString(object, "__module__");
+    PyErr_Clear();
+    PyObject* found = name != nullptr && module != nullptr ? found_by_name(name, module) : nullptr;
+    PyObject* result;
+    if (found == object)
+        result = Py_NewRef(name);
+    else if (self->callback == nullptr)
+        result = Py_BuildValue("O(O)", undisturbed_function, self->wrapped);
+    else
+        result = Py_BuildValue("O(OO)", watched_function, self->wrapped, self->callback);
+    Py_XDECREF(found);
+    Py_XDECREF(module);
+    Py_XDECREF(name);
+    return result;
+}
+
+PyMethodDef scoped_methods[] = {{"__reduce__", scoped_reduce, METH_NOARGS, nullptr}, {nullptr}};
+
 PyMemberDef scoped_members[] = {
     {"__wrapped__", T_OBJECT_EX, offsetof(Scoped, wrapped), READONLY, "The function that is called."},
     {"callback", T_OBJECT, offsetof(Scoped, callback), READONLY, "The frame callback while it runs; None: off."},
@@ -448,7 +487,8 @@ PyType_Slot scoped_slots[] = {
     {Py_tp_clear, (void*)scoped_clear},       {Py_tp_dealloc, (void*)scoped_dealloc},
     {Py_tp_getattro, (void*)scoped_getattr},  {Py_tp_repr, (void*)scoped_repr},
     {Py_tp_descr_get, (void*)scoped_bind},    {Py_tp_members, scoped_members},
-    {Py_tp_getset, scoped_getset},            {0, nullptr},
+    {Py_tp_getset, scoped_getset},            {Py_tp_methods, scoped_methods},
+    {0, nullptr},
 };
 
 PyType_Spec scoped_spec = {
@@ -522,5 +562,7 @@ void add_frame_hook(PyObject* module) {
     no_entries = PyTuple_New(0);
     scoped_type = (PyTypeObject*)PyType_FromSpec(&scoped_spec);
     if (no_entries == nullptr || scoped_type == nullptr || !add_type(module, scoped_type)) return;
-    PyModule_AddFunctions(module, methods);
+    if (PyModule_AddFunctions(module, methods) < 0) return;
+    undisturbed_function = PyObject_GetAttrString(module, "undisturbed");
+    watched_function = PyObject_GetAttrString(module, "watched");
 }

@@ -1,11 +1,14 @@
 """The PEP 523 frame hook: which frames are offered, in which order, and what becomes of results and errors."""
 
+import copy
 import functools
 import gc
 import inspect
+import pickle
 import sys
 import threading
 import traceback
+import types
 import weakref
 
 import pytest
@@ -762,6 +765,38 @@ def test_a_wrapper_binds_as_a_method():
     thing = Thing()
     assert thing.method(3) == (thing, 3)
     assert Thing.method(thing, 4) == (thing, 4)
+
+
+@_C.undisturbed
+def decorated(x):
+    return x + 1
+
+
+def plain(x):
+    return x + 2
+
+
+class Holder:
+    def __init__(self, value):
+        self.value = value
+        self.run = _C.watched(self.method, plain)
+
+    def method(self):
+        return self.value
+
+
+def test_wrappers_pickle_and_copy_as_what_they_wrap(monkeypatch):
+    monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or types.SimpleNamespace(**globals()))
+    assert pickle.loads(pickle.dumps(decorated)) is decorated
+    assert copy.deepcopy(decorated) is decorated
+    other = pickle.loads(pickle.dumps(_C.undisturbed(plain)))
+    assert other.__wrapped__ is plain and other(1) == 3
+    assert copy.copy(_C.watched(plain, plain)).callback is plain
+    holder = Holder(3)
+    copied = copy.deepcopy(holder)
+    copied.value = 4
+    _C.skip_code(Holder.method.__code__)
+    assert (holder.run(), copied.run()) == (3, 4)
 
 
 def test_a_wrapper_in_a_cycle_is_collected():
