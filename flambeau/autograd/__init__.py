@@ -7,9 +7,13 @@ from typing import Any
 
 from ..core.tensor import Tensor
 from ..ops import pointwise
-from . import graph
-from .engine import retain_grad, run_backward, tensor_hook
+from . import checkpoint, functional, graph
+from .anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
+from .engine import queue_callback, retain_grad, run_backward, tensor_hook
+from .function import Function, FunctionCtx, once_differentiable
 from .grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from .gradcheck import GradcheckError, gradcheck, gradgradcheck
+from .saved import save_on_cpu, saved_tensors_hooks
 
 
 def _as_tuple(x: Any) -> tuple:
@@ -71,3 +75,7 @@ Tensor.retains_grad = property(lambda self: self._grad is not None and self._gra
 pointwise.InPlace.check = staticmethod(graph.check_inplace)  # type: ignore[assignment]
 pointwise.InPlace.rebase = staticmethod(graph.rebase)  # type: ignore[assignment]
 Variable = Tensor
+
+__all__ = ["backward", "grad", "Function", "FunctionCtx", "once_differentiable", "Variable", "no_grad", "enable_grad", "inference_mode",
+           "set_grad_enabled", "is_grad_enabled", "detect_anomaly", "set_detect_anomaly", "is_anomaly_enabled", "gradcheck",
+           "gradgradcheck", "GradcheckError", "saved_tensors_hooks", "save_on_cpu", "functional", "checkpoint", "queue_callback", "graph"]

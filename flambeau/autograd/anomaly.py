@@ -1,0 +1,38 @@
+"""Anomaly detection: remember where each node was made, and stop at the first NaN gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .graph import Settings
+
+
+class set_detect_anomaly:  # noqa: N801 - torch's name
+    """Turn anomaly detection on or off; as a context manager it restores the old setting."""
+
+    def __init__(self, mode: bool, check_nan: bool = True):
+        self.before = Settings.anomaly, Settings.check_nan
+        Settings.anomaly, Settings.check_nan = mode, check_nan
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: Any) -> None:
+        Settings.anomaly, Settings.check_nan = self.before
+
+
+class detect_anomaly(set_detect_anomaly):  # noqa: N801 - torch's name
+    """Anomaly detection within a block."""
+
+    def __init__(self, check_nan: bool = True):
+        before = Settings.anomaly, Settings.check_nan
+        super().__init__(before[0], before[1])
+        self.wanted = check_nan
+
+    def __enter__(self) -> None:
+        Settings.anomaly, Settings.check_nan = True, self.wanted
+
+
+def is_anomaly_enabled() -> bool:
+    """Whether anomaly detection is on."""
+    return Settings.anomaly

@@ -1,0 +1,190 @@
+"""Custom differentiable functions: subclass `Function`, define `forward` and `backward`, call `apply`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ..core import dispatch
+from ..core.tensor import AutogradMeta, Tensor, bump_version
+from ..ops import prims
+from .graph import SECOND_TIME, Edge, Node, Saved, _spec, bare, edge_of, rebase
+
+
+class FunctionCtx:
+    """What `forward` and `backward` share: saved tensors, flags, and whatever the user hangs on it."""
+
+    def __init__(self) -> None:
+        self._to_save: tuple = ()
+        self._dirty: tuple = ()
+        self._non_differentiable: tuple = ()
+        self._materialize = True
+        self.needs_input_grad: tuple[bool, ...] = ()
+        self._node: FunctionNode | None = None
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Keep inputs or outputs for backward (with a version check)."""
+        self._to_save = tensors
+
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
+        """Accepted for forward-mode rules; forward mode through Function is not implemented."""
+
+    def mark_dirty(self, *tensors: Tensor) -> None:
+        """Say that `forward` wrote to these inputs in place."""
+        self._dirty = tensors
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
+        """Say that these outputs need no gradient."""
+        self._non_differentiable = tensors
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether missing output gradients reach `backward` as zeros (default) or None."""
+        self._materialize = value
+
+    @property
+    def saved_tensors(self) -> tuple:
+        """What `save_for_backward` kept."""
+        node = self._node
+        if node is None:
+            return self._to_save
+        if node.saved is None:
+            raise RuntimeError(SECOND_TIME)
+        return tuple(s.get(node) if isinstance(s, Saved) else s for s in node.saved)
+
+
+class FunctionNode(Node):
+    """The tape's node of one `Function.apply`."""
+
+    __slots__ = ("function", "ctx", "saved", "positions", "arity")
+
+    def __init__(self, function: type[Function], ctx: FunctionCtx, edges: list[Edge | None], positions: list[int], arity: int):
+        super().__init__(edges)
+        self.function, self.ctx, self.positions, self.arity = function, ctx, positions, arity
+        self.saved: list | None = None
+
+    def name(self) -> str:
+        return f"{self.function.__name__}Backward"
+
+    def apply(self, gs: list) -> list:
+        if self.saved is None and self.ctx._to_save:
+            raise RuntimeError(SECOND_TIME)
+        if self.ctx._materialize:
+            gs = [self._zeros(i) if g is None else g for i, g in enumerate(gs)]
+        answer = self.function.backward(self.ctx, *gs)
+        answer = answer if isinstance(answer, tuple) else (answer,)
+        if len(answer) < self.arity or any(g is not None for g in answer[self.arity:]):
+            raise RuntimeError(f"function {self.name()} returned an incorrect number of gradients (expected {self.arity}, "
+                               f"got {len(answer)})")
+        return [answer[p] for p in self.positions]
+
+    def _zeros(self, i: int) -> Any:
+        spec = self.output_specs[i]
+        return None if spec is None else prims.full(tuple(spec.shape), 0, spec.dtype, spec.device)
+
+    def release(self) -> None:
+        self.saved = None
+
+
+class Function:
+    """Base of custom functions. `forward(ctx, ...)` (or `forward(...)` with `setup_context(ctx, inputs, output)`) computes,
+    `backward(ctx, *grads)` gives a gradient (or None) per argument of forward."""
+
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        """Compute the outputs."""
+        raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        """Gradients of the inputs from those of the outputs."""
+        raise NotImplementedError("You must implement either the backward or vjp method for your custom autograd.Function to use it "
+                                  "with backward mode AD.")
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Run the function and record it."""
+        ctx = FunctionCtx()
+        positions = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
+        edges = [edge_of(args[i]) for i in positions]
+        ctx.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)
+        recording = dispatch.state.grad_enabled and any(e is not None for e in edges)
+        with dispatch.grad_enabled(False):
+            if cls.setup_context is not Function.setup_context:
+                out = cls.forward(*args, **kwargs)
+                cls.setup_context(ctx, args, out)
+            else:
+                out = cls.forward(ctx, *args, **kwargs)
+        if not recording:
+            return out
+        node = FunctionNode(cls, ctx, edges, positions, len(args))
+        return _attach(node, ctx, args, out)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: Any) -> Any:
+        """Fill `ctx` after a `forward` that does not take it."""
+        raise NotImplementedError
+
+    vjp = backward
+
+
+def _attach(node: FunctionNode, ctx: FunctionCtx, args: tuple, out: Any) -> Any:
+    """Hang the node on the outputs: inputs returned as they are become aliases, dirty ones are rebased."""
+    outs = out if isinstance(out, tuple) else (out,)
+    made: list = []
+    for o in outs:
+        if isinstance(o, Tensor) and any(o is a for a in args) and not any(o is d for d in ctx._dirty):
+            o = bare(o)
+        made.append(o)
+    node.output_specs = tuple(_spec(o) if isinstance(o, Tensor) else None for o in made)  # type: ignore[assignment]
+    node.saved = [_keep(t, outs, node) for t in ctx._to_save]
+    for nr, o in enumerate(made):
+        if not isinstance(o, Tensor) or any(o is t for t in ctx._non_differentiable) or o.dtype.category < 2:
+            continue
+        if any(o is d for d in ctx._dirty):
+            bump_version(o)
+            source = bare(o)
+            source._grad = AutogradMeta(False, node, nr)
+            rebase(o, source)
+        else:
+            o._view = None
+            o._grad = AutogradMeta(False, node, nr)
+    ctx._node = node
+    return tuple(made) if isinstance(out, tuple) else made[0]
+
+
+def _keep(t: Any, outs: tuple, node: FunctionNode) -> Any:
+    if not isinstance(t, Tensor):
+        return t
+    for nr, o in enumerate(outs):
+        if t is o:
+            return Saved(t, (nr,))
+    return Saved(t)
+
+
+def once_differentiable(fn: Callable) -> Callable:
+    """Mark a backward as not differentiable itself: a second derivative through it raises."""
+    @functools.wraps(fn)
+    def wrapped(ctx: Any, *args: Any) -> Any:
+        tracking = dispatch.state.grad_enabled and any(isinstance(a, Tensor) and a.requires_grad for a in args)
+        with dispatch.grad_enabled(False):
+            answer = fn(ctx, *args)
+        if not tracking:
+            return answer
+        outs = answer if isinstance(answer, tuple) else (answer,)
+        failing = tuple(_Refuse.apply(o, fn.__qualname__, *[a for a in args if isinstance(a, Tensor)]) if isinstance(o, Tensor) else o
+                        for o in outs)
+        return failing if isinstance(answer, tuple) else failing[0]
+    return wrapped
+
+
+class _Refuse(Function):
+    """An identity whose gradient raises."""
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, name: str, *inputs: Tensor) -> Tensor:
+        return out.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        raise RuntimeError("trying to differentiate twice a function that was marked with @once_differentiable")
