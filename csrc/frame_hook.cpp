@@ -87,7 +87,7 @@ struct Watch {
 
 // An OS thread can outlive one PyThreadState and get another, so the pointer counts only while the ids agree.
 thread_local Watch* this_watch = nullptr;
-thread_local char* stack_limit = nullptr;
+thread_local char *stack_end = nullptr, *stack_limit = nullptr;
 
 const char watch_key[] = "flambeau._C.watch";
 constexpr size_t stack_reserve = 256 * 1024;
@@ -154,7 +154,7 @@ inline PyObject* current_callback(PyThreadState* tstate) {
 }
 
 // Frames that pass through the hook nest on the C stack, where plain 3.11 frames do not: with a raised recursion limit a deep
-// recursion would run off its end.
+// recursion would run off its end. Stacks that a library has made itself are not known here and never low.
 bool stack_is_low() {
     char here;
     if (stack_limit == nullptr) {
@@ -165,10 +165,10 @@ bool stack_is_low() {
             pthread_attr_getstack(&attributes, &lowest, &size);
             pthread_attr_destroy(&attributes);
         }
-        size_t reserve = size / 4 < stack_reserve ? size / 4 : stack_reserve;
-        stack_limit = (char*)lowest + reserve + 1;
+        stack_end = (char*)lowest;
+        stack_limit = stack_end + (size / 4 < stack_reserve ? size / 4 : stack_reserve) + 1;
     }
-    return &here < stack_limit;
+    return &here < stack_limit && &here >= stack_end;
 }
 
 // ---------------------------------------------------------------------------------------------------- offering a frame
