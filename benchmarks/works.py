@@ -1,0 +1,141 @@
+"""What is timed: each work, built once in a worker process, then told to make one step after the other.
+
+Weights and batches come from NumPy's seeded generator, never from a library's own, so that every side of a comparison
+computes the same thing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from .models import ResNet18
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
+import char_gpt
+
+ADDS = 2000
+GPT = {"layers": 6, "heads": 6, "width": 384, "context": 256}
+BATCH = 8
+
+Step = Callable[[], float | None]
+
+
+def set_weights(model: nn.Module, seed: int = 0) -> None:
+    """Overwrite every parameter with numbers of the size that the layers' own initialisation gives."""
+    random = np.random.default_rng(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() >= 2:
+                fan_in = int(np.prod(tuple(parameter.shape)[1:]))
+                scale = min(0.02, fan_in**-0.5)
+                values = random.standard_normal(tuple(parameter.shape), dtype=np.float32) * np.float32(scale)
+                parameter.copy_(torch.from_numpy(values))
+
+
+def maybe_compiled(thing: Any, compiled: bool) -> Any:
+    return torch.compile(thing) if compiled else thing
+
+
+def gpt(corpus: Any) -> Any:
+    model = char_gpt.GPT(char_gpt.Config(len(corpus.alphabet), **GPT))
+    set_weights(model)
+    return model
+
+
+def gpt_batch(corpus: Any, random: np.random.Generator) -> tuple[Any, Any]:
+    starts = random.integers(0, len(corpus.ids) - GPT["context"] - 1, BATCH).tolist()
+    rows = torch.stack([corpus.ids[start : start + GPT["context"] + 1] for start in starts])
+    return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
+
+
+def gpt_train(compiled: bool) -> Step:
+    corpus = char_gpt.Corpus(char_gpt.python_manual())
+    model = gpt(corpus)
+    optimizer = char_gpt.make_optimizer(model, 1e-3)
+    step_model = maybe_compiled(model, compiled)
+    random = np.random.default_rng(1)
+    steps = itertools.count()
+
+    def step() -> float:
+        rate = char_gpt.learning_rate(next(steps), 200, 1e-3)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        return char_gpt.train_step(step_model, optimizer, *gpt_batch(corpus, random))
+
+    return step
+
+
+def gpt_infer(compiled: bool) -> Step:
+    corpus = char_gpt.Corpus(char_gpt.python_manual())
+    model = maybe_compiled(gpt(corpus).eval(), compiled)
+    ids, _ = gpt_batch(corpus, np.random.default_rng(1))
+
+    def step() -> float:
+        with torch.no_grad():
+            logits, _ = model(ids)
+        return float(logits[0, 0, 0])
+
+    return step
+
+
+def _images() -> Any:
+    return torch.from_numpy(np.random.default_rng(1).standard_normal((4, 3, 224, 224), dtype=np.float32))
+
+
+def resnet_train(compiled: bool) -> Step:
+    model = ResNet18()
+    set_weights(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4)
+    step_model = maybe_compiled(model, compiled)
+    images, labels = _images(), torch.tensor([1, 20, 300, 999])
+
+    def step() -> float:
+        loss = nn.functional.cross_entropy(step_model(images), labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss.item()
+
+    return step
+
+
+def resnet_infer(compiled: bool) -> Step:
+    model = ResNet18()
+    set_weights(model)
+    model = maybe_compiled(model.eval(), compiled)
+    images = _images()
+
+    def step() -> float:
+        with torch.no_grad():
+            return float(model(images)[0, 0])
+
+    return step
+
+
+def add(compiled: bool) -> Step:
+    """`ADDS` calls of a + b on four elements: what a call itself costs."""
+    a, b = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([5.0, 6.0, 7.0, 8.0])
+    add_them = maybe_compiled(lambda x, y: x + y, compiled)
+
+    def step() -> None:
+        for _ in range(ADDS):
+            add_them(a, b)
+
+    return step
+
+
+WORKS: dict[str, Callable[[bool], Step]] = {
+    "gpt_train": gpt_train,
+    "gpt_infer": gpt_infer,
+    "resnet_train": resnet_train,
+    "resnet_infer": resnet_infer,
+    "add": add,
+}
