@@ -26,7 +26,6 @@ RENAMED = {
     "_dynamo": "dynamo",
     "_inductor": "inductor",
     "_functorch": "func",
-    "backends": "torch_backends",
 }
 """Where a torch name and the room that answers it are spelled differently, longest prefix first."""
 
