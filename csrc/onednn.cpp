@@ -1,0 +1,287 @@
+// onednn_ops.h for Python: handles for compiled graphs, and the two calls eager makes, matmul and convolution over arrays.
+#define FLAMBEAU_NATIVE_MODULE
+#include "module.h"
+#include "runtime.h"
+
+#include "numpy_api.h"
+#include "onednn_ops.h"
+
+#include <cstring>
+
+#include "dnnl_abi.h"
+
+namespace {
+
+using onednn::Op;
+using onednn::Tensor;
+using onednn::Words;
+
+int bfloat16_type = -1;  // ml_dtypes registers its types at run time
+
+// Runs `body` and turns C++ exceptions into Python's.
+template <class Body>
+PyObject* guarded(Body body) {
+    try {
+        return body();
+    } catch (const onednn::Unsupported& e) {
+        PyErr_SetString(PyExc_NotImplementedError, e.what());
+    } catch (const std::invalid_argument& e) {
+        PyErr_SetString(PyExc_ValueError, e.what());
+    } catch (const std::bad_alloc&) {
+        PyErr_NoMemory();
+    } catch (const std::exception& e) {
+        PyErr_SetString(PyExc_RuntimeError, e.what());
+    }
+    return nullptr;
+}
+
+void run_unlocked(Op* op, void* const* pointers) {
+    PyThreadState* state = PyEval_SaveThread();
+    try {
+        onednn::run(op, pointers);
+    } catch (...) {
+        PyEval_RestoreThread(state);
+        throw;
+    }
+    PyEval_RestoreThread(state);
+}
+
+int64_t dtype_of(PyArrayObject* array) {
+    int type = PyArray_TYPE(array);
+    return type == NPY_FLOAT ? dnnl::f32 : type == NPY_HALF ? dnnl::f16 : type == bfloat16_type ? dnnl::bf16 : 0;
+}
+
+// False for what oneDNN does not compute with: other dtypes, empty arrays, strides that are no whole elements.
+bool describe(PyArrayObject* array, Tensor& t) {
+    t.dtype = dtype_of(array);
+    t.ndim = PyArray_NDIM(array);
+    if (t.dtype == 0 || t.ndim > 7) return false;
+    int64_t itemsize = PyArray_ITEMSIZE(array);
+    for (int i = 0; i < t.ndim; i++) {
+        t.dims[i] = PyArray_DIM(array, i);
+        t.strides[i] = PyArray_STRIDE(array, i) / itemsize;
+        if (t.dims[i] == 0 || t.strides[i] < 0 || PyArray_STRIDE(array, i) % itemsize) return false;
+    }
+    return true;
+}
+
+bool words_from(PyObject* sequence, Words& words) {
+    PyObject* items = PySequence_Fast(sequence, "expected a sequence of integers");
+    if (items == nullptr) return false;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items); i++) {
+        if (i == Words::capacity) PyErr_SetString(PyExc_ValueError, "the description of an operation is too long");
+        else words.data[i] = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(items, i));
+        if (PyErr_Occurred()) break;
+        words.size++;
+    }
+    Py_DECREF(items);
+    return !PyErr_Occurred();
+}
+
+bool handle_from(PyObject* object, int64_t& op) {
+    op = PyLong_AsLongLong(object);
+    if (op == -1 && PyErr_Occurred()) return false;
+    if (onednn::valid(op)) return true;
+    PyErr_Format(PyExc_ValueError, "%R is not a oneDNN operation", object);
+    return false;
+}
+
+// ---- handles ----
+
+PyObject* load(PyObject*, PyObject* args) {
+    const char* path;
+    PyArray_Descr* bfloat16;
+    if (!PyArg_ParseTuple(args, "sO!", &path, &PyArrayDescr_Type, &bfloat16)) return nullptr;
+    bfloat16_type = bfloat16->type_num;
+    return guarded([&] { return PyUnicode_FromString(onednn::load(path).c_str()); });
+}
+
+PyObject* create(PyObject*, PyObject* description) {
+    Words words;
+    if (!words_from(description, words)) return nullptr;
+    return guarded([&] { return PyLong_FromLongLong(onednn::create(words.data, words.size)); });
+}
+
+PyObject* create_reorder(PyObject*, PyObject* args) {
+    PyObject *handle, *shape, *strides;
+    int operand, unpack;
+    long long dtype;
+    int64_t op;
+    if (!PyArg_ParseTuple(args, "OiLO!O!p", &handle, &operand, &dtype, &PyTuple_Type, &shape, &PyTuple_Type, &strides, &unpack)) return nullptr;
+    if (!handle_from(handle, op)) return nullptr;
+    Tensor plain;
+    plain.dtype = dtype;
+    plain.ndim = PyTuple_GET_SIZE(shape);
+    if (plain.ndim > 7 || plain.ndim != PyTuple_GET_SIZE(strides)) return PyErr_Format(PyExc_ValueError, "shape and strides differ in length, or exceed 7");
+    for (int i = 0; i < plain.ndim; i++) {
+        plain.dims[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, i));
+        plain.strides[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(strides, i));
+    }
+    if (PyErr_Occurred()) return nullptr;
+    return guarded([&] { return PyLong_FromLongLong(onednn::create_reorder(op, operand, plain, unpack)); });
+}
+
+// Whether `array` is what operand `expected` promised.
+bool matches(PyArrayObject* array, const Tensor& expected) {
+    Tensor t;
+    if (expected.layout == onednn::packed) return true;
+    if (!describe(array, t) || t.dtype != expected.dtype || t.ndim != expected.ndim) return false;
+    for (int i = 0; i < t.ndim; i++)
+        if (t.dims[i] != expected.dims[i] || (t.dims[i] != 1 && t.strides[i] != expected.strides[i])) return false;
+    return true;
+}
+
+PyObject* run(PyObject*, PyObject* const* args, Py_ssize_t count) {
+    int64_t op;
+    if (count < 1) return PyErr_Format(PyExc_TypeError, "onednn_run(op, *arrays)");
+    if (!handle_from(args[0], op)) return nullptr;
+    const onednn::Spec& spec = onednn::spec(op);
+    std::vector<const Tensor*> expected;
+    for (const Tensor& t : spec.operands) expected.push_back(&t);
+    for (const onednn::PostOp& p : spec.post)
+        if (p.has_tensor) expected.push_back(&p.tensor);
+    size_t wanted = spec.kind == onednn::reorder ? 2 : expected.size();
+    if ((size_t)count - 1 != wanted) return PyErr_Format(PyExc_TypeError, "this oneDNN operation takes %zu arrays, got %zd", wanted, count - 1);
+    void* pointers[24];
+    for (size_t i = 0; i < wanted; i++) {
+        PyArrayObject* array = (PyArrayObject*)args[i + 1];
+        if (!PyArray_Check(args[i + 1])) return PyErr_Format(PyExc_TypeError, "operand %zu is no array", i);
+        if (spec.kind != onednn::reorder && !matches(array, *expected[i]))
+            return PyErr_Format(PyExc_ValueError, "operand %zu has not the dtype, shape and strides that this operation was made for", i);
+        if (spec.kind != onednn::reorder && expected[i]->layout == onednn::packed && (size_t)PyArray_NBYTES(array) < onednn::packed_bytes(op, (int)i))
+            return PyErr_Format(PyExc_ValueError, "the packed operand %zu is too small", i);
+        pointers[i] = PyArray_DATA(array);
+    }
+    return guarded([&] {
+        run_unlocked((Op*)op, pointers);
+        return Py_NewRef(Py_None);
+    });
+}
+
+PyObject* implementation(PyObject*, PyObject* handle) {
+    int64_t op;
+    if (!handle_from(handle, op)) return nullptr;
+    return PyUnicode_FromString(onednn::implementation(op));
+}
+
+PyObject* packed_nbytes(PyObject*, PyObject* args) {
+    PyObject* handle;
+    int operand;
+    int64_t op;
+    if (!PyArg_ParseTuple(args, "Oi", &handle, &operand) || !handle_from(handle, op)) return nullptr;
+    return guarded([&] { return PyLong_FromSize_t(onednn::packed_bytes(op, operand)); });
+}
+
+// ---- eager ----
+
+PyObject* no() { return Py_NewRef(Py_False); }
+
+// What eager hands over: arrays by position, the bias possibly None. Stops at the first that oneDNN cannot take.
+struct Arrays {
+    void* pointers[4];
+    Tensor tensors[4];
+    int count = 0;
+    bool take(PyObject* object) {
+        if (!PyArray_Check(object) || !describe((PyArrayObject*)object, tensors[count])) return false;
+        pointers[count++] = PyArray_DATA((PyArrayObject*)object);
+        return true;
+    }
+    bool take_all(PyObject* const* objects, int least, PyObject* optional) {
+        for (int i = 0; i < least; i++)
+            if (!take(objects[i])) return false;
+        return optional == Py_None || take(optional);
+    }
+};
+
+PyObject* build_and_run(const Words& words, const Arrays& arrays) {
+    return guarded([&]() -> PyObject* {
+        try {
+            std::shared_ptr<Op> op = onednn::cached(words);
+            run_unlocked(op.get(), arrays.pointers);
+        } catch (const onednn::Unsupported&) {
+            return no();
+        }
+        return Py_NewRef(Py_True);
+    });
+}
+
+PyObject* mm(PyObject*, PyObject* const* args, Py_ssize_t count) {
+    if (count != 4) return PyErr_Format(PyExc_TypeError, "onednn_mm(a, b, out, bias or None)");
+    Arrays arrays;
+    if (!onednn::loaded() || !arrays.take_all(args, 3, args[3])) return no();
+    Words words;
+    for (int64_t word : {(int64_t)onednn::matmul, (int64_t)0, (int64_t)1, (int64_t)arrays.count}) words.push(word);
+    for (int i = 0; i < arrays.count; i++) words.push(arrays.tensors[i]);
+    words.push((int64_t)0), words.push((int64_t)0);
+    return build_and_run(words, arrays);
+}
+
+// (int, ...) of `n` entries into every window's `member`.
+bool window_entries(PyObject* tuple, int n, const char* name, int64_t (*windows)[4], int member) {
+    if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != n) {
+        PyErr_Format(PyExc_RuntimeError, "expected %s to be a tuple of %d integers, got %R", name, n, tuple);
+        return false;
+    }
+    for (int i = 0; i < n; i++) windows[i][member] = PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, i));
+    return !PyErr_Occurred();
+}
+
+// onednn_conv(kind, first, second, out, bias, stride, dilation, padding, end_padding, groups, free): operands by kind as in
+// onednn_ops.h; bit i of `free` lets oneDNN choose the layout of operand i and reorder.
+PyObject* conv(PyObject*, PyObject* const* args, Py_ssize_t count) {
+    if (count != 11) return PyErr_Format(PyExc_TypeError, "onednn_conv takes 11 arguments, got %zd", count);
+    Arrays arrays;
+    if (!onednn::loaded() || !arrays.take_all(args + 1, 3, args[4])) return no();
+    long kind = PyLong_AsLong(args[0]), groups = PyLong_AsLong(args[9]), released = PyLong_AsLong(args[10]);
+    if (PyErr_Occurred()) return nullptr;
+    int spatial = (int)arrays.tensors[0].ndim - 2;
+    int64_t windows[8][4];
+    if (spatial < 1 || spatial > 3) return no();
+    if (!window_entries(args[5], spatial, "stride", windows, 0) || !window_entries(args[6], spatial, "dilation", windows, 1) ||
+        !window_entries(args[7], spatial, "padding", windows, 2) || !window_entries(args[8], spatial, "end padding", windows, 3))
+        return nullptr;
+    Words words;
+    words.push(kind), words.push((int64_t)0), words.push(groups), words.push((int64_t)arrays.count);
+    for (int i = 0; i < arrays.count; i++) {
+        if (released >> i & 1) arrays.tensors[i].layout = onednn::free_choice;
+        words.push(arrays.tensors[i]);
+    }
+    words.push((int64_t)spatial);
+    for (int i = 0; i < spatial; i++)
+        for (int64_t word : windows[i]) words.push(word);
+    words.push((int64_t)0);
+    return build_and_run(words, arrays);
+}
+
+PyMethodDef methods[] = {
+    {"onednn_load", load, METH_VARARGS, "onednn_load(path, bfloat16 dtype) -> version\n\nOpens the library; OSError-like failures raise RuntimeError."},
+    {"onednn_create", create, METH_O, "onednn_create(words) -> handle\n\nThe operation that `words` describe (layout: csrc/onednn_ops.h)."},
+    {"onednn_create_reorder", create_reorder, METH_VARARGS,
+     "onednn_create_reorder(op, operand, dtype, shape, strides, unpack) -> handle\n\nBetween a plain array and a packed operand of `op`; runs with (source, destination)."},
+    {"onednn_run", (PyCFunction)(void*)run, METH_FASTCALL, "onednn_run(op, *arrays)"},
+    {"onednn_implementation", implementation, METH_O, "onednn_implementation(op) -> str\n\noneDNN's name of the kernel; 'ref...' are slow reference loops."},
+    {"onednn_packed_nbytes", packed_nbytes, METH_VARARGS, "onednn_packed_nbytes(op, operand) -> int"},
+    {"onednn_mm", (PyCFunction)(void*)mm, METH_FASTCALL,
+     "onednn_mm(a, b, out, bias) -> bool\n\nout = a @ b + bias over arrays of equal rank; False when oneDNN does not take these."},
+    {"onednn_conv", (PyCFunction)(void*)conv, METH_FASTCALL,
+     "onednn_conv(kind, first, second, out, bias, stride, dilation, padding, end_padding, groups, free) -> bool"},
+    {nullptr},
+};
+
+}  // namespace
+
+void add_onednn(PyObject* module) {
+    if (PyModule_AddFunctions(module, methods) < 0) return;
+    using namespace dnnl;
+    PyObject* post_ops = Py_BuildValue(
+        "{s:L,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "sum", (long long)onednn::post_sum, "relu",
+        eltwise_relu, "tanh", eltwise_tanh, "elu", eltwise_elu, "square", eltwise_square, "abs", eltwise_abs, "sqrt", eltwise_sqrt,
+        "linear", eltwise_linear, "sigmoid", eltwise_logistic, "exp", eltwise_exp, "gelu_tanh", eltwise_gelu_tanh, "swish",
+        eltwise_swish, "gelu_erf", eltwise_gelu_erf, "add", binary_add, "mul", binary_mul, "max", binary_max, "min", binary_min,
+        "div", binary_div, "sub", binary_sub);
+    if (post_ops == nullptr || PyModule_AddObject(module, "onednn_post_ops", post_ops) < 0) return;
+    // For generated code, under the names and types of onednn_ops.h.
+    flambeau_register("onednn_run", (void*)onednn_run);
+    flambeau_register("onednn_create", (void*)onednn_create);
+    flambeau_register("onednn_last_error", (void*)onednn_last_error);
+}

@@ -1,0 +1,610 @@
+#include "onednn_ops.h"
+
+#include <dlfcn.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "dnnl_abi.h"
+#include "threads.h"
+
+namespace onednn {
+namespace {
+
+using namespace dnnl;
+
+Library lib;
+Engine* engine = nullptr;
+Stream* stream = nullptr;
+
+void check(int status, const char* what) {
+    if (status == success) return;
+    if (status == unimplemented) throw Unsupported(std::string("oneDNN does not implement this ") + what);
+    if (status == invalid_arguments) throw std::invalid_argument(std::string("oneDNN refuses the arguments of this ") + what);
+    throw std::runtime_error(std::string("oneDNN failed in ") + what + ", status " + std::to_string(status));
+}
+
+// Owns one of the library's objects; `destroy` is the member of `lib` that frees it.
+template <class T, int (*Library::*destroy)(T*)>
+struct Owned {
+    T* object = nullptr;
+    Owned() = default;
+    Owned(Owned&& other) noexcept : object(std::exchange(other.object, nullptr)) {}
+    Owned& operator=(Owned&& other) noexcept {
+        std::swap(object, other.object);
+        return *this;
+    }
+    ~Owned() {
+        if (object != nullptr) (lib.*destroy)(object);
+    }
+    T** operator&() { return &object; }
+    operator T*() const { return object; }
+};
+using OwnedDesc = Owned<MemoryDesc, &Library::memory_desc_destroy>;
+using OwnedMemory = Owned<Memory, &Library::memory_destroy>;
+using OwnedAttr = Owned<Attr, &Library::primitive_attr_destroy>;
+using OwnedPostOps = Owned<PostOps, &Library::post_ops_destroy>;
+using OwnedPrimitiveDesc = Owned<PrimitiveDesc, &Library::primitive_desc_destroy>;
+using OwnedPrimitive = Owned<Primitive, &Library::primitive_destroy>;
+
+// What the library's functions call the operands of each kind.
+struct Role {
+    int arg, query;
+    bool output;
+};
+constexpr Role roles[kind_count][4] = {
+    {{arg_src, query_src, false}, {arg_weights, query_weights, false}, {arg_dst, query_dst, true}, {arg_bias, 0, false}},
+    {{arg_src, query_src, false}, {arg_weights, query_weights, false}, {arg_dst, query_dst, true}, {arg_bias, 0, false}},
+    {{arg_diff_dst, query_diff_dst, false}, {arg_weights, query_weights, false}, {arg_diff_src, query_diff_src, true}, {}},
+    {{arg_src, query_src, false}, {arg_diff_dst, query_diff_dst, false}, {arg_diff_weights, query_diff_weights, true}, {arg_diff_bias, 0, true}},
+    {{arg_src, 0, false}, {arg_dst, 0, true}, {}, {}},
+};
+constexpr int bias_operand = 3, out_operand = 2;
+int weight_operand(int64_t kind) { return kind == conv_weight_grad ? 2 : 1; }
+bool is_conv(int64_t kind) { return kind == conv_forward || kind == conv_input_grad || kind == conv_weight_grad; }
+
+// ---- memory descriptors ----
+
+// An axis of length 1 may come with any stride; oneDNN's pattern matching wants one that fits a plain layout.
+void settle_unit_axes(Tensor& t) {
+    bool unit_stride = false;
+    for (int i = 0; i < t.ndim; i++) unit_stride |= t.dims[i] != 1 && t.strides[i] == 1;
+    for (int i = t.ndim - 1; i >= 0; i--) {
+        if (t.dims[i] != 1) continue;
+        if (!unit_stride) t.strides[i] = 1, unit_stride = true;
+        else t.strides[i] = i + 1 < t.ndim ? std::max<int64_t>(1, t.dims[i + 1] * t.strides[i + 1]) : 1;
+    }
+}
+
+Tensor aligned(const Tensor& t, int64_t ndim) {
+    Tensor wide = t;
+    wide.ndim = ndim;
+    int64_t missing = ndim - t.ndim;
+    if (missing < 0) throw std::invalid_argument("an operand has more dimensions than the output");
+    for (int i = 0; i < ndim; i++) {
+        wide.dims[i] = i < missing ? 1 : t.dims[i - missing];
+        wide.strides[i] = i < missing ? 0 : t.strides[i - missing];
+    }
+    return wide;
+}
+
+// A stride of 0 is a broadcast, which oneDNN writes as an axis of length 1.
+Tensor broadcast_axes(Tensor t, int last_axes_kept) {
+    for (int i = 0; i < t.ndim - last_axes_kept; i++)
+        if (t.strides[i] == 0) t.dims[i] = 1;
+    return t;
+}
+
+// Weights (O, I/G, window...) of G groups become (G, O/G, I/G, window...).
+Tensor grouped(const Tensor& w, int64_t groups) {
+    Tensor g = w;
+    g.ndim = w.ndim + 1;
+    g.dims[0] = groups;
+    g.dims[1] = w.dims[0] / groups;
+    g.strides[0] = w.strides[0] * g.dims[1];
+    for (int i = 0; i < w.ndim; i++) g.strides[i + 1] = w.strides[i];
+    for (int i = 1; i < w.ndim; i++) g.dims[i + 1] = w.dims[i];
+    return g;
+}
+
+// The operand as oneDNN counts its axes.
+Tensor as_counted(const Spec& spec, int operand) {
+    const Tensor& t = spec.operands[operand];
+    if (spec.kind == matmul) {
+        int64_t ndim = spec.operands[out_operand].ndim;
+        if (operand == out_operand) return t;
+        return broadcast_axes(aligned(t, ndim), operand == bias_operand ? 0 : 2);
+    }
+    if (is_conv(spec.kind) && operand == weight_operand(spec.kind) && spec.groups > 1) return grouped(t, spec.groups);
+    return t;
+}
+
+OwnedDesc strided_desc(Tensor t) {
+    settle_unit_axes(t);
+    OwnedDesc desc;
+    check(lib.memory_desc_create_with_strides(&desc, (int)t.ndim, t.dims, (int)t.dtype, t.strides), "memory layout");
+    return desc;
+}
+
+OwnedDesc any_desc(const Tensor& t) {
+    OwnedDesc desc;
+    check(lib.memory_desc_create_with_tag(&desc, (int)t.ndim, t.dims, (int)t.dtype, tag_any), "memory layout");
+    return desc;
+}
+
+OwnedDesc clone(const MemoryDesc* desc) {
+    OwnedDesc copy;
+    check(lib.memory_desc_clone(&copy, desc), "memory layout");
+    return copy;
+}
+
+OwnedMemory memory_of(const MemoryDesc* desc) {
+    OwnedMemory memory;
+    check(lib.memory_create(&memory, desc, engine, nullptr), "memory");
+    return memory;
+}
+
+size_t padded(size_t bytes) { return (bytes + 127) & ~size_t(63); }
+
+// Room for scratchpads and reordered operands, one growing block for each thread.
+struct Arena {
+    void* data = nullptr;
+    size_t size = 0;
+    ~Arena() { free(data); }
+    char* room(size_t bytes) {
+        if (bytes > size) {
+            free(data);
+            data = aligned_alloc(64, bytes);
+            size = data ? bytes : 0;
+            if (data == nullptr) throw std::bad_alloc();
+        }
+        return (char*)data;
+    }
+};
+thread_local Arena arena;
+
+}  // namespace
+
+// ---- operations ----
+
+struct Slot {
+    int arg;
+    bool read, written;
+    OwnedMemory memory;             // what the main primitive sees
+    OwnedMemory plain;              // the caller's layout, when it differs
+    OwnedPrimitive reorder_in, reorder_out;
+    size_t offset = 0;              // of the reordered copy in the arena
+};
+
+struct Op {
+    Spec spec;
+    std::mutex lock;
+    int threads = 0;
+    std::string implementation;
+    OwnedDesc packed_desc[4];
+    OwnedPrimitive primitive;
+    std::vector<Slot> slots;
+    OwnedMemory scratchpad;
+    size_t scratchpad_offset = 0, arena_bytes = 0;
+    std::vector<ExecArg> args;
+
+    void build();
+    void run(void* const* operands);
+
+   private:
+    OwnedPrimitiveDesc describe(const OwnedDesc* descs, const Attr* attr) const;
+    OwnedAttr attributes() const;
+    OwnedPrimitiveDesc choose();
+    void add_slot(const PrimitiveDesc* chosen, int operand);
+    void build_reorder();
+    OwnedDesc reorder_source, reorder_target;
+    friend int64_t create_reorder(int64_t, int, const Tensor&, bool);
+};
+
+OwnedAttr Op::attributes() const {
+    OwnedAttr attr;
+    OwnedPostOps post;
+    check(lib.primitive_attr_create(&attr), "attributes");
+    check(lib.primitive_attr_set_scratchpad_mode(attr, scratchpad_user), "attributes");
+    if (spec.fpmath != 0) check(lib.primitive_attr_set_fpmath_mode(attr, (int)spec.fpmath), "fpmath mode");
+    check(lib.post_ops_create(&post), "post-ops");
+    for (const PostOp& p : spec.post) {
+        if (p.algorithm == post_sum) {
+            check(lib.post_ops_append_sum(post, p.alpha, 0, dtype_undef), "post-op sum");
+        } else if (p.has_tensor) {
+            int64_t ndim = spec.operands[out_operand].ndim;
+            OwnedDesc desc = strided_desc(broadcast_axes(aligned(p.tensor, ndim), 0));
+            check(lib.post_ops_append_binary(post, (int)p.algorithm, desc), "binary post-op");
+        } else {
+            check(lib.post_ops_append_eltwise(post, (int)p.algorithm, p.alpha, p.beta), "elementwise post-op");
+        }
+    }
+    check(lib.primitive_attr_set_post_ops(attr, post), "post-ops");
+    return attr;
+}
+
+OwnedPrimitiveDesc Op::describe(const OwnedDesc* d, const Attr* attr) const {
+    OwnedPrimitiveDesc made;
+    const MemoryDesc* bias = spec.operands.size() > bias_operand ? d[bias_operand].object : nullptr;
+    if (spec.kind == matmul) {
+        check(lib.matmul_primitive_desc_create(&made, engine, d[0], d[1], bias, d[2], attr), "matmul");
+        return made;
+    }
+    int64_t stride[max_dims], dilation[max_dims], left[max_dims], right[max_dims];
+    for (size_t i = 0; i < spec.windows.size(); i++) {
+        const Window& w = spec.windows[i];
+        stride[i] = w.stride, dilation[i] = w.dilation - 1, left[i] = w.pad_left, right[i] = w.pad_right;
+    }
+    const MemoryDesc* x = spec.kind == conv_input_grad ? d[2] : d[0];
+    const MemoryDesc* w = d[weight_operand(spec.kind)];
+    const MemoryDesc* y = spec.kind == conv_forward ? d[2] : spec.kind == conv_input_grad ? d[0] : d[1];
+    OwnedPrimitiveDesc forward;
+    int prop = spec.kind == conv_forward ? forward_inference : forward_training;
+    check(lib.convolution_forward_primitive_desc_create(&forward, engine, prop, convolution_direct, x, w, bias, y, stride,
+                                                        dilation, left, right, spec.kind == conv_forward ? attr : nullptr),
+          "convolution");
+    if (spec.kind == conv_forward) return forward;
+    if (spec.kind == conv_input_grad)
+        check(lib.convolution_backward_data_primitive_desc_create(&made, engine, convolution_direct, x, w, y, stride, dilation,
+                                                                  left, right, forward, attr),
+              "convolution gradient by input");
+    else
+        check(lib.convolution_backward_weights_primitive_desc_create(&made, engine, convolution_direct, x, w, bias, y, stride,
+                                                                     dilation, left, right, forward, attr),
+              "convolution gradient by weight");
+    return made;
+}
+
+std::string implementation_of(const PrimitiveDesc* desc) {
+    const char* name = nullptr;
+    lib.primitive_desc_query(desc, query_implementation, 0, &name);
+    return name ? name : "";
+}
+
+// First with the layouts as asked; where oneDNN then has only its reference loops, with its own choice of weight layout, then
+// of every layout: the operation reorders inside, which is cheap beside reference loops.
+OwnedPrimitiveDesc Op::choose() {
+    OwnedAttr attr = attributes();
+    OwnedPrimitiveDesc first;
+    std::exception_ptr refusal;
+    int main_operands = std::min<int>(3, (int)spec.operands.size());
+    for (int freedom = 0; freedom < 3; freedom++) {
+        OwnedDesc descs[4];
+        for (int i = 0; i < (int)spec.operands.size(); i++) {
+            Tensor t = as_counted(spec, i);
+            bool released = freedom == 2 || (freedom == 1 && i == weight_operand(spec.kind));
+            if (packed_desc[i].object != nullptr) descs[i] = clone(packed_desc[i]);
+            else if (i < main_operands && (t.layout != given || released)) descs[i] = any_desc(t);
+            else descs[i] = strided_desc(t);
+        }
+        try {
+            OwnedPrimitiveDesc made = describe(descs, attr);
+            implementation = implementation_of(made);
+            if (implementation.rfind("ref", 0) != 0) return made;
+            if (first.object == nullptr) first = std::move(made);
+        } catch (const Unsupported&) {
+            refusal = std::current_exception();
+        }
+    }
+    if (first.object == nullptr) std::rethrow_exception(refusal);
+    implementation = implementation_of(first);
+    return first;
+}
+
+void Op::add_slot(const PrimitiveDesc* chosen, int operand) {
+    const Role& role = roles[spec.kind][operand];
+    bool accumulates = false;
+    for (const PostOp& p : spec.post) accumulates |= p.algorithm == post_sum && operand == out_operand;
+    Slot slot{role.arg, !role.output || accumulates, role.output};
+    Tensor t = as_counted(spec, operand);
+    OwnedDesc plain;
+    const MemoryDesc* inner = role.query ? lib.primitive_desc_query_md(chosen, role.query, 0) : nullptr;
+    if (t.layout != packed) plain = strided_desc(t);
+    if (inner == nullptr) inner = plain;
+    if (t.layout == packed && packed_desc[operand].object == nullptr) packed_desc[operand] = clone(inner);
+    slot.memory = memory_of(inner);
+    if (t.layout != packed && !lib.memory_desc_equal(plain, inner)) {
+        slot.plain = memory_of(plain);
+        slot.offset = arena_bytes;
+        arena_bytes += padded(lib.memory_desc_get_size(inner));
+        OwnedPrimitiveDesc desc;
+        if (slot.read) {
+            check(lib.reorder_primitive_desc_create(&desc, plain, engine, inner, engine, nullptr), "reorder");
+            check(lib.primitive_create(&slot.reorder_in, desc), "reorder");
+        }
+        if (slot.written) {
+            OwnedPrimitiveDesc back;
+            check(lib.reorder_primitive_desc_create(&back, inner, engine, plain, engine, nullptr), "reorder");
+            check(lib.primitive_create(&slot.reorder_out, back), "reorder");
+        }
+    }
+    slots.push_back(std::move(slot));
+}
+
+void Op::build_reorder() {
+    OwnedPrimitiveDesc desc;
+    check(lib.reorder_primitive_desc_create(&desc, reorder_source, engine, reorder_target, engine, nullptr), "reorder");
+    check(lib.primitive_create(&primitive, desc), "reorder");
+    implementation = implementation_of(desc);
+    slots.push_back({arg_src, true, false, memory_of(reorder_source)});
+    slots.push_back({arg_dst, false, true, memory_of(reorder_target)});
+}
+
+// Also called again when the thread count has changed: oneDNN divides the work when it builds.
+void Op::build() {
+    if (omp_get_max_threads() != thread_count()) omp_set_num_threads(thread_count());
+    slots.clear();
+    args.clear();
+    arena_bytes = 0;
+    primitive = {};
+    scratchpad = {};
+    if (spec.kind == reorder) {
+        build_reorder();
+    } else {
+        OwnedPrimitiveDesc chosen = choose();
+        check(lib.primitive_create(&primitive, chosen), "operation");
+        for (int i = 0; i < (int)spec.operands.size(); i++) add_slot(chosen, i);
+        for (size_t i = 0; i < spec.post.size(); i++) {
+            if (!spec.post[i].has_tensor) continue;
+            OwnedDesc desc = strided_desc(broadcast_axes(aligned(spec.post[i].tensor, spec.operands[out_operand].ndim), 0));
+            slots.push_back({(int)(arg_post_op_base * (i + 1)) | arg_src_1, true, false, memory_of(desc)});
+        }
+        const MemoryDesc* scratch = lib.primitive_desc_query_md(chosen, query_scratchpad, 0);
+        if (scratch != nullptr && lib.memory_desc_get_size(scratch) > 0) {
+            scratchpad = memory_of(scratch);
+            scratchpad_offset = arena_bytes;
+            arena_bytes += padded(lib.memory_desc_get_size(scratch));
+        }
+    }
+    for (Slot& slot : slots) args.push_back({slot.arg, slot.memory});
+    if (scratchpad.object != nullptr) args.push_back({arg_scratchpad, scratchpad});
+    threads = thread_count();
+}
+
+void Op::run(void* const* operands) {
+    std::lock_guard<std::mutex> guard(lock);
+    if (threads != thread_count()) build();
+    if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
+    char* room = arena.room(arena_bytes);
+    for (size_t i = 0; i < slots.size(); i++) {
+        Slot& slot = slots[i];
+        if (slot.plain.object == nullptr) {
+            lib.memory_set_data_handle(slot.memory, operands[i]);
+            continue;
+        }
+        lib.memory_set_data_handle(slot.plain, operands[i]);
+        lib.memory_set_data_handle(slot.memory, room + slot.offset);
+        if (slot.reorder_in.object == nullptr) continue;
+        ExecArg both[2] = {{arg_src, slot.plain}, {arg_dst, slot.memory}};
+        check(lib.primitive_execute(slot.reorder_in, stream, 2, both), "reorder");
+    }
+    if (scratchpad.object != nullptr) lib.memory_set_data_handle(scratchpad, room + scratchpad_offset);
+    check(lib.primitive_execute(primitive, stream, (int)args.size(), args.data()), "operation");
+    for (Slot& slot : slots) {
+        if (slot.reorder_out.object == nullptr) continue;
+        ExecArg both[2] = {{arg_src, slot.memory}, {arg_dst, slot.plain}};
+        check(lib.primitive_execute(slot.reorder_out, stream, 2, both), "reorder");
+    }
+}
+
+// ---- specs as words ----
+
+void Words::push(int64_t word) {
+    if (size == capacity) throw std::invalid_argument("an operation has too many operands");
+    data[size++] = word;
+}
+
+void Words::push(const Tensor& t) {
+    push(t.dtype), push(t.layout), push(t.ndim);
+    for (int i = 0; i < t.ndim; i++) push(t.dims[i]);
+    for (int i = 0; i < t.ndim; i++) push(t.strides[i]);
+}
+
+namespace {
+
+struct Reader {
+    const int64_t* at;
+    const int64_t* end;
+    int64_t next() {
+        if (at == end) throw std::invalid_argument("the description of an operation ends too early");
+        return *at++;
+    }
+    int64_t count(int64_t most) {
+        int64_t n = next();
+        if (n < 0 || n > most) throw std::invalid_argument("the description of an operation has a count out of range");
+        return n;
+    }
+    float real() {
+        uint32_t bits = (uint32_t)next();
+        float value;
+        memcpy(&value, &bits, sizeof value);
+        return value;
+    }
+    Tensor tensor() {
+        Tensor t;
+        t.dtype = next();
+        t.layout = count(packed);
+        t.ndim = count(7);  // one axis is kept for groups
+        for (int i = 0; i < t.ndim; i++)
+            if ((t.dims[i] = next()) <= 0) throw std::invalid_argument("oneDNN operations need sizes above zero");
+        for (int i = 0; i < t.ndim; i++) t.strides[i] = next();
+        return t;
+    }
+};
+
+Spec decode(const int64_t* words, int64_t count) {
+    Reader r{words, words + count};
+    Spec s;
+    s.kind = r.count(conv_weight_grad);
+    s.fpmath = r.next();
+    s.groups = r.next();
+    int64_t operands = r.count(4);
+    if (operands < 3) throw std::invalid_argument("an operation needs at least three operands");
+    for (int64_t i = 0; i < operands; i++) s.operands.push_back(r.tensor());
+    for (int64_t n = r.count(5); n > 0; n--) {
+        Window w{};
+        w.stride = r.next(), w.dilation = r.next(), w.pad_left = r.next(), w.pad_right = r.next();
+        s.windows.push_back(w);
+    }
+    for (int64_t n = r.count(16); n > 0; n--) {
+        PostOp p{};
+        p.algorithm = r.next(), p.alpha = r.real(), p.beta = r.real(), p.has_tensor = r.next() != 0;
+        if (p.has_tensor) p.tensor = r.tensor();
+        s.post.push_back(p);
+    }
+    if (is_conv(s.kind)) {
+        int weight = weight_operand(s.kind);
+        for (int i = 0; i < 3; i++)
+            if (s.operands[i].ndim != (int64_t)s.windows.size() + 2) throw std::invalid_argument("a convolution's operands have as many spatial axes as its window");
+        if (s.groups < 1 || s.operands[weight].dims[0] % s.groups) throw std::invalid_argument("groups must divide the output channels");
+    }
+    return s;
+}
+
+uint64_t hash_words(const int64_t* words, int64_t count) {
+    uint64_t h = 0x9e3779b97f4a7c15ull ^ (uint64_t)count;
+    for (int64_t i = 0; i < count; i++) {
+        h = (h ^ (uint64_t)words[i]) * 0xff51afd7ed558ccdull;
+        h ^= h >> 32;
+    }
+    return h;
+}
+
+struct Entry {
+    std::vector<int64_t> words;
+    std::shared_ptr<Op> op;
+};
+
+struct Cache {
+    std::unordered_multimap<uint64_t, Entry> entries;
+    std::shared_ptr<Op> find(uint64_t hash, const int64_t* words, int64_t count) {
+        auto range = entries.equal_range(hash);
+        for (auto i = range.first; i != range.second; ++i)
+            if ((int64_t)i->second.words.size() == count && !memcmp(i->second.words.data(), words, count * sizeof *words))
+                return i->second.op;
+        return nullptr;
+    }
+    std::shared_ptr<Op> find_or_build(const int64_t* words, int64_t count) {
+        uint64_t hash = hash_words(words, count);
+        if (std::shared_ptr<Op> op = find(hash, words, count)) return op;
+        if (engine == nullptr) throw std::runtime_error("oneDNN is not loaded");
+        auto op = std::make_shared<Op>();
+        op->spec = decode(words, count);
+        op->build();
+        entries.emplace(hash, Entry{{words, words + count}, op});
+        return op;
+    }
+};
+
+// Never destroyed: at exit oneDNN may be gone before them. `mutex` guards all three.
+std::mutex& mutex = *new std::mutex;
+Cache& handles = *new Cache;
+Cache& recent = *new Cache;
+std::unordered_set<int64_t>& known = *new std::unordered_set<int64_t>;
+std::vector<std::unique_ptr<Op>>& reorders = *new std::vector<std::unique_ptr<Op>>;
+constexpr size_t most_recent = 4096;
+
+int64_t register_op(Op* op) {
+    known.insert((int64_t)op);
+    return (int64_t)op;
+}
+
+thread_local std::string last_error;
+
+}  // namespace
+
+std::string load(const char* path) {
+    std::lock_guard<std::mutex> guard(mutex);
+    if (engine == nullptr) {
+        void* shared = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (shared == nullptr) throw std::runtime_error(dlerror());
+        std::string missing;
+#define X(name, result, parameters)                                                      \
+    lib.name = reinterpret_cast<result(*) parameters>(dlsym(shared, "dnnl_" #name)); \
+    if (lib.name == nullptr) missing = #name;
+        DNNL_FUNCTIONS(X)
+#undef X
+        if (!missing.empty() || lib.version()->major != 3)
+            throw std::runtime_error(std::string(path) + " is not oneDNN 3" + (missing.empty() ? "" : ": no dnnl_" + missing));
+        check(lib.engine_create(&engine, cpu, 0), "engine");
+        check(lib.stream_create(&stream, engine, in_order), "stream");
+    }
+    const Version* v = lib.version();
+    return std::to_string(v->major) + "." + std::to_string(v->minor) + "." + std::to_string(v->patch);
+}
+
+bool loaded() { return engine != nullptr; }
+
+int64_t create(const int64_t* words, int64_t count) {
+    std::lock_guard<std::mutex> guard(mutex);
+    return register_op(handles.find_or_build(words, count).get());
+}
+
+std::shared_ptr<Op> cached(const Words& words) {
+    std::lock_guard<std::mutex> guard(mutex);
+    if (recent.entries.size() >= most_recent) recent.entries.clear();
+    return recent.find_or_build(words.data, words.size);
+}
+
+int64_t create_reorder(int64_t op, int operand, const Tensor& plain, bool unpack) {
+    std::lock_guard<std::mutex> guard(mutex);
+    Op* owner = (Op*)op;
+    if (operand < 0 || operand > 3 || owner->packed_desc[operand].object == nullptr) throw std::invalid_argument("this operand is not packed");
+    Spec like = owner->spec;
+    like.operands[operand] = plain;
+    auto made = std::make_unique<Op>();
+    made->spec.kind = reorder;
+    OwnedDesc user = strided_desc(as_counted(like, operand)), inner = clone(owner->packed_desc[operand]);
+    made->reorder_source = std::move(unpack ? inner : user);
+    made->reorder_target = std::move(unpack ? user : inner);
+    made->build();
+    reorders.push_back(std::move(made));
+    return register_op(reorders.back().get());
+}
+
+bool valid(int64_t op) {
+    std::lock_guard<std::mutex> guard(mutex);
+    return known.count(op) != 0;
+}
+
+const Spec& spec(int64_t op) { return ((Op*)op)->spec; }
+
+const char* implementation(int64_t op) { return ((Op*)op)->implementation.c_str(); }
+
+size_t packed_bytes(int64_t op, int operand) {
+    Op* o = (Op*)op;
+    if (operand < 0 || operand > 3 || o->packed_desc[operand].object == nullptr) throw std::invalid_argument("this operand is not packed");
+    return lib.memory_desc_get_size(o->packed_desc[operand]);
+}
+
+void run(Op* op, void* const* operands) { op->run(operands); }
+
+}  // namespace onednn
+
+extern "C" int onednn_run(int64_t op, void* const* operands) {
+    try {
+        onednn::run((onednn::Op*)op, operands);
+        return 0;
+    } catch (const std::exception& e) {
+        onednn::last_error = e.what();
+        return -1;
+    }
+}
+
+extern "C" int64_t onednn_create(const int64_t* words, int64_t count) {
+    try {
+        return onednn::create(words, count);
+    } catch (const std::exception& e) {
+        onednn::last_error = e.what();
+        return 0;
+    }
+}
+
+extern "C" const char* onednn_last_error() { return onednn::last_error.c_str(); }
