@@ -9,7 +9,11 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from . import autograd, ops
+from . import (
+    _C,  # first: it installs the array allocator
+    autograd,
+    ops,
+)
 from .autograd.grad_mode import (
     enable_grad,
     inference_mode,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import heapq
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core import dispatch
 from ..core.dtypes import promote_types
 from ..core.tensor import AutogradMeta, Tensor
-from ..ops import registry
 from .graph import AccumulateGrad, Edge, Node, Output, PrimitiveNode, RemovableHandle, Settings, bare, edge_of
 
 
@@ -174,7 +174,7 @@ def _apply(node: Node, gs: list) -> list:
 
 
 def _where(node: Node) -> str:
-    lines = "".join(node.trace.format()) if node.trace is not None else "  (made outside of anomaly mode)\n"
+    lines = "".join(traceback.format_list(node.trace)) if node.trace is not None else "  (made outside of anomaly mode)\n"
     return f"Traceback of forward call that caused the error ({node.name()}):\n{lines}"
 
 
@@ -288,5 +288,3 @@ def retain_grad(tensor: Tensor) -> None:
         now.grad = grad if now.grad is None else now.grad + grad  # type: ignore[union-attr]
     tensor_hook(tensor, keep)
 
-
-del registry

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ..core import dispatch
 from ..core.tensor import AutogradMeta, Tensor, View, from_array, view_tensor
-from ..ops import registry
+from ..ops import pointwise, registry
 from ..ops.registry import General, Linear, Pointwise, Rule
 
 _sequence = itertools.count(1)
@@ -126,11 +126,13 @@ class Saved:
     __slots__ = ("tensor", "version", "packed", "unpack", "output")
 
     def __init__(self, tensor: Tensor, output: tuple[int] | None = None):
+        if pointwise.InPlace.overwriting is tensor:
+            tensor = _copy_with_history(tensor)
         self.version = tensor._version
         self.output = output
         self.unpack: Callable | None = None
         self.packed: Any = None
-        if Settings.saved_hooks and tensor._grad is not None or Settings.saved_hooks:
+        if Settings.saved_hooks:
             pack, self.unpack = Settings.saved_hooks[-1]
             with dispatch.grad_enabled(False):
                 self.packed = pack(tensor if output is None else bare(tensor))
@@ -151,6 +153,15 @@ class Saved:
         attached = bare(tensor)
         attached._grad = AutogradMeta(False, node, self.output[0])
         return attached
+
+
+def _copy_with_history(tensor: Tensor) -> Tensor:
+    """What an in-place operation is about to overwrite but its own gradient needs."""
+    with dispatch.grad_enabled(False):
+        copy = bare(tensor).clone()
+    if tensor._grad is not None:
+        copy._grad = AutogradMeta(False, tensor._grad.grad_fn, tensor._grad.output_nr)
+    return copy
 
 
 def _modified(tensor: Tensor, expected: int, node: Node) -> str:

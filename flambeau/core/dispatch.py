@@ -56,12 +56,15 @@ def needs_grad(prim: Any, args: tuple) -> bool:
         return False
     for position in prim.tensor_positions:
         value = args[position]
-        meta = getattr(value, "_grad", None)
+        try:
+            meta = value._grad
+        except AttributeError:
+            if type(value) in (list, tuple) and any(getattr(v, "requires_grad", False) for v in value):
+                return True
+            continue
         if meta is not None and (meta.requires_grad or meta.grad_fn is not None):
             return True
-        if type(value) in (list, tuple) and any(getattr(v, "requires_grad", False) for v in value):
-            return True
-        if getattr(value, "_view", None) is not None and value.requires_grad:
+        if value._view is not None and value.requires_grad:
             return True
     return False
 

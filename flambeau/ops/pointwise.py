@@ -23,6 +23,7 @@ class InPlace:
 
     check: Callable[[Tensor], None] = staticmethod(lambda target: None)
     rebase: Callable[[Tensor, Any], None] = staticmethod(lambda target, source: None)
+    overwriting: Tensor | None = None       # the target whose new value is being computed: autograd saves a copy of it
 
 
 def assign(target: Tensor, value: Any) -> Tensor:
@@ -83,10 +84,18 @@ def inplace(fn: Callable, name: str) -> Callable:
     @functools.wraps(fn)
     def in_place(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if dispatch.state.grad_enabled or dispatch.state.word:
-            return assign(self, _shaped(fn(self, *args, **kwargs), self, name))
+            return assign(self, _shaped(_new_value(fn, self, args, kwargs), self, name))
         return _quick(prim, fn, self, args, kwargs, name)
 
     return in_place
+
+
+def _new_value(fn: Callable, target: Tensor, args: tuple, kwargs: dict) -> Tensor:
+    saved, InPlace.overwriting = InPlace.overwriting, target
+    try:
+        return fn(target, *args, **kwargs)
+    finally:
+        InPlace.overwriting = saved
 
 
 def _shaped(value: Tensor, target: Tensor, name: str) -> Tensor:

@@ -19,7 +19,7 @@ from ..core.device import META
 from ..core.dtypes import bool_, dtype
 from ..core.size import contiguous_strides, is_contiguous, is_dense, memory_order, permuted_strides
 from ..core.tensor import Layout, Tensor, View, fake, from_array, view_tensor
-from .scalar import evaluate
+from .scalar import TABLE, evaluate
 
 
 class Spec(NamedTuple):
@@ -111,8 +111,10 @@ class Primitive:
 
     def __call__(self, *args: Any) -> Any:
         state = dispatch.state
-        if state.word or state.grad_enabled:
+        if state.word:
             return dispatch.call(self, args)
+        if state.grad_enabled and dispatch.needs_grad(self, args):
+            return dispatch.record(self, args)
         return self.run(args)
 
     def specs(self, args: tuple) -> Any:
@@ -289,6 +291,38 @@ def _pointwise_shape(name: str, params: Sequence[str], result: Any) -> Callable:
     return shape
 
 
+class _Recorder:
+    """A loop-body handler that answers each operation with its name and operands."""
+
+    def __getattr__(self, name: str) -> Callable:
+        return lambda *operands: (name, *operands)
+
+
+def _numpy_kernel(loop: Callable, params: tuple[str, ...]) -> Callable:
+    """The NumPy reading of a body; one that is a single ufunc over the parameters skips the interpretation."""
+    whole = functools.partial(evaluate, loop)
+    try:
+        recorded = loop(_Recorder(), *params)
+    except (TypeError, AttributeError):
+        return whole
+    if type(recorded) is not tuple or recorded[1:] != params or recorded[0] not in TABLE:
+        return whole
+    ufunc = TABLE[recorded[0]].numpy
+    if not isinstance(ufunc, np.ufunc):
+        return whole
+
+    def kernel(*arrays: Any) -> Any:
+        for a in arrays:
+            if type(a) is np.ndarray:
+                if a.dtype.itemsize < 4 and a.dtype.kind not in "biu":
+                    return whole(*arrays)
+                break
+        with np.errstate(all="ignore"):
+            return ufunc(*arrays)
+
+    return kernel
+
+
 def pointwise(name: str, loop: Callable, *, result: Any = None, kernel: Callable | None = None,
               d: dict[str, Any] | None = None, tensors: int | None = None, samples: Callable | None = None,
               tags: Iterable[str] = (), doc: str = "", why_absent: dict[str, str] | None = None) -> Primitive:
@@ -300,7 +334,7 @@ def pointwise(name: str, loop: Callable, *, result: Any = None, kernel: Callable
     """
     params = tuple(inspect.signature(loop).parameters)[1:]
     record = PointwisePrimitive(
-        name, _pointwise_shape(name, params, result), kernel=kernel or functools.partial(evaluate, loop), loop=loop,
+        name, _pointwise_shape(name, params, result), kernel=kernel or _numpy_kernel(loop, params), loop=loop,
         derivative=Pointwise(**d) if d else None, tags={"pointwise", "recomputable", *tags}, samples=samples, doc=doc,
         kind="pointwise", tensors=len(params) if tensors is None else tensors, why_absent=why_absent)
     record.params = params
@@ -471,7 +505,7 @@ class CompositeRecord:
                     return tuple(from_array(np.asarray(o), None, where) for o in out) if type(out) is tuple else \
                         from_array(np.asarray(out), None, where)
         with dispatch.grad_enabled(False):
-            return self.fn(*args)
+            return self.fn(*args) if dispatch.state.word else _standalone(self.fn(*args), args)
 
 
 COMPOSITES: dict[str, CompositeRecord] = {}
@@ -493,7 +527,7 @@ def _with_facets(name: str, fn: Callable, vjp: Rule | None, lowering: str | None
             args = args + defaults[len(args):]
             if inspect.Parameter.empty in args[len(args) - count:]:
                 record.signature.bind(*args[:count])
-        if record.derivative is None and not dispatch.state.modes and not record.kernels:
+        if record.derivative is None and (not (dispatch.state.modes or record.kernels) or _wants_grad(args)):
             return fn(*args)
         return dispatch.call(record, args)
 
@@ -501,6 +535,21 @@ def _with_facets(name: str, fn: Callable, vjp: Rule | None, lowering: str | None
     body.__name__ = name
     del params
     return body
+
+
+def _wants_grad(args: tuple) -> bool:
+    """Whether a gradient must flow through an operator that has none of its own: then its body is recorded instead."""
+    if not dispatch.state.grad_enabled:
+        return False
+    return any(a.requires_grad if isinstance(a, Tensor) else type(a) in (list, tuple) and _wants_grad(tuple(a)) for a in args)
+
+
+def _standalone(out: Any, args: tuple) -> Any:
+    """Results of a body run without autograd: a view of a temporary is a tensor of its own, so that it can be written in place."""
+    for o in out if type(out) is tuple else (out,):
+        if isinstance(o, Tensor) and o._view is not None and not any(o._view.base is a for a in args):
+            o._view = None
+    return out
 
 
 def _positional(record: CompositeRecord, args: tuple, kwargs: dict) -> tuple:

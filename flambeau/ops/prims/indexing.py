@@ -26,13 +26,9 @@ def _cat_loop(o: Any, idx: Sequence, tensors: Sequence, dim: int) -> Any:
         start = ends[k] - tensors[k].shape[dim]
         load = lambda: tensors[k]([i - start if d == dim else i for d, i in enumerate(idx)])  # noqa: E731
         if k == len(tensors) - 1:
-            inside = o.ge(o.index(idx[dim], int64), o.index(start, int64))
-            return o.masked(inside, load, 0)
-        here = o.lt(o.index(idx[dim], int64), o.index(ends[k], int64))
-        if k:
-            mine = o.logical_and(here, o.ge(o.index(idx[dim], int64), o.index(start, int64)))
-        else:
-            mine = here
+            return o.masked(o.index_le(start, idx[dim]), load, 0)
+        here = o.index_lt(idx[dim], ends[k])
+        mine = o.logical_and(here, o.index_le(start, idx[dim])) if k else here
         return o.where(here, o.masked(mine, load, 0), piece(k + 1))
 
     return piece(0) if len(tensors) > 1 else tensors[0](idx)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ...core.dtypes import int64
 from ...core.size import contiguous_strides
 from ...core.tensor import Tensor
 from ..registry import Linear, Spec, primitive, view
@@ -239,10 +238,9 @@ def _pad_loop(o: Any, idx: Sequence, x: Any, low: Sequence, high: Sequence, inne
         position = i - lo
         source.append(position if not gap else position // (gap + 1))
         if not (_is_zero(lo) and _is_zero(hi) and not gap):
-            value = o.index(position, int64)
-            inside = o.logical_and(o.ge(value, 0), o.lt(value, o.index(size + (size - 1) * gap, int64)))
+            inside = o.logical_and(o.index_le(0, position), o.index_lt(position, size + (size - 1) * gap))
             if gap:
-                inside = o.logical_and(inside, o.eq(o.index(position % (gap + 1), int64), 0))
+                inside = o.logical_and(inside, o.index_eq(position % (gap + 1), 0))
             mask = inside if mask is None else o.logical_and(mask, inside)
     return x(source) if mask is None else o.masked(mask, lambda: x(source), 0)
 

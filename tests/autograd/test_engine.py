@@ -1,0 +1,230 @@
+"""The tape: gradients against torch and by hand, accumulation, hooks, in-place writes, errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import flambeau as fl
+
+torch = pytest.importorskip("torch", reason="torch is the oracle of these tests")
+
+
+def both(fn, *arrays):
+    """Gradients of fn's sum under Flambeau and under torch."""
+    found = []
+    for lib in (fl, torch):
+        xs = [lib.tensor(a, requires_grad=True) for a in arrays]
+        fn(lib, *xs).sum().backward()
+        found.append([x.grad.numpy() for x in xs])
+    return found
+
+
+A = np.random.default_rng(0).standard_normal((3, 4))
+B = np.random.default_rng(1).standard_normal((3, 4))
+V = np.random.default_rng(2).standard_normal(4)
+
+CASES = {
+    "add": lambda t, x, y: x + 2 * y,
+    "mul": lambda t, x, y: x * y * x,
+    "div": lambda t, x, y: x / (y * y + 1),
+    "broadcast": lambda t, x, y: (x[0] * y).exp(),
+    "views": lambda t, x, y: (x.t().reshape(2, 6)[:, 1:4] * y.reshape(2, 6)[:, ::2]).tanh(),
+    "reuse": lambda t, x, y: (x * y).sin() + (x * y).cos() * x,
+    "where": lambda t, x, y: t.where(x > y, x * x, y),
+    "matmul": lambda t, x, y: (x @ y.t()) @ x,
+    "max": lambda t, x, y: t.maximum(x, y) * x.amax(1, keepdim=True),
+    "softmax": lambda t, x, y: (x - x.logsumexp(-1, keepdim=True)).exp() * y,
+    "inplace": lambda t, x, y: (x * 2).mul_(y).add_(x),
+    "inplace_view": lambda t, x, y: _write_row(t, x, y),
+    "index": lambda t, x, y: x[[0, 2, 2]] * y[:, [1, 3, 0, 1]],
+    "cat": lambda t, x, y: t.cat([x, y, x], 1).pow(3),
+    "cumsum": lambda t, x, y: x.cumsum(0) * y.cumprod(1),
+    "std": lambda t, x, y: x.std(0) * y.var(0) + x.mean(),
+}
+
+
+def _write_row(t, x, y):
+    z = x * 1
+    z[1] = y[0] * 3
+    z[:, 2].mul_(y[:, 1])
+    return z * z
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_match_torch(name):
+    ours, theirs = both(CASES[name], A, B)
+    for a, b in zip(ours, theirs):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if n not in ("inplace_view",)])
+def test_gradgradcheck(name):
+    x, y = fl.tensor(A[:2, :].copy(), requires_grad=True), fl.tensor(B[:2, :].copy(), requires_grad=True)
+    if name in ("views", "index"):
+        x, y = fl.tensor(A.copy(), requires_grad=True), fl.tensor(B.copy(), requires_grad=True)
+    assert fl.autograd.gradcheck(lambda a, b: CASES[name](fl, a, b), (x, y))
+    assert fl.autograd.gradgradcheck(lambda a, b: CASES[name](fl, a, b), (x, y), atol=1e-4)
+
+
+def test_accumulates_and_zero():
+    x = fl.tensor(V, requires_grad=True)
+    (x * 2).sum().backward()
+    first = x.grad
+    (x * 3).sum().backward()
+    assert x.grad is first and np.allclose(x.grad.numpy(), 5)
+
+
+def test_gradients_never_share_memory():
+    x, y = fl.ones(3, requires_grad=True), fl.ones(3, requires_grad=True)
+    (x + y).sum().backward()
+    x.grad.mul_(10)
+    assert y.grad.tolist() == [1, 1, 1]
+
+
+def test_backward_twice_raises():
+    x = fl.ones(3, requires_grad=True)
+    y = (x * x).sum()
+    y.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        y.backward()
+    y = (x * x).sum()
+    y.backward(retain_graph=True)
+    y.backward()
+
+
+def test_stale_saved_tensor_raises():
+    x = fl.ones(3, requires_grad=True)
+    y = x * 2
+    z = y * y
+    y.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        z.sum().backward()
+
+
+def test_leaf_in_place_raises():
+    x = fl.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+        x.add_(1)
+    with pytest.raises(RuntimeError, match="view of a leaf"):
+        x[0].mul_(2)
+    with fl.no_grad():
+        x.add_(1)
+    assert x.tolist() == [2, 2, 2]
+
+
+def test_non_scalar_backward_raises():
+    x = fl.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="only for scalar outputs"):
+        (x * 2).backward()
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        fl.ones(1).backward()
+
+
+def test_hooks():
+    seen = []
+    x = fl.ones(2, requires_grad=True)
+    handle = x.register_hook(lambda g: seen.append("leaf") or g * 2)
+    y = x * 3
+    y.register_hook(lambda g: seen.append("inner") or g + 1)
+    y.retain_grad()
+    y.sum().backward()
+    assert seen == ["inner", "leaf"] and x.grad.tolist() == [12, 12] and y.grad.tolist() == [2, 2]
+    handle.remove()
+    x.grad = None
+    (x * 3).sum().backward()
+    assert x.grad.tolist() == [3, 3]
+    x.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.tolist()))
+    (x * 3).sum().backward()
+    assert seen[-1] == [6, 6]
+
+
+def test_grad_function_and_unused():
+    x, y = fl.ones(2, requires_grad=True), fl.ones(2, requires_grad=True)
+    out = (x * x).sum()
+    with pytest.raises(RuntimeError, match="not have been used"):
+        fl.autograd.grad(out, [x, y], retain_graph=True)
+    gx, gy = fl.autograd.grad(out, [x, y], allow_unused=True)
+    assert gx.tolist() == [2, 2] and gy is None and x.grad is None
+
+
+def test_double_backward_of_norm():
+    x = fl.tensor(V, requires_grad=True)
+    (g,) = fl.autograd.grad((x ** 3).sum(), x, create_graph=True)
+    (g * g).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), 36 * V ** 3)
+
+
+def test_custom_function():
+    class Cube(fl.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, k):
+            ctx.save_for_backward(x)
+            ctx.k = k
+            return x * x * x * k
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return 3 * x * x * g * ctx.k, None
+
+    x = fl.tensor(V, requires_grad=True)
+    assert fl.autograd.gradcheck(lambda a: Cube.apply(a, 2.0), x)
+    assert fl.autograd.gradgradcheck(lambda a: Cube.apply(a, 2.0), x)
+    assert Cube.apply(x, 1.0).grad_fn.name() == "CubeBackward"
+
+
+def test_checkpoint_both_kinds():
+    for reentrant in (False, True):
+        x = fl.tensor(V, requires_grad=True)
+        y = fl.autograd.checkpoint.checkpoint(lambda a: (a.sin() * a).exp(), x, use_reentrant=reentrant)
+        y.sum().backward()
+        z = fl.tensor(V, requires_grad=True)
+        ((z.sin() * z).exp()).sum().backward()
+        np.testing.assert_array_equal(x.grad.numpy(), z.grad.numpy())
+
+
+def test_anomaly_names_the_forward():
+    with fl.autograd.detect_anomaly():
+        x = fl.zeros(2, requires_grad=True)
+        y = (x / x).sum()
+        with pytest.raises(RuntimeError, match="returned nan values"):
+            y.backward()
+
+
+def test_saved_tensors_hooks():
+    packed = []
+    x = fl.tensor(V, requires_grad=True)
+    with fl.autograd.saved_tensors_hooks(lambda t: packed.append(t.shape) or t.numpy(force=True), lambda a: fl.tensor(a)):
+        y = x * x
+    y.sum().backward()
+    assert packed and np.allclose(x.grad.numpy(), 2 * V)
+
+
+def test_jacobian_and_hessian():
+    x = fl.tensor(V)
+    jacobian = fl.autograd.functional.jacobian(lambda a: a ** 2, x)
+    np.testing.assert_allclose(jacobian.numpy(), np.diag(2 * V))
+    hessian = fl.autograd.functional.hessian(lambda a: (a ** 3).sum(), x)
+    np.testing.assert_allclose(hessian.numpy(), np.diag(6 * V))
+    _, product = fl.autograd.functional.jvp(lambda a: a.exp(), x, fl.ones(4, dtype=fl.float64))
+    np.testing.assert_allclose(product.numpy(), np.exp(V))
+
+
+def test_grad_modes():
+    x = fl.ones(2, requires_grad=True)
+    with fl.no_grad():
+        assert not (x * 2).requires_grad and not fl.is_grad_enabled()
+        with fl.enable_grad():
+            assert (x * 2).requires_grad
+    with fl.inference_mode():
+        assert fl.is_inference_mode_enabled() and not (x * 2).requires_grad
+
+    @fl.no_grad()
+    def f(a):
+        return a * 2
+
+    assert not f(x).requires_grad and fl.is_grad_enabled()
+    fl.set_grad_enabled(False)
+    assert not fl.is_grad_enabled()
+    fl.set_grad_enabled(True)
