@@ -37,6 +37,7 @@ from .core.memory_format import (
 )
 from .core.size import Size, broadcast_shapes
 from .core.tensor import Tensor
+from .ops.creation import TYPED_TENSORS as _TYPED_TENSORS
 from .ops.promotion import default_dtype as get_default_dtype
 from .ops.promotion import result_type, set_default_dtype
 from .ops.registry import OPERATORS as _OPERATORS
@@ -48,6 +49,7 @@ newaxis = None
 
 globals().update(DTYPES)
 globals().update(ALIASES)
+globals().update(_TYPED_TENSORS)
 for _name, _operator in _OPERATORS.items():
     globals().setdefault(_name, _operator)
 

@@ -1,0 +1,750 @@
+"""Making tensors: from Python data, filled, counting, by pattern, and the `new_*` and `*_like` families."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core import dispatch, dtypes
+from ..core.device import CPU, as_device, device
+from ..core.dtypes import COMPLEX, FLOAT, bool_, dtype, dtype_of_numpy, int64
+from ..core.memory_format import contiguous_format, memory_format, preserve_format
+from ..core.size import canonical_dim, is_contiguous, is_dense, memory_order
+from ..core.tensor import Tensor, from_array
+from . import prims
+from .pointwise import store_out
+from .prims.views import _diagonal_back, _inverse
+from .promotion import cast, category_of_number, default_dtype, is_number, prepare
+from .registry import OPERATORS, method, operator
+
+
+# -- helpers -------------------------------------------------------------------------------------------
+def sizes(args: Sequence, name: str) -> tuple:
+    """A shape given one by one or as one sequence; TypeError or RuntimeError if it is not one."""
+    if len(args) == 1 and isinstance(args[0], (tuple, list)):
+        args = args[0]
+    if all(type(n) is int and n >= 0 for n in args):
+        return tuple(args)
+    shape: list = []
+    for n in args:
+        if isinstance(n, (Tensor, np.integer)):
+            n = n.__index__()
+        if isinstance(n, (str, float, bytes)) or n is None:
+            raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not {type(n).__name__}")
+        if isinstance(n, int) and n < 0:
+            raise RuntimeError(f"{name}: Dimension size must be non-negative, got {list(args)}.")
+        shape.append(n)
+    return tuple(shape)
+
+
+def finish(made: Tensor, requires_grad: bool, out: Tensor | None = None) -> Tensor:
+    """The last step of every factory: `out=` and `requires_grad=`."""
+    if out is not None:
+        return store_out(out, made)
+    if requires_grad:
+        if made.dtype.category < FLOAT:
+            raise RuntimeError(f"Only Tensors of floating point and complex dtype can require gradients, this one is {made.dtype}")
+        made.requires_grad = True
+    return made
+
+
+def number_dtype(value: Any) -> dtype:
+    """The dtype that a Python or NumPy number gets by itself."""
+    if isinstance(value, np.generic):
+        return dtype_of_numpy(value.dtype)
+    return (bool_, int64, default_dtype(), default_dtype().to_complex())[category_of_number(value)]
+
+
+def filled(shape: tuple, value: Any, kind: dtype, where: device) -> Tensor:
+    """prims.full with `value` checked against and converted to `kind`."""
+    if isinstance(value, Tensor):
+        if value.ndim:
+            raise RuntimeError(f"fill_value must be a number or a 0-dim tensor, got a tensor of shape {list(value.shape)}")
+        return prims.expand(cast(value, kind).to(where), shape).clone(memory_format=contiguous_format)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if kind.category < COMPLEX and isinstance(value, complex):
+        raise RuntimeError(f"value cannot be converted to type {kind.name} without overflow")
+    if kind.category == dtypes.INT and isinstance(value, (int, float)):
+        info = np.iinfo(kind.numpy)
+        if not math.isfinite(value) or not info.min <= value <= info.max:
+            raise RuntimeError(f"value cannot be converted to type {kind.name} without overflow: {value}")
+    return prims.full(shape, cast(value, kind), kind, where)
+
+
+class _Like:
+    """Within the block factories make fakes if `source` is one."""
+
+    def __init__(self, source: Tensor):
+        self.context: Any = dispatch.fake_mode() if source._data is None and source.device.type != "meta" else None
+
+    def __enter__(self) -> None:
+        if self.context is not None:
+            self.context.__enter__()
+
+    def __exit__(self, *exc: Any) -> None:
+        if self.context is not None:
+            self.context.__exit__(*exc)
+
+
+# -- from Python data --------------------------------------------------------------------------------------
+def _leaf_shape(data: Any) -> tuple:
+    """Sizes of nested sequences, by their first elements."""
+    shape: list[int] = []
+    while isinstance(data, (list, tuple, range)) or (isinstance(data, (np.ndarray, Tensor)) and data.ndim):
+        shape.append(len(data))
+        if not len(data):
+            break
+        data = data[0]
+    return tuple(shape)
+
+
+def _leaves(data: Any, shape: tuple, depth: int, out: list) -> None:
+    """Append the numbers in `data` in order; ValueError or TypeError where they do not fill `shape`."""
+    if depth == len(shape):
+        if isinstance(data, Tensor):
+            if data.numel() != 1:
+                raise ValueError("only one element tensors can be converted to Python scalars")
+        elif isinstance(data, (str, bytes)) or not (is_number(data) or isinstance(data, (np.generic, np.ndarray))):
+            raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
+        out.append(data)
+        return
+    if not isinstance(data, (list, tuple, range, np.ndarray, Tensor)):
+        raise TypeError(f"not a sequence: {data!r} at dim {depth}, where a sequence of length {shape[depth]} is expected")
+    if len(data) != shape[depth]:
+        raise ValueError(f"expected sequence of length {shape[depth]} at dim {depth} (got {len(data)})")
+    for item in data:
+        _leaves(item, shape, depth + 1, out)
+
+
+def _leaf_dtype(leaves: list) -> dtype:
+    kind: dtype | None = None
+    for leaf in leaves:
+        mine = leaf.dtype if isinstance(leaf, Tensor) else number_dtype(leaf)
+        kind = mine if kind is None else dtypes.promote_types(kind, mine)
+    return default_dtype() if kind is None else kind
+
+
+def _plain_array(data: Any) -> np.ndarray | None:
+    """Nested Python numbers through NumPy's own parser; None where it needs a closer look."""
+    probe = data
+    while type(probe) in (list, tuple) and len(probe):
+        probe = probe[0]
+    if type(probe) not in (bool, int, float, complex, list, tuple):
+        return None
+    try:
+        array = np.array(data)
+    except (ValueError, TypeError, OverflowError, RuntimeError):
+        return None
+    return array if array.dtype in _PARSED else None
+
+
+_PARSED = {np.dtype(t) for t in (np.bool_, np.int64, np.float64, np.complex128)}
+
+
+def _convert_array(array: np.ndarray, kind: dtype) -> np.ndarray:
+    if kind is bool_:
+        return array.astype(np.bool_)
+    if array.dtype.kind == "c" and not kind.is_complex:
+        raise TypeError("must be real number, not complex")
+    if kind.category == dtypes.INT and array.dtype.kind in "iuf" and array.size:
+        info = np.iinfo(kind.numpy)
+        if not np.isfinite(array).all() or array.max() > info.max or array.min() < info.min:
+            raise RuntimeError(f"value cannot be converted to type {kind.name} without overflow")
+    with np.errstate(all="ignore"):
+        return array.astype(kind.numpy)
+
+
+def _from_leaves(data: Any, kind: dtype | None) -> Tensor:
+    """The careful way: checks every element, and takes tensors and symbolic sizes among them."""
+    shape = _leaf_shape(data)
+    leaves: list = []
+    if 0 not in shape:
+        _leaves(data, shape, 0, leaves)
+    kind = kind or _leaf_dtype(leaves)
+    if any(isinstance(v, Tensor) and v.is_fake or type(v).__name__ in ("SymInt", "SymFloat", "SymBool") for v in leaves):
+        parts = [v.reshape(1).to(kind) if isinstance(v, Tensor) else prims.full((1,), v, kind, CPU) for v in leaves]
+        return prims.cat(parts, 0).reshape(shape)
+    values = [v.item() if isinstance(v, (Tensor, np.generic, np.ndarray)) else v for v in leaves]
+    if any(isinstance(v, int) and not -(1 << 63) <= v < 1 << 63 for v in values) and kind is not dtypes.uint64:
+        raise ValueError("Overflow when unpacking long long")
+    array = np.array(values) if values else np.zeros(0)
+    return from_array(_convert_array(array, kind).reshape(shape), kind)
+
+
+def from_data(data: Any, kind: dtype | None = None, where: Any = None) -> Tensor:
+    """A fresh tensor of nested sequences, numbers, arrays or tensors (always a copy)."""
+    target = as_device(where)
+    if isinstance(data, Tensor):
+        made = data.detach().clone()
+        return made.to(device=target if where is not None else None, dtype=kind)
+    if data is None:
+        raise RuntimeError("Could not infer dtype of NoneType")
+    if isinstance(data, str):
+        raise TypeError("new(): invalid data type 'str'")
+    if isinstance(data, (np.ndarray, np.generic)):
+        array = np.array(data, copy=True, order="C")
+        made = from_array(array if kind is None else _convert_array(array, kind), kind or dtype_of_numpy(array.dtype))
+    else:
+        if hasattr(data, "__array__") and not isinstance(data, (list, tuple, range)):
+            return from_data(np.asarray(data), kind, where)
+        array = _plain_array(data)  # type: ignore[assignment]
+        if array is None:
+            made = _from_leaves(data, kind)
+        else:
+            own = kind or (bool_, int64, default_dtype(), default_dtype().to_complex())["bifc".index(array.dtype.kind)]
+            made = from_array(_convert_array(array, own), own)
+    return made if target.type == "cpu" else made.to(device=target)
+
+
+@operator
+def tensor(data: Any, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False,
+           pin_memory: bool = False) -> Tensor:
+    """A leaf tensor with a copy of `data`: a number, nested sequences of numbers, an array or a tensor."""
+    if isinstance(data, Tensor):
+        warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+                      "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
+                      UserWarning, stacklevel=3)
+        if device is None:
+            device = data.device
+    return finish(from_data(data, dtype, device), requires_grad)
+
+
+@operator
+def as_tensor(data: Any, dtype: dtype | None = None, device: Any = None) -> Tensor:
+    """`data` as a tensor, sharing memory (and history) with a tensor or array where dtype and device allow."""
+    if isinstance(data, Tensor):
+        return data.to(device=device, dtype=dtype)
+    if isinstance(data, np.ndarray):
+        return from_numpy(data).to(device=device, dtype=dtype)
+    return from_data(data, dtype, device)
+
+
+@operator
+def asarray(obj: Any, *, dtype: dtype | None = None, device: Any = None, copy: bool | None = None,
+            requires_grad: bool = False) -> Tensor:
+    """`obj` (tensor, array, DLPack exporter, buffer, scalar or sequence) as a tensor; `copy` True or False forces or forbids one."""
+    if isinstance(obj, Tensor):
+        made = obj
+    elif isinstance(obj, np.ndarray):
+        made = from_numpy(obj)
+    elif hasattr(obj, "__dlpack__"):
+        made = from_dlpack(obj)
+    elif isinstance(obj, (bytes, bytearray, memoryview)):
+        made = frombuffer(obj, dtype=dtype or default_dtype())
+    else:
+        if copy is False:
+            raise ValueError(f"can't alias arbitrary sequence: {type(obj).__name__}")
+        return finish(from_data(obj, dtype, device), requires_grad)
+    moved = made.to(device=device, dtype=dtype)
+    if copy and moved is made:
+        moved = made.clone()
+    if copy is False and moved is not made:
+        raise ValueError("can't alias: the dtype or device asked for needs a copy")
+    moved = moved.detach() if not requires_grad and moved.requires_grad else moved
+    return finish(moved, requires_grad)
+
+
+@operator
+def from_numpy(ndarray: np.ndarray) -> Tensor:
+    """A tensor over the array's own memory: writes to either are seen by the other."""
+    if not isinstance(ndarray, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
+    if not ndarray.dtype.isnative:
+        raise ValueError("given numpy array has byte order different from the native byte order. Conversion between byte orders is "
+                         "currently not supported.")
+    kind = dtype_of_numpy(ndarray.dtype)
+    if any(s < 0 for s in ndarray.strides):
+        raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides are not "
+                         "currently supported. (You can probably work around this by making a copy of your array with array.copy().)")
+    if any(s % ndarray.itemsize for s in ndarray.strides):
+        raise ValueError("given numpy array strides not a multiple of the element byte size. Copy the numpy array to reallocate the "
+                         "memory.")
+    made = from_array(ndarray.view(np.ndarray), kind)
+    made._storage  # noqa: B018 - the memory has an owner outside: it counts as seen
+    return made
+
+
+@operator
+def frombuffer(buffer: Any, *, dtype: dtype, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
+    """A 1-D tensor over the memory of a bytes-like object."""
+    size = memoryview(buffer).nbytes
+    if size == 0 or count == 0:
+        raise ValueError(f"both buffer length ({size}) and count ({count}) must not be 0")
+    if not 0 <= offset < size:
+        raise ValueError(f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({size} bytes) minus 1")
+    if count < 0 and (size - offset) % dtype.itemsize:
+        raise ValueError(f"buffer length ({size - offset} bytes) after offset ({offset} bytes) must be a multiple of element size "
+                         f"({dtype.itemsize})")
+    if count > 0 and offset + count * dtype.itemsize > size:
+        raise ValueError(f"requested buffer length ({count} * {dtype.itemsize} bytes) after offset ({offset} bytes) must not be "
+                         f"greater than actual buffer length ({size} bytes)")
+    return finish(from_numpy(np.frombuffer(buffer, dtype.numpy, count, offset)), requires_grad)
+
+
+# -- filled --------------------------------------------------------------------------------------------------
+def _constant_factory(name: str, value: Any) -> Callable:
+    def fn(*size: Any, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
+           pin_memory: bool = False, requires_grad: bool = False, **keyword: Any) -> Tensor:
+        if "size" in keyword:
+            size = (keyword.pop("size"),)
+        if keyword:
+            raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(keyword))}'")
+        kind = dtype or (out.dtype if out is not None else default_dtype())
+        return finish(prims.full(sizes(size, name), cast(value, kind), kind, as_device(device)), requires_grad, out)
+
+    fn.__name__, fn.__doc__ = name, f"A tensor of `size` filled with {name} in the default (or given) dtype."
+    return operator(fn, name=name)
+
+
+zeros, ones = _constant_factory("zeros", 0), _constant_factory("ones", 1)
+
+
+@operator
+def full(size: Any, fill_value: Any, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
+         pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
+    """A tensor of `size` filled with `fill_value`, whose kind of number decides the dtype unless one is given."""
+    kind = dtype or (fill_value.dtype if isinstance(fill_value, Tensor) else number_dtype(fill_value))
+    shape = sizes(size if isinstance(size, (tuple, list)) else (size,), "full")
+    return finish(filled(shape, fill_value, kind, as_device(device)), requires_grad, out)
+
+
+@operator
+def empty(*size: Any, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
+          pin_memory: bool = False, requires_grad: bool = False, memory_format: memory_format = contiguous_format) -> Tensor:
+    """An uninitialised tensor of `size`."""
+    shape, kind, where = sizes(size, "empty"), dtype or default_dtype(), as_device(device)
+    if memory_format not in (contiguous_format, preserve_format):
+        return finish(prims.empty_strided(shape, memory_format.strides(shape), kind, where), requires_grad, out)
+    return finish(prims.empty(shape, kind, where), requires_grad, out)
+
+
+@operator
+def empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype: dtype | None = None, layout: Any = None, device: Any = None,
+                  pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
+    """An uninitialised tensor of `size` with these strides."""
+    if len(size) != len(stride):
+        raise RuntimeError(f"mismatch in length of strides and shape: size {list(size)}, stride {list(stride)}")
+    return finish(prims.empty_strided(tuple(size), tuple(stride), dtype or default_dtype(), as_device(device)), requires_grad)
+
+
+@operator
+def scalar_tensor(s: Any, *, dtype: dtype | None = None, layout: Any = None, device: Any = None, pin_memory: bool = False,
+                  requires_grad: bool = False) -> Tensor:
+    """A 0-dim tensor in the default (or given) dtype."""
+    return finish(filled((), s, dtype or default_dtype(), as_device(device)), requires_grad)
+
+
+# -- like another tensor -------------------------------------------------------------------------------------
+def _in_layout(source: Tensor, format: memory_format, make: Callable[[tuple], Tensor]) -> Tensor:
+    """`make(shape)` with the dimension order that `format` asks for (preserve: source's, if it is dense)."""
+    shape, strides, _ = source._layout
+    if format is preserve_format:
+        if is_contiguous(shape, strides) or not is_dense(shape, strides):
+            return make(tuple(shape))
+        order = memory_order(strides, shape)
+    elif format is contiguous_format:
+        return make(tuple(shape))
+    else:
+        order = memory_order(format.strides(shape), shape)
+    made = prims.permute(make(tuple(shape[d] for d in order)), _inverse(order))
+    if made._data is not None and not dispatch.state.word:
+        made._view = None  # nobody else holds the base
+    return made
+
+
+def _like(name: str, value: Any) -> Callable:
+    def fn(input: Tensor, *, dtype: dtype | None = None, layout: Any = None, device: Any = None, pin_memory: bool = False,
+           requires_grad: bool = False, memory_format: memory_format = preserve_format) -> Tensor:
+        kind, where = dtype or input.dtype, input.device if device is None else as_device(device)
+        with _Like(input):
+            if value is None:
+                made = _in_layout(input, memory_format, lambda shape: prims.empty(shape, kind, where))
+            else:
+                made = _in_layout(input, memory_format, lambda shape: prims.full(shape, cast(value, kind), kind, where))
+        return finish(made, requires_grad)
+
+    fn.__name__, fn.__doc__ = name, f"{name.split('_')[0]} in the shape, layout, dtype and device of `input` unless given."
+    return operator(fn)
+
+
+zeros_like, ones_like, empty_like = _like("zeros_like", 0), _like("ones_like", 1), _like("empty_like", None)
+
+
+@operator
+def full_like(input: Tensor, fill_value: Any, *, dtype: dtype | None = None, layout: Any = None, device: Any = None,
+              pin_memory: bool = False, requires_grad: bool = False, memory_format: memory_format = preserve_format) -> Tensor:
+    """`fill_value` in the shape, layout, dtype and device of `input` unless given."""
+    kind, where = dtype or input.dtype, input.device if device is None else as_device(device)
+    with _Like(input):
+        made = _in_layout(input, memory_format, lambda shape: filled(shape, fill_value, kind, where))
+    return finish(made, requires_grad)
+
+
+def _new_constant(name: str, value: Any) -> None:
+    def fn(self: Tensor, *size: Any, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False, layout: Any = None,
+           pin_memory: bool = False, **kwargs: Any) -> Tensor:
+        if "size" in kwargs:
+            size = (kwargs.pop("size"),)
+        if kwargs:
+            raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(kwargs))}'")
+        kind, where = dtype or self.dtype, self.device if device is None else as_device(device)
+        with _Like(self):
+            shape = sizes(size, name)
+            made = prims.empty(shape, kind, where) if value is None else prims.full(shape, cast(value, kind), kind, where)
+        return finish(made, requires_grad)
+
+    fn.__name__, fn.__doc__ = name, f"{name[4:]}(size) in this tensor's dtype and on its device unless given."
+    operator(fn, name=name, method=True)
+
+
+for _name, _value in (("new_zeros", 0), ("new_ones", 1), ("new_empty", None)):
+    _new_constant(_name, _value)
+
+
+@operator(method=True)
+def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False,
+             layout: Any = None, pin_memory: bool = False) -> Tensor:
+    """full(size, fill_value) in this tensor's dtype and on its device unless given."""
+    with _Like(self):
+        made = filled(sizes((size,), "new_full"), fill_value, dtype or self.dtype, self.device if device is None else as_device(device))
+    return finish(made, requires_grad)
+
+
+@operator(method=True)
+def new_tensor(self: Tensor, data: Any, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False,
+               layout: Any = None, pin_memory: bool = False) -> Tensor:
+    """A leaf with a copy of `data` in this tensor's dtype and on its device unless given."""
+    return finish(from_data(data, dtype or self.dtype, self.device if device is None else device), requires_grad)
+
+
+@operator(method=True)
+def new_empty_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], dtype: dtype | None = None, device: Any = None,
+                      requires_grad: bool = False) -> Tensor:
+    """empty_strided in this tensor's dtype and on its device unless given."""
+    with _Like(self):
+        made = prims.empty_strided(tuple(size), tuple(stride), dtype or self.dtype, self.device if device is None else as_device(device))
+    return finish(made, requires_grad)
+
+
+@method("new_arange")
+def new_arange(self: Tensor, n: Any) -> Tensor:
+    """0, 1, ..., n - 1 in int64 on this tensor's device."""
+    with _Like(self):
+        return prims.iota(n, 0, 1, int64, self.device)
+
+
+@method("new_cat")
+def new_cat(self: Tensor, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """The tensors one after another along `dim`."""
+    return prims.cat(list(tensors), canonical_dim(dim, self.ndim))
+
+
+# -- counting ------------------------------------------------------------------------------------------------
+def _steps(start: Any, end: Any, step: Any) -> Any:
+    """ceil((end - start) / step)."""
+    if isinstance(step, int) and not isinstance(start, float) and not isinstance(end, float):
+        return (end - start + step - (1 if step > 0 else -1)) // step if step != 1 else end - start
+    return math.ceil((end - start) / step)
+
+
+@operator
+def arange(start: Any, end: Any = None, step: Any = 1, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None,
+           device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
+    """start, start + step, ... before end; int64 if all are integers, else the default dtype, unless given."""
+    if end is None:
+        start, end = 0, start
+    start, end, step = (v.item() if isinstance(v, (Tensor, np.generic)) else v for v in (start, end, step))
+    kind = dtype or (default_dtype() if max(map(category_of_number, (start, end, step))) >= FLOAT else int64)
+    if kind is bool_:
+        raise NotImplementedError('"arange_cpu" not implemented for \'Bool\'')
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if _known_backwards(start, end, step):
+        raise RuntimeError(f"upper bound and lower bound inconsistent with step sign: arange({start}, {end}, {step})")
+    return finish(prims.iota(_steps(start, end, step), start, step, kind, as_device(device)), requires_grad, out)
+
+
+def _known_backwards(start: Any, end: Any, step: Any) -> bool:
+    if not all(isinstance(v, numbers.Number) for v in (start, end, step)):
+        return False
+    return bool((end < start) if step > 0 else (end > start))
+
+
+@operator
+def linspace(start: Any, end: Any, steps: int, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None,
+             device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
+    """`steps` numbers evenly spaced from start to end, both included; each half is counted from its own end."""
+    if steps < 0:
+        raise RuntimeError(f"number of steps must be non-negative, got {steps}")
+    start, end = (v.item() if isinstance(v, (Tensor, np.generic)) else v for v in (start, end))
+    kind = dtype or (default_dtype().to_complex() if isinstance(start, complex) or isinstance(end, complex) else default_dtype())
+    where = as_device(device)
+    work = kind if kind.category == COMPLEX or kind is dtypes.float64 else dtypes.float64
+    i = prims.iota(steps, 0, 1, int64, where)
+    step = (end - start) / (steps - 1) if steps != 1 else 0
+    value = (i.to(work) * step + start).where(i < (steps + 1) // 2, end - (steps - 1 - i).to(work) * step)
+    if steps == 1:
+        value = prims.full((1,), cast(start, work), work, where)
+    if kind.category == dtypes.INT:
+        value = value.trunc()
+    return finish(cast(value, kind), requires_grad, out)
+
+
+@operator
+def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Tensor | None = None, dtype: dtype | None = None,
+             layout: Any = None, device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
+    """base to the powers linspace(start, end, steps)."""
+    kind = dtype or default_dtype()
+    value = float(base) ** linspace(start, end, steps, dtype=dtypes.float64, device=device)
+    return finish(cast(value, kind), requires_grad, out)
+
+
+# -- patterns --------------------------------------------------------------------------------------------------
+def _band(x: Tensor, rows: Any, columns: Any, compare: Callable) -> Tensor:
+    """The bool matrix compare(column - row)."""
+    i, j = prims.unsqueeze(new_arange(x, rows), 1), prims.unsqueeze(new_arange(x, columns), 0)
+    return compare(j - i)
+
+
+@operator
+def eye(n: int, m: int | None = None, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
+        pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
+    """Ones on the diagonal of an n x m matrix (n x n without m), zeros elsewhere."""
+    if n < 0 or (m is not None and m < 0):
+        raise RuntimeError(f"n and m must be greater or equal to 0, got {n} and {m}")
+    where = as_device(device)
+    i = prims.iota(n, 0, 1, int64, where)
+    j = i if m is None else prims.iota(m, 0, 1, int64, where)
+    made = cast(prims.unsqueeze(i, 1) == prims.unsqueeze(j, 0), dtype or default_dtype())
+    return finish(made, requires_grad, out)
+
+
+def _triangle(name: str, compare: Callable) -> Callable:
+    def fn(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
+        if input.ndim < 2:
+            raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions, got {list(input.shape)}")
+        keep = _band(input, input.shape[-2], input.shape[-1], lambda gap: compare(gap, diagonal))
+        result = input.where(keep, cast(0, input.dtype))
+        return result if out is None else store_out(out, result)
+
+    fn.__name__, fn.__doc__ = name, f"The {'lower' if name == 'tril' else 'upper'} triangle of the last two dimensions; zeros elsewhere."
+    return operator(fn, method=True)
+
+
+tril, triu = _triangle("tril", lambda gap, k: gap <= k), _triangle("triu", lambda gap, k: gap >= k)
+
+
+def _triangle_indices(name: str, fn: Callable) -> Callable:
+    def made(row: int, col: int, offset: int = 0, *, dtype: dtype = int64, device: Any = None, layout: Any = None) -> Tensor:
+        return from_array(np.stack(fn(row, offset, col)).astype(dtype.numpy)).to(as_device(device))
+
+    made.__name__, made.__doc__ = name, "Row and column indices of a triangle, row by row, as a 2 x n tensor."
+    return operator(made)
+
+
+tril_indices = _triangle_indices("tril_indices", np.tril_indices)
+triu_indices = _triangle_indices("triu_indices", np.triu_indices)
+
+
+@operator(method=True)
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """The last dimension as a diagonal of new dimensions dim1, dim2; zeros elsewhere."""
+    rank = input.ndim + 1
+    a, b = canonical_dim(dim1, rank), canonical_dim(dim2, rank)
+    if a == b:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    size = input.shape[-1] + abs(offset)
+    rest = iter(input.shape[:-1])
+    shape = tuple(size if d in (a, b) else next(rest) for d in range(rank))
+    return _diagonal_back(input, shape, offset, a, b)
+
+
+@operator(method=True)
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+    """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
+    if input.ndim == 1:
+        return diag_embed(input, diagonal)
+    if input.ndim != 2:
+        raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.ndim}D")
+    return prims.diagonal(input, diagonal, 0, 1).clone()
+
+
+@operator(method=True)
+def diagflat(input: Tensor, offset: int = 0) -> Tensor:
+    """The flattened input as a diagonal."""
+    return diag_embed(input.reshape(-1), offset)
+
+
+@operator
+def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+    """Coordinate grids of 1-D (or 0-dim) tensors; indexing 'xy' swaps the first two."""
+    parts = list(tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors)
+    if not parts:
+        raise RuntimeError("meshgrid expects a non-empty TensorList")
+    if indexing not in ("ij", "xy"):
+        raise RuntimeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
+    if any(t.ndim > 1 for t in parts):
+        raise RuntimeError(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {[list(t.shape) for t in parts]}")
+    swap = indexing == "xy" and len(parts) > 1
+    if swap:
+        parts[0], parts[1] = parts[1], parts[0]
+    shape = tuple(t.shape[0] if t.ndim else 1 for t in parts)
+    grids = [t.reshape([-1 if i == d else 1 for i in range(len(parts))]).expand(*shape) for d, t in enumerate(parts)]
+    if swap:
+        grids[0], grids[1] = grids[1], grids[0]
+    return tuple(grids)
+
+
+@operator
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """int64 rows with a one at each class index, in a new last dimension of `num_classes` (-1: largest class + 1)."""
+    if tensor.dtype is not int64:
+        raise RuntimeError(f"one_hot is only applicable to index tensor of type LongTensor, got {tensor.dtype}.")
+    if tensor._data is not None and tensor._data.size:
+        if int(tensor._data.min()) < 0:
+            raise RuntimeError("Class values must be non-negative.")
+        if num_classes != -1 and int(tensor._data.max()) >= num_classes:
+            raise RuntimeError("Class values must be smaller than num_classes.")
+    if num_classes == -1:
+        num_classes = int(tensor.max()) + 1
+    return cast(prims.unsqueeze(tensor, tensor.ndim) == new_arange(tensor, num_classes), int64)
+
+
+@operator
+def block_diag(*tensors: Tensor) -> Tensor:
+    """The matrices along the diagonal of one matrix."""
+    parts = [t.reshape(1, -1) if t.ndim < 2 else t for t in tensors]
+    rows, columns = (sum(t.shape[d] for t in parts) for d in (0, 1))
+    strips, done = [], 0
+    for t in parts:
+        strips.append(prims.pad_zeros(t, (0, done), (0, columns - done - t.shape[1]), (0, 0)))
+        done += t.shape[1]
+    del rows
+    return OPERATORS["cat"](strips, 0)
+
+
+@operator
+def polar(abs: Tensor, angle: Tensor) -> Tensor:
+    """abs * exp(i angle)."""
+    size, turn = prepare(abs, angle)
+    return prims.complex(size * turn.cos(), size * turn.sin())
+
+
+# -- exchange with NumPy and DLPack ------------------------------------------------------------------------------
+@method("__array__")
+def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    array = self.numpy()
+    if dtype is not None and array.dtype != dtype:
+        return array.astype(dtype)
+    return array.copy() if copy else array
+
+
+@method("__array_wrap__")
+def _array_wrap(self: Tensor, array: np.ndarray, context: Any = None, return_scalar: bool = False) -> Tensor:
+    return from_numpy(np.ascontiguousarray(array) if array.ndim else array)
+
+
+Tensor.__array_priority__ = 1000  # type: ignore[attr-defined]
+
+
+@method("__dlpack__")
+def _dlpack(self: Tensor, *, stream: Any = None, max_version: tuple | None = None, dl_device: tuple | None = None,
+            copy: bool | None = None) -> Any:
+    """A DLPack capsule over this tensor's memory."""
+    if self.requires_grad:
+        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+    if self.device.type != "cpu":
+        return self._data.__dlpack__(stream=stream)
+    array = self.numpy()
+    return (array.copy() if copy else array).__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device)
+
+
+@method("__dlpack_device__")
+def _dlpack_device(self: Tensor) -> tuple[int, int]:
+    """(device type, device id) in DLPack's numbering."""
+    return ({"cpu": 1, "cuda": 2}[self.device.type], self.device.index or 0)
+
+
+class _Capsule:
+    """A bare DLPack capsule as an exporter."""
+
+    def __init__(self, capsule: Any):
+        self.capsule = capsule
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        return self.capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+class _Writable:
+    """The memory of an array through the array interface, writable: exporters without flags do not mean read-only."""
+
+    def __init__(self, array: np.ndarray):
+        self.array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.__array_interface__["data"][0], False)}
+
+
+@operator
+def from_dlpack(ext_tensor: Any) -> Tensor:
+    """A tensor over the memory of a DLPack exporter (or capsule), without copying."""
+    source = ext_tensor if hasattr(ext_tensor, "__dlpack__") else _Capsule(ext_tensor)
+    if source.__dlpack_device__()[0] != 1:
+        raise NotImplementedError(f"from_dlpack: device {source.__dlpack_device__()} has no importer here; copy to the CPU first")
+    array = np.from_dlpack(source)
+    read_only = isinstance(ext_tensor, np.ndarray) and not ext_tensor.flags.writeable
+    return from_numpy(array if array.flags.writeable or read_only or not array.size else np.asarray(_Writable(array)))
+
+
+# -- torch.Tensor(...) and the typed constructors ------------------------------------------------------------------
+def _legacy(args: tuple, kind: dtype | None, where: Any) -> Tensor:
+    kind = kind or default_dtype()
+    if not args:
+        return prims.empty((0,), kind, as_device(where))
+    first = args[0]
+    if len(args) == 1 and isinstance(first, Tensor):
+        return prims.alias(first) if first.dtype is kind or kind is default_dtype() else first.to(kind)
+    if len(args) == 1 and isinstance(first, (list, tuple, np.ndarray)) and type(first).__name__ != "Size":
+        return from_data(first, kind, where)
+    if len(args) == 1 and isinstance(first, (float, complex)):
+        raise TypeError(f"new(): data must be a sequence (got {type(first).__name__})")
+    return prims.empty(sizes(args, "new"), kind, as_device(where))
+
+
+def _legacy_constructor(*args: Any, device: Any = None, **kwargs: Any) -> Tensor:
+    if "data" in kwargs:
+        args = (kwargs.pop("data"),)
+    if kwargs:
+        raise TypeError(f"new() received an invalid combination of arguments - unexpected keyword {next(iter(kwargs))!r}; "
+                        "use torch.tensor(data, dtype=...) or torch.empty(size, dtype=...)")
+    return _legacy(args, None, device)
+
+
+Tensor._legacy_constructor = staticmethod(_legacy_constructor)  # type: ignore[method-assign,assignment]
+
+
+class _TypedMeta(type):
+    """isinstance(x, torch.FloatTensor) asks for a CPU tensor of that dtype."""
+
+    kind: dtype
+
+    def __instancecheck__(cls, x: Any) -> bool:
+        return isinstance(x, Tensor) and x.dtype is cls.kind and x.device.type == "cpu"
+
+    def __call__(cls, *args: Any) -> Tensor:
+        return _legacy(args, cls.kind, CPU)
+
+
+_TYPED = {"Float": dtypes.float32, "Double": dtypes.float64, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16, "Long": int64,
+          "Int": dtypes.int32, "Short": dtypes.int16, "Char": dtypes.int8, "Byte": dtypes.uint8, "Bool": bool_}
+# torch.FloatTensor and its kin: constructors of old, and types for isinstance.
+TYPED_TENSORS: dict[str, type] = {
+    f"{_short}Tensor": _TypedMeta(f"{_short}Tensor", (), {"kind": _kind, "dtype": _kind, "__module__": "torch"})
+    for _short, _kind in _TYPED.items()}
