@@ -15,12 +15,12 @@ Beside the rows of `TABLE` every handler offers
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.special as special
 
 from flambeau.core.dtypes import DTYPES, bool_, dtype, dtype_of_numpy, float32, uint32
 
@@ -42,6 +42,20 @@ class ScalarOp:
 
 
 # --- NumPy readings that are not one ufunc ---
+
+
+class _LazySpecial:
+    """scipy.special, loaded when first used: it would be half of `import flambeau`."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module("scipy.special"), name)
+
+
+special = _LazySpecial()
+
+
+def _special(name: str) -> Callable[..., Any]:
+    return lambda x: getattr(special, name)(x)
 
 
 def _sign(x: Any) -> Any:
@@ -89,8 +103,8 @@ _LOW, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
 def philox_word(seed: Any, block: Any, lane: Any) -> Any:
     """Word `lane` of Philox 4x32-10 (Salmon et al., SC'11) with key `seed` and 128-bit counter `(block, 0)`.
 
-    `seed`, `block` and `lane` (0 to 3) are int64 scalars or arrays; the words are uint32. csrc/philox.h says which block and
-    lane an element of a draw takes.
+    `seed`, `block` and `lane` (0 to 3) are int64 scalars or arrays; the words are uint32. csrc/philox.h says which block
+    and lane an element of a draw takes.
     """
     seed, block = np.asarray(seed).astype(np.uint64), np.asarray(block).astype(np.uint64)
     k0, k1 = seed & _LOW, seed >> _SHIFT
@@ -188,11 +202,11 @@ _ROWS = [
     # special functions
     ScalarOp("sigmoid", 1, SAME, _float_only(_sigmoid), _fn("sigmoid"), "tl.sigmoid({0})", 12),
     ScalarOp("relu", 1, SAME, lambda x: np.maximum(x, 0), _fn("relu"), "tl.maximum({0}, 0, tl.PropagateNan.ALL)"),
-    ScalarOp("erf", 1, SAME, _float_only(special.erf), _fn("erf"), "tl.erf({0})", 14),
-    ScalarOp("erfc", 1, SAME, _float_only(special.erfc), _fn("erfc"), _lib("erfc"), 18),
-    ScalarOp("erfinv", 1, SAME, _float_only(special.erfinv), _fn("erfinv"), _lib("erfinv"), 25),
-    ScalarOp("lgamma", 1, SAME, _float_only(special.gammaln), _fn("lgamma"), _lib("lgamma"), 40),
-    ScalarOp("digamma", 1, SAME, _float_only(special.psi), _fn("digamma"), _fn("digamma"), 40),
+    ScalarOp("erf", 1, SAME, _float_only(_special("erf")), _fn("erf"), "tl.erf({0})", 14),
+    ScalarOp("erfc", 1, SAME, _float_only(_special("erfc")), _fn("erfc"), _lib("erfc"), 18),
+    ScalarOp("erfinv", 1, SAME, _float_only(_special("erfinv")), _fn("erfinv"), _lib("erfinv"), 25),
+    ScalarOp("lgamma", 1, SAME, _float_only(_special("gammaln")), _fn("lgamma"), _lib("lgamma"), 40),
+    ScalarOp("digamma", 1, SAME, _float_only(_special("psi")), _fn("digamma"), _fn("digamma"), 40),
     # rounding
     ScalarOp("floor", 1, SAME, np.floor, _fn("floor"), "tl.floor({0})"),
     ScalarOp("ceil", 1, SAME, np.ceil, _fn("ceil"), "tl.ceil({0})"),
@@ -209,9 +223,9 @@ _ROWS = [
     ScalarOp("isinf", 1, BOOL, np.isinf, _fn("isinf"), _lib("isinf")),
     ScalarOp("signbit", 1, BOOL, np.signbit, _fn("signbit"), _lib("signbit")),
     # logic and bits
-    ScalarOp("logical_and", 2, BOOL, np.logical_and, "{0} && {1}", "{0} & {1}"),
-    ScalarOp("logical_or", 2, BOOL, np.logical_or, "{0} || {1}", "{0} | {1}"),
-    ScalarOp("logical_xor", 2, BOOL, np.logical_xor, "!{0} != !{1}", "{0} ^ {1}"),
+    ScalarOp("logical_and", 2, BOOL, np.logical_and, "({0} != 0) & ({1} != 0)", "{0} & {1}"),
+    ScalarOp("logical_or", 2, BOOL, np.logical_or, "({0} != 0) | ({1} != 0)", "{0} | {1}"),
+    ScalarOp("logical_xor", 2, BOOL, np.logical_xor, "({0} != 0) != ({1} != 0)", "{0} ^ {1}"),
     ScalarOp("logical_not", 1, BOOL, np.logical_not, "!{0}", "{0} == 0"),
     ScalarOp("bitwise_and", 2, SAME, np.bitwise_and, "{0} & {1}", "{0} & {1}"),
     ScalarOp("bitwise_or", 2, SAME, np.bitwise_or, "{0} | {1}", "{0} | {1}"),
