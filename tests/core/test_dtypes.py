@@ -1,0 +1,59 @@
+"""The promotion lattice and the limits of dtypes, against torch."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+
+import flambeau as fl
+from flambeau.core.dtypes import DTYPES
+
+torch = pytest.importorskip("torch", reason="torch is the oracle of these tests")
+COMMON = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
+
+
+@pytest.mark.parametrize("a,b", itertools.product(COMMON, COMMON))
+def test_promote_types(a, b):
+    assert fl.promote_types(getattr(fl, a), getattr(fl, b)).name == str(torch.promote_types(getattr(torch, a), getattr(torch, b)))[6:]
+
+
+@pytest.mark.parametrize("a,b", itertools.product(COMMON, COMMON))
+def test_can_cast(a, b):
+    assert fl.can_cast(getattr(fl, a), getattr(fl, b)) == torch.can_cast(getattr(torch, a), getattr(torch, b))
+
+
+OPERANDS = [("dim", n) for n in COMMON] + [("zero", n) for n in COMMON] + [("number", v) for v in (True, 2, 2.5, 1j)]
+
+
+def _operand(lib, spec):
+    kind, what = spec
+    if kind == "number":
+        return what
+    return lib.ones((2,) if kind == "dim" else (), dtype=getattr(lib, what))
+
+
+@pytest.mark.parametrize("a,b", itertools.product(OPERANDS, OPERANDS))
+def test_result_type(a, b):
+    ours = fl.result_type(_operand(fl, a), _operand(fl, b))
+    theirs = torch.result_type(_operand(torch, a), _operand(torch, b))
+    assert ours.name == str(theirs)[6:]
+
+
+@pytest.mark.parametrize("name", [n for n in COMMON if n.startswith(("f", "bf"))])
+def test_finfo(name):
+    ours, theirs = fl.finfo(getattr(fl, name)), torch.finfo(getattr(torch, name))
+    for field in ("bits", "eps", "max", "min", "tiny", "smallest_normal"):
+        assert getattr(ours, field) == pytest.approx(getattr(theirs, field))
+
+
+def test_identity_survives_pickle():
+    for d in DTYPES.values():
+        assert pickle.loads(pickle.dumps(d)) is d
+
+
+def test_unknown_numpy_dtype():
+    with pytest.raises(TypeError, match="can't convert np.ndarray of type"):
+        fl.from_numpy(np.array(["a"]))
