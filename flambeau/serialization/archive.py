@@ -14,6 +14,7 @@ import os
 import struct
 import sys
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,7 @@ ALIGNMENT = 64
 _LOCAL_HEADER = 30          # bytes before the name (APPNOTE.TXT 4.3.7)
 _ZIP64_EXTRA = 20           # what `zipfile` puts first for members past 2 GiB
 _PAD_FIELD = b"FB"          # the extra field that holds the padding
+_DAMAGE = (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, zlib.error, struct.error)  # of `zipfile`
 _LEGACY_START = b"\x80\x02\x8a\x0a"  # a pickled ten-byte integer: the magic number of the format before PyTorch 1.6
 
 
@@ -72,7 +74,7 @@ class ArchiveReader:
                                "with a zip archive's signature")
         try:
             self.zip = zipfile.ZipFile(file)
-        except zipfile.BadZipFile as error:
+        except _DAMAGE as error:
             raise RuntimeError(f"failed finding the central directory of {source}: the file is truncated or damaged "
                                f"({error})") from error
         self.members = {info.filename.partition("/")[2]: info for info in self.zip.infolist()}
@@ -81,7 +83,7 @@ class ArchiveReader:
         if "data.pkl" not in self.members:
             raise RuntimeError(f"{source} is a zip archive, but not a checkpoint: no member is called data.pkl. "
                                f"Members: {', '.join(list(self.members)[:5]) or 'none'}")
-        order = self.read("byteorder").decode() if "byteorder" in self.members else "little"
+        order = self.read("byteorder").decode("latin1") if "byteorder" in self.members else "little"
         if order != sys.byteorder:
             raise NotImplementedError(f"{source} holds {order}-endian numbers and this machine is "
                                       f"{sys.byteorder}-endian: write it again on a machine like this one")
@@ -118,7 +120,7 @@ class ArchiveReader:
                         raise EOFError(f"{done} of {len(view)} bytes are there")
                     done += count
                 member.read(1)  # past the end: the checksum is compared there
-        except (zipfile.BadZipFile, EOFError) as error:
+        except _DAMAGE as error:
             raise RuntimeError(f"member {info.filename} of {self.source} is truncated or damaged ({error})") from error
         return buffer
 

@@ -168,6 +168,7 @@ SAFE_GLOBALS: dict[tuple[str, str], Any] = {
     ("collections", "defaultdict"): defaultdict,
     ("collections", "Counter"): Counter,
     ("_codecs", "encode"): encode_latin1,
+    ("__builtin__", "xrange"): range,
     **{(module, kind.__name__): kind for module in ("__builtin__", "builtins")
        for kind in (set, frozenset, dict, list, tuple, complex, bytearray, int, float, str, bool, slice, range)},
 }

@@ -49,7 +49,6 @@ def _refused_global(module: str, name: str) -> pickle.UnpicklingError:
                    "trust this class/function.")
 
 
-_MARK = object()
 _DATA_ATTRIBUTES = (OrderedDict, Tensor)  # what may be given attributes besides the classes that the user allowed
 
 
@@ -60,6 +59,7 @@ class _Machine:
                  persistent_load: PersistentLoad) -> None:
         self.allowed, self.trusted, self.persistent_load = allowed, trusted, persistent_load
         self.stack: list[Any] = []
+        self.marks: list[list[Any]] = []  # the stacks below the marks that are open
         self.memo: dict[int, Any] = {}
         self.callables = {id(thing) for thing in allowed.values() if callable(thing)}
 
@@ -74,18 +74,20 @@ class _Machine:
                     raise refused(f"Unsupported operand {opcode.name}.")
                 action(self, arg)
         except (ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
-            raise pickle.UnpicklingError(f"the checkpoint's data.pkl is damaged: {error}") from error
-        raise pickle.UnpicklingError("the checkpoint's data.pkl is truncated")
+            raise pickle.UnpicklingError(f"the checkpoint's data.pkl is damaged or truncated: {error}") from error
+        raise pickle.UnpicklingError("the checkpoint's data.pkl is empty")
 
     # -- stack and memo ---------------------------------------------------------------------------------------------
     def push(self, value: Any) -> None:
         self.stack.append(value)
 
     def pop_to_mark(self) -> list[Any]:
-        at = len(self.stack) - 1 - self.stack[::-1].index(_MARK)
-        items = self.stack[at + 1 :]
-        del self.stack[at:]
+        items, self.stack = self.stack, self.marks.pop()
         return items
+
+    def mark(self) -> None:
+        self.marks.append(self.stack)
+        self.stack = []
 
     def drop(self, value: Any) -> None:
         """Forget what was taken off the stack."""
@@ -183,7 +185,7 @@ _ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
     "NONE": lambda m, arg: m.push(None),
     "NEWTRUE": lambda m, arg: m.push(True),
     "NEWFALSE": lambda m, arg: m.push(False),
-    "MARK": lambda m, arg: m.push(_MARK),
+    "MARK": lambda m, arg: m.mark(),
     "POP": lambda m, arg: m.drop(m.stack.pop()),
     "POP_MARK": lambda m, arg: m.drop(m.pop_to_mark()),
     "DUP": lambda m, arg: m.push(m.stack[-1]),

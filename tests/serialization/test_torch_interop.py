@@ -1,0 +1,129 @@
+"""PyTorch reads what Flambeau writes, and the other way round."""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flambeau
+from flambeau.core.dtypes import DTYPES
+from flambeau.core.tensor import Layout, Tensor, from_array, view_tensor
+from flambeau.nn.parameter import Parameter
+
+torch = pytest.importorskip("torch")
+
+KNOWN = [name for name in DTYPES if hasattr(torch, name)]
+
+
+def theirs_to_bytes(t: Any) -> bytes:
+    return t.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if t.numel() else b""
+
+
+def ours_to_bytes(t: Tensor) -> bytes:
+    return t._data.tobytes()
+
+
+def to_torch(obj: Any, **options: Any) -> Any:
+    buffer = io.BytesIO()
+    flambeau.save(obj, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, **options)
+
+
+def from_torch(obj: Any, **options: Any) -> Any:
+    buffer = io.BytesIO()
+    torch.save(obj, buffer)
+    buffer.seek(0)
+    return flambeau.load(buffer, **options)
+
+
+@pytest.mark.parametrize("shape", [(), (0, 3), (2, 3)])
+@pytest.mark.parametrize("dtype", KNOWN)
+def test_every_dtype_both_ways(dtype: str, shape: tuple[int, ...]) -> None:
+    values = (np.arange(int(np.prod(shape))).reshape(shape) % 5).astype(DTYPES[dtype].numpy)
+    ours = from_array(np.array(values))
+    theirs = to_torch(ours)
+    assert str(theirs.dtype) == f"torch.{dtype}" and tuple(theirs.shape) == shape
+    assert theirs_to_bytes(theirs) == ours_to_bytes(ours)
+    back = from_torch(theirs)
+    assert back.dtype is ours.dtype and back.shape == ours.shape and ours_to_bytes(back) == ours_to_bytes(ours)
+
+
+def test_a_checkpoint_to_torch() -> None:
+    base = from_array(np.arange(6, dtype=np.float32).reshape(2, 3))
+    row = view_tensor(base, base.dtype, Layout((3,), (1,), 3))
+    state = OrderedDict([("weight", Parameter(base)), ("row", row)])
+    checkpoint = {"model": state, "epoch": 3, "size": base.shape, "dtype": flambeau.float16, "rates": [1e-3, (1, None)],
+                  "device": flambeau.device("cpu"), "raw": b"\xff", "set": {1}}  # fmt: skip
+    loaded = to_torch(checkpoint)
+    weight, row = loaded["model"]["weight"], loaded["model"]["row"]
+    assert type(weight) is torch.nn.Parameter and weight.requires_grad and not row.requires_grad
+    assert weight.untyped_storage().data_ptr() == row.untyped_storage().data_ptr() and row.tolist() == [3, 4, 5]
+    assert loaded["size"] == torch.Size([2, 3]) and loaded["dtype"] is torch.float16 and loaded["rates"] == [1e-3, (1, None)]
+    assert loaded["device"] == torch.device("cpu") and loaded["raw"] == b"\xff" and loaded["set"] == {1}
+
+
+def test_a_checkpoint_from_torch() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.randn(2, 1, 5, 5)).sum().backward()
+    optimizer.step()
+    loaded = from_torch({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "rng": torch.get_rng_state()})
+    for name, value in model.state_dict().items():
+        assert ours_to_bytes(loaded["model"][name]) == theirs_to_bytes(value), name
+    assert loaded["model"]._metadata == model.state_dict()._metadata
+    state = optimizer.state_dict()
+    assert loaded["optimizer"]["param_groups"] == state["param_groups"]
+    for index, slots in state["state"].items():
+        for name, value in slots.items():
+            assert ours_to_bytes(loaded["optimizer"]["state"][index][name]) == theirs_to_bytes(value)
+
+
+def test_views_from_torch() -> None:
+    base = torch.arange(24.0).reshape(2, 3, 4)
+    loaded_base, loaded = from_torch([base, base[:, 1:, ::2].transpose(0, 1)])
+    assert loaded.stride() == (4, 12, 2) and loaded.storage_offset() == 4
+    assert np.array_equal(loaded._data, base[:, 1:, ::2].transpose(0, 1).numpy())
+    assert loaded._storage is loaded_base._storage
+
+
+def test_meta_tensors_both_ways() -> None:
+    loaded = from_torch(torch.empty(2, 3, device="meta"))
+    assert loaded.is_meta and loaded.shape == (2, 3)
+    assert to_torch(loaded).is_meta
+
+
+def test_torch_maps_our_files(tmp_path: Path) -> None:
+    path = tmp_path / "w.pt"
+    flambeau.save({"w": from_array(np.arange(5, dtype=np.float32))}, path)
+    assert torch.load(path, mmap=True)["w"].tolist() == [0, 1, 2, 3, 4]
+    torch.save({"w": torch.arange(5.0)}, path)
+    assert flambeau.load(path, mmap=True)["w"]._data.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_the_old_format_is_named() -> None:
+    buffer = io.BytesIO()
+    torch.save(torch.ones(2), buffer, _use_new_zipfile_serialization=False)
+    buffer.seek(0)
+    with pytest.raises(RuntimeError, match=r"before version 1.6"):
+        flambeau.load(buffer)
+
+
+def test_whole_modules_both_ways() -> None:
+    """Pickled modules name their classes; each library finds its own by those names."""
+    nn = pytest.importorskip("flambeau.nn")
+    ours = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+    theirs = to_torch(ours, weights_only=False)
+    assert type(theirs) is torch.nn.Sequential and type(theirs[0]) is torch.nn.Linear
+    x = np.ones((1, 3), np.float32)
+    expected = ours(from_array(x.copy())).detach()._data
+    assert np.allclose(theirs(torch.from_numpy(x)).detach().numpy(), expected, atol=1e-6)
+    again = from_torch(theirs, weights_only=False)
+    assert type(again[0]) is nn.Linear
+    assert np.allclose(again(from_array(x.copy())).detach()._data, expected, atol=1e-6)
