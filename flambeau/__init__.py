@@ -36,6 +36,7 @@ from .core.memory_format import (
     strided,
 )
 from .core.size import Size, broadcast_shapes
+from .core.storage import Storage as _Storage
 from .core.tensor import Tensor
 from .ops.creation import TYPED_TENSORS as _TYPED_TENSORS
 from .ops.promotion import default_dtype as get_default_dtype
@@ -100,8 +101,7 @@ def is_tensor(obj: Any) -> bool:
 
 def is_storage(obj: Any) -> bool:
     """Whether `obj` is a storage."""
-    from .core.storage import Storage
-    return isinstance(obj, Storage)
+    return isinstance(obj, _Storage)
 
 
 def numel(input: Tensor) -> int:

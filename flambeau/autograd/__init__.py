@@ -20,37 +20,70 @@ def _as_tuple(x: Any) -> tuple:
     return (x,) if isinstance(x, Tensor) or x is None else tuple(x)
 
 
-def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
-             grad_variables: Any = None, inputs: Any = None) -> None:
+def backward(
+    tensors: Any,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    grad_variables: Any = None,
+    inputs: Any = None,
+) -> None:
     """Accumulate the gradients of sum(tensors * grad_tensors) in the leaves' `.grad` (or in `inputs` alone)."""
     roots = _as_tuple(tensors)
     grads = _as_tuple(grad_tensors) if grad_tensors is not None else (None,) * len(roots)
     if inputs is not None and not _as_tuple(inputs):
         raise RuntimeError("'inputs' argument to backward() cannot be empty.")
-    run_backward(roots, grads, inputs=None if inputs is None else _as_tuple(inputs),
-                 retain_graph=create_graph if retain_graph is None else retain_graph, create_graph=create_graph, accumulate=True)
+    run_backward(
+        roots,
+        grads,
+        inputs=None if inputs is None else _as_tuple(inputs),
+        retain_graph=create_graph if retain_graph is None else retain_graph,
+        create_graph=create_graph,
+        accumulate=True,
+    )
 
 
-def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
-         only_inputs: bool = True, allow_unused: bool | None = None, is_grads_batched: bool = False,
-         materialize_grads: bool = False) -> tuple[Tensor, ...]:
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[Tensor, ...]:
     """Gradients of sum(outputs * grad_outputs) with respect to `inputs`, as a tuple."""
     if is_grads_batched:
         raise NotImplementedError("grad(is_grads_batched=True) is not implemented; call grad() once per row instead")
     roots, wanted = _as_tuple(outputs), _as_tuple(inputs)
     grads = _as_tuple(grad_outputs) if grad_outputs is not None else (None,) * len(roots)
-    found = run_backward(roots, grads, inputs=wanted, retain_graph=create_graph if retain_graph is None else retain_graph,
-                         create_graph=create_graph, accumulate=False)
+    found = run_backward(
+        roots,
+        grads,
+        inputs=wanted,
+        retain_graph=create_graph if retain_graph is None else retain_graph,
+        create_graph=create_graph,
+        accumulate=False,
+    )
     if materialize_grads:
         return tuple(t.new_zeros(t.shape) if g is None else g for g, t in zip(found, wanted))
     if not allow_unused and any(g is None for g in found):
-        raise RuntimeError("One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this "
-                           "is the desired behavior.")
+        raise RuntimeError(
+            "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this "
+            "is the desired behavior."
+        )
     return tuple(found)  # type: ignore[arg-type]
 
 
-def _tensor_backward(self: Tensor, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False,
-                     inputs: Sequence[Tensor] | None = None) -> None:
+def _tensor_backward(
+    self: Tensor,
+    gradient: Tensor | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Sequence[Tensor] | None = None,
+) -> None:
     """Accumulate the gradient of this tensor in the leaves it was computed from."""
     backward(self, gradient, retain_graph, create_graph, inputs=inputs)
 
@@ -76,6 +109,28 @@ pointwise.InPlace.check = staticmethod(graph.check_inplace)  # type: ignore[assi
 pointwise.InPlace.rebase = staticmethod(graph.rebase)  # type: ignore[assignment]
 Variable = Tensor
 
-__all__ = ["backward", "grad", "Function", "FunctionCtx", "once_differentiable", "Variable", "no_grad", "enable_grad", "inference_mode",
-           "set_grad_enabled", "is_grad_enabled", "detect_anomaly", "set_detect_anomaly", "is_anomaly_enabled", "gradcheck",
-           "gradgradcheck", "GradcheckError", "saved_tensors_hooks", "save_on_cpu", "functional", "checkpoint", "queue_callback", "graph"]
+__all__ = [
+    "backward",
+    "grad",
+    "Function",
+    "FunctionCtx",
+    "once_differentiable",
+    "Variable",
+    "no_grad",
+    "enable_grad",
+    "inference_mode",
+    "set_grad_enabled",
+    "is_grad_enabled",
+    "detect_anomaly",
+    "set_detect_anomaly",
+    "is_anomaly_enabled",
+    "gradcheck",
+    "gradgradcheck",
+    "GradcheckError",
+    "saved_tensors_hooks",
+    "save_on_cpu",
+    "functional",
+    "checkpoint",
+    "queue_callback",
+    "graph",
+]

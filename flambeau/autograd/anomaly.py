@@ -7,7 +7,7 @@ from typing import Any
 from .graph import Settings
 
 
-class set_detect_anomaly:  # noqa: N801 - torch's name
+class set_detect_anomaly:
     """Turn anomaly detection on or off; as a context manager it restores the old setting."""
 
     def __init__(self, mode: bool, check_nan: bool = True):
@@ -21,7 +21,7 @@ class set_detect_anomaly:  # noqa: N801 - torch's name
         Settings.anomaly, Settings.check_nan = self.before
 
 
-class detect_anomaly(set_detect_anomaly):  # noqa: N801 - torch's name
+class detect_anomaly(set_detect_anomaly):
     """Anomaly detection within a block."""
 
     def __init__(self, check_nan: bool = True):

@@ -38,8 +38,16 @@ def _rng(state: Any) -> Iterator[None]:
         OPERATORS["set_rng_state"](now)
 
 
-def checkpoint(function: Callable, *args: Any, use_reentrant: bool | None = None, preserve_rng_state: bool = True,
-               context_fn: Callable | None = None, determinism_check: str = "default", debug: bool = False, **kwargs: Any) -> Any:
+def checkpoint(
+    function: Callable,
+    *args: Any,
+    use_reentrant: bool | None = None,
+    preserve_rng_state: bool = True,
+    context_fn: Callable | None = None,
+    determinism_check: str = "default",
+    debug: bool = False,
+    **kwargs: Any,
+) -> Any:
     """`function(*args, **kwargs)`, keeping only its inputs; its intermediates are recomputed in backward."""
     if use_reentrant:
         if kwargs:
@@ -83,9 +91,11 @@ class _Frame:
         with _rng(self.state), saved_tensors_hooks(keep, never), dispatch.grad_enabled(True), self.recompute_context:
             self.again()
         if len(kept) != self.count:
-            raise CheckpointError("torch.utils.checkpoint: A different number of tensors was saved during the original forward and "
-                                  f"recomputation. Number of tensors saved during forward: {self.count}. Number of tensors saved during "
-                                  f"recomputation: {len(kept)}.")
+            raise CheckpointError(
+                "torch.utils.checkpoint: A different number of tensors was saved during the original forward and "
+                f"recomputation. Number of tensors saved during forward: {self.count}. Number of tensors saved during "
+                f"recomputation: {len(kept)}."
+            )
         self.recomputed = dict(enumerate(kept))
 
 
@@ -107,8 +117,9 @@ class _Reentrant(Function):
         pairs = [(o, g) for o, g in zip(outs, grads) if isinstance(o, Tensor) and o.requires_grad]
         if not pairs:
             raise RuntimeError("none of output has requires_grad=True, this checkpoint() is not necessary")
-        engine.run_backward([o for o, _ in pairs], [g for _, g in pairs], inputs=None, retain_graph=False, create_graph=False,
-                            accumulate=True)
+        engine.run_backward(
+            [o for o, _ in pairs], [g for _, g in pairs], inputs=None, retain_graph=False, create_graph=False, accumulate=True
+        )
         return (None, None, *[i.grad if isinstance(i, Tensor) else None for i in inputs])
 
 
@@ -122,8 +133,9 @@ def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentra
             for m in part:
                 x = m(x)
             return x
+
         return forward
 
     for k in range(segments - 1):
-        input = checkpoint(run(modules[k * size:(k + 1) * size]), input, use_reentrant=use_reentrant, **kwargs)
-    return run(modules[(segments - 1) * size:])(input)
+        input = checkpoint(run(modules[k * size : (k + 1) * size]), input, use_reentrant=use_reentrant, **kwargs)
+    return run(modules[(segments - 1) * size :])(input)

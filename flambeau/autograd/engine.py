@@ -25,8 +25,15 @@ def queue_callback(fn: Callable[[], None]) -> None:
     _Callbacks.queued.append(fn)
 
 
-def run_backward(roots: Sequence[Tensor], grads: Sequence[Tensor | None], *, inputs: Sequence[Tensor] | None,
-                 retain_graph: bool, create_graph: bool, accumulate: bool) -> list[Tensor | None]:
+def run_backward(
+    roots: Sequence[Tensor],
+    grads: Sequence[Tensor | None],
+    *,
+    inputs: Sequence[Tensor] | None,
+    retain_graph: bool,
+    create_graph: bool,
+    accumulate: bool,
+) -> list[Tensor | None]:
     """Gradients of sum(root * grad) with respect to `inputs` (returned), or accumulated in the leaves' `.grad`."""
     start = [_root_edge(root) for root in roots]
     buffers: dict[Node, list] = {}
@@ -60,12 +67,14 @@ def _root_edge(root: Tensor) -> Edge:
 def _seed(root: Tensor, grad: Tensor | None) -> Tensor:
     if grad is not None:
         if grad.shape != root.shape:
-            raise RuntimeError(f"Mismatch in shape: grad_output[0] has a shape of {grad.shape} and output[0] has a shape of "
-                               f"{root.shape}.")
+            raise RuntimeError(
+                f"Mismatch in shape: grad_output[0] has a shape of {grad.shape} and output[0] has a shape of {root.shape}."
+            )
         return grad if grad.dtype is root.dtype else grad.to(root.dtype)
     if root.shape.numel() != 1:
-        raise RuntimeError("grad can be implicitly created only for scalar outputs "
-                           f"(this output has shape {list(root.shape)}; pass its gradient)")
+        raise RuntimeError(
+            f"grad can be implicitly created only for scalar outputs (this output has shape {list(root.shape)}; pass its gradient)"
+        )
     if root.dtype.category < 2:
         raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {root.dtype}")
     return root.detach().new_full(root.shape, 1)
@@ -112,8 +121,16 @@ def _dependencies(roots: list[Node], targets: dict | None) -> tuple[dict[Node, i
     return counts, useful
 
 
-def _walk(start: list[Edge], buffers: dict, counts: dict, useful: set | None, targets: dict | None, captured: dict,
-          retain_graph: bool, accumulate: bool) -> None:
+def _walk(
+    start: list[Edge],
+    buffers: dict,
+    counts: dict,
+    useful: set | None,
+    targets: dict | None,
+    captured: dict,
+    retain_graph: bool,
+    accumulate: bool,
+) -> None:
     ready = [(-n.sequence, id(n), n) for n in {e.node for e in start} if not counts.get(n)]
     heapq.heapify(ready)
     while ready:
@@ -186,8 +203,10 @@ def _fit(grad: Tensor, edge: Edge, node: Node) -> Tensor:
         return grad
     if grad.shape != spec.shape:
         if not _expandable(spec.shape, grad.shape):
-            raise RuntimeError(f"Function {node.name()} returned an invalid gradient at index {edge.nr} - got "
-                               f"{list(grad.shape)} but expected shape compatible with {list(spec.shape)}")
+            raise RuntimeError(
+                f"Function {node.name()} returned an invalid gradient at index {edge.nr} - got "
+                f"{list(grad.shape)} but expected shape compatible with {list(spec.shape)}"
+            )
         grad = grad.sum_to_size(spec.shape)
     if grad.dtype is not spec.dtype:
         if grad.dtype.is_complex and not spec.dtype.is_complex:
@@ -211,8 +230,9 @@ def _add(buffers: dict, edge: Edge, grad: Tensor) -> None:
     if have is None:
         slots[edge.nr] = grad
     else:
-        slots[edge.nr] = have + grad if have.dtype is grad.dtype else have.to(kind := promote_types(have.dtype, grad.dtype)) \
-            + grad.to(kind)
+        slots[edge.nr] = (
+            have + grad if have.dtype is grad.dtype else have.to(kind := promote_types(have.dtype, grad.dtype)) + grad.to(kind)
+        )
 
 
 def _run_pre_hooks(node: Node, gs: list) -> list:
@@ -263,8 +283,10 @@ def tensor_hook(tensor: Tensor, hook: Callable) -> RemovableHandle:
     edge = edge_of(tensor)
     if edge is None:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+
     def call(grad: Tensor) -> Any:
         return hook(grad)
+
     call._output_nr = edge.nr  # type: ignore[attr-defined]
     if edge.node.pre_hooks is None:
         edge.node.pre_hooks = {}
@@ -283,8 +305,9 @@ def retain_grad(tensor: Tensor) -> None:
     if meta.retains_grad:  # type: ignore[union-attr]
         return
     meta.retains_grad = True  # type: ignore[union-attr]
+
     def keep(grad: Tensor) -> None:
         now = tensor._grad
         now.grad = grad if now.grad is None else now.grad + grad  # type: ignore[union-attr]
-    tensor_hook(tensor, keep)
 
+    tensor_hook(tensor, keep)

@@ -56,7 +56,7 @@ class FunctionCtx:
 class FunctionNode(Node):
     """The tape's node of one `Function.apply`."""
 
-    __slots__ = ("function", "ctx", "saved", "positions", "arity")
+    __slots__ = ("arity", "ctx", "function", "positions", "saved")
 
     def __init__(self, function: type[Function], ctx: FunctionCtx, edges: list[Edge | None], positions: list[int], arity: int):
         super().__init__(edges)
@@ -73,9 +73,10 @@ class FunctionNode(Node):
             gs = [self._zeros(i) if g is None else g for i, g in enumerate(gs)]
         answer = self.function.backward(self.ctx, *gs)
         answer = answer if isinstance(answer, tuple) else (answer,)
-        if len(answer) < self.arity or any(g is not None for g in answer[self.arity:]):
-            raise RuntimeError(f"function {self.name()} returned an incorrect number of gradients (expected {self.arity}, "
-                               f"got {len(answer)})")
+        if len(answer) < self.arity or any(g is not None for g in answer[self.arity :]):
+            raise RuntimeError(
+                f"function {self.name()} returned an incorrect number of gradients (expected {self.arity}, got {len(answer)})"
+            )
         return [answer[p] for p in self.positions]
 
     def _zeros(self, i: int) -> Any:
@@ -98,8 +99,10 @@ class Function:
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
         """Gradients of the inputs from those of the outputs."""
-        raise NotImplementedError("You must implement either the backward or vjp method for your custom autograd.Function to use it "
-                                  "with backward mode AD.")
+        raise NotImplementedError(
+            "You must implement either the backward or vjp method for your custom autograd.Function to use it "
+            "with backward mode AD."
+        )
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
@@ -164,6 +167,7 @@ def _keep(t: Any, outs: tuple, node: FunctionNode) -> Any:
 
 def once_differentiable(fn: Callable) -> Callable:
     """Mark a backward as not differentiable itself: a second derivative through it raises."""
+
     @functools.wraps(fn)
     def wrapped(ctx: Any, *args: Any) -> Any:
         tracking = dispatch.state.grad_enabled and any(isinstance(a, Tensor) and a.requires_grad for a in args)
@@ -172,9 +176,12 @@ def once_differentiable(fn: Callable) -> Callable:
         if not tracking:
             return answer
         outs = answer if isinstance(answer, tuple) else (answer,)
-        failing = tuple(_Refuse.apply(o, fn.__qualname__, *[a for a in args if isinstance(a, Tensor)]) if isinstance(o, Tensor) else o
-                        for o in outs)
+        failing = tuple(
+            _Refuse.apply(o, fn.__qualname__, *[a for a in args if isinstance(a, Tensor)]) if isinstance(o, Tensor) else o
+            for o in outs
+        )
         return failing if isinstance(answer, tuple) else failing[0]
+
     return wrapped
 
 

@@ -20,8 +20,11 @@ def _fresh(inputs: tuple, create_graph: bool) -> tuple:
 
 
 def _grads(out: Tensor, xs: tuple, seed: Tensor | None, create_graph: bool, strict: bool) -> list[Tensor]:
-    found = engine.run_backward([out], [seed], inputs=xs, retain_graph=True, create_graph=create_graph, accumulate=False) \
-        if out.requires_grad else [None] * len(xs)
+    found = (
+        engine.run_backward([out], [seed], inputs=xs, retain_graph=True, create_graph=create_graph, accumulate=False)
+        if out.requires_grad
+        else [None] * len(xs)
+    )
     if strict and any(g is None for g in found):
         raise RuntimeError("Output of the user-provided function is independent of an input. This is not allowed in strict mode.")
     return [x.new_zeros(x.shape) if g is None else g for g, x in zip(found, xs)]
@@ -49,14 +52,26 @@ def jvp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, 
         back = engine.run_backward(outs, seeds, inputs=xs, retain_graph=True, create_graph=True, accumulate=False)
         tangents = tuple(x.new_full(x.shape, 1) for x in xs) if v is None else _tuple(v)
         pairs = [(b, t) for b, t in zip(back, tangents) if b is not None]
-        found = engine.run_backward([b for b, _ in pairs], [t for _, t in pairs], inputs=seeds, retain_graph=True,
-                                    create_graph=create_graph, accumulate=False)
+        found = engine.run_backward(
+            [b for b, _ in pairs],
+            [t for _, t in pairs],
+            inputs=seeds,
+            retain_graph=True,
+            create_graph=create_graph,
+            accumulate=False,
+        )
     result = tuple(s.new_zeros(s.shape) if g is None else g for g, s in zip(found, seeds))
     return out, result if isinstance(out, (tuple, list)) else result[0]
 
 
-def jacobian(func: Callable, inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
-             strategy: str = "reverse-mode") -> Any:
+def jacobian(
+    func: Callable,
+    inputs: Any,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    strategy: str = "reverse-mode",
+) -> Any:
     """d func / d inputs; shape (*out.shape, *in.shape), nested as outputs of inputs."""
     with enable_grad():
         xs = _fresh(_tuple(inputs), create_graph)
@@ -70,17 +85,29 @@ def _jacobian_of(out: Tensor, xs: tuple, create_graph: bool, strict: bool) -> li
     flat = out.reshape(-1)
     rows = [_grads(flat[i], xs, None, create_graph, strict) for i in range(flat.numel())]
     stack = OPERATORS["stack"]
-    return [stack([r[k] for r in rows]).reshape(tuple(out.shape) + tuple(x.shape)) if rows else x.new_zeros(tuple(out.shape) + tuple(x.shape))
-            for k, x in enumerate(xs)]
+    return [
+        stack([r[k] for r in rows]).reshape(tuple(out.shape) + tuple(x.shape))
+        if rows
+        else x.new_zeros(tuple(out.shape) + tuple(x.shape))
+        for k, x in enumerate(xs)
+    ]
 
 
-def hessian(func: Callable, inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
-            outer_jacobian_strategy: str = "reverse-mode") -> Any:
+def hessian(
+    func: Callable,
+    inputs: Any,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    outer_jacobian_strategy: str = "reverse-mode",
+) -> Any:
     """Second derivatives of a function with one element as output."""
+
     def gradient(*xs: Tensor) -> Any:
         out = func(*xs)
         found = tuple(_grads(out, xs, None, True, strict))
         return found if isinstance(inputs, (tuple, list)) else found[0]
+
     return jacobian(gradient, inputs, create_graph, strict)
 
 
@@ -92,8 +119,18 @@ def vhp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, 
         first = _grads(out, xs, None, True, strict)
         seeds = _tuple(v) if v is not None else tuple(x.new_full(x.shape, 1) for x in xs)
         pairs = [(g, s) for g, s in zip(first, seeds) if g.requires_grad]
-        found = engine.run_backward([g for g, _ in pairs], [s for _, s in pairs], inputs=xs, retain_graph=True,
-                                    create_graph=create_graph, accumulate=False) if pairs else [None] * len(xs)
+        found = (
+            engine.run_backward(
+                [g for g, _ in pairs],
+                [s for _, s in pairs],
+                inputs=xs,
+                retain_graph=True,
+                create_graph=create_graph,
+                accumulate=False,
+            )
+            if pairs
+            else [None] * len(xs)
+        )
     grads = tuple(x.new_zeros(x.shape) if g is None else g for g, x in zip(found, xs))
     return out, grads if isinstance(inputs, (tuple, list)) else grads[0]
 

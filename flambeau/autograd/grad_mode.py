@@ -36,11 +36,13 @@ class _Scope:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             with self.clone():
                 return fn(*args, **kwargs)
+
         return wrapped
 
 
 def _decorate_generator(scope: _Scope, fn: Callable) -> Callable:
     """The scope holds while the generator runs, not between its yields."""
+
     @functools.wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         generator = fn(*args, **kwargs)
@@ -52,10 +54,11 @@ def _decorate_generator(scope: _Scope, fn: Callable) -> Callable:
             except StopIteration as stop:
                 return stop.value
             sent = yield value
+
     return wrapped
 
 
-class no_grad(_Scope):  # noqa: N801 - torch's name
+class no_grad(_Scope):
     """Within it nothing is recorded."""
 
     def __new__(cls, fn: Callable | None = None) -> Any:
@@ -63,7 +66,7 @@ class no_grad(_Scope):  # noqa: N801 - torch's name
         return made if fn is None else made(fn)
 
 
-class enable_grad(_Scope):  # noqa: N801 - torch's name
+class enable_grad(_Scope):
     """Within it operations on tensors that require grad are recorded, also inside no_grad."""
 
     flag = True
@@ -73,7 +76,7 @@ class enable_grad(_Scope):  # noqa: N801 - torch's name
         return made if fn is None else made(fn)
 
 
-class set_grad_enabled(_Scope):  # noqa: N801 - torch's name
+class set_grad_enabled(_Scope):
     """Sets the flag at once; as a context manager it restores the old value on exit."""
 
     def __init__(self, mode: bool):
@@ -93,7 +96,7 @@ class set_grad_enabled(_Scope):  # noqa: N801 - torch's name
         return super().__call__(fn)
 
 
-class inference_mode(_Scope):  # noqa: N801 - torch's name
+class inference_mode(_Scope):
     """no_grad that also marks the block as inference; `inference_mode(False)` leaves everything as it is."""
 
     def __new__(cls, mode: Any = True) -> Any:

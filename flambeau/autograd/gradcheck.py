@@ -45,20 +45,41 @@ def _numerical(fn: Callable, inputs: Sequence, x: Tensor, eps: float) -> list[np
 
 
 def _analytical(out: Tensor, x: Tensor, seed: np.ndarray) -> np.ndarray:
-    g = engine.run_backward([out], [out.detach().clone().copy_(out.new_tensor(seed.reshape(out.shape)))], inputs=[x], retain_graph=True,
-                            create_graph=False, accumulate=False)[0]
+    g = engine.run_backward(
+        [out],
+        [out.detach().clone().copy_(out.new_tensor(seed.reshape(out.shape)))],
+        inputs=[x],
+        retain_graph=True,
+        create_graph=False,
+        accumulate=False,
+    )[0]
     return np.zeros(tuple(x.shape), x.dtype.numpy) if g is None else g._data
 
 
-def gradcheck(func: Callable, inputs: Any, *, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3, raise_exception: bool = True,
-              nondet_tol: float = 0.0, check_undefined_grad: bool = True, check_grad_dtypes: bool = False,
-              check_batched_grad: bool = False, check_forward_ad: bool = False, check_backward_ad: bool = True,
-              fast_mode: bool = False, masked: bool = False) -> bool:
+def gradcheck(
+    func: Callable,
+    inputs: Any,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_forward_ad: bool = False,
+    check_backward_ad: bool = True,
+    fast_mode: bool = False,
+    masked: bool = False,
+) -> bool:
     """Whether backward agrees with central differences, in every element (inputs should be f64 or c128)."""
     inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     wanted = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
     if not wanted:
-        raise ValueError("gradcheck expects at least one input tensor to require gradient, but none of the them have requires_grad=True.")
+        raise ValueError(
+            "gradcheck expects at least one input tensor to require gradient, but none of the them have requires_grad=True."
+        )
     try:
         _check(func, inputs, wanted, eps, atol, rtol)
     except GradcheckError:
@@ -83,7 +104,7 @@ def _check(func: Callable, inputs: tuple, wanted: list[Tensor], eps: float, atol
 
 def _compare_row(out: Tensor, x: Tensor, expected: np.ndarray, j: int, index: int, k: int, atol: float, rtol: float) -> None:
     """One output element: d (Re out_j) and, for complex outputs, d (Im out_j) with respect to every input element."""
-    for part in ([1.0, 1j] if out.dtype.is_complex else [1.0]):
+    for part in [1.0, 1j] if out.dtype.is_complex else [1.0]:
         seed = np.zeros(out.numel(), out.dtype.numpy)
         seed[j] = part
         got = _analytical(out, x, seed).reshape(-1)
@@ -91,20 +112,40 @@ def _compare_row(out: Tensor, x: Tensor, expected: np.ndarray, j: int, index: in
         real = (column * np.conj(part)).real
         want = real[:, 0] + 1j * real[:, 1] if x.dtype.is_complex else real
         if not np.allclose(got, want, rtol=rtol, atol=atol, equal_nan=True):
-            raise GradcheckError(f"Jacobian mismatch for output {k} with respect to input {index}, output element {j}:\n"
-                                 f"numerical: {want}\nanalytical: {got}")
+            raise GradcheckError(
+                f"Jacobian mismatch for output {k} with respect to input {index}, output element {j}:\n"
+                f"numerical: {want}\nanalytical: {got}"
+            )
 
 
-def gradgradcheck(func: Callable, inputs: Any, grad_outputs: Any = None, *, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3,
-                  gen_non_contig_grad_outputs: bool = False, raise_exception: bool = True, nondet_tol: float = 0.0,
-                  check_undefined_grad: bool = True, check_grad_dtypes: bool = False, check_batched_grad: bool = False,
-                  check_fwd_over_rev: bool = False, check_rev_over_rev: bool = True, fast_mode: bool = False, masked: bool = False) -> bool:
+def gradgradcheck(
+    func: Callable,
+    inputs: Any,
+    grad_outputs: Any = None,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    gen_non_contig_grad_outputs: bool = False,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_fwd_over_rev: bool = False,
+    check_rev_over_rev: bool = True,
+    fast_mode: bool = False,
+    masked: bool = False,
+) -> bool:
     """gradcheck of the gradient itself."""
     inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     if grad_outputs is None:
         rng = np.random.default_rng(0)
-        grad_outputs = [o.detach().new_tensor(rng.standard_normal(tuple(o.shape))).to(o.dtype).requires_grad_()
-                        for o in _outputs(func, inputs) if o.requires_grad]
+        grad_outputs = [
+            o.detach().new_tensor(rng.standard_normal(tuple(o.shape))).to(o.dtype).requires_grad_()
+            for o in _outputs(func, inputs)
+            if o.requires_grad
+        ]
     grad_outputs = (grad_outputs,) if isinstance(grad_outputs, Tensor) else tuple(grad_outputs)
     count = len(inputs)
 

@@ -39,7 +39,7 @@ class Edge(NamedTuple):
 class Node:
     """A recorded operation. `next_functions` are its edges towards the leaves."""
 
-    __slots__ = ("edges", "sequence", "pre_hooks", "post_hooks", "trace", "metadata", "output_specs", "__weakref__")
+    __slots__ = ("__weakref__", "edges", "metadata", "output_specs", "post_hooks", "pre_hooks", "sequence", "trace")
 
     def __init__(self, edges: list[Edge | None]):
         self.edges = edges
@@ -111,7 +111,7 @@ class RemovableHandle:
 class AccumulateGrad(Node):
     """The sink of a leaf: adds what arrives to `variable.grad`."""
 
-    __slots__ = ("variable", "tensor_hooks")
+    __slots__ = ("tensor_hooks", "variable")
 
     def __init__(self, variable: Tensor):
         super().__init__([])
@@ -123,7 +123,7 @@ class AccumulateGrad(Node):
 class Saved:
     """A tensor kept for backward, with the version it had; unpacking checks that nobody wrote to it since."""
 
-    __slots__ = ("tensor", "version", "packed", "unpack", "output")
+    __slots__ = ("output", "packed", "tensor", "unpack", "version")
 
     def __init__(self, tensor: Tensor, output: tuple[int] | None = None):
         if pointwise.InPlace.overwriting is tensor:
@@ -166,10 +166,12 @@ def _copy_with_history(tensor: Tensor) -> Tensor:
 
 def _modified(tensor: Tensor, expected: int, node: Node) -> str:
     kind = f"torch.{tensor.dtype.name.capitalize()}Tensor {list(tensor.shape)}"
-    return ("one of the variables needed for gradient computation has been modified by an inplace operation: "
-            f"[{kind}], needed by {node.name()}, is at version {tensor._version}; expected version {expected} instead. Hint: "
-            "the backtrace of the operation that failed to compute its gradient is shown under "
-            "torch.autograd.set_detect_anomaly(True); clone() the tensor before writing to it.")
+    return (
+        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"[{kind}], needed by {node.name()}, is at version {tensor._version}; expected version {expected} instead. Hint: "
+        "the backtrace of the operation that failed to compute its gradient is shown under "
+        "torch.autograd.set_detect_anomaly(True); clone() the tensor before writing to it."
+    )
 
 
 def bare(tensor: Tensor) -> Tensor:
@@ -196,7 +198,7 @@ def _spec(t: Tensor) -> Output:
 class PrimitiveNode(Node):
     """A recorded primitive (or operator with a gradient of its own)."""
 
-    __slots__ = ("prim", "saved", "needs", "released", "list_sizes")
+    __slots__ = ("list_sizes", "needs", "prim", "released", "saved")
 
     def __init__(self, prim: Any, edges: list, needs: list[int], list_sizes: dict):
         super().__init__(edges)
@@ -271,10 +273,12 @@ class _Released:
 
 
 _RELEASED = _Released()
-SECOND_TIME = ("Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
-               "freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify "
-               "retain_graph=True if you need to backward through the graph a second time or if you need to access saved "
-               "tensors after calling backward.")
+SECOND_TIME = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
+    "freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify "
+    "retain_graph=True if you need to backward through the graph a second time or if you need to access saved "
+    "tensors after calling backward."
+)
 
 
 def _holds_tensor(value: Any) -> bool:
@@ -386,13 +390,14 @@ def _to_save(prim: Any, args: tuple, outs: tuple, name: str) -> Any:
     if name in prim.params:
         return _saved_input(args[prim.params.index(name)])
     for suffix in _SUFFIXES:
-        if name.endswith(suffix) and name[:-len(suffix)] in prim.params:
-            value = args[prim.params.index(name[:-len(suffix)])]
+        if name.endswith(suffix) and name[: -len(suffix)] in prim.params:
+            value = args[prim.params.index(name[: -len(suffix)])]
             if type(value) in (list, tuple):
                 return tuple(_property(v, suffix) for v in value)
             return _property(value, suffix)
-    raise TypeError(f"the derivative of {prim.name} names {name!r}, which is neither a parameter nor an output "
-                    f"(parameters: {prim.params})")
+    raise TypeError(
+        f"the derivative of {prim.name} names {name!r}, which is neither a parameter nor an output (parameters: {prim.params})"
+    )
 
 
 def _saved_input(value: Any) -> Any:
@@ -510,5 +515,19 @@ def detached(tensor: Tensor) -> Tensor:
 
 dispatch.record = record
 Tensor._refresh_view = staticmethod(refresh_view)  # type: ignore[method-assign,assignment]
-__all__ = ["Node", "Edge", "AccumulateGrad", "PrimitiveNode", "Saved", "record", "edge_of", "accumulator", "rebase", "check_inplace",
-           "detached", "from_array", "view_tensor", "RemovableHandle"]
+__all__ = [
+    "Node",
+    "Edge",
+    "AccumulateGrad",
+    "PrimitiveNode",
+    "Saved",
+    "record",
+    "edge_of",
+    "accumulator",
+    "rebase",
+    "check_inplace",
+    "detached",
+    "from_array",
+    "view_tensor",
+    "RemovableHandle",
+]

@@ -9,7 +9,7 @@ from ..core.tensor import Tensor
 from .graph import Settings
 
 
-class saved_tensors_hooks:  # noqa: N801 - torch's name
+class saved_tensors_hooks:
     """Within the block `pack(tensor)` is kept in the tensor's place, and `unpack(packed)` gives it back for backward."""
 
     def __init__(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]):
@@ -22,7 +22,7 @@ class saved_tensors_hooks:  # noqa: N801 - torch's name
         Settings.saved_hooks.pop()
 
 
-class save_on_cpu(saved_tensors_hooks):  # noqa: N801 - torch's name
+class save_on_cpu(saved_tensors_hooks):
     """Keep saved tensors in host memory."""
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda"):

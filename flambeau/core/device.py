@@ -5,10 +5,10 @@ from __future__ import annotations
 _TYPES = ("cpu", "cuda", "meta")
 
 
-class device:  # noqa: N801 - torch's name
+class device:
     """A device type and an optional index; hashable, compared by value."""
 
-    __slots__ = ("type", "index", "_context")
+    __slots__ = ("_context", "index", "type")
 
     def __init__(self, type: str | int | device, index: int | None = None):
         if isinstance(type, device):

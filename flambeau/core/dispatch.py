@@ -24,13 +24,13 @@ class Mode(Protocol):
 class State(threading.local):
     """What dispatch must know beside the arguments; one per thread."""
 
-    word: int = 0                       # number of active modes and transform levels
+    word: int = 0  # number of active modes and transform levels
     grad_enabled: bool = True
     inference: bool = False
     modes: tuple = ()
-    transforms: tuple = ()              # func levels (innermost last)
-    fake: bool = False                  # factories make fake tensors
-    overrides: int = 0                  # __torch_function__ modes active in this thread
+    transforms: tuple = ()  # func levels (innermost last)
+    fake: bool = False  # factories make fake tensors
+    overrides: int = 0  # __torch_function__ modes active in this thread
 
 
 state = State()

@@ -9,10 +9,10 @@ import ml_dtypes
 import numpy as np
 
 
-class dtype:  # noqa: N801 - torch's name
+class dtype:
     """An element type; compare with `is` or `==`. `numpy` is the NumPy dtype that stores it."""
 
-    __slots__ = ("name", "numpy", "itemsize", "is_floating_point", "is_complex", "is_signed", "category", "code")
+    __slots__ = ("category", "code", "is_complex", "is_floating_point", "is_signed", "itemsize", "name", "numpy")
 
     def __init__(self, name: str, numpy_type: object, category: int, code: str):
         self.name = name
@@ -80,8 +80,14 @@ complex64, complex128 = DTYPES["complex64"], DTYPES["complex128"]
 
 # torch's other names for the same types.
 ALIASES: dict[str, dtype] = {
-    "half": float16, "float": float32, "double": float64, "short": int16, "int": int32, "long": int64,
-    "cfloat": complex64, "cdouble": complex128,
+    "half": float16,
+    "float": float32,
+    "double": float64,
+    "short": int16,
+    "int": int32,
+    "long": int64,
+    "cfloat": complex64,
+    "cdouble": complex128,
 }
 
 
@@ -150,14 +156,10 @@ def promote_types(a: dtype, b: dtype) -> dtype:
 
 def can_cast(from_: dtype, to: dtype) -> bool:
     """Whether torch's in-place casting rules let a result of dtype `from_` be written into `to`."""
-    if from_.category == INT and to.category == BOOL:
-        return False
-    if from_.is_signed and not to.is_signed and to.category == INT:
-        return from_.category <= INT and not from_.is_signed or from_ is to or from_.category < INT
     return from_.category <= to.category
 
 
-class finfo:  # noqa: N801 - torch's name
+class finfo:
     """Machine limits of a floating dtype: eps, max, min, tiny, smallest_normal, resolution, bits."""
 
     def __init__(self, type: dtype | None = None):
@@ -172,11 +174,13 @@ class finfo:  # noqa: N801 - torch's name
         self.resolution = float(info.resolution)
 
     def __repr__(self) -> str:
-        return f"finfo(resolution={self.resolution}, min={self.min}, max={self.max}, eps={self.eps}, " \
-               f"smallest_normal={self.smallest_normal}, tiny={self.tiny}, dtype={self.dtype})"
+        return (
+            f"finfo(resolution={self.resolution}, min={self.min}, max={self.max}, eps={self.eps}, "
+            f"smallest_normal={self.smallest_normal}, tiny={self.tiny}, dtype={self.dtype})"
+        )
 
 
-class iinfo:  # noqa: N801 - torch's name
+class iinfo:
     """Limits of an integer dtype: min, max, bits."""
 
     def __init__(self, type: dtype):

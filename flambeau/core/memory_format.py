@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from .size import channels_last_strides, is_contiguous
 
 
-class memory_format:  # noqa: N801 - torch's name
+class memory_format:
     """A named order of elements: contiguous, channels-last, or that of the source."""
 
     __slots__ = ("name", "rank")
@@ -49,7 +49,7 @@ def memory_format_named(name: str) -> memory_format:
     return {f.name: f for f in (contiguous_format, preserve_format, channels_last, channels_last_3d)}[name]
 
 
-class layout:  # noqa: N801 - torch's name
+class layout:
     """How a tensor's elements are organised; only `strided` exists here."""
 
     __slots__ = ("name",)

@@ -129,5 +129,6 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Size:
                     continue
                 raise RuntimeError(
                     f"The size of tensor a ({so_far}) must match the size of tensor b ({size}) "
-                    f"at non-singleton dimension {rank - i} (shapes {', '.join(str(list(s)) for s in shapes)})")
+                    f"at non-singleton dimension {rank - i} (shapes {', '.join(str(list(s)) for s in shapes)})"
+                )
     return Size(result)

@@ -16,7 +16,7 @@ class Storage:
     `buffer` is a 1-D uint8 array, or None where there is no memory (fake and meta tensors).
     """
 
-    __slots__ = ("buffer", "nbytes", "version", "device", "__weakref__")
+    __slots__ = ("__weakref__", "buffer", "device", "nbytes", "version")
 
     def __init__(self, buffer: Any, nbytes: Any, where: device = CPU):
         self.buffer, self.nbytes, self.device, self.version = buffer, nbytes, where, 0
@@ -38,7 +38,9 @@ class _Span:
     def __init__(self, array: np.ndarray, nbytes: int):
         self.array = array
         self.__array_interface__ = {
-            "shape": (nbytes,), "typestr": "|u1", "version": 3,
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "version": 3,
             "data": (array.__array_interface__["data"][0], not array.flags.writeable),
         }
 
@@ -47,9 +49,11 @@ def _spanned_bytes(array: np.ndarray) -> np.ndarray:
     if array.size == 0:
         return np.empty(0, np.uint8)
     if min(array.strides) < 0:
-        raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides "
-                         "are not currently supported. (You can probably work around this by making a copy of your "
-                         "array with array.copy().)")
+        raise ValueError(
+            "At least one stride in the given numpy array is negative, and tensors with negative strides "
+            "are not currently supported. (You can probably work around this by making a copy of your "
+            "array with array.copy().)"
+        )
     last = sum((size - 1) * stride for size, stride in zip(array.shape, array.strides))
     return np.asarray(_Span(array, last + array.itemsize))
 

@@ -32,14 +32,23 @@ class View(NamedTuple):
 
     base: Tensor
     chain: tuple
-    version: int = 0        # the base's in-place generation for which the view's grad_fn holds
+    version: int = 0  # the base's in-place generation for which the view's grad_fn holds
 
 
 class AutogradMeta:
     """The autograd record of a tensor; absent (None) for one that never needed it."""
 
-    __slots__ = ("requires_grad", "grad", "grad_fn", "output_nr", "hooks", "retains_grad", "accumulator",
-                 "post_accumulate_hooks", "generation")
+    __slots__ = (
+        "accumulator",
+        "generation",
+        "grad",
+        "grad_fn",
+        "hooks",
+        "output_nr",
+        "post_accumulate_hooks",
+        "requires_grad",
+        "retains_grad",
+    )
 
     def __init__(self, requires_grad: bool = False, grad_fn: Any = None, output_nr: int = 0):
         self.requires_grad, self.grad_fn, self.output_nr = requires_grad, grad_fn, output_nr
@@ -54,7 +63,7 @@ class AutogradMeta:
 class Tensor:
     """A multi-dimensional array of one dtype on one device, with gradients."""
 
-    __slots__ = ("_data", "_lay", "_store", "dtype", "device", "_grad", "_view", "__dict__", "__weakref__")
+    __slots__ = ("__dict__", "__weakref__", "_data", "_grad", "_lay", "_store", "_view", "device", "dtype")
 
     _data: Any
     dtype: dtype
@@ -66,7 +75,7 @@ class Tensor:
 
     # Slots filled by the rooms above.
     _legacy_constructor: Callable[..., Tensor]
-    _refresh_view: Callable[[Tensor], None]         # autograd: bring a view's grad_fn up to date with its base
+    _refresh_view: Callable[[Tensor], None]  # autograd: bring a view's grad_fn up to date with its base
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
         made = Tensor._legacy_constructor(*args, **kwargs)
@@ -170,13 +179,14 @@ class Tensor:
     def requires_grad(self, flag: bool) -> None:
         if self.grad_fn is not None:
             if not flag:
-                raise RuntimeError("you can only change requires_grad flags of leaf variables. If you want to use a "
-                                   "computed variable in a subgraph that doesn't require differentiation use "
-                                   "var_no_grad = var.detach().")
+                raise RuntimeError(
+                    "you can only change requires_grad flags of leaf variables. If you want to use a "
+                    "computed variable in a subgraph that doesn't require differentiation use "
+                    "var_no_grad = var.detach()."
+                )
             return
         if flag and self.dtype.category < 2:
-            raise RuntimeError("only Tensors of floating point and complex dtype can require gradients, "
-                               f"this one is {self.dtype}")
+            raise RuntimeError(f"only Tensors of floating point and complex dtype can require gradients, this one is {self.dtype}")
         if self._grad is None:
             if not flag:
                 return
@@ -197,8 +207,7 @@ class Tensor:
         if not isinstance(value, Tensor):
             raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
         if value.shape != self.shape:
-            raise RuntimeError("assigned grad has data of a different size: expected "
-                               f"{list(self.shape)}, got {list(value.shape)}")
+            raise RuntimeError(f"assigned grad has data of a different size: expected {list(self.shape)}, got {list(value.shape)}")
         if value.dtype is not self.dtype:
             raise RuntimeError(f"assigned grad has data of a different type: expected {self.dtype}, got {value.dtype}")
         if self._grad is None:
@@ -274,8 +283,9 @@ def from_array(array: np.ndarray, kind: dtype | None = None, where: device = CPU
     return made
 
 
-def fake(shape: tuple, kind: dtype, where: device = CPU, strides: tuple | None = None, offset: Any = 0,
-         storage: Storage | None = None) -> Tensor:
+def fake(
+    shape: tuple, kind: dtype, where: device = CPU, strides: tuple | None = None, offset: Any = 0, storage: Storage | None = None
+) -> Tensor:
     """A tensor with a layout but no elements; `storage` is given for a view."""
     made = _new(Tensor)
     made._data = made._grad = made._view = None

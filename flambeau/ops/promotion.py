@@ -66,7 +66,8 @@ def result_type(*args: Any) -> dtype:
     if result is None:
         result, zero = zero, None
     if zero is not None and zero.category > result.category:  # type: ignore[union-attr]
-        result = promote_types(result, zero)  # type: ignore[arg-type]
+        floats = zero.category == COMPLEX and result.category == FLOAT  # type: ignore[union-attr]
+        result = result.to_complex() if floats else promote_types(result, zero)  # type: ignore[union-attr, arg-type]
     if number >= 0 and (result is None or number > result.category):
         weak = (dtypes.bool_, dtypes.int64, _default[0], _default[0].to_complex())[number]
         if result is None:
