@@ -1,0 +1,7 @@
+"""Kernels over arrays, one package for each kind of device; and the switches that torch keeps in `torch.backends`."""
+
+from __future__ import annotations
+
+from . import cuda, cudnn, mkl, mkldnn, mps, openmp, opt_einsum, quantized
+
+fp32_precision = "none"

@@ -1,11 +1,72 @@
-"""Matrix products on NumPy arrays."""
+"""Matrix products over NumPy arrays: oneDNN for f32, bf16 and f16, NumPy's BLAS for the rest and for small products."""
+
+from __future__ import annotations
 
 import numpy as np
 
+from ... import _C
+from .onednn import BFLOAT16, available
+
+# Multiply-adds below which NumPy is quicker (measured: 32 x 32 x 32 in 1.7 us against 2.4, 48 x 48 x 48 in 3.5 against 2.9); the
+# first product of a shape also pays oneDNN's code generation, about a millisecond.
+SMALL = 1 << 16
+F32, F16 = np.dtype(np.float32), np.dtype(np.float16)
+NARROW = frozenset({F16, BFLOAT16})
+
 
 def mm(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.matmul(a, b)
+    """(n, k) times (k, m), of one dtype, which the result has. bf16 and f16 accumulate in f32."""
+    n, k = a.shape
+    m = b.shape[1]
+    dtype = a.dtype
+    if n * k * m < SMALL:
+        return _numpy_matmul(a, b) if dtype in NARROW else np.matmul(a, b)
+    if (dtype is F32 or dtype in NARROW) and available():
+        out = np.empty((n, m), dtype)
+        if _C.onednn_mm(a, b, out, None):
+            return out
+    return _numpy_matmul(a, b)
 
 
 def bmm(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(..., n, k) times (..., k, m) with broadcasting leading dimensions, of one dtype, which the result has."""
+    dtype = a.dtype
+    if (dtype is F32 or dtype in NARROW) and a.ndim == b.ndim and a.size * b.shape[-1] >= SMALL and available():
+        batch = a.shape[:-2] if a.shape[:-2] == b.shape[:-2] else np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        out = np.empty((*batch, a.shape[-2], b.shape[-1]), dtype)
+        if _C.onednn_mm(a, b, out, None):
+            return out
+    return _numpy_matmul(a, b)
+
+
+def linear(x: np.ndarray, w: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
+    """x (..., k) times the transpose of w (m, k), plus `bias` (m,): the result is (..., m)."""
+    m, k = w.shape
+    dtype = x.dtype
+    if (dtype is F32 or dtype in NARROW) and x.size * m >= SMALL and available():
+        rows = x if x.ndim == 2 else x.reshape(-1, k)
+        out = np.empty((rows.shape[0], m), dtype)
+        if _C.onednn_mm(rows, w.T, out, bias):
+            return out if x.ndim == 2 else out.reshape(*x.shape[:-1], m)
+    out = _numpy_matmul(x, w.T)
+    if bias is not None:
+        out += bias
+    return out
+
+
+def addmm(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """c + a @ b, where c broadcasts to (n, m)."""
+    n, m = a.shape[0], b.shape[1]
+    if (a.dtype is F32 or a.dtype in NARROW) and a.size * m >= SMALL and available() and c.ndim <= 2:
+        out = np.empty((n, m), a.dtype)
+        if _C.onednn_mm(a, b, out, c):
+            return out
+    out = _numpy_matmul(a, b)
+    out += c
+    return out
+
+
+def _numpy_matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype in NARROW:
+        return np.matmul(a.astype(F32), b.astype(F32)).astype(a.dtype)
     return np.matmul(a, b)

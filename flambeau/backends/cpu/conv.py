@@ -1,1 +1,130 @@
-"""Convolutions on NumPy arrays."""
+"""Convolutions over NumPy arrays, 1 to 3 spatial axes: oneDNN for f32, bf16 and f16; for other dtypes and without oneDNN,
+windows gathered into matrices (im2col) and multiplied by BLAS.
+
+x is (n, c, *sizes), w (o, c / groups, *kernel), the result (n, o, *sizes'). Results take the memory order of the input:
+channels-last for a channels-last input, else contiguous. Gradients by the weight are contiguous.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ... import _C
+from .onednn import DTYPES, KINDS, available, end_padding
+
+F32 = np.dtype(np.float32)
+FORWARD, INPUT_GRAD, WEIGHT_GRAD = KINDS["conv_forward"], KINDS["conv_input_grad"], KINDS["conv_weight_grad"]
+# Which operands oneDNN may lay out as it likes (bits), reordering in each call. In channels-last order its kernels are fast and
+# only the weight needs it; in plain order they are slow enough that reordering everything pays, but for 1 x 1 windows, which
+# are matrix products (docs/onednn.md).
+FREE_WEIGHT = {FORWARD: 0b010, INPUT_GRAD: 0b010, WEIGHT_GRAD: 0b100}
+FREE_ALL = 0b111
+
+
+def convolution(x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, stride: Sequence[int], padding: Sequence[int],
+                dilation: Sequence[int], groups: int) -> np.ndarray:
+    """Cross-correlation of x with w, padded with zeros, plus `bias` (o,)."""
+    sizes = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(x.shape[2:], w.shape[2:], stride, padding, dilation))
+    out = _empty_like(x, (x.shape[0], w.shape[0], *sizes))
+    if _onednn(FORWARD, (x, w, out), bias, x, w, out, stride, padding, dilation, groups):
+        return out
+    dtype, (x, w) = _computable(x, w)
+    windows = _windows(x, w.shape[2:], sizes, stride, padding, dilation)
+    taps = tuple(range(2 + len(sizes), windows.ndim))
+    for outs, ins in _groups(w.shape[0], x.shape[1], groups):
+        product = np.tensordot(windows[:, ins], w[outs], axes=((1, *taps), tuple(range(1, w.ndim))))
+        out[:, outs] = np.moveaxis(product, -1, 1).astype(dtype, copy=False)
+    if bias is not None:
+        out += bias.reshape(-1, *(1,) * len(sizes))
+    return out
+
+
+def convolution_input_grad(g: np.ndarray, w: np.ndarray, x_shape: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+                           dilation: Sequence[int], groups: int) -> np.ndarray:
+    """The gradient of `convolution` by x, which has `x_shape`; g is the result's. Also the transposed convolution."""
+    out = _empty_like(g, tuple(x_shape))
+    if _onednn(INPUT_GRAD, (g, w, out), None, out, w, g, stride, padding, dilation, groups):
+        return out
+    dtype, (g, w) = _computable(g, w)
+    sizes, kernel = g.shape[2:], w.shape[2:]
+    padded = np.zeros((*out.shape[:2], *(n + 2 * p for n, p in zip(out.shape[2:], padding))), g.dtype)
+    for outs, ins in _groups(w.shape[0], out.shape[1], groups):
+        columns = np.moveaxis(np.tensordot(w[outs], g[:, outs], axes=(0, 1)), 1 + len(kernel), 0)  # n, c, *kernel, *sizes
+        for tap in np.ndindex(*kernel):
+            at = tuple(slice(t * d, t * d + s * (n - 1) + 1, s) for t, d, s, n in zip(tap, dilation, stride, sizes))
+            if all(sizes):
+                padded[(slice(None), ins, *at)] += columns[(slice(None), slice(None), *tap)]
+    inside = tuple(slice(p, p + n) for p, n in zip(padding, out.shape[2:]))
+    out[...] = padded[(slice(None), slice(None), *inside)].astype(dtype, copy=False)
+    return out
+
+
+def convolution_weight_grad(g: np.ndarray, x: np.ndarray, w_shape: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+                            dilation: Sequence[int], groups: int) -> np.ndarray:
+    """The gradient of `convolution` by w, which has `w_shape`; g is the result's."""
+    out = np.empty(tuple(w_shape), x.dtype)
+    if _onednn(WEIGHT_GRAD, (x, g, out), None, x, out, g, stride, padding, dilation, groups):
+        return out
+    dtype, (g, x) = _computable(g, x)
+    sizes = g.shape[2:]
+    windows = _windows(x, out.shape[2:], sizes, stride, padding, dilation)
+    seen = (0, *range(2, 2 + len(sizes)))
+    for outs, ins in _groups(out.shape[0], x.shape[1], groups):
+        out[outs] = np.tensordot(g[:, outs], windows[:, ins], axes=(seen, seen)).astype(dtype, copy=False)
+    return out
+
+
+def bias_grad(g: np.ndarray) -> np.ndarray:
+    """The gradient of `convolution` by its bias: g (n, o, ...) summed over all but the channels."""
+    axes = (0, *range(2, g.ndim))
+    return np.add.reduce(g, axis=axes, dtype=F32 if g.dtype in DTYPES else None).astype(g.dtype, copy=False)
+
+
+def is_channels_last(x: np.ndarray) -> bool:
+    """Whether x (n, c, h, w) or (n, c, d, h, w) lies in memory with its channels innermost, and not contiguous as it is."""
+    return x.ndim >= 4 and not x.flags.c_contiguous and np.moveaxis(x, 1, -1).flags.c_contiguous
+
+
+def _empty_like(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """An uninitialised array of x's dtype and memory order."""
+    if is_channels_last(x):
+        return np.moveaxis(np.empty((shape[0], *shape[2:], shape[1]), x.dtype), -1, 1)
+    return np.empty(shape, x.dtype)
+
+
+def _onednn(kind: int, operands: tuple[np.ndarray, np.ndarray, np.ndarray], bias: np.ndarray | None, x: np.ndarray, w: np.ndarray,
+            y: np.ndarray, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> bool:
+    """Lets oneDNN write operands[2]; False where it does not take these."""
+    if x.dtype not in DTYPES or not available():
+        return False
+    ends = end_padding(x.shape[2:], y.shape[2:], w.shape[2:], stride, padding, dilation)
+    if is_channels_last(x) or is_channels_last(y):
+        free = FREE_WEIGHT[kind]
+    else:
+        free = FREE_ALL if max(w.shape[2:]) > 1 else 0
+    return _C.onednn_conv(kind, *operands, bias, tuple(stride), tuple(dilation), tuple(padding), ends, groups, free)
+
+
+def _computable(*arrays: np.ndarray) -> tuple[np.dtype, tuple[np.ndarray, ...]]:
+    """The arrays in a dtype that NumPy multiplies well, and the dtype that the result shall have."""
+    dtype = arrays[0].dtype
+    return dtype, tuple(a.astype(F32) for a in arrays) if dtype in DTYPES else arrays
+
+
+def _groups(outs: int, ins: int, groups: int) -> Iterator[tuple[slice, slice]]:
+    """The output and input channels of each group."""
+    n_out, n_in = outs // groups, ins // groups
+    return ((slice(i * n_out, (i + 1) * n_out), slice(i * n_in, (i + 1) * n_in)) for i in range(groups))
+
+
+def _windows(x: np.ndarray, kernel: Sequence[int], sizes: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+             dilation: Sequence[int]) -> np.ndarray:
+    """A view (n, c, *sizes, *kernel) of x padded with zeros: what each output position sees."""
+    if any(padding):
+        x = np.pad(x, ((0, 0), (0, 0), *((p, p) for p in padding)))
+    strides = tuple(itertools.chain(x.strides[:2], (a * s for a, s in zip(x.strides[2:], stride)),
+                                    (a * d for a, d in zip(x.strides[2:], dilation))))
+    return np.lib.stride_tricks.as_strided(x, (*x.shape[:2], *sizes, *kernel), strides, writeable=False)

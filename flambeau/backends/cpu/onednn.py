@@ -1,0 +1,203 @@
+"""oneDNN operations for compiled graphs: described once, then run by an integer handle with pointers only.
+
+    op = matmul(operand(x), operand(w.T), operand(out), bias=operand(b), post=[PostOp("gelu_erf")])
+    run(op, x, w.T, out, b)
+
+Generated C++ runs the same handles: it finds `onednn_run(op, pointers)` through `runtime->find` (csrc/onednn_ops.h). The order of
+the arrays is that of the parameters below, then the tensors of the post-ops. `available()` tells whether the library is here.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+
+from ... import _C
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+DTYPES: dict[np.dtype, int] = {np.dtype(np.float16): 1, BFLOAT16: 2, np.dtype(np.float32): 3}
+LAYOUTS = {"given": 0, "free": 1, "packed": 2}
+FPMATH = {"strict": 0, "bf16": 1, "f16": 2, "any": 3, "tf32": 4}
+KINDS = {"matmul": 0, "conv_forward": 1, "conv_input_grad": 2, "conv_weight_grad": 3}
+POST_OPS: dict[str, int] = getattr(_C, "onednn_post_ops", {})
+BINARY = frozenset({"add", "sub", "mul", "div", "max", "min"})
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An array's dtype, shape and strides (in elements). `layout`: "given" strides; "free", where oneDNN picks its own and
+    reorders from or to the strides in each run; "packed", where the caller hands over what `pack` made."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    layout: str = "given"
+
+    def words(self) -> tuple[int, ...]:
+        return (DTYPES[self.dtype], LAYOUTS[self.layout], len(self.shape), *self.shape, *self.strides)
+
+
+@dataclass(frozen=True)
+class PostOp:
+    """What to do to the result before it is stored: a function of POST_OPS ("relu" has slope `alpha`, "linear" is alpha * x + beta,
+    "swish" is x * sigmoid(alpha * x), "elu" has `alpha`), "sum" (add alpha times what `out` held), or one of BINARY with
+    `operand`, which broadcasts to the result."""
+
+    kind: str
+    alpha: float = 0.0
+    beta: float = 0.0
+    operand: Operand | None = None
+
+    def words(self) -> tuple[int, ...]:
+        tensor = () if self.operand is None else self.operand.words()
+        return (POST_OPS[self.kind], _float_bits(self.alpha), _float_bits(self.beta), self.operand is not None, *tensor)
+
+
+def operand(array: np.ndarray, layout: str = "given") -> Operand:
+    """The description of `array`."""
+    return Operand(array.dtype, array.shape, tuple(s // array.itemsize for s in array.strides), layout)
+
+
+def library_path() -> str | None:
+    """Where the wheel `onednn-cpu-gomp` put the library, or None."""
+    name = "libdnnl.so.3"
+    usual = Path(sys.prefix, "lib", name)
+    if usual.exists():
+        return str(usual)
+    try:
+        files = metadata.files("onednn-cpu-gomp") or []
+    except metadata.PackageNotFoundError:
+        return None
+    return next((str(f.locate()) for f in files if f.name == name), None)
+
+
+@functools.cache
+def available() -> bool:
+    """Loads oneDNN at the first call. False where its wheel is missing (then NumPy does the work) or cannot be loaded."""
+    path = library_path() if "onednn" in _C.parts else None
+    if path is None:
+        return False
+    try:
+        _C.onednn_load(path, BFLOAT16)
+    except RuntimeError:
+        return False
+    return True
+
+
+def matmul_words(a: Operand, b: Operand, out: Operand, bias: Operand | None = None, post: Iterable[PostOp] = (),
+                 fpmath: str = "strict") -> tuple[int, ...]:
+    """The description of a matmul as words, for `onednn_create` in generated code (sizes and strides may be exchanged in it)."""
+    return _words("matmul", (a, b, out), bias, (), 1, post, fpmath)
+
+
+def matmul(a: Operand, b: Operand, out: Operand, bias: Operand | None = None, post: Iterable[PostOp] = (),
+           fpmath: str = "strict") -> int:
+    """out = post(a @ b + bias) with a (..., m, k), b (..., k, n), out (..., m, n); batch axes broadcast (also by stride 0), `bias`
+    broadcasts to `out`. dtypes f32, bf16, f16 (accumulated in f32); a bf16 or f16 product may be stored as f32.
+
+    Raises NotImplementedError where oneDNN has no fast kernel.
+    """
+    return _create(matmul_words(a, b, out, bias, post, fpmath))
+
+
+def conv_forward(x: Operand, w: Operand, out: Operand, bias: Operand | None = None, *, stride: Sequence[int], padding: Sequence[int],
+                 dilation: Sequence[int], groups: int = 1, post: Iterable[PostOp] = (), fpmath: str = "strict") -> int:
+    """out (n, o, ...) = post(x (n, c, ...) convolved with w (o, c / groups, ...) + bias (o,)), 1 to 3 spatial axes.
+
+    Fast layouts: x and out channels-last (strides of an NHWC array) with w "free" or "packed". Raises as `matmul`.
+    """
+    return _convolution("conv_forward", (x, w, out), bias, x, w, out, stride, padding, dilation, groups, post, fpmath)
+
+
+def conv_input_grad(g: Operand, w: Operand, out: Operand, *, stride: Sequence[int], padding: Sequence[int],
+                    dilation: Sequence[int], groups: int = 1, fpmath: str = "strict") -> int:
+    """The gradient of conv_forward by x: out has x's shape, g its output's. Also the transposed convolution."""
+    return _convolution("conv_input_grad", (g, w, out), None, out, w, g, stride, padding, dilation, groups, (), fpmath)
+
+
+def conv_weight_grad(x: Operand, g: Operand, out: Operand, bias_grad: Operand | None = None, *, stride: Sequence[int],
+                     padding: Sequence[int], dilation: Sequence[int], groups: int = 1, fpmath: str = "strict") -> int:
+    """The gradient of conv_forward by w into `out`, and by the bias into `bias_grad`."""
+    return _convolution("conv_weight_grad", (x, g, out), bias_grad, x, out, g, stride, padding, dilation, groups, (), fpmath)
+
+
+def implementation(op: int) -> str:
+    """oneDNN's name of the kernel it chose."""
+    return _C.onednn_implementation(op)
+
+
+def packed_nbytes(op: int, index: int) -> int:
+    """Bytes of the buffer for the operand `index` of `op`, whose layout is "packed"."""
+    return _C.onednn_packed_nbytes(op, index)
+
+
+def reorder(op: int, index: int, plain: Operand, *, unpack: bool = False) -> int:
+    """An operation between a plain array and the packed operand `index` of `op`: run with (plain, packed); unpack: (packed, plain)."""
+    return _C.onednn_create_reorder(op, index, DTYPES[plain.dtype], plain.shape, plain.strides, unpack)
+
+
+def pack(op: int, index: int, array: np.ndarray) -> np.ndarray:
+    """`array` in the layout that operand `index` of `op` wants, as bytes: weights of an inference graph, once."""
+    room = np.zeros(packed_nbytes(op, index) + 64, np.uint8)
+    packed = room[-room.ctypes.data % 64:][:packed_nbytes(op, index)]
+    run(reorder(op, index, operand(array)), array, packed)
+    return packed
+
+
+def pack_weights(op: int, w: np.ndarray) -> np.ndarray:
+    """`pack` for the weight of a matmul (b) or a convolution (w)."""
+    return pack(op, 1, w)
+
+
+def run(op: int, *arrays: np.ndarray) -> None:
+    """Runs `op`. Raises ValueError for arrays that are not as described."""
+    _C.onednn_run(op, *arrays)
+
+
+def _float_bits(value: float) -> int:
+    return struct.unpack("<I", struct.pack("<f", value))[0]
+
+
+def _words(kind: str, operands: Sequence[Operand], bias: Operand | None, windows: Sequence[tuple[int, int, int, int]], groups: int,
+           post: Iterable[PostOp], fpmath: str) -> tuple[int, ...]:
+    operands = (*operands, bias) if bias is not None else operands
+    post = tuple(post)
+    words = [KINDS[kind], FPMATH[fpmath], groups, len(operands), *(word for o in operands for word in o.words())]
+    words += [len(windows), *(word for window in windows for word in window)]
+    return (*words, len(post), *(word for p in post for word in p.words()))
+
+
+def _create(words: tuple[int, ...]) -> int:
+    if not available():
+        raise NotImplementedError("oneDNN is not installed: pip install onednn-cpu-gomp, or compute with NumPy")
+    op = _C.onednn_create(words)
+    if implementation(op).startswith("ref"):
+        raise NotImplementedError("oneDNN has only its slow reference loops for these dtypes, strides and post-ops: copy the operands "
+                                  "to contiguous arrays, or leave post-ops out")
+    return op
+
+
+def _convolution(kind: str, operands: tuple[Operand, Operand, Operand], bias: Operand | None, x: Operand, w: Operand, y: Operand,
+                 stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int, post: Iterable[PostOp],
+                 fpmath: str) -> int:
+    ends = end_padding(x.shape[2:], y.shape[2:], w.shape[2:], stride, padding, dilation)
+    return _create(_words(kind, operands, bias, tuple(zip(stride, dilation, padding, ends)), groups, post, fpmath))
+
+
+def end_padding(sizes: Sequence[int], out_sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+                dilation: Sequence[int]) -> tuple[int, ...]:
+    """Padding at the end that makes the windows fit exactly (oneDNN wants no rest): below `padding` where a rest is not looked at."""
+    return tuple((o - 1) * s + d * (k - 1) + 1 - n - p
+                 for n, o, k, s, p, d in zip(sizes, out_sizes, kernel, stride, padding, dilation))
+
+
+__all__ = ["Operand", "PostOp", "available", "conv_forward", "conv_input_grad", "conv_weight_grad", "implementation", "library_path",
+           "matmul", "matmul_words", "operand", "pack", "pack_weights", "packed_nbytes", "reorder", "run"]
