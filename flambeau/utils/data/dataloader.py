@@ -16,8 +16,8 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from ... import ops
 from ...core.dtypes import int64
-from ...ops import randint
 from .collate import default_collate, default_convert
 from .dataset import IterableDataset
 from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
@@ -119,7 +119,7 @@ class DataLoader:
         return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
-        base_seed = int(randint(0, 1 << 62, (), dtype=int64, generator=self.generator).item())
+        base_seed = int(ops.randint(0, 1 << 62, (), dtype=int64, generator=self.generator).item())
         order = iter(self.batch_sampler if self._batched else self.sampler)
         if not self.num_workers:
             return _batches_here(self._make_fetcher()(self.dataset), order)

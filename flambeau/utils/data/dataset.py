@@ -8,8 +8,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
+from ... import ops
 from ...core.tensor import Tensor
-from ...ops import randperm
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -155,6 +155,6 @@ def random_split(dataset: Dataset[T_co], lengths: Sequence[int | float], generat
     if sum(sizes) != total:
         raise ValueError(f"Sum of input lengths does not equal the length of the input dataset: {sum(sizes)} and "
                          f"{total}")
-    order = randperm(total, generator=generator).tolist()
+    order = ops.randperm(total, generator=generator).tolist()
     ends = itertools.accumulate(sizes)
     return [Subset(dataset, order[end - size : end]) for size, end in zip(sizes, ends, strict=True)]

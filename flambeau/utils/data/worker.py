@@ -24,7 +24,7 @@ import numpy as np
 from ... import _C
 from ...core.dtypes import dtype
 from ...core.tensor import Tensor, from_array
-from ...ops import manual_seed
+from ...ops.random import manual_seed
 
 PARENT_CHECK_SECONDS = 5.0
 

@@ -1,0 +1,88 @@
+"""`import flambeau.as_torch`, and the command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def python(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+
+
+def says(code: str) -> str:
+    done = python("-c", code)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_modules_are_the_same_objects() -> None:
+    says(
+        "import flambeau.as_torch\n"
+        "import torch, torch.utils.data as data, torch.nn as nn, torch.nn.functional as F\n"
+        "from torch import Tensor\n"
+        "import flambeau, flambeau.utils.data, flambeau.nn.functional\n"
+        "assert torch is flambeau and data is flambeau.utils.data and nn is flambeau.nn\n"
+        "assert F is flambeau.nn.functional is nn.functional and Tensor is flambeau.Tensor\n"
+        "assert data.__spec__.name == 'flambeau.utils.data' and torch.__name__ == 'flambeau'\n"
+    )
+
+
+def test_the_version_that_libraries_see() -> None:
+    assert says(
+        "import flambeau.as_torch, torch\n"
+        "from importlib.metadata import version\n"
+        "from importlib.util import find_spec\n"
+        "assert find_spec('torch') and find_spec('torch.nn') and not find_spec('torch.nowhere')\n"
+        "assert version('torch') == torch.__version__\n"
+        "print(torch.__version__)"
+    ).startswith("2.13.0")
+
+
+def test_missing_submodules_are_named() -> None:
+    says(
+        "import flambeau.as_torch\n"
+        "try:\n    import torch.nowhere.at_all\n"
+        "except ModuleNotFoundError as error:\n    assert error.name == 'torch.nowhere', error\n"
+        "else:\n    raise AssertionError\n"
+        "import flambeau.as_torch as again\n"
+        "again.install()\n"
+    )
+
+
+def test_torch_may_not_be_there_already() -> None:
+    pytest.importorskip("torch")
+    done = python("-c", "import torch, flambeau.as_torch")
+    assert done.returncode == 1 and "before the first `import torch`" in done.stderr
+
+
+def test_run(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("VALUE = 7\n")
+    (tmp_path / "script.py").write_text(
+        "import sys, torch, beside\n"
+        "if __name__ == '__main__':\n    print(torch.__name__, sys.argv, beside.VALUE, torch.ones(2).sum().item())\n"
+        "    sys.exit(3)\n"
+    )
+    done = python("-m", "flambeau", "run", str(tmp_path / "script.py"), "--rate", "1", "-v")
+    assert done.returncode == 3, done.stderr
+    assert done.stdout == f"flambeau {[str(tmp_path / 'script.py'), '--rate', '1', '-v']} 7 2.0\n"
+    module = python("-m", "flambeau", "run", "-m", "script", "x", cwd=tmp_path)
+    assert module.returncode == 3 and module.stdout.endswith("'x'] 7 2.0\n"), module.stderr
+
+
+def test_run_without_a_script() -> None:
+    missing = python("-m", "flambeau", "run", "nowhere.py")
+    assert missing.returncode == 2 and "no such script: nowhere.py" in missing.stderr
+    assert python("-m", "flambeau").returncode == 2
+
+
+def test_info_and_ops() -> None:
+    info = python("-m", "flambeau", "info")
+    assert info.returncode == 0 and "numpy" in info.stdout, info.stderr
+    ops = python("-m", "flambeau", "ops", "relu*")
+    assert ops.returncode == 0 and "relu" in ops.stdout and "operators" in ops.stdout, ops.stderr

@@ -1,0 +1,63 @@
+"""The examples run through `python -m flambeau run`, and a resumed training continues to the last bit."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run(*arguments: object, warnings: str = "error") -> str:
+    """What a program prints; fails the test with its error output if it fails."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "2"}
+    command = [sys.executable, "-W", warnings, *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-1500:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+def flambeau(*arguments: object) -> str:
+    return run("-m", "flambeau", "run", *arguments)
+
+
+@pytest.mark.timeout(300)
+def test_char_gpt(tmp_path: Path) -> None:
+    said = flambeau("examples/char_gpt.py", "--smoke", "--out", tmp_path)
+    assert "torch is flambeau" in said
+    apart = float(re.search(r"differ by at most (\S+)", said).group(1))  # type: ignore[union-attr]
+    assert apart < 1e-4
+    assert (tmp_path / "loss.svg").read_text().count("<polyline") == 2
+
+
+def final_loss(said: str) -> str:
+    return re.search(r"final loss (\S+)", said).group(1)  # type: ignore[union-attr]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("mode", [[], ["--compile"]], ids=["eager", "compiled"])
+def test_digits_resnet_resumes_to_the_last_bit(tmp_path: Path, mode: list[str]) -> None:
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    options = ["examples/digits_resnet.py", "--smoke", *mode]
+    said = flambeau(*options, "--out", whole)
+    again = flambeau(*options, "--out", resumed, "--resume", whole / "epoch-1.pt")
+    assert "1 epochs done" in again
+    assert final_loss(again) == final_loss(said)
+
+
+@pytest.mark.timeout(300)
+def test_torch_runs_the_same_file_and_reads_the_checkpoint(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    flambeau("examples/digits_resnet.py", "--smoke", "--out", tmp_path)
+    checkpoint = torch.load(tmp_path / "epoch-2.pt")
+    assert checkpoint["epoch"] == 2 and checkpoint["model"]["stem.0.weight"].shape == (4, 1, 3, 3)
+    model_only = tmp_path / "epoch-1.pt"
+    checkpoint["random"] = torch.Generator().get_state()  # each library's generator has a state of its own
+    torch.save(checkpoint, model_only)
+    said = run("examples/digits_resnet.py", "--smoke", "--out", tmp_path, "--resume", model_only, warnings="default")
+    assert "2 epochs done" in said and "final loss" in said

@@ -1,0 +1,263 @@
+"""DataLoader: the same batches however many workers there are, and what happens when something goes wrong."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flambeau as torch
+from flambeau.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
+
+
+class Rows(Dataset):
+    """Row i holds i; a wish decides what else happens when it is read."""
+
+    def __init__(self, count: int, wish: str = "", at: int = 5) -> None:
+        self.count, self.wish, self.at = count, wish, at
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, i: int) -> Any:
+        if i == self.at:
+            if self.wish == "raise":
+                raise KeyError("no such row")
+            if self.wish == "strange":
+                raise Strange(1, 2)
+            if self.wish == "exit":
+                os._exit(3)
+            if self.wish == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self.wish == "sleep":
+                time.sleep(60)
+        return torch.tensor([i, i])
+
+
+class Strange(Exception):
+    """Cannot be made from a message."""
+
+    def __init__(self, a: int, b: int) -> None:
+        super().__init__(a, b)
+
+
+class Stream(IterableDataset):
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        start, step = (0, 1) if info is None else (info.id, info.num_workers)
+        return iter(range(start, self.count, step))
+
+
+class Seeds(Dataset):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, i: int) -> Any:
+        info = get_worker_info()
+        assert info is not None and info.dataset is self
+        return [info.id, info.seed, torch.randint(1 << 30, ()).item(), random.random(), float(np.random.rand())]  # noqa: NPY002 - as users do
+
+
+def firsts(batches: Any) -> list[list[int]]:
+    return [batch[:, 0].tolist() for batch in batches]
+
+
+def flat(lists: list[list[int]]) -> list[int]:
+    return list(itertools.chain.from_iterable(lists))
+
+
+def children() -> int:
+    gc.collect()
+    return len(multiprocessing.active_children())
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_order_and_last_batch(workers: int) -> None:
+    loader = DataLoader(Rows(10), batch_size=4, num_workers=workers)
+    assert len(loader) == 3
+    assert firsts(loader) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]] == firsts(loader)
+    dropping = DataLoader(Rows(10), batch_size=4, drop_last=True, num_workers=workers)
+    assert len(dropping) == 2 and firsts(dropping) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert children() == 0
+
+
+def test_shuffling_does_not_depend_on_workers() -> None:
+    def epochs(workers: int) -> list:
+        generator = torch.Generator().manual_seed(3)
+        loader = DataLoader(Rows(20), batch_size=3, shuffle=True, num_workers=workers, generator=generator)
+        return [firsts(loader), firsts(loader)]
+
+    first, second = epochs(0)
+    assert sorted(flat(first)) == list(range(20)) and first != second
+    assert epochs(2) == [first, second]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_without_batches(workers: int) -> None:
+    loader = DataLoader(Rows(3), batch_size=None, num_workers=workers)
+    assert [row.tolist() for row in loader] == [[0, 0], [1, 1], [2, 2]] and len(loader) == 3
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_own_samplers_and_collation(workers: int) -> None:
+    assert firsts(DataLoader(Rows(9), batch_size=2, sampler=[4, 2, 8], num_workers=workers)) == [[4, 2], [8]]
+    by_batch = DataLoader(Rows(9), batch_sampler=[[1], [2, 3]], num_workers=workers, collate_fn=len)
+    assert list(by_batch) == [1, 2] and len(by_batch) == 2
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_streams(workers: int) -> None:
+    batches = [batch.tolist() for batch in DataLoader(Stream(11), batch_size=2, num_workers=workers)]
+    assert sorted(flat(batches)) == list(range(11))
+    if workers == 0:
+        assert batches[-1] == [10]
+    dropping = [batch.tolist() for batch in DataLoader(Stream(11), 2, num_workers=workers, drop_last=True)]
+    assert all(len(batch) == 2 for batch in dropping)
+
+
+def test_large_batches_and_many_dtypes() -> None:
+    """More than a pipe holds, in both directions, and every dtype on the wire."""
+    images = torch.arange(300_000, dtype=torch.float32).reshape(300, 1000)
+    halves = images.to(torch.bfloat16)
+    loader = DataLoader(TensorDataset(images, halves, images[:, 0] > 5), batch_size=100, num_workers=2)
+    whole = [torch.cat(column) for column in zip(*loader, strict=True)]
+    assert torch.equal(whole[0], images) and torch.equal(whole[1], halves) and whole[2].dtype is torch.bool
+    whole[0][0, 0] = 1  # what arrives can be written to
+
+
+def test_seeds() -> None:
+    def run() -> list:
+        loader = DataLoader(Seeds(), batch_size=None, num_workers=2, generator=torch.Generator().manual_seed(0))
+        return list(loader)
+
+    first, second = run(), run()
+    assert first == second
+    assert {row[0] for row in first} == {0, 1} and first[1][1] == first[0][1] + 1
+    for column in (2, 3, 4):
+        assert len({row[column] for row in first}) == 8
+
+
+def test_worker_init_fn_and_context() -> None:
+    def init(worker: int) -> None:
+        os.environ["BENCH_WORKER"] = str(worker)
+
+    class Reads(Dataset):
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, i: int) -> int:
+            return int(os.environ["BENCH_WORKER"])
+
+    loader = DataLoader(Reads(), num_workers=2, worker_init_fn=init, multiprocessing_context="fork")
+    assert [batch.item() for batch in loader] == [0, 1]
+    assert get_worker_info() is None
+
+
+def test_spawned_workers() -> None:
+    loader = DataLoader(Rows(4), batch_size=2, num_workers=1, multiprocessing_context="spawn")
+    assert firsts(loader) == [[0, 1], [2, 3]]
+
+
+class Pids(Dataset):
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, i: int) -> int:
+        return os.getpid()
+
+
+def test_persistent_workers() -> None:
+    loader = DataLoader(Pids(), num_workers=2, persistent_workers=True)
+    pids = [{int(p) for p in loader} for _ in range(3)]
+    assert pids[0] == pids[1] == pids[2] and len(pids[0]) == 2
+    half_way = iter(loader)
+    next(half_way)
+    assert len(list(loader)) == 4  # the pass that was left in the middle does not disturb the next
+    assert next(half_way, None) is None
+    del loader, half_way
+    assert children() == 0
+    assert {int(p) for p in DataLoader(Pids(), num_workers=1)} != {os.getpid()}
+
+
+def test_leaving_in_the_middle_stops_the_workers() -> None:
+    iterator = iter(DataLoader(Rows(100), num_workers=2))
+    next(iterator)
+    del iterator
+    assert children() == 0
+
+
+# -- trouble ------------------------------------------------------------------------------------------------------------
+def test_an_exception_keeps_its_type_and_traceback() -> None:
+    with pytest.raises(KeyError, match=r"(?s)Caught KeyError in DataLoader worker process \d.*__getitem__.*no such row"):
+        list(DataLoader(Rows(10, "raise"), num_workers=2))
+    with pytest.raises(KeyError, match="no such row"):
+        list(DataLoader(Rows(10, "raise")))
+    with pytest.raises(RuntimeError, match=r"(?s)Caught Strange in DataLoader worker process 0"):
+        list(DataLoader(Rows(10, "strange"), num_workers=1))
+    assert children() == 0
+
+
+def test_batches_before_the_exception_arrive() -> None:
+    batches = iter(DataLoader(Rows(10, "raise"), num_workers=2))
+    assert [next(batches)[0, 0].item() for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(KeyError):
+        next(batches)
+    with pytest.raises(StopIteration):
+        next(batches)
+
+
+def test_what_cannot_be_sent() -> None:
+    with pytest.raises(Exception, match=r"(?s)worker process 0.*pickle"):
+        list(DataLoader(Rows(2), num_workers=1, collate_fn=lambda batch: lambda: batch))
+
+
+@pytest.mark.parametrize(("wish", "says"), [("exit", "exit code 3"), ("kill", "killed by signal: Killed")])
+def test_a_dead_worker_is_named(wish: str, says: str) -> None:
+    with pytest.raises(RuntimeError, match=rf"DataLoader worker 1 \(pid \d+\).*{says}"):
+        list(DataLoader(Rows(10, wish), num_workers=2))
+    assert children() == 0
+
+
+def test_a_persistent_loader_recovers() -> None:
+    loader = DataLoader(Rows(10, "exit"), num_workers=1, persistent_workers=True)
+    with pytest.raises(RuntimeError, match="exit code 3"):
+        list(loader)
+    loader.dataset.wish = ""
+    assert len(list(loader)) == 10
+
+
+def test_timeout() -> None:
+    start = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"timed out after 0\.5 seconds"):
+        list(DataLoader(Rows(10, "sleep", at=0), num_workers=1, timeout=0.5))
+    assert time.monotonic() - start < 30
+    assert children() == 0
+
+
+@pytest.mark.parametrize(("options", "says"), [
+    ({"num_workers": -1}, "non-negative"),
+    ({"timeout": -1}, "timeout option should be non-negative"),
+    ({"prefetch_factor": 2}, "prefetch_factor option could only be specified in multiprocessing"),
+    ({"persistent_workers": True}, "persistent_workers option needs num_workers > 0"),
+    ({"sampler": [0], "shuffle": True}, "mutually exclusive with shuffle"),
+    ({"batch_sampler": [[0]], "batch_size": 3}, "mutually exclusive with batch_size"),
+    ({"batch_size": None, "drop_last": True}, "mutually exclusive with drop_last"),
+    ({"batch_size": 0}, "batch_size=0"),
+])
+def test_options_that_do_not_go_together(options: dict, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        DataLoader(Rows(3), **options)
+    with pytest.raises(ValueError, match="expected unspecified shuffle option, but got shuffle=True"):
+        DataLoader(Stream(3), shuffle=True)
