@@ -97,7 +97,7 @@ def _register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> graph.Remova
     meta = self._grad
     if meta.post_accumulate_hooks is None:  # type: ignore[union-attr]
         meta.post_accumulate_hooks = {}  # type: ignore[union-attr]
-    return graph.RemovableHandle(meta.post_accumulate_hooks, hook)  # type: ignore[union-attr, arg-type]
+    return graph.RemovableHandle(meta.post_accumulate_hooks, hook)  # type: ignore[union-attr]
 
 
 Tensor.backward = _tensor_backward  # type: ignore[attr-defined]
@@ -105,8 +105,8 @@ Tensor.register_hook = lambda self, hook: tensor_hook(self, hook)  # type: ignor
 Tensor.register_post_accumulate_grad_hook = _register_post_accumulate_grad_hook  # type: ignore[attr-defined]
 Tensor.retain_grad = lambda self: retain_grad(self)  # type: ignore[attr-defined]
 Tensor.retains_grad = property(lambda self: self._grad is not None and self._grad.retains_grad)  # type: ignore[attr-defined]
-pointwise.InPlace.check = staticmethod(graph.check_inplace)  # type: ignore[assignment]
-pointwise.InPlace.rebase = staticmethod(graph.rebase)  # type: ignore[assignment]
+pointwise.InPlace.check = staticmethod(graph.check_inplace)
+pointwise.InPlace.rebase = staticmethod(graph.rebase)
 Variable = Tensor
 
 __all__ = [

@@ -139,7 +139,7 @@ def _attach(node: FunctionNode, ctx: FunctionCtx, args: tuple, out: Any) -> Any:
         if isinstance(o, Tensor) and any(o is a for a in args) and not any(o is d for d in ctx._dirty):
             o = bare(o)
         made.append(o)
-    node.output_specs = tuple(_spec(o) if isinstance(o, Tensor) else None for o in made)  # type: ignore[assignment]
+    node.output_specs = tuple(_spec(o) if isinstance(o, Tensor) else None for o in made)
     node.saved = [_keep(t, outs, node) for t in ctx._to_save]
     for nr, o in enumerate(made):
         if not isinstance(o, Tensor) or any(o is t for t in ctx._non_differentiable) or o.dtype.category < 2:

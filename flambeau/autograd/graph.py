@@ -132,11 +132,11 @@ class Saved:
         self.output = output
         self.unpack: Callable | None = None
         self.packed: Any = None
+        self.tensor: Any = None
         if Settings.saved_hooks:
             pack, self.unpack = Settings.saved_hooks[-1]
             with dispatch.grad_enabled(False):
                 self.packed = pack(tensor if output is None else bare(tensor))
-            self.tensor: Tensor | None = None
         else:
             self.tensor = tensor if output is None else bare(tensor)
 
@@ -145,7 +145,7 @@ class Saved:
         if self.unpack is not None:
             tensor = self.unpack(self.packed)
         else:
-            tensor = self.tensor  # type: ignore[assignment]
+            tensor = self.tensor
             if tensor._version != self.version:
                 raise RuntimeError(_modified(tensor, self.version, node))
         if self.output is None:
@@ -514,7 +514,7 @@ def detached(tensor: Tensor) -> Tensor:
 
 
 dispatch.record = record
-Tensor._refresh_view = staticmethod(refresh_view)  # type: ignore[method-assign,assignment]
+Tensor._refresh_view = staticmethod(refresh_view)
 __all__ = [
     "Node",
     "Edge",

@@ -10,19 +10,23 @@ class device:
 
     __slots__ = ("_context", "index", "type")
 
+    type: str
+    index: int | None
+
     def __init__(self, type: str | int | device, index: int | None = None):
         if isinstance(type, device):
-            type, index = type.type, type.index
+            name, index = type.type, type.index
         elif isinstance(type, int):
-            type, index = "cuda", type
-        elif ":" in type:
-            type, _, text = type.partition(":")
-            if not text.isdigit():
-                raise RuntimeError(f"Invalid device string: '{type}:{text}'")
-            index = int(text)
-        if type not in _TYPES:
-            raise RuntimeError(f"Expected one of {', '.join(_TYPES)} device type at start of device string: {type}")
-        self.type, self.index = type, index
+            name, index = "cuda", type
+        else:
+            name, colon, text = type.partition(":")
+            if colon:
+                if not text.isdigit():
+                    raise RuntimeError(f"Invalid device string: '{type}'")
+                index = int(text)
+        if name not in _TYPES:
+            raise RuntimeError(f"Expected one of {', '.join(_TYPES)} device type at start of device string: {name}")
+        self.type, self.index = name, index
 
     def __repr__(self) -> str:
         return f"device(type='{self.type}')" if self.index is None else f"device(type='{self.type}', index={self.index})"

@@ -5,6 +5,8 @@ A `dtype` is a named singleton around a NumPy dtype (bf16 and fp8 through ml_dty
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 
@@ -14,9 +16,9 @@ class dtype:
 
     __slots__ = ("category", "code", "is_complex", "is_floating_point", "is_signed", "itemsize", "name", "numpy")
 
-    def __init__(self, name: str, numpy_type: object, category: int, code: str):
+    def __init__(self, name: str, numpy_type: Any, category: int, code: str):
         self.name = name
-        self.numpy = np.dtype(numpy_type)
+        self.numpy: np.dtype = np.dtype(numpy_type)
         self.itemsize = self.numpy.itemsize
         self.category = category
         self.is_floating_point = category == FLOAT

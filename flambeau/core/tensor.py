@@ -6,7 +6,7 @@ Only the mechanism is here. The operators in `flambeau.ops` install themselves a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -72,6 +72,48 @@ class Tensor:
     _view: View | None
     _lay: Layout | None
     _store: Storage | None
+
+    if TYPE_CHECKING:  # the operators, which flambeau.ops attaches as methods
+
+        def __getattr__(self, name: str) -> Any: ...
+
+        def __eq__(self, other: Any) -> Any: ...
+        def __ne__(self, other: Any) -> Any: ...
+
+        __add__: Any
+        __radd__: Any
+        __sub__: Any
+        __rsub__: Any
+        __mul__: Any
+        __rmul__: Any
+        __truediv__: Any
+        __rtruediv__: Any
+        __floordiv__: Any
+        __rfloordiv__: Any
+        __mod__: Any
+        __rmod__: Any
+        __pow__: Any
+        __rpow__: Any
+        __matmul__: Any
+        __rmatmul__: Any
+        __and__: Any
+        __or__: Any
+        __xor__: Any
+        __invert__: Any
+        __neg__: Any
+        __abs__: Any
+        __lt__: Any
+        __le__: Any
+        __gt__: Any
+        __ge__: Any
+        __getitem__: Any
+        __setitem__: Any
+        __iadd__: Any
+        __isub__: Any
+        __imul__: Any
+        __itruediv__: Any
+        __len__: Any
+        __iter__: Any
 
     # Slots filled by the rooms above.
     _legacy_constructor: Callable[..., Tensor]
@@ -254,7 +296,7 @@ class Tensor:
 
     def _as_subclass(self, cls: type) -> Any:
         """The same tensor as an instance of `cls`: shares memory and autograd record."""
-        made = object.__new__(cls)
+        made: Any = object.__new__(cls)
         for name in ("_data", "_lay", "_store", "dtype", "device", "_grad", "_view"):
             setattr(made, name, getattr(self, name))
         return made
@@ -275,7 +317,7 @@ _new = object.__new__
 
 def from_array(array: np.ndarray, kind: dtype | None = None, where: device = CPU) -> Tensor:
     """A tensor around a fresh backend array (no copy). The array must not be shared with a live tensor."""
-    made = _new(Tensor)
+    made: Tensor = _new(Tensor)
     made._data = array
     made._lay = made._store = made._grad = made._view = None
     made.dtype = _OF_NUMPY.get(array.dtype) or dtype_of_numpy(array.dtype) if kind is None else kind
@@ -287,7 +329,7 @@ def fake(
     shape: tuple, kind: dtype, where: device = CPU, strides: tuple | None = None, offset: Any = 0, storage: Storage | None = None
 ) -> Tensor:
     """A tensor with a layout but no elements; `storage` is given for a view."""
-    made = _new(Tensor)
+    made: Tensor = _new(Tensor)
     made._data = made._grad = made._view = None
     shape = tuple(shape)
     made._lay = Layout(shape, contiguous_strides(shape) if strides is None else tuple(strides), offset)
@@ -301,7 +343,7 @@ def view_tensor(base: Tensor, kind: dtype, layout: Layout) -> Tensor:
     storage = base._storage
     if storage.buffer is None:
         return fake(layout.shape, kind, base.device, layout.strides, layout.offset, storage)
-    made = _new(Tensor)
+    made: Tensor = _new(Tensor)
     made._data = view_of(storage.buffer, kind.numpy, layout.shape, layout.strides, layout.offset)
     made._lay, made._store = layout, storage
     made._grad = made._view = None

@@ -297,9 +297,9 @@ copysign = _binary(prims.copysign, "copysign", ("copysign",), True, lift=_both_f
 nextafter = _binary(prims.nextafter, "nextafter", ("nextafter",), True)
 remainder = _binary(prims.remainder, "remainder", ("remainder", "__mod__"), True)
 fmod = _binary(prims.fmod, "fmod", ("fmod",), True)
-Tensor.__radd__ = add  # type: ignore[attr-defined]
-Tensor.__iadd__, Tensor.__isub__ = add_, sub_  # type: ignore[attr-defined]
-Tensor.__imul__ = OPERATORS["mul_"]  # type: ignore[attr-defined]
+Tensor.__radd__ = add
+Tensor.__iadd__, Tensor.__isub__ = add_, sub_
+Tensor.__imul__ = OPERATORS["mul_"]
 Tensor.multiply_, Tensor.subtract, Tensor.subtract_ = OPERATORS["mul_"], sub, sub_  # type: ignore[attr-defined]
 
 
@@ -442,8 +442,8 @@ def _comparable(other: Any) -> bool:
         or type(other).__name__ in ("SymInt", "SymFloat", "SymBool")
 
 
-Tensor.__eq__, Tensor.__ne__ = _tensor_eq, _tensor_ne  # type: ignore[method-assign,assignment]
-Tensor.__hash__ = lambda self: id(self)  # type: ignore[method-assign,assignment]
+Tensor.__eq__, Tensor.__ne__ = _tensor_eq, _tensor_ne  # type: ignore[method-assign]
+Tensor.__hash__ = lambda self: id(self)  # type: ignore[method-assign]
 
 
 def _logical(name: str, dunder: tuple[str, ...] = ()) -> Callable:

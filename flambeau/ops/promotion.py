@@ -100,7 +100,7 @@ def cast(x: Any, kind: dtype) -> Any:
 
 def broadcast(*args: Any) -> tuple:
     """The tensors among `args` expanded to their common shape; numbers stay as they are."""
-    shapes = [a._data.shape if a._data is not None else a._lay.shape for a in args if isinstance(a, Tensor)]
+    shapes = [a._data.shape if a._data is not None else a._layout.shape for a in args if isinstance(a, Tensor)]
     first = shapes[0]
     if all(s is first or s == first for s in shapes):
         return args

@@ -343,7 +343,7 @@ def pointwise(name: str, loop: Callable, *, result: Any = None, kernel: Callable
 
 
 def view(name: str, *, derivative: Derivative, loop: Callable | None = None, samples: Callable | None = None,
-         tags: Iterable[str] = (), why_absent: dict[str, str] | None = None) -> Callable[[Callable], Primitive]:
+         tags: Iterable[str] = (), why_absent: dict[str, str] | None = None) -> Callable[[Callable], Any]:
     """Decorate a shape rule that answers with strides and offset: registers a view primitive."""
     def add(shape: Callable) -> Primitive:
         record = ViewPrimitive(name, shape, loop=loop, derivative=derivative, samples=samples, doc=shape.__doc__ or "",
@@ -354,7 +354,7 @@ def view(name: str, *, derivative: Derivative, loop: Callable | None = None, sam
 
 def primitive(name: str, *, kernel: Callable | None = None, loop: Any = None, derivative: Derivative | None = None,
               tags: Iterable[str] = (), tensors: int = 1, samples: Callable | None = None,
-              why_absent: dict[str, str] | None = None) -> Callable[[Callable], Primitive]:
+              why_absent: dict[str, str] | None = None) -> Callable[[Callable], Any]:
     """Decorate a shape rule: registers a primitive whose first `tensors` parameters are tensors (or lists of them)."""
     def add(shape: Callable) -> Primitive:
         record = Primitive(name, shape, kernel=kernel, loop=loop, derivative=derivative, tags=tags, tensors=tensors,

@@ -453,7 +453,7 @@ def _back_to(g: Tensor, x_device: device) -> Tensor:
 
 move_prim = primitive("to_device", derivative=Linear(x=_back_to), tags=("linear",),
                       why_absent={"loop": "a copy between memories"})(_move_shape)
-move_prim.run = lambda args: _device_move(*args)  # type: ignore[method-assign]
+move_prim.run = lambda args: _device_move(*args)
 
 
 @operator(method=True)

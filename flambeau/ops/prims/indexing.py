@@ -80,12 +80,18 @@ def _check_index(name: str, index: Tensor) -> None:
         raise RuntimeError(f"{name}(): Expected dtype int64 for index, got {index.dtype}")
 
 
-def _bounds(index: np.ndarray, size: int, name: str) -> None:
+def _bounds(index: np.ndarray, size: int, dim: int) -> None:
     if index.size:
         low, high = int(index.min()), int(index.max())
-        if low < -size or high >= size:
-            bad = high if high >= size else low
-            raise IndexError(f"{name}(): index {bad} is out of bounds for dimension with size {size}")
+        if low < 0 or high >= size:
+            raise RuntimeError(f"index {high if high >= size else low} is out of bounds for dimension {dim} with size {size}")
+
+
+def _rows_in_range(index: np.ndarray, size: int, dim: int) -> None:
+    if index.size:
+        low, high = int(index.min()), int(index.max())
+        if low < 0 or high >= size:
+            raise IndexError(f"index out of range in self: index {high if high >= size else low}, dimension {dim} of size {size}")
 
 
 def _positions(index: np.ndarray, dim: int) -> tuple:
@@ -103,7 +109,7 @@ def _gather_kernel(x: np.ndarray, dim: int, index: np.ndarray) -> np.ndarray:
         return np.broadcast_to(x, index.shape).copy()
     if not index.ndim:
         return x[index].reshape(())
-    _bounds(index, x.shape[dim], "gather")
+    _bounds(index, x.shape[dim], dim)
     return np.take_along_axis(_crop(x, index, dim), index, dim)
 
 
@@ -127,7 +133,7 @@ def _scatter_kernel(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarray,
     out = x.copy()
     if not out.ndim:
         out, index, src = out.reshape(1), index.reshape(-1), src.reshape(-1)
-    _bounds(index, out.shape[dim], "scatter")
+    _bounds(index, out.shape[dim], dim)
     where = _positions(index, dim)
     src = src[tuple(slice(n) for n in index.shape)]
     if reduce == "set":
@@ -156,7 +162,7 @@ def scatter(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str) -> Spe
     if src.dtype is not x.dtype:
         raise RuntimeError(f"scatter(): Expected self.dtype to be equal to src.dtype, got {x.dtype} and {src.dtype}")
     for d, (n, m) in enumerate(zip(index._layout.shape, src._layout.shape)):
-        if type(n) is int and type(m) is int and n > m or (d != dim and n is not x.shape[d] and n > x.shape[d]):
+        if (type(n) is int and type(m) is int and n > m) or (d != dim and n is not x.shape[d] and n > x.shape[d]):
             raise RuntimeError(f"Expected index {list(index.shape)} to be no larger than self {list(x.shape)} apart from dimension "
                                f"{dim} and to be no larger size than src {list(src.shape)}")
     return Spec(x._layout.shape, x.dtype)
@@ -170,7 +176,7 @@ gather.tensor_positions = (0, 2)
 def _index_select_kernel(x: np.ndarray, dim: int, index: np.ndarray) -> np.ndarray:
     if not x.ndim:
         return x.reshape(1)[index].reshape(())
-    _bounds(index, x.shape[dim], "index_select")
+    _rows_in_range(index, x.shape[dim], dim)
     return np.take(x, index, axis=dim)
 
 
@@ -198,10 +204,11 @@ def _index_add_kernel(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarra
     if not x.ndim:
         out += src.sum(dtype=x.dtype)
         return out
-    _bounds(index, x.shape[dim], "index_add")
+    _rows_in_range(index, x.shape[dim], dim)
     rank = index.ndim
     flat = src.reshape(src.shape[:dim] + (-1,) + src.shape[dim + rank:])
-    np.add.at(out, (slice(None),) * dim + (index.reshape(-1),), flat)
+    place: Any = (slice(None),) * dim + (index.reshape(-1),)
+    np.add.at(out, place, flat)
     return out
 
 
@@ -277,13 +284,18 @@ def index(x: Tensor, indices: Sequence[Tensor | None]) -> Spec:
 
 
 def _index_put_kernel(x: np.ndarray, indices: Sequence, values: np.ndarray, accumulate: bool) -> np.ndarray:
-    _check_bounds(x, indices)
     out = x.copy()
+    write_index(out, indices, values, accumulate)
+    return out
+
+
+def write_index(out: np.ndarray, indices: Sequence, values: np.ndarray, accumulate: bool) -> None:
+    """Write, or add, `values` at `indices` of the array `out`, in place."""
+    _check_bounds(out, indices)
     if accumulate:
         np.add.at(out, _advanced(indices), values)
     else:
         out[_advanced(indices)] = values
-    return out
 
 
 def _index_put_vjp(g: Tensor, indices: Sequence, values_shape: Sequence, accumulate: bool) -> tuple:
@@ -316,4 +328,5 @@ def nonzero(x: Tensor) -> Spec:
     return Spec((-1, len(x.shape)), int64)
 
 
-__all__ = ["cat", "flip", "gather", "scatter", "index_select", "index_add", "index", "index_put", "index_shape", "nonzero"]
+__all__ = ["cat", "flip", "gather", "scatter", "index_select", "index_add", "index", "index_put", "index_shape",
+           "write_index", "nonzero"]
