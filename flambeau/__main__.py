@@ -21,6 +21,7 @@ from fnmatch import fnmatch
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -47,13 +48,41 @@ def _explain(args: argparse.Namespace) -> int:
     return _run(args)
 
 
+def _primitive_facets(prim: Any) -> str:
+    """What the record of a primitive holds, in the order of docs/interfaces.md."""
+    kernels = ",".join(sorted(prim.kernels)) or ("layout" if prim.kind == "view" else "loop" if prim.loop else "-")
+    facets = {
+        "kernel": kernels,
+        "loop": prim.loop if isinstance(prim.loop, str) else "yes" if prim.loop else "-",
+        "derivative": type(prim.derivative).__name__ if prim.derivative else "-",
+        "batch": "yes" if prim.batch else "-",
+        "samples": "yes" if prim.samples else "-",
+        "tags": ",".join(sorted(prim.tags)) or "-",
+    }
+    return "  ".join(f"{name} {fact}" for name, fact in facets.items())
+
+
+def _operator_facets(fn: Any) -> str:
+    info = fn._operator
+    facets = [
+        "gradient of its own" if info.vjp else "",
+        f"lowering {info.lowering}" if info.lowering else "",
+        "generated kernel" if info.fused else "",
+        f"method {','.join(info.methods)}" if info.methods else "",
+    ]
+    return "  ".join(filter(None, facets)) or "-"
+
+
 def _ops(args: argparse.Namespace) -> int:
-    """One line an operator: its name, tier and facets; then the count."""
-    listing = import_module("flambeau.ops.registry").listing()
-    rows = [row for row in listing if fnmatch(row.name, args.pattern)]
-    for row in rows:
-        print(row)
-    print(f"{len(rows)} operators")
+    """One line a record: its name and facets; then how many there are."""
+    import_module("flambeau.ops")
+    registry = import_module("flambeau.ops.registry")
+    tables = (("primitives", registry.PRIMITIVES, _primitive_facets), ("operators", registry.OPERATORS, _operator_facets))
+    for title, table, facets in tables:
+        names = [name for name in sorted(table) if fnmatch(name, args.pattern)]
+        for name in names:
+            print(f"{name:<32} {facets(table[name])}")
+        print(f"{len(names)} {title}\n")
     return 0
 
 
@@ -80,11 +109,6 @@ def _first_line(command: list[str]) -> str:
     return found.splitlines()[0] if found else "no answer"
 
 
-def cache_dir() -> Path:
-    """Where compiled kernels are kept; `FLAMBEAU_CACHE_DIR` moves it."""
-    return Path(import_module("flambeau.core.config").config.cache_dir)
-
-
 def _info(args: argparse.Namespace) -> int:
     torch = import_module("flambeau")
     facts: dict[str, object] = {
@@ -92,8 +116,9 @@ def _info(args: argparse.Namespace) -> int:
         "python": f"{platform.python_version()} ({sys.executable})",
         "platform": platform.platform(),
         "processors": os.cpu_count(),
-        "threads": torch.get_num_threads(),
+        "threads": import_module("flambeau._C").get_num_threads(),
         **{name: _version(name) for name in ("numpy", "scipy", "ml_dtypes", "safetensors", "onednn-cpu-gomp")},
+        "compiler's cache": os.environ.get("FLAMBEAU_CACHE_DIR") or "~/.cache/flambeau",
         "C++ compiler": _first_line([os.environ.get("CXX", "g++"), "--version"]),
         "PyTorch beside it": _version("torch"),
     }
