@@ -1,0 +1,5 @@
+"""The compiler: functional graphs of primitives to loop IR to fused kernels to one native callable. See docs/inductor.md."""
+
+from flambeau.inductor.graph import CompiledGraph, compile_fx, compile_graph, config
+
+__all__ = ["CompiledGraph", "compile_fx", "compile_graph", "config"]

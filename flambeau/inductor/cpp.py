@@ -1,0 +1,403 @@
+"""C++ for a scheduled program: one translation unit, one function `run`.
+
+Kernels are static functions of pointers and sizes; equal texts are printed once and called with different pointers, so the
+layers of a transformer share their code. Loops over rows are spread over threads (OpenMP) where there is enough work;
+innermost loops are `omp simd` over restricted pointers and the header's branch-free functions, which GCC vectorises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flambeau.core.dtypes import bool_, dtype
+from flambeau.core.expr import Expr, Index, coefficient, free_variables, substitute, to_cpp, var
+from flambeau.core.symbolic import SymFloat
+from flambeau.inductor.ir import REDUCTIONS, Access, Program, Tracer, Value, computed_names
+from flambeau.inductor.scheduler import Kernel, Member, kernel_var, rewrite
+from flambeau.ops.scalar import TABLE, compute_dtype
+
+CPP_TYPES = {
+    "bool": "bool", "uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t",
+    "uint32": "uint32_t", "uint64": "uint64_t", "float16": "fl::float16", "bfloat16": "fl::bfloat16", "float32": "float",
+    "float64": "double",
+}
+PARALLEL_FROM = 1 << 15      # units of work (an addition or load of one element)
+LARGEST_SCRATCH = 1 << 15    # bytes of a row kept on the stack
+COLUMN_BLOCK = 64
+INNER_BLOCK = 4096
+
+# How a fold combines: C++ for (accumulator, value), and OpenMP's name of the reduction.
+FOLDS = {
+    "sum": ("{0} + {1}", "+"), "prod": ("{0} * {1}", "*"), "max": ("fl::maximum({0}, {1})", "nanmax"),
+    "min": ("fl::minimum({0}, {1})", "nanmin"), "any": ("{0} | {1}", "|"), "all": ("{0} & {1}", "&"),
+}
+
+
+@dataclass
+class Printed:
+    """A kernel's text: parameters in order as (buffer, offset in elements, written), and the sizes it needs."""
+
+    name: str
+    text: str
+    pointers: list[tuple[str, Index]]
+    symbols: list[str]
+    parallel: bool
+
+
+def constant_text(value: Any, kind: dtype) -> str:
+    """A number as C++."""
+    name = CPP_TYPES[kind.name]
+    if isinstance(value, SymFloat):
+        return f"{name}({value.to_cpp()})"
+    if kind is bool_:
+        return "true" if value else "false"
+    if kind.is_floating_point:
+        suffix = "f" if name == "float" else ""
+        value = float(value)
+        if value != value:
+            return f"__builtin_nan{suffix}(\"\")"
+        if value in (float("inf"), float("-inf")):
+            return f"{'-' if value < 0 else ''}__builtin_inf{suffix}()"
+        return f"{value!r}{suffix}" if value >= 0 and repr(value)[0] != "-" else f"({value!r}{suffix})"
+    if name == "int64_t":
+        return "(-9223372036854775807L - 1)" if value == -2**63 else f"{value}L" if value >= 0 else f"({value}L)"
+    return f"{name}({value}{'UL' if name == 'uint64_t' else ''})"
+
+
+class KernelPrinter:
+    """Prints one kernel."""
+
+    def __init__(self, kernel: Kernel, program: Program, stored: set[str]):
+        self.kernel, self.program = kernel, program
+        self.stored = stored                      # buffers that someone outside the kernel reads
+        self.tracer = Tracer()
+        self.lines: list[str] = []
+        self.indent = 1
+        self.names: dict[int, str] = {}           # value uid -> C++ variable, in the scopes now open
+        self.scopes: list[list[int]] = [[]]
+        self.pointers: dict[str, int] = {}        # buffer -> parameter number
+        self.symbols: set[str] = set()
+        self.scratch: dict[str, str] = {}         # buffers that live in a row's scratch
+        self.scratch_size: dict[str, int] = {}
+        self.sizes = dict(enumerate(kernel.sizes))
+        self.merged: list[dict[str, Index]] = []  # substitutions that make one loop of two
+        self.levels: list[int] = []
+        self.kept: set[str] = set()               # buffers that a later pass reads
+        self.roots: list[Value] = []
+        self.computed: list[dict[str, Value]] = []
+        self.written: set[str] = set()
+        self.parallel = False
+        self.count = 0
+
+    # --- preparation ---
+
+    def prepare(self) -> None:
+        """Merge loops, choose their order, and bring all bodies over the kernel's variables into one DAG."""
+        kernel = self.kernel
+        split = kernel.split if kernel.split is not None else len(kernel.sizes)
+        self.outer = list(range(split))
+        self.inner = list(range(split, len(kernel.sizes)))
+        self.indices = self._indices()
+        for part in (self.outer, self.inner):
+            self._merge_loops(part)
+        if kernel.style == "columns":
+            self._order_columns()
+        elif kernel.style == "rows" and kernel.split is None:
+            self._order_pointwise()
+        order = self.outer + self.inner
+        if kernel.style == "columns" and self.outer:  # the vectorised loop is innermost
+            order = self.outer[:-1] + self.inner + self.outer[-1:]
+        self.depth = {f"x{k}": position + 1 for position, k in enumerate(order)}
+        self.rows = len(self.outer)
+        self._offsets()
+
+    def at(self, member: Member, index: Index) -> Index:
+        """A step's index over the kernel's merged loops."""
+        index = substitute(index, member.subs)
+        for change in self.merged:
+            index = substitute(index, change)
+        return index
+
+    def _indices(self) -> list[Expr]:
+        found: dict[Index, None] = {}
+        for m in self.kernel.members:
+            found[substitute(m.step.index, m.subs)] = None
+            for v in m.step.values:
+                if v.op in ("load", "index"):
+                    found[substitute(v.attr.index if v.op == "load" else v.attr, m.subs)] = None
+        return [x for x in found if isinstance(x, Expr)]
+
+    def _merge_loops(self, part: list[int]) -> None:
+        """Make one loop of two adjacent ones wherever all indices go through both evenly."""
+        position = len(part) - 2
+        while position >= 0:
+            a, b = part[position], part[position + 1]
+            size = self.sizes[b]
+            if all(_even(x, a, b, size) for x in self.indices):
+                total = self.sizes[a] * size
+                change: dict[str, Index] = {f"x{a}": 0, f"x{b}": kernel_var(b, total)}
+                self.merged.append(change)
+                self.indices = [x for x in (substitute(x, change) for x in self.indices) if isinstance(x, Expr)]
+                self.sizes[b] = total
+                del part[position]
+            position -= 1
+
+    def _accesses(self) -> list[tuple[Index, float]]:
+        found = []
+        for m in self.kernel.members:
+            found.append((self.at(m, m.step.index), 1.5))
+            found += [(self.at(m, a.index), 1.0) for a in m.step.loads]
+        return found
+
+    def _contiguous(self, loops: Sequence[int]) -> dict[int, float]:
+        """For each loop, the weight of the accesses that are contiguous along it."""
+        accesses = self._accesses()
+        return {k: sum(weight for index, weight in accesses if coefficient(index, f"x{k}") == 1)
+                if self.program.hint(self.sizes[k]) >= 4 else 0 for k in loops}
+
+    def _order_pointwise(self) -> None:
+        """Innermost the loop along which most accesses are contiguous; the others by the strides of the first store."""
+        if not self.outer:
+            return
+        first = self.kernel.members[0]
+        target = self.at(first, first.step.index)
+        score = self._contiguous(self.outer)
+
+        def stride(k: int) -> float:
+            c = coefficient(target, f"x{k}")
+            return float(self.program.hint(c)) if c is not None else 0.0
+        best = max(self.outer, key=lambda k: (score[k], -stride(k)))
+        self.outer = sorted((k for k in self.outer if k != best), key=stride, reverse=True)
+        self.inner = [best]
+
+    def _order_columns(self) -> None:
+        """Last among the kept loops the one along which the folded elements are contiguous."""
+        score = self._contiguous(self.outer)
+        best = max(self.outer, key=lambda k: (score[k], k))
+        self.outer = [k for k in self.outer if k != best] + [best]
+
+    def _offsets(self) -> None:
+        """The constant part of a buffer's indices, where all agree, moves into the pointer."""
+        fixed: dict[str, set] = {}
+        for m in self.kernel.members:
+            for buffer, index in [(m.step.buffer, m.step.index)] + [(a.buffer, a.index) for a in m.step.loads]:
+                at = self.at(m, index)
+                fixed.setdefault(buffer, set()).add(at.terms.get((), 0) if isinstance(at, Expr) else at)
+        self.offset = {buffer: found.pop() if len(found) == 1 else 0 for buffer, found in fixed.items()}
+
+    def connect(self) -> None:
+        """Rewrite the members' bodies, each load of a value that the kernel itself computes replaced by that value.
+
+        `levels` orders members into passes: what depends on a fold over the row comes after it. A full value that a
+        later pass reads goes through its buffer, or through scratch if nobody else wants it.
+        """
+        forward: dict[str, Value] = {}
+        maker: dict[str, int] = {}
+        for position, m in enumerate(self.kernel.members):
+            level = 0
+            for access in m.step.loads:
+                p = maker.get(access.buffer)
+                if p is not None:
+                    level = max(level, self.levels[p] + (self.kernel.members[p].step.kind in REDUCTIONS))
+            self.levels.append(level)
+            known = {}
+            for access in m.step.loads:
+                p = maker.get(access.buffer)
+                if p is None:
+                    continue
+                producer = self.kernel.members[p]
+                if producer.full and producer.step.kind == "pointwise" and self.levels[p] != level:
+                    self.kept.add(access.buffer)
+                else:
+                    known[access.buffer] = forward[access.buffer]
+            roots = [m.step.body, *m.step.index_values.values(), *([m.step.mask] if m.step.mask is not None else [])]
+            new = rewrite(roots, self.tracer, lambda x, m=m: self.at(m, x), None, known)
+            self.roots.append(new[m.step.body.uid])
+            self.computed.append({name: new[v.uid] for name, v in m.step.index_values.items()})
+            maker[m.step.buffer] = position
+            if m.step.kind in REDUCTIONS:
+                forward[m.step.buffer] = self.tracer.make("held", (), m.step.body.dtype, m.step.buffer)
+            else:
+                forward[m.step.buffer] = self.as_stored(self.roots[-1], self.program.buffers[m.step.buffer].dtype)
+        self._place_rows()
+
+    def as_stored(self, v: Value, kind: dtype) -> Value:
+        """A value as a reader of the buffer would see it: narrow floats lose their extra digits."""
+        return v if compute_dtype(kind) is kind else self.tracer.make("round_to", (v,), v.dtype, kind)
+
+    def _place_rows(self) -> None:
+        """Scratch on the stack for short rows that no other kernel reads."""
+        length: Index = 1
+        for k in self.inner:
+            length = length * self.sizes[k]
+        for buffer in sorted(self.kept - self.stored):
+            kind = self.program.buffers[buffer].dtype
+            if isinstance(length, int) and length * kind.itemsize <= LARGEST_SCRATCH and self.kernel.style == "rows":
+                self.scratch[buffer] = f"row{len(self.scratch)}"
+                self.scratch_size[buffer] = length
+
+    # --- emission of values ---
+
+    def emit(self, line: str) -> None:
+        """One line at the current depth."""
+        self.lines.append("    " * self.indent + line)
+
+    def open(self, line: str) -> None:
+        """Begin a block: values named inside it are forgotten when it closes."""
+        self.emit(line + " {")
+        self.indent += 1
+        self.scopes.append([])
+
+    def close(self) -> None:
+        """End the block."""
+        self.indent -= 1
+        self.emit("}")
+        for uid in self.scopes.pop():
+            del self.names[uid]
+
+    def pointer(self, buffer: str) -> str:
+        """The C++ name of a buffer's pointer."""
+        if buffer in self.scratch:
+            return self.scratch[buffer]
+        return f"p{self.pointers.setdefault(buffer, len(self.pointers))}"
+
+    def expr(self, x: Index, computed: Mapping[str, Value] | None = None) -> str:
+        """An index expression as C++."""
+        if computed:
+            x = substitute(x, {name: var(self.names[v.uid], lo=0) for name, v in computed.items()})
+        self.symbols.update(n for n in free_variables(x) if n[0] in "su" and n[1:].isdigit())
+        return to_cpp(x)
+
+    def value_depth(self, v: Value, memo: dict[int, int]) -> int:
+        """How many loops a value is inside of."""
+        if v.uid not in memo:
+            depth = max((self.value_depth(a, memo) for a in v.args), default=0)
+            if v.op in ("load", "index"):
+                used = free_variables(v.attr.index if v.op == "load" else v.attr)
+                depth = max([depth, *(self.depth.get(n, 0) for n in used)])
+            elif v.op == "held":
+                depth = self.rows
+            memo[v.uid] = depth
+        return memo[v.uid]
+
+    def define(self, v: Value) -> None:
+        """Compute `v` into a C++ variable here."""
+        name = f"t{self.count}"
+        self.count += 1
+        self.emit(f"const {CPP_TYPES[v.dtype.name]} {name} = {self.text(v)};")
+        self.bind(v, name)
+
+    def bind(self, v: Value, name: str) -> None:
+        """Let `name` stand for `v` in the innermost block."""
+        self.names[v.uid] = name
+        self.scopes[-1].append(v.uid)
+
+    def text(self, v: Value) -> str:
+        """The C++ expression of `v` over its operands' variables."""
+        args = [self.names[a.uid] for a in v.args]
+        kind = CPP_TYPES[v.dtype.name]
+        if v.op == "load":
+            return self.load_text(v.attr, v, args)
+        if v.op == "constant":
+            if isinstance(v.attr, SymFloat):
+                self.symbols.update(_symbols(v.attr))
+            return constant_text(v.attr, v.dtype)
+        if v.op == "index":
+            return f"{kind}({self.expr(v.attr, dict(zip(computed_names(v.attr), v.args, strict=True)))})"
+        if v.op == "to_dtype":
+            return f"{args[0]} != 0" if v.dtype is bool_ else f"{kind}({args[0]})"
+        if v.op == "round_to":
+            return f"float({CPP_TYPES[v.attr.name]}({args[0]}))"
+        if v.op == "bitcast":
+            return f"fl::bits<{kind}>({args[0]})"
+        return TABLE[v.op].cpp.format(*args)
+
+    def load_text(self, access: Access, v: Value, args: Sequence[str]) -> str:
+        """A load, shifted by the pointer's offset."""
+        computed = dict(zip(access.names, v.args, strict=False))
+        place = self.place(access.buffer, access.index, computed)
+        kind = CPP_TYPES[v.dtype.name]
+        stored = self.program.buffers[access.buffer].dtype
+        text = place if stored is v.dtype else f"{kind}({place})"
+        return f"{args[-1]} ? {text} : {kind}(0)" if access.masked else text
+
+    def place(self, buffer: str, index: Index, computed: Mapping[str, Value] | None = None) -> str:
+        """`pointer[index]`."""
+        if buffer in self.scratch:
+            return f"{self.scratch[buffer]}[{self.expr(self.row_position())}]"
+        return f"{self.pointer(buffer)}[{self.expr(index - self.offset.get(buffer, 0), computed)}]"
+
+    def row_position(self) -> Index:
+        """The position within a row that the inner loops are at."""
+        position: Index = 0
+        for k in self.inner:
+            position = position * self.sizes[k] + kernel_var(k, self.sizes[k])
+        return position
+
+    def need(self, roots: Sequence[Value], depth: int, memo: dict[int, int]) -> None:
+        """Define everything below `roots` that lies at most `depth` loops deep and has no variable yet."""
+        for v in self.walk_new(roots):
+            if self.value_depth(v, memo) <= depth and v.uid not in self.names:
+                self.define(v)
+
+    def walk_new(self, roots: Sequence[Value]) -> list[Value]:
+        """Values below `roots` that have no variable yet, operands first."""
+        seen: set[int] = set()
+        order: list[Value] = []
+        stack = [(r, False) for r in reversed(roots)]
+        while stack:
+            v, done = stack.pop()
+            if done:
+                order.append(v)
+            elif v.uid not in seen and v.uid not in self.names:
+                seen.add(v.uid)
+                stack.append((v, True))
+                stack.extend((a, False) for a in reversed(v.args))
+        return order
+
+    def store(self, member: int) -> None:
+        """Write a member's value to its buffer, if anyone reads it there."""
+        m = self.kernel.members[member]
+        buffer = self.program.buffers[m.step.buffer]
+        if buffer.name not in self.stored and buffer.name not in self.kept:
+            return
+        self.write(buffer.name, self.at(m, m.step.index), self.names[self.root(member).uid], self.root(member).dtype)
+
+    def root(self, member: int) -> Value:
+        """What a member stores: its body, or its fold."""
+        step = self.kernel.members[member].step
+        if step.kind in REDUCTIONS:
+            return self.tracer.make("held", (), step.body.dtype, step.buffer)
+        return self.roots[member]
+
+    def write(self, name: str, index: Index, text: str, kind: dtype, how: str = "=",
+              computed: Mapping[str, Value] | None = None) -> None:
+        """`buffer[index] = text`."""
+        buffer = self.program.buffers[name]
+        self.written.add(name)
+        cast = text if buffer.dtype is kind else f"{CPP_TYPES[buffer.dtype.name]}({text})"
+        self.emit(f"{self.place(name, index, computed)} {how} {cast};")
+
+
+def _symbols(x: SymFloat) -> set[str]:
+    found: set[str] = set()
+    for part in (x.left, x.right):
+        if isinstance(part, SymFloat):
+            found |= _symbols(part)
+        elif hasattr(part, "expr"):
+            found |= free_variables(part.expr)
+    return found
+
+
+def _even(x: Index, a: int, b: int, size: Index) -> bool:
+    """Whether `x` moves through loop a in steps of b's whole length."""
+    outer, inner = coefficient(x, f"x{a}"), coefficient(x, f"x{b}")
+    if outer is None or inner is None:
+        return False
+    product = inner * size
+    return product is outer or (isinstance(product, int) and product == outer)
+
+
+__all__ = ["CPP_TYPES", "FOLDS", "KernelPrinter", "Printed", "constant_text"]

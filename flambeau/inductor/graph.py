@@ -1,0 +1,274 @@
+"""`compile_graph`: a functional graph of primitives becomes one callable.
+
+lower -> schedule -> print -> build; around the library stands a small Python function, printed for each graph, that
+allocates outputs and passes pointers. Where g++ is missing or fails, the loop IR itself runs, through NumPy.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from flambeau.aot import aot_compile
+from flambeau.core.expr import Expr, Index, evaluate, to_python
+from flambeau.core.size import contiguous_strides
+from flambeau.core.tensor import Tensor, from_array
+from flambeau.inductor import reference
+from flambeau.inductor.compile import CompilerError, have_compiler, load
+from flambeau.inductor.ir import Extern, Program, View, verify
+from flambeau.inductor.lowering import Slot, lower
+from flambeau.inductor.scheduler import Node, schedule
+from flambeau.inductor.unit import Unit, print_unit
+
+
+@dataclass
+class Config:
+    """Settings of the compiler."""
+
+    verify: bool = False     # check the loop IR of every graph
+    native: bool = True      # print C++; without, the loop IR runs through NumPy
+
+
+config = Config()
+listening: list[Callable[[CompiledGraph], None]] = []  # called with every graph that was compiled
+
+
+@dataclass
+class CompiledGraph:
+    """A compiled graph: call it with the list of inputs. The stages are kept for looking at."""
+
+    gm: Any
+    program: Program
+    fallbacks: list[str]
+    nodes: list[Node] = field(default_factory=list)
+    unit: Unit | None = None
+    wrapper: str = ""
+    seconds: dict[str, float] = field(default_factory=dict)
+    call: Callable[[list], list] | None = None
+
+    def __call__(self, inputs: list) -> list:
+        assert self.call is not None
+        return self.call(inputs)
+
+
+def compile_graph(gm: Any, example_inputs: Sequence[Any] = ()) -> CompiledGraph:
+    """Compile `gm`, a graph of primitives whose nodes carry fake tensors in meta["val"], sizes static or symbolic.
+
+    Returns a callable from the list of inputs (tensors, ints) to the list of outputs.
+    """
+    started = time.perf_counter()
+    program, fallbacks = lower(gm)
+    graph = CompiledGraph(gm, program, fallbacks)
+    graph.seconds["lower"] = -started + (now := time.perf_counter())
+    if config.verify:
+        verify(program)
+    if config.native and have_compiler():
+        graph.nodes = schedule(program)
+        if config.verify:
+            verify(program)
+        graph.seconds["schedule"] = -now + (now := time.perf_counter())
+        graph.unit = print_unit(program, graph.nodes)
+        graph.seconds["print"] = -now + (now := time.perf_counter())
+        try:
+            graph.call = _native(graph)
+            graph.seconds["build"] = time.perf_counter() - now
+        except CompilerError as error:
+            warnings.warn(f"{error}\nThe graph runs through NumPy instead: correct but slower.", stacklevel=2)
+    if graph.call is None:
+        graph.call = _interpreted(program)
+    for listener in listening:
+        listener(graph)
+    return graph
+
+
+def compile_fx(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """The backend "inductor": aot traces, differentiates and partitions; `compile_graph` compiles the pieces."""
+    return aot_compile(gm, example_inputs, forward_compiler=compile_graph)
+
+
+# --- running ---
+
+
+def _native(graph: CompiledGraph) -> Callable[[list], list]:
+    unit, program = graph.unit, graph.program
+    assert unit is not None
+    writer = _Wrapper(program, unit)
+    graph.wrapper = writer.text()
+    count = sum(isinstance(s, int) for s in unit.segments)
+    runs = load(unit.source, [f"run_{k}" for k in range(count)], len(unit.arguments) + 1) if count else []
+    scope: dict[str, Any] = {
+        "np": np, "empty": np.empty, "tensor": from_array, "_fit": _fit, "_eager": run_eager, "_strided": strided_view,
+        "_out": _tensor_view, "dtypes": [b.dtype.numpy for b in program.buffers.values()],
+        "constants": program.constants, "steps": [s for s in unit.segments if isinstance(s, Extern)],
+    }
+    scope |= {f"run_{k}": run for k, run in enumerate(runs)}
+    scope |= {f"d_{n}": b.dtype for n, b in program.buffers.items()}
+    exec(compile(graph.wrapper, "<inductor wrapper>", "exec"), scope)
+    return scope["call"]
+
+
+class _Wrapper:
+    """Prints the Python function around a unit."""
+
+    def __init__(self, program: Program, unit: Unit):
+        self.program, self.unit = program, unit
+        self.lines: list[str] = []
+
+    def text(self) -> str:
+        """The function `call(inputs)`."""
+        program, unit, emit = self.program, self.unit, self.lines.append
+        used = set(unit.arguments) | {v.buffer for v in program.outputs if isinstance(v, View)}
+        emit("def call(inputs):")
+        for symbol, (position, dim) in program.symbols.items():
+            emit(f"    {symbol} = {f'inputs[{position}].shape[{dim}]' if dim >= 0 else f'int(inputs[{position}])'}")
+        for position, name in enumerate(program.inputs):
+            if name in used:
+                emit(f"    {name} = inputs[{position}]._data")
+                self._check(name)
+        emit("    inputs.clear()")
+        for name in program.constants:
+            emit(f"    {name} = constants[{name!r}]._data")
+        for name in unit.arguments:
+            buffer = program.buffers[name]
+            if buffer.kind in ("temp", "output"):
+                emit(f"    {name} = {self._empty(name)}")
+        arena = to_python(unit.arena)
+        emit(f"    arena = empty({arena}, 'u1')" if unit.arena != 0 else "    arena = None")
+        arguments = "".join(f"{n}, " for n in (*unit.arguments, "arena"))
+        symbols = "".join(f"{s}, " for s in unit.symbols)
+        step = 0
+        for segment in unit.segments:
+            if isinstance(segment, int):
+                emit(f"    run_{segment}(({arguments}), ({symbols}))")
+                continue
+            views = "".join(f"{self._view(v)}, " for v in segment.inputs)
+            outs = "".join(f"{self._view(v)}, " for v in segment.outputs)
+            sizes = "{" + ", ".join(f"{s!r}: {s}" for s in program.symbols) + "}"
+            emit(f"    _eager(steps[{step}], ({views}), ({outs}), {sizes})")
+            step += 1
+        emit(f"    return [{', '.join(self._result(v) for v in program.outputs)}]")
+        return "\n".join(self.lines) + "\n"
+
+    def _check(self, name: str) -> None:
+        buffer = self.program.buffers[name]
+        size = buffer.dtype.itemsize
+        strides = "".join(f"{to_python(s * size)}, " for s in buffer.strides)
+        if buffer.strides:
+            emit_shape = "".join(f"{to_python(n)}, " for n in buffer.shape)
+            self.lines.append(f"    if {name}.strides != ({strides}): {name} = _fit({name}, ({emit_shape}), ({strides}))")
+
+    def _empty(self, name: str) -> str:
+        buffer = self.program.buffers[name]
+        kind = f"d_{name}.numpy"
+        if buffer.strides == tuple(contiguous_strides(buffer.shape)):
+            return f"empty(({''.join(f'{to_python(n)}, ' for n in buffer.shape)}), {kind})"
+        shape = "".join(f"{to_python(n)}, " for n in buffer.shape)
+        strides = "".join(f"{to_python(n)}, " for n in buffer.strides)
+        return f"_strided(empty({to_python(buffer.numel)}, {kind}), ({shape}), ({strides}), 0)"
+
+    def _view(self, view: View) -> str:
+        buffer = self.program.buffers[view.buffer]
+        if _whole(view, buffer):
+            return view.buffer
+        shape = "".join(f"{to_python(n)}, " for n in view.shape)
+        strides = "".join(f"{to_python(n)}, " for n in view.strides)
+        return f"_strided({view.buffer}, ({shape}), ({strides}), {to_python(view.offset)})"
+
+    def _result(self, out: View | Index | None) -> str:
+        if not isinstance(out, View):
+            return to_python(out) if isinstance(out, Expr) else repr(out)
+        buffer = self.program.buffers[out.buffer]
+        if buffer.kind == "output" and _whole(out, buffer):
+            return f"tensor({out.buffer}, d_{out.buffer})"
+        return f"_out({self._view(out)}, d_{out.buffer})"
+
+
+def _whole(view: View, buffer: Any) -> bool:
+    return view.shape == buffer.shape and view.strides == buffer.strides and view.offset == 0
+
+
+def _fit(array: np.ndarray, shape: tuple, strides: tuple) -> np.ndarray:
+    """`array` with the strides (in bytes) that the code was compiled for; copied unless only dimensions of size 1 differ."""
+    if all(n == 1 or a == b for n, a, b in zip(array.shape, array.strides, strides, strict=True)):
+        return array
+    size = array.itemsize
+    if array.size == 0:
+        return array
+    room = np.empty(sum((n - 1) * s // size for n, s in zip(shape, strides, strict=True)) + 1, array.dtype)
+    out = np.lib.stride_tricks.as_strided(room, shape, strides)
+    out[...] = array
+    return out
+
+
+def strided_view(array: np.ndarray, shape: tuple, strides: tuple, offset: int) -> np.ndarray:
+    """The elements of `array`'s memory at `offset` with other strides (in elements)."""
+    if 0 in shape:
+        return np.empty(shape, array.dtype)
+    size = array.itemsize
+    last = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) // size + 1
+    flat = np.ndarray((last,), array.dtype, array, 0, (size,)) if array.flags.c_contiguous else \
+        np.lib.stride_tricks.as_strided(array, (last,), (size,))
+    return np.lib.stride_tricks.as_strided(flat[offset:], shape, [s * size for s in strides])
+
+
+def _tensor_view(array: np.ndarray, kind: Any) -> Tensor:
+    return from_array(array, kind)
+
+
+def run_eager(step: Extern, views: Sequence[np.ndarray], outs: Sequence[np.ndarray], sizes: dict[str, int]) -> None:
+    """Call a primitive on arrays and put its results where the program wants them."""
+    tensors = [from_array(v, view.dtype) for v, view in zip(views, step.inputs, strict=True)]
+    if step.op == "eager":
+        results = step.attrs["target"](*_fill(step.attrs["args"], tensors, sizes))
+    else:
+        results = _PRIMITIVE_OF[step.op](step, tensors, sizes)
+    results = results if isinstance(results, tuple) else (results,)
+    for out, result in zip(outs, results, strict=True):
+        out[...] = result._data
+
+
+_PRIMITIVE_OF: dict[str, Callable] = {}
+
+
+def _fill(template: Any, tensors: Sequence[Tensor], sizes: dict[str, int]) -> Any:
+    if isinstance(template, Slot):
+        return tensors[template]
+    if isinstance(template, Expr):
+        return evaluate(template, sizes)
+    if isinstance(template, (tuple, list)):
+        return type(template)(_fill(t, tensors, sizes) for t in template)
+    return template
+
+
+def _interpreted(program: Program) -> Callable[[list], list]:
+    """The program run by the loop IR's NumPy reading."""
+    def eager(step: Extern, views: list[np.ndarray], sizes: Any) -> list[np.ndarray]:
+        outs = [np.empty([evaluate(n, sizes) for n in v.shape], v.dtype.numpy) for v in step.outputs]
+        run_eager(step, views, outs, dict(sizes))
+        return outs
+
+    externs = {step.op: eager for step in program.steps if isinstance(step, Extern)}
+
+    def call(inputs: list) -> list:
+        sizes = {s: int(inputs[at]) if dim < 0 else inputs[at].shape[dim] for s, (at, dim) in program.symbols.items()}
+        arrays = {}
+        for name, value in [*zip(program.inputs, inputs, strict=True), *program.constants.items()]:
+            if name is not None:
+                buffer = program.buffers[name]
+                flat = np.empty(evaluate(buffer.numel, sizes), buffer.dtype.numpy)
+                arrays[name] = flat
+                whole = View(name, buffer.dtype, buffer.shape, buffer.strides)
+                reference.view_array(whole, arrays, sizes)[...] = value._data
+        inputs.clear()
+        storage = reference.run(program, arrays, sizes, externs)
+        return [from_array(reference.view_array(out, storage, sizes), out.dtype) if isinstance(out, View) else
+                evaluate(out, sizes) if isinstance(out, Expr) else out for out in program.outputs]
+    return call
+
+
+__all__ = ["CompiledGraph", "Config", "compile_fx", "compile_graph", "config", "listening"]

@@ -1,0 +1,532 @@
+"""The loop IR: what a graph of primitives becomes before it is scheduled and printed as C++.
+
+A program is a list of nodes over flat buffers:
+- `Compute`: for all values of its loop variables, evaluate a scalar `body` and store it (pointwise), fold it over the
+  reduction variables and store that (a reduction), or store or add it at a computed position (scatter);
+- `Extern`: a call of a library (oneDNN) or, failing all else, of a primitive's eager kernel.
+
+A body is a DAG of `Value`s over the scalar operations of `ops/scalar.py`, made by running define-by-run functions with a
+`Tracer` as their handler. `reference.py` executes a program with NumPy; that is what a program means.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flambeau.core.dtypes import bool_, dtype, int64
+from flambeau.core.expr import Expr, Index, bounds, free_variables, substitute, to_python, var
+from flambeau.core.symbolic import SymFloat, SymInt
+from flambeau.ops.scalar import NUMPY, TABLE, compute_dtype, result_dtype
+
+
+class Access(NamedTuple):
+    """What a load reads: `buffer[index]`. `names` are the variables of `index` whose values are computed (the load's
+    arguments, in order); with `masked`, the last argument says whether to load at all (0 where not)."""
+
+    buffer: str
+    index: Index
+    names: tuple[str, ...] = ()
+    masked: bool = False
+
+
+class Value:
+    """A node of a body's DAG: `op(*args)`; `attr` is the constant, index, access or dtype that goes with op."""
+
+    __slots__ = ("args", "attr", "dtype", "op", "uid")
+
+    def __init__(self, op: str, args: tuple[Value, ...], kind: dtype, attr: Any, uid: int):
+        self.op, self.args, self.dtype, self.attr, self.uid = op, args, kind, attr, uid
+
+    def __repr__(self) -> str:
+        return f"%{self.uid}"
+
+
+def walk(roots: Sequence[Value]) -> list[Value]:
+    """All values reachable from `roots`, operands first."""
+    seen: set[int] = set()
+    order: list[Value] = []
+    stack: list[tuple[Value, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        value, done = stack.pop()
+        if done:
+            order.append(value)
+        elif value.uid not in seen:
+            seen.add(value.uid)
+            stack.append((value, True))
+            stack.extend((arg, False) for arg in reversed(value.args) if arg.uid not in seen)
+    return order
+
+
+_POWERS: dict[float, Callable[[Tracer, Value], Value]] = {
+    1.0: lambda o, x: x,
+    2.0: lambda o, x: o.mul(x, x),
+    3.0: lambda o, x: o.mul(o.mul(x, x), x),
+    4.0: lambda o, x: o.mul(o.mul(x, x), o.mul(x, x)),
+    0.5: lambda o, x: o.sqrt(x),
+    -0.5: lambda o, x: o.rsqrt(x),
+    -1.0: lambda o, x: o.reciprocal(x),
+}
+
+
+class Tracer:
+    """The handler that records: its operations return `Value`s, equal ones once; constants fold.
+
+    Beside the scalar operations it has what index maps need: `index`, `index_eq` and its kin, `indirect`, `masked`.
+    """
+
+    def __init__(self) -> None:
+        self._table: dict[tuple, Value] = {}
+        self.mask: Value | None = None  # under which loads happen
+        self.computed: dict[str, Value] = {}  # the index variables that stand for computed values
+
+    def make(self, op: str, args: tuple[Value, ...], kind: dtype, attr: Any = None) -> Value:
+        """The value `op(*args)`, hash-consed."""
+        key = (op, tuple([a.uid for a in args]), kind.name, attr)
+        found = self._table.get(key)
+        if found is None:
+            found = self._table[key] = Value(op, args, kind, attr, len(self._table))
+        return found
+
+    def __getattr__(self, name: str) -> Callable[..., Value]:
+        row = TABLE.get(name)
+        if row is None:
+            raise AttributeError(f"the loop IR has no scalar operation {name!r}; it has {', '.join(sorted(TABLE))}")
+
+        def record(*args: Any) -> Value:
+            return self._apply(name, args)
+
+        setattr(self, name, record)
+        return record
+
+    def _apply(self, name: str, args: tuple) -> Value:
+        row = TABLE[name]
+        if len(args) != row.arity:
+            raise TypeError(f"{name} takes {row.arity} operands, got {len(args)}")
+        values = self._operands(name, args)
+        simpler = self._simplify(name, values)
+        if simpler is not None:
+            return simpler
+        return self.make(name, values, result_dtype(row, [v.dtype for v in values]))
+
+    def _operands(self, name: str, args: tuple) -> tuple[Value, ...]:
+        typed = args[1:] if name == "where" else args
+        kind = next((a.dtype for a in typed if isinstance(a, Value)), None)
+        if kind is None:
+            kind = next((a.dtype for a in args if isinstance(a, Value)), None)
+        if kind is None:
+            raise TypeError(f"{name}: at least one operand must be a value, got {args}")
+        return tuple([a if isinstance(a, Value) else self.constant(a, kind) for a in args])
+
+    def _simplify(self, name: str, values: tuple[Value, ...]) -> Value | None:
+        x = values[0]
+        last = values[-1]
+        constant = last.attr if last.op == "constant" else None
+        if constant is not None and not isinstance(constant, SymFloat):
+            if all(v.op == "constant" and not isinstance(v.attr, SymFloat) for v in values) and not x.dtype.is_complex:
+                kind = result_dtype(TABLE[name], [v.dtype for v in values])
+                with np.errstate(all="ignore"):
+                    folded = getattr(NUMPY, name)(*(NUMPY.constant(v.attr, v.dtype) for v in values))
+                return self.constant(np.asarray(folded).item(), kind)
+            if name == "mul" and constant == 1 or name == "sub" and constant == 0:
+                return x
+            if name in ("add", "mul", "sub") and not x.dtype.is_floating_point and constant == (name == "mul"):
+                return x
+            if name == "truediv" and x.dtype.is_floating_point and constant and math.frexp(abs(constant))[0] == 0.5:
+                return self.mul(x, 1 / constant)
+            if name == "pow" and x.dtype.is_floating_point and constant in _POWERS:
+                return _POWERS[constant](self, x)
+        if name == "where" and x.op == "constant":
+            return values[1] if x.attr else values[2]
+        if name == "where" and values[1] is values[2]:
+            return values[1]
+        return None
+
+    def constant(self, value: Any, kind: dtype) -> Value:
+        """The number `value` (also a SymInt or SymFloat) in `kind`'s compute dtype."""
+        kind = compute_dtype(kind)
+        if isinstance(value, (SymInt, Expr)):
+            return self.index(value, kind)
+        if isinstance(value, SymFloat):
+            return self.make("constant", (), kind, value)
+        if kind is bool_:
+            value = bool(value)
+        elif kind.is_floating_point:
+            value = float(value)
+        elif not kind.is_complex:
+            value = int(value)
+        attr = value if value == value else "nan"
+        if kind.is_floating_point and value == 0 and math.copysign(1, value) < 0:
+            attr = "-0"
+        return self.make("constant", (), kind, _Number(attr, kind.name) if isinstance(attr, str) else value)
+
+    def to_dtype(self, x: Value, kind: dtype) -> Value:
+        """`x` converted; to a narrow float: rounded to it and kept in float32."""
+        wide = compute_dtype(kind)
+        if wide is not kind:
+            x = self.to_dtype(x, wide)
+            return self.make("round_to", (x,), wide, kind)
+        if x.dtype is kind:
+            return x
+        if x.op == "constant" and isinstance(x.attr, (int, float, bool)) and math.isfinite(x.attr):
+            return self.constant(x.attr, kind)
+        if x.op == "index" and kind is not bool_:
+            return self.index(x.attr, kind)
+        return self.make("to_dtype", (x,), kind)
+
+    def bitcast(self, x: Value, kind: dtype) -> Value:
+        """The bits of `x` as `kind`."""
+        return self.make("bitcast", (x,), kind)
+
+    def load(self, buffer: str, index: Index, kind: dtype, values: dict[str, Value] | None = None) -> Value:
+        """`buffer[index]`; `values` gives the computed variables of the index (by default all made by `indirect`)."""
+        known = self.computed if values is None else values
+        computed = {name: known[name] for name in computed_names(index)}
+        args = tuple(computed.values())
+        if self.mask is not None:
+            args += (self.mask,)
+        return self.make("load", args, compute_dtype(kind),
+                         Access(buffer, index, tuple(computed), self.mask is not None))
+
+    # --- for index maps ---
+
+    def index(self, expr: Any, kind: dtype = int64) -> Value:
+        """The integer expression `expr` of loop variables and sizes, as a number."""
+        expr = expr.expr if isinstance(expr, SymInt) else expr
+        if isinstance(expr, (int, np.integer)):
+            return self.constant(int(expr), kind)
+        computed = tuple([self.computed[name] for name in computed_names(expr)])
+        return self.make("index", computed, compute_dtype(kind), expr)
+
+    def _compare_index(self, op: str, x: Any, y: Any) -> Value:
+        x, y = (a.expr if isinstance(a, SymInt) else a for a in (x, y))
+        lo, hi = bounds(x - y)
+        decided = {"lt": (hi < 0, lo >= 0), "le": (hi <= 0, lo > 0), "eq": (lo == hi == 0, lo > 0 or hi < 0)}[op]
+        if any(decided):
+            return self.constant(decided[0], bool_)
+        return self._apply(op, (self.index(x), self.index(y)))
+
+    def index_eq(self, x: Any, y: Any) -> Value:
+        """Whether two index expressions are equal."""
+        return self._compare_index("eq", x, y)
+
+    def index_lt(self, x: Any, y: Any) -> Value:
+        """Whether index expression `x` is less than `y`."""
+        return self._compare_index("lt", x, y)
+
+    def index_le(self, x: Any, y: Any) -> Value:
+        """Whether index expression `x` is at most `y`."""
+        return self._compare_index("le", x, y)
+
+    def indirect(self, x: Value, size: Any) -> Index:
+        """The computed integer `x` as an index expression, `0 <= x < size`; negative values count from the end."""
+        size = size.expr if isinstance(size, SymInt) else size
+        if x.op == "constant":
+            return int(x.attr) % size if isinstance(size, int) and size else int(x.attr)
+        if x.op == "index" and bounds(x.attr)[0] >= 0:
+            return x.attr
+        wide = self.to_dtype(x, int64)
+        wrapped = self.where(self.lt(wide, 0), self.add(wide, self.index(size)), wide)
+        self.computed[f"v{wrapped.uid}"] = wrapped
+        return var(f"v{wrapped.uid}", size=size)
+
+    def masked(self, condition: Value, value: Callable[[], Value], other: Any) -> Value:
+        """`value()` where `condition`, else `other`; nothing is loaded where the condition is false."""
+        if condition.op == "constant":
+            if condition.attr:
+                return value()
+            inner = value()
+            return other if isinstance(other, Value) else self.constant(other, inner.dtype)
+        outer = self.mask
+        self.mask = condition if outer is None else self.logical_and(outer, condition)
+        try:
+            inner = value()
+        finally:
+            self.mask = outer
+        return self.where(condition, inner, other)
+
+
+def computed_names(expr: Index) -> list[str]:
+    """The variables of `expr` that stand for computed values (`Tracer.indirect` names them v1, v2, ...), in order."""
+    return sorted(name for name in free_variables(expr) if name[0] == "v")
+
+
+class _Number(float):
+    """NaN or -0.0 as a constant: equal to itself and distinct from 0.0, so that it can be hash-consed."""
+
+    def __new__(cls, text: str, kind: str) -> _Number:
+        self = super().__new__(cls, text)
+        self.text = text  # type: ignore[attr-defined]
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Number) and self.text == other.text  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash(self.text)  # type: ignore[attr-defined]
+
+
+# --- programs ---
+
+
+@dataclass
+class Buffer:
+    """Flat storage seen as a dense tensor: `shape` and `strides` in elements. `kind`: input, temp or output."""
+
+    name: str
+    dtype: dtype
+    shape: tuple[Index, ...]
+    strides: tuple[Index, ...]
+    kind: str = "temp"
+
+    @property
+    def numel(self) -> Index:
+        """The number of elements from the first to the last one, gaps included."""
+        if any(isinstance(n, int) and n == 0 for n in self.shape):
+            return 0
+        last: Index = 1
+        for n, s in zip(self.shape, self.strides, strict=True):
+            last = last + (n - 1) * s
+        return last
+
+
+class View(NamedTuple):
+    """A strided look into a buffer: elements at `offset + sum(index * stride)`."""
+
+    buffer: str
+    dtype: dtype
+    shape: tuple[Index, ...]
+    strides: tuple[Index, ...]
+    offset: Index = 0
+
+    def index(self, idx: Sequence[Index]) -> Index:
+        """The flat position of the element `idx`."""
+        out = self.offset
+        for i, s in zip(idx, self.strides, strict=True):
+            out = out + i * s
+        return out
+
+
+Loop = tuple[str, Index]  # variable, size
+
+
+class Origin(NamedTuple):
+    """Where a node comes from: the graph node's name, the primitive, and the user's line."""
+
+    name: str
+    op: str
+    line: str
+
+
+@dataclass
+class Compute:
+    """`buffer[index] = body` over `loops`; with `kind` a reduction over `reduce_loops` too; `scatter` adds or overwrites at
+    an index that is computed."""
+
+    buffer: str
+    index: Index
+    loops: tuple[Loop, ...]
+    body: Value
+    kind: str = "pointwise"
+    reduce_loops: tuple[Loop, ...] = ()
+    index_values: dict[str, Value] = field(default_factory=dict)  # computed variables of `index` (scatter)
+    mask: Value | None = None  # scatter only where true
+    origins: tuple[Origin, ...] = ()
+
+    @property
+    def values(self) -> list[Value]:
+        """The body and what the store needs, operands first."""
+        return walk([self.body, *self.index_values.values(), *([self.mask] if self.mask is not None else [])])
+
+    @property
+    def loads(self) -> list[Access]:
+        """All accesses of the body."""
+        return [v.attr for v in self.values if v.op == "load"]
+
+    @property
+    def reads(self) -> set[str]:
+        """The buffers that are read."""
+        own = {self.buffer} if self.kind.startswith("scatter") else set()
+        return {access.buffer for access in self.loads} | own
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """The buffers that are written."""
+        return (self.buffer,)
+
+
+@dataclass
+class Extern:
+    """A library call: `op` over strided views of buffers, writing whole buffers."""
+
+    op: str
+    inputs: tuple[View, ...]
+    outputs: tuple[View, ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    origins: tuple[Origin, ...] = ()
+
+    @property
+    def reads(self) -> set[str]:
+        """The buffers that are read."""
+        return {view.buffer for view in self.inputs}
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """The buffers that are written."""
+        return tuple(view.buffer for view in self.outputs)
+
+
+Step = Compute | Extern
+
+
+@dataclass
+class Program:
+    """Buffers, the steps over them in order, and which views of buffers are the results."""
+
+    buffers: dict[str, Buffer]
+    steps: list[Step]
+    inputs: list[str | None]  # buffer names in calling order; None for inputs that are sizes
+    outputs: list[View | Index | None]
+    symbols: dict[str, tuple[int, int]] = field(default_factory=dict)  # size symbol -> (input, dimension or -1)
+    hints: dict[str, int] = field(default_factory=dict)
+    constants: dict[str, Any] = field(default_factory=dict)  # buffers of tensors that belong to the graph
+
+    def __str__(self) -> str:
+        return "\n".join(print_program(self))
+
+    def hint(self, x: Index, default: int = 8192) -> int:
+        """An example value of the size `x`."""
+        if isinstance(x, int):
+            return x
+        known = {name: self.hints.get(name, default) for name in free_variables(x)}
+        return int(substitute(x, known))
+
+
+def numel(loops: Sequence[Loop]) -> Index:
+    """The number of iterations of nested loops."""
+    total: Index = 1
+    for _, size in loops:
+        total = total * size
+    return total
+
+
+# --- printing ---
+
+
+def print_body(values: Sequence[Value]) -> Iterator[str]:
+    """One line of Python a value."""
+    for v in values:
+        args = ", ".join(map(repr, v.args))
+        if v.op == "load":
+            access: Access = v.attr
+            given = "".join(f", {n}={a}" for n, a in zip(access.names, v.args, strict=False))
+            mask = f", mask={v.args[-1]}" if access.masked else ""
+            text = f"{access.buffer}[{to_python(access.index)}{given}{mask}]"
+        elif v.op == "constant":
+            text = f"{v.attr!r}"
+        elif v.op == "index":
+            text = f"({to_python(v.attr)}{''.join(f', {n}={a}' for n, a in zip(computed_names(v.attr), v.args))})"
+        else:
+            text = f"o.{v.op}({args}{', ' + repr(v.attr) if v.attr is not None else ''})"
+        yield f"{v!r}: {v.dtype.name} = {text}"
+
+
+def print_step(step: Step) -> Iterator[str]:
+    """A step as text."""
+    for origin in step.origins:
+        yield f"# {origin.name}: {origin.op}  {origin.line}".rstrip()
+    if isinstance(step, Extern):
+        outs = ", ".join(v.buffer for v in step.outputs)
+        ins = ", ".join(f"{v.buffer}{list(v.shape)}:{list(v.strides)}+{v.offset}" for v in step.inputs)
+        attrs = "".join(f", {k}={v!r}" for k, v in step.attrs.items())
+        yield f"{outs} = extern.{step.op}({ins}{attrs})"
+        return
+    indent = ""
+    for name, size in step.loops + step.reduce_loops:
+        yield f"{indent}for {name} in range({to_python(size)}):"
+        indent += "    "
+    for line in print_body(step.values):
+        yield indent + line
+    if step.kind == "pointwise":
+        yield f"{indent}{step.buffer}[{to_python(step.index)}] = {step.body}"
+    else:
+        mask = f" if {step.mask}" if step.mask is not None else ""
+        given = "".join(f", {n}={v}" for n, v in step.index_values.items())
+        yield f"{indent}{step.buffer}[{to_python(step.index)}{given}] {step.kind}= {step.body}{mask}"
+
+
+def print_program(program: Program) -> Iterator[str]:
+    """A whole program as readable Python."""
+    for b in program.buffers.values():
+        shape = ", ".join(map(to_python, b.shape))
+        strides = ", ".join(map(to_python, b.strides))
+        yield f"{b.name}: {b.kind} {b.dtype.name}[{shape}] strides ({strides})"
+    for step in program.steps:
+        yield ""
+        yield from print_step(step)
+    yield ""
+    yield "return " + ", ".join(v.buffer if isinstance(v, View) else str(v) for v in program.outputs)
+
+
+# --- the verifier ---
+
+
+class IRError(AssertionError):
+    """The loop IR breaks one of its rules; the message prints the step around the fault."""
+
+
+def verify(program: Program) -> None:
+    """Check that every buffer is written before it is read, indices use known variables, stay in bounds, and types agree."""
+    written = {name for name in program.inputs if name is not None}
+    written |= {b.name for b in program.buffers.values() if b.kind in ("input", "constant")}
+    for position, step in enumerate(program.steps):
+        def fail(message: str, step: Step = step, position: int = position) -> None:
+            lines = "\n    ".join(print_step(step))
+            raise IRError(f"step {position}: {message}\n    {lines}")
+
+        for name in sorted(step.reads - written):
+            fail(f"{name} is read before it is written" if name in program.buffers else f"there is no buffer {name}")
+        for name in step.writes:
+            if name not in program.buffers:
+                fail(f"there is no buffer {name}")
+        if isinstance(step, Compute):
+            _verify_compute(step, program, fail)
+        written.update(step.writes)
+    for out in program.outputs:
+        if isinstance(out, View) and out.buffer not in written:
+            raise IRError(f"the result {out.buffer} is never written\n" + "\n".join(print_program(program)))
+
+
+def _verify_compute(step: Compute, program: Program, fail: Callable[[str], None]) -> None:
+    known = {name for name, _ in step.loops + step.reduce_loops} | set(program.symbols)
+    loose = free_variables(step.index) - known - set(step.index_values)
+    if loose:
+        fail(f"the store's index uses unknown variables {sorted(loose)}")
+    for value in step.values:
+        if value.op == "load":
+            access: Access = value.attr
+            loose = free_variables(access.index) - known - set(access.names)
+            if loose:
+                fail(f"{value} uses unknown variables {sorted(loose)}")
+            size = program.buffers[access.buffer].numel
+            lo, hi = bounds(access.index)
+            if not access.masked and (lo < 0 or hi > bounds(size)[1] - 1):
+                fail(f"{value} reads {access.buffer}[{lo}..{hi}] of {size} elements")
+        elif value.op in TABLE:
+            typed = value.args[1:] if value.op == "where" else value.args
+            if len({a.dtype for a in typed}) > 1 and value.op not in ("philox", "shl", "shr"):
+                fail(f"{value} = {value.op} has operands of types {[a.dtype.name for a in typed]}")
+        elif value.op not in ("constant", "index", "to_dtype", "bitcast", "round_to"):
+            fail(f"{value}: there is no operation {value.op}")
+    if step.kind not in REDUCTIONS and step.kind not in ("pointwise", "scatter_add", "scatter_set"):
+        fail(f"there is no kind of step {step.kind!r}; reductions are {', '.join(REDUCTIONS)}")
+
+
+# Reduction kinds and the value of an empty one (lowest and highest: of the dtype).
+REDUCTIONS: dict[str, Any] = {
+    "sum": 0, "prod": 1, "max": "lowest", "min": "highest", "any": False, "all": True,
+}

@@ -1,0 +1,314 @@
+"""The loop nests of kernels as C++: rows, columns, scatters."""
+
+from __future__ import annotations
+
+from flambeau.core.expr import Index, coefficient
+from flambeau.inductor.cpp import CPP_TYPES, FOLDS, KernelPrinter, Printed, constant_text
+from flambeau.inductor.ir import REDUCTIONS, Compute, Program, Value, walk
+from flambeau.inductor.reference import empty_value
+from flambeau.inductor.scheduler import Kernel, kernel_var
+from flambeau.ops.scalar import TABLE
+
+PARALLEL_FROM = 1 << 15      # units of work: one element's addition or load
+FEW = 32                     # outer iterations: with fewer, inner loops are cut into blocks to share out
+INNER_BLOCK = 4096
+COLUMN_BLOCK = 64
+
+
+def print_kernel(kernel: Kernel, program: Program, stored: set[str]) -> Printed:
+    """A kernel as a C++ function; `stored` are the buffers that others read."""
+    p = KernelPrinter(kernel, program, stored)
+    p.prepare()
+    p.connect()
+    {"rows": _rows, "columns": _columns, "scatter": _scatter}[kernel.style](p)
+    order = sorted(p.pointers, key=lambda name: p.pointers[name])
+    parameters = ["int nt"] if p.parallel else []
+    for name in order:
+        const = "" if name in p.written else "const "
+        parameters.append(f"{const}{CPP_TYPES[program.buffers[name].dtype.name]}* __restrict__ {p.pointer(name)}")
+    symbols = sorted(p.symbols)
+    parameters += [f"int64_t {s}" for s in symbols]
+    text = f"({', '.join(parameters)}) {{\n" + "\n".join(p.lines) + "\n}\n"
+    return Printed("", text, [(name, p.offset.get(name, 0)) for name in order], symbols, p.parallel)
+
+
+# --- shared parts ---
+
+
+def _count(p: KernelPrinter, loops: list[int]) -> Index:
+    total: Index = 1
+    for k in loops:
+        total = total * p.sizes[k]
+    return total
+
+
+def _work(p: KernelPrinter) -> int:
+    """The cost of one iteration of all loops."""
+    return sum(TABLE[v.op].cost if v.op in TABLE else 1 for v in walk(p.roots) if v.op != "constant")
+
+
+def _pragma(p: KernelPrinter, iterations: Index, collapse: int, simd: bool = False) -> None:
+    """Spread the next loops over threads if there is enough to do."""
+    work = _work(p)
+    if p.program.hint(iterations) * work < PARALLEL_FROM and isinstance(iterations, int):
+        if simd:
+            p.emit("#pragma omp simd")
+        return
+    p.parallel = True
+    clauses = f" collapse({collapse})" if collapse > 1 else ""
+    if not isinstance(iterations, int):
+        clauses += f" if (({p.expr(iterations)}) * {work} >= {PARALLEL_FROM})"
+    p.emit(f"#pragma omp parallel for{' simd' if simd else ''} num_threads(nt) schedule(static){clauses}")
+
+
+def _for(p: KernelPrinter, k: int) -> None:
+    size = p.expr(p.sizes[k])
+    p.open(f"for (int64_t x{k} = 0; x{k} < {size}; x{k}++)")
+
+
+def _declare_fold(p: KernelPrinter, member: int, length: int | None = None) -> str:
+    """The accumulator of a reduction, set to the fold of nothing."""
+    step = p.kernel.members[member].step
+    kind = "int32_t" if step.body.dtype.name == "bool" else CPP_TYPES[step.body.dtype.name]
+    start = empty_value(step.kind, step.body.dtype.numpy)
+    text = str(int(start)) if kind == "int32_t" else constant_text(start, step.body.dtype)
+    if length is None:
+        p.emit(f"{kind} acc{member} = {text};")
+        return f"acc{member}"
+    p.emit(f"{kind} acc{member}[{length}];")
+    p.emit(f"for (int64_t j = 0; j < {length}; j++) acc{member}[j] = {text};")
+    return f"acc{member}[j]"
+
+
+def _fold(p: KernelPrinter, member: int, target: str) -> None:
+    combine, _ = FOLDS[p.kernel.members[member].step.kind]
+    p.emit(f"{target} = {combine.format(target, p.names[p.roots[member].uid])};")
+
+
+def _held(p: KernelPrinter, member: int, name: str) -> None:
+    """From here on the fold's result is known as `name`."""
+    step = p.kernel.members[member].step
+    text = f"({name} != 0)" if step.body.dtype.name == "bool" else name
+    p.bind(p.root(member), text)
+
+
+def _is_fold(step: Compute) -> bool:
+    return step.kind in REDUCTIONS
+
+
+# --- rows ---
+
+
+def _rows(p: KernelPrinter) -> None:
+    if not p.outer and p.kernel.split is None:
+        return _flat(p)
+    count, inner = _count(p, p.outer), _count(p, p.inner)
+    memo: dict[int, int] = {}
+    p.need(p.roots, 0, memo)
+    blocked = (p.kernel.split is None and len(p.inner) == 1 and p.program.hint(count) < FEW
+               and p.program.hint(inner) >= 2 * INNER_BLOCK)
+    if p.outer:
+        _pragma(p, count * inner, len(p.outer) + blocked)
+    for k in p.outer:
+        _for(p, k)
+    if blocked:
+        p.open(f"for (int64_t start = 0; start < {p.expr(inner)}; start += {INNER_BLOCK})")
+    for buffer, name in p.scratch.items():
+        kind = CPP_TYPES[p.program.buffers[buffer].dtype.name]
+        p.emit(f"alignas(64) {kind} {name}[{p.scratch_size[buffer]}];")
+    for level in range(max(p.levels) + 1):
+        _pass(p, level, memo, blocked)
+    for _ in range(len(p.outer) + blocked):
+        p.close()
+
+
+def _flat(p: KernelPrinter) -> None:
+    """A pointwise kernel of one loop (or none)."""
+    memo: dict[int, int] = {}
+    p.need(p.roots, 0, memo)
+    members = range(len(p.kernel.members))
+    if p.inner:
+        _pragma(p, _count(p, p.inner), 1, simd=True)
+        _for(p, p.inner[0])
+    p.need(p.roots, 99, memo)
+    for m in members:
+        p.store(m)
+    if p.inner:
+        p.close()
+
+
+def _pass(p: KernelPrinter, level: int, memo: dict[int, int], blocked: bool) -> None:
+    """All members of one level: first those that run once a row, then one nest of inner loops for the rest."""
+    members = [k for k in range(len(p.levels)) if p.levels[k] == level]
+    once = [k for k in members if not p.kernel.members[k].full]
+    full = [k for k in members if p.kernel.members[k].full]
+    p.need([p.roots[k] for k in once], 99, memo)
+    for k in once:
+        p.store(k)
+    if not full:
+        return
+    roots = [p.roots[k] for k in full]
+    folds = [k for k in full if _is_fold(p.kernel.members[k].step)]
+    p.need(roots, p.rows, memo)
+    targets = {k: _declare_fold(p, k) for k in folds}
+    for position, loop in enumerate(p.inner):
+        if position == len(p.inner) - 1:
+            _simd(p, folds)
+        if blocked:
+            end = f"start + {INNER_BLOCK}"
+            size = p.expr(p.sizes[loop])
+            p.open(f"for (int64_t x{loop} = start; x{loop} < ({end} < {size} ? {end} : {size}); x{loop}++)")
+        else:
+            _for(p, loop)
+        p.need(roots, p.rows + position + 1, memo)
+    p.need(roots, 99, memo)
+    for k in full:
+        if k in targets:
+            _fold(p, k, targets[k])
+        else:
+            p.store(k)
+    for _ in p.inner:
+        p.close()
+    for k in folds:
+        _held(p, k, targets[k])
+        p.store(k)
+
+
+def _simd(p: KernelPrinter, folds: list[int]) -> None:
+    clauses = ""
+    for k in folds:
+        clauses += f" reduction({FOLDS[p.kernel.members[k].step.kind][1]}:acc{k})"
+    p.emit(f"#pragma omp simd{clauses}")
+
+
+# --- columns ---
+
+
+def _columns(p: KernelPrinter) -> None:
+    """Folds over outer loops: a block of neighbouring results is accumulated at once, vectorised along the block."""
+    vector = p.outer[-1]
+    size = p.sizes[vector]
+    block = _block(size)
+    blocks = (size + (block - 1)) // block
+    memo: dict[int, int] = {}
+    p.need(p.roots, 0, memo)
+    _pragma(p, _count(p, p.outer) * _count(p, p.inner), len(p.outer))
+    for k in p.outer[:-1]:
+        _for(p, k)
+    p.open(f"for (int64_t block = 0; block < {p.expr(blocks)}; block++)")
+    start = f"block * {block}"
+    if isinstance(size, int) and size % block == 0:
+        length = str(block)
+    else:
+        p.emit(f"const int64_t rest = {p.expr(size)} - {start};")
+        p.emit(f"const int64_t length = rest < {block} ? rest : {block};")
+        length = "length"
+    for level in range(max(p.levels) + 1):
+        _column_pass(p, level, memo, block, length, start)
+    for _ in p.outer:
+        p.close()
+
+
+def _block(size: Index) -> int:
+    if not isinstance(size, int):
+        return COLUMN_BLOCK
+    if size <= COLUMN_BLOCK:
+        return size
+    return next((b for b in (64, 96, 48, 80, 32) if size % b == 0), COLUMN_BLOCK)
+
+
+def _column_pass(p: KernelPrinter, level: int, memo: dict[int, int], block: int, length: str, start: str) -> None:
+    vector = p.outer[-1]
+    members = [k for k in range(len(p.levels)) if p.levels[k] == level]
+    once = [k for k in members if not p.kernel.members[k].full]
+    folds = [k for k in members if p.kernel.members[k].full]
+    if once:
+        _vector_loop(p, vector, length, start)
+        p.need([p.roots[k] for k in once], 99, memo)
+        for k in once:
+            p.store(k)
+        p.close()
+    if not folds:
+        return
+    roots = [p.roots[k] for k in folds]
+    targets = {k: _declare_fold(p, k, block) for k in folds}
+    lead = len(p.outer) - 1
+    p.need(roots, lead, memo)
+    for position, loop in enumerate(p.inner):
+        _for(p, loop)
+        p.need(roots, lead + position + 1, memo)
+    _vector_loop(p, vector, length, start)
+    p.need(roots, 99, memo)
+    for k in folds:
+        _fold(p, k, targets[k])
+    p.close()
+    for _ in p.inner:
+        p.close()
+    for k in folds:
+        _held(p, k, targets[k])
+    if any(p.kernel.members[k].step.buffer in p.stored for k in folds):
+        _vector_loop(p, vector, length, start)
+        for k in folds:
+            p.store(k)
+        p.close()
+
+
+def _vector_loop(p: KernelPrinter, vector: int, length: str, start: str) -> None:
+    p.emit("#pragma omp simd")
+    p.open(f"for (int64_t j = 0; j < {length}; j++)")
+    p.emit(f"const int64_t x{vector} = {start} + j;")
+
+
+# --- scatters ---
+
+
+def _scatter(p: KernelPrinter) -> None:
+    """Stores at computed positions: in order, but for loops whose iterations can't meet, which are shared out."""
+    step = p.kernel.members[0].step
+    target = p.at(p.kernel.members[0], step.index)
+    loops = p.outer + p.inner
+    free = [k for k in loops if _apart(p, target, k, loops)]
+    memo: dict[int, int] = {}
+    p.need(_needed(p), 0, memo)
+    vector = next((k for k in free if coefficient(target, f"x{k}") == 1), None)
+    order = [k for k in free if k != vector] + [k for k in loops if k not in free]
+    p.depth = {f"x{k}": d + 1 for d, k in enumerate([*order, *([vector] if vector is not None else [])])}
+    shared = [k for k in free if k != vector]
+    if vector is not None:
+        size = p.sizes[vector]
+        block = _block(size)
+        _pragma(p, _count(p, loops), len(shared) + 1)
+    elif shared:
+        _pragma(p, _count(p, loops), len(shared))
+    for k in shared:
+        _for(p, k)
+    if vector is not None:
+        p.open(f"for (int64_t start = 0; start < {p.expr(size)}; start += {block})")
+        p.emit(f"const int64_t end = start + {block} < {p.expr(size)} ? start + {block} : {p.expr(size)};")
+    for depth, k in enumerate(order):
+        if k not in shared:
+            _for(p, k)
+            p.need(_needed(p), depth + 1, memo)
+    if vector is not None:
+        p.emit("#pragma omp simd")
+        p.open(f"for (int64_t x{vector} = start; x{vector} < end; x{vector}++)")
+    p.need(_needed(p), 99, memo)
+    how = "+=" if step.kind == "scatter_add" else "="
+    p.write(step.buffer, target, p.names[p.roots[0].uid], p.roots[0].dtype, how, p.computed[0])
+    for _ in range(len(loops) + (vector is not None)):
+        p.close()
+
+
+def _needed(p: KernelPrinter) -> list[Value]:
+    return [p.roots[0], *p.computed[0].values()]
+
+
+def _apart(p: KernelPrinter, target: Index, k: int, loops: list[int]) -> bool:
+    """Whether iterations of loop k write to different places whatever the other loops do: all other steps of the index
+    are multiples of the stretch that k goes through."""
+    step = coefficient(target, f"x{k}")
+    if not isinstance(step, int) or step <= 0:
+        return False
+    stretch = p.sizes[k] * step
+    rest = target - kernel_var(k, p.sizes[k]) * step
+    return not isinstance(rest, int) and (rest % stretch) == 0

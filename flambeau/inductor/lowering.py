@@ -1,0 +1,503 @@
+"""From a graph of primitives to the loop IR.
+
+Every tensor of the graph becomes a `Box`: either a strided view of a buffer, or *virtual*, a function from an index to
+a `Value` that its consumers inline. A primitive says all there is to say by its `loop` facet, so there is no table of
+operators here: pointwise bodies and index maps make virtual boxes, reductions make `Compute` steps, products and
+convolutions `Extern` ones, and what has no loop calls its eager kernel.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from flambeau.core.dtypes import dtype, int64
+from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables, is_var, to_python, var
+from flambeau.core.size import contiguous_strides
+from flambeau.core.symbolic import SymFloat, SymInt, hint_of
+from flambeau.core.tensor import Tensor
+from flambeau.inductor.ir import REDUCTIONS, Buffer, Compute, Extern, Origin, Program, Tracer, Value, View, walk
+from flambeau.ops.prims import index_shape
+from flambeau.ops.registry import Primitive
+from flambeau.ops.scalar import TABLE, compute_dtype
+
+CHEAP = 5          # at most so costly is computed again rather than stored, when several consumers want it
+LARGEST_BODY = 96  # a virtual box with more values than this is stored
+
+# dtypes that loop bodies compute with; a primitive that meets another one runs its eager kernel.
+LOOP_DTYPES = frozenset(("bool", "uint8", "int8", "int16", "int32", "int64", "uint32", "uint64", "float16", "bfloat16",
+                         "float32", "float64"))
+
+
+class Box:
+    """A tensor being lowered: `view` once it lives in a buffer, else `fn` from index to value."""
+
+    def __init__(self, lowering: Lowering, shape: Sequence[Index], kind: dtype, strides: Sequence[Index] | None = None,
+                 view: View | None = None, fn: Callable[[Sequence[Index]], Value] | None = None,
+                 origins: tuple[Origin, ...] = ()):
+        self.lowering, self.shape, self.dtype, self.view, self.fn = lowering, tuple(shape), kind, view, fn
+        self.strides = tuple(strides) if strides is not None else tuple(contiguous_strides(shape))
+        self.origins = origins
+        self._memo: dict[tuple, Value] = {}
+
+    def __call__(self, idx: Sequence[Index]) -> Value:
+        """The value of element `idx`."""
+        tracer = self.lowering.tracer
+        if self.view is not None:
+            return tracer.load(self.view.buffer, self.view.index(idx), self.dtype)
+        key = (tuple(idx), tracer.mask)
+        found = self._memo.get(key)
+        if found is None:
+            assert self.fn is not None
+            found = self._memo[key] = tracer.to_dtype(self.fn(idx), compute_dtype(self.dtype))
+        return found
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    def realize(self) -> View:
+        """Store the tensor in a buffer of its own (unless it has one) and return the view of it."""
+        if self.view is None:
+            idx, loops = self.lowering.iterate(self.shape)
+            body = self(idx)
+            self.view = self.lowering.new_buffer(self.dtype, self.shape, self.strides)
+            self.lowering.add(Compute(self.view.buffer, self.view.index(idx), loops, body, origins=self.origins))
+            self.fn = None
+            self._memo.clear()
+        return self.view
+
+
+def index_of(x: Any) -> Any:
+    """Sizes and attributes as the IR has them: SymInts become expressions, sequences are walked into."""
+    if isinstance(x, SymInt):
+        return x.expr
+    if isinstance(x, tuple):
+        return tuple([index_of(item) for item in x])
+    return [index_of(item) for item in x] if isinstance(x, list) else x
+
+
+class Lowering:
+    """One graph's way into a `Program`."""
+
+    def __init__(self) -> None:
+        self.tracer = Tracer()
+        self.program = Program({}, [], [], [])
+        self.boxes: dict[Any, Any] = {}
+        self.fallbacks: list[str] = []
+        self._folds: dict[tuple, View] = {}
+        self._count = 0
+
+    # --- building blocks ---
+
+    def add(self, step: Compute | Extern) -> None:
+        """Append a step to the program."""
+        self.program.steps.append(step)
+
+    def new_buffer(self, kind: dtype, shape: Sequence[Index], strides: Sequence[Index], role: str = "temp",
+                   name: str = "") -> View:
+        """A new buffer, seen whole."""
+        name = name or f"buf{self._count}"
+        self._count += 1
+        self.program.buffers[name] = Buffer(name, kind, tuple(shape), tuple(strides), role)
+        return View(name, kind, tuple(shape), tuple(strides))
+
+    def iterate(self, shape: Sequence[Index], prefix: str = "i") -> tuple[list[Index], tuple]:
+        """Loop variables for `shape` (0 for dimensions of size 1) and the loops over them."""
+        idx: list[Index] = []
+        loops = []
+        for d, size in enumerate(shape):
+            if isinstance(size, int) and size == 1:
+                idx.append(0)
+            else:
+                idx.append(var(f"{prefix}{d}", size=size))
+                loops.append((f"{prefix}{d}", size))
+        return idx, tuple(loops)
+
+    def virtual(self, node: Any, fn: Callable[[Sequence[Index]], Value], val: Any = None) -> Box:
+        """A box computed by `fn`, shaped as the node's fake tensor."""
+        val = node.meta["val"] if val is None else val
+        shape, strides = index_of(tuple(val._layout.shape)), index_of(tuple(val._layout.strides))
+        return Box(self, shape, val.dtype, strides if _dense(shape, strides) else None, fn=fn, origins=(_origin(node),))
+
+    def strided(self, view: View) -> Box:
+        """A box over a view."""
+        return Box(self, view.shape, view.dtype, view=view)
+
+    # --- the walk ---
+
+    def run(self, gm: Any) -> Program:
+        """Lower all nodes of `gm.graph`."""
+        for node in gm.graph.nodes:
+            method = getattr(self, f"_{node.op}", None)
+            if method is None:
+                raise NotImplementedError(f"inductor lowers graphs of primitives; the node {node.format_node()} is a "
+                                          f"{node.op}: run aot (functionalise and decompose) first")
+            method(node, gm)
+        self._remove_dead_steps()
+        return self.program
+
+    def _placeholder(self, node: Any, gm: Any) -> None:
+        val = node.meta["val"]
+        position = len(self.program.inputs)
+        if not isinstance(val, Tensor):
+            self.program.inputs.append(None)
+            self.boxes[node] = index_of(val)
+            self._learn_symbol(val, index_of(val), position, -1)
+            return
+        name = f"arg{position}"
+        self.program.inputs.append(name)
+        shape, strides = index_of(tuple(val._layout.shape)), index_of(tuple(val._layout.strides))
+        self.boxes[node] = self.strided(self.new_buffer(val.dtype, shape, strides, "input", name))
+        for dim, (size, actual) in enumerate(zip(shape, val._layout.shape, strict=True)):
+            self._learn_symbol(actual, size, position, dim)
+
+    def _learn_symbol(self, val: Any, expr: Any, position: int, dim: int) -> None:
+        if isinstance(expr, Expr):
+            if is_var(expr):
+                self.program.symbols.setdefault(to_python(expr), (position, dim))
+            for name in free_variables(expr):
+                hint = val.env.hints.get(name) if isinstance(val, SymInt) else None
+                if hint is not None:
+                    self.program.hints[name] = hint
+
+    def _get_attr(self, node: Any, gm: Any) -> None:
+        value: Any = gm
+        for part in node.target.split("."):
+            value = getattr(value, part)
+        node.meta.setdefault("val", value)
+        name = f"const_{node.name}"
+        shape, strides = tuple(value._layout.shape), tuple(value._layout.strides)
+        self.boxes[node] = self.strided(self.new_buffer(value.dtype, shape, strides, "constant", name))
+        self.program.constants[name] = value
+
+    def _output(self, node: Any, gm: Any) -> None:
+        results = node.args[0]
+        for result in results if isinstance(results, (tuple, list)) else (results,):
+            box = self.boxes[result] if hasattr(result, "op") else index_of(result)
+            if isinstance(box, Box):
+                view = box.realize()
+                buffer = self.program.buffers[view.buffer]
+                if buffer.kind == "temp":
+                    buffer.kind = "output"
+                self.program.outputs.append(view)
+            else:
+                self.program.outputs.append(box)
+
+    def _call_function(self, node: Any, gm: Any) -> None:
+        if node.target is operator.getitem:
+            self.boxes[node] = self.boxes[node.args[0]][node.args[1]]
+            return
+        val = node.meta.get("val")
+        if isinstance(val, (SymInt, SymFloat, int, float, bool)):
+            self.boxes[node] = index_of(val)
+            return
+        args = [self._argument(a) for a in node.args]
+        box = self._lower(node, args)
+        self.boxes[node] = box
+        if isinstance(box, Box) and box.view is None:
+            self._maybe_realize(node, box)
+
+    def _argument(self, a: Any) -> Any:
+        if hasattr(a, "op") and hasattr(a, "users"):
+            return self.boxes[a]
+        if isinstance(a, (tuple, list)):
+            return type(a)(self._argument(x) for x in a) if type(a) is tuple else [self._argument(x) for x in a]
+        return index_of(a)
+
+    def _maybe_realize(self, node: Any, box: Box) -> None:
+        idx, _ = self.iterate(box.shape)
+        values = walk([box(idx)])
+        if len(values) > LARGEST_BODY:
+            box.realize()
+        elif len(node.users) > 1:
+            cost = sum(TABLE[v.op].cost if v.op in TABLE else 1 for v in values if v.args and v.op != "load")
+            names = {to_python(i) for i in idx if not isinstance(i, int)}
+            full = [v for v in values if v.op == "load" and names <= free_variables(v.attr.index)]
+            if cost > CHEAP or len(full) > 1:
+                box.realize()
+
+    # --- primitives ---
+
+    def _lower(self, node: Any, args: list) -> Any:
+        prim, val = node.target, node.meta["val"]
+        if not isinstance(prim, Primitive) or not self._loops(val, args):
+            return self._fallback(node, args)
+        loop = prim.loop
+        if "pointwise" in prim.tags:
+            return self._pointwise(node, prim, args)
+        if isinstance(loop, str) and loop in (*REDUCTIONS, "argmax", "argmin"):
+            return self._reduction(node, loop, args)
+        if loop == "scatter":
+            return self._scatter(node, prim.name, args)
+        if callable(loop):
+            return self._index_map(node, prim, args)
+        if loop == "extern":
+            return self._extern(node, prim.name, args)
+        return self._fallback(node, args)
+
+    def _loops(self, val: Any, args: Sequence) -> bool:
+        """Whether loop bodies can compute with all dtypes involved."""
+        vals = val if isinstance(val, (tuple, list)) else (val,)
+        return all(v.dtype.name in LOOP_DTYPES for v in vals if isinstance(v, Tensor)) and \
+            all(b.dtype.name in LOOP_DTYPES for b in _boxes(args))
+
+    def _pointwise(self, node: Any, prim: Primitive, args: list) -> Box:
+        def fn(idx: Sequence[Index]) -> Value:
+            return prim.loop(self.tracer, *[a(idx) if isinstance(a, Box) else a for a in args])
+        return self.virtual(node, fn)
+
+    def _index_map(self, node: Any, prim: Primitive, args: list) -> Box:
+        box = self.virtual(node, lambda idx: prim.loop(self.tracer, idx, *args))
+        sources = _boxes(args)
+        if "view" in prim.tags and sources[0].view is not None:
+            view = self._compose(sources[0].view, prim, box, args)
+            if view is not None:
+                return self.strided(view)
+        elif len(sources) == 1 and sources[0].view is None and _grows(box, sources[0]):
+            self._realize_if_costly(sources[0])
+        return box
+
+    def _compose(self, source: View, prim: Primitive, box: Box, args: list) -> View | None:
+        """The strides of a view of a view, read off its index map; None if it isn't linear."""
+        idx, _ = self.iterate(box.shape)
+        position = _Position(source, self.tracer)
+        prim.loop(self.tracer, idx, position, *args[1:])
+        if position.index is None:
+            return None
+        strides: list[Index] = []
+        offset = position.index
+        for i in idx:
+            step = coefficient(offset, to_python(i)) if not isinstance(i, int) else 0
+            if step is None:
+                return None
+            strides.append(step)
+            offset = offset - step * i
+        if any(not isinstance(i, int) and to_python(i) in free_variables(offset) for i in idx):
+            return None
+        ours = contiguous_strides(box.shape)
+        for d, i in enumerate(idx):  # a dimension of size 1 may as well have the stride that contiguity asks for
+            if isinstance(i, int):
+                strides[d] = ours[d]
+        return View(source.buffer, source.dtype, box.shape, tuple(strides), offset)
+
+    def _realize_if_costly(self, box: Box) -> None:
+        idx, _ = self.iterate(box.shape)
+        values = walk([box(idx)])
+        if sum(TABLE[v.op].cost for v in values if v.op in TABLE) > 2 * CHEAP:
+            box.realize()
+
+    def _reduction(self, node: Any, kind: str, args: list) -> Box:
+        x, dims = args
+        dims = (dims,) if isinstance(dims, int) else tuple(dims)
+        if kind in ("argmax", "argmin"):
+            return self._arg_extremum(node, kind[3:], x, dims[0])
+        return self.reduce(node, kind, x, dims, node.meta["val"].dtype, x)
+
+    def reduce(self, node: Any, kind: str, x: Box, dims: tuple[int, ...], out: dtype,
+               element: Callable[[Sequence[Index]], Value]) -> Box:
+        """Fold `element`, a function of x's indices, over `dims`; a fold that exists already is shared."""
+        kept, loops = self.iterate([n for d, n in enumerate(x.shape) if d not in dims])
+        inner, reduce_loops = self.iterate([x.shape[d] for d in dims], "r")
+        rest, over = iter(kept), dict(zip(dims, inner, strict=True))
+        body = element([over[d] if d in over else next(rest) for d in range(x.ndim)])
+        shape = tuple([n for d, n in enumerate(x.shape) if d not in dims])
+        key = (kind, body, loops, reduce_loops, shape, out)
+        view = self._folds.get(key)
+        if view is None:
+            view = self._folds[key] = self.new_buffer(out, shape, contiguous_strides(shape))
+            body = self.tracer.to_dtype(body, compute_dtype(out))
+            self.add(Compute(view.buffer, view.index(kept), loops, body, kind if reduce_loops else "pointwise",
+                             reduce_loops, origins=(*_new_origins(x), _origin(node))))
+        return self.strided(view)
+
+    def _arg_extremum(self, node: Any, kind: str, x: Box, dim: int) -> Box:
+        """The first position of the extremum: the least index whose element equals it (or is NaN)."""
+        o = self.tracer
+        best = self.reduce(node, kind, x, (dim,), x.dtype, x)
+
+        def position(idx: Sequence[Index]) -> Value:
+            value = x(idx)
+            hit = o.eq(value, best([i for d, i in enumerate(idx) if d != dim]))
+            if value.dtype.is_floating_point:
+                hit = o.logical_or(hit, o.isnan(value))
+            return o.where(hit, o.index(idx[dim]), o.constant(2**62, int64))
+        return self.reduce(node, "min", x, (dim,), int64, position)
+
+    # --- scatters ---
+
+    def _scatter(self, node: Any, name: str, args: list) -> Box:
+        """A copy of the first argument, then values stored or added at computed positions."""
+        place = {"scatter": self._place_scatter, "index_add": self._place_index_add,
+                 "index_put": self._place_index_put}.get(name)
+        mode = {"scatter": args[-1], "index_add": "add", "index_put": "add" if args[-1] is True else "set"}.get(name)
+        x = args[0]
+        if place is None or mode not in ("add", "set") or not x.ndim:
+            return self._fallback(node, args)
+        out = Box(self, x.shape, x.dtype, fn=x, origins=(_origin(node),))
+        view = out.realize()
+        position, source, shape = place(args)
+        idx, loops = self.iterate(shape)
+        at = position(idx)
+        body = source(idx)
+        target = view.index(at)
+        computed = {n: self.tracer.computed[n] for n in sorted(free_variables(target)) if n in self.tracer.computed}
+        self.add(Compute(view.buffer, target, loops, body, f"scatter_{mode}", index_values=computed,
+                         origins=(_origin(node),)))
+        return self.strided(view)
+
+    def _place_scatter(self, args: list) -> tuple:
+        x, dim, index, src = args[:4]
+
+        def position(idx: list) -> list:
+            return [self.tracer.indirect(index(idx), x.shape[d]) if d == dim else i for d, i in enumerate(idx)]
+        return position, src, index.shape
+
+    def _place_index_add(self, args: list) -> tuple:
+        x, dim, index, src = args[:4]
+        rank = index.ndim
+
+        def position(idx: list) -> list:
+            at = self.tracer.indirect(index(idx[dim:dim + rank]), x.shape[dim])
+            return [*idx[:dim], at, *idx[dim + rank:]]
+        return position, src, src.shape
+
+    def _place_index_put(self, args: list) -> tuple:
+        x, indices, values = args[:3]
+        shape, start, rank = index_shape(x.shape, indices)
+
+        def position(idx: list) -> list:
+            mine, rest = idx[start:start + rank], iter([*idx[:start], *idx[start + rank:]])
+            return [next(rest) if d >= len(indices) or indices[d] is None else
+                    self.tracer.indirect(indices[d](_trailing(mine, indices[d].shape)), size)
+                    for d, size in enumerate(x.shape)]
+        return position, lambda idx: values(_trailing(idx, values.shape)), shape
+
+    # --- library calls ---
+
+    def _extern(self, node: Any, op: str, args: list) -> Box:
+        boxes = _boxes(args)
+        views = tuple(b.realize() for b in boxes)
+        val = node.meta["val"]
+        shape, strides = index_of(tuple(val._layout.shape)), index_of(tuple(val._layout.strides))
+        out = self.new_buffer(val.dtype, shape, strides)
+        attrs = {name: a for name, a in zip(node.target.params, args, strict=False) if not isinstance(a, Box)}
+        self.add(Extern(op, views, (out,), attrs, (_origin(node),)))
+        return self.strided(out)
+
+    def _fallback(self, node: Any, args: list) -> Any:
+        """Call the primitive itself, through Python, on tensors."""
+        boxes = _boxes(args)
+        views = tuple(b.realize() for b in boxes)
+        vals = node.meta["val"]
+        single = not isinstance(vals, (tuple, list))
+        outs = []
+        for val in (vals,) if single else vals:
+            shape, strides = index_of(tuple(val._layout.shape)), index_of(tuple(val._layout.strides))
+            outs.append(self.new_buffer(val.dtype, shape, strides if _dense(shape, strides) else
+                                        contiguous_strides(shape)))
+        self.fallbacks.append(getattr(node.target, "name", str(node.target)))
+        call = {"target": node.target, "args": _template(args, iter(range(10**6)))}
+        self.add(Extern("eager", views, tuple(outs), call, (_origin(node),)))
+        results = [self.strided(out) for out in outs]
+        return results[0] if single else results
+
+    def _remove_dead_steps(self) -> None:
+        live = {out.buffer for out in self.program.outputs if isinstance(out, View)}
+        kept = []
+        for step in reversed(self.program.steps):
+            if live.intersection(step.writes):
+                live |= step.reads
+                kept.append(step)
+        self.program.steps[:] = reversed(kept)
+        used = {name for s in kept for name in (*s.reads, *s.writes)} | live
+        self.program.buffers = {n: b for n, b in self.program.buffers.items() if n in used or b.kind == "input"}
+
+
+class _Position:
+    """Stands for a view's source while its index map is asked where it reads."""
+
+    def __init__(self, view: View, tracer: Tracer):
+        self.view, self.shape, self.tracer, self.index = view, view.shape, tracer, None
+
+    def __call__(self, idx: Sequence[Index]) -> Value:
+        self.index = self.view.index(idx)
+        return self.tracer.constant(0, self.view.dtype)
+
+
+class Slot(int):
+    """The position among an eager call's tensors of one of its arguments."""
+
+
+def _template(args: Any, count: Any) -> Any:
+    """`args` with boxes replaced by Slots, numbered in order."""
+    if isinstance(args, Box):
+        return Slot(next(count))
+    if isinstance(args, (tuple, list)):
+        return type(args)(_template(a, count) for a in args) if type(args) is tuple else \
+            [_template(a, count) for a in args]
+    return args
+
+
+def _boxes(args: Any) -> list[Box]:
+    if isinstance(args, Box):
+        return [args]
+    if isinstance(args, (tuple, list)):
+        return [b for a in args for b in _boxes(a)]
+    return []
+
+
+def _trailing(idx: Sequence[Index], shape: Sequence[Index]) -> list[Index]:
+    """The index into a tensor of `shape` broadcast to the rank of `idx`."""
+    own = idx[len(idx) - len(shape):]
+    return [0 if isinstance(n, int) and n == 1 else i for i, n in zip(own, shape, strict=True)]
+
+
+def _grows(box: Box, source: Box) -> bool:
+    """Whether `box` repeats elements of `source` (an expand)."""
+    def count(shape: Sequence[Index]) -> Index:
+        total: Index = 1
+        for n in shape:
+            total = total * n
+        return total
+    return bounds(count(box.shape) - count(source.shape))[1] > 0 and count(box.shape) is not count(source.shape)
+
+
+def _dense(shape: Sequence[Index], strides: Sequence[Index]) -> bool:
+    """Whether the strides cover a block of memory without gaps or overlaps, in some order of the dimensions."""
+    step: Index = 1
+    left = [(s, n) for n, s in zip(shape, strides, strict=True) if not (isinstance(n, int) and n <= 1)]
+    if any(isinstance(n, int) and n == 0 for n in shape):
+        return False
+    while left:
+        hit = next((item for item in left if item[0] is step or item[0] == step), None)
+        if hit is None:
+            return False
+        left.remove(hit)
+        step = step * hit[1]
+    return True
+
+
+def _origin(node: Any) -> Origin:
+    stack = node.meta.get("stack") or ()
+    line = ""
+    if stack:
+        file, number, _, source = tuple(stack[-1])[:4]
+        line = f"{file}:{number} {source}"
+    return Origin(node.name, getattr(node.target, "name", str(node.target)), line)
+
+
+def _new_origins(box: Box) -> tuple[Origin, ...]:
+    return box.origins if box.view is None else ()
+
+
+def lower(gm: Any) -> tuple[Program, list[str]]:
+    """The loop IR of `gm`, a graph of primitives over fake tensors, and the names of primitives that run eagerly."""
+    lowering = Lowering()
+    program = lowering.run(gm)
+    return program, lowering.fallbacks
+
+
+__all__ = ["Box", "Lowering", "Slot", "hint_of", "lower"]
