@@ -106,15 +106,17 @@ class _Globals:
 
 
 def _reaches(root: Any, path: str, value: Any) -> bool:
-    """Whether a dotted path leads from `root` to `value`, without setting off lazy imports."""
+    """Whether a dotted path leads from `root` to `value`."""
     for atom in path.split("."):
-        root = getattr(root, atom, None) if isinstance(root, type) else getattr(root, "__dict__", {}).get(atom)
-    return root is value and value is not None
+        root = getattr(root, atom, None)
+    return root is value
 
 
 def callable_expression(fn: Any, names: _Globals) -> str:
     """Text that names a callable: `torch.relu`, `prims.exp`, `math.floor`, or else a bound global."""
-    name: str = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or getattr(fn, "name", None) or ""
+    name: str = getattr(fn, "__qualname__", None) or ""
+    if not _is_path(name):
+        name = getattr(fn, "__name__", None) or getattr(fn, "name", None) or ""
     if not _is_path(name):
         return names.name_of(_identifier(name or type(fn).__name__), fn)
     if getattr(builtins, name, None) is fn:

@@ -9,7 +9,7 @@ from flambeau.fx.codegen import describe_value
 from flambeau.fx.graph import Graph
 from flambeau.fx.graph_module import GraphModule
 from flambeau.fx.node import Argument, Node, Target, format_stack, last_uses, map_aggregate, map_arg, resolve_attr
-from flambeau.fx.proxy import Proxy, TracerBase
+from flambeau.fx.proxy import Proxy, TracerBase, operators_see_proxies
 
 
 class Interpreter:
@@ -201,7 +201,8 @@ class Transformer(Interpreter):
 
     def transform(self) -> GraphModule:
         """The new graph as a module that shares the old one's attributes."""
-        result = self.run()
+        with operators_see_proxies():
+            result = self.run()
         if result is not None:
             self.new_graph.output(map_aggregate(result, lambda a: a.node if isinstance(a, Proxy) else a))
         return GraphModule(self.module, self.new_graph, self.module._class_name)

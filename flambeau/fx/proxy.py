@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
+from flambeau.core import dispatch
 from flambeau.fx.graph import Graph
 from flambeau.fx.node import Argument, Node, Target, map_aggregate
 
@@ -18,6 +20,17 @@ _ADVICE = (
 
 class TraceError(ValueError):
     """The traced program asked a proxy for something that only a value can tell."""
+
+
+@contextmanager
+def operators_see_proxies() -> Iterator[None]:
+    """Within the block operators look for `__torch_function__` among their arguments, and so meet proxies. Everywhere
+    else eager calls are spared the search."""
+    dispatch.state.overrides += 1
+    try:
+        yield
+    finally:
+        dispatch.state.overrides -= 1
 
 
 class TracerBase:

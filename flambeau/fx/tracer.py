@@ -17,7 +17,7 @@ from typing import Any
 from flambeau.fx.graph import Graph
 from flambeau.fx.graph_module import GraphModule, PlainModule, module_base
 from flambeau.fx.node import Argument, mark_impure
-from flambeau.fx.proxy import ParameterProxy, Proxy, TracerBase
+from flambeau.fx.proxy import ParameterProxy, Proxy, TracerBase, operators_see_proxies
 
 _wrapped: dict[tuple[int, str], dict[str, Any]] = {}  # (id of a globals dict, name) -> that globals dict
 
@@ -188,6 +188,7 @@ class Tracer(TracerBase):
     def _patched(self, fn: Callable) -> Iterator[None]:
         """Module calls, parameter look-ups and wrapped functions go through this tracer, on this thread only."""
         with contextlib.ExitStack() as stack:
+            stack.enter_context(operators_see_proxies())
             for base in {module_base(), PlainModule}:
                 self._patch(stack, base, "__call__", self._calls)
                 self._patch(stack, base, "__getattr__", self._looks_up)

@@ -1,0 +1,5 @@
+"""Ahead-of-time autograd: captured graphs become functional graphs of primitives, forward and backward."""
+
+from flambeau.aot.compile import Observers, aot_compile, aot_eager, interpret
+
+__all__ = ["Observers", "aot_compile", "aot_eager", "interpret"]

@@ -1,0 +1,212 @@
+"""`aot_compile`: a captured graph becomes one or two functional graphs, compiled, behind the graph's own signature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from flambeau.aot.joint import LEAF, NON_LEAF, Program, trace
+from flambeau.aot.partition import partition
+from flambeau.aot.passes import CLEAN_UP, separate_results
+from flambeau.aot.runtime import Compiled, TrainingCode, deliverer, gatherer, share_memory
+from flambeau.autograd.graph import bare
+from flambeau.core import dispatch
+from flambeau.core.tensor import Tensor
+from flambeau.fx import Graph, GraphModule, Interpreter, Node, PassManager
+
+Compiler = Callable[[GraphModule, list[Any]], Compiled]
+Observer = Callable[[str, GraphModule], None]
+
+state = dispatch.state
+
+
+class Observers:
+    """Functions called with `(stage, gm)` for each graph made: "joint", "forward", "backward", "inference"."""
+
+    listening: list[Observer] = []
+    verify = False  # check every graph after every pass
+
+    @classmethod
+    def show(cls, stage: str, gm: GraphModule) -> None:
+        """Tell them."""
+        for observer in cls.listening:
+            observer(stage, gm)
+
+
+def aot_compile(
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    forward_compiler: Compiler,
+    backward_compiler: Compiler | None = None,
+    inference_compiler: Compiler | None = None,
+) -> Callable[..., Any]:
+    """A function with the calling convention of `gm`, compiled for inputs like `example_inputs`.
+
+    The examples are tensors (real or fake, sizes may be symbolic), symbolic sizes, or constants. Where gradients are
+    wanted, forward and backward are traced jointly, partitioned and given to `forward_compiler` and `backward_compiler`;
+    else the graph goes to `inference_compiler`. Compilers take `(gm, example_inputs)` and return a function from a list
+    of inputs to a list of outputs. Calls whose inputs need gradients otherwise than the examples compile again.
+    """
+    compilers = (forward_compiler, backward_compiler or forward_compiler, inference_compiler or forward_compiler)
+    return AotFunction(gm, list(example_inputs), compilers).specialised()
+
+
+class AotFunction:
+    """One captured graph and the variants compiled of it, by which inputs need gradients."""
+
+    def __init__(self, gm: GraphModule, examples: list[Any], compilers: tuple[Compiler, Compiler, Compiler]) -> None:
+        self.gm = gm
+        self.examples = examples
+        self.compilers = compilers
+        self.attributes = list({id(t): t for t in (*gm.parameters(), *gm.buffers())}.values())
+        self.variants: dict[tuple | None, Callable[[tuple], Any]] = {}
+
+    def specialised(self) -> Callable[..., Any]:
+        """The function for calls like the one under way; others go through `call`."""
+        needs = self._needs(self.examples)
+        run = self.variants[needs] = self._compile(needs)
+        tensors = [i for i, example in enumerate(self.examples) if isinstance(example, Tensor)]
+        if needs is not None or self.attributes:
+            return lambda *args: self.call(args)
+
+        def compiled(*args: Any) -> Any:
+            if state.word:
+                return self.call(args)
+            if state.grad_enabled:
+                for i in tensors:
+                    if args[i]._grad is not None or args[i]._view is not None:
+                        return self.call(args)
+            return run(args)
+
+        return compiled
+
+    def _needs(self, args: Sequence[Any]) -> tuple | None:
+        """How each tensor needs a gradient; None if none does."""
+        if not state.grad_enabled:
+            return None
+        needs = tuple([_need(a) for a in (*args, *self.attributes)])
+        return needs if any(needs) else None
+
+    def call(self, args: tuple) -> Any:
+        """Run the variant for these arguments, compiled if it is not there yet."""
+        if state.word:  # traced, transformed or profiled from outside: then every operation has to be seen
+            return self.gm(*args)
+        needs = self._needs(args)
+        run = self.variants.get(needs)
+        if run is None:
+            run = self.variants[needs] = self._compile(needs)
+        return run(args)
+
+    def _compile(self, needs: tuple | None) -> Callable[[tuple], Any]:
+        program = trace(self.gm, self.examples, self.attributes, needs)
+        joint = program.module(name="joint" if program.differentiable else "inference")
+        _clean(joint)
+        Observers.show(joint._class_name, joint)
+        if program.differentiable:
+            run = self._training(program)
+        else:
+            compiled = _compile(self.compilers[2], program, joint.graph, program.results)
+            run = _without_grad(compiled)
+        return self._around(program, run)
+
+    def _training(self, program: Program) -> Callable[[list], list]:
+        """Compiled forward and backward, tied together by the tape."""
+        overwritten = [program.inputs[place] for place in program.written]
+        split = partition(program.graph, program.results, program.tangents, overwritten)
+        graphs = {"forward": split.forward, "backward": split.backward}
+        for stage, graph in graphs.items():
+            Observers.show(stage, program.module(graph, stage))
+        forward = _compile(self.compilers[0], program, split.forward, program.results)
+        backward = _compile(self.compilers[1], program, split.backward, 0)
+        return TrainingCode(program, split, forward, backward).run_forward
+
+    def _around(self, program: Program, run: Callable[[list], list]) -> Callable[[tuple], Any]:
+        """The caller's convention around the graph's."""
+        gather, deliver, gm, written = gatherer(program), deliverer(program), self.gm, program.written
+        if gather is None and deliver is None:
+            return lambda args: tuple(run(list(args)))
+        n = len(program.outputs)
+
+        def call(args: tuple) -> Any:
+            inputs = list(args) if gather is None else gather(args)
+            if written and share_memory(inputs, written):
+                return gm(*args)
+            results = run(inputs)
+            return tuple(results[:n]) if deliver is None else deliver(inputs, results)
+
+        return call
+
+
+def _need(a: Any) -> int:
+    if not isinstance(a, Tensor) or not a.requires_grad:
+        return 0
+    return LEAF if a.is_leaf else NON_LEAF
+
+
+def _without_grad(compiled: Compiled) -> Compiled:
+    def run(inputs: list) -> list:
+        if not state.grad_enabled:
+            return compiled(inputs[:])
+        state.grad_enabled = False
+        try:
+            return compiled(inputs[:])
+        finally:
+            state.grad_enabled = True
+
+    return run
+
+
+# -- before and after the compilers --------------------------------------------------------------------------------------
+
+
+def _clean(gm: GraphModule) -> None:
+    PassManager(CLEAN_UP, check=Observers.verify)(gm)
+
+
+def _compile(compiler: Compiler, program: Program, graph: Graph, results: int) -> Compiled:
+    """Compile one graph. Compilers see outputs that are computed, each once; the others are filled in here.
+
+    The first `results` outputs, after those that are written back to inputs, are handed to the user: they must not share
+    memory, with each other or with inputs.
+    """
+    separate_results(graph, len(program.written), results)
+    outputs = list(graph.output_node().args[0])
+    placeholders = {n: i for i, n in enumerate(n for n in graph.nodes if n.op == "placeholder")}
+    computed = {n: None for n in outputs if isinstance(n, Node) and n not in placeholders}
+    index = {n: i for i, n in enumerate(computed)}
+    graph.output_node().args = (tuple(computed),)
+    gm = program.module(graph, graph.meta.get("name", "graph"))
+    if Observers.verify:
+        graph.lint()
+    examples = [n.meta["val"] for n in placeholders]
+    compiled = compiler(gm, examples)
+    if outputs == list(computed):
+        return compiled
+    plan = [(index.get(n, -1), placeholders.get(n, -1), n) if isinstance(n, Node) else (-1, -1, n) for n in outputs]
+
+    def fill_in(inputs: list) -> list:
+        kept = inputs[:]
+        made = compiled(inputs)
+        return [made[i] if i >= 0 else kept[j] if j >= 0 else constant for i, j, constant in plan]
+
+    return fill_in
+
+
+# -- a backend without a code generator ------------------------------------------------------------------------------------
+
+
+def interpret(gm: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
+    """A compiler that runs the graph step by step with eager kernels."""
+    interpreter = Interpreter(gm)
+
+    def run(inputs: list) -> list:
+        outs = interpreter.boxed_run(inputs)
+        return [bare(out) if isinstance(out, Tensor) and out._view is not None else out for out in outs]
+
+    return run
+
+
+def aot_eager(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """A backend for torch.compile: functional graphs, forward and backward, run by eager kernels."""
+    return aot_compile(gm, example_inputs, forward_compiler=interpret)

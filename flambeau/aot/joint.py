@@ -1,0 +1,364 @@
+"""From a dynamo-level graph to one functional graph of primitives: forward alone, or forward and backward jointly.
+
+`trace` runs the graph on fake inputs and finds out what the runtime has to do around the functional graph: where the
+inputs come from, which inputs were written to, and which outputs are aliases of inputs or of each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from flambeau.aot.passes import copy_of, root_of
+from flambeau.aot.trace import Entry, GraphRunner, TraceMode, stripped, tracing
+from flambeau.autograd.engine import run_backward
+from flambeau.autograd.graph import Node as TapeNode
+from flambeau.autograd.graph import edge_of
+from flambeau.core import dispatch
+from flambeau.core.symbolic import SymInt, is_symbolic, is_var
+from flambeau.core.tensor import AutogradMeta, Tensor, fake
+from flambeau.fx import Graph, GraphModule, Node, map_aggregate
+from flambeau.ops.registry import PRIMITIVES
+
+# -- what the runtime must know ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FromArgument:
+    """A graph input that is the caller's argument `index`."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class FromAttribute:
+    """A graph input that is a tensor of the module."""
+
+    tensor: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class FromSize:
+    """A graph input that is a size of the caller's argument `index`."""
+
+    index: int
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """An output known when the graph was traced."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """An output that is the functional graph's output `index`."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class SameInput:
+    """An output that is the graph's input `index` itself."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class ViewOf:
+    """An output to be taken as a view of another: `chain` of (primitive, attributes), sizes as `Result`s."""
+
+    base: Result | SameInput
+    chain: tuple
+    tracked: bool  # whether gradients flow through the view
+
+
+Source = FromArgument | FromAttribute | FromSize
+Output = Constant | Result | SameInput | ViewOf
+
+
+@dataclass
+class Program:
+    """A traced program.
+
+    `graph` takes the inputs (`sources` says where each comes from) and, if there are gradients, `tangents` for the
+    results `differentiable`; it returns results, then gradients for the inputs `gradient_inputs`. The first results are
+    the new values of the inputs `written`; `outputs` and `structure` say how to make of the rest what the caller gets.
+    """
+
+    graph: Graph
+    constants: dict[str, Tensor]
+    sources: list[Source]
+    written: list[int]
+    outputs: list[Output]
+    structure: Any
+    results: int
+    differentiable: list[int] = field(default_factory=list)
+    gradient_inputs: list[int] = field(default_factory=list)
+    tangents: list[Node] = field(default_factory=list)
+
+    @property
+    def inputs(self) -> list[Node]:
+        """The placeholders of the graph's inputs, without the tangents."""
+        return [n for n in self.graph.nodes if n.op == "placeholder"][: len(self.sources)]
+
+    def module(self, graph: Graph | None = None, name: str = "joint") -> GraphModule:
+        """A graph of this program with its constants."""
+        graph = self.graph if graph is None else graph
+        used = {str(n.target) for n in graph.nodes if n.op == "get_attr"}
+        return GraphModule({k: v for k, v in self.constants.items() if k in used}, graph, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The place of an output in `Program.structure`."""
+
+    index: int
+
+
+LEAF, NON_LEAF = 1, 2  # how an input needs a gradient
+
+
+# -- inputs ------------------------------------------------------------------------------------------------------------
+
+
+class _Recomputed(TapeNode):
+    """The history of an input that is no leaf, so that writes to it are allowed and its gradient is found."""
+
+    __slots__ = ()
+
+    def apply(self, gs: list) -> list:
+        """The identity."""
+        return gs
+
+
+class _Inputs:
+    """The fake inputs of one trace, in the order of the graph's placeholders."""
+
+    def __init__(self, mode: TraceMode, needs: Sequence[int]) -> None:
+        self.mode = mode
+        self.needs = iter(needs)
+        self.sources: list[Source] = []
+        self.entries: list[Entry | None] = []  # per source; None for sizes
+        self.leaves: dict[int, Tensor] = {}  # source -> what to ask the gradient of
+
+    def add(self, source: Source, like: Tensor, name: str) -> Tensor:
+        """A fake input with the layout of `like`; `needs` says whether it is to have a gradient."""
+        made = stripped(like)
+        if need := next(self.needs):
+            self._require_grad(made, need == LEAF)
+        self.entries.append(self.mode.input(name, made, len(self.sources)))
+        self.sources.append(source)
+        return made
+
+    def _require_grad(self, made: Tensor, is_leaf: bool) -> None:
+        if is_leaf:
+            made.requires_grad = True
+            leaf = made
+        else:
+            leaf = stripped(made)
+            leaf.requires_grad = True
+            edge = edge_of(leaf)
+            assert edge is not None
+            made._grad = AutogradMeta(False, history := _Recomputed([edge]), 0)
+            history.output_specs = edge.node.output_specs
+        self.leaves[len(self.sources)] = leaf
+
+    def add_size(self, source: Source, value: SymInt) -> None:
+        """A symbol as an input."""
+        if str(value) not in self.mode.symbols:
+            self.mode.size_input(str(value), value)
+            self.sources.append(source)
+            self.entries.append(None)
+
+    def add_arguments(self, examples: Sequence[Any]) -> list[Any]:
+        """An input for each tensor and each symbol among the caller's arguments; the arguments to trace with."""
+        traced: list[Any] = []
+        for i, example in enumerate(examples):
+            if isinstance(example, Tensor):
+                traced.append(self.add(FromArgument(i), example, f"primals_{len(self.sources) + 1}"))
+            else:
+                next(self.needs)
+                if isinstance(example, SymInt) and is_var(example.expr):
+                    self.add_size(FromArgument(i), example)
+                traced.append(example)
+        for i, example in enumerate(examples):
+            if isinstance(example, Tensor):
+                for dim, size in enumerate(example.shape):
+                    if isinstance(size, SymInt) and is_var(size.expr):
+                        self.add_size(FromSize(i, dim), size)
+        return traced
+
+    def add_attributes(self, attributes: Sequence[Tensor]) -> dict[int, Tensor]:
+        """An input for each parameter and buffer of the module that the graph was captured with."""
+        twins: dict[int, Tensor] = {}
+        for tensor in attributes:
+            twins[id(tensor)] = self.add(FromAttribute(tensor), tensor, f"primals_{len(self.sources) + 1}")
+            self.mode.adopt(tensor, twins[id(tensor)])
+        return twins
+
+
+@contextmanager
+def _swapped(gm: GraphModule, twins: dict[int, Tensor]) -> Iterator[None]:
+    """Let the module's parameters and buffers be their stand-ins."""
+    saved = [(home, dict(home)) for m in gm.modules() for home in (m._parameters, m._buffers)]
+    try:
+        for home, values in saved:
+            home.update({name: twins.get(id(value), value) for name, value in values.items()})
+        yield
+    finally:
+        for home, values in saved:
+            home.clear()
+            home.update(values)
+
+
+# -- tracing -----------------------------------------------------------------------------------------------------------
+
+
+def trace(gm: GraphModule, examples: Sequence[Any], attributes: Sequence[Tensor], needs: Sequence[int] | None) -> Program:
+    """The functional program of `gm` on inputs like `examples`.
+
+    `attributes` are the module's parameters and buffers, which become inputs too. `needs` holds for each example and each
+    attribute whether it is to have a gradient (0, LEAF or NON_LEAF); without it only the forward pass is traced.
+    """
+    mode = TraceMode()
+    inputs = _Inputs(mode, needs or [0] * (len(examples) + len(attributes)))
+    with tracing(mode), dispatch.grad_enabled(needs is not None):
+        arguments = inputs.add_arguments(examples)
+        twins = inputs.add_attributes(attributes)
+        with _swapped(gm, twins):
+            answer = GraphRunner(gm, mode).run(*arguments)
+        mode.enter_line(())
+        return _Finish(mode, inputs, needs is not None).program(answer)
+
+
+class _Finish:
+    """Turns what a traced function returned and did into a `Program`."""
+
+    def __init__(self, mode: TraceMode, inputs: _Inputs, with_gradients: bool) -> None:
+        self.mode = mode
+        self.inputs = inputs
+        self.with_gradients = with_gradients
+        self.results: list[Any] = []  # the functional graph's results, as nodes
+        self.tensors: list[Tensor | None] = []  # the fake tensor that each result is the value of
+
+    def program(self, answer: Any) -> Program:
+        """All of it."""
+        written = self._written()
+        leaves: list[Any] = []
+        map_aggregate(answer, leaves.append)
+        bases = self._shared_bases(leaves)
+        outputs: list[Output] = []
+        slots: dict[int, Slot] = {}
+
+        def slot(leaf: Any) -> Slot:
+            if id(leaf) not in slots:
+                slots[id(leaf)] = Slot(len(outputs))
+                outputs.append(self._output(leaf, bases))
+            return slots[id(leaf)]
+
+        structure = map_aggregate(answer, slot)
+        program = Program(self.mode.graph, self.mode.constants, self.inputs.sources, written, outputs, structure, len(self.results))
+        gradients = self._backward(program) if self.with_gradients else ()
+        self.mode.graph.output((*self.results, *gradients))
+        return program
+
+    # -- forward -----------------------------------------------------------------------------------------------------
+
+    def _written(self) -> list[int]:
+        """The inputs whose memory has a new value; it becomes a result."""
+        entries = {place: entry for place, entry in enumerate(self.inputs.entries) if entry is not None}
+        for entry in entries.values():
+            _check_metadata(entry)
+        written = [place for place, entry in entries.items() if entry.cell.node is not entry.cell.first]
+        overwritten = {entries[place].cell.first for place in written}
+        for place in written:
+            node = entries[place].cell.node
+            if root_of(node) in overwritten:  # the old value of an input, which is gone by the time it is written back
+                node = copy_of(self.mode.graph, node)
+            self._add(node, entries[place].tensor)
+        return written
+
+    def _shared_bases(self, leaves: list[Any]) -> dict[Any, Result]:
+        """Where several outputs look into the memory of one intermediate, that is a result and they are its views."""
+        layouts: dict[Any, dict[int, None]] = {}
+        for leaf in leaves:
+            if isinstance(leaf, Tensor) and self.mode.knows(leaf):
+                cell = self.mode.entry(leaf).cell
+                if cell.place is None:
+                    layouts.setdefault(cell, {})[id(leaf._lay)] = None
+        return {cell: self._value(cell.base) for cell, seen in layouts.items() if len(seen) > 1}
+
+    def _output(self, leaf: Any, bases: dict[Any, Result]) -> Output:
+        if is_symbolic(leaf):
+            return self._add(self.mode.sizes.of(leaf), None)
+        if not isinstance(leaf, Tensor) or not self.mode.knows(leaf):
+            return Constant(leaf)
+        entry = self.mode.entry(leaf)
+        cell = entry.cell
+        if cell.place is not None:
+            return self._alias(entry, leaf, SameInput(cell.place), cell.base)
+        if cell in bases:
+            return self._alias(entry, leaf, bases[cell], cell.base)
+        return self._value(leaf)
+
+    def _alias(self, entry: Entry, leaf: Tensor, base: Result | SameInput, base_tensor: Tensor) -> Output:
+        """An output that shares memory with an input or with another output."""
+        tracked = leaf.requires_grad or not base_tensor.requires_grad
+        if not entry.chain and tracked:
+            return base
+        chain = entry.chain or ((PRIMITIVES["alias"], ()),)
+        return ViewOf(base, tuple((prim, map_aggregate(attrs, self._attribute)) for prim, attrs in chain), tracked)
+
+    def _attribute(self, a: Any) -> Any:
+        return self._add(self.mode.sizes.of(a), None) if is_symbolic(a) else a
+
+    def _value(self, tensor: Tensor) -> Result:
+        return self._add(self.mode.node_of(tensor), tensor)
+
+    def _add(self, node: Any, tensor: Tensor | None) -> Result:
+        self.results.append(node)
+        self.tensors.append(tensor)
+        return Result(len(self.results) - 1)
+
+    # -- backward ----------------------------------------------------------------------------------------------------
+
+    def _backward(self, program: Program) -> list[Node | None]:
+        """Record the gradients of the inputs, given those of the results."""
+        places = [i for i, t in enumerate(self.tensors) if t is not None and t.requires_grad]
+        roots = [t for t in self.tensors if t is not None and t.requires_grad]
+        program.differentiable = places
+        if not roots:
+            return []
+        tangents = [self._tangent(i, root) for i, root in enumerate(roots)]
+        program.tangents = [entry.node for entry in tangents]
+        leaves = self.inputs.leaves
+        self.mode.follow_backward(root.grad_fn for root in roots)
+        gradients = run_backward(
+            roots,
+            [entry.tensor for entry in tangents],
+            inputs=list(leaves.values()),
+            retain_graph=False,
+            create_graph=False,
+            accumulate=False,
+        )
+        program.gradient_inputs = [place for place, g in zip(leaves, gradients, strict=True) if g is not None]
+        return [self.mode.node_of(g) for g in gradients if g is not None]
+
+    def _tangent(self, i: int, root: Tensor) -> Entry:
+        """The input for the gradient of a result; the runtime hands it over contiguous."""
+        return self.mode.input(f"tangents_{i + 1}", fake(root._layout.shape, root.dtype, root.device))
+
+
+def _check_metadata(entry: Entry) -> None:
+    """Refuse changes of an input that are not writes to its elements."""
+    tensor = entry.tensor
+    if tensor._lay is not entry.layout or tensor._store is not entry.storage:
+        raise NotImplementedError(
+            f"the graph changes the shape, strides or storage of an input in place (now {list(tensor.shape)}), "
+            "by resize_, set_, t_ or .data = ...; do so outside of the compiled function"
+        )

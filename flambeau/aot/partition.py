@@ -1,0 +1,258 @@
+"""Cut a joint graph into a forward and a backward graph, keeping between them what is cheapest to keep.
+
+What the forward pass saves and what the backward pass computes again is a minimum cut (the min-cut rematerialisation of
+Chen et al. 2016 and He and Yu 2023). Take every value that backward needs, and, going up from there through what may be
+computed again, all that those depend on. Each value is an edge whose capacity is the memory traffic of saving it; the
+cheapest set of values that separates backward from the inputs is what is saved, and the rest is computed again.
+
+Never computed again: products, reductions, random draws, anything not tagged `recomputable`, and values that backward
+would have to write to memory anyway because a product reads them. Never saved: views (their base is) and tuples.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from flambeau.aot.maxflow import INFINITE, FlowNetwork
+from flambeau.aot.passes import copy_of
+from flambeau.core.symbolic import hint_of
+from flambeau.core.tensor import Tensor
+from flambeau.fx import Graph, Node
+from flambeau.fx.node import walk_nodes
+
+_SCALAR_BYTES = 8
+
+
+@dataclass
+class Partition:
+    """Two graphs and how they hang together.
+
+    `forward` takes the joint graph's primals and returns its forward results, then what else is saved. `backward` takes
+    the saved primals, the saved results, the rest of what is saved, and the tangents; it returns the gradients.
+    """
+
+    forward: Graph
+    backward: Graph
+    saved_primals: list[int]  # places among the primals
+    saved_results: list[int]  # places among the forward results
+    saved: list[Node]  # the joint graph's nodes, in the order in which backward takes them
+
+
+def partition(joint: Graph, n_forward: int, tangents: Iterable[Node], overwritten: Iterable[Node] = ()) -> Partition:
+    """Split `joint`, whose output is a tuple of `n_forward` forward results followed by gradients.
+
+    `tangents` are the placeholders that are known only in backward; the others are the primals. `overwritten` are
+    primals whose memory is written before backward runs; they can be saved as copies only.
+    """
+    overwritten = set(overwritten)
+    outputs = joint.output_node().args[0]
+    results, gradients = list(outputs[:n_forward]), list(outputs[n_forward:])
+    late = _depending_on(joint, tangents)
+    needed = _needed_by_backward(joint, late, gradients)
+    forward = _ancestors(walk_nodes(results))
+    saved = _choose(needed, forward, late, overwritten, set(walk_nodes(results)))
+    primals = [n for n in joint.nodes if n.op == "placeholder" and n not in late]
+    place = {node: i for i, node in enumerate(primals) if node not in overwritten}
+    kept = sorted((n for n in saved if n in place), key=place.__getitem__)
+    reused = {node: i for i, node in enumerate(results) if node in saved and node not in place}
+    made = [n for n in joint.nodes if n in saved and n not in place and n not in reused]
+    copies = [_copied(joint, n, primals[-1]) if n in overwritten else n for n in made]
+    late_inputs = [n for n in joint.nodes if n.op == "placeholder" and n in late]
+    taken = [*kept, *reused, *made]
+    return Partition(
+        forward=_extract(joint, primals, (*results, *copies), joint.nodes),
+        backward=_extract(joint, [*taken, *late_inputs], tuple(gradients), (n for n in joint.nodes if n in late)),
+        saved_primals=[place[n] for n in kept],
+        saved_results=list(reused.values()),
+        saved=taken,
+    )
+
+
+def _copied(joint: Graph, node: Node, after: Node) -> Node:
+    """A copy of a primal that is overwritten before backward can read it."""
+    with joint.inserting_after(after):
+        return copy_of(joint, node)
+
+
+# -- what depends on what ----------------------------------------------------------------------------------------------
+
+
+def _depending_on(graph: Graph, roots: Iterable[Node]) -> set[Node]:
+    found = set(roots)
+    for node in graph.nodes:
+        if node.op != "output" and any(n in found for n in node._inputs):
+            found.add(node)
+    return found
+
+
+def _ancestors(roots: Iterable[Node]) -> set[Node]:
+    found = set(roots)
+    stack = list(found)
+    while stack:
+        for node in stack.pop()._inputs:
+            if node not in found:
+                found.add(node)
+                stack.append(node)
+    return found
+
+
+def _needed_by_backward(graph: Graph, late: set[Node], gradients: list) -> dict[Node, None]:
+    """The values not depending on tangents that backward uses or returns, in order."""
+    needed = {n for node in graph.nodes if node in late for n in node._inputs if n not in late}
+    needed.update(n for n in walk_nodes(gradients) if n not in late)
+    return {n: None for n in graph.nodes if n in needed}
+
+
+# -- the cut -----------------------------------------------------------------------------------------------------------
+
+
+def _tags(node: Node) -> frozenset[str] | set[str] | tuple:
+    return getattr(node.target, "tags", ())
+
+
+def _is_view(node: Node) -> bool:
+    return "view" in _tags(node)
+
+
+def _is_recomputable(node: Node) -> bool:
+    if node.op == "get_attr" or "recomputable" in _tags(node):
+        return True
+    if node.target is operator.getitem:
+        return isinstance(node.args[0], Node) and _is_recomputable(node.args[0])
+    return not isinstance(node.meta.get("val"), (Tensor, tuple, list))  # arithmetic on sizes
+
+
+def _is_fusible(node: Node) -> bool:
+    """Whether a code generator computes this node on the fly, inside the loop of its reader."""
+    return bool({"pointwise", "view", "recomputable"} & set(_tags(node)))
+
+
+def value_bytes(value: Any) -> int:
+    """Bytes of memory that a value takes; symbolic sizes count as in the example."""
+    if isinstance(value, Tensor):
+        count = value.dtype.itemsize
+        for size in value._layout.shape:
+            count *= hint_of(size)
+        return count
+    if isinstance(value, (tuple, list)):
+        return sum(value_bytes(item) for item in value)
+    return _SCALAR_BYTES
+
+
+def _read_by_product(node: Node, among: Callable[[Node], bool]) -> bool:
+    """Whether a user (through views) that satisfies `among` needs this value in memory."""
+    for user in node.users:
+        if user.op == "output" or not among(user):
+            continue
+        if _is_view(user):
+            if _read_by_product(user, among):
+                return True
+        elif "extern" in _tags(user) or "lowering" in _tags(user):
+            return True
+    return False
+
+
+def _save_cost(node: Node, forward: set[Node], overwritten: set[Node], results: set[Node]) -> float:
+    """The traffic of saving a value: what is written to memory for it in forward, and what is read in backward."""
+    value = node.meta.get("val")
+    if isinstance(value, (tuple, list)) or (_is_view(node) and node not in results):
+        return INFINITE
+    size = value_bytes(value)
+    if node.op == "placeholder":
+        return 3 * size if node in overwritten else size
+    in_memory = not _is_fusible(node) or node in results or _read_by_product(node, forward.__contains__)
+    return size if in_memory else 2 * size
+
+
+def _choose(needed: dict[Node, None], forward: set[Node], late: set[Node], overwritten: set[Node], results: set[Node]) -> set[Node]:
+    """The values to save. The network runs from backward up to the inputs, so that among cheapest cuts the one nearest
+    to backward is found, which computes least again."""
+    network = FlowNetwork()
+    backward, inputs = "backward", "inputs"
+    for node in needed:
+        network.add_edge(backward, (node, 1), INFINITE)
+    stack, seen = list(needed), set(needed)
+    while stack:
+        node = stack.pop()
+        network.add_edge((node, 1), (node, 0), _save_cost(node, forward, overwritten, results))
+        if node.op == "placeholder" or (node in forward and _must_keep(node, late)):
+            network.add_edge((node, 0), inputs, INFINITE)
+            continue
+        for source in node._inputs:
+            network.add_edge((node, 0), (source, 1), INFINITE)
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+    _, side = network.min_cut(backward, inputs)
+    return {node for node in seen if (node, 1) in side and (node, 0) not in side}
+
+
+def _must_keep(node: Node, late: set[Node]) -> bool:
+    """Whether a value of the forward pass may not be computed again in backward."""
+    if not _is_recomputable(node):
+        return True
+    if _is_view(node) or not isinstance(node.meta.get("val"), Tensor) or not node._inputs:
+        return False
+    return _read_by_product(node, late.__contains__)
+
+
+# -- the graphs --------------------------------------------------------------------------------------------------------
+
+
+def _extract(joint: Graph, inputs: list[Node], outputs: tuple, first: Iterable[Node]) -> Graph:
+    """The part of `joint` that computes `outputs` from `inputs`.
+
+    Nodes of `first` keep their order; the others come just before their first reader, so that what is computed again
+    does not lie about in memory.
+    """
+    new = Graph()
+    new.provenance = list(joint.provenance)
+    new.meta = dict(joint.meta)
+    copies: dict[Node, Node] = {}
+    for node in inputs:
+        copy = copies[node] = new.placeholder(node.name)
+        copy.meta = dict(node.meta)
+    wanted = _ancestors_until(walk_nodes(outputs), set(inputs))
+    for node in _by_demand([n for n in (*first, *joint.nodes) if n in wanted], inputs):
+        copies[node] = new.node_copy(node, copies.__getitem__)
+    new.output(_map(outputs, copies))
+    return new
+
+
+def _by_demand(roots: list[Node], inputs: list[Node]) -> list[Node]:
+    """The roots in order, each after what it needs."""
+    placed = set(inputs)
+    order: list[Node] = []
+    for root in roots:
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            missing = [n for n in node._inputs if n not in placed] if node not in placed else []
+            if missing:
+                stack.extend(reversed(missing))
+                continue
+            stack.pop()
+            if node not in placed:
+                placed.add(node)
+                order.append(node)
+    return order
+
+
+def _map(a: Any, copies: dict[Node, Node]) -> Any:
+    if isinstance(a, Node):
+        return copies[a]
+    return tuple([_map(item, copies) for item in a]) if isinstance(a, (tuple, list)) else a
+
+
+def _ancestors_until(roots: Iterable[Node], stop: set[Node]) -> set[Node]:
+    found = {n for n in roots if n not in stop}
+    stack = list(found)
+    while stack:
+        for node in stack.pop()._inputs:
+            if node not in found and node not in stop:
+                found.add(node)
+                stack.append(node)
+    return found

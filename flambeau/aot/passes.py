@@ -1,0 +1,234 @@
+"""Clean-up of functional graphs: every pass is a function of a `Graph` that changes it in place.
+
+The graphs have no effects (tracing made writes into values), so what nobody uses may go, and equal calls are one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from flambeau.core.memory_format import preserve_format
+from flambeau.core.symbolic import SymInt
+from flambeau.core.tensor import Tensor
+from flambeau.fx import Graph, Node
+from flambeau.fx.node import map_arg
+from flambeau.ops.registry import PRIMITIVES, PointwisePrimitive, ViewPrimitive
+
+
+def eliminate_dead_code(graph: Graph) -> None:
+    """Erase what nobody uses."""
+    graph.eliminate_dead_code(lambda node: False)
+
+
+# -- equal calls -------------------------------------------------------------------------------------------------------
+
+
+def merge_common_subexpressions(graph: Graph) -> None:
+    """Keep one of several calls of the same function with the same arguments.
+
+    Random primitives are functions of their state and position, so they need no exception.
+    """
+    seen: dict[Hashable, Node] = {}
+    for node in graph.nodes:
+        if node.op not in ("call_function", "get_attr"):
+            continue
+        try:
+            first = seen.setdefault((node.op, node.target, _key(node.args), _key(node.kwargs)), node)
+        except TypeError:  # an argument that cannot be hashed
+            continue
+        if first is not node:
+            node.replace_all_uses_with(first)
+            graph.erase_node(node)
+
+
+def _key(a: Any) -> Hashable:
+    """An argument as a key under which 1, 1.0 and True differ, and so do 0.0 and -0.0."""
+    if isinstance(a, (tuple, list)):
+        return tuple([_key(item) for item in a])
+    if isinstance(a, dict):
+        return tuple((key, _key(value)) for key, value in a.items())
+    if isinstance(a, slice):
+        return ("slice", _key(a.start), _key(a.stop), _key(a.step))
+    if isinstance(a, float):
+        return ("float", a.hex())
+    return (type(a), a)
+
+
+# -- views that change nothing -----------------------------------------------------------------------------------------
+
+
+def remove_noop_views(graph: Graph) -> None:
+    """Use the input of a view that has its input's own layout; collapse a view of a view of contiguous memory."""
+    view = PRIMITIVES["view"]
+    for node in graph.nodes:
+        if not isinstance(node.target, ViewPrimitive):
+            continue
+        source = node.args[0]
+        if not isinstance(source, Node):
+            continue
+        if _same_layout(source.meta.get("val"), node.meta.get("val")):
+            node.replace_all_uses_with(source)
+            graph.erase_node(node)
+        elif node.target is view and source.target is view:
+            base = source.args[0]
+            if isinstance(base.meta.get("val"), Tensor) and base.meta["val"].is_contiguous():
+                node.args = (base, node.args[1])
+
+
+def _same_layout(a: Any, b: Any) -> bool:
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor) or a.dtype is not b.dtype:
+        return False
+    return _same_sizes(a._layout.shape, b._layout.shape) and _same_sizes(a._layout.strides, b._layout.strides)
+
+
+def _same_sizes(a: tuple, b: tuple) -> bool:
+    return len(a) == len(b) and all(_same_size(m, n) for m, n in zip(a, b, strict=True))
+
+
+def _same_size(m: Any, n: Any) -> bool:
+    """Equality that is so for all values of the symbols; asks nothing that would become a guard."""
+    left = m.expr if isinstance(m, SymInt) else m
+    right = n.expr if isinstance(n, SymInt) else n
+    return type(left) is type(right) and bool(left == right)
+
+
+# -- constants ---------------------------------------------------------------------------------------------------------
+
+
+def fold_constants(graph: Graph) -> None:
+    """Compute with values that are known: tensors filled with one number become numbers where a number will do.
+
+    - a view of `full(shape, v)` is `full` of the view's shape; an elementwise function of `full`s is a `full`;
+    - an elementwise function of a `full` and a tensor of the same dtype takes the number itself.
+    """
+    for node in graph.nodes:
+        if isinstance(node.target, ViewPrimitive) and node.target.name not in ("view_dtype", "as_strided"):
+            uniform = _uniform(node.args[0])
+            if uniform is not None and not isinstance(node.meta["val"]._layout.shape, Node):
+                _become_full(graph, node, uniform)
+        elif isinstance(node.target, PointwisePrimitive):
+            _fold_pointwise(graph, node)
+
+
+def _uniform(a: Any) -> Any:
+    """The number that fills a `full` node; None for anything else."""
+    if isinstance(a, Node) and a.target is PRIMITIVES["full"] and not isinstance(a.args[1], Node):
+        return a.args[1]
+    return None
+
+
+def _fold_pointwise(graph: Graph, node: Node) -> None:
+    values = [_uniform(a) if isinstance(a, Node) else a for a in node.args]
+    known = [value is not None for value in values]
+    if not any(k and isinstance(a, Node) for k, a in zip(known, node.args, strict=True)):
+        return
+    if all(known):
+        arrays = [
+            np.asarray(value, a.meta["val"].dtype.numpy) if isinstance(a, Node) else value
+            for value, a in zip(values, node.args, strict=True)
+        ]
+        result = np.asarray(node.target.kernels["cpu"](*arrays))  # type: ignore[union-attr]
+        if result.dtype == node.meta["val"].dtype.numpy and result.ndim == 0:
+            _become_full(graph, node, result.item())
+        return
+    kinds = {a.meta["val"].dtype for a in node.args if isinstance(a, Node) and isinstance(a.meta["val"], Tensor)}
+    if len(kinds) == 1:  # else the number would be read in another dtype than the tensor had
+        node.args = tuple([value if k else a for value, k, a in zip(values, known, node.args, strict=True)])
+
+
+def _become_full(graph: Graph, node: Node, value: Any) -> None:
+    val = node.meta["val"]
+    shape = _shape_argument(node)
+    if shape is None:
+        return
+    with graph.inserting_before(node):
+        full = graph.call_function(PRIMITIVES["full"], (shape, value, val.dtype, val.device))
+    full.meta = dict(node.meta)
+    node.replace_all_uses_with(full)
+    graph.erase_node(node)
+
+
+def _shape_argument(node: Node) -> tuple | None:
+    """The node's shape as an argument; None if it has symbolic sizes for which no node stands at hand."""
+    shape = tuple(node.meta["val"]._layout.shape)
+    if all(type(size) is int for size in shape):
+        return shape
+    if isinstance(node.target, PointwisePrimitive):
+        source = next(a for a in node.args if isinstance(a, Node))
+        return source.args[0] if source.target is PRIMITIVES["full"] else None
+    return node.args[1] if node.target in (PRIMITIVES["view"], PRIMITIVES["expand"]) else None
+
+
+# -- constants that are tensors ----------------------------------------------------------------------------------------
+
+FOLD_LIMIT = 1 << 16  # elements; larger results are cheaper to compute again than to carry along
+
+
+def evaluate_constant_tensors(graph: Graph) -> None:
+    """Compute calls whose tensors are all constants of the graph's module, once, here."""
+    module = graph.owning_module
+    known: dict[Node, Tensor] = {}
+    for node in graph.nodes:
+        if node.op == "get_attr" and isinstance(getattr(module, str(node.target), None), Tensor):
+            known[node] = getattr(module, str(node.target))
+        elif node.op == "call_function" and node._inputs and all(n in known for n in node._inputs):
+            val, run = node.meta.get("val"), getattr(node.target, "run", None)
+            if run is None or not isinstance(val, Tensor) or val.shape.numel() > FOLD_LIMIT:
+                continue
+            value = run(map_arg(node.args, known.__getitem__))
+            name = _fresh_attribute(module, node.name)
+            setattr(module, name, value)
+            with graph.inserting_before(node):
+                constant = graph.get_attr(name)
+            constant.meta = dict(node.meta)
+            known[constant] = value
+            node.replace_all_uses_with(constant)
+            graph.erase_node(node)
+
+
+def _fresh_attribute(module: Any, stem: str) -> str:
+    name, number = f"_constant_{stem}", 0
+    while hasattr(module, name):
+        number += 1
+        name = f"_constant_{stem}_{number}"
+    return name
+
+
+# -- outputs -----------------------------------------------------------------------------------------------------------
+
+
+def root_of(node: Node) -> Node:
+    """The node whose memory a node's value lies in, where the graph is run as it stands."""
+    while isinstance(node.target, ViewPrimitive):
+        node = node.args[0]
+    return node
+
+
+def copy_of(graph: Graph, node: Node) -> Node:
+    """A node with the value of `node` in memory of its own, at the insert point."""
+    copy = graph.call_function(PRIMITIVES["clone"], (node, preserve_format))
+    copy.meta = dict(node.meta)
+    return copy
+
+
+def separate_results(graph: Graph, start: int, stop: int) -> None:
+    """Copy those of the outputs `start` to `stop` that would share memory with an earlier one, an input or a constant."""
+    output = graph.output_node()
+    values = list(output.args[0])
+    taken: set[Node] = set()
+    for i in range(start, stop):
+        node = values[i]
+        if not isinstance(node, Node) or not isinstance(node.meta.get("val"), Tensor):
+            continue
+        root = root_of(node)
+        if root.op != "call_function" or root in taken:
+            with graph.inserting_before(output):
+                values[i] = copy_of(graph, node)
+        taken.add(root_of(values[i]))
+    output.args = (tuple(values),)
+
+
+CLEAN_UP = (fold_constants, remove_noop_views, merge_common_subexpressions, eliminate_dead_code)

@@ -1,0 +1,248 @@
+"""What runs when a compiled program is called: inputs gathered, results handed out, gradients attached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from flambeau.aot.joint import Constant, FromArgument, FromAttribute, Program, Result, SameInput, Slot, ViewOf
+from flambeau.aot.partition import Partition
+from flambeau.autograd.graph import SECOND_TIME, Node, Output, Saved, Settings, bare, edge_of
+from flambeau.core import dispatch
+from flambeau.core.tensor import AutogradMeta, Tensor
+from flambeau.fx import map_aggregate
+from flambeau.ops.pointwise import assign
+from flambeau.ops.registry import PRIMITIVES
+
+Compiled = Callable[[list], list]  # takes its inputs in a list, which it may empty, and returns its outputs in a list
+
+NO_DOUBLE_BACKWARD = (
+    "torch.compile with aot_autograd does not currently support double backward: the gradient of a compiled function was "
+    "differentiated again. Leave this part uncompiled (torch.compiler.disable) to take second derivatives"
+)
+
+state = dispatch.state
+
+
+# -- backward ----------------------------------------------------------------------------------------------------------
+
+
+class CompiledBackward(Node):
+    """The tape's node of one call of a compiled program.
+
+    `saved` are the backward graph's first inputs. Tensors that users can reach, inputs and results, are kept with the
+    version that they had, and a write to them in the meantime is an error, as in eager.
+    """
+
+    __slots__ = ("code", "released", "saved", "versions")
+
+    def __init__(self, edges: list, code: TrainingCode, outs: Sequence[Any], inputs: Sequence[Any]) -> None:
+        super().__init__(edges)
+        self.code = code
+        self.released = False
+        self.saved: list[Any] = [inputs[i] for i in code.saved_inputs]
+        self.saved += [bare(outs[i]) if isinstance(outs[i], Tensor) else outs[i] for i in code.saved_results]
+        self.saved += outs[code.results :]
+        self.versions = [(i, self.saved[i]._version) for i in code.reachable if isinstance(self.saved[i], Tensor)]
+        if Settings.saved_hooks:
+            self.versions = []
+            self.saved = [Saved(value) if isinstance(value, Tensor) else value for value in self.saved]
+
+    def name(self) -> str:
+        """As torch spells it."""
+        return "CompiledFunctionBackward"
+
+    def apply(self, gs: list) -> list:
+        """The backward graph, on what was saved and the gradients of the results."""
+        if self.released:
+            raise RuntimeError(SECOND_TIME)
+        for i, version in self.versions:
+            if self.saved[i]._version != version:
+                Saved.get(_as_saved(self.saved[i], version), self)  # raises
+        saved = [value.get(self) if type(value) is Saved else value for value in self.saved]
+        create_graph = state.grad_enabled
+        tangents = [self._tangent(i, g) for i, g in enumerate(gs)]
+        gradients = self.code.run_backward([*saved, *tangents])
+        if create_graph:
+            _refuse_double_backward(gradients, [*saved, *gs])
+        return gradients
+
+    def _tangent(self, i: int, g: Tensor | None) -> Tensor:
+        """The gradient of a result as the backward graph takes it: there, contiguous, without history."""
+        if g is None:
+            spec = self.output_specs[i]
+            return PRIMITIVES["full"](tuple(spec.shape), 0, spec.dtype, spec.device)
+        if g._grad is not None:
+            g = bare(g)
+        if not g.is_contiguous():
+            with dispatch.grad_enabled(False):
+                g = g.contiguous()  # type: ignore[attr-defined]
+        return g
+
+    def release(self) -> None:
+        """Let go of what was saved."""
+        self.released = True
+        self.saved = []
+
+
+def _as_saved(tensor: Tensor, version: int) -> Saved:
+    """The record of a tensor that was saved at an earlier version."""
+    record = Saved(tensor)
+    record.version = version
+    return record
+
+
+class _SecondDerivative(Node):
+    """History of the gradients of a compiled program: it can be asked for, but not be followed."""
+
+    __slots__ = ()
+
+    def name(self) -> str:
+        return "CompiledFunctionBackwardBackward"
+
+    def apply(self, gs: list) -> list:
+        raise RuntimeError(NO_DOUBLE_BACKWARD)
+
+
+def _refuse_double_backward(gradients: list, sources: list) -> None:
+    edges = [edge_of(t) for t in sources if isinstance(t, Tensor)]
+    if not any(edge is not None for edge in edges):
+        return
+    node = _SecondDerivative(edges)
+    made = [g for g in gradients if g is not None]
+    node.output_specs = tuple(Output(g.shape, g.dtype, g.device) for g in made)
+    for nr, g in enumerate(made):
+        g._grad = AutogradMeta(False, node, nr)
+
+
+class TrainingCode:
+    """The two compiled graphs of a program with gradients, and how values pass between them."""
+
+    def __init__(self, program: Program, split: Partition, forward: Compiled, backward: Compiled) -> None:
+        self.forward = forward
+        self.backward = backward
+        self.results = program.results
+        self.differentiable = program.differentiable
+        self.gradient_inputs = program.gradient_inputs
+        self.saved_inputs = split.saved_primals
+        self.saved_results = split.saved_results
+        self.reachable = range(len(self.saved_inputs) + len(self.saved_results))
+        self.static_specs: tuple | None = None
+        fakes = [node.meta["val"] for node in program.graph.output_node().args[0][: program.results]]
+        if all(type(size) is int for i in self.differentiable for size in fakes[i]._layout.shape):
+            self.static_specs = tuple(_spec(fakes[i]) for i in self.differentiable)
+
+    def run_forward(self, inputs: list) -> list:
+        """The results, differentiable ones with their history."""
+        edges = [edge_of(inputs[i]) for i in self.gradient_inputs]
+        state.grad_enabled = False
+        try:
+            outs = self.forward(inputs[:])
+        finally:
+            state.grad_enabled = True
+        node = CompiledBackward(edges, self, outs, inputs)
+        made = [outs[i] for i in self.differentiable]
+        node.output_specs = self.static_specs or tuple(map(_spec, made))
+        for nr, out in enumerate(made):
+            out._grad = AutogradMeta(False, node, nr)
+        return outs
+
+    def run_backward(self, inputs: list) -> list:
+        """The gradients for `gradient_inputs`."""
+        with dispatch.grad_enabled(False):
+            return self.backward(inputs)
+
+
+def _spec(t: Tensor) -> Output:
+    return Output(t.shape, t.dtype, t.device)
+
+
+# -- around the call ---------------------------------------------------------------------------------------------------
+
+
+def gatherer(program: Program) -> Callable[[tuple], list] | None:
+    """A function from the caller's arguments to the graph's inputs; None if they are the same."""
+    sources = program.sources
+    if all(isinstance(source, FromArgument) and source.index == i for i, source in enumerate(sources)):
+        return None
+    picks = [source.index for source in sources if isinstance(source, FromArgument)]
+    in_order = all(isinstance(source, FromArgument) for source in sources[: len(picks)])
+    if in_order and all(isinstance(source, FromAttribute) for source in sources[len(picks) :]):
+        attributes = [source.tensor for source in sources[len(picks) :] if isinstance(source, FromAttribute)]
+        return lambda args: [args[i] for i in picks] + attributes
+
+    def gather(args: tuple) -> list:
+        inputs: list[Any] = []
+        for source in sources:
+            if isinstance(source, FromArgument):
+                inputs.append(args[source.index])
+            elif isinstance(source, FromAttribute):
+                inputs.append(source.tensor)
+            else:
+                inputs.append(args[source.index].shape[source.dim])
+        return inputs
+
+    return gather
+
+
+def deliverer(program: Program) -> Callable[[list, list], Any] | None:
+    """A function from the graph's inputs and results to what the caller gets; None if it is the tuple of the results."""
+    outputs, structure, written = program.outputs, program.structure, program.written
+    plain = [output.index for output in outputs if isinstance(output, Result)]
+    flat = isinstance(structure, tuple) and all(isinstance(leaf, Slot) for leaf in structure)
+    if flat and not written and plain == list(range(len(outputs))) == [leaf.index for leaf in structure]:
+        return None
+
+    def deliver(inputs: list, results: list) -> Any:
+        for place, value in zip(written, results, strict=False):
+            _write_back(inputs[place], value)
+        values = [_make_output(output, inputs, results) for output in outputs]
+        if flat:
+            return tuple([values[leaf.index] for leaf in structure])
+        return _writable(map_aggregate(structure, lambda leaf: values[leaf.index]))
+
+    return deliver
+
+
+def _write_back(target: Tensor, value: Tensor) -> None:
+    """Overwrite an input with the value that the program computed for it."""
+    if value._grad is not None:
+        assign(target, value)
+        return
+    with dispatch.grad_enabled(False):
+        assign(target, value)
+
+
+def _make_output(output: Any, inputs: list, results: list) -> Any:
+    if type(output) is Result:
+        return results[output.index]
+    if type(output) is SameInput:
+        return inputs[output.index]
+    if type(output) is Constant:
+        return output.value
+    assert isinstance(output, ViewOf)
+    base = _make_output(output.base, inputs, results)
+    with dispatch.grad_enabled(state.grad_enabled and output.tracked):
+        for prim, attrs in output.chain:
+            base = prim(base, *_plain(attrs, results))
+    return base
+
+
+def _plain(attrs: tuple, results: list) -> tuple:
+    return _writable(map_aggregate(attrs, lambda a: results[a.index] if type(a) is Result else a))
+
+
+def _writable(a: Any) -> Any:
+    """Containers as users know them."""
+    if isinstance(a, tuple):
+        items = [_writable(item) for item in a]
+        return type(a)(*items) if hasattr(a, "_fields") else tuple(items)
+    if isinstance(a, list):
+        return [_writable(item) for item in a]
+    return {key: _writable(item) for key, item in a.items()} if isinstance(a, dict) else a
+
+
+def share_memory(inputs: list, written: list[int]) -> bool:
+    """Whether an input that the program writes to shares memory with another input."""
+    stores = [t._store for t in inputs if isinstance(t, Tensor)]
+    return any(sum(store is inputs[place]._storage for store in stores) > 1 for place in written)

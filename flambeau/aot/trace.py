@@ -1,0 +1,303 @@
+"""Tracing by dispatch: whatever primitives a function calls on fake tensors become a functional graph.
+
+`TraceMode` stands in the dispatch ladder below autograd, so the calls that the engine makes in a backward pass are seen
+like any others. Memory is made into values on the way: the tracer knows for every storage which node holds its contents
+now, and for every view the chain of view primitives that leads to it. A write (`copy_into`) makes a new value of the
+base; a view that is read after a write is taken again from the new value. The graph itself never writes.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from flambeau.aot.sizes import SizeNodes
+from flambeau.autograd.graph import _sequence as sequence_numbers
+from flambeau.core import dispatch
+from flambeau.core.memory_format import contiguous_format
+from flambeau.core.size import is_contiguous, is_dense, memory_order
+from flambeau.core.symbolic import SymFloat, SymInt
+from flambeau.core.tensor import Tensor, bump_version, fake
+from flambeau.fx import Graph, GraphModule, Interpreter, Node
+from flambeau.ops.pointwise import copy_into
+from flambeau.ops.registry import OPERATORS, PRIMITIVES, CompositeRecord, ViewPrimitive
+
+Chain = tuple[tuple[Any, tuple], ...]
+
+
+class Cell:
+    """The memory of one storage: `node` holds its value now, in the layout of `base`; `version` counts writes."""
+
+    __slots__ = ("base", "first", "node", "place", "version")
+
+    def __init__(self, base: Tensor, node: Node, place: int | None) -> None:
+        self.base = base
+        self.first = node
+        self.node = node
+        self.version = 0
+        self.place = place  # which input this is, if it is one
+
+
+class Entry:
+    """What is known of a tensor: its cell, how it looks into it, and the node of its value as of `version`."""
+
+    __slots__ = ("cell", "chain", "layout", "node", "storage", "tensor", "version")
+
+    def __init__(self, tensor: Tensor, cell: Cell, chain: Chain, node: Node) -> None:
+        self.tensor = tensor
+        self.storage, self.layout = tensor._store, tensor._lay  # held, for entries are found by their ids
+        self.cell = cell
+        self.chain = chain
+        self.node = node
+        self.version = cell.version
+
+
+def stripped(tensor: Tensor) -> Tensor:
+    """A fake tensor of the same layout and memory of its own, without history."""
+    shape, strides, offset = tensor._layout
+    return fake(shape, tensor.dtype, tensor.device, strides, offset)
+
+
+class TraceMode:
+    """Records every primitive call into `graph`. Inputs are made by `input` and `size_input`."""
+
+    def __init__(self) -> None:
+        self.graph = Graph()
+        self.symbols: dict[str, Node] = {}
+        self.sizes = SizeNodes(self.graph, self.symbols)
+        self.constants: dict[str, Tensor] = {}
+        self.stack: tuple = ()  # the user's frames that the next nodes belong to
+        self._lines: list[tuple[int, tuple]] = []  # (number of the next autograd node, stack), in order
+        self._entries: dict[tuple[int, int], Entry] = {}
+        self._twins: dict[int, tuple[Tensor, Tensor]] = {}  # id of a real tensor -> (itself, its fake twin)
+
+    # -- the user's lines --------------------------------------------------------------------------------------------
+
+    def enter_line(self, stack: tuple) -> None:
+        """What follows belongs to this line of the user's."""
+        self.stack = stack
+        self._lines.append((next(sequence_numbers), stack))
+
+    def line_of(self, sequence: int) -> tuple:
+        """The line in whose course the autograd node of this number was made."""
+        at = bisect.bisect(self._lines, sequence, key=lambda line: line[0]) - 1
+        return self._lines[at][1] if at >= 0 else ()
+
+    def follow_backward(self, roots: Iterable[Any]) -> None:
+        """While the engine runs a node of the tape, what is recorded belongs to the line that made the node."""
+        seen, stack = set(), [root for root in roots if root is not None]
+        while stack:
+            node = stack.pop()
+            if node not in seen:
+                seen.add(node)
+                node.register_prehook(functools.partial(self._enter_node, self.line_of(node.sequence)))
+                stack.extend(edge.node for edge in node.edges if edge is not None)
+
+    def _enter_node(self, stack: tuple, gradients: tuple) -> None:
+        self.stack = stack
+
+    # -- inputs and constants ----------------------------------------------------------------------------------------
+
+    def input(self, name: str, tensor: Tensor, place: int | None = None) -> Entry:
+        """Make a fake tensor an input of the graph; `place` tells it from others."""
+        node = self.graph.placeholder(name)
+        node.meta["val"] = stripped(tensor)
+        return self._own(tensor, node, place)
+
+    def size_input(self, name: str, value: SymInt) -> Node:
+        """Make a bare symbol an input of the graph."""
+        node = self.graph.placeholder(name)
+        node.meta["val"] = value
+        self.symbols[str(value)] = node
+        return node
+
+    def twin(self, real: Tensor) -> Tensor:
+        """The fake tensor that stands for a real one: a constant of the graph, unless it was made an input."""
+        found = self._twins.get(id(real))
+        if found is None:
+            self.adopt(real, made := stripped(real))
+            name = f"_tensor_constant{len(self.constants)}"
+            self.constants[name] = real
+            node = self.graph.get_attr(name)
+            node.meta["val"] = stripped(real)
+            self._own(made, node, None)
+            return made
+        return found[1]
+
+    def adopt(self, real: Tensor, twin: Tensor) -> None:
+        """From now on `twin` stands for `real`."""
+        self._twins[id(real)] = (real, twin)
+
+    def _own(self, tensor: Tensor, node: Node, place: int | None = None) -> Entry:
+        """Enter a tensor with memory of its own."""
+        entry = Entry(tensor, Cell(tensor, node, place), (), node)
+        self._entries[id(tensor._store), id(tensor._lay)] = entry
+        return entry
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def knows(self, tensor: Tensor) -> bool:
+        """Whether the tensor came out of this trace."""
+        return (id(tensor._store), id(tensor._lay)) in self._entries
+
+    def entry(self, tensor: Tensor) -> Entry:
+        """What is known of a tensor. Objects that share storage and layout (`detach`, saved outputs) are one."""
+        found = self._entries.get((id(tensor._store), id(tensor._lay)))
+        if found is None:
+            if tensor._data is None:
+                raise RuntimeError(
+                    f"a fake tensor of shape {list(tensor.shape)} that was made outside of this trace was used in it; "
+                    "make it an input of the traced function"
+                )
+            return self.entry(self.twin(tensor))
+        return found
+
+    def node_of(self, tensor: Tensor) -> Node:
+        """The node that holds the tensor's value now."""
+        entry = self.entry(tensor)
+        if entry.version != entry.cell.version:
+            self._look_again(entry)
+        return entry.node
+
+    def _look_again(self, entry: Entry) -> None:
+        """Take a view from the value that its base has now."""
+        value, node = entry.cell.base, entry.cell.node
+        for prim, attrs in entry.chain:
+            value = prim.run((value, *attrs))
+            node = self._record(prim, (node, *map(self.argument, attrs)), value)
+        entry.node, entry.version = node, entry.cell.version
+
+    def argument(self, a: Any) -> Any:
+        """A primitive's argument as a node's."""
+        if isinstance(a, Tensor):
+            return self.node_of(a)
+        kind = type(a)
+        if kind is tuple:
+            return tuple([self.argument(item) for item in a]) if any(type(item) is not int for item in a) else a
+        if kind is list:
+            return [self.argument(item) for item in a]
+        if kind is SymInt or kind is SymFloat:
+            return self.sizes.of(a)
+        if isinstance(a, tuple):
+            return tuple([self.argument(item) for item in a])
+        return a
+
+    # -- recording ---------------------------------------------------------------------------------------------------
+
+    def handle(self, prim: Any, args: tuple) -> Any:
+        """Called by dispatch for every primitive: record it, and answer with fake tensors."""
+        if prim is copy_into:
+            return self._write(*args)
+        if isinstance(prim, CompositeRecord) and prim.lowering is None:
+            with dispatch.push_mode(self), dispatch.grad_enabled(False):
+                return prim.fn(*args)
+        args = tuple([self._fake_argument(a) for a in args])
+        node_args = tuple([self.argument(a) for a in args])
+        out = prim.run(args)
+        node = self._record(prim, node_args, out)
+        if isinstance(prim, ViewPrimitive):
+            source = self.entry(args[0])
+            entry = Entry(out, source.cell, (*source.chain, (prim, args[1:])), node)
+            self._entries[id(out._store), id(out._lay)] = entry
+        elif isinstance(out, Tensor):
+            self._own(out, node)
+        else:
+            self._own_parts(out, node)
+        return out
+
+    def _fake_argument(self, a: Any) -> Any:
+        if isinstance(a, Tensor):
+            return a if a._data is None else self.twin(a)
+        if type(a) in (tuple, list) and any(isinstance(item, Tensor) for item in a):
+            return type(a)([self._fake_argument(item) for item in a])
+        return a
+
+    def _record(self, prim: Any, node_args: tuple, out: Any) -> Node:
+        node = self.graph.call_function(prim, node_args)
+        node.meta["val"] = stripped(out) if isinstance(out, Tensor) else tuple(map(stripped, out))
+        if self.stack:
+            node.meta["stack"] = self.stack
+        return node
+
+    def _own_parts(self, outs: Sequence[Tensor], node: Node) -> None:
+        for i, out in enumerate(outs):
+            part = self.graph.call_function(operator.getitem, (node, i))
+            part.meta = {**node.meta, "val": stripped(out)}
+            self._own(out, part)
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def _write(self, target: Tensor, value: Any) -> Tensor:
+        """Make a write into a value: the base gets a new node."""
+        if target._data is not None and id(target) not in self._twins:
+            raise NotImplementedError(
+                f"the traced function writes to a tensor of shape {list(target.shape)} that it captured; "
+                "pass the tensor as an argument, or register it as a buffer"
+            )
+        target = self._fake_argument(target)
+        entry = self.entry(target)
+        cell = entry.cell
+        if not isinstance(value, Tensor):
+            number = PRIMITIVES["full"]
+            value = self.handle(number, (tuple(target._layout.shape), value, target.dtype, target.device))
+        node = self._in_layout_of(target, self._fake_argument(value))
+        if entry.chain:
+            self._write_through_view(entry, node)
+        else:
+            cell.node = node
+        cell.version += 1
+        bump_version(target)
+        if not entry.chain or is_dense(target._layout.shape, target._layout.strides):
+            entry.node, entry.version = node, cell.version
+        return target
+
+    def _in_layout_of(self, target: Tensor, value: Tensor) -> Node:
+        """The node of `value`, copied where its strides are not those that readers of `target` expect."""
+        shape, strides, _ = target._layout
+        if value._layout.strides == strides or not is_dense(shape, strides):
+            return self.node_of(value)
+        if is_contiguous(shape, strides):
+            return self.node_of(self.handle(PRIMITIVES["clone"], (value, contiguous_format)))
+        order = tuple(memory_order(strides, shape))
+        inverse = tuple(sorted(range(len(order)), key=order.__getitem__))
+        permute = PRIMITIVES["permute"]
+        dense = self.handle(PRIMITIVES["clone"], (self.handle(permute, (value, order)), contiguous_format))
+        return self.node_of(self.handle(permute, (dense, inverse)))
+
+    def _write_through_view(self, entry: Entry, node: Node) -> None:
+        """The base with a part replaced: `view_scatter` says how, for every view primitive."""
+        cell = entry.cell
+        base, part = stripped(cell.base), stripped(entry.tensor)
+        self._own(base, cell.node)
+        self._own(part, node)
+        with dispatch.push_mode(self), dispatch.grad_enabled(False):
+            written = OPERATORS["view_scatter"](base, entry.chain, part)
+        cell.node = self._in_layout_of(cell.base, written)
+
+
+@contextmanager
+def tracing(mode: TraceMode) -> Iterator[None]:
+    """Trace what the block does; factories make fake tensors meanwhile, and grad mode is restored."""
+    saved = dispatch.state.grad_enabled, dispatch.state.inference
+    try:
+        with dispatch.fake_mode(), dispatch.push_mode(mode):
+            yield
+    finally:
+        dispatch.state.grad_enabled, dispatch.state.inference = saved
+
+
+class GraphRunner(Interpreter):
+    """Runs a dynamo-level graph on fake tensors; every primitive it comes to is recorded with the user's line."""
+
+    def __init__(self, module: GraphModule, mode: TraceMode) -> None:
+        super().__init__(module)
+        self.mode = mode
+
+    def run_node(self, n: Node) -> Any:
+        """As the interpreter, with the step's origin noted."""
+        self.mode.enter_line(n.meta.get("stack", ()))
+        return super().run_node(n)
