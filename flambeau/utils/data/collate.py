@@ -45,7 +45,7 @@ _COLLATERS: tuple[tuple[Any, Callable[[Sequence[Any]], Any]], ...] = (
     ((np.ndarray, np.generic), _collate_arrays),
     (float, lambda batch: ops.tensor(list(batch), dtype=float64)),
     (int, lambda batch: ops.tensor(list(batch))),
-    ((str, bytes), lambda batch: list(batch) if isinstance(batch, list) else batch),
+    ((str, bytes), lambda batch: batch),
     (Mapping, _collate_mapping),
     (Sequence, _collate_sequence),
 )

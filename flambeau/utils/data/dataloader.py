@@ -314,6 +314,8 @@ class _WorkerIterator:
 
     def _fail(self, message: str) -> None:
         self.finished = True
+        for worker in self.pool.workers:
+            worker.process.terminate()
         self.pool.close()
         raise RuntimeError(message)
 
