@@ -44,7 +44,8 @@ def save(obj: object, f: FileLike, pickle_module: Any = None, pickle_protocol: i
     pickler.dump(obj)
     is_path = isinstance(f, (str, os.PathLike))
     name = Path(f).stem if is_path else "archive"  # type: ignore[arg-type]
-    with replacing(f) if is_path else nullcontext(f) as file:  # type: ignore[arg-type, attr-defined]
+    opened: Any = replacing(f) if is_path else nullcontext(f)  # type: ignore[arg-type]
+    with opened as file:
         _write(file, name, pickled.getbuffer(), pickler.storages)
 
 
@@ -81,7 +82,8 @@ def load(f: FileLike, map_location: MAP_LOCATION = None, pickle_module: Any = No
                              "from a file that is seekable. Please pre-load the data into a buffer like io.BytesIO "
                              "and try to load from it instead.")
     source = os.fspath(f) if is_path else getattr(f, "name", "the file object")  # type: ignore[arg-type]
-    with open(f, "rb") if is_path else nullcontext(f) as file:  # type: ignore[arg-type]
+    opened: Any = open(f, "rb") if is_path else nullcontext(f)  # type: ignore[arg-type]  # noqa: SIM115
+    with opened as file:
         archive = ArchiveReader(file, str(source), map_file=source if mmap else None)
         storages = _Storages(archive, map_location)
         data = archive.read("data.pkl")
@@ -117,7 +119,7 @@ class _Storages:
         owner = from_array(self.archive.storage(key, nbytes))
         where = _place(owner._storage, location, self.map_location)
         if where.type != "cpu":
-            owner = owner.to(where)  # type: ignore[attr-defined]
+            owner = owner.to(where)
         return LoadedStorage(kind, owner, nbytes, where)
 
 

@@ -111,7 +111,7 @@ class ArchiveReader:
 
     def _read_into(self, info: zipfile.ZipInfo) -> np.ndarray:
         buffer = np.empty(info.file_size, np.uint8)
-        view, done = memoryview(buffer), 0
+        view, done = memoryview(buffer.data), 0
         try:
             with self.zip.open(info) as member:
                 while done < len(view):

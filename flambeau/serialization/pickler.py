@@ -23,7 +23,10 @@ class StorageReference:
         self.storage, self.kind = storage, kind
 
 
-class Pickler(pickle._Pickler):  # type: ignore[name-defined, misc]
+_PythonPickler: Any = pickle._Pickler
+
+
+class Pickler(_PythonPickler):
     """Writes an object's pickle and gathers the storages that it refers to in `storages`, by key.
 
     It is the pickler in Python, because only that one lets the names of classes be spelled as PyTorch spells them.
@@ -48,9 +51,11 @@ class Pickler(pickle._Pickler):  # type: ignore[name-defined, misc]
         state = dict(tensor.__dict__)
         if type(tensor) is Tensor and not state:
             return self._reduce_plain(tensor)
+        function: Global
+        args: tuple
         if isinstance(tensor, Parameter):
-            function, args = Global("torch._utils", "_rebuild_parameter"), (
-                tensor.detach()._as_subclass(Tensor), tensor.requires_grad, OrderedDict())
+            data = tensor.detach()._as_subclass(Tensor)
+            function, args = Global("torch._utils", "_rebuild_parameter"), (data, tensor.requires_grad, OrderedDict())
             if state:
                 function, args = Global("torch._utils", "_rebuild_parameter_with_state"), (*args, state)
             if type(tensor) is Parameter:
@@ -66,7 +71,7 @@ class Pickler(pickle._Pickler):  # type: ignore[name-defined, misc]
             return Global("torch._utils", "_rebuild_meta_tensor_no_storage"), (
                 tensor.dtype, size, stride, tensor.requires_grad)
         reference = StorageReference(tensor._storage, tensor.dtype)
-        args = (reference, int(tensor.storage_offset()), size, stride, tensor.requires_grad, OrderedDict())
+        args: tuple = (reference, int(tensor.storage_offset()), size, stride, tensor.requires_grad, OrderedDict())
         if tensor.dtype.name in STORAGE_NAMES:
             return Global("torch._utils", "_rebuild_tensor_v2"), args
         return Global("torch._utils", "_rebuild_tensor_v3"), (*args, tensor.dtype)
@@ -109,7 +114,7 @@ class Pickler(pickle._Pickler):  # type: ignore[name-defined, misc]
             super().save_global(obj)
 
     dispatch = {
-        **pickle._Pickler.dispatch,  # type: ignore[attr-defined]
+        **_PythonPickler.dispatch,
         Global: save_name,
         dtype: save_dtype,
         type: save_class,

@@ -157,7 +157,7 @@ class safe_open:
         if name not in self._header:
             raise KeyError(f"{self.filename} has no tensor {name!r}; it has {', '.join(self._header)}")
         tensor = _tensor(self._data, name, self._header[name])
-        return tensor if str(self.device) == "cpu" else tensor.to(self.device)  # type: ignore[attr-defined]
+        return tensor if str(self.device) == "cpu" else tensor.to(self.device)
 
 
 def load_file(filename: str | os.PathLike[str], device: str | device = "cpu") -> dict[str, Tensor]:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ... import ops
 from ...core.dtypes import float64
 from ...core.tensor import Tensor
+from ...ops.creation import as_tensor, from_numpy, tensor
+from ...ops.indexing import stack
 
 _TEXT_KINDS = "SUO"  # NumPy arrays of bytes, str and objects cannot become tensors
 
@@ -18,7 +19,7 @@ def _collate_arrays(batch: Sequence[Any]) -> Tensor:
     if batch[0].dtype.kind in _TEXT_KINDS:
         raise TypeError(f"default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found "
                         f"a numpy array of {batch[0].dtype}")
-    return ops.stack([ops.as_tensor(array) for array in batch], 0)
+    return stack([as_tensor(array) for array in batch], 0)
 
 
 def _collate_mapping(batch: Sequence[Mapping]) -> Any:
@@ -41,10 +42,10 @@ def _collate_sequence(batch: Sequence[Sequence]) -> Any:
 
 
 _COLLATERS: tuple[tuple[Any, Callable[[Sequence[Any]], Any]], ...] = (
-    (Tensor, lambda batch: ops.stack(list(batch), 0)),
+    (Tensor, lambda batch: stack(list(batch), 0)),
     ((np.ndarray, np.generic), _collate_arrays),
-    (float, lambda batch: ops.tensor(list(batch), dtype=float64)),
-    (int, lambda batch: ops.tensor(list(batch))),
+    (float, lambda batch: tensor(list(batch), dtype=float64)),
+    (int, lambda batch: tensor(list(batch))),
     ((str, bytes), lambda batch: batch),
     (Mapping, _collate_mapping),
     (Sequence, _collate_sequence),
@@ -67,9 +68,9 @@ def default_collate(batch: Sequence[Any]) -> Any:
 def default_convert(data: Any) -> Any:
     """`data` with each NumPy array and scalar in it turned into a tensor: what happens when batching is off."""
     if isinstance(data, np.ndarray):
-        return data if data.dtype.kind in _TEXT_KINDS else ops.from_numpy(data)
+        return data if data.dtype.kind in _TEXT_KINDS else from_numpy(data)
     if isinstance(data, np.generic) and data.dtype.kind not in _TEXT_KINDS:
-        return ops.as_tensor(data)
+        return as_tensor(data)
     if isinstance(data, Mapping):
         return type(data)({key: default_convert(value) for key, value in data.items()})  # type: ignore[call-arg]
     if isinstance(data, tuple) and hasattr(data, "_fields"):

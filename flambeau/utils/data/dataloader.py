@@ -16,8 +16,8 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from ... import ops
 from ...core.dtypes import int64
+from ...ops.random import randint
 from .collate import default_collate, default_convert
 from .dataset import IterableDataset
 from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
@@ -112,14 +112,15 @@ class DataLoader:
     def __len__(self) -> int:
         """How many batches one pass gives; of an iterable dataset that has a length, how many there should be."""
         if not self._streams:
-            return len(self.batch_sampler if self._batched else self.sampler)
+            order: Any = self.batch_sampler if self._batched else self.sampler
+            return len(order)
         count = len(self.dataset)
         if self.batch_size is None:
             return count
         return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
-        base_seed = int(ops.randint(0, 1 << 62, (), dtype=int64, generator=self.generator).item())
+        base_seed = int(randint(0, 1 << 62, (), dtype=int64, generator=self.generator).item())
         order = iter(self.batch_sampler if self._batched else self.sampler)
         if not self.num_workers:
             return _batches_here(self._make_fetcher()(self.dataset), order)
@@ -238,7 +239,7 @@ class _WorkerIterator:
     """One pass over the data by a pool. Each task goes to one worker; its answer is waited for when its turn comes."""
 
     def __init__(self, pool: _WorkerPool, order: Iterator[Any], base_seed: int, timeout: float, keep: bool) -> None:
-        previous = pool.user and pool.user()
+        previous = pool.user() if pool.user is not None else None
         if previous is not None:
             previous.finished = True
         self.pool, self.order, self.timeout, self.keep = pool, order, timeout, keep

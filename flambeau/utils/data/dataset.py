@@ -8,8 +8,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from ... import ops
 from ...core.tensor import Tensor
+from ...ops.random import randperm
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -50,7 +50,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
         self.tensors = tensors
 
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
-        return tuple(tensor[index] for tensor in self.tensors)  # type: ignore[index]
+        return tuple(tensor[index] for tensor in self.tensors)
 
     def __len__(self) -> int:
         return self.tensors[0].shape[0]
@@ -114,7 +114,7 @@ class ChainDataset(IterableDataset[T_co]):
             yield from dataset
 
     def __len__(self) -> int:
-        return sum(len(dataset) for dataset in self.datasets)  # type: ignore[arg-type]
+        return sum(map(len, self.datasets))  # type: ignore[arg-type]
 
 
 class Subset(Dataset[T_co]):
@@ -155,6 +155,6 @@ def random_split(dataset: Dataset[T_co], lengths: Sequence[int | float], generat
     if sum(sizes) != total:
         raise ValueError(f"Sum of input lengths does not equal the length of the input dataset: {sum(sizes)} and "
                          f"{total}")
-    order = ops.randperm(total, generator=generator).tolist()
+    order = randperm(total, generator=generator).tolist()
     ends = itertools.accumulate(sizes)
     return [Subset(dataset, order[end - size : end]) for size, end in zip(sizes, ends, strict=True)]

@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Generic, TypeVar
 
-from ... import ops
 from ...core.dtypes import float64, int64
-from ...ops.random import Generator
+from ...ops.creation import as_tensor
+from ...ops.random import Generator, multinomial, randint, randperm
 
 T_co = TypeVar("T_co", covariant=True)
 _CHUNK = 32  # how many random numbers are drawn at once
@@ -63,9 +63,9 @@ class RandomSampler(Sampler[int]):
         population, left = len(self.data_source), self.num_samples
         while left > 0:
             if self.replacement:
-                drawn = ops.randint(population, (min(_CHUNK, left),), dtype=int64, generator=self.generator).tolist()
+                drawn = randint(population, (min(_CHUNK, left),), dtype=int64, generator=self.generator).tolist()
             else:
-                drawn = ops.randperm(population, generator=self.generator).tolist()[:left]
+                drawn = randperm(population, generator=self.generator).tolist()[:left]
             yield from drawn
             left -= len(drawn)
 
@@ -80,7 +80,7 @@ class SubsetRandomSampler(Sampler[int]):
         self.indices, self.generator = indices, generator
 
     def __iter__(self) -> Iterator[int]:
-        return (self.indices[i] for i in ops.randperm(len(self.indices), generator=self.generator).tolist())
+        return (self.indices[i] for i in randperm(len(self.indices), generator=self.generator).tolist())
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -93,7 +93,7 @@ class WeightedRandomSampler(Sampler[int]):
                  generator: Any = None) -> None:
         if not isinstance(replacement, bool):
             raise ValueError(f"replacement should be a boolean value, but got replacement={replacement}")
-        self.weights = ops.as_tensor(weights, dtype=float64)
+        self.weights = as_tensor(weights, dtype=float64)
         if self.weights.dim() != 1:
             raise ValueError("weights should be a 1d sequence but given weights have shape "
                              f"{tuple(self.weights.shape)}")
@@ -101,7 +101,7 @@ class WeightedRandomSampler(Sampler[int]):
         self.replacement, self.generator = replacement, generator
 
     def __iter__(self) -> Iterator[int]:
-        return iter(ops.multinomial(self.weights, self.num_samples, self.replacement, generator=self.generator).tolist())
+        return iter(multinomial(self.weights, self.num_samples, self.replacement, generator=self.generator).tolist())
 
     def __len__(self) -> int:
         return self.num_samples
@@ -148,7 +148,7 @@ class DistributedSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         indices = list(range(len(self.dataset)))
         if self.shuffle:
-            indices = ops.randperm(len(indices), generator=Generator().manual_seed(self.seed + self.epoch)).tolist()
+            indices = randperm(len(indices), generator=Generator().manual_seed(self.seed + self.epoch)).tolist()
         everyone = list(itertools.islice(itertools.cycle(indices), self.total_size))
         return iter(everyone[self.rank :: self.num_replicas])
 

@@ -60,7 +60,7 @@ class _BatchPickler(pickle.Pickler):
         if type(obj) is not Tensor:
             return NotImplemented
         flat = np.ascontiguousarray(obj.detach()._data).reshape(-1).view(np.uint8)
-        return _tensor_of_bytes, (pickle.PickleBuffer(flat), obj.dtype, tuple(obj.shape), obj.requires_grad)
+        return _tensor_of_bytes, (pickle.PickleBuffer(flat.data), obj.dtype, tuple(obj.shape), obj.requires_grad)
 
 
 def encode(message: Any) -> list[Any]:
