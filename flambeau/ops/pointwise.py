@@ -30,6 +30,9 @@ def assign(target: Tensor, value: Any) -> Tensor:
     """Overwrite `target` with `value` (of a castable dtype, broadcastable to its shape), as a recorded in-place write."""
     InPlace.check(target)
     if isinstance(value, Tensor):
+        if target._view is not None and _repeats_itself(target):
+            raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single memory "
+                               "location. Please clone() the tensor before performing the operation.")
         if not can_cast(value.dtype, target.dtype):
             raise RuntimeError(f"result type {value.dtype} can't be cast to the desired output type {target.dtype}")
         value = cast(value, target.dtype)
@@ -38,6 +41,11 @@ def assign(target: Tensor, value: Any) -> Tensor:
     write(target, value)
     InPlace.rebase(target, value)
     return target
+
+
+def _repeats_itself(x: Tensor) -> bool:
+    """Whether `x` was expanded: some dimension of more than one element has stride 0."""
+    return any(type(s) is int and s == 0 and type(n) is int and n > 1 for n, s in zip(*x._layout[:2]))
 
 
 def write(target: Tensor, value: Any) -> None:

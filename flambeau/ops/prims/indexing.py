@@ -305,11 +305,16 @@ def _index_put_vjp(g: Tensor, indices: Sequence, values_shape: Sequence, accumul
     return index_put(g, indices, g.new_zeros(()).expand(tuple(values_shape)), False), None, g_values
 
 
+def _broadcasts_to(shape: Sequence, wanted: Sequence) -> bool:
+    lead = len(wanted) - len(shape)
+    return lead >= 0 and all((type(n) is int and n == 1) or n is m or n == m for n, m in zip(shape, wanted[lead:]))
+
+
 @primitive("index_put", kernel=_index_put_kernel, loop="scatter", tensors=3, derivative=General(_index_put_vjp))
 def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Spec:
     """A copy of `x` with `values` (broadcast to the indexed shape) written, or added, at `indices`."""
     shape = index_shape(x._layout.shape, indices)[0]
-    if tuple(broadcast_shapes(shape, values._layout.shape)) != tuple(shape):
+    if not _broadcasts_to(values._layout.shape, shape):
         raise RuntimeError(f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of "
                            f"shape {list(shape)}")
     if values.dtype is not x.dtype:
@@ -318,7 +323,7 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
     return Spec(x._layout.shape, x.dtype)
 
 
-@primitive("nonzero", kernel=lambda x: np.stack(np.nonzero(x), 1).astype(np.int64) if x.ndim else
+@primitive("nonzero", kernel=lambda x: np.stack(np.nonzero(x)).astype(np.int64, copy=False).T if x.ndim else
            np.empty((int(bool(x)), 0), np.int64), tags=("data_dependent",),
            why_absent={"derivative": "an index is not differentiable", "loop": "the output's shape depends on the data"})
 def nonzero(x: Tensor) -> Spec:

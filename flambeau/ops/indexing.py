@@ -1,0 +1,716 @@
+"""Reading and writing by index, joining, repeating, flipping and searching."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.dtypes import FLOAT, bool_, dtype, iinfo, int32, int64, promote_types
+from ..core.size import Size, canonical_dim, canonical_dims, contiguous_strides
+from ..core.storage import view_of
+from ..core.tensor import Layout, Tensor, bump_version
+from . import prims
+from .creation import from_data
+from .pointwise import assign, inplace, store_out
+from .prims.views import _diagonal_back, _inverse, _slice_back
+from .promotion import as_tensor_operand, broadcast, cast, expand_to, is_number, prepare
+from .reductions import scalar_type
+from .registry import Spec, method, operator, primitive
+from .subscript import _check_broadcast, _value_for, index_list, put_, slice_bounds
+from .views import _ints
+
+
+# -- gather and scatter ----------------------------------------------------------------------------------------
+def _index(index: Tensor, name: str) -> Tensor:
+    if not isinstance(index, Tensor) or index.dtype not in (int64, int32):
+        got = scalar_type(index.dtype) if isinstance(index, Tensor) else type(index).__name__
+        raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index, got {got}")
+    return index
+
+
+@operator(method=True)
+def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False, out: Tensor | None = None) -> Tensor:
+    """out[i][j][k] = input[index[i][j][k]][j][k] for dim 0, and likewise for other dims."""
+    result = prims.gather(input, canonical_dim(dim, input.ndim), _index(index, "gather"))
+    return result if out is None else store_out(out, result)
+
+
+@operator(method=True)
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """gather with `indices` broadcast against `input` along the other dimensions; in the flattened input without dim."""
+    if dim is None:
+        return prims.gather(input.reshape(-1), 0, indices.reshape(-1))
+    if input.ndim != indices.ndim:
+        raise RuntimeError("torch.take_along_dim(): input and indices should have the same number of dimensions, but got "
+                           f"{input.ndim} dimensions for input, and {indices.ndim} dimensions for indices")
+    d = canonical_dim(dim, input.ndim)
+    rest = [tuple(1 if i == d else n for i, n in enumerate(t.shape)) for t in (input, indices)]
+    common = [n if m == 1 else m for n, m in zip(*rest)]
+    source, index = (expand_to(t, [t.shape[d] if i == d else n for i, n in enumerate(common)]) for t in (input, indices))
+    return prims.gather(source, d, index)
+
+
+_REDUCE = {"add": "add", "sum": "add", "multiply": "prod", "prod": "prod", "amax": "amax", "amin": "amin"}
+
+
+def _scatter(input: Tensor, dim: int, index: Tensor, src: Any, mode: str) -> Tensor:
+    if not isinstance(src, Tensor):
+        src = input.new_full(tuple(index.shape), src)
+    if src.dtype is not input.dtype:
+        raise RuntimeError(f"scatter(): Expected self.dtype to be equal to src.dtype, got {input.dtype} and {src.dtype}")
+    return prims.scatter(input, canonical_dim(dim, input.ndim), _index(index, "scatter"), src, mode)
+
+
+@operator(method=True)
+def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
+    """A copy of `input` with `src` (a tensor or number) written at `index` along `dim`, or added or multiplied there."""
+    if reduce is not None and reduce not in ("add", "multiply"):
+        raise RuntimeError(f"reduce argument must be either add or multiply, got {reduce!r}")
+    return _scatter(input, dim, index, value if src is None else src, "set" if reduce is None else _REDUCE[reduce])
+
+
+@operator(method=True)
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """A copy of `input` with `src` added at `index` along `dim`."""
+    return _scatter(input, dim, index, src, "add")
+
+
+def _identity(mode: str, kind: dtype) -> Any:
+    """The number that a reduction starts from."""
+    if mode in ("add", "prod"):
+        return 0 if mode == "add" else 1
+    if kind.category >= FLOAT:
+        return float("-inf") if mode == "amax" else float("inf")
+    limits = iinfo(kind)
+    return limits.min if mode == "amax" else limits.max
+
+
+@operator(method=True)
+def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
+    """A copy of `input` with `src` combined at `index` along `dim`: sum, prod, mean, amax or amin."""
+    if reduce not in ("sum", "prod", "mean", "amax", "amin"):
+        raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce!r}")
+    mode = "add" if reduce == "mean" else _REDUCE[reduce]
+    base = input if include_self else _scatter(input, dim, index, _identity(mode, input.dtype), "set")
+    result = _scatter(base, dim, index, src, mode)
+    if reduce != "mean":
+        return result
+    start = input.new_full(tuple(input.shape), 1 if include_self else 0)
+    count = _scatter(start, dim, index, input.new_full(tuple(index.shape), 1), "add").clamp(min=1)
+    return result / count if input.dtype.category >= FLOAT else result.div(count, rounding_mode="floor")
+
+
+for _fn in (scatter, scatter_add, scatter_reduce):
+    inplace(_fn, _fn.__name__ + "_")
+
+
+# -- whole slices by index -----------------------------------------------------------------------------------------
+@operator(method=True)
+def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The slices of `input` at the 1-D `index` along `dim`."""
+    if index.ndim > 1:
+        raise IndexError(f"index_select(): Index is supposed to be a vector, got shape {list(index.shape)}")
+    d = canonical_dim(dim, input.ndim)
+    if input.ndim and not index.ndim:
+        index = prims.unsqueeze(index, 0)
+    result = prims.index_select(input, d, _index(index, "index_select"))
+    return result if out is None else store_out(out, result)
+
+
+@operator(method=True)
+def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
+    """A copy of `input` with alpha * the slices of `source` added at `index` along `dim`."""
+    if source.dtype is not input.dtype:
+        raise RuntimeError(f"index_add_(): self ({scalar_type(input.dtype)}) and source ({scalar_type(source.dtype)}) must have "
+                           "the same scalar type")
+    d = canonical_dim(dim, input.ndim)
+    index = index.reshape(-1) if not index.ndim else index
+    if source.ndim < input.ndim:
+        source = prims.unsqueeze(source, d)
+    return prims.index_add(input, d, index, source * alpha if alpha != 1 else source)
+
+
+def _at(dim: int, index: Tensor) -> list:
+    return [None] * dim + [index]
+
+
+@operator(method=True)
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """A copy of `input` with the slices of `source` written at `index` along `dim`."""
+    d = canonical_dim(dim, input.ndim)
+    return prims.index_put(input, _at(d, index), source, False)
+
+
+@operator(method=True)
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    """A copy of `input` with `value` in the slices at `index` along `dim`."""
+    d = canonical_dim(dim, input.ndim)
+    value = cast(value, input.dtype) if isinstance(value, Tensor) else input.new_full((), value)
+    return prims.index_put(input, _at(d, index), value, False)
+
+
+for _fn in (index_add, index_copy, index_fill):
+    inplace(_fn, _fn.__name__ + "_")
+
+
+# -- advanced indexing -----------------------------------------------------------------------------------------------
+@operator(method=True)
+def index_put(input: Tensor, indices: Sequence, values: Tensor, accumulate: bool = False) -> Tensor:
+    """A copy of `input` with `values` written, or added, at `indices` (a tensor, mask or None for each dimension)."""
+    found = index_list(input, indices)
+    _check_broadcast(found)
+    return prims.index_put(input, found, values, bool(accumulate))
+
+
+@operator(method=True)
+def index_put_(self: Tensor, indices: Sequence, values: Tensor, accumulate: bool = False) -> Tensor:
+    """Write, or add, `values` at `indices` in place."""
+    found = index_list(self, indices)
+    _check_broadcast(found)
+    return put_(self, found, _value_for(self, values, False), bool(accumulate))
+
+
+@operator(method=True)
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
+    """Indices of the elements that are not zero: one row each, or, as_tuple, a tensor for each dimension."""
+    if as_tuple and not input.ndim:
+        input = prims.unsqueeze(input, 0)
+    rows = prims.nonzero(input)
+    return tuple(prims.select(rows, 1, d) for d in range(input.ndim)) if as_tuple else rows
+
+
+@operator(method=True)
+def argwhere(input: Tensor) -> Tensor:
+    """nonzero: one row of indices for each element that is not zero."""
+    return nonzero(input)
+
+
+@operator(method=True)
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+    """The elements of `input` where `mask` (broadcast against it) is true, as a 1-D tensor."""
+    if mask.dtype is not bool_:
+        raise RuntimeError(f"masked_select: expected BoolTensor for mask, got {mask.dtype}")
+    mask, input = broadcast(mask, input)
+    if not input.ndim:
+        mask, input = prims.unsqueeze(mask, 0), prims.unsqueeze(input, 0)
+    return prims.index(input, list(nonzero(mask, as_tuple=True)))
+
+
+@operator(method=True)
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """A copy of `input` with the elements of `source`, in order, where `mask` is true."""
+    if mask.dtype is not bool_:
+        raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got mask with dtype {mask.dtype}")
+    if source.dtype is not input.dtype:
+        raise RuntimeError("masked_scatter: expected self and source to have same dtypes but got "
+                           f"{input.dtype} and {source.dtype}")
+    mask, input = broadcast(mask, input)
+    if mask._data is not None and int(mask._data.sum()) > source.numel():
+        raise RuntimeError("Number of elements of source < number of ones in mask: "
+                           f"{source.numel()} elements for {int(mask._data.sum())} ones")
+    order = prims.cumsum(cast(mask.reshape(-1), int64), 0) - 1
+    if source.numel() == 0:
+        return input.clone()
+    picked = prims.index_select(source.reshape(-1), 0, order.clamp(0, source.numel() - 1))
+    return prims.where(mask, picked.reshape(tuple(input.shape)), input)
+
+
+inplace(masked_scatter, "masked_scatter_")
+
+
+@operator(method=True)
+def take(input: Tensor, index: Tensor) -> Tensor:
+    """The elements at `index` of the flattened input."""
+    flat = input.reshape(-1)
+    n = flat.shape[0]
+    if index._data is not None and index._data.size and not -n <= int(index._data.min()) <= int(index._data.max()) < n:
+        raise IndexError(f"out of range: tried to access index {int(index._data.max())} on a tensor of {n} elements.")
+    return prims.index(flat, [index])
+
+
+@operator(method=True)
+def put_elements(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """A copy with `source` written, or added, at `index` of the flattened tensor."""
+    flat = prims.index_put(self.reshape(-1), [index.reshape(-1)], source.reshape(-1), accumulate)
+    return flat.reshape(tuple(self.shape))
+
+
+Tensor.put = put_elements  # type: ignore[attr-defined]
+inplace(put_elements, "put_")
+
+
+# -- joining -----------------------------------------------------------------------------------------------------------
+def _tensors(given: Any, name: str) -> list[Tensor]:
+    tensors = list(given)
+    for i, t in enumerate(tensors):
+        if not isinstance(t, Tensor):
+            raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(t).__name__} ({name})")
+    return tensors
+
+
+@operator
+def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, axis: int | None = None) -> Tensor:
+    """The tensors one after another along `dim`, promoted to their common dtype."""
+    parts = _tensors(tensors, "cat")
+    if not parts:
+        raise ValueError("torch.cat(): expected a non-empty list of Tensors")
+    dim = dim if axis is None else axis
+    for i, t in enumerate(parts):
+        if not t.ndim:
+            raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
+    kind = parts[0].dtype
+    for t in parts[1:]:
+        kind = promote_types(kind, t.dtype) if t.dtype is not kind else kind
+    rank = max(t.ndim for t in parts)
+    kept = [t for t in parts if not (t.ndim == 1 and rank > 1 and type(t.shape[0]) is int and t.shape[0] == 0)]
+    d = canonical_dim(dim, rank)
+    result = prims.cat([cast(t, kind) for t in kept], d)
+    return result if out is None else store_out(out, result)
+
+
+concat = concatenate = cat
+
+
+@operator
+def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, axis: int | None = None) -> Tensor:
+    """The tensors, all of one shape, along a new dimension."""
+    parts = _tensors(tensors, "stack")
+    if not parts:
+        raise RuntimeError("stack expects a non-empty TensorList")
+    dim = dim if axis is None else axis
+    for i, t in enumerate(parts[1:], 1):
+        if t.shape != parts[0].shape:
+            raise RuntimeError(f"stack expects each tensor to be equal size, but got {list(parts[0].shape)} at entry 0 and "
+                               f"{list(t.shape)} at entry {i}")
+    d = canonical_dim(dim, parts[0].ndim + 1)
+    return cat([prims.unsqueeze(t, d) for t in parts], d, out=out)
+
+
+def _at_least(x: Tensor, rank: int) -> Tensor:
+    if x.ndim >= rank:
+        return x
+    if rank == 3 and x.ndim == 2:
+        return prims.unsqueeze(x, 2)
+    x = prims.unsqueeze(x, 0)
+    return _at_least(x, rank)
+
+
+def _at_least_operator(rank: int) -> Callable:
+    def fn(*tensors: Any) -> Any:
+        given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
+        if given is tensors and len(tensors) == 1:
+            return _at_least(tensors[0], rank)
+        return tuple(_at_least(t, rank) for t in given)
+
+    fn.__name__, fn.__doc__ = f"atleast_{rank}d", f"The tensors with at least {rank} dimensions."
+    return operator(fn)
+
+
+atleast_1d, atleast_2d, atleast_3d = (_at_least_operator(n) for n in (1, 2, 3))
+
+
+@operator
+def hstack(tensors: Sequence[Tensor]) -> Tensor:
+    """Side by side: along dim 1, or dim 0 for vectors."""
+    parts = [_at_least(t, 1) for t in _tensors(tensors, "hstack")]
+    return cat(parts, 0 if parts[0].ndim == 1 else 1)
+
+
+@operator
+def vstack(tensors: Sequence[Tensor]) -> Tensor:
+    """One above another: along dim 0, vectors as rows."""
+    return cat([_at_least(t, 2) for t in _tensors(tensors, "vstack")], 0)
+
+
+row_stack = vstack
+
+
+@operator
+def dstack(tensors: Sequence[Tensor]) -> Tensor:
+    """One behind another: along dim 2."""
+    return cat([_at_least(t, 3) for t in _tensors(tensors, "dstack")], 2)
+
+
+@operator
+def column_stack(tensors: Sequence[Tensor]) -> Tensor:
+    """Side by side, vectors as columns."""
+    return cat([t.reshape(-1, 1) if t.ndim < 2 else t for t in _tensors(tensors, "column_stack")], 1)
+
+
+# -- repeating and reordering --------------------------------------------------------------------------------------------
+@operator(method=True)
+def repeat(self: Tensor, *repeats: Any) -> Tensor:
+    """The tensor repeated that many times along each dimension (leading dimensions are added)."""
+    times = _ints(repeats)
+    lead = len(times) - self.ndim
+    if lead < 0:
+        raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor: "
+                           f"{list(times)} for shape {list(self.shape)}")
+    shape = (1,) * lead + tuple(self.shape)
+    if all(type(r) is int and r == 1 for r in times):
+        return self.reshape(shape).clone()
+    inner = [n for pair in zip((1,) * len(shape), shape) for n in pair]
+    outer = [n for pair in zip(times, shape) for n in pair]
+    wide = prims.expand(self.reshape(inner), tuple(outer))
+    return wide.reshape([r * n for r, n in zip(times, shape)])
+
+
+@operator(method=True)
+def tile(input: Tensor, *dims: Any) -> Tensor:
+    """repeat, with missing leading repeats taken as 1."""
+    times = _ints(dims)
+    return repeat(input, *((1,) * (input.ndim - len(times)) + times))
+
+
+@primitive("repeat_positions", kernel=lambda repeats: np.repeat(np.arange(len(repeats)), repeats).astype(np.int64),
+           tags=("data_dependent",), why_absent={"derivative": "an index is not differentiable",
+                                                 "loop": "the output's shape depends on the data"})
+def repeat_positions(repeats: Tensor) -> Spec:
+    """0 repeats[0] times, 1 repeats[1] times, and so on."""
+    if repeats._data is None:
+        raise NotImplementedError("repeat_interleave() with a tensor of repeats has no known shape on fake tensors; it breaks the "
+                                  "graph")
+    if repeats._data.size and int(repeats._data.min()) < 0:
+        raise RuntimeError("repeats can not be negative")
+    return Spec((-1,), int64)
+
+
+@operator(method=True)
+def repeat_interleave(input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
+    """Each element (or slice along `dim`) repeated in place: a number for all, or a tensor with one for each."""
+    if repeats is None:
+        return repeat_positions(input)
+    if dim is None:
+        input, dim = input.reshape(-1), 0
+    d = canonical_dim(dim, input.ndim)
+    if isinstance(repeats, Tensor) and repeats.numel() != 1:
+        if repeats.shape != (input.shape[d],):
+            raise RuntimeError("repeats must have the same size as input along dim, but got repeats.size(0) = "
+                               f"{repeats.shape[0]} and input.size({d}) = {input.shape[d]}")
+        return prims.index_select(input, d, repeat_positions(repeats))
+    n = repeats.item() if isinstance(repeats, Tensor) else repeats
+    shape = tuple(input.shape)
+    wide = prims.expand(prims.unsqueeze(input, d + 1), (*shape[:d + 1], n, *shape[d + 1:]))
+    return wide.reshape((*shape[:d], shape[d] * n, *shape[d + 1:]))
+
+
+@operator(method=True)
+def flip(input: Tensor, *dims: Any) -> Tensor:
+    """The elements in reverse order along `dims`."""
+    given = _ints(dims)
+    return prims.flip(input, tuple(canonical_dims(given, input.ndim)) if given else ())
+
+
+@operator(method=True)
+def fliplr(input: Tensor) -> Tensor:
+    """Columns in reverse order."""
+    return flip(input, 1)
+
+
+@operator(method=True)
+def flipud(input: Tensor) -> Tensor:
+    """Rows in reverse order."""
+    return flip(input, 0)
+
+
+@operator(method=True)
+def roll(input: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
+    """The elements shifted cyclically along `dims` (the flattened input without dims)."""
+    if isinstance(dims, (tuple, list)) and not dims:
+        return roll(input.reshape(-1), shifts, 0).reshape(tuple(input.shape))
+    moves = shifts if isinstance(shifts, (tuple, list)) else (shifts,)
+    along = dims if isinstance(dims, (tuple, list)) else (dims,)
+    if len(moves) != len(along):
+        raise RuntimeError(f"shifts and dimensions must align. shifts: {len(moves)}, dims:{len(along)}")
+    for n, dim in zip(moves, along):
+        d = canonical_dim(dim, input.ndim)
+        size = input.shape[d]
+        if type(size) is int and size == 0:
+            continue
+        cut = (size - n) % size
+        if type(cut) is int and cut == 0:
+            continue
+        input = prims.cat([prims.slice_(input, d, cut, size, 1), prims.slice_(input, d, 0, cut, 1)], d)
+    return input.clone() if not moves else input
+
+
+@operator(method=True)
+def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+    """Turned by k quarter turns in the plane of `dims`, from the first towards the second."""
+    a, b = (canonical_dim(d, input.ndim) for d in dims)
+    k %= 4
+    if k == 2:
+        return flip(input, a, b)
+    if k == 1:
+        return flip(input, b).transpose(a, b)
+    return flip(input.transpose(a, b), b) if k == 3 else input.clone()
+
+
+@operator
+def cartesian_prod(*tensors: Tensor) -> Tensor:
+    """All combinations of elements of 1-D tensors, one row each."""
+    if len(tensors) == 1:
+        return tensors[0]
+    grids = [t.reshape([-1 if i == d else 1 for i in range(len(tensors))]).expand(*[u.shape[0] for u in tensors])
+             for d, t in enumerate(tensors)]
+    return stack([g.reshape(-1) for g in grids], 1)
+
+
+@operator
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """All r-subsets of a 1-D tensor's elements, one row each."""
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    rows = list(choose(range(input.shape[0]), r))
+    return prims.index(input, [from_data(rows, int64).reshape(len(rows), r)])
+
+
+# -- searching -------------------------------------------------------------------------------------------------------------
+def _searchsorted_kernel(edges: np.ndarray, values: np.ndarray, right: bool) -> np.ndarray:
+    side: Any = "right" if right else "left"
+    if edges.ndim == 1:
+        return np.asarray(np.searchsorted(edges, values, side), np.int64)
+    out = np.empty(values.shape, np.int64)
+    for at in np.ndindex(edges.shape[:-1]):
+        out[at] = np.searchsorted(edges[at], values[at], side)
+    return out
+
+
+@primitive("searchsorted", kernel=_searchsorted_kernel, tensors=2, why_absent={
+    "derivative": "an index is not differentiable", "loop": "a search is not a fixed number of scalar steps"})
+def _searchsorted(edges: Tensor, values: Tensor, right: bool) -> Spec:
+    """Where each value would be inserted in the sorted last dimension of `edges`."""
+    return Spec(values._layout.shape, int64)
+
+
+@operator
+def searchsorted(sorted_sequence: Tensor, input: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
+                 sorter: Tensor | None = None) -> Tensor:
+    """Insertion points of `input` into the innermost dimension of `sorted_sequence`; right: after equal elements."""
+    if side not in (None, "left", "right"):
+        raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
+    right = right or side == "right"
+    values = input if isinstance(input, Tensor) else as_tensor_operand(input)
+    if sorter is not None:
+        sorted_sequence = prims.gather(sorted_sequence, sorted_sequence.ndim - 1, sorter)
+    if sorted_sequence.ndim > 1 and sorted_sequence.shape[:-1] != values.shape[:-1]:
+        raise RuntimeError("torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of "
+                           "boundaries tensor and input value tensor must match, but we got boundaries tensor "
+                           f"{list(sorted_sequence.shape)} and input value tensor {list(values.shape)}")
+    found = _searchsorted(sorted_sequence, values, right)
+    return cast(found, int32) if out_int32 else found
+
+
+@operator
+def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
+    """searchsorted with the arguments the other way round."""
+    if boundaries.ndim != 1:
+        raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})")
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+@operator
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """Whether each element is among `test_elements`."""
+    if is_number(elements):
+        elements = as_tensor_operand(elements)
+    if is_number(test_elements):
+        found = elements == test_elements
+    else:
+        x, tests = elements, test_elements.reshape(-1)
+        kind = promote_types(x.dtype, tests.dtype)
+        found = prims.any(prims.eq(*prepare(prims.unsqueeze(cast(x, kind), x.ndim), cast(tests, kind))), (x.ndim,))
+    return ~found if invert else found
+
+
+# -- writing through views, functionally ---------------------------------------------------------------------------------------
+def _range_mask(like: Tensor, dim: int, rank: int, size: Any, test: Callable[[Tensor], Tensor]) -> Tensor:
+    """`test` of the positions along `dim`, shaped to broadcast over `rank` dimensions."""
+    mask = test(like.new_arange(size))
+    return prims.view_(mask, tuple(size if d == dim else 1 for d in range(rank)))
+
+
+def _blend(mask: Tensor, x: Tensor, value: Tensor) -> Tensor:
+    return prims.where(expand_to(mask, tuple(x.shape)), value, x)
+
+
+def _put_slice(x: Tensor, value: Tensor, dim: int, start: Any, stop: Any, step: int) -> Tensor:
+    if step == 1 and start == 0 and (stop is x.shape[dim] or stop == x.shape[dim]):
+        return value
+    placed = _slice_back(value, x.shape, dim, start, stop, step)
+
+    def inside(i: Tensor) -> Tensor:
+        hit = (i >= start) & (i < stop)
+        return hit if step == 1 else hit & ((i - start) % step == 0)
+
+    return _blend(_range_mask(x, dim, x.ndim, x.shape[dim], inside), x, placed)
+
+
+def _put_select(x: Tensor, value: Tensor, dim: int, index: Any) -> Tensor:
+    mask = _range_mask(x, dim, x.ndim, x.shape[dim], lambda i: i == index)
+    return _blend(mask, x, expand_to(prims.unsqueeze(value, dim), tuple(x.shape)))
+
+
+def _put_diagonal(x: Tensor, value: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
+    rows, columns = (_range_mask(x, d, x.ndim, x.shape[d], lambda i: i) for d in (dim1, dim2))
+    return _blend(columns - rows == offset, x, _diagonal_back(value, x.shape, offset, dim1, dim2))
+
+
+def _put_strided(x: Tensor, value: Tensor, size: Sequence, stride: Sequence, offset: Any) -> Tensor:
+    lay = x._layout
+    if lay.strides != contiguous_strides(lay.shape):
+        raise NotImplementedError("writing through as_strided of a tensor that is not contiguous: make it contiguous() first")
+    places = prims.views._positions(x, size, stride, offset).reshape(-1) - lay.offset
+    flat = prims.index_put(prims.view_(x, (x.numel(),)), [places], value.reshape(-1), False)
+    return prims.view_(flat, tuple(lay.shape))
+
+
+def _put_expanded(x: Tensor, value: Tensor, shape: Sequence) -> Tensor:
+    raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
+                       "Please clone() the tensor before performing the operation.")
+
+
+# By view primitive: x with what the view shows replaced by `value`.
+_PUT: dict[str, Callable] = {
+    "slice": _put_slice, "select": _put_select, "diagonal": _put_diagonal, "as_strided": _put_strided, "expand": _put_expanded,
+    "permute": lambda x, value, dims: prims.permute(value, _inverse(dims)),
+    "view": lambda x, value, shape: value.reshape(tuple(x.shape)),
+    "squeeze": lambda x, value, dims: value.reshape(tuple(x.shape)),
+    "unsqueeze": lambda x, value, dim: prims.squeeze(value, (dim,)),
+    "alias": lambda x, value: value,
+    "view_dtype": lambda x, value, kind: prims.view_dtype(value.contiguous(), x.dtype),
+    "view_as_real": lambda x, value: prims.view_as_complex(value.contiguous()),
+    "view_as_complex": lambda x, value: prims.view_as_real(value),
+}
+
+
+@operator
+def view_scatter(input: Tensor, chain: Sequence, src: Tensor) -> Tensor:
+    """`input` with what the chain of (view primitive, attributes) shows of it replaced by `src`; nothing is written."""
+    if not chain:
+        return src
+    (prim, attrs), rest = chain[0], chain[1:]
+    if rest:
+        src = view_scatter(prim(input, *attrs), rest, src)
+    put = _PUT.get(prim.name)
+    if put is None:
+        raise NotImplementedError(f"writing through the view {prim.name!r} in functional form; clone() the view before writing")
+    return put(input, src, *attrs)
+
+
+def _same_region(src: Tensor, view: Tensor, name: str) -> Tensor:
+    if src.shape != view.shape:
+        raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, slice size = "
+                           f"{list(view.shape)} ({name})")
+    return cast(src, view.dtype)
+
+
+@operator(method=True)
+def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
+                  step: int = 1) -> Tensor:
+    """A copy of `input` with input[start:end:step] along `dim` replaced by `src`."""
+    d = canonical_dim(dim, input.ndim)
+    attrs = (d, *slice_bounds(slice(start, end, step), input.shape[d]))
+    out = view_scatter(input, ((prims.slice_, attrs),), _same_region(src, prims.slice_(input, *attrs), "slice_scatter"))
+    return out.clone() if out is src else out
+
+
+@operator(method=True)
+def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+    """A copy of `input` with the slice at `index` along `dim` replaced by `src`."""
+    d = canonical_dim(dim, input.ndim)
+    i = index + input.shape[d] if index < 0 else index
+    return view_scatter(input, ((prims.select, (d, i)),), _same_region(src, input.select(d, index), "select_scatter"))
+
+
+@operator(method=True)
+def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """A copy of `input` with a diagonal replaced by `src`."""
+    attrs = (offset, canonical_dim(dim1, input.ndim), canonical_dim(dim2, input.ndim))
+    return view_scatter(input, ((prims.diagonal, attrs),), _same_region(src, prims.diagonal(input, *attrs), "diagonal_scatter"))
+
+
+# -- filling and relaying in place -----------------------------------------------------------------------------------------------
+@operator(method=True, tags=("inplace",))
+def fill_(self: Tensor, value: Any) -> Tensor:
+    """Every element set to `value` (a number or 0-dim tensor)."""
+    if isinstance(value, Tensor):
+        if value.ndim:
+            raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
+        return assign(self, expand_to(cast(value, self.dtype), tuple(self.shape)))
+    return assign(self, cast(value, self.dtype))
+
+
+@operator(method=True, tags=("inplace",))
+def zero_(self: Tensor) -> Tensor:
+    """Every element set to zero."""
+    return assign(self, cast(0, self.dtype))
+
+
+@operator
+def fill(input: Tensor, value: Any) -> Tensor:
+    """A tensor like `input` filled with `value`."""
+    return input.new_full(tuple(input.shape), value) if not isinstance(value, Tensor) else \
+        expand_to(cast(value, input.dtype), tuple(input.shape)).clone()
+
+
+@operator(method=True, tags=("inplace",))
+def fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
+    """The main diagonal set to a number; wrap: starting again below a tall matrix's end."""
+    if self.ndim == 2 and wrap:
+        rows, columns = self.shape
+        step = columns + 1
+        count = (rows * columns + step - 1) // step
+        prims.as_strided(self, (count,), (self.stride(0) + self.stride(1),), self.storage_offset()).fill_(fill_value)
+        return self
+    if self.ndim < 2 or (any(n != self.shape[0] for n in self.shape[1:]) and self.ndim > 2):
+        raise RuntimeError(f"fill_diagonal_: all dimensions must be of equal length and at least 2, got {list(self.shape)}")
+    size = min(self.shape)
+    prims.as_strided(self, (size,), (sum(self.stride()),), self.storage_offset()).fill_(fill_value)
+    return self
+
+
+@method("resize_")
+def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
+    """Another shape over the same storage, which grows if it must; new elements are uninitialised."""
+    shape = _ints(sizes)
+    if self.requires_grad:
+        raise RuntimeError("cannot resize variables that require grad")
+    storage, size = self._storage, self.dtype.itemsize
+    lay = Layout(shape, contiguous_strides(shape), self.storage_offset())
+    need = (lay.offset + Size(shape).numel()) * size
+    if need > storage.nbytes and self._data is not None:
+        grown = np.empty(need, np.uint8)
+        grown[:storage.nbytes] = storage.buffer
+        storage.buffer, storage.nbytes = grown, need
+    if self._data is not None:
+        self._data = view_of(storage.buffer, self.dtype.numpy, lay.shape, lay.strides, lay.offset)
+    self._lay = lay
+    bump_version(self)
+    return self
+
+
+@method("resize_as_")
+def resize_as_(self: Tensor, other: Tensor) -> Tensor:
+    """resize_(other.shape)."""
+    return resize_(self, tuple(other.shape))
+
+
+@method("set_")
+def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
+    """Look at the memory of `source` (a tensor; nothing: an empty one) instead of one's own."""
+    if source is None:
+        source = self.new_empty((0,))
+    if not isinstance(source, Tensor):
+        raise NotImplementedError(f"set_() from a {type(source).__name__}; give it a tensor")
+    if source.dtype is not self.dtype:
+        raise RuntimeError(f"Could not set tensor of type {self.dtype} to a tensor of type {source.dtype}")
+    if size is not None:
+        shape = tuple(size)
+        source = prims.as_strided(source, shape, tuple(stride) if stride is not None else contiguous_strides(shape), storage_offset)
+    self.data = source
+    return self
+
+
