@@ -1,0 +1,97 @@
+"""torch.backends.cuda: settings of a GPU that is not there; they keep their values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class _Matmul:
+    """Precision of matrix products on a GPU."""
+
+    allow_tf32 = False
+    allow_fp16_reduced_precision_reduction = True
+    allow_bf16_reduced_precision_reduction = True
+    allow_fp16_accumulation = False
+    fp32_precision = "none"
+
+
+matmul = _Matmul()
+_sdp = {"flash": True, "mem_efficient": True, "math": True, "cudnn": True}
+
+
+def is_built() -> bool:
+    """False: no GPU support in this build."""
+    return False
+
+
+def flash_sdp_enabled() -> bool:
+    """Whether flash attention may be chosen."""
+    return _sdp["flash"]
+
+
+def mem_efficient_sdp_enabled() -> bool:
+    """Whether memory-efficient attention may be chosen."""
+    return _sdp["mem_efficient"]
+
+
+def math_sdp_enabled() -> bool:
+    """Whether attention by plain operators may be chosen."""
+    return _sdp["math"]
+
+
+def cudnn_sdp_enabled() -> bool:
+    """Whether cuDNN's attention may be chosen."""
+    return _sdp["cudnn"]
+
+
+def enable_flash_sdp(enabled: bool) -> None:
+    """Allow or forbid flash attention on a GPU."""
+    _sdp["flash"] = enabled
+
+
+def enable_mem_efficient_sdp(enabled: bool) -> None:
+    """Allow or forbid memory-efficient attention on a GPU."""
+    _sdp["mem_efficient"] = enabled
+
+
+def enable_math_sdp(enabled: bool) -> None:
+    """Allow or forbid attention by plain operators on a GPU."""
+    _sdp["math"] = enabled
+
+
+def enable_cudnn_sdp(enabled: bool) -> None:
+    """Allow or forbid cuDNN's attention on a GPU."""
+    _sdp["cudnn"] = enabled
+
+
+def can_use_flash_attention(params: Any, debug: bool = False) -> bool:
+    """False: that kernel needs a GPU."""
+    return False
+
+
+def can_use_efficient_attention(params: Any, debug: bool = False) -> bool:
+    """False: that kernel needs a GPU."""
+    return False
+
+
+class SDPAParams:
+    """The arguments of one attention call, for `can_use_flash_attention`."""
+
+    def __init__(self, query: Any, key: Any, value: Any, attn_mask: Any, dropout: float, is_causal: bool, enable_gqa: bool) -> None:
+        self.query, self.key, self.value, self.attn_mask = query, key, value, attn_mask
+        self.dropout, self.is_causal, self.enable_gqa = dropout, is_causal, enable_gqa
+
+
+@contextmanager
+def sdp_kernel(
+    enable_flash: bool = True, enable_math: bool = True, enable_mem_efficient: bool = True, enable_cudnn: bool = True
+) -> Iterator[None]:
+    """Choose among attention kernels of a GPU for the block."""
+    before = dict(_sdp)
+    _sdp.update(flash=enable_flash, math=enable_math, mem_efficient=enable_mem_efficient, cudnn=enable_cudnn)
+    try:
+        yield
+    finally:
+        _sdp.update(before)

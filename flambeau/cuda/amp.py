@@ -1,0 +1,26 @@
+"""torch.cuda.amp: the old names of torch.amp with device "cuda"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import amp
+from ..core.dtypes import dtype, float16
+
+
+class autocast(amp.autocast):
+    """torch.amp.autocast("cuda", ...)."""
+
+    def __init__(self, enabled: bool = True, dtype: dtype = float16, cache_enabled: bool = True) -> None:
+        super().__init__("cuda", dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
+
+
+class GradScaler(amp.GradScaler):
+    """torch.amp.GradScaler("cuda", ...)."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__("cuda", *args, **kwargs)
+
+
+custom_fwd = amp.custom_fwd
+custom_bwd = amp.custom_bwd

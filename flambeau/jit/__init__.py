@@ -1,0 +1,164 @@
+"""torch.jit: TorchScript does not exist here. Its decorators keep ordinary Python, and `torch.compile` takes its place."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from .._absent import absent
+from ..nn.modules.module import Module
+from . import annotations
+
+_INSTEAD = "Flambeau has no TorchScript: compile with torch.compile, and keep weights with torch.save(model.state_dict())"
+
+
+def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> Any:
+    """`obj` itself: a scripted function or module behaves as the Python that it was made from."""
+    return obj
+
+
+def ignore(drop: Any = False, **kwargs: Any) -> Any:
+    """A decorator that changes nothing, with or without arguments."""
+    return drop if callable(drop) else (lambda fn: fn)
+
+
+def unused(fn: Callable) -> Callable:
+    """`fn` itself."""
+    return fn
+
+
+def export(fn: Callable) -> Callable:
+    """`fn` itself."""
+    return fn
+
+
+def interface(obj: Any) -> Any:
+    """`obj` itself."""
+    return obj
+
+
+def script_if_tracing(fn: Callable) -> Callable:
+    """`fn` itself: nothing is ever traced by TorchScript."""
+    return fn
+
+
+def _overload(fn: Callable) -> Callable:
+    return fn
+
+
+_script_if_tracing, _overload_method = script_if_tracing, _overload
+
+
+def is_scripting() -> bool:
+    """Always False."""
+    return False
+
+
+def is_tracing() -> bool:
+    """Always False."""
+    return False
+
+
+def annotate(the_type: Any, the_value: Any) -> Any:
+    """`the_value`."""
+    return the_value
+
+
+def isinstance(obj: Any, target_type: Any) -> bool:
+    """Whether `obj` is of `target_type`; element types of containers are not looked at."""
+    return builtins.isinstance(obj, getattr(target_type, "__origin__", target_type))
+
+
+def enable_onednn_fusion(enabled: bool) -> None:
+    """Nothing to switch: fusion belongs to torch.compile."""
+
+
+def set_fusion_strategy(strategy: Any) -> list:
+    """Nothing to switch: fusion belongs to torch.compile."""
+    return []
+
+
+@contextmanager
+def fuser(name: str) -> Iterator[None]:
+    """Nothing to choose: fusion belongs to torch.compile."""
+    yield
+
+
+@contextmanager
+def optimized_execution(should_optimize: bool) -> Iterator[None]:
+    """Nothing to choose: optimisation belongs to torch.compile."""
+    yield
+
+
+class ScriptModule(Module):
+    """The class that scripted modules have in torch; no object here is one."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(f"torch.jit.ScriptModule is not implemented; {_INSTEAD}")
+
+
+class ScriptFunction:
+    """The class that scripted functions have in torch; no object here is one."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(f"torch.jit.ScriptFunction is not implemented; {_INSTEAD}")
+
+
+class RecursiveScriptModule(ScriptModule):
+    """The class that torch.jit.script(module) gives in torch; no object here is one."""
+
+
+class TracerWarning(Warning):
+    """What torch.jit.trace warns with."""
+
+
+class Error(RuntimeError):
+    """An error inside TorchScript."""
+
+
+class Attribute:
+    """A value with a type for TorchScript; here the pair alone."""
+
+    def __init__(self, value: Any, type: Any) -> None:
+        self.value, self.type = value, type
+
+
+trace = absent("torch.jit.trace", _INSTEAD)
+trace_module = absent("torch.jit.trace_module", _INSTEAD)
+save = absent("torch.jit.save", _INSTEAD)
+load = absent("torch.jit.load", _INSTEAD)
+freeze = absent("torch.jit.freeze", _INSTEAD)
+optimize_for_inference = absent("torch.jit.optimize_for_inference", _INSTEAD)
+
+__all__ = [
+    "script",
+    "ignore",
+    "unused",
+    "export",
+    "interface",
+    "script_if_tracing",
+    "is_scripting",
+    "is_tracing",
+    "annotate",
+    "isinstance",
+    "Final",
+    "ScriptModule",
+    "ScriptFunction",
+    "RecursiveScriptModule",
+    "TracerWarning",
+    "Error",
+    "Attribute",
+    "trace",
+    "trace_module",
+    "save",
+    "load",
+    "freeze",
+    "optimize_for_inference",
+    "annotations",
+    "fuser",
+    "optimized_execution",
+    "enable_onednn_fusion",
+    "set_fusion_strategy",
+]

@@ -1,0 +1,147 @@
+"""`__torch_function__`: classes and modes that take over operators (torch.overrides)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .core import dispatch
+from .core.tensor import Tensor
+from .ops import registry
+from .ops.registry import OPERATORS, has_torch_function
+
+
+def has_torch_function_unary(obj: Any) -> bool:
+    """Whether `obj` overrides `__torch_function__`."""
+    return has_torch_function((obj,))
+
+
+def has_torch_function_variadic(*args: Any) -> bool:
+    """Whether some argument overrides `__torch_function__`."""
+    return has_torch_function(args)
+
+
+def _overriding_classes(relevant_args: Iterable[Any]) -> list[Any]:
+    """One argument for each class that overrides, in the order of asking: subclasses before bases, else left to right."""
+    found: list[Any] = []
+    for arg in relevant_args:
+        if not has_torch_function((arg,)) or any(type(arg) is type(other) for other in found):
+            continue
+        place = next((i for i, other in enumerate(found) if issubclass(type(arg), type(other))), len(found))
+        found.insert(place, arg)
+    return found
+
+
+def handle_torch_function(public_api: Callable, relevant_args: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
+    """Ask the modes, then each overriding class of `relevant_args`, to answer `public_api(*args, **kwargs)`.
+
+    For functions written in Python that want to be overridable: `if has_torch_function((x,)): return
+    handle_torch_function(f, (x,), x)`. Raises TypeError when all of them answer NotImplemented.
+    """
+    owners = _overriding_classes(relevant_args)
+    types = tuple(type(owner) for owner in owners)
+    if dispatch.state.overrides and registry.function_modes:
+        with _without_top_mode() as mode:
+            answer = mode.__torch_function__(public_api, types, args, kwargs)
+        if answer is not NotImplemented:
+            return answer
+    for owner in owners:
+        answer = type(owner).__torch_function__(public_api, types, args, kwargs)
+        if answer is not NotImplemented:
+            return answer
+    name = f"{getattr(public_api, '__module__', '')}.{getattr(public_api, '__name__', public_api)}"
+    raise TypeError(
+        f"no implementation found for '{name}' on types that implement __torch_function__: {[kind.__name__ for kind in types]}"
+    )
+
+
+class _without_top_mode:
+    """The innermost mode is out of action in the block, so that its own work does not come back to it."""
+
+    def __enter__(self) -> Any:
+        self.mode = registry.function_modes.pop()
+        dispatch.state.overrides -= 1
+        return self.mode
+
+    def __exit__(self, *exc: object) -> None:
+        registry.function_modes.append(self.mode)
+        dispatch.state.overrides += 1
+
+
+class TorchFunctionMode:
+    """A scope that sees every operator called in it: override `__torch_function__(func, types, args, kwargs)`."""
+
+    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} must define __torch_function__(self, func, types, args, kwargs)")
+
+    def __enter__(self) -> TorchFunctionMode:
+        registry.function_modes.append(self)
+        dispatch.state.overrides += 1
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        registry.function_modes.pop()
+        dispatch.state.overrides -= 1
+
+
+class BaseTorchFunctionMode(TorchFunctionMode):
+    """A mode that changes nothing."""
+
+    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def is_tensor_like(inp: Any) -> bool:
+    """Whether `inp` is a Tensor or can stand for one."""
+    return isinstance(inp, Tensor) or hasattr(inp, "__torch_function__")
+
+
+def is_tensor_method_or_property(func: Callable) -> bool:
+    """Whether `func` is an attribute of Tensor."""
+    return any(value is func for value in vars(Tensor).values()) or getattr(func, "__name__", None) == "__get__"
+
+
+def wrap_torch_function(dispatcher: Callable) -> Callable[[Callable], Callable]:
+    """Decorate a function to be overridable; `dispatcher(*args, **kwargs)` gives the relevant arguments."""
+
+    def decorate(func: Callable) -> Callable:
+        @functools.wraps(func)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            relevant = dispatcher(*args, **kwargs)
+            if dispatch.state.overrides or has_torch_function(relevant):
+                return handle_torch_function(wrapped, relevant, *args, **kwargs)
+            return func(*args, **kwargs)
+
+        return wrapped
+
+    return decorate
+
+
+def resolve_name(f: Any) -> str | None:
+    """The name under which users know an operator: `torch.add`; None for what is no operator."""
+    name = getattr(f, "__name__", None)
+    if name is not None and OPERATORS.get(name) is f:
+        return f"torch.{name}"
+    found = next((n for n, value in vars(Tensor).items() if value is f), None)
+    return None if found is None else f"torch.Tensor.{found}"
+
+
+def get_overridable_functions() -> dict[Any, list[Callable]]:
+    """All operators, by namespace."""
+    return {"torch": list(OPERATORS.values())}
+
+
+__all__ = [
+    "has_torch_function",
+    "has_torch_function_unary",
+    "has_torch_function_variadic",
+    "handle_torch_function",
+    "TorchFunctionMode",
+    "BaseTorchFunctionMode",
+    "is_tensor_like",
+    "is_tensor_method_or_property",
+    "wrap_torch_function",
+    "resolve_name",
+    "get_overridable_functions",
+]

@@ -1,0 +1,546 @@
+"""Trees of containers with anything at the leaves: flatten them, map over them, put them together again (torch.utils._pytree).
+
+A node type is a container class with two functions: `flatten(node) -> (children, context)` and
+`unflatten(children, context) -> node`. Lists, tuples, named tuples, dicts (also ordered and default ones), deques and torch's
+return types are known; `register_pytree_node` adds others. Everything else, None included, is a leaf.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections import OrderedDict, defaultdict, deque, namedtuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+Context = Any
+PyTree = Any
+
+
+class SequenceKey(NamedTuple):
+    """A step of a path: position `idx` of a sequence."""
+
+    idx: int
+
+    def __str__(self) -> str:
+        return f"[{self.idx!r}]"
+
+    def get(self, parent: Any) -> Any:
+        """The child that the step leads to."""
+        return parent[self.idx]
+
+
+class MappingKey(NamedTuple):
+    """A step of a path: the entry `key` of a mapping."""
+
+    key: Any
+
+    def __str__(self) -> str:
+        return f"[{self.key!r}]"
+
+    def get(self, parent: Any) -> Any:
+        """The child that the step leads to."""
+        return parent[self.key]
+
+
+class GetAttrKey(NamedTuple):
+    """A step of a path: the attribute `name`."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f".{self.name}"
+
+    def get(self, parent: Any) -> Any:
+        """The child that the step leads to."""
+        return getattr(parent, self.name)
+
+
+KeyPath = tuple
+
+
+class NodeDef(NamedTuple):
+    """What is known of one container class."""
+
+    type: type
+    flatten_fn: Callable[[Any], tuple[list, Context]]
+    unflatten_fn: Callable[[Iterable, Context], Any]
+    flatten_with_keys_fn: Callable[[Any], tuple[list, Context]] | None
+
+
+class SerializeNodeDef(NamedTuple):
+    """How a container class and its context are written as JSON."""
+
+    typ: type
+    serialized_type_name: str | None
+    to_dumpable_context: Callable[[Context], Any] | None
+    from_dumpable_context: Callable[[Any], Context] | None
+
+
+SUPPORTED_NODES: dict[type, NodeDef] = {}
+SUPPORTED_SERIALIZED_TYPES: dict[type, SerializeNodeDef] = {}
+SERIALIZED_TYPE_TO_PYTHON_TYPE: dict[str, type] = {}
+CONSTANT_NODES: set[type] = set()
+
+
+def register_pytree_node(
+    cls: type,
+    flatten_fn: Callable,
+    unflatten_fn: Callable,
+    *,
+    serialized_type_name: str | None = None,
+    to_dumpable_context: Callable | None = None,
+    from_dumpable_context: Callable | None = None,
+    flatten_with_keys_fn: Callable | None = None,
+) -> None:
+    """Make `cls` a node type.
+
+    `flatten_with_keys_fn(node)` gives `([(key, child), ...], context)` for the functions that tell paths. Raises ValueError when
+    `cls` is one already.
+    """
+    if cls in SUPPORTED_NODES:
+        raise ValueError(f"{cls} is already registered as pytree node.")
+    _register(cls, flatten_fn, unflatten_fn, flatten_with_keys_fn, serialized_type_name, to_dumpable_context, from_dumpable_context)
+
+
+def _register(
+    cls: type,
+    flatten_fn: Callable,
+    unflatten_fn: Callable,
+    flatten_with_keys_fn: Callable | None = None,
+    name: str | None = None,
+    dump: Callable | None = None,
+    load: Callable | None = None,
+) -> None:
+    SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn, flatten_with_keys_fn)
+    SUPPORTED_SERIALIZED_TYPES[cls] = SerializeNodeDef(cls, name, dump, load)
+    if name is not None:
+        SERIALIZED_TYPE_TO_PYTHON_TYPE[name] = cls
+
+
+_register_pytree_node = register_pytree_node
+
+
+def _deregister_pytree_node(cls: type) -> None:
+    """Make `cls` a leaf again."""
+    SUPPORTED_NODES.pop(cls, None)
+    found = SUPPORTED_SERIALIZED_TYPES.pop(cls, None)
+    if found is not None and found.serialized_type_name is not None:
+        SERIALIZED_TYPE_TO_PYTHON_TYPE.pop(found.serialized_type_name, None)
+    CONSTANT_NODES.discard(cls)
+
+
+def register_constant(cls: type) -> None:
+    """Make objects of `cls` nodes without children: they are part of the structure, compared with ==."""
+    register_pytree_node(cls, lambda x: ([], x), lambda _, x: x, flatten_with_keys_fn=lambda x: ([], x))
+    CONSTANT_NODES.add(cls)
+
+
+def is_constant_class(cls: type) -> bool:
+    """Whether `register_constant` was called for `cls`."""
+    return cls in CONSTANT_NODES
+
+
+def register_dataclass(
+    cls: type,
+    *,
+    field_names: list[str] | None = None,
+    drop_field_names: list[str] | None = None,
+    serialized_type_name: str | None = None,
+) -> None:
+    """Make a dataclass a node type whose children are its fields."""
+    names = field_names or [n for n in getattr(cls, "__dataclass_fields__") if n not in (drop_field_names or ())]  # noqa: B009
+
+    def flatten_with_keys(x: Any) -> tuple[list, Context]:
+        return [(GetAttrKey(n), getattr(x, n)) for n in names], None
+
+    register_pytree_node(
+        cls,
+        lambda x: ([getattr(x, n) for n in names], None),
+        lambda values, _: cls(**dict(zip(names, values))),
+        flatten_with_keys_fn=flatten_with_keys,
+        serialized_type_name=serialized_type_name,
+    )
+
+
+# -- the containers that are known from the start -------------------------------------------------------
+def _dict_flatten(d: dict) -> tuple[list, Context]:
+    return list(d.values()), list(d)
+
+
+def _dict_unflatten(values: Iterable, context: Context) -> dict:
+    return dict(zip(context, values))
+
+
+def _dict_flatten_with_keys(d: dict) -> tuple[list, Context]:
+    return [(MappingKey(k), v) for k, v in d.items()], list(d)
+
+
+def _sequence_with_keys(flatten: Callable) -> Callable:
+    def with_keys(x: Any) -> tuple[list, Context]:
+        children, context = flatten(x)
+        return [(SequenceKey(i), child) for i, child in enumerate(children)], context
+
+    return with_keys
+
+
+def _namedtuple_with_keys(x: Any) -> tuple[list, Context]:
+    return [(GetAttrKey(name), child) for name, child in zip(x._fields, x)], type(x)
+
+
+def _default_dict_with_keys(d: defaultdict) -> tuple[list, Context]:
+    return [(MappingKey(k), v) for k, v in d.items()], [d.default_factory, list(d)]
+
+
+def _plain_list(x: Iterable) -> tuple[list, Context]:
+    return list(x), None
+
+
+def _flatten_deque(x: deque) -> tuple[list, Context]:
+    return list(x), x.maxlen
+
+
+_register(tuple, _plain_list, lambda c, _: tuple(c), _sequence_with_keys(_plain_list), "builtins.tuple")
+_register(list, _plain_list, lambda c, _: list(c), _sequence_with_keys(_plain_list), "builtins.list")
+_register(dict, _dict_flatten, _dict_unflatten, _dict_flatten_with_keys, "builtins.dict")
+_register(
+    namedtuple,
+    lambda x: (list(x), type(x)),
+    lambda c, kind: kind(*c),
+    _namedtuple_with_keys,  # type: ignore[arg-type]
+    "collections.namedtuple",
+)
+_register(OrderedDict, _dict_flatten, lambda c, keys: OrderedDict(zip(keys, c)), _dict_flatten_with_keys, "collections.OrderedDict")
+_register(
+    defaultdict,
+    lambda d: (list(d.values()), [d.default_factory, list(d)]),
+    lambda c, context: defaultdict(context[0], zip(context[1], c)),
+    _default_dict_with_keys,
+    "collections.defaultdict",
+)
+_register(
+    deque, _flatten_deque, lambda c, maxlen: deque(c, maxlen=maxlen), _sequence_with_keys(_flatten_deque), "collections.deque"
+)
+
+BUILTIN_TYPES = frozenset(SUPPORTED_NODES)
+
+
+def is_namedtuple(obj: Any) -> bool:
+    """Whether `obj` is a named tuple, or a class of them."""
+    return is_namedtuple_class(obj if isinstance(obj, type) else type(obj))
+
+
+def is_namedtuple_class(cls: type) -> bool:
+    """Whether `cls` makes named tuples."""
+    return issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple)
+
+
+def _node_type(tree: Any) -> Any:
+    """The key of SUPPORTED_NODES for `tree`, or its class if it is a leaf."""
+    kind = type(tree)
+    if kind not in SUPPORTED_NODES and is_namedtuple_class(kind):
+        return namedtuple
+    return kind
+
+
+_get_node_type = _node_type
+
+
+def _is_leaf(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    return (is_leaf is not None and is_leaf(tree)) or _node_type(tree) not in SUPPORTED_NODES
+
+
+tree_is_leaf = _is_leaf
+
+
+# -- structure ------------------------------------------------------------------------------------------
+class TreeSpec:
+    """The structure of a tree: the node's type, its context and its children's structures; `type` None is a leaf."""
+
+    __slots__ = ("children_specs", "context", "num_children", "num_leaves", "num_nodes", "type")
+
+    def __init__(self, type: Any, context: Context, children_specs: list[TreeSpec]) -> None:
+        self.type, self.context, self.children_specs = type, context, children_specs
+        self.num_children = len(children_specs)
+        self.num_nodes = 1 + sum(c.num_nodes for c in children_specs)
+        self.num_leaves = 1 if type is None else sum(c.num_leaves for c in children_specs)
+
+    def is_leaf(self) -> bool:
+        """Whether this is the structure of a leaf."""
+        return self.type is None
+
+    def children(self) -> list[TreeSpec]:
+        """The structures of the children."""
+        return self.children_specs
+
+    def child(self, index: int) -> TreeSpec:
+        """The structure of one child."""
+        return self.children_specs[index]
+
+    def unflatten(self, leaves: Iterable) -> Any:
+        """The tree of this structure with these leaves."""
+        return tree_unflatten(leaves, self)
+
+    def flatten_up_to(self, tree: Any) -> list:
+        """The subtrees of `tree` that stand where this structure has leaves; ValueError if it differs above them."""
+        if self.type is None:
+            return [tree]
+        kind = _node_type(tree)
+        if kind is not self.type:
+            raise ValueError(f"Node type mismatch: expected {self.type}, got {kind}")
+        children, context = SUPPORTED_NODES[kind].flatten_fn(tree)
+        if kind in (dict, OrderedDict):
+            if set(context) != set(self.context):
+                raise ValueError(f"Node keys mismatch: expected {self.context}, got {context}")
+            children = [tree[key] for key in self.context]
+        elif len(children) != self.num_children or context != self.context:
+            raise ValueError(
+                f"Node mismatch: expected {self.num_children} children and context {self.context!r}, "
+                f"got {len(children)} and {context!r}"
+            )
+        return [leaf for spec, child in zip(self.children_specs, children) for leaf in spec.flatten_up_to(child)]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TreeSpec):
+            return NotImplemented
+        return (self.type, self.context, self.children_specs) == (other.type, other.context, other.children_specs)
+
+    def __hash__(self) -> int:
+        return hash((self.type, repr(self.context), tuple(self.children_specs)))
+
+    def __repr__(self) -> str:
+        if self.type is None:
+            return "*"
+        name = getattr(self.type, "__name__", str(self.type))
+        return f"TreeSpec({name}, {self.context!r}, [{', '.join(map(repr, self.children_specs))}])"
+
+
+class LeafSpec(TreeSpec):
+    """The structure of a leaf."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(None, None, [])
+
+
+_LEAF = LeafSpec()
+
+
+def treespec_leaf() -> TreeSpec:
+    """The structure of a leaf."""
+    return _LEAF
+
+
+def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list, TreeSpec]:
+    """The leaves in order, and the structure."""
+    leaves: list = []
+
+    def walk(node: Any) -> TreeSpec:
+        if _is_leaf(node, is_leaf):
+            leaves.append(node)
+            return _LEAF
+        kind = _node_type(node)
+        children, context = SUPPORTED_NODES[kind].flatten_fn(node)
+        return TreeSpec(kind, context, [walk(child) for child in children])
+
+    return leaves, walk(tree)
+
+
+def tree_unflatten(leaves: Iterable, treespec: TreeSpec) -> Any:
+    """The tree of structure `treespec` with these leaves; ValueError when their number differs."""
+    if not isinstance(treespec, TreeSpec):
+        raise TypeError(f"tree_unflatten(leaves, treespec): expected a TreeSpec, got {type(treespec).__name__}")
+    given = list(leaves)
+    if len(given) != treespec.num_leaves:
+        raise ValueError(
+            f"tree_unflatten(leaves, treespec): `leaves` has length {len(given)} but the spec refers to a pytree that "
+            f"holds {treespec.num_leaves} items ({treespec})."
+        )
+    rest = iter(given)
+
+    def build(spec: TreeSpec) -> Any:
+        if spec.type is None:
+            return next(rest)
+        return SUPPORTED_NODES[spec.type].unflatten_fn([build(child) for child in spec.children_specs], spec.context)
+
+    return build(treespec)
+
+
+def tree_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list:
+    """The leaves in order."""
+    return tree_flatten(tree, is_leaf)[0]
+
+
+tree_iter = tree_leaves
+
+
+def tree_structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> TreeSpec:
+    """The structure."""
+    return tree_flatten(tree, is_leaf)[1]
+
+
+# -- mapping --------------------------------------------------------------------------------------------
+def tree_map(func: Callable, tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """The tree with `func(leaf, *leaves of the other trees)` at each leaf; the others have its structure or more below it."""
+    leaves, spec = tree_flatten(tree, is_leaf)
+    columns = [leaves, *(spec.flatten_up_to(other) for other in rests)]
+    return tree_unflatten([func(*values) for values in zip(*columns)], spec)
+
+
+def tree_map_(func: Callable, tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """Call `func` on each leaf; the tree itself comes back."""
+    tree_map(func, tree, *rests, is_leaf=is_leaf)
+    return tree
+
+
+def map_only(type_or_types: Any, /) -> Callable[[Callable], Callable]:
+    """Decorate a function of a leaf so that it leaves others than those of these types (or that meet a test) alone."""
+    is_test = callable(type_or_types) and not isinstance(type_or_types, type)
+
+    def decorate(func: Callable) -> Callable:
+        @functools.wraps(func)
+        def wrapped(x: Any) -> Any:
+            chosen = type_or_types(x) if is_test else isinstance(x, type_or_types)
+            return func(x) if chosen else x
+
+        return wrapped
+
+    return decorate
+
+
+def tree_map_only(type_or_types: Any, func: Callable, tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """`tree_map` of `func` over the leaves of these types; the others stay."""
+    return tree_map(map_only(type_or_types)(func), tree, is_leaf=is_leaf)
+
+
+def tree_map_only_(type_or_types: Any, func: Callable, tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """Call `func` on the leaves of these types; the tree itself comes back."""
+    return tree_map_(map_only(type_or_types)(func), tree, is_leaf=is_leaf)
+
+
+def tree_all(pred: Callable[[Any], bool], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    """Whether every leaf meets `pred`."""
+    return all(map(pred, tree_leaves(tree, is_leaf)))
+
+
+def tree_any(pred: Callable[[Any], bool], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    """Whether some leaf meets `pred`."""
+    return any(map(pred, tree_leaves(tree, is_leaf)))
+
+
+def tree_all_only(type_or_types: Any, pred: Callable[[Any], bool], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    """Whether every leaf of these types meets `pred`."""
+    return all(pred(x) for x in tree_leaves(tree, is_leaf) if isinstance(x, type_or_types))
+
+
+def tree_any_only(type_or_types: Any, pred: Callable[[Any], bool], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    """Whether some leaf of these types meets `pred`."""
+    return any(pred(x) for x in tree_leaves(tree, is_leaf) if isinstance(x, type_or_types))
+
+
+def _broadcast_to_and_flatten(tree: Any, treespec: TreeSpec, is_leaf: Callable[[Any], bool] | None = None) -> list | None:
+    """`tree`'s leaves, each repeated for all leaves of `treespec` below its place; None when the structures do not agree."""
+    if _is_leaf(tree, is_leaf):
+        return [tree] * treespec.num_leaves
+    kind = _node_type(tree)
+    if treespec.type is None or kind is not treespec.type:
+        return None
+    children, context = SUPPORTED_NODES[kind].flatten_fn(tree)
+    if len(children) != treespec.num_children or context != treespec.context:
+        return None
+    found: list = []
+    for child, spec in zip(children, treespec.children_specs):
+        part = _broadcast_to_and_flatten(child, spec, is_leaf)
+        if part is None:
+            return None
+        found += part
+    return found
+
+
+# -- paths ----------------------------------------------------------------------------------------------
+def tree_flatten_with_path(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[tuple[KeyPath, Any]], TreeSpec]:
+    """`[(path, leaf), ...]` and the structure; a path is a tuple of keys that print as Python access."""
+    found: list[tuple[KeyPath, Any]] = []
+
+    def walk(path: tuple, node: Any) -> None:
+        if _is_leaf(node, is_leaf):
+            found.append((path, node))
+            return
+        kind = _node_type(node)
+        with_keys = SUPPORTED_NODES[kind].flatten_with_keys_fn
+        if with_keys is None:
+            raise ValueError(
+                f"Did not find a flatten_with_keys_fn for type: {kind}. Please pass a flatten_with_keys_fn argument to "
+                "register_pytree_node."
+            )
+        for key, child in with_keys(node)[0]:
+            walk((*path, key), child)
+
+    walk((), tree)
+    return found, tree_structure(tree, is_leaf)
+
+
+def tree_leaves_with_path(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[tuple[KeyPath, Any]]:
+    """`[(path, leaf), ...]`."""
+    return tree_flatten_with_path(tree, is_leaf)[0]
+
+
+def tree_map_with_path(func: Callable, tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """`tree_map` with the leaf's path as the first argument."""
+    pairs, spec = tree_flatten_with_path(tree, is_leaf)
+    columns = [[p for p, _ in pairs], [leaf for _, leaf in pairs], *(spec.flatten_up_to(other) for other in rests)]
+    return tree_unflatten([func(*values) for values in zip(*columns)], spec)
+
+
+def keystr(path: KeyPath) -> str:
+    """A path as Python access: `['a'][0].x`."""
+    return "".join(map(str, path))
+
+
+def key_get(obj: Any, path: KeyPath) -> Any:
+    """What `path` leads to in `obj`."""
+    return functools.reduce(lambda parent, key: key.get(parent), path, obj)
+
+
+# -- structures as text -----------------------------------------------------------------------------------
+_PROTOCOL = 1
+
+
+def treespec_dumps(treespec: TreeSpec, protocol: int | None = None) -> str:
+    """A structure as JSON; NotImplementedError for a type registered without `serialized_type_name`."""
+
+    def dump(spec: TreeSpec) -> dict:
+        if spec.type is None:
+            return {"type": None, "context": None, "children_spec": []}
+        known = SUPPORTED_SERIALIZED_TYPES[spec.type]
+        if known.serialized_type_name is None:
+            raise NotImplementedError(
+                f"No registered serialization name for {spec.type} found. Please register it with a serialized_type_name."
+            )
+        context = known.to_dumpable_context(spec.context) if known.to_dumpable_context else json.dumps(spec.context)
+        return {"type": known.serialized_type_name, "context": context, "children_spec": [dump(c) for c in spec.children_specs]}
+
+    if protocol not in (None, _PROTOCOL):
+        raise ValueError(f"Unknown protocol {protocol}. Available protocols: [{_PROTOCOL}]")
+    return json.dumps([_PROTOCOL, dump(treespec)])
+
+
+def treespec_loads(serialized: str) -> TreeSpec:
+    """The structure that `treespec_dumps` wrote."""
+
+    def load(record: dict) -> TreeSpec:
+        if record["type"] is None:
+            return _LEAF
+        kind = SERIALIZED_TYPE_TO_PYTHON_TYPE.get(record["type"])
+        if kind is None:
+            raise NotImplementedError(f"Deserializing {record['type']!r} in pytree is not registered.")
+        known = SUPPORTED_SERIALIZED_TYPES[kind]
+        text = record["context"]
+        context = known.from_dumpable_context(text) if known.from_dumpable_context else json.loads(text)
+        return TreeSpec(kind, context, [load(c) for c in record["children_spec"]])
+
+    protocol, root = json.loads(serialized)
+    if protocol != _PROTOCOL:
+        raise ValueError(f"Unknown protocol {protocol}. Available protocols: [{_PROTOCOL}]")
+    return load(root)
