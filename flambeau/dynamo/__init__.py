@@ -1,0 +1,25 @@
+"""Graph capture: CPython frames to graphs and guards. `docs/dynamo.md` is the tour."""
+
+from . import config
+from .api import (
+    Explanation,
+    allow_in_graph,
+    assume_constant_result,
+    compile,
+    disable,
+    explain,
+    graph_break,
+    is_compiling,
+    mark_dynamic,
+    mark_static,
+)
+from .backends import list_backends, lookup_backend, register_backend
+from .compiler import reset
+from .exceptions import BackendCompilerFailed, RecompileLimitExceeded, Unsupported
+from .optimized_module import OptimizedModule
+
+__all__ = [
+    "BackendCompilerFailed", "Explanation", "OptimizedModule", "RecompileLimitExceeded", "Unsupported", "allow_in_graph",
+    "assume_constant_result", "compile", "config", "disable", "explain", "graph_break", "is_compiling", "list_backends",
+    "lookup_backend", "mark_dynamic", "mark_static", "register_backend", "reset",
+]  # fmt: skip

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from . import handlers
 from .break_kinds import describe, graph_break
-from .bytecode import Instruction, decode
+from .bytecode import decode
 from .exceptions import RaisedInTrace, RunEagerly
 from .source import Source, constant_source
-from .variables.base import NULL, ConstantVariable, NullVariable, Variable
+from .variables.base import ConstantVariable, Variable
 from .variables.functions import CellVariable
-from .variables.objects import ExceptionVariable
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -125,23 +124,3 @@ def check_resumable(frame: Frame, index: int) -> None:
     """Can this frame be split before instruction `index`? Raises RunEagerly if not."""
     if frame.handling:
         raise RunEagerly(describe("unsupported instruction", "a graph break inside an except block"))
-
-
-def is_null(variable: Variable) -> bool:
-    return isinstance(variable, NullVariable)
-
-
-def make_exception(tx: Trace, value: Variable) -> Variable:
-    """`raise value`: instantiate classes."""
-    kind = value.as_constant() if value.is_constant() else None
-    if isinstance(kind, type) and issubclass(kind, BaseException):
-        return tx.call(value, [], {})
-    if isinstance(value, ExceptionVariable):
-        return value
-    cls = value.python_type()
-    if issubclass(cls, BaseException):
-        return value
-    tx.raise_(TypeError, "exceptions must derive from BaseException")
-
-
-__all__ = ["NULL", "Frame", "Instruction", "check_resumable", "is_null", "make_exception"]

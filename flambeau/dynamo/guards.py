@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from .. import _C
 from .source import Source
 
 
@@ -50,7 +51,7 @@ class GuardSet:
 
     def __init__(self) -> None:
         self._guards: dict[tuple[str, tuple[Source, ...]], Guard] = {}
-        self.tensors: dict[Source, tuple[Any, ...]] = {}
+        self.tensors: dict[Source, _C.TensorSpec] = {}
         """Tensor properties by source, checked together at the end by `check_tensors`."""
 
     def add(self, template: str, *sources: Source, reason: str = "") -> None:
@@ -95,15 +96,15 @@ class GuardWriter:
         return guard.template.format(*(s.render(self.namespace.name, self.cache) for s in guard.sources))
 
 
-def write_guard(guards: GuardSet, parameters: list[str], namespace: Namespace, tensor_check: Callable[..., bool]) -> str:
-    """The source of `guard(__function, *values) -> bool`."""
+def write_guard(guards: GuardSet, parameters: list[str], namespace: Namespace, checks: list[str]) -> str:
+    """The source of `guard(__function, *values) -> bool`; `checks` on global state come first."""
     writer = GuardWriter(namespace)
     for guard in guards:
         for source in guard.sources:
             writer.count(source)
     for source in guards.tensors:
         writer.count(source)
-    body: list[str] = []
+    body = [f"if not ({check}): return False" for check in checks]
     for guard in guards:
         for source in guard.sources:
             writer.hoist(source, body)
@@ -111,10 +112,7 @@ def write_guard(guards: GuardSet, parameters: list[str], namespace: Namespace, t
     if guards.tensors:
         for source in guards.tensors:
             writer.hoist(source, body)
-        check = namespace.bind("_check_tensors", tensor_check)
-        specs = namespace.bind("_tensor_specs", tuple(guards.tensors.values()))
-        values = ", ".join(source.render(namespace.name, writer.cache) for source in guards.tensors)
-        body.append(f"return {check}(({values},), {specs})")
+        body.append(f"return {_tensor_checks(guards, writer)}")
     else:
         body.append("return True")
     indented = "\n".join("        " + line for line in body)
@@ -122,6 +120,17 @@ def write_guard(guards: GuardSet, parameters: list[str], namespace: Namespace, t
         f"def guard({', '.join(['__function', *parameters])}):\n    try:\n{indented}\n"
         "    except _lookup_errors:\n        return False\n"
     )
+
+
+def _tensor_checks(guards: GuardSet, writer: GuardWriter) -> str:
+    """All tensors in one native call."""
+    namespace = writer.namespace
+    values = [source.render(namespace.name, writer.cache) for source in guards.tensors]
+    specs = list(guards.tensors.values())
+    if len(specs) == 1:
+        return f"{namespace.bind('_tensor_spec', specs[0])}({values[0]})"
+    check = namespace.bind("_check_tensors", _C.check_tensors)
+    return f"{check}(({', '.join(values)}), {namespace.bind('_tensor_specs', tuple(specs))})"
 
 
 LOOKUP_ERRORS = (AttributeError, LookupError, TypeError, ValueError)
@@ -165,7 +174,7 @@ def first_failure(guards: GuardSet, parameters: list[str], values: tuple[Any, ..
             value = eval(source.render(namespace.name), {**namespace.values}, scope)
         except LOOKUP_ERRORS as error:
             return f"{source} ({type(error).__name__}: {error})"
-        difference = spec[0].difference(value) if hasattr(spec[0], "difference") else None
+        difference = spec.difference(value)
         if difference:
             return f"tensor {source}: {difference}"
     return "a guard on global state"

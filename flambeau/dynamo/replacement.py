@@ -80,7 +80,7 @@ class Writer:
         found = self._known.get(id(variable))
         if found is not None:
             return found[0]
-        if variable.source is None and text[0] in "[{" or text.startswith(("set(", "_c")) and "(" in text:
+        if (variable.source is None and text[0] in "[{") or (text.startswith(("set(", "_c")) and "(" in text):
             text = self.bind(text)
         self._known[id(variable)] = (text, variable)
         return text

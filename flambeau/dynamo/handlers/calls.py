@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import operator
+from typing import TYPE_CHECKING
 
 from ..bytecode import PY313, Instruction
-from ..frame import Frame, is_null
-from ..variables.base import Args, Kwargs, Variable
+from ..variables.base import NULL, Args, Kwargs, Variable
 from ..variables.dicts import DictVariable
 from .containers import list_to_tuple
 from .table import Handler, handler
+
+if TYPE_CHECKING:
+    from ..frame import Frame
 
 TABLE: dict[str, Handler] = {}
 
@@ -32,7 +35,7 @@ def take_call(f: Frame, i: Instruction) -> tuple[Variable, Args, Kwargs]:
     if PY313:
         first, second = second, first
     # (NULL, callable), or a callable with the object that it is bound to
-    if is_null(first):
+    if first is NULL:
         function = second
     else:
         function, args = first, [second, *args]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..bytecode import Instruction
-from ..frame import Frame
 from ..variables.base import ConstantVariable, Variable
 from ..variables.dicts import DictVariable, SetVariable
 from ..variables.sequences import ListVariable, SliceVariable, TupleVariable
 from .table import Handler, handler
+
+if TYPE_CHECKING:
+    from ..frame import Frame
 
 TABLE: dict[str, Handler] = {}
 

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ..break_kinds import graph_break
 from ..bytecode import Instruction
 from ..exceptions import RaisedInTrace
-from ..frame import Frame, make_exception
 from ..variables.base import ConstantVariable, Variable
 from ..variables.objects import ExceptionVariable
 from .table import Handler, handler
 
+if TYPE_CHECKING:
+    from ..frame import Frame
+
 TABLE: dict[str, Handler] = {}
+
+
+def make_exception(tx: Any, value: Variable) -> Variable:
+    """`raise value`: instantiate classes."""
+    kind = value.as_constant() if value.is_constant() else None
+    if isinstance(kind, type) and issubclass(kind, BaseException):
+        return tx.call(value, [], {})  # type: ignore[no-any-return]
+    if not issubclass(value.python_type(), BaseException):
+        tx.raise_(TypeError, "exceptions must derive from BaseException")
+    return value
 
 
 @handler(TABLE, "RAISE_VARARGS")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..break_kinds import graph_break
 from ..bytecode import PY313, Instruction
-from ..frame import Frame
 from ..variables.base import NULL, ConstantVariable, Variable
 from ..variables.functions import CellVariable, NestedFunction
 from .table import Handler, handler
+
+if TYPE_CHECKING:
+    from ..frame import Frame
 
 TABLE: dict[str, Handler] = {}
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..bytecode import Instruction
-from ..frame import Frame
 from ..variables.base import ConstantVariable
 from ..variables.sequences import SliceVariable
 from .table import Handler, handler
+
+if TYPE_CHECKING:
+    from ..frame import Frame
 
 TABLE: dict[str, Handler] = {}
 

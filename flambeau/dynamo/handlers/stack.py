@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..bytecode import Instruction
-from ..frame import Frame
 from ..variables.base import NULL
 from .table import Handler, handler
+
+if TYPE_CHECKING:
+    from ..frame import Frame
 
 TABLE: dict[str, Handler] = {}
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from ..bytecode import Instruction
-    from ..frame import Frame
-
-    Handler = Callable[[Frame, Instruction], None]
+Handler = Callable[[Any, Any], None]
+"""Takes the frame and the instruction."""
 
 
 def handler(table: dict[str, Handler], *names: str) -> Callable[[Handler], Handler]:

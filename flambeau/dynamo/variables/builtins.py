@@ -6,7 +6,6 @@ all arguments are known; anything else is a graph break.
 
 from __future__ import annotations
 
-
 import collections
 import functools
 import itertools
@@ -21,14 +20,12 @@ from ..source import Source
 from .base import Args, ConstantVariable, Kwargs, Variable
 from .dicts import DictVariable, MappingProxyVariable, SetVariable
 from .functions import MethodVariable, PartialVariable
-from .objects import ClassVariable, ObjectVariable, PropertyVariable, SuperVariable
+from .objects import ObjectVariable, SuperVariable
 from .sequences import (
     DequeVariable,
     IteratorVariable,
     ListVariable,
     RangeVariable,
-    SequenceIterator,
-    SequenceVariable,
     SliceVariable,
     TupleVariable,
     sort_variables,
@@ -138,7 +135,7 @@ def _slot_call(tx: Trace, owner: Variable, name: str, rest: Args) -> Variable | 
 
 
 def _fromkeys(tx: Trace, keys: Variable, value: Variable = _NONE) -> Variable:
-    return tx.make_dict({key: value for key in tx.iterate(keys)})
+    return tx.make_dict(dict.fromkeys(tx.iterate(keys), value))
 
 
 PURE: set[Any] = {

@@ -230,9 +230,7 @@ class SymVariable(Variable):
         return ConstantVariable(self.specialize()).attr(tx, name)
 
     def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
-        if isinstance(other, SymVariable):
-            theirs = other.value
-        elif isinstance(other, ConstantVariable) and isinstance(other.value, (int, float, bool)):
+        if isinstance(other, SymVariable) or (isinstance(other, ConstantVariable) and isinstance(other.value, (int, float, bool))):
             theirs = other.value
         else:
             return None

@@ -1,0 +1,213 @@
+"""What users call: compile, disable, explain, mark_dynamic, reset and the like."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import _C
+from ..core.tensor import Tensor
+from . import policy
+from .break_kinds import Break
+from .break_kinds import graph_break as _break
+from .compiler import Compiler, get_compiler, observing, optimize
+from .convert import Captured
+from .optimized_module import optimize_module
+from .variables.base import ConstantVariable, Variable
+from .variables.builtins import HANDLERS, handles
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = "inductor",  # noqa: A001
+            mode: str | None = None, options: dict[str, Any] | None = None, disable: bool = False) -> Any:  # fmt: skip
+    """Compile a function or an nn.Module just in time.
+
+    The first call with given kinds of inputs captures the tensor operations of the function and of all that it calls, hands
+    the graphs to `backend`, and keeps the result behind guards. Usable as a decorator, with or without arguments.
+
+    `fullgraph=True`: an error, instead of a graph break, at what can't be captured. `dynamic`: None, sizes become variables
+    when they change; True, from the start; False, never. `backend`: "inductor", "aot_eager", "eager" or a callable
+    `backend(gm, example_inputs) -> callable`. `mode` and `options` go to the backend. `disable=True` returns `model` as it is.
+    """
+    if mode is not None and mode not in MODES:
+        raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {', '.join(MODES)}")
+    if mode is not None and options is not None:
+        raise RuntimeError("Either mode or options can be specified, but both can't be specified at the same time.")
+    if model is None:
+        return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options,
+                                 disable=disable)  # fmt: skip
+    if disable:
+        return model
+    if not callable(model):
+        raise TypeError(f"torch.compile needs a callable or an nn.Module, got {type(model).__name__}")
+    chosen = dict(options or {})
+    if mode not in (None, "default"):
+        chosen["mode"] = mode
+    compiler = get_compiler(backend, fullgraph, dynamic, chosen)
+    if policy.is_nn_module(model):
+        return optimize_module(model, compiler)
+    return _compile_function(model, compiler)
+
+
+def _compile_function(function: Callable[..., Any], compiler: Compiler) -> Callable[..., Any]:
+    inner = getattr(function, "_flambeau_original", None)
+    if inner is not None:
+        function = inner
+    compiled = optimize(function, compiler)
+    functools.update_wrapper(compiled, function, updated=())
+    compiled._flambeau_original = function  # type: ignore[attr-defined]
+    compiled._torchdynamo_orig_callable = function  # type: ignore[attr-defined]
+    return compiled
+
+
+# -- inside of a program -------------------------------------------------------------------------------------------------------
+def is_compiling() -> bool:
+    """True while the program is captured."""
+    return False
+
+
+HANDLERS[is_compiling] = lambda tx: ConstantVariable(True)
+
+
+def graph_break(msg: str = "") -> None:
+    """Break the graph here; outside of compiled code it does nothing."""
+
+
+@handles(graph_break)
+def _graph_break(tx: Any, *args: Variable, **kwargs: Variable) -> Variable:
+    _break("explicit graph break", "torch._dynamo.graph_break()")
+
+
+def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+    """Never capture `fn`: it runs as plain Python, between two graphs. Usable as a decorator.
+
+    With `recursive=False` only `fn` itself is left alone; what it calls is still captured.
+    """
+    if fn is None:
+        return functools.partial(disable, recursive=recursive, reason=reason)
+    if policy.is_nn_module(fn):
+        fn.forward = disable(fn.forward, recursive, reason=reason)
+        return fn
+    if isinstance(fn, type):
+        return fn
+    inner = _C.undisturbed(fn) if recursive else fn
+
+    @functools.wraps(fn)
+    def disabled(*args: Any, **kwargs: Any) -> Any:
+        return inner(*args, **kwargs)
+
+    _C.skip_code(disabled.__code__)
+    if not recursive and hasattr(fn, "__code__"):
+        _C.skip_code(fn.__code__)
+    disabled._flambeau_disabled = True  # type: ignore[attr-defined]
+    return disabled
+
+
+def allow_in_graph(fn: Any) -> Any:
+    """Put calls of `fn` into the graph whole, without looking inside."""
+    if isinstance(fn, (list, tuple)):
+        return [allow_in_graph(item) for item in fn]
+
+    def handler(tx: Any, *args: Variable, **kwargs: Variable) -> Variable:
+        return tx.emit(fn, list(args), kwargs)  # type: ignore[no-any-return]
+
+    HANDLERS[fn] = handler
+    return fn
+
+
+def assume_constant_result(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Call `fn` once during capture and take its result as a constant."""
+
+    def handler(tx: Any, *args: Variable, **kwargs: Variable) -> Variable:
+        return tx.fold(fn, list(args), kwargs)  # type: ignore[no-any-return]
+
+    HANDLERS[fn] = handler
+    return fn
+
+
+# -- sizes ---------------------------------------------------------------------------------------------------------------------
+def mark_dynamic(t: Tensor, index: int | list[int] | tuple[int, ...], **bounds: Any) -> None:
+    """Take these dimensions of `t` as variables from the first compilation on."""
+    _mark(t, index, "_dynamo_dynamic_dims")
+
+
+def mark_static(t: Tensor, index: int | list[int] | tuple[int, ...] | None = None) -> None:
+    """Never take these dimensions (None: all) of `t` as variables."""
+    _mark(t, index if index is not None else tuple(range(t.ndim)), "_dynamo_static_dims")
+
+
+def _mark(t: Tensor, index: Any, attribute: str) -> None:
+    if not isinstance(t, Tensor):
+        raise TypeError(f"expected a Tensor, got {type(t).__name__}")
+    dims = index if isinstance(index, (list, tuple)) else [index]
+    for dim in dims:
+        if not -t.ndim <= dim < t.ndim:
+            raise IndexError(f"dimension {dim} is out of range for a tensor of shape {tuple(t.shape)}")
+    marked = getattr(t, attribute, frozenset()) | {dim % t.ndim for dim in dims}
+    setattr(t, attribute, frozenset(marked))
+
+
+# -- explain -------------------------------------------------------------------------------------------------------------------
+@dataclass
+class Explanation:
+    """What capture made of one call. `print` it."""
+
+    captured: list[Captured] = field(default_factory=list)
+    breaks: list[Break] = field(default_factory=list)
+    recompiles: list[str] = field(default_factory=list)
+
+    @property
+    def graphs(self) -> list[Any]:
+        return [entry.graph for entry in self.captured if entry.graph is not None]
+
+    @property
+    def graph_count(self) -> int:
+        return len(self.graphs)
+
+    @property
+    def graph_break_count(self) -> int:
+        return len(self.breaks)
+
+    @property
+    def break_reasons(self) -> list[Break]:
+        return self.breaks
+
+    @property
+    def op_count(self) -> int:
+        return sum(node.op.startswith("call") for graph in self.graphs for node in graph.graph.nodes)
+
+    @property
+    def ops_per_graph(self) -> list[list[Any]]:
+        return [[node.target for node in graph.graph.nodes if node.op.startswith("call")] for graph in self.graphs]
+
+    @property
+    def out_guards(self) -> list[str]:
+        return [entry.guard_source for entry in self.captured]
+
+    def __str__(self) -> str:
+        lines = [f"{self.graph_count} graph(s), {self.graph_break_count} graph break(s), {self.op_count} operation(s)"]
+        for number, info in enumerate(self.breaks, 1):
+            lines.append(f"\nbreak {number}: {info}")
+        for number, entry in enumerate(self.captured, 1):
+            lines.append(f"\nframe {number}: {entry.where} ({1000 * entry.seconds:.1f} ms, {len(entry.guards)} guards)")
+            if entry.graph is not None:
+                lines.append(entry.graph.code.strip())
+        return "\n".join(lines)
+
+
+def explain(f: Any, *extra_args: Any, **extra_kwargs: Any) -> Any:
+    """`explain(f)(*args)` runs f once with capture and tells graphs, graph breaks with their way out, and guards."""
+
+    def inner(*args: Any, **kwargs: Any) -> Explanation:
+        compiler = Compiler("eager", False, None, {})
+        function = f.__call__ if policy.is_nn_module(f) else getattr(f, "_flambeau_original", f)
+        with observing(Explanation()) as explanation:
+            optimize(function, compiler)(*args, **kwargs)
+        return explanation  # type: ignore[no-any-return]
+
+    if extra_args or extra_kwargs:
+        return inner(*extra_args, **extra_kwargs)
+    return inner

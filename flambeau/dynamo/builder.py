@@ -1,0 +1,470 @@
+"""From an existing Python value and its source to a variable, with the guards that make this right."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+from .. import _C
+from ..core.device import device
+from ..core.dtypes import dtype
+from ..core.memory_format import layout, memory_format
+from ..core.size import Size, is_contiguous
+from ..core.tensor import Tensor
+from .break_kinds import graph_break
+from .source import Source, constant_source
+from .variables.base import ConstantVariable, LazyVariable, Variable, is_plain_constant
+from .variables.builtins import HANDLERS, BuiltinVariable
+from .variables.contexts import GRAD_SCOPES, GradScope, ScopeExit
+from .variables.dicts import DictVariable, MappingProxyVariable, SetVariable
+from .variables.functions import CellVariable, DisabledVariable, FunctionVariable, MethodVariable, PartialVariable
+from .variables.nn_module import ModuleObjectVariable
+from .variables.objects import ClassVariable, ModuleVariable, ObjectVariable, PropertyVariable
+from .variables.sequences import (
+    DequeVariable,
+    ListVariable,
+    NamedTupleVariable,
+    RangeVariable,
+    SequenceIterator,
+    SizeVariable,
+    SliceVariable,
+    TupleVariable,
+)
+
+IMMUTABLE = (dtype, device, layout, memory_format, types.CodeType, types.UnionType, types.GenericAlias)
+"""Objects that are constants, compared by identity or value."""
+
+_HEAP_TYPE = 1 << 9
+
+
+class OpaqueVariable(Variable):
+    """An existing object that capture doesn't understand: it can be passed on, nothing else."""
+
+    def __init__(self, value: Any, source: Source) -> None:
+        self.value, self.source = value, source
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def describe(self) -> str:
+        return f"{type(self.value).__module__}.{type(self.value).__qualname__} object {self.source}"
+
+
+class Builder:
+    """Mixed into Trace."""
+
+    def wrap(self, value: Any, source: Source) -> Variable:
+        """The variable of an existing value."""
+        known = self.effects.known(value)
+        if known is not None:
+            self._guard_alias(known, source)
+            return known
+        special = self.special_value(value, source)
+        if special is not None:
+            return special
+        build = _EXACT.get(type(value))
+        if build is None:
+            build = next((b for kinds, b in _BY_CLASS if isinstance(value, kinds)), _wrap_object)
+        return build(self, value, source)
+
+    def wrap_constant_object(self, value: Any) -> Variable:
+        """A module, class or function that the trace found by itself."""
+        return self.wrap(value, constant_source(value, trusted=True))
+
+    def special_value(self, value: Any, source: Source) -> Variable | None:
+        """Callables with a handler and disabled functions."""
+        if isinstance(value, (types.FunctionType, type)) or callable(value):
+            marker = getattr(value, "__dict__", None)
+            if marker and "_flambeau_disabled" in marker:
+                self.guard_identity(source, value)
+                return DisabledVariable(value, source)
+            if not isinstance(value, type) and self._has_handler(value):
+                self.guard_identity(source, value)
+                return BuiltinVariable(value, source)
+        return None
+
+    def _has_handler(self, value: Any) -> bool:
+        try:
+            return value in HANDLERS
+        except TypeError:
+            return False
+
+    def _guard_alias(self, known: Variable, source: Source) -> None:
+        if known.source is not None and known.source != source and not source.is_constant:
+            self.guard("{0} is {1}", source, known.source, reason="the same object")
+
+    def remember(self, value: Any, variable: Any) -> Any:
+        """An existing mutable object: one variable for all ways that lead to it."""
+        self.effects.register(value, variable)
+        return variable
+
+    # -- guards -------------------------------------------------------------------------------------------------------------
+    def guard(self, template: str, *sources: Source, reason: str = "") -> None:
+        if not all(source.is_constant for source in sources):
+            self.guards.add(template, *sources, reason=reason)
+
+    def guard_identity(self, source: Source, value: Any) -> None:
+        if not source.is_constant:
+            self.guard("{0} is {1}", source, constant_source(value))
+
+    def guard_type(self, source: Source, value: Any) -> None:
+        self.guard("{0} is {1}", source.type(), constant_source(type(value)))
+
+    def guard_absent(self, source: Source, name: str) -> None:
+        """`name` isn't in the instance's `__dict__`."""
+        if not source.is_constant:
+            self.absent.setdefault(source, set()).add(name)
+
+    def guard_not_global(self, source: Source, scope: dict[str, Any], name: str) -> None:
+        if not source.trusted:
+            self.absent_globals.setdefault(id(scope), (scope, set()))[1].add(name)
+
+    def guard_keys(self, source: Source, value: Any) -> None:
+        """The keys of an existing dict, in order."""
+        keys = list(value)
+        if all(map(is_plain_constant, keys)):
+            self.guard("list({0}) == {1}", source, constant_source(keys), reason="keys")
+        else:
+            self.guard("len({0}) == %d" % len(keys), source)
+            for position, key in enumerate(keys):
+                self.guard("{0} is {1}", source.derive("list({0})[%d]" % position), constant_source(key))
+
+    def constant_key(self, value: Any) -> Source:
+        return constant_source(value)
+
+    def key_variable(self, key: Any, source: Source, position: int) -> Variable:
+        if is_plain_constant(key) or isinstance(key, (type, *IMMUTABLE)):
+            return ConstantVariable(key) if not isinstance(key, type) else ClassVariable(key)
+        return self.wrap(key, source.derive("list({0})[%d]" % position))
+
+    def key_source(self, source: Source, key: Any, position: int) -> Source:
+        if is_plain_constant(key) or isinstance(key, (type, *IMMUTABLE)):
+            return source.item(key)
+        return source.derive("{0}[list({0})[%d]]" % position)
+
+    # -- containers ---------------------------------------------------------------------------------------------------------
+    def guard_sequence(self, value: Any, source: Source) -> list[Variable]:
+        """Guard type and length; the elements stay unlooked-at."""
+        self.guard_type(source, value)
+        self.guard("len({0}) == %d" % len(value), source, reason="length")
+        return [LazyVariable(item, source.item(i)) for i, item in enumerate(value)]
+
+    def existing_cell(self, cell: Any, source: Source) -> CellVariable:
+        known = self.effects.known(cell)
+        if isinstance(known, CellVariable):
+            return known
+        made = CellVariable(None, source)
+        try:
+            made.contents = LazyVariable(cell.cell_contents, source.attr("cell_contents"))
+        except ValueError:
+            pass
+        return self.remember(cell, made)  # type: ignore[no-any-return]
+
+
+# -- how each kind of value is wrapped -----------------------------------------------------------------------------------------
+def _wrap_singleton(tx: Any, value: Any, source: Source) -> Variable:
+    tx.guard("{0} is %s" % ("..." if value is ... else value), source)
+    return ConstantVariable(value, source)
+
+
+def _wrap_int(tx: Any, value: int, source: Source) -> Variable:
+    symbolic = tx.dynamic_int(value, source)
+    if symbolic is not None:
+        return symbolic  # type: ignore[no-any-return]
+    tx.guard("{0}.__class__ is int and {0} == %d" % value, source)
+    return ConstantVariable(value, source)
+
+
+def _wrap_number(tx: Any, value: Any, source: Source) -> Variable:
+    kind = type(value).__name__
+    if value != value:
+        tx.guard("{0}.__class__ is %s and {0} != {0}" % kind, source)
+    elif value == 0:
+        tx.guard("repr({0}) == %s" % repr(repr(value)), source)
+    else:
+        tx.guard("{0}.__class__ is %s and {0} == {1}" % kind, source, constant_source(value))
+    return ConstantVariable(value, source)
+
+
+def _wrap_text(tx: Any, value: Any, source: Source) -> Variable:
+    tx.guard("{0}.__class__ is %s and {0} == {1}" % type(value).__name__, source, constant_source(value))
+    return ConstantVariable(value, source)
+
+
+def _wrap_same(tx: Any, value: Any, source: Source) -> Variable:
+    tx.guard_identity(source, value)
+    return ConstantVariable(value, source)
+
+
+def _wrap_equal(tx: Any, value: Any, source: Source) -> Variable:
+    tx.guard_type(source, value)
+    tx.guard("{0} == {1}", source, constant_source(value))
+    return ConstantVariable(value, source)
+
+
+def _constant_tuple(value: Any) -> bool:
+    return all(
+        is_plain_constant(v) or isinstance(v, IMMUTABLE) or (type(v) is tuple and _constant_tuple(v)) for v in value
+    )
+
+
+def _wrap_tuple(tx: Any, value: tuple, source: Source) -> Variable:
+    if value and len(value) <= 16 and _constant_tuple(value) and not any(isinstance(v, float) for v in value) and (
+        not tx.may_vary(source)
+    ):
+        tx.guard("{0} == {1}", source, constant_source(value))
+        tx.guard_type(source, value)
+        return TupleVariable([tx.literal(v) for v in value], source)
+    return TupleVariable(tx.guard_sequence(value, source), source)
+
+
+def _wrap_size(tx: Any, value: Any, source: Source) -> Variable:
+    return SizeVariable(tx.guard_sequence(value, source), Size, source)
+
+
+def _wrap_list(tx: Any, value: list, source: Source) -> Variable:
+    return tx.remember(value, ListVariable(tx.guard_sequence(value, source), source))  # type: ignore[no-any-return]
+
+
+def _wrap_deque(tx: Any, value: Any, source: Source) -> Variable:
+    tx.guard("{0}.maxlen == %r" % value.maxlen, source)
+    return tx.remember(value, DequeVariable(tx.guard_sequence(value, source), value.maxlen, source))  # type: ignore[no-any-return]
+
+
+def _wrap_dict(tx: Any, value: dict, source: Source) -> Variable:
+    tx.guard_type(source, value)
+    made = DictVariable({}, type(value), source, value)
+    if isinstance(value, collections.defaultdict) and value.default_factory is not None:
+        made.default_factory = tx.wrap(value.default_factory, source.attr("default_factory"))
+    return tx.remember(value, made)  # type: ignore[no-any-return]
+
+
+def _wrap_set(tx: Any, value: Any, source: Source) -> Variable:
+    tx.guard_type(source, value)
+    if all(is_plain_constant(item) or isinstance(item, IMMUTABLE) for item in value) or all(isinstance(item, (type, types.FunctionType)) for item in value):
+        tx.guard("{0} == {1}", source, constant_source(type(value)(value)))
+    else:
+        graph_break("unknown value", f"the set {source} of objects")
+    items = {}
+    for item in value:
+        variable = tx.literal(item)
+        items[variable.key()] = variable
+    return tx.remember(value, SetVariable(items, type(value), source))  # type: ignore[no-any-return]
+
+
+def _wrap_mapping_proxy(tx: Any, value: Any, source: Source) -> Variable:
+    tx.guard_type(source, value)
+    return MappingProxyVariable(DictVariable({}, dict, source, dict(value)), source)
+
+
+def _wrap_range(tx: Any, value: range, source: Source) -> Variable:
+    tx.guard_type(source, value)
+    tx.guard("{0} == {1}", source, constant_source(value))
+    return RangeVariable(value, source)
+
+
+def _wrap_slice(tx: Any, value: slice, source: Source) -> Variable:
+    tx.guard_type(source, value)
+    parts = [tx.wrap(getattr(value, name), source.attr(name)) for name in ("start", "stop", "step")]
+    return SliceVariable(*parts, source=source)
+
+
+def _wrap_iterator(tx: Any, value: Any, source: Source) -> Variable:
+    """A list or tuple iterator that the frame was given, e.g. a loop's after a graph break."""
+    _, state, *rest = value.__reduce__()
+    if not rest:
+        graph_break("unknown iterable", f"{source} is exhausted")
+    tx.guard_type(source, value)
+    tx.guard("{0}.__reduce__()[2] == %d" % rest[0], source)
+    sequence = tx.wrap(state[0], source.derive("{0}.__reduce__()[1][0]"))
+    return tx.remember(value, ExistingIterator(sequence, rest[0], source))  # type: ignore[no-any-return]
+
+
+class ExistingIterator(SequenceIterator):
+    """A list or tuple iterator that existed before; its position is a side effect."""
+
+    def __init__(self, sequence: Any, position: int, source: Source) -> None:
+        super().__init__(sequence, position)
+        self.source = source
+
+    def next(self, tx: Any) -> Variable | None:
+        tx.effects.touch(self)
+        return super().next(tx)
+
+    def build(self, w: Any) -> str:
+        return w.fetch(self.source)  # type: ignore[no-any-return]
+
+    def replay(self, w: Any) -> None:
+        w.effect(f"{w.fetch(self.source)}.__setstate__({self.position})")
+
+
+def _wrap_function(tx: Any, value: types.FunctionType, source: Source) -> Variable:
+    if source.is_constant or source.trusted or tx.is_operator(value) or tx.is_stable(source):
+        tx.guard_identity(source, value)
+    else:
+        tx.guard_type(source, value)
+        tx.guard("{0}.__code__ is {1}", source, constant_source(value.__code__))
+    return FunctionVariable(value, source)
+
+
+def _wrap_method(tx: Any, value: types.MethodType, source: Source) -> Variable:
+    tx.guard_type(source, value)
+    owner = tx.wrap(value.__self__, source.attr("__self__"))
+    if isinstance(owner, GradScope) and value.__func__.__name__ == "__exit__":
+        return ScopeExit(owner)
+    tx.guard("{0} is {1}", source.attr("__func__"), constant_source(value.__func__))
+    return MethodVariable(tx.class_function(value.__func__), owner, source)
+
+
+def _wrap_builtin(tx: Any, value: Any, source: Source) -> Variable:
+    owner = getattr(value, "__self__", None)
+    bound_to_object = isinstance(value, types.BuiltinMethodType) and owner is not None
+    if bound_to_object and not isinstance(owner, (type, types.ModuleType)):
+        tx.guard_type(source, value)
+        tx.guard("{0}.__name__ == %r" % value.__name__, source)
+        return tx.attr(tx.wrap(owner, source.attr("__self__")), value.__name__)  # type: ignore[no-any-return]
+    tx.guard_identity(source, value)
+    return BuiltinVariable(value, source)
+
+
+def _wrap_class(tx: Any, value: type, source: Source) -> Variable:
+    tx.guard_identity(source, value)
+    return ClassVariable(value, source)
+
+
+def _wrap_module(tx: Any, value: types.ModuleType, source: Source) -> Variable:
+    tx.guard_identity(source, value)
+    return ModuleVariable(value, source)
+
+
+def _wrap_property(tx: Any, value: Any, source: Source) -> Variable:
+    tx.guard_identity(source, value)
+    return PropertyVariable(value, source)
+
+
+def _wrap_partial(tx: Any, value: functools.partial, source: Source) -> Variable:
+    tx.guard_type(source, value)
+    function = tx.wrap(value.func, source.attr("func"))
+    args = tx.guard_sequence(value.args, source.attr("args"))
+    tx.guard_keys(source.attr("keywords"), value.keywords)
+    keywords = {k: LazyVariable(v, source.attr("keywords").item(k)) for k, v in value.keywords.items()}
+    return PartialVariable(function, args, keywords, source)  # type: ignore[arg-type]
+
+
+def _wrap_cell(tx: Any, value: Any, source: Source) -> Variable:
+    return tx.existing_cell(value, source)  # type: ignore[no-any-return]
+
+
+def _wrap_tensor(tx: Any, value: Tensor, source: Source) -> Variable:
+    kind = type(value)
+    if dispatching(kind):
+        graph_break("subclass of Tensor", f"{kind.__qualname__} has its own __torch_function__")
+    if value._data is None:
+        graph_break("unknown value", f"{source} is a fake tensor")
+    dynamic = tx.dynamic_dims(value, source)
+    strides: Any = True if is_contiguous(value.shape, value.stride()) else tuple(value.stride())
+    variable = tx.tensor_input(value, source, dynamic)
+    shape = tuple(int(s) if type(f) is int else None for s, f in zip(value.shape, variable.fake.shape, strict=True))
+    if strides is not True:
+        strides = tuple(s if type(f) is int else None for s, f in zip(strides, variable.fake.stride(), strict=True))
+    spec = _C.TensorSpec(kind, value.dtype, value.device, shape, strides, value.requires_grad)
+    tx.guards.tensors[source] = spec
+    for dim, (size, stride) in enumerate(zip(variable.fake.shape, variable.fake.stride(), strict=True)):
+        if type(stride) is not int and strides is not True and type(size) is not str:
+            text = tx.shape_text(stride)
+            tx.guard("{0}.stride(%d) == %s" % (dim, text[0]), source, *text[1])
+    return tx.remember(value, variable)  # type: ignore[no-any-return]
+
+
+def dispatching(kind: type) -> bool:
+    """Does a tensor class change what operators do?"""
+    if kind is Tensor or getattr(kind, "_plain_torch_function", False):
+        return False
+    return getattr(kind, "__torch_function__", None).__func__ is not Tensor.__torch_function__.__func__  # type: ignore[union-attr, attr-defined]
+
+
+def _wrap_scope(tx: Any, value: Any, source: Source) -> Variable:
+    tx.guard_type(source, value)
+    flag = getattr(value, "flag", None)
+    if hasattr(value, "mode"):
+        tx.guard("{0}.mode is %s" % value.mode, source)
+        flag = False if value.mode else None
+    else:
+        tx.guard("{0}.flag is %s" % flag, source)
+    for i, (saved, _) in enumerate(getattr(value, "saved", ())):
+        tx.guard("{0}.saved[%d][0] is %s" % (i, saved), source)
+    return tx.remember(value, GradScope(type(value), flag, None, value, source))  # type: ignore[no-any-return]
+
+
+def _wrap_named_tuple(tx: Any, value: Any, source: Source) -> Variable:
+    return NamedTupleVariable(tx.guard_sequence(value, source), type(value), source)
+
+
+def _wrap_nn_module(tx: Any, value: Any, source: Source) -> Variable:
+    tx.guard_type(source, value)
+    return tx.remember(value, ModuleObjectVariable(type(value), value, source))  # type: ignore[no-any-return]
+
+
+def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
+    """An instance of a class written in Python; of any other class it is opaque."""
+    cls = type(value)
+    if tx.is_module(value):
+        return _wrap_nn_module(tx, value, source)
+    if not cls.__flags__ & _HEAP_TYPE or cls.__module__.startswith(("numpy", "re")):
+        return tx.remember(value, OpaqueVariable(value, source))  # type: ignore[no-any-return]
+    if any(not base.__flags__ & _HEAP_TYPE and base not in (object, dict, list, tuple, collections.OrderedDict)
+           and base.__module__ not in ("typing", "abc") for base in cls.__mro__):  # fmt: skip
+        return tx.remember(value, OpaqueVariable(value, source))  # type: ignore[no-any-return]
+    tx.guard_type(source, value)
+    container: Variable | None = None
+    if isinstance(value, dict):
+        kind = next(base for base in cls.__mro__ if base.__module__ in ("builtins", "collections"))
+        container = DictVariable({}, kind, source, value)
+    elif isinstance(value, list):
+        container = ListVariable([LazyVariable(v, source.item(i)) for i, v in enumerate(value)], source)
+        tx.guard("len({0}) == %d" % len(value), source)
+    elif isinstance(value, tuple):
+        container = TupleVariable([LazyVariable(v, source.item(i)) for i, v in enumerate(value)], source)
+        tx.guard("len({0}) == %d" % len(value), source)
+    return tx.remember(value, ObjectVariable(cls, value, source, container))  # type: ignore[no-any-return]
+
+
+_Build = Callable[[Any, Any, Source], Variable]
+_EXACT: dict[type, _Build] = {
+    type(None): _wrap_singleton, bool: _wrap_singleton, type(...): _wrap_singleton, type(NotImplemented): _wrap_singleton,
+    int: _wrap_int, float: _wrap_number, complex: _wrap_number, str: _wrap_text, bytes: _wrap_text,
+    dtype: _wrap_same, layout: _wrap_same, memory_format: _wrap_same, device: _wrap_equal, types.CodeType: _wrap_same,
+    tuple: _wrap_tuple, list: _wrap_list, dict: _wrap_dict, collections.OrderedDict: _wrap_dict,
+    collections.defaultdict: _wrap_dict, collections.Counter: _wrap_dict, collections.deque: _wrap_deque, Size: _wrap_size,
+    set: _wrap_set, frozenset: _wrap_set, types.MappingProxyType: _wrap_mapping_proxy, range: _wrap_range, slice: _wrap_slice,
+    type(iter([])): _wrap_iterator, type(iter(())): _wrap_iterator,
+    types.FunctionType: _wrap_function, types.MethodType: _wrap_method, types.BuiltinFunctionType: _wrap_builtin,
+    types.MethodDescriptorType: _wrap_builtin, types.WrapperDescriptorType: _wrap_builtin,
+    types.MethodWrapperType: _wrap_builtin, types.ClassMethodDescriptorType: _wrap_builtin,
+    types.ModuleType: _wrap_module, property: _wrap_property, staticmethod: _wrap_property, classmethod: _wrap_property,
+    functools.partial: _wrap_partial, types.CellType: _wrap_cell, Tensor: _wrap_tensor,
+    types.UnionType: _wrap_same, types.GenericAlias: _wrap_same,
+    **dict.fromkeys(GRAD_SCOPES, _wrap_scope),
+}  # fmt: skip
+
+
+class _NamedTupleMeta(type):
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, tuple) and isinstance(getattr(type(value), "_fields", None), tuple)
+
+
+class _NamedTuple(metaclass=_NamedTupleMeta):
+    """`isinstance` finds named tuples."""
+
+
+_BY_CLASS: list[tuple[Any, _Build]] = [
+    (Tensor, _wrap_tensor),
+    (enum.Enum, _wrap_same),
+    (_NamedTuple, _wrap_named_tuple),
+    (types.ModuleType, _wrap_module),
+    (type, _wrap_class),
+]

@@ -1,0 +1,209 @@
+"""The frame hook's callback: one `Compiler` for each way of compiling, with what it knows of each code object."""
+
+from __future__ import annotations
+
+
+import threading
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import _C
+from . import config, logs, policy
+from .backends import lookup_backend
+from .break_kinds import Break
+from .convert import Captured, NothingToCompile, Request, convert_frame
+from .dynamic import Shapes
+from .exceptions import BackendCompilerFailed, GraphBreak, RecompileLimitExceeded, RunEagerly, Unsupported
+from .guards import first_failure
+from .resume import origin
+
+_lock = threading.RLock()
+"""One compilation at a time."""
+
+
+class _Active(threading.local):
+    compiler: Any = None
+    observer: Any = None
+
+
+active = _Active()
+
+
+@dataclass
+class CodeState:
+    """What one compiler knows of one code object."""
+
+    shapes: Shapes
+    entries: list[Captured] = field(default_factory=list)
+    failures: int = 0
+    warned: bool = False
+
+
+class Compiler:
+    """A way of compiling: backend, options, dynamic, fullgraph. It is the frame hook's callback."""
+
+    def __init__(self, backend: Any, fullgraph: bool, dynamic: bool | None, options: dict[str, Any]) -> None:
+        self.backend = lookup_backend(backend)
+        self.backend_name = backend if isinstance(backend, str) else getattr(backend, "__name__", repr(backend))
+        self.fullgraph, self.dynamic, self.options = fullgraph, dynamic, options
+        self.states: dict[types.CodeType, CodeState] = {}
+
+    def __call__(self, function: types.FunctionType, code: types.CodeType, values: tuple[Any, ...]) -> Any:
+        if policy.skips_frames_of(code.co_filename, function.__globals__.get("__name__")):
+            _C.skip_code(code)
+            return None
+        with _lock:
+            return self._compile(function, code, values)
+
+    def _compile(self, function: types.FunctionType, code: types.CodeType, values: tuple[Any, ...]) -> Any:
+        state = self.states.get(code)
+        if state is None:
+            state = self.states[code] = CodeState(Shapes(self.dynamic))
+        if state.failures >= config.eager_attempts and not self.fullgraph:
+            return None
+        if state.entries and not self._may_recompile(state, function, code, values):
+            return None
+        request = Request(function, code, values, state.shapes, self.backend, self.backend_name, self.options, self.fullgraph,
+                          active, self)  # fmt: skip
+        try:
+            captured = convert_frame(request)
+        except NothingToCompile:
+            state.failures += 1
+            return None
+        except RunEagerly as error:
+            if error.info.kind != "exception":
+                state.failures += 1
+            self._report_break(error.info, whole_frame=True)
+            return None
+        except GraphBreak as error:
+            self._report_break(error.info, whole_frame=True)
+            return None
+        except BackendCompilerFailed as error:
+            return self._backend_failed(state, error)
+        if captured.broken is not None:
+            self._report_break(captured.broken, whole_frame=False)
+        return self._install(state, code, captured)
+
+    def _install(self, state: CodeState, code: types.CodeType, captured: Captured) -> tuple[Any, Any]:
+        state.entries.insert(0, captured)
+        _compiled_codes.add(code)
+        if active.observer is not None:
+            active.observer.captured.append(captured)
+        if logs.guards.isEnabledFor(10):
+            logs.guards.debug("guards of %s\n%s", captured.where, captured.guard_source)
+        if logs.bytecode.isEnabledFor(10):
+            logs.bytecode.debug("replacement of %s\n%s", captured.where, captured.source)
+        return captured.guard, captured.replacement
+
+    def _backend_failed(self, state: CodeState, error: BackendCompilerFailed) -> None:
+        if not config.suppress_errors:
+            raise error
+        state.failures = config.eager_attempts
+        warnings.warn(f"{error}\nThe function runs eagerly.", stacklevel=2)
+
+    # -- recompilation ------------------------------------------------------------------------------------------------------
+    def _may_recompile(self, state: CodeState, function: Any, code: types.CodeType, values: tuple[Any, ...]) -> bool:
+        reason = self._reason(state, function, values)
+        where = f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}"
+        if len(state.entries) >= config.recompile_limit:
+            self._limit_reached(state, where, reason)
+            return False
+        logs.recompiles.debug("recompiling %s: %s", where, reason)
+        if active.observer is not None:
+            active.observer.recompiles.append(f"{where}: {reason}")
+        return True
+
+    def _reason(self, state: CodeState, function: Any, values: tuple[Any, ...]) -> str:
+        last = state.entries[0]
+        return first_failure(last.guards, last.parameters, values, function)
+
+    def _limit_reached(self, state: CodeState, where: str, reason: str) -> None:
+        text = (
+            f"torch.compile: {where} has {len(state.entries)} compiled versions, which is config.recompile_limit "
+            f"({config.recompile_limit}); from now on it runs eagerly when none of them fits. The last one doesn't fit "
+            f"because: {reason}\n  way out: pass what changes as a tensor, mark sizes with torch._dynamo.mark_dynamic or "
+            "compile with dynamic=True, or raise torch._dynamo.config.recompile_limit. TORCH_LOGS=recompiles shows all reasons."
+        )
+        if self.fullgraph:
+            raise RecompileLimitExceeded(text)
+        if not state.warned:
+            state.warned = True
+            warnings.warn(text, stacklevel=2)
+
+    # -- graph breaks -------------------------------------------------------------------------------------------------------
+    def _report_break(self, info: Break, whole_frame: bool) -> None:
+        if active.observer is not None:
+            active.observer.breaks.append(info)
+        if self.fullgraph and info.kind != "exception":
+            raise Unsupported(f"fullgraph=True, but there is a graph break:\n{info}")
+        if logs.graph_breaks.isEnabledFor(10):
+            what = "graph break; the frame runs eagerly" if whole_frame else "graph break"
+            logs.graph_breaks.debug("%s at %s\n%s", what, info.where, info)
+
+
+_compilers: dict[Any, Compiler] = {}
+_compiled_codes: set[types.CodeType] = set()
+
+
+def get_compiler(backend: Any, fullgraph: bool, dynamic: bool | None, options: dict[str, Any]) -> Compiler:
+    """One compiler for equal settings, so that compiling a function twice shares its versions."""
+    key = (backend, fullgraph, dynamic, repr(sorted(options.items(), key=repr)))
+    with _lock:
+        found = _compilers.get(key)
+        if found is None:
+            found = _compilers[key] = Compiler(backend, fullgraph, dynamic, options)
+        return found
+
+
+def reset() -> None:
+    """Forget all compiled versions."""
+    with _lock:
+        for code in _compiled_codes:
+            _C.clear_cache(code)
+        _compiled_codes.clear()
+        for compiler in _compilers.values():
+            compiler.states.clear()
+
+
+def optimize(function: Callable[..., Any], compiler: Compiler) -> Callable[..., Any]:
+    """A callable that runs `function` with the frame hook on."""
+    set_callback = _C.set_frame_callback
+
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        outer = active.compiler
+        active.compiler = compiler
+        previous = set_callback(compiler)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            set_callback(previous)
+            active.compiler = outer
+
+    _C.skip_code(compiled.__code__)
+    return compiled
+
+
+@contextmanager
+def observing(observer: Any) -> Iterator[Any]:
+    """Let `observer` see what is captured in this thread."""
+    outer = active.observer
+    active.observer = observer
+    try:
+        yield observer
+    finally:
+        active.observer = outer
+
+
+def entries_of(code: types.CodeType) -> list[Captured]:
+    """All compiled versions of a function's code, resume functions included."""
+    return [
+        entry for compiler in _compilers.values() for known, state in compiler.states.items()
+        if origin(known) is code for entry in state.entries
+    ]
+
+
+__all__ = ["Compiler", "active", "entries_of", "get_compiler", "observing", "optimize", "reset"]

@@ -1,0 +1,345 @@
+"""From a frame to `(guard, replacement)`: capture, compile the graph, write the two functions."""
+
+from __future__ import annotations
+
+import builtins
+import time
+import types
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import _C, fx
+from ..core import dispatch
+from . import breaks, config, logs
+from .break_kinds import Break, describe
+from .bytecode import in_loop, live_locals
+from .dynamic import Shapes
+from .exceptions import BackendCompilerFailed, GraphBreak, RaisedInTrace, RestartTrace, RunEagerly
+from .frame import Frame
+from .guards import LOOKUP_ERRORS, GuardSet, Namespace, compile_source, write_guard
+from .replacement import Writer
+from .resume import ResumePoint, free_variables, origin, resume_code
+from .source import FUNCTION, argument_name, argument_source, constant_source
+from .trace import Trace
+from .variables.base import NULL, LazyVariable, Variable
+from .variables.contexts import set_grad_mode
+
+
+@dataclass
+class Captured:
+    """One compiled version of a frame, as `explain` and the logs show it."""
+
+    code: types.CodeType
+    guard_source: str
+    source: str
+    guards: GuardSet
+    parameters: list[str]
+    graph: fx.GraphModule | None = None
+    broken: Break | None = None
+    seconds: float = 0.0
+    guard: Any = None
+    replacement: Any = None
+    resumes: list[types.CodeType] = field(default_factory=list)
+
+    @property
+    def where(self) -> str:
+        return f"{self.code.co_filename}:{self.code.co_firstlineno} in {self.code.co_name}"
+
+
+@dataclass
+class Request:
+    """What is to be compiled and how."""
+
+    function: types.FunctionType
+    code: types.CodeType
+    values: tuple[Any, ...]
+    shapes: Shapes
+    backend: Any
+    backend_name: str
+    options: dict[str, Any]
+    fullgraph: bool
+    active: Any
+    """Thread-local whose `.compiler` tells which compiler is at work; part of each guard."""
+    compiler: Any
+
+
+class NothingToCompile(Exception):
+    """The frame holds no tensor operation."""
+
+
+def convert_frame(request: Request) -> Captured:
+    """Capture a frame until it works out: each graph break and each new fact starts the capture anew."""
+    started = time.perf_counter()
+    known_breaks: dict[int, Break] = {}
+    while True:
+        conversion = _Conversion(request, known_breaks)
+        try:
+            captured = conversion.run()
+        except RestartTrace:
+            continue
+        captured.seconds = time.perf_counter() - started
+        return captured
+
+
+class _Conversion:
+    """One attempt."""
+
+    def __init__(self, request: Request, known_breaks: dict[int, Break]) -> None:
+        self.request = request
+        self.breaks = known_breaks
+        self.namespace = Namespace()
+        self.namespace.values.update(__builtins__=builtins, _lookup_errors=LOOKUP_ERRORS)
+        code = request.code
+        count = len(request.values)
+        self.parameters = [argument_name(i, name) for i, name in enumerate(code.co_varnames[:count])]
+        self.resumes: list[types.CodeType] = []
+
+    def run(self) -> Captured:
+        grad_mode = dispatch.state.grad_enabled
+        try:
+            return self._run()
+        finally:
+            dispatch.state.grad_enabled = grad_mode
+
+    def _run(self) -> Captured:
+        request = self.request
+        self.tx = tx = Trace(request.shapes)
+        frame = self._root_frame(tx)
+        broken = self._interpret(frame)
+        self.writer = writer = Writer(tx, self.namespace)
+        try:
+            if broken is None:
+                assert frame.returned is not None
+                tail = [(f"return {writer.value(frame.returned)}", frame.line)]
+            else:
+                tail = self._tail_of_break(frame, broken)
+            tx.effects.replay(writer)
+        except GraphBreak as error:  # a value that can't exist outside of the graph
+            error.info.stack = tx.stack()
+            raise RunEagerly(error.info) from None
+        return self._finish(frame, broken, tail)
+
+    def _root_frame(self, tx: Trace) -> Frame:
+        request, code = self.request, self.request.code
+        local: dict[str, Variable] = {}
+        for i, (name, value) in enumerate(zip(code.co_varnames, request.values, strict=False)):
+            local[name] = LazyVariable(value, argument_source(i, name))
+        closure = [
+            tx.existing_cell(cell, FUNCTION.derive(f"{{0}}.__closure__[{i}]"))
+            for i, cell in enumerate(request.function.__closure__ or ())
+        ]
+        frame = Frame(tx, code, request.function.__globals__, local, closure)
+        tx.guard("{0}.__globals__ is {1}", FUNCTION, constant_source(request.function.__globals__))
+        tx.frames.append(frame)
+        return frame
+
+    def _interpret(self, frame: Frame) -> Break | None:
+        """Run the symbolic frame to its end (None) or to a known break point."""
+        tx = self.tx
+        while frame.returned is None:
+            if frame.ip in self.breaks:
+                return self.breaks[frame.ip]
+            try:
+                frame.step()
+            except GraphBreak as error:
+                self._note_break(frame, error.info)
+            except RaisedInTrace as error:
+                cls = error.value.python_type()
+                info = describe("exception", f"{cls.__name__}: {getattr(error.value, 'text', str)()}")
+                info.stack = tx.stack()
+                raise RunEagerly(info) from None
+            except RecursionError:
+                raise RunEagerly(describe("recursion", "Python's recursion limit")) from None
+        return None
+
+    def _note_break(self, frame: Frame, info: Break) -> None:
+        """Remember where to break and start anew, or give the frame up."""
+        info.stack = self.tx.stack()
+        index, code = frame.current, frame.code
+        if index in self.breaks:
+            raise RunEagerly(info)
+        opname = frame.program.instructions[index].opname
+        if in_loop(code, index):
+            raise RunEagerly(_inside(info, "break inside a loop"))
+        if frame.handling or opname not in breaks.RECIPES or info.kind == "frame inspection":
+            raise RunEagerly(info)
+        self.breaks[index] = info
+        raise RestartTrace from None
+
+    # -- graph breaks -------------------------------------------------------------------------------------------------------
+    def _tail_of_break(self, frame: Frame, info: Break) -> list[tuple[str, int]]:
+        """The breaking operation as Python, and the calls of the resume functions."""
+        index = frame.ip
+        instruction = frame.program.instructions[index]
+        frame.current = index
+        entry = frame.program.handler_of(index)
+        handler_stack = frame.stack[: entry.depth] if entry is not None else []
+        step = breaks.RECIPES[instruction.opname](frame, instruction, self.writer)
+        line = instruction.line
+        body: list[str] = []
+        if step.statement:
+            body.append(step.statement)
+        if step.condition is not None:
+            body.append(f"_test = {step.condition}")
+        after = self._after(frame, index, step)
+        if entry is None:
+            return [(text, line) for text in body + after]
+        pushed: list[str | None] = [str(index)] if entry.push_lasti else []
+        saved = frame.stack
+        frame.stack = handler_stack
+        handle = self._resume_call(frame, entry.handler, [*pushed, breaks.ERROR])
+        frame.stack = saved
+        lines = ["try:", *("    " + text for text in body), "except BaseException as _caught:", f"    {breaks.ERROR} = _caught",
+                 "else:", *("    " + text for text in after), handle]  # fmt: skip
+        return [(text, line) for text in lines]
+
+    def _after(self, frame: Frame, index: int, step: breaks.Step) -> list[str]:
+        """Statements that go on after the breaking operation."""
+        instruction = frame.program.instructions[index]
+        if step.condition is None:
+            return [self._resume_call(frame, index + 1, step.pushed)]
+        assert instruction.target is not None
+        taken = self._resume_call(frame, instruction.target, step.pushed)
+        falls = self._resume_call(frame, index + 1, [] if step.keep else step.pushed)
+        return ["if _test:", f"    {taken}", falls]
+
+    def _resume_call(self, frame: Frame, index: int, pushed: list[str | None]) -> str:
+        """`return resume(...)` at instruction `index` with the frame's stack and `pushed` on top."""
+        code, w = frame.code, self.writer
+        if frame.program.instructions[index].opname == "RETURN_VALUE" and pushed:
+            return f"return {pushed[-1]}"
+        stack = [None if value is NULL else w.value(value) for value in frame.stack] + pushed
+        live = live_locals(code, index)
+        names = [name for name in code.co_varnames if name in live and name in frame.locals]
+        if "__class__" in code.co_freevars and frame.first_argument in frame.locals:
+            first = str(frame.first_argument)
+            names = [first, *(name for name in names if name != first)]
+        point = ResumePoint(code, index, tuple(item is None for item in stack), tuple(names))
+        target = resume_code(point)
+        self.resumes.append(target)
+        arguments = ", ".join([w.value(frame.locals[name]) for name in names] + [item for item in stack if item is not None])
+        return f"return {self._resume_function(frame, target)}({arguments})"
+
+    def _resume_function(self, frame: Frame, target: types.CodeType) -> str:
+        """An expression for the resume function: made once, or for each call when it has a closure."""
+        w, scope = self.writer, frame.globals
+        free = free_variables(frame.code)
+        if not free:
+            made = types.FunctionType(target, scope, frame.code.co_name)
+            made.__qualname__ = self.request.function.__qualname__
+            return self.namespace.bind("_resume", made)
+        cells = "".join(f"{w.value(frame.cells[name])}, " for name in free)
+        return f"{w.constant(types.FunctionType)}({w.constant(target)}, {w.constant(scope)}, {frame.code.co_name!r}, None, ({cells}))"
+
+    # -- the end ------------------------------------------------------------------------------------------------------------
+    def _finish(self, frame: Frame, broken: Break | None, tail: list[tuple[str, int]]) -> Captured:
+        tx, writer = self.tx, self.writer
+        final_mode = dispatch.state.grad_enabled
+        if final_mode is not tx.entry_grad_mode:
+            tx.set_grad_mode(tx.entry_grad_mode)
+            writer.effect(f"{writer.constant(set_grad_mode)}({final_mode})")
+        graph = self._close_graph()
+        useful = any(node.op.startswith("call") and node.target is not set_grad_mode for node in graph.nodes)
+        if not useful and broken is None:
+            raise NothingToCompile
+        self._final_guards(graph)
+        module, name = None, ""
+        if useful:
+            module = self._compile(graph)
+            name = self.namespace.bind("_graph", module[1])
+        sources = [source for _, source, _ in tx.inputs]
+        lines = writer.statements(name, sources, useful)
+        captured = self._write(lines, tail)
+        captured.graph = module[0] if module is not None else None
+        captured.broken = broken
+        captured.resumes = self.resumes
+        return captured
+
+    def _close_graph(self) -> fx.Graph:
+        tx, graph = self.tx, self.tx.graph
+        graph.output(tuple(self.writer.outputs))
+        graph.eliminate_dead_code()
+        tx.drop_unused_inputs()
+        if config.verify_graphs:
+            graph.lint()
+        return graph
+
+    def _compile(self, graph: fx.Graph) -> tuple[fx.GraphModule, Any]:
+        request = self.request
+        module = fx.GraphModule({}, graph)
+        examples = [example for _, _, example in self.tx.inputs]
+        where = f"{request.code.co_filename}:{request.code.co_firstlineno} in {request.code.co_name}"
+        if logs.graph_code.isEnabledFor(10):
+            logs.graph_code.debug("graph of %s\n%s", where, module.code)
+        try:
+            compiled = request.backend(module, examples, **request.options)
+        except Exception as error:
+            raise BackendCompilerFailed(request.backend_name, error, where) from error
+        if not callable(compiled):
+            error = TypeError(f"it returned {type(compiled).__name__} instead of a callable")
+            raise BackendCompilerFailed(request.backend_name, error, where)
+        return module, _C.undisturbed(compiled)
+
+    def _final_guards(self, graph: fx.Graph) -> None:
+        tx = self.tx
+        for source, names in tx.absent.items():
+            tx.guard("{1}.isdisjoint({0}.__dict__)", source, constant_source(frozenset(names)), reason=", ".join(sorted(names)))
+        for scope, missing in tx.absent_globals.values():
+            if not missing.isdisjoint(scope):
+                raise RestartTrace
+            tx.guards.add("{1}.isdisjoint({0})", constant_source(scope), constant_source(frozenset(missing)), reason="builtins")
+        for template, sources in tx.shape_guards():
+            tx.guards.add(template, *sources, reason="size")
+        self._distinct_guards(graph)
+
+    def _distinct_guards(self, graph: fx.Graph) -> None:
+        """What is written to must not be reachable in a second way that capture took for another object."""
+        tx = self.tx
+        if any(node.is_impure() for node in graph.nodes if node.op.startswith("call") and node.target is not set_grad_mode):
+            tensors = [source for _, source, example in tx.inputs if hasattr(example, "dtype")]
+            if len(tensors) > 1:
+                ids = ", ".join(f"id({{{i}}})" for i in range(len(tensors)))
+                tx.guards.add(f"len({{{{{ids}}}}}) == {len(tensors)}", *tensors, reason="distinct tensors")
+        for changed in tx.effects.touched():
+            for _, other in tx.effects.existing():
+                if other is not changed and type(other) is type(changed) and other.source is not None and changed.source is not None:
+                    if other.python_type() is changed.python_type():
+                        tx.guard("{0} is not {1}", changed.source, other.source, reason="distinct objects")
+
+    def _write(self, lines: list[str], tail: list[tuple[str, int]]) -> Captured:
+        request, code = self.request, self.request.code
+        user = origin(code)
+        head_line = tail[0][1]
+        name = user.co_name if user.co_name.isidentifier() else "replacement"
+        text = [f"def {name}({', '.join(['__function', *self.parameters])}):", *("    " + line for line in lines)]
+        numbers = [head_line] * len(text)
+        for statement, line in tail:
+            text.append("    " + statement)
+            numbers.append(line)
+        source = "\n".join(text) + "\n"
+        replacement = compile_source(source, user.co_filename, self.namespace.values, numbers)
+        _C.skip_code(replacement.__code__)
+        guard_source, guard = self._write_guard()
+        return Captured(user, guard_source, source, self.tx.guards, self.parameters, guard=guard, replacement=replacement)
+
+    def _write_guard(self) -> tuple[str, Any]:
+        tx = self.tx
+        checks = [
+            f"{self.namespace.bind('_active', self.request.active)}.compiler is "
+            f"{self.namespace.bind('_compiler', self.request.compiler)}",
+            f"{self.namespace.bind('_state', dispatch.state)}.grad_enabled is {tx.entry_grad_mode}",
+        ]
+        text = write_guard(tx.guards, self.parameters, self.namespace, checks)
+        guard = compile_source(text, "<flambeau guard>", self.namespace.values)
+        return text, guard
+
+
+def _inside(info: Break, kind: str) -> Break:
+    """The break that makes a whole frame run eagerly, around the one that caused it."""
+    outer = describe(kind, f"{info.kind}: {info.context}")
+    outer.hints = (*info.hints, *outer.hints)
+    outer.stack = info.stack
+    return outer
+
+
+__all__ = ["Captured", "NothingToCompile", "Request", "convert_frame"]

@@ -1,0 +1,61 @@
+"""Which sizes and ints vary: learned from recompilations of a function, or told by the user."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import config
+
+
+class Shapes:
+    """What one code object has seen, by source: sizes of tensors and values of ints.
+
+    The first capture is static. A later capture that finds another size marks this dimension as varying. `dynamic=True` lets
+    all sizes vary from the start; `dynamic=False` none ever.
+    """
+
+    def __init__(self, dynamic: bool | None) -> None:
+        self.dynamic = dynamic
+        self._sizes: dict[str, list[int | None]] = {}
+        self._ints: dict[str, int | None] = {}
+        self._pending: list[tuple[dict[str, Any], str, Any]] = []
+
+    def dims(self, name: str, value: Any) -> tuple[bool | None, ...]:
+        """For each dimension: False (static), None (varies, may share a symbol) or True (marked by the user)."""
+        marked = getattr(value, "_dynamo_dynamic_dims", frozenset())
+        pinned = getattr(value, "_dynamo_static_dims", frozenset())
+        sizes = tuple(int(size) for size in value.shape)
+        seen = self._merge_sizes(name, sizes)
+        return tuple(
+            True if dim in marked else False if dim in pinned else self._dim_varies(seen[dim])
+            for dim in range(len(sizes))
+        )
+
+    def _dim_varies(self, seen: int | None) -> bool | None:
+        if self.dynamic is False:
+            return False
+        if self.dynamic or not config.assume_static_by_default:
+            return None
+        return None if seen is None and config.automatic_dynamic_shapes else False
+
+    def _merge_sizes(self, name: str, sizes: tuple[int, ...]) -> list[int | None]:
+        """The sizes seen so far with those that changed replaced by None."""
+        seen = self._sizes.get(name)
+        if seen is None or len(seen) != len(sizes):
+            self._sizes[name] = list(sizes)
+        else:
+            self._sizes[name] = [old if old == new else None for old, new in zip(seen, sizes, strict=True)]
+        return self._sizes[name]
+
+    def varies(self, name: str, value: int) -> bool:
+        """Has an int changed between captures?"""
+        if config.specialize_int or self.dynamic is False:
+            return False
+        known = self._ints.setdefault(name, value)
+        if known != value:
+            self._ints[name] = None
+        return self._ints[name] is None
+
+    def may_vary(self, name: str) -> bool:
+        """Was an int below this source seen to change?"""
+        return any(known is None and other.startswith(name) for other, known in self._ints.items())

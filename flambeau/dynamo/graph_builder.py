@@ -1,0 +1,289 @@
+"""The graph under construction: inputs with their fake tensors, nodes with their example values, symbolic sizes."""
+
+from __future__ import annotations
+
+import linecache
+import operator
+import re
+from collections.abc import Callable
+from typing import Any
+
+from .. import fx
+from ..core import dispatch
+from ..core.expr import Atom, Expr, _of_atom, var
+from ..core.size import contiguous_strides, is_contiguous
+from ..core.symbolic import ShapeEnv, SymBool, SymFloat, SymInt, hint_of
+from ..core.tensor import Tensor, fake
+from .break_kinds import graph_break
+from .source import Source
+from .variables.base import Args, ConstantVariable, Kwargs, Variable
+from .variables.contexts import set_grad_mode
+from .variables.dicts import DictVariable
+from .variables.sequences import ListVariable, SequenceVariable, SliceVariable
+from .variables.tensor import SymVariable, TensorVariable
+
+_SIZE_TOKEN = re.compile(r"__size(\d+)__")
+
+
+class GraphBuilder:
+    """Mixed into Trace."""
+
+    def start_graph(self) -> None:
+        self.graph = fx.Graph()
+        self.inputs: list[tuple[fx.Node, Source, Any]] = []
+        """Placeholder, where its value comes from, and the example (a fake tensor or SymInt)."""
+        self.shape_env = ShapeEnv(duck_shape=True)
+        self.size_sources: list[Source] = []
+        self._by_fake: dict[int, TensorVariable] = {}
+        self._symbols: dict[str, fx.Node] = {}
+        self._expressions: dict[Any, fx.Node] = {}
+        self._last_input: fx.Node | None = None
+        self.calls = 0
+
+    # -- inputs -------------------------------------------------------------------------------------------------------------
+    def add_placeholder(self, name: str, source: Source, example: Any) -> fx.Node:
+        name = re.sub(r"\W+", "_", name).strip("_")[-60:] or "input"
+        if self._last_input is None:
+            first = next(iter(self.graph.nodes), None)
+            context = self.graph.inserting_before(first) if first is not None else self.graph.inserting_before()
+        else:
+            context = self.graph.inserting_after(self._last_input)
+        with context:
+            node = self.graph.placeholder("L_" + name if name[0].isdigit() else name)
+        node.meta.update(val=example, source=str(source))
+        self._last_input = node
+        self.inputs.append((node, source, example))
+        return node
+
+    def tensor_input(self, value: Tensor, source: Source, dynamic: tuple[bool | None, ...]) -> TensorVariable:
+        """A graph input for an existing tensor; `dynamic` says which dimensions are variables."""
+        sizes = self._symbolic_sizes(value, source, dynamic)
+        example = self._fake_like(value, sizes)
+        node = self.add_placeholder(str(source), source, example)
+        node.meta["parameter"] = type(value).__name__ == "Parameter"
+        own = self._fake_like(value, sizes)  # capture may change it in place; the example stays as it is at entry
+        variable = TensorVariable(node, own, source, value)
+        self._by_fake[id(own)] = variable
+        return variable
+
+    def size_token(self, source: Source) -> str:
+        """A name for a size's source in the shape environment's guard texts."""
+        self.size_sources.append(source)
+        return f"__size{len(self.size_sources) - 1}__"
+
+    def _symbolic_sizes(self, value: Tensor, source: Source, dynamic: tuple[bool | None, ...]) -> list[Any]:
+        sizes: list[Any] = []
+        for dim, size in enumerate(value.shape):
+            wanted = dynamic[dim] if dim < len(dynamic) else False
+            if wanted is False or size in (0, 1):
+                sizes.append(int(size))
+                continue
+            symbol = self.shape_env.create_symint(int(size), self.size_token(source.derive("{0}.shape[%d]" % dim)), wanted)
+            sizes.append(symbol)
+        return sizes
+
+    def _fake_like(self, value: Tensor, sizes: list[Any]) -> Tensor:
+        example = fake(tuple(sizes), value.dtype, value.device, self._strides(value, sizes), value.storage_offset())
+        if value.requires_grad:
+            example.requires_grad = True
+        if type(value) is not Tensor and getattr(type(value), "_plain_torch_function", True):
+            example = example._as_subclass(type(value)) if type(value).__name__ == "Parameter" else example
+        return example
+
+    def _strides(self, value: Tensor, sizes: list[Any]) -> tuple[Any, ...]:
+        strides = value.stride()
+        if all(type(size) is int for size in sizes):
+            return tuple(strides)
+        if is_contiguous(value.shape, strides):
+            return contiguous_strides(sizes)
+        # a dense permutation keeps its order with the symbolic sizes
+        order = sorted(range(len(sizes)), key=lambda d: (-strides[d], -value.shape[d]))
+        made: list[Any] = [1] * len(sizes)
+        step: Any = 1
+        for dim in reversed(order):
+            made[dim] = step
+            step = step * sizes[dim]
+        if tuple(hint_of(s) for s in made) != tuple(strides):
+            graph_break("unknown value", "a strided view whose sizes vary", "Capture keeps the strides of varying "
+                        "tensors only when they are dense.", ("Call .contiguous() on it first.",))
+        return tuple(made)
+
+    def int_input(self, value: int, source: Source) -> Variable:
+        """A Python int that is a variable of the graph."""
+        symbol = self.shape_env.create_symint(value, self.size_token(source), None)
+        return SymVariable(symbol, source) if isinstance(symbol, SymInt) else ConstantVariable(symbol)
+
+    def symbol_source(self, name: str) -> Source:
+        token = self.shape_env.sources[name][0]
+        match = _SIZE_TOKEN.fullmatch(token)
+        if match is None:
+            graph_break("data-dependent size", name)
+        return self.size_sources[int(match[1])]
+
+    def shape_guards(self) -> list[tuple[str, tuple[Source, ...]]]:
+        """Guards on symbolic sizes, as templates over sources."""
+        found = []
+        for text in self.shape_env.guard_expressions():
+            numbers = list(dict.fromkeys(int(n) for n in _SIZE_TOKEN.findall(text)))
+            template = _SIZE_TOKEN.sub(lambda m, numbers=numbers: "{%d}" % numbers.index(int(m[1])), text)  # type: ignore[misc]
+            found.append((template, tuple(self.size_sources[n] for n in numbers)))
+        return found
+
+    # -- nodes --------------------------------------------------------------------------------------------------------------
+    def argument(self, variable: Variable) -> Any:
+        """A variable as an argument of a node."""
+        variable = variable.realize(self)  # type: ignore[arg-type]
+        if isinstance(variable, TensorVariable):
+            return variable.node
+        if isinstance(variable, SymVariable):
+            return self.size_node(variable.value)
+        if isinstance(variable, ListVariable):
+            return [self.argument(item) for item in variable.items]
+        if isinstance(variable, SequenceVariable):
+            return tuple(self.argument(item) for item in variable.items)
+        if isinstance(variable, SliceVariable):
+            return slice(*(self.argument(part) for part in variable.parts))
+        if isinstance(variable, DictVariable):
+            return {key.as_constant(): self.argument(value) for key, value in variable.open(self).values()}  # type: ignore[arg-type]
+        value = variable.as_constant()
+        return value
+
+    def size_node(self, value: Any) -> Any:
+        """A symbolic size as a node: its symbols are graph inputs, arithmetic on them nodes."""
+        if isinstance(value, SymFloat):
+            function = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "**": operator.pow,
+                        "//": operator.floordiv, "%": operator.mod}[value.op]  # fmt: skip
+            return self._size_call(value, function, self.size_node(value.left), self.size_node(value.right))
+        if isinstance(value, SymBool):
+            return bool(value)
+        if isinstance(value, SymInt):
+            return self._expression_node(value.expr)
+        return value
+
+    def _size_call(self, value: Any, function: Callable[..., Any], *args: Any) -> fx.Node:
+        node = self.graph.call_function(function, args)
+        node.meta.update(val=value, stack=self.stack())
+        return node
+
+    def _expression_node(self, expr: Any) -> Any:
+        if not isinstance(expr, Expr):
+            return expr
+        if expr in self._expressions:
+            return self._expressions[expr]
+        total: Any = None
+        so_far: Any = 0
+        for monomial, coefficient in expr.terms.items():
+            term: Any = coefficient
+            term_value: Any = coefficient
+            for atom, power in monomial:
+                for _ in range(power):
+                    factor, factor_value = self._atom_node(atom)
+                    term_value = factor_value if term_value == 1 and type(term_value) is int else term_value * factor_value
+                    one = type(term) is int and term == 1
+                    term = factor if one else self._size_call(self.shape_env.symint(term_value), operator.mul, term, factor)
+            so_far = so_far + term_value
+            total = term if total is None else self._size_call(self.shape_env.symint(so_far), operator.add, total, term)
+        self._expressions[expr] = total
+        return total
+
+    def _atom_node(self, atom: Atom) -> tuple[Any, Any]:
+        value = _of_atom(atom)
+        if atom.kind == "var":
+            return self._symbol_node(atom.name), value
+        function = {"floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min}[atom.kind]
+        args = [self._expression_node(arg) for arg in atom.args]
+        return self._size_call(self.shape_env.symint(value), function, *args), value
+
+    def _symbol_node(self, name: str) -> fx.Node:
+        node = self._symbols.get(name)
+        if node is None:
+            source = self.symbol_source(name)
+            example = self.shape_env.symint(var(name, lo=2))
+            node = self._symbols[name] = self.add_placeholder(name, source, example)
+        return node
+
+    def emit(self, target: Callable[..., Any], args: Args, kwargs: Kwargs) -> Variable:
+        """A `call_function` node, run on the fake tensors to see what comes out."""
+        return self._emit("call_function", target, target, args, kwargs)
+
+    def emit_method(self, name: str, args: Args, kwargs: Kwargs) -> Variable:
+        """A `call_method` node on the first argument."""
+        return self._emit("call_method", name, lambda owner, *a, **k: getattr(owner, name)(*a, **k), args, kwargs)
+
+    def _emit(self, kind: str, target: Any, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Variable:
+        args = [arg.realize(self) for arg in args]  # type: ignore[arg-type]
+        kwargs = {name: value.realize(self) for name, value in kwargs.items()}  # type: ignore[arg-type]
+        examples = [self.example(arg) for arg in args]  # type: ignore[attr-defined]
+        named = {name: self.example(value) for name, value in kwargs.items()}  # type: ignore[attr-defined]
+        name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+        try:
+            with dispatch.fake_mode():
+                answer = function(*examples, **named)
+        except Exception as error:
+            self._refused(name, error, examples)
+        if answer is NotImplemented:
+            graph_break("unknown operation", f"{name} of {', '.join(a.describe() for a in args)}")
+        node_args = tuple(self.argument(arg) for arg in args)
+        node_kwargs = {name: self.argument(value) for name, value in kwargs.items()}
+        node = self.graph.create_node(kind, target, node_args, node_kwargs)
+        node.meta.update(val=answer, stack=self.stack())
+        self.calls += 1
+        return self.from_node(node, answer)
+
+    def _refused(self, name: str, error: Exception, examples: list[Any]) -> None:
+        shapes = ", ".join(f"{tuple(e.shape)}" for e in examples if isinstance(e, Tensor))
+        kind = "operator failed on fake tensors"
+        text = str(error)
+        if isinstance(error, NotImplementedError) or "depends on data" in text or "fake tensor" in text:
+            kind = "data-dependent operator"
+        graph_break(kind, f"{name} on tensors of shapes {shapes or 'none'}: {type(error).__name__}: {text}")
+
+    def from_node(self, node: fx.Node, answer: Any) -> Variable:
+        """The variable of what a node gives; tuples are taken apart by getitem nodes."""
+        if isinstance(answer, Tensor):
+            known = self._by_fake.get(id(answer))
+            if known is not None:  # an in-place operation gives its input back
+                return known
+            variable = TensorVariable(node, answer)
+            self._by_fake[id(answer)] = variable
+            return variable
+        if isinstance(answer, (tuple, list)) and any(isinstance(item, (Tensor, tuple, list)) for item in answer):
+            items: list[Variable] = []
+            for i, item in enumerate(answer):
+                part = self.graph.call_function(operator.getitem, (node, i))
+                part.meta.update(val=item, stack=node.meta["stack"])
+                items.append(self.from_node(part, item))
+            return self.sequence_like(answer, items)  # type: ignore[attr-defined, no-any-return]
+        return self.literal(answer)  # type: ignore[attr-defined, no-any-return]
+
+    def fake_variable(self, value: Tensor) -> Variable:
+        """The variable of a fake tensor that turned up."""
+        known = self._by_fake.get(id(value))
+        if known is None:
+            graph_break("unknown value", "a tensor made during capture that isn't in the graph")
+        return known
+
+    def set_grad_mode(self, flag: bool, *, lasting: bool = False) -> None:
+        """Switch the recording of gradients, in the graph and for what is captured next."""
+        if dispatch.state.grad_enabled is flag:
+            return
+        node = self.graph.call_function(set_grad_mode, (flag,))
+        node.meta.update(val=None, stack=self.stack())
+        dispatch.state.grad_enabled = flag
+
+    def stack(self) -> tuple[tuple[str, int, str, str], ...]:
+        """The user's frames, innermost last."""
+        return tuple(
+            (f.code.co_filename, f.line, f.code.co_name, linecache.getline(f.code.co_filename, f.line).strip())
+            for f in self.frames  # type: ignore[attr-defined]
+        )
+
+    def drop_unused_inputs(self) -> None:
+        """Placeholders that nothing uses aren't inputs."""
+        kept = []
+        for node, source, example in self.inputs:
+            if node.users:
+                kept.append((node, source, example))
+            else:
+                self.graph.erase_node(node)
+        self.inputs = kept

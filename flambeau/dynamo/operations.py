@@ -1,0 +1,462 @@
+"""What Python's operators, built-in protocols and calls do to variables: the interpreter's middle layer."""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+from .break_kinds import graph_break
+from .exceptions import RaisedInTrace
+from .source import Source, constant_source
+from .variables.base import Args, ConstantVariable, IdentityKey, Kwargs, NotConstant, Variable
+from .variables.dicts import ContainerMethod, DictVariable, SetVariable
+from .variables.functions import FunctionBase, FunctionVariable, MethodVariable
+from .variables.objects import (
+    _MISSING,
+    ClassVariable,
+    ExceptionVariable,
+    GeneratorVariable,
+    ObjectMethod,
+    ObjectVariable,
+    lookup_in_class,
+)
+from .variables.sequences import (
+    IteratorVariable,
+    ListVariable,
+    NamedTupleVariable,
+    RangeVariable,
+    SequenceIterator,
+    SequenceVariable,
+    TupleVariable,
+)
+from .variables.tensor import SymVariable, TensorVariable, example_of
+
+_SPECIAL_NAMES = {
+    getattr(operator, name): f"__{name.strip('_')}__"
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift", "rshift",
+                 "lt", "le", "gt", "ge", "eq", "ne", "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul",
+                 "iand", "ior", "ixor", "ilshift", "irshift")
+}  # fmt: skip
+_SWAPPED = {"__lt__": "__gt__", "__gt__": "__lt__", "__le__": "__ge__", "__ge__": "__le__", "__eq__": "__eq__", "__ne__": "__ne__"}
+_INPLACE = frozenset(name for name in _SPECIAL_NAMES.values() if name[2] == "i")
+_COMPARES = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
+
+
+class Operations:
+    """Mixed into Trace."""
+
+    # -- exceptions of the traced program -----------------------------------------------------------------------------------
+    def raise_(self, cls: type, *args: Any) -> NoReturn:
+        """The traced program raises `cls(*args)`."""
+        raise RaisedInTrace(ExceptionVariable(cls, [self.literal(arg) for arg in args]))
+
+    def raise_variable(self, error: Variable) -> NoReturn:
+        raise RaisedInTrace(error)
+
+    def checked(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a Python function; what it raises is raised in the traced program."""
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            self.raise_(type(error), *[arg for arg in error.args if isinstance(arg, (str, int, float, type(None)))])
+
+    # -- known values -------------------------------------------------------------------------------------------------------
+    def fold(self, function: Callable[..., Any], args: Args, kwargs: Kwargs | None = None) -> Variable:
+        """`function(*args)` of known values."""
+        try:
+            plain = [self.constant_of(arg) for arg in args]
+            named = {name: self.constant_of(value) for name, value in (kwargs or {}).items()}
+        except NotConstant as unknown:
+            name = getattr(function, "__qualname__", "?")
+            graph_break("unknown operation", f"{name}() of {unknown.args[0].describe()}")
+        return self.literal(self.checked(function, *plain, **named))
+
+    def constant_of(self, variable: Variable) -> Any:
+        return variable.specialize() if isinstance(variable, SymVariable) else variable.as_constant()
+
+    def known(self, variable: Variable) -> Any:
+        """The value of a variable that has to be known."""
+        try:
+            return self.constant_of(variable)
+        except NotConstant:
+            graph_break("unknown operation", f"{variable.describe()} has to be known during capture")
+
+    def index(self, variable: Variable) -> int:
+        """`operator.index`."""
+        if isinstance(variable, TensorVariable):
+            graph_break("tensor to Python value", f"{variable.describe()} as an index")
+        if isinstance(variable, ObjectVariable):
+            return self.index(self.call_method(variable, "__index__", []))
+        value = self.known(variable)
+        return int(self.checked(operator.index, value))
+
+    def example(self, variable: Variable) -> Any:
+        """The value with which operators are tried: fake tensors for tensors."""
+        try:
+            return example_of(variable)
+        except NotConstant as unknown:
+            graph_break("unknown operation", f"{unknown.args[0].describe()} as an argument of a tensor operation")
+
+    # -- identity and equality ----------------------------------------------------------------------------------------------
+    def is_same(self, left: Variable, right: Variable) -> bool:
+        if left is right:
+            return True
+        if left.is_constant() and right.is_constant():
+            a, b = left.as_constant(), right.as_constant()
+            if type(a) in (tuple, frozenset) or type(b) in (tuple, frozenset):
+                graph_break("unknown operation", "identity of tuples")
+            return a is b or (type(a) is type(b) and isinstance(a, (int, str, float)) and a == b)
+        if isinstance(left, MethodVariable) or isinstance(right, MethodVariable):
+            return False
+        return False
+
+    def same_or_equal(self, left: Variable, right: Variable) -> bool:
+        """What `in` and container equality ask."""
+        return left is right or self.truth(self.compare(operator.eq, left, right))
+
+    def hashable(self, variable: Variable) -> Any:
+        """The key under which a dict or set holds this value."""
+        variable = variable.realize(self)
+        if isinstance(variable, (ListVariable, DictVariable, SetVariable)) and not variable.is_constant():
+            self.raise_(TypeError, f"unhashable type: '{variable.python_type().__name__}'")
+        if isinstance(variable, ObjectVariable):
+            return self._object_key(variable)
+        return variable.key()
+
+    def _object_key(self, variable: ObjectVariable) -> Any:
+        if lookup_in_class(variable.cls, "__hash__") in (object.__hash__, BaseException.__hash__):
+            return IdentityKey(variable)
+        if isinstance(lookup_in_class(variable.cls, "__hash__"), types.FunctionType) and variable.value is not None and (
+            lookup_in_class(variable.cls, "__eq__") in (object.__eq__, _MISSING)
+        ):
+            return IdentityKey(variable)
+        if hasattr(variable, "identity_hash"):
+            return IdentityKey(variable)
+        return variable.key()
+
+    # -- truth and arithmetic -----------------------------------------------------------------------------------------------
+    def truth(self, variable: Variable) -> bool:
+        if isinstance(variable, (FunctionBase, MethodVariable, ContainerMethod)):
+            return True
+        return variable.truth(self)
+
+    def logical_not(self, variable: Variable) -> Variable:
+        return ConstantVariable(not self.truth(variable))
+
+    def special_names(self, op: Any, reflected: bool) -> list[str]:
+        """Special methods to try for an operator, in order."""
+        name = _SPECIAL_NAMES.get(op)
+        if name is None:
+            return []
+        if reflected:
+            plain = "__" + name[3:] if name in _INPLACE else name
+            return [_SWAPPED.get(plain, "__r" + plain[2:])]
+        return [name, "__" + name[3:]] if name in _INPLACE else [name]
+
+    def binary(self, op: Any, left: Variable, right: Variable) -> Variable:
+        """A binary operator, in place or not."""
+        if left.is_constant() and right.is_constant() and not self._has_operator(left):
+            return self.fold(op, [left, right])
+        for variable, other, reflected in self._operand_order(left, right):
+            answer = variable.binary(self, op, other, reflected)
+            if answer is not None:
+                return answer
+        if op is operator.mod and isinstance(left, ConstantVariable) and isinstance(left.value, str):
+            return self.fold(op, [left, right])
+        if op in (operator.eq, operator.ne):
+            return ConstantVariable(self._default_equal(left, right) is (op is operator.eq))
+        name = getattr(op, "__name__", str(op))
+        graph_break("unknown operation", f"{name}({left.describe()}, {right.describe()})")
+
+    def _has_operator(self, left: Variable) -> bool:
+        return isinstance(left, (SequenceVariable, ObjectVariable)) and not isinstance(left, TupleVariable)
+
+    def _operand_order(self, left: Variable, right: Variable) -> list[tuple[Variable, Variable, bool]]:
+        order = [(left, right, False), (right, left, True)]
+        stronger = isinstance(right, TensorVariable) and not isinstance(left, (TensorVariable, ObjectVariable))
+        if isinstance(left, ObjectVariable) and isinstance(right, ObjectVariable):
+            stronger = right.cls is not left.cls and issubclass(right.cls, left.cls)
+        return order[::-1] if stronger else order
+
+    def _default_equal(self, left: Variable, right: Variable) -> bool:
+        if isinstance(left, ObjectVariable) or isinstance(right, ObjectVariable):
+            for variable in (left, right):
+                if isinstance(variable, ObjectVariable):
+                    entry = lookup_in_class(variable.cls, "__eq__")
+                    if entry is not object.__eq__ and not isinstance(entry, types.FunctionType):
+                        graph_break("unknown operation", f"comparison of {variable.describe()}")
+        return self.is_same(left, right)
+
+    def compare(self, op: Any, left: Variable, right: Variable) -> Variable:
+        if op in (operator.eq, operator.ne) and left is right and not isinstance(left, (TensorVariable, ConstantVariable)):
+            return ConstantVariable(op is operator.eq)
+        return self.binary(op, left, right)
+
+    def unary(self, op: Any, value: Variable) -> Variable:
+        if isinstance(value, TensorVariable):
+            return self.emit(op, [value], {})
+        if isinstance(value, SymVariable):
+            return self.literal(op(value.value))
+        if isinstance(value, ObjectVariable):
+            name = {"neg": "__neg__", "pos": "__pos__", "invert": "__invert__", "abs": "__abs__"}[op.__name__]
+            return self.call_method(value, name, [])
+        return self.fold(op, [value])
+
+    # -- attributes and items -----------------------------------------------------------------------------------------------
+    def attr(self, owner: Variable, name: str) -> Variable:
+        if name == "__class__" and not isinstance(owner, (ObjectVariable, TensorVariable)):
+            return self.class_variable(owner.python_type(), None)
+        return owner.attr(self, name).realize(self)
+
+    def has_attr(self, owner: Variable, name: str) -> bool:
+        return owner.has_attr(self, name)
+
+    def item(self, owner: Variable, key: Variable) -> Variable:
+        return owner.item(self, key).realize(self)
+
+    def length(self, owner: Variable) -> Variable:
+        return owner.length(self)
+
+    def container_method(self, owner: Variable, name: str) -> Variable:
+        return ContainerMethod(owner, name)
+
+    def type_attribute(self, owner: Variable, kind: type, name: str) -> Variable:
+        """A method of a built-in container that has no handler of its own, bound; found through the class."""
+        entry = lookup_in_class(kind, name)
+        if isinstance(entry, (types.FunctionType, property)):
+            if isinstance(entry, property):
+                return self.call(self.class_function(entry.fget), [owner], {})
+            return MethodVariable(self.class_function(entry), owner)
+        if isinstance(entry, (classmethod, staticmethod)):
+            return self.attr(self.class_variable(kind, None), name)
+        if isinstance(entry, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+            return MethodVariable(self.wrap(entry, constant_source(entry, trusted=True)), owner)
+        graph_break("unknown attribute", f"{kind.__name__}.{name}")
+
+    # -- iteration ----------------------------------------------------------------------------------------------------------
+    def iterate(self, variable: Variable) -> Iterator[Variable]:
+        """The elements of any iterable, looked at."""
+        return (element.realize(self) for element in variable.realize(self).iterate(self))
+
+    def iterator(self, variable: Variable) -> Variable:
+        """`iter(variable)`."""
+        if isinstance(variable, IteratorVariable):
+            return variable
+        if type(variable).iterate is SequenceVariable.iterate:
+            return SequenceIterator(variable)  # type: ignore[arg-type]
+        if isinstance(variable, ObjectVariable):
+            found = variable.special(self, "__iter__")
+            if found is not None and not isinstance(found, ObjectMethod):
+                made = self.call(found, [], {})
+                return made if isinstance(made, (IteratorVariable, ObjectVariable)) else IteratorVariable(self.iterate(made))
+        kind = type(iter(range(0))) if isinstance(variable, RangeVariable) else type(iter(()))
+        return IteratorVariable(self.iterate(variable), kind)
+
+    def next_or_none(self, iterator: Variable) -> Variable | None:
+        """The next element, or None at the end."""
+        if isinstance(iterator, IteratorVariable):
+            return iterator.next(self)
+        try:
+            return self.call_method(iterator, "__next__", [])
+        except RaisedInTrace as error:
+            if issubclass(error.value.python_type(), StopIteration):
+                return None
+            raise
+
+    def next(self, iterator: Variable, default: Variable | None = None) -> Variable:
+        element = self.next_or_none(iterator)
+        if element is None:
+            if default is None:
+                result = iterator.result() if isinstance(iterator, GeneratorVariable) else None
+                self.raise_variable(ExceptionVariable(StopIteration, [result] if result is not None else []))
+            return default
+        return element
+
+    def unpack(self, variable: Variable, count: int) -> Args:
+        if isinstance(variable, TensorVariable) and variable.fake.ndim and int(variable.fake.shape[0]) != count:
+            self._wrong_count(count, int(variable.fake.shape[0]))
+        items = list(self.iterate(variable))
+        if len(items) != count:
+            self._wrong_count(count, len(items))
+        return items
+
+    def _wrong_count(self, wanted: int, got: int) -> NoReturn:
+        if got > wanted:
+            self.raise_(ValueError, f"too many values to unpack (expected {wanted})")
+        self.raise_(ValueError, f"not enough values to unpack (expected {wanted}, got {got})")
+
+    # -- text ---------------------------------------------------------------------------------------------------------------
+    def format(self, value: Variable, conversion: Callable[[Any], str] | None, spec: Variable) -> Variable:
+        """What f-strings, str() and repr() give."""
+        if isinstance(value, SymVariable):
+            value = ConstantVariable(value.specialize())
+        if isinstance(value, ExceptionVariable) and conversion is not repr:
+            args = [a.as_constant() for a in value.args if a.is_constant()]
+            return ConstantVariable(str(args[0]) if len(args) == 1 else str(tuple(args)) if args else "")
+        if isinstance(value, ObjectVariable):
+            name = "__repr__" if conversion in (repr, ascii) else "__str__"
+            entry = lookup_in_class(value.cls, name)
+            if name == "__str__" and not isinstance(entry, types.FunctionType):
+                entry = lookup_in_class(value.cls, "__repr__")
+            if isinstance(entry, types.FunctionType):
+                return self.call(self.class_function(entry), [value], {})
+        try:
+            plain = self._plain(value)
+        except NotConstant as unknown:
+            graph_break("print or logging", f"text of {unknown.args[0].describe()}")
+        text = conversion(plain) if conversion is not None else plain
+        return ConstantVariable(self.checked(format, text, self.known(spec)))
+
+    def _plain(self, variable: Variable) -> Any:
+        """The Python value, for containers too: only for making text."""
+        variable = variable.realize(self)
+        if isinstance(variable, SymVariable):
+            return variable.specialize()
+        if isinstance(variable, ListVariable):
+            return variable.kind(self._plain(item) for item in variable.items)
+        if isinstance(variable, NamedTupleVariable) or not isinstance(variable, (TupleVariable, DictVariable)):
+            return variable.as_constant()
+        if isinstance(variable, TupleVariable):
+            return variable.kind(self._plain(item) for item in variable.items)
+        return variable.kind((self._plain(k), self._plain(v)) for k, v in variable.open(self).values())
+
+    def concatenate(self, parts: Args) -> Variable:
+        return ConstantVariable("".join(part.as_constant() for part in parts))
+
+    # -- types --------------------------------------------------------------------------------------------------------------
+    def class_variable(self, cls: type, source: Source | None) -> Variable:
+        return ClassVariable(cls, constant_source(cls, trusted=True))
+
+    def is_instance(self, value: Variable, kind: Variable) -> bool:
+        if isinstance(kind, TupleVariable):
+            return any(self.is_instance(value, item.realize(self)) for item in kind.items)
+        wanted = self.known(kind)
+        if isinstance(value, (ConstantVariable, ClassVariable)) and not isinstance(wanted, types.UnionType):
+            return bool(self.checked(isinstance, value.as_constant(), wanted))
+        if isinstance(wanted, type):
+            check = lookup_in_class(type(wanted), "__instancecheck__")
+            if isinstance(check, types.FunctionType) and type(wanted).__module__ != "abc":
+                if isinstance(value, TensorVariable):
+                    return isinstance(value.real if value.real is not None else value.fake, wanted)
+                if isinstance(value, ObjectVariable) and value.value is not None:
+                    return isinstance(value.value, wanted)
+        return bool(self.checked(issubclass, value.python_type(), wanted))
+
+    def make_dict(self, entries: dict[Any, Variable]) -> DictVariable:
+        """A new dict; the keys are variables."""
+        made = DictVariable()
+        for key, value in entries.items():
+            made.items[self.hashable(key)] = (key, value)
+        return made
+
+    # -- calls --------------------------------------------------------------------------------------------------------------
+    def call(self, function: Variable, args: Args, kwargs: Kwargs) -> Variable:
+        return function.realize(self).call(self, args, kwargs).realize(self)
+
+    def call_method(self, owner: Variable, name: str, args: Args) -> Variable:
+        return owner.method(self, name, args, {}).realize(self)
+
+    def class_function(self, function: Any) -> Variable:
+        """A function found in a class: taken as it is, without a guard."""
+        return self.wrap(function, constant_source(function, trusted=True))
+
+    def python_function(self, function: types.FunctionType) -> Variable:
+        return FunctionVariable(function, constant_source(function, trusted=True))
+
+    def bound_special(self, function: FunctionBase, name: str) -> Variable:
+        """`f.__call__` and `f.__get__`."""
+        if name == "__call__":
+            return function
+        return _Binder(function)
+
+    def enter(self, manager: Variable) -> tuple[Variable, Variable]:
+        """`with manager`: its bound `__exit__` and what `__enter__` gives."""
+        scope = getattr(manager, "enter_scope", None)
+        if scope is not None:
+            return scope(self)  # type: ignore[no-any-return]
+        if isinstance(manager, ObjectVariable):
+            exit_method, enter_method = manager.special(self, "__exit__"), manager.special(self, "__enter__")
+            if exit_method is not None and enter_method is not None:
+                return exit_method, self.call(enter_method, [], {})
+        graph_break("unknown context manager", manager.describe())
+
+    def construct(self, cls: type, args: Args, kwargs: Kwargs) -> Variable:
+        """`cls(*args, **kwargs)`."""
+        special = self.construct_known(cls, args, kwargs)
+        if special is not None:
+            return special
+        meta_call = lookup_in_class(type(cls), "__call__")
+        if isinstance(meta_call, types.FunctionType):
+            return self.call(self.class_function(meta_call), [self.class_variable(cls, None), *args], kwargs)
+        if issubclass(cls, BaseException):
+            return self._construct_exception(cls, args, kwargs)
+        if issubclass(cls, tuple):
+            return self._construct_tuple(cls, args, kwargs)
+        if cls.__flags__ & (1 << 20):
+            self.raise_(TypeError, f"Can't instantiate abstract class {cls.__name__}")
+        new = lookup_in_class(cls, "__new__")
+        new = getattr(new, "__func__", new)
+        if isinstance(new, types.FunctionType):
+            made = self.call(self.class_function(new), [self.class_variable(cls, None), *args], kwargs)
+            if not issubclass(made.python_type(), cls):
+                return made
+        else:
+            made = self.allocate(cls, args)
+        init = lookup_in_class(cls, "__init__")
+        if isinstance(init, types.FunctionType):
+            self.call(self.class_function(init), [made, *args], kwargs)
+        elif isinstance(made, ObjectVariable) and made.container is not None:
+            ObjectMethod(made, "__init__").call(self, args, kwargs)
+        elif args or kwargs:
+            self.raise_(TypeError, f"{cls.__name__}() takes no arguments")
+        return made
+
+    def allocate(self, cls: type, args: Args) -> Variable:
+        """A bare new object of a class that is written in Python."""
+        container: Variable | None = None
+        bases = [base for base in cls.__mro__ if not base.__flags__ & (1 << 9) and base is not object]
+        if issubclass(cls, dict):
+            container = DictVariable({}, next(b for b in cls.__mro__ if b.__module__ in ("builtins", "collections")))
+        elif issubclass(cls, list):
+            container = ListVariable([])
+        elif bases and any(base.__module__ not in ("typing", "abc", "collections.abc") for base in bases):
+            graph_break("call of C function", f"making a {cls.__module__}.{cls.__qualname__}")
+        if not cls.__flags__ & (1 << 9):
+            graph_break("call of C function", f"making a {cls.__module__}.{cls.__qualname__}")
+        return self.object_variable(cls, container)
+
+    def new_tuple(self, cls: type, items: Args) -> Variable:
+        if hasattr(cls, "_fields") and cls.__base__ is tuple:
+            return NamedTupleVariable(items, cls)
+        if cls is tuple:
+            return TupleVariable(items)
+        return self.object_variable(cls, TupleVariable(items)) if not hasattr(cls, "_fields") else NamedTupleVariable(items, cls)
+
+    def _construct_tuple(self, cls: type, args: Args, kwargs: Kwargs) -> Variable:
+        new = lookup_in_class(cls, "__new__")
+        if isinstance(new, types.FunctionType):
+            return self.call(self.class_function(new), [self.class_variable(cls, None), *args], kwargs)
+        if new is tuple.__new__ and not isinstance(lookup_in_class(cls, "__init__"), types.FunctionType):
+            return self.new_tuple(cls, list(self.iterate(args[0])) if args else [])
+        graph_break("call of C function", f"making a {cls.__qualname__}")
+
+    def _construct_exception(self, cls: type, args: Args, kwargs: Kwargs) -> Variable:
+        made = ExceptionVariable(cls, args, kwargs)
+        init = lookup_in_class(cls, "__init__")
+        if isinstance(init, types.FunctionType):
+            self.call(self.class_function(init), [made, *args], kwargs)
+        return made
+
+
+class _Binder(Variable):
+    """`f.__get__`: binds a function to an object."""
+
+    def __init__(self, function: FunctionBase) -> None:
+        self.function = function
+
+    def call(self, tx: Any, args: Args, kwargs: Kwargs) -> Variable:
+        return MethodVariable(self.function, args[0])
+
+

@@ -1,0 +1,115 @@
+"""What is captured, what is inlined, what is left alone: decided by module and by name, in one place."""
+
+from __future__ import annotations
+
+import enum
+import sys
+import sysconfig
+import types
+from typing import Any
+
+PACKAGE = __name__.split(".")[0]
+
+INLINED = (f"{PACKAGE}.nn", f"{PACKAGE}.optim", f"{PACKAGE}.utils", f"{PACKAGE}.distributions", f"{PACKAGE}.amp")
+"""Libraries of Flambeau written against operators: captured like a user's code."""
+
+GRAPH = (f"{PACKAGE}.ops", f"{PACKAGE}.special", f"{PACKAGE}.linalg", f"{PACKAGE}.fft")
+"""Functions here go into the graph whole."""
+
+CONSTANT = {
+    "is_grad_enabled", "is_inference_mode_enabled", "is_tensor", "is_storage", "get_default_dtype", "promote_types",
+    "is_floating_point", "is_complex", "numel", "can_cast", "default_dtype", "finfo", "iinfo", "result_type", "broadcast_shapes",
+    "is_autocast_enabled", "get_default_device", "default_device",
+}  # fmt: skip
+"""Functions of Flambeau that answer with facts known during capture."""
+
+_STDLIB = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
+_SITE = tuple(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+_SKIPPED_MODULES = frozenset(
+    {"random", "logging", "warnings", "threading", "subprocess", "time", "traceback", "inspect", "importlib", "unittest",
+     "multiprocessing", "pdb", "bdb", "pickle", "json", "re", "os", "tokenize", "linecache", "gc", "weakref", "numpy", "scipy",
+     "sympy", "pytest", "_pytest", "pluggy", "tqdm", "ast", "dis", "tempfile", "shutil", "pathlib", "asyncio", "concurrent",
+     "socket", "ctypes", "sysconfig", "site", "runpy", "codeop", "code", "cProfile", "profile", "timeit", "doctest"}
+)  # fmt: skip
+
+
+def _root(name: str | None) -> str:
+    return (name or "").split(".")[0]
+
+
+def is_own(name: str | None) -> bool:
+    return _root(name) == PACKAGE
+
+
+def is_trusted(name: str | None) -> bool:
+    """Modules whose globals nobody rebinds: Flambeau's and the standard library's."""
+    return is_own(name) or (_root(name) in sys.stdlib_module_names and name != "__main__")
+
+
+def skips_frames_of(filename: str, module: str | None) -> bool:
+    """Is a frame of this file never captured by itself? (It may still be inlined into another.)"""
+    if is_own(module):
+        return not (module or "").startswith(INLINED) or (module or "").endswith(".nn.module")
+    if filename.startswith("<frozen") or _root(module) in _SKIPPED_MODULES:
+        return True
+    return filename.startswith(_STDLIB) and not filename.startswith(_SITE)
+
+
+def treatment(function: types.FunctionType) -> str:
+    """How a call of a Python function is captured: "inline", "graph", "constant", "skip", "autograd" or "read"."""
+    module = function.__module__ or ""
+    if is_own(module):
+        return _own_treatment(function, module)
+    if _root(module) in _SKIPPED_MODULES:
+        return "skip"
+    return "inline"
+
+
+def _own_treatment(function: types.FunctionType, module: str) -> str:
+    if function.__name__ in CONSTANT:
+        return "constant"
+    if module.startswith(GRAPH):
+        return "graph"
+    if module.startswith(INLINED) and not module.startswith(f"{PACKAGE}.utils.data"):
+        return "inline"
+    if module.startswith(f"{PACKAGE}.autograd"):
+        return "autograd"
+    return "skip"
+
+
+def sees_through(function: types.FunctionType) -> bool:
+    """A wrapper of Flambeau's own around the user's function whose effect is modelled elsewhere."""
+    return False
+
+
+def is_enum(cls: type) -> bool:
+    return issubclass(cls, enum.Enum)
+
+
+_module_base: type | None = None
+
+
+def _nn_module() -> type | None:
+    """nn.Module, once nn is loaded: before that nothing can be an instance."""
+    global _module_base
+    if _module_base is None:
+        loaded = sys.modules.get(f"{PACKAGE}.nn")
+        _module_base = getattr(loaded, "Module", None)
+    return _module_base
+
+
+def is_nn_module(value: Any) -> bool:
+    base = _nn_module()
+    return base is not None and isinstance(value, base)
+
+
+def is_nn_module_class(cls: type) -> bool:
+    base = _nn_module()
+    return base is not None and issubclass(cls, base)
+
+
+def global_module_hooks() -> bool:
+    """Are there hooks on all modules?"""
+    base = _nn_module()
+    home = sys.modules.get(base.__module__) if base is not None else None
+    return any(value for name, value in vars(home).items() if name.startswith("_global") and name.endswith("hooks")) if home else False

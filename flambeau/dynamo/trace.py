@@ -1,0 +1,258 @@
+"""One capture: the graph, guards, side effects and symbolic frames of one attempt to compile a frame."""
+
+from __future__ import annotations
+
+import collections
+import inspect
+import types
+from typing import Any
+
+from ..core import dispatch
+from ..core.size import Size
+from ..core.symbolic import SymBool, SymFloat, SymInt, free_variables, sym_max, sym_min, to_python
+from ..core.tensor import Tensor
+from ..ops.registry import is_operator
+from . import config, policy
+from .break_kinds import describe, graph_break
+from .builder import IMMUTABLE, Builder
+from .exceptions import RunEagerly
+from .frame import Frame
+from .graph_builder import GraphBuilder
+from .guards import GuardSet
+from .operations import Operations
+from .side_effects import SideEffects
+from .source import Source, constant_source
+from .variables.base import Args, ConstantVariable, Kwargs, Variable, is_plain_constant
+from .variables.builtins import HANDLERS, PURE, BuiltinVariable, install_extremes
+from .variables.contexts import GRAD_SCOPES, make_scope
+from .variables.dicts import DictVariable, SetVariable
+from .variables.functions import FunctionBase, FunctionVariable, MethodVariable
+from .variables.nn_module import ModuleObjectVariable
+from .variables.objects import GeneratorVariable, ModuleVariable, ObjectVariable
+from .variables.sequences import (
+    ListVariable,
+    NamedTupleVariable,
+    RangeVariable,
+    SizeVariable,
+    SliceVariable,
+    TupleVariable,
+)
+from .variables.tensor import SymVariable
+
+install_extremes(sym_min, sym_max)
+
+_GENERATOR = inspect.CO_GENERATOR
+_ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+MAX_DEPTH = 60
+
+
+class Trace(Builder, GraphBuilder, Operations):
+    """State of one capture. Variables call back into it as `tx`."""
+
+    def __init__(self, shapes: Any) -> None:
+        self.shapes = shapes
+        """What is known of varying sizes (`dynamic.Shapes`)."""
+        self.guards = GuardSet()
+        self.effects = SideEffects()
+        self.frames: list[Frame] = []
+        self.absent: dict[Source, set[str]] = {}
+        self.absent_globals: dict[int, tuple[dict[str, Any], set[str]]] = {}
+        self.steps = 0
+        self.entry_grad_mode = dispatch.state.grad_enabled
+        self.start_graph()
+
+    def count_step(self) -> None:
+        self.steps += 1
+        if self.steps > config.max_trace_steps:
+            raise RunEagerly(describe("trace too long", f"{self.steps} instructions"))
+
+    # -- policy -------------------------------------------------------------------------------------------------------------
+    def is_trusted_module(self, name: str | None) -> bool:
+        return policy.is_trusted(name)
+
+    def is_operator(self, function: Any) -> bool:
+        return is_operator(function)
+
+    def is_module(self, value: Any) -> bool:
+        return policy.is_nn_module(value)
+
+    def is_stable(self, source: Source) -> bool:
+        """Does a function at this source stay the same object (a global or an attribute of a class or module)?"""
+        return bool(source.bases) and source.bases[0].is_constant
+
+    def global_module_hooks(self) -> bool:
+        return policy.global_module_hooks()
+
+    def may_vary(self, source: Source) -> bool:
+        return self.shapes.may_vary(str(source))  # type: ignore[no-any-return]
+
+    # -- sizes --------------------------------------------------------------------------------------------------------------
+    def dynamic_dims(self, value: Tensor, source: Source) -> tuple[bool | None, ...]:
+        return self.shapes.dims(str(source), value)  # type: ignore[no-any-return]
+
+    def dynamic_int(self, value: int, source: Source) -> Variable | None:
+        """The variable of an int that varies, or None for one that is taken as a constant."""
+        if source.is_constant or not self.shapes.varies(str(source), value):
+            return None
+        self.guard("{0}.__class__ is int", source)
+        return self.int_input(value, source)
+
+    def shape_text(self, value: Any) -> tuple[str, tuple[Source, ...]]:
+        """A symbolic size as a guard template (first source is {1}) and its sources."""
+        text = to_python(value.expr)
+        sources = []
+        for i, name in enumerate(sorted(free_variables(value.expr)), 1):
+            text = text.replace(name, "{%d}" % i)
+            sources.append(self.symbol_source(name))
+        return f"({text})", tuple(sources)
+
+    # -- Python values made during capture ------------------------------------------------------------------------------------
+    def literal(self, value: Any) -> Variable:
+        """The variable of a value that the program computes during capture."""
+        if isinstance(value, Variable):
+            return value
+        if is_plain_constant(value) or isinstance(value, IMMUTABLE):
+            return ConstantVariable(value)
+        make = _LITERALS.get(type(value))
+        if make is not None:
+            return make(self, value)
+        if isinstance(value, Tensor):
+            return self.fake_variable(value)
+        if isinstance(value, type):
+            return self.class_variable(value, None)
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return self.sequence_like(value, [self.literal(v) for v in value])
+        if callable(value) or isinstance(value, types.ModuleType):
+            return self.wrap_constant_object(value)
+        return ConstantVariable(value)
+
+    def sequence_like(self, value: Any, items: Args) -> Variable:
+        """A sequence of the kind of `value` with other elements."""
+        if isinstance(value, Size):
+            return SizeVariable(items, Size)
+        if isinstance(value, list):
+            return ListVariable(items)
+        if type(value) is tuple:
+            return TupleVariable(items)
+        return NamedTupleVariable(items, type(value))
+
+    def object_variable(self, cls: type, container: Variable | None) -> ObjectVariable:
+        kind = ModuleObjectVariable if policy.is_nn_module_class(cls) else ObjectVariable
+        made = kind(cls, None, None, container)
+        return made
+
+    def construct_known(self, cls: type, args: Args, kwargs: Kwargs) -> Variable | None:
+        """Classes with a model of their own: built-in types, scopes, enums, sizes."""
+        if cls in GRAD_SCOPES:
+            return make_scope(self, cls, [*args, *kwargs.values()])
+        handler = HANDLERS.get(cls)
+        if handler is not None:
+            return handler(self, *args, **kwargs)
+        if cls in PURE or issubclass(cls, IMMUTABLE) or policy.is_enum(cls):
+            return self.fold(cls, args, kwargs)
+        if cls is Size:
+            return SizeVariable(list(self.iterate(args[0])) if args else [], Size)
+        if issubclass(cls, Tensor):
+            graph_break("call of C function", f"making a {cls.__name__} from Python data or another tensor")
+        if cls is types.FunctionType or cls is types.MethodType:
+            return self._bind_method(cls, args)
+        return None
+
+    def _bind_method(self, cls: type, args: Args) -> Variable:
+        if cls is types.MethodType:
+
+
+            return MethodVariable(args[0], args[1])
+        graph_break("call of C function", "making a function object")
+
+    # -- calls --------------------------------------------------------------------------------------------------------------
+    def call_function(self, function: FunctionVariable, args: Args, kwargs: Kwargs) -> Variable:
+        """A call of an existing Python function: into the graph, by a handler, or inlined."""
+        real = function.function
+        if is_operator(real):
+            return self.call_operator(real, args, kwargs)
+        wrapped = getattr(real, "__wrapped__", None)
+        if wrapped is not None and policy.sees_through(real):
+            return self.call(self.wrap(wrapped, constant_source(wrapped, trusted=True)), args, kwargs)
+        match policy.treatment(real):
+            case "graph":
+                return self.call_operator(real, args, kwargs)
+            case "constant":
+                return self.fold(real, args, kwargs)
+            case "skip":
+                graph_break("call of skipped function", f"{real.__module__}.{real.__qualname__}")
+            case "autograd":
+                graph_break("autograd inside a compiled function", f"{real.__qualname__}()")
+            case "read":
+                graph_break("tensor to Python value", f"{real.__qualname__}()")
+        return self.inline(function, args, kwargs)
+
+    def call_operator(self, function: Any, args: Args, kwargs: Kwargs) -> Variable:
+        """One node of the graph; tensor-like objects of the program may override it."""
+        for arg in [*args, *kwargs.values()]:
+            if isinstance(arg, ObjectVariable) and not isinstance(arg, ModuleObjectVariable):
+                graph_break("unknown operation", f"{function.__name__}() of {arg.describe()}")
+        return self.emit(function, args, kwargs)
+
+    def inline(self, function: FunctionBase, args: Args, kwargs: Kwargs) -> Variable:
+        """Interpret the callee here."""
+        code = function.code
+        if len(self.frames) >= MAX_DEPTH:
+            graph_break("recursion", f"{code.co_name} at depth {len(self.frames)}")
+        if code.co_flags & _ASYNC:
+            graph_break("call of generator", f"{code.co_name} is a coroutine")
+        local = function.bind(self, args, kwargs)
+        frame = Frame(self, code, function.globals, local, function.closure_cells(self), function)
+        if code.co_flags & _GENERATOR:
+            return GeneratorVariable(frame)
+        self.frames.append(frame)
+        result = frame.run()
+        self.frames.pop()
+        return result
+
+    def run_generator(self, frame: Frame) -> Variable | None:
+        """Let a generator run to its next yield."""
+        if len(self.frames) >= MAX_DEPTH or frame in self.frames:
+            graph_break("recursion", f"generator {frame.code.co_name}")
+        depth = len(self.frames)
+        self.frames.append(frame)
+        try:
+            return frame.run_to_yield()
+        finally:
+            del self.frames[depth:]
+
+    def unsupported(self, what: str) -> None:
+        graph_break("unsupported instruction", what)
+
+
+def _literal_set(tx: Trace, value: Any) -> Variable:
+    items = [tx.literal(item) for item in value]
+    return SetVariable({item.key(): item for item in items}, type(value))
+
+
+def _literal_dict(tx: Trace, value: Any) -> Variable:
+    made = DictVariable({}, type(value))
+    for key, item in value.items():
+        variable = tx.literal(key)
+        made.items[tx.hashable(variable)] = (variable, tx.literal(item))
+    return made
+
+
+_LITERALS: dict[type, Any] = {
+    tuple: lambda tx, v: TupleVariable([tx.literal(item) for item in v]),
+    list: lambda tx, v: ListVariable([tx.literal(item) for item in v]),
+    Size: lambda tx, v: SizeVariable([tx.literal(item) for item in v], Size),
+    dict: _literal_dict,
+    collections.OrderedDict: _literal_dict,
+    set: _literal_set,
+    frozenset: _literal_set,
+    range: lambda tx, v: RangeVariable(v),
+    slice: lambda tx, v: SliceVariable(tx.literal(v.start), tx.literal(v.stop), tx.literal(v.step)),
+    SymInt: lambda tx, v: SymVariable(v),
+    SymFloat: lambda tx, v: SymVariable(v),
+    SymBool: lambda tx, v: SymVariable(v),
+    types.FunctionType: lambda tx, v: FunctionVariable(v, constant_source(v, trusted=True)),
+    types.BuiltinFunctionType: lambda tx, v: BuiltinVariable(v, constant_source(v, trusted=True)),
+    types.ModuleType: lambda tx, v: ModuleVariable(v, constant_source(v, trusted=True)),
+}
+

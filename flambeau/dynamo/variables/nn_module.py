@@ -1,0 +1,82 @@
+"""Instances of nn.Module: parameters, buffers and submodules are found without tracing `__getattr__` and `__call__`."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+from .base import Args, Kwargs, Variable
+from .objects import ObjectVariable, lookup_in_class
+
+if TYPE_CHECKING:
+    from ..trace import Trace
+
+STATE = ("_parameters", "_buffers", "_modules")
+HOOKS = (
+    "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
+)  # fmt: skip
+OWNED = ("flambeau.nn", "torch.nn")
+
+
+def _is_base_method(function: Any, names: tuple[str, ...]) -> bool:
+    """Is this nn.Module's own method, not one that a subclass overrides?"""
+    return (
+        isinstance(function, types.FunctionType)
+        and function.__module__.startswith(OWNED)
+        and function.__qualname__ in tuple(f"Module.{name}" for name in names)
+    )
+
+
+class ModuleObjectVariable(ObjectVariable):
+    """An existing nn.Module."""
+
+    identity_hash = True
+
+    def find_attr(self, tx: Trace, name: str) -> Variable | None:
+        if name not in self.written and name not in self.read and self.value is not None:
+            instance = self.value.__dict__
+            if name not in instance:
+                for part in STATE:
+                    if name in instance.get(part, ()):
+                        assert self.source is not None
+                        found = tx.wrap(instance[part][name], self.source.attr(part).item(name))
+                        self.read[name] = found
+                        return found
+        return super().find_attr(tx, name)
+
+    def has_attr(self, tx: Trace, name: str) -> bool:
+        if self.find_attr(tx, name) is not None:
+            return True
+        getter = lookup_in_class(self.cls, "__getattr__")
+        if _is_base_method(getter, ("__getattr__",)):
+            if self.value is not None and self.source is not None:
+                for part in STATE:
+                    tx.guard(f"{name!r} not in {{0}}", self.source.attr(part))
+            return False
+        return super().has_attr(tx, name)
+
+    def plain_setattr(self, setter: types.FunctionType) -> bool:
+        return _is_base_method(setter, ("__setattr__",))
+
+    def del_attr(self, tx: Trace, name: str) -> None:
+        self.native.add(name)
+        if self.find_attr(tx, name) is None:
+            tx.raise_(AttributeError, name)
+        self.store_attr(tx, name, None)
+
+    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        entry = lookup_in_class(self.cls, "__call__")
+        if _is_base_method(entry, ("__call__", "_call_impl", "_wrapped_call_impl")) and self._no_hooks(tx):
+            return tx.call(self.attr(tx, "forward"), args, kwargs)
+        return super().call(tx, args, kwargs)
+
+    def _no_hooks(self, tx: Trace) -> bool:
+        if self.value is None or tx.global_module_hooks():
+            return False
+        present = [name for name in HOOKS if name in self.value.__dict__]
+        if any(self.value.__dict__[name] for name in present):
+            return False
+        assert self.source is not None
+        if present:
+            tx.guard(f"not ({' or '.join('{0}.' + name for name in present)})", self.source, reason="hooks")
+        return True
