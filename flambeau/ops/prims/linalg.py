@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ...backends.cpu import blas
 from ...core.tensor import Tensor
 from ..registry import Linear, Spec, primitive
@@ -12,6 +10,8 @@ from ..registry import Linear, Spec, primitive
 def _same(name: str, a: Tensor, b: Tensor) -> None:
     if a.dtype is not b.dtype:
         raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {a.dtype} != {b.dtype} ({name})")
+    if a.dtype.category == 0:
+        raise NotImplementedError("\"addmm_impl_cpu_\" not implemented for 'Bool': convert the matrices to a number type first")
     if a.device != b.device:
         raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
                            f"{a.device} and {b.device}! ({name})")
@@ -41,14 +41,13 @@ def _by(shape: tuple) -> str:
 @primitive("bmm", kernel=lambda a, b: blas.bmm(a, b), loop="extern", tensors=2, tags=("linear", "extern"),
            derivative=Linear(a=lambda g, b: bmm(g, _h(b)), b=lambda g, a: bmm(_h(a), g)))
 def bmm(a: Tensor, b: Tensor) -> Spec:
-    """(p, n, k) x (p, k, m) -> (p, n, m)."""
+    """(*batch, n, k) x (*batch, k, m) -> (*batch, n, m) for one or more batch dimensions, the same in both."""
     (s, t) = a._layout.shape, b._layout.shape
-    if len(s) != 3 or len(t) != 3 or s[0] != t[0] or s[2] != t[1]:
-        raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{s[0]}, {s[-1]}] but got: "
-                           f"{list(t[:2])} (bmm of {list(s)} and {list(t)})")
+    if len(s) < 3 or len(s) != len(t) or any(n is not m and n != m for n, m in zip((*s[:-2], s[-1]), (*t[:-2], t[-2]))):
+        raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: {[*s[:-2], s[-1]]} but got: "
+                           f"{list(t[:-1])}. (bmm of {list(s)} and {list(t)})")
     _same("bmm", a, b)
-    return Spec((s[0], s[1], t[2]), a.dtype)
+    return Spec((*s[:-1], t[-1]), a.dtype)
 
 
 __all__ = ["mm", "bmm"]
-del np

@@ -1,0 +1,519 @@
+"""Matrix and tensor products over the primitives mm and bmm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ..core.dtypes import FLOAT
+from ..core.size import broadcast_shapes, canonical_dim
+from ..core.tensor import Tensor
+from . import prims
+from .pointwise import inplace, store_out
+from .promotion import broadcast, cast, expand_to, prepare, result_type
+from .reductions import linalg_vector_norm, scalar_type
+from .registry import operator
+
+
+def _one(n: Any) -> bool:
+    return type(n) is int and n == 1
+
+
+def _differ(a: Any, b: Any) -> bool:
+    return a is not b and bool(a != b)
+
+
+def _finish(result: Tensor, out: Tensor | None) -> Tensor:
+    return result if out is None else store_out(out, result)
+
+
+def _tensor_arguments(name: str, **tensors: Any) -> None:
+    for position, (key, value) in enumerate(tensors.items(), 1):
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name}(): argument '{key}' (position {position}) must be Tensor, not {type(value).__name__}")
+
+
+# -- products ------------------------------------------------------------------------------------------------
+@operator(method=True)
+def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """(n, k) x (k, m) -> (n, m)."""
+    _tensor_arguments("mm", input=input, mat2=mat2)
+    if input.ndim != 2 or mat2.ndim != 2:
+        raise RuntimeError(f"{'self' if input.ndim != 2 else 'mat2'} must be a matrix, got shapes {list(input.shape)} and "
+                           f"{list(mat2.shape)}")
+    return _finish(prims.mm(input, mat2), out)
+
+
+@operator(method=True)
+def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """(p, n, k) x (p, k, m) -> (p, n, m)."""
+    _tensor_arguments("bmm", input=input, mat2=mat2)
+    if input.ndim != 3 or mat2.ndim != 3:
+        raise RuntimeError(f"batch{1 if input.ndim != 3 else 2} must be a 3D tensor, got shapes {list(input.shape)} and "
+                           f"{list(mat2.shape)}")
+    return _finish(prims.bmm(input, mat2), out)
+
+
+@operator(method=True)
+def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The sum of products of two vectors (nothing is conjugated)."""
+    if input.ndim != 1 or tensor.ndim != 1:
+        raise RuntimeError(f"1D tensors expected, but got {input.ndim}D and {tensor.ndim}D tensors")
+    if input.dtype is not tensor.dtype:
+        raise RuntimeError("dot : expected both vectors to have same dtype, but found "
+                           f"{scalar_type(input.dtype)} and {scalar_type(tensor.dtype)}")
+    n, m = input.shape[0], tensor.shape[0]
+    if _differ(n, m):
+        raise RuntimeError(f"inconsistent tensor size, expected tensor [{n}] and src [{m}] to have the same number of elements, but got "
+                           f"{n} and {m} elements respectively")
+    return _finish(prims.sum(prims.mul(input, tensor), (0,)), out)
+
+
+@operator(method=True)
+def vdot(input: Tensor, other: Tensor) -> Tensor:
+    """dot of the conjugate of `input` with `other`."""
+    return dot(input.conj(), other)
+
+
+@operator(method=True)
+def inner(input: Tensor, other: Tensor) -> Tensor:
+    """Sums of products over the last dimensions."""
+    if not input.ndim or not other.ndim:
+        return input * other
+    return tensordot(input, other, ([-1], [-1]))
+
+
+@operator(method=True)
+def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """(n, k) x (k,) -> (n,)."""
+    if input.ndim != 2 or vec.ndim != 1:
+        raise RuntimeError(f"vector + matrix @ vector expected, got 1, {input.ndim}, {vec.ndim}")
+    if _differ(input.shape[1], vec.shape[0]):
+        raise RuntimeError(f"size mismatch, got input ({input.shape[0]}), mat ({input.shape[0]}x{input.shape[1]}), vec ({vec.shape[0]})")
+    return _finish(prims.squeeze(prims.mm(input, prims.unsqueeze(vec, 1)), (1,)), out)
+
+
+@operator(method=True)
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
+    """(n,) x (m,) -> (n, m)."""
+    if input.ndim != 1 or vec2.ndim != 1:
+        raise RuntimeError(f"outer: Expected 1-D arguments self and vec2, but got {input.ndim}-D and {vec2.ndim}-D")
+    return prims.unsqueeze(input, 1) * prims.unsqueeze(vec2, 0)
+
+
+ger = outer
+Tensor.ger = outer  # type: ignore[attr-defined]
+
+
+@operator(method=("matmul", "__matmul__"))
+def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The matrix product with broadcasting leading dimensions; vectors count as a row on the left, a column on the right."""
+    _tensor_arguments("matmul", input=input, other=other)
+    return _finish(_matmul(input, other), out)
+
+
+def _matmul(x: Tensor, y: Tensor) -> Tensor:
+    a, b = x.ndim, y.ndim
+    if not a or not b:
+        raise RuntimeError(f"both arguments to matmul need to be at least 1D, but they are {a}D and {b}D")
+    if a == 2 and b == 2:
+        return prims.mm(x, y)
+    if a == 1:
+        if b == 1:
+            return dot(x, y)
+        return prims.squeeze(_matmul(prims.unsqueeze(x, 0), y), (b - 2,))
+    if b == 1:
+        if a == 2:
+            return mv(x, y)
+        return prims.squeeze(_matmul(x, prims.unsqueeze(y, 1)), (a - 1,))
+    if b == 2:
+        return _folded(x, y)
+    return _batched(x, y)
+
+
+def _folded(x: Tensor, y: Tensor) -> Tensor:
+    """(..., n, k) x (k, m) as one product of all rows."""
+    shape = x._layout.shape
+    rows = x.reshape(math.prod(shape[:-1]), shape[-1])
+    return prims.view_(prims.mm(rows, y), (*shape[:-1], y._layout.shape[1]))
+
+
+def _batched(x: Tensor, y: Tensor) -> Tensor:
+    """Leading dimensions broadcast; an operand without any of its own is expanded with stride 0, never copied."""
+    s, t = tuple(x._layout.shape), tuple(y._layout.shape)
+    if len(t) > 2 and all(map(_one, t[:-2])) and len(t) <= len(s):
+        return _folded(x, prims.view_(y, t[-2:])) if y.is_contiguous() else _folded(x, y.reshape(t[-2:]))
+    batch = tuple(broadcast_shapes(s[:-2], t[:-2]))
+    if s[-1] is not t[-2] and s[-1] != t[-2]:
+        raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: {[*batch, s[-1]]} but got: "
+                           f"{[*batch, t[-2]]}. (matmul of {list(s)} and {list(t)})")
+    return prims.bmm(expand_to(x, batch + s[-2:]), expand_to(y, batch + t[-2:]))
+
+
+@operator(method="__rmatmul__")
+def rmatmul(input: Tensor, other: Tensor) -> Tensor:
+    """other @ input."""
+    return matmul(other, input)
+
+
+def _scaled(x: Any, factor: Any) -> Any:
+    return x if type(factor) in (int, float) and factor == 1 else x * factor
+
+
+def _added(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
+    """beta * input + alpha * product; with beta 0 the input is not even read."""
+    product = _scaled(product, alpha)
+    if type(beta) in (int, float) and beta == 0:
+        return product
+    shape, wanted = input._layout.shape, product._layout.shape
+    lead = len(wanted) - len(shape)
+    if lead < 0 or any(not _one(n) and _differ(n, m) for n, m in zip(shape, wanted[lead:])):
+        bad = next((d for d in range(1, min(len(shape), len(wanted)) + 1) if not _one(shape[-d]) and _differ(shape[-d], wanted[-d])), 1)
+        raise RuntimeError(f"The expanded size of the tensor ({wanted[-bad]}) must match the existing size ({shape[-bad]}) at "
+                           f"non-singleton dimension {len(wanted) - bad}.  Target sizes: {list(wanted)}.  Tensor sizes: {list(shape)}")
+    if input.dtype is not product.dtype:
+        raise RuntimeError(f"self and mat2 must have the same dtype, but got {scalar_type(input.dtype)} and {scalar_type(product.dtype)}")
+    return prims.add(expand_to(_scaled(input, beta), tuple(wanted)), product)
+
+
+@operator(method=True)
+def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+    """beta * input + alpha * (mat1 @ mat2)."""
+    return _finish(_added(input, mm(mat1, mat2), beta, alpha), out)
+
+
+@operator(method=True)
+def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+    """beta * input + alpha * bmm(batch1, batch2)."""
+    return _finish(_added(input, bmm(batch1, batch2), beta, alpha), out)
+
+
+@operator(method=True)
+def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """beta * input + alpha * the sum over the batch of bmm(batch1, batch2)."""
+    return _added(input, prims.sum(bmm(batch1, batch2), (0,)), beta, alpha)
+
+
+@operator(method=True)
+def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """beta * input + alpha * (mat @ vec)."""
+    return _added(input, mv(mat, vec), beta, alpha)
+
+
+@operator(method=True)
+def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """beta * input + alpha * outer(vec1, vec2)."""
+    return _added(input, outer(vec1, vec2), beta, alpha)
+
+
+for _fn in (addmm, baddbmm, addbmm, addmv, addr):
+    inplace(_fn, _fn.__name__ + "_")
+
+
+# -- einsum ----------------------------------------------------------------------------------------------------
+def _parse(equation: str, operands: Sequence[Tensor]) -> tuple[list[list[str]], list[str]]:
+    """Labels of each operand's dimensions and of the output's; an ellipsis becomes the labels ...0, ...1 (from the right)."""
+    text = equation.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(operands):
+        more = "more" if len(operands) > len(terms) else "fewer"
+        raise RuntimeError(f"einsum(): {more} operands were provided than specified in the equation ({len(operands)} for {equation!r})")
+    labels = [_labels(term, i, operands[i].ndim) for i, term in enumerate(terms)]
+    widest = max((sum(name.startswith("...") for name in mine) for mine in labels), default=0)
+    dots = [f"...{i}" for i in range(widest - 1, -1, -1)]
+    if arrow:
+        output = _split_term(right, dots)
+        seen = {name for mine in labels for name in mine}
+        for name in output:
+            if name not in seen:
+                raise RuntimeError(f"einsum(): output subscript {name} does not appear in the equation for any input operand")
+            if output.count(name) > 1:
+                raise RuntimeError(f"einsum(): output subscript {name} appears more than once in the output")
+    else:
+        letters = [name for mine in labels for name in mine if not name.startswith("...")]
+        output = dots + sorted(name for name in set(letters) if letters.count(name) == 1)
+    return labels, output
+
+
+def _split_term(term: str, dots: list[str]) -> list[str]:
+    before, ellipsis, after = term.partition("...")
+    for letter in before + after:
+        if not letter.isalpha():
+            raise RuntimeError(f"einsum(): invalid subscript given, subscripts must be in [a-zA-Z], got {letter!r}")
+    return [*before, *(dots if ellipsis else []), *after]
+
+
+def _labels(term: str, position: int, rank: int) -> list[str]:
+    named = len(term.replace("...", ""))
+    extra = rank - named
+    if extra < 0 or (extra and "..." not in term):
+        raise RuntimeError(f"einsum(): the number of subscripts in the equation ({named}) "
+                           f"{'is more than' if '...' in term else 'does not match'} the number of dimensions ({rank}) for operand "
+                           f"{position}" + ("" if "..." in term else " and no ellipsis was given"))
+    return _split_term(term, [f"...{i}" for i in range(extra - 1, -1, -1)])
+
+
+def _sizes(labels: list[list[str]], operands: Sequence[Tensor]) -> dict[str, Any]:
+    sizes: dict[str, Any] = {}
+    for i, (mine, x) in enumerate(zip(labels, operands)):
+        for name, n in zip(mine, x.shape):
+            have = sizes.get(name, 1)
+            if _one(have):
+                sizes[name] = n
+            elif not _one(n) and _differ(n, have):
+                raise RuntimeError(f"einsum(): subscript {name} has size {n} for operand {i} which does not broadcast with previously seen "
+                                   f"size {have}")
+    return sizes
+
+
+def _without_repeats(x: Tensor, names: list[str]) -> tuple[Tensor, list[str]]:
+    """The diagonal over each label that stands twice."""
+    names = list(names)
+    for name in dict.fromkeys(names):
+        while names.count(name) > 1:
+            first = names.index(name)
+            second = names.index(name, first + 1)
+            x = prims.diagonal(x, 0, first, second)
+            del names[second], names[first]
+            names.append(name)
+    return x, names
+
+
+def _sum_out(x: Tensor, names: list[str], keep: set[str]) -> tuple[Tensor, list[str]]:
+    gone = tuple(d for d, name in enumerate(names) if name not in keep)
+    if not gone:
+        return x, names
+    return prims.sum(x, gone), [name for name in names if name in keep]
+
+
+def _contract(x: Tensor, a: list[str], y: Tensor, b: list[str], keep: set[str], sizes: dict) -> tuple[Tensor, list[str]]:
+    """One product of two operands: shared labels are batch dimensions if kept, summed by the matrix product if not."""
+    shared = [name for name in a if name in b]
+    # a label that one operand broadcasts (size 1) is not a contraction of equal sizes: drop it there
+    thin_x = [name for name in shared if _one(x.shape[a.index(name)]) and not _one(sizes[name])]
+    thin_y = [name for name in shared if _one(y.shape[b.index(name)]) and not _one(sizes[name])]
+    x, a = _drop(x, a, thin_x)
+    y, b = _drop(y, b, thin_y)
+    x, a = _sum_out(x, a, keep | set(b))
+    y, b = _sum_out(y, b, keep | set(a))
+    batch = [name for name in a if name in b and name in keep]
+    summed = [name for name in a if name in b and name not in keep]
+    rows, columns = [n for n in a if n not in b], [n for n in b if n not in a]
+    if not summed:
+        return _multiplied(x, a, y, b, batch, rows, columns)
+    left = _grouped(x, a, (batch, rows, summed))
+    right = _grouped(y, b, (batch, summed, columns))
+    product = prims.bmm(left, right) if batch else prims.mm(prims.squeeze(left, (0,)), prims.squeeze(right, (0,)))
+    names = batch + rows + columns
+    return product.reshape([sizes[n] for n in names]), names
+
+
+def _drop(x: Tensor, names: list[str], gone: list[str]) -> tuple[Tensor, list[str]]:
+    if not gone:
+        return x, names
+    return prims.squeeze(x, tuple(d for d, n in enumerate(names) if n in gone)), [n for n in names if n not in gone]
+
+
+def _multiplied(x: Tensor, a: list[str], y: Tensor, b: list[str], batch: list[str], rows: list[str],
+                columns: list[str]) -> tuple[Tensor, list[str]]:
+    names = batch + rows + columns
+    return _spread(x, a, names) * _spread(y, b, names), names
+
+
+def _spread(x: Tensor, names: list[str], wanted: list[str]) -> Tensor:
+    """`x` with its dimensions in the order of `wanted`, size 1 where it has none."""
+    x = prims.permute(x, tuple(names.index(n) for n in wanted if n in names))
+    for d, n in enumerate(wanted):
+        if n not in names:
+            x = prims.unsqueeze(x, d)
+    return x
+
+
+def _grouped(x: Tensor, names: list[str], groups: Sequence[list[str]]) -> Tensor:
+    """`x` as three dimensions, each the product of one group of labels."""
+    x = prims.permute(x, tuple(names.index(n) for group in groups for n in group))
+    ends = iter(x.shape)
+    return x.reshape([math.prod(next(ends) for _ in group) for group in groups])
+
+
+def _from_sublists(args: Sequence) -> tuple[str, list[Tensor]]:
+    """einsum(x, [0, 1], y, [1, 2], [0, 2]): labels as numbers."""
+    operands = list(args[0:len(args) - len(args) % 2:2])
+    lists = list(args[1:len(args) - len(args) % 2:2])
+    text = ",".join(_letters(item) for item in lists)
+    return text + ("->" + _letters(args[-1]) if len(args) % 2 else ""), operands
+
+
+def _letters(numbers: Sequence) -> str:
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+    return "".join("..." if n is Ellipsis else alphabet[n] for n in numbers)
+
+
+@operator
+def einsum(equation: Any, *operands: Any) -> Tensor:
+    """Sums of products by subscripts ('bij,bjk->bik', '...ii->...i'); operands are contracted from left to right."""
+    if not isinstance(equation, str):
+        equation, operands = _from_sublists((equation, *operands))
+    given = list(operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands)
+    if not given:
+        raise RuntimeError("einsum(): must provide at least one operand")
+    labels, output = _parse(equation, given)
+    sizes = _sizes(labels, given)
+    terms = [_without_repeats(x, names) for x, names in zip(given, labels)]
+    x, names = terms[0]
+    for i, (y, theirs) in enumerate(terms[1:], 1):
+        later = {n for _, rest in terms[i + 1:] for n in rest} | set(output)
+        x, names = _contract(x, names, y, theirs, later, sizes)
+    x, names = _sum_out(x, names, set(output))
+    return prims.permute(x, tuple(names.index(n) for n in output))
+
+
+@operator
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+    """Sums of products over the last `dims` dimensions of a and the first of b, or over the pairs of dimensions given."""
+    if isinstance(dims, Tensor):
+        dims = dims.tolist()
+    if isinstance(dims, int):
+        if dims < 0:
+            raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}")
+        first, second = list(range(a.ndim - dims, a.ndim)), list(range(dims))
+    else:
+        first, second = ([d] if isinstance(d, int) else list(d) for d in dims)
+    first, second = [canonical_dim(d, a.ndim) for d in first], [canonical_dim(d, b.ndim) for d in second]
+    if len(first) != len(second):
+        raise RuntimeError(f"both dimension lists should have same length, got {first} and {second}")
+    for d, e in zip(first, second):
+        if _differ(a.shape[d], b.shape[e]):
+            raise RuntimeError(f"contracted dimensions need to match, but first has size {a.shape[d]} in dim {d} and second has size "
+                               f"{b.shape[e]} in dim {e}")
+    rows, columns = [d for d in range(a.ndim) if d not in first], [d for d in range(b.ndim) if d not in second]
+    n, k, m = (math.prod(t.shape[d] for d in dims) for t, dims in ((a, rows), (a, first), (b, columns)))
+    left = prims.permute(a, (*rows, *first)).reshape(n, k)
+    right = prims.permute(b, (*second, *columns)).reshape(k, m)
+    return prims.mm(left, right).reshape([a.shape[d] for d in rows] + [b.shape[d] for d in columns])
+
+
+# -- other products ----------------------------------------------------------------------------------------------
+@operator(method=True)
+def kron(input: Tensor, other: Tensor) -> Tensor:
+    """The Kronecker product, of any number of dimensions."""
+    rank = max(input.ndim, other.ndim)
+    s, t = ((1,) * (rank - x.ndim) + tuple(x.shape) for x in (input, other))
+    x = input.reshape([n for size in s for n in (size, 1)])
+    y = other.reshape([n for size in t for n in (1, size)])
+    return (x * y).reshape([n * m for n, m in zip(s, t)])
+
+
+def _cross(x: Tensor, y: Tensor, d: int) -> Tensor:
+    for t in (x, y):
+        if _differ(t.shape[d], 3):
+            raise RuntimeError(f"linalg.cross: inputs dimension {d} must have length 3. Got {x.shape[d]} and {y.shape[d]}")
+    x, y = broadcast(*prepare(x, y))
+    (a, b, c), (u, v, w) = ([t.narrow(d, i, 1) for i in range(3)] for t in (x, y))
+    return prims.cat([b * w - c * v, c * u - a * w, a * v - b * u], d)
+
+
+@operator(method=True)
+def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
+    """The vector product along `dim`, of size 3 (the first such dimension if None)."""
+    if dim is None:
+        dim = next((d for d, n in enumerate(input.shape) if n == 3), None)
+        if dim is None:
+            raise RuntimeError(f"no dimension of size 3 in input, whose shape is {list(input.shape)}")
+    return _cross(input, other, canonical_dim(dim, input.ndim))
+
+
+@operator
+def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
+    """The vector product along `dim`, of size 3."""
+    return _cross(input, other, canonical_dim(dim, input.ndim))
+
+
+@operator
+def linalg_multi_dot(tensors: Sequence[Tensor]) -> Tensor:
+    """The product of several matrices, in the order of multiplication that costs least."""
+    parts = list(tensors)
+    if len(parts) < 2:
+        raise RuntimeError(f"multi_dot(): expected at least 2 tensors but got {len(parts)}")
+    first, last = parts[0].ndim == 1, parts[-1].ndim == 1
+    if first:
+        parts[0] = prims.unsqueeze(parts[0], 0)
+    if last:
+        parts[-1] = prims.unsqueeze(parts[-1], 1)
+    result = _in_best_order(parts)
+    gone = ((0,) if first else ()) + ((1,) if last else ())
+    return prims.squeeze(result, gone) if gone else result
+
+
+def _in_best_order(parts: list[Tensor]) -> Tensor:
+    """Matrix-chain multiplication by dynamic programming (Cormen et al., Introduction to Algorithms, 15.2)."""
+    n = len(parts)
+    sizes = [p.shape[0] for p in parts] + [parts[-1].shape[1]]
+    cost = {(i, i): 0 for i in range(n)}
+    split: dict[tuple[int, int], int] = {}
+    for width in range(1, n):
+        for i in range(n - width):
+            j = i + width
+            ways = [(cost[i, k] + cost[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j)]
+            cost[i, j], split[i, j] = min(ways)
+
+    def product(i: int, j: int) -> Tensor:
+        return parts[i] if i == j else prims.mm(product(i, split[i, j]), product(split[i, j] + 1, j))
+
+    return product(0, n - 1)
+
+
+@operator
+def chain_matmul(*matrices: Tensor) -> Tensor:
+    """multi_dot of the matrices."""
+    return linalg_multi_dot(matrices) if len(matrices) > 1 else matrices[0]
+
+
+@operator(method=True)
+def trace(input: Tensor) -> Tensor:
+    """The sum of a matrix's diagonal."""
+    if input.ndim != 2:
+        raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input.ndim}")
+    return prims.diagonal(input, 0, 0, 1).sum()
+
+
+@operator
+def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
+    """Powers of a vector as columns: x^(N-1) ... x^0, or the other way round."""
+    n = x.shape[0] if N is None else N
+    powers = x.new_arange(n) if increasing else n - 1 - x.new_arange(n)
+    return prims.unsqueeze(x, 1) ** cast(powers, result_type(x.dtype))
+
+
+@operator
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
+    """p-norm distances between rows: (..., n, d) and (..., m, d) -> (..., n, m)."""
+    if x1.ndim < 2 or x2.ndim < 2 or _differ(x1.shape[-1], x2.shape[-1]):
+        raise RuntimeError(f"cdist: X1 and X2 must have at least two dimensions and the same number of columns. X1: {list(x1.shape)} X2: "
+                           f"{list(x2.shape)}")
+    return linalg_vector_norm(prims.unsqueeze(x1, x1.ndim - 1) - prims.unsqueeze(x2, x2.ndim - 2), p, -1)
+
+
+def _centred(x: Tensor) -> Tensor:
+    return x - x.mean(1, True)
+
+
+@operator(method=True)
+def cov(input: Tensor, *, correction: int = 1) -> Tensor:
+    """Covariances of the rows of a matrix, whose columns are observations."""
+    x = input.reshape(1, -1) if input.ndim < 2 else input
+    x = _centred(x if x.dtype.category >= FLOAT else x.to(result_type(x, 1.0)))
+    out = prims.mm(x, x.mH) / (x.shape[1] - correction)
+    return out.reshape(()) if input.ndim < 2 else out
+
+
+@operator(method=True)
+def corrcoef(input: Tensor) -> Tensor:
+    """Correlation coefficients of the rows of a matrix."""
+    c = cov(input)
+    if not c.ndim:
+        return c / c
+    scale = prims.diagonal(c, 0, 0, 1).real.sqrt()
+    return c / prims.unsqueeze(scale, 1) / prims.unsqueeze(scale, 0)
