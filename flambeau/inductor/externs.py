@@ -1,40 +1,75 @@
-"""Library calls in generated code: matrix products and convolutions through oneDNN, by handles made at the first call."""
+"""Library calls in generated code: matrix products and convolutions through oneDNN, by handles made at the first call.
+
+A call may end in an *epilogue*, what is done to the result before it is stored: `attrs["epilogue"]` is a list of `PostOp`s
+whose tensors follow the operands among the step's inputs. A first `("add", ...)` of a vector is the bias.
+"""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from flambeau.backends.cpu import onednn
+from flambeau.core.dtypes import bfloat16, dtype, float16, float32
 from flambeau.core.expr import Index, to_cpp
 from flambeau.inductor.ir import Extern, Program, View
 
 Pointer = Callable[..., str]
-_STRIDE = 1 << 40  # stands for symbolic sizes while the words of a call are laid out
 
 
-class Dims(tuple):
-    """A shape or strides that may hold expressions: oneDNN's words are laid out by position, so they pass through."""
+@dataclass(frozen=True)
+class PostOp:
+    """One operation on the result: `kind` as oneDNN names it; `tensor` says that it takes one (broadcast to the result)."""
+
+    kind: str
+    tensor: bool = False
+    alpha: float = 0.0
+    beta: float = 0.0
 
 
-def operand(view: View) -> onednn.Operand:
-    """The description of a view; entries may be symbolic."""
-    return onednn.Operand(np.dtype(view.dtype.numpy), tuple(view.shape), tuple(view.strides))
+_NUMPY: dict[str, Callable[..., Any]] = {
+    "add": lambda p, x, y: x + y, "sub": lambda p, x, y: x - y, "mul": lambda p, x, y: x * y,
+    "relu": lambda p, x: np.maximum(x, 0),
+    "tanh": lambda p, x: np.tanh(x),
+    "sigmoid": lambda p, x: special.expit(x),
+    "linear": lambda p, x: x * p.alpha + p.beta,
+    "gelu_erf": lambda p, x: 0.5 * x * (1 + special.erf(x * np.sqrt(0.5))),
+    "gelu_tanh": lambda p, x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+}
+
+
+def apply_epilogue(step: Extern, result: np.ndarray, operands: Sequence[np.ndarray]) -> np.ndarray:
+    """What the epilogue makes of `result`, by NumPy."""
+    epilogue: Sequence[PostOp] = step.attrs.get("epilogue", ())
+    rest = list(operands[len(operands) - sum(p.tensor for p in epilogue):])
+    for post in epilogue:
+        result = _NUMPY[post.kind](post, result, *([rest.pop(0)] if post.tensor else []))
+    return result
+
+
+def supported(op: str, kind: dtype) -> bool:
+    """Whether generated code can call the library for `op` on this dtype."""
+    return op in EXTERNS and kind in (float32, bfloat16, float16) and onednn.available()
+
+
+def operand(view: View, layout: str = "given") -> onednn.Operand:
+    """The description of a view; its entries may be symbolic, for they become words in order."""
+    return onednn.Operand(np.dtype(view.dtype.numpy), tuple(view.shape), tuple(view.strides), layout)  # type: ignore
 
 
 def call(words: Sequence[Any], views: Sequence[View], pointer: Pointer) -> list[str]:
     """C++ that makes (once, or for each new size) and runs the operation that `words` describe."""
-    texts = ", ".join(to_cpp(w) for w in words)
+    words = [int(w) if isinstance(w, (bool, np.integer)) else w for w in words]
     static = all(isinstance(w, int) for w in words)
     pointers = ", ".join(f"(void*)({pointer(v.buffer, v.offset)})" for v in views)
     make = f"fl::library.create(words, {len(words)})"
-    lines = ["{", f"    {'static ' if static else ''}const int64_t words[] = {{{texts}}};"]
+    lines = ["{", f"    {'static ' if static else ''}const int64_t words[] = {{{', '.join(map(to_cpp, words))}}};"]
     if static:
-        lines += ["    static int64_t op = 0;", "    if (op == 0 && fl::library.find(rt)) "
-                  f"__atomic_store_n(&op, {make}, __ATOMIC_RELAXED);"]
+        lines += ["    static int64_t op = 0;", f"    if (op == 0 && fl::library.find(rt)) op = {make};"]
     else:
         lines += [f"    const int64_t op = fl::library.find(rt) ? {make} : 0;"]
     lines += [f"    void* const operands[] = {{{pointers}}};",
@@ -42,22 +77,36 @@ def call(words: Sequence[Any], views: Sequence[View], pointer: Pointer) -> list[
     return lines
 
 
+def _epilogue(step: Extern, views: Sequence[View]) -> tuple[View | None, list[onednn.PostOp], list[View]]:
+    """The bias, the post-ops and the views that they read."""
+    epilogue: list[PostOp] = list(step.attrs.get("epilogue", ()))
+    rest = list(views)
+    bias = None
+    if epilogue and epilogue[0].kind == "add" and epilogue[0].tensor and _is_bias(rest[0]):
+        bias = rest.pop(0)
+        epilogue.pop(0)
+    posts, read = [], []
+    for post in epilogue:
+        if post.tensor:
+            read.append(rest.pop(0))
+            posts.append(onednn.PostOp(post.kind, operand=operand(read[-1])))
+        else:
+            posts.append(onednn.PostOp(post.kind, post.alpha, post.beta))
+    return bias, posts, read
+
+
+def _is_bias(view: View) -> bool:
+    return all(isinstance(n, int) and n == 1 for n in view.shape[:-1])
+
+
 def _matmul(step: Extern, program: Program, pointer: Pointer) -> list[str]:
     a, b, *rest = step.inputs
     out = step.outputs[0]
-    bias = rest.pop(0) if step.attrs.get("bias") else None
-    post = []
-    for item in step.attrs.get("post", ()):
-        post.append(onednn.PostOp(item[0], *item[1:]) if item[0] not in onednn.BINARY else
-                    onednn.PostOp(item[0], operand=operand(rest[len([p for p in post if p.operand])])))
-    words = onednn.matmul_words(operand(a), operand(b), operand(out), operand(bias) if bias else None, post)
-    return call([_number(w) for w in words], [a, b, out, *([bias] if bias else []), *rest], pointer)
-
-
-def _number(word: Any) -> Index:
-    return int(word) if isinstance(word, (bool, np.integer)) else word
+    bias, posts, read = _epilogue(step, rest)
+    words = onednn.matmul_words(operand(a), operand(b), operand(out), operand(bias) if bias else None, posts)
+    return call(words, [a, b, out, *([bias] if bias else []), *read], pointer)
 
 
 EXTERNS: dict[str, Callable[[Extern, Program, Pointer], list[str]]] = {"mm": _matmul, "bmm": _matmul}
 
-__all__ = ["EXTERNS", "call", "itertools", "operand"]
+__all__ = ["EXTERNS", "Index", "PostOp", "apply_epilogue", "call", "operand", "supported"]

@@ -20,6 +20,8 @@ from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, from_array
 from flambeau.inductor import reference
 from flambeau.inductor.compile import CompilerError, have_compiler, load
+from flambeau.inductor.epilogues import fuse_epilogues
+from flambeau.inductor.externs import apply_epilogue
 from flambeau.inductor.ir import Extern, Program, View, verify
 from flambeau.inductor.lowering import Slot, lower
 from flambeau.inductor.scheduler import Node, schedule
@@ -63,6 +65,7 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any] = ()) -> CompiledGraph:
     """
     started = time.perf_counter()
     program, fallbacks = lower(gm)
+    fuse_epilogues(program)
     graph = CompiledGraph(gm, program, fallbacks)
     graph.seconds["lower"] = -started + (now := time.perf_counter())
     if config.verify:
@@ -223,16 +226,10 @@ def _tensor_view(array: np.ndarray, kind: Any) -> Tensor:
 def run_eager(step: Extern, views: Sequence[np.ndarray], outs: Sequence[np.ndarray], sizes: dict[str, int]) -> None:
     """Call a primitive on arrays and put its results where the program wants them."""
     tensors = [from_array(v, view.dtype) for v, view in zip(views, step.inputs, strict=True)]
-    if step.op == "eager":
-        results = step.attrs["target"](*_fill(step.attrs["args"], tensors, sizes))
-    else:
-        results = _PRIMITIVE_OF[step.op](step, tensors, sizes)
+    results = step.attrs["target"](*_fill(step.attrs["args"], tensors, sizes))
     results = results if isinstance(results, tuple) else (results,)
     for out, result in zip(outs, results, strict=True):
-        out[...] = result._data
-
-
-_PRIMITIVE_OF: dict[str, Callable] = {}
+        out[...] = apply_epilogue(step, result._data, [t._data for t in tensors])
 
 
 def _fill(template: Any, tensors: Sequence[Tensor], sizes: dict[str, int]) -> Any:

@@ -503,6 +503,7 @@ def verify(program: Program) -> None:
 
 def _verify_compute(step: Compute, program: Program, fail: Callable[[str], None]) -> None:
     known = {name for name, _ in step.loops + step.reduce_loops} | set(program.symbols)
+    empty = any(isinstance(size, int) and size == 0 for _, size in step.loops + step.reduce_loops)
     loose = free_variables(step.index) - known - set(step.index_values)
     if loose:
         fail(f"the store's index uses unknown variables {sorted(loose)}")
@@ -514,7 +515,7 @@ def _verify_compute(step: Compute, program: Program, fail: Callable[[str], None]
                 fail(f"{value} uses unknown variables {sorted(loose)}")
             size = program.buffers[access.buffer].numel
             lo, hi = bounds(access.index)
-            if not access.masked and (lo < 0 or hi > bounds(size)[1] - 1):
+            if not empty and not access.masked and (lo < 0 or hi > bounds(size)[1] - 1):
                 fail(f"{value} reads {access.buffer}[{lo}..{hi}] of {size} elements")
         elif value.op in TABLE:
             typed = value.args[1:] if value.op == "where" else value.args

@@ -17,6 +17,7 @@ from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables,
 from flambeau.core.size import contiguous_strides
 from flambeau.core.symbolic import SymFloat, SymInt, hint_of
 from flambeau.core.tensor import Tensor
+from flambeau.inductor.externs import supported
 from flambeau.inductor.ir import REDUCTIONS, Buffer, Compute, Extern, Origin, Program, Tracer, Value, View, walk
 from flambeau.ops.prims import index_shape
 from flambeau.ops.registry import Primitive
@@ -378,17 +379,18 @@ class Lowering:
     # --- library calls ---
 
     def _extern(self, node: Any, op: str, args: list) -> Box:
-        boxes = _boxes(args)
-        views = tuple(b.realize() for b in boxes)
+        """A library call, where the library can do it; else the eager kernel."""
         val = node.meta["val"]
-        shape, strides = index_of(tuple(val._layout.shape)), index_of(tuple(val._layout.strides))
-        out = self.new_buffer(val.dtype, shape, strides)
-        attrs = {name: a for name, a in zip(node.target.params, args, strict=False) if not isinstance(a, Box)}
-        self.add(Extern(op, views, (out,), attrs, (_origin(node),)))
-        return self.strided(out)
+        if not supported(op, val.dtype):
+            return self._fallback(node, args)
+        return self._call(node, op, args)
 
     def _fallback(self, node: Any, args: list) -> Any:
         """Call the primitive itself, through Python, on tensors."""
+        self.fallbacks.append(getattr(node.target, "name", str(node.target)))
+        return self._call(node, "eager", args)
+
+    def _call(self, node: Any, op: str, args: list) -> Any:
         boxes = _boxes(args)
         views = tuple(b.realize() for b in boxes)
         vals = node.meta["val"]
@@ -398,9 +400,8 @@ class Lowering:
             shape, strides = index_of(tuple(val._layout.shape)), index_of(tuple(val._layout.strides))
             outs.append(self.new_buffer(val.dtype, shape, strides if _dense(shape, strides) else
                                         contiguous_strides(shape)))
-        self.fallbacks.append(getattr(node.target, "name", str(node.target)))
         call = {"target": node.target, "args": _template(args, iter(range(10**6)))}
-        self.add(Extern("eager", views, tuple(outs), call, (_origin(node),)))
+        self.add(Extern(op, views, tuple(outs), call, (_origin(node),)))
         results = [self.strided(out) for out in outs]
         return results[0] if single else results
 

@@ -21,6 +21,7 @@ from flambeau.inductor.reference import empty_value
 LARGEST_KERNEL = 32      # buffers
 SPLIT_FROM = 1 << 15     # reductions with few rows of at least so many elements are split in two
 FEW_ROWS = 16
+FEW_COLUMNS = 256        # kept elements of a fold over outer loops, which are shared out in blocks
 PIECES = 32
 
 
@@ -72,6 +73,9 @@ def _same(a: Index, b: Index) -> bool:
 
 def refine(a: Sequence[Index], b: Sequence[Index]) -> tuple[list[Index], list[int], list[int]] | None:
     """The coarsest sizes that both `a` and `b` are groupings of, and for each which of a's and b's dimensions it is in."""
+    if any(isinstance(n, int) and n == 0 for n in (*a, *b)):
+        same = list(range(len(a)))
+        return (list(a), same, same) if list(a) == list(b) else None
     sizes: list[Index] = []
     in_a: list[int] = []
     in_b: list[int] = []
@@ -384,10 +388,11 @@ def split_reduction(step: Step, program: Program) -> list[Step]:
         return [step]
     results, inner = program.hint(numel(step.loops)), program.hint(numel(step.reduce_loops))
     style = reduction_style(step, program)
-    tasks = results if style == "rows" else results // 64
-    if tasks >= FEW_ROWS or inner * results < SPLIT_FROM * 2 or inner < 4 * PIECES:
+    enough = results >= FEW_ROWS if style == "rows" else results >= FEW_COLUMNS
+    if enough or inner * results < SPLIT_FROM * 2 or inner < 4 * PIECES:
         return [step]
-    name, size = step.reduce_loops[0]
+    at = max(range(len(step.reduce_loops)), key=lambda k: program.hint(step.reduce_loops[k][1]))
+    name, size = step.reduce_loops[at]
     pieces, chunk = _pieces(size)
     if pieces is None:
         return [step]
@@ -408,7 +413,7 @@ def split_reduction(step: Step, program: Program) -> list[Step]:
     place: Index = 0
     for (loop, _), stride in zip(loops, partial.strides, strict=True):
         place = place + var(loop, size=dict(loops)[loop]) * stride
-    first = Compute(partial.name, place, loops, body, step.kind, ((name, chunk), *step.reduce_loops[1:]),
+    first = Compute(partial.name, place, loops, body, step.kind, (*step.reduce_loops[:at], (name, chunk), *step.reduce_loops[at + 1:]),
                     origins=step.origins)
     load = tracer.load(partial.name, place, partial.dtype)
     second = Compute(step.buffer, step.index, step.loops, load, step.kind, (("p", pieces),), origins=step.origins)

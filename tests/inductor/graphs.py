@@ -9,7 +9,7 @@ import numpy as np
 
 from flambeau.core.dtypes import dtype_of_numpy
 from flambeau.core.size import contiguous_strides
-from flambeau.core.symbolic import ShapeEnv
+from flambeau.core.symbolic import ShapeEnv, SymInt, evaluate
 from flambeau.core.tensor import Tensor, fake, from_array
 from flambeau.fx import Graph, GraphModule, Node
 from flambeau.ops import prims
@@ -59,15 +59,23 @@ def eager(gm: GraphModule, inputs: Sequence[Tensor]) -> list[np.ndarray]:
     """What the primitives compute one by one."""
     known: dict[Node, Any] = {}
     given = iter(inputs)
+    sizes: dict[str, int] = {}
 
     def value(a: Any) -> Any:
         if isinstance(a, Node):
             return known[a]
-        return type(a)(value(x) for x in a) if isinstance(a, (tuple, list)) else a
+        if isinstance(a, SymInt):
+            return evaluate(a.expr, sizes)
+        if isinstance(a, list):
+            return [value(x) for x in a]
+        return tuple(value(x) for x in a) if isinstance(a, tuple) else a
 
     for node in gm.graph.nodes:
         if node.op == "placeholder":
             known[node] = next(given)
+            for size, actual in zip(node.meta["val"]._layout.shape, known[node].shape, strict=True):
+                if isinstance(size, SymInt):
+                    sizes[str(size)] = actual
         elif node.op == "output":
             return [value(a)._data for a in node.args[0]]
         else:

@@ -1,0 +1,179 @@
+"""Pointwise steps that only finish a library call's result move into the call: bias, activation, residual.
+
+A step qualifies when it reads the call's result element by element, nobody else does, and its body is a chain from that
+load through operations that oneDNN applies as post-ops.
+"""
+
+from __future__ import annotations
+
+import math
+
+from flambeau.core.expr import Index, modulo
+from flambeau.inductor.externs import EXTERNS, PostOp
+from flambeau.inductor.ir import Access, Compute, Extern, Program, Value, View, numel, walk
+
+_UNARY = {"relu": PostOp("relu"), "tanh": PostOp("tanh"), "sigmoid": PostOp("sigmoid")}
+LONGEST = 4
+
+
+def fuse_epilogues(program: Program) -> None:
+    """Move what can be moved, in place."""
+    uses: dict[str, int] = {}
+    for step in program.steps:
+        accesses = [a.buffer for a in step.loads] if isinstance(step, Compute) else [v.buffer for v in step.inputs]
+        for name in accesses:
+            uses[name] = uses.get(name, 0) + 1
+    for out in program.outputs:
+        if isinstance(out, View):
+            uses[out.buffer] = uses.get(out.buffer, 0) + 1
+    position = 0
+    while position < len(program.steps):
+        step = program.steps[position]
+        if isinstance(step, Extern) and step.op in EXTERNS and uses.get(step.outputs[0].buffer) == 1:
+            _finish(program, position)
+        position += 1
+
+
+def _finish(program: Program, position: int) -> None:
+    call = program.steps[position]
+    assert isinstance(call, Extern)
+    name = call.outputs[0].buffer
+    later = program.steps[position + 1:]
+    found = next((s for s in later if isinstance(s, Compute) and any(a.buffer == name for a in s.loads)), None)
+    if found is None or found.kind != "pointwise":
+        return
+    posts = _match(found, call, program)
+    if posts is None:
+        return
+    target = program.buffers[found.buffer]
+    out = call.outputs[0]
+    if target.dtype is not out.dtype or any(post.tensor and not _early(program, view, position)
+                                            for post, view in posts):
+        return
+    call.outputs = (replace_buffer(out, found.buffer),)
+    call.inputs = (*call.inputs, *(view for post, view in posts if post.tensor and view is not None))
+    call.attrs = {**call.attrs, "epilogue": [post for post, _ in posts]}
+    call.origins = (*call.origins, *found.origins)
+    del program.steps[program.steps.index(found)]
+    program.buffers.pop(name, None)
+
+
+def replace_buffer(view: View, buffer: str) -> View:
+    """The same look into another buffer."""
+    return view._replace(buffer=buffer)
+
+
+def _early(program: Program, view: View | None, position: int) -> bool:
+    """Whether the buffer is complete before the call."""
+    return view is not None and all(view.buffer not in s.writes for s in program.steps[position:])
+
+
+def _match(step: Compute, call: Extern, program: Program) -> list[tuple[PostOp, View | None]] | None:
+    """The post-ops that `step` amounts to, or None."""
+    out = call.outputs[0]
+    name = out.buffer
+    if numel(step.loops) != program.buffers[name].numel or step.index_values:
+        return None
+    loads = [v for v in step.values if v.op == "load" and v.attr.buffer == name]
+    if len(loads) != 1 or loads[0].attr.index is not step.index or loads[0].attr.masked:
+        return None
+    above = {v.uid for v in step.values if any(w is loads[0] for w in walk([v]))}
+    posts: list[tuple[PostOp, View | None]] = []
+    value = step.body
+    while value is not loads[0]:
+        if len(posts) >= LONGEST:
+            return None
+        found = _gelu(value) or _one(value, above, out, step, program)
+        if found is None:
+            return None
+        post, view, value = found
+        posts.append((post, view))
+    if sum(view is not None and isinstance(view.shape[0], int) and view.shape[0] == 1 for _, view in posts[:-1]):
+        return None  # a bias after other operations is a broadcast post-op, which is slow
+    return posts[::-1]
+
+
+Found = tuple[PostOp, "View | None", Value]
+
+
+def _one(v: Value, above: set[int], out: View, step: Compute, program: Program) -> Found | None:
+    if v.op in _UNARY:
+        return _UNARY[v.op], None, v.args[0]
+    if v.op not in ("add", "sub", "mul") or sum(a.uid in above for a in v.args) != 1:
+        return None
+    mine, other = v.args if v.args[0].uid in above else v.args[::-1]
+    if v.op == "sub" and mine is not v.args[0]:
+        return None
+    if other.op == "constant" and isinstance(other.attr, float):
+        alpha, beta = {"add": (1.0, other.attr), "sub": (1.0, -other.attr), "mul": (other.attr, 0.0)}[v.op]
+        return PostOp("linear", alpha=alpha, beta=beta), None, mine
+    if other.op != "load":
+        return None
+    view = _operand(other.attr, out, step, program)
+    return None if view is None else (PostOp(v.op, tensor=True), view, mine)
+
+
+def _operand(access: Access, out: View, step: Compute, program: Program) -> View | None:
+    """The load as a tensor of the result's shape, or a row vector that broadcasts to it."""
+    buffer = program.buffers[access.buffer]
+    if access.names or access.masked or buffer.dtype is not out.dtype:
+        return None
+    gap = access.index - step.index
+    if isinstance(gap, int) and access.buffer != out.buffer:
+        return View(access.buffer, buffer.dtype, out.shape, out.strides, gap)
+    width: Index = out.shape[-1]
+    if out.strides[-1] == 1 and isinstance(width, int) and isinstance(access.index - modulo(step.index, width), int):
+        lead = len(out.shape) - 1
+        return View(access.buffer, buffer.dtype, (*[1] * lead, width), (*[width] * lead, 1),
+                    access.index - modulo(step.index, width))
+    return None
+
+
+def _gelu(v: Value) -> Found | None:
+    """x/2 (1 + erf(x / sqrt 2)) or its tanh form, however the factors are grouped."""
+    factors = _factors(v)
+    number = math.prod(f.attr for f in factors if _is_number(f))
+    rest = [f for f in factors if not _is_number(f)]
+    if not math.isclose(number, 0.5, rel_tol=1e-6) or len(rest) != 2:
+        return None
+    for x, one_plus in (rest, rest[::-1]):
+        if one_plus.op == "add" and any(_is_number(a) and a.attr == 1.0 for a in one_plus.args):
+            inner = next(a for a in one_plus.args if not _is_number(a))
+            if inner.op == "erf" and _is_scaled(inner.args[0], x, math.sqrt(0.5)):
+                return PostOp("gelu_erf"), None, x
+            if inner.op == "tanh" and _is_cubic(inner.args[0], x):
+                return PostOp("gelu_tanh"), None, x
+    return None
+
+
+def _is_number(v: Value) -> bool:
+    return v.op == "constant" and isinstance(v.attr, float)
+
+
+def _factors(v: Value) -> list[Value]:
+    if v.op != "mul":
+        return [v]
+    return [f for a in v.args for f in _factors(a)]
+
+
+def _is_scaled(v: Value, x: Value, scale: float) -> bool:
+    factors = _factors(v)
+    rest = [f for f in factors if not _is_number(f)]
+    return rest == [x] and math.isclose(math.prod(f.attr for f in factors if _is_number(f)), scale, rel_tol=1e-6)
+
+
+def _is_cubic(v: Value, x: Value) -> bool:
+    """sqrt(2 / pi) (x + 0.044715 x^3)."""
+    factors = _factors(v)
+    rest = [f for f in factors if not _is_number(f)]
+    scale = math.prod(f.attr for f in factors if _is_number(f))
+    if len(rest) != 1 or rest[0].op != "add" or not math.isclose(scale, math.sqrt(2 / math.pi), rel_tol=1e-6):
+        return False
+    a, b = rest[0].args
+    cube = b if a is x else a
+    parts = _factors(cube)
+    return (a is x or b is x) and [f for f in parts if not _is_number(f)] == [x, x, x] and math.isclose(
+        math.prod(f.attr for f in parts if _is_number(f)), 0.044715, rel_tol=1e-6)
+
+
+__all__ = ["fuse_epilogues"]

@@ -1,0 +1,303 @@
+"""Compiled graphs give what their primitives give one by one; so does the loop IR's NumPy reading."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from flambeau import inductor
+from flambeau.backends.cpu import onednn
+from flambeau.core.dtypes import float32, int64
+from flambeau.core.tensor import from_array
+from flambeau.fx import Node
+from flambeau.inductor.graph import _interpreted
+from tests.inductor.graphs import Builder, eager
+
+rng = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def _verify() -> Any:
+    inductor.config.verify = True
+    yield
+    inductor.config.verify = False
+
+
+def check(b: Builder, *outputs: Node, tol: float = 1e-5) -> inductor.CompiledGraph:
+    """Compile, and compare eager, native and interpreted results."""
+    gm = b.finish(*outputs)
+    graph = inductor.compile_graph(gm)
+    want = eager(gm, b.inputs)
+    for got in (graph(list(b.inputs)), _interpreted(graph.program)(list(b.inputs))):
+        for w, g in zip(want, got, strict=True):
+            assert tuple(w.shape) == tuple(g.shape) and w.dtype == g._data.dtype
+            np.testing.assert_allclose(g._data.astype(np.float64), w.astype(np.float64), rtol=tol, atol=tol)
+    return graph
+
+
+def array(*shape: int, kind: Any = np.float32) -> np.ndarray:
+    return rng.normal(size=shape).astype(kind)
+
+
+def rows(b: Builder, x: Node, like: Node) -> Node:
+    """Per-row values repeated along the last dimension."""
+    shape = tuple(like.meta["val"].shape)
+    return b.expand(b.unsqueeze(x, len(shape) - 1), shape)
+
+
+def softmax(b: Builder, x: Node) -> Node:
+    last = (len(x.meta["val"].shape) - 1,)
+    e = b.exp(b.sub(x, rows(b, b.amax(x, last), x)))
+    return b.truediv(e, rows(b, b.sum(e, last), e))
+
+
+def layer_norm(b: Builder, x: Node, w: Node, bias: Node) -> tuple[Node, Node, Node]:
+    shape = tuple(x.meta["val"].shape)
+    last = (len(shape) - 1,)
+    mean = b.mul(b.sum(x, last), 1 / shape[-1])
+    centred = b.sub(x, rows(b, mean, x))
+    rstd = b.rsqrt(b.add(b.mul(b.sum(b.mul(centred, centred), last), 1 / shape[-1]), 1e-5))
+    return b.add(b.mul(b.mul(centred, rows(b, rstd, x)), b.expand(w, shape)), b.expand(bias, shape)), mean, rstd
+
+
+def test_pointwise_with_broadcast() -> None:
+    b = Builder()
+    x, y = b.input(array(64, 100)), b.input(array(100))
+    graph = check(b, b.tanh(b.add(x, b.expand(y, (64, 100)))))
+    assert len(graph.nodes) == 1
+
+
+def test_softmax_is_one_kernel() -> None:
+    b = Builder()
+    assert len(check(b, softmax(b, b.input(array(8, 12, 256)))).nodes) == 1
+
+
+def test_layer_norm_is_one_kernel() -> None:
+    b = Builder()
+    x, w, bias = b.input(array(8, 64, 96)), b.input(array(96)), b.input(array(96))
+    assert len(check(b, *layer_norm(b, x, w, bias)).nodes) == 1
+
+
+def test_row_longer_than_scratch() -> None:
+    b = Builder()
+    check(b, softmax(b, b.input(array(32, 20000))))
+
+
+def test_column_reductions_share_a_kernel() -> None:
+    b = Builder()
+    x, y = b.input(array(256, 384)), b.input(array(256, 384))
+    graph = check(b, b.sum(b.mul(x, y), (0,)), b.sum(x, (0,)), tol=1e-4)
+    assert len(graph.nodes) == 1
+
+
+@pytest.mark.parametrize("shape", [(2048, 384), (100003,), (7, 60000)])
+def test_large_reductions_are_split(shape: tuple) -> None:
+    b = Builder()
+    x = b.input(array(*shape))
+    every = tuple(range(len(shape)))
+    graph = check(b, b.sum(b.mul(x, x), every), b.amax(x, every), tol=1e-4)
+    assert any("_pieces" in name for name in graph.program.buffers)
+
+
+def test_nan_wins_in_extrema() -> None:
+    x = array(40, 50)
+    x[3, 4] = np.nan
+    b = Builder()
+    node = b.input(x)
+    check(b, b.amax(node, (1,)), b.argmax(node, 1))
+
+
+def test_arg_reductions_take_the_first() -> None:
+    b = Builder()
+    x = b.input(rng.integers(0, 5, (30, 20)).astype(np.float32))
+    check(b, b.argmax(x, 1), b.argmin(x, 0))
+
+
+def test_views_and_permutations() -> None:
+    b = Builder()
+    x = b.input(array(4, 6, 32, 16))
+    p = b.permute(b.relu(x), (0, 2, 1, 3))
+    check(b, p, b.amin(b.permute(x, (3, 2, 1, 0)), (0, 2)), b.relu(b.slice_(x, 2, 3, 30, 2)), b.neg(b.flip(x, (1,))))
+
+
+def test_reshapes_fuse_across_groupings() -> None:
+    b = Builder()
+    x, y = b.input(array(48, 32)), b.input(array(6, 8, 32))
+    z = b.exp(b.view_(x, (6, 8, 32)))
+    graph = check(b, b.add(z, y), b.sum(b.view_(z, (48, 32)), (1,)))
+    assert len(graph.nodes) == 1
+
+
+def test_transposed_reads() -> None:
+    b = Builder()
+    x, y = b.input(array(70, 50)), b.input(array(50, 70))
+    check(b, b.add(b.permute(x, (1, 0)), y))
+
+
+def test_embedding_and_its_gradient() -> None:
+    b = Builder()
+    w, i, g, zero = b.input(array(65, 96)), b.input(rng.integers(0, 65, (8, 64))), b.input(array(512, 96)), \
+        b.input(np.zeros((65, 96), np.float32))
+    check(b, b.relu(b.index_select(w, 0, i)), b.index_add(zero, 0, b.view_(i, (512,)), g), tol=1e-4)
+
+
+def test_gather_scatter_and_index_put() -> None:
+    b = Builder()
+    x, i, v = b.input(array(32, 20)), b.input(rng.integers(0, 20, (32, 1))), b.input(array(32, 1))
+    check(b, b.gather(x, 1, i), b.scatter(x, 1, i, v, "add"), b.scatter(x, 1, i, v, "set"),
+          b.index(x, [b.view_(i, (32,)), None]), b.index_put(x, [None, b.view_(i, (32,))], b.expand(v, (32, 32)), True),
+          tol=1e-4)
+
+
+def test_concatenation() -> None:
+    b = Builder()
+    x, y, z = b.input(array(5, 7)), b.input(array(5, 1)), b.input(array(5, 10))
+    check(b, b.exp(b.cat([x, y, z], 1)), b.cat([x, x], 0))
+
+
+def test_factories_and_comparisons() -> None:
+    b = Builder()
+    x = b.input(array(16, 16))
+    where = x.meta["val"].device
+    i = b.expand(b.unsqueeze(b.iota(16, 0, 1, int64, where), 1), (16, 16))
+    j = b.expand(b.iota(16, 0, 1, int64, where), (16, 16))
+    check(b, b.where(b.ge(i, j), x, b.full((16, 16), -np.inf, float32, where)))
+
+
+@pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16, np.float64, np.int32, np.int64, np.uint8])
+def test_dtypes(kind: Any) -> None:
+    x, y = (array(33, 17) * 4).astype(kind), (np.abs(array(33, 17)) * 4 + 1).astype(kind)
+    b = Builder()
+    u, v = b.input(x), b.input(y)
+    check(b, b.add(b.mul(u, v), u), b.lt(u, v), b.maximum(u, v), b.convert(u, float32), b.sum(v, (1,)), tol=2e-2)
+
+
+def test_integer_division_and_bits() -> None:
+    b = Builder()
+    u, v = b.input(rng.integers(-50, 50, (64,))), b.input(rng.integers(1, 9, (64,)))
+    check(b, b.floordiv(u, v), b.truncdiv(u, v), b.remainder(u, v), b.fmod(u, v), b.bitwise_and(u, v), b.shl(u, v))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("finish", ["none", "relu", "residual", "gelu"])
+def test_matmul_epilogues(bias: bool, finish: str) -> None:
+    b = Builder()
+    x, w, c, r = b.input(array(64, 48)), b.input(array(32, 48)), b.input(array(32)), b.input(array(4, 16, 32))
+    y = b.view_(b.mm(x, b.permute(w, (1, 0))), (4, 16, 32))
+    if bias:
+        y = b.add(y, b.expand(c, (4, 16, 32)))
+    if finish == "relu":
+        y = b.relu(y)
+    elif finish == "residual":
+        y = b.add(r, y)
+    elif finish == "gelu":
+        y = b.mul(b.mul(y, 0.5), b.add(b.erf(b.mul(y, 0.7071067811865476)), 1.0))
+    graph = check(b, y, tol=1e-4)
+    if onednn.available() and (bias or finish != "gelu"):
+        assert len(graph.nodes) == 1
+
+
+def test_matmul_result_that_others_read_keeps_its_step() -> None:
+    b = Builder()
+    x, w = b.input(array(32, 48)), b.input(array(48, 32))
+    y = b.mm(x, w)
+    check(b, b.relu(y), y, tol=1e-4)
+
+
+def test_batched_matmul_of_strided_views() -> None:
+    b = Builder()
+    q, k = b.input(array(16, 6, 8)), b.input(array(16, 6, 8))
+    a = b.bmm(b.permute(b.relu(q), (1, 0, 2)), b.permute(k, (1, 2, 0)))
+    check(b, softmax(b, b.mul(a, 0.35)), tol=1e-4)
+
+
+def test_primitive_without_a_loop_runs_eagerly() -> None:
+    b = Builder()
+    x = b.input(array(8, 9))
+    y = b.mul(b.cumsum(b.relu(x), 1), 2.0)
+    graph = check(b, y)
+    assert graph.fallbacks == ["cumsum"] and not graph.unit.native
+
+
+def test_several_results_of_an_eager_primitive() -> None:
+    b = Builder()
+    x = b.input(array(8, 9))
+    pair = b.sort(x, 1, False, True)
+    first = b.graph.call_function(operator.getitem, (pair, 0))
+    second = b.graph.call_function(operator.getitem, (pair, 1))
+    first.meta["val"], second.meta["val"] = pair.meta["val"]
+    check(b, b.mul(first, 2.0), second)
+
+
+def test_random_numbers_are_the_eager_ones() -> None:
+    b = Builder()
+    state = b.input(np.array([42, 7]))
+    check(b, b.philox_uniform(state, 3, (33, 5), float32), b.philox_normal(state, 50, (9,), float32),
+          b.philox_integers(state, 80, (10,), 0, 65), tol=1e-4)
+
+
+def test_outputs_that_are_inputs_or_views() -> None:
+    b = Builder()
+    x = b.input(array(6, 8))
+    y = b.relu(x)
+    graph = check(b, x, b.permute(x, (1, 0)), y, b.select(y, 0, 2))
+    out = graph(list(b.inputs))
+    assert np.shares_memory(out[1]._data, b.inputs[0]._data)
+
+
+def test_empty_and_scalar_tensors() -> None:
+    b = Builder()
+    x, s = b.input(array(0, 4)), b.input(np.asarray(3, np.float32))
+    check(b, b.exp(x), b.sum(x, (0,)), b.mul(s, 2.0), b.expand(s, (3, 2)))
+
+
+def test_symbolic_sizes_serve_all_sizes() -> None:
+    b = Builder()
+    x, w, bias = b.input(array(12, 40), dynamic=(0,)), b.input(array(40)), b.input(array(40))
+    out, _, _ = layer_norm(b, x, w, bias)
+    total = b.sum(b.mul(x, x), (0, 1))
+    columns = b.sum(x, (0,))
+    gm = b.finish(out, total, columns)
+    graph = inductor.compile_graph(gm)
+    for n in (12, 3, 777):
+        inputs = [from_array(array(n, 40)), *b.inputs[1:]]
+        want = eager(gm, inputs)
+        for got in (graph(list(inputs)), _interpreted(graph.program)(list(inputs))):
+            for w_, g in zip(want, got, strict=True):
+                np.testing.assert_allclose(g._data, w_, rtol=1e-4, atol=1e-3)
+
+
+def test_input_of_other_strides_is_copied() -> None:
+    b = Builder()
+    x = b.input(array(6, 8))
+    gm = b.finish(b.relu(x))
+    other = from_array(array(8, 6).T)
+    np.testing.assert_array_equal(inductor.compile_graph(gm)([other])[0]._data, np.maximum(other._data, 0))
+
+
+def test_without_native_code_the_ir_runs() -> None:
+    b = Builder()
+    x = b.input(array(6, 8))
+    gm = b.finish(softmax(b, x))
+    inductor.config.native = False
+    try:
+        graph = inductor.compile_graph(gm)
+        assert graph.unit is None
+        np.testing.assert_allclose(graph(list(b.inputs))[0]._data, eager(gm, b.inputs)[0], rtol=1e-5)
+    finally:
+        inductor.config.native = True
+
+
+def test_equal_layers_share_their_kernels() -> None:
+    b = Builder()
+    x = b.input(array(64, 32))
+    for _ in range(4):
+        w = b.input(array(32, 32))
+        x = softmax(b, b.mm(x, w))
+    graph = check(b, x, tol=1e-4)
+    assert len({k.name for k in graph.unit.kernels}) == 1 and len(graph.unit.kernels) == 4
+
