@@ -100,8 +100,9 @@ def write_guard(guards: GuardSet, parameters: list[str], namespace: Namespace, c
     """The source of `guard(__function, *values) -> bool`; `checks` on global state come first."""
     writer = GuardWriter(namespace)
     for guard in guards:
-        for source in guard.sources:
-            writer.count(source)
+        for number, source in enumerate(guard.sources):
+            for _ in range(guard.template.count(f"{{{number}}}")):
+                writer.count(source)
     for source in guards.tensors:
         writer.count(source)
     body = [f"if not ({check}): return False" for check in checks]

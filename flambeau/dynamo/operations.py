@@ -74,7 +74,21 @@ class Operations:
         return self.literal(self.checked(function, *plain, **named))
 
     def constant_of(self, variable: Variable) -> Any:
-        return variable.specialize() if isinstance(variable, SymVariable) else variable.as_constant()
+        """The value for a pure function; containers are copied."""
+        variable = variable.realize(self)
+        if isinstance(variable, SymVariable):
+            return variable.specialize()
+        if isinstance(variable, ListVariable):
+            return variable.kind(self.constant_of(item) for item in variable.items)
+        if isinstance(variable, DictVariable):
+            return variable.kind((self.constant_of(k), self.constant_of(v)) for k, v in variable.open(self).values())
+        if isinstance(variable, SetVariable):
+            return variable.kind(self.constant_of(item) for item in variable.items.values())
+        if isinstance(variable, IteratorVariable):
+            return [self.constant_of(item) for item in variable.iterate(self)]
+        if type(variable) is TupleVariable:
+            return tuple(self.constant_of(item) for item in variable.items)
+        return variable.as_constant()
 
     def known(self, variable: Variable) -> Any:
         """The value of a variable that has to be known."""
@@ -303,24 +317,11 @@ class Operations:
             if isinstance(entry, types.FunctionType):
                 return self.call(self.class_function(entry), [value], {})
         try:
-            plain = self._plain(value)
+            plain = self.constant_of(value)
         except NotConstant as unknown:
             graph_break("print or logging", f"text of {unknown.args[0].describe()}")
         text = conversion(plain) if conversion is not None else plain
         return ConstantVariable(self.checked(format, text, self.known(spec)))
-
-    def _plain(self, variable: Variable) -> Any:
-        """The Python value, for containers too: only for making text."""
-        variable = variable.realize(self)
-        if isinstance(variable, SymVariable):
-            return variable.specialize()
-        if isinstance(variable, ListVariable):
-            return variable.kind(self._plain(item) for item in variable.items)
-        if isinstance(variable, NamedTupleVariable) or not isinstance(variable, (TupleVariable, DictVariable)):
-            return variable.as_constant()
-        if isinstance(variable, TupleVariable):
-            return variable.kind(self._plain(item) for item in variable.items)
-        return variable.kind((self._plain(k), self._plain(v)) for k, v in variable.open(self).values())
 
     def concatenate(self, parts: Args) -> Variable:
         return ConstantVariable("".join(part.as_constant() for part in parts))
@@ -436,6 +437,7 @@ class Operations:
 
     def _construct_tuple(self, cls: type, args: Args, kwargs: Kwargs) -> Variable:
         new = lookup_in_class(cls, "__new__")
+        new = getattr(new, "__func__", new)
         if isinstance(new, types.FunctionType):
             return self.call(self.class_function(new), [self.class_variable(cls, None), *args], kwargs)
         if new is tuple.__new__ and not isinstance(lookup_in_class(cls, "__init__"), types.FunctionType):

@@ -36,12 +36,22 @@ class ResumePoint:
 
 
 _cache: dict[ResumePoint, CodeType] = {}
-_origins: dict[CodeType, CodeType] = {}
+_origins: dict[CodeType, tuple[CodeType, dict[int, int]]] = {}
+"""Resume code -> the user's code, and where each of its instructions stands there."""
 
 
 def origin(code: CodeType) -> CodeType:
     """The user's code object that a resume function was cut from (itself for an ordinary one)."""
-    return _origins.get(code, code)
+    found = _origins.get(code)
+    return found[0] if found is not None else code
+
+
+def _at_origin(point: ResumePoint) -> ResumePoint:
+    """The same point seen from the user's code, so that resuming in a resume function doesn't pile up prologues."""
+    found = _origins.get(point.code)
+    if found is None or point.index not in found[1]:
+        return point
+    return ResumePoint(found[0], found[1][point.index], point.nulls, point.locals)
 
 
 def free_variables(code: CodeType) -> tuple[str, ...]:
@@ -51,20 +61,22 @@ def free_variables(code: CodeType) -> tuple[str, ...]:
 
 def resume_code(point: ResumePoint) -> CodeType:
     """The code object that goes on at `point`; its arguments are the locals, then the stack slots that aren't NULL."""
+    point = _at_origin(point)
     found = _cache.get(point)
     if found is None:
-        found = _cache[point] = _assemble(point)
-        _origins[found] = origin(point.code)
+        found, places = _assemble(point)
+        _cache[point] = found
+        _origins[found] = (origin(point.code), places if point.code not in _origins else {})
     return found
 
 
-def _assemble(point: ResumePoint) -> CodeType:
+def _assemble(point: ResumePoint) -> tuple[CodeType, dict[int, int]]:
     code, program = point.code, decode(point.code)
     stack = [f"{STACK_PREFIX}{i}" for i, null in enumerate(point.nulls) if not null]
     free = free_variables(code)
-    rest = [name for name in code.co_varnames if name not in point.locals and name not in free and name not in stack]
     taken = set(code.co_varnames)
     stack_names = [name if name not in taken else f"{name}_" for name in stack]
+    rest = [name for name in code.co_varnames if name not in point.locals and name not in free]
     names = [*point.locals, *stack_names, *rest]
     prologue = _prologue(point, stack_names, names, len(free))
     shift = len(prologue)
@@ -99,12 +111,13 @@ def _assemble(point: ResumePoint) -> CodeType:
     ]
     raw, lines, exceptions = assemble([*prologue, *body], protected, code.co_firstlineno)
     dropped_flags = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
-    return code.replace(
+    made = code.replace(
         co_code=raw, co_linetable=lines, co_exceptiontable=exceptions,
         co_argcount=len(point.locals) + len(stack), co_posonlyargcount=0, co_kwonlyargcount=0,
         co_nlocals=len(names), co_varnames=tuple(names), co_cellvars=(), co_freevars=free,
         co_flags=code.co_flags & ~dropped_flags, co_stacksize=code.co_stacksize + 2,
     )  # fmt: skip
+    return made, {place: index for index, place in enumerate(spread)}
 
 
 def _prologue(point: ResumePoint, stack_names: list[str], names: list[str], free: int) -> list[Line]:

@@ -94,8 +94,10 @@ class Trace(Builder, GraphBuilder, Operations):
         """The variable of an int that varies, or None for one that is taken as a constant."""
         if source.is_constant or not self.shapes.varies(str(source), value):
             return None
-        self.guard("{0}.__class__ is int", source)
-        return self.int_input(value, source)
+        variable = self.int_input(value, source)
+        exactly = f" and {{0}} == {value}" if isinstance(variable, ConstantVariable) else ""  # 0 and 1 are never variables
+        self.guard("{0}.__class__ is int" + exactly, source)
+        return variable
 
     def shape_text(self, value: Any) -> tuple[str, tuple[Source, ...]]:
         """A symbolic size as a guard template (first source is {1}) and its sources."""

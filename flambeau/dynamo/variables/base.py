@@ -198,12 +198,6 @@ class ConstantVariable(Variable):
             tx.raise_(TypeError, f"{type(self.value).__name__!r} object is not callable")
         graph_break("call of unknown object", self.describe())
 
-    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
-        if isinstance(self.value, str) and name == "join" and len(args) == 1 and not args[0].is_constant():
-            parts = [part.as_constant() for part in tx.iterate(args[0]) if part.is_constant()]
-            return tx.fold(getattr(self.value, name), [ConstantVariable(parts)])
-        return self.attr(tx, name).call(tx, args, kwargs)
-
     def build(self, w: Writer) -> str:
         if is_literal(self.value):
             return f"({self.value!r})" if type(self.value) in (int, float) else repr(self.value)

@@ -1,0 +1,22 @@
+"""Every test of graph capture starts without compiled versions and checks each graph."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flambeau import dynamo
+
+sys.path.insert(0, str(Path(__file__).parent))  # for dynamo_harness
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    dynamo.reset()
+    dynamo.config.verify_graphs = True
+    yield
+    dynamo.config.verify_graphs = False
+    dynamo.reset()

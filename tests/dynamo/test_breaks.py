@@ -1,0 +1,500 @@
+"""Graph breaks: where they happen, that the program goes on as written, and what explain says."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import traceback
+
+import pytest
+from dynamo_harness import Counter, check, run, same
+
+import flambeau as torch
+from flambeau import dynamo
+
+LOG: list = []
+
+
+def note(*args):
+    LOG.append(args)
+
+
+note = dynamo.disable(note)
+
+
+def bump(x):
+    note(1)
+    return x + 1
+
+
+def x3():
+    return torch.arange(3) * 1.0 + 1
+
+
+def test_print_breaks_and_resumes(capsys) -> None:
+    def f(x):
+        y = x + 1
+        print("in the middle")
+        return y * 2
+
+    check(f, x3(), graphs=2, breaks=1)
+    assert capsys.readouterr().out == "in the middle\n" * 2
+
+
+def test_break_keeps_stack_below_the_call() -> None:
+    def f(x):
+        return [x + 1, (x * 2, note(2)), x * 3][1][0] + x
+
+    check(f, x3(), graphs=2, breaks=1)
+
+
+def test_two_breaks_in_a_row() -> None:
+    def f(x):
+        x = x + 1
+        note(1)
+        note(2)
+        x = x * 2
+        note(3)
+        return x - 1
+
+    check(f, x3(), graphs=3, breaks=3)
+
+
+def test_data_dependent_branch() -> None:
+    def f(x):
+        y = x * 2
+        if y.sum() > 3:
+            y = y + 1
+        else:
+            y = y - 1
+        return y * 3
+
+    check(f, x3(), graphs=2, breaks=1)
+    dynamo.reset()
+    counter = Counter()
+    compiled = dynamo.compile(f, backend=counter)
+    assert same(compiled(x3()), f(x3()))
+    assert same(compiled(-x3()), f(-x3()))
+    assert len(counter.graphs) == 3
+
+
+def test_data_dependent_and_or() -> None:
+    def f(x):
+        a = (x.sum() > 0) and (x + 1)
+        b = (x.sum() > 0) or (x + 2)
+        return a * 2, b
+
+    check(f, x3(), graphs=None, breaks=2)
+    check(f, -x3(), graphs=None, breaks=None)
+
+
+def test_item() -> None:
+    def f(x):
+        n = (x + 1).sum().item()
+        return x * n
+
+    check(f, x3(), graphs=2, breaks=1)
+
+
+def test_explicit_graph_break() -> None:
+    def f(x):
+        x = x + 1
+        dynamo.graph_break()
+        return x * 2
+
+    seen = check(f, x3(), graphs=2, breaks=1)
+    assert seen.breaks[0].kind == "explicit graph break"
+
+
+def test_break_in_inlined_function_captures_the_callee_by_itself() -> None:
+    def f(x):
+        x = x * 2
+        x = bump(x)
+        return x * 3
+
+    check(f, x3(), graphs=3, breaks=2)
+
+
+def test_break_two_calls_deep() -> None:
+    def middle(x):
+        return bump(x * 5) * 7
+
+    def f(x):
+        return middle(x + 1) + 2
+
+    check(f, x3(), graphs=5, breaks=3)
+
+
+def test_break_in_a_loop_runs_the_frame_eagerly() -> None:
+    def f(x):
+        for i in range(3):
+            x = bump(x * i)
+        return x
+
+    seen = check(f, x3(), graphs=None, breaks=None)
+    assert seen.breaks[0].kind == "break inside a loop"
+
+
+def test_break_before_and_after_a_loop() -> None:
+    def f(x):
+        note(1)
+        for i in range(3):
+            x = x + i
+        note(2)
+        return x * 2
+
+    check(f, x3(), graphs=2, breaks=2)
+
+
+def test_closure_survives_a_break() -> None:
+    def f(x):
+        k = 1
+
+        def inner(y):
+            return y * k
+
+        note(1)
+        k = 5
+        a = inner(x)
+        note(2)
+        return inner(a) + k
+
+    check(f, x3(), graphs=2, breaks=2)
+
+
+def test_freevar_of_the_root_survives_a_break() -> None:
+    k = 4
+
+    def f(x):
+        y = x * k
+        note(1)
+        return y + k
+
+    check(f, x3(), graphs=2, breaks=1)
+
+
+def test_many_locals_across_a_break() -> None:
+    def f(x):
+        a, b, c, d = x + 1, [x], {"k": x}, (x, 2)
+        note(1)
+        b.append(c["k"])
+        return a + d[0], b, c
+
+    check(f, x3(), graphs=2, breaks=1)
+
+
+def test_aliases_survive_a_break() -> None:
+    def f(x):
+        a = [x]
+        b = {"a": a}
+        note(1)
+        a.append(x + 1)
+        return b["a"][1], b["a"] is a
+
+    check(f, x3(), graphs=None, breaks=1)
+
+
+def test_break_in_try_goes_to_the_handler() -> None:
+    @dynamo.disable
+    def fail():
+        raise ValueError("no")
+
+    def f(x):
+        x = x + 1
+        try:
+            fail()
+            x = x * 100
+        except ValueError as e:
+            x = x + len(str(e))
+        return x * 2
+
+    check(f, x3(), graphs=None, breaks=None)
+
+
+def test_break_in_try_without_exception() -> None:
+    def f(x):
+        try:
+            x = x + 1
+            note(1)
+            x = x * 2
+        except ValueError:
+            x = x * 100
+        finally:
+            x = x - 1
+        return x
+
+    check(f, x3(), graphs=2, breaks=1)
+
+
+def test_break_inside_with_of_user_class() -> None:
+    class Scope:
+        def __init__(self):
+            self.log = []
+
+        def __enter__(self):
+            self.log.append("in")
+            return self
+
+        def __exit__(self, *exc):
+            self.log.append("out")
+            return True
+
+    @dynamo.disable
+    def fail():
+        raise RuntimeError
+
+    def f(x, broken):
+        s = Scope()
+        with s:
+            x = x + 1
+            note(1)
+            if broken:
+                fail()
+            x = x * 2
+        return x, s.log
+
+    check(f, x3(), False, graphs=2, breaks=None)
+    check(f, x3(), True, graphs=None, breaks=None)
+
+
+def test_break_inside_no_grad() -> None:
+    def f(x):
+        with torch.no_grad():
+            y = x * 2
+            note(torch.is_grad_enabled())
+            z = y * x
+        return y, z, x * 3
+
+    x = x3()
+    x.requires_grad = True
+    LOG.clear()
+    result, seen, counter = run(f, x)
+    assert LOG == [(False,)]
+    assert [t.requires_grad for t in result] == [False, False, True]
+    assert len(counter.graphs) == 2
+    assert torch.is_grad_enabled()
+
+
+def test_exception_leaves_with_the_users_traceback() -> None:
+    def deep(x):
+        raise KeyError("missing")
+
+    def f(x):
+        y = x + 1
+        deep(y)
+        return y
+
+    with pytest.raises(KeyError) as caught:
+        run(f, x3())
+    text = "".join(traceback.format_exception(caught.value))
+    assert "deep(y)" in text and 'raise KeyError("missing")' in text
+
+
+def test_exception_from_an_operator() -> None:
+    def f(x):
+        y = x + 1
+        return y + torch.ones(7)
+
+    with pytest.raises(RuntimeError, match="must match"):
+        run(f, x3())
+
+
+def test_exception_in_the_breaking_call_shows_the_users_line() -> None:
+    @dynamo.disable
+    def fail():
+        raise OSError("disk")
+
+    def f(x):
+        y = x + 1
+        fail()  # the line
+        return y
+
+    with pytest.raises(OSError) as caught:
+        run(f, x3())
+    assert "fail()  # the line" in "".join(traceback.format_exception(caught.value))
+
+
+def test_fullgraph_raises() -> None:
+    def f(x):
+        print(x)
+        return x + 1
+
+    with pytest.raises(dynamo.Unsupported, match="print") as caught:
+        dynamo.compile(f, backend="eager", fullgraph=True)(x3())
+    assert "test_breaks.py" in str(caught.value) and "way out" in str(caught.value)
+
+
+def test_unknown_c_function() -> None:
+    import zlib
+
+    def f(x):
+        x = x + 1
+        n = zlib.crc32(b"abc") % 5
+        return x * n
+
+    seen = check(f, x3(), graphs=2, breaks=1)
+    assert "crc32" in seen.breaks[0].context
+
+
+def test_random_is_a_break() -> None:
+    import random
+
+    def f(x):
+        random.seed(3)
+        return x + random.random()
+
+    check(f, x3(), graphs=None, breaks=None)
+
+
+def test_generator_left_alone() -> None:
+    def f(x):
+        return (x + i for i in range(3))
+
+    result, seen, _ = run(f, x3())
+    assert same(list(result), [x3() + i for i in range(3)])
+    assert seen.breaks
+
+
+def test_global_store_across_a_break() -> None:
+    global counted
+    counted = 0
+
+    def f(x):
+        global counted
+        counted = counted + 1
+        note(counted)
+        counted = counted + 10
+        return x + counted
+
+    LOG.clear()
+    result, _, _ = run(f, x3())
+    assert counted == 11 and LOG == [(1,)] and same(result, x3() + 11)
+
+
+def test_attribute_written_before_the_break_is_visible() -> None:
+    class Box:
+        pass
+
+    box = Box()
+    seen_values = []
+
+    @dynamo.disable
+    def look():
+        seen_values.append((box.value, box.tensor))
+
+    def f(x):
+        box.value = 3
+        box.tensor = x + 1
+        look()
+        box.value = 4
+        return x + box.value
+
+    result, _, _ = run(f, x3())
+    assert seen_values[0][0] == 3 and same(seen_values[0][1], x3() + 1)
+    assert box.value == 4 and same(result, x3() + 4)
+
+
+def test_explain() -> None:
+    def f(x):
+        y = x + 1
+        print("hello")
+        return y * 2
+
+    text = dynamo.explain(f)(x3())
+    assert text.graph_count == 2 and text.graph_break_count == 1
+    shown = str(text)
+    assert "print or logging" in shown and "way out" in shown and 'print("hello")' in shown and "2 graph(s)" in shown
+
+
+def test_log_of_graph_breaks(caplog) -> None:
+    def f(x):
+        print("hello")
+        return x + 1
+
+    logger = logging.getLogger("flambeau.graph_breaks")
+    logger.setLevel(logging.DEBUG)
+    logger.addHandler(caplog.handler)
+    try:
+        run(f, x3())
+    finally:
+        logger.removeHandler(caplog.handler)
+        logger.setLevel(logging.NOTSET)
+    assert 'print("hello")' in caplog.text
+
+
+def test_method_call_break() -> None:
+    class Model:
+        def __init__(self):
+            self.scale = 2
+
+        def inner(self, x):
+            note(self.scale)
+            return x * self.scale
+
+        def run(self, x):
+            return self.inner(x + 1) + 1
+
+    check(Model().run, x3(), graphs=None, breaks=None)
+
+
+def test_super_after_a_break() -> None:
+    class Base:
+        def go(self, x):
+            return x + 1
+
+    class Child(Base):
+        def go(self, x):
+            x = x * 2
+            note(1)
+            return super().go(x)
+
+    check(Child().go, x3(), graphs=2, breaks=1)
+
+
+def test_contextmanager_function_runs() -> None:
+    events = []
+
+    @contextlib.contextmanager
+    def scope():
+        events.append("in")
+        yield 5
+        events.append("out")
+
+    def f(x):
+        with scope() as n:
+            x = x + n
+        return x
+
+    result, seen, _ = run(f, x3())
+    assert same(result, x3() + 5) and events == ["in", "out"]
+
+
+def test_disabled_function_is_not_captured() -> None:
+    @dynamo.disable
+    def g(x):
+        return x * 2
+
+    def f(x):
+        return g(x + 1) + 1
+
+    check(f, x3(), graphs=2, breaks=1)
+
+
+def test_locals_runs_eagerly() -> None:
+    def f(x):
+        y = 3
+        return x + locals()["y"] + y
+
+    check(f, x3(), graphs=0, breaks=1)
+
+
+def test_kwargs_at_the_break() -> None:
+    @dynamo.disable
+    def g(a, *rest, b=1, **more):
+        return a * b + sum(rest) + more["c"]
+
+    def f(x):
+        more = {"c": 3}
+        return g(x, 1, 2, b=5, **more) + g(*[x], b=2, c=1)
+
+    check(f, x3(), graphs=None, breaks=2)

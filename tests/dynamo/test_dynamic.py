@@ -1,0 +1,215 @@
+"""Varying sizes and ints: static first, a variable on the second size, few compilations, right answers for all."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+from dynamo_harness import Counter, same
+
+import flambeau as torch
+from flambeau import dynamo
+
+
+def compiled(fn, **settings):
+    counter = Counter()
+    return dynamo.compile(fn, backend=counter, **settings), counter
+
+
+def test_second_size_goes_dynamic() -> None:
+    def f(x):
+        return x * x.shape[0] + 1
+
+    g, counter = compiled(f)
+    for n in (3, 4, 5, 6, 17):
+        assert same(g(torch.ones(n)), f(torch.ones(n)))
+    assert len(counter.graphs) == 2
+
+
+def test_only_the_changed_dimension_varies() -> None:
+    def f(x):
+        return x.sum(0) * x.shape[1]
+
+    g, counter = compiled(f)
+    for n in (3, 4, 5):
+        g(torch.ones(n, 2))
+    assert len(counter.graphs) == 2
+    g(torch.ones(5, 7))
+    assert len(counter.graphs) == 3
+    g(torch.ones(6, 9))
+    assert len(counter.graphs) == 3
+
+
+def test_sizes_zero_and_one_are_special() -> None:
+    def f(x):
+        return x + x.shape[0]
+
+    g, counter = compiled(f, dynamic=True)
+    for n in (5, 6, 1, 0, 7):
+        assert same(g(torch.ones(n)), f(torch.ones(n)))
+    assert len(counter.graphs) == 3
+
+
+def test_dynamic_false_compiles_each_size() -> None:
+    def f(x):
+        return x + 1
+
+    g, counter = compiled(f, dynamic=False)
+    for n in (3, 4, 5):
+        g(torch.ones(n))
+    assert len(counter.graphs) == 3
+
+
+def test_dynamic_true_compiles_once() -> None:
+    def f(x, y):
+        return x + y * x.shape[0]
+
+    g, counter = compiled(f, dynamic=True)
+    for n in (3, 4, 5):
+        assert same(g(torch.ones(n, n + 1), torch.ones(n, n + 1)), f(torch.ones(n, n + 1), torch.ones(n, n + 1)))
+    assert len(counter.graphs) == 1
+
+
+def test_mark_dynamic() -> None:
+    def f(x):
+        return x * 2
+
+    g, counter = compiled(f)
+    for n in (3, 4, 5):
+        x = torch.ones(n, 2)
+        dynamo.mark_dynamic(x, 0)
+        g(x)
+    assert len(counter.graphs) == 1
+    with pytest.raises(IndexError, match="out of range"):
+        dynamo.mark_dynamic(torch.ones(2), 3)
+
+
+def test_branch_on_a_size_guards() -> None:
+    def f(x):
+        if x.shape[0] > 10:
+            return x + 1
+        return x - 1
+
+    g, counter = compiled(f, dynamic=True)
+    for n in (3, 4, 12, 20, 9, 11):
+        assert same(g(torch.ones(n)), f(torch.ones(n)))
+    assert len(counter.graphs) == 2
+
+
+def test_int_argument_varies() -> None:
+    def f(x, n):
+        return x * n + (n + 1) * 2
+
+    g, counter = compiled(f)
+    for n in (3, 4, 5, 60):
+        assert same(g(torch.ones(2), n), f(torch.ones(2), n))
+    assert len(counter.graphs) == 2
+
+
+def test_float_and_bool_arguments_are_constants() -> None:
+    def f(x, a, flag):
+        return x * a if flag else x
+
+    g, counter = compiled(f)
+    for a, flag in ((0.5, True), (0.7, True), (0.5, False)):
+        assert same(g(torch.ones(2), a, flag), f(torch.ones(2), a, flag))
+    assert len(counter.graphs) == 2  # flag=False has no operation
+
+
+def test_reshape_with_symbolic_sizes() -> None:
+    def f(x):
+        b, t, c = x.shape
+        return x.reshape(b * t, c).reshape(b, t, c // 2, 2).sum(-1), x.view(-1), b * t + 1, x.shape
+
+    g, counter = compiled(f, dynamic=True)
+    for b, t, c in ((2, 3, 4), (3, 5, 6), (4, 7, 8)):
+        x = torch.ones(b, t, c)
+        assert same(g(x), f(x))
+    assert len(counter.graphs) == 1
+
+
+def test_loop_over_a_size_specialises() -> None:
+    def f(x):
+        for i in range(x.shape[0]):
+            x = x + i
+        return x
+
+    g, counter = compiled(f, dynamic=True)
+    for n in (3, 4):
+        assert same(g(torch.ones(n)), f(torch.ones(n)))
+    assert len(counter.graphs) == 2
+
+
+def test_size_in_a_returned_structure() -> None:
+    def f(x):
+        n = x.shape[0]
+        return {"n": n, "double": n * 2, "half": n / 2, "big": n > 4, "y": x + n // 2}
+
+    g, counter = compiled(f, dynamic=True)
+    for n in (5, 6, 9):
+        assert same(g(torch.ones(n)), f(torch.ones(n)))
+    assert len(counter.graphs) == 1
+
+
+def test_limit_of_recompilations_warns_once_and_names_the_reason() -> None:
+    def f(x, name):
+        return x + len(name)
+
+    g, counter = compiled(f)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for i in range(12):
+            assert same(g(torch.ones(2), "a" * i), torch.ones(2) + i)
+    assert len(counter.graphs) == dynamo.config.recompile_limit
+    assert len(caught) == 1
+    assert "recompile_limit" in str(caught[0].message) and "name" in str(caught[0].message)
+
+
+def test_old_versions_are_found_again() -> None:
+    def f(x, flag):
+        return x + 1 if flag else x - 1
+
+    g, counter = compiled(f)
+    for flag in (True, False, True, False):
+        g(torch.ones(2), flag)
+    assert len(counter.graphs) == 2
+
+
+def test_dtype_strides_and_requires_grad_are_guarded() -> None:
+    def f(x):
+        return x * 2
+
+    g, counter = compiled(f)
+    g(torch.ones(2, 3))
+    g(torch.ones(2, 3, dtype=torch.float64))
+    g(torch.ones(3, 2).t())
+    x = torch.ones(2, 3)
+    x.requires_grad = True
+    assert g(x).requires_grad
+    with torch.no_grad():
+        assert not g(x).requires_grad
+    assert len(counter.graphs) == 5
+
+
+def test_transposed_dynamic() -> None:
+    def f(x):
+        return x + x.shape[1]
+
+    g, counter = compiled(f, dynamic=True)
+    for n in (3, 4, 5):
+        assert same(g(torch.ones(n, 2 * n).t()), f(torch.ones(n, 2 * n).t()))
+    assert len(counter.graphs) == 1
+
+
+def test_sizes_across_a_graph_break() -> None:
+    def f(x):
+        n = x.shape[0] * 2
+        y = x + n
+        dynamo.graph_break()
+        return y * n
+
+    g, counter = compiled(f, dynamic=True)
+    for n in (3, 4, 5):
+        assert same(g(torch.ones(n)), f(torch.ones(n)))
+    # the int arrives in the resume function as a constant first, then as a variable
+    assert len(counter.graphs) <= 3
