@@ -438,7 +438,7 @@ def refresh_view(tensor: Tensor) -> None:
     """Bring the grad_fn of a view up to date after its base was written to through another alias."""
     base, chain, version = tensor._view  # type: ignore[misc]
     now = generation(base)
-    if version == now or version < 0:
+    if version == now:
         return
     tensor._view = View(base, chain, now)
     with dispatch.grad_enabled(True):
@@ -495,11 +495,12 @@ def rebase(target: Tensor, source: Any) -> None:
         return
     node = CopySlices(base_edge, edge, chain, base)
     _keep_identity(base, AutogradMeta(False, node, 0))
-    base._grad.generation += 1  # type: ignore[union-attr]
 
 
 def _keep_identity(target: Tensor, fresh: AutogradMeta) -> None:
+    """Swap in a new history; views notice by the generation that theirs is out of date."""
     old = target._grad
+    fresh.generation = 1
     if old is not None:
         fresh.grad, fresh.generation = old.grad, old.generation + 1
     target._grad = fresh

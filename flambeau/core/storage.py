@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,8 +23,20 @@ class Storage:
         self.buffer, self.nbytes, self.device, self.version = buffer, nbytes, where, 0
 
 
-def flat_bytes(array: np.ndarray) -> np.ndarray:
+class ArrayKind(NamedTuple):
+    """How to reach the memory of one library's arrays (NumPy's are built in; a backend registers its own)."""
+
+    flat_bytes: Callable[[Any], Any]
+    view_of: Callable[[Any, np.dtype, tuple, tuple, int], Any]
+
+
+ARRAY_KINDS: dict[type, ArrayKind] = {}
+
+
+def flat_bytes(array: Any) -> Any:
     """The memory of a dense array (in any dimension order) as a 1-D uint8 array; no copy."""
+    if type(array) is not np.ndarray and type(array) in ARRAY_KINDS:
+        return ARRAY_KINDS[type(array)].flat_bytes(array)
     if not array.flags.c_contiguous:
         order = memory_order(array.strides, array.shape)
         array = array.transpose(order)
@@ -58,8 +71,10 @@ def _spanned_bytes(array: np.ndarray) -> np.ndarray:
     return np.asarray(_Span(array, last + array.itemsize))
 
 
-def view_of(buffer: np.ndarray, numpy_dtype: np.dtype, shape: tuple, strides: tuple, offset: int) -> np.ndarray:
+def view_of(buffer: Any, numpy_dtype: np.dtype, shape: tuple, strides: tuple, offset: int) -> Any:
     """The array over `buffer` with this layout (strides and offset in elements)."""
+    if type(buffer) is not np.ndarray:
+        return ARRAY_KINDS[type(buffer)].view_of(buffer, numpy_dtype, shape, strides, offset)
     if 0 in shape:
         return np.empty(shape, numpy_dtype)
     size = numpy_dtype.itemsize

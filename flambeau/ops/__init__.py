@@ -4,9 +4,27 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from typing import Any
 
-FAMILIES = ("pointwise", "views", "reductions", "sorting", "creation", "indexing", "linalg", "random", "math", "printing", "nn")
+from ..backends.cuda.load import loader
+from .custom import NAMESPACES, load_library
+from .registry import BACKENDS, OPERATORS, PRIMITIVES
+from .views import MOVERS
+
+FAMILIES = ("pointwise", "views", "reductions", "creation", "indexing", "linalg", "random", "math", "printing", "nn")
+if importlib.util.find_spec(f"{__name__}.random") is None:
+    FAMILIES = tuple(f for f in FAMILIES if f != "nn")
 
 for _family in FAMILIES:
     if importlib.util.find_spec(f"{__name__}.{_family}") is not None:
         importlib.import_module(f"{__name__}.{_family}")
+
+
+def __getattr__(name: str) -> Any:
+    """An operator of the table, or a namespace of custom operators (`torch.ops.NAMESPACE`)."""
+    found = OPERATORS.get(name) or NAMESPACES.get(name)
+    if found is None:
+        raise AttributeError(f"module 'flambeau.ops' has no attribute '{name}': no such operator, and no namespace of custom operators")
+    return found
+
+BACKENDS["cuda"] = loader(PRIMITIVES, MOVERS)

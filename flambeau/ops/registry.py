@@ -128,14 +128,27 @@ class Primitive:
         if _is_fake(args):
             return _fake_outputs(specs, first)
         where = first.device
-        kernel = self.kernels.get(where.type)
-        if kernel is None:
-            raise NotImplementedError(f"Could not run '{self.name}' on device '{where}': it has kernels for "
-                                      f"{sorted(self.kernels)}; move the tensors there with .to()")
+        kernel = self.kernels.get(where.type) or kernel_for(self, where)
         out = kernel(*[_array_of(a) for a in args])
         if type(specs) is tuple:
             return tuple(_wrap(o, s, where) for o, s in zip(out, specs, strict=True))
         return _wrap(out, specs, where)
+
+
+# backends: device type -> function that fills in that column of the table (called when a kernel is first missed).
+BACKENDS: dict[str, Callable[[], None]] = {}
+
+
+def kernel_for(prim: Primitive, where: Any) -> Callable:
+    """The kernel of `prim` on a device whose backend may have to be loaded; NotImplementedError if there is none."""
+    load = BACKENDS.get(where.type)
+    if load is not None:
+        load()
+    kernel = prim.kernels.get(where.type)
+    if kernel is None:
+        raise NotImplementedError(f"Could not run '{prim.name}' on device '{where}': it has kernels for {sorted(prim.kernels)}; "
+                                  "move the tensors there with .to()")
+    return kernel
 
 
 class PointwisePrimitive(Primitive):
@@ -161,7 +174,8 @@ class PointwisePrimitive(Primitive):
         if large is not None and first._data.size >= GENERATED_FROM:
             out = large(self, arrays)
         else:
-            out = self.kernels[first.device.type](*arrays)
+            kernel = self.kernels.get(first.device.type) or kernel_for(self, first.device)
+            out = kernel(*arrays)
         if type(out) is not np.ndarray and first.device.type == "cpu":
             out = np.asarray(out)
         return from_array(out, None, first.device)
@@ -178,10 +192,8 @@ class ViewPrimitive(Primitive):
         out = view_tensor(base, spec.dtype, Layout(spec.shape, spec.strides, spec.offset))
         source = args[0]
         step = (self, args[1:])
-        if source._view is None:
-            out._view = View(source, (step,), -1)
-        else:
-            out._view = View(source._view.base, source._view.chain + (step,), -1)
+        root, chain = (source, ()) if source._view is None else source._view[:2]
+        out._view = View(root, (*chain, step), 0 if root._grad is None else root._grad.generation)
         return out
 
 

@@ -18,7 +18,7 @@ from ..core.tensor import Tensor, fake, from_array
 from . import prims
 from .pointwise import assign
 from .promotion import cast, expand_to
-from .registry import Linear, Spec, method, operator, primitive
+from .registry import BACKENDS, Linear, Spec, method, operator, primitive
 
 
 def _ints(args: Sequence) -> tuple:
@@ -428,7 +428,7 @@ def _detach_in_place(self: Tensor) -> Tensor:
 
 
 def _device_move(x: Tensor, where: device) -> Tensor:
-    mover = MOVERS.get((x.device.type, where.type))
+    mover = MOVERS.get((x.device.type, where.type)) or _load_mover(x.device.type, where.type)
     if where.type == "meta" or x._data is None:
         return fake(x._layout.shape, x.dtype, where, x._layout.strides)
     if mover is None:
@@ -436,6 +436,13 @@ def _device_move(x: Tensor, where: device) -> Tensor:
                            "(pip install flambeau[cuda] for NVIDIA GPUs)" if x.device.type != "meta" else
                            "Cannot copy out of meta tensor; no data!")
     return from_array(mover(x._data, where), x.dtype, where)
+
+
+def _load_mover(source: str, target: str) -> Any:
+    for kind in (source, target):
+        if kind in BACKENDS:
+            BACKENDS[kind]()
+    return MOVERS.get((source, target))
 
 
 # backends: (from device type, to device type) -> function(array, device) -> array.

@@ -37,6 +37,8 @@ CASES = {
     "softmax": lambda t, x, y: (x - x.logsumexp(-1, keepdim=True)).exp() * y,
     "inplace": lambda t, x, y: (x * 2).mul_(y).add_(x),
     "inplace_view": lambda t, x, y: _write_row(t, x, y),
+    "write_base_read_view": lambda t, x, y: _write_base_read_view(t, x, y),
+    "write_view_read_view": lambda t, x, y: _write_view_read_view(t, x, y),
     "index": lambda t, x, y: x[[0, 2, 2]] * y[:, [1, 3, 0, 1]],
     "cat": lambda t, x, y: t.cat([x, y, x], 1).pow(3),
     "cumsum": lambda t, x, y: x.cumsum(0) * y.cumprod(1),
@@ -51,6 +53,21 @@ def _write_row(t, x, y):
     return z * z
 
 
+def _write_base_read_view(t, x, y):
+    z = x * 1
+    v = z[1:]
+    z.mul_(y)
+    return v * v + z.sum()
+
+
+def _write_view_read_view(t, x, y):
+    z = x * 0
+    v, w = z.t(), z[:, 1:3]
+    v[1] = x[:, 2]
+    w.add_(y[:, :2])
+    return v.pow(2).sum(1) * z.sum()
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_match_torch(name):
     ours, theirs = both(CASES[name], A, B)
@@ -58,7 +75,7 @@ def test_gradients_match_torch(name):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", [n for n in CASES if n not in ("inplace_view",)])
+@pytest.mark.parametrize("name", [n for n in CASES if not n.startswith(("inplace_view", "write"))])
 def test_gradgradcheck(name):
     x, y = fl.tensor(A[:2, :].copy(), requires_grad=True), fl.tensor(B[:2, :].copy(), requires_grad=True)
     if name in ("views", "index"):

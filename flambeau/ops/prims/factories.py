@@ -11,7 +11,7 @@ from ...core import dispatch
 from ...core.device import device
 from ...core.dtypes import dtype
 from ...core.tensor import Tensor, fake, from_array
-from ..registry import PRIMITIVES, Primitive, Spec, _register
+from ..registry import PRIMITIVES, Primitive, Spec, _register, kernel_for
 
 
 class FactoryPrimitive(Primitive):
@@ -22,9 +22,7 @@ class FactoryPrimitive(Primitive):
         where = args[-1]
         if dispatch.state.fake or where.type == "meta" or any(type(n) is not int for n in spec.shape):
             return fake(spec.shape, spec.dtype, where, spec.strides)
-        kernel = self.kernels.get(where.type)
-        if kernel is None:
-            raise NotImplementedError(f"Could not run '{self.name}' on device '{where}': no kernel is loaded for it")
+        kernel = self.kernels.get(where.type) or kernel_for(self, where)
         return from_array(kernel(*args), spec.dtype, where)
 
 

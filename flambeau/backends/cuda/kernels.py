@@ -1,0 +1,317 @@
+"""CuPy kernels for the primitives: the column "cuda" of the op table. Importing this module fills it in.
+
+Pointwise primitives are their loop bodies read by CuPy; the others a library call each. Large arrays get generated kernels
+(see `inductor`), which make one pass where these make several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import cupy
+import cupyx
+import numpy as np
+from cupyx.scipy import special
+
+from ...core.dtypes import DTYPES, bool_, dtype
+
+Array = Any
+_NARROW = frozenset(d.numpy for d in DTYPES.values() if d.is_floating_point and d.itemsize < 4)
+
+
+# -- the scalar operations, read by CuPy -------------------------------------------------------------------
+def _truncdiv(x: Array, y: Array) -> Array:
+    kind = getattr(x, "dtype", getattr(y, "dtype", None))
+    if np.issubdtype(kind, np.floating):
+        return cupy.trunc(cupy.true_divide(x, y))
+    quotient = cupy.floor_divide(x, y)
+    inexact = (quotient * y != x) & ((cupy.less(x, 0)) != (cupy.less(y, 0)))
+    return quotient + inexact.astype(quotient.dtype)
+
+
+_SCALARS: dict[str, Callable] = {
+    "add": cupy.add, "sub": cupy.subtract, "mul": cupy.multiply, "truediv": cupy.true_divide, "floordiv": cupy.floor_divide,
+    "truncdiv": _truncdiv, "remainder": cupy.remainder, "fmod": cupy.fmod, "fma": lambda x, y, z: x * y + z, "neg": cupy.negative,
+    "abs": cupy.abs, "sign": cupy.sign, "reciprocal": cupy.reciprocal, "pow": cupy.power, "minimum": cupy.minimum,
+    "maximum": cupy.maximum, "fmin": cupy.fmin, "fmax": cupy.fmax, "hypot": cupy.hypot, "copysign": cupy.copysign,
+    "nextafter": cupy.nextafter, "sqrt": cupy.sqrt, "rsqrt": special.rsqrt if hasattr(special, "rsqrt") else lambda x: 1 / cupy.sqrt(x),
+    "exp": cupy.exp, "exp2": cupy.exp2, "expm1": cupy.expm1, "log": cupy.log, "log2": cupy.log2, "log10": cupy.log10,
+    "log1p": cupy.log1p, "sin": cupy.sin, "cos": cupy.cos, "tan": cupy.tan, "asin": cupy.arcsin, "acos": cupy.arccos,
+    "atan": cupy.arctan, "atan2": cupy.arctan2, "sinh": cupy.sinh, "cosh": cupy.cosh, "tanh": cupy.tanh, "asinh": cupy.arcsinh,
+    "acosh": cupy.arccosh, "atanh": cupy.arctanh, "sigmoid": special.expit, "relu": lambda x: cupy.maximum(x, 0),
+    "erf": special.erf, "erfc": special.erfc, "erfinv": special.erfinv, "lgamma": special.gammaln, "digamma": special.digamma,
+    "floor": cupy.floor, "ceil": cupy.ceil, "trunc": cupy.trunc, "round": cupy.rint, "eq": cupy.equal, "ne": cupy.not_equal,
+    "lt": cupy.less, "le": cupy.less_equal, "gt": cupy.greater, "ge": cupy.greater_equal, "isnan": cupy.isnan, "isinf": cupy.isinf,
+    "signbit": cupy.signbit, "logical_and": cupy.logical_and, "logical_or": cupy.logical_or, "logical_xor": cupy.logical_xor,
+    "logical_not": cupy.logical_not, "bitwise_and": cupy.bitwise_and, "bitwise_or": cupy.bitwise_or, "bitwise_xor": cupy.bitwise_xor,
+    "bitwise_not": cupy.invert, "shl": cupy.left_shift, "shr": cupy.right_shift, "where": cupy.where, "real": cupy.real,
+    "imag": cupy.imag, "conj": cupy.conj, "complex": lambda x, y: x + 1j * y,
+}
+
+
+class CupyScalars:
+    """The loop-body handler that computes on CuPy arrays."""
+
+    @staticmethod
+    def constant(value: Any, kind: dtype) -> Any:
+        return np.asarray(value).astype(kind.numpy)[()]
+
+    @staticmethod
+    def to_dtype(x: Any, kind: dtype) -> Any:
+        if x.dtype.kind == "c" and not kind.is_complex and kind is not bool_:
+            x = x.real
+        return x.astype(kind.numpy, copy=False)
+
+    @staticmethod
+    def bitcast(x: Any, kind: dtype) -> Any:
+        return x.view(kind.numpy)
+
+
+for _name, _fn in _SCALARS.items():
+    setattr(CupyScalars, _name, staticmethod(_fn))
+_HANDLER = CupyScalars()
+
+
+def pointwise_kernel(loop: Callable) -> Callable:
+    """A kernel that reads `loop` with CuPy; narrow floats compute in f32 and round once."""
+    def kernel(*args: Any) -> Array:
+        narrow = None
+        wide = []
+        for a in args:
+            if isinstance(a, cupy.ndarray) and a.dtype in _NARROW:
+                narrow = a.dtype
+                a = a.astype(np.float32)
+            wide.append(a)
+        out = loop(_HANDLER, *wide)
+        return out.astype(narrow) if narrow is not None and out.dtype == np.float32 else out
+    return kernel
+
+
+# -- reductions, scans, sorting ------------------------------------------------------------------------------
+def _accumulator(x: Array) -> Any:
+    return np.float32 if x.dtype in _NARROW else x.dtype
+
+
+def _wide(x: Array) -> Array:
+    return x.astype(np.float32) if x.dtype in _NARROW else x
+
+
+def _reduction(fn: Callable) -> Callable:
+    return lambda x, dims: fn(_wide(x), axis=tuple(dims)).astype(x.dtype, copy=False)
+
+
+def _argsort(x: Array, dim: int, descending: bool) -> Array:
+    keys = _wide(x)
+    if not descending:
+        return cupy.argsort(keys, axis=dim)
+    return keys.shape[dim] - 1 - cupy.flip(cupy.argsort(cupy.flip(keys, dim), axis=dim), dim)
+
+
+def _sort(x: Array, dim: int, descending: bool, stable: bool) -> tuple:
+    if not x.ndim:
+        return x.copy(), cupy.zeros((), np.int64)
+    order = _argsort(x, dim, descending)
+    return cupy.take_along_axis(x, order, dim), order.astype(np.int64)
+
+
+def _topk(x: Array, k: int, dim: int, largest: bool, sorted_: bool) -> tuple:
+    values, order = _sort(x, dim, largest, True)
+    if not x.ndim:
+        return values, order
+    cut = tuple(slice(0, k) if d == dim else slice(None) for d in range(x.ndim))
+    return cupy.ascontiguousarray(values[cut]), cupy.ascontiguousarray(order[cut])
+
+
+# -- indexing ------------------------------------------------------------------------------------------------
+def _advanced(indices: Sequence) -> tuple:
+    return tuple(slice(None) if i is None else i for i in indices)
+
+
+def _gather(x: Array, dim: int, index: Array) -> Array:
+    if not x.ndim or not index.ndim:
+        return cupy.broadcast_to(x.reshape(-1)[0], index.shape).copy()
+    crop = x[tuple(slice(None) if d == dim else slice(n) for d, n in enumerate(index.shape))]
+    return cupy.take_along_axis(crop, index, dim)
+
+
+_SCATTERS = {"add": cupyx.scatter_add, "amax": cupyx.scatter_max, "amin": cupyx.scatter_min}
+
+
+def _scatter(x: Array, dim: int, index: Array, src: Array, reduce: str) -> Array:
+    out = _wide(x).copy()
+    flat = out.reshape(1) if not x.ndim else out
+    if not x.ndim:
+        index, src = index.reshape(-1), src.reshape(-1)
+    grids = cupy.ogrid[tuple(slice(n) for n in index.shape)]
+    grids = grids if isinstance(grids, (list, tuple)) else [grids]
+    where = tuple(index if d == dim else g for d, g in enumerate(grids))
+    src = _wide(src[tuple(slice(n) for n in index.shape)])
+    if reduce == "set":
+        flat[where] = src
+    elif reduce in _SCATTERS:
+        _SCATTERS[reduce](flat, tuple(cupy.broadcast_to(w, index.shape) for w in where), src)
+    else:
+        raise NotImplementedError(f"scatter with reduce={reduce!r} has no CUDA kernel; use 'sum', 'amax' or 'amin', or the CPU")
+    return out.astype(x.dtype, copy=False)
+
+
+def _index_add(x: Array, dim: int, index: Array, src: Array) -> Array:
+    out = _wide(x).copy()
+    flat = src.reshape(src.shape[:dim] + (-1,) + src.shape[dim + index.ndim:])
+    cupyx.scatter_add(out, (slice(None),) * dim + (index.reshape(-1),), _wide(flat))
+    return out.astype(x.dtype, copy=False)
+
+
+def _index_put(x: Array, indices: Sequence, values: Array, accumulate: bool) -> Array:
+    out = _wide(x).copy() if accumulate else x.copy()
+    if accumulate:
+        cupyx.scatter_add(out, _advanced(indices), _wide(values))
+        return out.astype(x.dtype, copy=False)
+    out[_advanced(indices)] = values
+    return out
+
+
+def _pad(x: Array, low: Sequence[int], high: Sequence[int], inner: Sequence[int]) -> Array:
+    shape = [lo + n + hi + max(n - 1, 0) * gap for n, lo, hi, gap in zip(x.shape, low, high, inner)]
+    out = cupy.zeros(shape, x.dtype)
+    source = [slice(max(-lo, 0) if not gap else 0, n - max(-hi, 0)) for n, lo, hi, gap in zip(x.shape, low, high, inner)]
+    target = [slice(max(lo, 0), size - max(hi, 0), gap + 1) for size, lo, hi, gap in zip(shape, low, high, inner)]
+    out[tuple(target)] = x[tuple(source)]
+    return out
+
+
+def _clone(x: Array, format: Any) -> Array:
+    strides = format.strides(x.shape) if format.name != "preserve_format" else None
+    if strides is None:
+        return cupy.array(x, order="C" if format.name == "contiguous_format" else "K", copy=True)
+    order = (0, *range(2, x.ndim), 1)
+    dense = cupy.array(x.transpose(order), order="C", copy=True)
+    return dense.transpose((0, x.ndim - 1, *range(1, x.ndim - 1)))
+
+
+# -- random numbers ------------------------------------------------------------------------------------------
+_PHILOX = r"""
+__device__ unsigned int philox_word(unsigned long long seed, unsigned long long block, int lane) {
+    unsigned int k0 = seed, k1 = seed >> 32, c0 = block, c1 = block >> 32, c2 = 0, c3 = 0;
+    for (int round = 0; round < 10; round++) {
+        unsigned long long p0 = 0xD2511F53ull * c0, p1 = 0xCD9E8D57ull * c2;
+        unsigned int n0 = (unsigned int)(p1 >> 32) ^ c1 ^ k0, n2 = (unsigned int)(p0 >> 32) ^ c3 ^ k1;
+        c1 = (unsigned int)p1; c3 = (unsigned int)p0; c0 = n0; c2 = n2;
+        k0 += 0x9E3779B9u; k1 += 0xBB67AE85u;
+    }
+    return lane == 0 ? c0 : lane == 1 ? c1 : lane == 2 ? c2 : c3;
+}
+__device__ unsigned int bits32(unsigned long long seed, unsigned long long start, long long i) {
+    return philox_word(seed, start + i / 4, i % 4);
+}
+__device__ unsigned long long bits64(unsigned long long seed, unsigned long long start, long long i) {
+    int lane = i % 2 * 2;
+    return philox_word(seed, start + i / 2, lane) | (unsigned long long)philox_word(seed, start + i / 2, lane + 1) << 32;
+}
+"""
+
+
+def _draw(name: str, result: str, body: str) -> Any:
+    return cupy.ElementwiseKernel("raw int64 state, int64 increment", f"{result} out", body, name, preamble=_PHILOX)
+
+
+_SEED = "unsigned long long seed = state[0], start = state[1] + increment;"
+_UNIFORM = {
+    4: _draw("philox_uniform_f32", "float32", _SEED + "out = (bits32(seed, start, i) >> 8) * 0x1p-24f;"),
+    8: _draw("philox_uniform_f64", "float64", _SEED + "out = (bits64(seed, start, i) >> 11) * 0x1p-53;"),
+}
+_NORMAL = {
+    4: _draw("philox_normal_f32", "float32", _SEED + """
+        long long even = i / 2 * 2;
+        float u = (float)((bits32(seed, start, even) + 0.5) * 0x1p-32), v = (bits32(seed, start, even + 1) >> 8) * 0x1p-24f;
+        float radius = sqrtf(-2.0f * logf(u));
+        out = radius * (i % 2 ? sinpif(2.0f * v) : cospif(2.0f * v));"""),
+    8: _draw("philox_normal_f64", "float64", _SEED + """
+        long long even = i / 2 * 2;
+        double u = ((bits64(seed, start, even) >> 11) + 0.5) * 0x1p-53, v = (bits64(seed, start, even + 1) >> 11) * 0x1p-53;
+        double radius = sqrt(-2.0 * log(u));
+        out = radius * (i % 2 ? sinpi(2.0 * v) : cospi(2.0 * v));"""),
+}
+_INTEGERS = cupy.ElementwiseKernel("raw int64 state, int64 increment, int64 low, uint64 span", "int64 out",
+                                   _SEED + "out = (long long)(bits64(seed, start, i) % span) + low;", "philox_integers",
+                                   preamble=_PHILOX)
+
+
+def _random(table: dict) -> Callable:
+    def kernel(state: Array, increment: int, shape: Sequence[int], kind: dtype) -> Array:
+        size = 8 if kind.itemsize == 8 else 4
+        out = cupy.empty(tuple(shape), np.float64 if size == 8 else np.float32)
+        if out.size:
+            table[size](state, increment, out)
+        return out.astype(kind.numpy, copy=False)
+    return kernel
+
+
+def _integers(state: Array, increment: int, shape: Sequence[int], low: int, high: int) -> Array:
+    out = cupy.empty(tuple(shape), np.int64)
+    return _INTEGERS(state, increment, low, high - low, out) if out.size else out
+
+
+# -- the column ----------------------------------------------------------------------------------------------
+def _on(where: Any) -> Any:
+    return cupy.cuda.Device(where.index or 0)
+
+
+def _full(shape: Sequence[int], value: Any, kind: dtype, where: Any) -> Array:
+    with _on(where):
+        return cupy.full(tuple(shape), value, kind.numpy)
+
+
+def _empty(shape: Sequence[int], kind: dtype, where: Any) -> Array:
+    with _on(where):
+        return cupy.empty(tuple(shape), kind.numpy)
+
+
+def _empty_strided(shape: Sequence[int], strides: Sequence[int], kind: dtype, where: Any) -> Array:
+    size = kind.itemsize
+    last = sum((n - 1) * s for n, s in zip(shape, strides)) if 0 not in shape else -1
+    with _on(where):
+        memory = cupy.empty((last + 1) * size, np.uint8)
+    return cupy.ndarray(tuple(shape), kind.numpy, memory.data, strides=tuple(s * size for s in strides))
+
+
+def _iota(n: int, start: Any, step: Any, kind: dtype, where: Any) -> Array:
+    with _on(where):
+        return (cupy.arange(n) * step + start).astype(kind.numpy)
+
+
+def _product(a: Array, b: Array) -> Array:
+    return cupy.matmul(a, b)
+
+
+TABLE: dict[str, Callable] = {
+    "sum": lambda x, dims: cupy.sum(x, axis=tuple(dims), dtype=_accumulator(x)).astype(x.dtype, copy=False),
+    "prod": lambda x, dims: cupy.prod(x, axis=tuple(dims), dtype=_accumulator(x)).astype(x.dtype, copy=False),
+    "amax": _reduction(cupy.max), "amin": _reduction(cupy.min),
+    "any": lambda x, dims: cupy.any(x, axis=tuple(dims)), "all": lambda x, dims: cupy.all(x, axis=tuple(dims)),
+    "argmax": lambda x, dim: cupy.argmax(_wide(x), axis=dim).astype(np.int64),
+    "argmin": lambda x, dim: cupy.argmin(_wide(x), axis=dim).astype(np.int64),
+    "cumsum": lambda x, dim: cupy.cumsum(x, axis=dim, dtype=_accumulator(x)).astype(x.dtype) if x.ndim else x.copy(),
+    "cumprod": lambda x, dim: cupy.cumprod(x, axis=dim, dtype=_accumulator(x)).astype(x.dtype) if x.ndim else x.copy(),
+    "sort": _sort, "topk": _topk,
+    "cat": lambda tensors, dim: cupy.concatenate(tensors, axis=dim), "flip": lambda x, dims: cupy.flip(x, dims).copy(),
+    "gather": _gather, "scatter": _scatter, "index_select": lambda x, dim, index: cupy.take(x, index, axis=dim),
+    "index_add": _index_add, "index": lambda x, indices: cupy.ascontiguousarray(x[_advanced(indices)]), "index_put": _index_put,
+    "nonzero": lambda x: cupy.stack(cupy.nonzero(x), 1).astype(np.int64), "pad_zeros": _pad, "clone": _clone,
+    "convert": lambda x, kind: CupyScalars.to_dtype(x, kind) if x.dtype != kind.numpy else x.copy(),
+    "mm": _product, "bmm": _product, "full": _full, "empty": _empty, "empty_strided": _empty_strided, "iota": _iota,
+    "philox_uniform": _random(_UNIFORM), "philox_normal": _random(_NORMAL), "philox_integers": _integers,
+}
+
+
+def install(primitives: dict[str, Any], movers: dict[tuple[str, str], Callable], arrays: Any) -> None:
+    """Fill in the column "cuda" of the op table and the copies between memories."""
+    for name, prim in primitives.items():
+        if name in TABLE:
+            prim.kernels["cuda"] = TABLE[name]
+        elif prim.kind == "pointwise":
+            prim.kernels["cuda"] = pointwise_kernel(prim.loop)
+    movers["cpu", "cuda"] = arrays.to_gpu
+    movers["cuda", "cpu"] = arrays.to_host
+    movers["cuda", "cuda"] = arrays.between_gpus

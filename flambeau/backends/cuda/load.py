@@ -1,0 +1,27 @@
+"""Loading the CUDA backend when a tensor first meets a GPU."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+INSTALL_HINT = "NVIDIA GPUs need CuPy: pip install 'flambeau[cuda]' (or cupy-cuda13x for CUDA 13)"
+
+
+def loader(primitives: dict[str, Any], movers: dict) -> Any:
+    """A function that fills in the "cuda" column of the table, once; RuntimeError with what to install if it cannot."""
+    done = False
+
+    def load() -> None:
+        nonlocal done
+        if done:
+            return
+        try:
+            importlib.import_module("cupy")
+        except ImportError as error:
+            raise RuntimeError(f"Torch not compiled with CUDA enabled: {INSTALL_HINT} ({error})") from None
+        kernels = importlib.import_module(__package__ + ".kernels")
+        kernels.install(primitives, movers, importlib.import_module(__package__ + ".arrays"))
+        done = True
+
+    return load
