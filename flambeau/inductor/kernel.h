@@ -162,7 +162,7 @@ FL_INLINE float expm1(float x) {
     Reduced a = reduce_exp(c);
     float scale = power_of_2(a.n - 1);
     float y = 2.f * __builtin_fmaf(scale, exp_minus_1(a.r), scale - 0.5f);
-    return __builtin_fabsf(x) < 1e-4f ? __builtin_fmaf(0.5f * x, x, x) : y;
+    return copysign(__builtin_fabsf(x) < 1e-4f ? __builtin_fmaf(0.5f * x, x, x) : y, x);
 }
 FL_INLINE float exp2(float x) {
     x = x > 129.f ? 129.f : x;
@@ -233,7 +233,7 @@ FL_INLINE float tanh(float x) {  // |x| < 0.65: x + x^3 q(x^2); else 1 - 2 / (e^
     q = __builtin_fmaf(q, z, -0.333332628f);
     float small = __builtin_fmaf(x * z, q, x);
     float large = copysign(1.f - 2.f / (exp(2.f * (a > 10.f ? 10.f : a)) + 1.f), x);
-    return a < 0.65f ? small : large;
+    return copysign(a < 0.65f ? small : large, x);
 }
 FL_INLINE float erf(float x) {  // |x| < 1: x q(x^2); else 1 - e^-p(|x|), p fitted to -log erfc on [1, 4]
     float a = __builtin_fabsf(x), z = x * x;
