@@ -118,7 +118,11 @@ def _integers(o: Any, seed: Any, start: Any, i: Any, low: int, high: int) -> Any
 
 
 def _integers_kernel(state: np.ndarray, increment: int, shape: Sequence[int], low: int, high: int) -> np.ndarray:
-    i = np.arange(math.prod(shape), dtype=np.int64)
+    n = math.prod(shape)
+    if native_draw is not None:
+        bits = native_draw("bits", int(state[0]), int(state[1]) + increment, n, uint64)
+        return ((bits % np.uint64(high - low)).astype(np.int64) + low).reshape(tuple(shape))
+    i = np.arange(n, dtype=np.int64)
     return _integers(_Positions(), state[0], state[1] + np.int64(increment), i, low, high).reshape(tuple(shape))
 
 
