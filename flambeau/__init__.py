@@ -62,10 +62,30 @@ _LAZY: dict[str, tuple[str, str | None]] = {
         "library", "overrides", "types", "version", "multiprocessing", "onnx", "sparse", "nested", "quantization", "mps", "xpu", "cpu",
         "return_types", "torch_version", "_utils", "_C", "accelerator", "export", "storage", "ao")
 } | {
+    name: ("._settings", name) for name in (
+        "OutOfMemoryError", "use_deterministic_algorithms", "are_deterministic_algorithms_enabled",
+        "is_deterministic_algorithms_warn_only_enabled", "set_deterministic_debug_mode", "get_deterministic_debug_mode",
+        "set_float32_matmul_precision", "get_float32_matmul_precision", "set_num_threads", "get_num_threads", "set_num_interop_threads",
+        "get_num_interop_threads", "set_warn_always", "is_warn_always_enabled", "typename", "compiled_with_cxx11_abi",
+        "is_vulkan_available", "_assert", "_assert_async", "_assert_scalar", "_check", "_check_with", "_check_is_size", "_check_index",
+        "_check_value", "_check_type", "_check_not_implemented", "_check_tensor_all", "_check_tensor_all_with")
+} | {
     "compile": (".dynamo", "compile"),
     "save": (".serialization", "save"),
     "load": (".serialization", "load"),
     "autocast": (".amp", "autocast"),
+    "is_autocast_enabled": (".amp", "is_autocast_enabled"),
+    "is_autocast_cpu_enabled": (".amp", "is_autocast_cpu_enabled"),
+    "get_autocast_dtype": (".amp", "get_autocast_dtype"),
+    "set_autocast_enabled": (".amp", "set_autocast_enabled"),
+    "set_autocast_dtype": (".amp", "set_autocast_dtype"),
+    "get_autocast_cpu_dtype": (".amp", "get_autocast_cpu_dtype"),
+    "get_autocast_gpu_dtype": (".amp", "get_autocast_gpu_dtype"),
+    "is_autocast_cache_enabled": (".amp", "is_autocast_cache_enabled"),
+    "clear_autocast_cache": (".amp", "clear_autocast_cache"),
+    "get_device_module": (".accelerator", "get_device_module"),
+    "Stream": (".cpu", "Stream"),
+    "Event": (".cpu", "Event"),
     "vmap": (".func", "vmap"),
     "Generator": (".ops.random", "Generator"),
     "default_generator": (".ops.random", "default_generator"),

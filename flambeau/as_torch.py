@@ -17,9 +17,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from . import _torch_c, torch_version, version
+
 ROOM = __package__ or "flambeau"
 
-TORCH_VERSION = "2.13.0+flambeau"
+TORCH_VERSION = version.__version__
 """What `torch.__version__` says: the PyTorch release whose behaviour is followed. Libraries choose code paths by it."""
 
 RENAMED = {
@@ -103,7 +105,10 @@ def install() -> None:
         )
     if not any(isinstance(finder, TorchFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, TorchFinder())
-    package.__version__ = TORCH_VERSION  # type: ignore[attr-defined]
+    package.__version__ = torch_version.TorchVersion(TORCH_VERSION)  # type: ignore[attr-defined]
+    for name in _torch_c.EXPORTED:  # torch._C is flambeau._C, where libraries look for a few names of PyTorch's own module
+        if not hasattr(package._C, name):  # type: ignore[attr-defined]
+            setattr(package._C, name, getattr(_torch_c, name))  # type: ignore[attr-defined]
 
 
 install()

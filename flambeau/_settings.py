@@ -1,0 +1,196 @@
+"""Process-wide settings and small functions at the top of torch's namespace."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from . import _C
+from .core.symbolic import SymInt
+from .core.tensor import Tensor
+
+
+class OutOfMemoryError(RuntimeError):
+    """A device's memory is full."""
+
+
+class _State:
+    deterministic = 0
+    warn_always = False
+    matmul_precision = "highest"
+    interop_threads = max(1, (os.cpu_count() or 2) // 2)
+
+
+_MODES = {"default": 0, "warn": 1, "error": 2}
+_PRECISIONS = ("highest", "high", "medium")
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Ask for operators whose results are the same in each run. On the CPU they all are."""
+    _State.deterministic = (1 if warn_only else 2) if mode else 0
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """Whether `use_deterministic_algorithms(True)` holds."""
+    return _State.deterministic > 0
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    """Whether it holds with `warn_only`."""
+    return _State.deterministic == 1
+
+
+def set_deterministic_debug_mode(debug_mode: int | str) -> None:
+    """The same as a number or a word: 0 "default", 1 "warn", 2 "error"."""
+    level = _MODES.get(debug_mode) if isinstance(debug_mode, str) else debug_mode
+    if level not in (0, 1, 2):
+        raise RuntimeError(f"invalid value of debug_mode, expected one of {sorted(_MODES)} or 0, 1, 2, but got {debug_mode!r}")
+    _State.deterministic = level
+
+
+def get_deterministic_debug_mode() -> int:
+    """0, 1 or 2: "default", "warn" or "error"."""
+    return _State.deterministic
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """Accuracy of f32 matrix products: "highest" keeps full precision; the CPU kernels always do."""
+    if precision not in _PRECISIONS:
+        raise RuntimeError(f"Invalid float32 matmul precision {precision!r}; expected one of {', '.join(_PRECISIONS)}")
+    _State.matmul_precision = precision
+
+
+def get_float32_matmul_precision() -> str:
+    """What `set_float32_matmul_precision` set."""
+    return _State.matmul_precision
+
+
+def set_num_threads(number: int) -> None:
+    """How many threads an operator may use."""
+    if not isinstance(number, int) or number < 1:
+        raise RuntimeError(f"set_num_threads expects a positive integer, got {number!r}")
+    _C.set_num_threads(number)
+
+
+def get_num_threads() -> int:
+    """How many threads an operator may use."""
+    return _C.get_num_threads()
+
+
+def set_num_interop_threads(number: int) -> None:
+    """How many operators may run at once; recorded, as they run one after another."""
+    if not isinstance(number, int) or number < 1:
+        raise RuntimeError(f"set_num_interop_threads expects a positive integer, got {number!r}")
+    _State.interop_threads = number
+
+
+def get_num_interop_threads() -> int:
+    """How many operators may run at once."""
+    return _State.interop_threads
+
+
+def set_warn_always(b: bool) -> None:
+    """Show each warning every time, not once."""
+    _State.warn_always = bool(b)
+    if b:
+        warnings.simplefilter("always", append=True)
+
+
+def is_warn_always_enabled() -> bool:
+    """Whether `set_warn_always(True)` holds."""
+    return _State.warn_always
+
+
+def typename(obj: Any, /) -> str:
+    """The type's name with its module: "torch.FloatTensor" for tensors, "list" for a list."""
+    if isinstance(obj, Tensor):
+        return obj.type()
+    kind = obj if isinstance(obj, type) else type(obj)
+    module = getattr(kind, "__module__", "")
+    return kind.__qualname__ if module in ("", "builtins", "__main__") else f"{module}.{kind.__qualname__}"
+
+
+# -- assertions that capture may look into ---------------------------------------------------------------
+def _fail(error: type[Exception], cond: Any, message: Any) -> None:
+    if not isinstance(cond, (bool, SymInt)):
+        raise TypeError(f"cond must be a bool, but got {type(cond)}")
+    if cond:
+        return
+    text = "Expected cond to be True, but got False." if message is None else str(message() if callable(message) else message)
+    raise error(text)
+
+
+def _check(cond: Any, message: Callable[[], Any] | None = None) -> None:
+    """RuntimeError with `message()` unless `cond`."""
+    _fail(RuntimeError, cond, message)
+
+
+def _check_with(error_type: type[Exception], cond: Any, message: Callable[[], Any] | None = None) -> None:
+    """`error_type` with `message()` unless `cond`."""
+    _fail(error_type, cond, message)
+
+
+def _check_is_size(i: Any, message: Callable[[], Any] | None = None, *, max: int | None = None) -> None:
+    """RuntimeError unless `i` may be a size: not negative."""
+    _check(bool(i >= 0), message)
+
+
+def _check_index(cond: Any, message: Callable[[], Any] | None = None) -> None:
+    """IndexError with `message()` unless `cond`."""
+    _fail(IndexError, cond, message)
+
+
+def _check_value(cond: Any, message: Callable[[], Any] | None = None) -> None:
+    """ValueError with `message()` unless `cond`."""
+    _fail(ValueError, cond, message)
+
+
+def _check_type(cond: Any, message: Callable[[], Any] | None = None) -> None:
+    """TypeError with `message()` unless `cond`."""
+    _fail(TypeError, cond, message)
+
+
+def _check_not_implemented(cond: Any, message: Callable[[], Any] | None = None) -> None:
+    """NotImplementedError with `message()` unless `cond`."""
+    _fail(NotImplementedError, cond, message)
+
+
+def _check_tensor_all(cond: Tensor, message: Callable[[], Any] | None = None) -> None:
+    """RuntimeError with `message()` unless all elements hold."""
+    _check_tensor_all_with(RuntimeError, cond, message)
+
+
+def _check_tensor_all_with(error_type: type[Exception], cond: Tensor, message: Callable[[], Any] | None = None) -> None:
+    """`error_type` with `message()` unless all elements hold."""
+    if not isinstance(cond, Tensor):
+        raise TypeError(f"cond must be a tensor, but got {type(cond)}")
+    _fail(error_type, bool(cond.all()), message)
+
+
+def _assert(condition: Any, message: str) -> None:
+    """A Python assert that tracers see."""
+    if not bool(condition):
+        raise AssertionError(message)
+
+
+def _assert_async(condition: Tensor, message: str = "") -> None:
+    """RuntimeError unless the only element holds."""
+    if condition.numel() != 1:
+        raise RuntimeError(f"_assert_async expects one element, got shape {list(condition.shape)}")
+    if not bool(condition):
+        raise RuntimeError(message or "Expected Tensor with single nonzero value, but got zero")
+
+
+_assert_scalar = _assert
+
+
+def compiled_with_cxx11_abi() -> bool:
+    """True: the native module follows today's C++ ABI."""
+    return True
+
+
+def is_vulkan_available() -> bool:
+    """False."""
+    return False

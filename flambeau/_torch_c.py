@@ -1,0 +1,85 @@
+"""The few names of `torch._C` that libraries reach for. `flambeau.as_torch` hangs them on the native module."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any
+
+from .core import dispatch
+from .core.device import device
+from .core.tensor import Tensor
+
+
+def _get_tracing_state() -> None:
+    """None: TorchScript never traces."""
+
+
+def _log_api_usage_once(name: str) -> None:
+    """Nothing is logged."""
+
+
+def _get_privateuse1_backend_name() -> str:
+    """The name of a device type that an extension added; none does."""
+    return "privateuseone"
+
+
+def _get_accelerator(check: bool | None = None) -> device:
+    """The device type to prefer: the CPU, as there is no accelerator."""
+    return device("cpu")
+
+
+def _set_grad_enabled(mode: bool) -> None:
+    """Turn recording on or off."""
+    dispatch.state.grad_enabled = mode
+
+
+def _keeps_nothing(default: Any) -> Callable[..., Any]:
+    def setting(*args: Any) -> Any:
+        return default
+
+    return setting
+
+
+class DispatchKey(enum.Enum):
+    """Names of torch's dispatch keys, of which Flambeau's ladder has no use."""
+
+    Undefined = 0
+    CPU = 1
+    CUDA = 2
+    AutocastCPU = 3
+    AutocastCUDA = 4
+    AutocastXPU = 5
+
+
+_SWITCHES = (
+    "_jit_set_profiling_executor",
+    "_jit_set_profiling_mode",
+    "_jit_override_can_fuse_on_cpu",
+    "_jit_override_can_fuse_on_gpu",
+    "_jit_set_texpr_fuser_enabled",
+    "_jit_set_nvfuser_enabled",
+    "_jit_set_nvfuser_guard_mode",
+    "_jit_can_fuse_on_cpu",
+    "_jit_can_fuse_on_gpu",
+)
+globals().update({name: _keeps_nothing(False) for name in _SWITCHES})
+
+TensorBase = Tensor
+_TensorBase = Tensor
+EXPORTED = (
+    *_SWITCHES,
+    "_get_tracing_state",
+    "_log_api_usage_once",
+    "_get_privateuse1_backend_name",
+    "_get_accelerator",
+    "_set_grad_enabled",
+    "DispatchKey",
+    "TensorBase",
+    "_TensorBase",
+    "Generator",
+    "has_torch_function",
+    "is_grad_enabled",
+    "has_torch_function_unary",
+    "has_torch_function_variadic",
+)

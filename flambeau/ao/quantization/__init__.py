@@ -1,0 +1,50 @@
+"""torch.ao.quantization: the stubs that quantisable models hold (they pass tensors through); quantising itself is not implemented."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..._absent import absent_names
+from ...core.tensor import Tensor
+from ...nn.modules.module import Module
+
+
+class QuantStub(Module):
+    """Where a quantised model would quantise its input; the identity."""
+
+    def __init__(self, qconfig: Any = None) -> None:
+        super().__init__()
+        if qconfig is not None:
+            self.qconfig = qconfig
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x`."""
+        return x
+
+
+class DeQuantStub(QuantStub):
+    """Where a quantised model would go back to floats; the identity."""
+
+
+__getattr__ = absent_names(
+    "torch.ao.quantization",
+    (
+        "convert",
+        "prepare",
+        "prepare_qat",
+        "fuse_modules",
+        "fuse_modules_qat",
+        "quantize",
+        "quantize_dynamic",
+        "quantize_qat",
+        "QConfig",
+        "get_default_qconfig",
+        "get_default_qat_qconfig",
+        "default_observer",
+        "default_weight_observer",
+        "default_per_channel_weight_observer",
+        "QuantWrapper",
+        "propagate_qconfig_",
+    ),
+    "run the model in float32 or bfloat16",
+)

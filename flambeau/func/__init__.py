@@ -1,0 +1,25 @@
+"""torch.func: functions that transform functions: grad, vjp, jvp, jacobians, vmap, and modules as functions of their parameters.
+
+They are built on the tape. A transform differentiates what its function computes from fresh copies of its arguments, recorded with
+`create_graph`, so that transforms nest (`grad(grad(f))`, `vmap(grad(f))`).
+"""
+
+from __future__ import annotations
+
+from .functional_call import functional_call, stack_module_state
+from .transforms import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp
+from .vmap import vmap
+
+__all__ = [
+    "functional_call",
+    "grad",
+    "grad_and_value",
+    "hessian",
+    "jacfwd",
+    "jacrev",
+    "jvp",
+    "linearize",
+    "stack_module_state",
+    "vjp",
+    "vmap",
+]

@@ -1,0 +1,81 @@
+"""A module as a function of its parameters and buffers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..core.tensor import Tensor
+from ..ops.registry import OPERATORS
+
+
+def functional_call(
+    module: Any,
+    parameter_and_buffer_dicts: Mapping[str, Tensor] | Sequence[Mapping[str, Tensor]],
+    args: Any = None,
+    kwargs: dict[str, Any] | None = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:
+    """`module(*args, **kwargs)` with the named parameters and buffers replaced for this call.
+
+    `tie_weights`: a tensor that the module knows by several names is replaced under all of them. `strict`: raise RuntimeError for
+    names that the module lacks or that are left out. Raises ValueError when one key occurs in two dicts.
+    """
+    given: dict[str, Tensor] = {}
+    dicts = [parameter_and_buffer_dicts] if isinstance(parameter_and_buffer_dicts, Mapping) else parameter_and_buffer_dicts
+    for part in dicts:
+        repeated = set(part) & set(given)
+        if repeated:
+            raise ValueError(f"{sorted(repeated)} appeared in multiple dictionaries; behavior of functional call is ambiguous")
+        given.update(part)
+    positional = () if args is None else args if isinstance(args, tuple) else (args,)
+    with _replaced(module, given, tie_weights, strict):
+        return module(*positional, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def _replaced(module: Any, given: Mapping[str, Tensor], tie_weights: bool, strict: bool) -> Iterator[None]:
+    """The block sees the module with other tensors in place of its own."""
+    own = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
+    if strict:
+        unexpected, missing = sorted(set(given) - set(own)), sorted(set(own) - set(given))
+        if unexpected or missing:
+            raise RuntimeError(f"Unexpected key(s): {unexpected}; missing key(s): {missing}")
+    chosen = dict(given)
+    if tie_weights:
+        by_identity = {id(own[name]): value for name, value in given.items() if name in own}
+        for name, tensor in own.items():
+            if name not in chosen and id(tensor) in by_identity:
+                chosen[name] = by_identity[id(tensor)]
+    undo: list[tuple[dict, str, Any]] = []
+    try:
+        for name, value in chosen.items():
+            path, _, leaf = name.rpartition(".")
+            owner = module.get_submodule(path)
+            table = next((t for t in (owner._parameters, owner._buffers) if leaf in t), None)
+            if table is None:
+                raise AttributeError(f"{type(owner).__name__} has no parameter or buffer '{leaf}' (asked for as '{name}')")
+            undo.append((table, leaf, table[leaf]))
+            table[leaf] = value
+        yield
+    finally:
+        for table, leaf, value in reversed(undo):
+            table[leaf] = value
+
+
+def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The parameters, and the buffers, of models of one class, each name's tensors stacked along a new first dimension."""
+    if not models:
+        raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
+    if len({type(m) for m in models}) > 1:
+        raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
+    stack = OPERATORS["stack"]
+
+    def stacked(kind: str) -> dict[str, Tensor]:
+        tables = [dict(getattr(m, kind)()) for m in models]
+        return {name: stack([t[name].detach() for t in tables]).requires_grad_(tables[0][name].requires_grad) for name in tables[0]}
+
+    return stacked("named_parameters"), stacked("named_buffers")

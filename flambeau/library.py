@@ -1,0 +1,262 @@
+"""torch.library: operators of one's own, which eager, autograd and torch.compile treat as a whole.
+
+@torch.library.custom_op("mine::sine", mutates_args=())
+def sine(x: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(np.sin(x.numpy()))
+
+@sine.register_fake
+def _(x):
+    return torch.empty_like(x)
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .autograd.function import FunctionCtx
+from .ops import custom
+from .ops.custom import CustomOperator
+
+_DEVICE_OF_KEY = {"CPU": "cpu", "CUDA": "cuda", "CompositeImplicitAutograd": "any", "CompositeExplicitAutograd": "any", "": "any"}
+
+
+class _Context(FunctionCtx):
+    """The `ctx` of a custom operator's backward: what setup_context saves, it finds."""
+
+    @property
+    def saved_tensors(self) -> tuple:
+        return self._to_save
+
+
+class CustomOpDef:
+    """What `custom_op` makes of a function: call it, or register more about it."""
+
+    def __init__(self, operator: CustomOperator) -> None:
+        self._opoverload = self._operator = operator
+        self.__name__, self._qualname = operator.__name__, operator.qualname
+
+    def __repr__(self) -> str:
+        return f"<CustomOpDef({self._qualname})>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._operator(*args, **kwargs)
+
+    def register_fake(self, fn: Callable) -> Callable:
+        """`fn` gives empty tensors of the results' shapes and dtypes, for tracing."""
+        self._operator.fake = fn
+        return fn
+
+    register_meta = register_fake
+
+    def register_kernel(self, device_types: str | Iterable[str] | None, fn: Callable | None = None) -> Any:
+        """`fn` computes the operator on these devices."""
+        return register_kernel(self._qualname, device_types, fn)
+
+    def register_autograd(self, backward: Callable, /, *, setup_context: Callable | None = None) -> None:
+        """`backward(ctx, *grads)` gives a gradient for each argument (None where there is none)."""
+        register_autograd(self._qualname, backward, setup_context=setup_context)
+
+    def register_vmap(self, fn: Callable | None = None) -> Any:
+        """Refused: vmap runs a custom operator once for each element of the batch."""
+        raise NotImplementedError(
+            "register_vmap is not implemented; vmap calls a custom operator once for each element of the batch"
+        )
+
+
+def custom_op(
+    name: str,
+    fn: Callable | None = None,
+    /,
+    *,
+    mutates_args: str | Iterable[str],
+    device_types: Any = None,
+    schema: str | None = None,
+    tags: Any = None,
+) -> Any:
+    """Make a function the operator `namespace::name`.
+
+    `mutates_args`: the names of the arguments that it writes to. `schema`: the signature as text, where annotations do not tell.
+    Raises ValueError for a name without namespace.
+    """
+
+    def decorate(fn: Callable) -> CustomOpDef:
+        signature = inspect.signature(fn) if schema is None else parse_schema(schema)[1]
+        mutated = tuple(signature.parameters) if mutates_args == "unknown" else tuple(mutates_args)
+        unknown = set(mutated) - set(signature.parameters)
+        if unknown:
+            raise ValueError(f"{name}: mutates_args names {sorted(unknown)}, which are not arguments of {fn.__name__}{signature}")
+        operator = custom.define(name, signature, mutated)
+        _add_kernel(operator, device_types, fn)
+        return CustomOpDef(operator)
+
+    custom.split(name)
+    return decorate if fn is None else decorate(fn)
+
+
+def _add_kernel(operator: CustomOperator, device_types: Any, fn: Callable) -> None:
+    devices = ("any",) if device_types is None else (device_types,) if isinstance(device_types, str) else tuple(device_types)
+    for where in devices:
+        operator.kernels[where] = fn
+
+
+def _name(op: Any) -> str:
+    """The qualified name of what the register functions take: a name, a CustomOpDef or an operator of torch.ops."""
+    if isinstance(op, str):
+        return op
+    if isinstance(op, CustomOpDef):
+        return op._qualname
+    if isinstance(op, CustomOperator):
+        return op.qualname
+    raise ValueError(f"expected an operator's name or a custom operator, got {type(op).__name__}")
+
+
+def register_fake(
+    op: Any, fn: Callable | None = None, /, *, lib: Any = None, _stacklevel: int = 1, allow_override: bool = False
+) -> Any:
+    """`fn` gives empty tensors of the results' shapes and dtypes. Also a decorator; may come before the definition."""
+
+    def register(fn: Callable) -> Callable:
+        custom.when_defined(_name(op), lambda operator: setattr(operator, "fake", fn))
+        return fn
+
+    return register if fn is None else register(fn)
+
+
+impl_abstract = register_fake
+
+
+def register_kernel(op: Any, device_types: Any, fn: Callable | None = None, /, *, lib: Any = None) -> Any:
+    """`fn` computes the operator on `device_types` (None: on all). Also a decorator."""
+
+    def register(fn: Callable) -> Callable:
+        custom.when_defined(_name(op), lambda operator: _add_kernel(operator, device_types, fn))
+        return fn
+
+    return register if fn is None else register(fn)
+
+
+def register_autograd(op: Any, backward: Callable, /, *, setup_context: Callable | None = None, lib: Any = None) -> None:
+    """`backward(ctx, *grads)` is the gradient; `setup_context(ctx, inputs, output)` saves what it needs."""
+    custom.when_defined(_name(op), lambda operator: operator.set_backward(backward, setup_context, _Context))
+
+
+def define(qualname: str, schema: str, *, lib: Any = None, tags: Any = ()) -> None:
+    """Define `namespace::name` with a schema such as "(Tensor x, int n=1) -> Tensor"; `impl` gives its function."""
+    custom.define(qualname, *_signature(schema))
+
+
+def impl(qualname: str, types: str | Iterable[str], func: Callable | None = None, *, lib: Any = None) -> Any:
+    """Give a defined operator its function, for dispatch keys or device types ("cpu", "default")."""
+
+    def register(fn: Callable) -> Callable:
+        for kind in (types,) if isinstance(types, str) else types:
+            where = "any" if kind == "default" else _DEVICE_OF_KEY.get(kind, kind)
+            custom.when_defined(qualname, lambda operator, where=where: _add_kernel(operator, where, fn))
+        return fn
+
+    return register if func is None else register(func)
+
+
+class Library:
+    """Operators of one namespace. `kind`: "DEF" and "FRAGMENT" define, "IMPL" gives functions to what is defined."""
+
+    def __init__(self, ns: str, kind: str, dispatch_key: str = "") -> None:
+        if kind not in ("DEF", "FRAGMENT", "IMPL"):
+            raise ValueError(f"Unsupported kind: {kind}; expected 'DEF', 'FRAGMENT' or 'IMPL'")
+        self.ns, self.kind, self.dispatch_key = ns, kind, dispatch_key
+
+    def define(self, schema: str, alias_analysis: str = "", *, tags: Any = ()) -> str:
+        """Define an operator from "name(Tensor x) -> Tensor"; its name comes back."""
+        name, _ = parse_schema(schema)
+        custom.define(f"{self.ns}::{name}", *_signature(schema))
+        return name
+
+    def impl(
+        self, op_name: Any, fn: Callable, dispatch_key: str = "", *, with_keyset: bool = False, allow_override: bool = False
+    ) -> None:
+        """Give an operator its function for one dispatch key (CPU, CUDA, Meta, CompositeExplicitAutograd, ...)."""
+        qualname = op_name.qualname if isinstance(op_name, CustomOperator) else op_name
+        if "::" not in qualname:
+            qualname = f"{self.ns}::{qualname}"
+        key = dispatch_key or self.dispatch_key
+        if key == "Meta":
+            register_fake(qualname, fn)
+        elif key in _DEVICE_OF_KEY:
+            custom.when_defined(qualname, lambda operator: _add_kernel(operator, _DEVICE_OF_KEY[key], fn))
+        else:
+            raise NotImplementedError(
+                f"dispatch key {key!r} does not exist here; use one of {sorted(filter(None, _DEVICE_OF_KEY))}, Meta, "
+                "or torch.library.register_autograd for gradients"
+            )
+
+    def _register_fake(self, op_name: str, fn: Callable, _stacklevel: int = 1, *, allow_override: bool = False) -> None:
+        register_fake(f"{self.ns}::{op_name}", fn)
+
+
+# -- schemas as text ---------------------------------------------------------------------------------------
+_SCHEMA = re.compile(r"^\s*(?:[\w]+::)?([\w.]*)\s*\((.*)\)\s*->\s*(.+?)\s*$", re.DOTALL)
+_ARGUMENT = re.compile(r"^(?P<type>[\w\[\]]+(?:\((?P<alias>[^)]*)\))?[\w\[\]?!]*\??)\s+(?P<name>\w+)(?:\s*=\s*(?P<default>.+))?$")
+
+
+def parse_schema(schema: str) -> tuple[str, inspect.Signature]:
+    """Name and signature of "name(Tensor x, int n=1, *, float eps=0.1) -> Tensor"; ValueError when it is malformed."""
+    found = _SCHEMA.match(schema)
+    if found is None:
+        raise ValueError(f"not an operator schema: {schema!r}; expected 'name(Tensor x, int n=1) -> Tensor'")
+    parameters, kind = [], inspect.Parameter.POSITIONAL_OR_KEYWORD
+    for text in filter(None, (part.strip() for part in re.split(r",(?![^\[(]*[\])])", found.group(2)))):
+        if text == "*":
+            kind = inspect.Parameter.KEYWORD_ONLY
+            continue
+        argument = _ARGUMENT.match(text)
+        if argument is None:
+            raise ValueError(f"cannot read the argument {text!r} of the schema {schema!r}")
+        default = argument.group("default")
+        parameters.append(
+            inspect.Parameter(
+                argument.group("name"),
+                kind,
+                annotation=argument.group("type"),
+                default=inspect.Parameter.empty if default is None else _constant(default),
+            )
+        )
+    return found.group(1).partition(".")[0], inspect.Signature(parameters)
+
+
+_CONSTANTS = {"True": True, "False": False, "None": None}
+
+
+def _constant(text: str) -> Any:
+    text = text.strip()
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if text.startswith("["):
+        return [_constant(part) for part in text.strip("[]").split(",") if part.strip()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text.strip("\"'")
+
+
+def _signature(schema: str) -> tuple[inspect.Signature, tuple[str, ...]]:
+    _, signature = parse_schema(schema)
+    return signature, tuple(name for name, p in signature.parameters.items() if "!" in str(p.annotation))
+
+
+__all__ = [
+    "custom_op",
+    "CustomOpDef",
+    "Library",
+    "define",
+    "impl",
+    "impl_abstract",
+    "register_autograd",
+    "register_fake",
+    "register_kernel",
+    "parse_schema",
+]

@@ -1,0 +1,32 @@
+"""torch.mps: Apple's GPUs are not supported. Questions are answered truly; work raises AttributeError as an unknown name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def is_available() -> bool:
+    """False: Apple's GPUs are not supported."""
+    return False
+
+
+def device_count() -> int:
+    """0."""
+    return 0
+
+
+def empty_cache() -> None:
+    """Nothing is cached."""
+
+
+def manual_seed(seed: int) -> None:
+    """Seed the current device, of which there is none."""
+
+
+def manual_seed_all(seed: int) -> None:
+    """Seed every device, of which there is none."""
+
+
+def memory_allocated(device: Any = None) -> int:
+    """0: no memory of such a device is in use."""
+    return 0

@@ -1,0 +1,240 @@
+"""Operators that programs define themselves (`torch.library`), by namespace: `torch.ops.NAMESPACE.NAME`.
+
+Each is a primitive of its own: the user's function is its kernel, the registered fake function its shape rule, the
+registered backward its derivative. So eager, autograd and capture treat it as they treat every primitive.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from ..core import dispatch
+from ..core.tensor import Tensor, bump_version, fake, from_array
+from .registry import General, Primitive, Spec
+
+SIGNATURE_KINDS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class CustomOperator:
+    """One operator `namespace::name`, callable with its function's own arguments."""
+
+    def __init__(self, qualname: str, signature: inspect.Signature, mutates: tuple[str, ...] = ()) -> None:
+        self.qualname, self.signature, self.mutates = qualname, signature, mutates
+        self.namespace, _, self.__name__ = qualname.partition("::")
+        self.kernels: dict[str, Callable] = {}
+        self.fake: Callable | None = None
+        self.names = tuple(signature.parameters)
+        self.primitive = self._make_primitive()
+        self.default = self
+        self._operator = self  # one node in a captured graph
+
+    def __repr__(self) -> str:
+        return f"<custom operator {self.qualname}{self.signature}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        values = tuple(bound.arguments[name] for name in self.names)
+        if self.mutates:
+            return self._in_place(values, bound.arguments)
+        return self.primitive(*values)
+
+    def _in_place(self, values: tuple, arguments: Any) -> Any:
+        """Run an operator that writes to its arguments; those of them that need a gradient are refused."""
+        written = [arguments[name] for name in self.mutates if isinstance(arguments[name], Tensor)]
+        if dispatch.state.grad_enabled and any(t.requires_grad for t in written):
+            raise NotImplementedError(
+                f"{self.qualname} writes to a tensor that requires grad; define it to return a new tensor instead"
+            )
+        with dispatch.grad_enabled(False):
+            out = self._kernel_for(values)(*self._call_arguments(values)[0], **self._call_arguments(values)[1])
+        for tensor in written:
+            bump_version(tensor)
+        return out
+
+    def _call_arguments(self, values: tuple) -> tuple[list, dict]:
+        """Positional and keyword-only arguments for the user's functions."""
+        positional, keyword = [], {}
+        for (name, parameter), value in zip(self.signature.parameters.items(), values):
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                keyword[name] = value
+            else:
+                positional.append(value)
+        return positional, keyword
+
+    def _kernel_for(self, values: tuple) -> Callable:
+        where = next((v.device.type for v in values if isinstance(v, Tensor)), "cpu")
+        kernel = self.kernels.get(where) or self.kernels.get("any")
+        if kernel is None:
+            raise NotImplementedError(
+                f"{self.qualname}: no kernel for device '{where}'; register one for it "
+                f"(there are kernels for {sorted(self.kernels)})"
+            )
+        return kernel
+
+    # -- the primitive ------------------------------------------------------------------------------------
+    def _make_primitive(self) -> Primitive:
+        bare = inspect.Signature(_positional(self.names))
+
+        def shape(*values: Any) -> Any:
+            return self._specs(values)
+
+        shape.__signature__ = bare  # type: ignore[attr-defined]
+        return _CustomPrimitive(self, shape)
+
+    def _specs(self, values: tuple) -> Any:
+        if self.fake is None:
+            raise NotImplementedError(
+                f"{self.qualname} was called on tensors without data (a compiled graph is traced with them), but has "
+                f"no function for their shapes; add one with torch.library.register_fake({self.qualname!r})"
+            )
+        stand_ins = [_without_data(v) for v in values]
+        positional, keyword = self._call_arguments(tuple(stand_ins))
+        with dispatch.fake_mode():
+            return _specs_of(self.fake(*positional, **keyword))
+
+    def set_backward(self, backward: Callable, setup_context: Callable | None, context: Callable[[], Any]) -> None:
+        """Let `backward(ctx, *grads)` be the gradient; `setup_context(ctx, inputs, output)` runs before it, on saved values."""
+        names = self.names
+
+        def vjp(*values: Any) -> tuple:
+            gs, outs, inputs = values[0], values[1], values[2:]
+            ctx = context()
+            if setup_context is not None:
+                keyword = {
+                    n: v for n, v in zip(names, inputs) if self.signature.parameters[n].kind is inspect.Parameter.KEYWORD_ONLY
+                }
+                plain = tuple(v for n, v in zip(names, inputs) if n not in keyword)
+                output = outs if len(outs) > 1 else outs[0]
+                setup_context(ctx, plain, output, **({"keyword_only_inputs": keyword} if keyword else {}))
+            answer = backward(ctx, *[_dense(g, o) for g, o in zip(gs, outs)])
+            return answer if isinstance(answer, tuple) else (answer,)
+
+        vjp.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [*_positional(("gs", "outs"), ""), *_positional(names)]
+        )
+        self.primitive.derivative = General(vjp)
+
+
+class _CustomPrimitive(Primitive):
+    """The primitive behind a custom operator: its kernel works on tensors, and tensors may stand at every position."""
+
+    def __init__(self, owner: CustomOperator, shape: Callable) -> None:
+        super().__init__(
+            owner.qualname.replace("::", "_"),
+            shape,
+            kernel=self._run_kernel,
+            tags={"extern", "custom"},
+            tensors=len(owner.names),
+            doc=f"The custom operator {owner.qualname}.",
+        )
+        self.owner = owner
+
+    def __reduce__(self) -> tuple:
+        return _primitive_of, (self.owner.qualname,)
+
+    def _run_kernel(self, *values: Any) -> Any:
+        """For compiled graphs, which call kernels on arrays."""
+        out = self.run(
+            tuple(from_array(v) if hasattr(v, "__array_interface__") and not isinstance(v, Tensor) else v for v in values)
+        )
+        return tuple(t._data for t in out) if isinstance(out, tuple) else out._data
+
+    def run(self, args: tuple) -> Any:
+        if dispatch.state.fake or any(isinstance(a, Tensor) and a._data is None for a in _flat(args)):
+            specs = self.owner._specs(args)
+            where = next(a.device for a in _flat(args) if isinstance(a, Tensor))
+            made = tuple(fake(s.shape, s.dtype, where, s.strides, s.offset) for s in (specs if type(specs) is tuple else (specs,)))
+            return made if type(specs) is tuple else made[0]
+        positional, keyword = self.owner._call_arguments(args)
+        with dispatch.grad_enabled(False):
+            return self.owner._kernel_for(tuple(_flat(args)))(*positional, **keyword)
+
+
+def _positional(names: tuple[str, ...], prefix: str = "arg_") -> list[inspect.Parameter]:
+    """Parameters for a rule of the primitive; the prefix keeps user's names apart from those that rules know (g, out, ...)."""
+    return [inspect.Parameter(prefix + n, inspect.Parameter.POSITIONAL_ONLY) for n in names]
+
+
+def _primitive_of(qualname: str) -> Primitive:
+    namespace, _, name = qualname.partition("::")
+    return getattr(NAMESPACES[namespace], name).primitive
+
+
+def _flat(args: tuple) -> list:
+    return [item for a in args for item in (a if type(a) in (list, tuple) else (a,))]
+
+
+def _without_data(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        lay = value._layout
+        return fake(lay.shape, value.dtype, value.device, lay.strides)
+    return type(value)(_without_data(v) for v in value) if type(value) in (list, tuple) else value
+
+
+def _specs_of(out: Any) -> Any:
+    if isinstance(out, Tensor):
+        lay = out._layout
+        return Spec(lay.shape, out.dtype, lay.strides)
+    return tuple(_specs_of(o) for o in out)
+
+
+def _dense(g: Tensor | None, like: Any) -> Any:
+    return like.new_zeros(like.shape) if g is None and isinstance(like, Tensor) and like.dtype.is_floating_point else g
+
+
+class Namespace(SimpleNamespace):
+    """`torch.ops.NAME`: the custom operators whose names begin with `NAME::`."""
+
+
+NAMESPACES: dict[str, Namespace] = {}
+# What was registered for operators that are not defined (yet): qualified name -> list of functions of the operator.
+PENDING: dict[str, list[Callable[[CustomOperator], None]]] = {}
+
+
+def split(qualname: str) -> tuple[str, str]:
+    """("namespace", "name") of "namespace::name"; ValueError for other forms."""
+    namespace, separator, name = qualname.partition("::")
+    if not separator or not namespace or not name:
+        raise ValueError(f"expected an operator's name of the form 'namespace::name', got {qualname!r}")
+    return namespace, name.partition(".")[0]
+
+
+def define(qualname: str, signature: inspect.Signature, mutates: tuple[str, ...] = ()) -> CustomOperator:
+    """Make the operator `namespace::name` and put it into its namespace."""
+    namespace, name = split(qualname)
+    bad = [p for p in signature.parameters.values() if p.kind not in SIGNATURE_KINDS]
+    if bad:
+        raise ValueError(f"{qualname}: an operator has a fixed number of arguments, got {', '.join(map(str, bad))}")
+    home = NAMESPACES.setdefault(namespace, Namespace())
+    made = CustomOperator(f"{namespace}::{name}", signature, mutates)
+    setattr(home, name, made)
+    for register in PENDING.pop(f"{namespace}::{name}", ()):
+        register(made)
+    return made
+
+
+def find(qualname: str) -> CustomOperator | None:
+    """The operator `namespace::name`, or None."""
+    namespace, name = split(qualname)
+    return getattr(NAMESPACES.get(namespace), name, None)
+
+
+def when_defined(qualname: str, register: Callable[[CustomOperator], None]) -> None:
+    """Call `register(operator)` now, or when the operator comes to be defined."""
+    found = find(qualname)
+    if found is not None:
+        register(found)
+    else:
+        PENDING.setdefault("::".join(split(qualname)), []).append(register)
+
+
+def load_library(path: str) -> None:
+    """Refuse: libraries of PyTorch operators are bound to PyTorch's C++ classes."""
+    raise OSError(
+        f"cannot load {path}: it holds operators compiled for PyTorch, which Flambeau does not run; write them in Python with "
+        "torch.library.custom_op"
+    )
