@@ -270,15 +270,15 @@ class KernelPrinter:
         self.symbols.update(n for n in free_variables(x) if n[0] in "su" and n[1:].isdigit())
         return to_cpp(x)
 
-    def value_depth(self, v: Value, memo: dict[int, int]) -> int:
-        """How many loops a value is inside of."""
+    def value_depth(self, v: Value, memo: dict[int, float]) -> float:
+        """How many loops a value is inside of; what depends on a fold is half a level deeper than the row it is in."""
         if v.uid not in memo:
-            depth = max((self.value_depth(a, memo) for a in v.args), default=0)
+            depth = max((self.value_depth(a, memo) for a in v.args), default=0.0)
             if v.op in ("load", "index"):
                 used = free_variables(v.attr.index if v.op == "load" else v.attr)
                 depth = max([depth, *(self.depth.get(n, 0) for n in used)])
             elif v.op == "held":
-                depth = self.rows
+                depth = self.rows + 0.5
             memo[v.uid] = depth
         return memo[v.uid]
 
@@ -336,7 +336,7 @@ class KernelPrinter:
             position = position * self.sizes[k] + kernel_var(k, self.sizes[k])
         return position
 
-    def need(self, roots: Sequence[Value], depth: int, memo: dict[int, int]) -> None:
+    def need(self, roots: Sequence[Value], depth: float, memo: dict[int, float]) -> None:
         """Define everything below `roots` that lies at most `depth` loops deep and has no variable yet."""
         for v in self.walk_new(roots):
             if self.value_depth(v, memo) <= depth and v.uid not in self.names:

@@ -103,7 +103,7 @@ def _rows(p: KernelPrinter) -> None:
     if not p.outer and p.kernel.split is None:
         return _flat(p)
     count, inner = _count(p, p.outer), _count(p, p.inner)
-    memo: dict[int, int] = {}
+    memo: dict[int, float] = {}
     p.need(p.roots, 0, memo)
     blocked = (p.kernel.split is None and len(p.inner) == 1 and p.program.hint(count) < FEW
                and p.program.hint(inner) >= 2 * INNER_BLOCK)
@@ -124,7 +124,7 @@ def _rows(p: KernelPrinter) -> None:
 
 def _flat(p: KernelPrinter) -> None:
     """A pointwise kernel of one loop (or none)."""
-    memo: dict[int, int] = {}
+    memo: dict[int, float] = {}
     p.need(p.roots, 0, memo)
     members = range(len(p.kernel.members))
     if p.inner:
@@ -137,7 +137,7 @@ def _flat(p: KernelPrinter) -> None:
         p.close()
 
 
-def _pass(p: KernelPrinter, level: int, memo: dict[int, int], blocked: bool) -> None:
+def _pass(p: KernelPrinter, level: int, memo: dict[int, float], blocked: bool) -> None:
     """All members of one level: first those that run once a row, then one nest of inner loops for the rest."""
     members = [k for k in range(len(p.levels)) if p.levels[k] == level]
     once = [k for k in members if not p.kernel.members[k].full]
@@ -149,7 +149,7 @@ def _pass(p: KernelPrinter, level: int, memo: dict[int, int], blocked: bool) -> 
         return
     roots = [p.roots[k] for k in full]
     folds = [k for k in full if _is_fold(p.kernel.members[k].step)]
-    p.need(roots, p.rows, memo)
+    p.need(roots, p.rows + 0.5, memo)
     targets = {k: _declare_fold(p, k) for k in folds}
     for position, loop in enumerate(p.inner):
         if position == len(p.inner) - 1:
@@ -190,7 +190,7 @@ def _columns(p: KernelPrinter) -> None:
     size = p.sizes[vector]
     block = _block(size)
     blocks = (size + (block - 1)) // block
-    memo: dict[int, int] = {}
+    memo: dict[int, float] = {}
     p.need(p.roots, 0, memo)
     _pragma(p, _count(p, p.outer) * _count(p, p.inner), len(p.outer))
     for k in p.outer[:-1]:
@@ -217,7 +217,7 @@ def _block(size: Index) -> int:
     return next((b for b in (64, 96, 48, 80, 32) if size % b == 0), COLUMN_BLOCK)
 
 
-def _column_pass(p: KernelPrinter, level: int, memo: dict[int, int], block: int, length: str, start: str) -> None:
+def _column_pass(p: KernelPrinter, level: int, memo: dict[int, float], block: int, length: str, start: str) -> None:
     vector = p.outer[-1]
     members = [k for k in range(len(p.levels)) if p.levels[k] == level]
     once = [k for k in members if not p.kernel.members[k].full]
@@ -268,7 +268,7 @@ def _scatter(p: KernelPrinter) -> None:
     target = p.at(p.kernel.members[0], step.index)
     loops = p.outer + p.inner
     free = [k for k in loops if _apart(p, target, k, loops)]
-    memo: dict[int, int] = {}
+    memo: dict[int, float] = {}
     p.need(_needed(p), 0, memo)
     vector = next((k for k in free if coefficient(target, f"x{k}") == 1), None)
     order = [k for k in free if k != vector] + [k for k in loops if k not in free]
