@@ -6,9 +6,12 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
+from .autograd.grad_mode import is_grad_enabled
 from .core import dispatch
 from .core.device import device
 from .core.tensor import Tensor
+from .ops.random import Generator
+from .overrides import has_torch_function, has_torch_function_unary, has_torch_function_variadic
 
 
 def _get_tracing_state() -> None:
@@ -63,23 +66,19 @@ _SWITCHES = (
     "_jit_can_fuse_on_cpu",
     "_jit_can_fuse_on_gpu",
 )
-globals().update({name: _keeps_nothing(False) for name in _SWITCHES})
 
-TensorBase = Tensor
-_TensorBase = Tensor
-EXPORTED = (
-    *_SWITCHES,
-    "_get_tracing_state",
-    "_log_api_usage_once",
-    "_get_privateuse1_backend_name",
-    "_get_accelerator",
-    "_set_grad_enabled",
-    "DispatchKey",
-    "TensorBase",
-    "_TensorBase",
-    "Generator",
-    "has_torch_function",
-    "is_grad_enabled",
-    "has_torch_function_unary",
-    "has_torch_function_variadic",
-)
+EXPORTED: dict[str, Any] = {name: _keeps_nothing(False) for name in _SWITCHES} | {
+    "_get_tracing_state": _get_tracing_state,
+    "_log_api_usage_once": _log_api_usage_once,
+    "_get_privateuse1_backend_name": _get_privateuse1_backend_name,
+    "_get_accelerator": _get_accelerator,
+    "_set_grad_enabled": _set_grad_enabled,
+    "DispatchKey": DispatchKey,
+    "TensorBase": Tensor,
+    "_TensorBase": Tensor,
+    "Generator": Generator,
+    "is_grad_enabled": is_grad_enabled,
+    "_has_torch_function": has_torch_function,
+    "_has_torch_function_unary": has_torch_function_unary,
+    "_has_torch_function_variadic": has_torch_function_variadic,
+}

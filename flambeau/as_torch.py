@@ -106,9 +106,9 @@ def install() -> None:
     if not any(isinstance(finder, TorchFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, TorchFinder())
     package.__version__ = torch_version.TorchVersion(TORCH_VERSION)  # type: ignore[attr-defined]
-    for name in _torch_c.EXPORTED:  # torch._C is flambeau._C, where libraries look for a few names of PyTorch's own module
+    for name, value in _torch_c.EXPORTED.items():  # torch._C is flambeau._C; libraries look there for names of PyTorch's module
         if not hasattr(package._C, name):  # type: ignore[attr-defined]
-            setattr(package._C, name, getattr(_torch_c, name))  # type: ignore[attr-defined]
+            setattr(package._C, name, value)  # type: ignore[attr-defined]
 
 
 install()

@@ -63,9 +63,9 @@ def vmap(
 ) -> Callable:
     """`func` over a batch: dimension `in_dims` of each input runs over the examples, and `out_dims` of each output.
 
-    Dims are a number for all, None for what is not mapped, or a tree like the arguments' tuple. `randomness`: "different" draws anew for each
-    example, "same" draws once; "error" is taken as "different" here, as nothing tells random operators apart. Raises ValueError for dims that
-    do not fit or sizes that differ.
+    Dims are a number for all, None for what is not mapped, or a tree like the arguments' tuple. `randomness`: "different" draws
+    anew for each example, "same" draws once; "error" is taken as "different" here, as nothing tells random operators apart.
+    Raises ValueError for dims that do not fit or sizes that differ.
     """
     if randomness not in RANDOMNESS:
         raise RuntimeError(f"Only allowed values for randomness are {', '.join(RANDOMNESS)}. Got {randomness}")

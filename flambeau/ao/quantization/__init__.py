@@ -1,4 +1,4 @@
-"""torch.ao.quantization: the stubs that quantisable models hold (they pass tensors through); quantising itself is not implemented."""
+"""torch.ao.quantization: the stubs that quantisable models hold, which pass tensors through. Quantising is not implemented."""
 
 from __future__ import annotations
 
