@@ -681,7 +681,7 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     storage, size = self._storage, self.dtype.itemsize
     lay = Layout(shape, contiguous_strides(shape), self.storage_offset())
     need = (lay.offset + Size(shape).numel()) * size
-    if need > storage.nbytes and self._data is not None:
+    if self._data is not None and need > storage.nbytes:
         grown = np.empty(need, np.uint8)
         grown[:storage.nbytes] = storage.buffer
         storage.buffer, storage.nbytes = grown, need
