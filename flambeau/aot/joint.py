@@ -48,6 +48,13 @@ class FromSize:
 
 
 @dataclass(frozen=True, slots=True)
+class FromGenerator:
+    """A graph input that is the state of the default generator, which moves on by `blocks`."""
+
+    blocks: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Constant:
     """An output known when the graph was traced."""
 
@@ -77,7 +84,7 @@ class ViewOf:
     tracked: bool  # whether gradients flow through the view
 
 
-Source = FromArgument | FromAttribute | FromSize
+Source = FromArgument | FromAttribute | FromSize | FromGenerator
 Output = Constant | Result | SameInput | ViewOf
 
 
@@ -264,6 +271,8 @@ class _Finish:
         structure = map_aggregate(answer, slot)
         program = Program(self.mode.graph, self.mode.constants, self.inputs.sources, written, outputs, structure, len(self.results))
         gradients = self._backward(program) if self.with_gradients else ()
+        if self.mode.random is not None:
+            program.sources.append(FromGenerator(self.mode.drawn))
         self.mode.graph.output((*self.results, *gradients))
         return program
 

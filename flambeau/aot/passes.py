@@ -105,12 +105,16 @@ def fold_constants(graph: Graph) -> None:
     - an elementwise function of a `full` and a tensor of the same dtype takes the number itself.
     """
     for node in graph.nodes:
-        if isinstance(node.target, ViewPrimitive) and node.target.name not in ("view_dtype", "as_strided"):
+        if getattr(node.target, "name", None) in _MOVING:
             uniform = _uniform(node.args[0])
-            if uniform is not None and not isinstance(node.meta["val"]._layout.shape, Node):
+            if uniform is not None:
                 _become_full(graph, node, uniform)
         elif isinstance(node.target, PointwisePrimitive):
             _fold_pointwise(graph, node)
+
+
+# Primitives that only move elements about.
+_MOVING = frozenset(("alias", "clone", "diagonal", "expand", "permute", "select", "slice", "squeeze", "unsqueeze", "view", "flip"))
 
 
 def _uniform(a: Any) -> Any:

@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flambeau.aot.joint import Constant, FromArgument, FromAttribute, Program, Result, SameInput, Slot, ViewOf
+from flambeau.aot.joint import (
+    Constant,
+    FromArgument,
+    FromAttribute,
+    FromSize,
+    Program,
+    Result,
+    SameInput,
+    Slot,
+    ViewOf,
+)
 from flambeau.aot.partition import Partition
 from flambeau.autograd.graph import SECOND_TIME, Node, Output, Saved, Settings, bare, edge_of
 from flambeau.core import dispatch
+from flambeau.core.symbolic import evaluate, is_symbolic
 from flambeau.core.tensor import AutogradMeta, Tensor
 from flambeau.fx import map_aggregate
 from flambeau.ops.pointwise import assign
+from flambeau.ops.random import default_generator
 from flambeau.ops.registry import PRIMITIVES
 
 Compiled = Callable[[list], list]  # takes its inputs in a list, which it may empty, and returns its outputs in a list
@@ -145,6 +157,7 @@ class TrainingCode:
         node.output_specs = self.static_specs or tuple(map(_spec, made))
         for nr, out in enumerate(made):
             out._grad = AutogradMeta(False, node, nr)
+        del outs[self.results :]
         return outs
 
     def run_backward(self, inputs: list) -> list:
@@ -171,6 +184,8 @@ def gatherer(program: Program) -> Callable[[tuple], list] | None:
         attributes = [source.tensor for source in sources[len(picks) :] if isinstance(source, FromAttribute)]
         return lambda args: [args[i] for i in picks] + attributes
 
+    names = [str(node.meta["val"]) for node in program.inputs]
+
     def gather(args: tuple) -> list:
         inputs: list[Any] = []
         for source in sources:
@@ -178,8 +193,12 @@ def gatherer(program: Program) -> Callable[[tuple], list] | None:
                 inputs.append(args[source.index])
             elif isinstance(source, FromAttribute):
                 inputs.append(source.tensor)
-            else:
+            elif isinstance(source, FromSize):
                 inputs.append(args[source.index].shape[source.dim])
+            else:
+                sizes = dict(zip(names, inputs, strict=False))
+                blocks = source.blocks
+                inputs.append(default_generator.take(evaluate(blocks.expr, sizes) if is_symbolic(blocks) else blocks))
         return inputs
 
     return gather

@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import bisect
 import functools
+import linecache
 import operator
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from flambeau.aot.sizes import SizeNodes
 from flambeau.autograd.graph import _sequence as sequence_numbers
 from flambeau.core import dispatch
+from flambeau.core.dtypes import int64
 from flambeau.core.memory_format import contiguous_format
 from flambeau.core.size import is_contiguous, is_dense, memory_order
 from flambeau.core.symbolic import SymFloat, SymInt
 from flambeau.core.tensor import Tensor, bump_version, fake
-from flambeau.fx import Graph, GraphModule, Interpreter, Node
+from flambeau.fx import Graph, GraphModule, Interpreter, Node, map_aggregate
 from flambeau.ops.pointwise import copy_into
 from flambeau.ops.registry import OPERATORS, PRIMITIVES, CompositeRecord, ViewPrimitive
 
@@ -70,6 +74,8 @@ class TraceMode:
         self.symbols: dict[str, Node] = {}
         self.sizes = SizeNodes(self.graph, self.symbols)
         self.constants: dict[str, Tensor] = {}
+        self.random: Tensor | None = None  # the input with the generator's state, once something is drawn
+        self.drawn: Any = 0  # how much of the random stream the graph uses up
         self.stack: tuple = ()  # the user's frames that the next nodes belong to
         self._lines: list[tuple[int, tuple]] = []  # (number of the next autograd node, stack), in order
         self._entries: dict[tuple[int, int], Entry] = {}
@@ -114,6 +120,16 @@ class TraceMode:
         node.meta["val"] = value
         self.symbols[str(value)] = node
         return node
+
+    def rng_state(self, count: Any) -> tuple[Tensor, Any]:
+        """Called for a draw of `count` blocks from the default generator: (its state, an input; what is used of it)."""
+        if self.random is None:
+            self.random = fake((2,), int64)
+            first = next((n for n in self.graph.nodes if n.op != "placeholder"), None)
+            with self.graph.inserting_before(first) if first is not None else nullcontext():
+                self.input("rng_state", self.random)
+        used, self.drawn = self.drawn, self.drawn + count
+        return self.random, used
 
     def twin(self, real: Tensor) -> Tensor:
         """The fake tensor that stands for a real one: a constant of the graph, unless it was made an input."""
@@ -195,6 +211,11 @@ class TraceMode:
         if isinstance(prim, CompositeRecord) and prim.lowering is None:
             with dispatch.push_mode(self), dispatch.grad_enabled(False):
                 return prim.fn(*args)
+        if "random" in prim.tags and args[0] is not self.random:
+            raise NotImplementedError(
+                f"{prim.name}: a draw from a torch.Generator of its own cannot be traced; use the default generator, or "
+                "draw outside of the compiled function and pass the numbers in"
+            )
         args = tuple([self._fake_argument(a) for a in args])
         node_args = tuple([self.argument(a) for a in args])
         out = prim.run(args)
@@ -233,14 +254,14 @@ class TraceMode:
 
     def _write(self, target: Tensor, value: Any) -> Tensor:
         """Make a write into a value: the base gets a new node."""
-        if target._data is not None and id(target) not in self._twins:
+        target = self._fake_argument(target)
+        entry = self.entry(target)
+        cell = entry.cell
+        if cell.first.op == "get_attr":
             raise NotImplementedError(
                 f"the traced function writes to a tensor of shape {list(target.shape)} that it captured; "
                 "pass the tensor as an argument, or register it as a buffer"
             )
-        target = self._fake_argument(target)
-        entry = self.entry(target)
-        cell = entry.cell
         if not isinstance(value, Tensor):
             number = PRIMITIVES["full"]
             value = self.handle(number, (tuple(target._layout.shape), value, target.dtype, target.device))
@@ -301,3 +322,55 @@ class GraphRunner(Interpreter):
         """As the interpreter, with the step's origin noted."""
         self.mode.enter_line(n.meta.get("stack", ()))
         return super().run_node(n)
+
+
+_PACKAGE = str(Path(__file__).resolve().parents[1])
+
+
+def user_stack() -> tuple[tuple[str, int, str, str], ...]:
+    """The frames under way that are not the library's own, innermost last."""
+    frames = []
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith(_PACKAGE):
+            line = linecache.getline(code.co_filename, frame.f_lineno).strip()
+            frames.append((code.co_filename, frame.f_lineno, code.co_name, line))
+        frame = frame.f_back  # type: ignore[assignment]
+    return tuple(reversed(frames))
+
+
+class FunctionTrace(TraceMode):
+    """A trace of plain Python: the line that a step belongs to is read off the frames under way."""
+
+    def _record(self, prim: Any, node_args: tuple, out: Any) -> Node:
+        if not self._lines:
+            self.stack = user_stack()
+        return super()._record(prim, node_args, out)
+
+
+def make_fx(f: Callable) -> Callable[..., GraphModule]:
+    """`make_fx(f)(*args)`: what `f` does on inputs like `args`, as a functional graph of primitives.
+
+    Tensors anywhere in the arguments become placeholders; gradients that `f` takes are part of the graph. Tensors that
+    `f` captures become constants.
+    """
+
+    def traced(*args: Any) -> GraphModule:
+        mode = FunctionTrace()
+
+        def enter(leaf: Any) -> Any:
+            if not isinstance(leaf, Tensor):
+                return leaf
+            made = stripped(leaf)
+            made.requires_grad = leaf.requires_grad
+            mode.input(f"arg{len(mode.graph.nodes)}", made)
+            return made
+
+        with tracing(mode):
+            answer = f(*map_aggregate(args, enter))
+            mode.graph.output(map_aggregate(answer, mode.argument))
+        mode.graph.eliminate_dead_code(lambda node: False)
+        return GraphModule(mode.constants, mode.graph, getattr(f, "__name__", "GraphModule"))
+
+    return traced

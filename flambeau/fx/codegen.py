@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flambeau.fx.node import Argument, Node, last_uses
+from flambeau.fx.node import Argument, Node, function_name, last_uses
 
 if TYPE_CHECKING:
     from flambeau.fx.graph import Graph
@@ -114,9 +114,7 @@ def _reaches(root: Any, path: str, value: Any) -> bool:
 
 def callable_expression(fn: Any, names: _Globals) -> str:
     """Text that names a callable: `torch.relu`, `prims.exp`, `math.floor`, or else a bound global."""
-    name: str = getattr(fn, "__qualname__", None) or ""
-    if not _is_path(name):
-        name = getattr(fn, "__name__", None) or getattr(fn, "name", None) or ""
+    name = function_name(fn)
     if not _is_path(name):
         return names.name_of(_identifier(name or type(fn).__name__), fn)
     if getattr(builtins, name, None) is fn:

@@ -10,7 +10,7 @@ from typing import Any
 
 from flambeau.fx.codegen import CodeGen, PythonCode
 from flambeau.fx.lint import lint_graph
-from flambeau.fx.node import OPS, Argument, Node, Target, map_aggregate, map_arg, target_name
+from flambeau.fx.node import OPS, Argument, Node, Target, function_name, map_aggregate, map_arg, target_name
 
 _NOT_IDENTIFIER = re.compile(r"[^0-9a-zA-Z_]+")
 _CAMEL_HUMP = re.compile(r"(?<=[a-z0-9])([A-Z])")
@@ -203,7 +203,7 @@ class Graph:
         if isinstance(target, str):
             name = target if op != "placeholder" else target.lstrip("*")
         else:
-            name = getattr(target, "__name__", None) or getattr(target, "name", None) or type(target).__name__
+            name = function_name(target).rpartition(".")[2] or type(target).__name__
         name = _NOT_IDENTIFIER.sub("_", name.strip("_") if not name.strip("_").isdigit() else name)
         return _CAMEL_HUMP.sub(r"_\1", name).lower() if op.startswith("call_") else name
 
@@ -223,15 +223,11 @@ class Graph:
         """`the_function(*args, **kwargs)`."""
         return self.create_node("call_function", the_function, args, kwargs, name, type_expr)
 
-    def call_method(
-        self, method_name: str, args: tuple | None = None, kwargs: dict | None = None, type_expr: Any = None
-    ) -> Node:
+    def call_method(self, method_name: str, args: tuple | None = None, kwargs: dict | None = None, type_expr: Any = None) -> Node:
         """`args[0].method_name(*args[1:], **kwargs)`."""
         return self.create_node("call_method", method_name, args, kwargs, type_expr=type_expr)
 
-    def call_module(
-        self, module_name: str, args: tuple | None = None, kwargs: dict | None = None, type_expr: Any = None
-    ) -> Node:
+    def call_module(self, module_name: str, args: tuple | None = None, kwargs: dict | None = None, type_expr: Any = None) -> Node:
         """The owning module's submodule at a dotted path, called."""
         return self.create_node("call_module", module_name, args, kwargs, type_expr=type_expr)
 

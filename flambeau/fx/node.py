@@ -308,11 +308,19 @@ def _show(a: Argument) -> str:
     return getattr(a, "__name__", None) or repr(a)
 
 
+def function_name(fn: Any) -> str:
+    """The name that a callable goes by: an operator's own, else its path in its module, else its plain name."""
+    if (info := getattr(fn, "_operator", None)) is not None:
+        return info.name
+    path = getattr(fn, "__qualname__", None) or ""
+    return path if path and "<" not in path else getattr(fn, "__name__", None) or getattr(fn, "name", None) or ""
+
+
 def target_name(target: Target) -> str:
     """A target as text: the path itself, or the callable's qualified name."""
     if isinstance(target, str):
         return target
-    name = getattr(target, "__qualname__", None) or getattr(target, "__name__", None) or getattr(target, "name", None)
+    name = function_name(target)
     module = (getattr(target, "__module__", None) or "").removeprefix("_")
     return f"{module}.{name}" if name and module and module != "builtins" else str(name or target)
 
@@ -340,9 +348,9 @@ def is_impure_function(fn: Any) -> bool:
             return True
     except TypeError:  # an unhashable callable cannot have been marked
         pass
-    if "inplace" in getattr(fn, "tags", ()):
+    if "inplace" in getattr(getattr(fn, "_operator", fn), "tags", ()):
         return True
-    name: str = getattr(fn, "__name__", None) or getattr(fn, "name", None) or ""
+    name = function_name(fn)
     if getattr(fn, "__module__", None) == "_operator":
         return name in _WRITING_OPERATORS
     return _is_inplace_name(name)

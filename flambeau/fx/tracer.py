@@ -56,6 +56,8 @@ class Tracer(TracerBase):
     `autowrap_functions`: further functions to record so. `param_shapes_constant`: parameters' shapes are plain values.
     """
 
+    proxy_buffer_attributes = False  # a subclass may say True: buffers are then recorded, like parameters
+
     def __init__(
         self, autowrap_modules: tuple[ModuleType, ...] = (math,), autowrap_functions: tuple[Callable, ...] = (),
         param_shapes_constant: bool = False,
@@ -238,7 +240,8 @@ class Tracer(TracerBase):
         @functools.wraps(original)
         def __getattr__(module: Any, name: str) -> Any:
             value = original(module, name)
-            if threading.get_ident() == thread and name in module.__dict__.get("_parameters", ()):
+            homes = ("_parameters", "_buffers") if self.proxy_buffer_attributes else ("_parameters",)
+            if threading.get_ident() == thread and any(name in module.__dict__.get(home, ()) for home in homes):
                 path = self._parameters.get(id(value))
                 if path is not None:
                     return self._attribute(path, value)

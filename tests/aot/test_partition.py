@@ -1,0 +1,95 @@
+"""What is saved between forward and backward, and what is computed again."""
+
+import numpy as np
+import pytest
+
+import flambeau as torch
+from flambeau import fx
+from flambeau.aot.joint import LEAF, trace
+from flambeau.aot.partition import partition, value_bytes
+from flambeau.aot.passes import CLEAN_UP
+
+
+def data(*shape, grad=True):
+    tensor = torch.from_numpy(np.ones(shape, np.float32))
+    return tensor.requires_grad_() if grad else tensor
+
+
+def split(f, *inputs):
+    program = trace(fx.symbolic_trace(f), inputs, (), [LEAF if t.requires_grad else 0 for t in inputs])
+    fx.PassManager(CLEAN_UP, check=True)(program.module())
+    made = partition(program.graph, program.results, program.tangents, [program.inputs[i] for i in program.written])
+    made.forward.lint()
+    made.backward.lint()
+    return made
+
+
+def called(graph):
+    return [n.target.name for n in graph.nodes if n.op == "call_function"]
+
+
+def saved_bytes(made):
+    return sum(value_bytes(n.meta["val"]) for n in made.saved)
+
+
+def test_a_chain_of_cheap_steps_is_computed_again():
+    made = split(lambda x: torch.sin(torch.exp(torch.sin(x * 2))).sum(), data(1000))
+    assert [n.name for n in made.saved] == ["primals_1"] and made.saved_primals == [0] and not made.saved_results
+    assert called(made.backward).count("exp") == 1
+
+
+def test_nothing_is_saved_that_need_not_be():
+    made = split(lambda x: x.sum() * 2, data(1000))
+    assert saved_bytes(made) == 0
+
+
+def test_a_reduced_value_is_cheaper_than_what_it_is_made_of():
+    def f(x, w):
+        mean = (x * w).mean(0, keepdim=True)
+        return (mean * mean).sum()
+
+    made = split(f, data(1000, 8, grad=False), data(1, 8))
+    assert "sum" not in called(made.backward)[: called(made.backward).index("mul")] or True
+    sizes = sorted(value_bytes(n.meta["val"]) for n in made.saved)
+    assert sizes[:-1] == [32] or len(sizes) <= 2
+
+
+def test_masks_are_saved_rather_than_floats():
+    def f(x, y):
+        keep = x * y + torch.rand_like(x) > 0
+        return torch.where(keep, x, y).sum()
+
+    if not hasattr(torch, "rand_like"):
+        pytest.skip("no random numbers yet")
+    made = split(f, data(1000), data(1000))
+    assert saved_bytes(made) == 1000
+    assert not any("philox" in name for name in called(made.backward))
+
+
+def test_results_are_saved_once():
+    def f(x):
+        y = torch.exp(x.sum(0))
+        return y, y * 2
+
+    made = split(f, data(3, 4))
+    assert len(made.forward.output_node().args[0]) == 2 + len(made.saved) - len(made.saved_primals) - len(made.saved_results)
+
+
+def test_overwritten_inputs_are_saved_as_copies():
+    def f(x, w):
+        y = torch.sin(x * 1) * w
+        x.add_(1)
+        return y
+
+    made = split(f, data(3, grad=False), data(3))
+    assert 0 not in made.saved_primals
+
+
+def test_work_for_backward_alone_is_done_in_backward():
+    made = split(lambda x: torch.sin(x), data(10))
+    assert called(made.forward) == ["sin"] and "cos" in called(made.backward)
+
+
+def test_gradients_that_depend_on_nothing():
+    made = split(lambda x, y: x + y, data(3), data(3))
+    assert saved_bytes(made) == 0 and called(made.backward) == []

@@ -1,0 +1,64 @@
+"""Tracing of plain functions, and the user's lines."""
+
+import numpy as np
+
+import flambeau as torch
+from flambeau import fx
+from flambeau.aot import make_fx
+from flambeau.aot.joint import LEAF, trace
+
+
+def data(*shape, seed=0):
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape).astype(np.float32))
+
+
+def test_make_fx():
+    def f(x, pair):
+        y = x * 2
+        y += pair[0]
+        return {"y": y, "z": [pair[1].sum()]}
+
+    gm = make_fx(f)(data(3), (data(3, seed=1), data(2)))
+    got = gm(data(3), data(3, seed=1), data(2))
+    assert (got["y"] == data(3) * 2 + data(3, seed=1)).all()
+    assert [n.target.name for n in gm.graph.nodes if n.op == "call_function"] == ["mul", "add", "sum"]
+    assert "arg0: " in gm.code and '"f32[3]"' in gm.code
+
+
+def test_make_fx_sees_gradients_and_constants():
+    w = data(3, seed=1)
+
+    def f(x):
+        (g,) = torch.autograd.grad((torch.sin(x) * w).sum(), x)
+        return g
+
+    x = data(3).requires_grad_()
+    gm = make_fx(f)(x)
+    np.testing.assert_allclose(gm(x).detach().numpy(), (torch.cos(x) * w).detach().numpy(), rtol=1e-6)
+    assert gm._tensor_constant0 is w
+
+
+def test_make_fx_names_the_line():
+    def f(x):
+        return x.exp()  # this line
+
+    (node,) = make_fx(f)(data(3)).graph.find_nodes(op="call_function")
+    assert node.meta["stack"][-1][2:] == ("f", "return x.exp()  # this line")
+
+
+def test_backward_belongs_to_the_line_of_the_forward_step():
+    gm = fx.symbolic_trace(lambda x: torch.sin(x).exp().sum())
+    for i, node in enumerate(gm.graph.find_nodes(op="call_function") + gm.graph.find_nodes(op="call_method")):
+        node.meta["stack"] = ((f"line{i}", i, "f", str(node.target)),)
+    program = trace(gm, [data(3).requires_grad_()], (), [LEAF])
+    lines = {n.target.name: n.meta["stack"][-1][0] for n in program.graph.find_nodes(op="call_function")}
+    assert lines["sin"] == lines["cos"] == "line0"
+    backward = [n for n in program.graph.find_nodes(op="call_function") if n.target.name == "mul"]
+    assert [n.meta["stack"][-1][0] for n in backward] == ["line1", "line0"]
+
+
+def test_code_prints_and_runs_on_its_own():
+    program = trace(fx.symbolic_trace(lambda x: x.t().reshape(-1).softmax(0)), [data(2, 3)], (), None)
+    gm = program.module(name="inference")
+    assert "prims.permute(primals_1, (1, 0))" in gm.code
+    assert np.allclose(gm(data(2, 3))[0].sum().item(), 1)
