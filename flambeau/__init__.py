@@ -58,7 +58,7 @@ for _name, _operator in _OPERATORS.items():
 _LAZY: dict[str, tuple[str, str | None]] = {
     name: (f".{name}", None) for name in (
         "nn", "optim", "fx", "func", "utils", "special", "linalg", "fft", "distributions", "amp", "profiler", "distributed", "jit",
-        "aot", "inductor", "dynamo", "_dynamo", "_inductor", "compiler", "cuda", "backends", "serialization", "random", "hub", "testing",
+        "aot", "inductor", "dynamo", "compiler", "cuda", "backends", "serialization", "random", "hub", "testing",
         "library", "overrides", "types", "version", "multiprocessing", "onnx", "sparse", "nested", "quantization", "mps", "xpu", "cpu",
         "return_types", "torch_version", "_utils", "_C", "accelerator", "export", "storage", "ao")
 } | {
@@ -70,6 +70,8 @@ _LAZY: dict[str, tuple[str, str | None]] = {
         "is_vulkan_available", "_assert", "_assert_async", "_assert_scalar", "_check", "_check_with", "_check_is_size", "_check_index",
         "_check_value", "_check_type", "_check_not_implemented", "_check_tensor_all", "_check_tensor_all_with")
 } | {
+    "_dynamo": (".dynamo", None),
+    "_inductor": (".inductor", None),
     "compile": (".dynamo", "compile"),
     "save": (".serialization", "save"),
     "load": (".serialization", "load"),

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import flambeau
 from flambeau.core.expr import Expr, Index, free_variables, to_cpp
 from flambeau.inductor.cpp import CPP_TYPES, Printed
 from flambeau.inductor.externs import EXTERNS
@@ -20,7 +19,7 @@ from flambeau.inductor.loops import print_kernel
 from flambeau.inductor.scheduler import Kernel, Node
 
 ALIGNMENT = 64
-INCLUDES = [Path(flambeau.__file__).parent / "include", Path(__file__).parent]
+INCLUDES = [Path(__file__).parent.parent / "include", Path(__file__).parent]
 HEADERS = ("runtime.h", "kernel.h")
 
 _FOLD_TYPES = "float, double, int8_t, uint8_t, int16_t, int32_t, int64_t, uint32_t, uint64_t"
