@@ -1,8 +1,13 @@
-"""The log channels of graph capture, switched on by `TORCH_LOGS=graph_breaks,recompiles,guards,graph_code,bytecode`."""
+"""The log channels of graph capture, and `TORCH_LOGS`, which switches on these and those of the other rooms.
+
+`TORCH_LOGS=graph_breaks,recompiles,guards,graph_code,bytecode python program.py`; `+dynamo` stands for all of them.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
+import sys
 
 graph_breaks = logging.getLogger("flambeau.graph_breaks")
 recompiles = logging.getLogger("flambeau.recompiles")
@@ -10,3 +15,21 @@ guards = logging.getLogger("flambeau.guards")
 graph_code = logging.getLogger("flambeau.graph_code")
 bytecode = logging.getLogger("flambeau.bytecode")
 dynamic = logging.getLogger("flambeau.dynamic")
+
+GROUPS = {"dynamo": ("graph_breaks", "recompiles", "guards", "graph_code", "bytecode", "dynamic")}
+
+
+def configure(setting: str) -> None:
+    """Turn on the channels named in `setting`, a list separated by commas; a leading + or - is accepted."""
+    names = [name.strip().lstrip("+") for name in setting.split(",") if name.strip() and not name.strip().startswith("-")]
+    root = logging.getLogger("flambeau")
+    if names and not root.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("[%(name)s] %(message)s"))
+        root.addHandler(handler)
+    for name in names:
+        for channel in GROUPS.get(name, (name,)):
+            logging.getLogger(f"flambeau.{channel}").setLevel(logging.DEBUG)
+
+
+configure(os.environ.get("TORCH_LOGS", ""))

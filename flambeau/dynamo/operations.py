@@ -391,6 +391,10 @@ class Operations:
         meta_call = lookup_in_class(type(cls), "__call__")
         if isinstance(meta_call, types.FunctionType):
             return self.call(self.class_function(meta_call), [self.class_variable(cls, None), *args], kwargs)
+        return self.construct_plainly(cls, args, kwargs)
+
+    def construct_plainly(self, cls: type, args: Args, kwargs: Kwargs) -> Variable:
+        """`type.__call__`: `__new__`, then `__init__`."""
         if issubclass(cls, BaseException):
             return self._construct_exception(cls, args, kwargs)
         if issubclass(cls, tuple):

@@ -13,6 +13,12 @@ PACKAGE = __name__.split(".")[0]
 INLINED = (f"{PACKAGE}.nn", f"{PACKAGE}.optim", f"{PACKAGE}.utils", f"{PACKAGE}.distributions", f"{PACKAGE}.amp")
 """Libraries of Flambeau written against operators: captured like a user's code."""
 
+CAPTURED = (f"{PACKAGE}.nn.modules", f"{PACKAGE}.nn.functional", f"{PACKAGE}.optim")
+"""Of these, the ones whose frames are captured by themselves when they are called from plain Python ..."""
+
+MACHINERY = tuple(f"{PACKAGE}.nn.modules.{name}" for name in ("module", "hooks", "state", "lazy", "utils"))
+"""... but not these."""
+
 GRAPH = (f"{PACKAGE}.ops", f"{PACKAGE}.special", f"{PACKAGE}.linalg", f"{PACKAGE}.fft")
 """Functions here go into the graph whole."""
 
@@ -49,7 +55,7 @@ def is_trusted(name: str | None) -> bool:
 def skips_frames_of(filename: str, module: str | None) -> bool:
     """Is a frame of this file never captured by itself? (It may still be inlined into another.)"""
     if is_own(module):
-        return not (module or "").startswith(INLINED) or (module or "").endswith(".nn.module")
+        return not (module or "").startswith(CAPTURED) or (module or "").startswith(MACHINERY)
     if filename.startswith("<frozen") or _root(module) in _SKIPPED_MODULES:
         return True
     return filename.startswith(_STDLIB) and not filename.startswith(_SITE)
@@ -108,8 +114,8 @@ def is_nn_module_class(cls: type) -> bool:
     return base is not None and issubclass(cls, base)
 
 
-def global_module_hooks() -> bool:
-    """Are there hooks on all modules?"""
+def global_hooks() -> Any:
+    """The class whose `any` tells whether hooks on all modules exist, or None while nn isn't loaded."""
     base = _nn_module()
     home = sys.modules.get(base.__module__) if base is not None else None
-    return any(value for name, value in vars(home).items() if name.startswith("_global") and name.endswith("hooks")) if home else False
+    return getattr(home, "GlobalHooks", None)

@@ -81,7 +81,12 @@ class Trace(Builder, GraphBuilder, Operations):
         return bool(source.bases) and source.bases[0].is_constant
 
     def global_module_hooks(self) -> bool:
-        return policy.global_module_hooks()
+        """Are there hooks on all modules? Guarded."""
+        hooks = policy.global_hooks()
+        if hooks is None or hooks.any:
+            return True
+        self.guard("not {0}", constant_source(hooks).attr("any"), reason="hooks on all modules")
+        return False
 
     def may_vary(self, source: Source) -> bool:
         return self.shapes.may_vary(str(source))  # type: ignore[no-any-return]

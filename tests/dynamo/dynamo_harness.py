@@ -46,6 +46,9 @@ def same(a: Any, b: Any) -> bool:
         )
     if type(a) is not type(b):
         return False
+    if isinstance(a, torch.nn.Module):
+        plain = [{k: v for k, v in vars(m).items() if isinstance(v, (int, float, str))} for m in (a, b)]
+        return plain[0] == plain[1] and same(dict(a.state_dict()), dict(b.state_dict()))
     if isinstance(a, dict):
         return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
     if isinstance(a, (list, tuple, collections.deque)):

@@ -102,6 +102,8 @@ class BuiltinVariable(Variable):
 def call_descriptor(tx: Trace, method: Any, args: Args, kwargs: Kwargs) -> Variable:
     """`dict.__setitem__(d, k, v)`: the method of a built-in type called through the class."""
     owner, *rest = args
+    if isinstance(owner, ClassVariable):
+        graph_break("call of C function", f"{method.__qualname__}()")
     if isinstance(owner, ObjectVariable):
         found = owner.special_method(tx, method.__name__, method)
         if found is not None:
@@ -163,6 +165,21 @@ def _isinstance(tx: Trace, value: Variable, kind: Variable) -> Variable:
 @handles(issubclass)
 def _issubclass(tx: Trace, value: Variable, kind: Variable) -> Variable:
     return tx.fold(issubclass, [value, kind])
+
+
+@handles(type.__instancecheck__)
+def _plain_isinstance(tx: Trace, kind: Variable, value: Variable) -> Variable:
+    return ConstantVariable(issubclass(value.python_type(), tx.known(kind)))
+
+
+@handles(type.__subclasscheck__)
+def _plain_issubclass(tx: Trace, kind: Variable, value: Variable) -> Variable:
+    return tx.fold(type.__subclasscheck__, [kind, value])
+
+
+@handles(type.__call__)
+def _type_call(tx: Trace, cls: Variable, *args: Variable, **kwargs: Variable) -> Variable:
+    return tx.construct_plainly(tx.known(cls), list(args), kwargs)
 
 
 @handles(callable)
