@@ -21,7 +21,7 @@ from .variables.builtins import HANDLERS, handles
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
-def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = "inductor",  # noqa: A001
+def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = "inductor",
             mode: str | None = None, options: dict[str, Any] | None = None, disable: bool = False) -> Any:  # fmt: skip
     """Compile a function or an nn.Module just in time.
 
@@ -99,7 +99,7 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     def disabled(*args: Any, **kwargs: Any) -> Any:
         return inner(*args, **kwargs)
 
-    _C.skip_code(disabled.__code__)
+    _C.skip_code(disabled.__code__)  # type: ignore[attr-defined]
     if not recursive and hasattr(fn, "__code__"):
         _C.skip_code(fn.__code__)
     disabled._flambeau_disabled = True  # type: ignore[attr-defined]
@@ -112,7 +112,7 @@ def allow_in_graph(fn: Any) -> Any:
         return [allow_in_graph(item) for item in fn]
 
     def handler(tx: Any, *args: Variable, **kwargs: Variable) -> Variable:
-        return tx.emit(fn, list(args), kwargs)  # type: ignore[no-any-return]
+        return tx.emit(fn, list(args), kwargs)
 
     HANDLERS[fn] = handler
     return fn
@@ -122,7 +122,7 @@ def assume_constant_result(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Call `fn` once during capture and take its result as a constant."""
 
     def handler(tx: Any, *args: Variable, **kwargs: Variable) -> Variable:
-        return tx.fold(fn, list(args), kwargs)  # type: ignore[no-any-return]
+        return tx.fold(fn, list(args), kwargs)
 
     HANDLERS[fn] = handler
     return fn
@@ -206,7 +206,7 @@ def explain(f: Any, *extra_args: Any, **extra_kwargs: Any) -> Any:
         function = f.__call__ if policy.is_nn_module(f) else getattr(f, "_flambeau_original", f)
         with observing(Explanation()) as explanation:
             optimize(function, compiler)(*args, **kwargs)
-        return explanation  # type: ignore[no-any-return]
+        return explanation
 
     if extra_args or extra_kwargs:
         return inner(*extra_args, **extra_kwargs)

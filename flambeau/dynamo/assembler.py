@@ -6,6 +6,7 @@ Used for one purpose: resume functions (`resume.py`). Formats: CPython's Objects
 from __future__ import annotations
 
 import dis
+import itertools
 import opcode
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ def assemble(lines: Sequence[Line], protected: Sequence[Protected], first_line: 
             code += bytes((dis.opmap["EXTENDED_ARG"], (arg >> shift) & 0xFF))
         code += bytes((dis.opmap[line.opname], arg & 0xFF))
         code += bytes(2 * extra)
-    sizes = [end - start for start, end in zip(starts, starts[1:], strict=False)]
+    sizes = [end - start for start, end in itertools.pairwise(starts)]
     table = bytearray()
     for entry in sorted(protected, key=lambda e: e.start):
         start, end = starts[entry.start], starts[entry.end]

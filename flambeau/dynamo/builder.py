@@ -1,3 +1,5 @@
+# mypy: disable-error-code="arg-type,attr-defined"
+# A mixin of Trace: `self` is a Trace.
 """From an existing Python value and its source to a variable, with the guards that make this right."""
 
 from __future__ import annotations
@@ -129,9 +131,9 @@ class Builder:
         if all(map(is_plain_constant, keys)):
             self.guard("list({0}) == {1}", source, constant_source(keys), reason="keys")
         else:
-            self.guard("len({0}) == %d" % len(keys), source)
+            self.guard(f"len({{0}}) == {len(keys)}", source)
             for position, key in enumerate(keys):
-                self.guard("{0} is {1}", source.derive("list({0})[%d]" % position), constant_source(key))
+                self.guard("{0} is {1}", source.derive(f"list({{0}})[{position}]"), constant_source(key))
 
     def constant_key(self, value: Any) -> Source:
         return constant_source(value)
@@ -139,18 +141,18 @@ class Builder:
     def key_variable(self, key: Any, source: Source, position: int) -> Variable:
         if is_plain_constant(key) or isinstance(key, (type, *IMMUTABLE)):
             return ConstantVariable(key) if not isinstance(key, type) else ClassVariable(key)
-        return self.wrap(key, source.derive("list({0})[%d]" % position))
+        return self.wrap(key, source.derive(f"list({{0}})[{position}]"))
 
     def key_source(self, source: Source, key: Any, position: int) -> Source:
         if is_plain_constant(key) or isinstance(key, (type, *IMMUTABLE)):
             return source.item(key)
-        return source.derive("{0}[list({0})[%d]]" % position)
+        return source.derive(f"{{0}}[list({{0}})[{position}]]")
 
     # -- containers ---------------------------------------------------------------------------------------------------------
     def guard_sequence(self, value: Any, source: Source) -> list[Variable]:
         """Guard type and length; the elements stay unlooked-at."""
         self.guard_type(source, value)
-        self.guard("len({0}) == %d" % len(value), source, reason="length")
+        self.guard(f"len({{0}}) == {len(value)}", source, reason="length")
         return [LazyVariable(item, source.item(i)) for i, item in enumerate(value)]
 
     def existing_cell(self, cell: Any, source: Source) -> CellVariable:
@@ -162,36 +164,36 @@ class Builder:
             made.contents = LazyVariable(cell.cell_contents, source.attr("cell_contents"))
         except ValueError:
             pass
-        return self.remember(cell, made)  # type: ignore[no-any-return]
+        return self.remember(cell, made)
 
 
 # -- how each kind of value is wrapped -----------------------------------------------------------------------------------------
 def _wrap_singleton(tx: Any, value: Any, source: Source) -> Variable:
-    tx.guard("{0} is %s" % ("..." if value is ... else value), source)
+    tx.guard(f"{{0}} is {'...' if value is ... else value}", source)
     return ConstantVariable(value, source)
 
 
 def _wrap_int(tx: Any, value: int, source: Source) -> Variable:
     symbolic = tx.dynamic_int(value, source)
     if symbolic is not None:
-        return symbolic  # type: ignore[no-any-return]
-    tx.guard("{0}.__class__ is int and {0} == %d" % value, source)
+        return symbolic
+    tx.guard(f"{{0}}.__class__ is int and {{0}} == {value}", source)
     return ConstantVariable(value, source)
 
 
 def _wrap_number(tx: Any, value: Any, source: Source) -> Variable:
     kind = type(value).__name__
     if value != value:
-        tx.guard("{0}.__class__ is %s and {0} != {0}" % kind, source)
+        tx.guard(f"{{0}}.__class__ is {kind} and {{0}} != {{0}}", source)
     elif value == 0:
-        tx.guard("repr({0}) == %s" % repr(repr(value)), source)
+        tx.guard(f"repr({{0}}) == {repr(value)!r}", source)
     else:
-        tx.guard("{0}.__class__ is %s and {0} == {1}" % kind, source, constant_source(value))
+        tx.guard(f"{{0}}.__class__ is {kind} and {{0}} == {{1}}", source, constant_source(value))
     return ConstantVariable(value, source)
 
 
 def _wrap_text(tx: Any, value: Any, source: Source) -> Variable:
-    tx.guard("{0}.__class__ is %s and {0} == {1}" % type(value).__name__, source, constant_source(value))
+    tx.guard(f"{{0}}.__class__ is {type(value).__name__} and {{0}} == {{1}}", source, constant_source(value))
     return ConstantVariable(value, source)
 
 
@@ -227,12 +229,12 @@ def _wrap_size(tx: Any, value: Any, source: Source) -> Variable:
 
 
 def _wrap_list(tx: Any, value: list, source: Source) -> Variable:
-    return tx.remember(value, ListVariable(tx.guard_sequence(value, source), source))  # type: ignore[no-any-return]
+    return tx.remember(value, ListVariable(tx.guard_sequence(value, source), source))
 
 
 def _wrap_deque(tx: Any, value: Any, source: Source) -> Variable:
-    tx.guard("{0}.maxlen == %r" % value.maxlen, source)
-    return tx.remember(value, DequeVariable(tx.guard_sequence(value, source), value.maxlen, source))  # type: ignore[no-any-return]
+    tx.guard(f"{{0}}.maxlen == {value.maxlen}", source)
+    return tx.remember(value, DequeVariable(tx.guard_sequence(value, source), value.maxlen, source))
 
 
 def _wrap_dict(tx: Any, value: dict, source: Source) -> Variable:
@@ -240,12 +242,13 @@ def _wrap_dict(tx: Any, value: dict, source: Source) -> Variable:
     made = DictVariable({}, type(value), source, value)
     if isinstance(value, collections.defaultdict) and value.default_factory is not None:
         made.default_factory = tx.wrap(value.default_factory, source.attr("default_factory"))
-    return tx.remember(value, made)  # type: ignore[no-any-return]
+    return tx.remember(value, made)
 
 
 def _wrap_set(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_type(source, value)
-    if all(is_plain_constant(item) or isinstance(item, IMMUTABLE) for item in value) or all(isinstance(item, (type, types.FunctionType)) for item in value):
+    constant = all(is_plain_constant(item) or isinstance(item, IMMUTABLE) for item in value)
+    if constant or all(isinstance(item, (type, types.FunctionType)) for item in value):
         tx.guard("{0} == {1}", source, constant_source(type(value)(value)))
     else:
         graph_break("unknown value", f"the set {source} of objects")
@@ -253,7 +256,7 @@ def _wrap_set(tx: Any, value: Any, source: Source) -> Variable:
     for item in value:
         variable = tx.literal(item)
         items[variable.key()] = variable
-    return tx.remember(value, SetVariable(items, type(value), source))  # type: ignore[no-any-return]
+    return tx.remember(value, SetVariable(items, type(value), source))
 
 
 def _wrap_mapping_proxy(tx: Any, value: Any, source: Source) -> Variable:
@@ -269,8 +272,8 @@ def _wrap_range(tx: Any, value: range, source: Source) -> Variable:
 
 def _wrap_slice(tx: Any, value: slice, source: Source) -> Variable:
     tx.guard_type(source, value)
-    parts = [tx.wrap(getattr(value, name), source.attr(name)) for name in ("start", "stop", "step")]
-    return SliceVariable(*parts, source=source)
+    start, stop, step = (tx.wrap(getattr(value, name), source.attr(name)) for name in ("start", "stop", "step"))
+    return SliceVariable(start, stop, step, source)
 
 
 def _wrap_iterator(tx: Any, value: Any, source: Source) -> Variable:
@@ -279,9 +282,9 @@ def _wrap_iterator(tx: Any, value: Any, source: Source) -> Variable:
     if not rest:
         graph_break("unknown iterable", f"{source} is exhausted")
     tx.guard_type(source, value)
-    tx.guard("{0}.__reduce__()[2] == %d" % rest[0], source)
+    tx.guard(f"{{0}}.__reduce__()[2] == {rest[0]}", source)
     sequence = tx.wrap(state[0], source.derive("{0}.__reduce__()[1][0]"))
-    return tx.remember(value, ExistingIterator(sequence, rest[0], source))  # type: ignore[no-any-return]
+    return tx.remember(value, ExistingIterator(sequence, rest[0], source))
 
 
 class ExistingIterator(SequenceIterator):
@@ -296,7 +299,7 @@ class ExistingIterator(SequenceIterator):
         return super().next(tx)
 
     def build(self, w: Any) -> str:
-        return w.fetch(self.source)  # type: ignore[no-any-return]
+        return w.fetch(self.source)
 
     def replay(self, w: Any) -> None:
         w.effect(f"{w.fetch(self.source)}.__setstate__({self.position})")
@@ -325,8 +328,8 @@ def _wrap_builtin(tx: Any, value: Any, source: Source) -> Variable:
     bound_to_object = isinstance(value, types.BuiltinMethodType) and owner is not None
     if bound_to_object and not isinstance(owner, (type, types.ModuleType)):
         tx.guard_type(source, value)
-        tx.guard("{0}.__name__ == %r" % value.__name__, source)
-        return tx.attr(tx.wrap(owner, source.attr("__self__")), value.__name__)  # type: ignore[no-any-return]
+        tx.guard(f"{{0}}.__name__ == {value.__name__!r}", source)
+        return tx.attr(tx.wrap(owner, source.attr("__self__")), value.__name__)
     tx.guard_identity(source, value)
     return BuiltinVariable(value, source)
 
@@ -352,11 +355,11 @@ def _wrap_partial(tx: Any, value: functools.partial, source: Source) -> Variable
     args = tx.guard_sequence(value.args, source.attr("args"))
     tx.guard_keys(source.attr("keywords"), value.keywords)
     keywords = {k: LazyVariable(v, source.attr("keywords").item(k)) for k, v in value.keywords.items()}
-    return PartialVariable(function, args, keywords, source)  # type: ignore[arg-type]
+    return PartialVariable(function, args, keywords, source)
 
 
 def _wrap_cell(tx: Any, value: Any, source: Source) -> Variable:
-    return tx.existing_cell(value, source)  # type: ignore[no-any-return]
+    return tx.existing_cell(value, source)
 
 
 def _wrap_tensor(tx: Any, value: Tensor, source: Source) -> Variable:
@@ -373,31 +376,31 @@ def _wrap_tensor(tx: Any, value: Tensor, source: Source) -> Variable:
         strides = tuple(s if type(f) is int else None for s, f in zip(strides, variable.fake.stride(), strict=True))
     spec = _C.TensorSpec(kind, value.dtype, value.device, shape, strides, value.requires_grad)
     tx.guards.tensors[source] = spec
-    for dim, (size, stride) in enumerate(zip(variable.fake.shape, variable.fake.stride(), strict=True)):
-        if type(stride) is not int and strides is not True and type(size) is not str:
+    for dim, stride in enumerate(variable.fake.stride()):
+        if type(stride) is not int and strides is not True:
             text = tx.shape_text(stride)
-            tx.guard("{0}.stride(%d) == %s" % (dim, text[0]), source, *text[1])
-    return tx.remember(value, variable)  # type: ignore[no-any-return]
+            tx.guard(f"{{0}}.stride({dim}) == {text[0]}", source, *text[1])
+    return tx.remember(value, variable)
 
 
 def dispatching(kind: type) -> bool:
     """Does a tensor class change what operators do?"""
     if kind is Tensor or getattr(kind, "_plain_torch_function", False):
         return False
-    return getattr(kind, "__torch_function__", None).__func__ is not Tensor.__torch_function__.__func__  # type: ignore[union-attr, attr-defined]
+    return getattr(kind, "__torch_function__", None).__func__ is not Tensor.__torch_function__.__func__
 
 
 def _wrap_scope(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_type(source, value)
     flag = getattr(value, "flag", None)
     if hasattr(value, "mode"):
-        tx.guard("{0}.mode is %s" % value.mode, source)
+        tx.guard(f"{{0}}.mode is {value.mode}", source)
         flag = False if value.mode else None
     else:
-        tx.guard("{0}.flag is %s" % flag, source)
+        tx.guard(f"{{0}}.flag is {flag}", source)
     for i, (saved, _) in enumerate(getattr(value, "saved", ())):
-        tx.guard("{0}.saved[%d][0] is %s" % (i, saved), source)
-    return tx.remember(value, GradScope(type(value), flag, None, value, source))  # type: ignore[no-any-return]
+        tx.guard(f"{{0}}.saved[{i}][0] is {saved}", source)
+    return tx.remember(value, GradScope(type(value), flag, None, value, source))
 
 
 def _wrap_named_tuple(tx: Any, value: Any, source: Source) -> Variable:
@@ -406,7 +409,7 @@ def _wrap_named_tuple(tx: Any, value: Any, source: Source) -> Variable:
 
 def _wrap_nn_module(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_type(source, value)
-    return tx.remember(value, ModuleObjectVariable(type(value), value, source))  # type: ignore[no-any-return]
+    return tx.remember(value, ModuleObjectVariable(type(value), value, source))
 
 
 def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
@@ -415,10 +418,10 @@ def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
     if tx.is_module(value):
         return _wrap_nn_module(tx, value, source)
     if not cls.__flags__ & _HEAP_TYPE or cls.__module__.startswith(("numpy", "re")):
-        return tx.remember(value, OpaqueVariable(value, source))  # type: ignore[no-any-return]
+        return tx.remember(value, OpaqueVariable(value, source))
     if any(not base.__flags__ & _HEAP_TYPE and base not in (object, dict, list, tuple, collections.OrderedDict)
            and base.__module__ not in ("typing", "abc") for base in cls.__mro__):  # fmt: skip
-        return tx.remember(value, OpaqueVariable(value, source))  # type: ignore[no-any-return]
+        return tx.remember(value, OpaqueVariable(value, source))
     tx.guard_type(source, value)
     container: Variable | None = None
     if isinstance(value, dict):
@@ -426,11 +429,11 @@ def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
         container = DictVariable({}, kind, source, value)
     elif isinstance(value, list):
         container = ListVariable([LazyVariable(v, source.item(i)) for i, v in enumerate(value)], source)
-        tx.guard("len({0}) == %d" % len(value), source)
+        tx.guard(f"len({{0}}) == {len(value)}", source)
     elif isinstance(value, tuple):
         container = TupleVariable([LazyVariable(v, source.item(i)) for i, v in enumerate(value)], source)
-        tx.guard("len({0}) == %d" % len(value), source)
-    return tx.remember(value, ObjectVariable(cls, value, source, container))  # type: ignore[no-any-return]
+        tx.guard(f"len({{0}}) == {len(value)}", source)
+    return tx.remember(value, ObjectVariable(cls, value, source, container))
 
 
 _Build = Callable[[Any, Any, Source], Variable]

@@ -229,7 +229,8 @@ class _Conversion:
             made.__qualname__ = self.request.function.__qualname__
             return self.namespace.bind("_resume", made)
         cells = "".join(f"{w.value(frame.cells[name])}, " for name in free)
-        return f"{w.constant(types.FunctionType)}({w.constant(target)}, {w.constant(scope)}, {frame.code.co_name!r}, None, ({cells}))"
+        make, name = w.constant(types.FunctionType), frame.code.co_name
+        return f"{make}({w.constant(target)}, {w.constant(scope)}, {name!r}, None, ({cells}))"
 
     # -- the end ------------------------------------------------------------------------------------------------------------
     def _finish(self, frame: Frame, broken: Break | None, tail: list[tuple[str, int]]) -> Captured:
@@ -276,8 +277,8 @@ class _Conversion:
         except Exception as error:
             raise BackendCompilerFailed(request.backend_name, error, where) from error
         if not callable(compiled):
-            error = TypeError(f"it returned {type(compiled).__name__} instead of a callable")
-            raise BackendCompilerFailed(request.backend_name, error, where)
+            wrong = TypeError(f"it returned {type(compiled).__name__} instead of a callable")
+            raise BackendCompilerFailed(request.backend_name, wrong, where)
         return module, _C.undisturbed(compiled)
 
     def _final_guards(self, graph: fx.Graph) -> None:
@@ -302,13 +303,13 @@ class _Conversion:
                 tx.guards.add(f"len({{{{{ids}}}}}) == {len(tensors)}", *tensors, reason="distinct tensors")
         for changed in tx.effects.touched():
             for _, other in tx.effects.existing():
-                if other is not changed and type(other) is type(changed) and other.source is not None and changed.source is not None:
-                    if other.python_type() is changed.python_type():
-                        tx.guard("{0} is not {1}", changed.source, other.source, reason="distinct objects")
+                if other is changed or type(other) is not type(changed) or other.source is None:
+                    continue
+                if other.python_type() is changed.python_type():
+                    tx.guard("{0} is not {1}", changed.source, other.source, reason="distinct objects")
 
     def _write(self, lines: list[str], tail: list[tuple[str, int]]) -> Captured:
-        request, code = self.request, self.request.code
-        user = origin(code)
+        user = origin(self.request.code)
         head_line = tail[0][1]
         name = user.co_name if user.co_name.isidentifier() else "replacement"
         text = [f"def {name}({', '.join(['__function', *self.parameters])}):", *("    " + line for line in lines)]

@@ -22,8 +22,8 @@ class Shapes:
 
     def dims(self, name: str, value: Any) -> tuple[bool | None, ...]:
         """For each dimension: False (static), None (varies, may share a symbol) or True (marked by the user)."""
-        marked = getattr(value, "_dynamo_dynamic_dims", frozenset())
-        pinned = getattr(value, "_dynamo_static_dims", frozenset())
+        marked: frozenset[int] = getattr(value, "_dynamo_dynamic_dims", frozenset())
+        pinned: frozenset[int] = getattr(value, "_dynamo_static_dims", frozenset())
         sizes = tuple(int(size) for size in value.shape)
         seen = self._merge_sizes(name, sizes)
         return tuple(

@@ -1,3 +1,5 @@
+# mypy: disable-error-code="arg-type,attr-defined"
+# A mixin of Trace: `self` is a Trace.
 """The graph under construction: inputs with their fake tensors, nodes with their example values, symbolic sizes."""
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ class GraphBuilder:
             if wanted is False or size in (0, 1):
                 sizes.append(int(size))
                 continue
-            symbol = self.shape_env.create_symint(int(size), self.size_token(source.derive("{0}.shape[%d]" % dim)), wanted)
+            symbol = self.shape_env.create_symint(int(size), self.size_token(source.derive(f"{{0}}.shape[{dim}]")), wanted)
             sizes.append(symbol)
         return sizes
 
@@ -125,14 +127,14 @@ class GraphBuilder:
         found = []
         for text in self.shape_env.guard_expressions():
             numbers = list(dict.fromkeys(int(n) for n in _SIZE_TOKEN.findall(text)))
-            template = _SIZE_TOKEN.sub(lambda m, numbers=numbers: "{%d}" % numbers.index(int(m[1])), text)  # type: ignore[misc]
+            template = _SIZE_TOKEN.sub(lambda m, numbers=numbers: f"{{{numbers.index(int(m[1]))}}}", text)  # type: ignore[misc]
             found.append((template, tuple(self.size_sources[n] for n in numbers)))
         return found
 
     # -- nodes --------------------------------------------------------------------------------------------------------------
     def argument(self, variable: Variable) -> Any:
         """A variable as an argument of a node."""
-        variable = variable.realize(self)  # type: ignore[arg-type]
+        variable = variable.realize(self)
         if isinstance(variable, TensorVariable):
             return variable.node
         if isinstance(variable, SymVariable):
@@ -144,7 +146,7 @@ class GraphBuilder:
         if isinstance(variable, SliceVariable):
             return slice(*(self.argument(part) for part in variable.parts))
         if isinstance(variable, DictVariable):
-            return {key.as_constant(): self.argument(value) for key, value in variable.open(self).values()}  # type: ignore[arg-type]
+            return {key.as_constant(): self.argument(value) for key, value in variable.open(self).values()}
         value = variable.as_constant()
         return value
 
@@ -211,10 +213,10 @@ class GraphBuilder:
         return self._emit("call_method", name, lambda owner, *a, **k: getattr(owner, name)(*a, **k), args, kwargs)
 
     def _emit(self, kind: str, target: Any, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Variable:
-        args = [arg.realize(self) for arg in args]  # type: ignore[arg-type]
-        kwargs = {name: value.realize(self) for name, value in kwargs.items()}  # type: ignore[arg-type]
-        examples = [self.example(arg) for arg in args]  # type: ignore[attr-defined]
-        named = {name: self.example(value) for name, value in kwargs.items()}  # type: ignore[attr-defined]
+        args = [arg.realize(self) for arg in args]
+        kwargs = {name: value.realize(self) for name, value in kwargs.items()}
+        examples = [self.example(arg) for arg in args]
+        named = {name: self.example(value) for name, value in kwargs.items()}
         name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
         try:
             with dispatch.fake_mode():
@@ -253,8 +255,8 @@ class GraphBuilder:
                 part = self.graph.call_function(operator.getitem, (node, i))
                 part.meta.update(val=item, stack=node.meta["stack"])
                 items.append(self.from_node(part, item))
-            return self.sequence_like(answer, items)  # type: ignore[attr-defined, no-any-return]
-        return self.literal(answer)  # type: ignore[attr-defined, no-any-return]
+            return self.sequence_like(answer, items)
+        return self.literal(answer)
 
     def fake_variable(self, value: Tensor) -> Variable:
         """The variable of a fake tensor that turned up."""
@@ -275,7 +277,7 @@ class GraphBuilder:
         """The user's frames, innermost last."""
         return tuple(
             (f.code.co_filename, f.line, f.code.co_name, linecache.getline(f.code.co_filename, f.line).strip())
-            for f in self.frames  # type: ignore[attr-defined]
+            for f in self.frames
         )
 
     def drop_unused_inputs(self) -> None:

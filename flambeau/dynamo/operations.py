@@ -1,3 +1,5 @@
+# mypy: disable-error-code="arg-type,attr-defined"
+# A mixin of Trace: `self` is a Trace.
 """What Python's operators, built-in protocols and calls do to variables: the interpreter's middle layer."""
 
 from __future__ import annotations
@@ -259,7 +261,7 @@ class Operations:
         if isinstance(variable, IteratorVariable):
             return variable
         if type(variable).iterate is SequenceVariable.iterate:
-            return SequenceIterator(variable)  # type: ignore[arg-type]
+            return SequenceIterator(variable)
         if isinstance(variable, ObjectVariable):
             found = variable.special(self, "__iter__")
             if found is not None and not isinstance(found, ObjectMethod):
@@ -376,7 +378,7 @@ class Operations:
         """`with manager`: its bound `__exit__` and what `__enter__` gives."""
         scope = getattr(manager, "enter_scope", None)
         if scope is not None:
-            return scope(self)  # type: ignore[no-any-return]
+            return scope(self)
         if isinstance(manager, ObjectVariable):
             exit_method, enter_method = manager.special(self, "__exit__"), manager.special(self, "__enter__")
             if exit_method is not None and enter_method is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import types
 from typing import Any
 
 from .compiler import Compiler, get_compiler, optimize
@@ -46,7 +47,7 @@ def optimize_module(module: Any, compiler: Compiler) -> Any:
         "_flambeau_call": staticmethod(optimize(module.__call__, compiler)),
         "__module__": cls.__module__, "__doc__": cls.__doc__,
     }  # fmt: skip
-    made = object.__new__(type(cls)(cls.__name__, (OptimizedModule, cls), contents))
+    made = object.__new__(types.new_class(cls.__name__, (OptimizedModule, cls), {}, lambda body: body.update(contents)))
     object.__setattr__(made, "__dict__", module.__dict__)
     return made
 

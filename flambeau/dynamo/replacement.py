@@ -121,9 +121,8 @@ class Writer:
             left, right = self.size(value.left), self.size(value.right)
             return f"({left} {value.op} {right})"
         if isinstance(value, SymBool):
-            op, left, right = value.relation
-            env = value.env
-            return f"({self.size(env.symint(left))} {op} {self.size(env.symint(right))})"
+            relation, env = value.relation, value.env
+            return f"({self.size(env.symint(relation.left))} {relation.op} {self.size(env.symint(relation.right))})"
         return repr(value)
 
     def statements(self, graph_name: str, inputs: list[Source], call: bool) -> list[str]:

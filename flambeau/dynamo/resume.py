@@ -125,10 +125,10 @@ def _prologue(point: ResumePoint, stack_names: list[str], names: list[str], free
     lines: list[Line] = [Line("COPY_FREE_VARS", free, None, position)] if free else []
     lines.append(Line("RESUME", 0, None, position))
     values = iter(stack_names)
-    for null in point.nulls:
-        lines.append(
-            Line("PUSH_NULL", 0, None, position) if null else Line("LOAD_FAST", names.index(next(values)), None, position)
-        )
+    lines.extend(
+        Line("PUSH_NULL", 0, None, position) if null else Line("LOAD_FAST", names.index(next(values)), None, position)
+        for null in point.nulls
+    )
     lines.append(Line("JUMP_FORWARD", 0, 0, position))
     return lines
 

@@ -89,11 +89,11 @@ class Trace(Builder, GraphBuilder, Operations):
         return False
 
     def may_vary(self, source: Source) -> bool:
-        return self.shapes.may_vary(str(source))  # type: ignore[no-any-return]
+        return self.shapes.may_vary(str(source))
 
     # -- sizes --------------------------------------------------------------------------------------------------------------
     def dynamic_dims(self, value: Tensor, source: Source) -> tuple[bool | None, ...]:
-        return self.shapes.dims(str(source), value)  # type: ignore[no-any-return]
+        return self.shapes.dims(str(source), value)
 
     def dynamic_int(self, value: int, source: Source) -> Variable | None:
         """The variable of an int that varies, or None for one that is taken as a constant."""
@@ -109,7 +109,7 @@ class Trace(Builder, GraphBuilder, Operations):
         text = to_python(value.expr)
         sources = []
         for i, name in enumerate(sorted(free_variables(value.expr)), 1):
-            text = text.replace(name, "{%d}" % i)
+            text = text.replace(name, f"{{{i}}}")
             sources.append(self.symbol_source(name))
         return f"({text})", tuple(sources)
 

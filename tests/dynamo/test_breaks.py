@@ -268,7 +268,7 @@ def test_break_inside_no_grad() -> None:
     x = x3()
     x.requires_grad = True
     LOG.clear()
-    result, seen, counter = run(f, x)
+    result, _, counter = run(f, x)
     assert LOG == [(False,)]
     assert [t.requires_grad for t in result] == [False, False, True]
     assert len(counter.graphs) == 2
@@ -465,7 +465,7 @@ def test_contextmanager_function_runs() -> None:
             x = x + n
         return x
 
-    result, seen, _ = run(f, x3())
+    result, _, _ = run(f, x3())
     assert same(result, x3() + 5) and events == ["in", "out"]
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa - the functions are odd Python on purpose
 """Python as it is written: each function gives the same compiled as eager, in one graph."""
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def make_exception(tx: Any, value: Variable) -> Variable:
     """`raise value`: instantiate classes."""
     kind = value.as_constant() if value.is_constant() else None
     if isinstance(kind, type) and issubclass(kind, BaseException):
-        return tx.call(value, [], {})  # type: ignore[no-any-return]
+        return tx.call(value, [], {})
     if not issubclass(value.python_type(), BaseException):
         tx.raise_(TypeError, "exceptions must derive from BaseException")
     return value

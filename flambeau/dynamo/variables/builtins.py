@@ -20,7 +20,7 @@ from ..source import Source
 from .base import Args, ConstantVariable, Kwargs, Variable
 from .dicts import DictVariable, MappingProxyVariable, SetVariable
 from .functions import MethodVariable, PartialVariable
-from .objects import ObjectVariable, SuperVariable
+from .objects import ClassVariable, ObjectVariable, SuperVariable
 from .sequences import (
     DequeVariable,
     IteratorVariable,
@@ -186,7 +186,7 @@ def _type_call(tx: Trace, cls: Variable, *args: Variable, **kwargs: Variable) ->
 def _callable(tx: Trace, value: Variable) -> Variable:
     if isinstance(value, ObjectVariable):
         return ConstantVariable(value.special(tx, "__call__") is not None)
-    return ConstantVariable(hasattr(value.python_type(), "__call__"))
+    return ConstantVariable("__call__" in dir(value.python_type()))
 
 
 @handles(getattr)
@@ -321,8 +321,8 @@ def _range(tx: Trace, *args: Variable) -> Variable:
 
 @handles(slice)
 def _slice(tx: Trace, *args: Variable) -> Variable:
-    parts = list(args) if len(args) > 1 else [_NONE, *args]
-    return SliceVariable(*[*parts, _NONE][:3])
+    start, stop, step = [*(args if len(args) > 1 else (_NONE, *args)), _NONE][:3]
+    return SliceVariable(start, stop, step)
 
 
 @handles(enumerate)
@@ -406,9 +406,10 @@ def _extreme(better: Callable[[Any, Any], Any], symbolic: Callable[..., Any]) ->
             if default is None:
                 tx.raise_(ValueError, f"{'min' if better is operator.lt else 'max'}() arg is an empty sequence")
             return default
-        if key is None and any(isinstance(item, SymVariable) for item in items):
-            if all(isinstance(item, (SymVariable, ConstantVariable)) for item in items):
-                return tx.literal(symbolic(*(item.value for item in items)))  # type: ignore[attr-defined]
+        if key is None and any(isinstance(item, SymVariable) for item in items) and all(
+            isinstance(item, (SymVariable, ConstantVariable)) for item in items
+        ):
+            return tx.literal(symbolic(*(item.value for item in items)))  # type: ignore[attr-defined]
         best, best_key = items[0], tx.call(key, [items[0]], {}) if key is not None else items[0]
         for item in items[1:]:
             item_key = tx.call(key, [item], {}) if key is not None else item
@@ -512,7 +513,7 @@ def _number(kind: type, special: str) -> Callable[..., Variable]:
             found = args[0].special(tx, special)
             if found is not None:
                 return tx.call(found, [], {})
-        return tx.fold(kind, args, kwargs)
+        return tx.fold(kind, list(args), kwargs)
 
     return handler
 

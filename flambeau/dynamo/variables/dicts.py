@@ -134,9 +134,9 @@ class DictVariable(Variable):
 
     def update_from(self, tx: Trace, other: Variable) -> None:
         if isinstance(other, DictVariable):
-            for key, pair in list(other.open(tx).items()):
+            for hashed, entry in list(other.open(tx).items()):
                 self.changed(tx)
-                self.items[key] = (self.items[key][0] if key in self.items else pair[0], pair[1])
+                self.items[hashed] = (self.items[hashed][0] if hashed in self.items else entry[0], entry[1])
             return
         mapping = getattr(other, "mapping", None)
         if mapping is not None:
@@ -453,7 +453,7 @@ class SetVariable(Variable):
         "symmetric_difference": _symmetric_difference, "issuperset": _issuperset, "isdisjoint": _isdisjoint,
     }  # fmt: skip
 
-    _OPERATORS = {
+    _OPERATORS: dict[Any, Callable[..., Variable]] = {
         operator.or_: _union, operator.and_: _intersection, operator.sub: _difference,
         operator.xor: _symmetric_difference, operator.le: _issubset, operator.ge: _issuperset,
     }  # fmt: skip

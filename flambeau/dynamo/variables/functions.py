@@ -134,7 +134,7 @@ class FunctionVariable(FunctionBase):
     def closure_cells(self, tx: Trace) -> list[CellVariable]:
         base = self.origin()
         return [
-            tx.existing_cell(cell, base.derive("{0}.__closure__[%d]" % i))
+            tx.existing_cell(cell, base.derive(f"{{0}}.__closure__[{i}]"))
             for i, cell in enumerate(self.function.__closure__ or ())
         ]
 
@@ -144,7 +144,7 @@ class FunctionVariable(FunctionBase):
     def default_values(self, tx: Trace) -> tuple[list[Variable], dict[str, Variable]]:
         base = self.origin()
         positional: list[Variable] = [
-            LazyVariable(value, base.derive("{0}.__defaults__[%d]" % i))
+            LazyVariable(value, base.derive(f"{{0}}.__defaults__[{i}]"))
             for i, value in enumerate(self.function.__defaults__ or ())
         ]
         keyword: dict[str, Variable] = {

@@ -459,7 +459,7 @@ class ClassVariable(Variable):
 
     def item(self, tx: Trace, key: Variable) -> Variable:
         if issubclass(self.value, enum.Enum):
-            return tx.fold(lambda k: self.value[k], [key])  # type: ignore[misc]
+            return tx.fold(lambda k: self.value[k], [key])
         if hasattr(self.value, "__class_getitem__"):
             return self  # list[int]: only annotations use it
         return super().item(tx, key)

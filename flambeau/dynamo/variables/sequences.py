@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class SequenceVariable(Variable):
     """Common part of lists and tuples: `items` are the elements, perhaps not yet looked at."""
 
-    kind: type = tuple
+    kind: Any = tuple
 
     def __init__(self, items: list[Variable], source: Source | None = None) -> None:
         self.items = items
@@ -437,7 +437,7 @@ class SequenceIterator(IteratorVariable):
 
     def __init__(self, sequence: SequenceVariable, position: int = 0) -> None:
         self.sequence, self.position = sequence, position
-        self.kind = {list: type(iter([])), tuple: type(iter(()))}.get(sequence.kind, type(iter(())))
+        self.kind = type(iter([])) if sequence.kind is list else type(iter(()))
 
     def next(self, tx: Trace) -> Variable | None:
         if self.position >= len(self.sequence.items):
