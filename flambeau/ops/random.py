@@ -236,7 +236,8 @@ def randperm(n: int, *, generator: Generator | None = None, out: Tensor | None =
 
 def _like(name: str, draw: Any) -> Any:
     def fn(input: Tensor, *, generator: Generator | None = None, dtype: dtype | None = None, layout: Any = None,
-           device: Any = None, requires_grad: bool = False, pin_memory: bool = False, memory_format: memory_format = preserve_format) -> Tensor:
+           device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+           memory_format: memory_format = preserve_format) -> Tensor:
         kind, where = dtype or input.dtype, input.device if device is None else as_device(device)
         with _Like(input):
             made = _in_layout(input, memory_format, lambda shape: draw(shape, kind, where, generator))

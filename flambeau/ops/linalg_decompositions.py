@@ -1,0 +1,688 @@
+"""Solving and decomposing matrices: LAPACK through NumPy and SciPy, with derivatives.
+
+The reverse rules are those of M. B. Giles, "Collected matrix derivative results for forward and reverse mode algorithmic
+differentiation" (2008); I. Murray, "Differentiation of the Cholesky decomposition" (2016); S. F. Walter and L. Lehmann,
+"Algorithmic differentiation of linear algebra functions" (2010, QR); J. Townsend, "Differentiating the singular value
+decomposition" (2016); G. Golub and V. Pereyra, "The differentiation of pseudo-inverses" (1973).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from ..core.dtypes import FLOAT, complex64, complex128, dtype, float32, float64, int32, promote_types
+from ..core.size import broadcast_shapes, canonical_dim
+from ..core.tensor import Tensor
+from . import prims
+from .creation import eye, tril, triu
+from .linalg import matmul
+from .promotion import cast, expand_to
+from .reductions import linalg_vector_norm, scalar_type
+from .registry import General, Spec, operator, primitive
+from .return_types import named
+
+_WHY = {"loop": "a LAPACK routine; inductor calls the kernel"}
+
+
+class LinAlgError(RuntimeError):
+    """A matrix that has no such inverse, factor or solution."""
+
+
+# -- helpers ---------------------------------------------------------------------------------------------------
+def _check(x: Tensor, name: str, *, square: bool = False, rank: int = 2) -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}(): argument must be Tensor, not {type(x).__name__}")
+    if x.dtype not in (float32, float64, complex64, complex128):
+        if x.dtype.category >= FLOAT:
+            raise NotImplementedError(f'"{name}" not implemented for \'{scalar_type(x.dtype)}\': convert to float32 or float64')
+        raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {scalar_type(x.dtype)}")
+    if x.ndim < rank:
+        raise RuntimeError(f"{name}: The input tensor A must have at least {rank} dimensions, got shape {list(x.shape)}.")
+    if square and x.shape[-1] is not x.shape[-2] and x.shape[-1] != x.shape[-2]:
+        raise RuntimeError(f"{name}: A must be batches of square matrices, but they are {x.shape[-2]} by {x.shape[-1]} matrices")
+
+
+def _lapack(message: str) -> Callable:
+    """Turn NumPy's LinAlgError into ours."""
+    def wrap(kernel: Callable) -> Callable:
+        @functools.wraps(kernel)
+        def call(*args: Any) -> Any:
+            try:
+                with np.errstate(all="ignore"):
+                    return kernel(*args)
+            except (np.linalg.LinAlgError, scipy.linalg.LinAlgError) as error:
+                raise LinAlgError(message) from error
+        return call
+    return wrap
+
+
+def _h(x: Tensor) -> Tensor:
+    """Conjugate transpose of the matrices."""
+    t = prims.permute(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+    return prims.conj(t) if x.dtype.is_complex else t
+
+
+def _identity(like: Tensor, n: Any) -> Tensor:
+    return eye(n, dtype=like.dtype, device=like.device)
+
+
+def _diagonal(x: Tensor) -> Tensor:
+    return prims.diagonal(x, 0, x.ndim - 2, x.ndim - 1)
+
+
+def _columns(x: Tensor, scale: Tensor) -> Tensor:
+    """x diag(scale)."""
+    return x * prims.unsqueeze(scale, scale.ndim - 1)
+
+
+def _real(x: Tensor) -> Tensor:
+    return prims.real(x) if x.dtype.is_complex else x
+
+
+# -- inverse, solve, determinant ------------------------------------------------------------------------------------
+def _inv_vjp(g: Tensor, out: Tensor) -> tuple:
+    return (-(_h(out) @ g @ _h(out)),)
+
+
+inv_prim = primitive("inv", kernel=_lapack(
+    "linalg.inv: The inversion could not be completed because the input matrix is singular.")(np.linalg.inv), derivative=General(_inv_vjp), why_absent=_WHY)(lambda x: Spec(x._layout.shape, x.dtype))
+
+
+@operator
+def linalg_inv(A: Tensor) -> Tensor:
+    """The inverse of square matrices (..., n, n)."""
+    _check(A, "linalg.inv", square=True)
+    return inv_prim(A)
+
+
+inverse = linalg_inv
+Tensor.inverse = linalg_inv  # type: ignore[attr-defined]
+
+
+def _solve_vjp(g: Tensor, a: Tensor, out: Tensor) -> tuple:
+    gb = solve_prim(_h(a), g)
+    return -(gb @ _h(out)), gb
+
+
+def _solve_shape(a: Tensor, b: Tensor) -> Spec:
+    """X with A X = B for (..., n, n) and (..., n, k) of the same batch."""
+    return Spec(b._layout.shape, b.dtype)
+
+
+solve_prim = primitive("solve", kernel=_lapack("torch.linalg.solve: The solver failed because the input matrix is singular.")(
+    np.linalg.solve), tensors=2, derivative=General(_solve_vjp), why_absent=_WHY)(_solve_shape)
+
+
+@operator
+def linalg_solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
+    """X with A X = B (X A = B if not left); B is a matrix, or a vector (a batch of them if its shape is A's without the last)."""
+    _check(A, "linalg.solve", square=True)
+    if A.dtype is not B.dtype:
+        raise RuntimeError(f"linalg.solve: Expected A and B to have the same dtype, but found A of type {A.dtype} and B of type "
+                           f"{B.dtype} instead")
+    vector = B.ndim == 1 or (B.ndim == A.ndim - 1 and tuple(B.shape) == tuple(A.shape[:-1]))
+    b = prims.unsqueeze(B, B.ndim) if vector else B
+    if not left:
+        return _h(linalg_solve(_h(A), _h(b)))
+    if b.shape[-2] != A.shape[-1]:
+        raise RuntimeError(f"linalg.solve: Incompatible shapes of A and B for the equation AX = B ({A.shape[-2]}x{A.shape[-1]} and "
+                           f"{b.shape[-2]}x{b.shape[-1]})")
+    batch = tuple(broadcast_shapes(tuple(A.shape[:-2]), tuple(b.shape[:-2])))
+    x = solve_prim(expand_to(A, (*batch, *A.shape[-2:])), expand_to(b, (*batch, *b.shape[-2:])))
+    return prims.squeeze(x, (x.ndim - 1,)) if vector else x
+
+
+def _triangular_kernel(a: np.ndarray, b: np.ndarray, upper: bool, unit: bool) -> np.ndarray:
+    out = np.empty(b.shape, b.dtype)
+    for at in np.ndindex(b.shape[:-2]):
+        out[at] = scipy.linalg.solve_triangular(a[at], b[at], lower=not upper, unit_diagonal=unit)
+    return out
+
+
+def _triangular_vjp(g: Tensor, a: Tensor, out: Tensor, upper: bool, unit: bool) -> tuple:
+    gb = triangular_prim(_h(a), g, not upper, unit)
+    ga = -(gb @ _h(out))
+    k = 1 if unit else 0
+    return triu(ga, k) if upper else tril(ga, -k), gb
+
+
+triangular_prim = primitive(
+    "solve_triangular", tensors=2, derivative=General(_triangular_vjp), why_absent=_WHY,
+    kernel=_lapack("linalg.solve_triangular: the matrix is singular.")(_triangular_kernel))(
+        lambda a, b, upper, unit: Spec(b._layout.shape, b.dtype))
+
+
+@operator
+def linalg_solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
+    """X with A X = B (X A = B if not left) for triangular A."""
+    _check(A, "linalg.solve_triangular", square=True)
+    if not left:
+        return _h(linalg_solve_triangular(_h(A), _h(B), upper=not upper, unitriangular=unitriangular))
+    batch = tuple(broadcast_shapes(tuple(A.shape[:-2]), tuple(B.shape[:-2])))
+    return triangular_prim(expand_to(A, (*batch, *A.shape[-2:])), expand_to(B, (*batch, *B.shape[-2:])), upper, unitriangular)
+
+
+def _det_vjp(g: Tensor, x: Tensor, out: Tensor) -> tuple:
+    scale = g * (out.conj() if out.dtype.is_complex else out)
+    return (prims.unsqueeze(prims.unsqueeze(scale, scale.ndim), scale.ndim + 1) * _h(inv_prim(x)),)
+
+
+det_prim = primitive("det", kernel=lambda x: np.asarray(np.linalg.det(x)), derivative=General(_det_vjp), why_absent=_WHY)(
+    lambda x: Spec(x._layout.shape[:-2], x.dtype))
+
+
+@operator(method="det")
+def linalg_det(A: Tensor) -> Tensor:
+    """Determinants of square matrices."""
+    _check(A, "linalg.det", square=True)
+    return det_prim(A)
+
+
+det = linalg_det
+
+
+def _slogdet_vjp(gs: tuple, x: Tensor) -> tuple:
+    """d log|det A| = Re tr(A^-1 dA); the sign is constant."""
+    if gs[1] is None:
+        return (None,)
+    g = cast(gs[1], x.dtype)
+    return (prims.unsqueeze(prims.unsqueeze(g, g.ndim), g.ndim + 1) * _h(inv_prim(x)),)
+
+
+slogdet_prim = primitive("slogdet", kernel=lambda x: tuple(np.asarray(v) for v in np.linalg.slogdet(x)),
+                         derivative=General(_slogdet_vjp), why_absent=_WHY)(
+    lambda x: (Spec(x._layout.shape[:-2], x.dtype), Spec(x._layout.shape[:-2], x.dtype.to_real())))
+
+
+@operator(method="slogdet")
+def linalg_slogdet(A: Tensor) -> Any:
+    """(sign, log of the absolute value) of the determinant."""
+    _check(A, "linalg.slogdet", square=True)
+    return named("linalg_slogdet", *slogdet_prim(A))
+
+
+slogdet = linalg_slogdet
+
+
+@operator(method=True)
+def logdet(input: Tensor) -> Tensor:
+    """log det, NaN where the determinant is negative."""
+    sign, log = linalg_slogdet(input)
+    return log.masked_fill(sign < 0, math.nan)
+
+
+# -- factorizations ---------------------------------------------------------------------------------------------------
+def _cholesky_vjp(g: Tensor, out: Tensor) -> tuple:
+    """L^-H phi(L^H g) L^-1, made hermitian; phi keeps the lower triangle and halves the diagonal."""
+    middle = tril(_h(out) @ g)
+    middle = middle - (_diagonal(middle) * 0.5).diag_embed()
+    lower_h = _h(out)
+    left = triangular_prim(lower_h, middle, True, False)
+    whole = _h(triangular_prim(lower_h, _h(left), True, False))
+    return ((whole + _h(whole)) * 0.5,)
+
+
+cholesky_prim = primitive(
+    "cholesky", derivative=General(_cholesky_vjp), why_absent=_WHY,
+    kernel=_lapack("linalg.cholesky: The factorization could not be completed because the input is not positive-definite.")(
+        np.linalg.cholesky))(lambda x: Spec(x._layout.shape, x.dtype))
+
+
+@operator
+def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
+    """L with A = L L^H for hermitian positive-definite A (only its lower triangle is read); U = L^H if `upper`."""
+    _check(A, "linalg.cholesky", square=True)
+    lower = cholesky_prim(A)
+    return _h(lower) if upper else lower
+
+
+@operator(method=True)
+def cholesky(input: Tensor, upper: bool = False) -> Tensor:
+    """torch.cholesky: see linalg.cholesky."""
+    return linalg_cholesky(input, upper=upper)
+
+
+@operator
+def linalg_cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
+    """(L, info): info is 0 where the factorization succeeded, 1 where it did not (L is then NaN)."""
+    try:
+        lower = linalg_cholesky(A, upper=upper)
+        return named("linalg_cholesky_ex", lower, A.new_zeros(tuple(A.shape[:-2]), dtype=int32))
+    except LinAlgError:
+        if check_errors:
+            raise
+        return named("linalg_cholesky_ex", A * math.nan, A.new_ones(tuple(A.shape[:-2]), dtype=int32))
+
+
+@operator(method=True)
+def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
+    """X with A X = input, given the Cholesky factor of A."""
+    lower = _h(L) if upper else L
+    y = linalg_solve_triangular(lower, input, upper=False)
+    return linalg_solve_triangular(_h(lower), y, upper=True)
+
+
+@operator(method=True)
+def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
+    """The inverse of A, given its Cholesky factor."""
+    return cholesky_solve(expand_to(_identity(input, input.shape[-1]), tuple(input.shape)), input, upper)
+
+
+def _qr_kernel(x: np.ndarray, mode: str) -> tuple:
+    if mode == "r":
+        return np.empty(0, x.dtype), np.linalg.qr(x, "r")
+    return tuple(np.linalg.qr(x, mode))
+
+
+def _qr_vjp(gs: tuple, outs: tuple, x_shape: Sequence, mode: str) -> tuple:
+    """(gQ + Q copyltu(M)) R^-H with M = R gR^H - gQ^H Q; copyltu mirrors the lower triangle."""
+    (gq, gr), (q, r) = gs, outs
+    m, n = x_shape[-2:]
+    if (mode != "reduced" and m != n) or m < n:
+        raise RuntimeError(f"The QR decomposition is not differentiable when mode={mode!r} and the shape is {m} x {n}")
+    if gq is None and gr is None:
+        return (None,)
+    middle = (r @ _h(gr) if gr is not None else 0) - (_h(gq) @ q if gq is not None else 0)
+    low = tril(middle, -1)
+    mirrored = low + _h(low) + _real(_diagonal(middle)).to(middle.dtype).diag_embed()
+    right = q @ mirrored + (gq if gq is not None else 0)
+    return (_h(triangular_prim(r, _h(right), True, False)),)
+
+
+def _qr_shape(x: Tensor, mode: str) -> tuple[Spec, Spec]:
+    """(Q, R) with x = Q R: mode reduced, complete, or r (R alone)."""
+    *batch, m, n = x._layout.shape
+    k = min(m, n)
+    width = m if mode == "complete" else k
+    q = (0,) if mode == "r" else (*batch, m, width)
+    return Spec(q, x.dtype), Spec((*batch, k if mode != "complete" else m, n), x.dtype)
+
+
+qr_prim = primitive("qr", kernel=_qr_kernel, derivative=General(_qr_vjp), why_absent=_WHY)(_qr_shape)
+
+
+@operator
+def linalg_qr(A: Tensor, mode: str = "reduced") -> Any:
+    """(Q, R) with A = Q R, Q with orthonormal columns, R upper triangular."""
+    _check(A, "linalg.qr")
+    if mode not in ("reduced", "complete", "r"):
+        raise RuntimeError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'")
+    return named("linalg_qr", *qr_prim(A, mode))
+
+
+@operator(method=True)
+def qr(input: Tensor, some: bool = True) -> Any:
+    """torch.qr: see linalg.qr."""
+    return named("qr", *linalg_qr(input, "reduced" if some else "complete"))
+
+
+def _svd_kernel(x: np.ndarray, full: bool) -> tuple:
+    return tuple(np.linalg.svd(x, full_matrices=full))
+
+
+def _svd_vjp(gs: tuple, outs: tuple, full: bool) -> tuple:
+    gu, gs_, gvh = gs
+    u, s, vh = outs
+    if full and (u.shape[-1] != s.shape[-1] or vh.shape[-2] != s.shape[-1]):
+        k = s.shape[-1]
+        gu = None if gu is None else gu.narrow(-1, 0, k)
+        gvh = None if gvh is None else gvh.narrow(-2, 0, k)
+        u, vh = u.narrow(-1, 0, k), vh.narrow(-2, 0, k)
+    if gu is None and gvh is None:
+        return (None,) if gs_ is None else (_columns(u, cast(gs_, u.dtype)) @ vh,)
+    return (_svd_grad(u, s, vh, gu, gs_, gvh),)
+
+
+def _svd_grad(u: Tensor, s: Tensor, vh: Tensor, gu: Any, gs: Any, gvh: Any) -> Tensor:
+    kind = u.dtype
+    k = s.shape[-1]
+    square = s * s
+    gap = prims.unsqueeze(square, s.ndim - 1) - prims.unsqueeze(square, s.ndim)     # s_j^2 - s_i^2
+    f = cast((1 / (gap + _identity(gap, k))) * (1 - _identity(gap, k)), kind)
+    scale, inverse = cast(s, kind), cast(1 / s, kind)
+    middle: Any = 0
+    if gs is not None:
+        middle = cast(gs, kind).diag_embed()
+    extra: Any = 0
+    if gu is not None:
+        inner = _h(u) @ gu
+        skew = f * (inner - _h(inner))
+        middle = middle + _columns(skew, scale)
+        if kind.is_complex:
+            middle = middle + (1j * _columns_imag(inner) * inverse).diag_embed()
+        if u.shape[-2] > k:
+            extra = extra + _columns(gu - u @ inner, inverse) @ vh
+    if gvh is not None:
+        gv = _h(gvh)
+        inner = vh @ gv
+        skew = f * (inner - _h(inner))
+        middle = middle + prims.unsqueeze(scale, scale.ndim) * skew
+        if vh.shape[-1] > k:
+            extra = extra + u @ (prims.unsqueeze(inverse, inverse.ndim) * (_h(gv) - _h(inner) @ vh))
+    return u @ middle @ vh + extra
+
+
+def _columns_imag(x: Tensor) -> Tensor:
+    return prims.imag(_diagonal(x))
+
+
+def _svd_shape(x: Tensor, full: bool) -> tuple[Spec, Spec, Spec]:
+    """(U, S, V^H) with x = U diag(S) V^H."""
+    *batch, m, n = x._layout.shape
+    k = min(m, n)
+    return (Spec((*batch, m, m if full else k), x.dtype), Spec((*batch, k), x.dtype.to_real()),
+            Spec((*batch, n if full else k, n), x.dtype))
+
+
+svd_prim = primitive("svd", kernel=_lapack("linalg.svd: The algorithm failed to converge.")(_svd_kernel),
+                     derivative=General(_svd_vjp), why_absent=_WHY)(_svd_shape)
+
+
+@operator
+def linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> Any:
+    """(U, S, Vh): A = U diag(S) Vh, singular values in descending order."""
+    _check(A, "linalg.svd")
+    return named("linalg_svd", *svd_prim(A, full_matrices))
+
+
+@operator
+def linalg_svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
+    """Singular values in descending order."""
+    _check(A, "linalg.svdvals")
+    return svd_prim(A, False)[1]
+
+
+@operator(method=True)
+def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
+    """torch.svd: (U, S, V), V not transposed."""
+    u, s, vh = linalg_svd(input, not some)
+    return named("svd", u, s, _h(vh))
+
+
+# -- eigenvalues --------------------------------------------------------------------------------------------------------
+def _eigh_vjp(gs: tuple, outs: tuple) -> tuple:
+    (gl, gv), (values, v) = gs, outs
+    if gv is None:
+        return (None,) if gl is None else (_columns(v, cast(gl, v.dtype)) @ _h(v),)
+    gap = prims.unsqueeze(values, values.ndim - 1) - prims.unsqueeze(values, values.ndim)   # l_j - l_i
+    one = _identity(gap, values.shape[-1])
+    middle = (_h(v) @ gv) * cast((1 - one) / (gap + one), v.dtype)
+    if gl is not None:
+        middle = middle + cast(gl, v.dtype).diag_embed()
+    whole = v @ middle @ _h(v)
+    return ((whole + _h(whole)) * 0.5,)
+
+
+eigh_prim = primitive("eigh", kernel=_lapack("linalg.eigh: The algorithm failed to converge.")(
+    lambda x, uplo: tuple(np.linalg.eigh(x, uplo))), derivative=General(_eigh_vjp), why_absent=_WHY)(
+    lambda x, uplo: (Spec(x._layout.shape[:-1], x.dtype.to_real()), Spec(x._layout.shape, x.dtype)))
+
+
+@operator
+def linalg_eigh(A: Tensor, UPLO: str = "L") -> Any:
+    """(eigenvalues in ascending order, eigenvectors as columns) of hermitian matrices, of which one triangle is read."""
+    _check(A, "linalg.eigh", square=True)
+    return named("linalg_eigh", *eigh_prim(A, UPLO))
+
+
+@operator
+def linalg_eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
+    """Eigenvalues of hermitian matrices in ascending order."""
+    return linalg_eigh(A, UPLO)[0]
+
+
+def _eig_kernel(x: np.ndarray) -> tuple:
+    values, vectors = np.linalg.eig(x)
+    kind = np.result_type(x.dtype, np.complex64)
+    return values.astype(kind), vectors.astype(kind)
+
+
+def _eig_vjp(gs: tuple, outs: tuple, x_dtype: dtype) -> tuple:
+    (gl, gv), (values, v) = gs, outs
+    if gl is None and gv is None:
+        return (None,)
+    middle: Any = 0
+    if gv is not None:
+        gap = prims.unsqueeze(values, values.ndim - 1) - prims.unsqueeze(values, values.ndim)
+        one = _identity(gap, values.shape[-1])
+        inner = _h(v) @ gv
+        free = inner - _columns(_h(v) @ v, cast(prims.real(_diagonal(inner)), v.dtype))
+        middle = free * ((1 - one) / (gap + one)).conj()
+    if gl is not None:
+        middle = middle + gl.diag_embed()
+    whole = solve_prim(_h(v), middle @ _h(v))
+    return (whole if x_dtype.is_complex else prims.real(whole),)
+
+
+eig_prim = primitive("eig", kernel=_lapack("linalg.eig: The algorithm failed to converge.")(_eig_kernel),
+                     derivative=General(_eig_vjp), why_absent=_WHY)(
+    lambda x: (Spec(x._layout.shape[:-1], x.dtype.to_complex()), Spec(x._layout.shape, x.dtype.to_complex())))
+
+
+@operator
+def linalg_eig(A: Tensor) -> Any:
+    """(eigenvalues, eigenvectors as columns), complex, in no order."""
+    _check(A, "linalg.eig", square=True)
+    return named("linalg_eig", *eig_prim(A))
+
+
+@operator
+def linalg_eigvals(A: Tensor) -> Tensor:
+    """Eigenvalues, complex, in no order."""
+    return linalg_eig(A)[0]
+
+
+# -- pseudo-inverse, least squares, powers ----------------------------------------------------------------------------------
+def _pinv_vjp(g: Tensor, x: Tensor, out: Tensor) -> tuple:
+    p, ph, gh = out, _h(out), _h(g)
+    m, n = x.shape[-2:]
+    grad = -(ph @ g @ ph)
+    grad = grad + (_identity(x, m) - x @ p) @ (gh @ p @ ph)
+    return (grad + (ph @ p @ gh) @ (_identity(x, n) - p @ x),)
+
+
+pinv_prim = primitive("pinv", kernel=_lapack("linalg.pinv: The algorithm failed to converge.")(
+    lambda x, rtol, hermitian: np.linalg.pinv(x, rcond=rtol, hermitian=hermitian)), derivative=General(_pinv_vjp), why_absent=_WHY)(
+    lambda x, rtol, hermitian: Spec((*x._layout.shape[:-2], x._layout.shape[-1], x._layout.shape[-2]), x.dtype))
+
+
+def _rtol(x: Tensor, rtol: float | None) -> float:
+    return rtol if rtol is not None else max(x.shape[-2:]) * float(np.finfo(x.dtype.numpy).eps)
+
+
+@operator
+def linalg_pinv(A: Tensor, *, atol: float | None = None, rtol: float | None = None, hermitian: bool = False) -> Tensor:
+    """The Moore-Penrose pseudo-inverse; singular values below rtol times the largest count as zero."""
+    _check(A, "linalg.pinv")
+    return pinv_prim(A, _rtol(A, rtol), hermitian)
+
+
+pinverse = linalg_pinv
+Tensor.pinverse = lambda self, rcond=None: linalg_pinv(self, rtol=rcond)  # type: ignore[attr-defined]
+
+
+@operator
+def linalg_lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
+    """(solution, residuals, rank, singular_values) of min |A X - B|."""
+    _check(A, "linalg.lstsq")
+    x = linalg_pinv(A, rtol=rcond) @ B
+    m, n = A.shape[-2:]
+    residuals = ((A @ x - B).abs() ** 2).sum(-2) if m > n else A.new_zeros((0,))
+    s = linalg_svdvals(A.detach())
+    rank = (s > _rtol(A, rcond) * s.amax(-1, True)).sum(-1)
+    return named("linalg_lstsq", x, residuals, rank, s)
+
+
+@operator
+def linalg_matrix_rank(A: Tensor, tol: float | None = None, *, atol: float | None = None, rtol: float | None = None,
+                       hermitian: bool = False) -> Tensor:
+    """How many singular values exceed max(atol, rtol * largest)."""
+    s = linalg_svdvals(A)
+    bound = s.amax(-1, True) * (_rtol(A, rtol) if atol is None and tol is None else rtol or 0.0)
+    limit = tol if tol is not None else atol or 0.0
+    return (s > bound.clamp(min=limit)).sum(-1)
+
+
+@operator(method="matrix_power")
+def linalg_matrix_power(A: Tensor, n: int) -> Tensor:
+    """A to an integer power, by repeated squaring (of the inverse if n < 0)."""
+    _check(A, "linalg.matrix_power", square=True)
+    if n < 0:
+        return linalg_matrix_power(inv_prim(A), -n)
+    if n == 0:
+        return expand_to(_identity(A, A.shape[-1]), tuple(A.shape)).clone()
+    result, square = None, A
+    while n:
+        if n & 1:
+            result = square if result is None else matmul(result, square)
+        n >>= 1
+        if n:
+            square = matmul(square, square)
+    assert result is not None
+    return result
+
+
+matrix_power = linalg_matrix_power
+
+
+def _exp_vjp(g: Tensor, x: Tensor) -> tuple:
+    """The top right block of exp([[A^H, g], [0, A^H]]) (Mathias, 1996)."""
+    a = _h(x)
+    top, bottom = prims.cat([a, g], x.ndim - 1), prims.cat([a * 0, a], x.ndim - 1)
+    n = x.shape[-1]
+    return (matrix_exp_prim(prims.cat([top, bottom], x.ndim - 2)).narrow(-2, 0, n).narrow(-1, n, n),)
+
+
+matrix_exp_prim = primitive("matrix_exp", kernel=lambda x: scipy.linalg.expm(x).astype(x.dtype, copy=False) if x.size else x.copy(),
+                            derivative=General(_exp_vjp), why_absent=_WHY)(lambda x: Spec(x._layout.shape, x.dtype))
+
+
+@operator(method="matrix_exp")
+def linalg_matrix_exp(A: Tensor) -> Tensor:
+    """The matrix exponential."""
+    _check(A, "linalg.matrix_exp", square=True)
+    return matrix_exp_prim(A)
+
+
+matrix_exp = linalg_matrix_exp
+
+
+# -- LU --------------------------------------------------------------------------------------------------------------------
+def _lu_kernel(x: np.ndarray) -> tuple:
+    *batch, m, n = x.shape
+    k = min(m, n)
+    p, low, up = np.empty((*batch, m, m), x.dtype), np.empty((*batch, m, k), x.dtype), np.empty((*batch, k, n), x.dtype)
+    for at in np.ndindex(*batch):
+        p[at], low[at], up[at] = scipy.linalg.lu(x[at])
+    return p, low, up
+
+
+def _lu_vjp(gs: tuple, outs: tuple) -> tuple:
+    """P L^-H (tril(L^H gL, -1) + triu(gU U^H)) U^-H for square matrices (Walter and Lehmann)."""
+    _, gl, gu = gs
+    p, low, up = outs
+    if low.shape[-2] != up.shape[-1]:
+        raise NotImplementedError("the derivative of the LU decomposition of matrices that are not square is not implemented")
+    middle: Any = 0
+    if gl is not None:
+        middle = middle + tril(_h(low) @ gl, -1)
+    if gu is not None:
+        middle = middle + triu(gu @ _h(up))
+    if isinstance(middle, int):
+        return (None,)
+    left = triangular_prim(_h(low), middle, True, True)
+    return (p @ _h(triangular_prim(up, _h(left), True, False)),)
+
+
+def _lu_shape(x: Tensor) -> tuple[Spec, Spec, Spec]:
+    """(P, L, U) with x = P L U."""
+    *batch, m, n = x._layout.shape
+    k = min(m, n)
+    return Spec((*batch, m, m), x.dtype), Spec((*batch, m, k), x.dtype), Spec((*batch, k, n), x.dtype)
+
+
+lu_prim = primitive("lu", kernel=_lu_kernel, derivative=General(_lu_vjp), why_absent=_WHY)(_lu_shape)
+
+
+@operator
+def linalg_lu(A: Tensor, *, pivot: bool = True) -> Any:
+    """(P, L, U) with A = P L U, by partial pivoting."""
+    _check(A, "linalg.lu")
+    if not pivot:
+        raise NotImplementedError("linalg.lu without pivoting; use pivot=True")
+    return named("linalg_lu", *lu_prim(A))
+
+
+# -- norms --------------------------------------------------------------------------------------------------------------------
+def _matrix_norm(x: Tensor, ord: Any, dims: tuple[int, int], keepdim: bool) -> Tensor:
+    rows, columns = (canonical_dim(d, x.ndim) for d in dims)
+    if ord == "fro":
+        return linalg_vector_norm(x, 2, (rows, columns), keepdim)
+    if ord in ("nuc", 2, -2):
+        s = linalg_svdvals(x.movedim((rows, columns), (-2, -1)))
+        out = s.sum(-1) if ord == "nuc" else s.amax(-1) if ord == 2 else s.amin(-1)
+    elif ord in (1, -1, math.inf, -math.inf):
+        along, other = (rows, columns) if abs(ord) == 1 else (columns, rows)
+        sums = prims.abs(x).sum(along, True)
+        out = prims.squeeze(sums.amax(other, True) if ord > 0 else sums.amin(other, True), (rows, columns))
+    else:
+        raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
+    if keepdim:
+        for d in sorted((rows, columns)):
+            out = prims.unsqueeze(out, d)
+    return out
+
+
+@operator
+def linalg_matrix_norm(A: Tensor, ord: Any = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False, *,
+                       dtype: dtype | None = None) -> Tensor:
+    """A matrix norm over two dimensions: fro, nuc, 1, -1, 2, -2, inf, -inf."""
+    _check(A if dtype is None else cast(A, dtype), "linalg.matrix_norm")
+    return _matrix_norm(A if dtype is None else cast(A, dtype), ord, tuple(dim), keepdim)  # type: ignore[arg-type]
+
+
+@operator
+def linalg_norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
+    """A vector norm over one dimension (or of the flattened input), a matrix norm over two."""
+    x = A if dtype is None else cast(A, dtype)
+    planes = (isinstance(dim, (tuple, list)) and len(dim) == 2) or (dim is None and x.ndim == 2)
+    if ord is not None and planes:
+        return _matrix_norm(x, ord, tuple(dim or (0, 1)), keepdim)  # type: ignore[arg-type]
+    if isinstance(ord, str):
+        raise RuntimeError(f"linalg.norm: order {ord!r} needs a matrix, got shape {list(x.shape)} and dim {dim}")
+    if ord is not None and dim is None and x.ndim != 1:
+        raise RuntimeError("linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got "
+                           f"{x.ndim}D.")
+    return linalg_vector_norm(x, 2 if ord is None else ord, dim, keepdim)
+
+
+@operator
+def linalg_cond(A: Tensor, p: Any = None) -> Tensor:
+    """The condition number in the norm `p` (2 unless given)."""
+    _check(A, "linalg.cond")
+    if p in (None, 2, -2):
+        s = linalg_svdvals(A)
+        high, low = s.select(-1, 0), s.select(-1, s.shape[-1] - 1)
+        return low / high if p == -2 else high / low
+    return _matrix_norm(A, p, (-2, -1), False) * _matrix_norm(linalg_inv(A), p, (-2, -1), False)
+
+
+@operator
+def linalg_vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+    """Sums of products of conj(x) and y along `dim`."""
+    kind = promote_types(x.dtype, y.dtype)
+    return (cast(x, kind).conj() * cast(y, kind)).sum(dim)
+
+
+@operator
+def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """The diagonal of the planes (dim1, dim2), as a view."""
+    return A.diagonal(offset, dim1, dim2)
+
+

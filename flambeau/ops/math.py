@@ -1,0 +1,291 @@
+"""Comparisons of whole tensors, number theory, special functions and numerical integration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from ..core.dtypes import BOOL, FLOAT, INT, float64, int32
+from ..core.size import canonical_dim
+from ..core.tensor import Tensor
+from . import prims, sorting  # noqa: F401 - these fill the table
+from .pointwise import inplace
+from .promotion import broadcast, cast, default_dtype, prepare, result_type, to_float
+from .reductions import linalg_vector_norm, scalar_type
+from .registry import General, Pointwise, Primitive, Spec, operator, primitive
+from .return_types import named
+
+
+# -- comparing whole tensors -------------------------------------------------------------------------------------
+@operator(method=True)
+def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
+    """Elementwise |input - other| <= atol + rtol * |other|."""
+    if input.dtype is not other.dtype:
+        raise RuntimeError(f"{scalar_type(input.dtype)} did not match {scalar_type(other.dtype)}")
+    x, y = broadcast(input, other)
+    same = x == y
+    if x.dtype.category < FLOAT:
+        if rtol == 0 and atol == 0:
+            return same
+        x, y = cast(x, float64), cast(y, float64)
+    near = prims.abs(x - y) <= atol + rtol * prims.abs(y)
+    close = same | (near & y.isfinite())
+    return close | (x.isnan() & y.isnan()) if equal_nan else close
+
+
+@operator(method=True)
+def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+    """Whether isclose holds everywhere."""
+    return bool(isclose(input, other, rtol, atol, equal_nan).all())
+
+
+@operator(method=True)
+def equal(input: Tensor, other: Tensor) -> bool:
+    """Whether shapes and all elements are the same."""
+    if input.shape != other.shape:
+        return False
+    x, y = prepare(input, other)
+    return bool(prims.eq(x, y).all())
+
+
+@operator(method=True)
+def is_nonzero(input: Tensor) -> bool:
+    """Whether the only element is not zero."""
+    if input.numel() != 1:
+        many = "no values" if not input.numel() else "more than one value"
+        raise RuntimeError(f"Boolean value of Tensor with {many} is ambiguous")
+    return bool(input)
+
+
+@operator(method=True)
+def is_same_size(input: Tensor, other: Tensor) -> bool:
+    """Whether the shapes are the same."""
+    return tuple(input.shape) == tuple(other.shape)
+
+
+@operator(method=True)
+def isposinf(input: Tensor) -> Tensor:
+    """Whether each element is +inf."""
+    return input == math.inf if input.dtype.category >= FLOAT else prims.ne(input, input)
+
+
+@operator(method=True)
+def isneginf(input: Tensor) -> Tensor:
+    """Whether each element is -inf."""
+    return input == -math.inf if input.dtype.category >= FLOAT else prims.ne(input, input)
+
+
+@operator(method=True)
+def isreal(input: Tensor) -> Tensor:
+    """Whether each element has no imaginary part."""
+    return prims.imag(input) == 0 if input.dtype.is_complex else prims.eq(input, input) | prims.ne(input, input)
+
+
+@operator(method=True)
+def positive(input: Tensor) -> Tensor:
+    """The tensor itself; bools are refused."""
+    if input.dtype.category == BOOL:
+        raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
+    return input
+
+
+Tensor.__pos__ = positive  # type: ignore[attr-defined]
+
+
+# -- primitives without a loop body: SciPy's and NumPy's functions ------------------------------------------------
+_NO_LOOP = "no scalar operation for it; inductor calls the kernel"
+
+
+def _wide(fn: Callable) -> Callable:
+    """`fn` on f32 and f64 as they are, on narrower floats through f32."""
+    def kernel(*args: Any) -> np.ndarray:
+        kinds = [a.dtype for a in args if isinstance(a, np.ndarray)]
+        with np.errstate(all="ignore"):
+            if kinds[0].itemsize < 4:
+                return np.asarray(fn(*(a.astype(np.float32) if isinstance(a, np.ndarray) else a for a in args))).astype(kinds[0])
+            return np.asarray(fn(*args)).astype(kinds[0], copy=False)
+    return kernel
+
+
+def _library(name: str, fn: Callable, d: dict[str, Any] | None = None, *, params: Sequence[str] = ("x",),
+             why: str = "") -> Primitive:
+    """An elementwise primitive computed by a library function."""
+    def shape(x: Tensor, *rest: Any) -> Spec:
+        return Spec(x._layout.shape, x.dtype)
+
+    why_absent = {"loop": _NO_LOOP} | ({} if d else {"derivative": why or "no closed form in the table"})
+    record = primitive(name, kernel=_wide(fn), derivative=Pointwise(**d) if d else None, tensors=len(params), why_absent=why_absent,
+                       tags=("recomputable",))(shape)
+    record.params = tuple(params)
+    return record
+
+
+_SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
+i0_prim = _library("i0", special.i0, {"x": lambda x: i1_prim(x)})
+i0e_prim = _library("i0e", special.i0e, {"x": lambda x, out: i1e_prim(x) - x.sgn() * out})
+i1_prim = _library("i1", special.i1, {"x": lambda x, out: i0_prim(x) - (out / x.masked_fill(x == 0, 1)).masked_fill(x == 0, 0.5)})
+i1e_prim = _library("i1e", special.i1e, {"x": lambda x, out: i0e_prim(x) - out * (
+    x.sgn() + 1 / x.masked_fill(x == 0, 1)).masked_fill(x == 0, 0) - (x == 0).to(x.dtype) * 0.5})
+ndtri_prim = _library("ndtri", special.ndtri, {"x": lambda out: (out * out / 2).exp() * math.sqrt(2 * math.pi)})
+erfcx_prim = _library("erfcx", special.erfcx, {"x": lambda x, out: 2 * x * out - 2 / math.sqrt(math.pi)})
+log_ndtr_prim = _library("log_ndtr", special.log_ndtr, {
+    "x": lambda x: _SQRT_2_OVER_PI / erfcx_prim(-x * math.sqrt(0.5))})
+polygamma_prim = _library("polygamma", lambda x, n: special.polygamma(n, x), {"x": lambda x, n: polygamma_prim(x, n + 1)},
+                          params=("x", "n"))
+polygamma_prim.tensors, polygamma_prim.tensor_positions = 1, (0,)
+zeta_prim = _library("zeta", special.zeta, {"y": lambda x, y: -x * zeta_prim(x + 1, y)}, params=("x", "y"))
+igamma_prim = _library("igamma", special.gammainc, {
+    "y": lambda x, y: ((x - 1) * y.log() - y - x.lgamma()).exp()}, params=("x", "y"))
+igammac_prim = _library("igammac", special.gammaincc, {
+    "y": lambda x, y: -((x - 1) * y.log() - y - x.lgamma()).exp()}, params=("x", "y"))
+for _name in ("j0", "j1", "y0", "y1", "k0", "k1", "k0e", "k1e"):
+    _library(f"bessel_{_name}", getattr(special, _name), why="Bessel functions other than i0, i1 have none here yet")
+prims.digamma.derivative = Pointwise(x=lambda x: polygamma_prim(x, 1))
+prims.digamma.why_absent = {}
+
+
+def _unary(name: str, prim: Primitive, doc: str, *, method: Any = False) -> Callable:
+    def fn(input: Tensor) -> Tensor:
+        return prim(to_float(input))
+
+    fn.__name__, fn.__doc__ = name, doc
+    return operator(fn, name=name, method=method)
+
+
+i0 = _unary("i0", i0_prim, "The modified Bessel function of order 0.", method=True)
+special_ops = {
+    name: _unary(f"special_{name}", prim, f"Elementwise {name} (see scipy.special).")
+    for name, prim in (("i0e", i0e_prim), ("i1", i1_prim), ("i1e", i1e_prim), ("ndtri", ndtri_prim), ("erfcx", erfcx_prim),
+                       ("log_ndtr", log_ndtr_prim))}
+inplace(i0, "i0_")
+
+
+@operator(method=False)
+def polygamma(n: int, input: Tensor) -> Tensor:
+    """The n-th derivative of digamma."""
+    if n < 0:
+        raise RuntimeError(f"polygamma(n, x) does not support negative n, got {n}")
+    x = to_float(input)
+    return prims.digamma(x) if n == 0 else polygamma_prim(x, n)
+
+
+Tensor.polygamma = lambda self, n: polygamma(n, self)  # type: ignore[attr-defined]
+
+
+def _pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
+    kind = result_type(x, y)
+    kind = kind if kind.category >= FLOAT else default_dtype()
+    like = x if isinstance(x, Tensor) else y
+    x, y = (cast(v, kind) if isinstance(v, Tensor) else like.new_full((), v, dtype=kind) for v in (x, y))
+    return broadcast(x, y)  # type: ignore[return-value]
+
+
+def _binary(name: str, prim: Primitive, doc: str, method: Any = False) -> Callable:
+    def fn(input: Any, other: Any) -> Tensor:
+        return prim(*_pair(input, other))
+
+    fn.__name__, fn.__doc__ = name, doc
+    return operator(fn, name=name, method=method)
+
+
+igamma = _binary("igamma", igamma_prim, "The regularised lower incomplete gamma function.", True)
+igammac = _binary("igammac", igammac_prim, "The regularised upper incomplete gamma function.", True)
+special_zeta = _binary("special_zeta", zeta_prim, "The Hurwitz zeta function.")
+
+
+@operator(method=True)
+def mvlgamma(input: Tensor, p: int) -> Tensor:
+    """The log of the p-variate gamma function."""
+    x = to_float(input)
+    shifts = x.new_arange(p).to(x.dtype) * -0.5
+    return prims.lgamma(prims.unsqueeze(x, x.ndim) + shifts).sum(-1) + p * (p - 1) / 4 * math.log(math.pi)
+
+
+@operator(method=True)
+def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
+    """log2(2^input + 2^other), without overflow."""
+    x, y = prepare(input, other)
+    top = prims.maximum(x, y)
+    return (top + ((-abs(x - y)).exp2() + 1).log2()).where(~(top.isinf() & (x == y)), top)
+
+
+# -- integers and exponents -----------------------------------------------------------------------------------------
+def _integers(name: str, fn: Callable) -> Callable:
+    prim = primitive(name, kernel=fn, tensors=2, why_absent={"derivative": "integers have none", "loop": _NO_LOOP})(
+        lambda x, y: Spec(x._layout.shape, x.dtype))
+
+    def of(input: Tensor, other: Tensor) -> Tensor:
+        x, y = prepare(input, other)
+        if x.dtype.category != INT:
+            raise NotImplementedError(f'"{name}_cpu" not implemented for \'{scalar_type(x.dtype)}\'; it takes integers')
+        return prim(x, y if isinstance(y, Tensor) else x.new_full(tuple(x.shape), y))
+
+    of.__name__, of.__doc__ = name, f"Elementwise {name} of integers."
+    made = operator(of, method=True)
+    inplace(made, name + "_")
+    return made
+
+
+gcd, lcm = _integers("gcd", np.gcd), _integers("lcm", np.lcm)
+
+
+@operator(method=True)
+def ldexp(input: Tensor, other: Tensor) -> Tensor:
+    """input * 2 ** other."""
+    return input * (2.0 ** other)
+
+
+frexp_prim = primitive("frexp", kernel=lambda x: tuple(np.frexp(x)), derivative=General(
+    lambda gs, outs: (None if gs[0] is None else gs[0] * (-outs[1].to(gs[0].dtype)).exp2(),)), why_absent={"loop": _NO_LOOP})(
+    lambda x: (Spec(x._layout.shape, x.dtype), Spec(x._layout.shape, int32)))
+
+
+@operator(method=True)
+def frexp(input: Tensor) -> Any:
+    """(mantissa in [0.5, 1), exponent) with input = mantissa * 2 ** exponent."""
+    if input.dtype.category != FLOAT:
+        raise RuntimeError(f"torch.frexp() only supports floating-point dtypes, got {input.dtype}")
+    return named("frexp", *frexp_prim(input))
+
+
+# -- integration and differences ------------------------------------------------------------------------------------
+def _areas(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
+    d = canonical_dim(dim, y.ndim)
+    n = y.shape[d]
+    pair = y.narrow(d, 1, n - 1) + y.narrow(d, 0, n - 1)
+    if x is None:
+        return pair * (dx / 2)
+    steps = x.diff(dim=-1 if x.ndim == 1 else dim)
+    if x.ndim == 1:
+        steps = steps.reshape([-1 if i == d else 1 for i in range(y.ndim)])
+    return pair * steps / 2
+
+
+@operator
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
+    """The trapezoidal rule along `dim`, over the points `x` or at distance dx."""
+    return _areas(y, x, dx, dim).sum(dim)
+
+
+trapz = trapezoid
+
+
+@operator
+def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
+    """Running sums of the trapezoidal rule."""
+    return _areas(y, x, dx, dim).cumsum(dim)
+
+
+@operator(method=True)
+def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
+    """The slices along `dim` scaled down to a p-norm of at most `maxnorm`."""
+    d = canonical_dim(dim, input.ndim)
+    size = linalg_vector_norm(input, p, [i for i in range(input.ndim) if i != d], True)
+    return input * (maxnorm / (size + 1e-7)).masked_fill(size <= maxnorm, 1)
+
+
+inplace(renorm, "renorm_")
