@@ -510,7 +510,9 @@ def detached(tensor: Tensor) -> Tensor:
     """The same memory without history."""
     if tensor._data is None:
         with dispatch.grad_enabled(False):
-            return registry.PRIMITIVES["alias"](tensor)
+            alias = registry.PRIMITIVES["alias"](tensor)
+        alias._view = None
+        return alias
     return bare(tensor)
 
 

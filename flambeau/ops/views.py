@@ -408,6 +408,7 @@ def detach(self: Tensor) -> Tensor:
         return _bare(self)
     with dispatch.grad_enabled(False):
         out = prims.alias(self)
+    out._view = None  # to autograd it is no view: writing to it gives the original no history
     return out
 
 
