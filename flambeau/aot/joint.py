@@ -152,6 +152,7 @@ class _Inputs:
         self.sources: list[Source] = []
         self.entries: list[Entry | None] = []  # per source; None for sizes
         self.leaves: dict[int, Tensor] = {}  # source -> what to ask the gradient of
+        self.histories: dict[int, TapeNode | None] = {}  # source -> its grad_fn before anything was done to it
 
     def add(self, source: Source, like: Tensor, name: str) -> Tensor:
         """A fake input with the layout of `like`; `needs` says whether it is to have a gradient."""
@@ -174,6 +175,7 @@ class _Inputs:
             made._grad = AutogradMeta(False, history := _Recomputed([edge]), 0)
             history.output_specs = edge.node.output_specs
         self.leaves[len(self.sources)] = leaf
+        self.histories[len(self.sources)] = _history(made)
 
     def add_size(self, source: Source, value: SymInt) -> None:
         """A symbol as an input."""
@@ -289,7 +291,8 @@ class _Finish:
             node = entries[place].cell.node
             if root_of(node) in overwritten:  # the old value of an input, which is gone by the time it is written back
                 node = copy_of(self.mode.graph, node)
-            self._add(node, entries[place].tensor)
+            tensor = entries[place].tensor
+            self._add(node, tensor if _history(tensor) is not self.inputs.histories.get(place) else None)
         return written
 
     def _shared_bases(self, leaves: list[Any]) -> dict[Any, Result]:
@@ -361,6 +364,10 @@ class _Finish:
     def _tangent(self, i: int, root: Tensor) -> Entry:
         """The input for the gradient of a result; the runtime hands it over contiguous."""
         return self.mode.input(f"tangents_{i + 1}", fake(root._layout.shape, root.dtype, root.device))
+
+
+def _history(tensor: Tensor) -> TapeNode | None:
+    return tensor.grad_fn
 
 
 def _check_metadata(entry: Entry) -> None:

@@ -486,3 +486,13 @@ def test_overhead_of_the_wrapper_is_a_function_call():
 
     f = aot_compile(fx.symbolic_trace(lambda x: (x + 1,)), [x], forward_compiler=compiler)
     assert f(x)[0].tolist() == (x + 1).tolist() and calls == [1]
+
+
+def test_input_written_behind_the_back_of_autograd():
+    def f(x):
+        y = x * 2
+        x.detach().add_(1)
+        return y + x
+
+    check(f, data(3))
+    check(f, data(3), non_leaf=True)
