@@ -81,6 +81,10 @@ class Builder:
         """Callables with a handler and disabled functions."""
         if isinstance(value, (types.FunctionType, type)) or callable(value):
             marker = getattr(value, "__dict__", None)
+            if marker and "_flambeau_original" in marker and not isinstance(value, type):
+                return self._original(value, value._flambeau_original, source, "{0}._flambeau_original")
+            if hasattr(type(value), "_flambeau_original"):
+                return self._original(value, type(value)._flambeau_original, source, "type({0})._flambeau_original")
             if marker and "_flambeau_disabled" in marker:
                 self.guard_identity(source, value)
                 return DisabledVariable(value, source)
@@ -88,6 +92,13 @@ class Builder:
                 self.guard_identity(source, value)
                 return BuiltinVariable(value, source)
         return None
+
+    def _original(self, value: Any, original: Any, source: Source, template: str) -> Variable:
+        """A compiled function or module inside of another: captured as what it was made from."""
+        if source.is_constant:
+            return self.wrap(original, constant_source(original, trusted=True))
+        self.guard_type(source, value)
+        return self.wrap(original, source.derive(template))
 
     def _has_handler(self, value: Any) -> bool:
         try:
@@ -358,6 +369,27 @@ def _wrap_partial(tx: Any, value: functools.partial, source: Source) -> Variable
     return PartialVariable(function, args, keywords, source)
 
 
+class CachedFunction(Variable):
+    """A function behind functools.lru_cache: traced through as if it weren't cached."""
+
+    def __init__(self, function: Variable, value: Any, source: Source) -> None:
+        self.function, self.value, self.source = function, value, source
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def call(self, tx: Any, args: Any, kwargs: Any) -> Variable:
+        return tx.call(self.function, args, kwargs)
+
+    def attr(self, tx: Any, name: str) -> Variable:
+        return tx.attr(self.function, name)
+
+
+def _wrap_cached(tx: Any, value: Any, source: Source) -> Variable:
+    tx.guard_identity(source, value)
+    return CachedFunction(tx.class_function(value.__wrapped__), value, source)
+
+
 def _wrap_cell(tx: Any, value: Any, source: Source) -> Variable:
     return tx.existing_cell(value, source)
 
@@ -387,7 +419,8 @@ def dispatching(kind: type) -> bool:
     """Does a tensor class change what operators do?"""
     if kind is Tensor or getattr(kind, "_plain_torch_function", False):
         return False
-    return getattr(kind, "__torch_function__", None).__func__ is not Tensor.__torch_function__.__func__
+    own: Any = getattr(kind, "__torch_function__", None)
+    return own.__func__ is not Tensor.__torch_function__.__func__
 
 
 def _wrap_scope(tx: Any, value: Any, source: Source) -> Variable:
@@ -449,7 +482,7 @@ _EXACT: dict[type, _Build] = {
     types.MethodDescriptorType: _wrap_builtin, types.WrapperDescriptorType: _wrap_builtin,
     types.MethodWrapperType: _wrap_builtin, types.ClassMethodDescriptorType: _wrap_builtin,
     types.ModuleType: _wrap_module, property: _wrap_property, staticmethod: _wrap_property, classmethod: _wrap_property,
-    functools.partial: _wrap_partial, types.CellType: _wrap_cell, Tensor: _wrap_tensor,
+    functools._lru_cache_wrapper: _wrap_cached, functools.partial: _wrap_partial, types.CellType: _wrap_cell, Tensor: _wrap_tensor,
     types.UnionType: _wrap_same, types.GenericAlias: _wrap_same,
     **dict.fromkeys(GRAD_SCOPES, _wrap_scope),
 }  # fmt: skip

@@ -64,6 +64,9 @@ class Compiler:
             state = self.states[code] = CodeState(Shapes(self.dynamic))
         if state.failures >= config.eager_attempts and not self.fullgraph:
             return None
+        for entry in state.entries:  # another thread may have compiled this while we waited
+            if entry.guard(function, *values):
+                return entry.guard, entry.replacement
         if state.entries and not self._may_recompile(state, function, code, values):
             return None
         request = Request(function, code, values, state.shapes, self.backend, self.backend_name, self.options, self.fullgraph,

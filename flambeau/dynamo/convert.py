@@ -302,6 +302,7 @@ class _Conversion:
                 ids = ", ".join(f"id({{{i}}})" for i in range(len(tensors)))
                 tx.guards.add(f"len({{{{{ids}}}}}) == {len(tensors)}", *tensors, reason="distinct tensors")
         for changed in tx.effects.touched():
+            assert changed.source is not None
             for _, other in tx.effects.existing():
                 if other is changed or type(other) is not type(changed) or other.source is None:
                     continue

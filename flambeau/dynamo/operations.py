@@ -365,7 +365,7 @@ class Operations:
         """A function found in a class: taken as it is, without a guard."""
         return self.wrap(function, constant_source(function, trusted=True))
 
-    def python_function(self, function: types.FunctionType) -> Variable:
+    def python_function(self, function: Any) -> Variable:
         return FunctionVariable(function, constant_source(function, trusted=True))
 
     def bound_special(self, function: FunctionBase, name: str) -> Variable:

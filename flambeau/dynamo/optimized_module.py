@@ -47,7 +47,7 @@ def optimize_module(module: Any, compiler: Compiler) -> Any:
         "_flambeau_call": staticmethod(optimize(module.__call__, compiler)),
         "__module__": cls.__module__, "__doc__": cls.__doc__,
     }  # fmt: skip
-    made = object.__new__(types.new_class(cls.__name__, (OptimizedModule, cls), {}, lambda body: body.update(contents)))
+    made: Any = object.__new__(types.new_class(cls.__name__, (OptimizedModule, cls), {}, lambda body: body.update(contents)))
     object.__setattr__(made, "__dict__", module.__dict__)
     return made
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import inspect
 import itertools
 import math
 import operator
@@ -631,6 +632,15 @@ HANDLERS[operator.setitem] = lambda tx, owner, key, value: owner.set_item(tx, ke
 @handles(operator.index)
 def _operator_index(tx: Trace, value: Variable) -> Variable:
     return value if isinstance(value, SymVariable) else tx.fold(operator.index, [value])
+
+
+@handles(inspect.signature)
+def _signature(tx: Trace, function: Variable, **kwargs: Variable) -> Variable:
+    owner = function.owner if isinstance(function, MethodVariable) else None
+    real = getattr(function.function if isinstance(function, MethodVariable) else function, "function", None)
+    if real is None:
+        graph_break("call of C function", f"inspect.signature({function.describe()})")
+    return ConstantVariable(inspect.signature(types.MethodType(real, object()) if owner is not None else real))
 
 
 @handles(functools.partial)

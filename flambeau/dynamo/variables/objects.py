@@ -459,7 +459,8 @@ class ClassVariable(Variable):
 
     def item(self, tx: Trace, key: Variable) -> Variable:
         if issubclass(self.value, enum.Enum):
-            return tx.fold(lambda k: self.value[k], [key])
+            members: Any = self.value
+            return tx.fold(lambda k: members[k], [key])
         if hasattr(self.value, "__class_getitem__"):
             return self  # list[int]: only annotations use it
         return super().item(tx, key)
@@ -608,7 +609,7 @@ class ExceptionVariable(ObjectVariable):
         if name == "value" and issubclass(self.cls, StopIteration):
             return self.args[0] if self.args else ConstantVariable(None)
         if name == "with_traceback":
-            return MethodVariable(tx.python_function(lambda exc, tb: exc), self)
+            return MethodVariable(tx.python_function(_with_traceback), self)
         return super().attr(tx, name)
 
     def store_attr(self, tx: Trace, name: str, value: Variable | None) -> None:
@@ -625,6 +626,10 @@ class ExceptionVariable(ObjectVariable):
             if value is not None:
                 w.effect(f"{made}.{name} = {w.value(value)}")
         return made
+
+
+def _with_traceback(error: Any, traceback: Any) -> Any:
+    return error
 
 
 class ExceptionInit(Variable):

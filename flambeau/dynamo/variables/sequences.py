@@ -123,7 +123,7 @@ _COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt,
 
 
 class TupleVariable(SequenceVariable):
-    kind = tuple
+    kind: Any = tuple
 
     def key(self) -> Any:
         return tuple(item.key() for item in self.items)
@@ -169,7 +169,7 @@ class NamedTupleVariable(TupleVariable):
         return TupleVariable(items)
 
     def fields(self) -> tuple[str, ...]:
-        return tuple(self.kind._fields)  # type: ignore[attr-defined]
+        return tuple(self.kind._fields)
 
     def attr(self, tx: Trace, name: str) -> Variable:
         if name in self.fields():
@@ -195,7 +195,7 @@ class NamedTupleVariable(TupleVariable):
 
 
 class ListVariable(SequenceVariable):
-    kind = list
+    kind: Any = list
 
     def as_constant(self) -> Any:
         raise NotConstant(self)
@@ -294,7 +294,7 @@ class ListVariable(SequenceVariable):
 class DequeVariable(ListVariable):
     """A `collections.deque`; `maxlen` is kept."""
 
-    kind = collections.deque
+    kind: Any = collections.deque
 
     def __init__(self, items: list[Variable], maxlen: int | None = None, source: Source | None = None) -> None:
         super().__init__(items, source)
