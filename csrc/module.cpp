@@ -23,6 +23,9 @@ const Part parts[] = {
 #ifdef FLAMBEAU_WITH_GUARDS
     {"guards", add_guards},
 #endif
+#ifdef FLAMBEAU_WITH_KERNELS
+    {"kernels", add_kernels},
+#endif
 #ifdef FLAMBEAU_WITH_LAUNCH
     {"launch", add_launch},
 #endif
@@ -31,6 +34,9 @@ const Part parts[] = {
 #endif
 #ifdef FLAMBEAU_WITH_ONEDNN
     {"onednn", add_onednn},
+#endif
+#ifdef FLAMBEAU_WITH_POOL
+    {"pool", add_pool},
 #endif
 #ifdef FLAMBEAU_WITH_THREADS
     {"threads", add_threads},

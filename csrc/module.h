@@ -6,9 +6,11 @@
 void add_alloc(PyObject* module);
 void add_frame_hook(PyObject* module);
 void add_guards(PyObject* module);
+void add_kernels(PyObject* module);
 void add_launch(PyObject* module);
 void add_onednn(PyObject* module);
 void add_philox(PyObject* module);
+void add_pool(PyObject* module);
 void add_threads(PyObject* module);
 
 // Adds `type` to `module` under its short name; returns false with an error set when that fails.

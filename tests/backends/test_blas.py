@@ -111,7 +111,8 @@ def test_linear(library, dtype, bias, shape) -> None:
 @pytest.mark.parametrize("shape", [(50,), (1, 50), (60, 1), (60, 50), ()])
 def test_addmm(library, dtype, shape) -> None:
     rng = np.random.default_rng(6)
-    c, a, b = random(rng, *shape, dtype=dtype) if shape else np.array(2, dtype), random(rng, 60, 40, dtype=dtype), random(rng, 40, 50, dtype=dtype)
+    c = random(rng, *shape, dtype=dtype) if shape else np.array(2, dtype)
+    a, b = random(rng, 60, 40, dtype=dtype), random(rng, 40, 50, dtype=dtype)
     assert_close(blas.addmm(c, a, b), wide(c) + wide(a) @ wide(b))
 
 

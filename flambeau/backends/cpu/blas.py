@@ -68,5 +68,5 @@ def addmm(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _numpy_matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.dtype in NARROW:
-        return np.matmul(a.astype(F32), b.astype(F32)).astype(a.dtype)
+        return bmm(a.astype(F32), b.astype(F32)).astype(a.dtype)
     return np.matmul(a, b)

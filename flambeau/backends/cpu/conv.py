@@ -16,6 +16,7 @@ from ... import _C
 from .onednn import DTYPES, KINDS, available, end_padding
 
 F32 = np.dtype(np.float32)
+NARROW = frozenset(DTYPES) - {F32}  # computed in float32 where oneDNN does not take them
 FORWARD, INPUT_GRAD, WEIGHT_GRAD = KINDS["conv_forward"], KINDS["conv_input_grad"], KINDS["conv_weight_grad"]
 # Which operands oneDNN may lay out as it likes (bits), reordering in each call. In channels-last order its kernels are fast and
 # only the weight needs it; in plain order they are slow enough that reordering everything pays, but for 1 x 1 windows, which
@@ -27,16 +28,19 @@ FREE_ALL = 0b111
 def convolution(x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, stride: Sequence[int], padding: Sequence[int],
                 dilation: Sequence[int], groups: int) -> np.ndarray:
     """Cross-correlation of x with w, padded with zeros, plus `bias` (o,)."""
-    sizes = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(x.shape[2:], w.shape[2:], stride, padding, dilation))
+    sizes = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1
+                  for n, k, s, p, d in zip(x.shape[2:], w.shape[2:], stride, padding, dilation))
     out = _empty_like(x, (x.shape[0], w.shape[0], *sizes))
     if _onednn(FORWARD, (x, w, out), bias, x, w, out, stride, padding, dilation, groups):
         return out
-    dtype, (x, w) = _computable(x, w)
+    if x.dtype in NARROW:
+        wide_bias = None if bias is None else bias.astype(F32)
+        return convolution(x.astype(F32), w.astype(F32), wide_bias, stride, padding, dilation, groups).astype(x.dtype)
     windows = _windows(x, w.shape[2:], sizes, stride, padding, dilation)
     taps = tuple(range(2 + len(sizes), windows.ndim))
     for outs, ins in _groups(w.shape[0], x.shape[1], groups):
         product = np.tensordot(windows[:, ins], w[outs], axes=((1, *taps), tuple(range(1, w.ndim))))
-        out[:, outs] = np.moveaxis(product, -1, 1).astype(dtype, copy=False)
+        out[:, outs] = np.moveaxis(product, -1, 1)
     if bias is not None:
         out += bias.reshape(-1, *(1,) * len(sizes))
     return out
@@ -48,7 +52,8 @@ def convolution_input_grad(g: np.ndarray, w: np.ndarray, x_shape: Sequence[int],
     out = _empty_like(g, tuple(x_shape))
     if _onednn(INPUT_GRAD, (g, w, out), None, out, w, g, stride, padding, dilation, groups):
         return out
-    dtype, (g, w) = _computable(g, w)
+    if g.dtype in NARROW:
+        return convolution_input_grad(g.astype(F32), w.astype(F32), x_shape, stride, padding, dilation, groups).astype(g.dtype)
     sizes, kernel = g.shape[2:], w.shape[2:]
     padded = np.zeros((*out.shape[:2], *(n + 2 * p for n, p in zip(out.shape[2:], padding))), g.dtype)
     for outs, ins in _groups(w.shape[0], out.shape[1], groups):
@@ -58,7 +63,7 @@ def convolution_input_grad(g: np.ndarray, w: np.ndarray, x_shape: Sequence[int],
             if all(sizes):
                 padded[(slice(None), ins, *at)] += columns[(slice(None), slice(None), *tap)]
     inside = tuple(slice(p, p + n) for p, n in zip(padding, out.shape[2:]))
-    out[...] = padded[(slice(None), slice(None), *inside)].astype(dtype, copy=False)
+    out[...] = padded[(slice(None), slice(None), *inside)]
     return out
 
 
@@ -68,12 +73,13 @@ def convolution_weight_grad(g: np.ndarray, x: np.ndarray, w_shape: Sequence[int]
     out = np.empty(tuple(w_shape), x.dtype)
     if _onednn(WEIGHT_GRAD, (x, g, out), None, x, out, g, stride, padding, dilation, groups):
         return out
-    dtype, (g, x) = _computable(g, x)
+    if x.dtype in NARROW:
+        return convolution_weight_grad(g.astype(F32), x.astype(F32), w_shape, stride, padding, dilation, groups).astype(x.dtype)
     sizes = g.shape[2:]
     windows = _windows(x, out.shape[2:], sizes, stride, padding, dilation)
     seen = (0, *range(2, 2 + len(sizes)))
     for outs, ins in _groups(out.shape[0], x.shape[1], groups):
-        out[outs] = np.tensordot(g[:, outs], windows[:, ins], axes=(seen, seen)).astype(dtype, copy=False)
+        out[outs] = np.tensordot(g[:, outs], windows[:, ins], axes=(seen, seen))
     return out
 
 
@@ -106,12 +112,6 @@ def _onednn(kind: int, operands: tuple[np.ndarray, np.ndarray, np.ndarray], bias
     else:
         free = FREE_ALL if max(w.shape[2:]) > 1 else 0
     return _C.onednn_conv(kind, *operands, bias, tuple(stride), tuple(dilation), tuple(padding), ends, groups, free)
-
-
-def _computable(*arrays: np.ndarray) -> tuple[np.dtype, tuple[np.ndarray, ...]]:
-    """The arrays in a dtype that NumPy multiplies well, and the dtype that the result shall have."""
-    dtype = arrays[0].dtype
-    return dtype, tuple(a.astype(F32) for a in arrays) if dtype in DTYPES else arrays
 
 
 def _groups(outs: int, ins: int, groups: int) -> Iterator[tuple[slice, slice]]:

@@ -86,7 +86,7 @@ def available() -> bool:
     if path is None:
         return False
     try:
-        _C.onednn_load(path, BFLOAT16)
+        _C.onednn_load(path)
     except RuntimeError:
         return False
     return True
@@ -108,8 +108,9 @@ def matmul(a: Operand, b: Operand, out: Operand, bias: Operand | None = None, po
     return _create(matmul_words(a, b, out, bias, post, fpmath))
 
 
-def conv_forward(x: Operand, w: Operand, out: Operand, bias: Operand | None = None, *, stride: Sequence[int], padding: Sequence[int],
-                 dilation: Sequence[int], groups: int = 1, post: Iterable[PostOp] = (), fpmath: str = "strict") -> int:
+def conv_forward(x: Operand, w: Operand, out: Operand, bias: Operand | None = None, *, stride: Sequence[int],
+                 padding: Sequence[int], dilation: Sequence[int], groups: int = 1, post: Iterable[PostOp] = (),
+                 fpmath: str = "strict") -> int:
     """out (n, o, ...) = post(x (n, c, ...) convolved with w (o, c / groups, ...) + bias (o,)), 1 to 3 spatial axes.
 
     Fast layouts: x and out channels-last (strides of an NHWC array) with w "free" or "packed". Raises as `matmul`.
@@ -140,7 +141,7 @@ def packed_nbytes(op: int, index: int) -> int:
 
 
 def reorder(op: int, index: int, plain: Operand, *, unpack: bool = False) -> int:
-    """An operation between a plain array and the packed operand `index` of `op`: run with (plain, packed); unpack: (packed, plain)."""
+    """An operation from a plain array to the packed operand `index` of `op`, run with (plain, packed); back if `unpack`."""
     return _C.onednn_create_reorder(op, index, DTYPES[plain.dtype], plain.shape, plain.strides, unpack)
 
 
@@ -180,8 +181,8 @@ def _create(words: tuple[int, ...]) -> int:
         raise NotImplementedError("oneDNN is not installed: pip install onednn-cpu-gomp, or compute with NumPy")
     op = _C.onednn_create(words)
     if implementation(op).startswith("ref"):
-        raise NotImplementedError("oneDNN has only its slow reference loops for these dtypes, strides and post-ops: copy the operands "
-                                  "to contiguous arrays, or leave post-ops out")
+        raise NotImplementedError("oneDNN has only its slow reference loops for these dtypes, strides and post-ops: copy the "
+                                  "operands to contiguous arrays, or leave post-ops out")
     return op
 
 
@@ -192,12 +193,12 @@ def _convolution(kind: str, operands: tuple[Operand, Operand, Operand], bias: Op
     return _create(_words(kind, operands, bias, tuple(zip(stride, dilation, padding, ends)), groups, post, fpmath))
 
 
-def end_padding(sizes: Sequence[int], out_sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
-                dilation: Sequence[int]) -> tuple[int, ...]:
-    """Padding at the end that makes the windows fit exactly (oneDNN wants no rest): below `padding` where a rest is not looked at."""
+def end_padding(sizes: Sequence[int], out_sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[int],
+                padding: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
+    """Padding at the end that makes the windows fit exactly: below `padding` where a rest is not looked at."""
     return tuple((o - 1) * s + d * (k - 1) + 1 - n - p
                  for n, o, k, s, p, d in zip(sizes, out_sizes, kernel, stride, padding, dilation))
 
 
-__all__ = ["Operand", "PostOp", "available", "conv_forward", "conv_input_grad", "conv_weight_grad", "implementation", "library_path",
-           "matmul", "matmul_words", "operand", "pack", "pack_weights", "packed_nbytes", "reorder", "run"]
+__all__ = ["Operand", "PostOp", "available", "conv_forward", "conv_input_grad", "conv_weight_grad", "implementation",
+           "library_path", "matmul", "matmul_words", "operand", "pack", "pack_weights", "packed_nbytes", "reorder", "run"]

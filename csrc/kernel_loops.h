@@ -1,0 +1,144 @@
+// The inner loops of kernels.cpp, compiled once for each instruction set: this file is included several times, inside a
+// namespace and a `#pragma GCC target`. Plain functions without OpenMP; strides are in bytes.
+
+#include "elements.h"
+
+template <class To, class From>
+inline To converted(From x) {
+    auto value = Element<From>::load(x);
+    if constexpr (std::is_same_v<To, bool>) return value != decltype(value)(0);
+    else return Element<To>::store((decltype(Element<To>::load(To{})))value);
+}
+
+template <class To, class From>
+void convert_row(char* to, ptrdiff_t to_stride, const char* from, ptrdiff_t from_stride, ptrdiff_t n) {
+    if (to_stride == sizeof(To) && from_stride == sizeof(From)) {
+        To* __restrict t = (To*)to;
+        const From* __restrict f = (const From*)from;
+        ptrdiff_t i = 0;
+#ifdef __F16C__
+        if constexpr (std::is_same_v<To, float> && std::is_same_v<From, Half>)
+            for (; i + 8 <= n; i += 8) _mm256_storeu_ps(t + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(f + i))));
+        if constexpr (std::is_same_v<To, Half> && std::is_same_v<From, float>)
+            for (; i + 8 <= n; i += 8) _mm_storeu_si128((__m128i*)(t + i), _mm256_cvtps_ph(_mm256_loadu_ps(f + i), 0));
+#endif
+        for (; i < n; i++) t[i] = converted<To>(f[i]);
+        return;
+    }
+    for (ptrdiff_t i = 0; i < n; i++) *(To*)(to + i * to_stride) = converted<To>(*(const From*)(from + i * from_stride));
+}
+
+template <class T>
+void copy_row(char* to, ptrdiff_t to_stride, const char* from, ptrdiff_t from_stride, ptrdiff_t n) {
+    if (to_stride == sizeof(T) && from_stride == sizeof(T)) memcpy(to, from, n * sizeof(T));
+    else
+        for (ptrdiff_t i = 0; i < n; i++) *(T*)(to + i * to_stride) = *(const T*)(from + i * from_stride);
+}
+
+// to[i, j] = from[j, i] for i < rows, j < columns: rows of `to` and of `from` are contiguous, `rows` and `columns` small.
+template <class T>
+void transpose_tile(char* to, ptrdiff_t to_row, const char* from, ptrdiff_t from_row, ptrdiff_t rows, ptrdiff_t columns) {
+    ptrdiff_t i = 0;
+    if constexpr (sizeof(T) == 4) {
+        for (; i + 8 <= rows; i += 8) {
+            ptrdiff_t j = 0;
+            for (; j + 8 <= columns; j += 8) {
+                using V = float __attribute__((vector_size(32), aligned(4), may_alias));
+                V r[8], s[8];
+                for (int k = 0; k < 8; k++) r[k] = *(const V*)(from + (j + k) * from_row + i * 4);
+                for (int k = 0; k < 8; k += 2) {
+                    s[k] = __builtin_shuffle(r[k], r[k + 1], IndexOf8{0, 8, 2, 10, 4, 12, 6, 14});
+                    s[k + 1] = __builtin_shuffle(r[k], r[k + 1], IndexOf8{1, 9, 3, 11, 5, 13, 7, 15});
+                }
+                for (int k = 0; k < 8; k += 4)
+                    for (int l = 0; l < 2; l++) {
+                        r[k + l] = __builtin_shuffle(s[k + l], s[k + l + 2], IndexOf8{0, 1, 8, 9, 4, 5, 12, 13});
+                        r[k + l + 2] = __builtin_shuffle(s[k + l], s[k + l + 2], IndexOf8{2, 3, 10, 11, 6, 7, 14, 15});
+                    }
+                for (int k = 0; k < 4; k++) {
+                    *(V*)(to + (i + k) * to_row + j * 4) = __builtin_shuffle(r[k], r[k + 4], IndexOf8{0, 1, 2, 3, 8, 9, 10, 11});
+                    *(V*)(to + (i + k + 4) * to_row + j * 4) = __builtin_shuffle(r[k], r[k + 4], IndexOf8{4, 5, 6, 7, 12, 13, 14, 15});
+                }
+            }
+            for (; j < columns; j++)
+                for (int k = 0; k < 8; k++) *(T*)(to + (i + k) * to_row + j * 4) = *(const T*)(from + j * from_row + (i + k) * 4);
+        }
+    }
+    for (; i < rows; i++) {
+        T* row = (T*)(to + i * to_row);
+        const char* column = from + i * sizeof(T);
+        for (ptrdiff_t j = 0; j < columns; j++) row[j] = *(const T*)(column + j * from_row);
+    }
+}
+
+// ---- sums ----
+
+// Up to a block: many partial sums, so that errors grow with the block's length over their number.
+template <class T, class Sum>
+Sum sum_block(const T* x, ptrdiff_t n) {
+    constexpr int lanes = 64;
+    Sum partial[lanes] = {};
+    ptrdiff_t i = 0;
+    for (; i + lanes <= n; i += lanes)
+        for (int l = 0; l < lanes; l++) partial[l] += Element<T>::load(x[i + l]);
+    for (int l = 0; i < n; i++, l++) partial[l] += Element<T>::load(x[i]);
+    for (int width = lanes / 2; width > 0; width /= 2)
+        for (int l = 0; l < width; l++) partial[l] += partial[l + width];
+    return partial[0];
+}
+
+// Pairwise over blocks: the error grows with the logarithm of n.
+template <class T, class Sum>
+Sum sum_pairwise(const T* x, ptrdiff_t n) {
+    if (n <= 2048) return sum_block<T, Sum>(x, n);
+    ptrdiff_t half = n / 2 & ~ptrdiff_t(63);
+    return sum_pairwise<T, Sum>(x, half) + sum_pairwise<T, Sum>(x + half, n - half);
+}
+
+template <class T, class Sum>
+void sum_run(const char* x, ptrdiff_t n, char* total) {
+    *(Sum*)total = sum_pairwise<T, Sum>((const T*)x, n);
+}
+
+template <class Sum>
+inline void take_over(Sum* __restrict to, Sum* __restrict from, ptrdiff_t n) {
+    for (ptrdiff_t i = 0; i < n; i++) to[i] += from[i], from[i] = 0;
+}
+
+// total[c] = sum over r of x[r, c], at most `sum_columns` columns at a time. 32 rows are summed apart, then 32 such sums, so
+// that errors grow with the number of rows over 1024.
+template <class T, class Sum>
+void sum_down(const char* x, ptrdiff_t rows, ptrdiff_t row_bytes, ptrdiff_t columns, char* total) {
+    Sum few[sum_columns], many[sum_columns];
+    Sum* sums = (Sum*)total;
+    for (ptrdiff_t c = 0; c < columns; c++) sums[c] = few[c] = many[c] = 0;
+    for (ptrdiff_t r = 0; r < rows; r++) {
+        const T* __restrict row = (const T*)(x + r * row_bytes);
+        for (ptrdiff_t c = 0; c < columns; c++) few[c] += Element<T>::load(row[c]);
+        if (r % 32 == 31) take_over(many, few, columns);
+        if (r % 1024 == 1023) take_over(sums, many, columns);
+    }
+    take_over(many, few, columns);
+    take_over(sums, many, columns);
+}
+
+template <class T>
+void add_row(char* to, const char* from, ptrdiff_t n) {
+    T* __restrict t = (T*)to;
+    const T* __restrict f = (const T*)from;
+    for (ptrdiff_t i = 0; i < n; i++) t[i] = Element<T>::store(Element<T>::load(t[i]) + Element<T>::load(f[i]));
+}
+
+#define FLAMBEAU_FROM(To)                                                                                                      \
+    {convert_row<To, bool>, convert_row<To, uint8_t>, convert_row<To, int8_t>, convert_row<To, int16_t>, convert_row<To, int32_t>, \
+     convert_row<To, int64_t>, convert_row<To, Half>, convert_row<To, BFloat>, convert_row<To, float>, convert_row<To, double>}
+const Loops loops = {
+    {FLAMBEAU_FROM(bool), FLAMBEAU_FROM(uint8_t), FLAMBEAU_FROM(int8_t), FLAMBEAU_FROM(int16_t), FLAMBEAU_FROM(int32_t),
+     FLAMBEAU_FROM(int64_t), FLAMBEAU_FROM(Half), FLAMBEAU_FROM(BFloat), FLAMBEAU_FROM(float), FLAMBEAU_FROM(double)},
+    {copy_row<uint8_t>, copy_row<uint16_t>, copy_row<uint32_t>, copy_row<uint64_t>, copy_row<Wide>},
+    {transpose_tile<uint8_t>, transpose_tile<uint16_t>, transpose_tile<uint32_t>, transpose_tile<uint64_t>, transpose_tile<Wide>},
+    {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, sum_run<Half, float>, sum_run<BFloat, float>, sum_run<float, float>, sum_run<double, double>},
+    {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, sum_down<Half, float>, sum_down<BFloat, float>, sum_down<float, float>, sum_down<double, double>},
+    {nullptr, add_row<uint8_t>, add_row<int8_t>, add_row<int16_t>, add_row<int32_t>, add_row<int64_t>, add_row<Half>, add_row<BFloat>, add_row<float>, add_row<double>},
+};
+#undef FLAMBEAU_FROM

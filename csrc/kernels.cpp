@@ -1,0 +1,369 @@
+// Loops over large NumPy arrays that NumPy itself runs on one thread or element by element: strided copies and casts, row
+// gathers and scatter-adds, sums.
+#include "module.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <type_traits>
+#include <vector>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "dtypes.h"
+#include "parallel.h"
+#include "storage.h"
+
+namespace {
+
+using IndexOf8 = int32_t __attribute__((vector_size(32)));
+constexpr int sum_columns = 1024;
+
+using Row = void (*)(char* to, ptrdiff_t to_stride, const char* from, ptrdiff_t from_stride, ptrdiff_t n);
+using Tile = void (*)(char* to, ptrdiff_t to_row, const char* from, ptrdiff_t from_row, ptrdiff_t rows, ptrdiff_t columns);
+struct Loops {
+    Row convert[kind_count][kind_count];  // [to][from]
+    Row copy[5];                          // by log2 of the item size
+    Tile transpose[5];
+    void (*sum_run[kind_count])(const char* x, ptrdiff_t n, char* total);
+    void (*sum_down[kind_count])(const char* x, ptrdiff_t rows, ptrdiff_t row_bytes, ptrdiff_t columns, char* total);
+    void (*add_row[kind_count])(char* to, const char* from, ptrdiff_t n);
+};
+
+namespace baseline {
+#include "kernel_loops.h"
+}
+#if defined(__x86_64__)
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+namespace avx2 {
+#include "kernel_loops.h"
+}
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq")
+namespace avx512 {
+#include "kernel_loops.h"
+}
+#pragma GCC pop_options
+#endif
+
+#if defined(__x86_64__)
+const Loops* const compiled[] = {&baseline::loops, &avx2::loops, &avx512::loops};
+#else
+const Loops* const compiled[] = {&baseline::loops};
+#endif
+const Loops& loops = *compiled[(int)instruction_set()];
+
+int log2_of(ptrdiff_t itemsize) {
+    switch (itemsize) {
+        case 1: return 0;
+        case 2: return 1;
+        case 4: return 2;
+        case 8: return 3;
+        case 16: return 4;
+        default: return -1;
+    }
+}
+
+// ---- copies ----
+
+struct Axis {
+    ptrdiff_t n, to, from;  // length and strides in bytes
+};
+
+// The axes of both arrays, outermost first by the strides of `to`, with neighbours that lie end to end merged.
+int merged_axes(PyArrayObject* to, PyArrayObject* from, Axis* axes) {
+    int count = 0;
+    for (int i = 0; i < PyArray_NDIM(to); i++)
+        if (PyArray_DIM(to, i) != 1) axes[count++] = {PyArray_DIM(to, i), PyArray_STRIDE(to, i), PyArray_STRIDE(from, i)};
+    std::stable_sort(axes, axes + count, [](const Axis& a, const Axis& b) { return a.to > b.to; });
+    int kept = 0;
+    for (int i = 0; i < count; i++) {
+        Axis& last = axes[kept ? kept - 1 : 0];
+        if (kept && last.to == axes[i].to * axes[i].n && last.from == axes[i].from * axes[i].n) last = {last.n * axes[i].n, axes[i].to, axes[i].from};
+        else axes[kept++] = axes[i];
+    }
+    if (kept == 0) axes[kept++] = {1, 0, 0};
+    return kept;
+}
+
+// Calls body(to, from) for the positions [begin, end) of the product of the axes.
+template <class Body>
+void walk(const Axis* axes, int count, ptrdiff_t begin, ptrdiff_t end, char* to, const char* from, Body body) {
+    ptrdiff_t at[NPY_MAXDIMS];
+    ptrdiff_t rest = begin;
+    for (int i = count - 1; i >= 0; i--) {
+        at[i] = rest % axes[i].n;
+        rest /= axes[i].n;
+        to += at[i] * axes[i].to;
+        from += at[i] * axes[i].from;
+    }
+    for (ptrdiff_t position = begin; position < end; position++) {
+        body(to, from);
+        for (int i = count - 1; i >= 0; i--) {
+            to += axes[i].to;
+            from += axes[i].from;
+            if (++at[i] < axes[i].n) break;
+            to -= axes[i].n * axes[i].to;
+            from -= axes[i].n * axes[i].from;
+            at[i] = 0;
+        }
+    }
+}
+
+ptrdiff_t product(const Axis* axes, int count) {
+    ptrdiff_t total = 1;
+    for (int i = 0; i < count; i++) total *= axes[i].n;
+    return total;
+}
+
+// Cuts axis `which` into pieces of at most `most`; the pieces become an axis before the others. The last may be short.
+struct Pieces {
+    ptrdiff_t length, count;
+};
+Pieces cut(ptrdiff_t n, ptrdiff_t most) {
+    ptrdiff_t count = (n + most - 1) / most;
+    return {(n + count - 1) / std::max<ptrdiff_t>(count, 1), count};
+}
+
+void copy_rows(const Axis* axes, int count, Row row, char* to, const char* from, int threads) {
+    Axis inner = axes[count - 1];
+    ptrdiff_t rows = product(axes, count - 1);
+    Pieces pieces = cut(inner.n, rows < 4 * threads ? std::max<ptrdiff_t>(4096, inner.n / (4 * threads) + 1) : inner.n);
+    in_parallel(rows * pieces.count, threads, [&](ptrdiff_t begin, ptrdiff_t end) {
+        if (pieces.count == 1)
+            return walk(axes, count - 1, begin, end, to, from, [&](char* t, const char* f) { row(t, inner.to, f, inner.from, inner.n); });
+        Axis with_pieces[NPY_MAXDIMS + 1];
+        std::copy(axes, axes + count - 1, with_pieces);
+        with_pieces[count - 1] = {pieces.count, pieces.length * inner.to, pieces.length * inner.from};
+        ptrdiff_t unit = begin;
+        walk(with_pieces, count, begin, end, to, from, [&](char* t, const char* f) {
+            ptrdiff_t start = unit++ % pieces.count * pieces.length;
+            row(t, inner.to, f, inner.from, std::min(pieces.length, inner.n - start));
+        });
+    });
+}
+
+// `to` is contiguous along the last axis, `from` along axes[across]: tiles that fit the first cache, both ways.
+void copy_transposed(const Axis* axes, int count, int across, int size_log2, char* to, const char* from, int threads) {
+    constexpr ptrdiff_t side = 64;
+    Axis inner = axes[count - 1], crossing = axes[across], outer[NPY_MAXDIMS + 1];
+    int outer_count = 0;
+    for (int i = 0; i < count - 1; i++)
+        if (i != across) outer[outer_count++] = axes[i];
+    Pieces bands = cut(crossing.n, side);
+    outer[outer_count++] = {bands.count, bands.length * crossing.to, bands.length * crossing.from};
+    Tile tile = loops.transpose[size_log2];
+    in_parallel(product(outer, outer_count), threads, [&](ptrdiff_t begin, ptrdiff_t end) {
+        ptrdiff_t unit = begin;
+        walk(outer, outer_count, begin, end, to, from, [&](char* t, const char* f) {
+            ptrdiff_t start = unit++ % bands.count * bands.length, rows = std::min(bands.length, crossing.n - start);
+            for (ptrdiff_t j = 0; j < inner.n; j += side)
+                tile(t + j * inner.to, crossing.to, f + j * inner.from, inner.from, rows, std::min(side, inner.n - j));
+        });
+    });
+}
+
+void copy_any(PyArrayObject* to, PyArrayObject* from, Row row, int size_log2) {
+    Axis axes[NPY_MAXDIMS];
+    int count = merged_axes(to, from, axes);
+    ptrdiff_t total = product(axes, count), itemsize = PyArray_ITEMSIZE(to);
+    if (total == 0) return;
+    int threads = threads_for(total * itemsize);
+    char* t = PyArray_BYTES(to);
+    const char* f = PyArray_BYTES(from);
+    const Axis& inner = axes[count - 1];
+    if (size_log2 >= 0 && inner.to == itemsize && inner.from != itemsize)
+        for (int i = 0; i < count - 1; i++)
+            if (axes[i].from == itemsize && axes[i].n >= 4 && inner.n >= 4) return copy_transposed(axes, count, i, size_log2, t, f, threads);
+    copy_rows(axes, count, row, t, f, threads);
+}
+
+// The loop that turns elements of `from` into elements of `to`, or null; `size_log2` is set where that is a mere copy.
+Row conversion(PyArrayObject* to, PyArrayObject* from, int& size_log2) {
+    size_log2 = -1;
+    if (PyArray_TYPE(to) == PyArray_TYPE(from) && PyArray_TYPE(to) != NPY_OBJECT) {
+        size_log2 = log2_of(PyArray_ITEMSIZE(to));
+        return size_log2 < 0 ? nullptr : loops.copy[size_log2];
+    }
+    Kind t = kind_of(to), f = kind_of(from);
+    return t == Kind::other || f == Kind::other ? nullptr : loops.convert[(int)t][(int)f];
+}
+
+bool arrays(PyObject* const* args, Py_ssize_t count, Py_ssize_t wanted, const char* signature) {
+    bool right = count == wanted;
+    for (Py_ssize_t i = 0; right && i < wanted; i++) right = PyArray_Check(args[i]);
+    if (!right) PyErr_Format(PyExc_TypeError, "expected %s with NumPy arrays", signature);
+    return right;
+}
+
+bool writeable(PyArrayObject* array) {
+    if (PyArray_ISWRITEABLE(array)) return true;
+    PyErr_SetString(PyExc_ValueError, "the output array is read-only");
+    return false;
+}
+
+PyObject* copy_strided(PyObject*, PyObject* const* args, Py_ssize_t count) {
+    if (!arrays(args, count, 2, "copy_strided(to, from)")) return nullptr;
+    PyArrayObject *to = (PyArrayObject*)args[0], *from = (PyArrayObject*)args[1];
+    if (!writeable(to)) return nullptr;
+    if (PyArray_NDIM(to) != PyArray_NDIM(from) || !PyArray_CompareLists(PyArray_DIMS(to), PyArray_DIMS(from), PyArray_NDIM(to)))
+        return PyErr_Format(PyExc_ValueError, "copy_strided: the shapes differ");
+    int size_log2;
+    Row row = conversion(to, from, size_log2);
+    if (row == nullptr || !PyArray_ISBEHAVED_RO(from) || !PyArray_ISBEHAVED(to)) Py_RETURN_FALSE;
+    Py_BEGIN_ALLOW_THREADS
+    copy_any(to, from, row, size_log2);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_TRUE;
+}
+
+// ---- rows ----
+
+// Where `index` (i64, contiguous) leaves [0, rows): its position, or -1.
+ptrdiff_t first_outside(const int64_t* index, ptrdiff_t n, ptrdiff_t rows) {
+    for (ptrdiff_t i = 0; i < n; i++)
+        if ((uint64_t)index[i] >= (uint64_t)rows) return i;
+    return -1;
+}
+
+// Checks what take_rows and add_rows share: `table` and `list` contiguous of one dtype, one row of `list` for each index.
+bool check_rows(PyArrayObject* table, PyArrayObject* index, PyArrayObject* list) {
+    if (kind_of(index) != Kind::i64 || !PyArray_ISCARRAY_RO(index) || !PyArray_ISCARRAY_RO(table) || !PyArray_ISCARRAY_RO(list) ||
+        PyArray_NDIM(table) < 1 || PyArray_TYPE(table) != PyArray_TYPE(list)) {
+        PyErr_SetString(PyExc_ValueError, "rows: expected contiguous arrays of one dtype and a contiguous i64 index");
+        return false;
+    }
+    ptrdiff_t rows = PyArray_DIM(table, 0), row_size = PyArray_MultiplyList(PyArray_DIMS(table) + 1, PyArray_NDIM(table) - 1);
+    if (PyArray_SIZE(list) != PyArray_SIZE(index) * row_size) {
+        PyErr_SetString(PyExc_ValueError, "rows: expected one row for each index");
+        return false;
+    }
+    ptrdiff_t bad = first_outside((const int64_t*)PyArray_DATA(index), PyArray_SIZE(index), rows);
+    if (bad >= 0) PyErr_Format(PyExc_IndexError, "index out of range in self: index %lld at position %zd of a table of %zd rows",
+                               (long long)((const int64_t*)PyArray_DATA(index))[bad], bad, rows);
+    return bad < 0;
+}
+
+PyObject* take_rows(PyObject*, PyObject* const* args, Py_ssize_t count) {
+    if (!arrays(args, count, 3, "take_rows(out, table, index)")) return nullptr;
+    PyArrayObject *out = (PyArrayObject*)args[0], *table = (PyArrayObject*)args[1], *index = (PyArrayObject*)args[2];
+    if (!writeable(out) || !check_rows(table, index, out)) return nullptr;
+    const int64_t* at = (const int64_t*)PyArray_DATA(index);
+    char* to = PyArray_BYTES(out);
+    const char* from = PyArray_BYTES(table);
+    ptrdiff_t n = PyArray_SIZE(index), row = n ? PyArray_NBYTES(out) / n : 0;
+    Py_BEGIN_ALLOW_THREADS
+    in_parallel(n, threads_for(n * row), [&](ptrdiff_t begin, ptrdiff_t end) {
+        for (ptrdiff_t i = begin; i < end; i++) memcpy(to + i * row, from + at[i] * row, row);
+    });
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+// Each thread adds its own columns of all rows, in the order of the index: the result does not depend on the thread count.
+PyObject* add_rows(PyObject*, PyObject* const* args, Py_ssize_t count) {
+    if (!arrays(args, count, 3, "add_rows(table, index, rows)")) return nullptr;
+    PyArrayObject *table = (PyArrayObject*)args[0], *index = (PyArrayObject*)args[1], *rows = (PyArrayObject*)args[2];
+    if (!writeable(table) || !check_rows(table, index, rows)) return nullptr;
+    Kind kind = kind_of(table);
+    auto add_row = kind == Kind::other ? nullptr : loops.add_row[(int)kind];
+    if (add_row == nullptr) Py_RETURN_FALSE;
+    const int64_t* at = (const int64_t*)PyArray_DATA(index);
+    char* to = PyArray_BYTES(table);
+    const char* from = PyArray_BYTES(rows);
+    ptrdiff_t n = PyArray_SIZE(index), itemsize = PyArray_ITEMSIZE(table), row = n ? PyArray_SIZE(rows) / n : 0;
+    int threads = (int)std::min<ptrdiff_t>(threads_for(n * row * itemsize), std::max<ptrdiff_t>(1, row * itemsize / 64));
+    Py_BEGIN_ALLOW_THREADS
+    in_parallel(row, threads, [&](ptrdiff_t begin, ptrdiff_t end) {
+        for (ptrdiff_t i = 0; i < n; i++) add_row(to + (at[i] * row + begin) * itemsize, from + (i * row + begin) * itemsize, end - begin);
+    });
+    Py_END_ALLOW_THREADS
+    Py_RETURN_TRUE;
+}
+
+// ---- sums ----
+
+// Sums x (outer, n, inner), contiguous, over its middle axis into `total` (outer, inner) of the accumulating type.
+void sum_middle(const char* x, ptrdiff_t outer, ptrdiff_t n, ptrdiff_t inner, ptrdiff_t itemsize, Kind kind, char* total, ptrdiff_t total_size) {
+    int threads = threads_for(outer * n * inner * itemsize);
+    if (inner == 1 && (outer >= 16 || n < 16384)) {
+        auto run = loops.sum_run[(int)kind];
+        return in_parallel(outer, threads, [&](ptrdiff_t begin, ptrdiff_t end) {
+            for (ptrdiff_t i = begin; i < end; i++) run(x + i * n * itemsize, n, total + i * total_size);
+        });
+    }
+    // Parts of the middle axis, of sizes that do not depend on the thread count, are summed apart and then added in order.
+    ptrdiff_t part_count = std::min<ptrdiff_t>(16, std::max<ptrdiff_t>(1, n * inner / 8192));
+    Pieces parts = cut(n, (n + part_count - 1) / part_count), columns = cut(inner, sum_columns);
+    std::unique_ptr<char[]> partial(new char[outer * parts.count * inner * total_size]);
+    in_parallel(outer * parts.count * columns.count, threads, [&](ptrdiff_t begin, ptrdiff_t end) {
+        for (ptrdiff_t unit = begin; unit < end; unit++) {
+            ptrdiff_t column = unit % columns.count * columns.length, which = unit / columns.count, o = which / parts.count;
+            ptrdiff_t start = which % parts.count * parts.length, rows = std::min(parts.length, n - start);
+            const char* from = x + ((o * n + start) * inner + column) * itemsize;
+            char* to = partial.get() + (which * inner + column) * total_size;
+            if (inner == 1) loops.sum_run[(int)kind](from, rows, to);
+            else loops.sum_down[(int)kind](from, rows, inner * itemsize, std::min(columns.length, inner - column), to);
+        }
+    });
+    Kind sum_kind = total_size == 8 ? Kind::f64 : Kind::f32;
+    for (ptrdiff_t o = 0; o < outer; o++) {
+        memcpy(total + o * inner * total_size, partial.get() + o * parts.count * inner * total_size, inner * total_size);
+        for (ptrdiff_t p = 1; p < parts.count; p++)
+            loops.add_row[(int)sum_kind](total + o * inner * total_size, partial.get() + (o * parts.count + p) * inner * total_size, inner);
+    }
+}
+
+PyObject* sum_axis(PyObject*, PyObject* const* args, Py_ssize_t count) {
+    if (!arrays(args, count, 2, "sum_axis(out, x)")) return nullptr;
+    PyArrayObject *out = (PyArrayObject*)args[0], *x = (PyArrayObject*)args[1];
+    if (!writeable(out)) return nullptr;
+    Kind kind = kind_of(x);
+    if (kind == Kind::other || loops.sum_run[(int)kind] == nullptr) Py_RETURN_FALSE;
+    Kind wanted = kind == Kind::f64 ? Kind::f64 : Kind::f32;
+    if (PyArray_NDIM(x) != 3 || PyArray_NDIM(out) != 2 || PyArray_DIM(out, 0) != PyArray_DIM(x, 0) || PyArray_DIM(out, 1) != PyArray_DIM(x, 2) ||
+        !PyArray_ISCARRAY(out) || !PyArray_ISCARRAY_RO(x) || kind_of(out) != wanted || PyArray_SIZE(x) == 0)
+        return PyErr_Format(PyExc_ValueError, "sum_axis: expected contiguous x (outer, n, inner), not empty, and out (outer, inner) of the accumulating dtype");
+    Py_BEGIN_ALLOW_THREADS
+    sum_middle(PyArray_BYTES(x), PyArray_DIM(x, 0), PyArray_DIM(x, 1), PyArray_DIM(x, 2), PyArray_ITEMSIZE(x), kind, PyArray_BYTES(out), PyArray_ITEMSIZE(out));
+    Py_END_ALLOW_THREADS
+    Py_RETURN_TRUE;
+}
+
+// ---- fill ----
+
+PyObject* fill(PyObject*, PyObject* const* args, Py_ssize_t count) {
+    if (!arrays(args, count, 2, "fill(out, value)")) return nullptr;
+    PyArrayObject *out = (PyArrayObject*)args[0], *value = (PyArrayObject*)args[1];
+    if (!writeable(out)) return nullptr;
+    ptrdiff_t itemsize = PyArray_ITEMSIZE(out), n = PyArray_SIZE(out);
+    int size_log2 = log2_of(itemsize);
+    if (PyArray_TYPE(out) != PyArray_TYPE(value) || PyArray_SIZE(value) != 1 || size_log2 < 0 || PyArray_TYPE(out) == NPY_OBJECT || !PyArray_ISCARRAY(out)) Py_RETURN_FALSE;
+    // A block of copies first; then memcpy, which is as quick as stores get.
+    alignas(64) char block[4096];
+    for (ptrdiff_t i = 0; i < (ptrdiff_t)sizeof block; i += itemsize) memcpy(block + i, PyArray_DATA(value), itemsize);
+    char* to = PyArray_BYTES(out);
+    ptrdiff_t bytes = n * itemsize;
+    Py_BEGIN_ALLOW_THREADS
+    in_parallel((bytes + sizeof block - 1) / sizeof block, threads_for(bytes), [&](ptrdiff_t begin, ptrdiff_t end) {
+        for (ptrdiff_t b = begin; b < end; b++) memcpy(to + b * sizeof block, block, std::min<ptrdiff_t>(sizeof block, bytes - b * sizeof block));
+    });
+    Py_END_ALLOW_THREADS
+    Py_RETURN_TRUE;
+}
+
+PyMethodDef methods[] = {
+    {"copy_strided", (PyCFunction)(void*)copy_strided, METH_FASTCALL,
+     "copy_strided(to, from) -> bool\n\nCopies and casts between arrays of one shape; False for dtypes that it does not know."},
+    {"fill", (PyCFunction)(void*)fill, METH_FASTCALL, "fill(out, value) -> bool\n\nA one-element array of out's dtype into all of contiguous `out`."},
+    {"take_rows", (PyCFunction)(void*)take_rows, METH_FASTCALL, "take_rows(out, table, index)\n\nout[i] = table[index[i]]; IndexError outside [0, rows)."},
+    {"add_rows", (PyCFunction)(void*)add_rows, METH_FASTCALL, "add_rows(table, index, rows) -> bool\n\ntable[index[i]] += rows[i], in order."},
+    {"sum_axis", (PyCFunction)(void*)sum_axis, METH_FASTCALL, "sum_axis(out, x) -> bool\n\nout (outer, inner) = x (outer, n, inner) summed over n."},
+    {nullptr},
+};
+
+}  // namespace
+
+void add_kernels(PyObject* module) { PyModule_AddFunctions(module, methods); }
