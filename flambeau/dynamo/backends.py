@@ -53,7 +53,7 @@ def aot_eager(gm: fx.GraphModule, example_inputs: list[Any], **options: Any) -> 
     aot = importlib.import_module("..aot", __package__)
 
     def as_it_is(graph: fx.GraphModule, inputs: list[Any]) -> Callable[[list[Any]], Any]:
-        return lambda arguments: graph.forward(*arguments)
+        return lambda arguments: list(graph.forward(*arguments))
 
     compiled: Callable[..., Any] = aot.aot_compile(
         gm, example_inputs, forward_compiler=as_it_is, backward_compiler=as_it_is, inference_compiler=as_it_is
