@@ -180,10 +180,14 @@ ROOM = __name__.partition(".")[0]
 _PUBLIC = ("nn", "optim", "optim.lr_scheduler", "utils.data")
 
 
+def is_own(thing: Any) -> bool:
+    """Whether a class or function is Flambeau's."""
+    return (getattr(thing, "__module__", None) or "").partition(".")[0] == ROOM
+
+
 def torch_name_of(thing: type | FunctionType) -> Global | None:
     """PyTorch's name for one of Flambeau's own classes or functions; None for anything else."""
-    module = getattr(thing, "__module__", None) or ""
-    if module.partition(".")[0] != ROOM:
+    if not is_own(thing):
         return None
     for key, known in TORCH_GLOBALS.items():
         if known is thing:
@@ -192,7 +196,7 @@ def torch_name_of(thing: type | FunctionType) -> Global | None:
     for room in _PUBLIC:
         if getattr(importlib.import_module(f"{ROOM}.{room}"), name, None) is thing:
             return Global(f"torch.{room}", name)
-    return Global("torch" + module.removeprefix(ROOM), name)
+    return Global("torch" + thing.__module__.removeprefix(ROOM), name)
 
 
 def find_torch_global(module: str, name: str) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 from ..core.tensor import Tensor
-from .names import SAFE_GLOBALS, find_torch_global
+from .names import SAFE_GLOBALS, find_torch_global, is_own
 
 PersistentLoad = Callable[[Any], Any]
 
@@ -128,12 +128,8 @@ class _Machine:
     # -- globals ----------------------------------------------------------------------------------------------------
     def find(self, module: str, name: str) -> None:
         found = self.allowed.get((module, name))
-        if found is None and module.partition(".")[0] == "torch":  # a class of the library that the user has allowed
-            try:
-                found = find_torch_global(module, name)
-            except AttributeError:
-                found = None
-            found = found if id(found) in self.callables else None
+        if found is None and module.partition(".")[0] == "torch":  # a class of the library, allowed by the user
+            found = next((kind for kind in self.trusted if kind.__qualname__ == name and is_own(kind)), None)
         if found is None:
             raise _refused_global(module, name)
         self.push(found)
