@@ -90,8 +90,10 @@ def _inv_vjp(g: Tensor, out: Tensor) -> tuple:
     return (-(_h(out) @ g @ _h(out)),)
 
 
-inv_prim = primitive("inv", kernel=_lapack(
-    "linalg.inv: The inversion could not be completed because the input matrix is singular.")(np.linalg.inv), derivative=General(_inv_vjp), why_absent=_WHY)(lambda x: Spec(x._layout.shape, x.dtype))
+inv_prim = primitive(
+    "inv", derivative=General(_inv_vjp), why_absent=_WHY,
+    kernel=_lapack("linalg.inv: The inversion could not be completed because the input matrix is singular.")(np.linalg.inv))(
+        lambda x: Spec(x._layout.shape, x.dtype))
 
 
 @operator
