@@ -37,6 +37,8 @@ class SizeNodes:
         if isinstance(value, SymInt):
             return self._expr(value.expr)
         if isinstance(value, SymFloat):
+            if value.op == "variable":
+                return self.symbols[value.left]
             return self._call(_FLOAT_FUNCTIONS[value.op], self.of(value.left), self.of(value.right))
         return value
 

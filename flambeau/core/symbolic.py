@@ -34,7 +34,7 @@ from flambeau.core.expr import (
 )
 
 __all__ = [
-    "Expr", "Guard", "Index", "ShapeEnv", "SymBool", "SymFloat", "SymInt",
+    "DataDependentFloat", "Expr", "Guard", "Index", "ShapeEnv", "SymBool", "SymFloat", "SymInt",
     "bounds", "coefficient", "evaluate", "expr_of", "floordiv", "free_variables",
     "hint_of", "is_symbolic", "is_var", "known_less", "known_nonnegative", "maximum",
     "minimum", "modulo", "substitute", "sym_max", "sym_min", "sym_not", "to_cpp", "to_python", "var",
@@ -442,8 +442,15 @@ _FLOAT_OPS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+class DataDependentFloat(RuntimeError):
+    """A float known only when the program runs was used as a Python float; `args[0]` is its name."""
+
+
 class SymFloat:
-    """A float computed from symbolic sizes (`1 / n`, `n ** -0.5`): a tree of `(op, left, right)`."""
+    """A float computed from symbolic sizes (`1 / n`, `n ** -0.5`): a tree of `(op, left, right)`.
+
+    `variable` makes a leaf, a number known only when the program runs (a learning rate).
+    """
 
     __slots__ = ("env", "left", "op", "right")
     __hash__ = None  # type: ignore[assignment]
@@ -458,9 +465,29 @@ class SymFloat:
         env = left.env if isinstance(left, (SymInt, SymFloat)) else right.env
         return SymFloat(op, left, right, env)
 
+    @staticmethod
+    def variable(name: str, env: ShapeEnv) -> SymFloat:
+        """A float that the program is given; using it as a Python float raises `DataDependentFloat`."""
+        return SymFloat("variable", name, None, env)
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """The names of the sizes and variables in the expression."""
+        if self.op == "variable":
+            return frozenset((self.left,))
+        found: frozenset[str] = frozenset()
+        for part in (self.left, self.right):
+            if isinstance(part, SymFloat):
+                found |= part.variables
+            elif isinstance(part, SymInt):
+                found |= free_variables(part.expr)
+        return found
+
     @property
     def hint(self) -> float:
         """The value in the example."""
+        if self.op == "variable":
+            raise DataDependentFloat(self.left)
         return float(_FLOAT_OPS[self.op](hint_of(self.left), hint_of(self.right)))
 
     def value(self, values: Mapping[str, int]) -> float:
@@ -469,10 +496,14 @@ class SymFloat:
             if isinstance(x, SymInt):
                 return evaluate(x.expr, values)
             return x.value(values) if isinstance(x, SymFloat) else x
+        if self.op == "variable":
+            return float(values[self.left])
         return float(_FLOAT_OPS[self.op](number(self.left), number(self.right)))
 
     def to_cpp(self) -> str:
         """The value as a C++ expression of type double."""
+        if self.op == "variable":
+            return self.left
         def text(x: Any) -> str:
             if isinstance(x, SymInt):
                 return f"double({to_cpp(x.expr)})"
@@ -483,6 +514,8 @@ class SymFloat:
 
     def __float__(self) -> float:
         """Specialises: every size in the expression is guarded to be the example's."""
+        if self.op == "variable":
+            raise DataDependentFloat(self.left)
         return float(_FLOAT_OPS[self.op](_specialise(self.left), _specialise(self.right)))
 
     def __int__(self) -> int:
@@ -497,7 +530,7 @@ class SymFloat:
         return SymFloat.make("*", -1.0, self)
 
     def __repr__(self) -> str:
-        return f"({self.left} {self.op} {self.right})"
+        return self.left if self.op == "variable" else f"({self.left} {self.op} {self.right})"
 
 
 def _specialise(x: Any) -> Any:

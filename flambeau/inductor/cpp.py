@@ -81,6 +81,7 @@ class KernelPrinter:
         self.symbols: set[str] = set()
         self.scratch: dict[str, str] = {}         # buffers that live in a row's scratch
         self.scratch_size: dict[str, int] = {}
+        self.alias: dict[str, str] = {}           # buffers that live where a result will be
         self.sizes = dict(enumerate(kernel.sizes))
         self.merged: list[dict[str, Index]] = []  # substitutions that make one loop of two
         self.levels: list[int] = []
@@ -237,6 +238,23 @@ class KernelPrinter:
             if isinstance(length, int) and length * kind.itemsize <= LARGEST_SCRATCH and self.kernel.style == "rows":
                 self.scratch[buffer] = f"row{len(self.scratch)}"
                 self.scratch_size[buffer] = length
+            else:
+                self._share_result(buffer)
+
+    def _share_result(self, buffer: str) -> None:
+        """Keep `buffer` where a result of the same layout goes that is written when `buffer` is read for the last time."""
+        members = self.kernel.members
+        mine = next(k for k, m in enumerate(members) if m.step.buffer == buffer)
+        last = max(level for m, level in zip(members, self.levels, strict=True) if buffer in m.step.reads)
+        for k, m in enumerate(members):
+            other = m.step.buffer
+            if (other in self.stored and other not in self.alias.values() and self.levels[k] == last and m.full
+                    and m.step.kind == "pointwise" and other not in self.kept
+                    and self.program.buffers[other].dtype is self.program.buffers[buffer].dtype
+                    and self.at(m, m.step.index) is self.at(members[mine], members[mine].step.index)
+                    and self.offset.get(other) == self.offset.get(buffer)):
+                self.alias[buffer] = other
+                return
 
     # --- emission of values ---
 
@@ -261,6 +279,7 @@ class KernelPrinter:
         """The C++ name of a buffer's pointer."""
         if buffer in self.scratch:
             return self.scratch[buffer]
+        buffer = self.alias.get(buffer, buffer)
         return f"p{self.pointers.setdefault(buffer, len(self.pointers))}"
 
     def expr(self, x: Index, computed: Mapping[str, Value] | None = None) -> str:
@@ -302,7 +321,7 @@ class KernelPrinter:
             return self.load_text(v.attr, v, args)
         if v.op == "constant":
             if isinstance(v.attr, SymFloat):
-                self.symbols.update(_symbols(v.attr))
+                self.symbols.update(v.attr.variables)
             return constant_text(v.attr, v.dtype)
         if v.op == "index":
             return f"{kind}({self.expr(v.attr, dict(zip(computed_names(v.attr), v.args, strict=True)))})"
@@ -376,19 +395,9 @@ class KernelPrinter:
               computed: Mapping[str, Value] | None = None) -> None:
         """`buffer[index] = text`."""
         buffer = self.program.buffers[name]
-        self.written.add(name)
+        self.written.add(self.alias.get(name, name))
         cast = text if buffer.dtype is kind else f"{CPP_TYPES[buffer.dtype.name]}({text})"
         self.emit(f"{self.place(name, index, computed)} {how} {cast};")
-
-
-def _symbols(x: SymFloat) -> set[str]:
-    found: set[str] = set()
-    for part in (x.left, x.right):
-        if isinstance(part, SymFloat):
-            found |= _symbols(part)
-        elif hasattr(part, "expr"):
-            found |= free_variables(part.expr)
-    return found
 
 
 def _even(x: Index, a: int, b: int, size: Index) -> bool:

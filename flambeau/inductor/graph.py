@@ -58,10 +58,11 @@ class CompiledGraph:
         return self.call(inputs)
 
 
-def compile_graph(gm: Any, example_inputs: Sequence[Any] = ()) -> CompiledGraph:
+def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool = False) -> CompiledGraph:
     """Compile `gm`, a graph of primitives whose nodes carry fake tensors in meta["val"], sizes static or symbolic.
 
-    Returns a callable from the list of inputs (tensors, ints) to the list of outputs.
+    Returns a callable from the list of inputs (tensors, ints) to the list of outputs; `arrays`: NumPy arrays instead of
+    tensors.
     """
     started = time.perf_counter()
     program, fallbacks = lower(gm)
@@ -78,12 +79,12 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any] = ()) -> CompiledGraph:
         graph.unit = print_unit(program, graph.nodes)
         graph.seconds["print"] = -now + (now := time.perf_counter())
         try:
-            graph.call = _native(graph)
+            graph.call = _native(graph, arrays)
             graph.seconds["build"] = time.perf_counter() - now
         except CompilerError as error:
             warnings.warn(f"{error}\nThe graph runs through NumPy instead: correct but slower.", stacklevel=2)
     if graph.call is None:
-        graph.call = _interpreted(program)
+        graph.call = _interpreted(program, arrays)
     for listener in listening:
         listener(graph)
     return graph
@@ -97,10 +98,10 @@ def compile_fx(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
 # --- running ---
 
 
-def _native(graph: CompiledGraph) -> Callable[[list], list]:
+def _native(graph: CompiledGraph, arrays: bool) -> Callable[[list], list]:
     unit, program = graph.unit, graph.program
     assert unit is not None
-    writer = _Wrapper(program, unit)
+    writer = _Wrapper(program, unit, arrays)
     graph.wrapper = writer.text()
     count = sum(isinstance(s, int) for s in unit.segments)
     runs = load(unit.source, [f"run_{k}" for k in range(count)], len(unit.arguments) + 1) if count else []
@@ -118,8 +119,8 @@ def _native(graph: CompiledGraph) -> Callable[[list], list]:
 class _Wrapper:
     """Prints the Python function around a unit."""
 
-    def __init__(self, program: Program, unit: Unit):
-        self.program, self.unit = program, unit
+    def __init__(self, program: Program, unit: Unit, arrays: bool):
+        self.program, self.unit, self.arrays = program, unit, arrays
         self.lines: list[str] = []
 
     def text(self) -> str:
@@ -128,12 +129,14 @@ class _Wrapper:
         used = set(unit.arguments) | {v.buffer for v in program.outputs if isinstance(v, View)}
         emit("def call(inputs):")
         for symbol, (position, dim) in program.symbols.items():
-            emit(f"    {symbol} = {f'inputs[{position}].shape[{dim}]' if dim >= 0 else f'int(inputs[{position}])'}")
+            number = f"{'float' if symbol[0] == 'f' else 'int'}(inputs[{position}])"
+            emit(f"    {symbol} = {f'inputs[{position}].shape[{dim}]' if dim >= 0 else number}")
         for position, name in enumerate(program.inputs):
             if name in used:
-                emit(f"    {name} = inputs[{position}]._data")
+                emit(f"    {name} = inputs[{position}]{'' if self.arrays else '._data'}")
                 self._check(name)
-        emit("    inputs.clear()")
+        if not self.arrays:
+            emit("    inputs.clear()")
         for name in program.constants:
             emit(f"    {name} = constants[{name!r}]._data")
         for name in unit.arguments:
@@ -186,6 +189,8 @@ class _Wrapper:
         if not isinstance(out, View):
             return to_python(out) if isinstance(out, Expr) else repr(out)
         buffer = self.program.buffers[out.buffer]
+        if self.arrays:
+            return self._view(out)
         if buffer.kind == "output" and _whole(out, buffer):
             return f"tensor({out.buffer}, d_{out.buffer})"
         return f"_out({self._view(out)}, d_{out.buffer})"
@@ -242,7 +247,7 @@ def _fill(template: Any, tensors: Sequence[Tensor], sizes: dict[str, int]) -> An
     return template
 
 
-def _interpreted(program: Program) -> Callable[[list], list]:
+def _interpreted(program: Program, plain: bool = False) -> Callable[[list], list]:
     """The program run by the loop IR's NumPy reading."""
     def eager(step: Extern, views: list[np.ndarray], sizes: Any) -> list[np.ndarray]:
         outs = [np.empty([evaluate(n, sizes) for n in v.shape], v.dtype.numpy) for v in step.outputs]
@@ -252,7 +257,7 @@ def _interpreted(program: Program) -> Callable[[list], list]:
     externs = {step.op: eager for step in program.steps if isinstance(step, Extern)}
 
     def call(inputs: list) -> list:
-        sizes = {s: int(inputs[at]) if dim < 0 else inputs[at].shape[dim] for s, (at, dim) in program.symbols.items()}
+        sizes = {s: inputs[at] if dim < 0 else inputs[at].shape[dim] for s, (at, dim) in program.symbols.items()}
         arrays = {}
         for name, value in [*zip(program.inputs, inputs, strict=True), *program.constants.items()]:
             if name is not None:
@@ -260,11 +265,18 @@ def _interpreted(program: Program) -> Callable[[list], list]:
                 flat = np.empty(evaluate(buffer.numel, sizes), buffer.dtype.numpy)
                 arrays[name] = flat
                 whole = View(name, buffer.dtype, buffer.shape, buffer.strides)
-                reference.view_array(whole, arrays, sizes)[...] = value._data
-        inputs.clear()
+                reference.view_array(whole, arrays, sizes)[...] = value if plain else value._data
+        if not plain:
+            inputs.clear()
         storage = reference.run(program, arrays, sizes, externs)
-        return [from_array(reference.view_array(out, storage, sizes), out.dtype) if isinstance(out, View) else
-                evaluate(out, sizes) if isinstance(out, Expr) else out for out in program.outputs]
+        results: list[Any] = []
+        for out in program.outputs:
+            if isinstance(out, View):
+                result = reference.view_array(out, storage, sizes)
+                results.append(result if plain else from_array(result, out.dtype))
+            else:
+                results.append(evaluate(out, sizes) if isinstance(out, Expr) else out)
+        return results
     return call
 
 

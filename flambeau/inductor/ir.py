@@ -86,7 +86,7 @@ class Tracer:
 
     def make(self, op: str, args: tuple[Value, ...], kind: dtype, attr: Any = None) -> Value:
         """The value `op(*args)`, hash-consed."""
-        key = (op, tuple([a.uid for a in args]), kind.name, attr)
+        key = (op, tuple([a.uid for a in args]), kind.name, attr.to_cpp() if isinstance(attr, SymFloat) else attr)
         found = self._table.get(key)
         if found is None:
             found = self._table[key] = Value(op, args, kind, attr, len(self._table))
@@ -132,7 +132,7 @@ class Tracer:
                 with np.errstate(all="ignore"):
                     folded = getattr(NUMPY, name)(*(NUMPY.constant(v.attr, v.dtype) for v in values))
                 return self.constant(np.asarray(folded).item(), kind)
-            if name == "mul" and constant == 1 or name == "sub" and constant == 0:
+            if (name == "mul" and constant == 1) or (name == "sub" and constant == 0):
                 return x
             if name in ("add", "mul", "sub") and not x.dtype.is_floating_point and constant == (name == "mul"):
                 return x

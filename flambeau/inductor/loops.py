@@ -27,7 +27,7 @@ def print_kernel(kernel: Kernel, program: Program, stored: set[str]) -> Printed:
         const = "" if name in p.written else "const "
         parameters.append(f"{const}{CPP_TYPES[program.buffers[name].dtype.name]}* __restrict__ {p.pointer(name)}")
     symbols = sorted(p.symbols)
-    parameters += [f"int64_t {s}" for s in symbols]
+    parameters += [f"{'double' if s[0] == 'f' else 'int64_t'} {s}" for s in symbols]
     text = f"({', '.join(parameters)}) {{\n" + "\n".join(p.lines) + "\n}\n"
     return Printed("", text, [(name, p.offset.get(name, 0)) for name in order], symbols, p.parallel)
 

@@ -88,7 +88,7 @@ def run_compute(step: Compute, storage: Mapping[str, np.ndarray], sizes: Mapping
 
 
 def _drop(value: Any, dims: int) -> Any:
-    return value.reshape(value.shape[:dims]) if isinstance(value, np.ndarray) and value.size == 1 or (
+    return value.reshape(value.shape[:dims]) if (isinstance(value, np.ndarray) and value.size == 1) or (
         isinstance(value, np.ndarray) and value.ndim > dims and all(n == 1 for n in value.shape[dims:])) else value
 
 

@@ -289,7 +289,7 @@ class Scheduler:
             index = substitute(access.index, fit.step_subs)
             member = written.get(access.buffer)
             if member is None:
-                useful = useful or not useful and self._shares(kernel, access.buffer, index, fit)
+                useful = useful or (not useful and self._shares(kernel, access.buffer, index, fit))
                 continue
             target = substitute(substitute(member.step.index, member.subs), fit.kernel_subs)
             if not _same(index, target) or access.names:

@@ -120,7 +120,10 @@ class _UnitPrinter:
     def _function(self, number: int, body: list[str], unit: Unit) -> str:
         text = "\n".join(body)
         lines = ["const int nt = rt->num_threads;", "(void)nt;"]
-        lines += [f"const int64_t {s} = scalars[{k}];" for k, s in enumerate(unit.symbols) if s in text or self._sized(unit, s)]
+        for k, s in enumerate(unit.symbols):
+            if s in text or self._sized(unit, s):
+                read = f"scalars[{k}]" if s[0] != "f" else f"fl::bits<double>(scalars[{k}])"
+                lines.append(f"const {'double' if s[0] == 'f' else 'int64_t'} {s} = {read};")
         for k, name in enumerate(unit.arguments):
             if name in text:
                 kind = CPP_TYPES.get(self.program.buffers[name].dtype.name, "char")

@@ -1,0 +1,171 @@
+"""Generated kernels for eager execution: the compiler run on one operator's own graph.
+
+`operator_kernel(fn)` serves an operator that a library would do in many passes (softmax, norms, cross entropy, optimizer
+steps), and large arrays through one pointwise primitive. Sizes are symbolic, so that one kernel serves all:
+what counts is the dtypes, the memory orders, which sizes are 0, 1 or equal, and the other arguments. Small arrays are left
+to NumPy, as is everything where g++ is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from flambeau.aot.trace import TraceMode, tracing
+from flambeau.core import dispatch
+from flambeau.core.dtypes import dtype_of_numpy
+from flambeau.core.size import is_dense, memory_order, permuted_strides
+from flambeau.core.symbolic import DataDependentFloat, ShapeEnv, SymFloat, SymInt
+from flambeau.core.tensor import Tensor, fake, from_array
+from flambeau.fx import GraphModule, map_aggregate
+from flambeau.inductor.compile import have_compiler
+from flambeau.inductor.graph import compile_graph
+from flambeau.ops import registry
+
+FROM = 1 << 14  # elements of the largest array; below, compiling isn't worth its while
+MOST = 64       # kernels of one operator; beyond, something varies that should not
+
+Kernel = Callable[..., Any]
+
+
+def operator_kernel(fn: Callable) -> Kernel:
+    """A kernel for `fn`, a function of tensors over primitives: takes arrays for tensors, returns an array or a tuple.
+
+    It answers NotImplemented where it has nothing better than `fn` itself.
+    """
+    made: dict[Any, Callable | None] = {}
+    fixed: set[int] = set()  # the floats that `fn` looks at: they are part of the key, the others are parameters
+
+    def kernel(*args: Any) -> Any:
+        arrays = [a for a in args if type(a) is np.ndarray]
+        if not arrays or max(a.size for a in arrays) < FROM:
+            return NotImplemented
+        key = describe(args, fixed)
+        if key not in made:
+            made[key] = _make(fn, args, fixed) if len(made) < MOST else None
+        run = made[key]
+        return NotImplemented if run is None else run(args)
+    return kernel
+
+
+def generated_pointwise(prim: Any, args: tuple) -> Any:
+    """`prim` on large tensors: an array, or NotImplemented. The slot of `ops/registry.py`."""
+    kernel = _kernels.get(prim)
+    if kernel is None:
+        kernel = _kernels[prim] = operator_kernel(prim)
+    return kernel(*[a._data if isinstance(a, Tensor) else a for a in args])
+
+
+def generated_operator(record: Any, args: tuple) -> Any:
+    """An operator on tensors: its result or results, or NotImplemented. The slot of `ops/registry.py`."""
+    kernel = _kernels.get(record)
+    if kernel is None:
+        kernel = _kernels[record] = operator_kernel(record.fn)
+    out = kernel(*[a._data if isinstance(a, Tensor) else a for a in args])
+    if out is NotImplemented:
+        return out
+    return tuple([from_array(o) for o in out]) if type(out) is tuple else from_array(out)
+
+
+_kernels: dict[Any, Kernel] = {}
+
+
+def describe(args: Sequence[Any], fixed: Collection[int] = ()) -> tuple:
+    """What a kernel for `args` depends on; `fixed` are the positions of floats whose value matters."""
+    sizes: dict[int, int] = {0: 0, 1: 1}
+    key: list[Any] = []
+    for position, a in enumerate(args):
+        if type(a) is float and position not in fixed:
+            key.append(float)
+        elif type(a) is np.ndarray:
+            pattern = tuple([sizes.setdefault(n, len(sizes)) for n in a.shape])
+            key.append((a.dtype, pattern, None if a.flags.c_contiguous else a.strides if a.ndim < 2 else _order(a)))
+        else:
+            key.append(a if a.__hash__ is not None and not isinstance(a, (list, dict)) else repr(a))
+            key.append(type(a))
+    return tuple(key)
+
+
+def _order(a: np.ndarray) -> tuple | None:
+    """The memory order of a dense array; None for others, which are copied."""
+    strides = tuple([s // a.itemsize for s in a.strides])
+    return tuple(memory_order(strides, a.shape)) if is_dense(a.shape, strides) else None
+
+
+def _make(fn: Callable, args: Sequence[Any], fixed: set[int]) -> Callable | None:
+    """The compiled kernel: from the tuple of arguments to the result. None where there is none."""
+    if not have_compiler() or any(type(a) is np.ndarray and a.dtype.kind == "c" for a in args):
+        return None
+    while True:
+        try:
+            return _build(fn, args, fixed)
+        except DataDependentFloat as looked_at:
+            fixed.add(int(looked_at.args[0][1:]))
+
+
+def _build(fn: Callable, args: Sequence[Any], fixed: Collection[int]) -> Callable | None:
+    env, mode = ShapeEnv(), TraceMode()
+    sizes: dict[str, tuple[int, int]] = {}
+    made = [_stand_in(a, position, env, sizes, fixed) for position, a in enumerate(args)]
+    floats = [position for position, a in enumerate(made) if isinstance(a, SymFloat)]
+    with tracing(mode), dispatch.grad_enabled(False):
+        for position, d in sizes.values():
+            mode.size_input(f"size{position}_{d}", made[position]._layout.shape[d])
+        for position in floats:
+            mode.size_input(f"number{position}", made[position])
+        for position, a in enumerate(made):
+            if isinstance(a, Tensor):
+                mode.input(f"array{position}", a)
+        answer = fn(*made)
+        leaves: list[Any] = []
+        map_aggregate(answer, leaves.append)
+        mode.graph.output(tuple([mode.argument(leaf) for leaf in leaves]))
+    mode.graph.eliminate_dead_code(lambda node: False)
+    if env.guards or mode.constants:
+        return None  # it looked at the sizes themselves
+    graph = compile_graph(GraphModule({}, mode.graph), arrays=True)
+    if graph.unit is None or not graph.unit.native or graph.fallbacks:
+        return None
+    return _runner(graph.call, args, list(sizes.values()), floats, isinstance(answer, tuple))
+
+
+def _stand_in(a: Any, position: int, env: ShapeEnv, sizes: dict, fixed: Collection[int]) -> Any:
+    """A fake tensor of symbolic sizes for an array, a variable for a float; other arguments as they are."""
+    if type(a) is float and position not in fixed:
+        return SymFloat.variable(f"f{position}", env)
+    if type(a) is not np.ndarray:
+        return a
+    shape = []
+    for d, n in enumerate(a.shape):
+        size = env.create_symint(n, f"args[{position}].shape[{d}]")
+        if isinstance(size, SymInt):
+            sizes.setdefault(str(size), (position, d))
+        shape.append(size)
+    order = None if a.flags.c_contiguous else _order(a)
+    strides = permuted_strides(shape, order) if order is not None else None
+    return fake(tuple(shape), dtype_of_numpy(a.dtype), strides=strides)
+
+
+def _runner(call: Any, args: Sequence[Any], sizes: list[tuple[int, int]], floats: list[int], several: bool) -> Callable:
+    places = [k for k, a in enumerate(args) if type(a) is np.ndarray]
+
+    def run(args: Sequence[Any]) -> Any:
+        inputs = [args[k].shape[d] for k, d in sizes]
+        for k in floats:
+            inputs.append(args[k])
+        for k in places:
+            inputs.append(args[k])
+        results = call(inputs)
+        return tuple(results) if several else results[0]
+    return run
+
+
+def install() -> None:
+    """Serve eager execution: every operator that asks for a generated kernel, and large pointwise primitives."""
+    registry.generated_pointwise = generated_pointwise
+    registry.generated_operator = generated_operator
+
+
+__all__ = ["describe", "generated_operator", "generated_pointwise", "install", "operator_kernel"]
