@@ -1,0 +1,291 @@
+"""torch.nn.functional: the neural-network operators under the names and signatures that torch gives them here."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from ..core.dtypes import bool_, dtype
+from ..core.tensor import Tensor
+from ..ops import nn_activations as _act
+from ..ops.nn import embedding_bag as _embedding_bag
+from ..ops.nn import linear
+from ..ops.nn_activations import (
+    leaky_relu,
+    relu_,
+)
+from ..ops.nn_attention import scaled_dot_product_attention
+from ..ops.nn_dropout import dropout, feature_dropout
+from ..ops.nn_resize import (
+    interpolate,
+    pad,
+)
+from ..ops.nn_windows import (
+    adaptive_max_pool2d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
+from ..ops.pointwise import relu as _relu  # type: ignore[attr-defined]
+from ..ops.pointwise import tanh as _tanh  # type: ignore[attr-defined]
+from ..ops.random import rand
+
+
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    """max(x, 0)."""
+    return relu_(input) if inplace else _relu(input)
+
+
+def tanh(input: Tensor) -> Tensor:
+    """The hyperbolic tangent."""
+    return _tanh(input)
+
+
+def _implicit_dim(name: str, rank: int) -> int:
+    warnings.warn(f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.",
+                  stacklevel=4)
+    return 0 if rank in (0, 1, 3) else 1
+
+
+def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: dtype | None = None) -> Tensor:
+    """exp(x) / sum(exp(x)) along `dim`."""
+    return _act.softmax(input, _implicit_dim("softmax", input.ndim) if dim is None else dim, dtype)
+
+
+def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: dtype | None = None) -> Tensor:
+    """log(softmax(x)) along `dim`."""
+    return _act.log_softmax(input, _implicit_dim("log_softmax", input.ndim) if dim is None else dim, dtype)
+
+
+def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: dtype | None = None) -> Tensor:
+    """softmax(-x) along `dim`."""
+    return _act.softmin(input, _implicit_dim("softmin", input.ndim) if dim is None else dim, dtype)
+
+
+def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
+    """A sample of the relaxed one-hot distribution (Jang et al. 2016); `hard` rounds it but keeps the soft gradient."""
+    noise = -(-(rand(tuple(logits.shape), dtype=logits.dtype, device=logits.device).clamp_min(1e-20)).log()).log()     # type: ignore[attr-defined]
+    soft = _act.softmax((logits + noise) / tau, dim)      # type: ignore[operator]
+    if not hard:
+        return soft
+    index = soft.argmax(dim, keepdim=True)                # type: ignore[attr-defined]
+    rounded = logits.new_zeros(tuple(logits.shape)).scatter(dim, index, 1.0)     # type: ignore[attr-defined]
+    return rounded - soft.detach() + soft                 # type: ignore[attr-defined]
+
+
+def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False) -> Tensor:
+    """leaky_relu with random slopes in [lower, upper) in training, their mean otherwise."""
+    if lower > upper:
+        raise ValueError(f"Lower bound should be less than or equal to the upper bound, got lower: {lower}, upper: {upper}")
+    if not training:
+        return leaky_relu(input, (lower + upper) / 2, inplace)
+    slopes = rand(tuple(input.shape), dtype=input.dtype, device=input.device) * (upper - lower) + lower
+    out = (input * slopes).where(input <= 0, input)       # type: ignore[attr-defined, operator]
+    return input.copy_(out) if inplace else out           # type: ignore[attr-defined]
+
+
+def rrelu_(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False) -> Tensor:
+    """rrelu in place."""
+    return rrelu(input, lower, upper, training, True)
+
+
+def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """dropout of whole channels of (n, c, l) or (c, l)."""
+    if input.ndim not in (2, 3):
+        raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {input.ndim}D input. Note that dropout1d exists to provide "
+                           "channel-wise dropout on inputs with 1 spatial dimension, a channel dimension, and an optional batch dimension "
+                           "(i.e. 2D or 3D inputs).")
+    if input.ndim == 2:
+        return feature_dropout(input.unsqueeze(0), p, training, inplace).squeeze(0)     # type: ignore[attr-defined]
+    return feature_dropout(input, p, training, inplace)
+
+
+def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """dropout of whole channels of (n, c, h, w)."""
+    return feature_dropout(input, p, training, inplace)
+
+
+def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """dropout of whole channels of (n, c, d, h, w)."""
+    return feature_dropout(input, p, training, inplace)
+
+
+def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None, norm_type: float = 2,
+                  scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
+                  per_sample_weights: Tensor | None = None, include_last_offset: bool = False,
+                  padding_idx: int | None = None) -> Tensor:
+    """Sum, mean or max of embeddings per bag."""
+    return _embedding_bag(input, weight, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights,
+                          include_last_offset, padding_idx)
+
+
+def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """interpolate(mode='nearest'), the old name."""
+    return interpolate(input, size, scale_factor, mode="nearest")
+
+
+def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """interpolate(mode='bilinear', align_corners=True), the old name."""
+    return interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)
+
+
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
+    """The distances between all pairs of rows, upper triangle row by row."""
+    rows = input.shape[0]
+    first = [i for i in range(rows) for _ in range(i + 1, rows)]
+    second = [j for i in range(rows) for j in range(i + 1, rows)]
+    return (input[first] - input[second]).norm(p, 1)      # type: ignore[index]
+
+
+def max_pool1d_with_indices(input: Tensor, kernel_size: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    """max_pool1d(return_indices=True)."""
+    return max_pool1d(input, kernel_size, *args, **{**kwargs, "return_indices": True})
+
+
+def max_pool2d_with_indices(input: Tensor, kernel_size: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    """max_pool2d(return_indices=True)."""
+    return max_pool2d(input, kernel_size, *args, **{**kwargs, "return_indices": True})
+
+
+def max_pool3d_with_indices(input: Tensor, kernel_size: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    """max_pool3d(return_indices=True)."""
+    return max_pool3d(input, kernel_size, *args, **{**kwargs, "return_indices": True})
+
+
+# -- attention with projections ------------------------------------------------------------------------------
+def _canonical_mask(mask: Tensor | None, mask_name: str, other_type: dtype | None, other_name: str, target_type: dtype,
+                    check_other: bool = True) -> Tensor | None:
+    """A mask as one to add to the scores: bool masks become 0 and -inf."""
+    if mask is None:
+        return None
+    if mask.dtype is not bool_ and not mask.dtype.is_floating_point:
+        raise AssertionError(f"only bool and floating types of {mask_name} are supported")
+    if check_other and other_type is not None and mask.dtype is not other_type:
+        warnings.warn(f"Support for mismatched {mask_name} and {other_name} is deprecated. Use same type for both instead.", stacklevel=3)
+    if mask.dtype.is_floating_point:
+        return mask
+    return mask.new_zeros(tuple(mask.shape), dtype=target_type).masked_fill(mask, -math.inf)     # type: ignore[attr-defined]
+
+
+def _in_projection(query: Tensor, key: Tensor, value: Tensor, embed: int, in_proj_weight: Tensor | None,
+                   in_proj_bias: Tensor | None, separate: tuple | None) -> tuple[Tensor, Tensor, Tensor]:
+    if separate is not None:
+        biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)     # type: ignore[attr-defined]
+        q, k, v = (linear(x, w, b) for x, w, b in zip((query, key, value), separate, biases))
+        return q, k, v
+    weight, bias = in_proj_weight, in_proj_bias
+    if query is key and key is value:
+        return linear(query, weight, bias).chunk(3, -1)
+    wq, wkv = weight.split([embed, 2 * embed])            # type: ignore[union-attr]
+    bq, bkv = (None, None) if bias is None else bias.split([embed, 2 * embed])     # type: ignore[attr-defined]
+    q = linear(query, wq, bq)
+    if key is value:
+        k, v = linear(key, wkv, bkv).chunk(2, -1)
+        return q, k, v
+    wk, wv = wkv.chunk(2)
+    bk, bv = (None, None) if bkv is None else bkv.chunk(2)
+    return q, linear(key, wk, bk), linear(value, wv, bv)
+
+
+def _heads(x: Tensor, batch: int, heads: int) -> Tensor:
+    """(length, batch, embed) -> (batch, heads, length, width)."""
+    return x.reshape(x.shape[0], batch, heads, x.shape[2] // heads).permute(1, 2, 0, 3)     # type: ignore[attr-defined]
+
+
+def _merged_mask(attn_mask: Tensor | None, key_padding_mask: Tensor | None, batch: int, heads: int, rows: int,
+                 columns: int) -> Tensor | None:
+    if attn_mask is not None:
+        if attn_mask.ndim == 2:
+            if tuple(attn_mask.shape) != (rows, columns):
+                raise RuntimeError(f"The shape of the 2D attn_mask is {attn_mask.shape}, but should be {(rows, columns)}.")
+            attn_mask = attn_mask.reshape(1, 1, rows, columns)            # type: ignore[attr-defined]
+        elif tuple(attn_mask.shape) == (batch * heads, rows, columns):
+            attn_mask = attn_mask.reshape(batch, heads, rows, columns)    # type: ignore[attr-defined]
+        else:
+            raise RuntimeError(f"The shape of the 3D attn_mask is {attn_mask.shape}, but should be {(batch * heads, rows, columns)}.")
+    if key_padding_mask is not None:
+        if tuple(key_padding_mask.shape) != (batch, columns):
+            raise AssertionError(f"expecting key_padding_mask shape of {(batch, columns)}, but got {key_padding_mask.shape}")
+        padding = key_padding_mask.reshape(batch, 1, 1, columns)          # type: ignore[attr-defined]
+        attn_mask = padding if attn_mask is None else attn_mask + padding     # type: ignore[operator]
+    return attn_mask
+
+
+def multi_head_attention_forward(
+        query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int, in_proj_weight: Tensor | None,
+        in_proj_bias: Tensor | None, bias_k: Tensor | None, bias_v: Tensor | None, add_zero_attn: bool, dropout_p: float,
+        out_proj_weight: Tensor, out_proj_bias: Tensor | None, training: bool = True, key_padding_mask: Tensor | None = None,
+        need_weights: bool = True, attn_mask: Tensor | None = None, use_separate_proj_weight: bool = False,
+        q_proj_weight: Tensor | None = None, k_proj_weight: Tensor | None = None, v_proj_weight: Tensor | None = None,
+        static_k: Tensor | None = None, static_v: Tensor | None = None, average_attn_weights: bool = True,
+        is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
+    """Multi-head attention over (length, batch, embed) or (length, embed): (output, weights or None)."""
+    single = query.ndim == 2
+    if single:
+        shared_kv, shared_all = key is value, query is key
+        query = query.unsqueeze(1)                                        # type: ignore[attr-defined]
+        key = query if shared_all else key.unsqueeze(1)                   # type: ignore[attr-defined]
+        value = key if shared_kv else value.unsqueeze(1)                  # type: ignore[attr-defined]
+        key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)     # type: ignore[attr-defined]
+    rows, batch, embed = query.shape
+    if embed != embed_dim_to_check:
+        raise AssertionError(f"was expecting embedding dimension of {embed_dim_to_check}, but got {embed}")
+    if embed % num_heads:
+        raise AssertionError(f"embed_dim {embed} not divisible by num_heads {num_heads}")
+    if is_causal and attn_mask is None:
+        raise RuntimeError("Need attn_mask if specifying the is_causal hint.")
+    causal = is_causal and key_padding_mask is None and not need_weights
+    mask_type = key_padding_mask.dtype if key_padding_mask is not None else None
+    attn_mask = None if causal else _canonical_mask(attn_mask, "attn_mask", mask_type, "key_padding_mask", query.dtype)
+    key_padding_mask = _canonical_mask(key_padding_mask, "key_padding_mask", None, "attn_mask", query.dtype, False)
+    separate = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None
+    q, k, v = _in_projection(query, key, value, embed, in_proj_weight, in_proj_bias, separate)
+    extra = 0
+    if bias_k is not None and bias_v is not None:
+        k = k.new_cat([k, bias_k.expand(1, batch, embed)], 0)             # type: ignore[attr-defined]
+        v = v.new_cat([v, bias_v.expand(1, batch, embed)], 0)             # type: ignore[attr-defined]
+        extra += 1
+    q, k, v = _heads(q, batch, num_heads), _heads(k, batch, num_heads), _heads(v, batch, num_heads)
+    if static_k is not None:
+        k = static_k.reshape(batch, num_heads, *static_k.shape[1:])       # type: ignore[attr-defined]
+    if static_v is not None:
+        v = static_v.reshape(batch, num_heads, *static_v.shape[1:])       # type: ignore[attr-defined]
+    if add_zero_attn:
+        zero = k.new_zeros((batch, num_heads, 1, k.shape[-1]))            # type: ignore[attr-defined]
+        k, v = k.new_cat([k, zero], 2), v.new_cat([v, zero], 2)           # type: ignore[attr-defined]
+        extra += 1
+    if extra:
+        attn_mask = None if attn_mask is None else pad(attn_mask, (0, extra))
+        key_padding_mask = None if key_padding_mask is None else pad(key_padding_mask, (0, extra))
+    mask = _merged_mask(attn_mask, key_padding_mask, batch, num_heads, rows, k.shape[2])
+    drop = dropout_p if training else 0.0
+    if need_weights:
+        scores = q.matmul(k.transpose(-2, -1)) * (1 / math.sqrt(q.shape[-1]))     # type: ignore[attr-defined]
+        weights = _act.softmax(scores if mask is None else scores + mask, -1)
+        weights = dropout(weights, drop) if drop else weights
+        mixed = weights.matmul(v)
+    else:
+        weights = None
+        mixed = scaled_dot_product_attention(q, k, v, mask, drop, causal)
+    out = linear(mixed.permute(2, 0, 1, 3).reshape(rows, batch, embed), out_proj_weight, out_proj_bias)
+    if weights is not None:
+        weights = weights.mean(1) if average_attn_weights else weights
+        weights = weights.squeeze(0) if single else weights
+    return (out.squeeze(1) if single else out), weights
+
+
+def adaptive_max_pool2d_with_indices(input: Tensor, output_size: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """adaptive_max_pool2d(return_indices=True)."""
+    return adaptive_max_pool2d(input, output_size, True)
+
+
+def assert_int_or_pair(arg: Any, arg_name: str, message: str) -> None:
+    """Raise `message` unless `arg` is a number or a pair."""
+    if not isinstance(arg, int) and len(arg) != 2:
+        raise AssertionError(message.format(arg_name))
+
+
+__all__ = [name for name in dir() if not name.startswith("_") and name not in (
+    "annotations", "math", "warnings", "Sequence", "Any", "dtype", "bool_", "Tensor", "rand")]

@@ -1,0 +1,180 @@
+"""Hooks of modules: their handles, the hooks of every module, and backward hooks as identities on the tape."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from ...autograd import Function
+from ...core import dispatch
+from ...core.tensor import Tensor
+
+
+class RemovableHandle:
+    """Takes a hook out again: `handle.remove()`, or as a context manager. `extra` dicts lose the same key."""
+
+    _ids = itertools.count()
+
+    def __init__(self, hooks: dict, extra: tuple[dict, ...] = ()):
+        self.id = next(self._ids)
+        self._homes = tuple(weakref.ref(d) for d in (hooks, *extra))
+
+    def remove(self) -> None:
+        """Take the hook out; again is harmless."""
+        for home in self._homes:
+            hooks = home()
+            if hooks is not None:
+                hooks.pop(self.id, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.remove()
+
+
+class HookDict(OrderedDict):
+    """An ordered dict that a handle can refer to weakly."""
+
+
+def add_hook(hooks: dict, hook: Callable, *, prepend: bool = False, flags: tuple[dict, ...] = ()) -> RemovableHandle:
+    """Put `hook` into `hooks` (in front with `prepend`) and mark it in each dict of `flags`."""
+    handle = RemovableHandle(hooks, flags)
+    hooks[handle.id] = hook
+    for flag in flags:
+        flag[handle.id] = True
+    if prepend:
+        hooks.move_to_end(handle.id, last=False)     # type: ignore[attr-defined]
+    return handle
+
+
+class GlobalHooks:
+    """Hooks that every module runs; `any` says whether there is one."""
+
+    forward_pre: HookDict = HookDict()
+    forward: HookDict = HookDict()
+    always: HookDict = HookDict()
+    with_kwargs: HookDict = HookDict()
+    backward_pre: HookDict = HookDict()
+    backward: HookDict = HookDict()
+    any = False
+
+    @classmethod
+    def add(cls, hooks: dict, hook: Callable, flags: tuple[dict, ...] = ()) -> RemovableHandle:
+        """Add a hook for every module."""
+        cls.any = True
+        return add_hook(hooks, hook, flags=flags)
+
+
+def register_module_forward_pre_hook(hook: Callable) -> RemovableHandle:
+    """`hook(module, args)` before the forward of every module; it may return other args."""
+    return GlobalHooks.add(GlobalHooks.forward_pre, hook)
+
+
+def register_module_forward_hook(hook: Callable, *, with_kwargs: bool = False, always_call: bool = False) -> RemovableHandle:
+    """`hook(module, args, output)` after the forward of every module; it may return another output."""
+    flags = ((GlobalHooks.with_kwargs,) if with_kwargs else ()) + ((GlobalHooks.always,) if always_call else ())
+    return GlobalHooks.add(GlobalHooks.forward, hook, flags)
+
+
+def register_module_full_backward_pre_hook(hook: Callable) -> RemovableHandle:
+    """`hook(module, grad_output)` before the backward of every module."""
+    return GlobalHooks.add(GlobalHooks.backward_pre, hook)
+
+
+def register_module_full_backward_hook(hook: Callable) -> RemovableHandle:
+    """`hook(module, grad_input, grad_output)` after the backward of every module."""
+    return GlobalHooks.add(GlobalHooks.backward, hook)
+
+
+class _Identity(Function):
+    """Passes tensors through; in backward hands all their gradients to `seen` at once, which may return others."""
+
+    @staticmethod
+    def forward(ctx: Any, seen: Callable, *tensors: Tensor) -> Any:
+        ctx.seen = seen
+        ctx.set_materialize_grads(False)
+        return tuple(t.view_as(t) for t in tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple:
+        return (None, *ctx.seen(grads))
+
+
+class BackwardHooks:
+    """One call of a module with full backward hooks: wraps its inputs and outputs, and calls the hooks in backward."""
+
+    def __init__(self, module: Any, pre: list[Callable], post: list[Callable]):
+        self.module, self.pre, self.post = module, pre, post
+        self.grad_outputs: tuple | None = None
+        self.input_positions: list[int] = []
+        self.input_count = 0
+        self.wraps_input = False
+
+    def wrap_inputs(self, args: tuple) -> tuple:
+        """The arguments with their tensors behind an identity that sees grad_input."""
+        self.input_count = len(args)
+        if not self.post:
+            return args
+        self.input_positions = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
+        tensors = [args[i] for i in self.input_positions]
+        if not dispatch.state.grad_enabled or not any(t.requires_grad for t in tensors):
+            return args
+        self.wraps_input = True
+        return _replaced(args, self.input_positions, _Identity.apply(self._saw_grad_inputs, *tensors))
+
+    def wrap_output(self, output: Any) -> Any:
+        """The output (a tensor or tuple) behind an identity that sees grad_output."""
+        if not dispatch.state.grad_enabled:
+            return output
+        single = isinstance(output, Tensor)
+        outputs = (output,) if single else output
+        if not isinstance(outputs, tuple):
+            return output
+        positions = [i for i, o in enumerate(outputs) if isinstance(o, Tensor)]
+        tensors = [outputs[i] for i in positions]
+        if not any(t.requires_grad for t in tensors):
+            return output
+
+        def saw(grads: tuple) -> tuple:
+            return self._saw_grad_outputs(grads, positions, len(outputs))
+
+        wrapped = _replaced(outputs, positions, _Identity.apply(saw, *tensors))
+        return wrapped[0] if single else wrapped
+
+    def _saw_grad_outputs(self, grads: tuple, positions: list[int], count: int) -> tuple:
+        full: tuple = _replaced((None,) * count, positions, grads)
+        for hook in self.pre:
+            answer = hook(self.module, full)
+            if answer is not None:
+                full = answer if isinstance(answer, tuple) else (answer,)
+        self.grad_outputs = full
+        if self.post and not self.wraps_input:
+            self._call_post((None,) * self.input_count)
+        return tuple(full[i] for i in positions)
+
+    def _saw_grad_inputs(self, grads: tuple) -> tuple:
+        full = _replaced((None,) * self.input_count, self.input_positions, grads)
+        full = self._call_post(full)
+        return tuple(full[i] for i in self.input_positions)
+
+    def _call_post(self, grad_inputs: tuple) -> tuple:
+        for hook in self.post:
+            answer = hook(self.module, grad_inputs, self.grad_outputs)
+            if answer is not None:
+                answer = answer if isinstance(answer, tuple) else (answer,)
+                if len(answer) != len(grad_inputs):
+                    raise RuntimeError("Backward hook returned an invalid number of grad_input, got "
+                                       f"{len(answer)}, but expected {len(grad_inputs)}")
+                grad_inputs = answer
+        return grad_inputs
+
+
+def _replaced(values: tuple, positions: list[int], new: Any) -> tuple:
+    out = list(values)
+    for i, value in zip(positions, new if isinstance(new, tuple) else (new,)):
+        out[i] = value
+    return tuple(out)

@@ -1,0 +1,45 @@
+"""Modules that learn their sizes from their first input."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from ..parameter import is_lazy
+from .module import Module
+
+
+class LazyModuleMixin:
+    """Put before a module class: `initialize_parameters(*inputs)` runs before the first forward, and gives shapes to the
+    UninitializedParameters; then the module becomes an instance of `cls_to_become`."""
+
+    cls_to_become: type[Module] | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._initialize_hook = self.register_forward_pre_hook(self._infer_parameters, with_kwargs=True)     # type: ignore[attr-defined]
+        warnings.warn("Lazy modules are a new feature under heavy development so changes to the API or functionality can happen at any "
+                      "moment.", stacklevel=3)
+
+    def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
+        """Give the uninitialised parameters shapes that fit these inputs; each lazy class has its own."""
+        raise NotImplementedError(f"initialize_parameters is not implemented for {type(self).__name__}")
+
+    def has_uninitialized_params(self: Any) -> bool:
+        """Whether some parameter or buffer has no shape yet."""
+        return any(is_lazy(t) for t in (*self._parameters.values(), *self._buffers.values()))
+
+    def _infer_parameters(self: Any, module: Any, args: tuple, kwargs: dict) -> None:
+        module.initialize_parameters(*args, **kwargs)
+        if module.has_uninitialized_params():
+            raise RuntimeError(f"module {self._get_name()} has not been fully initialized")
+        module._initialize_hook.remove()
+        delattr(module, "_initialize_hook")
+        if module.cls_to_become is not None:
+            module.__class__ = module.cls_to_become
+
+    def _save_to_state_dict(self: Any, destination: dict, prefix: str, keep_vars: bool) -> None:
+        for home, skip in ((self._parameters, ()), (self._buffers, self._non_persistent_buffers_set)):
+            for name, t in home.items():
+                if t is not None and name not in skip:
+                    destination[prefix + name] = t if is_lazy(t) or keep_vars else t.detach()

@@ -1,0 +1,336 @@
+"""Recurrent networks: RNN, LSTM, GRU and their cells. The inputs of all steps are projected at once; the steps are a loop."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from ...core.tensor import Tensor
+from ...ops.creation import empty
+from .. import functional as F
+from .. import init
+from ..parameter import Parameter
+from ..utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from .module import Module
+
+State = tuple[Tensor, ...]
+
+
+# -- one step: (projected input, state, hidden weight, hidden bias) -> state; the first of the state is the output ----------
+def _rnn_step(activation: Callable) -> Callable:
+    def step(gates: Tensor, state: State, w: Tensor, b: Tensor | None) -> State:
+        return (activation(gates + F.linear(state[0], w, b)),)     # type: ignore[operator]
+    return step
+
+
+def _lstm_step(gates: Tensor, state: State, w: Tensor, b: Tensor | None) -> State:
+    h, c = state
+    i, f, g, o = (gates + F.linear(h, w, b)).chunk(4, -1)     # type: ignore[operator]
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
+
+
+def _gru_step(gates: Tensor, state: State, w: Tensor, b: Tensor | None) -> State:
+    h = state[0]
+    ir, iz, inew = gates.chunk(3, -1)                         # type: ignore[attr-defined]
+    hr, hz, hnew = F.linear(h, w, b).chunk(3, -1)             # type: ignore[attr-defined]
+    r, z = (ir + hr).sigmoid(), (iz + hz).sigmoid()
+    n = (inew + r * hnew).tanh()
+    return (n + z * (h - n),)
+
+
+_STEPS: dict[str, tuple[Callable, int]] = {
+    "RNN_TANH": (_rnn_step(F.tanh), 1), "RNN_RELU": (_rnn_step(F.relu), 1), "LSTM": (_lstm_step, 4), "GRU": (_gru_step, 3),
+}
+
+
+class RNNBase(Module):
+    """Layers and directions of a recurrent network; `mode` names the step."""
+
+    __constants__ = ["mode", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional",
+                     "proj_size"]
+
+    def __init__(self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+                 batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0,
+                 device: Any = None, dtype: Any = None) -> None:
+        super().__init__()
+        if mode not in _STEPS:
+            raise ValueError(f"Unrecognized RNN mode: {mode}")
+        if not isinstance(dropout, (int, float)) or isinstance(dropout, bool) or not 0 <= dropout <= 1:
+            raise ValueError("dropout should be a number in range [0, 1] representing the probability of an element being zeroed")
+        if hidden_size <= 0:
+            raise ValueError("hidden_size must be greater than zero")
+        if num_layers <= 0:
+            raise ValueError("num_layers must be greater than zero")
+        if proj_size < 0 or proj_size >= hidden_size:
+            raise ValueError("proj_size should be a positive integer or zero to disable projections" if proj_size < 0 else
+                             "proj_size has to be smaller than hidden_size")
+        if proj_size and mode != "LSTM":
+            raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
+        if dropout > 0 and num_layers == 1:
+            warnings.warn("dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects num_layers greater "
+                          f"than 1, but got dropout={dropout} and num_layers={num_layers}", stacklevel=3)
+        self.mode, self.input_size, self.hidden_size, self.num_layers = mode, input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
+        self.bidirectional, self.proj_size = bidirectional, proj_size
+        self._all_weights: list[list[str]] = []
+        self._make_weights(device, dtype)
+        self.reset_parameters()
+
+    def _make_weights(self, device: Any, dtype: Any) -> None:
+        gates = _STEPS[self.mode][1] * self.hidden_size
+        width = self.proj_size or self.hidden_size
+        directions = 2 if self.bidirectional else 1
+        for layer in range(self.num_layers):
+            for direction in range(directions):
+                suffix = f"_l{layer}{'_reverse' if direction else ''}"
+                inputs = self.input_size if layer == 0 else width * directions
+                shapes: dict[str, tuple] = {f"weight_ih{suffix}": (gates, inputs), f"weight_hh{suffix}": (gates, width)}
+                if self.bias:
+                    shapes |= {f"bias_ih{suffix}": (gates,), f"bias_hh{suffix}": (gates,)}
+                if self.proj_size:
+                    shapes[f"weight_hr{suffix}"] = (self.proj_size, self.hidden_size)
+                for name, shape in shapes.items():
+                    setattr(self, name, Parameter(empty(shape, device=device, dtype=dtype)))
+                self._all_weights.append(list(shapes))
+
+    @property
+    def all_weights(self) -> list[list[Parameter]]:
+        """The parameters by layer and direction."""
+        return [[getattr(self, name) for name in names] for names in self._all_weights]
+
+    def reset_parameters(self) -> None:
+        """Uniform in +-1 / sqrt(hidden_size)."""
+        bound = 1.0 / math.sqrt(self.hidden_size)
+        for weight in self.parameters():
+            init.uniform_(weight, -bound, bound)
+
+    def flatten_parameters(self) -> None:
+        """Nothing to do: weights are used where they are."""
+
+    # -- running ---------------------------------------------------------------------------------------
+    def _one_direction(self, x: Tensor, state: State, names: list[str], reverse: bool, mask: Tensor | None) -> tuple[Tensor, State]:
+        """(time, batch, features) through one layer in one direction. `mask` (time, batch, 1) says which steps exist."""
+        weights = {name.rsplit("_l", 1)[0]: getattr(self, name) for name in names}
+        step = _STEPS[self.mode][0]
+        gates = F.linear(x, weights["weight_ih"], weights.get("bias_ih"))
+        w, b, projection = weights["weight_hh"], weights.get("bias_hh"), weights.get("weight_hr")
+        outputs: list[Tensor] = []
+        times = range(x.shape[0] - 1, -1, -1) if reverse else range(x.shape[0])
+        for t in times:
+            new = step(gates[t], state, w, b)     # type: ignore[index]
+            if projection is not None:
+                new = (F.linear(new[0], projection), *new[1:])
+            if mask is not None:
+                here = mask[t]     # type: ignore[index]
+                outputs.append(new[0] * here)
+                new = tuple(n.where(here != 0, s) for n, s in zip(new, state))     # type: ignore[attr-defined]
+            else:
+                outputs.append(new[0])
+            state = new
+        outputs = outputs[::-1] if reverse else outputs
+        return x.new_cat([o.unsqueeze(0) for o in outputs], 0), state     # type: ignore[attr-defined]
+
+    def _run(self, x: Tensor, states: State, mask: Tensor | None) -> tuple[Tensor, State]:
+        finals: list[State] = []
+        directions = 2 if self.bidirectional else 1
+        for layer in range(self.num_layers):
+            outs = []
+            for direction in range(directions):
+                k = layer * directions + direction
+                out, final = self._one_direction(x, tuple(s[k] for s in states), self._all_weights[k],     # type: ignore[index]
+                                                 bool(direction), mask)
+                outs.append(out)
+                finals.append(final)
+            x = outs[0] if directions == 1 else outs[0].new_cat(outs, -1)     # type: ignore[attr-defined]
+            if self.dropout and layer < self.num_layers - 1:
+                x = F.dropout(x, self.dropout, self.training)
+        stacked = tuple(parts[0].new_cat([p.unsqueeze(0) for p in parts], 0) for parts in zip(*finals))     # type: ignore[attr-defined]
+        return x, stacked
+
+    def _zeros(self, like: Tensor, batch: int) -> State:
+        layers = self.num_layers * (2 if self.bidirectional else 1)
+        h = like.new_zeros((layers, batch, self.proj_size or self.hidden_size))     # type: ignore[attr-defined]
+        if self.mode != "LSTM":
+            return (h,)
+        return h, like.new_zeros((layers, batch, self.hidden_size))     # type: ignore[attr-defined]
+
+    def _check_state(self, states: State, batch: int) -> None:
+        layers = self.num_layers * (2 if self.bidirectional else 1)
+        widths = (self.proj_size or self.hidden_size, self.hidden_size)
+        for s, width, name in zip(states, widths, ("hidden[0]", "hidden[1]")):
+            if tuple(s.shape) != (layers, batch, width):
+                raise RuntimeError(f"Expected {name} size {(layers, batch, width)}, got {list(s.shape)}")
+
+    def forward(self, input: Any, hx: Any = None) -> Any:
+        """(output, final state) of (time, batch, features), (batch, time, features) with batch_first, (time, features), or packed."""
+        if isinstance(input, PackedSequence):
+            return self._forward_packed(input, hx)
+        if input.ndim not in (2, 3):
+            raise ValueError(f"{type(self).__name__}: Expected input to be 2D or 3D, got {input.ndim}D instead")
+        if input.shape[-1] != self.input_size:
+            raise RuntimeError(f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.shape[-1]}")
+        single = input.ndim == 2
+        x = input.unsqueeze(1) if single else input.transpose(0, 1) if self.batch_first else input
+        states = self._zeros(x, x.shape[1]) if hx is None else tuple(hx) if self.mode == "LSTM" else (hx,)
+        if hx is not None and single:
+            states = tuple(s.unsqueeze(1) for s in states)
+        self._check_state(states, x.shape[1])
+        out, finals = self._run(x, states, None)
+        if single:
+            out, finals = out.squeeze(1), tuple(f.squeeze(1) for f in finals)     # type: ignore[attr-defined]
+        elif self.batch_first:
+            out = out.transpose(0, 1)     # type: ignore[attr-defined]
+        return out, finals if self.mode == "LSTM" else finals[0]
+
+    def _forward_packed(self, packed: PackedSequence, hx: Any) -> Any:
+        padded, lengths = pad_packed_sequence(PackedSequence(packed.data, packed.batch_sizes))
+        steps = padded.new_arange(padded.shape[0])     # type: ignore[attr-defined]
+        mask = (steps.unsqueeze(1) < lengths.unsqueeze(0)).to(padded.dtype).unsqueeze(2)     # type: ignore[attr-defined]
+        if hx is None:
+            states = self._zeros(padded, padded.shape[1])
+        else:
+            states = tuple(hx) if self.mode == "LSTM" else (hx,)
+            if packed.sorted_indices is not None:
+                states = tuple(s.index_select(1, packed.sorted_indices) for s in states)     # type: ignore[attr-defined]
+        self._check_state(states, padded.shape[1])
+        out, finals = self._run(padded, states, mask)
+        data = pack_padded_sequence(out, lengths)
+        if packed.unsorted_indices is not None:
+            finals = tuple(f.index_select(1, packed.unsorted_indices) for f in finals)     # type: ignore[attr-defined]
+        result = PackedSequence(data.data, data.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
+        return result, finals if self.mode == "LSTM" else finals[0]
+
+    def extra_repr(self) -> str:
+        parts = [f"{self.input_size}, {self.hidden_size}"]
+        if self.proj_size:
+            parts.append(f"proj_size={self.proj_size}")
+        if self.num_layers != 1:
+            parts.append(f"num_layers={self.num_layers}")
+        if self.bias is not True:
+            parts.append(f"bias={self.bias}")
+        if self.batch_first is not False:
+            parts.append(f"batch_first={self.batch_first}")
+        if self.dropout:
+            parts.append(f"dropout={self.dropout}")
+        if self.bidirectional is not False:
+            parts.append(f"bidirectional={self.bidirectional}")
+        return ", ".join(parts)
+
+
+class RNN(RNNBase):
+    """h' = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu."""
+
+    def __init__(self, *args: Any, nonlinearity: str = "tanh", **kwargs: Any) -> None:
+        if len(args) > 3:     # input_size, hidden_size, num_layers, nonlinearity, ...
+            nonlinearity, args = args[3], args[:3] + args[4:]
+        if nonlinearity not in ("tanh", "relu"):
+            raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
+        super().__init__(f"RNN_{nonlinearity.upper()}", *args, **kwargs)
+        self.nonlinearity = nonlinearity
+
+
+class LSTM(RNNBase):
+    """Long short-term memory (Hochreiter and Schmidhuber 1997)."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__("LSTM", *args, **kwargs)
+
+
+class GRU(RNNBase):
+    """Gated recurrent unit (Cho et al. 2014)."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if "proj_size" in kwargs:
+            raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
+        super().__init__("GRU", *args, **kwargs)
+
+
+class RNNCellBase(Module):
+    """One step of a recurrent network."""
+
+    __constants__ = ["input_size", "hidden_size", "bias"]
+    mode = "RNN_TANH"
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: Any = None, dtype: Any = None) -> None:
+        super().__init__()
+        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
+        gates = num_chunks * hidden_size
+        self.weight_ih = Parameter(empty((gates, input_size), device=device, dtype=dtype))
+        self.weight_hh = Parameter(empty((gates, hidden_size), device=device, dtype=dtype))
+        if bias:
+            self.bias_ih = Parameter(empty(gates, device=device, dtype=dtype))
+            self.bias_hh = Parameter(empty(gates, device=device, dtype=dtype))
+        else:
+            self.register_parameter("bias_ih", None)
+            self.register_parameter("bias_hh", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Uniform in +-1 / sqrt(hidden_size)."""
+        bound = 1.0 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0
+        for weight in self.parameters():
+            init.uniform_(weight, -bound, bound)
+
+    def _step(self, input: Tensor, states: State | None, count: int) -> State:
+        if input.ndim not in (1, 2):
+            raise ValueError(f"{type(self).__name__}: Expected input to be 1D or 2D, got {input.ndim}D instead")
+        single = input.ndim == 1
+        x = input.unsqueeze(0) if single else input     # type: ignore[attr-defined]
+        if states is None:
+            states = (x.new_zeros((x.shape[0], self.hidden_size)),) * count     # type: ignore[attr-defined]
+        elif single:
+            states = tuple(s.unsqueeze(0) for s in states)     # type: ignore[attr-defined]
+        step = _STEPS[self.mode][0]
+        out = step(F.linear(x, self.weight_ih, self.bias_ih), states, self.weight_hh, self.bias_hh)
+        return tuple(o.squeeze(0) for o in out) if single else out
+
+    def extra_repr(self) -> str:
+        parts = [f"{self.input_size}, {self.hidden_size}"]
+        if self.bias is not True:
+            parts.append(f"bias={self.bias}")
+        if getattr(self, "nonlinearity", "tanh") != "tanh":
+            parts.append(f"nonlinearity={self.nonlinearity}")
+        return ", ".join(parts)
+
+
+class RNNCell(RNNCellBase):
+    """One step of RNN."""
+
+    __constants__ = ["input_size", "hidden_size", "bias", "nonlinearity"]
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", device: Any = None,
+                 dtype: Any = None) -> None:
+        super().__init__(input_size, hidden_size, bias, 1, device, dtype)
+        if nonlinearity not in ("tanh", "relu"):
+            raise RuntimeError(f"Unknown nonlinearity: {nonlinearity}")
+        self.nonlinearity, self.mode = nonlinearity, f"RNN_{nonlinearity.upper()}"
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        return self._step(input, None if hx is None else (hx,), 1)[0]
+
+
+class LSTMCell(RNNCellBase):
+    """One step of LSTM: (h, c)."""
+
+    mode = "LSTM"
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
+        super().__init__(input_size, hidden_size, bias, 4, device, dtype)
+
+    def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> State:
+        return self._step(input, hx, 2)
+
+
+class GRUCell(RNNCellBase):
+    """One step of GRU."""
+
+    mode = "GRU"
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
+        super().__init__(input_size, hidden_size, bias, 3, device, dtype)
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        return self._step(input, None if hx is None else (hx,), 1)[0]

@@ -1,0 +1,225 @@
+"""Neural-network operators: linear maps and embeddings here; activations, norms, losses, windows, ... in the nn_* files."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..backends.cpu import blas
+from ..core import dispatch
+from ..core.dtypes import int64
+from ..core.tensor import Tensor
+from . import nn_activations, nn_attention, nn_dropout, nn_losses, nn_norms, nn_resize, nn_windows, prims
+from .promotion import cast
+from .registry import COMPOSITES, operator
+
+
+# -- linear ------------------------------------------------------------------------------------------------
+def _flat(x: Tensor) -> Tensor:
+    """The leading dimensions as one."""
+    return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+def _transposed(w: Tensor) -> Tensor:
+    t = prims.permute(w, (1, 0))
+    return t.conj() if w.dtype.is_complex else t
+
+
+def _linear_vjp(g: Tensor, input: Tensor, weight: Tensor, bias: Tensor | None, needs: tuple) -> tuple:
+    rows = _flat(g)
+    gx = gw = gb = None
+    if needs[0]:
+        w = weight.conj() if weight.dtype.is_complex else weight
+        gx = prims.mm(rows, w).reshape(input.shape)
+    if needs[1]:
+        gw = prims.mm(_transposed(rows), _flat(input)) if not weight.dtype.is_complex else \
+            prims.mm(prims.permute(rows, (1, 0)), _flat(input).conj())
+    if needs[2]:
+        gb = prims.sum(rows, (0,))
+    return gx, gw, gb
+
+
+@operator(name="_linear", vjp=_linear_vjp)
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    out = prims.mm(_flat(input), prims.permute(weight, (1, 0)))
+    if bias is not None:
+        out = prims.add(out, prims.expand(bias, tuple(out.shape)))
+    return out if input.ndim == 2 else out.reshape(*input.shape[:-1], weight.shape[0])
+
+
+def _linear_kernel(x: np.ndarray, w: np.ndarray, b: np.ndarray | None) -> Any:
+    if b is not None and b.ndim != 1:
+        return NotImplemented
+    return blas.linear(x, w, b)
+
+
+COMPOSITES["_linear"].kernels["cpu"] = _linear_kernel
+
+
+@operator
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """input weight^T + bias: (..., in) with (out, in), or (in,), -> (..., out), or (...)."""
+    if not isinstance(input, Tensor) or not isinstance(weight, Tensor):
+        raise TypeError(f"linear(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    if input.dtype is not weight.dtype or (bias is not None and bias.dtype is not input.dtype):
+        kinds = [t.dtype for t in (input, weight, bias) if t is not None]
+        raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {' and '.join(map(str, kinds))} (linear)")
+    if weight.ndim == 1:
+        out = input.matmul(weight)
+        return out if bias is None else out + bias
+    n, k = input._layout.shape[-1] if input.ndim else 1, weight._layout.shape[1]
+    if weight.ndim != 2 or not input.ndim or (n is not k and n != k):
+        lead = math.prod(input.shape[:-1]) if input.ndim else 1
+        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({lead}x{n} and {k}x{weight.shape[0]}): linear() of input "
+                           f"{list(input.shape)} with weight {list(weight.shape)}")
+    if input.ndim == 1:
+        return prims.squeeze(_linear(prims.unsqueeze(input, 0), weight, bias), (0,))
+    return _linear(input, weight, bias)
+
+
+@operator
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x1^T W_k x2 + bias for each output k: (..., n), (..., m), (out, n, m) -> (..., out)."""
+    outs, n, m = weight.shape
+    if input1.shape[-1] != n or input2.shape[-1] != m:
+        raise RuntimeError(f"bilinear(): input sizes do not match weight {list(weight.shape)}: got input1 {list(input1.shape)} and "
+                           f"input2 {list(input2.shape)}")
+    lead = tuple(input1.shape[:-1])
+    a, b = _flat(input1), _flat(input2)
+    mixed = prims.mm(a, prims.permute(weight, (1, 0, 2)).reshape(n, outs * m)).reshape(a.shape[0], outs, m)
+    out = (mixed * b.unsqueeze(1)).sum(-1).reshape(*lead, outs)
+    return out if bias is None else out + bias
+
+
+# -- embedding -----------------------------------------------------------------------------------------------
+def _counts(indices: Tensor, rows: Any, like: Tensor) -> Tensor:
+    """How often each index occurs."""
+    flat = indices.reshape(-1)
+    return prims.index_add(like.new_zeros((rows,)), 0, flat, like.new_ones(tuple(flat.shape)))
+
+
+@operator
+def embedding_backward(g: Tensor, indices: Tensor, rows: Any, padding_idx: int | None, scale_grad_by_freq: bool) -> Tensor:
+    """Gradient of the embedding table: rows of g added up by index; the padding row stays zero."""
+    flat, rows_g = indices.reshape(-1), g.reshape(-1, g.shape[-1])
+    if padding_idx is not None:
+        padded = prims.expand(prims.unsqueeze(prims.eq(flat, padding_idx), 1), tuple(rows_g.shape))
+        rows_g = prims.where(padded, 0.0, rows_g)
+    if scale_grad_by_freq:
+        rows_g = rows_g / _counts(flat, rows, g).index_select(0, flat).unsqueeze(1)
+    return prims.index_add(prims.full((rows, g.shape[-1]), 0, g.dtype, g.device), 0, flat, rows_g)
+
+
+def _embedding_vjp(g: Tensor, weight_shape: tuple, indices: Tensor, padding_idx: int | None, scale_grad_by_freq: bool) -> tuple:
+    return (embedding_backward(g, indices, weight_shape[0], padding_idx, scale_grad_by_freq),)
+
+
+@operator(name="_embedding", vjp=_embedding_vjp)
+def _embedding(weight: Tensor, indices: Tensor, padding_idx: int | None, scale_grad_by_freq: bool) -> Tensor:
+    return prims.index_select(weight, 0, indices)
+
+
+def _padding_row(padding_idx: int | None, rows: int) -> int | None:
+    if padding_idx is None:
+        return None
+    if not -rows <= padding_idx < rows:
+        raise AssertionError("Padding_idx must be within num_embeddings")
+    return padding_idx % rows
+
+
+@operator
+def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
+              norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False) -> Tensor:
+    """Rows of `weight` at the indices `input`. The row `padding_idx` gets no gradient; rows looked up are first shortened
+    in place to `max_norm`; `scale_grad_by_freq` divides gradients by how often an index occurs."""
+    if sparse:
+        raise NotImplementedError("embedding(sparse=True): sparse gradients are not supported; use sparse=False")
+    if input.dtype.category != 1:
+        raise RuntimeError("Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
+                           f"{input.dtype} instead (while checking arguments for embedding)")
+    if weight.ndim != 2:
+        raise RuntimeError(f"'weight' must be 2-D, got size {list(weight.shape)}")
+    row = _padding_row(padding_idx, weight.shape[0])
+    if max_norm is not None:
+        _shorten_rows(weight, input, max_norm, norm_type)
+    return _embedding(weight, input, row, scale_grad_by_freq)
+
+
+def _shorten_rows(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> None:
+    with dispatch.grad_enabled(False):
+        used = _counts(cast(indices, int64), weight.shape[0], weight) > 0
+        norms = weight.norm(norm_type, 1)
+        scale = (max_norm / (norms + 1e-7)).masked_fill(~(used & (norms > max_norm)), 1)
+        weight.mul_(scale.unsqueeze(1))
+
+
+def _bags(input: Tensor, offsets: Tensor, include_last_offset: bool) -> tuple[Tensor, int]:
+    """For each index, the bag that it lies in; and the number of bags."""
+    bags = offsets.shape[0] - (1 if include_last_offset else 0)
+    marks = input.new_zeros((input.shape[0] + 1,)).index_add(0, offsets[:bags], offsets.new_ones((bags,)).to(input.dtype))
+    return marks[:-1].cumsum(0) - 1, bags
+
+
+@operator
+def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None,
+                  norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
+                  per_sample_weights: Tensor | None = None, include_last_offset: bool = False,
+                  padding_idx: int | None = None) -> Tensor:
+    """Sum, mean or max of the embeddings of each bag: the rows of a 2-D `input`, or the runs that `offsets` begin in a 1-D one."""
+    if mode not in ("sum", "mean", "max"):
+        raise ValueError("mode has to be one of sum, mean or max")
+    if input.ndim == 2:
+        if offsets is not None:
+            raise ValueError("if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length sequences.")
+        bags, width = tuple(input.shape)
+        bag = prims.expand(prims.unsqueeze(prims.iota(bags, 0, 1, int64, input.device), 1), (bags, width)).reshape(-1)
+        per_sample_weights = None if per_sample_weights is None else per_sample_weights.reshape(-1)
+        flat = cast(input.reshape(-1), int64)
+    elif input.ndim == 1:
+        if offsets is None:
+            raise ValueError("offsets has to be a 1D Tensor but got None")
+        flat = cast(input, int64)
+        bag, bags = _bags(flat, cast(offsets, int64), include_last_offset)
+    else:
+        raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.ndim}")
+    if per_sample_weights is not None and mode != "sum":
+        raise NotImplementedError("embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' "
+                                  f"(got mode='{mode}').")
+    rows = embedding(flat, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+    row = _padding_row(padding_idx, weight.shape[0])
+    kept = None if row is None else (flat != row)
+    return _reduce_bags(rows, bag, bags, mode, kept, per_sample_weights)
+
+
+def _reduce_bags(rows: Tensor, bag: Tensor, bags: int, mode: str, kept: Tensor | None, weights: Tensor | None) -> Tensor:
+    if weights is not None:
+        rows = rows * weights.unsqueeze(1)
+    if mode == "max":
+        return _max_of_bags(rows, bag, bags, kept)
+    if kept is not None:
+        rows = rows.masked_fill(~kept.unsqueeze(1), 0)
+    total = prims.index_add(rows.new_zeros((bags, rows.shape[1])), 0, bag, rows)
+    if mode == "sum":
+        return total
+    ones = rows.new_ones((bag.shape[0],)) if kept is None else kept.to(rows.dtype)
+    count = prims.index_add(rows.new_zeros((bags,)), 0, bag, ones)
+    return total / count.clamp_min(1).unsqueeze(1)
+
+
+def _max_of_bags(rows: Tensor, bag: Tensor, bags: int, kept: Tensor | None) -> Tensor:
+    """The maximum per bag; the first row that attains it takes the gradient."""
+    count, width = tuple(rows.shape)
+    values = rows.detach() if kept is None else rows.detach().masked_fill(~kept.unsqueeze(1), -math.inf)
+    index = bag.unsqueeze(1).expand(count, width)
+    best = prims.scatter(rows.new_full((bags, width), -math.inf).detach(), 0, index, values, "amax")
+    hit = values == best.gather(0, index)
+    order = prims.iota(count, 0, 1, int64, rows.device).unsqueeze(1).expand(count, width)
+    first = prims.scatter(order.new_full((bags, width), count), 0, index, order.masked_fill(~hit, count), "amin")
+    chosen = rows.gather(0, first.clamp(max=max(count - 1, 0)))
+    return chosen.masked_fill(first == count, 0)
+
+
+__all__ = ["linear", "bilinear", "embedding", "embedding_bag", "nn_activations", "nn_attention", "nn_dropout", "nn_losses", "nn_norms",
+           "nn_resize", "nn_windows"]

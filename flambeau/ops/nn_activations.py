@@ -1,0 +1,400 @@
+"""Activations and softmax. Each with a gradient formula of its own has it as a second fused operator: one pass each way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ..core.dtypes import FLOAT, dtype, float32
+from ..core.size import canonical_dim
+from ..core.tensor import Tensor
+from . import prims
+from .pointwise import assign, clamp, inplace, where
+from .promotion import broadcast, cast
+from .registry import OPERATORS, operator
+
+_SQRT_HALF = math.sqrt(0.5)
+_INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
+_SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
+
+
+def check_float(x: Any, name: str) -> Tensor:
+    """`x` if it is a floating-point (or complex) tensor; torch's error otherwise."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(x).__name__}")
+    if x.dtype.category < FLOAT:
+        raise RuntimeError(f'"{name}" not implemented for \'{x.dtype}\'; convert the input with .float() first')
+    return x
+
+
+def widened(x: Tensor) -> Tensor:
+    """Narrow floats as float32, in which norms and softmax compute."""
+    return prims.convert(x, float32) if x.dtype.itemsize < 4 and x.dtype.category == FLOAT else x
+
+
+# -- softmax ---------------------------------------------------------------------------------------------
+def _row_max(x: Tensor, dim: int) -> Tensor:
+    """The maximum along `dim`, kept and repeated; a shift by it does not change a softmax, so it carries no gradient."""
+    return prims.expand(prims.unsqueeze(prims.amax(x.detach(), (dim,)), dim), tuple(x.shape))
+
+
+def _row_sum(x: Tensor, dim: int) -> Tensor:
+    return prims.expand(prims.unsqueeze(prims.sum(x, (dim,)), dim), tuple(x.shape))
+
+
+@operator(fused=True)
+def softmax_backward(g: Tensor, out: Tensor, dim: int) -> Tensor:
+    """Gradient of softmax from its output: out * (g - sum(g * out))."""
+    gw, p = widened(g), widened(out)
+    gp = prims.mul(gw, p)
+    return cast(prims.sub(gp, prims.mul(p, _row_sum(gp, dim))), g.dtype)
+
+
+@operator(name="_softmax", fused=True, vjp=lambda g, out, dim: (softmax_backward(g, out, dim),))
+def _softmax(input: Tensor, dim: int) -> Tensor:
+    x = widened(input)
+    e = prims.exp(prims.sub(x, _row_max(x, dim)))
+    return cast(prims.truediv(e, _row_sum(e, dim)), input.dtype)
+
+
+@operator(fused=True)
+def log_softmax_backward(g: Tensor, out: Tensor, dim: int) -> Tensor:
+    """Gradient of log_softmax from its output: g - exp(out) * sum(g)."""
+    gw = widened(g)
+    return cast(prims.sub(gw, prims.mul(prims.exp(widened(out)), _row_sum(gw, dim))), g.dtype)
+
+
+@operator(name="_log_softmax", fused=True, vjp=lambda g, out, dim: (log_softmax_backward(g, out, dim),))
+def _log_softmax(input: Tensor, dim: int) -> Tensor:
+    x = widened(input)
+    shifted = prims.sub(x, _row_max(x, dim))
+    return cast(prims.sub(shifted, prims.log(_row_sum(prims.exp(shifted), dim))), input.dtype)
+
+
+def _along(kernel: Callable, input: Tensor, dim: int, kind: dtype | None, name: str) -> Tensor:
+    x = cast(input, kind) if kind is not None else check_float(input, name)
+    d = canonical_dim(dim, x.ndim)
+    if not x.ndim:
+        return prims.squeeze(kernel(prims.unsqueeze(x, 0), 0), (0,))
+    return x.clone() if x.shape[d] == 0 else kernel(x, d)
+
+
+@operator(method=True)
+def softmax(input: Tensor, dim: int, dtype: dtype | None = None) -> Tensor:
+    """exp(x) / sum(exp(x)) along `dim`, without overflow; `dtype` converts the input first."""
+    return _along(_softmax, input, dim, dtype, "softmax")
+
+
+@operator(method=True)
+def log_softmax(input: Tensor, dim: int, dtype: dtype | None = None) -> Tensor:
+    """log(softmax(x)) along `dim`, formed without the quotient."""
+    return _along(_log_softmax, input, dim, dtype, "log_softmax")
+
+
+@operator
+def softmin(input: Tensor, dim: int, dtype: dtype | None = None) -> Tensor:
+    """softmax(-x)."""
+    return softmax(-input, dim, dtype)
+
+
+# -- gelu, silu, mish ---------------------------------------------------------------------------------------
+@operator(fused=True)
+def gelu_backward(g: Tensor, x: Tensor, approximate: str) -> Tensor:
+    """Gradient of gelu: g * (cdf(x) + x * pdf(x)), or that of its tanh form."""
+    if approximate == "none":
+        cdf = prims.mul(prims.add(prims.erf(prims.mul(x, _SQRT_HALF)), 1.0), 0.5)
+        pdf = prims.mul(prims.exp(prims.mul(prims.mul(x, x), -0.5)), _INV_SQRT_2PI)
+        return prims.mul(g, prims.add(cdf, prims.mul(x, pdf)))
+    square = prims.mul(x, x)
+    t = prims.tanh(prims.mul(prims.mul(x, prims.add(prims.mul(square, 0.044715), 1.0)), _SQRT_2_OVER_PI))
+    inner = prims.mul(prims.add(prims.mul(square, 3 * 0.044715), 1.0), _SQRT_2_OVER_PI)
+    slope = prims.mul(prims.mul(prims.mul(x, prims.sub(1.0, prims.mul(t, t))), inner), 0.5)
+    return prims.mul(g, prims.add(prims.mul(prims.add(t, 1.0), 0.5), slope))
+
+
+@operator(name="_gelu", fused=True, vjp=lambda g, input, approximate: (gelu_backward(g, input, approximate),))
+def _gelu(input: Tensor, approximate: str) -> Tensor:
+    x = input
+    if approximate == "none":
+        return prims.mul(prims.mul(x, 0.5), prims.add(prims.erf(prims.mul(x, _SQRT_HALF)), 1.0))
+    inner = prims.mul(prims.mul(x, prims.add(prims.mul(prims.mul(x, x), 0.044715), 1.0)), _SQRT_2_OVER_PI)
+    return prims.mul(prims.mul(x, 0.5), prims.add(prims.tanh(inner), 1.0))
+
+
+@operator
+def gelu(input: Tensor, *, approximate: str = "none") -> Tensor:
+    """x * cdf(x) of the standard normal distribution; 'tanh' is its usual approximation (Hendrycks and Gimpel 2016)."""
+    if approximate not in ("none", "tanh"):
+        raise RuntimeError(f"approximate argument must be either none or tanh, got {approximate!r}")
+    return _gelu(check_float(input, "gelu"), approximate)
+
+
+@operator(fused=True)
+def silu_backward(g: Tensor, x: Tensor) -> Tensor:
+    """Gradient of silu: g * s * (1 + x * (1 - s)), s = sigmoid(x)."""
+    s = prims.sigmoid(x)
+    return prims.mul(prims.mul(g, s), prims.add(prims.mul(x, prims.sub(1.0, s)), 1.0))
+
+
+@operator(name="_silu", fused=True, vjp=lambda g, input: (silu_backward(g, input),))
+def _silu(input: Tensor) -> Tensor:
+    return prims.mul(input, prims.sigmoid(input))
+
+
+@operator(fused=True)
+def _softplus_core(x: Tensor) -> Tensor:
+    """log(1 + e^x) without overflow."""
+    return prims.add(prims.relu(x), prims.log1p(prims.exp(prims.neg(prims.abs(x)))))
+
+
+@operator(fused=True)
+def mish_backward(g: Tensor, x: Tensor) -> Tensor:
+    """Gradient of mish: g * (t + x * (1 - t^2) * sigmoid(x)), t = tanh(softplus(x))."""
+    t = prims.tanh(prims.add(prims.relu(x), prims.log1p(prims.exp(prims.neg(prims.abs(x))))))
+    return prims.mul(g, prims.add(t, prims.mul(prims.mul(x, prims.sub(1.0, prims.mul(t, t))), prims.sigmoid(x))))
+
+
+@operator(name="_mish", fused=True, vjp=lambda g, input: (mish_backward(g, input),))
+def _mish(input: Tensor) -> Tensor:
+    return prims.mul(input, prims.tanh(prims.add(prims.relu(input), prims.log1p(prims.exp(prims.neg(prims.abs(input)))))))
+
+
+# -- piecewise ----------------------------------------------------------------------------------------------
+@operator(fused=True)
+def _leaky_relu_backward(g: Tensor, x: Tensor, slope: float) -> Tensor:
+    return prims.where(prims.gt(x, 0.0), g, prims.mul(g, slope))
+
+
+@operator(name="_leaky_relu", fused=True,
+          vjp=lambda g, input, slope: (_leaky_relu_backward(g, input, slope),))
+def _leaky_relu(input: Tensor, slope: float) -> Tensor:
+    return prims.where(prims.gt(input, 0.0), input, prims.mul(input, slope))
+
+
+@operator(fused=True)
+def _elu_backward(g: Tensor, x: Tensor, alpha: float, scale: float, input_scale: float) -> Tensor:
+    tail = prims.mul(prims.exp(prims.mul(prims.minimum(x, prims.mul(x, 0.0)), input_scale)), alpha * input_scale * scale)
+    return prims.mul(g, prims.where(prims.gt(x, 0.0), prims.add(prims.mul(tail, 0.0), scale), tail))
+
+
+@operator(name="_elu", fused=True, vjp=lambda g, input, alpha, scale, input_scale: (
+    _elu_backward(g, input, alpha, scale, input_scale),))
+def _elu(input: Tensor, alpha: float, scale: float, input_scale: float) -> Tensor:
+    below = prims.where(prims.gt(input, 0.0), 0.0, input)
+    tail = prims.mul(prims.expm1(prims.mul(below, input_scale)), alpha * scale)
+    return prims.where(prims.gt(input, 0.0), prims.mul(input, scale) if scale != 1 else input, tail)
+
+
+@operator(fused=True)
+def _hardtanh_backward(g: Tensor, x: Tensor, low: float, high: float) -> Tensor:
+    return prims.where(prims.logical_or(prims.le(x, low), prims.ge(x, high)), 0.0, g)
+
+
+@operator(name="_hardtanh", fused=True, vjp=lambda g, input, low, high: (_hardtanh_backward(g, input, low, high),))
+def _hardtanh(input: Tensor, low: float, high: float) -> Tensor:
+    x = prims.where(prims.lt(input, low), low, input)
+    return prims.where(prims.gt(x, high), high, x)
+
+
+@operator(fused=True)
+def _hardswish_backward(g: Tensor, x: Tensor) -> Tensor:
+    middle = prims.mul(g, prims.add(prims.truediv(x, 3.0), 0.5))
+    return prims.where(prims.lt(x, -3.0), 0.0, prims.where(prims.le(x, 3.0), middle, g))
+
+
+@operator(name="_hardswish", fused=True, vjp=lambda g, input: (_hardswish_backward(g, input),))
+def _hardswish(input: Tensor) -> Tensor:
+    x = prims.add(input, 3.0)
+    x = prims.where(prims.lt(x, 0.0), 0.0, x)
+    return prims.truediv(prims.mul(input, prims.where(prims.gt(x, 6.0), 6.0, x)), 6.0)
+
+
+@operator(fused=True)
+def _hardsigmoid_backward(g: Tensor, x: Tensor) -> Tensor:
+    return prims.where(prims.logical_and(prims.gt(x, -3.0), prims.lt(x, 3.0)), prims.truediv(g, 6.0), 0.0)
+
+
+@operator(name="_hardsigmoid", fused=True, vjp=lambda g, input: (_hardsigmoid_backward(g, input),))
+def _hardsigmoid(input: Tensor) -> Tensor:
+    x = prims.add(input, 3.0)
+    x = prims.where(prims.lt(x, 0.0), 0.0, x)
+    return prims.truediv(prims.where(prims.gt(x, 6.0), 6.0, x), 6.0)
+
+
+@operator(fused=True)
+def _softplus_backward(g: Tensor, x: Tensor, beta: float, threshold: float) -> Tensor:
+    scaled = prims.mul(x, beta)
+    return prims.where(prims.gt(scaled, threshold), g, prims.mul(g, prims.sigmoid(scaled)))
+
+
+@operator(name="_softplus", fused=True, vjp=lambda g, input, beta, threshold: (_softplus_backward(g, input, beta, threshold),))
+def _softplus(input: Tensor, beta: float, threshold: float) -> Tensor:
+    scaled = prims.mul(input, beta)
+    soft = prims.add(prims.relu(scaled), prims.log1p(prims.exp(prims.neg(prims.abs(scaled)))))
+    return prims.where(prims.gt(scaled, threshold), input, prims.truediv(soft, beta))
+
+
+@operator(fused=True)
+def _logsigmoid_backward(g: Tensor, x: Tensor) -> Tensor:
+    return prims.mul(g, prims.sigmoid(prims.neg(x)))
+
+
+@operator(name="_logsigmoid", fused=True, vjp=lambda g, input: (_logsigmoid_backward(g, input),))
+def _logsigmoid(input: Tensor) -> Tensor:
+    low = prims.where(prims.lt(input, 0.0), input, 0.0)
+    return prims.sub(low, prims.log1p(prims.exp(prims.neg(prims.abs(input)))))
+
+
+def _or_inplace(result: Tensor, input: Tensor, write: bool) -> Tensor:
+    return assign(input, result) if write else result
+
+
+@operator
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
+    """x * sigmoid(x) (also called swish)."""
+    return _or_inplace(_silu(check_float(input, "silu")), input, inplace)
+
+
+@operator
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
+    """x * tanh(softplus(x))."""
+    return _or_inplace(_mish(check_float(input, "mish")), input, inplace)
+
+
+@operator
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    """x where positive, else negative_slope * x."""
+    return _or_inplace(_leaky_relu(check_float(input, "leaky_relu"), float(negative_slope)), input, inplace)
+
+
+@operator
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """x where positive, else alpha * (e^x - 1)."""
+    return _or_inplace(_elu(check_float(input, "elu"), float(alpha), 1.0, 1.0), input, inplace)
+
+
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+
+
+@operator
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
+    """The self-normalising elu (Klambauer et al. 2017)."""
+    return _or_inplace(_elu(check_float(input, "selu"), SELU_ALPHA, SELU_SCALE, 1.0), input, inplace)
+
+
+@operator
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """x where positive, else alpha * (e^(x / alpha) - 1)."""
+    if alpha == 0:
+        raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
+    return _or_inplace(_elu(check_float(input, "celu"), float(alpha), 1.0, 1.0 / alpha), input, inplace)
+
+
+@operator
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
+    """x limited to [min_val, max_val]."""
+    if min_val > max_val:
+        raise ValueError("min_val cannot be greater than max_val")
+    if input.dtype.category < FLOAT:
+        return _or_inplace(clamp(input, min_val, max_val), input, inplace)
+    return _or_inplace(_hardtanh(input, float(min_val), float(max_val)), input, inplace)
+
+
+@operator
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
+    """x limited to [0, 6]."""
+    return hardtanh(input, 0.0, 6.0, inplace)
+
+
+@operator
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
+    """x * relu6(x + 3) / 6."""
+    return _or_inplace(_hardswish(check_float(input, "hardswish")), input, inplace)
+
+
+@operator
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    """relu6(x + 3) / 6."""
+    return _or_inplace(_hardsigmoid(check_float(input, "hardsigmoid")), input, inplace)
+
+
+@operator
+def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
+    """log(1 + e^(beta x)) / beta; x itself where beta x exceeds `threshold`."""
+    return _softplus(check_float(input, "softplus"), float(beta), float(threshold))
+
+
+@operator
+def logsigmoid(input: Tensor) -> Tensor:
+    """log(sigmoid(x))."""
+    return _logsigmoid(check_float(input, "logsigmoid"))
+
+
+@operator
+def softsign(input: Tensor) -> Tensor:
+    """x / (1 + |x|)."""
+    return prims.truediv(input, prims.add(prims.abs(input), 1.0))
+
+
+@operator
+def tanhshrink(input: Tensor) -> Tensor:
+    """x - tanh(x)."""
+    return prims.sub(input, prims.tanh(input))
+
+
+@operator
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """x outside [-lambd, lambd], else 0."""
+    inside = prims.logical_and(prims.ge(input, -float(lambd)), prims.le(input, float(lambd)))
+    return prims.where(inside, 0.0, input)
+
+
+@operator
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """x moved towards 0 by `lambd`, 0 within it."""
+    if lambd < 0:
+        raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
+    low = float(lambd)
+    return prims.where(prims.gt(input, low), prims.sub(input, low),
+                       prims.where(prims.lt(input, -low), prims.add(input, low), prims.mul(input, 0.0)))
+
+
+@operator
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+    """x where it exceeds `threshold`, else `value`."""
+    return _or_inplace(where(input > threshold, input, value).to(input.dtype), input, inplace)
+
+
+@operator(method=True)
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """x where positive, else weight * x; one weight, or one per channel (dimension 1)."""
+    if weight.numel() != 1:
+        channels = input.shape[1] if input.ndim >= 2 else 1
+        if weight.ndim != 1 or weight.numel() != channels:
+            raise RuntimeError("Mismatch of parameter numbers and input channel size. Found parameter numbers = "
+                               f"{weight.numel()} and channel size = {channels}.")
+        weight = weight.reshape((1, -1) + (1,) * (input.ndim - 2)) if input.ndim >= 2 else weight
+    elif weight.ndim != input.ndim:
+        weight = weight.reshape((1,) * input.ndim)
+    x, w = broadcast(input, cast(weight, input.dtype))
+    return prims.where(prims.gt(x, 0.0), x, prims.mul(x, w))
+
+
+@operator
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """a * sigmoid(b), where a and b are the halves of x along `dim`."""
+    if not input.ndim:
+        raise RuntimeError("glu does not support 0-dimensional tensors")
+    d = canonical_dim(dim, input.ndim)
+    if input.shape[d] % 2:
+        raise RuntimeError(f"Halving dimension must be even, but dimension {d} is size {input.shape[d]}")
+    a, b = input.chunk(2, d)
+    return prims.mul(a, prims.sigmoid(b))
+
+
+_write = inplace  # `inplace` is also what torch calls an argument above
+relu_ = OPERATORS["relu_"]
+for _fn in (leaky_relu, elu, celu, selu, hardtanh, relu6, silu, mish, hardswish, hardsigmoid):
+    globals()[_fn.__name__ + "_"] = _write(_fn, _fn.__name__ + "_")
+threshold_ = _write(threshold, "threshold_")

@@ -1,0 +1,93 @@
+"""Dropout: a random mask, and one fused pass that applies it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core.dtypes import FLOAT, float32
+from ..core.tensor import Tensor
+from . import prims
+from .nn_activations import SELU_ALPHA, SELU_SCALE
+from .pointwise import assign
+from .promotion import expand_to
+from .random import rand
+from .registry import operator
+
+
+@operator(fused=True, vjp=lambda g, mask, scale: (masked_scale(g, mask, scale),))
+def masked_scale(input: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """input * scale where `mask` holds, else 0. Saves the mask alone for backward."""
+    return prims.where(mask, prims.mul(input, scale), 0.0)
+
+
+def keep_mask(shape: tuple, p: float, where: Any) -> Tensor:
+    """True with probability 1 - p, independently over `shape`."""
+    return prims.ge(rand(shape, dtype=float32, device=where), p)
+
+
+def _check(input: Tensor, p: float, name: str) -> None:
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    if input.dtype.category < FLOAT:
+        raise RuntimeError(f"result type Float can't be cast to the desired output type {input.dtype} ({name} of an integer tensor)")
+
+
+def _masked(input: Tensor, shape: tuple, p: float, inplace: bool) -> Tensor:
+    """Zero with probability p, independently over `shape`, which broadcasts to the input's; the rest grows by 1 / (1 - p)."""
+    if p == 1.0:
+        out = prims.mul(input, 0.0)
+    else:
+        mask = keep_mask(shape, p, input.device)
+        out = masked_scale(input, expand_to(mask, tuple(input.shape)), 1.0 / (1.0 - p))
+    return assign(input, out) if inplace else out
+
+
+@operator
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """In training, zero each element with probability p and scale the rest by 1 / (1 - p)."""
+    _check(input, p, "dropout")
+    if not training or p == 0.0 or not input.numel():
+        return input
+    return _masked(input, tuple(input.shape), float(p), inplace)
+
+
+def _channels(input: Tensor) -> tuple:
+    return tuple(input.shape[:2]) + (1,) * (input.ndim - 2)
+
+
+@operator
+def feature_dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """dropout of whole channels: one draw for each (sample, channel)."""
+    _check(input, p, "feature_dropout")
+    if input.ndim < 2:
+        raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
+    if not training or p == 0.0:
+        return input
+    return _masked(input, _channels(input), float(p), inplace)
+
+
+def _alpha(input: Tensor, shape: tuple, p: float, inplace: bool) -> Tensor:
+    """Dropped elements become selu's negative limit; an affine map restores mean 0 and variance 1 (Klambauer et al. 2017)."""
+    low = -SELU_ALPHA * SELU_SCALE
+    keep = 1.0 - p
+    if keep == 0.0:
+        out = prims.mul(input, 0.0)
+    else:
+        a = (keep + low * low * keep * p) ** -0.5
+        mask = expand_to(keep_mask(shape, p, input.device), tuple(input.shape))
+        out = prims.add(prims.mul(prims.where(mask, input, low), a), -a * p * low)
+    return assign(input, out) if inplace else out
+
+
+@operator
+def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """Dropout that keeps mean and variance of selu's outputs."""
+    _check(input, p, "alpha_dropout")
+    return _alpha(input, tuple(input.shape), float(p), inplace) if training and p else input
+
+
+@operator
+def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """alpha_dropout of whole channels."""
+    _check(input, p, "feature_alpha_dropout")
+    return _alpha(input, _channels(input), float(p), inplace) if training and p else input

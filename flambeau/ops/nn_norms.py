@@ -1,0 +1,383 @@
+"""Normalisations. Forward gives the statistics too; backward is one fused operator for the input and one for the affine part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ..core import dispatch
+from ..core.tensor import Tensor
+from . import prims
+from .nn_activations import check_float, widened
+from .promotion import cast
+from .registry import operator
+
+
+def _count(shape: Sequence, dims: Sequence[int]) -> Any:
+    n: Any = 1
+    for d in dims:
+        n = n * shape[d]
+    return n
+
+
+def _spread(x: Tensor, dims: Sequence[int], shape: Sequence) -> Tensor:
+    """A reduced tensor with the reduced dimensions back, repeated."""
+    for d in sorted(dims):
+        x = prims.unsqueeze(x, d)
+    return prims.expand(x, tuple(shape))
+
+
+def _moments(x: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    """(mean, biased variance, x - mean) over `dims`."""
+    n = 1.0 * _count(x.shape, dims)
+    mean = prims.truediv(prims.sum(x, dims), n)
+    centred = prims.sub(x, _spread(mean, dims, x.shape))
+    return mean, prims.truediv(prims.sum(prims.mul(centred, centred), dims), n), centred
+
+
+# -- layer_norm: statistics over the trailing dimensions, affine over the same -------------------------------------
+@operator(fused=True)
+def layer_norm_backward(g: Tensor, x: Tensor, weight: Tensor | None, mean: Tensor, rstd: Tensor) -> Tensor:
+    """Gradient for x: rstd * (gw - mean(gw) - xhat * mean(gw * xhat)), gw = g * weight; means over the normalised dimensions."""
+    lead, shape = mean.ndim, tuple(x.shape)
+    dims = tuple(range(lead, x.ndim))
+    n = 1.0 * _count(shape, dims)
+    rs = _spread(rstd, dims, shape)
+    xhat = prims.mul(prims.sub(widened(x), _spread(mean, dims, shape)), rs)
+    gw = widened(g)
+    if weight is not None:
+        gw = prims.mul(gw, prims.expand(widened(weight), shape))
+    first = prims.truediv(prims.sum(gw, dims), n)
+    second = prims.truediv(prims.sum(prims.mul(gw, xhat), dims), n)
+    inner = prims.sub(prims.sub(gw, _spread(first, dims, shape)), prims.mul(xhat, _spread(second, dims, shape)))
+    return cast(prims.mul(inner, rs), x.dtype)
+
+
+@operator(fused=True)
+def layer_norm_backward_affine(g: Tensor, x: Tensor, mean: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients for weight and bias: sums of g * xhat and of g over the leading dimensions (in float32 at least)."""
+    lead, shape = mean.ndim, tuple(x.shape)
+    dims = tuple(range(lead, x.ndim))
+    xhat = prims.mul(prims.sub(widened(x), _spread(mean, dims, shape)), _spread(rstd, dims, shape))
+    gw = widened(g)
+    over = tuple(range(lead))
+    return prims.sum(prims.mul(gw, xhat), over), prims.sum(gw, over)
+
+
+def _layer_norm_vjp(gs: tuple, input: Tensor, weight: Tensor | None, bias: Tensor | None, outs: list, dims: int,
+                    eps: float, needs: tuple) -> tuple:
+    g, (_, mean, rstd) = gs[0], outs
+    if g is None:
+        return (None, None, None)
+    if dispatch.state.grad_enabled:   # second derivatives flow through the statistics too
+        mean, rstd = _layer_statistics(input, dims, eps)
+    gx = layer_norm_backward(g, input, weight, mean, rstd) if needs[0] else None
+    gw = gb = None
+    if needs[1] or needs[2]:
+        gw, gb = layer_norm_backward_affine(g, input, mean, rstd)
+        gw = cast(gw, weight.dtype) if needs[1] else None         # type: ignore[union-attr]
+        gb = cast(gb, bias.dtype) if needs[2] else None           # type: ignore[union-attr]
+    return gx, gw, gb
+
+
+def _layer_statistics(input: Tensor, dims: int, eps: float) -> tuple[Tensor, Tensor]:
+    x = widened(input)
+    mean, var, _ = _moments(x, tuple(range(x.ndim - dims, x.ndim)))
+    return mean, prims.rsqrt(prims.add(var, eps))
+
+
+@operator(name="_layer_norm", fused=True, vjp=_layer_norm_vjp)
+def _layer_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, dims: int,
+                eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """(normalised, mean, 1 / sqrt(var + eps)) over the last `dims` dimensions."""
+    x, shape = widened(input), tuple(input.shape)
+    over = tuple(range(input.ndim - dims, input.ndim))
+    mean, var, centred = _moments(x, over)
+    rstd = prims.rsqrt(prims.add(var, eps))
+    out = prims.mul(centred, _spread(rstd, over, shape))
+    if weight is not None:
+        out = prims.mul(out, prims.expand(widened(weight), shape))
+    if bias is not None:
+        out = prims.add(out, prims.expand(widened(bias), shape))
+    return cast(out, input.dtype), mean, rstd
+
+
+def _check_normalized(input: Tensor, normalized_shape: Sequence[int], name: str, *affine: Tensor | None) -> tuple:
+    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    if not shape:
+        raise RuntimeError("Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got "
+                           f"normalized_shape = {list(shape)}")
+    if len(shape) > input.ndim or tuple(input.shape[-len(shape):]) != shape:
+        raise RuntimeError(f"Given normalized_shape={list(shape)}, expected input with shape "
+                           f"[*, {', '.join(map(str, shape))}], but got input of size{list(input.shape)}")
+    for t in affine:
+        if t is not None and tuple(t.shape) != shape:
+            raise RuntimeError("Expected weight to be of same shape as normalized_shape, but got weight of shape "
+                               f"{list(t.shape)} and normalized_shape = {list(shape)}")
+    check_float(input, name)
+    return shape
+
+
+@operator
+def layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None,
+               eps: float = 1e-5, cudnn_enable: bool = True) -> Tensor:
+    """(x - mean) / sqrt(var + eps) * weight + bias, with mean and variance over the trailing `normalized_shape`."""
+    shape = _check_normalized(input, normalized_shape, "layer_norm", weight, bias)
+    return _layer_norm(input, weight, bias, len(shape), float(eps))[0]
+
+
+# -- rms_norm --------------------------------------------------------------------------------------------------
+@operator(fused=True)
+def rms_norm_backward(g: Tensor, x: Tensor, weight: Tensor | None, rstd: Tensor) -> Tensor:
+    """Gradient for x: rstd * (gw - xhat * mean(gw * xhat)), xhat = x * rstd."""
+    lead, shape = rstd.ndim, tuple(x.shape)
+    dims = tuple(range(lead, x.ndim))
+    n = 1.0 * _count(shape, dims)
+    rs = _spread(rstd, dims, shape)
+    xhat, gw = prims.mul(widened(x), rs), widened(g)
+    if weight is not None:
+        gw = prims.mul(gw, prims.expand(widened(weight), shape))
+    second = prims.truediv(prims.sum(prims.mul(gw, xhat), dims), n)
+    return cast(prims.mul(prims.sub(gw, prims.mul(xhat, _spread(second, dims, shape))), rs), x.dtype)
+
+
+@operator(fused=True)
+def rms_norm_backward_weight(g: Tensor, x: Tensor, rstd: Tensor) -> Tensor:
+    """Gradient for weight: the sum of g * xhat over the leading dimensions (in float32 at least)."""
+    lead, shape = rstd.ndim, tuple(x.shape)
+    xhat = prims.mul(widened(x), _spread(rstd, tuple(range(lead, x.ndim)), shape))
+    return prims.sum(prims.mul(widened(g), xhat), tuple(range(lead)))
+
+
+def _rms_statistics(input: Tensor, dims: int, eps: float) -> Tensor:
+    x = widened(input)
+    over = tuple(range(x.ndim - dims, x.ndim))
+    square = prims.truediv(prims.sum(prims.mul(x, x), over), 1.0 * _count(x.shape, over))
+    return prims.rsqrt(prims.add(square, eps))
+
+
+def _rms_norm_vjp(gs: tuple, input: Tensor, weight: Tensor | None, outs: list, dims: int, eps: float, needs: tuple) -> tuple:
+    g, (_, rstd) = gs[0], outs
+    if g is None:
+        return (None, None)
+    if dispatch.state.grad_enabled:
+        rstd = _rms_statistics(input, dims, eps)
+    gx = rms_norm_backward(g, input, weight, rstd) if needs[0] else None
+    gw = cast(rms_norm_backward_weight(g, input, rstd), weight.dtype) if needs[1] else None     # type: ignore[union-attr]
+    return gx, gw
+
+
+@operator(name="_rms_norm", fused=True, vjp=_rms_norm_vjp)
+def _rms_norm(input: Tensor, weight: Tensor | None, dims: int, eps: float) -> tuple[Tensor, Tensor]:
+    """(normalised, 1 / sqrt(mean(x^2) + eps)) over the last `dims` dimensions."""
+    x, shape = widened(input), tuple(input.shape)
+    rstd = _rms_statistics(input, dims, eps)
+    out = prims.mul(x, _spread(rstd, tuple(range(input.ndim - dims, input.ndim)), shape))
+    if weight is not None:
+        out = prims.mul(out, prims.expand(widened(weight), shape))
+    return cast(out, input.dtype), rstd
+
+
+@operator
+def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) * weight over the trailing `normalized_shape`; eps None is the dtype's machine epsilon."""
+    shape = _check_normalized(input, normalized_shape, "rms_norm", weight)
+    if eps is None:
+        eps = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}[input.dtype.name]
+    return _rms_norm(input, weight, len(shape), float(eps))[0]
+
+
+# -- batch_norm: statistics and affine per channel (dimension 1) -------------------------------------------------------
+def _channelwise(v: Tensor, shape: Sequence) -> Tensor:
+    """A vector over the channels repeated to `shape`."""
+    for _ in range(len(shape) - 2):
+        v = prims.unsqueeze(v, v.ndim)
+    return prims.expand(prims.unsqueeze(v, 0), tuple(shape))
+
+
+def _over(rank: int) -> tuple[int, ...]:
+    return (0, *range(2, rank))
+
+
+@operator(fused=True)
+def batch_norm_backward_sums(g: Tensor, x: Tensor, mean: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:
+    """Per channel: the sums of g * xhat and of g, which are the gradients of weight and bias."""
+    shape = tuple(x.shape)
+    gw = widened(g)
+    xhat = prims.mul(prims.sub(widened(x), _channelwise(mean, shape)), _channelwise(rstd, shape))
+    over = _over(x.ndim)
+    return prims.sum(prims.mul(gw, xhat), over), prims.sum(gw, over)
+
+
+@operator(fused=True)
+def batch_norm_backward_input(g: Tensor, x: Tensor, weight: Tensor | None, mean: Tensor, rstd: Tensor, gw: Tensor,
+                              gb: Tensor) -> Tensor:
+    """Gradient for x in training: weight * rstd * (g - gb / n - xhat * gw / n)."""
+    shape = tuple(x.shape)
+    n = 1.0 * _count(shape, _over(x.ndim))
+    scale = rstd if weight is None else prims.mul(rstd, widened(weight))
+    slope = prims.truediv(prims.mul(gw, rstd), n)
+    inner = prims.sub(widened(g), _channelwise(prims.truediv(gb, n), shape))
+    inner = prims.sub(inner, prims.mul(prims.sub(widened(x), _channelwise(mean, shape)), _channelwise(slope, shape)))
+    return cast(prims.mul(inner, _channelwise(scale, shape)), x.dtype)
+
+
+def _batch_norm_train_vjp(gs: tuple, input: Tensor, weight: Tensor | None, bias: Tensor | None, outs: list, eps: float,
+                          needs: tuple) -> tuple:
+    g, (_, mean, var) = gs[0], outs
+    if g is None:
+        return (None, None, None)
+    if dispatch.state.grad_enabled:
+        mean, var, _ = _moments(widened(input), _over(input.ndim))
+    rstd = prims.rsqrt(prims.add(var, eps))
+    gw, gb = batch_norm_backward_sums(g, input, mean, rstd)
+    gx = batch_norm_backward_input(g, input, weight, mean, rstd, gw, gb) if needs[0] else None
+    return (gx, cast(gw, weight.dtype) if needs[1] else None,          # type: ignore[union-attr]
+            cast(gb, bias.dtype) if needs[2] else None)                # type: ignore[union-attr]
+
+
+@operator(name="_batch_norm_train", fused=True, vjp=_batch_norm_train_vjp)
+def _batch_norm_train(input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """(normalised, mean, biased variance) with the statistics of this batch."""
+    x, shape = widened(input), tuple(input.shape)
+    mean, var, centred = _moments(x, _over(input.ndim))
+    scale = prims.rsqrt(prims.add(var, eps))
+    if weight is not None:
+        scale = prims.mul(scale, widened(weight))
+    out = prims.mul(centred, _channelwise(scale, shape))
+    if bias is not None:
+        out = prims.add(out, _channelwise(widened(bias), shape))
+    return cast(out, input.dtype), mean, var
+
+
+@operator(fused=True)
+def _batch_norm_eval_backward(g: Tensor, weight: Tensor | None, rstd: Tensor) -> Tensor:
+    scale = rstd if weight is None else prims.mul(rstd, widened(weight))
+    return cast(prims.mul(widened(g), _channelwise(scale, tuple(g.shape))), g.dtype)
+
+
+def _batch_norm_eval_vjp(g: Tensor, input: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor,
+                         eps: float, needs: tuple) -> tuple:
+    rstd = prims.rsqrt(prims.add(widened(var), eps))
+    gx = _batch_norm_eval_backward(g, weight, rstd) if needs[0] else None
+    gw = gb = None
+    if needs[1] or needs[2]:
+        gw, gb = batch_norm_backward_sums(g, input, widened(mean), rstd)
+        gw = cast(gw, weight.dtype) if needs[1] else None              # type: ignore[union-attr]
+        gb = cast(gb, bias.dtype) if needs[2] else None                # type: ignore[union-attr]
+    return gx, gw, gb
+
+
+@operator(name="_batch_norm_eval", fused=True, vjp=_batch_norm_eval_vjp)
+def _batch_norm_eval(input: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, eps: float) -> Tensor:
+    """(x - mean) / sqrt(var + eps) * weight + bias with given statistics."""
+    x, shape = widened(input), tuple(input.shape)
+    scale = prims.rsqrt(prims.add(widened(var), eps))
+    if weight is not None:
+        scale = prims.mul(scale, widened(weight))
+    out = prims.mul(prims.sub(x, _channelwise(widened(mean), shape)), _channelwise(scale, shape))
+    if bias is not None:
+        out = prims.add(out, _channelwise(widened(bias), shape))
+    return cast(out, input.dtype)
+
+
+def _check_channels(input: Tensor, **vectors: Tensor | None) -> None:
+    if input.ndim < 2:
+        raise RuntimeError(f"batch_norm() expects at least 2 dimensions (batch, channels), got input of size {list(input.shape)}")
+    for name, v in vectors.items():
+        if v is not None and (v.ndim != 1 or v.shape[0] != input.shape[1]):
+            raise RuntimeError(f"{name} should contain {input.shape[1]} elements not {v.numel()}")
+
+
+@operator
+def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
+               bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Tensor:
+    """Normalise each channel (dimension 1) by its mean and variance over the others.
+
+    In training with the batch's own statistics, and the running ones (the variance unbiased) move by `momentum` towards them
+    in place; otherwise with the running ones.
+    """
+    check_float(input, "batch_norm")
+    _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    if not training:
+        if running_mean is None or running_var is None:
+            raise RuntimeError("Expected running_mean and running_var to be defined when training=False")
+        return _batch_norm_eval(input, weight, bias, running_mean, running_var, float(eps))
+    n = _count(input.shape, _over(input.ndim))
+    if type(n) is int and n <= 1:
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
+    out, mean, var = _batch_norm_train(input, weight, bias, float(eps))
+    with dispatch.grad_enabled(False):
+        if running_mean is not None:
+            running_mean.mul_(1 - momentum).add_(mean.detach().to(running_mean.dtype), alpha=momentum)
+        if running_var is not None:
+            unbiased = var.detach() * (n / (n - 1))
+            running_var.mul_(1 - momentum).add_(unbiased.to(running_var.dtype), alpha=momentum)
+    return out
+
+
+# -- group_norm, instance_norm ------------------------------------------------------------------------------------
+@operator
+def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
+               eps: float = 1e-5) -> Tensor:
+    """Normalise each group of channels of each sample; weight and bias are per channel."""
+    shape = tuple(input.shape)
+    if len(shape) < 2:
+        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {len(shape)}")
+    if num_groups <= 0 or shape[1] % num_groups:
+        raise RuntimeError(f"Expected number of channels in input to be divisible by num_groups, but got input of shape {list(shape)} "
+                           f"and num_groups={num_groups}")
+    _check_channels(input, weight=weight, bias=bias)
+    rows = check_float(input, "group_norm").reshape(shape[0], num_groups, math.prod(shape[1:]) // num_groups)
+    out = _layer_norm(rows, None, None, 1, float(eps))[0].reshape(shape)
+    if weight is not None:
+        out = prims.mul(out, _channelwise(weight, shape))
+    return out if bias is None else prims.add(out, _channelwise(bias, shape))
+
+
+@operator
+def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None,
+                  weight: Tensor | None = None, bias: Tensor | None = None, use_input_stats: bool = True,
+                  momentum: float = 0.1, eps: float = 1e-5) -> Tensor:
+    """Normalise each channel of each sample by its own statistics, or by the running ones."""
+    if not use_input_stats:
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    shape = tuple(input.shape)
+    spatial = math.prod(shape[2:])
+    if type(spatial) is int and spatial <= 1:
+        raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.shape}")
+    rows = check_float(input, "instance_norm").reshape(shape[0], shape[1], spatial)
+    out, mean, rstd = _layer_norm(rows, None, None, 1, float(eps))
+    with dispatch.grad_enabled(False):
+        if running_mean is not None:
+            running_mean.mul_(1 - momentum).add_(mean.detach().mean(0).to(running_mean.dtype), alpha=momentum)
+        if running_var is not None:
+            var = (rstd.detach() ** -2 - eps) * (spatial / (spatial - 1))
+            running_var.mul_(1 - momentum).add_(var.mean(0).to(running_var.dtype), alpha=momentum)
+    out = out.reshape(shape)
+    if weight is not None:
+        out = prims.mul(out, _channelwise(weight, shape))
+    return out if bias is None else prims.add(out, _channelwise(bias, shape))
+
+
+@operator
+def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
+    """x / (k + alpha * mean of x^2 over `size` neighbouring channels)^beta."""
+    if input.ndim < 3:
+        raise ValueError(f"Expected 3D or higher dimensionality input (got {input.ndim} dimensions)")
+    square = input * input
+    low = tuple(size // 2 if d == 1 else 0 for d in range(input.ndim))
+    high = tuple((size - 1) // 2 if d == 1 else 0 for d in range(input.ndim))
+    padded = prims.pad_zeros(square, low, high, (0,) * input.ndim)
+    total = padded.narrow(1, 0, input.shape[1])
+    for i in range(1, size):
+        total = total + padded.narrow(1, i, input.shape[1])
+    return input / (total * (alpha / size) + k) ** beta
+
+
+@operator
+def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+    """x / max(norm_p(x), eps) along `dim`."""
+    norm = input.norm(p, dim, keepdim=True).clamp_min(eps)
+    return input / norm.expand_as(input)

@@ -1,0 +1,552 @@
+"""Convolution and pooling operators: windows that slide over the trailing spatial dimensions.
+
+Pooling is written as slices of the padded input, one per tap of the window, so that compiled code fuses it; eager calls
+the backend's pooling kernel instead (`backends/cpu/pool.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..backends.cpu import conv as conv_kernels
+from ..core.dtypes import FLOAT, bool_, iinfo, int64
+from ..core.tensor import Tensor
+from . import prims
+from .nn_activations import check_float
+from .promotion import expand_to
+from .registry import COMPOSITES, operator
+
+Sizes = int | Sequence[int]
+
+
+def ntuple(value: Any, n: int, name: str = "argument") -> tuple:
+    """`value` once per dimension; a sequence must hold 1 or `n` numbers."""
+    if isinstance(value, (tuple, list)):
+        if len(value) == 1:
+            return tuple(value) * n
+        if len(value) != n:
+            raise RuntimeError(f"expected {name} to be a single integer value or a list of {n} values, got {list(value)}")
+        return tuple(value)
+    return (value,) * n
+
+
+def _batched(input: Tensor, spatial: int, name: str) -> tuple[Tensor, bool]:
+    """`input` with a batch dimension, and whether it lacked one."""
+    if input.ndim == spatial + 1:
+        return prims.unsqueeze(input, 0), True
+    if input.ndim != spatial + 2:
+        raise RuntimeError(f"Expected {spatial + 1}D (unbatched) or {spatial + 2}D (batched) input to {name}, but got input of size: "
+                           f"{list(input.shape)}")
+    return input, False
+
+
+# -- convolution ---------------------------------------------------------------------------------------------
+def _conv_bias_vjp(g: Tensor, input: Tensor, weight: Tensor, stride: tuple, padding: tuple, dilation: tuple, groups: int,
+                   needs: tuple) -> tuple:
+    attrs = (stride, padding, dilation, groups)
+    return (prims.convolution_input_grad(g, weight, tuple(input.shape), *attrs) if needs[0] else None,
+            prims.convolution_weight_grad(g, input, tuple(weight.shape), *attrs) if needs[1] else None,
+            prims.sum(g, (0, *range(2, g.ndim))) if needs[2] else None)
+
+
+@operator(name="_conv_bias", vjp=_conv_bias_vjp)
+def _conv_bias(input: Tensor, weight: Tensor, bias: Tensor, stride: tuple, padding: tuple, dilation: tuple, groups: int) -> Tensor:
+    out = prims.convolution(input, weight, stride, padding, dilation, groups)
+    return prims.add(out, _per_channel(bias, out))
+
+
+def _per_channel(bias: Tensor, out: Tensor) -> Tensor:
+    for _ in range(out.ndim - 2):
+        bias = prims.unsqueeze(bias, bias.ndim)
+    return prims.expand(prims.unsqueeze(bias, 0), tuple(out.shape))
+
+
+def _conv_bias_kernel(x: Any, w: Any, b: Any, *attrs: Any) -> Any:
+    if x.dtype != w.dtype or x.dtype != b.dtype:
+        return NotImplemented
+    return conv_kernels.convolution(x, w, b, *attrs)
+
+
+COMPOSITES["_conv_bias"].kernels["cpu"] = _conv_bias_kernel
+
+
+def _same_padding(input: Tensor, kernel: Sequence, stride: tuple, dilation: tuple) -> tuple[Tensor, tuple]:
+    """Zeros so that the output has the input's size; an odd total pads one more at the end."""
+    if any(s != 1 for s in stride):
+        raise RuntimeError("padding='same' is not supported for strided convolutions")
+    total = [d * (k - 1) for d, k in zip(dilation, kernel)]
+    if all(t % 2 == 0 for t in total):
+        return input, tuple(t // 2 for t in total)
+    low = (0, 0, *(t // 2 for t in total))
+    high = (0, 0, *(t - t // 2 for t in total))
+    return prims.pad_zeros(input, low, high, (0,) * input.ndim), (0,) * len(total)
+
+
+def _check_conv(input: Tensor, weight: Tensor, bias: Tensor | None, name: str, channels_at: int) -> None:
+    if not isinstance(input, Tensor) or not isinstance(weight, Tensor):
+        raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    if bias is not None and (bias.ndim != 1 or (channels_at == 0 and bias.shape[0] != weight.shape[0])):
+        raise RuntimeError(f"Given weight of size {list(weight.shape)}, expected bias to be 1-dimensional with {weight.shape[0]} elements, "
+                           f"but got bias of size {list(bias.shape)} instead")
+    if input.dtype is not weight.dtype:
+        raise RuntimeError(f"Input type ({input.dtype}) and weight type ({weight.dtype}) should be the same")
+    if bias is not None and bias.dtype is not input.dtype:
+        raise RuntimeError(f"Input type ({input.dtype}) and bias type ({bias.dtype}) should be the same")
+
+
+def _conv(spatial: int) -> Callable:
+    name = f"conv{spatial}d"
+
+    def fn(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = 1, padding: Sizes | str = 0,
+           dilation: Sizes = 1, groups: int = 1) -> Tensor:
+        _check_conv(input, weight, bias, name, 0)
+        x, single = _batched(input, spatial, name)
+        steps, gaps = ntuple(stride, spatial, "stride"), ntuple(dilation, spatial, "dilation")
+        if isinstance(padding, str):
+            if padding not in ("same", "valid"):
+                raise ValueError(f"Invalid padding string {padding!r}, should be one of 'valid', 'same'")
+            x, pads = (x, (0,) * spatial) if padding == "valid" else _same_padding(x, tuple(weight.shape[2:]), steps, gaps)
+        else:
+            pads = ntuple(padding, spatial, "padding")
+        if any(p < 0 for p in pads):
+            raise RuntimeError("negative padding is not supported")
+        if any(s <= 0 for s in steps):
+            raise RuntimeError("non-positive stride is not supported")
+        out = prims.convolution(x, weight, steps, pads, gaps, groups) if bias is None else \
+            _conv_bias(x, weight, bias, steps, pads, gaps, groups)
+        return prims.squeeze(out, (0,)) if single else out
+
+    fn.__name__ = name
+    fn.__doc__ = f"Cross-correlation over {spatial} spatial dimension(s): (n, c, *sizes) with (o, c / groups, *kernel) -> (n, o, *sizes')."
+    return operator(fn)
+
+
+conv1d, conv2d, conv3d = _conv(1), _conv(2), _conv(3)
+
+
+def _conv_transpose(spatial: int) -> Callable:
+    name = f"conv_transpose{spatial}d"
+
+    def fn(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = 1, padding: Sizes = 0,
+           output_padding: Sizes = 0, groups: int = 1, dilation: Sizes = 1) -> Tensor:
+        _check_conv(input, weight, bias, name, 1)
+        x, single = _batched(input, spatial, name)
+        steps, pads = ntuple(stride, spatial, "stride"), ntuple(padding, spatial, "padding")
+        more, gaps = ntuple(output_padding, spatial, "output_padding"), ntuple(dilation, spatial, "dilation")
+        if x.shape[1] != weight.shape[0]:
+            raise RuntimeError(f"Given transposed=1, weight of size {list(weight.shape)}, expected input{list(x.shape)} to have "
+                               f"{weight.shape[0]} channels, but got {x.shape[1]} channels instead")
+        for extra, s, d in zip(more, steps, gaps):
+            if extra >= s and extra >= d:
+                raise RuntimeError(f"output padding must be smaller than either stride or dilation, but got output_padding: {list(more)} "
+                                   f"stride: {list(steps)} dilation: {list(gaps)}")
+        sizes = tuple((n - 1) * s - 2 * p + d * (k - 1) + 1 + extra for n, k, s, p, d, extra in
+                      zip(x.shape[2:], weight.shape[2:], steps, pads, gaps, more))
+        shape = (x.shape[0], weight.shape[1] * groups, *sizes)
+        out = prims.convolution_input_grad(x, weight, shape, steps, pads, gaps, groups)
+        if bias is not None:
+            out = prims.add(out, _per_channel(bias, out))
+        return prims.squeeze(out, (0,)) if single else out
+
+    fn.__name__, fn.__doc__ = name, f"The transpose of conv{spatial}d in its input, applied to `input`."
+    return operator(fn)
+
+
+conv_transpose1d, conv_transpose2d, conv_transpose3d = _conv_transpose(1), _conv_transpose(2), _conv_transpose(3)
+
+
+# -- pooling windows ---------------------------------------------------------------------------------------------
+def pool_size(n: Any, k: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> Any:
+    """Windows along a dimension of size n. With ceil_mode the last may reach past the end, but must start inside."""
+    span = n + 2 * padding - dilation * (k - 1) - 1
+    if not ceil_mode:
+        return span // stride + 1
+    out = -(-span // stride) + 1
+    return out - 1 if (out - 1) * stride >= n + padding else out
+
+
+def _taps(kernel: Sequence[int]) -> list[tuple[int, ...]]:
+    return list(itertools.product(*(range(k) for k in kernel)))
+
+
+def _tap(x: Tensor, offset: Sequence[int], sizes: Sequence, stride: Sequence[int]) -> Tensor:
+    """The elements of the padded input that one tap of the window reads, window by window."""
+    lead = x.ndim - len(sizes)
+    for d, (start, n, step) in enumerate(zip(offset, sizes, stride)):
+        x = prims.slice_(x, lead + d, start, start + (n - 1) * step + 1, step)
+    return x
+
+
+def _padded(x: Tensor, low: Sequence[int], sizes: Sequence, kernel: Sequence[int], stride: Sequence[int],
+            dilation: Sequence[int]) -> Tensor:
+    """Zeros around the spatial dimensions as far as the windows reach (cropped where they stop short)."""
+    lead = x.ndim - len(sizes)
+    high = [(n - 1) * s + d * (k - 1) + 1 - lo - have for n, s, d, k, lo, have in
+            zip(sizes, stride, dilation, kernel, low, x.shape[lead:])]
+    return prims.pad_zeros(x, (0,) * lead + tuple(low), (0,) * lead + tuple(high), (0,) * x.ndim)
+
+
+def _check_pool(x: Tensor, kernel: tuple, stride: tuple, padding: tuple, name: str) -> None:
+    if any(k <= 0 for k in kernel):
+        raise RuntimeError(f"{name}: kernel size should be greater than zero, but got {list(kernel)}")
+    if any(s <= 0 for s in stride):
+        raise RuntimeError(f"{name}: stride should not be zero, got {list(stride)}")
+    if any(p < 0 or 2 * p > k for p, k in zip(padding, kernel)):
+        raise RuntimeError(f"{name}: pad should be at most half of effective kernel size, but got pad={list(padding)} and "
+                           f"kernel_size={list(kernel)}")
+
+
+def _check_sizes(x: Tensor, sizes: Sequence, name: str) -> None:
+    if any(type(n) is int and n <= 0 for n in sizes):
+        raise RuntimeError(f"Given input size: {list(x.shape[1:])}. Calculated output size: {[x.shape[1], *sizes]}. Output size is too small "
+                           f"({name})")
+
+
+# -- max pooling -------------------------------------------------------------------------------------------------
+def _flat_positions(like: Tensor, sizes: Sequence, stride: Sequence[int], start: Sequence[int], shape: Sequence) -> Tensor:
+    """For each window, the position in the flattened spatial dimensions that the tap at `start` reads (i64)."""
+    total: Any = None
+    rank = len(sizes)
+    for d in range(rank):
+        step = math.prod(shape[d + 1:])
+        line = prims.iota(sizes[d], start[d] * step, stride[d] * step, int64, like.device)
+        for _ in range(rank - 1 - d):
+            line = prims.unsqueeze(line, line.ndim)
+        line = prims.expand(line, tuple(sizes))
+        total = line if total is None else prims.add(total, line)
+    return total
+
+
+@operator(name="max_pool_backward")
+def max_pool_backward(g: Tensor, indices: Tensor, shape: tuple, kernel: tuple, stride: tuple, padding: tuple,
+                      dilation: tuple) -> Tensor:
+    """Gradient of max pooling: each window's gradient goes to the element it took, tap by tap."""
+    rank = len(kernel)
+    sizes, spatial = tuple(g.shape[-rank:]), shape[-rank:]
+    lead = len(shape) - rank
+    total: Any = None
+    for tap in _taps(kernel):
+        start = [t * d - p for t, d, p in zip(tap, dilation, padding)]
+        taken = prims.eq(indices, expand_to(_flat_positions(g, sizes, stride, start, spatial), indices.shape))
+        part = prims.where(taken, g, 0.0)
+        high = [n - lo - (m - 1) * s - 1 for n, lo, m, s in zip(spatial, start, sizes, stride)]
+        if any(s > 1 for s in stride):
+            part = prims.pad_zeros(part, (0,) * g.ndim, (0,) * g.ndim, (0,) * lead + tuple(s - 1 for s in stride))
+        part = prims.pad_zeros(part, (0,) * lead + tuple(start), (0,) * lead + tuple(high), (0,) * g.ndim)
+        total = part if total is None else prims.add(total, part)
+    return total
+
+
+def _max_pool_vjp(gs: tuple, input: Tensor, outs: list, kernel: tuple, stride: tuple, padding: tuple, dilation: tuple) -> tuple:
+    if gs[0] is None:
+        return (None,)
+    return (max_pool_backward(gs[0], outs[1], tuple(input.shape), kernel, stride, padding, dilation),)
+
+
+@operator(name="_max_pool", vjp=_max_pool_vjp)
+def _max_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, dilation: tuple,
+              ceil_mode: bool) -> tuple[Tensor, Tensor]:
+    """(maxima, their positions in the flattened spatial dimensions); the first of equals, NaN wins."""
+    rank = len(kernel)
+    spatial = tuple(input.shape[-rank:])
+    sizes = tuple(pool_size(n, k, s, p, d, ceil_mode) for n, k, s, p, d in zip(spatial, kernel, stride, padding, dilation))
+    padded = _padded(input, padding, sizes, kernel, stride, dilation)
+    inside = _padded(prims.full(spatial, True, bool_, input.device), padding, sizes, kernel, stride, dilation)
+    best = index = None
+    low = -math.inf if input.dtype.category == FLOAT else iinfo(input.dtype).min
+    for tap in _taps(kernel):
+        offset = tuple(t * d for t, d in zip(tap, dilation))
+        here = _tap(padded, offset, sizes, stride)
+        valid = expand_to(_tap(inside, offset, sizes, stride), here.shape)
+        here = prims.where(valid, here, low)
+        start = [o - p for o, p in zip(offset, padding)]
+        position = expand_to(_flat_positions(input, sizes, stride, start, spatial), here.shape)
+        if best is None:
+            best, index = here, position
+            continue
+        better = prims.gt(here, best)
+        if input.dtype.category == FLOAT:
+            better = prims.logical_or(better, prims.isnan(here))
+        first = prims.logical_and(valid, prims.lt(index, 0))
+        better = prims.logical_or(better, first)
+        best, index = prims.where(better, here, best), prims.where(better, position, index)
+    return best, index      # type: ignore[return-value]
+
+
+def _max_pool_nd(spatial: int) -> Callable:
+    name = f"max_pool{spatial}d"
+
+    def fn(input: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
+           ceil_mode: bool = False, return_indices: bool = False) -> Any:
+        x, single = _batched(input, spatial, name)
+        kernel = ntuple(kernel_size, spatial, "kernel_size")
+        step = kernel if stride is None or stride == () or stride == [] else ntuple(stride, spatial, "stride")
+        pad, gap = ntuple(padding, spatial, "padding"), ntuple(dilation, spatial, "dilation")
+        _check_pool(x, kernel, step, pad, name)
+        _check_sizes(x, [pool_size(n, k, s, p, d, ceil_mode) for n, k, s, p, d in zip(x.shape[2:], kernel, step, pad, gap)], name)
+        values, indices = _max_pool(x, kernel, step, pad, gap, bool(ceil_mode))
+        if single:
+            values, indices = prims.squeeze(values, (0,)), prims.squeeze(indices, (0,))
+        return (values, indices) if return_indices else values
+
+    fn.__name__, fn.__doc__ = name, f"Maximum over sliding windows of {spatial} dimension(s); with return_indices also where it stood."
+    return operator(fn)
+
+
+max_pool1d, max_pool2d, max_pool3d = _max_pool_nd(1), _max_pool_nd(2), _max_pool_nd(3)
+
+
+def _max_unpool(spatial: int) -> Callable:
+    name = f"max_unpool{spatial}d"
+
+    def fn(input: Tensor, indices: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0,
+           output_size: Sequence[int] | None = None) -> Tensor:
+        kernel = ntuple(kernel_size, spatial)
+        step = ntuple(stride, spatial) if stride is not None else kernel
+        pad = ntuple(padding, spatial)
+        if output_size is None:
+            sizes = tuple((n - 1) * s - 2 * p + k for n, s, p, k in zip(input.shape[-spatial:], step, pad, kernel))
+        else:
+            sizes = tuple(output_size)[-spatial:]
+        lead = tuple(input.shape[:-spatial])
+        flat = input.new_zeros((*lead, math.prod(sizes)))
+        filled = flat.scatter(-1, indices.reshape(*lead, -1), input.reshape(*lead, -1))
+        return filled.reshape(*lead, *sizes)
+
+    fn.__name__, fn.__doc__ = name, f"Zeros with the values of a max_pool{spatial}d back at their indices."
+    return operator(fn)
+
+
+max_unpool1d, max_unpool2d, max_unpool3d = _max_unpool(1), _max_unpool(2), _max_unpool(3)
+
+
+# -- average pooling ----------------------------------------------------------------------------------------------
+def _divisor(like: Tensor, sizes: Sequence, kernel: tuple, stride: tuple, padding: tuple, spatial: Sequence,
+             count_include_pad: bool) -> Tensor:
+    """How many elements each window counts: a tensor over the windows."""
+    total: Any = None
+    for d, (n, k, s, p, size) in enumerate(zip(sizes, kernel, stride, padding, spatial)):
+        start = prims.iota(n, -p, s, int64, like.device)
+        end = (start + k).clamp(max=size + p)
+        if not count_include_pad:
+            start, end = start.clamp(min=0), end.clamp(max=size)
+        line = (end - start).to(like.dtype).reshape((-1,) + (1,) * (len(sizes) - 1 - d))
+        total = line if total is None else total * line
+    return total
+
+
+@operator(name="avg_pool_backward")
+def avg_pool_backward(g: Tensor, shape: tuple, kernel: tuple, stride: tuple, padding: tuple, ceil_mode: bool,
+                      count_include_pad: bool, divisor: int | None) -> Tensor:
+    """Gradient of average pooling: each window's gradient, divided, goes to all its elements."""
+    rank = len(kernel)
+    sizes, spatial, lead = tuple(g.shape[-rank:]), shape[-rank:], len(shape) - rank
+    g = _divided(g, sizes, spatial, kernel, stride, padding, ceil_mode, count_include_pad, divisor)
+    spaced = prims.pad_zeros(g, (0,) * g.ndim, (0,) * g.ndim, (0,) * lead + tuple(s - 1 for s in stride)) \
+        if any(s > 1 for s in stride) else g
+    total: Any = None
+    for tap in _taps(kernel):
+        low = [t - p for t, p in zip(tap, padding)]
+        high = [n - lo - (m - 1) * s - 1 for n, lo, m, s in zip(spatial, low, sizes, stride)]
+        part = prims.pad_zeros(spaced, (0,) * lead + tuple(low), (0,) * lead + tuple(high), (0,) * g.ndim)
+        total = part if total is None else prims.add(total, part)
+    return total
+
+
+def _divided(total: Tensor, sizes: tuple, spatial: tuple, kernel: tuple, stride: tuple, padding: tuple, ceil_mode: bool,
+             count_include_pad: bool, divisor: int | None) -> Tensor:
+    if divisor is not None:
+        return prims.truediv(total, float(divisor))
+    if (not any(padding) and not ceil_mode) or (count_include_pad and not ceil_mode):
+        return prims.truediv(total, float(math.prod(kernel)))
+    counts = _divisor(total, sizes, kernel, stride, padding, spatial, count_include_pad)
+    return prims.truediv(total, expand_to(counts, total.shape))
+
+
+def _avg_pool_vjp(g: Tensor, input_shape: tuple, kernel: tuple, stride: tuple, padding: tuple, ceil_mode: bool,
+                  count_include_pad: bool, divisor: int | None) -> tuple:
+    return (avg_pool_backward(g, tuple(input_shape), kernel, stride, padding, ceil_mode, count_include_pad, divisor),)
+
+
+@operator(name="_avg_pool", vjp=_avg_pool_vjp)
+def _avg_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, ceil_mode: bool, count_include_pad: bool,
+              divisor: int | None) -> Tensor:
+    rank = len(kernel)
+    spatial = tuple(input.shape[-rank:])
+    sizes = tuple(pool_size(n, k, s, p, 1, ceil_mode) for n, k, s, p in zip(spatial, kernel, stride, padding))
+    padded = _padded(input, padding, sizes, kernel, stride, (1,) * rank)
+    total: Any = None
+    for tap in _taps(kernel):
+        part = _tap(padded, tap, sizes, stride)
+        total = part if total is None else prims.add(total, part)
+    return _divided(total, sizes, spatial, kernel, stride, padding, ceil_mode, count_include_pad, divisor)
+
+
+def _avg_pool_nd(spatial: int) -> Callable:
+    name = f"avg_pool{spatial}d"
+
+    def fn(input: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
+           count_include_pad: bool = True, divisor_override: int | None = None) -> Tensor:
+        x, single = _batched(check_float(input, name), spatial, name)
+        kernel = ntuple(kernel_size, spatial, "kernel_size")
+        step = kernel if stride is None or stride == () or stride == [] else ntuple(stride, spatial, "stride")
+        pad = ntuple(padding, spatial, "padding")
+        _check_pool(x, kernel, step, pad, name)
+        if divisor_override == 0:
+            raise RuntimeError("divisor must be not zero")
+        _check_sizes(x, [pool_size(n, k, s, p, 1, ceil_mode) for n, k, s, p in zip(x.shape[2:], kernel, step, pad)], name)
+        out = _avg_pool(x, kernel, step, pad, bool(ceil_mode), bool(count_include_pad), divisor_override)
+        return prims.squeeze(out, (0,)) if single else out
+
+    fn.__name__, fn.__doc__ = name, f"Mean over sliding windows of {spatial} dimension(s)."
+    return operator(fn)
+
+
+avg_pool1d, avg_pool2d, avg_pool3d = _avg_pool_nd(1), _avg_pool_nd(2), _avg_pool_nd(3)
+
+
+def _lp_pool(spatial: int) -> Callable:
+    average = (avg_pool1d, avg_pool2d, avg_pool3d)[spatial - 1]
+
+    def fn(input: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False) -> Tensor:
+        kernel = ntuple(kernel_size, spatial)
+        total = average(input ** norm_type, kernel, stride, 0, ceil_mode) * math.prod(kernel)
+        return (total.sign() * total.abs().relu()) ** (1.0 / norm_type)
+
+    fn.__name__, fn.__doc__ = f"lp_pool{spatial}d", "The norm_type-norm over sliding windows."
+    return operator(fn)
+
+
+lp_pool1d, lp_pool2d, lp_pool3d = _lp_pool(1), _lp_pool(2), _lp_pool(3)
+
+
+# -- adaptive pooling -----------------------------------------------------------------------------------------------
+def _cells(n: int, out: int) -> list[tuple[int, int]]:
+    """The `out` intervals that cover n elements: floor(i n / out) to ceil((i + 1) n / out)."""
+    return [(i * n // out, -(-(i + 1) * n // out)) for i in range(out)]
+
+
+def _wanted(output_size: Any, x: Tensor, spatial: int) -> tuple:
+    sizes = ntuple(output_size, spatial, "output_size")
+    return tuple(x.shape[x.ndim - spatial + d] if n is None else n for d, n in enumerate(sizes))
+
+
+def _even(n: Any, out: Any) -> bool:
+    return n is out or (type(out) is int and out == 1) or n % out == 0
+
+
+def _adaptive_avg(spatial: int) -> Callable:
+    name = f"adaptive_avg_pool{spatial}d"
+
+    def fn(input: Tensor, output_size: Any) -> Tensor:
+        x, single = _batched(check_float(input, name), spatial, name)
+        wanted = _wanted(output_size, x, spatial)
+        have = tuple(x.shape[2:])
+        if all(type(n) is int and n == 1 for n in wanted):
+            out = x.mean(tuple(range(2, x.ndim)), keepdim=True)
+        elif all(_even(n, m) for n, m in zip(have, wanted)):
+            kernel = tuple(n // m for n, m in zip(have, wanted))
+            out = _avg_pool(x, kernel, kernel, (0,) * spatial, False, True, None)
+        else:
+            out = x
+            for d in range(spatial):
+                cells = [out.narrow(2 + d, a, b - a).mean(2 + d, keepdim=True) for a, b in _cells(have[d], wanted[d])]
+                out = prims.cat(cells, 2 + d)
+        return prims.squeeze(out, (0,)) if single else out
+
+    fn.__name__, fn.__doc__ = name, "Mean over windows that divide the input evenly into `output_size`."
+    return operator(fn)
+
+
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = _adaptive_avg(1), _adaptive_avg(2), _adaptive_avg(3)
+
+
+def _adaptive_max(spatial: int) -> Callable:
+    name = f"adaptive_max_pool{spatial}d"
+
+    def fn(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+        x, single = _batched(input, spatial, name)
+        wanted = _wanted(output_size, x, spatial)
+        have = tuple(x.shape[2:])
+        if all(_even(n, m) for n, m in zip(have, wanted)):
+            kernel = tuple(n // m for n, m in zip(have, wanted))
+            values, indices = _max_pool(x, kernel, kernel, (0,) * spatial, (1,) * spatial, False)
+        else:
+            values, indices = _adaptive_max_cells(x, wanted, have)
+        if single:
+            values, indices = prims.squeeze(values, (0,)), prims.squeeze(indices, (0,))
+        return (values, indices) if return_indices else values
+
+    fn.__name__, fn.__doc__ = name, "Maximum over windows that divide the input evenly into `output_size`."
+    return operator(fn)
+
+
+def _adaptive_max_cells(x: Tensor, wanted: tuple, have: tuple) -> tuple[Tensor, Tensor]:
+    """Cell by cell: the flattened positions of each cell, and the largest among them."""
+    lead = tuple(x.shape[:2])
+    flat = x.reshape(*lead, -1)
+    grid = prims.iota(math.prod(have), 0, 1, int64, x.device).reshape(have)
+    values, indices = [], []
+    for cell in itertools.product(*(_cells(n, m) for n, m in zip(have, wanted))):
+        part = grid
+        for d, (a, b) in enumerate(cell):
+            part = part.narrow(d, a, b - a)
+        positions = part.reshape(-1)
+        best, at = flat.index_select(2, positions).max(2)
+        values.append(best.unsqueeze(2))
+        indices.append(positions[at].unsqueeze(2))
+    shape = (*lead, *wanted)
+    return prims.cat(values, 2).reshape(shape), prims.cat(indices, 2).reshape(shape)
+
+
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = _adaptive_max(1), _adaptive_max(2), _adaptive_max(3)
+
+
+# -- windows as columns ---------------------------------------------------------------------------------------------
+def _columns(sizes: Sequence, kernel: tuple, stride: tuple, padding: tuple, dilation: tuple) -> tuple:
+    return tuple(pool_size(n, k, s, p, d, False) for n, k, s, p, d in zip(sizes, kernel, stride, padding, dilation))
+
+
+@operator(name="unfold_windows")
+def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> Tensor:
+    """The sliding windows of a (n, c, h, w) input as columns: (n, c * taps, windows)."""
+    x, single = _batched(input, 2, "unfold")
+    kernel, gap, pad, step = (ntuple(v, 2) for v in (kernel_size, dilation, padding, stride))
+    sizes = _columns(x.shape[2:], kernel, step, pad, gap)
+    _check_sizes(x, sizes, "unfold")
+    padded = _padded(x, pad, sizes, kernel, step, gap)
+    taps = [_tap(padded, tuple(t * d for t, d in zip(tap, gap)), sizes, step).unsqueeze(2) for tap in _taps(kernel)]
+    out = prims.cat(taps, 2).reshape(x.shape[0], x.shape[1] * math.prod(kernel), math.prod(sizes))
+    return prims.squeeze(out, (0,)) if single else out
+
+
+@operator
+def fold(input: Tensor, output_size: Sizes, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0,
+         stride: Sizes = 1) -> Tensor:
+    """The transpose of `unfold`: columns (n, c * taps, windows) added up into (n, c, *output_size)."""
+    single = input.ndim == 2
+    x = prims.unsqueeze(input, 0) if single else input
+    kernel, gap, pad, step = (ntuple(v, 2) for v in (kernel_size, dilation, padding, stride))
+    target = ntuple(output_size, 2)
+    sizes, taps = _columns(target, kernel, step, pad, gap), math.prod(kernel)
+    if x.ndim != 3 or x.shape[1] % taps:
+        raise RuntimeError("Expected size of input's dimension 1 to be divisible by the product of kernel_size, but got "
+                           f"input.size(1)={x.shape[1]} and kernel_size={kernel}.")
+    if x.shape[2] != math.prod(sizes):
+        raise RuntimeError(f"Given output_size={target}, kernel_size={kernel}, dilation={gap}, padding={pad}, stride={step}, expected size "
+                           f"of input's dimension 2 to match the calculated number of sliding blocks {' * '.join(map(str, sizes))} = "
+                           f"{math.prod(sizes)}, but got input.size(2)={x.shape[2]}.")
+    parts = x.reshape(x.shape[0], x.shape[1] // taps, taps, *sizes)
+    total: Any = None
+    for number, tap in enumerate(_taps(kernel)):
+        part = parts.select(2, number)
+        if any(s > 1 for s in step):
+            part = prims.pad_zeros(part, (0,) * 4, (0,) * 4, (0, 0, *(s - 1 for s in step)))
+        low = [t * d - p for t, d, p in zip(tap, gap, pad)]
+        high = [n - lo - (m - 1) * s - 1 for n, lo, m, s in zip(target, low, sizes, step)]
+        part = prims.pad_zeros(part, (0, 0, *low), (0, 0, *high), (0,) * 4)
+        total = part if total is None else prims.add(total, part)
+    return prims.squeeze(total, (0,)) if single else total
