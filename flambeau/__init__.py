@@ -22,8 +22,8 @@ from .autograd.grad_mode import (
     no_grad,
     set_grad_enabled,
 )
-from .core.device import device, set_default_device
 from .core.device import default_device as get_default_device
+from .core.device import device, set_default_device
 from .core.dtypes import ALIASES, DTYPES, can_cast, dtype, finfo, iinfo, promote_types
 from .core.memory_format import (
     channels_last,
@@ -38,6 +38,7 @@ from .core.memory_format import (
 from .core.size import Size, broadcast_shapes
 from .core.storage import Storage as _Storage
 from .core.tensor import Tensor
+from .ops import registry as _registry
 from .ops.creation import TYPED_TENSORS as _TYPED_TENSORS
 from .ops.promotion import default_dtype as get_default_dtype
 from .ops.promotion import result_type, set_default_dtype
@@ -53,6 +54,19 @@ globals().update(ALIASES)
 globals().update(_TYPED_TENSORS)
 for _name, _operator in _OPERATORS.items():
     globals().setdefault(_name, _operator)
+
+
+
+def _generated(slot: str) -> Any:
+    """Fills both slots for generated kernels when the first large operation asks for one: the compiler loads only then."""
+    def first(*args: Any) -> Any:
+        importlib.import_module(".inductor.eager", __name__).install()
+        return getattr(_registry, slot)(*args)
+    return first
+
+
+_registry.generated_pointwise = _generated("generated_pointwise")
+_registry.generated_operator = _generated("generated_operator")
 
 # Libraries and names that load on first use: name -> (module, attribute or None for the module itself).
 _LAZY: dict[str, tuple[str, str | None]] = {

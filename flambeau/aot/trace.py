@@ -352,7 +352,7 @@ class FunctionTrace(TraceMode):
 def make_fx(f: Callable) -> Callable[..., GraphModule]:
     """`make_fx(f)(*args)`: what `f` does on inputs like `args`, as a functional graph of primitives.
 
-    Tensors anywhere in the arguments become placeholders; gradients that `f` takes are part of the graph. Tensors that
+    Tensors and symbolic sizes anywhere in the arguments become placeholders; gradients that `f` takes are part of the graph. Tensors that
     `f` captures become constants.
     """
 
@@ -360,6 +360,8 @@ def make_fx(f: Callable) -> Callable[..., GraphModule]:
         mode = FunctionTrace()
 
         def enter(leaf: Any) -> Any:
+            if isinstance(leaf, SymInt):
+                mode.size_input(str(leaf), leaf)
             if not isinstance(leaf, Tensor):
                 return leaf
             made = stripped(leaf)

@@ -170,12 +170,12 @@ class PointwisePrimitive(Primitive):
                 arrays.append(data)
             else:
                 arrays.append(a)
-        large = generated_pointwise
-        if large is not None and first._data.size >= GENERATED_FROM:
-            out = large(self, arrays)
-        else:
-            kernel = self.kernels.get(first.device.type) or kernel_for(self, first.device)
-            out = kernel(*arrays)
+        if first._data.size >= GENERATED_FROM and generated_pointwise is not None and first.device.type == "cpu":
+            out = generated_pointwise(self, args)
+            if out is not NotImplemented:
+                return from_array(out, None, first.device)
+        kernel = self.kernels.get(first.device.type) or kernel_for(self, first.device)
+        out = kernel(*arrays)
         if type(out) is not np.ndarray and first.device.type == "cpu":
             out = np.asarray(out)
         return from_array(out, None, first.device)
@@ -197,8 +197,9 @@ class ViewPrimitive(Primitive):
         return out
 
 
-# inductor: a kernel generated for one pointwise primitive, for arrays of at least GENERATED_FROM elements.
-generated_pointwise: Callable[[Primitive, list], np.ndarray] | None = None
+# inductor: generated kernels for eager mode. Each answers NotImplemented where NumPy should do it.
+generated_pointwise: Callable[[Primitive, tuple], Any] | None = None       # -> array, from GENERATED_FROM elements on
+generated_operator: Callable[[Any, tuple], Any] | None = None              # -> tensor or tuple of tensors
 GENERATED_FROM = 1 << 15
 
 
@@ -516,6 +517,10 @@ class CompositeRecord:
                     where = _first_tensor(args).device
                     return tuple(from_array(np.asarray(o), None, where) for o in out) if type(out) is tuple else \
                         from_array(np.asarray(out), None, where)
+            if self.fused and generated_operator is not None and _first_tensor(args).device.type == "cpu":
+                out = generated_operator(self, args)
+                if out is not NotImplemented:
+                    return out
         with dispatch.grad_enabled(False):
             return self.fn(*args) if dispatch.state.word else _standalone(self.fn(*args), args)
 
