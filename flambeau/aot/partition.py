@@ -12,7 +12,7 @@ would have to write to memory anyway because a product reads them. Never saved: 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +53,7 @@ def partition(joint: Graph, n_forward: int, tangents: Iterable[Node], overwritte
     late = _depending_on(joint, tangents)
     needed = _needed_by_backward(joint, late, gradients)
     forward = _ancestors(walk_nodes(results))
-    saved = _choose(needed, forward, late, overwritten, set(walk_nodes(results)))
+    saved = _choose(needed, forward, late, _Traffic(joint, forward, set(walk_nodes(results)), overwritten))
     primals = [n for n in joint.nodes if n.op == "placeholder" and n not in late]
     place = {node: i for i, node in enumerate(primals) if node not in overwritten}
     kept = sorted((n for n in saved if n in place), key=place.__getitem__)
@@ -125,9 +125,14 @@ def _is_recomputable(node: Node) -> bool:
     return not isinstance(node.meta.get("val"), (Tensor, tuple, list))  # arithmetic on sizes
 
 
-def _is_fusible(node: Node) -> bool:
-    """Whether a code generator computes this node on the fly, inside the loop of its reader."""
-    return bool({"pointwise", "view", "recomputable"} & set(_tags(node)))
+def _ends_a_kernel(node: Node) -> bool:
+    """Whether a node is computed by a call of its own: products, scatters, sorts; not what is fused into loops."""
+    if node.op != "call_function" or node.target is operator.getitem:
+        return False
+    target: Any = node.target
+    if getattr(target, "lowering", None) is not None or "extern" in _tags(node):
+        return True
+    return "view" not in _tags(node) and getattr(target, "loop", True) in (None, "extern", "scatter")
 
 
 def value_bytes(value: Any) -> int:
@@ -142,32 +147,45 @@ def value_bytes(value: Any) -> int:
     return _SCALAR_BYTES
 
 
-def _read_by_product(node: Node, among: Callable[[Node], bool]) -> bool:
-    """Whether a user (through views) that satisfies `among` needs this value in memory."""
+def _readers(node: Node) -> Iterator[Node]:
+    """The users of a value, looked for through views."""
     for user in node.users:
-        if user.op == "output" or not among(user):
-            continue
         if _is_view(user):
-            if _read_by_product(user, among):
-                return True
-        elif "extern" in _tags(user) or "lowering" in _tags(user):
+            yield from _readers(user)
+        else:
+            yield user
+
+
+class _Traffic:
+    """What saving a value costs: the memory written for its sake in forward, and read in backward."""
+
+    def __init__(self, joint: Graph, forward: set[Node], results: set[Node], overwritten: set[Node]) -> None:
+        self.forward, self.results, self.overwritten = forward, results, overwritten
+        self._level: dict[Node, int] = {}  # how many kernels that end loops lie on the longest way to a node
+        for node in joint.nodes:
+            above = (self._level[n] + _ends_a_kernel(n) for n in node._inputs if n in self._level)
+            self._level[node] = max(above, default=0)
+
+    def cost(self, node: Node) -> float:
+        """Bytes; infinite for what cannot be saved."""
+        value = node.meta.get("val")
+        if isinstance(value, (tuple, list)) or (_is_view(node) and node not in self.results):
+            return INFINITE
+        size = value_bytes(value)
+        if node.op == "placeholder":
+            return 3 * size if node in self.overwritten else size
+        return size if self._in_memory(node) else 2 * size
+
+    def _in_memory(self, node: Node) -> bool:
+        """Whether the value of a forward node is written to memory anyway: because it is a result, comes from or goes to
+        a kernel of its own, or is read on both sides of one (as a residual is)."""
+        if node in self.results or not {"pointwise", "recomputable"} & set(_tags(node)):
             return True
-    return False
+        level = self._level[node]
+        return any(n in self.forward and (_ends_a_kernel(n) or self._level[n] > level) for n in _readers(node))
 
 
-def _save_cost(node: Node, forward: set[Node], overwritten: set[Node], results: set[Node]) -> float:
-    """The traffic of saving a value: what is written to memory for it in forward, and what is read in backward."""
-    value = node.meta.get("val")
-    if isinstance(value, (tuple, list)) or (_is_view(node) and node not in results):
-        return INFINITE
-    size = value_bytes(value)
-    if node.op == "placeholder":
-        return 3 * size if node in overwritten else size
-    in_memory = not _is_fusible(node) or node in results or _read_by_product(node, forward.__contains__)
-    return size if in_memory else 2 * size
-
-
-def _choose(needed: dict[Node, None], forward: set[Node], late: set[Node], overwritten: set[Node], results: set[Node]) -> set[Node]:
+def _choose(needed: dict[Node, None], forward: set[Node], late: set[Node], traffic: _Traffic) -> set[Node]:
     """The values to save. The network runs from backward up to the inputs, so that among cheapest cuts the one nearest
     to backward is found, which computes least again."""
     network = FlowNetwork()
@@ -177,7 +195,7 @@ def _choose(needed: dict[Node, None], forward: set[Node], late: set[Node], overw
     stack, seen = list(needed), set(needed)
     while stack:
         node = stack.pop()
-        network.add_edge((node, 1), (node, 0), _save_cost(node, forward, overwritten, results))
+        network.add_edge((node, 1), (node, 0), traffic.cost(node))
         if node.op == "placeholder" or (node in forward and _must_keep(node, late)):
             network.add_edge((node, 0), inputs, INFINITE)
             continue
@@ -196,7 +214,7 @@ def _must_keep(node: Node, late: set[Node]) -> bool:
         return True
     if _is_view(node) or not isinstance(node.meta.get("val"), Tensor) or not node._inputs:
         return False
-    return _read_by_product(node, late.__contains__)
+    return any(n in late and _ends_a_kernel(n) for n in _readers(node))
 
 
 # -- the graphs --------------------------------------------------------------------------------------------------------

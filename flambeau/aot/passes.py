@@ -67,15 +67,14 @@ def remove_noop_views(graph: Graph) -> None:
         if not isinstance(node.target, ViewPrimitive):
             continue
         source = node.args[0]
-        if not isinstance(source, Node):
-            continue
-        if _same_layout(source.meta.get("val"), node.meta.get("val")):
-            node.replace_all_uses_with(source)
-            graph.erase_node(node)
-        elif node.target is view and source.target is view:
+        if node.target is view and source.target is view:
             base = source.args[0]
             if isinstance(base.meta.get("val"), Tensor) and base.meta["val"].is_contiguous():
                 node.args = (base, node.args[1])
+                source = base
+        if _same_layout(source.meta.get("val"), node.meta.get("val")):
+            node.replace_all_uses_with(source)
+            graph.erase_node(node)
 
 
 def _same_layout(a: Any, b: Any) -> bool:
