@@ -267,7 +267,7 @@ def _accumulate(node: AccumulateGrad, g: Tensor) -> None:
             hook(leaf)
 
 
-_OWNED = 5  # references to a gradient nobody else holds: _own's and _accumulate's and _walk's variable, call arguments
+_OWNED = 4  # references to a gradient nobody else holds: variables of _walk, _accumulate and _own, getrefcount's argument
 
 
 def _own(g: Tensor) -> Tensor:
