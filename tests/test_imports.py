@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -140,3 +142,10 @@ def test_the_reader_of_imports(text: str, expected: list[str]) -> None:
     node = ast.parse(text).body[0]
     assert isinstance(node, (ast.Import, ast.ImportFrom))
     assert list(_targets(node, "flambeau.ops.scalar", is_package=False)) == expected
+
+
+def test_importing_flambeau_is_quick() -> None:
+    """SciPy alone would double the time of the import; it and what only some programs need are loaded at first use."""
+    code = "import sys, flambeau; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not {"scipy", "sympy", "matplotlib", "torch", "cupy", "triton"} & set(loaded.stdout.split())

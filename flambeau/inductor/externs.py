@@ -16,6 +16,7 @@ from flambeau.backends.cpu import onednn
 from flambeau.core.dtypes import bfloat16, dtype, float16, float32
 from flambeau.core.expr import Index, to_cpp
 from flambeau.inductor.ir import Extern, Program, View
+from flambeau.ops.scalar import special
 
 Pointer = Callable[..., str]
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
 from ..core.dtypes import FLOAT, complex64, complex128, dtype, float32, float64, int32, promote_types
+from ..core.lazy import LazyFunctions
 from ..core.size import broadcast_shapes, canonical_dim
 from ..core.tensor import Tensor
 from . import prims
@@ -27,6 +27,7 @@ from .reductions import linalg_vector_norm, scalar_type
 from .registry import General, Spec, operator, primitive
 from .return_types import named
 
+scipy_linalg = LazyFunctions("scipy.linalg")
 _WHY = {"loop": "a LAPACK routine; inductor calls the kernel"}
 
 
@@ -56,7 +57,7 @@ def _lapack(message: str) -> Callable:
             try:
                 with np.errstate(all="ignore"):
                     return kernel(*args)
-            except (np.linalg.LinAlgError, scipy.linalg.LinAlgError) as error:
+            except np.linalg.LinAlgError as error:
                 raise LinAlgError(message) from error
         return call
     return wrap
@@ -143,7 +144,7 @@ def linalg_solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
 def _triangular_kernel(a: np.ndarray, b: np.ndarray, upper: bool, unit: bool) -> np.ndarray:
     out = np.empty(b.shape, b.dtype)
     for at in np.ndindex(b.shape[:-2]):
-        out[at] = scipy.linalg.solve_triangular(a[at], b[at], lower=not upper, unit_diagonal=unit)
+        out[at] = scipy_linalg.solve_triangular(a[at], b[at], lower=not upper, unit_diagonal=unit)
     return out
 
 
@@ -561,7 +562,7 @@ def _exp_vjp(g: Tensor, x: Tensor) -> tuple:
     return (matrix_exp_prim(prims.cat([top, bottom], x.ndim - 2)).narrow(-2, 0, n).narrow(-1, n, n),)
 
 
-matrix_exp_prim = primitive("matrix_exp", kernel=lambda x: scipy.linalg.expm(x).astype(x.dtype, copy=False) if x.size else x.copy(),
+matrix_exp_prim = primitive("matrix_exp", kernel=lambda x: scipy_linalg.expm(x).astype(x.dtype, copy=False) if x.size else x.copy(),
                             derivative=General(_exp_vjp), why_absent=_WHY)(lambda x: Spec(x._layout.shape, x.dtype))
 
 
@@ -581,7 +582,7 @@ def _lu_kernel(x: np.ndarray) -> tuple:
     k = min(m, n)
     p, low, up = np.empty((*batch, m, m), x.dtype), np.empty((*batch, m, k), x.dtype), np.empty((*batch, k, n), x.dtype)
     for at in np.ndindex(*batch):
-        p[at], low[at], up[at] = scipy.linalg.lu(x[at])
+        p[at], low[at], up[at] = scipy_linalg.lu(x[at])
     return p, low, up
 
 

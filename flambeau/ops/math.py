@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from ..core.dtypes import BOOL, FLOAT, INT, float64, int32
 from ..core.size import canonical_dim
@@ -18,6 +17,7 @@ from .promotion import broadcast, cast, default_dtype, prepare, result_type, to_
 from .reductions import linalg_vector_norm, scalar_type
 from .registry import General, Pointwise, Primitive, Spec, operator, primitive
 from .return_types import named
+from .scalar import special
 
 
 # -- comparing whole tensors -------------------------------------------------------------------------------------

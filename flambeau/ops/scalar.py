@@ -15,7 +15,6 @@ Beside the rows of `TABLE` every handler offers
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from flambeau.core.dtypes import DTYPES, bool_, dtype, dtype_of_numpy, float32, uint32
+from flambeau.core.lazy import LazyFunctions
 
 # Result rules: how an operation's dtype follows from its operands'.
 SAME, BOOL, REAL, COMPLEX, UINT32, FLOAT32 = "same", "bool", "real", "complex", "uint32", "float32"
@@ -44,18 +44,11 @@ class ScalarOp:
 # --- NumPy readings that are not one ufunc ---
 
 
-class _LazySpecial:
-    """scipy.special, loaded when first used: it would be half of `import flambeau`."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module("scipy.special"), name)
-
-
-special = _LazySpecial()
+special = LazyFunctions("scipy.special")  # its import would be half of `import flambeau`
 
 
 def _special(name: str) -> Callable[..., Any]:
-    return lambda x: getattr(special, name)(x)
+    return getattr(special, name)
 
 
 def _sign(x: Any) -> Any:

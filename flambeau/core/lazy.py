@@ -1,0 +1,22 @@
+"""Libraries that take long to import and are seldom needed."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+
+class LazyFunctions:
+    """The functions of a module, which is imported when one of them is first called: `LazyFunctions("scipy.linalg").lu(x)`."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return getattr(importlib.import_module(self._module), name)(*args, **kwargs)
+
+        call.__name__ = call.__qualname__ = name
+        setattr(self, name, call)
+        return call
