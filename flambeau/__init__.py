@@ -60,7 +60,7 @@ for _name, _operator in _OPERATORS.items():
 def _generated(slot: str) -> Any:
     """Fills both slots for generated kernels when the first large operation asks for one: the compiler loads only then."""
     def first(*args: Any) -> Any:
-        importlib.import_module(".inductor.eager", __name__).install()
+        importlib.import_module(".inductor.operators", __name__).install()
         return getattr(_registry, slot)(*args)
     return first
 
