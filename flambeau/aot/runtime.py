@@ -88,7 +88,7 @@ class CompiledBackward(Node):
             g = bare(g)
         if not g.is_contiguous():
             with dispatch.grad_enabled(False):
-                g = g.contiguous()  # type: ignore[attr-defined]
+                g = g.contiguous()
         return g
 
     def release(self) -> None:

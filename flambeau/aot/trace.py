@@ -352,8 +352,8 @@ class FunctionTrace(TraceMode):
 def make_fx(f: Callable) -> Callable[..., GraphModule]:
     """`make_fx(f)(*args)`: what `f` does on inputs like `args`, as a functional graph of primitives.
 
-    Tensors and symbolic sizes anywhere in the arguments become placeholders; gradients that `f` takes are part of the graph. Tensors that
-    `f` captures become constants.
+    Tensors and symbolic sizes anywhere in the arguments become placeholders; gradients that `f` takes are part of the
+    graph. Tensors that `f` captures become constants.
     """
 
     def traced(*args: Any) -> GraphModule:

@@ -63,9 +63,9 @@ def test_masks_are_saved_rather_than_floats():
 
 def test_residuals_between_products_are_saved_not_added_up_again():
     def f(x, a, b, c):
-        y = x + torch.tanh(torch.sin(x) @ a)
-        z = y + torch.tanh(torch.sin(y) @ b)
-        return (z + torch.tanh(torch.sin(z) @ c)).sum()
+        y = x + torch.sin(x) @ a
+        z = y + torch.sin(y) @ b
+        return (z + torch.sin(z) @ c).sum()
 
     made = split(f, data(64, 64), *(data(64, 64) for _ in range(3)))
     residuals = [n.name for n in made.forward.nodes if n.op == "call_function" and n.target.name == "add"]

@@ -291,9 +291,7 @@ def test_code_constants():
     graph = fx.Graph()
     x = graph.placeholder("x")
     thing = object()
-    graph.output(
-        (x, (1,), [2.5, float("inf"), -1], {"k": "v"}, slice(0, 2), None, ..., thing, Point(x, 1), math.floor, int, 1j)
-    )
+    graph.output((x, (1,), [2.5, float("inf"), -1], {"k": "v"}, slice(0, 2), None, ..., thing, Point(x, 1), math.floor, int, 1j))
     result = run(graph, 5)
     assert result[0] == 5 and result[2] == [2.5, math.inf, -1] and result[7] is thing
     assert result[8] == Point(5, 1) and result[9] is math.floor and result[10] is int and result[11] == 1j
