@@ -387,6 +387,9 @@ def _to_save(prim: Any, args: tuple, outs: tuple, name: str) -> Any:
         return Saved(outs[0], (0,))
     if name == "outs":
         return [Saved(o, (nr,)) for nr, o in enumerate(outs)]
+    if name.startswith("out") and name[3:].isdecimal():
+        nr = int(name[3:])
+        return Saved(outs[nr], (nr,))
     if name in prim.params:
         return _saved_input(args[prim.params.index(name)])
     for suffix in _SUFFIXES:

@@ -223,9 +223,9 @@ def batch_norm_backward_input(g: Tensor, x: Tensor, weight: Tensor | None, mean:
     return cast(prims.mul(inner, _channelwise(scale, shape)), x.dtype)
 
 
-def _batch_norm_train_vjp(gs: tuple, input: Tensor, weight: Tensor | None, bias: Tensor | None, outs: list, eps: float,
-                          needs: tuple) -> tuple:
-    g, (_, mean, var) = gs[0], outs
+def _batch_norm_train_vjp(gs: tuple, input: Tensor, weight: Tensor | None, bias: Tensor | None, out1: Tensor, out2: Tensor,
+                          eps: float, needs: tuple) -> tuple:
+    g, mean, var = gs[0], out1, out2     # the first output isn't kept: programs write to it in place
     if g is None:
         return (None, None, None)
     if dispatch.state.grad_enabled:

@@ -35,7 +35,8 @@ class Spec(NamedTuple):
 class Rule:
     """One derivative formula; its parameter names say what it needs, and so what autograd saves.
 
-    Names are inputs, attributes, `out` (or `outs`), `g`/`gs` (incoming gradients), `needs` (which inputs want one), and
+    Names are inputs, attributes, `out` (or `outs`, or `out1` for one of several), `g`/`gs` (incoming gradients), `needs`
+    (which inputs want one), and
     `<input>_shape`, `<input>_dtype`, `<input>_spec`, which keep no data alive.
     """
 
