@@ -95,6 +95,13 @@ PyObject* load(PyObject*, PyObject* path) {
     return guarded([&] { return PyUnicode_FromString(onednn::load(text).c_str()); });
 }
 
+PyObject* set_path(PyObject*, PyObject* path) {
+    const char* text = PyUnicode_AsUTF8(path);
+    if (text == nullptr) return nullptr;
+    onednn::set_path(text);
+    Py_RETURN_NONE;
+}
+
 PyObject* create(PyObject*, PyObject* description) {
     Words words;
     if (!words_from(description, words)) return nullptr;
@@ -255,6 +262,7 @@ PyObject* conv(PyObject*, PyObject* const* args, Py_ssize_t count) {
 
 PyMethodDef methods[] = {
     {"onednn_load", load, METH_O, "onednn_load(path) -> version\n\nOpens the library; RuntimeError when it is not oneDNN 3."},
+    {"onednn_set_path", set_path, METH_O, "onednn_set_path(path)\n\nThe library to open when an operation is created before onednn_load."},
     {"onednn_create", create, METH_O, "onednn_create(words) -> handle\n\nThe operation that `words` describe (layout: csrc/onednn_ops.h)."},
     {"onednn_create_reorder", create_reorder, METH_VARARGS,
      "onednn_create_reorder(op, operand, dtype, shape, strides, unpack) -> handle\n\nBetween a plain array and a packed operand of `op`; runs with (source, destination)."},

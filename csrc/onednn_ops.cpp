@@ -477,6 +477,15 @@ uint64_t hash_words(const int64_t* words, int64_t count) {
     return h;
 }
 
+// A compiled graph that came from a cache may be the first to need the library.
+std::string& default_path = *new std::string;
+void open_library(const char* path);
+void need_library() {
+    if (engine != nullptr) return;
+    if (default_path.empty()) throw std::runtime_error("oneDNN is not loaded");
+    open_library(default_path.c_str());
+}
+
 struct Entry {
     std::vector<int64_t> words;
     std::shared_ptr<Op> op;
@@ -494,7 +503,7 @@ struct Cache {
     std::shared_ptr<Op> find_or_build(const int64_t* words, int64_t count) {
         uint64_t hash = hash_words(words, count);
         if (std::shared_ptr<Op> op = find(hash, words, count)) return op;
-        if (engine == nullptr) throw std::runtime_error("oneDNN is not loaded");
+        need_library();
         auto op = std::make_shared<Op>();
         op->spec = decode(words, count);
         op->build();
@@ -520,24 +529,35 @@ thread_local std::string last_error;
 
 }  // namespace
 
-std::string load(const char* path) {
-    std::lock_guard<std::mutex> guard(mutex);
-    if (engine == nullptr) {
-        void* shared = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        if (shared == nullptr) throw std::runtime_error(dlerror());
-        std::string missing;
-#define X(name, result, parameters)                                                      \
+namespace {
+
+void open_library(const char* path) {
+    void* shared = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (shared == nullptr) throw std::runtime_error(dlerror());
+    std::string missing;
+#define X(name, result, parameters)                                                  \
     lib.name = reinterpret_cast<result(*) parameters>(dlsym(shared, "dnnl_" #name)); \
     if (lib.name == nullptr) missing = #name;
-        DNNL_FUNCTIONS(X)
+    DNNL_FUNCTIONS(X)
 #undef X
-        if (!missing.empty() || lib.version()->major != 3)
-            throw std::runtime_error(std::string(path) + " is not oneDNN 3" + (missing.empty() ? "" : ": no dnnl_" + missing));
-        check(lib.engine_create(&engine, cpu, 0), "engine");
-        check(lib.stream_create(&stream, engine, in_order), "stream");
-    }
+    if (!missing.empty() || lib.version()->major != 3)
+        throw std::runtime_error(std::string(path) + " is not oneDNN 3" + (missing.empty() ? "" : ": no dnnl_" + missing));
+    check(lib.engine_create(&engine, cpu, 0), "engine");
+    check(lib.stream_create(&stream, engine, in_order), "stream");
+}
+
+}  // namespace
+
+std::string load(const char* path) {
+    std::lock_guard<std::mutex> guard(mutex);
+    if (engine == nullptr) open_library(path);
     const Version* v = lib.version();
     return std::to_string(v->major) + "." + std::to_string(v->minor) + "." + std::to_string(v->patch);
+}
+
+void set_path(const char* path) {
+    std::lock_guard<std::mutex> guard(mutex);
+    default_path = path;
 }
 
 bool loaded() { return engine != nullptr; }

@@ -63,6 +63,7 @@ struct Unsupported : std::runtime_error {
 
 // All of these raise: std::invalid_argument for what makes no sense, Unsupported for what oneDNN cannot do, std::runtime_error else.
 std::string load(const char* path);  // dlopen; the version
+void set_path(const char* path);      // what to load when the first operation is created before that
 bool loaded();
 
 int64_t create(const int64_t* words, int64_t count);  // a handle for good; equal words give the equal handle

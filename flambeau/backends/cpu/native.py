@@ -90,7 +90,7 @@ def large_sum(x: np.ndarray, dims: Sequence[int]) -> np.ndarray | None:
     split = _three_axes(x.shape, [order[d] in reduced for d in range(x.ndim)])
     if split is None:
         return None
-    out = np.empty((split[0], split[2]), accumulator)
+    out: np.ndarray = np.empty((split[0], split[2]), accumulator)
     _C.sum_axis(out, x.reshape(split))
     kept = [d for d in order if d not in reduced]
     if kept != sorted(kept):

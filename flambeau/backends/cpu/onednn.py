@@ -66,17 +66,20 @@ def operand(array: np.ndarray, layout: str = "given") -> Operand:
     return Operand(array.dtype, array.shape, tuple(s // array.itemsize for s in array.strides), layout)
 
 
+USUAL_PATH = Path(sys.prefix, "lib", "libdnnl.so.3")  # where pip puts the library of `onednn-cpu-gomp`
+if "onednn" in _C.parts and USUAL_PATH.exists():
+    _C.onednn_set_path(str(USUAL_PATH))  # not opened before somebody needs it
+
+
 def library_path() -> str | None:
     """Where the wheel `onednn-cpu-gomp` put the library, or None."""
-    name = "libdnnl.so.3"
-    usual = Path(sys.prefix, "lib", name)
-    if usual.exists():
-        return str(usual)
+    if USUAL_PATH.exists():
+        return str(USUAL_PATH)
     try:
         files = metadata.files("onednn-cpu-gomp") or []
     except metadata.PackageNotFoundError:
         return None
-    return next((str(f.locate()) for f in files if f.name == name), None)
+    return next((str(f.locate()) for f in files if f.name == USUAL_PATH.name), None)
 
 
 @functools.cache
@@ -108,6 +111,19 @@ def matmul(a: Operand, b: Operand, out: Operand, bias: Operand | None = None, po
     return _create(matmul_words(a, b, out, bias, post, fpmath))
 
 
+def conv_words(kind: str, operands: Sequence[Operand], bias: Operand | None = None, *, stride: Sequence[int],
+               padding: Sequence[int], dilation: Sequence[int], groups: int = 1, post: Iterable[PostOp] = (),
+               fpmath: str = "strict") -> tuple[int, ...]:
+    """As matmul_words, for "conv_forward" (x, w, out), "conv_input_grad" (g, w, out) or "conv_weight_grad" (x, g, out)."""
+    x, w, y = (operands[i] for i in _FORWARD_ORDER[kind])
+    ends = end_padding(x.shape[2:], y.shape[2:], w.shape[2:], stride, padding, dilation)
+    return _words(kind, operands, bias, tuple(zip(stride, dilation, padding, ends)), groups, post, fpmath)
+
+
+# Where among a kind's operands those of the forward convolution stand: its input, weight and output.
+_FORWARD_ORDER = {"conv_forward": (0, 1, 2), "conv_input_grad": (2, 1, 0), "conv_weight_grad": (0, 2, 1)}
+
+
 def conv_forward(x: Operand, w: Operand, out: Operand, bias: Operand | None = None, *, stride: Sequence[int],
                  padding: Sequence[int], dilation: Sequence[int], groups: int = 1, post: Iterable[PostOp] = (),
                  fpmath: str = "strict") -> int:
@@ -115,19 +131,22 @@ def conv_forward(x: Operand, w: Operand, out: Operand, bias: Operand | None = No
 
     Fast layouts: x and out channels-last (strides of an NHWC array) with w "free" or "packed". Raises as `matmul`.
     """
-    return _convolution("conv_forward", (x, w, out), bias, x, w, out, stride, padding, dilation, groups, post, fpmath)
+    return _create(conv_words("conv_forward", (x, w, out), bias, stride=stride, padding=padding, dilation=dilation, groups=groups,
+                              post=post, fpmath=fpmath))
 
 
 def conv_input_grad(g: Operand, w: Operand, out: Operand, *, stride: Sequence[int], padding: Sequence[int],
                     dilation: Sequence[int], groups: int = 1, fpmath: str = "strict") -> int:
     """The gradient of conv_forward by x: out has x's shape, g its output's. Also the transposed convolution."""
-    return _convolution("conv_input_grad", (g, w, out), None, out, w, g, stride, padding, dilation, groups, (), fpmath)
+    return _create(conv_words("conv_input_grad", (g, w, out), stride=stride, padding=padding, dilation=dilation, groups=groups,
+                              fpmath=fpmath))
 
 
 def conv_weight_grad(x: Operand, g: Operand, out: Operand, bias_grad: Operand | None = None, *, stride: Sequence[int],
                      padding: Sequence[int], dilation: Sequence[int], groups: int = 1, fpmath: str = "strict") -> int:
     """The gradient of conv_forward by w into `out`, and by the bias into `bias_grad`."""
-    return _convolution("conv_weight_grad", (x, g, out), bias_grad, x, out, g, stride, padding, dilation, groups, (), fpmath)
+    return _create(conv_words("conv_weight_grad", (x, g, out), bias_grad, stride=stride, padding=padding, dilation=dilation,
+                              groups=groups, fpmath=fpmath))
 
 
 def implementation(op: int) -> str:
@@ -176,6 +195,16 @@ def _words(kind: str, operands: Sequence[Operand], bias: Operand | None, windows
     return (*words, len(post), *(word for p in post for word in p.words()))
 
 
+def accelerated(words: tuple[int, ...]) -> bool:
+    """Whether oneDNN has more than reference loops for a description; a compiler asks before it fuses post-ops."""
+    if not available():
+        return False
+    try:
+        return not implementation(_C.onednn_create(words)).startswith("ref")
+    except NotImplementedError:
+        return False
+
+
 def _create(words: tuple[int, ...]) -> int:
     if not available():
         raise NotImplementedError("oneDNN is not installed: pip install onednn-cpu-gomp, or compute with NumPy")
@@ -186,13 +215,6 @@ def _create(words: tuple[int, ...]) -> int:
     return op
 
 
-def _convolution(kind: str, operands: tuple[Operand, Operand, Operand], bias: Operand | None, x: Operand, w: Operand, y: Operand,
-                 stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int, post: Iterable[PostOp],
-                 fpmath: str) -> int:
-    ends = end_padding(x.shape[2:], y.shape[2:], w.shape[2:], stride, padding, dilation)
-    return _create(_words(kind, operands, bias, tuple(zip(stride, dilation, padding, ends)), groups, post, fpmath))
-
-
 def end_padding(sizes: Sequence[int], out_sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[int],
                 padding: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
     """Padding at the end that makes the windows fit exactly: below `padding` where a rest is not looked at."""
@@ -200,5 +222,5 @@ def end_padding(sizes: Sequence[int], out_sizes: Sequence[int], kernel: Sequence
                  for n, o, k, s, p, d in zip(sizes, out_sizes, kernel, stride, padding, dilation))
 
 
-__all__ = ["Operand", "PostOp", "available", "conv_forward", "conv_input_grad", "conv_weight_grad", "implementation",
+__all__ = ["Operand", "PostOp", "accelerated", "available", "conv_forward", "conv_input_grad", "conv_weight_grad", "conv_words", "implementation",
            "library_path", "matmul", "matmul_words", "operand", "pack", "pack_weights", "packed_nbytes", "reorder", "run"]
