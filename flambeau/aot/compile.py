@@ -9,6 +9,7 @@ from flambeau.aot.joint import LEAF, NON_LEAF, Program, trace
 from flambeau.aot.partition import partition
 from flambeau.aot.passes import CLEAN_UP, separate_results
 from flambeau.aot.runtime import Compiled, TrainingCode, deliverer, gatherer, share_memory
+from flambeau.aot.trace import stripped
 from flambeau.autograd.graph import bare
 from flambeau.core import dispatch
 from flambeau.core.tensor import Tensor
@@ -57,14 +58,15 @@ class AotFunction:
 
     def __init__(self, gm: GraphModule, examples: list[Any], compilers: tuple[Compiler, Compiler, Compiler]) -> None:
         self.gm = gm
-        self.examples = examples
         self.compilers = compilers
         self.attributes = list({id(t): t for t in (*gm.parameters(), *gm.buffers())}.values())
+        self.needs = self._needs(examples)
+        self.examples = [stripped(e) if isinstance(e, Tensor) else e for e in examples]  # no data is kept alive
         self.variants: dict[tuple | None, Callable[[tuple], Any]] = {}
 
     def specialised(self) -> Callable[..., Any]:
-        """The function for calls like the one under way; others go through `call`."""
-        needs = self._needs(self.examples)
+        """The function for calls like the examples; others go through `call`."""
+        needs = self.needs
         run = self.variants[needs] = self._compile(needs)
         tensors = [i for i, example in enumerate(self.examples) if isinstance(example, Tensor)]
         if needs is not None or self.attributes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from flambeau.core import dispatch
 from flambeau.core.symbolic import evaluate, is_symbolic
 from flambeau.core.tensor import AutogradMeta, Tensor
 from flambeau.fx import map_aggregate
-from flambeau.ops.pointwise import assign
+from flambeau.ops.pointwise import assign, write
 from flambeau.ops.random import default_generator
 from flambeau.ops.registry import PRIMITIVES
 
@@ -224,12 +225,11 @@ def deliverer(program: Program) -> Callable[[list, list], Any] | None:
 
 
 def _write_back(target: Tensor, value: Tensor) -> None:
-    """Overwrite an input with the value that the program computed for it."""
+    """Overwrite an input with the value that the program computed for it; autograd is told if it has a gradient."""
     if value._grad is not None:
         assign(target, value)
-        return
-    with dispatch.grad_enabled(False):
-        assign(target, value)
+    else:
+        write(target, value)
 
 
 def _make_output(output: Any, inputs: list, results: list) -> Any:
@@ -263,5 +263,5 @@ def _writable(a: Any) -> Any:
 
 def share_memory(inputs: list, written: list[int]) -> bool:
     """Whether an input that the program writes to shares memory with another input."""
-    stores = [t._store for t in inputs if isinstance(t, Tensor)]
-    return any(sum(store is inputs[place]._storage for store in stores) > 1 for place in written)
+    users = Counter([id(t._store) for t in inputs if isinstance(t, Tensor) and t._store is not None])
+    return any(users[id(inputs[place]._store)] > 1 for place in written)
