@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flambeau.core.dtypes import bool_, dtype
-from flambeau.core.expr import Expr, Index, coefficient, free_variables, substitute, to_cpp, var
+from flambeau.core.dtypes import bool_, dtype, int64
+from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables, is_var, substitute, to_cpp, var
 from flambeau.core.symbolic import SymFloat
 from flambeau.inductor.ir import REDUCTIONS, Access, Program, Tracer, Value, computed_names
 from flambeau.inductor.scheduler import Kernel, Member, kernel_var, rewrite
@@ -27,6 +27,8 @@ PARALLEL_FROM = 1 << 15      # units of work (an addition or load of one element
 LARGEST_SCRATCH = 1 << 15    # bytes of a row kept on the stack
 COLUMN_BLOCK = 64
 INNER_BLOCK = 4096
+
+COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
 # How a fold combines: C++ for (accumulator, value), and OpenMP's name of the reduction.
 FOLDS = {
@@ -331,7 +333,32 @@ class KernelPrinter:
             return f"float({CPP_TYPES[v.attr.name]}({args[0]}))"
         if v.op == "bitcast":
             return f"fl::bits<{kind}>({args[0]})"
+        if v.op in COMPARISONS and all(a.op in ("index", "constant") and a.dtype is int64 and not a.args for a in v.args):
+            sides = [a.attr for a in v.args]
+            if all(self.is_narrow(x) for x in sides):
+                return TABLE[v.op].cpp.format(*(f"int32_t({self.expr(x)})" for x in sides))
         return TABLE[v.op].cpp.format(*args)
+
+    def is_narrow(self, x: Index) -> bool:
+        """Whether `x` is sure to fit 32 bits, which vectors compare twice as fast: by its bounds, or as a sum of one or two
+        loop variables over whole dimensions (`run` refuses sizes from 2^30)."""
+        lo, hi = bounds(x)
+        if -2**31 <= lo and hi < 2**31:
+            return True
+        if not isinstance(x, Expr) or len(x.terms) > 2:
+            return False
+        for m, c in x.terms.items():
+            if not m:
+                if abs(c) >= 2**30:
+                    return False
+                continue
+            atom, power = m[0]
+            size = atom.size if atom.kind == "var" else None
+            if len(m) > 1 or power > 1 or abs(c) != 1 or (size is not None and not isinstance(size, int) and not is_var(size)):
+                return False
+            if size is None and not (atom.kind == "var" and atom.name[0] == "s"):
+                return False
+        return True
 
     def load_text(self, access: Access, v: Value, args: Sequence[str]) -> str:
         """A load, shifted by the pointer's offset."""
