@@ -35,6 +35,9 @@ const Part parts[] = {
 #ifdef FLAMBEAU_WITH_ONEDNN
     {"onednn", add_onednn},
 #endif
+#ifdef FLAMBEAU_WITH_OPTIM
+    {"optim", add_optim},
+#endif
 #ifdef FLAMBEAU_WITH_POOL
     {"pool", add_pool},
 #endif

@@ -9,6 +9,7 @@ void add_guards(PyObject* module);
 void add_kernels(PyObject* module);
 void add_launch(PyObject* module);
 void add_onednn(PyObject* module);
+void add_optim(PyObject* module);
 void add_philox(PyObject* module);
 void add_pool(PyObject* module);
 void add_threads(PyObject* module);
