@@ -86,6 +86,8 @@ class Compiler:
             return None
         except BackendCompilerFailed as error:
             return self._backend_failed(state, error)
+        except Exception as error:
+            return self._capture_failed(state, code, error)
         if captured.broken is not None:
             self._report_break(captured.broken, whole_frame=False)
         return self._install(state, code, captured)
@@ -106,6 +108,17 @@ class Compiler:
             raise error
         state.failures = config.eager_attempts
         warnings.warn(f"{error}\nThe function runs eagerly.", stacklevel=2)
+
+    def _capture_failed(self, state: CodeState, code: types.CodeType, error: Exception) -> None:
+        """A fault of capture itself: the program is right, so it runs eagerly."""
+        if self.fullgraph:
+            raise error
+        state.failures = config.eager_attempts
+        warnings.warn(
+            f"torch.compile: capture of {code.co_name} ({code.co_filename}:{code.co_firstlineno}) failed with "
+            f"{type(error).__name__}: {error}. The function runs eagerly. This is a fault of Flambeau; please report it.",
+            stacklevel=2,
+        )
 
     # -- recompilation ------------------------------------------------------------------------------------------------------
     def _may_recompile(self, state: CodeState, function: Any, code: types.CodeType, values: tuple[Any, ...]) -> bool:

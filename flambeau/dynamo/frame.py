@@ -11,7 +11,7 @@ from .break_kinds import describe, graph_break
 from .bytecode import decode
 from .exceptions import RaisedInTrace, RunEagerly
 from .source import Source, constant_source
-from .variables.base import ConstantVariable, Variable
+from .variables.base import ConstantVariable, NotConstant, Variable
 from .variables.functions import CellVariable
 
 if TYPE_CHECKING:
@@ -92,6 +92,8 @@ class Frame:
             handler(self, instruction)
         except RaisedInTrace as error:
             self.unwind(error)
+        except NotConstant as unknown:
+            graph_break("unknown operation", f"{unknown.args[0].describe()} has to be known during capture")
 
     def unwind(self, error: RaisedInTrace) -> None:
         """Go to the handler of the current instruction, or out of the frame."""

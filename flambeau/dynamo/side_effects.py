@@ -31,6 +31,11 @@ class SideEffects:
     def register(self, value: Any, variable: Variable) -> None:
         self._variables[id(value)] = (value, variable)
 
+    def changed(self, value: Any) -> Any:
+        """The variable of an existing object if capture has written to it, else None."""
+        found = self.known(value)
+        return found if found is not None and id(found) in self._touched else None
+
     def existing(self) -> list[tuple[Any, Variable]]:
         return list(self._variables.values())
 

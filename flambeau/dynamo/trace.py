@@ -23,7 +23,7 @@ from .operations import Operations
 from .side_effects import SideEffects
 from .source import Source, constant_source
 from .variables.base import Args, ConstantVariable, Kwargs, Variable, is_plain_constant
-from .variables.builtins import HANDLERS, PURE, BuiltinVariable, install_extremes
+from .variables.builtins import HANDLERS, PURE, BuiltinVariable, call_handler, install_extremes
 from .variables.contexts import GRAD_SCOPES, make_scope
 from .variables.dicts import DictVariable, SetVariable
 from .variables.functions import FunctionBase, FunctionVariable, MethodVariable
@@ -154,7 +154,7 @@ class Trace(Builder, GraphBuilder, Operations):
             return make_scope(self, cls, [*args, *kwargs.values()])
         handler = HANDLERS.get(cls)
         if handler is not None:
-            return handler(self, *args, **kwargs)
+            return call_handler(self, handler, cls.__qualname__, args, kwargs)
         if cls in PURE or issubclass(cls, IMMUTABLE) or policy.is_enum(cls):
             return self.fold(cls, args, kwargs)
         if cls is Size:

@@ -235,3 +235,29 @@ def test_exception_leaves_no_half_done_effects() -> None:
     with pytest.raises(ValueError):
         run(f, x3(), items)
     assert len(items) == 1
+
+
+def test_instance_dict_written_directly() -> None:
+    def f(x, box):
+        a = box.n
+        box.__dict__["n"] = a + 1
+        box.__dict__["m"] = x * 2
+        return box.n + a, box.m
+
+    check(f, x3(), Box(n=1))
+
+
+def test_class_attribute_read_through_an_instance() -> None:
+    class Holder:
+        total = 0
+
+        def bump(self):
+            type(self).total = self.total + 1
+
+    def f(x, h):
+        h.bump()
+        h.bump()
+        return x * h.total
+
+    result, _, _ = run(f, x3(), Holder())
+    assert Holder.total == 2 and same(result, x3() * 2)

@@ -81,7 +81,7 @@ class BuiltinVariable(Variable):
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
         handler = HANDLERS.get(self.value)
         if handler is not None:
-            return handler(tx, *args, **kwargs)
+            return call_handler(tx, handler, self.describe(), args, kwargs)
         owner = getattr(self.value, "__self__", None)
         if self.value in PURE or isinstance(owner, (str, bytes, int, float)):
             return tx.fold(self.value, args, kwargs)
@@ -98,6 +98,16 @@ class BuiltinVariable(Variable):
 
     def build(self, w: Writer) -> str:
         return w.constant(self.value)
+
+
+def call_handler(tx: Trace, handler: Callable[..., Variable], name: str, args: Args, kwargs: Kwargs) -> Variable:
+    """A handler with arguments that it may not know: that is a graph break."""
+    try:
+        return handler(tx, *args, **kwargs)
+    except TypeError as error:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+            graph_break("unknown operation", f"{name}() called with {len(args)} arguments and {sorted(kwargs)}")
+        raise
 
 
 def call_descriptor(tx: Trace, method: Any, args: Args, kwargs: Kwargs) -> Variable:
@@ -763,4 +773,4 @@ class ItemGetter(Variable):
 HANDLERS[operator.itemgetter] = lambda tx, *keys: ItemGetter(operator.itemgetter, list(keys))
 HANDLERS[operator.attrgetter] = lambda tx, *keys: ItemGetter(operator.attrgetter, list(keys))
 
-__all__ = ["HANDLERS", "PURE", "BuiltinVariable", "call_descriptor", "handles", "install_extremes"]
+__all__ = ["HANDLERS", "PURE", "BuiltinVariable", "call_descriptor", "call_handler", "handles", "install_extremes"]

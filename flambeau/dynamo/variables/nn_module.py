@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
-from .base import Args, Kwargs, Variable
+from .base import Args, ConstantVariable, Kwargs, Variable
 from .objects import ObjectVariable, lookup_in_class
 
 if TYPE_CHECKING:
@@ -37,7 +37,12 @@ class ModuleObjectVariable(ObjectVariable):
             instance = self.value.__dict__
             if name not in instance:
                 for part in STATE:
-                    if name in instance.get(part, ()):
+                    changed = tx.effects.changed(instance.get(part))
+                    if changed is not None:
+                        found = changed.lookup(tx, ConstantVariable(name))
+                        if found is not None:
+                            return found
+                    elif name in instance.get(part, ()):
                         assert self.source is not None
                         found = tx.wrap(instance[part][name], self.source.attr(part).item(name))
                         self.read[name] = found

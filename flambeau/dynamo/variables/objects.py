@@ -81,10 +81,9 @@ class ObjectVariable(Variable):
             return tx.call(tx.class_function(entry.fget), [self], {})
         if name in self.written:
             return self.written[name]
-        if name in self.read:
-            return self.read[name]
         if self.value is not None:
-            found = self.existing_attr(tx, name, entry)
+            found = self.read.get(name) if not self._dict_changed(tx) else None
+            found = found or self.existing_attr(tx, name, entry)
             if found is not None:
                 self.read[name] = found
                 return found
@@ -92,9 +91,16 @@ class ObjectVariable(Variable):
             return None
         return self.class_attr(tx, name, entry)
 
+    def _dict_changed(self, tx: Trace) -> bool:
+        """Was the instance's `__dict__` itself written to?"""
+        return tx.effects.changed(getattr(self.value, "__dict__", None)) is not None
+
     def existing_attr(self, tx: Trace, name: str, entry: Any) -> Variable | None:
         assert self.source is not None
         instance = getattr(self.value, "__dict__", None)
+        changed = tx.effects.changed(instance)
+        if changed is not None and not inspect.isdatadescriptor(entry):
+            return changed.lookup(tx, ConstantVariable(name))
         if instance is not None and name in instance and not inspect.isdatadescriptor(entry):
             return tx.wrap(instance[name], self.source.dict_item(name))
         if isinstance(entry, SLOT_DESCRIPTORS):
@@ -109,6 +115,11 @@ class ObjectVariable(Variable):
 
     def class_attr(self, tx: Trace, name: str, entry: Any) -> Variable:
         """A class attribute, bound as its descriptor says."""
+        for base in self.cls.__mro__:
+            if name in tx.effects.attributes(base):
+                return tx.effects.attributes(base)[name]
+            if name in base.__dict__:
+                break
         if isinstance(entry, staticmethod):
             return tx.class_function(entry.__func__)
         if isinstance(entry, classmethod):
