@@ -588,7 +588,7 @@ def _numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
     """The elements as a NumPy array that shares memory (bf16 as ml_dtypes.bfloat16)."""
     if force:
         return _host(self.detach())
-    if self.requires_grad:
+    if self.requires_grad and dispatch.state.grad_enabled:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     if self.device.type != "cpu":
         raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory "

@@ -1,0 +1,304 @@
+"""Distributions over integers, classes and one-hot vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import scipy.special
+
+from ..core.dtypes import finfo, float64
+from ..core.size import Size
+from ..core.tensor import Tensor
+from ..ops.registry import OPERATORS
+from . import constraints
+from .continuous import _draw_gamma, _op, _uniform
+from .distribution import Distribution, ExponentialFamily, broadcast_all
+
+
+def _one_of(probs: Any, logits: Any) -> None:
+    if (probs is None) == (logits is None):
+        raise ValueError("Either `probs` or `logits` must be specified, but not both.")
+
+
+def _draw_poisson(rate: Tensor) -> Tensor:
+    """Counts by inversion: the smallest k whose cdf reaches a uniform number (in float64)."""
+    u = OPERATORS["rand"](tuple(rate.shape), dtype=float64).numpy()
+    mean = rate.to(float64).numpy()
+    k = np.ceil(scipy.special.pdtrik(u, mean))
+    below = np.maximum(k - 1, 0)
+    k = np.where(scipy.special.pdtr(below, mean) >= u, below, k)  # the inverse above is inexact at whole numbers
+    return OPERATORS["from_numpy"](np.where(mean == 0, 0.0, k)).to(rate.dtype).to(rate.device)
+
+
+def _clamped(probs: Tensor) -> Tensor:
+    eps = finfo(probs.dtype).eps
+    return probs.clamp(eps, 1 - eps)
+
+
+class _Binary(Distribution):
+    """Parameters of yes-or-no draws: `probs`, or `logits` = log(p / (1 - p))."""
+
+    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+        _one_of(probs, logits)
+        if probs is not None:
+            (self.probs,) = broadcast_all(probs)
+        else:
+            (self.logits,) = broadcast_all(logits)
+        self._param = self.probs if probs is not None else self.logits
+        super().__init__(self._param.shape, (), validate_args)
+
+    arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "probs":
+            return self.__dict__["logits"].sigmoid()
+        if name == "logits":
+            p = _clamped(self.__dict__["probs"])
+            return p.log() - _op("log1p", -p)
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+
+class Bernoulli(_Binary, ExponentialFamily):
+    """1 with probability p, else 0."""
+
+    support = constraints.boolean  # type: ignore[assignment]
+    has_enumerate_support = True
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        return _op("where", self.probs == 0.5, float("nan"), (self.probs >= 0.5).to(self.probs.dtype))
+
+    @property
+    def variance(self) -> Tensor:
+        return self.probs * (1 - self.probs)
+
+    def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
+        return _op("bernoulli", self.probs.detach().expand(self._extended_shape(sample_shape)))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
+        logits, value = broadcast_all(self.logits, value)
+        return value * logits - _op("softplus", logits)
+
+    def entropy(self) -> Tensor:
+        return _op("softplus", self.logits) - self.probs * self.logits
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        values = _op("arange", 2, dtype=self._param.dtype, device=self._param.device).reshape((2,) + (1,) * len(self._batch_shape))
+        return values.expand((2, *self._batch_shape)) if expand else values
+
+
+class Geometric(_Binary):
+    """How many failures come before the first success."""
+
+    support = constraints.nonnegative_integer  # type: ignore[assignment]
+
+    @property
+    def mean(self) -> Tensor:
+        return 1 / self.probs - 1
+
+    @property
+    def variance(self) -> Tensor:
+        return (1 / self.probs - 1) / self.probs
+
+    def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
+        u = _uniform(self._extended_shape(sample_shape), self.probs.detach())
+        return (u.log() / _op("log1p", -self.probs.detach())).floor()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
+        return _op("xlogy", value, 1 - self.probs) + self.probs.log()
+
+    def entropy(self) -> Tensor:
+        p = self.probs
+        return -(_op("xlogy", p, p) + _op("xlogy", 1 - p, 1 - p)) / p
+
+
+class Categorical(Distribution):
+    """A class among `probs.shape[-1]`, by probabilities (any positive sum) or `logits`."""
+
+    has_enumerate_support = True
+    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
+
+    def __init__(self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None) -> None:
+        _one_of(probs, logits)
+        given = probs if probs is not None else logits
+        assert given is not None
+        if given.ndim < 1:
+            raise ValueError(f"`{'probs' if probs is not None else 'logits'}` parameter must be at least one-dimensional.")
+        if probs is not None:
+            if bool((probs < 0).any()):
+                raise ValueError(f"Categorical: probs must not be negative, got\n{probs}")
+            self.probs = probs / probs.sum(-1, keepdim=True)
+        else:
+            self.logits = given - given.logsumexp(-1, keepdim=True)
+        self._num_events = given.shape[-1]
+        super().__init__(given.shape[:-1], (), validate_args)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "probs":
+            return self.__dict__["logits"].softmax(-1)
+        if name == "logits":
+            return _clamped(self.__dict__["probs"]).log()
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    @property
+    def support(self) -> Any:
+        return constraints.integer_interval(0, self._num_events - 1)
+
+    @property
+    def param_shape(self) -> Size:
+        """The shape of probs or logits."""
+        return Size((*self._batch_shape, self._num_events))
+
+    @property
+    def mean(self) -> Tensor:
+        return _op("full", tuple(self._batch_shape), float("nan"), dtype=self.probs.dtype)
+
+    @property
+    def mode(self) -> Tensor:
+        return self.probs.argmax(-1)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.mean
+
+    def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
+        count = 1
+        for size in sample_shape:
+            count *= size
+        rows = self.probs.detach().reshape(-1, self._num_events)
+        drawn = _op("multinomial", rows, count, True) if count else _op("zeros", (rows.shape[0], 0)).long()
+        return drawn.t().reshape(self._extended_shape(sample_shape))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
+        index = value.long().unsqueeze(-1)
+        index, logits = _op("broadcast_tensors", index, self.logits)
+        return logits.gather(-1, index[..., :1]).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        logits = self.logits.clamp(min=finfo(self.logits.dtype).min)
+        return -(logits * self.probs).sum(-1)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        values = _op("arange", self._num_events).reshape((-1,) + (1,) * len(self._batch_shape))
+        return values.expand((self._num_events, *self._batch_shape)) if expand else values
+
+
+class OneHotCategorical(Distribution):
+    """A Categorical whose values are one-hot vectors."""
+
+    support = constraints.one_hot  # type: ignore[assignment]
+    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
+
+    def __init__(self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None) -> None:
+        self._categorical = Categorical(probs, logits)
+        super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args)
+
+    @property
+    def probs(self) -> Tensor:
+        """The probabilities of the classes."""
+        return self._categorical.probs
+
+    @property
+    def logits(self) -> Tensor:
+        """The logarithms of the probabilities."""
+        return self._categorical.logits
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs
+
+    @property
+    def variance(self) -> Tensor:
+        return self.probs * (1 - self.probs)
+
+    def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
+        drawn = self._categorical.sample(sample_shape)
+        return _op("one_hot", drawn, self._event_shape[0]).to(self.probs.dtype)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
+        return self._categorical.log_prob(value.argmax(-1))
+
+    def entropy(self) -> Tensor:
+        return self._categorical.entropy()
+
+
+class Poisson(ExponentialFamily):
+    """Counts of events that come at a steady `rate`."""
+
+    support = constraints.nonnegative_integer  # type: ignore[assignment]
+    arg_constraints = {"rate": constraints.nonnegative}
+
+    def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
+        (self.rate,) = broadcast_all(rate)
+        super().__init__(self.rate.shape, (), validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.rate
+
+    @property
+    def mode(self) -> Tensor:
+        return self.rate.floor()
+
+    @property
+    def variance(self) -> Tensor:
+        return self.rate
+
+    def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
+        return _draw_poisson(self.rate.detach().expand(self._extended_shape(sample_shape)))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
+        rate, value = broadcast_all(self.rate, value)
+        return _op("xlogy", value, rate) - rate - _op("lgamma", value + 1)
+
+
+class NegativeBinomial(Distribution):
+    """How many successes come before `total_count` failures."""
+
+    support = constraints.nonnegative_integer  # type: ignore[assignment]
+    arg_constraints = {"total_count": constraints.nonnegative, "logits": constraints.real}
+
+    def __init__(self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+        _one_of(probs, logits)
+        if probs is not None:
+            self.total_count, p = broadcast_all(total_count, probs)
+            self.logits = _clamped(p).log() - _op("log1p", -_clamped(p))
+        else:
+            self.total_count, self.logits = broadcast_all(total_count, logits)
+        super().__init__(self.logits.shape, (), validate_args)
+
+    @property
+    def probs(self) -> Tensor:
+        """The probability of a success."""
+        return self.logits.sigmoid()
+
+    @property
+    def mean(self) -> Tensor:
+        return self.total_count * self.logits.exp()
+
+    @property
+    def variance(self) -> Tensor:
+        return self.mean / (-self.logits).sigmoid()
+
+    def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        rate = _draw_gamma(self.total_count.detach().expand(shape)) * self.logits.detach().exp()
+        return _draw_poisson(rate)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
+        n, lgamma, log_sigmoid = self.total_count, OPERATORS["lgamma"], OPERATORS["logsigmoid"]
+        return (
+            n * log_sigmoid(-self.logits) + value * log_sigmoid(self.logits) + lgamma(n + value) - lgamma(1.0 + value) - lgamma(n)
+        )

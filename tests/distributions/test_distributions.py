@@ -1,0 +1,167 @@
+"""Distributions against PyTorch's: densities, moments, entropies, divergences; samples against their moments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flambeau as fl
+
+torch = pytest.importorskip("torch")
+
+A, B = [0.7, 1.5, 3.0], [2.0, 0.4, 1.1]
+P = [0.2, 0.5, 0.9]
+ROWS = [[0.2, 0.3, 0.5], [0.6, 0.1, 0.3]]
+CASES: dict[str, tuple[str, tuple, dict, Any]] = {
+    "normal": ("Normal", (A, B), {}, [0.1, -2.0, 4.0]),
+    "laplace": ("Laplace", (A, B), {}, [0.1, -2.0, 4.0]),
+    "gumbel": ("Gumbel", (A, B), {}, [0.1, 0.9, 4.0]),
+    "cauchy": ("Cauchy", (A, B), {}, [0.1, -2.0, 4.0]),
+    "lognormal": ("LogNormal", (A, B), {}, [0.1, 2.0, 4.0]),
+    "uniform": ("Uniform", ([0.0, -1.0, 2.0], [1.0, 3.0, 2.5]), {}, [0.5, 0.0, 2.2]),
+    "exponential": ("Exponential", (A,), {}, [0.1, 2.0, 4.0]),
+    "gamma": ("Gamma", (A, B), {}, [0.1, 2.0, 4.0]),
+    "chi2": ("Chi2", (A,), {}, [0.1, 2.0, 4.0]),
+    "beta": ("Beta", (A, B), {}, [0.1, 0.5, 0.9]),
+    "dirichlet": ("Dirichlet", ([A, B],), {}, ROWS),
+    "bernoulli": ("Bernoulli", (), {"probs": P}, [0.0, 1.0, 1.0]),
+    "bernoulli_logits": ("Bernoulli", (), {"logits": A}, [0.0, 1.0, 1.0]),
+    "geometric": ("Geometric", (), {"probs": P}, [0.0, 1.0, 4.0]),
+    "categorical": ("Categorical", (), {"probs": ROWS}, [0, 2]),
+    "categorical_logits": ("Categorical", (), {"logits": [A, B]}, [0, 2]),
+    "one_hot": ("OneHotCategorical", (), {"probs": ROWS}, [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]),
+    "poisson": ("Poisson", (A,), {}, [0.0, 1.0, 4.0]),
+    "negative_binomial": ("NegativeBinomial", (A,), {"probs": P}, [0.0, 1.0, 4.0]),
+    "multivariate": ("MultivariateNormal", ([0.5, -1.0],), {"covariance_matrix": [[2.0, 0.3], [0.3, 0.7]]}, [0.1, 0.2]),
+}
+NO_ENTROPY = {"poisson", "negative_binomial"}
+NO_MOMENTS = {"categorical", "categorical_logits"}
+
+
+def make(library: Any, name: str) -> Any:
+    kind, args, kwargs, _ = CASES[name]
+    return getattr(library.distributions, kind)(
+        *[library.tensor(a) for a in args], **{k: library.tensor(v) for k, v in kwargs.items()}
+    )
+
+
+def same(mine: Any, theirs: Any) -> None:
+    np.testing.assert_allclose(mine.detach().numpy(), theirs.detach().numpy(), rtol=2e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_facts_are_torch_s(name: str) -> None:
+    mine, theirs = make(fl, name), make(torch, name)
+    assert tuple(mine.batch_shape) == tuple(theirs.batch_shape)
+    assert tuple(mine.event_shape) == tuple(theirs.event_shape)
+    value = CASES[name][3]
+    same(mine.log_prob(fl.tensor(value)), theirs.log_prob(torch.tensor(value)))
+    if name not in NO_ENTROPY:
+        same(mine.entropy(), theirs.entropy())
+    if name not in NO_MOMENTS:
+        same(mine.mean, theirs.mean)
+        same(mine.variance, theirs.variance)
+
+
+@pytest.mark.parametrize("name", ["normal", "laplace", "gumbel", "cauchy", "uniform", "exponential"])
+def test_cdf_and_its_inverse(name: str) -> None:
+    mine, theirs = make(fl, name), make(torch, name)
+    value = CASES[name][3]
+    same(mine.cdf(fl.tensor(value)), theirs.cdf(torch.tensor(value)))
+    same(mine.icdf(fl.tensor(P)), theirs.icdf(torch.tensor(P)))
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if n not in {"cauchy", "lognormal"}])
+def test_samples_have_the_moments(name: str) -> None:
+    fl.manual_seed(3)
+    mine = make(fl, name)
+    drawn = mine.sample((20000,))
+    assert tuple(drawn.shape) == (20000, *mine.batch_shape, *mine.event_shape)
+    if name in NO_MOMENTS:
+        shares = np.stack([(drawn.numpy() == k).mean(0) for k in range(3)], -1)
+        np.testing.assert_allclose(shares, mine.probs.numpy(), atol=0.02)
+        return
+    error = mine.variance.sqrt().numpy() / np.sqrt(20000)
+    assert (np.abs(drawn.numpy().mean(0) - mine.mean.numpy()) < 6 * error).all()
+    np.testing.assert_allclose(drawn.numpy().var(0), mine.variance.numpy(), rtol=0.2)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "normal",
+        "laplace",
+        "exponential",
+        "gamma",
+        "beta",
+        "dirichlet",
+        "bernoulli",
+        "categorical",
+        "poisson",
+        "multivariate",
+        "one_hot",
+    ],
+)
+def test_divergence(name: str) -> None:
+    kind, args, kwargs, _ = CASES[name]
+
+    def pair(library: Any) -> Any:
+        other_args = [library.tensor(a) * 1.3 for a in args]
+        other = {k: library.tensor(v) * 1.1 if k != "probs" else library.tensor(v) ** 2 for k, v in kwargs.items()}
+        p, q = make(library, name), getattr(library.distributions, kind)(*other_args, **other)
+        return library.distributions.kl_divergence(p, q)
+
+    same(pair(fl), pair(torch))
+
+
+def test_gradients_through_samples_and_densities() -> None:
+    def gradient(library: Any) -> Any:
+        scale = library.tensor(1.5, requires_grad=True)
+        d = library.distributions.Normal(library.tensor(0.3), scale)
+        (d.log_prob(library.tensor(2.0)) + d.entropy()).backward()
+        return scale.grad
+
+    same(gradient(fl), gradient(torch))
+    loc = fl.tensor([1.0, 2.0], requires_grad=True)
+    fl.distributions.Normal(loc, 1.0).rsample((5,)).sum().backward()
+    assert loc.grad.tolist() == [5.0, 5.0]
+
+
+def test_independent_sums_over_its_event() -> None:
+    def value(library: Any) -> Any:
+        d = library.distributions.Independent(library.distributions.Normal(library.tensor(A), library.tensor(B)), 1)
+        assert tuple(d.event_shape) == (3,)
+        return d.log_prob(library.tensor([0.0, 1.0, 2.0]))
+
+    same(value(fl), value(torch))
+
+
+def test_expand() -> None:
+    d = make(fl, "normal").expand((4, 3))
+    assert tuple(d.sample().shape) == (4, 3)
+    same(d.log_prob(fl.tensor([0.1, -2.0, 4.0]))[2], make(torch, "normal").log_prob(torch.tensor([0.1, -2.0, 4.0])))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: fl.distributions.Normal(0.0, -1.0), "parameter scale"),
+        (lambda: fl.distributions.Uniform(1.0, 0.0), "low>= high"),
+        (lambda: fl.distributions.Bernoulli(probs=fl.tensor(1.5)), "parameter probs"),
+        (lambda: fl.distributions.Bernoulli(), "but not both"),
+        (lambda: fl.distributions.Categorical(probs=fl.tensor([0.5, 0.5])).log_prob(fl.tensor(7)), "within the support"),
+        (lambda: fl.distributions.Normal(fl.zeros(3), 1.0).log_prob(fl.zeros(2)), "not broadcastable"),
+    ],
+)
+def test_bad_arguments(call: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_what_is_missing_says_so() -> None:
+    with pytest.raises(NotImplementedError, match="StudentT"):
+        fl.distributions.StudentT(1.0)
+    with pytest.raises(NotImplementedError, match="No KL"):
+        fl.distributions.kl_divergence(fl.distributions.Normal(0.0, 1.0), fl.distributions.Uniform(0.0, 1.0))

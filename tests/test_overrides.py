@@ -1,0 +1,78 @@
+"""__torch_function__ through functions of one's own, and modes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import flambeau as fl
+from flambeau import overrides
+
+
+class Loud:
+    """Stands for a tensor and answers every operator with its name."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+        return f"loud {func.__name__}"
+
+
+class Silent:
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+        return NotImplemented
+
+
+def api(x: Any, y: Any = None) -> Any:
+    if overrides.has_torch_function((x, y)):
+        return overrides.handle_torch_function(api, (x, y), x, y)
+    return "plain"
+
+
+def test_own_functions() -> None:
+    assert api(1) == "plain"
+    assert api(fl.ones(2)) == "plain"
+    assert api(Loud()) == "loud api"
+    assert api(Silent(), Loud()) == "loud api"
+    with pytest.raises(TypeError, match="no implementation found for"):
+        api(Silent())
+
+
+def test_subclasses_are_asked_first() -> None:
+    class Louder(Loud):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+            return "louder"
+
+    assert api(Loud(), Louder()) == "louder"
+
+
+def test_modes_see_operators_and_may_change_them() -> None:
+    seen = []
+
+    class Double(overrides.TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+            seen.append(func.__name__)
+            out = func(*args, **(kwargs or {}))
+            return out * 2 if func.__name__ == "sin" else out
+
+    x = fl.tensor([0.5])
+    with Double():
+        doubled = fl.sin(x)
+    assert seen == ["sin"]
+    assert doubled.item() == pytest.approx(2 * fl.sin(x).item())
+    assert seen == ["sin"]
+
+
+def test_a_mode_leaves_when_its_block_raises() -> None:
+    with pytest.raises(ZeroDivisionError), overrides.BaseTorchFunctionMode():
+        _ = 1 / 0
+    with overrides.BaseTorchFunctionMode(), overrides.BaseTorchFunctionMode():
+        assert (fl.ones(1) + 1).item() == 2
+
+
+def test_names() -> None:
+    assert overrides.resolve_name(fl.sin) == "torch.sin"
+    assert overrides.is_tensor_like(Loud())
+    assert not overrides.is_tensor_like(3)
