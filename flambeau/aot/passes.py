@@ -77,6 +77,20 @@ def remove_noop_views(graph: Graph) -> None:
             graph.erase_node(node)
 
 
+def order_unsqueezes(graph: Graph) -> None:
+    """Insert dimensions of size 1 from left to right, so that equal broadcasts become equal calls."""
+    unsqueeze = PRIMITIVES["unsqueeze"]
+    for node in graph.nodes:
+        current = node
+        while current.target is unsqueeze and current.args[0].target is unsqueeze and current.args[1] <= current.args[0].args[1]:
+            (inner, dim), (source, inner_dim) = current.args, current.args[0].args
+            with graph.inserting_before(current):
+                swapped = graph.call_function(unsqueeze, (source, dim))
+            swapped.meta = {**inner.meta, "val": unsqueeze.run((source.meta["val"], dim))}
+            current.args = (swapped, inner_dim + 1)
+            current = swapped
+
+
 def _same_layout(a: Any, b: Any) -> bool:
     if not isinstance(a, Tensor) or not isinstance(b, Tensor) or a.dtype is not b.dtype:
         return False
@@ -234,4 +248,4 @@ def separate_results(graph: Graph, start: int, stop: int) -> None:
     output.args = (tuple(values),)
 
 
-CLEAN_UP = (fold_constants, remove_noop_views, merge_common_subexpressions, eliminate_dead_code)
+CLEAN_UP = (fold_constants, remove_noop_views, order_unsqueezes, merge_common_subexpressions, eliminate_dead_code)

@@ -74,6 +74,16 @@ def test_views_that_change_nothing_go():
     assert names(gm) == ["permute", "permute", "add"]
 
 
+def test_equal_broadcasts_become_one():
+    def f(x):
+        return x.unsqueeze(0).unsqueeze(2).unsqueeze(3) + x.unsqueeze(1).unsqueeze(2).unsqueeze(0)
+
+    using = [passes.order_unsqueezes, passes.merge_common_subexpressions, passes.eliminate_dead_code]
+    assert names(after(f, data(3), using=using)) == ["unsqueeze", "unsqueeze", "unsqueeze", "add"]
+    gm = after(lambda x: x.unsqueeze(1).unsqueeze(1).unsqueeze(0) * 2, data(3, 4), using=using)
+    assert [n.args[1] for n in gm.graph.nodes if n.op == "call_function"][:3] == [0, 2, 3]
+
+
 def test_known_values_become_numbers():
     def f(x):
         return x * torch.full((3,), 2.0) + torch.zeros(3).exp() * 3
