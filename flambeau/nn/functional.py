@@ -11,22 +11,120 @@ from ..core.dtypes import bool_, dtype
 from ..core.tensor import Tensor
 from ..ops import nn_activations as _act
 from ..ops.nn import embedding_bag as _embedding_bag
-from ..ops.nn import linear
-from ..ops.nn_activations import (
-    leaky_relu,
-    relu_,
+from ..ops.nn import (
+    bilinear,
+    embedding,
+    linear,
 )
-from ..ops.nn_attention import scaled_dot_product_attention
-from ..ops.nn_dropout import dropout, feature_dropout
+from ..ops.nn_activations import (
+    celu,
+    celu_,
+    elu,
+    elu_,
+    gelu,
+    glu,
+    hardshrink,
+    hardsigmoid,
+    hardswish,
+    hardtanh,
+    hardtanh_,
+    leaky_relu,
+    leaky_relu_,
+    logsigmoid,
+    mish,
+    prelu,
+    relu6,
+    relu_,
+    selu,
+    selu_,
+    silu,
+    softplus,
+    softshrink,
+    softsign,
+    tanhshrink,
+    threshold,
+    threshold_,
+)
+from ..ops.nn_attention import (
+    scaled_dot_product_attention,
+)
+from ..ops.nn_dropout import (
+    alpha_dropout,
+    dropout,
+    feature_alpha_dropout,
+    feature_dropout,
+)
+from ..ops.nn_losses import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    cosine_embedding_loss,
+    cosine_similarity,
+    cross_entropy,
+    ctc_loss,
+    gaussian_nll_loss,
+    hinge_embedding_loss,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    margin_ranking_loss,
+    mse_loss,
+    multi_margin_loss,
+    multilabel_margin_loss,
+    multilabel_soft_margin_loss,
+    nll_loss,
+    pairwise_distance,
+    poisson_nll_loss,
+    smooth_l1_loss,
+    soft_margin_loss,
+    triplet_margin_loss,
+    triplet_margin_with_distance_loss,
+)
+from ..ops.nn_norms import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    local_response_norm,
+    normalize,
+    rms_norm,
+)
 from ..ops.nn_resize import (
+    affine_grid,
+    channel_shuffle,
+    grid_sample,
     interpolate,
     pad,
+    pixel_shuffle,
+    pixel_unshuffle,
+    upsample,
 )
 from ..ops.nn_windows import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
     adaptive_max_pool2d,
+    adaptive_max_pool3d,
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+    fold,
+    lp_pool1d,
+    lp_pool2d,
+    lp_pool3d,
     max_pool1d,
     max_pool2d,
     max_pool3d,
+    max_unpool1d,
+    max_unpool2d,
+    max_unpool3d,
+    unfold,
 )
 from ..ops.pointwise import relu as _relu  # type: ignore[attr-defined]
 from ..ops.pointwise import tanh as _tanh  # type: ignore[attr-defined]
