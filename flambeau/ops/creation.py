@@ -96,7 +96,7 @@ class _Like:
 def _leaf_shape(data: Any) -> tuple:
     """Sizes of nested sequences, by their first elements."""
     shape: list[int] = []
-    while isinstance(data, (list, tuple, range)) or (isinstance(data, (np.ndarray, Tensor)) and data.ndim):
+    while isinstance(data, (list, tuple, range)) or (isinstance(data, np.ndarray) and data.ndim):
         shape.append(len(data))
         if not len(data):
             break
@@ -114,7 +114,7 @@ def _leaves(data: Any, shape: tuple, depth: int, out: list) -> None:
             raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
         out.append(data)
         return
-    if not isinstance(data, (list, tuple, range, np.ndarray, Tensor)):
+    if not isinstance(data, (list, tuple, range, np.ndarray)):
         raise TypeError(f"not a sequence: {data!r} at dim {depth}, where a sequence of length {shape[depth]} is expected")
     if len(data) != shape[depth]:
         raise ValueError(f"expected sequence of length {shape[depth]} at dim {depth} (got {len(data)})")
@@ -167,7 +167,7 @@ def _from_leaves(data: Any, kind: dtype | None) -> Tensor:
     if 0 not in shape:
         _leaves(data, shape, 0, leaves)
     kind = kind or _leaf_dtype(leaves)
-    if any(isinstance(v, Tensor) and v.is_fake or type(v).__name__ in ("SymInt", "SymFloat", "SymBool") for v in leaves):
+    if any((isinstance(v, Tensor) and v.is_fake) or type(v).__name__ in ("SymInt", "SymFloat", "SymBool") for v in leaves):
         parts = [v.reshape(1).to(kind) if isinstance(v, Tensor) else prims.full((1,), v, kind, CPU) for v in leaves]
         return prims.cat(parts, 0).reshape(shape)
     values = [v.item() if isinstance(v, (Tensor, np.generic, np.ndarray)) else v for v in leaves]

@@ -275,8 +275,9 @@ def _deepcopy(self: Tensor, memo: dict) -> Tensor:
     if id(self) in memo:
         return memo[id(self)]
     if not self.is_leaf:
-        raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.  "
-                           "If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage")
+        raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
+                           "moment.  If you were attempting to deepcopy a module, this may be because of a "
+                           "torch.nn.utils.weight_norm usage")
     made = _make(type(self), _copied_storage(self._storage, memo), self.dtype, self._layout, self.requires_grad, {})
     memo[id(self)] = made
     if self.grad is not None:

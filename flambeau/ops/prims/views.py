@@ -328,7 +328,7 @@ def view_dtype(x: Tensor, dtype: Any) -> Spec:
     return Spec(shape[:-1] + (shape[-1] // k,), dtype, tuple(s // k for s in strides[:-1]) + (1,), offset // k)
 
 
-@view("view_as_real", derivative=Linear(x=lambda g: view_as_complex(g)),
+@view("view_as_real", derivative=Linear(x=lambda g: view_as_complex(g.contiguous())),
       loop=lambda o, idx, x: o.where(o.index_eq(idx[-1], 0), o.real(x(idx[:-1])), o.imag(x(idx[:-1]))))
 def view_as_real(x: Tensor) -> Spec:
     """A complex tensor as pairs of real numbers in a new last dimension of size 2."""

@@ -1,0 +1,96 @@
+"""Sorting, selection, quantiles, unique elements and counting against torch."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import flambeau as fl
+
+RNG = np.random.default_rng(1)
+X = RNG.permutation(24).astype(float).reshape(2, 3, 4)
+NAN = np.array([[3.0, math.nan, 1.0, 2.0], [0.0, 5.0, 4.0, 9.0]])
+INTS = RNG.integers(0, 6, (4, 5))
+
+CASES = {
+    "sort": lambda t, x: x.sort(),
+    "sort dim": lambda t, x: x.sort(1, descending=True),
+    "sort stable": lambda t, x: t.sort((x / 6).floor(), stable=True),
+    "sort stable descending": lambda t, x: t.sort(x.detach() // 6, stable=True, descending=True),
+    "argsort": lambda t, x: x.argsort(0, descending=True),
+    "msort": lambda t, x: t.msort(x),
+    "topk": lambda t, x: x.topk(2),
+    "topk smallest": lambda t, x: x.topk(2, 1, largest=False),
+    "topk 0": lambda t, x: x.topk(0),
+    "kthvalue": lambda t, x: x.kthvalue(2, 1, keepdim=True),
+    "median": lambda t, x: x.median(),
+    "median dim": lambda t, x: x.median(2),
+    "nanmedian": lambda t, x: x.nanmedian(1, keepdim=True),
+    "quantile": lambda t, x: x.quantile(0.3),
+    "quantile dim": lambda t, x: x.quantile(t.tensor([0.1, 0.5, 0.9], dtype=x.dtype), 2, keepdim=True),
+    "mode": lambda t, x: (x / 5).floor().mode(1),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_agrees_with_torch(agrees, name):
+    agrees(CASES[name], X)
+
+
+@pytest.mark.parametrize("how", ["linear", "lower", "higher", "midpoint", "nearest"])
+def test_quantile_interpolation(agrees, how):
+    agrees(lambda t, x: t.quantile(x, 0.37, dim=1, interpolation=how), X)
+
+
+@pytest.mark.parametrize("fn", [
+    lambda t, x: x.sort(1), lambda t, x: x.sort(1, descending=True), lambda t, x: x.median(1), lambda t, x: x.nanmedian(1),
+    lambda t, x: x.median(), lambda t, x: x.topk(2), lambda t, x: x.nanquantile(0.5, 1), lambda t, x: x.quantile(0.5, 1)])
+def test_nan(agrees, fn):
+    agrees(fn, NAN, grad=False)
+
+
+@pytest.mark.parametrize("fn", [
+    lambda t, x: x.sort(), lambda t, x: x.median(0), lambda t, x: x.topk(1, 0), lambda t, x: x.argsort(), lambda t, x: x.kthvalue(1),
+    lambda t, x: x.mode()])
+def test_zero_dimensions(agrees, fn):
+    agrees(fn, np.array(1.5))
+
+
+@pytest.mark.parametrize("fn", [
+    lambda t, x: x.sort(0), lambda t, x: x.sort(descending=True, stable=True), lambda t, x: x.unique(),
+    lambda t, x: x.unique(return_inverse=True, return_counts=True), lambda t, x: t.unique(x, dim=1, return_counts=True),
+    lambda t, x: t.unique_consecutive(x.flatten().sort().values, return_inverse=True, return_counts=True),
+    lambda t, x: t.unique_consecutive(x // 6, dim=0), lambda t, x: x.flatten().bincount(), lambda t, x: x.mode(0).values,
+    lambda t, x: x.flatten().bincount(minlength=9), lambda t, x: x.flatten().bincount(t.arange(20) * 0.5),
+    lambda t, x: (x > 2).sort(stable=True, dim=1)])
+def test_integers(agrees, fn):
+    agrees(fn, INTS)
+
+
+def test_histc(agrees):
+    agrees(lambda t, x: t.histc(x, 5), X, grad=False)
+    agrees(lambda t, x: x.histc(4, 2, 10), X, grad=False)
+
+
+REFUSED = {
+    "topk too many": (lambda t, x: x.topk(9), "out of range"),
+    "kthvalue zero": (lambda t, x: x.kthvalue(0), "out of range"),
+    "bincount of floats": (lambda t, x: x.flatten().bincount(), "not implemented"),
+    "bincount of negatives": (lambda t, x: (x.flatten() - 5).long().bincount(), "non-negative"),
+    "quantile of integers": (lambda t, x: x.long().quantile(0.5), "float or double"),
+    "histc backwards": (lambda t, x: x.histc(3, 5, 1), "larger than min"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(both_refuse, name):
+    fn, text = REFUSED[name]
+    both_refuse(fn, X, text=text)
+
+
+def test_sort_returns_names():
+    answer = fl.tensor([2.0, 1.0]).sort()
+    assert answer.values.tolist() == [1.0, 2.0]
+    assert answer.indices.tolist() == [1, 0]
