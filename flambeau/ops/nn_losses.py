@@ -58,13 +58,13 @@ def cross_entropy_rows_backward(g: Tensor, x: Tensor, target: Tensor, lse: Tenso
     return cast(prims.mul(scale, prims.where(hit, prims.sub(p, 1.0), p)), x.dtype)
 
 
-def _cross_entropy_rows_vjp(gs: tuple, input: Tensor, target: Tensor, outs: list) -> tuple:
-    x = input
+def _cross_entropy_rows_vjp(gs: tuple, input: Tensor, target: Tensor, out1: Tensor) -> tuple:
+    x, lse = input, out1
     g_loss, g_lse = gs
-    loss_part = cross_entropy_rows_backward(g_loss, x, target, outs[1]) if g_loss is not None else None
+    loss_part = cross_entropy_rows_backward(g_loss, x, target, lse) if g_loss is not None else None
     if g_lse is None:
         return (loss_part,)
-    p = (x - outs[1].unsqueeze(1)).exp()
+    p = (x - lse.unsqueeze(1)).exp()
     lse_part = p * g_lse.unsqueeze(1)
     return (lse_part if loss_part is None else loss_part + lse_part,)
 

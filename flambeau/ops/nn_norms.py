@@ -65,9 +65,9 @@ def layer_norm_backward_affine(g: Tensor, x: Tensor, mean: Tensor, rstd: Tensor)
     return prims.sum(prims.mul(gw, xhat), over), prims.sum(gw, over)
 
 
-def _layer_norm_vjp(gs: tuple, input: Tensor, weight: Tensor | None, bias: Tensor | None, outs: list, dims: int,
-                    eps: float, needs: tuple) -> tuple:
-    g, (_, mean, rstd) = gs[0], outs
+def _layer_norm_vjp(gs: tuple, input: Tensor, weight: Tensor | None, bias: Tensor | None, out1: Tensor,
+                    out2: Tensor, dims: int, eps: float, needs: tuple) -> tuple:
+    g, mean, rstd = gs[0], out1, out2
     if g is None:
         return (None, None, None)
     if dispatch.state.grad_enabled:   # second derivatives flow through the statistics too
@@ -157,8 +157,8 @@ def _rms_statistics(input: Tensor, dims: int, eps: float) -> Tensor:
     return prims.rsqrt(prims.add(square, eps))
 
 
-def _rms_norm_vjp(gs: tuple, input: Tensor, weight: Tensor | None, outs: list, dims: int, eps: float, needs: tuple) -> tuple:
-    g, (_, rstd) = gs[0], outs
+def _rms_norm_vjp(gs: tuple, input: Tensor, weight: Tensor | None, out1: Tensor, dims: int, eps: float, needs: tuple) -> tuple:
+    g, rstd = gs[0], out1
     if g is None:
         return (None, None)
     if dispatch.state.grad_enabled:

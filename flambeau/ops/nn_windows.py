@@ -240,10 +240,10 @@ def max_pool_backward(g: Tensor, indices: Tensor, shape: tuple, kernel: tuple, s
     return total
 
 
-def _max_pool_vjp(gs: tuple, input: Tensor, outs: list, kernel: tuple, stride: tuple, padding: tuple, dilation: tuple) -> tuple:
+def _max_pool_vjp(gs: tuple, input_shape: tuple, out1: Tensor, kernel: tuple, stride: tuple, padding: tuple, dilation: tuple) -> tuple:
     if gs[0] is None:
         return (None,)
-    return (max_pool_backward(gs[0], outs[1], tuple(input.shape), kernel, stride, padding, dilation),)
+    return (max_pool_backward(gs[0], out1, tuple(input_shape), kernel, stride, padding, dilation),)
 
 
 @operator(name="_max_pool", vjp=_max_pool_vjp)
