@@ -149,15 +149,20 @@ FL_INLINE float exp_minus_1(float r) {  // |r| <= ln 2 / 2
     return __builtin_fmaf(q, r * r, r);
 }
 FL_INLINE float power_of_2(int32_t n) { return bits<float>((n + 127) << 23); }
+FL_INLINE float times_power_of_2(float y, int32_t n) { return bits<float>(bits<int32_t>(y) + (n << 23)); }
+// e^x for |x| <= 87.
+FL_INLINE float exp_moderate(float x) {
+    Reduced a = reduce_exp(x);
+    return times_power_of_2(exp_minus_1(a.r) + 1.f, a.n);
+}
 // Results below the smallest normal float are 0: arithmetic on subnormals is a hundred times slower, and a masked softmax is
 // full of them.
 FL_INLINE float exp(float x) {
-    float c = x > 89.f ? 89.f : x;
-    c = c < -87.33654f ? -87.33654f : c;
-    Reduced a = reduce_exp(c);
-    int32_t half = a.n >> 1;  // twice 2^(n/2), for 2^128 isn't a float
-    float y = (exp_minus_1(a.r) + 1.f) * power_of_2(half) * power_of_2(a.n - half);
-    return x < -87.33654f ? 0.f : y;
+    float c = x > 88.7228f ? 88.7228f : x;
+    c = c < -87.3365f ? -87.3365f : c;
+    float y = exp_moderate(c);
+    y = x <= 88.72283f ? y : x + FL_INF;
+    return x < -87.3365f ? 0.f : y;
 }
 FL_INLINE float expm1(float x) {
     float c = x > 89.f ? 89.f : x;
@@ -225,7 +230,13 @@ FL_INLINE float log1p(float x) {
     return u == 1.f ? x : y;
 }
 
-FL_INLINE float sigmoid(float x) { return 1.f / (1.f + exp(-x)); }
+FL_INLINE float sigmoid(float x) {
+    float c = x > 87.f ? 87.f : x;
+    c = c < -87.f ? -87.f : c;
+    float y = 1.f / (1.f + exp_moderate(-c));
+    y = x >= -87.f ? y : 0.f;
+    return x != x ? x : y;
+}
 FL_INLINE double sigmoid(double x) { return 1. / (1. + ::exp(-x)); }
 
 FL_INLINE float tanh(float x) {  // |x| < 0.65: x + x^3 q(x^2); else 1 - 2 / (e^2|x| + 1)
@@ -236,8 +247,8 @@ FL_INLINE float tanh(float x) {  // |x| < 0.65: x + x^3 q(x^2); else 1 - 2 / (e^
     q = __builtin_fmaf(q, z, 0.133308992f);
     q = __builtin_fmaf(q, z, -0.333332628f);
     float small = __builtin_fmaf(x * z, q, x);
-    float large = copysign(1.f - 2.f / (exp(2.f * (a > 10.f ? 10.f : a)) + 1.f), x);
-    return copysign(a < 0.65f ? small : large, x);
+    float large = copysign(1.f - 2.f / (exp_moderate(2.f * (a > 10.f ? 10.f : a)) + 1.f), x);
+    return copysign(a < 0.65f ? small : a >= 0.65f ? large : x, x);
 }
 FL_INLINE float erf(float x) {  // |x| < 1: x q(x^2); else 1 - e^-p(|x|), p fitted to -log erfc on [1, 4]
     float a = __builtin_fabsf(x), z = x * x;
@@ -256,8 +267,8 @@ FL_INLINE float erf(float x) {  // |x| < 1: x q(x^2); else 1 - e^-p(|x|), p fitt
     p = __builtin_fmaf(p, a, 0.638225377f);
     p = __builtin_fmaf(p, a, 1.12704027f);
     p = __builtin_fmaf(p, a, 0.00035367746f);
-    float large = copysign(1.f - exp(-p), x);
-    return z < 1.f ? x * q : large != large || x != x ? x : large;
+    float large = copysign(1.f - exp_moderate(-p), x);
+    return z < 1.f ? x * q : z >= 1.f ? large : x;
 }
 
 // --- the rest through the C library ---

@@ -21,6 +21,7 @@ F32 = {
     "digamma": (special.psi, 0.2, 60), "lgamma": (special.gammaln, 3, 60),
 }
 EDGES = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-42, -1e-42, 3.4e38, -3.4e38], np.float32)
+EDGES = np.append(EDGES, np.array([0x7FC00123, 0xFFC00055], np.uint32).view(np.float32))
 
 
 @pytest.fixture(scope="module")
