@@ -50,14 +50,7 @@ def eager(gm: fx.GraphModule, example_inputs: list[Any], **options: Any) -> Call
 @register_backend
 def aot_eager(gm: fx.GraphModule, example_inputs: list[Any], **options: Any) -> Callable[..., Any]:
     """Run the functional forward and backward graphs, without generated code."""
-    aot = importlib.import_module("..aot", __package__)
-
-    def as_it_is(graph: fx.GraphModule, inputs: list[Any]) -> Callable[[list[Any]], Any]:
-        return lambda arguments: list(graph.forward(*arguments))
-
-    compiled: Callable[..., Any] = aot.aot_compile(
-        gm, example_inputs, forward_compiler=as_it_is, backward_compiler=as_it_is, inference_compiler=as_it_is
-    )
+    compiled: Callable[..., Any] = importlib.import_module("..aot", __package__).aot_eager(gm, example_inputs)
     return compiled
 
 
