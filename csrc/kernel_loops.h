@@ -74,9 +74,8 @@ void transpose_tile(char* to, ptrdiff_t to_row, const char* from, ptrdiff_t from
 // ---- sums ----
 
 // Up to a block: many partial sums, so that errors grow with the block's length over their number.
-template <class T, class Sum>
+template <class T, class Sum, int lanes>
 Sum sum_block(const T* x, ptrdiff_t n) {
-    constexpr int lanes = 64;
     Sum partial[lanes] = {};
     ptrdiff_t i = 0;
     for (; i + lanes <= n; i += lanes)
@@ -90,7 +89,8 @@ Sum sum_block(const T* x, ptrdiff_t n) {
 // Pairwise over blocks: the error grows with the logarithm of n.
 template <class T, class Sum>
 Sum sum_pairwise(const T* x, ptrdiff_t n) {
-    if (n <= 2048) return sum_block<T, Sum>(x, n);
+    if (n <= 512) return sum_block<T, Sum, 16>(x, n);
+    if (n <= 2048) return sum_block<T, Sum, 64>(x, n);
     ptrdiff_t half = n / 2 & ~ptrdiff_t(63);
     return sum_pairwise<T, Sum>(x, half) + sum_pairwise<T, Sum>(x + half, n - half);
 }

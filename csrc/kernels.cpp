@@ -152,7 +152,7 @@ void copy_transposed(const Axis* axes, int count, int across, int size_log2, cha
     int outer_count = 0;
     for (int i = 0; i < count - 1; i++)
         if (i != across) outer[outer_count++] = axes[i];
-    Pieces bands = cut(crossing.n, side);
+    Pieces bands = cut(crossing.n, std::max(side, side * side / inner.n));
     outer[outer_count++] = {bands.count, bands.length * crossing.to, bands.length * crossing.from};
     Tile tile = loops.transpose[size_log2];
     in_parallel(product(outer, outer_count), threads, [&](ptrdiff_t begin, ptrdiff_t end) {
@@ -176,7 +176,7 @@ void copy_any(PyArrayObject* to, PyArrayObject* from, Row row, int size_log2) {
     const Axis& inner = axes[count - 1];
     if (size_log2 >= 0 && inner.to == itemsize && inner.from != itemsize)
         for (int i = 0; i < count - 1; i++)
-            if (axes[i].from == itemsize && axes[i].n >= 4 && inner.n >= 4) return copy_transposed(axes, count, i, size_log2, t, f, threads);
+            if (axes[i].from == itemsize && axes[i].n >= 4) return copy_transposed(axes, count, i, size_log2, t, f, threads);
     copy_rows(axes, count, row, t, f, threads);
 }
 

@@ -3,6 +3,7 @@
 #include "module.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -23,6 +24,7 @@ struct Pool {
     PoolAxis axes[3];
     ptrdiff_t channels_stride;  // between neighbouring positions of a plane
     ptrdiff_t divisor;          // 0: the product of the counts
+    std::atomic<bool>* outside;  // set when an index leaves its plane
 };
 enum PoolKind { max_forward_kind, max_backward_kind, average_forward_kind, average_backward_kind, pool_kinds };
 using PoolLoop = void (*)(const Pool& p, const void* from, void* to, int64_t* where, ptrdiff_t channels);
@@ -139,9 +141,8 @@ PyObject* pool(PyObject*, PyObject* args) {
     ptrdiff_t n = PyArray_DIM(in, 0), channels = PyArray_DIM(in, 1), itemsize = PyArray_ITEMSIZE(in);
     ptrdiff_t in_plane = p.axes[0].in * p.axes[1].in * p.axes[2].in, out_plane = p.axes[0].out * p.axes[1].out * p.axes[2].out;
     if (in_plane > INT32_MAX) return PyErr_Format(PyExc_ValueError, "pool: planes of more than 2^31 positions");
-    if (kind == max_backward_kind)
-        for (ptrdiff_t i = 0, size = PyArray_SIZE(where); i < size; i++)
-            if ((uint64_t)((int64_t*)PyArray_DATA(where))[i] >= (uint64_t)in_plane) return PyErr_Format(PyExc_ValueError, "pool: an index lies outside its plane");
+    std::atomic<bool> outside{false};
+    p.outside = &outside;
     p.channels_stride = last ? channels : 1;
     int threads = threads_for((in_plane + out_plane) * n * channels * itemsize);
     ptrdiff_t width = last ? std::min(pool_channels, std::max<ptrdiff_t>(16, (channels * n / (4 * threads) + 15) / 16 * 16)) : 1;
@@ -159,6 +160,7 @@ PyObject* pool(PyObject*, PyObject* args) {
         }
     });
     Py_END_ALLOW_THREADS
+    if (outside) return PyErr_Format(PyExc_ValueError, "pool: an index lies outside its plane");
     Py_RETURN_NONE;
 }
 

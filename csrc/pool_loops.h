@@ -23,9 +23,6 @@ inline ptrdiff_t divisor(const Pool& p, ptrdiff_t d, ptrdiff_t h, ptrdiff_t w) {
     return p.divisor ? p.divisor : p.axes[0].count[d] * p.axes[1].count[h] * p.axes[2].count[w];
 }
 
-template <class V>
-inline bool beats(V value, V best) { return value > best || value != value; }
-
 // The functions below get pointers to the first element of their planes. `channels` is how many channels they do at once:
 // in channels-last order neighbours in memory, `p.channels` apart from position to position; else 1.
 
@@ -36,11 +33,13 @@ void max_forward(const Pool& p, const void* from, void* to, int64_t* where, ptrd
     T* out = (T*)to;
     if (channels == 1 && p.channels_stride == 1)
         return for_positions(p, [&](ptrdiff_t o, ptrdiff_t d, ptrdiff_t h, ptrdiff_t w) {
-            V best{};
-            ptrdiff_t at = -1;
+            ptrdiff_t at = (p.axes[0].start[d] * p.axes[1].in + p.axes[1].start[h]) * p.axes[2].in + p.axes[2].start[w];
+            V best = Element<T>::load(x[at]);
             for_taps(p, d, h, w, [&](ptrdiff_t i) {
                 V value = Element<T>::load(x[i]);
-                if (at < 0 || beats(value, best)) best = value, at = i;
+                ptrdiff_t better = -(ptrdiff_t)((value > best) | (value != value));  // a branch here would be a coin toss
+                best = better ? value : best;
+                at ^= (at ^ i) & better;
             });
             out[o] = Element<T>::store(best);
             where[o] = at;
@@ -74,10 +73,14 @@ template <class T>
 void max_backward(const Pool& p, const void* from, void* to, int64_t* where, ptrdiff_t channels) {
     const T* g = (const T*)from;
     T* gx = (T*)to;
-    ptrdiff_t positions = p.axes[0].out * p.axes[1].out * p.axes[2].out;
+    ptrdiff_t positions = p.axes[0].out * p.axes[1].out * p.axes[2].out, places = p.axes[0].in * p.axes[1].in * p.axes[2].in;
     for (ptrdiff_t o = 0; o < positions; o++)
         for (ptrdiff_t c = 0; c < channels; c++) {
             ptrdiff_t i = o * p.channels_stride + c;
+            if ((uint64_t)where[i] >= (uint64_t)places) {
+                p.outside->store(true, std::memory_order_relaxed);
+                continue;
+            }
             T& target = gx[where[i] * p.channels_stride + c];
             target = Element<T>::store(Element<T>::load(target) + Element<T>::load(g[i]));
         }
@@ -115,6 +118,14 @@ void average_backward(const Pool& p, const void* from, void* to, int64_t*, ptrdi
     V share[pool_channels];
     for_positions(p, [&](ptrdiff_t o, ptrdiff_t d, ptrdiff_t h, ptrdiff_t w) {
         V count = (V)divisor(p, d, h, w);
+        if (channels == 1) {
+            V part = Element<T>::load(g[o * p.channels_stride]) / count;
+            for_taps(p, d, h, w, [&](ptrdiff_t i) {
+                T& target = gx[i * p.channels_stride];
+                target = Element<T>::store(Element<T>::load(target) + part);
+            });
+            return;
+        }
         for (ptrdiff_t c = 0; c < channels; c++) share[c] = Element<T>::load(g[o * p.channels_stride + c]) / count;
         for_taps(p, d, h, w, [&](ptrdiff_t i) {
             T* __restrict row = gx + i * p.channels_stride;

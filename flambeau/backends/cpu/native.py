@@ -14,7 +14,7 @@ from ... import _C
 from .onednn import BFLOAT16
 
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
-ACCUMULATOR = {np.dtype(np.float16): F32, BFLOAT16: F32, F32: F32, F64: F64}
+ACCUMULATOR: dict[np.dtype, np.dtype] = {np.dtype(np.float16): F32, BFLOAT16: F32, F32: F32, F64: F64}
 # Elements from which the native loop is quicker than NumPy (measured).
 LARGE = 1 << 14
 
@@ -79,38 +79,37 @@ def index_add(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarray) -> np
 def large_sum(x: np.ndarray, dims: Sequence[int]) -> np.ndarray | None:
     """x summed over `dims`, in x's dtype; None where NumPy does as well. Partial sums keep f32 errors at a few ulp."""
     accumulator = ACCUMULATOR.get(x.dtype)
-    if accumulator is None or x.size < LARGE or not dims:
+    order = _memory_order(x)
+    if accumulator is None or x.size < LARGE or not dims or order is None:
         return None
     reduced = {d % x.ndim for d in dims}
-    kept_shape = tuple(n for d, n in enumerate(x.shape) if d not in reduced)
-    view = _in_memory_order(x)
-    if view is None:
-        return None
-    x, order = view
-    split = _three_axes(x.shape, [order[d] in reduced for d in range(x.ndim)])
-    if split is None:
-        return None
-    out: np.ndarray = np.empty((split[0], split[2]), accumulator)
-    _C.sum_axis(out, x.reshape(split))
-    kept = [d for d in order if d not in reduced]
-    if kept != sorted(kept):
-        sizes = [n for n, d in zip(x.shape, order) if d not in reduced]
-        return np.ascontiguousarray(out.reshape(sizes).transpose(np.argsort(kept))).astype(view[0].dtype, copy=False)
-    return out.reshape(kept_shape).astype(x.dtype, copy=False)
+    total, left = x.transpose(order), list(order)  # `left`: the dimensions of x that are still there, outermost first
+    while run := _last_run(left, reduced):
+        start, end = run
+        shape = total.shape
+        out = np.empty((math.prod(shape[:start]), math.prod(shape[end:])), accumulator)
+        _C.sum_axis(out, total.reshape(len(out), -1, out.shape[1]))
+        total = out.reshape(shape[:start] + shape[end:])
+        del left[start:end]
+    if left != sorted(left):
+        total = np.ascontiguousarray(total.transpose(np.argsort(left)))
+    return total.astype(x.dtype, copy=False)
 
 
-def _in_memory_order(x: np.ndarray) -> tuple[np.ndarray, Sequence[int]] | None:
-    """x transposed to be contiguous and the dimensions in that order; None if there is no such order."""
+def _memory_order(x: np.ndarray) -> Sequence[int] | None:
+    """The dimensions of x from outermost to innermost if x lies in memory without gaps, else None."""
     if x.flags.c_contiguous:
-        return x, range(x.ndim)
+        return range(x.ndim)
     order = sorted(range(x.ndim), key=lambda d: (-x.strides[d], d))
-    transposed = x.transpose(order)
-    return (transposed, order) if transposed.flags.c_contiguous else None
+    return order if x.transpose(order).flags.c_contiguous else None
 
 
-def _three_axes(shape: Sequence[int], reduced: Sequence[bool]) -> tuple[int, int, int] | None:
-    """`shape` as (outer, summed, inner) if the reduced dimensions are neighbours, else None."""
-    dims = [d for d, flag in enumerate(reduced) if flag]
-    if dims[-1] - dims[0] + 1 != len(dims):
+def _last_run(dims: Sequence[int], chosen: set[int]) -> tuple[int, int] | None:
+    """The bounds of the last run of neighbours in `dims` that are all chosen."""
+    end = next((i for i in range(len(dims), 0, -1) if dims[i - 1] in chosen), None)
+    if end is None:
         return None
-    return math.prod(shape[:dims[0]]), math.prod(shape[dims[0]:dims[-1] + 1]), math.prod(shape[dims[-1] + 1:])
+    start = end - 1
+    while start > 0 and dims[start - 1] in chosen:
+        start -= 1
+    return start, end

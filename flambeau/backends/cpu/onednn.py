@@ -222,5 +222,6 @@ def end_padding(sizes: Sequence[int], out_sizes: Sequence[int], kernel: Sequence
                  for n, o, k, s, p, d in zip(sizes, out_sizes, kernel, stride, padding, dilation))
 
 
-__all__ = ["Operand", "PostOp", "accelerated", "available", "conv_forward", "conv_input_grad", "conv_weight_grad", "conv_words", "implementation",
-           "library_path", "matmul", "matmul_words", "operand", "pack", "pack_weights", "packed_nbytes", "reorder", "run"]
+__all__ = ["Operand", "PostOp", "accelerated", "available", "conv_forward", "conv_input_grad", "conv_weight_grad", "conv_words",
+           "end_padding", "implementation", "library_path", "matmul", "matmul_words", "operand", "pack", "pack_weights",
+           "packed_nbytes", "reorder", "run"]

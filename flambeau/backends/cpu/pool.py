@@ -7,12 +7,14 @@ of the divisor. Strided and adaptive pooling differ in nothing else. Results tak
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from ... import _C
 from .conv import is_channels_last
+from .native import ACCUMULATOR, fill, large_sum
 from .onednn import BFLOAT16
 
 MAX, MAX_GRAD, AVERAGE, AVERAGE_GRAD = range(4)
@@ -67,6 +69,8 @@ def avg_pool_backward(g: np.ndarray, x_shape: Sequence[int], kernel: Sequence[in
 
 def adaptive_avg_pool(x: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
     """The means of `sizes` parts of the input (overlapping by up to one)."""
+    if max(sizes) == min(sizes) == 1 and x.dtype in NATIVE and x.size:
+        return _global_mean(x)
     return _average_forward(x, _adaptive_windows(x.shape[2:], tuple(sizes)), None)
 
 
@@ -147,6 +151,15 @@ def _average_forward(x: np.ndarray, windows: Windows, divisor: int | None) -> np
     return out
 
 
+def _global_mean(x: np.ndarray) -> np.ndarray:
+    axes = tuple(range(2, x.ndim))
+    total = large_sum(x, axes) if x.dtype in (F32, F64) else None
+    if total is None:
+        total = np.add.reduce(x, axis=axes, dtype=ACCUMULATOR[x.dtype])
+    total /= math.prod(x.shape[2:])
+    return total.astype(x.dtype, copy=False).reshape(*x.shape[:2], *(1,) * len(axes))
+
+
 def _average_backward(g: np.ndarray, x_shape: tuple[int, ...], windows: Windows, divisor: int | None) -> np.ndarray:
     _check_average(g, divisor)
     if g.dtype in NARROW:
@@ -184,5 +197,5 @@ def _empty_in_order(x: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> n
 
 def _zeros_in_order(g: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     out = _empty_in_order(g, shape, g.dtype)
-    out.fill(0)
+    fill(out if out.flags.c_contiguous else np.moveaxis(out, 1, -1), 0)
     return out
