@@ -25,7 +25,6 @@ TORCH_VERSION = version.__version__
 """What `torch.__version__` says: the PyTorch release whose behaviour is followed. Libraries choose code paths by it."""
 
 RENAMED = {
-    "_dynamo": "dynamo",
     "_inductor": "inductor",
     "_functorch": "func",
 }
@@ -33,7 +32,7 @@ RENAMED = {
 
 
 def flambeau_name(torch_name: str) -> str:
-    """The Flambeau module that stands for `torch_name`: `"torch._dynamo.config"` -> `"flambeau.dynamo.config"`."""
+    """The Flambeau module that stands for `torch_name`: `"torch._inductor.config"` -> `"flambeau.inductor.config"`."""
     _, *parts = torch_name.split(".")
     if parts:
         parts[0] = RENAMED.get(parts[0], parts[0])

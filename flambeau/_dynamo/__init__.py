@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .dynamo import (
+from ..dynamo import (
     Explanation,
     OptimizedModule,
     allow_in_graph,
@@ -26,7 +26,7 @@ from .dynamo import (
     register_backend,
     reset,
 )
-from .dynamo import exceptions as exc
+from . import exc
 
 
 def optimize(backend: Any = "inductor", *, nopython: bool = False, dynamic: bool | None = None, disable: bool = False,
@@ -37,8 +37,18 @@ def optimize(backend: Any = "inductor", *, nopython: bool = False, dynamic: bool
 
 maybe_mark_dynamic = mark_dynamic
 
+
+def mark_static_address(t: Any, guard: bool = True) -> None:
+    """Says that the tensor's memory stays where it is. Nothing here depends on it."""
+
+
+def is_dynamo_supported() -> bool:
+    """Whether graph capture works on this Python: always, where Flambeau runs at all."""
+    return True
+
+
 __all__ = [
     "Explanation", "OptimizedModule", "allow_in_graph", "assume_constant_result", "break_kinds", "compile", "compiler", "config",
     "disable", "exc", "exceptions", "explain", "graph_break", "is_compiling", "list_backends", "lookup_backend", "mark_dynamic",
-    "mark_static", "maybe_mark_dynamic", "optimize", "register_backend", "reset",
+    "is_dynamo_supported", "mark_static", "mark_static_address", "maybe_mark_dynamic", "optimize", "register_backend", "reset",
 ]  # fmt: skip

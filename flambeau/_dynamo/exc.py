@@ -1,0 +1,5 @@
+"""The exceptions of graph capture."""
+
+from ..dynamo.exceptions import BackendCompilerFailed, RecompileLimitExceeded, Unsupported
+
+__all__ = ["BackendCompilerFailed", "RecompileLimitExceeded", "Unsupported"]
