@@ -11,6 +11,7 @@ from ...core.dtypes import int64
 from ...core.size import broadcast_shapes
 from ...core.tensor import Tensor
 from ..registry import General, Linear, Spec, primitive
+from .views import pad_zeros
 
 
 # -- concatenation -----------------------------------------------------------------------------------
@@ -147,12 +148,28 @@ _SCATTER = {"add": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.m
 
 
 def _scatter_vjp(g: Tensor, x: Tensor, dim: int, index: Tensor, src: Tensor, out: Tensor, reduce: str) -> tuple:
+    """Gradients of x, (index) and src; ties of an extremum share evenly."""
     if reduce == "add":
-        return g, g.gather(dim, index)
+        return g, None, _grown(g.gather(dim, index), src)
     if reduce == "set":
-        return g.scatter(dim, index, 0), g.gather(dim, index)
-    raise NotImplementedError(f"the derivative of scatter_reduce with reduce={reduce!r} is not implemented; "
-                              "use 'sum' or 'mean', or torch.where on a gathered result")
+        return g.scatter(dim, index, 0), None, _grown(g.gather(dim, index), src)
+    if reduce == "prod":
+        raise NotImplementedError("the derivative of scatter_reduce with reduce='prod' is not implemented; scatter sums of logarithms")
+    mine, picked = (x == out).to(g.dtype), src
+    for d, n in enumerate(index.shape):
+        picked = picked.narrow(d, 0, n)
+    theirs = (picked == out.gather(dim, index)).to(g.dtype)
+    share = g / mine.scatter_add(dim, index, theirs)
+    return share * mine, None, _grown(share.gather(dim, index) * theirs, src)
+
+
+def _grown(grad: Tensor, src: Tensor) -> Tensor:
+    """The gradient of `src`, of which only the leading part (the shape of `grad`) was read."""
+    rest = tuple(n - m for n, m in zip(src.shape, grad.shape))
+    if not any(type(n) is not int or n for n in rest):
+        return grad
+    zeros = (0,) * len(rest)
+    return pad_zeros(grad, zeros, rest, zeros)
 
 
 @primitive("scatter", kernel=_scatter_kernel, loop="scatter", tensors=4, derivative=General(_scatter_vjp))
@@ -248,7 +265,7 @@ def _check_bounds(x: np.ndarray, indices: Sequence) -> None:
 
 def _index_kernel(x: np.ndarray, indices: Sequence) -> np.ndarray:
     _check_bounds(x, indices)
-    return np.ascontiguousarray(x[_advanced(indices)])
+    return np.asarray(x[_advanced(indices)], order="C")
 
 
 def index_shape(shape: Sequence, indices: Sequence) -> tuple[tuple, int, int]:

@@ -1,0 +1,301 @@
+"""Subscripts, gather and scatter, joining, repeating and writing through views, against torch with gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import flambeau as fl
+from flambeau.ops import prims
+from flambeau.ops.indexing import view_scatter
+
+RNG = np.random.default_rng(2)
+X = RNG.standard_normal((2, 3, 4))
+M = np.arange(6.0).reshape(2, 3)
+ROWS = np.array([[0, 2], [1, 1]])
+
+READS = {
+    "int": lambda t, x: x[1],
+    "negative": lambda t, x: x[-1, -2],
+    "slices": lambda t, x: x[:, 1:, ::2],
+    "slice beyond": lambda t, x: x[:, -10:2, 5:],
+    "empty slice": lambda t, x: x[:, 2:1],
+    "ellipsis": lambda t, x: x[..., 1],
+    "two ellipses": lambda t, x: x[..., ...],
+    "none": lambda t, x: x[:, None, 0, None],
+    "nothing": lambda t, x: x[()],
+    "numpy int": lambda t, x: x[np.int64(1)],
+    "tensor int": lambda t, x: x[t.tensor(1), :, t.tensor(-1)],
+    "slice of a tensor": lambda t, x: x[0:t.tensor(1)],
+    "list": lambda t, x: x[[1, 0, 1]],
+    "empty list": lambda t, x: x[[]],
+    "range": lambda t, x: x[range(2)],
+    "array": lambda t, x: x[:, np.array([2, 0])],
+    "two lists": lambda t, x: x[[0, 1], [2, 0]],
+    "nested list": lambda t, x: x[[[0, 1], [1, 0]]],
+    "int and list": lambda t, x: x[1, :, [0, 2]],
+    "split lists": lambda t, x: x[[0, 1], :, [0, 2]],
+    "lists with none": lambda t, x: x[:, [0, 1], None, [0, 2]],
+    "matrix index": lambda t, x: x[:, t.tensor([[0, 1], [1, 2]])],
+    "broadcast": lambda t, x: x[t.tensor([[-1], [0]]), t.tensor([1, 2])],
+    "mask": lambda t, x: x[x > 0],
+    "row mask": lambda t, x: x[t.tensor([True, False]), 1:],
+    "inner mask": lambda t, x: x[:, t.tensor([True, False, True]), 0],
+    "matrix mask": lambda t, x: x[t.tensor([[True, False, True], [False, False, True]])],
+    "bool list": lambda t, x: x[[True, False]],
+    "true": lambda t, x: x[True],
+    "false": lambda t, x: x[False],
+    "0-dim bool": lambda t, x: x[t.tensor(True), 0],
+    "int after list": lambda t, x: x[[1, 0], :, -1],
+    "repeated": lambda t, x: x[[0, 0, 0]].sum(0),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_reading(agrees, name):
+    agrees(READS[name], X)
+
+
+@pytest.mark.parametrize("name", READS)
+def test_reading_transposed(agrees, name):
+    agrees(lambda t, x: READS[name](t, x.permute(1, 2, 0).contiguous().permute(2, 0, 1)), X)
+
+
+@pytest.mark.parametrize("index", [None, ..., True, ()])
+def test_reading_zero_dimensions(agrees, index):
+    agrees(lambda t, x: x[index], np.array(2.5))
+
+
+WRITES = {
+    "int": (0, 7),
+    "column": ((slice(None), 1), lambda t: t.tensor([8.5, 9], dtype=t.float64)),
+    "list": ([0, 1], 5),
+    "pairs": (([0, 1], [1, 1]), lambda t: t.tensor([7.0, 8], dtype=t.float64)),
+    "everything": (..., lambda t: t.tensor([7.0, 8, 9], dtype=t.float64)),
+    "mask": (lambda t, x: x > 2, 0),
+    "mask with values": (lambda t, x: x > x.max() / 2, lambda t: t.tensor([9.0, 8, 7], dtype=t.float64)),
+    "inner mask": (lambda t, x: (slice(None), t.tensor([True, False, True])), 3),
+    "row and mask": (lambda t, x: (0, t.tensor([True, False, True])), 9),
+    "none": ((slice(None), None, 0), lambda t: t.tensor([[1.0], [2]], dtype=t.float64)),
+    "leading ones": (0, lambda t: t.ones(1, 1, 3, dtype=t.float64)),
+    "leading ones, advanced": (lambda t, x: t.tensor([0]), lambda t: t.ones(1, 1, 1, 3, dtype=t.float64)),
+    "converted": (0, lambda t: t.tensor([1, 2, 3])),
+    "bool number": (slice(0, 2), True),
+    "true": (True, 9),
+    "false": (lambda t, x: t.tensor(False), 9),
+    "step": ((slice(None), slice(None, None, 2)), 4),
+}
+
+
+def _write(t, x, name):
+    index, value = WRITES[name]
+    x[index(t, x) if callable(index) else index] = value(t) if callable(value) else value
+    return x
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_writing(agrees, name):
+    agrees(lambda t, x: _write(t, x.clone(), name), M, grad=False)
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_writing_recorded(agrees, name):
+    """The written region passes no gradient, and the whole is differentiated after the write."""
+    agrees(lambda t, x: _write(t, x * 2, name) ** 2, M)
+
+
+@pytest.mark.parametrize("name", ["int", "mask", "list", "step"])
+def test_writing_into_a_view_writes_its_base(agrees, name):
+    agrees(lambda t, x: [base := x.clone(), _write(t, base.view(2, 3), name), base][2], M, grad=False)
+
+
+@pytest.mark.parametrize("index", [(slice(None), 0), ([0, 1], [2, 0]), ..., slice(0, 1), (0, slice(None, None, 2))])
+def test_gradients_of_the_written_value(agrees, index):
+    def fn(t, x, v):
+        y = x * 1
+        y[index] = v.sum()
+        return y * x
+    agrees(fn, M, np.array([3.0, 2.0]))
+
+
+@pytest.mark.parametrize("fn", [
+    lambda t, x: x[5], lambda t, x: x[0, 0, 0], lambda t, x: x[1.5], lambda t, x: x[t.tensor(1.5)], lambda t, x: x[t.tensor([7])],
+    lambda t, x: x[t.tensor([True])], lambda t, x: x[[0, 1], [0, 1, 2]], lambda t, x: x[::-1], lambda t, x: x[0, 0][0],
+    lambda t, x: x.__setitem__(0, t.ones(4)), lambda t, x: x.__setitem__((0, 0), "a"), lambda t, x: x.__setitem__(t.tensor([5]), 1),
+    lambda t, x: x.__setitem__(t.tensor([0]), t.ones(3, dtype=t.int64)), lambda t, x: x.__setitem__((0, 0), [1]),
+    lambda t, x: x.__setitem__(1, np.array(2.0)),
+    lambda t, x: x.__setitem__(t.tensor([0]), t.ones(4, dtype=t.float64)),
+    lambda t, x: x.__setitem__(t.tensor([True, False, True]), 1), lambda t, x: x[0].expand(3, 3).add_(1)])
+def test_subscripts_refused(both_refuse, fn):
+    both_refuse(fn, M)
+
+
+MOVES = {
+    "gather": lambda t, x: x.gather(1, t.tensor(ROWS)),
+    "gather fewer rows": lambda t, x: x.gather(0, t.tensor([[0, 1]])),
+    "gather nothing": lambda t, x: x.gather(1, t.zeros(2, 0, dtype=t.int64)),
+    "take_along_dim": lambda t, x: t.take_along_dim(x, t.tensor([[1]]), dim=1),
+    "scatter": lambda t, x: x.scatter(1, t.tensor([[0, 2], [1, 0]]), x[:, 1:] * 3),
+    "scatter number": lambda t, x: x.scatter(1, t.tensor(ROWS), 5.0),
+    "scatter add": lambda t, x: x.scatter_add(1, t.tensor(ROWS), x[:, :2] * 2),
+    "scatter_reduce sum": lambda t, x: x.scatter_reduce(1, t.tensor(ROWS), x[:, 1:] * 2, "sum"),
+    "scatter_reduce mean": lambda t, x: x.scatter_reduce(1, t.tensor(ROWS), x[:, 1:] * 2, "mean"),
+    "scatter_reduce mean alone": lambda t, x: x.scatter_reduce(1, t.tensor(ROWS), x[:, 1:] * 2, "mean", include_self=False),
+    "scatter_reduce amax": lambda t, x: x.detach().scatter_reduce(1, t.tensor(ROWS), x.detach()[:, 1:] * 2, "amax"),
+    "scatter_reduce amin alone": lambda t, x: x.detach().scatter_reduce(1, t.tensor(ROWS), x.detach()[:, 1:], "amin",
+                                                                        include_self=False),
+    "scatter_reduce prod": lambda t, x: x.detach().scatter_reduce(1, t.tensor(ROWS), x.detach()[:, 1:] * 2, "prod"),
+    "index_select": lambda t, x: x.index_select(1, t.tensor([2, 0, 2])),
+    "index_add": lambda t, x: x.index_add(1, t.tensor([0, 0]), x[:, 1:], alpha=2),
+    "index_copy": lambda t, x: x.index_copy(1, t.tensor([2, 0]), x[:, :2] * 5),
+    "index_fill": lambda t, x: x.index_fill(1, t.tensor([1]), 3),
+    "index_put": lambda t, x: x.index_put((t.tensor([1, 1]), t.tensor([0, 0])), x[0, :2], accumulate=True),
+    "index_put mask": lambda t, x: x.index_put((x > 2,), t.tensor(9.0, dtype=x.dtype)),
+    "masked_select": lambda t, x: x.masked_select(t.tensor([True, False, True])),
+    "masked_scatter": lambda t, x: x.masked_scatter(t.tensor([True, False, True]), x * 10),
+    "take": lambda t, x: x.take(t.tensor([[-1, 0], [0, 3]])),
+    "put": lambda t, x: x.put(t.tensor([0, 4]), x[0, :2] * 7),
+    "nonzero": lambda t, x: x.nonzero(),
+    "nonzero as tuple": lambda t, x: x.nonzero(as_tuple=True),
+    "argwhere": lambda t, x: t.argwhere(x > 2),
+    "where": lambda t, x: t.where(x > 2, x, -x),
+    "where condition": lambda t, x: t.where(x > 2),
+    "cat": lambda t, x: t.cat([x, x * 2, x[:, :1]], dim=-1),
+    "cat promotes": lambda t, x: t.cat([x, t.ones(1, 3, dtype=t.int64)]),
+    "cat skips empty vectors": lambda t, x: t.cat([t.ones(0), x]),
+    "stack": lambda t, x: t.stack([x, x + 1], -1),
+    "hstack": lambda t, x: t.hstack([x[0], x[1]]),
+    "vstack": lambda t, x: t.vstack([x[0], x]),
+    "dstack": lambda t, x: t.dstack([x, x]),
+    "column_stack": lambda t, x: t.column_stack([x, x[:, 0]]),
+    "atleast": lambda t, x: t.atleast_3d(x[0], x),
+    "repeat": lambda t, x: x.repeat(2, 1, 2),
+    "repeat once": lambda t, x: x.repeat(1, 1),
+    "tile": lambda t, x: x.tile((2,)),
+    "repeat_interleave": lambda t, x: x.repeat_interleave(2),
+    "repeat_interleave dim": lambda t, x: x.repeat_interleave(3, dim=1),
+    "repeat_interleave counts": lambda t, x: x.repeat_interleave(t.tensor([1, 0, 2]), dim=1),
+    "flip": lambda t, x: x.flip(0, -1),
+    "fliplr": lambda t, x: t.fliplr(x),
+    "flipud": lambda t, x: t.flipud(x),
+    "roll": lambda t, x: x.roll(2),
+    "roll dims": lambda t, x: x.roll((1, -4), (0, 1)),
+    "rot90": lambda t, x: t.rot90(x, -1),
+    "searchsorted": lambda t, x: t.searchsorted(x[1], x, right=True),
+    "bucketize": lambda t, x: t.bucketize(x, t.tensor([1.0, 3.0], dtype=x.dtype), out_int32=True),
+    "isin": lambda t, x: t.isin(x, t.tensor([1.0, 4.0])),
+    "cartesian_prod": lambda t, x: t.cartesian_prod(x[0], x[1]),
+    "combinations": lambda t, x: t.combinations(x[0], 2, with_replacement=True),
+    "slice_scatter": lambda t, x: x.slice_scatter(x[:, :2] * 3, 1, 0, 3, 2),
+    "select_scatter": lambda t, x: x.select_scatter(x[:, 0] * 3, 1, -1),
+    "diagonal_scatter": lambda t, x: x.diagonal_scatter(x[0, :2] * 3, 1),
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_moving_elements(agrees, name):
+    agrees(MOVES[name], M)
+
+
+@pytest.mark.parametrize("fn", [
+    lambda t, x: x.gather(0, t.tensor([0, 0])), lambda t, x: x.index_select(0, t.tensor([0])), lambda t, x: x.take(t.tensor(0)),
+    lambda t, x: x.flip(()), lambda t, x: x.repeat(3), lambda t, x: t.stack([x, x]), lambda t, x: x.nonzero(as_tuple=True),
+    lambda t, x: x.scatter(0, t.tensor([0]), 3.0), lambda t, x: x.roll(1), lambda t, x: x.masked_select(x > 0)])
+def test_zero_dimensions(agrees, fn):
+    agrees(fn, np.array(2.5))
+
+
+IN_PLACE = {
+    "fill_": lambda t, x: x.fill_(4),
+    "zero_": lambda t, x: x.zero_(),
+    "fill_diagonal_": lambda t, x: x.fill_diagonal_(2),
+    "scatter_": lambda t, x: x.scatter_(1, t.tensor(ROWS), 5.0),
+    "scatter_add_": lambda t, x: x.scatter_add_(1, t.tensor(ROWS), t.ones(2, 2, dtype=x.dtype)),
+    "index_add_": lambda t, x: x.index_add_(0, t.tensor([1]), t.ones(1, 3, dtype=x.dtype)),
+    "index_copy_": lambda t, x: x.index_copy_(0, t.tensor([1]), t.ones(1, 3, dtype=x.dtype)),
+    "index_fill_": lambda t, x: x.index_fill_(1, t.tensor([1]), 3),
+    "index_put_": lambda t, x: x.index_put_((t.tensor([1, 1]),), t.tensor(2.0, dtype=x.dtype), accumulate=True),
+    "masked_fill_": lambda t, x: x.masked_fill_(x > 1, 0),
+    "masked_scatter_": lambda t, x: x.masked_scatter_(x > 1, t.arange(9.0, dtype=x.dtype)),
+    "put_": lambda t, x: x.put_(t.tensor([1, 2]), t.ones(2, dtype=x.dtype)),
+    "copy_": lambda t, x: x.copy_(t.arange(3)),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_in_place(agrees, name):
+    agrees(lambda t, x: [y := x * 2, IN_PLACE[name](t, y), y][1:], M)
+
+
+@pytest.mark.parametrize("fn", [
+    lambda t, x: t.cat([]), lambda t, x: t.cat([x, x[0]]), lambda t, x: t.cat([x, x[:, :1]]), lambda t, x: t.cat([1]),
+    lambda t, x: t.stack([x, x[0]]), lambda t, x: t.stack([]), lambda t, x: t.cat([x[0, 0], x[0, 0]]),
+    lambda t, x: x.gather(0, t.tensor([[5]])), lambda t, x: x.gather(0, t.tensor([[-1]])), lambda t, x: x.gather(0, x),
+    lambda t, x: x.gather(0, t.tensor([0])), lambda t, x: x.index_select(0, t.tensor([9])), lambda t, x: x.take(t.tensor([9])),
+    lambda t, x: x.index_select(0, t.tensor([[0]])), lambda t, x: x.scatter(0, t.tensor([[9]]), 1.0), lambda t, x: x.repeat(2),
+    lambda t, x: x.flip(5), lambda t, x: x.masked_select(t.ones(4, dtype=t.bool)), lambda t, x: x.roll((1, 2), (0,)),
+    lambda t, x: x.scatter(0, t.tensor([[0]]), t.ones(1, 1, dtype=t.int64)),
+    lambda t, x: x.index_add(0, t.tensor([0]), t.ones(1, 3, dtype=t.int64)), lambda t, x: x.masked_fill(x, 0),
+    lambda t, x: x.slice_scatter(t.ones(5, 5)), lambda t, x: x.fill_(t.ones(2))])
+def test_refused(both_refuse, fn):
+    both_refuse(fn, M)
+
+
+# -- view_scatter: the functional form of writing through a view --------------------------------------------------
+CHAINS = {
+    "select": [(prims.select, (1, 2))],
+    "slice": [(prims.slice_, (2, 1, 4, 2))],
+    "permute then slice": [(prims.permute, ((2, 0, 1))), (prims.slice_, (0, 1, 3, 1))],
+    "view then select": [(prims.view_, ((6, 4),)), (prims.select, (0, 4))],
+    "diagonal": [(prims.diagonal, (1, 1, 2))],
+    "unsqueeze, squeeze": [(prims.unsqueeze, (1,)), (prims.squeeze, ((1,),)), (prims.select, (0, 0))],
+    "alias": [(prims.alias, ())],
+    "as_strided": [(prims.as_strided, ((2, 2), (5, 1), 3))],
+}
+CHAINS["permute then slice"][0] = (prims.permute, ((2, 0, 1),))
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_view_scatter_is_a_write_through_the_view(name):
+    x = fl.tensor(X)
+    view = written = x.clone()
+    for prim, attrs in CHAINS[name]:
+        view = prim(view, *attrs)
+    value = fl.tensor(RNG.standard_normal(tuple(view.shape)))
+    functional = view_scatter(x, tuple(CHAINS[name]), value)
+    view.copy_(value)
+    assert fl.equal(functional, written)
+    assert fl.equal(x, fl.tensor(X))
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_view_scatter_gradients(name):
+    x = fl.tensor(X, requires_grad=True)
+    view = x
+    for prim, attrs in CHAINS[name]:
+        view = prim(view, *attrs)
+    value = fl.tensor(RNG.standard_normal(tuple(view.shape)), requires_grad=True)
+    assert fl.autograd.gradcheck(lambda a, b: view_scatter(a, tuple(CHAINS[name]), b), (x, value))
+
+
+def test_resize_keeps_the_storage():
+    x = fl.arange(6.0)
+    x.resize_(2, 2)
+    assert x.tolist() == [[0.0, 1.0], [2.0, 3.0]]
+    x.resize_(8)
+    assert x[:6].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def test_small_writes_do_not_touch_the_rest():
+    x = fl.zeros(1000, 10)
+    version = x._version
+    x[fl.tensor([3, 5])] = 1.0
+    assert x.sum().item() == 20
+    assert x._version == version + 1
+
+
+def test_views_share_memory():
+    x = fl.zeros(3, 4)
+    x[1:, ::2][0, 1] = 5
+    assert x[1, 2].item() == 5
+    assert x[1]._base is x
