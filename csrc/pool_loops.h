@@ -26,24 +26,55 @@ inline ptrdiff_t divisor(const Pool& p, ptrdiff_t d, ptrdiff_t h, ptrdiff_t w) {
 // The functions below get pointers to the first element of their planes. `channels` is how many channels they do at once:
 // in channels-last order neighbours in memory, `p.channels` apart from position to position; else 1.
 
+// The maxima of one plane in plain order: neighbouring output positions side by side, tap by tap, so that no branch depends on
+// the data.
+template <class T>
+void max_forward_plane(const Pool& p, const T* __restrict x, T* __restrict out, int64_t* __restrict where) {
+    using V = decltype(Element<T>::load(T{}));
+    const PoolAxis &depth = p.axes[0], &height = p.axes[1], &width = p.axes[2];
+    V best[pool_channels], value[pool_channels];
+    int32_t at[pool_channels], place[pool_channels], start[pool_channels], end[pool_channels];
+    for (ptrdiff_t first = 0; first < width.out; first += pool_channels) {
+        ptrdiff_t n = width.out - first < pool_channels ? width.out - first : pool_channels;
+        int32_t taps = 0, step = (int32_t)width.step;
+        for (ptrdiff_t l = 0; l < n; l++) {
+            start[l] = (int32_t)width.start[first + l], end[l] = (int32_t)width.end[first + l];
+            int32_t count = (end[l] - start[l] + step - 1) / step;
+            taps = count > taps ? count : taps;
+        }
+        for (ptrdiff_t d = 0; d < depth.out; d++)
+            for (ptrdiff_t h = 0; h < height.out; h++) {
+                int32_t top = (int32_t)((depth.start[d] * height.in + height.start[h]) * width.in);
+                for (ptrdiff_t l = 0; l < n; l++) at[l] = top + start[l], best[l] = Element<T>::load(x[at[l]]);
+                for (ptrdiff_t i = depth.start[d]; i < depth.end[d]; i += depth.step)
+                    for (ptrdiff_t j = height.start[h]; j < height.end[h]; j += height.step) {
+                        int32_t row = (int32_t)((i * height.in + j) * width.in);
+                        for (int32_t t = 0; t < taps; t++) {
+                            for (ptrdiff_t l = 0; l < n; l++) {  // past the end: the first tap once more
+                                int32_t k = start[l] + t * step;
+                                place[l] = row + (k < end[l] ? k : start[l]);
+                            }
+                            for (ptrdiff_t l = 0; l < n; l++) value[l] = Element<T>::load(x[place[l]]);
+                            for (ptrdiff_t l = 0; l < n; l++) {
+                                bool inside = place[l] - row == start[l] + t * step;
+                                bool better = inside & ((value[l] > best[l]) | (value[l] != value[l]));
+                                best[l] = better ? value[l] : best[l];
+                                at[l] = better ? place[l] : at[l];
+                            }
+                        }
+                    }
+                ptrdiff_t o = (d * height.out + h) * width.out + first;
+                for (ptrdiff_t l = 0; l < n; l++) out[o + l] = Element<T>::store(best[l]), where[o + l] = at[l];
+            }
+    }
+}
+
 template <class T>
 void max_forward(const Pool& p, const void* from, void* to, int64_t* where, ptrdiff_t channels) {
     using V = decltype(Element<T>::load(T{}));
     const T* x = (const T*)from;
     T* out = (T*)to;
-    if (channels == 1 && p.channels_stride == 1)
-        return for_positions(p, [&](ptrdiff_t o, ptrdiff_t d, ptrdiff_t h, ptrdiff_t w) {
-            ptrdiff_t at = (p.axes[0].start[d] * p.axes[1].in + p.axes[1].start[h]) * p.axes[2].in + p.axes[2].start[w];
-            V best = Element<T>::load(x[at]);
-            for_taps(p, d, h, w, [&](ptrdiff_t i) {
-                V value = Element<T>::load(x[i]);
-                ptrdiff_t better = -(ptrdiff_t)((value > best) | (value != value));  // a branch here would be a coin toss
-                best = better ? value : best;
-                at ^= (at ^ i) & better;
-            });
-            out[o] = Element<T>::store(best);
-            where[o] = at;
-        });
+    if (p.channels_stride == 1) return max_forward_plane(p, x, out, where);
     V best[pool_channels];
     int32_t at[pool_channels];
     for_positions(p, [&](ptrdiff_t o, ptrdiff_t d, ptrdiff_t h, ptrdiff_t w) {
