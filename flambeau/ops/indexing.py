@@ -18,7 +18,7 @@ from .pointwise import assign, inplace, store_out
 from .prims.views import _diagonal_back, _inverse, _slice_back
 from .promotion import as_tensor_operand, broadcast, cast, expand_to, is_number, prepare
 from .reductions import scalar_type
-from .registry import Spec, method, operator, primitive
+from .registry import OPERATORS, Spec, method, operator, primitive
 from .subscript import _check_broadcast, _value_for, index_list, put_, slice_bounds
 from .views import _ints
 
@@ -271,7 +271,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, a
     return result if out is None else store_out(out, result)
 
 
-concat = concatenate = cat
+concat = concatenate = OPERATORS["concat"] = OPERATORS["concatenate"] = cat
 
 
 @operator
@@ -325,7 +325,7 @@ def vstack(tensors: Sequence[Tensor]) -> Tensor:
     return cat([_at_least(t, 2) for t in _tensors(tensors, "vstack")], 0)
 
 
-row_stack = vstack
+row_stack = OPERATORS["row_stack"] = vstack
 
 
 @operator

@@ -13,7 +13,7 @@ from . import prims
 from .pointwise import inplace, store_out
 from .promotion import broadcast, cast, expand_to, prepare, result_type
 from .reductions import linalg_vector_norm, scalar_type
-from .registry import operator
+from .registry import OPERATORS, operator
 
 
 def _one(n: Any) -> bool:
@@ -102,7 +102,7 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     return prims.unsqueeze(input, 1) * prims.unsqueeze(vec2, 0)
 
 
-ger = outer
+ger = OPERATORS["ger"] = outer
 Tensor.ger = outer  # type: ignore[attr-defined]
 
 

@@ -24,7 +24,7 @@ from .creation import eye, tril, triu
 from .linalg import matmul
 from .promotion import cast, expand_to
 from .reductions import linalg_vector_norm, scalar_type
-from .registry import General, Spec, operator, primitive
+from .registry import OPERATORS, General, Spec, operator, primitive
 from .return_types import named
 
 scipy_linalg = LazyFunctions("scipy.linalg")
@@ -689,3 +689,7 @@ def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -
     return A.diagonal(offset, dim1, dim2)
 
 
+# torch's other names for some of these.
+for _name, _fn in (("inverse", linalg_inv), ("det", linalg_det), ("slogdet", linalg_slogdet), ("pinverse", linalg_pinv),
+                   ("matrix_power", linalg_matrix_power), ("matrix_exp", linalg_matrix_exp)):
+    OPERATORS.setdefault(_name, _fn)

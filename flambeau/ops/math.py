@@ -11,11 +11,11 @@ import numpy as np
 from ..core.dtypes import BOOL, FLOAT, INT, float64, int32
 from ..core.size import canonical_dim
 from ..core.tensor import Tensor
-from . import prims, sorting  # noqa: F401 - these fill the table
+from . import linalg_decompositions, prims, sorting  # noqa: F401 - these fill the table
 from .pointwise import inplace
 from .promotion import broadcast, cast, default_dtype, prepare, result_type, to_float
 from .reductions import linalg_vector_norm, scalar_type
-from .registry import General, Pointwise, Primitive, Spec, operator, primitive
+from .registry import OPERATORS, General, Pointwise, Primitive, Spec, operator, primitive
 from .return_types import named
 from .scalar import special
 
@@ -271,7 +271,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int =
     return _areas(y, x, dx, dim).sum(dim)
 
 
-trapz = trapezoid
+trapz = OPERATORS["trapz"] = trapezoid
 
 
 @operator

@@ -1,0 +1,239 @@
+"""Matrix products, einsum and decompositions against torch, with gradients."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import flambeau as fl
+
+RNG = np.random.default_rng(3)
+
+
+def normal(*shape):
+    return RNG.standard_normal(shape)
+
+
+MATMUL = [((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 4)), ((2, 3), (3, 4)), ((5, 2, 3), (3,)), ((3,), (5, 3, 2)), ((5, 2, 3), (3, 4)),
+          ((2, 3), (5, 3, 4)), ((5, 2, 3), (5, 3, 4)), ((5, 2, 3), (1, 3, 4)), ((1, 2, 3), (5, 3, 4)), ((6, 1, 2, 3), (5, 3, 4)),
+          ((2, 1, 3, 4), (1, 5, 4, 2)), ((2, 0), (0, 3)), ((0, 2, 3), (3, 4)), ((2, 3, 4, 5), (5,)), ((1, 1, 2, 3), (3, 4))]
+
+
+@pytest.mark.parametrize(("a", "b"), MATMUL, ids=str)
+def test_matmul_of_every_rank(agrees, a, b):
+    agrees(lambda t, x, y: x @ y, normal(*a), normal(*b))
+
+
+def test_matmul_of_strided_operands(agrees):
+    agrees(lambda t, x, y: x.transpose(1, 2) @ y.transpose(0, 1), normal(5, 3, 2), normal(4, 3))
+    agrees(lambda t, x, y: x.transpose(0, 1) @ y.permute(2, 0, 1), normal(2, 5, 3), normal(3, 4, 5))
+    agrees(lambda t, x, y: x[:, ::2] @ y[1:], normal(2, 6), normal(4, 2))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16, np.complex64, np.int64], ids=str)
+def test_matmul_dtypes(agrees, kind):
+    agrees(lambda t, x, y: x @ y, (normal(3, 4) * 3).astype(kind), (normal(4, 2) * 3).astype(kind), tolerance=5e-3)
+
+
+A, B, V, W = normal(3, 4), normal(4, 2), normal(4), normal(3)
+PRODUCTS = {
+    "mm": (lambda t, x, y: t.mm(x, y), A, B),
+    "bmm": (lambda t, x, y: x.bmm(y), normal(2, 3, 4), normal(2, 4, 5)),
+    "mv": (lambda t, x, y: x.mv(y), A, V),
+    "dot": (lambda t, x, y: x.dot(y), V, normal(4)),
+    "vdot": (lambda t, x, y: t.vdot(x, y), V + 1j, V * 2j),
+    "outer": (lambda t, x, y: t.outer(x, y), V, W),
+    "inner": (lambda t, x, y: t.inner(x, y), A, normal(5, 4)),
+    "addmm": (lambda t, c, x, y: t.addmm(c, x, y, beta=0.5, alpha=2), normal(2), A, B),
+    "addmm beta 0": (lambda t, c, x, y: t.addmm(c, x, y, beta=0), np.full((3, 2), math.nan), A, B),
+    "baddbmm": (lambda t, c, x, y: t.baddbmm(c, x, y), normal(1, 3, 5), normal(2, 3, 4), normal(2, 4, 5)),
+    "addbmm": (lambda t, c, x, y: t.addbmm(c, x, y, alpha=2), normal(3, 5), normal(2, 3, 4), normal(2, 4, 5)),
+    "addmv": (lambda t, c, x, y: c.addmv(x, y), W, A, V),
+    "addr": (lambda t, c, x, y: c.addr(x, y), A, W, V),
+    "kron": (lambda t, x, y: t.kron(x, y), normal(2, 3), normal(3, 2)),
+    "cross": (lambda t, x, y: t.cross(x, y, dim=1), normal(2, 3), normal(2, 3)),
+    "linalg.cross": (lambda t, x, y: t.linalg.cross(x, y), normal(2, 3), normal(1, 3)),
+    "multi_dot": (lambda t, x, y, z: t.linalg.multi_dot([x, y, z]), normal(10, 2), normal(2, 20), normal(20, 3)),
+    "multi_dot vectors": (lambda t, x, y, z: t.linalg.multi_dot([x, y, z]), normal(4), normal(4, 3), normal(3)),
+    "chain_matmul": (lambda t, x, y: t.chain_matmul(x, y), A, B),
+    "trace": (lambda t, x: x.trace(), A),
+    "vander": (lambda t, x: t.vander(x.detach(), 3), V),
+    "cdist": (lambda t, x, y: t.cdist(x, y), normal(2, 3, 4), normal(2, 5, 4)),
+    "cov": (lambda t, x: t.cov(x), A),
+    "corrcoef": (lambda t, x: t.corrcoef(x), A),
+    "tensordot": (lambda t, x, y: t.tensordot(x, y, 2), normal(2, 3, 4), normal(3, 4, 5)),
+    "tensordot pairs": (lambda t, x, y: t.tensordot(x, y, ([0, 2], [1, 0])), normal(2, 3, 4), normal(4, 2, 5)),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products(agrees, name):
+    agrees(*PRODUCTS[name])
+
+
+EINSUM = [
+    ("ij,jk->ik", (2, 3), (3, 4)), ("ij,jk", (2, 3), (3, 4)), ("ij->ji", (2, 3)), ("ij->", (2, 3)), ("ii->i", (3, 3)), ("ii", (3, 3)),
+    ("...ii->...i", (2, 3, 3)), ("bij,bjk->bik", (2, 3, 4), (2, 4, 5)), ("bhid,bhjd->bhij", (2, 3, 4, 5), (2, 3, 6, 5)),
+    ("i,j->ij", (2,), (3,)), ("ij,ij->", (2, 3), (2, 3)), ("ij,ij->ij", (2, 3), (2, 3)), ("ijk,jl,kl->i", (2, 3, 4), (3, 2), (4, 2)),
+    ("i...,...j->ij...", (2, 3), (3, 4)), ("...i,...i->...", (5, 2, 3), (2, 3)), ("bn,anm,bm->ba", (2, 5), (3, 5, 4), (2, 4)),
+    ("ij,kj->ik", (2, 1), (4, 3)), ("abc,cd->abd", (2, 3, 4), (4, 5)), (" i j , j k -> i k ", (2, 3), (3, 4)), ("ba", (2, 3)),
+    ("ii,ij->j", (3, 3), (3, 4)), ("ijij->ij", (2, 3, 2, 3)),
+]
+
+
+@pytest.mark.parametrize(("equation", *["shapes"]), [(e, s) for e, *s in EINSUM], ids=[e for e, *_ in EINSUM])
+def test_einsum(agrees, equation, shapes):
+    agrees(lambda t, *xs: t.einsum(equation, *xs), *(normal(*s) for s in shapes))
+
+
+def test_einsum_by_sublists(agrees):
+    agrees(lambda t, x, y: t.einsum(x, [0, 1], y, [1, 2], [0, 2]), normal(2, 3), normal(3, 4))
+    agrees(lambda t, x, y: t.einsum("ij,jk->ik", [x, y]), normal(2, 3), normal(3, 4))
+
+
+REFUSED = {
+    "vectors": (lambda t: t.ones(3) @ t.ones(4), "inconsistent tensor size"),
+    "matrix and vector": (lambda t: t.ones(2, 3) @ t.ones(4), "size mismatch"),
+    "matrices": (lambda t: t.ones(2, 3) @ t.ones(4, 5), "cannot be multiplied (2x3 and 4x5)"),
+    "0-dim": (lambda t: t.tensor(1.0) @ t.ones(3), "at least 1D"),
+    "folded": (lambda t: t.ones(2, 3, 4) @ t.ones(5, 4), "cannot be multiplied (6x4 and 5x4)"),
+    "batches": (lambda t: t.ones(2, 3, 4) @ t.ones(3, 4, 5), "must match"),
+    "batch sizes": (lambda t: t.ones(2, 3, 4) @ t.ones(2, 5, 4), "Expected size"),
+    "dtypes": (lambda t: t.ones(2, 2) @ t.ones(2, 2).double(), "same dtype"),
+    "bools": (lambda t: t.ones(2, 2, dtype=t.bool) @ t.ones(2, 2, dtype=t.bool), "not implemented for 'Bool'"),
+    "a number": (lambda t: t.matmul(t.ones(2, 2), 2), "must be Tensor"),
+    "mm of vectors": (lambda t: t.mm(t.ones(2), t.ones(2, 2)), "must be a matrix"),
+    "bmm of matrices": (lambda t: t.bmm(t.ones(2, 2), t.ones(2, 2, 2)), "must be a 3D tensor"),
+    "dot of matrices": (lambda t: t.dot(t.ones(2, 2), t.ones(2)), "1D tensors expected"),
+    "addmm": (lambda t: t.addmm(t.ones(3), t.ones(2, 3), t.ones(3, 4)), "must match the existing size"),
+    "einsum sizes": (lambda t: t.einsum("ij,jk->ik", t.ones(2, 3), t.ones(4, 5)), "does not broadcast"),
+    "einsum operands": (lambda t: t.einsum("ij", t.ones(2, 3), t.ones(2, 3)), "more operands"),
+    "einsum output": (lambda t: t.einsum("ij->k", t.ones(2, 3)), "does not appear"),
+    "einsum rank": (lambda t: t.einsum("ijk->i", t.ones(2, 3)), "number of subscripts"),
+    "tensordot": (lambda t: t.tensordot(t.ones(2, 3), t.ones(4, 5), 1), "contracted dimensions"),
+    "cross": (lambda t: t.cross(t.ones(2, 2), t.ones(2, 2)), "no dimension of size 3"),
+    "multi_dot of one": (lambda t: t.linalg.multi_dot([t.ones(2, 3)]), "at least 2"),
+    "inv of a singular matrix": (lambda t: t.linalg.inv(t.zeros(2, 2)), "singular"),
+    "inv of a rectangle": (lambda t: t.linalg.inv(t.ones(2, 3)), "square"),
+    "inv of integers": (lambda t: t.linalg.inv(t.ones(2, 2, dtype=t.int64)), "floating point"),
+    "cholesky": (lambda t: t.linalg.cholesky(-t.eye(2)), "positive-definite"),
+    "solve": (lambda t: t.linalg.solve(t.zeros(2, 2), t.ones(2)), "singular"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(both_refuse, name):
+    fn, text = REFUSED[name]
+    both_refuse(fn, text=text)
+
+
+# -- decompositions -------------------------------------------------------------------------------------------------
+S = normal(2, 4, 4) + 4 * np.eye(4)
+SPD = S @ S.transpose(0, 2, 1) + np.eye(4)
+TALL, WIDE = normal(2, 5, 3), normal(2, 3, 5)
+T = np.tril(normal(3, 3)) + 3 * np.eye(3)
+
+
+def hermitian(x):
+    return (x + x.mT) / 2
+
+
+DECOMPOSITIONS = {
+    "inv": (lambda t, x: t.linalg.inv(x), S),
+    "inverse": (lambda t, x: x.inverse(), S),
+    "solve": (lambda t, a, b: t.linalg.solve(a, b), S, normal(2, 4, 3)),
+    "solve vectors": (lambda t, a, b: t.linalg.solve(a, b), S, normal(2, 4)),
+    "solve broadcast": (lambda t, a, b: t.linalg.solve(a, b), S, normal(4, 1)),
+    "solve right": (lambda t, a, b: t.linalg.solve(a, b, left=False), S, normal(2, 3, 4)),
+    "solve_triangular": (lambda t, a, b: t.linalg.solve_triangular(a, b, upper=False), T, normal(3, 2)),
+    "solve_triangular unit": (lambda t, a, b: t.linalg.solve_triangular(a.mT, b, upper=True, unitriangular=True), T, normal(3, 2)),
+    "det": (lambda t, x: t.linalg.det(x), S),
+    "slogdet": (lambda t, x: t.linalg.slogdet(x), S),
+    "logdet": (lambda t, x: t.logdet(x), SPD),
+    "cholesky": (lambda t, x: t.linalg.cholesky(hermitian(x)), SPD),
+    "cholesky upper": (lambda t, x: t.linalg.cholesky(hermitian(x), upper=True), SPD),
+    "cholesky_solve": (lambda t, b, l: t.cholesky_solve(b, l.tril()), normal(3, 2), T),
+    "cholesky_inverse": (lambda t, l: t.cholesky_inverse(l.tril()), T),
+    "pinv": (lambda t, x: t.linalg.pinv(x), TALL),
+    "pinv wide": (lambda t, x: t.linalg.pinv(x), WIDE),
+    "matrix_power": (lambda t, x: t.linalg.matrix_power(x, 5), S),
+    "matrix_power negative": (lambda t, x: x.matrix_power(-2), S),
+    "matrix_power zero": (lambda t, x: t.matrix_power(x, 0), S),
+    "matrix_exp": (lambda t, x: t.linalg.matrix_exp(x * 0.3), S),
+    "svdvals": (lambda t, x: t.linalg.svdvals(x), TALL),
+    "eigvalsh": (lambda t, x: t.linalg.eigvalsh(hermitian(x)), SPD),
+    "matrix_rank": (lambda t, x: t.linalg.matrix_rank(x), TALL),
+    "lstsq": (lambda t, a, b: t.linalg.lstsq(a, b).solution, TALL, normal(2, 5, 2)),
+    "cond": (lambda t, x: t.linalg.cond(x), S),
+    "cond 1": (lambda t, x: t.linalg.cond(x.detach(), 1), S),
+    "vecdot": (lambda t, x, y: t.linalg.vecdot(x, y), TALL, normal(2, 5, 3)),
+    "lu": (lambda t, x: t.linalg.lu(x)[1:], S),
+    "qr R": (lambda t, x: t.linalg.qr(x).R.abs(), TALL),
+    "qr of a square": (lambda t, x: t.linalg.qr(x).Q.abs(), S),
+}
+
+
+@pytest.mark.parametrize("name", DECOMPOSITIONS)
+def test_decompositions(agrees, name):
+    agrees(*DECOMPOSITIONS[name], tolerance=1e-8)
+
+
+@pytest.mark.parametrize("ord", ["fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf])
+def test_matrix_norms(agrees, ord):
+    agrees(lambda t, x: t.linalg.matrix_norm(x, ord, keepdim=True), TALL, tolerance=1e-8)
+    agrees(lambda t, x: t.linalg.norm(x[0], ord), TALL, tolerance=1e-8)
+
+
+@pytest.mark.parametrize("fn", [lambda t, x: t.linalg.norm(x), lambda t, x: t.linalg.norm(x, dim=1),
+                                lambda t, x: t.linalg.norm(x, 3, dim=0), lambda t, x: t.linalg.vector_norm(x, 1.5),
+                                lambda t, x: t.linalg.norm(x, 1, dim=(0, 2))])
+def test_norms(agrees, fn):
+    agrees(fn, TALL)
+
+
+@pytest.mark.parametrize("array", [S, TALL, WIDE, S + 1j * normal(2, 4, 4)], ids=["square", "tall", "wide", "complex"])
+def test_svd_rebuilds_and_differentiates(array):
+    x = fl.tensor(array, requires_grad=True)
+    u, s, vh = fl.linalg.svd(x, full_matrices=False)
+    assert fl.allclose((u * s.unsqueeze(-2).to(u.dtype)) @ vh, x)
+    # gauge-invariant functions of the factors: the signs (phases) of singular vectors are free
+    assert fl.autograd.gradcheck(lambda v: (lambda u, s, vh: ((u * (s**2).unsqueeze(-2)) @ vh, s))(*fl.linalg.svd(v, False)),
+                                 (fl.tensor(array[0].real, requires_grad=True),))
+
+
+def test_eigh_rebuilds_and_differentiates(agrees):
+    def fn(t, x):
+        values, vectors = t.linalg.eigh(hermitian(x))
+        return values, (vectors * values.exp().unsqueeze(-2) * 0.01) @ vectors.mT, vectors.abs()
+    agrees(fn, SPD / 10, tolerance=1e-8)
+
+
+def test_eig(agrees):
+    x = fl.tensor(S)
+    values, vectors = fl.linalg.eig(x)
+    assert fl.allclose(x.to(fl.complex128) @ vectors, vectors * values.unsqueeze(-2))
+    agrees(lambda t, x: t.linalg.eigvals(x).abs().sort().values, S, tolerance=1e-8)
+
+
+def test_qr_rebuilds():
+    for array in (S, TALL, WIDE):
+        for mode in ("reduced", "complete"):
+            q, r = fl.linalg.qr(fl.tensor(array), mode)
+            assert fl.allclose(q @ r, fl.tensor(array))
+            assert fl.allclose(q.mT @ q, fl.eye(q.shape[-1], dtype=fl.float64).expand(2, -1, -1))
+
+
+@pytest.mark.parametrize("name", ["inv", "det", "solve", "cholesky", "pinv", "matrix_exp", "lu"])
+def test_gradients_by_finite_differences(name):
+    fn, *arrays = DECOMPOSITIONS[name]
+    inputs = tuple(fl.tensor(a[0] if a.ndim == 3 else a, requires_grad=True) for a in arrays)
+    assert fl.autograd.gradcheck(lambda *xs: fn(fl, *xs), inputs)
+
+
+def test_products_of_fakes_have_shapes():
+    x, y = fl.empty(2, 3, 4, device="meta"), fl.empty(4, 5, device="meta")
+    assert (x @ y).shape == (2, 3, 5)
+    assert fl.einsum("bij,jk->bk", x, y).shape == (2, 5)
+    assert fl.linalg.svd(x).Vh.shape == (2, 4, 4)
