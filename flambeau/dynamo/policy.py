@@ -34,7 +34,7 @@ _SITE = tuple(sysconfig.get_path(name) for name in ("purelib", "platlib"))
 _SKIPPED_MODULES = frozenset(
     {"random", "logging", "warnings", "threading", "subprocess", "time", "traceback", "inspect", "importlib", "unittest",
      "multiprocessing", "pdb", "bdb", "pickle", "json", "re", "os", "tokenize", "linecache", "gc", "weakref", "numpy", "scipy",
-     "sympy", "pytest", "_pytest", "pluggy", "tqdm", "ast", "dis", "tempfile", "shutil", "pathlib", "asyncio", "concurrent",
+     "sympy", "ml_dtypes", "pytest", "_pytest", "pluggy", "tqdm", "ast", "dis", "tempfile", "shutil", "pathlib", "asyncio", "concurrent",
      "socket", "ctypes", "sysconfig", "site", "runpy", "codeop", "code", "cProfile", "profile", "timeit", "doctest"}
 )  # fmt: skip
 
@@ -62,7 +62,7 @@ def skips_frames_of(filename: str, module: str | None) -> bool:
 
 
 def treatment(function: types.FunctionType) -> str:
-    """How a call of a Python function is captured: "inline", "graph", "constant", "skip", "autograd" or "read"."""
+    """How a call of a Python function is captured: "inline", "graph", "constant", "checkpoint", "skip" or "autograd"."""
     module = function.__module__ or ""
     if is_own(module):
         return _own_treatment(function, module)
@@ -74,6 +74,8 @@ def treatment(function: types.FunctionType) -> str:
 def _own_treatment(function: types.FunctionType, module: str) -> str:
     if function.__name__ in CONSTANT:
         return "constant"
+    if function.__name__ == "checkpoint" and module.startswith(f"{PACKAGE}.autograd"):
+        return "checkpoint"
     if module.startswith(GRAPH):
         return "graph"
     if module.startswith(INLINED) and not module.startswith(f"{PACKAGE}.utils.data"):
@@ -83,9 +85,9 @@ def _own_treatment(function: types.FunctionType, module: str) -> str:
     return "skip"
 
 
-def sees_through(function: types.FunctionType) -> bool:
-    """A wrapper of Flambeau's own around the user's function whose effect is modelled elsewhere."""
-    return False
+def is_fact_class(cls: type) -> bool:
+    """Classes of Flambeau whose instances are facts known during capture."""
+    return is_own(cls.__module__) and cls.__name__ in CONSTANT
 
 
 def is_enum(cls: type) -> bool:

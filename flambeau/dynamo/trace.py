@@ -155,7 +155,7 @@ class Trace(Builder, GraphBuilder, Operations):
         handler = HANDLERS.get(cls)
         if handler is not None:
             return call_handler(self, handler, cls.__qualname__, args, kwargs)
-        if cls in PURE or issubclass(cls, IMMUTABLE) or policy.is_enum(cls):
+        if cls in PURE or issubclass(cls, IMMUTABLE) or policy.is_enum(cls) or policy.is_fact_class(cls):
             return self.fold(cls, args, kwargs)
         if cls is Size:
             return SizeVariable(list(self.iterate(args[0])) if args else [], Size)
@@ -178,9 +178,6 @@ class Trace(Builder, GraphBuilder, Operations):
         real = function.function
         if is_operator(real):
             return self.call_operator(real, args, kwargs)
-        wrapped = getattr(real, "__wrapped__", None)
-        if wrapped is not None and policy.sees_through(real):
-            return self.call(self.wrap(wrapped, constant_source(wrapped, trusted=True)), args, kwargs)
         match policy.treatment(real):
             case "graph":
                 return self.call_operator(real, args, kwargs)
@@ -190,9 +187,16 @@ class Trace(Builder, GraphBuilder, Operations):
                 graph_break("call of skipped function", f"{real.__module__}.{real.__qualname__}")
             case "autograd":
                 graph_break("autograd inside a compiled function", f"{real.__qualname__}()")
-            case "read":
-                graph_break("tensor to Python value", f"{real.__qualname__}()")
+            case "checkpoint":
+                return self._checkpointed(args, kwargs)
         return self.inline(function, args, kwargs)
+
+    def _checkpointed(self, args: Args, kwargs: Kwargs) -> Variable:
+        """`checkpoint(function, *args)`: the compiler decides itself what is saved and what is computed again."""
+        if "context_fn" in kwargs:
+            graph_break("autograd inside a compiled function", "checkpoint() with context_fn")
+        options = {"use_reentrant", "preserve_rng_state", "determinism_check", "debug", "early_stop"}
+        return self.call(args[0], args[1:], {name: value for name, value in kwargs.items() if name not in options})
 
     def call_operator(self, function: Any, args: Args, kwargs: Kwargs) -> Variable:
         """One node of the graph; tensor-like objects of the program may override it."""

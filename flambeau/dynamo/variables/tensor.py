@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ...core.dtypes import bool_
 from ...core.symbolic import SymBool, SymFloat, SymInt
 from ...core.tensor import Tensor
 from ..break_kinds import graph_break
@@ -104,7 +105,7 @@ class TensorVariable(Variable):
         graph_break("unknown attribute", f"{self.describe()}.{name} = ...")
 
     def item(self, tx: Trace, key: Variable) -> Variable:
-        if isinstance(key, TensorVariable) and key.fake.dtype.is_bool:
+        if isinstance(key, TensorVariable) and key.fake.dtype is bool_:
             graph_break("data-dependent operator", f"{self.describe()}[mask]")
         return tx.emit(operator.getitem, [self, key], {})
 
