@@ -29,11 +29,13 @@ Step = Callable[[], float | None]
 
 
 def set_weights(model: nn.Module, seed: int = 0) -> None:
-    """Overwrite every parameter with numbers of the size that the layers' own initialisation gives."""
+    """Overwrite matrices and kernels with numbers of the size that is usual, biases with zero; norms' gains are one."""
     random = np.random.default_rng(seed)
     with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() >= 2:
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.zero_()
+            elif parameter.dim() >= 2:
                 fan_in = int(np.prod(tuple(parameter.shape)[1:]))
                 scale = min(0.02, fan_in**-0.5)
                 values = random.standard_normal(tuple(parameter.shape), dtype=np.float32) * np.float32(scale)
