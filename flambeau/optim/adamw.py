@@ -1,0 +1,5 @@
+"""AdamW under the module name that torch gives it."""
+
+from .adam import AdamW
+
+__all__ = ["AdamW"]

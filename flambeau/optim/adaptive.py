@@ -1,0 +1,272 @@
+"""The other first-order optimizers, each by its published formula over operators."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..core.tensor import Tensor
+from .optimizer import GroupOptimizer, ParamsT, check, decayed, step_counter, zeros
+from .steps import as_number, square_root, step_number
+
+
+def _lr_good(lr: Any) -> bool:
+    return isinstance(lr, Tensor) or lr >= 0.0
+
+
+def _betas_good(betas: tuple[float, float]) -> bool:
+    return all(0.0 <= b < 1.0 for b in betas)
+
+
+class Adagrad(GroupOptimizer):
+    """Adagrad (Duchi et al. 2011)."""
+
+    def __init__(self, params: ParamsT, lr: Any = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
+                 initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *, maximize: bool = False,
+                 differentiable: bool = False, fused: bool | None = None) -> None:
+        check(lr=(lr, _lr_good(lr)), lr_decay=(lr_decay, lr_decay >= 0), weight_decay=(weight_decay, weight_decay >= 0),
+              initial_accumulator_value=(initial_accumulator_value, initial_accumulator_value >= 0), epsilon=(eps, eps >= 0))
+        super().__init__(params, {
+            "lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value, "foreach": foreach, "maximize": maximize,
+            "differentiable": differentiable, "fused": fused})
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.state[p] = {"step": step_counter(), "sum": zeros(p).add_(group["initial_accumulator_value"])}     # type: ignore[attr-defined]
+
+    def _step_group(self, group: dict[str, Any]) -> None:
+        for p in self._with_grad(group):
+            state, g = self.state[p], decayed(p.grad, p, group)     # type: ignore[arg-type]
+            state["step"] += 1
+            lr = as_number(group["lr"]) / (1 + (step_number(state["step"]) - 1) * group["lr_decay"])
+            state["sum"].addcmul_(g, g, value=1)
+            p.addcdiv_(g, state["sum"].sqrt().add_(group["eps"]), value=-lr)     # type: ignore[attr-defined]
+
+
+class Adadelta(GroupOptimizer):
+    """Adadelta (Zeiler 2012)."""
+
+    def __init__(self, params: ParamsT, lr: Any = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0,
+                 foreach: bool | None = None, *, capturable: bool = False, maximize: bool = False,
+                 differentiable: bool = False) -> None:
+        check(lr=(lr, _lr_good(lr)), rho=(rho, 0 <= rho <= 1), epsilon=(eps, eps >= 0), weight_decay=(weight_decay, weight_decay >= 0))
+        super().__init__(params, {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
+                                  "capturable": capturable, "foreach": foreach, "differentiable": differentiable})
+
+    def _step_group(self, group: dict[str, Any]) -> None:
+        rho, eps = group["rho"], group["eps"]
+        for p in self._with_grad(group):
+            state, g = self._counted(p, square_avg=zeros, acc_delta=zeros), decayed(p.grad, p, group)     # type: ignore[arg-type]
+            state["square_avg"].mul_(rho).addcmul_(g, g, value=1 - rho)
+            delta = (state["acc_delta"] + eps).sqrt() / (state["square_avg"] + eps).sqrt() * g
+            state["acc_delta"].mul_(rho).addcmul_(delta, delta, value=1 - rho)
+            p.add_(delta, alpha=-as_number(group["lr"]))     # type: ignore[attr-defined]
+
+
+class RMSprop(GroupOptimizer):
+    """RMSprop (Hinton, lecture 6 of 2012), centred or not, with or without momentum."""
+
+    def __init__(self, params: ParamsT, lr: Any = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0,
+                 momentum: float = 0, centered: bool = False, capturable: bool = False, foreach: bool | None = None,
+                 maximize: bool = False, differentiable: bool = False) -> None:
+        check(lr=(lr, _lr_good(lr)), epsilon=(eps, eps >= 0), momentum=(momentum, momentum >= 0),
+              weight_decay=(weight_decay, weight_decay >= 0), alpha=(alpha, alpha >= 0))
+        super().__init__(params, {
+            "lr": lr, "momentum": momentum, "alpha": alpha, "eps": eps, "centered": centered, "weight_decay": weight_decay,
+            "capturable": capturable, "foreach": foreach, "maximize": maximize, "differentiable": differentiable})
+
+    def _step_group(self, group: dict[str, Any]) -> None:
+        alpha, lr = group["alpha"], as_number(group["lr"])
+        fields = {"square_avg": zeros} | ({"momentum_buffer": zeros} if group["momentum"] > 0 else {}) | \
+            ({"grad_avg": zeros} if group["centered"] else {})
+        for p in self._with_grad(group):
+            state, g = self._counted(p, **fields), decayed(p.grad, p, group)     # type: ignore[arg-type]
+            state["square_avg"].mul_(alpha).addcmul_(g, g, value=1 - alpha)
+            spread = state["square_avg"]
+            if group["centered"]:
+                state["grad_avg"].lerp_(g, 1 - alpha)
+                spread = spread.addcmul(state["grad_avg"], state["grad_avg"], value=-1)
+            scale = spread.sqrt().add_(group["eps"])
+            if group["momentum"] > 0:
+                state["momentum_buffer"].mul_(group["momentum"]).addcdiv_(g, scale)
+                p.add_(state["momentum_buffer"], alpha=-lr)     # type: ignore[attr-defined]
+            else:
+                p.addcdiv_(g, scale, value=-lr)     # type: ignore[attr-defined]
+
+
+class Adamax(GroupOptimizer):
+    """Adam with the infinity norm (Kingma and Ba 2014)."""
+
+    def __init__(self, params: ParamsT, lr: Any = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+                 weight_decay: float = 0, foreach: bool | None = None, *, maximize: bool = False, differentiable: bool = False,
+                 capturable: bool = False) -> None:
+        check(lr=(lr, _lr_good(lr)), epsilon=(eps, eps >= 0), beta_parameter=(betas, _betas_good(betas)),
+              weight_decay=(weight_decay, weight_decay >= 0))
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "foreach": foreach,
+                                  "maximize": maximize, "differentiable": differentiable, "capturable": capturable})
+
+    def _step_group(self, group: dict[str, Any]) -> None:
+        beta1, beta2 = group["betas"]
+        for p in self._with_grad(group):
+            state, g = self._counted(p, exp_avg=zeros, exp_inf=zeros), decayed(p.grad, p, group)     # type: ignore[arg-type]
+            state["exp_avg"].lerp_(g, 1 - beta1)
+            state["exp_inf"].copy_((state["exp_inf"] * beta2).maximum(g.abs() + group["eps"]))     # type: ignore[attr-defined]
+            correction = 1 - beta1 ** step_number(state["step"])
+            p.addcdiv_(state["exp_avg"], state["exp_inf"], value=-as_number(group["lr"]) / correction)     # type: ignore[attr-defined]
+
+
+class NAdam(GroupOptimizer):
+    """Adam with Nesterov momentum (Dozat 2016)."""
+
+    def __init__(self, params: ParamsT, lr: Any = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+                 weight_decay: float = 0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
+                 foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
+                 differentiable: bool = False) -> None:
+        check(lr=(lr, _lr_good(lr)), epsilon=(eps, eps >= 0), beta_parameter=(betas, _betas_good(betas)),
+              weight_decay=(weight_decay, weight_decay >= 0), momentum_decay=(momentum_decay, momentum_decay >= 0))
+        super().__init__(params, {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "momentum_decay": momentum_decay,
+            "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize, "foreach": foreach, "capturable": capturable,
+            "differentiable": differentiable})
+
+    def _step_group(self, group: dict[str, Any]) -> None:
+        (beta1, beta2), lr = group["betas"], as_number(group["lr"])
+        coupled = {**group, "weight_decay": 0} if group["decoupled_weight_decay"] else group
+        for p in self._with_grad(group):
+            state = self._counted(p, mu_product=lambda _: step_counter() + 1, exp_avg=zeros, exp_avg_sq=zeros)     # type: ignore[operator]
+            g = decayed(p.grad, p, coupled)     # type: ignore[arg-type]
+            if group["decoupled_weight_decay"]:
+                p.mul_(1 - lr * group["weight_decay"])     # type: ignore[attr-defined]
+            t = step_number(state["step"])
+            mu = beta1 * (1.0 - 0.5 * 0.96 ** (t * group["momentum_decay"]))
+            mu_next = beta1 * (1.0 - 0.5 * 0.96 ** ((t + 1) * group["momentum_decay"]))
+            state["mu_product"] *= mu
+            product = step_number(state["mu_product"])
+            state["exp_avg"].lerp_(g, 1 - beta1)
+            state["exp_avg_sq"].mul_(beta2).addcmul_(g, g, value=1 - beta2)
+            scale = state["exp_avg_sq"].div(1 - beta2**t).sqrt().add_(group["eps"])
+            p.addcdiv_(g, scale, value=-lr * (1.0 - mu) / (1.0 - product))     # type: ignore[attr-defined]
+            p.addcdiv_(state["exp_avg"], scale, value=-lr * mu_next / (1.0 - product * mu_next))     # type: ignore[attr-defined]
+
+
+class RAdam(GroupOptimizer):
+    """Rectified Adam (Liu et al. 2019)."""
+
+    def __init__(self, params: ParamsT, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+                 weight_decay: float = 0, decoupled_weight_decay: bool = False, *, foreach: bool | None = None,
+                 maximize: bool = False, capturable: bool = False, differentiable: bool = False) -> None:
+        check(lr=(lr, _lr_good(lr)), epsilon=(eps, eps >= 0), beta_parameter=(betas, _betas_good(betas)),
+              weight_decay=(weight_decay, weight_decay >= 0))
+        super().__init__(params, {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize, "foreach": foreach,
+            "capturable": capturable, "decoupled_weight_decay": decoupled_weight_decay, "differentiable": differentiable})
+
+    def _step_group(self, group: dict[str, Any]) -> None:
+        (beta1, beta2), lr = group["betas"], as_number(group["lr"])
+        coupled = {**group, "weight_decay": 0} if group["decoupled_weight_decay"] else group
+        for p in self._with_grad(group):
+            state, g = self._counted(p, exp_avg=zeros, exp_avg_sq=zeros), decayed(p.grad, p, coupled)     # type: ignore[arg-type]
+            if group["decoupled_weight_decay"]:
+                p.mul_(1 - lr * group["weight_decay"])     # type: ignore[attr-defined]
+            state["exp_avg"].lerp_(g, 1 - beta1)
+            state["exp_avg_sq"].mul_(beta2).addcmul_(g, g, value=1 - beta2)
+            t = step_number(state["step"])
+            correction2 = 1 - beta2**t
+            mean = state["exp_avg"] / (1 - beta1**t)
+            longest = 2 / (1 - beta2) - 1
+            length = longest - 2 * t * beta2**t / correction2
+            if length > 5.0:
+                rectify = math.sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length))
+                mean = mean * (square_root(correction2) / state["exp_avg_sq"].sqrt().add_(group["eps"])) * rectify
+            p.add_(mean, alpha=-lr)     # type: ignore[attr-defined]
+
+
+class Rprop(GroupOptimizer):
+    """Resilient backpropagation (Riedmiller and Braun 1993)."""
+
+    def __init__(self, params: ParamsT, lr: Any = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
+                 step_sizes: tuple[float, float] = (1e-6, 50), *, capturable: bool = False, foreach: bool | None = None,
+                 maximize: bool = False, differentiable: bool = False) -> None:
+        check(lr=(lr, _lr_good(lr)), eta=(etas, 0.0 < etas[0] < 1.0 < etas[1]))
+        super().__init__(params, {"lr": lr, "etas": etas, "step_sizes": step_sizes, "foreach": foreach, "maximize": maximize,
+                                  "differentiable": differentiable, "capturable": capturable})
+
+    def _step_group(self, group: dict[str, Any]) -> None:
+        (less, more), (smallest, largest) = group["etas"], group["step_sizes"]
+        for p in self._with_grad(group):
+            state = self._counted(p, prev=zeros, step_size=lambda q: zeros(q).add_(as_number(group["lr"])))     # type: ignore[attr-defined]
+            g = decayed(p.grad, p, group)     # type: ignore[arg-type]
+            agreement = g * state["prev"]     # type: ignore[operator]
+            factor = (agreement > 0) * more + (agreement < 0) * less + (agreement == 0) * 1.0
+            state["step_size"].mul_(factor.to(p.dtype)).clamp_(smallest, largest)
+            g = g.masked_fill(agreement < 0, 0)     # type: ignore[attr-defined]
+            p.addcmul_(g.sign(), state["step_size"], value=-1)     # type: ignore[attr-defined]
+            state["prev"].copy_(g)
+
+
+class ASGD(GroupOptimizer):
+    """Averaged stochastic gradient descent (Polyak and Juditsky 1992): the average is in state['ax']."""
+
+    def __init__(self, params: ParamsT, lr: Any = 1e-2, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6,
+                 weight_decay: float = 0, foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
+                 capturable: bool = False) -> None:
+        check(lr=(lr, _lr_good(lr)), weight_decay=(weight_decay, weight_decay >= 0))
+        super().__init__(params, {"lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay,
+                                  "foreach": foreach, "maximize": maximize, "differentiable": differentiable,
+                                  "capturable": capturable})
+
+    def _step_group(self, group: dict[str, Any]) -> None:
+        lr = as_number(group["lr"])
+        for p in self._with_grad(group):
+            state = self._counted(p, eta=lambda _: step_counter() + lr, mu=lambda _: step_counter() + 1, ax=zeros)     # type: ignore[operator]
+            g = decayed(p.grad, p, group)     # type: ignore[arg-type]
+            t, eta, mu = (step_number(state[k]) for k in ("step", "eta", "mu"))
+            p.mul_(1 - group["lambd"] * eta).add_(g, alpha=-eta)     # type: ignore[attr-defined]
+            if mu == 1:
+                state["ax"].copy_(p)
+            else:
+                state["ax"].add_((p - state["ax"]) * mu)     # type: ignore[operator]
+            state["eta"].fill_(lr / (1 + group["lambd"] * lr * t) ** group["alpha"])
+            state["mu"].fill_(1 / max(1, t - group["t0"]))
+
+
+class Adafactor(GroupOptimizer):
+    """Adam with factored second moments (Shazeer and Stern 2018): rows and columns instead of a whole matrix."""
+
+    def __init__(self, params: ParamsT, lr: Any = 1e-2, beta2_decay: float = -0.8, eps: tuple[float | None, float] = (None, 1e-3),
+                 d: float = 1.0, weight_decay: float = 0.0, *, foreach: bool | None = None, maximize: bool = False) -> None:
+        check(lr=(lr, _lr_good(lr)), beta2_decay=(beta2_decay, beta2_decay <= 0), d=(d, d >= 1),
+              weight_decay=(weight_decay, weight_decay >= 0))
+        super().__init__(params, {"lr": lr, "beta2_decay": beta2_decay, "eps": eps, "d": d, "weight_decay": weight_decay,
+                                  "foreach": foreach, "maximize": maximize})
+
+    def _step_group(self, group: dict[str, Any]) -> None:
+        eps1, eps2 = group["eps"]
+        for p in self._with_grad(group):
+            state = self.state[p]
+            g = -p.grad if group["maximize"] else p.grad     # type: ignore[operator]
+            if not state:
+                state["step"] = step_counter()
+                if g.ndim > 1:     # type: ignore[union-attr]
+                    state["row_var"] = g.new_zeros((*g.shape[:-1], 1))     # type: ignore[union-attr]
+                    state["col_var"] = g.new_zeros((*g.shape[:-2], 1, g.shape[-1]))     # type: ignore[union-attr]
+                else:
+                    state["variance"] = zeros(p)
+            state["step"] += 1
+            t = step_number(state["step"])
+            tiny = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}[p.dtype.name] \
+                if eps1 is None else eps1
+            keep = 1 - t ** group["beta2_decay"]
+            lr = max(eps2, p.norm(2).item() / math.sqrt(p.numel())) * min(as_number(group["lr"]), 1 / math.sqrt(t))     # type: ignore[attr-defined]
+            if group["weight_decay"]:
+                p.mul_(1 - as_number(group["lr"]) * group["weight_decay"])     # type: ignore[attr-defined]
+            square = g * g     # type: ignore[operator]
+            if g.ndim > 1:     # type: ignore[union-attr]
+                state["row_var"].lerp_(square.mean(-1, keepdim=True), 1 - keep)
+                state["col_var"].lerp_(square.mean(-2, keepdim=True), 1 - keep)
+                variance = state["row_var"] @ state["col_var"] / state["row_var"].mean(-2, keepdim=True).clamp_min(tiny)
+            else:
+                state["variance"].lerp_(square, 1 - keep)
+                variance = state["variance"].clone()
+            update = variance.clamp_min(tiny * tiny).rsqrt() * g
+            p.add_(update, alpha=-lr / max(1.0, update.norm(2).item() / (math.sqrt(update.numel()) * group["d"])))     # type: ignore[attr-defined]

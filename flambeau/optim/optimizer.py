@@ -1,0 +1,305 @@
+"""`Optimizer`: parameter groups, per-parameter state, state_dict, hooks."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Any
+
+from ..autograd.grad_mode import enable_grad, no_grad
+from ..core.dtypes import float32, float64
+from ..core.memory_format import preserve_format
+from ..core.tensor import Tensor
+from ..nn.modules.hooks import HookDict, RemovableHandle, add_hook
+from ..ops.creation import tensor, zeros_like
+from ..ops.promotion import default_dtype
+
+ParamsT = Iterable[Any]
+
+_pre_hooks: HookDict = HookDict()
+_post_hooks: HookDict = HookDict()
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = _Required()
+
+
+def register_optimizer_step_pre_hook(hook: Callable) -> RemovableHandle:
+    """`hook(optimizer, args, kwargs)` before the step of every optimizer."""
+    return add_hook(_pre_hooks, hook)
+
+
+def register_optimizer_step_post_hook(hook: Callable) -> RemovableHandle:
+    """`hook(optimizer, args, kwargs)` after the step of every optimizer."""
+    return add_hook(_post_hooks, hook)
+
+
+def step_counter() -> Tensor:
+    """A count of steps as the state_dicts hold it: a 0-dim float tensor."""
+    return tensor(0.0, dtype=float64 if default_dtype() is float64 else float32)
+
+
+class Optimizer:
+    """Base of all optimizers. Subclasses give `defaults` and implement `step`."""
+
+    def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
+        self.defaults = defaults
+        self._hooks()
+        if isinstance(params, Tensor):
+            raise TypeError("params argument given to the optimizer should be an iterable of Tensors or dicts, but got "
+                            f"{type(params).__name__}")
+        self.state: defaultdict = defaultdict(dict)
+        self.param_groups: list[dict[str, Any]] = []
+        groups = list(params)
+        if not groups:
+            raise ValueError("optimizer got an empty parameter list")
+        if not isinstance(groups[0], dict):
+            groups = [{"params": groups}]
+        for group in groups:
+            self.add_param_group(dict(group))
+
+    def _hooks(self) -> None:
+        for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks", "_optimizer_state_dict_pre_hooks",
+                     "_optimizer_state_dict_post_hooks", "_optimizer_load_state_dict_pre_hooks",
+                     "_optimizer_load_state_dict_post_hooks"):
+            if name not in self.__dict__:
+                self.__dict__[name] = HookDict()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "step" in cls.__dict__:
+            cls.step = _with_hooks(cls.__dict__["step"])     # type: ignore[method-assign]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._hooks()
+        self.defaults.setdefault("differentiable", False)
+
+    def __repr__(self) -> str:
+        text = type(self).__name__ + " ("
+        for i, group in enumerate(self.param_groups):
+            text += f"\nParameter Group {i}\n" + "".join(f"    {k}: {group[k]}\n" for k in sorted(group) if k != "params")
+        return text + ")"
+
+    # -- groups ------------------------------------------------------------------------------------
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters with options of their own; options left out take the defaults."""
+        if not isinstance(param_group, dict):
+            raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+        params = param_group["params"]
+        if isinstance(params, Tensor):
+            params = [params]
+        elif isinstance(params, set):
+            raise TypeError("optimizer parameters need to be organized in ordered collections, but the ordering of tensors in sets will "
+                            "change between runs. Please use a list instead.")
+        params = list(params)
+        named = [p for p in params if isinstance(p, tuple)]
+        if named:
+            if len(named) != len(params):
+                raise ValueError("all optimizer params should be with/without names. Some param names are missing")
+            param_group["param_names"] = [name for name, _ in params]
+            params = [p for _, p in params]
+        param_group["params"] = params
+        for p in params:
+            if not isinstance(p, Tensor):
+                raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}")
+            if not self.defaults.get("differentiable") and not (p.is_leaf or getattr(p, "retains_grad", False)):
+                raise ValueError("can't optimize a non-leaf Tensor")
+        for name, default in self.defaults.items():
+            if default is required and name not in param_group:
+                raise ValueError(f"parameter group didn't specify a value of required optimization parameter {name}")
+            param_group.setdefault(name, default)
+        if len({id(p) for p in params}) != len(params):
+            raise ValueError("some parameters appear more than once in this parameter group; remove the repetitions")
+        taken = {id(p) for group in self.param_groups for p in group["params"]}
+        if any(id(p) in taken for p in params):
+            raise ValueError("some parameters appear in more than one parameter group")
+        self.param_groups.append(param_group)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop (or zero) the gradients of all parameters."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    if set_to_none:
+                        p.grad = None
+                    else:
+                        if p.grad.grad_fn is not None:
+                            p.grad = p.grad.detach()
+                        p.grad.zero_()
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update the parameters by their gradients. `closure` computes the loss again and returns it."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement step()")
+
+    # -- saving ------------------------------------------------------------------------------------
+    def state_dict(self) -> dict[str, Any]:
+        """{'state': per-parameter state by number, 'param_groups': options with the numbers of their parameters}."""
+        for hook in list(self._optimizer_state_dict_pre_hooks.values()):     # type: ignore[attr-defined]
+            hook(self)
+        numbers: dict[int, int] = {}
+        groups = []
+        for group in self.param_groups:
+            for p in group["params"]:
+                numbers.setdefault(id(p), len(numbers))
+            packed = {k: v for k, v in group.items() if k != "params"}
+            packed["params"] = [numbers[id(p)] for p in group["params"]]
+            groups.append(packed)
+        state = {numbers[id(k)] if isinstance(k, Tensor) else k: v for k, v in self.state.items()}
+        result: dict[str, Any] = {"state": state, "param_groups": groups}
+        for hook in list(self._optimizer_state_dict_post_hooks.values()):     # type: ignore[attr-defined]
+            answer = hook(self, result)
+            result = result if answer is None else answer
+        return result
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over a state_dict: groups must have as many parameters as ours. State follows the parameters' dtype and device."""
+        state_dict = state_dict.copy()
+        for hook in list(self._optimizer_load_state_dict_pre_hooks.values()):     # type: ignore[attr-defined]
+            answer = hook(self, state_dict)
+            state_dict = state_dict if answer is None else answer
+        ours, theirs = self.param_groups, copy.deepcopy(state_dict["param_groups"])
+        if len(ours) != len(theirs):
+            raise ValueError("loaded state dict has a different number of parameter groups")
+        if any(len(a["params"]) != len(b["params"]) for a, b in zip(ours, theirs)):
+            raise ValueError("loaded state dict contains a parameter group that doesn't match the size of optimizer's group")
+        by_number = dict(zip(chain.from_iterable(g["params"] for g in theirs), chain.from_iterable(g["params"] for g in ours)))
+        state: defaultdict = defaultdict(dict)
+        for key, value in state_dict["state"].items():
+            if key in by_number:
+                state[by_number[key]] = _adopted(by_number[key], value)
+            else:
+                state[key] = value
+        groups = []
+        for mine, given in zip(ours, theirs):
+            given["params"] = mine["params"]
+            if "param_names" in mine and "param_names" not in given:
+                given["param_names"] = mine["param_names"]
+            groups.append(given)
+        self.__setstate__({"state": state, "param_groups": groups})
+        for hook in list(self._optimizer_load_state_dict_post_hooks.values()):     # type: ignore[attr-defined]
+            hook(self)
+
+    # -- hooks -------------------------------------------------------------------------------------
+    def register_step_pre_hook(self, hook: Callable) -> RemovableHandle:
+        """`hook(optimizer, args, kwargs)` before each step; it may return other (args, kwargs)."""
+        return add_hook(self._optimizer_step_pre_hooks, hook)     # type: ignore[attr-defined]
+
+    def register_step_post_hook(self, hook: Callable) -> RemovableHandle:
+        """`hook(optimizer, args, kwargs)` after each step."""
+        return add_hook(self._optimizer_step_post_hooks, hook)     # type: ignore[attr-defined]
+
+    def register_state_dict_pre_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+        """`hook(optimizer)` before state_dict()."""
+        return add_hook(self._optimizer_state_dict_pre_hooks, hook, prepend=prepend)     # type: ignore[attr-defined]
+
+    def register_state_dict_post_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+        """`hook(optimizer, state_dict)` after state_dict(); it may return another."""
+        return add_hook(self._optimizer_state_dict_post_hooks, hook, prepend=prepend)     # type: ignore[attr-defined]
+
+    def register_load_state_dict_pre_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+        """`hook(optimizer, state_dict)` before loading; it may return another."""
+        return add_hook(self._optimizer_load_state_dict_pre_hooks, hook, prepend=prepend)     # type: ignore[attr-defined]
+
+    def register_load_state_dict_post_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+        """`hook(optimizer)` after loading."""
+        return add_hook(self._optimizer_load_state_dict_post_hooks, hook, prepend=prepend)     # type: ignore[attr-defined]
+
+    # -- for subclasses ------------------------------------------------------------------------------
+    def _with_grad(self, group: dict[str, Any]) -> list[Tensor]:
+        """The parameters of a group that have a gradient."""
+        return [p for p in group["params"] if p.grad is not None]
+
+
+def _adopted(param: Tensor, value: Any, key: str | None = None) -> Any:
+    """Loaded state as a parameter's own: a copy on its device, floats in its dtype; counters of steps stay as they are."""
+    if isinstance(value, Tensor):
+        if key == "step":
+            return value.detach().clone()     # type: ignore[attr-defined]
+        kind = param.dtype if param.dtype.is_floating_point and value.dtype.is_floating_point else value.dtype
+        return value.detach().to(param.device, kind).clone()     # type: ignore[attr-defined]
+    if isinstance(value, dict):
+        return {k: _adopted(param, v, k) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_adopted(param, v) for v in value)
+    return value
+
+
+def _with_hooks(step: Callable) -> Callable:
+    """`step` with the hooks around it."""
+    if getattr(step, "hooked", False):
+        return step
+
+    @functools.wraps(step)
+    def wrapper(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        for hook in (*_pre_hooks.values(), *self._optimizer_step_pre_hooks.values()):     # type: ignore[attr-defined]
+            answer = hook(self, (self, *args), kwargs)
+            if answer is not None:
+                if not isinstance(answer, tuple) or len(answer) != 2:
+                    raise RuntimeError(f"step pre hook must return None or a tuple of (new_args, new_kwargs), but got {answer}.")
+                given, kwargs = answer
+                args = tuple(given[1:])
+        result = step(self, *args, **kwargs)
+        for hook in (*self._optimizer_step_post_hooks.values(), *_post_hooks.values()):     # type: ignore[attr-defined]
+            hook(self, (self, *args), kwargs)
+        return result
+
+    wrapper.hooked = True     # type: ignore[attr-defined]
+    return wrapper
+
+
+class GroupOptimizer(Optimizer):
+    """An optimizer whose step is one pass over each group: subclasses implement `_step_group`."""
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update the parameters by their gradients. `closure` computes the loss (with gradients) first; it is returned."""
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        with no_grad():
+            for group in self.param_groups:
+                self._step_group(group)
+        return loss
+
+    def _step_group(self, group: dict[str, Any]) -> None:
+        raise NotImplementedError(f"{type(self).__name__} does not say how to step a group")
+
+    def _counted(self, param: Tensor, **fields: Callable[[Tensor], Any]) -> dict[str, Any]:
+        """The state of a parameter, made on first use (`fields` say how), with its step counted up."""
+        state = self.state[param]
+        if not state:
+            state["step"] = step_counter()
+            for name, make in fields.items():
+                state[name] = make(param)
+        state["step"] += 1
+        return state
+
+
+def zeros(param: Tensor) -> Tensor:
+    """Zeros in the shape and memory order of `param`."""
+    return zeros_like(param.detach(), memory_format=preserve_format)     # type: ignore[attr-defined]
+
+
+def check(**bounds: tuple[Any, bool]) -> None:
+    """ValueError for the first option whose condition does not hold: check(lr=(lr, lr >= 0))."""
+    for name, (value, good) in bounds.items():
+        if not good:
+            raise ValueError(f"Invalid {name.replace('_', ' ')} value: {value}" if name != "lr" else f"Invalid learning rate: {value}")
+
+
+def decayed(grad: Tensor, param: Tensor, group: dict[str, Any]) -> Tensor:
+    """The gradient to descend: negated to maximise, plus the weight decay."""
+    if group.get("maximize"):
+        grad = -grad     # type: ignore[operator]
+    return grad.add(param, alpha=group["weight_decay"]) if group.get("weight_decay") else grad     # type: ignore[attr-defined]
