@@ -228,7 +228,7 @@ def as_tensor(data: Any, dtype: dtype | None = None, device: Any = None) -> Tens
 @operator
 def asarray(obj: Any, *, dtype: dtype | None = None, device: Any = None, copy: bool | None = None,
             requires_grad: bool = False) -> Tensor:
-    """`obj` (tensor, array, DLPack exporter, buffer, scalar or sequence) as a tensor; `copy` True or False forces or forbids one."""
+    """`obj` (tensor, array, DLPack exporter, buffer, number, sequence) as a tensor; `copy` True or False forces or forbids one."""
     if isinstance(obj, Tensor):
         made = obj
     elif isinstance(obj, np.ndarray):
@@ -261,10 +261,11 @@ def from_numpy(ndarray: np.ndarray) -> Tensor:
     kind = dtype_of_numpy(ndarray.dtype)
     if any(s < 0 for s in ndarray.strides):
         raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides are not "
-                         "currently supported. (You can probably work around this by making a copy of your array with array.copy().)")
+                         "currently supported. (You can probably work around this by making a copy of your array with "
+                         "array.copy().)")
     if any(s % ndarray.itemsize for s in ndarray.strides):
-        raise ValueError("given numpy array strides not a multiple of the element byte size. Copy the numpy array to reallocate the "
-                         "memory.")
+        raise ValueError("given numpy array strides not a multiple of the element byte size. Copy the numpy array to "
+                         "reallocate the memory.")
     made = from_array(ndarray.view(np.ndarray), kind)
     made._storage  # noqa: B018 - the memory has an owner outside: it counts as seen
     return made
@@ -306,8 +307,8 @@ zeros, ones = _constant_factory("zeros", 0), _constant_factory("ones", 1)
 
 
 @operator
-def full(size: Any, fill_value: Any, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
-         pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
+def full(size: Any, fill_value: Any, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None,
+         device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
     """A tensor of `size` filled with `fill_value`, whose kind of number decides the dtype unless one is given."""
     kind = dtype or (fill_value.dtype if isinstance(fill_value, Tensor) else number_dtype(fill_value))
     shape = sizes(size if isinstance(size, (tuple, list)) else (size,), "full")
@@ -387,8 +388,8 @@ def full_like(input: Tensor, fill_value: Any, *, dtype: dtype | None = None, lay
 
 
 def _new_constant(name: str, value: Any) -> None:
-    def fn(self: Tensor, *size: Any, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False, layout: Any = None,
-           pin_memory: bool = False, **kwargs: Any) -> Tensor:
+    def fn(self: Tensor, *size: Any, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False,
+           layout: Any = None, pin_memory: bool = False, **kwargs: Any) -> Tensor:
         if "size" in kwargs:
             size = (kwargs.pop("size"),)
         if kwargs:
@@ -408,11 +409,12 @@ for _name, _value in (("new_zeros", 0), ("new_ones", 1), ("new_empty", None)):
 
 
 @operator(method=True)
-def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False,
-             layout: Any = None, pin_memory: bool = False) -> Tensor:
+def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: dtype | None = None, device: Any = None,
+             requires_grad: bool = False, layout: Any = None, pin_memory: bool = False) -> Tensor:
     """full(size, fill_value) in this tensor's dtype and on its device unless given."""
     with _Like(self):
-        made = filled(sizes((size,), "new_full"), fill_value, dtype or self.dtype, self.device if device is None else as_device(device))
+        made = filled(sizes((size,), "new_full"), fill_value, dtype or self.dtype,
+                      self.device if device is None else as_device(device))
     return finish(made, requires_grad)
 
 
@@ -428,7 +430,8 @@ def new_empty_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], 
                       requires_grad: bool = False) -> Tensor:
     """empty_strided in this tensor's dtype and on its device unless given."""
     with _Like(self):
-        made = prims.empty_strided(tuple(size), tuple(stride), dtype or self.dtype, self.device if device is None else as_device(device))
+        made = prims.empty_strided(tuple(size), tuple(stride), dtype or self.dtype,
+                                   self.device if device is None else as_device(device))
     return finish(made, requires_grad)
 
 
@@ -513,8 +516,8 @@ def _band(x: Tensor, rows: Any, columns: Any, compare: Callable) -> Tensor:
 
 
 @operator
-def eye(n: int, m: int | None = None, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
-        pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
+def eye(n: int, m: int | None = None, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None,
+        device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
     """Ones on the diagonal of an n x m matrix (n x n without m), zeros elsewhere."""
     if n < 0 or (m is not None and m < 0):
         raise RuntimeError(f"n and m must be greater or equal to 0, got {n} and {m}")
@@ -533,7 +536,8 @@ def _triangle(name: str, compare: Callable) -> Callable:
         result = input.where(keep, cast(0, input.dtype))
         return result if out is None else store_out(out, result)
 
-    fn.__name__, fn.__doc__ = name, f"The {'lower' if name == 'tril' else 'upper'} triangle of the last two dimensions; zeros elsewhere."
+    side = "lower" if name == "tril" else "upper"
+    fn.__name__, fn.__doc__ = name, f"The {side} triangle of the last two dimensions; zeros elsewhere."
     return operator(fn, method=True)
 
 

@@ -65,8 +65,8 @@ def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
                            f"{scalar_type(input.dtype)} and {scalar_type(tensor.dtype)}")
     n, m = input.shape[0], tensor.shape[0]
     if _differ(n, m):
-        raise RuntimeError(f"inconsistent tensor size, expected tensor [{n}] and src [{m}] to have the same number of elements, but got "
-                           f"{n} and {m} elements respectively")
+        raise RuntimeError(f"inconsistent tensor size, expected tensor [{n}] and src [{m}] to have the same number of "
+                           f"elements, but got {n} and {m} elements respectively")
     return _finish(prims.sum(prims.mul(input, tensor), (0,)), out)
 
 
@@ -90,7 +90,8 @@ def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
     if input.ndim != 2 or vec.ndim != 1:
         raise RuntimeError(f"vector + matrix @ vector expected, got 1, {input.ndim}, {vec.ndim}")
     if _differ(input.shape[1], vec.shape[0]):
-        raise RuntimeError(f"size mismatch, got input ({input.shape[0]}), mat ({input.shape[0]}x{input.shape[1]}), vec ({vec.shape[0]})")
+        raise RuntimeError(f"size mismatch, got input ({input.shape[0]}), mat ({input.shape[0]}x{input.shape[1]}), vec "
+                           f"({vec.shape[0]})")
     return _finish(prims.squeeze(prims.mm(input, prims.unsqueeze(vec, 1)), (1,)), out)
 
 
@@ -169,11 +170,14 @@ def _added(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
     shape, wanted = input._layout.shape, product._layout.shape
     lead = len(wanted) - len(shape)
     if lead < 0 or any(not _one(n) and _differ(n, m) for n, m in zip(shape, wanted[lead:])):
-        bad = next((d for d in range(1, min(len(shape), len(wanted)) + 1) if not _one(shape[-d]) and _differ(shape[-d], wanted[-d])), 1)
+        common = range(1, min(len(shape), len(wanted)) + 1)
+        bad = next((d for d in common if not _one(shape[-d]) and _differ(shape[-d], wanted[-d])), 1)
         raise RuntimeError(f"The expanded size of the tensor ({wanted[-bad]}) must match the existing size ({shape[-bad]}) at "
-                           f"non-singleton dimension {len(wanted) - bad}.  Target sizes: {list(wanted)}.  Tensor sizes: {list(shape)}")
+                           f"non-singleton dimension {len(wanted) - bad}.  Target sizes: {list(wanted)}.  Tensor sizes: "
+                           f"{list(shape)}")
     if input.dtype is not product.dtype:
-        raise RuntimeError(f"self and mat2 must have the same dtype, but got {scalar_type(input.dtype)} and {scalar_type(product.dtype)}")
+        raise RuntimeError(f"self and mat2 must have the same dtype, but got {scalar_type(input.dtype)} and "
+                           f"{scalar_type(product.dtype)}")
     return prims.add(expand_to(_scaled(input, beta), tuple(wanted)), product)
 
 
@@ -219,7 +223,8 @@ def _parse(equation: str, operands: Sequence[Tensor]) -> tuple[list[list[str]], 
     terms = left.split(",")
     if len(terms) != len(operands):
         more = "more" if len(operands) > len(terms) else "fewer"
-        raise RuntimeError(f"einsum(): {more} operands were provided than specified in the equation ({len(operands)} for {equation!r})")
+        raise RuntimeError(f"einsum(): {more} operands were provided than specified in the equation ({len(operands)} for "
+                           f"{equation!r})")
     labels = [_labels(term, i, operands[i].ndim) for i, term in enumerate(terms)]
     widest = max((sum(name.startswith("...") for name in mine) for mine in labels), default=0)
     dots = [f"...{i}" for i in range(widest - 1, -1, -1)]
@@ -263,8 +268,8 @@ def _sizes(labels: list[list[str]], operands: Sequence[Tensor]) -> dict[str, Any
             if _one(have):
                 sizes[name] = n
             elif not _one(n) and _differ(n, have):
-                raise RuntimeError(f"einsum(): subscript {name} has size {n} for operand {i} which does not broadcast with previously seen "
-                                   f"size {have}")
+                raise RuntimeError(f"einsum(): subscript {name} has size {n} for operand {i} which does not broadcast with "
+                                   f"previously seen size {have}")
     return sizes
 
 
@@ -386,8 +391,8 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
         raise RuntimeError(f"both dimension lists should have same length, got {first} and {second}")
     for d, e in zip(first, second):
         if _differ(a.shape[d], b.shape[e]):
-            raise RuntimeError(f"contracted dimensions need to match, but first has size {a.shape[d]} in dim {d} and second has size "
-                               f"{b.shape[e]} in dim {e}")
+            raise RuntimeError(f"contracted dimensions need to match, but first has size {a.shape[d]} in dim {d} and second "
+                               f"has size {b.shape[e]} in dim {e}")
     rows, columns = [d for d in range(a.ndim) if d not in first], [d for d in range(b.ndim) if d not in second]
     n, k, m = (math.prod(t.shape[d] for d in dims) for t, dims in ((a, rows), (a, first), (b, columns)))
     left = prims.permute(a, (*rows, *first)).reshape(n, k)
@@ -491,7 +496,8 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
     """p-norm distances between rows: (..., n, d) and (..., m, d) -> (..., n, m)."""
     if x1.ndim < 2 or x2.ndim < 2 or _differ(x1.shape[-1], x2.shape[-1]):
-        raise RuntimeError(f"cdist: X1 and X2 must have at least two dimensions and the same number of columns. X1: {list(x1.shape)} X2: "
+        raise RuntimeError(f"cdist: X1 and X2 must have at least two dimensions and the same number of columns. X1: "
+                           f"{list(x1.shape)} X2: "
                            f"{list(x2.shape)}")
     return linalg_vector_norm(prims.unsqueeze(x1, x1.ndim - 1) - prims.unsqueeze(x2, x2.ndim - 2), p, -1)
 

@@ -102,7 +102,8 @@ def prod_dims(x: Tensor, dims: Sequence[int], keepdim: bool = False) -> Tensor:
 
 
 @operator(method=True)
-def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None) -> Tensor:
+def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None,
+         out: Tensor | None = None) -> Tensor:
     """Arithmetic mean over `dim`; floating or complex input (or `dtype`). Narrow floats are averaged in f32."""
     _names(input, "mean")
     x = input if dtype is None else cast(input, dtype)
@@ -144,7 +145,8 @@ def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     lead = self.ndim - len(shape)
     if lead < 0 or builtins.any(_differ(s, n) and _differ(s, 1) for s, n in zip(shape, self.shape[lead:])):
         raise RuntimeError(f"size {{{list(shape)}}} is not expandable to size {{{list(self.shape)}}}.")
-    dims = tuple(range(lead)) + tuple(lead + i for i, s in enumerate(shape) if not _differ(s, 1) and _differ(self.shape[lead + i], 1))
+    thin = [lead + i for i, s in enumerate(shape) if not _differ(s, 1)]
+    dims = (*range(lead), *(d for d in thin if _differ(self.shape[d], 1)))
     x = prims.sum(self, dims) if dims else self
     return keep_dims(x, [d - lead for d in dims if d >= lead]) if dims else x
 

@@ -74,8 +74,8 @@ def _without_ellipsis(items: list, rank: int) -> list:
     used = sum(_consumes(item) for item in items)
     if used > rank:
         if not rank:
-            raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert "
-                             "a 0-dim tensor to a number")
+            raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to "
+                             "convert a 0-dim tensor to a number")
         raise IndexError(f"too many indices for tensor of dimension {rank}")
     places = [i for i, item in enumerate(items) if item is Ellipsis]
     if not places:

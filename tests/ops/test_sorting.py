@@ -52,7 +52,8 @@ def test_nan(agrees, fn):
 
 
 @pytest.mark.parametrize("fn", [
-    lambda t, x: x.sort(), lambda t, x: x.median(0), lambda t, x: x.topk(1, 0), lambda t, x: x.argsort(), lambda t, x: x.kthvalue(1),
+    lambda t, x: x.sort(), lambda t, x: x.median(0), lambda t, x: x.topk(1, 0),
+    lambda t, x: x.argsort(), lambda t, x: x.kthvalue(1),
     lambda t, x: x.mode()])
 def test_zero_dimensions(agrees, fn):
     agrees(fn, np.array(1.5))
