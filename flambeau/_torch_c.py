@@ -6,6 +6,7 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
+from ._absent import absent
 from .autograd.grad_mode import is_grad_enabled
 from .core import dispatch
 from .core.device import device
@@ -55,6 +56,20 @@ class DispatchKey(enum.Enum):
     AutocastXPU = 5
 
 
+class DispatchKeySet:
+    """A set of dispatch keys."""
+
+    def __init__(self, *keys: DispatchKey) -> None:
+        self.keys = frozenset(keys)
+
+    def __or__(self, other: DispatchKeySet) -> DispatchKeySet:
+        return DispatchKeySet(*self.keys, *other.keys)
+
+    def has(self, key: DispatchKey) -> bool:
+        """Whether `key` is in the set."""
+        return key in self.keys
+
+
 _SWITCHES = (
     "_jit_set_profiling_executor",
     "_jit_set_profiling_mode",
@@ -74,6 +89,8 @@ EXPORTED: dict[str, Any] = {name: _keeps_nothing(False) for name in _SWITCHES} |
     "_get_accelerator": _get_accelerator,
     "_set_grad_enabled": _set_grad_enabled,
     "DispatchKey": DispatchKey,
+    "DispatchKeySet": DispatchKeySet,
+    "_ExcludeDispatchKeyGuard": absent("torch._C._ExcludeDispatchKeyGuard", "use torch.autocast(..., enabled=False)"),
     "TensorBase": Tensor,
     "_TensorBase": Tensor,
     "Generator": Generator,

@@ -15,6 +15,11 @@ from urllib.parse import urlparse
 from ._absent import absent
 from .serialization import load as _load_file
 
+try:
+    from tqdm import tqdm
+except ModuleNotFoundError:
+    tqdm = absent("tqdm", "install the package tqdm for progress bars")
+
 HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")
 _CHUNK = 1 << 17
 _hub_dir: str | None = None

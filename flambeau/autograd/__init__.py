@@ -13,7 +13,7 @@ from .engine import queue_callback, retain_grad, run_backward, tensor_hook
 from .function import Function, FunctionCtx, once_differentiable
 from .grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
-from .saved import save_on_cpu, saved_tensors_hooks
+from .graph import save_on_cpu, saved_tensors_hooks
 
 
 def _as_tuple(x: Any) -> tuple:

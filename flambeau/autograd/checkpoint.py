@@ -11,8 +11,7 @@ from ..core.tensor import Tensor
 from ..ops.registry import OPERATORS
 from . import engine
 from .function import Function
-from .graph import detached
-from .saved import saved_tensors_hooks
+from .graph import detached, saved_tensors_hooks
 
 
 class CheckpointError(RuntimeError):

@@ -1,15 +1,62 @@
-"""torch.onnx: export is not implemented."""
+"""torch.onnx: export is not implemented. What libraries register for it at import is kept, and `export` says what to do instead."""
 
 from __future__ import annotations
 
-from .._absent import absent
+import enum
+from collections.abc import Callable
 
-_INSTEAD = "export the weights with torch.save and run torch.onnx in PyTorch"
+from .._absent import absent
+from . import symbolic_helper, symbolic_opset9, symbolic_opset11, symbolic_opset12
+
+_INSTEAD = "save the weights with torch.save and run torch.onnx in PyTorch"
 export = absent("torch.onnx.export", _INSTEAD)
 dynamo_export = absent("torch.onnx.dynamo_export", _INSTEAD)
-register_custom_op_symbolic = absent("torch.onnx.register_custom_op_symbolic", _INSTEAD)
+
+# (operator, opset) -> symbolic function
+SYMBOLICS: dict[tuple[str, int], Callable] = {}
+
+
+def register_custom_op_symbolic(symbolic_name: str, symbolic_fn: Callable, opset_version: int) -> None:
+    """Note how an operator would be exported."""
+    SYMBOLICS[symbolic_name, opset_version] = symbolic_fn
+
+
+def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> None:
+    """Forget it."""
+    SYMBOLICS.pop((symbolic_name, opset_version), None)
 
 
 def is_in_onnx_export() -> bool:
     """False."""
     return False
+
+
+class OperatorExportTypes(enum.Enum):
+    """How operators without ONNX form are exported."""
+
+    ONNX = 0
+    ONNX_ATEN = 1
+    ONNX_ATEN_FALLBACK = 2
+    ONNX_FALLTHROUGH = 3
+
+
+class TrainingMode(enum.Enum):
+    """In which mode a model is exported."""
+
+    EVAL = 0
+    PRESERVE = 1
+    TRAINING = 2
+
+
+class TensorProtoDataType(enum.IntEnum):
+    """ONNX's numbers for dtypes."""
+
+    FLOAT = 1
+    UINT8 = 2
+    INT8 = 3
+    INT32 = 6
+    INT64 = 7
+    BOOL = 9
+    FLOAT16 = 10
+    DOUBLE = 11
+    BFLOAT16 = 16

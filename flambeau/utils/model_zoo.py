@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..hub import load_state_dict_from_url
+from ..hub import load_state_dict_from_url, tqdm
 
 load_url = load_state_dict_from_url
 
-__all__ = ["load_state_dict_from_url", "load_url"]
+__all__ = ["load_state_dict_from_url", "load_url", "tqdm"]

@@ -6,7 +6,7 @@ import pytest
 import flambeau as torch
 from flambeau import fx
 from flambeau.aot import Observers, aot_compile, aot_eager, interpret
-from flambeau.autograd.saved import saved_tensors_hooks
+from flambeau.autograd.graph import saved_tensors_hooks
 
 
 @pytest.fixture(autouse=True)
