@@ -347,6 +347,9 @@ def _floordiv_rest(x: Index, b: Index) -> Index:
         if g > 1:
             small = _intern({m: c // g for m, c in x.terms.items() if m}) + constant // g
             return floordiv(small, b // g)
+        coarse = _coarse_part(x, b)
+        if coarse is not None:
+            return floordiv(coarse[0], b // coarse[1])
         inner = single_atom(x - constant)
         if inner is not None and isinstance(inner.args[-1] if inner.args else None, int):
             base, c = inner.args
@@ -360,6 +363,18 @@ def _floordiv_rest(x: Index, b: Index) -> Index:
         lo = _floor(xlo / (blo if xlo < 0 else bhi)) if abs(xlo) != _INF else -_INF
         hi = _floor(xhi / (blo if xhi > 0 else bhi)) if abs(xhi) != _INF else _INF
     return _of_atom(Atom.make("floordiv", "", (x, b), lo, hi))
+
+
+def _coarse_part(x: Expr, b: int) -> tuple[Index, int, Index] | None:
+    """`(a, g, r)` with `x == a*g + r`, g > 1 a divisor of b and `0 <= r < g`: r plays no part in dividing by b."""
+    steps = sorted({math.gcd(b, c) for m, c in x.terms.items() if m}, reverse=True)
+    for g in steps:
+        if g == 1:
+            break
+        a, r = _divisible(x, g)
+        if isinstance(a, Expr) and known_nonnegative(r) and known_less(r, g):
+            return a, g, r
+    return None
 
 
 def _floor(x: float) -> float:
@@ -386,6 +401,9 @@ def modulo(x: Index, b: Index) -> Index:
         g = math.gcd(b, *r.terms.values())
         if g > 1:
             return modulo(_intern({m: c // g for m, c in r.terms.items()}), b // g) * g
+        coarse = _coarse_part(r, b)
+        if coarse is not None:
+            return modulo(coarse[0], b // coarse[1]) * coarse[1] + coarse[2]
         inner = single_atom(r - constant)
         if inner is not None and inner.kind == "mod" and isinstance(inner.args[1], int) and inner.args[1] % b == 0:
             return modulo(inner.args[0] + constant, b)

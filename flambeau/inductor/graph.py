@@ -34,6 +34,7 @@ class Config:
 
     verify: bool = False     # check the loop IR of every graph
     native: bool = True      # print C++; without, the loop IR runs through NumPy
+    timed: bool = False      # measure every kernel; CompiledGraph.times() reads the clocks
 
 
 config = Config()
@@ -57,6 +58,13 @@ class CompiledGraph:
         assert self.call is not None
         return self.call(inputs)
 
+    def times(self) -> list[tuple[float, Node]]:
+        """Seconds that each kernel or library call has taken so far (compiled with `config.timed`), most first."""
+        assert self.unit is not None
+        seconds = np.zeros(len(self.nodes))
+        load(self.unit.source, ["times"], 1)[0]((seconds,))
+        return sorted(zip(seconds.tolist(), self.nodes, strict=True), key=lambda item: -item[0])
+
 
 def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool = False) -> CompiledGraph:
     """Compile `gm`, a graph of primitives whose nodes carry fake tensors in meta["val"], sizes static or symbolic.
@@ -76,7 +84,7 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool =
         if config.verify:
             verify(program)
         graph.seconds["schedule"] = -now + (now := time.perf_counter())
-        graph.unit = print_unit(program, graph.nodes)
+        graph.unit = print_unit(program, graph.nodes, config.timed)
         graph.seconds["print"] = -now + (now := time.perf_counter())
         try:
             graph.call = _native(graph, arrays)

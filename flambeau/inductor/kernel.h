@@ -34,6 +34,7 @@ double lgamma(double) noexcept;
 float lgammaf(float) noexcept;
 double nextafter(double, double) noexcept;
 float nextafterf(float, float) noexcept;
+int clock_gettime(int clock, void* out) noexcept;
 }
 
 namespace fl {
@@ -357,5 +358,18 @@ struct Library {
     int fail(FlambeauRuntime* rt) { return rt->fail(rt, "oneDNN: %s", run ? last_error() : "it is not loaded"); }
 };
 static Library library;
+
+// --- timing, where it was asked for ---
+
+FL_INLINE double now() {
+    struct { int64_t seconds, nanoseconds; } t;
+    clock_gettime(1, &t);
+    return double(t.seconds) + 1e-9 * double(t.nanoseconds);
+}
+FL_INLINE void lap(double& total, double& clock) {
+    double t = now();
+    total += t - clock;
+    clock = t;
+}
 
 }  // namespace fl

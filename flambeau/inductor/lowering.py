@@ -40,11 +40,14 @@ class Box:
         self.lowering, self.shape, self.dtype, self.view, self.fn = lowering, tuple(shape), kind, view, fn
         self.strides = tuple(strides) if strides is not None else tuple(contiguous_strides(shape))
         self.origins = origins
+        self.source: tuple[Box, Callable[[View], View | None]] | None = None  # a view: of what, and how its view follows
         self._memo: dict[tuple, Value] = {}
 
     def __call__(self, idx: Sequence[Index]) -> Value:
         """The value of element `idx`."""
         tracer = self.lowering.tracer
+        if self.view is None and self.source is not None and self.source[0].settled():
+            self.view = self.source[1](self.source[0].realize())
         if self.view is not None:
             return tracer.load(self.view.buffer, self.view.index(idx), self.dtype)
         key = (tuple(idx), tracer.mask)
@@ -59,8 +62,17 @@ class Box:
         """The number of dimensions."""
         return len(self.shape)
 
+    def settled(self) -> bool:
+        """Whether the tensor, or the one that it is a view of, lives in a buffer."""
+        return self.view is not None or (self.source is not None and self.source[0].settled())
+
     def realize(self) -> View:
-        """Store the tensor in a buffer of its own (unless it has one) and return the view of it."""
+        """Store the tensor in a buffer of its own (unless it has one) and return the view of it.
+
+        What a view shows the whole of is stored itself, so that all its views share the buffer.
+        """
+        if self.view is None and self.source is not None:
+            self.view = self.source[1](self.source[0].realize())
         if self.view is None:
             idx, loops = self.lowering.iterate(self.shape)
             body = self(idx)
@@ -200,7 +212,7 @@ class Lowering:
         args = [self._argument(a) for a in node.args]
         box = self._lower(node, args)
         self.boxes[node] = box
-        if isinstance(box, Box) and box.view is None:
+        if isinstance(box, Box) and not box.settled():
             self._maybe_realize(node, box)
 
     def _argument(self, a: Any) -> Any:
@@ -255,11 +267,15 @@ class Lowering:
     def _index_map(self, node: Any, prim: Primitive, args: list) -> Box:
         box = self.virtual(node, lambda idx: prim.loop(self.tracer, idx, *args))
         sources = _boxes(args)
-        if "view" in prim.tags and sources[0].view is not None:
-            view = self._compose(sources[0].view, prim, box, args)
-            if view is not None:
-                return self.strided(view)
-        elif len(sources) == 1 and sources[0].view is None and _grows(box, sources[0]):
+        if "view" in prim.tags:
+            source = sources[0]
+            if source.settled():
+                view = self._compose(source.realize(), prim, box, args)
+                if view is not None:
+                    return self.strided(view)
+            elif _count(box.shape) is _count(source.shape) or _count(box.shape) == _count(source.shape):
+                box.source = (source, lambda view: self._compose(view, prim, box, args))
+        if len(sources) == 1 and not sources[0].settled() and _grows(box, sources[0]):
             self._realize_if_costly(sources[0])
         return box
 
@@ -460,12 +476,14 @@ def _trailing(idx: Sequence[Index], shape: Sequence[Index]) -> list[Index]:
 
 def _grows(box: Box, source: Box) -> bool:
     """Whether `box` repeats elements of `source` (an expand)."""
-    def count(shape: Sequence[Index]) -> Index:
-        total: Index = 1
-        for n in shape:
-            total = total * n
-        return total
-    return bounds(count(box.shape) - count(source.shape))[1] > 0 and count(box.shape) is not count(source.shape)
+    return bounds(_count(box.shape) - _count(source.shape))[1] > 0
+
+
+def _count(shape: Sequence[Index]) -> Index:
+    total: Index = 1
+    for n in shape:
+        total = total * n
+    return total
 
 
 def _dense(shape: Sequence[Index], strides: Sequence[Index]) -> bool:

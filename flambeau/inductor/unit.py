@@ -49,14 +49,22 @@ class Unit:
         return len(self.segments) <= 1
 
 
-def print_unit(program: Program, nodes: Sequence[Node]) -> Unit:
-    """C++ for the scheduled `nodes` of `program`."""
-    return _UnitPrinter(program, nodes).run()
+def print_unit(program: Program, nodes: Sequence[Node], timed: bool = False) -> Unit:
+    """C++ for the scheduled `nodes` of `program`; `timed`: with a clock around each, which `times` reads."""
+    return _UnitPrinter(program, nodes, timed).run()
+
+
+_TIMES = """static double seconds[%d];
+extern "C" int times(void** args, const int64_t*, void*) {
+    for (int k = 0; k < %d; k++) ((double*)args[0])[k] = seconds[k];
+    return 0;
+}
+"""
 
 
 class _UnitPrinter:
-    def __init__(self, program: Program, nodes: Sequence[Node]):
-        self.program, self.nodes = program, list(nodes)
+    def __init__(self, program: Program, nodes: Sequence[Node], timed: bool):
+        self.program, self.nodes, self.timed = program, list(nodes), timed
         self.known: dict[str, str] = {}       # kernel text -> function
         self.kernels: list[Printed] = []
 
@@ -69,7 +77,7 @@ class _UnitPrinter:
         unit = Unit("", [], arguments, symbols, arena, places, self.kernels, self.nodes)
         functions: list[list[str]] = []
         lines: list[str] | None = None
-        for node, kernel, slow in zip(self.nodes, printed, in_python, strict=True):
+        for number, (node, kernel, slow) in enumerate(zip(self.nodes, printed, in_python, strict=True)):
             if slow:
                 assert isinstance(node, Extern)
                 unit.segments.append(node)
@@ -79,10 +87,13 @@ class _UnitPrinter:
                 lines = []
                 unit.segments.append(len(functions))
                 functions.append(lines)
-            lines += self._call(node, kernel, len(lines))
+            lines += self._call(node, kernel)
+            if self.timed:
+                lines.append(f"fl::lap(seconds[{number}], clock);")
         bodies = [self._function(k, body, unit) for k, body in enumerate(functions)]
         texts = [f"static void {name}{text}" for text, name in self.known.items()]
-        unit.source = "\n".join([_PROLOGUE, *texts, *bodies])
+        times = [_TIMES % (len(self.nodes), len(self.nodes))] if self.timed else []
+        unit.source = "\n".join([_PROLOGUE, *times, *texts, *bodies])
         return unit
 
     def _stored(self, kernel: Kernel) -> set[str]:
@@ -103,7 +114,7 @@ class _UnitPrinter:
                 names += [n for n in (*sorted(node.reads), *node.writes)]
         return list(dict.fromkeys(names))
 
-    def _call(self, node: Node, kernel: Printed | None, position: int) -> list[str]:
+    def _call(self, node: Node, kernel: Printed | None) -> list[str]:
         if kernel is None:
             assert isinstance(node, Extern)
             return EXTERNS[node.op](node, self.program, self._pointer)
@@ -120,6 +131,8 @@ class _UnitPrinter:
     def _function(self, number: int, body: list[str], unit: Unit) -> str:
         text = "\n".join(body)
         lines = ["const int nt = rt->num_threads;", "(void)nt;"]
+        if self.timed:
+            lines.append("double clock = fl::now();")
         for k, s in enumerate(unit.symbols):
             if s in text or self._sized(unit, s):
                 read = f"scalars[{k}]" if s[0] != "f" else f"fl::bits<double>(scalars[{k}])"

@@ -40,6 +40,13 @@ def test_division_uses_ranges() -> None:
     assert (6 * i) % 4 is 2 * ((3 * i) % 2)
 
 
+def test_division_drops_what_is_too_small_to_matter() -> None:
+    i, j = var("i", size=2048), var("j", size=1536)
+    flat = 1536 * i + j
+    assert flat // (256 * 1536) is i // 256
+    assert (flat // (256 * 1536)) * (256 * 1536) + (flat // 1536 % 256) * 1536 + flat % 1536 is flat
+
+
 def test_division_by_symbols() -> None:
     s = var("s0", lo=2)
     i, k = var("i", size=6), var("k", size=s)

@@ -1,0 +1,441 @@
+"""Triton for a scheduled program: one kernel function per scheduled `Kernel`, the same schedule that `cpp.py` prints.
+
+A kernel works on tiles: `x` runs over its rows (for a pointwise kernel over everything), `r` over what it folds. A fold whose
+row fits in registers is *persistent*: the whole row is one tile, read once. Longer rows are looped over, once per level, and
+what a later level needs again is computed again. Narrow floats are loaded to f32 and rounded when stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flambeau.core.dtypes import bool_
+from flambeau.core.expr import Expr, Index, free_variables, substitute, to_python, var
+from flambeau.core.symbolic import SymFloat
+from flambeau.inductor.cpp import KernelPrinter
+from flambeau.inductor.ir import REDUCTIONS, Access, Program, Value, computed_names
+from flambeau.inductor.reference import empty_value
+from flambeau.inductor.scheduler import Kernel, rewrite
+from flambeau.ops.scalar import TABLE
+
+TRITON_TYPES = {
+    "bool": "int1", "uint8": "uint8", "int8": "int8", "int16": "int16", "int32": "int32", "int64": "int64", "uint16": "uint16",
+    "uint32": "uint32", "uint64": "uint64", "float16": "float16", "bfloat16": "bfloat16", "float32": "float32", "float64": "float64",
+}
+SIGNATURE = {
+    "bool": "i1", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint16": "u16", "uint32": "u32",
+    "uint64": "u64", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64",
+}
+PERSISTENT = 8192       # longest row held in registers
+LOOP_TILE = 2048        # elements of a tile when rows are looped over
+POINTWISE_TILE = 1024
+
+# Folds: (Triton's reduction of a tile along r, how two accumulators combine).
+FOLDS = {
+    "sum": ("tl.sum({0}, 1)", "{0} + {1}"),
+    "prod": ("tl.reduce({0}, 1, product)", "{0} * {1}"),
+    "max": ("tl.reduce({0}, 1, largest)", "largest({0}, {1})"),
+    "min": ("tl.reduce({0}, 1, smallest)", "smallest({0}, {1})"),
+    "any": ("tl.max({0}, 1)", "{0} | {1}"),
+    "all": ("tl.min({0}, 1)", "{0} & {1}"),
+}
+
+
+@dataclass
+class TritonKernel:
+    """A printed kernel: its text, what it is called with, and its launch grid."""
+
+    name: str
+    text: str
+    pointers: list[tuple[str, Index]]       # buffer and offset in elements, in order
+    symbols: list[str]                      # sizes passed after the pointers
+    signature: dict[str, str]
+    constants: dict[str, int]
+    rows: Index                             # iterations of x
+    tile: int                               # of which each program does this many
+    num_warps: int
+    written: set[str] = field(default_factory=set)
+
+
+def power_of_two(n: int) -> int:
+    """The least power of two that is at least `n`."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+class TritonPrinter(KernelPrinter):
+    """Prints one kernel for Triton. The preparation (merged loops, connected bodies, levels) is that of the C++ printer."""
+
+    def connect(self) -> None:
+        """As for C++, but nothing is kept between levels: registers or recomputation take its place."""
+        forward: dict[str, Value] = {}
+        maker: dict[str, int] = {}
+        for position, m in enumerate(self.kernel.members):
+            level = 0
+            for access in m.step.loads:
+                p = maker.get(access.buffer)
+                if p is not None:
+                    level = max(level, self.levels[p] + (self.kernel.members[p].step.kind in REDUCTIONS))
+            self.levels.append(level)
+            known = {a.buffer: forward[a.buffer] for a in m.step.loads if a.buffer in maker}
+            roots = [m.step.body, *m.step.index_values.values(), *([m.step.mask] if m.step.mask is not None else [])]
+            new = rewrite(roots, self.tracer, lambda x, m=m: self.at(m, x), None, known)
+            self.roots.append(new[m.step.body.uid])
+            self.computed.append({name: new[v.uid] for name, v in m.step.index_values.items()})
+            self.masks.append(new[m.step.mask.uid] if m.step.mask is not None else None)
+            maker[m.step.buffer] = position
+            kind = self.program.buffers[m.step.buffer].dtype
+            made = self.tracer.make("held", (), m.step.body.dtype, m.step.buffer) if m.step.kind in REDUCTIONS else self.roots[-1]
+            forward[m.step.buffer] = self.as_stored(made, kind)
+
+    def print(self) -> TritonKernel:
+        """The whole kernel."""
+        self.masks: list[Value | None] = []
+        self.prepare()
+        self.connect()
+        pointwise = self.kernel.split is None
+        self.x_loops = self.outer + (self.inner if pointwise else [])
+        self.r_loops = [] if pointwise else self.inner
+        self.x_size, self.r_size = self._numel(self.x_loops), self._numel(self.r_loops)
+        self._choose_tiles(pointwise)
+        self.indent = 1
+        self._head()
+        if not self.r_loops or self.persistent:
+            self._persistent()
+        else:
+            self._looped()
+        return self._finish()
+
+    def _numel(self, loops: Sequence[int]) -> Index:
+        total: Index = 1
+        for k in loops:
+            total = total * self.sizes[k]
+        return total
+
+    def _choose_tiles(self, pointwise: bool) -> None:
+        rows = self.program.hint(self.x_size)
+        if pointwise:
+            self.persistent, self.r_tile = True, 1
+            self.x_tile = min(POINTWISE_TILE, max(power_of_two(rows), 32))
+            self.num_warps = 4
+            return
+        self.persistent = isinstance(self.r_size, int) and self.r_size <= PERSISTENT and self.kernel.style == "rows"
+        if self.persistent:
+            self.r_tile = power_of_two(self.r_size)
+            self.x_tile = max(1, min(1024 // self.r_tile, power_of_two(rows)))
+            self.num_warps = max(1, min(16, self.r_tile * self.x_tile // 256))
+            return
+        inner = self.program.hint(self.r_size)
+        if self.kernel.style == "columns":
+            self.x_tile = min(32, power_of_two(rows))
+            self.r_tile = min(LOOP_TILE // self.x_tile, power_of_two(inner))
+            self.num_warps = 4
+        else:
+            self.x_tile = 1
+            self.r_tile = min(LOOP_TILE, power_of_two(inner))
+            self.num_warps = 8
+
+    # -- the parts of the text --
+
+    def _head(self) -> None:
+        self.emit("x = tl.program_id(0).to(tl.int64) * XBLOCK + tl.arange(0, XBLOCK)[:, None]" if self._is_large() else
+                  "x = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]")
+        self.emit(f"xmask = x < {self.expr(self.x_size)}")
+        self._split("x", self.x_loops)
+
+    def _is_large(self) -> bool:
+        return any(not isinstance(b.numel, int) or b.numel >= 2**31 for b in map(self.program.buffers.__getitem__, self.kernel.buffers))
+
+    def _split(self, name: str, loops: Sequence[int]) -> None:
+        """The loop variables from the linear position `name`."""
+        step: Index = 1
+        for position, k in enumerate(reversed(loops)):
+            text = name if step == 1 else f"({name} // {self._paren(step)})"
+            last = position == len(loops) - 1
+            self.emit(f"x{k} = {text}" if last else f"x{k} = {text} % {self._paren(self.sizes[k])}")
+            step = step * self.sizes[k]
+
+    def _paren(self, x: Index) -> str:
+        text = self.expr(x)
+        return text if text.isalnum() else f"({text})"
+
+    def _rows_of_r(self, start: str) -> None:
+        self.emit(f"r = {start}tl.arange(0, RBLOCK)[None, :]")
+        self.emit(f"rmask = r < {self.expr(self.r_size)}")
+        self._split("r", self.r_loops)
+
+    def _persistent(self) -> None:
+        if self.r_loops:
+            self._rows_of_r("")
+        for level in range(max(self.levels) + 1):
+            for k, member in enumerate(self.kernel.members):
+                if self.levels[k] != level:
+                    continue
+                self._define_below(k)
+                if member.step.kind in REDUCTIONS:
+                    self._fold_tile(k)
+                self._store(k)
+
+    def _looped(self) -> None:
+        """Level by level: what runs once a row, then one loop over the row for everything else."""
+        for level in range(max(self.levels) + 1):
+            members = [k for k in range(len(self.levels)) if self.levels[k] == level]
+            once = [k for k in members if not self.kernel.members[k].full]
+            full = [k for k in members if self.kernel.members[k].full]
+            for k in once:
+                self._define_below(k)
+                self._store(k)
+            if not full:
+                continue
+            self._define_outside(full)
+            folds = [k for k in full if self.kernel.members[k].step.kind in REDUCTIONS]
+            for k in folds:
+                self.emit(f"acc{k} = tl.full([XBLOCK, RBLOCK], {self._identity(k)}, tl.{self._fold_type(k)})")
+            self.emit(f"for start in range(0, {self.expr(self.r_size)}, RBLOCK):")
+            self.indent += 1
+            self.scopes.append([])
+            self._rows_of_r("start + ")
+            for k in full:
+                self._define_below(k)
+                if k in folds:
+                    self._accumulate(k)
+                else:
+                    self._store(k)
+            self.indent -= 1
+            for uid in self.scopes.pop():
+                del self.names[uid]
+            for k in folds:
+                self._hold(k, FOLDS[self._kind(k)][0].format(f"acc{k}"))
+                self._store(k)
+
+    def _define_below(self, k: int) -> None:
+        values = [self.roots[k], *self.computed[k].values(), *([self.masks[k]] if self.masks[k] is not None else [])]
+        for v in self.walk_new(values):
+            self.define(v)
+
+    def _define_outside(self, members: Sequence[int]) -> None:
+        """What does not move with r is computed before the loop."""
+        memo: dict[int, float] = {}
+        for k in members:
+            for v in self.walk_new([self.roots[k]]):
+                if self._moves(v, memo) == 0 and all(a.uid in self.names for a in v.args):
+                    self.define(v)
+
+    def _moves(self, v: Value, memo: dict[int, float]) -> float:
+        if v.uid not in memo:
+            mine = 0.0
+            if v.op in ("load", "index"):
+                used = free_variables(v.attr.index if v.op == "load" else v.attr)
+                mine = float(any(f"x{k}" in used for k in self.r_loops))
+            memo[v.uid] = max([mine, *(self._moves(a, memo) for a in v.args)])
+        return memo[v.uid]
+
+    def _kind(self, k: int) -> str:
+        return self.kernel.members[k].step.kind
+
+    def _fold_type(self, k: int) -> str:
+        name = self.kernel.members[k].step.body.dtype.name
+        return "int32" if name == "bool" else TRITON_TYPES[name]
+
+    def _identity(self, k: int) -> str:
+        step = self.kernel.members[k].step
+        value = empty_value(step.kind, step.body.dtype.numpy)
+        return number(int(value) if step.body.dtype is bool_ else value.item() if hasattr(value, "item") else value)
+
+    def _masked_value(self, k: int) -> str:
+        """A member's tile with the fold's identity beyond the edges."""
+        value = self.names[self.roots[k].uid]
+        if self.kernel.members[k].step.body.dtype is bool_:
+            value = f"({value}).to(tl.int32)"
+        return f"tl.where(rmask & xmask, {value}, {self._identity(k)})"
+
+    def _fold_tile(self, k: int) -> None:
+        self.emit(f"f{k} = {self._masked_value(k)}")
+        self._hold(k, FOLDS[self._kind(k)][0].format(f"f{k}"))
+
+    def _accumulate(self, k: int) -> None:
+        self.emit(f"acc{k} = {FOLDS[self._kind(k)][1].format(f'acc{k}', self._masked_value(k))}")
+
+    def _hold(self, k: int, text: str) -> None:
+        step = self.kernel.members[k].step
+        cast = " != 0" if step.body.dtype is bool_ else ""
+        name = f"t{self.count}"
+        self.count += 1
+        self.emit(f"{name} = ({text})[:, None]{cast}")
+        self.bind(self.root(k), name)
+
+    def _store(self, k: int) -> None:
+        m = self.kernel.members[k]
+        scatter = m.step.kind.startswith("scatter")
+        if m.step.buffer not in self.stored and not scatter:
+            return
+        index, root = self.at(m, m.step.index), self.root(k)
+        self.written.add(m.step.buffer)
+        moves_r = bool(self.r_loops) and m.full and m.step.kind not in REDUCTIONS
+        mask = "rmask & xmask" if moves_r else "xmask"
+        if self.masks[k] is not None:
+            mask = f"({mask}) & {self.names[self.masks[k].uid]}"  # type: ignore[union-attr]
+        place = self.expr(index - self.offset.get(m.step.buffer, 0), self.computed[k])
+        tile = "x * 0 + r * 0" if moves_r else "x * 0"
+        pointer = f"{self.pointer(m.step.buffer)} + ({place} + {tile})"
+        value = self.names[root.uid]
+        kind = self.program.buffers[m.step.buffer].dtype
+        if kind is not root.dtype:
+            value = f"({value}).to(tl.{TRITON_TYPES[kind.name]})"
+        value = f"tl.broadcast_to({value}, [XBLOCK, {'RBLOCK' if moves_r else '1'}])"
+        if m.step.kind == "scatter_add":
+            self.emit(f"tl.atomic_add({pointer}, {value}, {mask}, sem='relaxed')")
+        else:
+            self.emit(f"tl.store({pointer}, {value}, {mask})")
+
+    # -- values --
+
+    def define(self, v: Value) -> None:
+        name = f"t{self.count}"
+        self.count += 1
+        self.emit(f"{name} = {self.text(v)}")
+        self.bind(v, name)
+
+    def expr(self, x: Index, computed: Mapping[str, Value] | None = None) -> str:
+        if computed:
+            x = substitute(x, {name: var(self.names[v.uid], lo=0) for name, v in computed.items()})
+        self.symbols.update(n for n in free_variables(x) if n[0] in "su" and n[1:].isdigit())
+        return to_python(x)
+
+    def text(self, v: Value) -> str:
+        args = [self.names[a.uid] for a in v.args]
+        kind = f"tl.{TRITON_TYPES[v.dtype.name]}"
+        if v.op == "load":
+            return self._load(v.attr, v, args)
+        if v.op == "constant":
+            if isinstance(v.attr, SymFloat):
+                raise NotImplementedError("a symbolic float in a Triton kernel; pass it as a 0-dim tensor")
+            return f"tl.full([1, 1], {number(v.attr)}, {kind})"
+        if v.op == "index":
+            text = self.expr(v.attr, dict(zip(computed_names(v.attr), v.args, strict=True)))
+            return f"({text}).to({kind})" if isinstance(v.attr, Expr) and self._uses_loops(v.attr) else f"tl.full([1, 1], {text}, {kind})"
+        if v.op == "to_dtype":
+            return f"{args[0]} != 0" if v.dtype is bool_ else f"({args[0]}).to({kind})"
+        if v.op == "round_to":
+            return f"({args[0]}).to(tl.{TRITON_TYPES[v.attr.name]}).to({kind})"
+        if v.op == "bitcast":
+            return f"({args[0]}).to({kind}, bitcast=True)"
+        return TABLE[v.op].triton.format(*args)
+
+    def _uses_loops(self, x: Expr) -> bool:
+        return any(name[0] in "xv" for name in free_variables(x))
+
+    def _load(self, access: Access, v: Value, args: Sequence[str]) -> str:
+        computed = dict(zip(access.names, v.args, strict=False))
+        place = self.expr(access.index - self.offset.get(access.buffer, 0), computed)
+        used = free_variables(access.index)
+        shape_of_args = any(self._moves(a, {}) for a in v.args) if self.r_loops else False
+        moves_r = bool(self.r_loops) and (any(f"x{k}" in used for k in self.r_loops) or shape_of_args)
+        moves_x = any(f"x{k}" in used for k in self.x_loops) or bool(v.args)
+        mask = " & ".join([*(["rmask"] if moves_r else []), *(["xmask"] if moves_x else [])])
+        if access.masked:
+            mask = f"({mask}) & {args[-1]}" if mask else args[-1]
+        tile = "" if moves_x or moves_r else " + tl.zeros([1, 1], tl.int32)"
+        text = f"tl.load({self.pointer(access.buffer)} + ({place}){tile}"
+        if mask:
+            text += f", {mask}, other=0"
+        text += ")"
+        stored = self.program.buffers[access.buffer].dtype
+        return text if stored is v.dtype else f"{text}.to(tl.{TRITON_TYPES[v.dtype.name]})"
+
+    def _finish(self) -> TritonKernel:
+        order = sorted(self.pointers, key=lambda name: self.pointers[name])
+        symbols = sorted(self.symbols)
+        parameters = [self.pointer(name) for name in order]
+        signature = {self.pointer(n): f"*{SIGNATURE[self.program.buffers[n].dtype.name]}" for n in order}
+        signature |= dict.fromkeys(symbols, "i64" if self._is_large() else "i32")
+        constants = {"XBLOCK": self.x_tile, **({"RBLOCK": self.r_tile} if self.r_loops else {})}
+        signature |= dict.fromkeys(constants, "constexpr")
+        header = ", ".join([*parameters, *symbols, *(f"{c}: tl.constexpr" for c in constants)])
+        text = f"({header}):\n" + "\n".join(self.lines) + "\n"
+        return TritonKernel("", text, [(n, self.offset.get(n, 0)) for n in order], symbols, signature, constants, self.x_size,
+                            self.x_tile, self.num_warps, set(self.written))
+
+
+def number(value: Any) -> str:
+    """A number as Python text that Triton reads."""
+    if isinstance(value, float):
+        if math.isnan(value):
+            return "float('nan')"
+        if math.isinf(value):
+            return "float('inf')" if value > 0 else "float('-inf')"
+        return repr(float(value))
+    return repr(int(value)) if not isinstance(value, bool) else str(int(value))
+
+
+PROLOGUE = '''import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+
+@triton.jit
+def product(a, b):
+    return a * b
+
+
+@triton.jit
+def largest(a, b):
+    return tl.where((a > b) | (a != a), a, b)
+
+
+@triton.jit
+def smallest(a, b):
+    return tl.where((a < b) | (a != a), a, b)
+
+
+@triton.jit
+def sign(x):
+    return ((x > 0).to(tl.int8) - (x < 0).to(tl.int8)).to(x.dtype)
+
+
+@triton.jit
+def remainder(a, b):
+    rest = a % b if a.dtype.is_int() else libdevice.fmod(a, b)
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+
+
+@triton.jit
+def floordiv(a, b):
+    if a.dtype.is_int():
+        quotient = a // b
+        return tl.where((quotient * b != a) & ((a < 0) != (b < 0)), quotient - 1, quotient)
+    return tl.floor(a / b)
+
+
+@triton.jit
+def truncdiv(a, b):
+    return a // b if a.dtype.is_int() else libdevice.trunc(a / b)
+
+
+@triton.jit
+def philox(seed, block, lane):
+    k0, k1 = seed.to(tl.uint32), (seed.to(tl.uint64) >> 32).to(tl.uint32)
+    c0, c1 = block.to(tl.uint32), (block.to(tl.uint64) >> 32).to(tl.uint32)
+    c2, c3 = c0 * 0, c0 * 0
+    for _ in tl.static_range(10):
+        p0, p1 = c0.to(tl.uint64) * 0xD2511F53, c2.to(tl.uint64) * 0xCD9E8D57
+        n0, n2 = (p1 >> 32).to(tl.uint32) ^ c1 ^ k0, (p0 >> 32).to(tl.uint32) ^ c3 ^ k1
+        c1, c3, c0, c2 = p1.to(tl.uint32), p0.to(tl.uint32), n0, n2
+        k0, k1 = k0 + 0x9E3779B9, k1 + 0xBB67AE85
+    return tl.where(lane == 0, c0, tl.where(lane == 1, c1, tl.where(lane == 2, c2, c3)))
+
+
+@triton.jit
+def unit(bits):
+    return (bits >> 8).to(tl.float32) * 5.9604644775390625e-08
+'''
+
+
+def print_triton(kernel: Kernel, program: Program, stored: set[str]) -> TritonKernel:
+    """`kernel` as a Triton function; `stored` are the buffers that others read."""
+    return TritonPrinter(kernel, program, stored).print()
+
+
+__all__ = ["PROLOGUE", "TritonKernel", "TritonPrinter", "print_triton"]
