@@ -34,7 +34,7 @@ class PlainModule:
         homes = self.__dict__
         for home in ("_parameters", "_buffers", "_modules"):
             homes.get(home, {}).pop(name, None)
-        if isinstance(value, _ModuleTypes.module):
+        if isinstance(value, (PlainModule, _ModuleTypes.module)):
             homes.pop(name, None)
             self._modules[name] = value
         elif _ModuleTypes.parameter is not None and isinstance(value, _ModuleTypes.parameter):

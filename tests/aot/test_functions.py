@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import flambeau as torch
-from flambeau import fx
+from flambeau import fx, nn
 from flambeau.aot import Observers, aot_compile, aot_eager, interpret
 from flambeau.autograd.graph import saved_tensors_hooks
 
@@ -358,7 +358,7 @@ class BufferTracer(fx.Tracer):
 def test_running_statistics():
     mean = torch.zeros(3)
 
-    class Norm(fx.graph_module.PlainModule):
+    class Norm(nn.Module):
         def __init__(self):
             super().__init__()
             self.register_buffer("mean", mean)

@@ -10,11 +10,11 @@ import traceback
 
 import pytest
 
-from flambeau import fx
-from flambeau.fx.graph_module import PlainModule, module_base
+from flambeau import fx, nn
+from flambeau.fx.graph_module import module_base
 
 
-class Scale(PlainModule):
+class Scale(nn.Module):
     def __init__(self, factor):
         super().__init__()
         self.factor = factor
@@ -23,10 +23,10 @@ class Scale(PlainModule):
         return x * self.factor
 
 
-class Root(PlainModule):
+class Root(nn.Module):
     def __init__(self):
         super().__init__()
-        self.inner = PlainModule()
+        self.inner = nn.Module()
         self.inner.add_module("0", Scale(3))
         getattr(self.inner, "0").part = Scale(4)
         self.unused = Scale(9)
@@ -135,7 +135,7 @@ def test_pass_manager_names_the_pass_that_broke_the_graph():
 def test_module_base_is_exchanged():
     program = """
         import copy, operator, pickle
-        from flambeau import fx
+        from flambeau import fx, nn
 
         class Module:
             def __init__(self):
@@ -151,6 +151,10 @@ def test_module_base_is_exchanged():
             graph.output(graph.call_function(operator.add, (graph.placeholder("x"), 1)))
             return fx.GraphModule({}, graph)
 
+        root = fx.graph_module.PlainModule()
+        root.part = fx.graph_module.PlainModule()
+        root.part.number = 5
+        assert [name for name, _ in root.named_modules()] == ["", "part"] and root.part.number == 5
         early = build()
         assert early(1) == 2 and not issubclass(fx.GraphModule, Module)
         fx.set_module_base(Module)

@@ -7,8 +7,7 @@ import weakref
 
 import pytest
 
-from flambeau import fx
-from flambeau.fx.graph_module import PlainModule
+from flambeau import fx, nn
 
 
 def test_interpreter_agrees_with_the_printed_code():
@@ -197,15 +196,15 @@ def helper(x):
 fx.wrap("sum")
 
 
-class Leaf(PlainModule):
+class Leaf(nn.Module):
     def forward(self, x):
         return x * 2
 
 
-class Model(PlainModule):
+class Model(nn.Module):
     def __init__(self):
         super().__init__()
-        self.block = PlainModule()
+        self.block = nn.Module()
         self.block.leaf = Leaf()
         self.leaf = Leaf()
 
@@ -235,10 +234,10 @@ def test_a_module_outside_the_tree_is_refused():
 
 
 def test_patches_are_undone_after_an_error():
-    before = PlainModule.__call__, math.floor
+    before = nn.Module.__call__, math.floor
     with pytest.raises(fx.TraceError):
         fx.symbolic_trace(lambda x: bool(math.floor(x)))
-    assert (PlainModule.__call__, math.floor) == before
+    assert (nn.Module.__call__, math.floor) == before
 
 
 # -- patterns ----------------------------------------------------------------------------------------------------------
