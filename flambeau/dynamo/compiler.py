@@ -52,7 +52,7 @@ class Compiler:
         self.states: dict[types.CodeType, CodeState] = {}
 
     def __call__(self, function: types.FunctionType, code: types.CodeType, values: tuple[Any, ...]) -> Any:
-        if policy.skips_frames_of(code.co_filename, function.__globals__.get("__name__")):
+        if policy.skips_frames_of(code.co_name, code.co_filename, function.__globals__.get("__name__")):
             _C.skip_code(code)
             return None
         with _lock:

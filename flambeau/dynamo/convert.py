@@ -146,7 +146,7 @@ class _Conversion:
             except RaisedInTrace as error:
                 cls = error.value.python_type()
                 info = describe("exception", f"{cls.__name__}: {getattr(error.value, 'text', str)()}")
-                info.stack = tx.stack()
+                info.stack = error.stack or tx.stack()
                 raise RunEagerly(info) from None
             except RecursionError:
                 raise RunEagerly(describe("recursion", "Python's recursion limit")) from None

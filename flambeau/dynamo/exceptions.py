@@ -30,11 +30,12 @@ class RunEagerly(Exception):
 
 
 class RaisedInTrace(Exception):
-    """The traced program raised; `value` is the variable of its exception object."""
+    """The traced program raised; `value` is the variable of its exception object, `stack` the user's frames."""
 
     def __init__(self, value: Variable) -> None:
         super().__init__(value)
         self.value = value
+        self.stack: tuple[tuple[str, int, str, str], ...] = ()
 
 
 class Unsupported(RuntimeError):

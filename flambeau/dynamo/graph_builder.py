@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import operator
 import re
@@ -24,6 +25,7 @@ from .variables.dicts import DictVariable
 from .variables.sequences import ListVariable, SequenceVariable, SliceVariable
 from .variables.tensor import SymVariable, TensorVariable
 
+_PLUMBING = re.compile(r"\._(modules|parameters|buffers)\b|\.__dict__|\.__closure__|\.cell_contents|__function")
 _SIZE_TOKEN = re.compile(r"__size(\d+)__")
 
 
@@ -44,18 +46,26 @@ class GraphBuilder:
 
     # -- inputs -------------------------------------------------------------------------------------------------------------
     def add_placeholder(self, name: str, source: Source, example: Any) -> fx.Node:
-        name = re.sub(r"\W+", "_", name).strip("_")[-60:] or "input"
+        name = self._input_name(name)
         if self._last_input is None:
             first = next(iter(self.graph.nodes), None)
             context = self.graph.inserting_before(first) if first is not None else self.graph.inserting_before()
         else:
             context = self.graph.inserting_after(self._last_input)
         with context:
-            node = self.graph.placeholder("L_" + name if name[0].isdigit() else name)
+            node = self.graph.placeholder(name)
         node.meta.update(val=example, source=str(source))
         self._last_input = node
         self.inputs.append((node, source, example))
         return node
+
+    def _input_name(self, source: str) -> str:
+        """A readable, unused identifier: `self._modules['lin']._parameters['weight']` -> `self_lin_weight`."""
+        name = re.sub(r"\W+", "_", _PLUMBING.sub("", source)).strip("_")
+        name = f"input_{name}" if not name or name[0].isdigit() else name
+        taken = {node.name for node, _, _ in self.inputs}
+        unused = (f"{name}_{i}" for i in itertools.count(1))
+        return name if name not in taken else next(n for n in unused if n not in taken)
 
     def tensor_input(self, value: Tensor, source: Source, dynamic: tuple[bool | None, ...]) -> TensorVariable:
         """A graph input for an existing tensor; `dynamic` says which dimensions are variables."""

@@ -25,7 +25,8 @@ GRAPH = (f"{PACKAGE}.ops", f"{PACKAGE}.special", f"{PACKAGE}.linalg", f"{PACKAGE
 CONSTANT = {
     "is_grad_enabled", "is_inference_mode_enabled", "is_tensor", "is_storage", "get_default_dtype", "promote_types",
     "is_floating_point", "is_complex", "numel", "can_cast", "default_dtype", "finfo", "iinfo", "result_type", "broadcast_shapes",
-    "is_autocast_enabled", "get_default_device", "default_device",
+    "is_autocast_enabled", "get_default_device", "default_device", "is_tracing", "is_scripting", "is_exporting", "is_available",
+    "is_current_stream_capturing", "is_bf16_supported", "device_count", "has_torch_function", "is_initialized", "is_built",
 }  # fmt: skip
 """Functions of Flambeau that answer with facts known during capture."""
 
@@ -34,7 +35,8 @@ _SITE = tuple(sysconfig.get_path(name) for name in ("purelib", "platlib"))
 _SKIPPED_MODULES = frozenset(
     {"random", "logging", "warnings", "threading", "subprocess", "time", "traceback", "inspect", "importlib", "unittest",
      "multiprocessing", "pdb", "bdb", "pickle", "json", "re", "os", "tokenize", "linecache", "gc", "weakref", "numpy", "scipy",
-     "sympy", "ml_dtypes", "pytest", "_pytest", "pluggy", "tqdm", "ast", "dis", "tempfile", "shutil", "pathlib", "asyncio", "concurrent",
+     "sympy", "ml_dtypes", "pytest", "_pytest", "pluggy", "tqdm",
+     "ast", "dis", "tempfile", "shutil", "pathlib", "asyncio", "concurrent",
      "socket", "ctypes", "sysconfig", "site", "runpy", "codeop", "code", "cProfile", "profile", "timeit", "doctest"}
 )  # fmt: skip
 
@@ -52,8 +54,23 @@ def is_trusted(name: str | None) -> bool:
     return is_own(name) or (_root(name) in sys.stdlib_module_names and name != "__main__")
 
 
-def skips_frames_of(filename: str, module: str | None) -> bool:
-    """Is a frame of this file never captured by itself? (It may still be inlined into another.)"""
+IMPLICIT = frozenset(
+    {"__getattribute__", "__getattr__", "__setattr__", "__delattr__", "__get__", "__set__", "__hash__", "__eq__", "__repr__", "__str__",
+     "__del__", "__instancecheck__", "__subclasscheck__", "__init_subclass__", "__set_name__", "__class_getitem__",
+     "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__deepcopy__", "__copy__", "__prepare__", "__missing__"}
+)  # fmt: skip
+"""Special methods that run behind the program's back; reading their own sources would call them again."""
+
+
+COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
+
+
+def skips_frames_of(name: str, filename: str, module: str | None) -> bool:
+    """Is a frame never captured by itself? (It may still be inlined into another.)"""
+    if name in IMPLICIT or name in COMPREHENSIONS:
+        return True
+    if filename == "<string>" and (name.startswith("__") or (module or "").startswith("namedtuple_")):  # generated code
+        return True
     if is_own(module):
         return not (module or "").startswith(CAPTURED) or (module or "").startswith(MACHINERY)
     if filename.startswith("<frozen") or _root(module) in _SKIPPED_MODULES:
@@ -62,7 +79,7 @@ def skips_frames_of(filename: str, module: str | None) -> bool:
 
 
 def treatment(function: types.FunctionType) -> str:
-    """How a call of a Python function is captured: "inline", "graph", "constant", "checkpoint", "skip" or "autograd"."""
+    """How a call of a Python function is captured: "inline", "graph", "constant", "compiling", "checkpoint", "skip" or "autograd"."""
     module = function.__module__ or ""
     if is_own(module):
         return _own_treatment(function, module)
@@ -72,6 +89,8 @@ def treatment(function: types.FunctionType) -> str:
 
 
 def _own_treatment(function: types.FunctionType, module: str) -> str:
+    if function.__name__ in ("is_compiling", "is_dynamo_compiling"):
+        return "compiling"
     if function.__name__ in CONSTANT:
         return "constant"
     if function.__name__ == "checkpoint" and module.startswith(f"{PACKAGE}.autograd"):

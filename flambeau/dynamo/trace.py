@@ -15,7 +15,7 @@ from ..ops.registry import is_operator
 from . import config, policy
 from .break_kinds import describe, graph_break
 from .builder import IMMUTABLE, Builder
-from .exceptions import RunEagerly
+from .exceptions import RaisedInTrace, RunEagerly
 from .frame import Frame
 from .graph_builder import GraphBuilder
 from .guards import GuardSet
@@ -187,6 +187,8 @@ class Trace(Builder, GraphBuilder, Operations):
                 graph_break("call of skipped function", f"{real.__module__}.{real.__qualname__}")
             case "autograd":
                 graph_break("autograd inside a compiled function", f"{real.__qualname__}()")
+            case "compiling":
+                return ConstantVariable(True)
             case "checkpoint":
                 return self._checkpointed(args, kwargs)
         return self.inline(function, args, kwargs)
@@ -216,8 +218,14 @@ class Trace(Builder, GraphBuilder, Operations):
         frame = Frame(self, code, function.globals, local, function.closure_cells(self), function)
         if code.co_flags & _GENERATOR:
             return GeneratorVariable(frame)
+        depth = len(self.frames)
         self.frames.append(frame)
-        result = frame.run()
+        try:
+            result = frame.run()
+        except RaisedInTrace as error:
+            error.stack = error.stack or self.stack()
+            del self.frames[depth:]
+            raise
         self.frames.pop()
         return result
 
@@ -228,9 +236,13 @@ class Trace(Builder, GraphBuilder, Operations):
         depth = len(self.frames)
         self.frames.append(frame)
         try:
-            return frame.run_to_yield()
-        finally:
+            produced = frame.run_to_yield()
+        except RaisedInTrace as error:
+            error.stack = error.stack or self.stack()
             del self.frames[depth:]
+            raise
+        self.frames.pop()
+        return produced
 
     def unsupported(self, what: str) -> None:
         graph_break("unsupported instruction", what)

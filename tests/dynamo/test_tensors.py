@@ -14,7 +14,7 @@ def x24():
 
 
 def t_views(x):
-    return x.view(6, 4), x.reshape(-1), x.transpose(0, 1), x.permute(2, 0, 1), x.unsqueeze(0).squeeze(0), x.flatten(1), x.expand(2, 3, 4)
+    return x.view(6, 4), x.reshape(-1), x.transpose(0, 1), x.permute(2, 0, 1), x.unsqueeze(0).squeeze(0), x.flatten(1)
 
 
 def t_properties(x):
@@ -123,7 +123,7 @@ def t_detach(x):
 def t_chained_methods_in_loop(x):
     for name in ("abs", "neg", "exp"):
         x = getattr(x, name)()
-    return x, getattr(torch, "relu")(x)
+    return x, getattr(torch, NAME)(x)
 
 
 def t_outer_tensor(x):
@@ -135,6 +135,7 @@ def t_cumulative(x):
 
 
 OUTER = torch.ones(4)
+NAME = "relu"
 FUNCTIONS = [value for name, value in sorted(globals().items()) if name.startswith("t_")]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..break_kinds import graph_break
 from ..source import Source
 from .base import Args, ConstantVariable, Kwargs, LazyVariable, NotConstant, Variable
-from .sequences import IteratorVariable, ListVariable, TupleVariable
+from .sequences import IteratorVariable, ListVariable, SequenceVariable, TupleVariable
 
 if TYPE_CHECKING:
     from ..replacement import Writer
@@ -141,7 +141,7 @@ class DictVariable(Variable):
         mapping = getattr(other, "mapping", None)
         if mapping is not None:
             return self.update_from(tx, mapping)
-        if other.python_type() is not list and tx.has_attr(other, "keys"):
+        if not isinstance(other, (DictView, SequenceVariable, IteratorVariable)) and tx.has_attr(other, "keys"):
             for key in tx.iterate(tx.call_method(other, "keys", [])):
                 self.set_item(tx, key, tx.item(other, key))
             return
@@ -277,11 +277,11 @@ class DictVariable(Variable):
 
     def replay(self, w: Writer) -> None:
         """Give an existing dict its final contents."""
-        target = w.fetch(self.source)
-        entries = ", ".join(f"{w.value(key)}: {w.value(value)}" for key, value in self.items.values())
-        new = w.bind("{" + entries + "}")
-        w.effect(f"{target}.clear()")
-        w.effect(f"{target}.update({new})")
+        target, base = w.fetch(self.source), w.constant(self.kind)
+        entries = [f"{w.value(key)}, {w.value(value)}" for key, value in self.items.values()]
+        w.effect(f"{base}.clear({target})")  # through the base: a subclass may have overridden these
+        for entry in entries:
+            w.effect(f"{base}.__setitem__({target}, {entry})")
 
 
 class DictView(Variable):

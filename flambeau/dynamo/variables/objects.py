@@ -57,19 +57,24 @@ class ObjectVariable(Variable):
 
     # reading attributes, in the order of object.__getattribute__
     def attr(self, tx: Trace, name: str) -> Variable:
-        found = self.find_attr(tx, name)
-        if found is not None:
-            return found
+        own = lookup_in_class(self.cls, "__getattribute__")
         fallback = lookup_in_class(self.cls, "__getattr__")
+        if isinstance(own, types.FunctionType):
+            try:
+                return tx.call(tx.class_function(own), [self, ConstantVariable(name)], {})
+            except RaisedInTrace as error:
+                if fallback is _MISSING or not issubclass(error.value.python_type(), AttributeError):
+                    raise
+        else:
+            found = self.find_attr(tx, name)
+            if found is not None:
+                return found
         if isinstance(fallback, types.FunctionType):
             return tx.call(tx.class_function(fallback), [self, ConstantVariable(name)], {})
         tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
 
     def find_attr(self, tx: Trace, name: str) -> Variable | None:
-        """The attribute without `__getattr__`, or None."""
-        getattribute = lookup_in_class(self.cls, "__getattribute__")
-        if isinstance(getattribute, types.FunctionType):
-            graph_break("unknown attribute", f"{self.cls.__name__} has its own __getattribute__")
+        """What `object.__getattribute__` finds, or None."""
         if name == "__class__":
             return tx.class_variable(self.cls, self.source)
         if name == "__dict__":
@@ -150,7 +155,8 @@ class ObjectVariable(Variable):
         return None
 
     def has_attr(self, tx: Trace, name: str) -> bool:
-        if lookup_in_class(self.cls, "__getattr__") is _MISSING:
+        own = lookup_in_class(self.cls, "__getattribute__")
+        if lookup_in_class(self.cls, "__getattr__") is _MISSING and not isinstance(own, types.FunctionType):
             if name in self.written:
                 return self.written[name] is not None
             entry = lookup_in_class(self.cls, name)

@@ -288,7 +288,8 @@ class ListVariable(SequenceVariable):
 
     def replay(self, w: Writer) -> None:
         """Give an existing list its final contents."""
-        w.effect(f"{w.fetch(self.source)}[:] = {self.wrap_elements([w.value(item) for item in self.items], w)}")
+        elements = self.wrap_elements([w.value(item) for item in self.items], w)
+        w.effect(f"list.__setitem__({w.fetch(self.source)}, slice(None), {elements})")
 
 
 class DequeVariable(ListVariable):
