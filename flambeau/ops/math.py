@@ -240,7 +240,7 @@ def ldexp(input: Tensor, other: Tensor) -> Tensor:
 
 
 frexp_prim = primitive("frexp", kernel=lambda x: tuple(np.frexp(x)), derivative=General(
-    lambda gs, outs: (None if gs[0] is None else gs[0] * (-outs[1].to(gs[0].dtype)).exp2(),)), why_absent={"loop": _NO_LOOP})(
+    lambda gs, out1: (None if gs[0] is None else gs[0] * (-out1.to(gs[0].dtype)).exp2(),)), why_absent={"loop": _NO_LOOP})(
     lambda x: (Spec(x._layout.shape, x.dtype), Spec(x._layout.shape, int32)))
 
 

@@ -245,3 +245,13 @@ def test_grad_modes():
     fl.set_grad_enabled(False)
     assert not fl.is_grad_enabled()
     fl.set_grad_enabled(True)
+
+
+@pytest.mark.parametrize("pick", [lambda x: fl.topk(x, 2)[0], lambda x: fl.sort(x)[0], lambda x: x.max(-1)[0], lambda x: x.cummax(-1)[0]])
+def test_picked_values_may_be_written_to(pick) -> None:
+    """Their gradients need the indices only, and programs normalise the values in place."""
+    x = fl.tensor([[1.0, 3.0, 2.0]], requires_grad=True)
+    values = pick(x)
+    values /= 2.0
+    values.sum().backward()
+    assert float(x.grad.sum()) == values.numel() / 2

@@ -1,9 +1,10 @@
-"""Run one case and write what came out, with PyTorch or with Flambeau in its place.
+"""Run cases and write what came out, with PyTorch or with Flambeau in its place.
 
-    python worker.py torch|flambeau CASE WEIGHTS OUT [--compile] [--size N]
+    python worker.py torch|flambeau FOLDER CASE... [--compile BACKEND] [--only eval|train]
 
-Under torch the weights are drawn and written to WEIGHTS (torch.save); under flambeau they are read. OUT gets an .npz: outputs in
-eval mode, loss, gradients, buffers, and the parameters after one AdamW step.
+Under torch the weights are drawn and written to FOLDER/CASE.pt (torch.save); under flambeau they are read from there.
+FOLDER/CASE.LIBRARY[.BACKEND].npz gets the outputs in eval mode, and of one training step the loss, the gradients, the buffers and the
+parameters after AdamW. One line is printed for each case, "CASE ok SECONDS" or "CASE failed ERROR".
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -39,64 +41,70 @@ def declare_torchvision_operators(torch: Any) -> None:
     globals()["_keep_alive"] = library
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("library", choices=("torch", "flambeau"))
-    parser.add_argument("case")
-    parser.add_argument("weights")
-    parser.add_argument("out")
-    parser.add_argument("--compile", nargs="?", const="inductor")
-    parser.add_argument("--steps", type=int, default=1)
-    options = parser.parse_args()
-    if options.library == "flambeau":
-        import flambeau.as_torch  # noqa: F401
-    import torch
-
-    if options.library == "torch":
-        declare_torchvision_operators(torch)
-    from cases import CASES
-
+def run_case(torch: Any, case: Any, weights: Path, options: argparse.Namespace) -> dict[str, np.ndarray]:
+    """Everything to compare."""
     torch.manual_seed(0)
-    torch.set_num_threads(2)
-    case = CASES[options.case]
     model = case.build()
-    if options.library == "torch":
-        torch.save(model.state_dict(), options.weights)
+    if options.library == "torch" and not options.compile:
+        torch.save(model.state_dict(), weights)
     else:
-        model.load_state_dict(torch.load(options.weights))
-    arrays = case.inputs(np.random.default_rng(0))
-    inputs = {name: torch.from_numpy(a) for name, a in arrays.items()}
-    found: dict[str, np.ndarray] = {}
-    times: dict[str, float] = {}
-
-    model.eval()
+        model.load_state_dict(torch.load(weights))
+    inputs = {name: torch.from_numpy(a) for name, a in case.inputs(np.random.default_rng(0)).items()}
     run = torch.compile(model, backend=options.compile) if options.compile else model
-    start = time.perf_counter()
-    with torch.no_grad():
-        arrays_of("eval", run(**inputs), found, torch)
-    times["eval"] = time.perf_counter() - start
+    found: dict[str, np.ndarray] = {}
+    if options.only != "train":
+        model.eval()
+        with torch.no_grad():
+            arrays_of("eval", run(**inputs), found, torch)
+    if options.only != "eval":
+        train(torch, case, model, run, inputs, found)
+    return found
 
+
+def train(torch: Any, case: Any, model: Any, run: Any, inputs: dict, found: dict[str, np.ndarray]) -> None:
+    """One step of AdamW."""
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    start = time.perf_counter()
-    for step in range(options.steps):
-        optimizer.zero_grad()
-        out = run(**inputs)
-        loss = case.loss(out)
-        loss.backward()
-        if step == 0:
-            found["loss"] = loss.detach().numpy().copy()
-            for name, p in model.named_parameters():
-                if p.grad is not None:
-                    found[f"grad.{name}"] = p.grad.numpy().copy()
-        optimizer.step()
-    times["train"] = time.perf_counter() - start
+    loss = case.loss(run(**inputs))
+    loss.backward()
+    found["loss"] = loss.detach().numpy()
+    for name, p in model.named_parameters():
+        if p.grad is not None:
+            found[f"grad.{name}"] = p.grad.numpy().copy()
+    optimizer.step()
     for name, p in model.named_parameters():
         found[f"stepped.{name}"] = p.detach().numpy()
     for name, b in model.named_buffers():
         found[f"buffer.{name}"] = b.numpy()
-    np.savez(options.out, **found)
-    print({k: round(v, 3) for k, v in times.items()})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("library", choices=("torch", "flambeau"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("cases", nargs="+")
+    parser.add_argument("--compile", metavar="BACKEND")
+    parser.add_argument("--only", choices=("eval", "train"))
+    options = parser.parse_args()
+    if options.library == "flambeau":
+        import flambeau.as_torch  # noqa: F401
+    import torch
+    if options.library == "torch":
+        declare_torchvision_operators(torch)
+    from cases import CASES
+
+    torch.set_num_threads(2)
+    for name in options.cases:
+        start = time.perf_counter()
+        try:
+            found = run_case(torch, CASES[name], options.folder / f"{name}.pt", options)
+            suffix = f".{options.compile}" if options.compile else ""
+            np.savez(options.folder / f"{name}.{options.library}{suffix}.npz", **found)
+        except Exception as error:
+            traceback.print_exc()
+            print(name, "failed", f"{type(error).__name__}: {error}".splitlines()[0], flush=True)
+        else:
+            print(name, "ok", f"{time.perf_counter() - start:.2f}", flush=True)
 
 
 if __name__ == "__main__":

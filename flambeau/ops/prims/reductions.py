@@ -43,7 +43,8 @@ large_sum: Any = None
 
 
 @primitive("sum", kernel=_sum_kernel, loop="sum", tags=("reduction", "linear"),
-           derivative=Linear(x=lambda g, x_shape, dims: _restore(g, dims, x_shape)))
+           derivative=Linear(x=lambda g, x_shape, dims: _restore(g, dims, x_shape)),
+           samples=lambda r: [(r.standard_normal((2, 3, 4)), (0, 2)), (r.standard_normal((2, 3)), (0, 1))])
 def sum(x: Tensor, dims: tuple[int, ...]) -> Spec:
     """Sum over `dims`, in x's dtype (narrow floats accumulate in f32)."""
     return Spec(_reduced(x, dims), x.dtype)
@@ -69,7 +70,8 @@ def _prod_vjp(g: Tensor, x: Tensor, out: Tensor, dims: Sequence[int]) -> tuple:
 
 
 @primitive("prod", kernel=_quiet(lambda x, dims: np.asarray(np.multiply.reduce(x, axis=dims, dtype=x.dtype))), loop="prod",
-           tags=("reduction",), derivative=General(_prod_vjp))
+           tags=("reduction",), derivative=General(_prod_vjp),
+           samples=lambda r: [(r.standard_normal((2, 3, 4)), (1,))])
 def prod(x: Tensor, dims: tuple[int, ...]) -> Spec:
     """Product over `dims`."""
     return Spec(_reduced(x, dims), x.dtype)
@@ -94,7 +96,8 @@ def _extremum_kernel(ufunc: Any) -> Any:
     return _quiet(lambda x, dims: np.asarray(ufunc.reduce(x, axis=dims)))
 
 
-@primitive("amax", kernel=_extremum_kernel(np.maximum), loop="max", tags=("reduction",), derivative=General(_extremum_vjp))
+@primitive("amax", kernel=_extremum_kernel(np.maximum), loop="max", tags=("reduction",), derivative=General(_extremum_vjp),
+           samples=lambda r: [(r.standard_normal((2, 3, 4)), (0, 2))])
 def amax(x: Tensor, dims: tuple[int, ...]) -> Spec:
     """Maximum over `dims`; NaN wins."""
     _check_not_empty(x, dims, "amax")
@@ -117,7 +120,8 @@ def _arg_kernel(fn: Any) -> Any:
 
 
 @primitive("argmax", kernel=_arg_kernel(np.argmax), loop="argmax", tags=("reduction",),
-           why_absent={"derivative": "an index is not differentiable"})
+           why_absent={"derivative": "an index is not differentiable"},
+           samples=lambda r: [(r.standard_normal((2, 3)), 1)])
 def argmax(x: Tensor, dim: int) -> Spec:
     """Index of the first maximum along `dim` (i64); NaN wins."""
     _check_not_empty(x, (dim,), "argmax")
@@ -125,7 +129,8 @@ def argmax(x: Tensor, dim: int) -> Spec:
 
 
 @primitive("argmin", kernel=_arg_kernel(np.argmin), loop="argmin", tags=("reduction",),
-           why_absent={"derivative": "an index is not differentiable"})
+           why_absent={"derivative": "an index is not differentiable"},
+           samples=lambda r: [(r.standard_normal((2, 3)), 0)])
 def argmin(x: Tensor, dim: int) -> Spec:
     """Index of the first minimum along `dim` (i64); NaN wins."""
     _check_not_empty(x, (dim,), "argmin")
@@ -133,14 +138,16 @@ def argmin(x: Tensor, dim: int) -> Spec:
 
 
 @primitive("any", kernel=lambda x, dims: np.asarray(np.logical_or.reduce(x, axis=dims), np.bool_), loop="any", tags=("reduction",),
-           why_absent={"derivative": "a truth value is not differentiable"})
+           why_absent={"derivative": "a truth value is not differentiable"},
+           samples=lambda r: [(r.standard_normal((2, 3)) > 0, (1,))])
 def any(x: Tensor, dims: tuple[int, ...]) -> Spec:
     """Whether some element over `dims` is true (bool input)."""
     return Spec(_reduced(x, dims), bool_)
 
 
 @primitive("all", kernel=lambda x, dims: np.asarray(np.logical_and.reduce(x, axis=dims), np.bool_), loop="all", tags=("reduction",),
-           why_absent={"derivative": "a truth value is not differentiable"})
+           why_absent={"derivative": "a truth value is not differentiable"},
+           samples=lambda r: [(r.standard_normal((2, 3)) > 0, (0,))])
 def all(x: Tensor, dims: tuple[int, ...]) -> Spec:
     """Whether every element over `dims` is true (bool input)."""
     return Spec(_reduced(x, dims), bool_)
@@ -182,7 +189,8 @@ def _cumprod_grad_with_zeros(g: Tensor, x: Tensor, dim: int) -> Tensor:
 
 
 @primitive("cumprod", kernel=_quiet(lambda x, dim: np.cumprod(x, axis=dim, dtype=x.dtype) if x.ndim else x.copy()),
-           derivative=General(_cumprod_vjp), why_absent={"loop": "a scan; inductor calls the kernel until the loop IR has scans"})
+           derivative=General(_cumprod_vjp), why_absent={"loop": "a scan; inductor calls the kernel until the loop IR has scans"},
+           samples=lambda r: [(r.standard_normal((2, 3)), 1), (np.array([2.0, 0.0, 3.0]), 0)])
 def cumprod(x: Tensor, dim: int) -> Spec:
     """Running product along `dim`."""
     return Spec(x._layout.shape, x.dtype)
@@ -198,10 +206,10 @@ def _running_extremum(better: Any) -> Any:
     return kernel
 
 
-def _by_index_vjp(gs: tuple, x_shape: Sequence, outs: tuple, dim: int) -> tuple:
+def _by_index_vjp(gs: tuple, x_shape: Sequence, out1: Tensor, dim: int) -> tuple:
     if gs[0] is None:
         return (None,)
-    return (gs[0].new_zeros(tuple(x_shape)).scatter_add(dim, outs[1], gs[0]),)
+    return (gs[0].new_zeros(tuple(x_shape)).scatter_add(dim, out1, gs[0]),)
 
 
 for _name, _ufunc in (("cummax", np.maximum), ("cummin", np.minimum)):
@@ -209,6 +217,7 @@ for _name, _ufunc in (("cummax", np.maximum), ("cummin", np.minimum)):
         """Running extremum along `dim` and the index (last of equals) where it stands."""
         return Spec(x._layout.shape, x.dtype), Spec(x._layout.shape, int64)
     globals()[_name] = primitive(_name, kernel=_quiet(_running_extremum(_ufunc)), derivative=General(_by_index_vjp),
+                                 samples=lambda r: [(r.standard_normal((2, 4)), 1)],
                                  why_absent={"loop": "a scan; inductor calls the kernel until the loop IR has scans"})(_shape)
 
 
@@ -225,7 +234,8 @@ def _sort_kernel(x: np.ndarray, dim: int, descending: bool, stable: bool) -> tup
 
 
 @primitive("sort", kernel=_sort_kernel, derivative=General(_by_index_vjp),
-           why_absent={"loop": "sorting is not a loop over independent elements"})
+           why_absent={"loop": "sorting is not a loop over independent elements"},
+           samples=lambda r: [(r.standard_normal((2, 4)), 1, True, True), (r.standard_normal((2, 4)), 0, False, True)])
 def sort(x: Tensor, dim: int, descending: bool, stable: bool) -> tuple[Spec, Spec]:
     """Values in order along `dim` and their indices; NaN counts as the largest. Always stable."""
     return Spec(x._layout.shape, x.dtype), Spec(x._layout.shape, int64)
@@ -240,12 +250,13 @@ def _topk_kernel(x: np.ndarray, k: int, dim: int, largest: bool, sorted_: bool) 
     return np.ascontiguousarray(values[tuple(cut)]), np.ascontiguousarray(order[tuple(cut)])
 
 
-def _topk_vjp(gs: tuple, x_shape: Sequence, outs: tuple, dim: int) -> tuple:
-    return _by_index_vjp(gs, x_shape, outs, dim)
+def _topk_vjp(gs: tuple, x_shape: Sequence, out1: Tensor, dim: int) -> tuple:
+    return _by_index_vjp(gs, x_shape, out1, dim)
 
 
 @primitive("topk", kernel=_topk_kernel, derivative=General(_topk_vjp),
-           why_absent={"loop": "selection is not a loop over independent elements"})
+           why_absent={"loop": "selection is not a loop over independent elements"},
+           samples=lambda r: [(r.standard_normal((2, 4)), 2, 1, True, True)])
 def topk(x: Tensor, k: int, dim: int, largest: bool, sorted_: bool) -> tuple[Spec, Spec]:
     """The `k` largest (or smallest) along `dim`, in order, and their indices."""
     shape = list(x._layout.shape)

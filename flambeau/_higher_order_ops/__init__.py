@@ -1,0 +1,3 @@
+"""torch._higher_order_ops: operators that take functions."""
+
+from __future__ import annotations
