@@ -11,7 +11,7 @@ from ..backends.cpu import blas
 from ..core import dispatch
 from ..core.dtypes import int64
 from ..core.tensor import Tensor
-from . import nn_activations, nn_attention, nn_dropout, nn_losses, nn_norms, nn_resize, nn_windows, prims
+from . import nn_activations, nn_attention, nn_dropout, nn_losses, nn_norms, nn_resize, nn_steps, nn_windows, prims
 from .promotion import cast
 from .registry import COMPOSITES, operator
 
@@ -222,4 +222,4 @@ def _max_of_bags(rows: Tensor, bag: Tensor, bags: int, kept: Tensor | None) -> T
 
 
 __all__ = ["linear", "bilinear", "embedding", "embedding_bag", "nn_activations", "nn_attention", "nn_dropout", "nn_losses", "nn_norms",
-           "nn_resize", "nn_windows"]
+           "nn_resize", "nn_steps", "nn_windows"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core.tensor import Tensor
 from .optimizer import GroupOptimizer, ParamsT, check, decayed, step_counter, zeros
-from .steps import as_number, square_root, step_number
+from ..ops.nn_steps import as_number, square_root, step_number
 
 
 def _lr_good(lr: Any) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..core.tensor import Tensor
 from .optimizer import GroupOptimizer, ParamsT, zeros
-from .steps import sgd_step_
+from ..ops.nn_steps import sgd_step_
 
 
 class SGD(GroupOptimizer):

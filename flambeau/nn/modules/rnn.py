@@ -12,7 +12,7 @@ from ...ops.creation import empty
 from .. import functional as F
 from .. import init
 from ..parameter import Parameter
-from ..utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from ..packing import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from .module import Module
 
 State = tuple[Tensor, ...]
