@@ -1,0 +1,132 @@
+"""Sequences of different lengths: padded, or packed step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..core.dtypes import int64
+from ..core.tensor import Tensor, from_array
+
+
+class _Packed(NamedTuple):
+    data: Tensor
+    batch_sizes: Tensor
+    sorted_indices: Tensor | None
+    unsorted_indices: Tensor | None
+
+
+class PackedSequence(_Packed):
+    """The elements of sequences, step after step, longest sequence first; `batch_sizes[t]` sequences have a step t."""
+
+    __slots__ = ()
+
+    def __new__(cls, data: Any, batch_sizes: Tensor | None = None, sorted_indices: Tensor | None = None,
+                unsorted_indices: Tensor | None = None) -> PackedSequence:
+        if batch_sizes is None:
+            data, batch_sizes = data
+        if unsorted_indices is None and sorted_indices is not None:
+            unsorted_indices = invert_permutation(sorted_indices)
+        return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
+
+    def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        """With the data moved or converted."""
+        return self._replace(data=self.data.to(*args, **kwargs))     # type: ignore[attr-defined]
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.data.is_cuda
+
+
+def invert_permutation(permutation: Tensor | None) -> Tensor | None:
+    """The permutation that undoes `permutation`."""
+    return None if permutation is None else permutation.argsort()     # type: ignore[attr-defined]
+
+
+def _numbers(lengths: Any) -> list[int]:
+    return lengths.tolist() if isinstance(lengths, Tensor) else [int(n) for n in lengths]
+
+
+def _index(values: Sequence[int]) -> Tensor:
+    return from_array(np.asarray(values, np.int64), int64)
+
+
+def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True) -> PackedSequence:
+    """Pack (time, batch, ...) (or (batch, time, ...)) with these lengths; unsorted ones need enforce_sorted=False."""
+    sizes = _numbers(lengths)
+    x = input.transpose(0, 1) if batch_first else input     # type: ignore[attr-defined]
+    if len(sizes) != x.shape[1]:
+        raise RuntimeError(f"Expected `len(lengths)` to be equal to batch_size, but got {len(sizes)} (batch_size={x.shape[1]})")
+    if any(n <= 0 for n in sizes):
+        raise RuntimeError("Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0")
+    order = None
+    if not enforce_sorted:
+        order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
+        sizes = [sizes[i] for i in order]
+        x = x.index_select(1, _index(order))     # type: ignore[attr-defined]
+    elif any(a < b for a, b in zip(sizes, sizes[1:])):
+        raise RuntimeError("`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can pass "
+                           "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this requirement if you do "
+                           "not need ONNX exportability.")
+    batch_sizes = [sum(n > t for n in sizes) for t in range(sizes[0])]
+    flat = x.reshape(-1, *x.shape[2:])     # type: ignore[attr-defined]
+    rows = [t * len(sizes) + b for t, count in enumerate(batch_sizes) for b in range(count)]
+    return PackedSequence(flat.index_select(0, _index(rows)), _index(batch_sizes), None if order is None else _index(order))
+
+
+def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0,
+                        total_length: int | None = None) -> tuple[Tensor, Tensor]:
+    """(padded, lengths) of a packed sequence, in the original order."""
+    counts = sequence.batch_sizes.tolist()     # type: ignore[attr-defined]
+    steps, batch = len(counts), counts[0]
+    if total_length is not None:
+        if total_length < steps:
+            raise ValueError(f"Expected total_length to be at least the length of the longest sequence in input, but got "
+                             f"total_length={total_length} and max sequence length being {steps}")
+        steps = total_length
+    rows = _index([t * batch + b for t, count in enumerate(counts) for b in range(count)])
+    data = sequence.data
+    out = data.new_full((steps * batch, *data.shape[1:]), padding_value).index_put((rows,), data)     # type: ignore[attr-defined]
+    out = out.reshape(steps, batch, *data.shape[1:])
+    lengths = _index([sum(count > b for count in counts) for b in range(batch)])
+    if sequence.unsorted_indices is not None:
+        out, lengths = out.index_select(1, sequence.unsorted_indices), lengths.index_select(0, sequence.unsorted_indices)     # type: ignore[attr-defined]
+    return (out.transpose(0, 1) if batch_first else out), lengths
+
+
+def pad_sequence(sequences: Iterable[Tensor], batch_first: bool = False, padding_value: float = 0.0,
+                 padding_side: str = "right") -> Tensor:
+    """Tensors (length, ...) of different lengths as one (longest, batch, ...) tensor."""
+    if not isinstance(sequences, Iterable):
+        raise RuntimeError(f"pad_sequence: Expected iterable for input sequences, but got arg of type: {type(sequences)}")
+    if padding_side not in ("left", "right"):
+        raise RuntimeError(f"Expected padding_side to be one of left or right, but got {padding_side}.")
+    items = list(sequences)
+    longest = max(s.shape[0] for s in items)
+    rows = []
+    for s in items:
+        missing = longest - s.shape[0]
+        if missing:
+            filler = s.new_full((missing, *s.shape[1:]), padding_value)     # type: ignore[attr-defined]
+            s = s.new_cat([s, filler] if padding_side == "right" else [filler, s], 0)     # type: ignore[attr-defined]
+        rows.append(s.unsqueeze(0 if batch_first else 1))     # type: ignore[attr-defined]
+    return rows[0].new_cat(rows, 0 if batch_first else 1)
+
+
+def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False) -> list[Tensor]:
+    """The sequences of a padded tensor, cut to their lengths."""
+    x = padded_sequences if batch_first else padded_sequences.transpose(0, 1)     # type: ignore[attr-defined]
+    return [x[i, :n] for i, n in enumerate(_numbers(lengths))]     # type: ignore[index]
+
+
+def pack_sequence(sequences: list[Tensor], enforce_sorted: bool = True) -> PackedSequence:
+    """Pack tensors (length, ...)."""
+    return pack_padded_sequence(pad_sequence(sequences), [s.shape[0] for s in sequences], enforce_sorted=enforce_sorted)
+
+
+def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
+    """The tensors of a packed sequence."""
+    padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
+    return unpad_sequence(padded, lengths, batch_first=True)

@@ -1,0 +1,128 @@
+"""weight_norm and spectral_norm by forward hooks: the older forms, whose state_dict keys are weight_g/weight_v, weight_orig/weight_u."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from ...core import dispatch
+from ...core.tensor import Tensor
+from .. import functional as F
+from ..modules.module import Module
+from ..parameter import Parameter
+from .parametrizations import norm_except_dim
+
+
+class WeightNorm:
+    """A forward pre-hook that computes `name` from name_g and name_v."""
+
+    def __init__(self, name: str, dim: int | None) -> None:
+        self.name, self.dim = name, -1 if dim is None else dim
+
+    def compute_weight(self, module: Module) -> Tensor:
+        """g * v / |v|."""
+        g, v = getattr(module, self.name + "_g"), getattr(module, self.name + "_v")
+        return v * (g / norm_except_dim(v, 2, self.dim))
+
+    def __call__(self, module: Module, inputs: Any) -> None:
+        setattr(module, self.name, self.compute_weight(module))
+
+
+def _hook_of(module: Module, kind: type, name: str) -> int | None:
+    return next((k for k, h in module._forward_pre_hooks.items() if isinstance(h, kind) and h.name == name), None)
+
+
+def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
+    """Split a weight into name_g and name_v."""
+    warnings.warn("`torch.nn.utils.weight_norm` is deprecated in favor of `torch.nn.utils.parametrizations.weight_norm`.", FutureWarning,
+                  stacklevel=2)
+    if _hook_of(module, WeightNorm, name) is not None:
+        raise RuntimeError(f"Cannot register two weight_norm hooks on the same parameter {name}")
+    hook = WeightNorm(name, dim)
+    weight = getattr(module, name)
+    del module._parameters[name]
+    with dispatch.grad_enabled(False):
+        module.register_parameter(name + "_g", Parameter(norm_except_dim(weight, 2, hook.dim)))
+    module.register_parameter(name + "_v", Parameter(weight))
+    setattr(module, name, hook.compute_weight(module))
+    module.register_forward_pre_hook(hook)
+    return module
+
+
+def remove_weight_norm(module: Module, name: str = "weight") -> Module:
+    """Put the weight back as one parameter."""
+    key = _hook_of(module, WeightNorm, name)
+    if key is None:
+        raise ValueError(f"weight_norm of '{name}' not found in {module}")
+    with dispatch.grad_enabled(False):
+        weight = module._forward_pre_hooks[key].compute_weight(module)
+    delattr(module, name)
+    del module._parameters[name + "_g"], module._parameters[name + "_v"], module._forward_pre_hooks[key]
+    setattr(module, name, Parameter(weight))
+    return module
+
+
+class SpectralNorm:
+    """A forward pre-hook that computes `name` as name_orig divided by its largest singular value."""
+
+    def __init__(self, name: str, n_power_iterations: int, dim: int, eps: float) -> None:
+        if n_power_iterations <= 0:
+            raise ValueError(f"Expected n_power_iterations to be positive, but got n_power_iterations={n_power_iterations}")
+        self.name, self.n_power_iterations, self.dim, self.eps = name, n_power_iterations, dim, eps
+
+    def matrix(self, weight: Tensor) -> Tensor:
+        """The weight with `dim` first, and the others as one."""
+        return weight.movedim(self.dim, 0).reshape(weight.shape[self.dim], -1)     # type: ignore[attr-defined]
+
+    def compute_weight(self, module: Module, iterate: bool) -> Tensor:
+        """weight / sigma."""
+        weight, u, v = (getattr(module, self.name + suffix) for suffix in ("_orig", "_u", "_v"))
+        matrix = self.matrix(weight)
+        if iterate:
+            with dispatch.grad_enabled(False):
+                for _ in range(self.n_power_iterations):
+                    v.copy_(F.normalize(matrix.t().mv(u), dim=0, eps=self.eps))     # type: ignore[attr-defined]
+                    u.copy_(F.normalize(matrix.mv(v), dim=0, eps=self.eps))     # type: ignore[attr-defined]
+            u, v = u.clone(), v.clone()
+        return weight / u.dot(matrix.mv(v))     # type: ignore[attr-defined]
+
+    def __call__(self, module: Module, inputs: Any) -> None:
+        setattr(module, self.name, self.compute_weight(module, module.training))
+
+
+def spectral_norm(module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12,
+                  dim: int | None = None) -> Module:
+    """Divide a weight by its largest singular value, which power iteration follows."""
+    if _hook_of(module, SpectralNorm, name) is not None:
+        raise RuntimeError(f"Cannot register two spectral_norm hooks on the same parameter {name}")
+    if dim is None:
+        dim = 1 if "ConvTranspose" in type(module).__name__ else 0
+    hook = SpectralNorm(name, n_power_iterations, dim, eps)
+    weight = module._parameters.get(name)
+    if weight is None:
+        raise ValueError(f"`SpectralNorm` cannot be applied as parameter `{name}` is None")
+    with dispatch.grad_enabled(False):
+        rows, columns = hook.matrix(weight).shape
+        u, v = (F.normalize(weight.new_empty((n,)).normal_(), dim=0, eps=eps) for n in (rows, columns))     # type: ignore[attr-defined]
+    delattr(module, name)
+    module.register_parameter(name + "_orig", weight)
+    setattr(module, name, weight.data)     # type: ignore[attr-defined]
+    module.register_buffer(name + "_u", u)
+    module.register_buffer(name + "_v", v)
+    module.register_forward_pre_hook(hook)
+    return module
+
+
+def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
+    """Put the weight back as one parameter."""
+    key = _hook_of(module, SpectralNorm, name)
+    if key is None:
+        raise ValueError(f"spectral_norm of '{name}' not found in {module}")
+    with dispatch.grad_enabled(False):
+        weight = module._forward_pre_hooks[key].compute_weight(module, False)
+    delattr(module, name)
+    for suffix in ("_u", "_v", "_orig"):
+        delattr(module, name + suffix)
+    del module._forward_pre_hooks[key]
+    module.register_parameter(name, Parameter(weight.detach()))     # type: ignore[attr-defined]
+    return module

@@ -1,0 +1,147 @@
+"""One optimizer step over lists of tensors: the formulas, and for eager tensors the native loops that do them in one pass.
+
+The formulas are the definition: they run for other dtypes, under capture and in the tests that compare the two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import _C
+from ..core import dispatch
+from ..core.dtypes import float32, float64
+from ..core.tensor import Tensor, bump_version
+from .registry import operator
+
+
+def _native(params: Sequence[Tensor]) -> bool:
+    """Whether the native loops may take these tensors: real, on the CPU, f32 or f64, and nobody watching."""
+    if dispatch.state.word:
+        return False
+    return all(type(p._data) is np.ndarray and p.dtype in (float32, float64) for p in params)
+
+
+def _bump(*lists: Sequence[Tensor] | None) -> None:
+    for tensors in lists:
+        for t in tensors or ():
+            bump_version(t)
+
+
+def step_number(step: Any) -> Any:
+    """The count of steps as a Python number; as the tensor itself when it has no value yet (under capture)."""
+    if not isinstance(step, Tensor):
+        return step
+    return step if step._data is None or dispatch.state.modes else step.item()     # type: ignore[attr-defined]
+
+
+def square_root(x: Any) -> Any:
+    """The square root of a number or tensor."""
+    return x.sqrt() if isinstance(x, Tensor) else math.sqrt(x)     # type: ignore[attr-defined]
+
+
+def as_number(x: Any) -> Any:
+    """A learning rate given as a 0-dim tensor, as a number where it has a value."""
+    return step_number(x)
+
+
+# -- Adam ----------------------------------------------------------------------------------------------------
+@operator
+def adam_step_(params: list, grads: list, means: list, squares: list, max_squares: list | None, steps: list, lr: Any,
+               beta1: float, beta2: float, eps: float, weight_decay: float, decoupled: bool, maximize: bool) -> None:
+    """Adam (Kingma and Ba 2014), or with `decoupled` weight decay AdamW (Loshchilov and Hutter 2017), in place.
+
+    `steps` are the 0-dim counters, already counting this step; `max_squares` makes it AMSGrad.
+    """
+    if _native(params):
+        numbers = [float(s._data) if isinstance(s, Tensor) else float(s) for s in steps]
+        if _C.adam_step(params, grads, means, squares, max_squares, numbers, float(as_number(lr)), beta1, beta2, eps, weight_decay,
+                        decoupled, maximize):
+            _bump(params, means, squares, max_squares)
+            return
+    for i, param in enumerate(params):
+        top = None if max_squares is None else max_squares[i]
+        adam_formula(param, grads[i], means[i], squares[i], top, steps[i], lr, beta1, beta2, eps, weight_decay, decoupled, maximize)
+
+
+def adam_formula(param: Any, grad: Any, mean: Any, square: Any, top: Any, step: Any, lr: Any, beta1: float, beta2: float,
+                 eps: float, weight_decay: float, decoupled: bool, maximize: bool) -> None:
+    """The step of one parameter."""
+    grad = -grad if maximize else grad
+    lr = as_number(lr)
+    if weight_decay:
+        if decoupled:
+            param.mul_(1 - lr * weight_decay)
+        else:
+            grad = grad.add(param, alpha=weight_decay)
+    mean.lerp_(grad, 1 - beta1)
+    square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+    t = step_number(step)
+    correction1, correction2 = 1 - beta1**t, 1 - beta2**t
+    if top is not None:
+        top.copy_(top.maximum(square))
+        square = top
+    denominator = (square.sqrt() / square_root(correction2)).add_(eps)
+    if isinstance(correction1, Tensor) or isinstance(lr, Tensor):
+        param.add_(-(mean / denominator) * (lr / correction1))
+    else:
+        param.addcdiv_(mean, denominator, value=-lr / correction1)
+
+
+# -- SGD -----------------------------------------------------------------------------------------------------
+@operator
+def sgd_step_(params: list, grads: list, buffers: list | None, fresh: list, lr: Any, momentum: float, dampening: float,
+              weight_decay: float, nesterov: bool, maximize: bool) -> None:
+    """Stochastic gradient descent in place, with momentum `buffers` or None; a `fresh` buffer begins as the gradient."""
+    if _native(params) and _C.sgd_step(params, grads, buffers, [float(f) for f in fresh], float(as_number(lr)), momentum, dampening,
+                                       weight_decay, nesterov, maximize):
+        _bump(params, buffers)
+        return
+    for i, param in enumerate(params):
+        sgd_formula(param, grads[i], None if buffers is None else buffers[i], fresh[i], lr, momentum, dampening, weight_decay,
+                    nesterov, maximize)
+
+
+def sgd_formula(param: Any, grad: Any, buffer: Any, fresh: bool, lr: Any, momentum: float, dampening: float, weight_decay: float,
+                nesterov: bool, maximize: bool) -> None:
+    """The step of one parameter."""
+    grad = -grad if maximize else grad
+    if weight_decay:
+        grad = grad.add(param, alpha=weight_decay)
+    if buffer is not None:
+        if fresh:
+            buffer.copy_(grad)
+        else:
+            buffer.mul_(momentum).add_(grad, alpha=1 - dampening)
+        grad = grad.add(buffer, alpha=momentum) if nesterov else buffer
+    lr = as_number(lr)
+    if isinstance(lr, Tensor):
+        param.sub_(grad * lr)
+    else:
+        param.add_(grad, alpha=-lr)
+
+
+# -- norms -----------------------------------------------------------------------------------------------------
+@operator
+def total_norm(tensors: list) -> Tensor:
+    """The 2-norm of all elements of the tensors together, as a 0-dim tensor."""
+    first = tensors[0]
+    if _native(tensors):
+        value = _C.total_norm(tensors)
+        if value is not None:
+            return first.new_full((), value)     # type: ignore[attr-defined]
+    norms = [t.norm(2).reshape(1) for t in tensors]
+    return first.new_cat([n.to(first.device) for n in norms], 0).norm(2)     # type: ignore[attr-defined]
+
+
+@operator
+def scale_all_(tensors: list, factor: Any) -> None:
+    """Multiply all the tensors in place."""
+    if _native(tensors) and not (isinstance(factor, Tensor) and factor._data is None) and _C.scale_all(tensors, float(factor)):
+        _bump(tensors)
+        return
+    for t in tensors:
+        t.mul_(factor.to(t.device) if isinstance(factor, Tensor) else factor)     # type: ignore[attr-defined]
