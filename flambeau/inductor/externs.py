@@ -51,8 +51,10 @@ def apply_epilogue(step: Extern, result: np.ndarray, operands: Sequence[np.ndarr
     return result
 
 
-def supported(op: str, kind: dtype) -> bool:
-    """Whether generated code can call the library for `op` on this dtype."""
+def supported(op: str, kind: dtype, device: str = "cpu") -> bool:
+    """Whether generated code can call the library for `op` on this dtype and type of device."""
+    if device == "cuda":
+        return op in ("mm", "bmm")
     return op in EXTERNS and kind in (float32, bfloat16, float16) and onednn.available()
 
 

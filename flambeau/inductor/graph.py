@@ -18,12 +18,13 @@ from flambeau.aot import aot_compile
 from flambeau.core.expr import Expr, Index, evaluate, to_python
 from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, from_array
-from flambeau.inductor import reference
+from flambeau.inductor import cuda, reference
 from flambeau.inductor.compile import CompilerError, have_compiler, load
 from flambeau.inductor.epilogues import fuse_epilogues
 from flambeau.inductor.externs import apply_epilogue
 from flambeau.inductor.ir import Extern, Program, View, verify
 from flambeau.inductor.lowering import Slot, lower
+from flambeau.inductor.ranges import split_ranges
 from flambeau.inductor.scheduler import Node, schedule
 from flambeau.inductor.unit import Unit, print_unit
 
@@ -50,6 +51,7 @@ class CompiledGraph:
     fallbacks: list[str]
     nodes: list[Node] = field(default_factory=list)
     unit: Unit | None = None
+    cuda: Any = None
     wrapper: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
     call: Callable[[list], list] | None = None
@@ -74,6 +76,7 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool =
     """
     started = time.perf_counter()
     program, fallbacks = lower(gm)
+    split_ranges(program)
     fuse_epilogues(program)
     graph = CompiledGraph(gm, program, fallbacks)
     graph.seconds["lower"] = -started + (now := time.perf_counter())
@@ -96,6 +99,29 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool =
     for listener in listening:
         listener(graph)
     return graph
+
+
+def _device(gm: Any) -> str:
+    """The type of device that the graph's tensors are on."""
+    vals = (n.meta.get("val") for n in gm.graph.nodes)
+    return next((v.device.type for v in vals if isinstance(v, Tensor) and v.device.type != "cpu"), "cpu")
+
+
+def _compile_cuda(graph: CompiledGraph) -> CompiledGraph:
+    graph.nodes = schedule(graph.program)
+    if config.verify:
+        verify(graph.program)
+    graph.cuda, graph.call = cuda.build(graph.program, graph.nodes, _call_primitive)
+    graph.wrapper = graph.cuda.wrapper
+    for listener in listening:
+        listener(graph)
+    return graph
+
+
+def _call_primitive(step: Extern, tensors: Sequence[Tensor], sizes: dict[str, int]) -> tuple[Tensor, ...]:
+    """The results of a step's primitive on tensors."""
+    results = step.attrs["target"](*_fill(step.attrs["args"], tensors, sizes))
+    return results if isinstance(results, tuple) else (results,)
 
 
 def compile_fx(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -239,10 +265,12 @@ def _tensor_view(array: np.ndarray, kind: Any) -> Tensor:
 def run_eager(step: Extern, views: Sequence[np.ndarray], outs: Sequence[np.ndarray], sizes: dict[str, int]) -> None:
     """Call a primitive on arrays and put its results where the program wants them."""
     tensors = [from_array(v, view.dtype) for v, view in zip(views, step.inputs, strict=True)]
+    if step.op == "bmm" and views[0].ndim == 4:  # one batch dimension written as two
+        tensors = [from_array(v.reshape(-1, *v.shape[2:])) for v in views]
     results = step.attrs["target"](*_fill(step.attrs["args"], tensors, sizes))
     results = results if isinstance(results, tuple) else (results,)
     for out, result in zip(outs, results, strict=True):
-        out[...] = apply_epilogue(step, result._data, [t._data for t in tensors])
+        out[...] = apply_epilogue(step, result._data.reshape(out.shape), list(views))
 
 
 def _fill(template: Any, tensors: Sequence[Tensor], sizes: dict[str, int]) -> Any:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from flambeau.core.dtypes import dtype, int64
-from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables, is_var, to_python, var
+from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables, is_var, substitute, to_python, var
 from flambeau.core.size import contiguous_strides
 from flambeau.core.symbolic import SymFloat, SymInt, hint_of
 from flambeau.core.tensor import Tensor
@@ -286,16 +286,10 @@ class Lowering:
         prim.loop(self.tracer, idx, position, *args[1:])
         if position.index is None:
             return None
-        strides: list[Index] = []
-        offset = position.index
-        for i in idx:
-            step = coefficient(offset, to_python(i)) if not isinstance(i, int) else 0
-            if step is None:
-                return None
-            strides.append(step)
-            offset = offset - step * i
-        if any(not isinstance(i, int) and to_python(i) in free_variables(offset) for i in idx):
+        found = linear_strides(position.index, idx)
+        if found is None:
             return None
+        strides, offset = list(found[0]), found[1]
         ours = contiguous_strides(box.shape)
         for d, i in enumerate(idx):  # a dimension of size 1 may as well have the stride that contiguity asks for
             if isinstance(i, int):
@@ -399,9 +393,48 @@ class Lowering:
     def _extern(self, node: Any, op: str, args: list) -> Box:
         """A library call, where the library can do it; else the eager kernel."""
         val = node.meta["val"]
-        if not supported(op, val.dtype):
+        if not supported(op, val.dtype, val.device.type):
             return self._fallback(node, args)
+        if op in ("mm", "bmm"):
+            return self._product(node, op, args)
         return self._call(node, op, args)
+
+    def _product(self, node: Any, op: str, args: list) -> Box:
+        """A matrix product. Its operands may be strided, also where a batch dimension stands for two of the memory's."""
+        val = node.meta["val"]
+        out = self.new_buffer(val.dtype, index_of(tuple(val._layout.shape)), index_of(tuple(val._layout.strides)))
+        places = [self._where_copied(a) or _Place(a.realize()) for a in args]
+        split = next((p.split for p in places if p.split), 0)
+        if any(p.split not in (0, split) for p in places):
+            places, split = [_Place(a.realize()) for a in args], 0
+        views = [p.view if p.split == split else split_batch(p.view, split) for p in places]
+        call = {"target": node.target, "args": (Slot(0), Slot(1))}
+        self.add(Extern(op, tuple(views), (split_batch(out, split) if split else out,), call, (_origin(node),)))
+        return self.strided(out)
+
+    def _where_copied(self, box: Box) -> _Place | None:
+        """Where the elements of a box lie that is no more than a copy of (part of) a buffer."""
+        if box.settled():
+            return None
+        idx, _ = self.iterate(box.shape)
+        value = box(idx)
+        access = value.attr
+        if value.op != "load" or access.names or access.masked or \
+                self.program.buffers[access.buffer].dtype is not box.dtype:
+            return None
+        strides = linear_strides(access.index, idx)
+        if strides is not None:
+            return _Place(View(access.buffer, box.dtype, box.shape, *strides))
+        if len(idx) < 3 or isinstance(idx[0], int) or not isinstance(box.shape[0], int):
+            return None
+        for size in divisors_in(access.index, to_python(idx[0])):
+            high, low = var("high", size=box.shape[0] // size), var("low", size=size)
+            index = substitute(access.index, {to_python(idx[0]): high * size + low})
+            strides = linear_strides(index, [high, low, *idx[1:]])
+            if strides is not None:
+                shape = (box.shape[0] // size, size, *box.shape[1:])
+                return _Place(View(access.buffer, box.dtype, shape, *strides), size)
+        return None
 
     def _fallback(self, node: Any, args: list) -> Any:
         """Call the primitive itself, through Python, on tensors."""
@@ -433,6 +466,43 @@ class Lowering:
         self.program.steps[:] = reversed(kept)
         used = {name for s in kept for name in (*s.reads, *s.writes)} | live
         self.program.buffers = {n: b for n, b in self.program.buffers.items() if n in used or b.kind == "input"}
+
+
+class _Place(NamedTuple):
+    """A strided look at an operand; `split`: its batch dimension is two, the second of this size."""
+
+    view: View
+    split: int = 0
+
+
+def split_batch(view: View, size: int) -> View:
+    """A view whose first dimension has become two, the second of them of `size`."""
+    n, step = view.shape[0], view.strides[0]
+    return view._replace(shape=(n // size, size, *view.shape[1:]), strides=(step * size, step, *view.strides[1:]))
+
+
+def linear_strides(index: Index, idx: Sequence[Index]) -> tuple[tuple[Index, ...], Index] | None:
+    """Strides and offset of a flat position that is linear in the loop variables `idx`; None if it isn't."""
+    strides: list[Index] = []
+    for i in idx:
+        step = coefficient(index, to_python(i)) if not isinstance(i, int) else 0
+        if step is None:
+            return None
+        strides.append(step)
+        index = index - step * i
+    if any(not isinstance(i, int) and to_python(i) in free_variables(index) for i in idx):
+        return None
+    return tuple(strides), index
+
+
+def divisors_in(x: Index, name: str) -> list[int]:
+    """The numbers by which `x` divides the variable `name`."""
+    found: set[int] = set()
+    for m in x.terms if isinstance(x, Expr) else ():
+        for atom, _ in m:
+            if atom.kind in ("floordiv", "mod") and isinstance(atom.args[1], int) and name in free_variables(atom.args[0]):
+                found.add(atom.args[1])
+    return sorted(found)
 
 
 class _Position:

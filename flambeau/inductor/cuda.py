@@ -1,0 +1,331 @@
+"""Compiled graphs on NVIDIA GPUs: Triton kernels and library calls over CuPy memory, without PyTorch.
+
+Kernels are compiled to cubins ahead of their first launch, in parallel, and kept in the disk cache; no driver of Triton's is
+needed at run time, for CuPy loads and launches them. Compiling needs no GPU (`compile_cubin`), launching does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+import types
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flambeau.core.expr import Index, to_python
+from flambeau.core.size import contiguous_strides
+from flambeau.core.tensor import Tensor, from_array
+from flambeau.inductor.compile import cache_directory
+from flambeau.inductor.ir import Extern, Program, View
+from flambeau.inductor.scheduler import Kernel, Node
+from flambeau.inductor.triton import PROLOGUE, TritonKernel, print_triton
+
+HINT = "compiling for NVIDIA GPUs needs Triton and CuPy: pip install 'flambeau[cuda]'"
+
+
+class NoTriton(RuntimeError):
+    """Triton or CuPy is missing."""
+
+
+@dataclass
+class Cubin:
+    """A compiled kernel as the driver takes it."""
+
+    name: str
+    code: bytes
+    shared: int
+    num_warps: int
+
+
+# -- compiling -----------------------------------------------------------------------------------------------
+def module_text(kernels: Sequence[TritonKernel]) -> str:
+    """The Python module that holds the kernels."""
+    return "\n\n".join([PROLOGUE, *(f"@triton.jit\ndef {k.name}{k.text}" for k in kernels)])
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write aside, then rename: two processes may fill the cache at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, aside = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "wb") as f:
+        f.write(data)
+        f.flush()
+        os.fsync(f.fileno())
+    os.replace(aside, path)
+
+
+def _import(text: str) -> types.ModuleType:
+    """The module of `text`. Triton reads functions' sources from files, so it lies in the cache."""
+    key = hashlib.sha256(text.encode()).hexdigest()[:24]
+    path = cache_directory() / "triton" / f"kernels_{key}.py"
+    if not path.exists():
+        _write(path, text.encode())
+    name = f"flambeau_kernels_{key}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _triton() -> Any:
+    try:
+        return importlib.import_module("triton")
+    except ImportError as error:
+        raise NoTriton(f"{HINT} ({error})") from None
+
+
+def _cubin_path(kernel: TritonKernel, capability: int, aligned: frozenset[str]) -> Path:
+    description = json.dumps([PROLOGUE, kernel.text, kernel.signature, kernel.constants, kernel.num_warps, capability,
+                              sorted(aligned), _triton().__version__])
+    key = hashlib.sha256(description.encode()).hexdigest()[:32]
+    return cache_directory() / "cubin" / key[:2] / key
+
+
+def compile_cubin(kernel: TritonKernel, capability: int, aligned: frozenset[str]) -> Cubin:
+    """The cubin of a kernel for compute capability `capability` (90 for Hopper), from the cache or by Triton.
+
+    `aligned`: the pointer parameters known to be multiples of 16 bytes.
+    """
+    path = _cubin_path(kernel, capability, aligned)
+    code_path, facts_path = path.with_suffix(".cubin"), path.with_suffix(".json")
+    if facts_path.exists() and code_path.exists():
+        facts = json.loads(facts_path.read_text())
+        return Cubin(facts["name"], code_path.read_bytes(), facts["shared"], facts["num_warps"])
+    triton = _triton()
+    compiler = importlib.import_module("triton.compiler")
+    target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", capability, 32)
+    function = getattr(_import(module_text([kernel])), kernel.name)
+    names = list(kernel.signature)
+    attrs = {(names.index(p),): [["tt.divisibility", 16]] for p in aligned}
+    constants = {(names.index(c),): v for c, v in kernel.constants.items()}
+    source = compiler.ASTSource(fn=function, signature=kernel.signature, constexprs=constants, attrs=attrs)
+    made = triton.compile(source, target=target, options={"num_warps": kernel.num_warps})
+    cubin = Cubin(made.metadata.name, made.asm["cubin"], made.metadata.shared, made.metadata.num_warps)
+    _write(code_path, cubin.code)
+    _write(facts_path, json.dumps({"name": cubin.name, "shared": cubin.shared, "num_warps": cubin.num_warps}).encode())
+    return cubin
+
+
+def compile_all(kernels: Sequence[TritonKernel], capability: int, aligned: Sequence[frozenset[str]]) -> list[Cubin]:
+    """The cubins of several kernels, compiled in parallel."""
+    with ThreadPoolExecutor(min(len(kernels) or 1, os.cpu_count() or 1)) as pool:
+        return list(pool.map(lambda pair: compile_cubin(pair[0], capability, pair[1]), zip(kernels, aligned)))
+
+
+# -- the program ---------------------------------------------------------------------------------------------
+@dataclass
+class CudaUnit:
+    """A printed program: kernels (each text once), the steps that use them, and the Python function around them."""
+
+    kernels: list[TritonKernel]
+    steps: list[tuple[TritonKernel | Extern, Node]]
+    wrapper: str
+
+
+def print_program(program: Program, nodes: Sequence[Node]) -> CudaUnit:
+    """Triton text for the kernels of `nodes`, and the wrapper that runs them in order."""
+    known: dict[tuple, TritonKernel] = {}
+    steps: list[tuple[TritonKernel | Extern, Node]] = []
+    for node in nodes:
+        if isinstance(node, Extern):
+            steps.append((node, node))
+            continue
+        printed = print_triton(node, program, _stored(program, nodes, node))
+        key = (printed.text, tuple(printed.signature.items()), tuple(printed.constants.items()), printed.num_warps)
+        first = known.get(key)
+        if first is None:
+            printed.name = f"k{len(known)}"
+            known[key] = first = printed
+        printed.name = first.name
+        steps.append((printed, node))
+    return CudaUnit(list(known.values()), steps, _Wrapper(program, steps).text())
+
+
+def _stored(program: Program, nodes: Sequence[Node], kernel: Kernel) -> set[str]:
+    """The kernel's buffers that others read."""
+    others = {out.buffer for out in program.outputs if isinstance(out, View)}
+    for node in nodes:
+        if node is not kernel:
+            others |= node.reads
+    return kernel.writes & others
+
+
+class _Wrapper:
+    """Prints `call(inputs)`: allocates each buffer before its first use, lets go of it after its last."""
+
+    def __init__(self, program: Program, steps: Sequence[tuple[TritonKernel | Extern, Node]]):
+        self.program, self.steps = program, steps
+        self.lines: list[str] = []
+
+    def text(self) -> str:
+        program, emit = self.program, self.lines.append
+        results = {v.buffer for v in program.outputs if isinstance(v, View)}
+        last = {name: k for k, (step, _) in enumerate(self.steps) for name in self._buffers(step)}
+        emit("def call(inputs):")
+        for symbol, (position, dim) in program.symbols.items():
+            emit(f"    {symbol} = {f'inputs[{position}].shape[{dim}]' if dim >= 0 else f'int(inputs[{position}])'}")
+        for position, name in enumerate(program.inputs):
+            if name in last or name in results:
+                strides = self._tuple([s * program.buffers[name].dtype.itemsize for s in program.buffers[name].strides])
+                emit(f"    {name} = fit(inputs[{position}]._data, {strides})")
+        emit("    inputs.clear()")
+        for name in program.constants:
+            emit(f"    {name} = constants[{name!r}]._data")
+        alive = {n for n in program.inputs if n} | set(program.constants)
+        for k, (step, _) in enumerate(self.steps):
+            used = self._buffers(step)
+            for name in used:
+                if name not in alive:
+                    alive.add(name)
+                    emit(f"    {name} = {self._empty(name)}")
+            self._step(k, step)
+            dead = [n for n in used if last[n] == k and n not in results]
+            if dead:
+                emit(f"    {' = '.join(dead)} = None")
+        emit(f"    return [{', '.join(self._result(v) for v in program.outputs)}]")
+        return "\n".join(self.lines) + "\n"
+
+    def _buffers(self, step: TritonKernel | Extern) -> list[str]:
+        if isinstance(step, Extern):
+            return list(dict.fromkeys([*sorted(step.reads), *step.writes]))
+        return [name for name, _ in step.pointers]
+
+    def _step(self, k: int, step: TritonKernel | Extern) -> None:
+        if isinstance(step, Extern):
+            views = "".join(f"{self._view(v)}, " for v in step.inputs)
+            outs = "".join(f"{self._view(v)}, " for v in step.outputs)
+            sizes = "{" + ", ".join(f"{s!r}: {s}" for s in self.program.symbols) + "}"
+            self.lines.append(f"    extern(steps[{k}], ({views}), ({outs}), {sizes})")
+            return
+        arguments = []
+        for name, offset in step.pointers:
+            shift = offset * self.program.buffers[name].dtype.itemsize
+            arguments.append(f"{name}.data.ptr" + (f" + {to_python(shift)}" if not (isinstance(shift, int) and shift == 0) else ""))
+        number = "int64" if "i64" in step.signature.values() else "int32"
+        arguments += [f"{number}({s})" for s in step.symbols]
+        rows = to_python(step.rows)
+        grid = f"(({rows}) + {step.tile - 1}) // {step.tile}" if step.tile > 1 else rows
+        self.lines.append(f"    {step.name}(({grid},), ({', '.join([*arguments, '0', '0'])}))")
+
+    def _tuple(self, items: Sequence[Index]) -> str:
+        return "(" + "".join(f"{to_python(n)}, " for n in items) + ")"
+
+    def _empty(self, name: str) -> str:
+        buffer = self.program.buffers[name]
+        if buffer.strides == tuple(contiguous_strides(buffer.shape)):
+            return f"empty({self._tuple(buffer.shape)}, d_{name})"
+        return f"strided(empty({to_python(buffer.numel)}, d_{name}), {self._tuple(buffer.shape)}, {self._tuple(buffer.strides)}, 0)"
+
+    def _view(self, view: View) -> str:
+        buffer = self.program.buffers[view.buffer]
+        if view.shape == buffer.shape and view.strides == buffer.strides and view.offset == 0:
+            return view.buffer
+        return f"strided({view.buffer}, {self._tuple(view.shape)}, {self._tuple(view.strides)}, {to_python(view.offset)})"
+
+    def _result(self, out: View | Index | None) -> str:
+        if not isinstance(out, View):
+            return to_python(out) if out is not None else "None"
+        return f"tensor({self._view(out)})"
+
+
+# -- running -------------------------------------------------------------------------------------------------
+def _aligned(program: Program, kernel: TritonKernel) -> frozenset[str]:
+    """Pointer parameters that are multiples of 16 bytes: every buffer is, so what counts is the offset."""
+    found = []
+    for k, (name, offset) in enumerate(kernel.pointers):
+        shift = offset * program.buffers[name].dtype.itemsize
+        if isinstance(shift, int) and shift % 16 == 0:
+            found.append(f"p{k}")
+    return frozenset(found)
+
+
+def build(program: Program, nodes: Sequence[Node], call_primitive: Callable) -> tuple[CudaUnit, Callable[[list], list]]:
+    """Compile and load the program; the callable takes and gives lists of tensors (and ints)."""
+    try:
+        cupy = importlib.import_module("cupy")
+    except ImportError as error:
+        raise NoTriton(f"{HINT} ({error})") from None
+    unit = print_program(program, nodes)
+    capability = int(cupy.cuda.Device().compute_capability)
+    cubins = compile_all(unit.kernels, capability, [_aligned(program, k) for k in unit.kernels])
+    scope: dict[str, Any] = {
+        "empty": cupy.empty, "strided": _strided(cupy), "fit": _fit(cupy), "tensor": _tensor, "constants": program.constants,
+        "steps": [s for s, _ in unit.steps], "extern": _Externs(cupy, call_primitive), "int32": cupy.int32, "int64": cupy.int64,
+    }
+    scope |= {f"d_{n}": b.dtype.numpy for n, b in program.buffers.items()}
+    for kernel, cubin in zip(unit.kernels, cubins):
+        scope[kernel.name] = _launcher(cupy, cubin)
+    exec(compile(unit.wrapper, "<inductor cuda wrapper>", "exec"), scope)
+    return unit, scope["call"]
+
+
+def _launcher(cupy: Any, cubin: Cubin) -> Callable[[tuple, tuple], None]:
+    module = cupy.cuda.function.Module()
+    module.load(cubin.code)
+    function = module.get_function(cubin.name)
+    if cubin.shared > 48 * 1024:
+        cupy.cuda.driver.funcSetAttribute(function.ptr, 8, cubin.shared)  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    block, shared = (cubin.num_warps * 32,), cubin.shared
+
+    def launch(grid: tuple, arguments: tuple, keep: Any = module) -> None:
+        function(grid, block, arguments, shared)
+
+    return launch
+
+
+def _tensor(array: Any) -> Tensor:
+    return from_array(array, None, _device_of(array))
+
+
+def _device_of(array: Any) -> Any:
+    return importlib.import_module("flambeau.core.device").device("cuda", int(array.device.id))
+
+
+def _strided(cupy: Any) -> Callable:
+    def strided(array: Any, shape: tuple, strides: tuple, offset: int) -> Any:
+        size = array.dtype.itemsize
+        return cupy.ndarray(shape, array.dtype, array.data + offset * size, strides=tuple(s * size for s in strides))
+    return strided
+
+
+def _fit(cupy: Any) -> Callable:
+    """Inputs as the code expects them: these strides (in bytes), and aligned to 16 bytes."""
+    def fit(array: Any, strides: tuple) -> Any:
+        same = all(a == b or n == 1 for a, b, n in zip(array.strides, strides, array.shape))
+        if same and array.data.ptr % 16 == 0:
+            return array
+        size = array.dtype.itemsize
+        room = cupy.empty(sum((n - 1) * s // size for n, s in zip(array.shape, strides)) + 1 if array.size else 0, array.dtype)
+        out = cupy.ndarray(array.shape, array.dtype, room.data, strides=strides)
+        out[...] = array
+        return out
+    return fit
+
+
+class _Externs:
+    """Runs library calls: products straight into their result, everything else by the primitive's own kernel."""
+
+    def __init__(self, cupy: Any, call_primitive: Callable):
+        self.cupy, self.call_primitive = cupy, call_primitive
+
+    def __call__(self, step: Extern, views: Sequence[Any], outs: Sequence[Any], sizes: dict[str, int]) -> None:
+        if step.op in ("mm", "bmm") and outs[0].flags.c_contiguous:
+            self.cupy.matmul(views[0], views[1], out=outs[0])
+            return
+        tensors = [_tensor(v) for v in views]
+        for out, result in zip(outs, self.call_primitive(step, tensors, sizes), strict=True):
+            out[...] = result._data
+
+
+__all__ = ["Cubin", "CudaUnit", "NoTriton", "build", "compile_all", "compile_cubin", "module_text", "print_program"]
