@@ -60,6 +60,11 @@ def to_torch(x: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(x)
 
 
+def rates(flops: int, times: dict[str, float]) -> list[str]:
+    """GFLOP/s; a case that was left out took no time."""
+    return [f"{flops / t / 1e9:.0f}" if t > 1e-6 else "-" for t in times.values()]
+
+
 def row(name: str, cells: Iterable[object]) -> None:
     print(f"| {name} | " + " | ".join(map(str, cells)) + " |", flush=True)
 
@@ -87,7 +92,7 @@ def product(name: str, a: np.ndarray, b: np.ndarray) -> None:
         "NumPy": lambda: np.matmul(a, b, out=out) if a.dtype == np.float32 else None,
     })
     flops = 2 * a.shape[0] * a.shape[1] * b.shape[1]
-    row(f"{name} {a.shape[0]} x {a.shape[1]} x {b.shape[1]}", [f"{flops / t / 1e9:.0f}" if t > 1e-6 else "-" for t in times.values()])
+    row(f"{name} {a.shape[0]} x {a.shape[1]} x {b.shape[1]}", rates(flops, times))
 
 
 def matmuls(dtype: np.dtype, rows: int = 2048) -> None:
@@ -125,7 +130,8 @@ def convolution_cases(x: np.ndarray, w: np.ndarray, g: np.ndarray, stride: int, 
         if kind == "conv_forward":
             return lambda: F.conv2d(x, w, None, stride, padding)
         mask = [kind == "conv_input_grad", kind == "conv_weight_grad", False]
-        return lambda: torch.ops.aten.convolution_backward(g, x, w, None, [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], 1, mask)
+        window = ([stride] * 2, [padding] * 2, [1, 1], False, [0, 0], 1)
+        return lambda: torch.ops.aten.convolution_backward(g, x, w, None, *window, mask)
 
     orders = {"conv_forward": (0, 1, 2), "conv_input_grad": (2, 1, 0), "conv_weight_grad": (0, 2, 1)}
     plain, nhwc = [x, w, g], [channels_last(x), w, channels_last(g)]
@@ -161,7 +167,7 @@ def convolutions(dtype: np.dtype) -> None:
                     names = list(cases)
                     header("layer", names)
                 times = seconds(cases)
-                row(f"{kind} {c}x{n}x{n} -> {o}, {k}x{k}/{s}", [f"{flops / t / 1e9:.0f}" if t > 1e-6 else "-" for t in times.values()])
+                row(f"{kind} {c}x{n}x{n} -> {o}, {k}x{k}/{s}", rates(flops, times))
                 for name, t in times.items():
                     total.setdefault(kind, {}).setdefault(name, 0.0)
                     total[kind][name] += count * t
