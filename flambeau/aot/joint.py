@@ -274,7 +274,7 @@ class _Finish:
         program = Program(self.mode.graph, self.mode.constants, self.inputs.sources, written, outputs, structure, len(self.results))
         gradients = self._backward(program) if self.with_gradients else ()
         if self.mode.random is not None:
-            program.sources.append(FromGenerator(self.mode.drawn))
+            program.sources.append(FromGenerator(self.mode.drawn, self.mode.random.device))
         self.mode.graph.output((*self.results, *gradients))
         return program
 

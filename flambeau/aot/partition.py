@@ -162,9 +162,20 @@ class _Traffic:
     def __init__(self, joint: Graph, forward: set[Node], results: set[Node], overwritten: set[Node]) -> None:
         self.forward, self.results, self.overwritten = forward, results, overwritten
         self._level: dict[Node, int] = {}  # how many kernels that end loops lie on the longest way to a node
+        self._finishing: set[Node] = set()  # elementwise steps that only finish the result of such a kernel
         for node in joint.nodes:
             above = (self._level[n] + _ends_a_kernel(n) for n in node._inputs if n in self._level)
             self._level[node] = max(above, default=0)
+            if node in forward and "pointwise" in _tags(node) and any(map(self._is_finished_by_its_reader, node._inputs)):
+                self._finishing.add(node)
+
+    def _is_finished_by_its_reader(self, node: Node) -> bool:
+        while _is_view(node) and self._readers_in_forward(node) == 1:
+            node = node.args[0]
+        return (_ends_a_kernel(node) or node in self._finishing) and self._readers_in_forward(node) == 1
+
+    def _readers_in_forward(self, node: Node) -> int:
+        return sum(n in self.forward for n in _readers(node))
 
     def cost(self, node: Node) -> float:
         """Bytes; infinite for what cannot be saved."""
@@ -177,9 +188,12 @@ class _Traffic:
         return size if self._in_memory(node) else 2 * size
 
     def _in_memory(self, node: Node) -> bool:
-        """Whether the value of a forward node is written to memory anyway: because it is a result, comes from or goes to
-        a kernel of its own, or is read on both sides of one (as a residual is)."""
-        if node in self.results or not {"pointwise", "recomputable"} & set(_tags(node)):
+        """Whether the value of a forward node is written to memory anyway.
+
+        It is if it is a result, comes from or goes to a kernel of its own, can be computed by such a kernel in passing (a
+        bias added to a product), or is read on both sides of one (a residual).
+        """
+        if node in self.results or node in self._finishing or not {"pointwise", "recomputable"} & set(_tags(node)):
             return True
         level = self._level[node]
         return any(n in self.forward and (_ends_a_kernel(n) or self._level[n] > level) for n in _readers(node))

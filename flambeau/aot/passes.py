@@ -79,7 +79,7 @@ def remove_noop_views(graph: Graph) -> None:
 
 def order_unsqueezes(graph: Graph) -> None:
     """Insert dimensions of size 1 from left to right, so that equal broadcasts become equal calls."""
-    unsqueeze = PRIMITIVES["unsqueeze"]
+    unsqueeze: Any = PRIMITIVES["unsqueeze"]
     for node in graph.nodes:
         current = node
         while current.target is unsqueeze and current.args[0].target is unsqueeze and current.args[1] <= current.args[0].args[1]:

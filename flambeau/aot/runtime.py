@@ -199,7 +199,8 @@ def gatherer(program: Program) -> Callable[[tuple], list] | None:
             else:
                 sizes = dict(zip(names, inputs, strict=False))
                 blocks = source.blocks
-                inputs.append(default_generator.take(evaluate(blocks.expr, sizes) if is_symbolic(blocks) else blocks))
+                state = default_generator.take(evaluate(blocks.expr, sizes) if is_symbolic(blocks) else blocks)
+                inputs.append(state if source.device.type == "cpu" else state.to(source.device))
         return inputs
 
     return gather

@@ -21,6 +21,7 @@ from typing import Any
 from flambeau.aot.sizes import SizeNodes
 from flambeau.autograd.graph import _sequence as sequence_numbers
 from flambeau.core import dispatch
+from flambeau.core.device import device
 from flambeau.core.dtypes import int64
 from flambeau.core.memory_format import contiguous_format
 from flambeau.core.size import is_contiguous, is_dense, memory_order
@@ -121,13 +122,17 @@ class TraceMode:
         self.symbols[str(value)] = node
         return node
 
-    def rng_state(self, count: Any) -> tuple[Tensor, Any]:
+    def rng_state(self, count: Any, where: device) -> tuple[Tensor, Any]:
         """Called for a draw of `count` blocks from the default generator: (its state, an input; what is used of it)."""
         if self.random is None:
-            self.random = fake((2,), int64)
+            self.random = fake((2,), int64, where)
             first = next((n for n in self.graph.nodes if n.op != "placeholder"), None)
             with self.graph.inserting_before(first) if first is not None else nullcontext():
                 self.input("rng_state", self.random)
+        if self.random.device != where:
+            raise NotImplementedError(
+                f"random numbers on {self.random.device} and on {where} in one graph; compile the parts apart"
+            )
         used, self.drawn = self.drawn, self.drawn + count
         return self.random, used
 

@@ -105,3 +105,8 @@ def test_work_for_backward_alone_is_done_in_backward():
 def test_gradients_that_depend_on_nothing():
     made = split(lambda x, y: x + y, data(3), data(3))
     assert saved_bytes(made) == 0 and called(made.backward) == []
+
+
+def test_a_product_is_saved_with_its_bias():
+    made = split(lambda x, w, b: torch.sin(x @ w + b).sum(), data(64, 64), data(64, 64), data(64))
+    assert [n.target.name for n in made.saved if n.op == "call_function"] == ["add"]
