@@ -36,8 +36,7 @@ class RemovableHandle:
         self.remove()
 
 
-class HookDict(OrderedDict):
-    """An ordered dict that a handle can refer to weakly."""
+HookDict = OrderedDict  # of all dicts this one can be referred to weakly; and PyTorch unpickles it
 
 
 def add_hook(hooks: dict, hook: Callable, *, prepend: bool = False, flags: tuple[dict, ...] = ()) -> RemovableHandle:
