@@ -343,7 +343,7 @@ class KernelPrinter:
         """Whether `x` is sure to fit 32 bits, which vectors compare twice as fast: by its bounds, or as a sum of one or two
         loop variables over whole dimensions (`run` refuses sizes from 2^30)."""
         lo, hi = bounds(x)
-        if -2**31 <= lo and hi < 2**31:
+        if lo >= -2**31 and hi < 2**31:
             return True
         if not isinstance(x, Expr) or len(x.terms) > 2:
             return False

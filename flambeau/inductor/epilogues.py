@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 
-from flambeau.core.expr import Index, modulo
+from flambeau.core.expr import Index, modulo, var
 from flambeau.inductor.externs import EXTERNS, PostOp
 from flambeau.inductor.ir import Access, Compute, Extern, Program, Value, View, numel, walk
+from flambeau.inductor.lowering import linear_strides, split_batch
 
 _UNARY = {"relu": PostOp("relu"), "tanh": PostOp("tanh"), "sigmoid": PostOp("sigmoid")}
 LONGEST = 4
@@ -42,6 +43,10 @@ def _finish(program: Program, position: int) -> None:
     found = next((s for s in later if isinstance(s, Compute) and any(a.buffer == name for a in s.loads)), None)
     if found is None or found.kind != "pointwise":
         return
+    if _redirect(found, call, program):
+        program.steps.remove(found)
+        program.buffers.pop(name, None)
+        return
     posts = _match(found, call, program)
     if posts is None:
         return
@@ -56,6 +61,39 @@ def _finish(program: Program, position: int) -> None:
     call.origins = (*call.origins, *found.origins)
     del program.steps[program.steps.index(found)]
     program.buffers.pop(name, None)
+
+
+def _redirect(step: Compute, call: Extern, program: Program) -> bool:
+    """Let the call write where `step` only copies its result to, in another order: whether that could be done."""
+    out, value = call.outputs[0], step.body
+    if call.op != "bmm" or value.op != "load" or value.attr.masked or value.attr.names or value.attr.index is step.index:
+        return False
+    target = program.buffers[step.buffer]
+    if target.dtype is not out.dtype or numel(step.loops) != program.buffers[out.buffer].numel:
+        return False
+    idx = [var(name, size=size) for name, size in step.loops]
+    source, destination = linear_strides(value.attr.index, idx), linear_strides(step.index, idx)
+    if source is None or destination is None or source[1] != 0 or any(not isinstance(s, int) for s in source[0]):
+        return False
+    order = sorted(range(len(idx)), key=lambda k: -source[0][k])  # type: ignore[operator]
+    shape = tuple(step.loops[k][1] for k in order)
+    strides = tuple(destination[0][k] for k in order)
+    new = View(step.buffer, out.dtype, shape, strides, destination[1])
+    old = program.buffers[out.buffer]
+    if shape[-2:] != old.shape[-2:] or not (strides[-1] == 1 or strides[-2] == 1):
+        return False
+    views = [*call.inputs]
+    if len(shape) == 4:
+        size = shape[1]
+        assert isinstance(size, int)
+        if any(len(v.shape) == 4 and v.shape[1] != size for v in views):
+            return False
+        views = [v if len(v.shape) == 4 else split_batch(v, size) for v in views]
+    elif len(shape) != 3 or any(len(v.shape) != 3 for v in views):
+        return False
+    call.inputs, call.outputs = tuple(views), (new,)
+    call.origins = (*call.origins, *step.origins)
+    return True
 
 
 def replace_buffer(view: View, buffer: str) -> View:

@@ -226,7 +226,7 @@ class Scheduler:
         self.program = program
         self.nodes: list[Node] = []
         self.before: list[int] = []           # for each node, the set of nodes it depends on, as bits
-        self.writer: dict[str, int] = {}      # buffer -> node that wrote it last
+        self.writers: dict[str, set[int]] = {}   # buffer -> nodes that wrote parts of it
         self.readers: dict[str, list[int]] = {}
 
     def run(self) -> list[Node]:
@@ -238,7 +238,7 @@ class Scheduler:
         return [self.nodes[k] for k in self._order()]
 
     def _place(self, step: Step) -> None:
-        needs = {self.writer[name] for name in step.reads if name in self.writer}
+        needs = {k for name in step.reads for k in self.writers.get(name, ())}
         at = None
         if isinstance(step, Compute) and not step.kind.startswith("scatter"):
             at = next((k for k in self._candidates(step, needs) if self._join(k, step, needs)), None)
@@ -248,7 +248,7 @@ class Scheduler:
             self.before.append(0)
         self._depend(at, needs - {at})
         for name in step.writes:
-            self.writer[name] = at
+            self.writers.setdefault(name, set()).add(at)
         for name in step.reads:
             self.readers.setdefault(name, []).append(at)
 
