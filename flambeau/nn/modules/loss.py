@@ -8,6 +8,7 @@ from typing import Any
 from ...core.tensor import Tensor
 from ...ops.nn_losses import legacy_reduction
 from .. import functional as F
+from .distance import PairwiseDistance
 from .module import Module
 
 
@@ -270,7 +271,7 @@ class TripletMarginWithDistanceLoss(_Loss):
         super().__init__(reduction=reduction)
         if margin <= 0:
             raise ValueError(f"TripletMarginWithDistanceLoss: expected margin to be greater than 0, got {margin} instead")
-        self.distance_function = distance_function if distance_function is not None else F.pairwise_distance
+        self.distance_function = distance_function if distance_function is not None else PairwiseDistance()
         self.margin, self.swap = margin, swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:

@@ -43,8 +43,6 @@ class _Table(Module):
 
     def _shared_repr(self) -> list[str]:
         parts = [f"{self.num_embeddings}, {self.embedding_dim}"]
-        if self.padding_idx is not None:
-            parts.append(f"padding_idx={self.padding_idx}")
         if self.max_norm is not None:
             parts.append(f"max_norm={self.max_norm}")
         if self.norm_type != 2:
@@ -72,7 +70,9 @@ class Embedding(_Table):
         return F.embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse)
 
     def extra_repr(self) -> str:
-        return ", ".join(self._shared_repr() + (["sparse=True"] if self.sparse else []))
+        size, *rest = self._shared_repr()
+        row = [f"padding_idx={self.padding_idx}"] if self.padding_idx is not None else []
+        return ", ".join([size, *row, *rest, *(["sparse=True"] if self.sparse else [])])
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None,
@@ -107,7 +107,8 @@ class EmbeddingBag(_Table):
                                self.sparse, per_sample_weights, self.include_last_offset, self.padding_idx)
 
     def extra_repr(self) -> str:
-        return ", ".join([*self._shared_repr(), f"mode={self.mode!r}"])
+        row = [f"padding_idx={self.padding_idx}"] if self.padding_idx is not None else []
+        return ", ".join([*self._shared_repr(), f"mode={self.mode!r}", *row])
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, max_norm: float | None = None, norm_type: float = 2.0,
