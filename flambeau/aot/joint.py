@@ -49,9 +49,10 @@ class FromSize:
 
 @dataclass(frozen=True, slots=True)
 class FromGenerator:
-    """A graph input that is the state of the default generator, which moves on by `blocks`."""
+    """A graph input that is the state of the default generator, as a tensor on `device`; it moves on by `blocks`."""
 
     blocks: Any
+    device: Any
 
 
 @dataclass(frozen=True, slots=True)

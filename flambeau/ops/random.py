@@ -17,7 +17,7 @@ from ..core import dispatch
 from ..core.device import CPU, as_device, device
 from ..core.dtypes import BOOL, COMPLEX, FLOAT, dtype, finfo, float32, float64, iinfo, int64, uint8
 from ..core.memory_format import memory_format, preserve_format
-from ..core.tensor import Tensor, from_array
+from ..core.tensor import Tensor, fake, from_array
 from . import prims
 from .creation import _in_layout, _Like, finish, sizes
 from .pointwise import assign
@@ -140,15 +140,15 @@ def set_rng_state(new_state: Tensor) -> None:
 def draw_state(count: Any, generator: Generator | None = None, where: device = CPU) -> tuple[Tensor, Any]:
     """(state tensor, blocks already used of it) for one draw of `count` blocks.
 
-    A tracer that wants random numbers to be an input of its graph is a mode with `rng_state(count) -> (state, increment)`;
+    A tracer that wants random numbers to be an input of its graph is a mode with `rng_state(count, device) -> (state, increment)`;
     it answers for the default generator. Fake draws leave the generator where it is.
     """
     for mode in reversed(dispatch.state.modes):
         answer = getattr(mode, "rng_state", None)
         if answer is not None and generator is None:
-            return answer(count)
+            return answer(count, where)
     if dispatch.state.fake or type(count) is not int:
-        return from_array(np.zeros(2, np.int64)), 0
+        return fake((2,), int64, where), 0
     state = (generator or default_generator).take(count)
     return state if where.type == "cpu" else state.to(where), 0
 

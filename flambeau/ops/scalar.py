@@ -140,6 +140,11 @@ def _fn(name: str, arity: int = 1) -> str:
     return f"fl::{name}({_slots(arity)})"
 
 
+def _helper(name: str, arity: int = 1) -> str:
+    """The Triton template calling a function of inductor/triton.py's prologue."""
+    return f"{name}({_slots(arity)})"
+
+
 def _lib(name: str, arity: int = 1) -> str:
     return f"libdevice.{name}({_slots(arity)})"
 
@@ -151,14 +156,14 @@ _ROWS = [
     ScalarOp("sub", 2, SAME, np.subtract, "{0} - {1}", "{0} - {1}"),
     ScalarOp("mul", 2, SAME, np.multiply, "{0} * {1}", "{0} * {1}"),
     ScalarOp("truediv", 2, SAME, np.true_divide, "{0} / {1}", "{0} / {1}", 4),
-    ScalarOp("floordiv", 2, SAME, _floordiv, _fn("floordiv", 2), _fn("floordiv", 2), 6),
-    ScalarOp("truncdiv", 2, SAME, _truncdiv, _fn("truncdiv", 2), _fn("truncdiv", 2), 6),
-    ScalarOp("remainder", 2, SAME, np.remainder, _fn("remainder", 2), _fn("remainder", 2), 8),
+    ScalarOp("floordiv", 2, SAME, _floordiv, _fn("floordiv", 2), _helper("floordiv", 2), 6),
+    ScalarOp("truncdiv", 2, SAME, _truncdiv, _fn("truncdiv", 2), _helper("truncdiv", 2), 6),
+    ScalarOp("remainder", 2, SAME, np.remainder, _fn("remainder", 2), _helper("remainder", 2), 8),
     ScalarOp("fmod", 2, SAME, np.fmod, _fn("fmod", 2), _lib("fmod", 2), 8),
     ScalarOp("fma", 3, SAME, _fma, "{0} * {1} + {2}", "{0} * {1} + {2}"),
     ScalarOp("neg", 1, SAME, np.negative, "-{0}", "-{0}"),
     ScalarOp("abs", 1, REAL, _real_dtype_abs, _fn("abs"), "tl.abs({0})"),
-    ScalarOp("sign", 1, SAME, _sign, _fn("sign"), _fn("sign")),
+    ScalarOp("sign", 1, SAME, _sign, _fn("sign"), _helper("sign")),
     ScalarOp("reciprocal", 1, SAME, np.reciprocal, "1 / {0}", "1 / {0}", 4),
     ScalarOp("pow", 2, SAME, np.power, _fn("pow", 2), _lib("pow", 2), 20),
     ScalarOp("minimum", 2, SAME, np.minimum, _fn("minimum", 2), "tl.minimum({0}, {1}, tl.PropagateNan.ALL)"),
@@ -199,7 +204,7 @@ _ROWS = [
     ScalarOp("erfc", 1, SAME, _float_only(_special("erfc")), _fn("erfc"), _lib("erfc"), 18),
     ScalarOp("erfinv", 1, SAME, _float_only(_special("erfinv")), _fn("erfinv"), _lib("erfinv"), 25),
     ScalarOp("lgamma", 1, SAME, _float_only(_special("gammaln")), _fn("lgamma"), _lib("lgamma"), 40),
-    ScalarOp("digamma", 1, SAME, _float_only(_special("psi")), _fn("digamma"), _fn("digamma"), 40),
+    ScalarOp("digamma", 1, SAME, _float_only(_special("psi")), _fn("digamma"), _helper("digamma"), 40),
     # rounding
     ScalarOp("floor", 1, SAME, np.floor, _fn("floor"), "tl.floor({0})"),
     ScalarOp("ceil", 1, SAME, np.ceil, _fn("ceil"), "tl.ceil({0})"),
@@ -228,13 +233,13 @@ _ROWS = [
     ScalarOp("shr", 2, SAME, np.right_shift, _fn("shr", 2), "{0} >> {1}"),
     ScalarOp("where", 3, SAME, np.where, "{0} ? {1} : {2}", "tl.where({0}, {1}, {2})"),
     # complex numbers
-    ScalarOp("real", 1, REAL, np.real, _fn("real"), _fn("real")),
-    ScalarOp("imag", 1, REAL, np.imag, _fn("imag"), _fn("imag")),
-    ScalarOp("conj", 1, SAME, np.conj, _fn("conj"), _fn("conj")),
-    ScalarOp("complex", 2, COMPLEX, lambda x, y: x + y * np.complex64(1j), _fn("complex", 2), _fn("complex", 2)),
+    ScalarOp("real", 1, REAL, np.real, _fn("real"), _helper("real")),
+    ScalarOp("imag", 1, REAL, np.imag, _fn("imag"), _helper("imag")),
+    ScalarOp("conj", 1, SAME, np.conj, _fn("conj"), _helper("conj")),
+    ScalarOp("complex", 2, COMPLEX, lambda x, y: x + y * np.complex64(1j), _fn("complex", 2), _helper("complex", 2)),
     # random numbers: pure functions of an i64 seed, an i64 block and a lane in it
-    ScalarOp("philox", 3, UINT32, philox_word, _fn("philox", 3), _fn("philox", 3), 60),
-    ScalarOp("unit", 1, FLOAT32, _unit, _fn("unit"), _fn("unit"), 2),
+    ScalarOp("philox", 3, UINT32, philox_word, _fn("philox", 3), _helper("philox", 3), 60),
+    ScalarOp("unit", 1, FLOAT32, _unit, _fn("unit"), _helper("unit"), 2),
 ]
 TABLE: dict[str, ScalarOp] = {row.name: row for row in _ROWS}
 
