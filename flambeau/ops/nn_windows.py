@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..backends.cpu import conv as conv_kernels
+from ..backends.cpu import pool as pool_kernels
+from ..backends.cpu import pool as pool_kernels
 from ..core.dtypes import FLOAT, bool_, iinfo, int64
 from ..core.tensor import Tensor
 from . import prims
@@ -220,11 +222,16 @@ def _flat_positions(like: Tensor, sizes: Sequence, stride: Sequence[int], start:
     return total
 
 
-@operator(name="max_pool_backward")
-def max_pool_backward(g: Tensor, indices: Tensor, shape: tuple, kernel: tuple, stride: tuple, padding: tuple,
+def _max_pool_backward_vjp(g: Tensor, indices: Tensor) -> tuple:
+    lead = tuple(indices.shape[:2])
+    return (g.reshape(*lead, -1).gather(2, indices.reshape(*lead, -1)).reshape(indices.shape), None)
+
+
+@operator(name="max_pool_backward", vjp=_max_pool_backward_vjp)
+def max_pool_backward(g_: Tensor, indices: Tensor, shape: tuple, kernel: tuple, stride: tuple, padding: tuple,
                       dilation: tuple) -> Tensor:
     """Gradient of max pooling: each window's gradient goes to the element it took, tap by tap."""
-    rank = len(kernel)
+    g, rank = g_, len(kernel)
     sizes, spatial = tuple(g.shape[-rank:]), shape[-rank:]
     lead = len(shape) - rank
     total: Any = None
@@ -274,6 +281,14 @@ def _max_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, dilat
         better = prims.logical_or(better, first)
         best, index = prims.where(better, here, best), prims.where(better, position, index)
     return best, index      # type: ignore[return-value]
+
+
+COMPOSITES["_max_pool"].kernels["cpu"] = pool_kernels.max_pool_with_indices
+COMPOSITES["max_pool_backward"].kernels["cpu"] = lambda g, indices, shape, *_: pool_kernels.max_pool_backward(g, indices, shape)
+
+
+COMPOSITES["_max_pool"].kernels["cpu"] = pool_kernels.max_pool_with_indices
+COMPOSITES["max_pool_backward"].kernels["cpu"] = lambda g, indices, shape, *window: pool_kernels.max_pool_backward(g, indices, shape)
 
 
 def _max_pool_nd(spatial: int) -> Callable:
@@ -338,13 +353,18 @@ def _divisor(like: Tensor, sizes: Sequence, kernel: tuple, stride: tuple, paddin
     return total
 
 
-@operator(name="avg_pool_backward")
-def avg_pool_backward(g: Tensor, shape: tuple, kernel: tuple, stride: tuple, padding: tuple, ceil_mode: bool,
+def _avg_pool_backward_vjp(g: Tensor, kernel: tuple, stride: tuple, padding: tuple, ceil_mode: bool, count_include_pad: bool,
+                           divisor: int | None) -> tuple:
+    return (_avg_pool(g, kernel, stride, padding, ceil_mode, count_include_pad, divisor),)
+
+
+@operator(name="avg_pool_backward", vjp=_avg_pool_backward_vjp)
+def avg_pool_backward(g_: Tensor, shape: tuple, kernel: tuple, stride: tuple, padding: tuple, ceil_mode: bool,
                       count_include_pad: bool, divisor: int | None) -> Tensor:
     """Gradient of average pooling: each window's gradient, divided, goes to all its elements."""
     rank = len(kernel)
-    sizes, spatial, lead = tuple(g.shape[-rank:]), shape[-rank:], len(shape) - rank
-    g = _divided(g, sizes, spatial, kernel, stride, padding, ceil_mode, count_include_pad, divisor)
+    sizes, spatial, lead = tuple(g_.shape[-rank:]), shape[-rank:], len(shape) - rank
+    g = _divided(g_, sizes, spatial, kernel, stride, padding, ceil_mode, count_include_pad, divisor)
     spaced = prims.pad_zeros(g, (0,) * g.ndim, (0,) * g.ndim, (0,) * lead + tuple(s - 1 for s in stride)) \
         if any(s > 1 for s in stride) else g
     total: Any = None
@@ -383,6 +403,14 @@ def _avg_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, ceil_
         part = _tap(padded, tap, sizes, stride)
         total = part if total is None else prims.add(total, part)
     return _divided(total, sizes, spatial, kernel, stride, padding, ceil_mode, count_include_pad, divisor)
+
+
+COMPOSITES["_avg_pool"].kernels["cpu"] = pool_kernels.avg_pool
+COMPOSITES["avg_pool_backward"].kernels["cpu"] = pool_kernels.avg_pool_backward
+
+
+COMPOSITES["_avg_pool"].kernels["cpu"] = pool_kernels.avg_pool
+COMPOSITES["avg_pool_backward"].kernels["cpu"] = pool_kernels.avg_pool_backward
 
 
 def _avg_pool_nd(spatial: int) -> Callable:

@@ -368,11 +368,11 @@ def view(name: str, *, derivative: Derivative, loop: Callable | None = None, sam
 
 def primitive(name: str, *, kernel: Callable | None = None, loop: Any = None, derivative: Derivative | None = None,
               tags: Iterable[str] = (), tensors: int = 1, samples: Callable | None = None,
-              why_absent: dict[str, str] | None = None) -> Callable[[Callable], Any]:
+              why_absent: dict[str, str] | None = None, doc: str = "") -> Callable[[Callable], Any]:
     """Decorate a shape rule: registers a primitive whose first `tensors` parameters are tensors (or lists of them)."""
     def add(shape: Callable) -> Primitive:
         record = Primitive(name, shape, kernel=kernel, loop=loop, derivative=derivative, tags=tags, tensors=tensors,
-                           samples=samples, doc=shape.__doc__ or "", why_absent=why_absent)
+                           samples=samples, doc=doc or shape.__doc__ or "", why_absent=why_absent)
         return _register(PRIMITIVES, name, record)
     return add
 
@@ -545,7 +545,8 @@ def _with_facets(name: str, fn: Callable, vjp: Rule | None, lowering: str | None
             args = args + defaults[len(args):]
             if inspect.Parameter.empty in args[len(args) - count:]:
                 record.signature.bind(*args[:count])
-        if record.derivative is None and (not (dispatch.state.modes or record.kernels) or _wants_grad(args)):
+        if record.derivative is None and (_wants_grad(args) or not (
+                dispatch.state.modes or record.kernels or (fused and generated_operator is not None))):
             return fn(*args)
         return dispatch.call(record, args)
 
