@@ -370,7 +370,7 @@ def _wrap_partial(tx: Any, value: functools.partial, source: Source) -> Variable
 
 
 class CachedFunction(Variable):
-    """A function behind functools.lru_cache: traced through as if it weren't cached."""
+    """A function behind functools.lru_cache. Of known arguments its result is a constant; else it is traced through."""
 
     def __init__(self, function: Variable, value: Any, source: Source) -> None:
         self.function, self.value, self.source = function, value, source
@@ -379,10 +379,27 @@ class CachedFunction(Variable):
         return type(self.value)
 
     def call(self, tx: Any, args: Any, kwargs: Any) -> Variable:
+        known = [_known_object(arg) for arg in args]
+        named = {name: _known_object(value) for name, value in kwargs.items()}
+        if all(item is not _UNKNOWN for item in (*known, *named.values())):
+            result = tx.checked(self.value, *known, **named)
+            if is_plain_constant(result) or isinstance(result, IMMUTABLE):
+                return ConstantVariable(result)
         return tx.call(self.function, args, kwargs)
 
     def attr(self, tx: Any, name: str) -> Variable:
         return tx.attr(self.function, name)
+
+
+_UNKNOWN = object()
+
+
+def _known_object(variable: Variable) -> Any:
+    """The Python object that a cached function would get, or _UNKNOWN."""
+    if isinstance(variable, ObjectVariable):
+        unchanged = variable.value is not None and not variable.written and type(variable.value).__hash__ is object.__hash__
+        return variable.value if unchanged else _UNKNOWN
+    return variable.as_constant() if variable.is_constant() else _UNKNOWN
 
 
 def _wrap_cached(tx: Any, value: Any, source: Source) -> Variable:

@@ -55,8 +55,8 @@ def is_trusted(name: str | None) -> bool:
 
 
 IMPLICIT = frozenset(
-    {"__getattribute__", "__getattr__", "__setattr__", "__delattr__", "__get__", "__set__", "__hash__", "__eq__", "__repr__", "__str__",
-     "__del__", "__instancecheck__", "__subclasscheck__", "__init_subclass__", "__set_name__", "__class_getitem__",
+    {"__getattribute__", "__getattr__", "__setattr__", "__delattr__", "__get__", "__set__", "__hash__", "__eq__", "__repr__",
+     "__str__", "__del__", "__instancecheck__", "__subclasscheck__", "__init_subclass__", "__set_name__", "__class_getitem__",
      "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__deepcopy__", "__copy__", "__prepare__", "__missing__"}
 )  # fmt: skip
 """Special methods that run behind the program's back; reading their own sources would call them again."""
@@ -69,8 +69,8 @@ def skips_frames_of(name: str, filename: str, module: str | None) -> bool:
     """Is a frame never captured by itself? (It may still be inlined into another.)"""
     if name in IMPLICIT or name in COMPREHENSIONS:
         return True
-    if filename == "<string>" and (name.startswith("__") or (module or "").startswith("namedtuple_")):  # generated code
-        return True
+    if filename == "<string>" and (name.startswith("__") or (module or "").startswith("namedtuple_")):
+        return True  # what dataclasses and named tuples generate
     if is_own(module):
         return not (module or "").startswith(CAPTURED) or (module or "").startswith(MACHINERY)
     if filename.startswith("<frozen") or _root(module) in _SKIPPED_MODULES:
@@ -79,7 +79,7 @@ def skips_frames_of(name: str, filename: str, module: str | None) -> bool:
 
 
 def treatment(function: types.FunctionType) -> str:
-    """How a call of a Python function is captured: "inline", "graph", "constant", "compiling", "checkpoint", "skip" or "autograd"."""
+    """How a call is captured: "inline", "graph", "constant", "compiling", "checkpoint", "skip" or "autograd"."""
     module = function.__module__ or ""
     if is_own(module):
         return _own_treatment(function, module)
@@ -95,6 +95,8 @@ def _own_treatment(function: types.FunctionType, module: str) -> str:
         return "constant"
     if function.__name__ == "checkpoint" and module.startswith(f"{PACKAGE}.autograd"):
         return "checkpoint"
+    if function.__name__ == "_assert":
+        return "inline"
     if module.startswith(GRAPH):
         return "graph"
     if module.startswith(INLINED) and not module.startswith(f"{PACKAGE}.utils.data"):

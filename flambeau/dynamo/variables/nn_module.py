@@ -61,7 +61,7 @@ class ModuleObjectVariable(ObjectVariable):
         return super().has_attr(tx, name)
 
     def plain_setattr(self, setter: types.FunctionType) -> bool:
-        return _is_base_method(setter, ("__setattr__",))
+        return self.value is not None and _is_base_method(setter, ("__setattr__",))
 
     def del_attr(self, tx: Trace, name: str) -> None:
         self.native.add(name)

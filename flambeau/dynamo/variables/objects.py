@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import inspect
 import types
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..break_kinds import graph_break
 from ..exceptions import RaisedInTrace
 from ..source import Source, constant_source
-from .base import Args, ConstantVariable, IdentityKey, Kwargs, Variable
+from .base import Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, Variable
 from .dicts import DictVariable
 from .functions import MethodVariable
 from .sequences import IteratorVariable, ListVariable, TupleVariable
@@ -78,7 +79,7 @@ class ObjectVariable(Variable):
         if name == "__class__":
             return tx.class_variable(self.cls, self.source)
         if name == "__dict__":
-            return self.dict_view(tx)
+            return InstanceDict(self)
         entry = lookup_in_class(self.cls, name)
         if isinstance(entry, property):
             if name in self.written:
@@ -87,8 +88,7 @@ class ObjectVariable(Variable):
         if name in self.written:
             return self.written[name]
         if self.value is not None:
-            found = self.read.get(name) if not self._dict_changed(tx) else None
-            found = found or self.existing_attr(tx, name, entry)
+            found = self.read.get(name) or self.existing_attr(tx, name, entry)
             if found is not None:
                 self.read[name] = found
                 return found
@@ -96,16 +96,9 @@ class ObjectVariable(Variable):
             return None
         return self.class_attr(tx, name, entry)
 
-    def _dict_changed(self, tx: Trace) -> bool:
-        """Was the instance's `__dict__` itself written to?"""
-        return tx.effects.changed(getattr(self.value, "__dict__", None)) is not None
-
     def existing_attr(self, tx: Trace, name: str, entry: Any) -> Variable | None:
         assert self.source is not None
         instance = getattr(self.value, "__dict__", None)
-        changed = tx.effects.changed(instance)
-        if changed is not None and not inspect.isdatadescriptor(entry):
-            return changed.lookup(tx, ConstantVariable(name))
         if instance is not None and name in instance and not inspect.isdatadescriptor(entry):
             return tx.wrap(instance[name], self.source.dict_item(name))
         if isinstance(entry, SLOT_DESCRIPTORS):
@@ -134,6 +127,8 @@ class ObjectVariable(Variable):
         special = self.special_method(tx, name, entry)
         if special is not None:
             return special
+        if isinstance(entry, functools._lru_cache_wrapper):
+            return MethodVariable(tx.class_function(entry), self)
         getter = lookup_in_class(type(entry), "__get__")
         if isinstance(getter, types.FunctionType):
             owner = tx.wrap(entry, constant_source(self.cls).dict_item(name))
@@ -171,14 +166,6 @@ class ObjectVariable(Variable):
                 return False
             raise
         return True
-
-    def dict_view(self, tx: Trace) -> Variable:
-        if self.value is not None and not self.written:
-            assert self.source is not None
-            return tx.wrap(self.value.__dict__, self.source.attr("__dict__"))
-        if self.value is None:
-            return DictVariable({k: (ConstantVariable(k), v) for k, v in self.written.items() if v is not None})
-        graph_break("unknown attribute", f"{self.describe()}.__dict__ after its attributes were written")
 
     # writing
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
@@ -360,6 +347,88 @@ class ObjectVariable(Variable):
                 w.effect(f"{base}.__setitem__({target}, {w.value(key)}, {w.value(value)})")
         elif isinstance(self.container, ListVariable):
             w.effect(f"list.extend({target}, {self.container.wrap_elements(list(map(w.value, self.container.items)), w)})")
+
+
+class InstanceDict(DictVariable):
+    """`obj.__dict__`: what is written through it is an attribute of the object, and the other way round."""
+
+    def __init__(self, owner: ObjectVariable) -> None:
+        source = owner.source.attr("__dict__") if owner.source is not None else None
+        super().__init__({}, dict, source, None)
+        self.owner = owner
+
+    def open(self, tx: Trace) -> dict[Any, tuple[Variable, Variable]]:
+        """All attributes of the instance, in order."""
+        merged: dict[Any, tuple[Variable, Variable]] = {}
+        if self.owner.value is not None:
+            existing = self.owner.value.__dict__
+            assert self.source is not None
+            tx.guard_keys(self.source, existing)
+            merged = {name: (ConstantVariable(name), self._existing(tx, name)) for name in existing}
+        for name, value in self.owner.written.items():
+            if value is None:
+                merged.pop(name, None)
+            else:
+                merged[name] = (ConstantVariable(name), value)
+        self.items = merged
+        return merged
+
+    def _existing(self, tx: Trace, name: str) -> Variable:
+        assert self.owner.source is not None
+        known = self.owner.read.get(name)
+        return known or LazyVariable(self.owner.value.__dict__[name], self.owner.source.dict_item(name))
+
+    def lookup(self, tx: Trace, key: Variable) -> Variable | None:
+        name = tx.known(key)
+        if name in self.owner.written:
+            return self.owner.written[name]
+        if self.owner.value is None:
+            return None
+        if name in self.owner.value.__dict__:
+            found = self.owner.read[name] = self._existing(tx, name).realize(tx)
+            return found
+        assert self.owner.source is not None
+        tx.guard_absent(self.owner.source, name)
+        return None
+
+    def truth(self, tx: Trace) -> bool:
+        return bool(self.open(tx))
+
+    def changed(self, tx: Trace) -> None:
+        self.open(tx)
+
+    def set_item(self, tx: Trace, key: Variable, value: Variable) -> None:
+        name = tx.known(key)
+        if inspect.isdatadescriptor(lookup_in_class(self.owner.cls, name)):
+            graph_break("unknown attribute", f"{self.owner.describe()}.__dict__[{name!r}] = ...")
+        self.owner.store_attr(tx, name, value)
+
+    def del_item(self, tx: Trace, key: Variable) -> None:
+        if self.lookup(tx, key) is None:
+            tx.raise_(KeyError, tx.known(key))
+        self.owner.store_attr(tx, tx.known(key), None)
+
+    def _update(self, tx: Trace, *others: Variable, **kwargs: Variable) -> Variable:
+        fresh = DictVariable()
+        fresh.METHODS["update"](fresh, tx, *others, **kwargs)
+        for key, value in fresh.items.values():
+            self.set_item(tx, key, value)
+        return ConstantVariable(None)
+
+    def _pop(self, tx: Trace, key: Variable, default: Variable | None = None) -> Variable:
+        found = self.lookup(tx, key)
+        if found is None:
+            return default if default is not None else self.item(tx, key)
+        self.del_item(tx, key)
+        return found
+
+    def _refuse(self, tx: Trace, *args: Variable) -> Variable:
+        graph_break("unknown attribute", f"a method of {self.owner.describe()}.__dict__")
+
+    METHODS = {**DictVariable.METHODS, "update": _update, "pop": _pop, "clear": _refuse, "popitem": _refuse}
+
+    def build(self, w: Writer) -> str:
+        return f"{w.value(self.owner)}.__dict__"
 
 
 class ObjectMethod(Variable):
