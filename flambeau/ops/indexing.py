@@ -366,8 +366,8 @@ def tile(input: Tensor, *dims: Any) -> Tensor:
 
 
 @primitive("repeat_positions", kernel=lambda repeats: np.repeat(np.arange(len(repeats)), repeats).astype(np.int64),
-           tags=("data_dependent",), why_absent={"derivative": "an index is not differentiable",
-                                                 "loop": "the output's shape depends on the data"})
+           tags=("data_dependent",), samples=lambda r: [(r.integers(0, 4, 5),)], why_absent={
+               "derivative": "an index is not differentiable", "loop": "the output's shape depends on the data"})
 def repeat_positions(repeats: Tensor) -> Spec:
     """0 repeats[0] times, 1 repeats[1] times, and so on."""
     if repeats._data is None:
@@ -478,7 +478,8 @@ def _searchsorted_kernel(edges: np.ndarray, values: np.ndarray, right: bool) -> 
     return out
 
 
-@primitive("searchsorted", kernel=_searchsorted_kernel, tensors=2, why_absent={
+@primitive("searchsorted", kernel=_searchsorted_kernel, tensors=2,
+           samples=lambda r: [(np.sort(r.standard_normal(5)), r.standard_normal((2, 3)), True)], why_absent={
     "derivative": "an index is not differentiable", "loop": "a search is not a fixed number of scalar steps"})
 def _searchsorted(edges: Tensor, values: Tensor, right: bool) -> Spec:
     """Where each value would be inserted in the sorted last dimension of `edges`."""

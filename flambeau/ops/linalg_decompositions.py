@@ -31,6 +31,16 @@ scipy_linalg = LazyFunctions("scipy.linalg")
 _WHY = {"loop": "a LAPACK routine; inductor calls the kernel"}
 
 
+def _square(r: Any) -> np.ndarray:
+    """A well-conditioned sample."""
+    return r.standard_normal((2, 3, 3)) + 3 * np.eye(3)
+
+
+def _positive(r: Any) -> np.ndarray:
+    x = _square(r)
+    return x @ x.transpose(0, 2, 1)
+
+
 class LinAlgError(RuntimeError):
     """A matrix that has no such inverse, factor or solution."""
 
@@ -92,7 +102,7 @@ def _inv_vjp(g: Tensor, out: Tensor) -> tuple:
 
 
 inv_prim = primitive(
-    "inv", derivative=General(_inv_vjp), why_absent=_WHY,
+    "inv", doc="The inverse of (..., n, n).", samples=lambda r: [(_square(r),)], derivative=General(_inv_vjp), why_absent=_WHY,
     kernel=_lapack("linalg.inv: The inversion could not be completed because the input matrix is singular.")(np.linalg.inv))(
         lambda x: Spec(x._layout.shape, x.dtype))
 
@@ -118,7 +128,8 @@ def _solve_shape(a: Tensor, b: Tensor) -> Spec:
     return Spec(b._layout.shape, b.dtype)
 
 
-solve_prim = primitive("solve", kernel=_lapack("torch.linalg.solve: The solver failed because the input matrix is singular.")(
+solve_prim = primitive("solve", samples=lambda r: [(_square(r), r.standard_normal((2, 3, 2)))],
+                       kernel=_lapack("torch.linalg.solve: The solver failed because the input matrix is singular.")(
     np.linalg.solve), tensors=2, derivative=General(_solve_vjp), why_absent=_WHY)(_solve_shape)
 
 
@@ -156,7 +167,9 @@ def _triangular_vjp(g: Tensor, a: Tensor, out: Tensor, upper: bool, unit: bool) 
 
 
 triangular_prim = primitive(
-    "solve_triangular", tensors=2, derivative=General(_triangular_vjp), why_absent=_WHY,
+    "solve_triangular", doc="X with A X = B for triangular A, of one batch.",
+    tensors=2, derivative=General(_triangular_vjp), why_absent=_WHY,
+    samples=lambda r: [(_square(r), r.standard_normal((2, 3, 2)), True, False)],
     kernel=_lapack("linalg.solve_triangular: the matrix is singular.")(_triangular_kernel))(
         lambda a, b, upper, unit: Spec(b._layout.shape, b.dtype))
 
@@ -176,7 +189,9 @@ def _det_vjp(g: Tensor, x: Tensor, out: Tensor) -> tuple:
     return (prims.unsqueeze(prims.unsqueeze(scale, scale.ndim), scale.ndim + 1) * _h(inv_prim(x)),)
 
 
-det_prim = primitive("det", kernel=lambda x: np.asarray(np.linalg.det(x)), derivative=General(_det_vjp), why_absent=_WHY)(
+det_prim = primitive("det", doc="Determinants: (..., n, n) -> (...).", samples=lambda r: [(_square(r),)],
+                     kernel=lambda x: np.asarray(np.linalg.det(x)),
+                     derivative=General(_det_vjp), why_absent=_WHY)(
     lambda x: Spec(x._layout.shape[:-2], x.dtype))
 
 
@@ -198,7 +213,8 @@ def _slogdet_vjp(gs: tuple, x: Tensor) -> tuple:
     return (prims.unsqueeze(prims.unsqueeze(g, g.ndim), g.ndim + 1) * _h(inv_prim(x)),)
 
 
-slogdet_prim = primitive("slogdet", kernel=lambda x: tuple(np.asarray(v) for v in np.linalg.slogdet(x)),
+slogdet_prim = primitive("slogdet", doc="(sign, log |det|) of (..., n, n).", samples=lambda r: [(_square(r),)],
+                         kernel=lambda x: tuple(np.asarray(v) for v in np.linalg.slogdet(x)),
                          derivative=General(_slogdet_vjp), why_absent=_WHY)(
     lambda x: (Spec(x._layout.shape[:-2], x.dtype), Spec(x._layout.shape[:-2], x.dtype.to_real())))
 
@@ -232,7 +248,8 @@ def _cholesky_vjp(g: Tensor, out: Tensor) -> tuple:
 
 
 cholesky_prim = primitive(
-    "cholesky", derivative=General(_cholesky_vjp), why_absent=_WHY,
+    "cholesky", doc="The lower Cholesky factor of hermitian positive-definite matrices.",
+    samples=lambda r: [(_positive(r),)], derivative=General(_cholesky_vjp), why_absent=_WHY,
     kernel=_lapack("linalg.cholesky: The factorization could not be completed because the input is not positive-definite.")(
         np.linalg.cholesky))(lambda x: Spec(x._layout.shape, x.dtype))
 
@@ -307,7 +324,8 @@ def _qr_shape(x: Tensor, mode: str) -> tuple[Spec, Spec]:
     return Spec(q, x.dtype), Spec((*batch, k if mode != "complete" else m, n), x.dtype)
 
 
-qr_prim = primitive("qr", kernel=_qr_kernel, derivative=General(_qr_vjp), why_absent=_WHY)(_qr_shape)
+qr_prim = primitive("qr", samples=lambda r: [(r.standard_normal((4, 3)), "reduced")], kernel=_qr_kernel,
+                    derivative=General(_qr_vjp), why_absent=_WHY)(_qr_shape)
 
 
 @operator
@@ -383,7 +401,8 @@ def _svd_shape(x: Tensor, full: bool) -> tuple[Spec, Spec, Spec]:
             Spec((*batch, n if full else k, n), x.dtype))
 
 
-svd_prim = primitive("svd", kernel=_lapack("linalg.svd: The algorithm failed to converge.")(_svd_kernel),
+svd_prim = primitive("svd", samples=lambda r: [(r.standard_normal((4, 3)), False)],
+                     kernel=_lapack("linalg.svd: The algorithm failed to converge.")(_svd_kernel),
                      derivative=General(_svd_vjp), why_absent=_WHY)(_svd_shape)
 
 
@@ -422,7 +441,9 @@ def _eigh_vjp(gs: tuple, outs: tuple) -> tuple:
     return ((whole + _h(whole)) * 0.5,)
 
 
-eigh_prim = primitive("eigh", kernel=_lapack("linalg.eigh: The algorithm failed to converge.")(
+eigh_prim = primitive("eigh", doc="(eigenvalues, eigenvectors) of hermitian matrices; uplo says which triangle is read.",
+                      samples=lambda r: [(_positive(r), "L")],
+                      kernel=_lapack("linalg.eigh: The algorithm failed to converge.")(
     lambda x, uplo: tuple(np.linalg.eigh(x, uplo))), derivative=General(_eigh_vjp), why_absent=_WHY)(
     lambda x, uplo: (Spec(x._layout.shape[:-1], x.dtype.to_real()), Spec(x._layout.shape, x.dtype)))
 
@@ -463,7 +484,8 @@ def _eig_vjp(gs: tuple, outs: tuple, x_dtype: dtype) -> tuple:
     return (whole if x_dtype.is_complex else prims.real(whole),)
 
 
-eig_prim = primitive("eig", kernel=_lapack("linalg.eig: The algorithm failed to converge.")(_eig_kernel),
+eig_prim = primitive("eig", doc="(eigenvalues, eigenvectors), complex.", samples=lambda r: [(_square(r),)],
+                     kernel=_lapack("linalg.eig: The algorithm failed to converge.")(_eig_kernel),
                      derivative=General(_eig_vjp), why_absent=_WHY)(
     lambda x: (Spec(x._layout.shape[:-1], x.dtype.to_complex()), Spec(x._layout.shape, x.dtype.to_complex())))
 
@@ -490,7 +512,9 @@ def _pinv_vjp(g: Tensor, x: Tensor, out: Tensor) -> tuple:
     return (grad + (ph @ p @ gh) @ (_identity(x, n) - p @ x),)
 
 
-pinv_prim = primitive("pinv", kernel=_lapack("linalg.pinv: The algorithm failed to converge.")(
+pinv_prim = primitive("pinv", doc="The pseudo-inverse; singular values below rtol times the largest count as zero.",
+                      samples=lambda r: [(r.standard_normal((4, 3)), 1e-12, False)],
+                      kernel=_lapack("linalg.pinv: The algorithm failed to converge.")(
     lambda x, rtol, hermitian: np.linalg.pinv(x, rcond=rtol, hermitian=hermitian)), derivative=General(_pinv_vjp), why_absent=_WHY)(
     lambda x, rtol, hermitian: Spec((*x._layout.shape[:-2], x._layout.shape[-1], x._layout.shape[-2]), x.dtype))
 
@@ -562,7 +586,8 @@ def _exp_vjp(g: Tensor, x: Tensor) -> tuple:
     return (matrix_exp_prim(prims.cat([top, bottom], x.ndim - 2)).narrow(-2, 0, n).narrow(-1, n, n),)
 
 
-matrix_exp_prim = primitive("matrix_exp", kernel=lambda x: scipy_linalg.expm(x).astype(x.dtype, copy=False) if x.size else x.copy(),
+matrix_exp_prim = primitive("matrix_exp", doc="The exponential of (..., n, n).", samples=lambda r: [(_square(r),)],
+                            kernel=lambda x: scipy_linalg.expm(x).astype(x.dtype, copy=False) if x.size else x.copy(),
                             derivative=General(_exp_vjp), why_absent=_WHY)(lambda x: Spec(x._layout.shape, x.dtype))
 
 
@@ -610,7 +635,8 @@ def _lu_shape(x: Tensor) -> tuple[Spec, Spec, Spec]:
     return Spec((*batch, m, m), x.dtype), Spec((*batch, m, k), x.dtype), Spec((*batch, k, n), x.dtype)
 
 
-lu_prim = primitive("lu", kernel=_lu_kernel, derivative=General(_lu_vjp), why_absent=_WHY)(_lu_shape)
+lu_prim = primitive("lu", samples=lambda r: [(_square(r),)], kernel=_lu_kernel, derivative=General(_lu_vjp),
+                    why_absent=_WHY)(_lu_shape)
 
 
 @operator

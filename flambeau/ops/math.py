@@ -112,16 +112,21 @@ def _wide(fn: Callable) -> Callable:
 
 
 def _library(name: str, fn: Callable, d: dict[str, Any] | None = None, *, params: Sequence[str] = ("x",),
-             why: str = "") -> Primitive:
+             why: str = "", samples: Any = None) -> Primitive:
     """An elementwise primitive computed by a library function."""
     def shape(x: Tensor, *rest: Any) -> Spec:
         return Spec(x._layout.shape, x.dtype)
 
     why_absent = {"loop": _NO_LOOP} | ({} if d else {"derivative": why or "no closed form in the table"})
     record = primitive(name, kernel=_wide(fn), derivative=Pointwise(**d) if d else None, tensors=len(params), why_absent=why_absent,
-                       tags=("recomputable",))(shape)
+                       doc=f"Elementwise {name}, as scipy.special has "
+                           f"it.", tags=("recomputable",), samples=samples or (lambda r: [(r.uniform(0.3, 0.9, (2, 3)),)]))(shape)
     record.params = tuple(params)
     return record
+
+
+def _two_positive(r: Any) -> list:
+    return [(r.uniform(0.5, 3, (2, 3)), r.uniform(0.5, 3, (2, 3)))]
 
 
 _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
@@ -135,13 +140,14 @@ erfcx_prim = _library("erfcx", special.erfcx, {"x": lambda x, out: 2 * x * out -
 log_ndtr_prim = _library("log_ndtr", special.log_ndtr, {
     "x": lambda x: _SQRT_2_OVER_PI / erfcx_prim(-x * math.sqrt(0.5))})
 polygamma_prim = _library("polygamma", lambda x, n: special.polygamma(n, x), {"x": lambda x, n: polygamma_prim(x, n + 1)},
-                          params=("x", "n"))
+                          params=("x", "n"), samples=lambda r: [(r.uniform(0.5, 3, (2, 3)), 1)])
 polygamma_prim.tensors, polygamma_prim.tensor_positions = 1, (0,)
-zeta_prim = _library("zeta", special.zeta, {"y": lambda x, y: -x * zeta_prim(x + 1, y)}, params=("x", "y"))
+zeta_prim = _library("zeta", special.zeta, {"y": lambda x, y: -x * zeta_prim(x + 1, y)}, params=("x", "y"),
+                     samples=lambda r: [(r.uniform(2, 4, (2, 3)), r.uniform(1, 3, (2, 3)))])
 igamma_prim = _library("igamma", special.gammainc, {
-    "y": lambda x, y: ((x - 1) * y.log() - y - x.lgamma()).exp()}, params=("x", "y"))
+    "y": lambda x, y: ((x - 1) * y.log() - y - x.lgamma()).exp()}, params=("x", "y"), samples=_two_positive)
 igammac_prim = _library("igammac", special.gammaincc, {
-    "y": lambda x, y: -((x - 1) * y.log() - y - x.lgamma()).exp()}, params=("x", "y"))
+    "y": lambda x, y: -((x - 1) * y.log() - y - x.lgamma()).exp()}, params=("x", "y"), samples=_two_positive)
 for _name in ("j0", "j1", "y0", "y1", "k0", "k1", "k0e", "k1e"):
     _library(f"bessel_{_name}", getattr(special, _name), why="Bessel functions other than i0, i1 have none here yet")
 prims.digamma.derivative = Pointwise(x=lambda x: polygamma_prim(x, 1))
@@ -215,7 +221,9 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
 
 # -- integers and exponents -----------------------------------------------------------------------------------------
 def _integers(name: str, fn: Callable) -> Callable:
-    prim = primitive(name, kernel=fn, tensors=2, why_absent={"derivative": "integers have none", "loop": _NO_LOOP})(
+    prim = primitive(name, kernel=fn, tensors=2, doc=f"Elementwise {name} of integers.",
+                     samples=lambda r: [(r.integers(1, 50, (2, 3)), r.integers(1, 50, (2, 3)))],
+                     why_absent={"derivative": "integers have none", "loop": _NO_LOOP})(
         lambda x, y: Spec(x._layout.shape, x.dtype))
 
     def of(input: Tensor, other: Tensor) -> Tensor:
@@ -239,7 +247,9 @@ def ldexp(input: Tensor, other: Tensor) -> Tensor:
     return input * (2.0 ** other)
 
 
-frexp_prim = primitive("frexp", kernel=lambda x: tuple(np.frexp(x)), derivative=General(
+frexp_prim = primitive("frexp", doc="(mantissa, exponent) of floats.", samples=lambda r: [(r.standard_normal((2, 3)),)],
+                       kernel=lambda x: tuple(np.frexp(x)),
+                       derivative=General(
     lambda gs, out1: (None if gs[0] is None else gs[0] * (-out1.to(gs[0].dtype)).exp2(),)), why_absent={"loop": _NO_LOOP})(
     lambda x: (Spec(x._layout.shape, x.dtype), Spec(x._layout.shape, int32)))
 

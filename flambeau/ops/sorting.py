@@ -154,7 +154,7 @@ def _mode_index_kernel(x: np.ndarray, dim: int) -> np.ndarray:
     return out
 
 
-@primitive("mode_index", kernel=_mode_index_kernel, why_absent={
+@primitive("mode_index", kernel=_mode_index_kernel, samples=lambda r: [(r.integers(0, 3, (2, 7)), 1)], why_absent={
     "derivative": "an index is not differentiable", "loop": "counting equal values is not a loop over independent elements"})
 def mode_index(x: Tensor, dim: int) -> Spec:
     """Index along `dim` of the most frequent value (the smallest of equally frequent ones; its last position)."""
@@ -186,7 +186,8 @@ def _unique_kernel(x: np.ndarray, dim: int | None, consecutive: bool) -> tuple:
     return np.ascontiguousarray(values), inverse.astype(np.int64), np.diff(np.append(starts, n)).astype(np.int64)
 
 
-@primitive("unique", kernel=_unique_kernel, tags=("data_dependent",), why_absent={
+@primitive("unique", kernel=_unique_kernel, tags=("data_dependent",), samples=lambda r: [(r.integers(0, 5, 9), None, False)],
+           why_absent={
     "derivative": "the output's shape depends on the data", "loop": "the output's shape depends on the data"})
 def unique_prim(x: Tensor, dim: int | None, consecutive: bool) -> tuple[Spec, Spec, Spec]:
     """Sorted distinct values (or runs of equal neighbours), the index of each element's value, and their counts."""
@@ -246,7 +247,7 @@ def _histc_kernel(x: np.ndarray, bins: int, low: float, high: float) -> np.ndarr
     return np.histogram(flat, bins=bins, range=(low, high))[0].astype(x.dtype)
 
 
-@primitive("histc", kernel=_histc_kernel, why_absent={
+@primitive("histc", kernel=_histc_kernel, samples=lambda r: [(r.standard_normal(20), 5, -1.0, 1.0)], why_absent={
     "derivative": "a count is not differentiable", "loop": "counting scatters; inductor calls the kernel"})
 def _histc(x: Tensor, bins: int, low: float, high: float) -> Spec:
     """Counts of the elements in `bins` equal intervals of [low, high]."""

@@ -42,7 +42,8 @@ def infer_size(shape: Sequence, numel: Any) -> tuple:
         return tuple(shape)
     rest = math.prod(n for i, n in enumerate(shape) if i != unknown[0])
     if type(rest) is int and rest == 0:
-        raise RuntimeError(f"cannot reshape tensor of 0 elements into shape {list(shape)} because the unspecified dimension size -1 "
+        raise RuntimeError(f"cannot reshape tensor of 0 elements into shape {list(shape)} because the unspecified dimension "
+                           f"size -1 "
                            "can be any value and is ambiguous")
     missing = numel // rest
     if missing * rest != numel:
@@ -148,7 +149,8 @@ def permute(input: Tensor, *dims: Any) -> Tensor:
     """The dimensions in the order `dims`."""
     order = tuple(canonical_dim(d, input.ndim) for d in _ints(dims))
     if sorted(order) != list(range(input.ndim)):
-        raise RuntimeError(f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired "
+        raise RuntimeError(f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the "
+                           f"desired "
                            f"ordering of dimensions i.e. input.dim() = {input.ndim} is not equal to len(dims) = {len(order)}"
                            if len(order) != input.ndim else "permute(): duplicate dims are not allowed.")
     return prims.permute(input, order)
@@ -197,7 +199,8 @@ def expand(self: Tensor, *sizes: Any) -> Tensor:
     wanted, have = list(_ints(sizes)), self._layout.shape
     lead = len(wanted) - len(have)
     if lead < 0:
-        raise RuntimeError(f"expand({list(have)}, size={wanted}): the number of sizes provided ({len(wanted)}) must be greater or equal "
+        raise RuntimeError(f"expand({list(have)}, size={wanted}): the number of sizes provided ({len(wanted)}) must be greater "
+                           f"or equal "
                            f"to the number of dimensions in the tensor ({len(have)})")
     for i, n in enumerate(wanted):
         old = have[i - lead] if i >= lead else None
@@ -269,7 +272,8 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
     if isinstance(split_size_or_sections, (list, tuple)):
         sizes = list(split_size_or_sections)
         if sum(sizes) != size:
-            raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at dimension {d}), "
+            raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at "
+                               f"dimension {d}), "
                                f"but got split_sizes={sizes}")
     else:
         step = split_size_or_sections
@@ -386,7 +390,8 @@ def _clone_kernel(x: np.ndarray, format: memory_format) -> np.ndarray:
 
 
 copy_prim = primitive("clone", kernel=_clone_kernel, loop=lambda o, idx, x, format: x(idx), tags=("linear", "recomputable"),
-                      derivative=Linear(x=lambda g: g))(_clone_shape)
+                      derivative=Linear(x=lambda g: g), samples=lambda r: [(r.standard_normal((2, 3)),
+                                                                            preserve_format)])(_clone_shape)
 
 
 @operator(method=True)
@@ -460,7 +465,7 @@ def _back_to(g: Tensor, x_device: device) -> Tensor:
 
 
 move_prim = primitive("to_device", derivative=Linear(x=_back_to), tags=("linear",),
-                      why_absent={"loop": "a copy between memories"})(_move_shape)
+                      why_absent={"loop": "a copy between memories", "samples": "it takes a second device"})(_move_shape)
 move_prim.run = lambda args: _device_move(*args)
 
 
@@ -591,7 +596,8 @@ def _numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
     if self.requires_grad and dispatch.state.grad_enabled:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     if self.device.type != "cpu":
-        raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory "
+        raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
+                        f"memory "
                         "first.")
     if self._data is None:
         raise RuntimeError("numpy() of a tensor without data: a fake tensor has no values")

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...core import dispatch
-from ...core.device import device
-from ...core.dtypes import dtype
+from ...core.device import CPU, device
+from ...core.dtypes import dtype, float32, int64
 from ...core.tensor import Tensor, fake, from_array
 from ..registry import PRIMITIVES, Primitive, Spec, _register, kernel_for
 
@@ -26,23 +26,29 @@ class FactoryPrimitive(Primitive):
         return from_array(kernel(*args), spec.dtype, where)
 
 
-def _factory(name: str, kernel: Any, loop: Any) -> Any:
+def _factory(name: str, kernel: Any, loop: Any, samples: Any) -> Any:
     def add(shape: Any) -> Primitive:
         return _register(PRIMITIVES, name, FactoryPrimitive(
             name, shape, kernel=kernel, loop=loop, tags=("factory", "recomputable"), tensors=0, kind="factory",
-            doc=shape.__doc__ or "", why_absent={"derivative": "no tensor inputs"}))
+            doc=shape.__doc__ or "", samples=samples, why_absent={"derivative": "no tensor inputs"}))
     return add
 
 
-@_factory("full", lambda shape, value, kind, where: np.full(shape, value, kind.numpy) if value != 0 else np.zeros(shape, kind.numpy),
-          lambda o, idx, shape, value, kind, where: o.constant(value, kind))
+def _full(shape: Sequence, value: Any, kind: dtype, where: device) -> np.ndarray:
+    return np.full(shape, value, kind.numpy) if value != 0 else np.zeros(shape, kind.numpy)
+
+
+@_factory("full", _full,
+          lambda o, idx, shape, value, kind, where: o.constant(value, kind),
+           samples=lambda r: [((2, 3), 1.5, float32, CPU)])
 def full(shape: tuple[int, ...], value: Any, kind: dtype, where: device) -> Spec:
     """A tensor of `shape` filled with the number `value`."""
     return Spec(tuple(shape), kind)
 
 
 @_factory("empty", lambda shape, kind, where: np.empty(shape, kind.numpy),
-          lambda o, idx, shape, kind, where: o.constant(0, kind))
+          lambda o, idx, shape, kind, where: o.constant(0, kind),
+           samples=lambda r: [((2, 3), float32, CPU)])
 def empty(shape: tuple[int, ...], kind: dtype, where: device) -> Spec:
     """An uninitialised tensor of `shape`."""
     return Spec(tuple(shape), kind)
@@ -54,7 +60,8 @@ def _empty_strided(shape: Sequence, strides: Sequence, kind: dtype, where: devic
     return np.ndarray(tuple(shape), kind.numpy, np.empty((last + 1) * size, np.uint8), 0, [s * size for s in strides])
 
 
-@_factory("empty_strided", _empty_strided, lambda o, idx, shape, strides, kind, where: o.constant(0, kind))
+@_factory("empty_strided", _empty_strided, lambda o, idx, shape, strides, kind, where: o.constant(0, kind),
+           samples=lambda r: [((2, 3), (1, 2), float32, CPU)])
 def empty_strided(shape: tuple[int, ...], strides: tuple[int, ...], kind: dtype, where: device) -> Spec:
     """An uninitialised tensor of `shape` with these strides."""
     return Spec(tuple(shape), kind, tuple(strides))
@@ -63,7 +70,8 @@ def empty_strided(shape: tuple[int, ...], strides: tuple[int, ...], kind: dtype,
 @_factory("iota", lambda n, start, step, kind, where: (np.arange(n) * step + start).astype(kind.numpy),
           lambda o, idx, n, start, step, kind, where: o.to_dtype(o.index(idx[0] * step + start, kind), kind)
           if isinstance(start, int) and isinstance(step, int)
-          else o.add(o.mul(o.index(idx[0], kind), o.constant(step, kind)), o.constant(start, kind)))
+          else o.add(o.mul(o.index(idx[0], kind), o.constant(step, kind)), o.constant(start, kind)),
+           samples=lambda r: [(5, 2, 3, int64, CPU), (4, 0.5, 0.25, float32, CPU)])
 def iota(n: int, start: Any, step: Any, kind: dtype, where: device) -> Spec:
     """start, start + step, ... : `n` numbers."""
     return Spec((n,), kind)

@@ -45,7 +45,8 @@ def _cat_grads(gs: Any, tensors_shapes: Sequence, dim: int) -> list:
 
 
 @primitive("cat", kernel=lambda tensors, dim: np.concatenate(tensors, axis=dim), loop=_cat_loop, tags=("linear", "recomputable"),
-           derivative=Linear(tensors=lambda g, tensors_shape, dim: _cat_grads(g, tensors_shape, dim)))
+           derivative=Linear(tensors=lambda g, tensors_shape, dim: _cat_grads(g, tensors_shape, dim)),
+           samples=lambda r: [([r.standard_normal((2, 3)), r.standard_normal((2, 1)), r.standard_normal((2, 2))], 1)])
 def cat(tensors: Sequence[Tensor], dim: int) -> Spec:
     """The tensors one after another along `dim`; all of one dtype and, elsewhere, one shape."""
     first = tensors[0]
@@ -69,7 +70,8 @@ def _flip_loop(o: Any, idx: Sequence, x: Any, dims: Sequence[int]) -> Any:
 
 
 @primitive("flip", kernel=lambda x, dims: np.flip(x, dims).copy(), loop=_flip_loop, tags=("linear", "recomputable"),
-           derivative=Linear(x=lambda g, dims: flip(g, dims)))
+           derivative=Linear(x=lambda g, dims: flip(g, dims)),
+           samples=lambda r: [(r.standard_normal((2, 3)), (0, 1))])
 def flip(x: Tensor, dims: tuple[int, ...]) -> Spec:
     """The elements in reverse order along `dims`."""
     return Spec(x._layout.shape, x.dtype)
@@ -120,7 +122,8 @@ def _gather_loop(o: Any, idx: Sequence, x: Any, dim: int, index: Any) -> Any:
 
 
 @primitive("gather", kernel=_gather_kernel, loop=_gather_loop,
-           derivative=Linear(x=lambda g, x_shape, dim, index: g.new_zeros(tuple(x_shape)).scatter_add(dim, index, g)))
+           derivative=Linear(x=lambda g, x_shape, dim, index: g.new_zeros(tuple(x_shape)).scatter_add(dim, index, g)),
+           samples=lambda r: [(r.standard_normal((3, 4)), 1, r.integers(0, 4, (3, 2)))])
 def gather(x: Tensor, dim: int, index: Tensor) -> Spec:
     """out[i][j][k] = x[index[i][j][k]][j][k] for dim 0, and so on; `index` is integer and of x's rank."""
     _check_index("gather", index)
@@ -172,7 +175,9 @@ def _grown(grad: Tensor, src: Tensor) -> Tensor:
     return pad_zeros(grad, zeros, rest, zeros)
 
 
-@primitive("scatter", kernel=_scatter_kernel, loop="scatter", tensors=4, derivative=General(_scatter_vjp))
+@primitive("scatter", kernel=_scatter_kernel, loop="scatter", tensors=4, derivative=General(_scatter_vjp),
+           samples=lambda r: [(r.standard_normal((3, 4)), 1, r.permuted(np.tile(np.arange(4), (3, 1)), axis=1)[:, :2],
+                               r.standard_normal((3, 2)), how) for how in ("set", "add", "amax", "amin")])
 def scatter(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str) -> Spec:
     """A copy of `x` with `src` written at `index` along `dim`; reduce is set, add, prod, amax or amin."""
     _check_index("scatter", index)
@@ -204,7 +209,9 @@ def _index_select_loop(o: Any, idx: Sequence, x: Any, dim: int, index: Any) -> A
 
 
 @primitive("index_select", kernel=_index_select_kernel, loop=_index_select_loop,
-           derivative=Linear(x=lambda g, x_shape, dim, index: index_add(g.new_zeros(tuple(x_shape)), dim, index, g)))
+           derivative=Linear(x=lambda g, x_shape, dim, index: index_add(g.new_zeros(tuple(x_shape)), dim, index, g)),
+           samples=lambda r: [(r.standard_normal((3, 4)), 1, r.integers(0, 4, 5)),
+                              (r.standard_normal((3, 4)), 0, r.integers(0, 3, (2, 2)))])
 def index_select(x: Tensor, dim: int, index: Tensor) -> Spec:
     """The slices of `x` at `index` along `dim`; the dimensions of `index` (any rank) take the place of `dim`."""
     _check_index("index_select", index)
@@ -234,7 +241,8 @@ native_index_add: Any = None
 
 
 @primitive("index_add", kernel=_index_add_kernel, loop="scatter", tensors=4, tags=("linear",),
-           derivative=Linear(x=lambda g: g, src=lambda g, dim, index: index_select(g, dim, index)))
+           derivative=Linear(x=lambda g: g, src=lambda g, dim, index: index_select(g, dim, index)),
+           samples=lambda r: [(r.standard_normal((3, 4)), 1, r.integers(0, 4, 5), r.standard_normal((3, 5)))])
 def index_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Spec:
     """A copy of `x` with the slices of `src` added at `index` along `dim` (the transpose of index_select)."""
     _check_index("index_add", index)
@@ -294,7 +302,9 @@ def _index_loop(o: Any, idx: Sequence, x: Any, indices: Sequence) -> Any:
 
 
 @primitive("index", kernel=_index_kernel, loop=_index_loop, tensors=2,
-           derivative=General(lambda g, x_shape, indices: (index_put(g.new_zeros(tuple(x_shape)), indices, g, True), None)))
+           derivative=General(lambda g, x_shape, indices: (index_put(g.new_zeros(tuple(x_shape)), indices, g, True), None)),
+           samples=lambda r: [(r.standard_normal((3, 4, 2)), [r.integers(-3, 3, (2, 1)), r.integers(0, 4, 3)]),
+                              (r.standard_normal((3, 4)), [None, r.integers(0, 4, 3)])])
 def index(x: Tensor, indices: Sequence[Tensor | None]) -> Spec:
     """NumPy's advanced indexing with integer tensors; None takes a dimension whole. Index dimensions stay in place if adjacent."""
     return Spec(index_shape(x._layout.shape, indices)[0], x.dtype)
@@ -327,7 +337,9 @@ def _broadcasts_to(shape: Sequence, wanted: Sequence) -> bool:
     return lead >= 0 and all((type(n) is int and n == 1) or n is m or n == m for n, m in zip(shape, wanted[lead:]))
 
 
-@primitive("index_put", kernel=_index_put_kernel, loop="scatter", tensors=3, derivative=General(_index_put_vjp))
+@primitive("index_put", kernel=_index_put_kernel, loop="scatter", tensors=3, derivative=General(_index_put_vjp),
+           samples=lambda r: [(r.standard_normal((3, 4)), [r.permutation(3)[:2], None], r.standard_normal((2, 4)), add)
+                              for add in (False, True)])
 def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Spec:
     """A copy of `x` with `values` (broadcast to the indexed shape) written, or added, at `indices`."""
     shape = index_shape(x._layout.shape, indices)[0]
@@ -342,7 +354,8 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
 
 @primitive("nonzero", kernel=lambda x: np.stack(np.nonzero(x)).astype(np.int64, copy=False).T if x.ndim else
            np.empty((int(bool(x)), 0), np.int64), tags=("data_dependent",),
-           why_absent={"derivative": "an index is not differentiable", "loop": "the output's shape depends on the data"})
+           why_absent={"derivative": "an index is not differentiable", "loop": "the output's shape depends on the data"},
+           samples=lambda r: [(r.standard_normal((3, 4)) > 0,)])
 def nonzero(x: Tensor) -> Spec:
     """Indices of the elements that are not zero, one row each (i64). Its shape depends on the data: never fake."""
     if x._data is None:

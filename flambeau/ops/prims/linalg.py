@@ -24,7 +24,8 @@ def _h(x: Tensor) -> Tensor:
 
 
 @primitive("mm", kernel=lambda a, b: blas.mm(a, b), loop="extern", tensors=2, tags=("linear", "extern"),
-           derivative=Linear(a=lambda g, b: mm(g, _h(b)), b=lambda g, a: mm(_h(a), g)))
+           derivative=Linear(a=lambda g, b: mm(g, _h(b)), b=lambda g, a: mm(_h(a), g)),
+           samples=lambda r: [(r.standard_normal((2, 3)), r.standard_normal((3, 4)))])
 def mm(a: Tensor, b: Tensor) -> Spec:
     """(n, k) x (k, m) -> (n, m)."""
     (s, t) = a._layout.shape, b._layout.shape
@@ -39,7 +40,9 @@ def _by(shape: tuple) -> str:
 
 
 @primitive("bmm", kernel=lambda a, b: blas.bmm(a, b), loop="extern", tensors=2, tags=("linear", "extern"),
-           derivative=Linear(a=lambda g, b: bmm(g, _h(b)), b=lambda g, a: bmm(_h(a), g)))
+           derivative=Linear(a=lambda g, b: bmm(g, _h(b)), b=lambda g, a: bmm(_h(a), g)),
+           samples=lambda r: [(r.standard_normal((2, 3, 4)), r.standard_normal((2, 4, 2))),
+                              (r.standard_normal((2, 1, 3, 4)), r.standard_normal((2, 1, 4, 2)))])
 def bmm(a: Tensor, b: Tensor) -> Spec:
     """(*batch, n, k) x (*batch, k, m) -> (*batch, n, m) for one or more batch dimensions, the same in both."""
     (s, t) = a._layout.shape, b._layout.shape

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.dtypes import bool_
+from ...core.dtypes import bool_, complex128, int64
 from ...core.tensor import Tensor
 from ..registry import pointwise
 
@@ -20,17 +20,28 @@ def _tied(mine: Tensor, other: Any) -> Tensor:
     return (mine == other).to(mine.dtype) * 0.5
 
 
+def _between(low: float, high: float, inputs: int = 1) -> Any:
+    """Samples inside an operation's domain."""
+    return lambda r: [tuple(r.uniform(low, high, (2, 3)) for _ in range(inputs))]
+
+
+def _whole(high: int, inputs: int = 2) -> Any:
+    return lambda r: [tuple(r.integers(0, high, (2, 3)) for _ in range(inputs))]
+
+
 # -- arithmetic
 add = pointwise("add", lambda o, x, y: o.add(x, y), d=dict(x=1, y=1))
 sub = pointwise("sub", lambda o, x, y: o.sub(x, y), d=dict(x=1, y=-1))
 mul = pointwise("mul", lambda o, x, y: o.mul(x, y), d=dict(x=lambda y: y, y=lambda x: x))
 truediv = pointwise("truediv", lambda o, x, y: o.truediv(x, y),
+                    samples=lambda r: [(r.standard_normal((2, 3)), r.uniform(0.5, 2, (2, 3)))],
                     d=dict(x=lambda g, y: g / _conj(y), y=lambda g, out, y: -g * _conj(out / y)))
-floordiv = pointwise("floordiv", lambda o, x, y: o.floordiv(x, y), d=dict(x=0, y=0))
-truncdiv = pointwise("truncdiv", lambda o, x, y: o.truncdiv(x, y), d=dict(x=0, y=0))
-remainder = pointwise("remainder", lambda o, x, y: o.remainder(x, y), d=dict(x=1, y=lambda x, y: -_floor_ratio(x, y)))
-fmod = pointwise("fmod", lambda o, x, y: o.fmod(x, y), d=dict(x=1, y=lambda x, y: -(x / y).trunc()))
-pow = pointwise("pow", lambda o, x, y: o.pow(x, y), d=dict(
+floordiv = pointwise("floordiv", lambda o, x, y: o.floordiv(x, y), samples=_between(0.3, 2, 2), d=dict(x=0, y=0))
+truncdiv = pointwise("truncdiv", lambda o, x, y: o.truncdiv(x, y), samples=_between(0.3, 2, 2), d=dict(x=0, y=0))
+remainder = pointwise("remainder", lambda o, x, y: o.remainder(x, y), samples=_between(0.3, 2, 2),
+                      d=dict(x=1, y=lambda x, y: -_floor_ratio(x, y)))
+fmod = pointwise("fmod", lambda o, x, y: o.fmod(x, y), samples=_between(0.3, 2, 2), d=dict(x=1, y=lambda x, y: -(x / y).trunc()))
+pow = pointwise("pow", lambda o, x, y: o.pow(x, y), samples=_between(0.3, 2, 2), d=dict(
     x=lambda g, x, y: _pow_grad_base(g, x, y), y=lambda g, x, out: _pow_grad_exponent(g, x, out)))
 neg = pointwise("neg", lambda o, x: o.neg(x), d=dict(x=-1))
 reciprocal = pointwise("reciprocal", lambda o, x: o.reciprocal(x), d=dict(x=lambda out: -out * out))
@@ -52,22 +63,22 @@ nextafter = pointwise("nextafter", lambda o, x, y: o.nextafter(x, y))
 fma = pointwise("fma", lambda o, x, y, z: o.fma(x, y, z), d=dict(x=lambda y: y, y=lambda x: x, z=1))
 
 # -- roots, exponentials, logarithms
-sqrt = pointwise("sqrt", lambda o, x: o.sqrt(x), d=dict(x=lambda g, out: g / _conj(2 * out)))
-rsqrt = pointwise("rsqrt", lambda o, x: o.rsqrt(x), d=dict(x=lambda out: -0.5 * out * out * out))
+sqrt = pointwise("sqrt", lambda o, x: o.sqrt(x), samples=_between(0.2, 3), d=dict(x=lambda g, out: g / _conj(2 * out)))
+rsqrt = pointwise("rsqrt", lambda o, x: o.rsqrt(x), samples=_between(0.2, 3), d=dict(x=lambda out: -0.5 * out * out * out))
 exp = pointwise("exp", lambda o, x: o.exp(x), d=dict(x=lambda out: out))
 exp2 = pointwise("exp2", lambda o, x: o.exp2(x), d=dict(x=lambda out: out * _LN2))
 expm1 = pointwise("expm1", lambda o, x: o.expm1(x), d=dict(x=lambda out: out + 1))
-log = pointwise("log", lambda o, x: o.log(x), d=dict(x=lambda g, x: g / _conj(x)))
-log2 = pointwise("log2", lambda o, x: o.log2(x), d=dict(x=lambda g, x: g / _conj(x * _LN2)))
-log10 = pointwise("log10", lambda o, x: o.log10(x), d=dict(x=lambda g, x: g / _conj(x * _LN10)))
-log1p = pointwise("log1p", lambda o, x: o.log1p(x), d=dict(x=lambda g, x: g / _conj(x + 1)))
+log = pointwise("log", lambda o, x: o.log(x), samples=_between(0.2, 3), d=dict(x=lambda g, x: g / _conj(x)))
+log2 = pointwise("log2", lambda o, x: o.log2(x), samples=_between(0.2, 3), d=dict(x=lambda g, x: g / _conj(x * _LN2)))
+log10 = pointwise("log10", lambda o, x: o.log10(x), samples=_between(0.2, 3), d=dict(x=lambda g, x: g / _conj(x * _LN10)))
+log1p = pointwise("log1p", lambda o, x: o.log1p(x), samples=_between(-0.7, 3), d=dict(x=lambda g, x: g / _conj(x + 1)))
 
 # -- trigonometric and hyperbolic functions
 sin = pointwise("sin", lambda o, x: o.sin(x), d=dict(x=lambda x: x.cos()))
 cos = pointwise("cos", lambda o, x: o.cos(x), d=dict(x=lambda x: -x.sin()))
-tan = pointwise("tan", lambda o, x: o.tan(x), d=dict(x=lambda out: 1 + out * out))
-asin = pointwise("asin", lambda o, x: o.asin(x), d=dict(x=lambda x: (1 - x * x).rsqrt()))
-acos = pointwise("acos", lambda o, x: o.acos(x), d=dict(x=lambda x: -(1 - x * x).rsqrt()))
+tan = pointwise("tan", lambda o, x: o.tan(x), samples=_between(-1.2, 1.2), d=dict(x=lambda out: 1 + out * out))
+asin = pointwise("asin", lambda o, x: o.asin(x), samples=_between(-0.9, 0.9), d=dict(x=lambda x: (1 - x * x).rsqrt()))
+acos = pointwise("acos", lambda o, x: o.acos(x), samples=_between(-0.9, 0.9), d=dict(x=lambda x: -(1 - x * x).rsqrt()))
 atan = pointwise("atan", lambda o, x: o.atan(x), d=dict(x=lambda g, x: g / _conj(x * x + 1)))
 atan2 = pointwise("atan2", lambda o, x, y: o.atan2(x, y),
                   d=dict(x=lambda x, y: y / (x * x + y * y), y=lambda x, y: -x / (x * x + y * y)))
@@ -75,18 +86,19 @@ sinh = pointwise("sinh", lambda o, x: o.sinh(x), d=dict(x=lambda x: x.cosh()))
 cosh = pointwise("cosh", lambda o, x: o.cosh(x), d=dict(x=lambda x: x.sinh()))
 tanh = pointwise("tanh", lambda o, x: o.tanh(x), d=dict(x=lambda out: 1 - out * out))
 asinh = pointwise("asinh", lambda o, x: o.asinh(x), d=dict(x=lambda x: (x * x + 1).rsqrt()))
-acosh = pointwise("acosh", lambda o, x: o.acosh(x), d=dict(x=lambda x: (x * x - 1).rsqrt()))
-atanh = pointwise("atanh", lambda o, x: o.atanh(x), d=dict(x=lambda g, x: g / _conj(1 - x * x)))
+acosh = pointwise("acosh", lambda o, x: o.acosh(x), samples=_between(1.2, 3), d=dict(x=lambda x: (x * x - 1).rsqrt()))
+atanh = pointwise("atanh", lambda o, x: o.atanh(x), samples=_between(-0.9, 0.9), d=dict(x=lambda g, x: g / _conj(1 - x * x)))
 
 # -- activations and special functions
 sigmoid = pointwise("sigmoid", lambda o, x: o.sigmoid(x), d=dict(x=lambda out: out * (1 - out)))
 relu = pointwise("relu", lambda o, x: o.relu(x), d=dict(x=lambda out: out > 0))
 erf = pointwise("erf", lambda o, x: o.erf(x), d=dict(x=lambda x: _TWO_OVER_SQRT_PI * (-x * x).exp()))
 erfc = pointwise("erfc", lambda o, x: o.erfc(x), d=dict(x=lambda x: -_TWO_OVER_SQRT_PI * (-x * x).exp()))
-erfinv = pointwise("erfinv", lambda o, x: o.erfinv(x), d=dict(x=lambda out: (out * out).exp() / _TWO_OVER_SQRT_PI))
-lgamma = pointwise("lgamma", lambda o, x: o.lgamma(x), d=dict(x=lambda x: x.digamma()))
-digamma = pointwise("digamma", lambda o, x: o.digamma(x), why_absent={
-    "derivative": "the trigamma function is not in the table yet; polygamma will bring it"})
+erfinv = pointwise("erfinv", lambda o, x: o.erfinv(x), samples=_between(-0.9, 0.9),
+                   d=dict(x=lambda out: (out * out).exp() / _TWO_OVER_SQRT_PI))
+lgamma = pointwise("lgamma", lambda o, x: o.lgamma(x), samples=_between(0.2, 4), d=dict(x=lambda x: x.digamma()))
+digamma = pointwise("digamma", lambda o, x: o.digamma(x), samples=_between(0.2, 4), why_absent={
+    "derivative": "ops/math.py sets it: the trigamma function is made there"})
 
 # -- rounding
 floor = pointwise("floor", lambda o, x: o.floor(x), d=dict(x=0))
@@ -110,23 +122,29 @@ logical_and = pointwise("logical_and", lambda o, x, y: o.logical_and(x, y), resu
 logical_or = pointwise("logical_or", lambda o, x, y: o.logical_or(x, y), result=bool_)
 logical_xor = pointwise("logical_xor", lambda o, x, y: o.logical_xor(x, y), result=bool_)
 logical_not = pointwise("logical_not", lambda o, x: o.logical_not(x), result=bool_)
-bitwise_and = pointwise("bitwise_and", lambda o, x, y: o.bitwise_and(x, y))
-bitwise_or = pointwise("bitwise_or", lambda o, x, y: o.bitwise_or(x, y))
-bitwise_xor = pointwise("bitwise_xor", lambda o, x, y: o.bitwise_xor(x, y))
-bitwise_not = pointwise("bitwise_not", lambda o, x: o.bitwise_not(x))
-shl = pointwise("shl", lambda o, x, y: o.shl(x, y))
-shr = pointwise("shr", lambda o, x, y: o.shr(x, y))
+bitwise_and = pointwise("bitwise_and", lambda o, x, y: o.bitwise_and(x, y), samples=_whole(50))
+bitwise_or = pointwise("bitwise_or", lambda o, x, y: o.bitwise_or(x, y), samples=_whole(50))
+bitwise_xor = pointwise("bitwise_xor", lambda o, x, y: o.bitwise_xor(x, y), samples=_whole(50))
+bitwise_not = pointwise("bitwise_not", lambda o, x: o.bitwise_not(x), samples=_whole(50, 1))
+shl = pointwise("shl", lambda o, x, y: o.shl(x, y), samples=_whole(6))
+shr = pointwise("shr", lambda o, x, y: o.shr(x, y), samples=_whole(6))
 
 # -- selection, conversion, complex parts
 where = pointwise("where", lambda o, condition, x, y: o.where(condition, x, y),
+                  samples=lambda r: [(r.standard_normal((2, 3)) > 0, r.standard_normal((2, 3)), r.standard_normal((2, 3)))],
                   result=lambda c, x, y: next(a.dtype for a in (x, y) if isinstance(a, Tensor)),
                   d=dict(x=lambda g, condition: g.where(condition, 0), y=lambda g, condition: _zero_where(condition, g)))
 convert = pointwise("convert", lambda o, x, dtype: o.to_dtype(x, dtype), tensors=1, result=lambda x, dtype: dtype,
-                    kernel=lambda x, dtype: _convert(x, dtype), d=dict(x=lambda g, x_dtype: g.to(x_dtype)))
-conj = pointwise("conj", lambda o, x: o.conj(x), kernel=np.conj, d=dict(x=lambda g: g.conj()))
-real = pointwise("real", lambda o, x: o.real(x), kernel=lambda x: x.real.copy(), result=lambda x: x.dtype.to_real(),
+                    kernel=lambda x, dtype: _convert(x, dtype),
+                    samples=lambda r: [(r.standard_normal((2, 3)), complex128),
+                                       (r.standard_normal((2, 3)) * 5, int64)], d=dict(x=lambda g, x_dtype: g.to(x_dtype)))
+conj = pointwise("conj", lambda o, x: o.conj(x), kernel=np.conj,
+                 samples=lambda r: [(r.standard_normal((2, 3)) + 1j * r.standard_normal((2, 3)),)], d=dict(x=lambda g: g.conj()))
+real = pointwise("real", lambda o, x: o.real(x), samples=lambda r: [(r.standard_normal((2, 3)) + 1j * r.standard_normal((2, 3)),)],
+                 kernel=lambda x: x.real.copy(), result=lambda x: x.dtype.to_real(),
                  d=dict(x=lambda g, x_dtype: g.to(x_dtype)))
-imag = pointwise("imag", lambda o, x: o.imag(x), kernel=lambda x: x.imag.copy(), result=lambda x: x.dtype.to_real(),
+imag = pointwise("imag", lambda o, x: o.imag(x), samples=lambda r: [(r.standard_normal((2, 3)) + 1j * r.standard_normal((2, 3)),)],
+                 kernel=lambda x: x.imag.copy(), result=lambda x: x.dtype.to_real(),
                  d=dict(x=lambda g, x_dtype: g.to(x_dtype) * 1j))
 complex = pointwise("complex", lambda o, x, y: o.complex(x, y), kernel=lambda x, y: _complex(x, y),
                     result=lambda x, y: x.dtype.to_complex(), d=dict(x=lambda g: real(g), y=lambda g: imag(g)))
@@ -174,5 +192,16 @@ def _pow_grad_exponent(g: Tensor, x: Any, out: Tensor) -> Tensor:
     return g * _conj((out * log_x).masked_fill(out == 0, 0))
 
 
+# Why some have no derivative.
+_WHY_NOT = {
+    "a truth value is not differentiable": (eq, ne, lt, le, gt, ge, isnan, isinf, signbit, logical_and, logical_or, logical_xor,
+                                            logical_not),
+    "integers have no gradient": (bitwise_and, bitwise_or, bitwise_xor, bitwise_not, shl, shr),
+    "a step between neighbouring floats, not a smooth function": (nextafter,),
+}
+for _reason, _records in _WHY_NOT.items():
+    for _record in _records:
+        _record.why_absent["derivative"] = _reason
+
 __all__ = [name for name in dir() if not name.startswith("_") and name not in (
-    "annotations", "math", "Any", "np", "bool_", "Tensor", "pointwise")]
+    "annotations", "math", "Any", "np", "bool_", "complex128", "int64", "Tensor", "pointwise")]

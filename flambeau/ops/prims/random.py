@@ -100,13 +100,15 @@ def _kernel(name: str, draw: Any) -> Any:
     return kernel
 
 
-@primitive("philox_uniform", kernel=_kernel("uniform", _uniform), loop=_loop(_uniform), tags=("random",), why_absent=_WHY)
+@primitive("philox_uniform", kernel=_kernel("uniform", _uniform), loop=_loop(_uniform), tags=("random",), why_absent=_WHY,
+           samples=lambda r: [(np.array([3, 5]), 1, (2, 3), float32), (np.array([3, 5]), 0, (5,), float64)])
 def philox_uniform(state: Tensor, increment: int, shape: tuple[int, ...], kind: dtype) -> Spec:
     """Uniform numbers in [0, 1): 24 random bits each, 53 for f64."""
     return Spec(tuple(shape), kind)
 
 
-@primitive("philox_normal", kernel=_kernel("normal", _normal), loop=_loop(_normal), tags=("random",), why_absent=_WHY)
+@primitive("philox_normal", kernel=_kernel("normal", _normal), loop=_loop(_normal), tags=("random",), why_absent=_WHY,
+           samples=lambda r: [(np.array([3, 5]), 1, (2, 3), float64), (np.array([3, 5]), 0, (5,), float32)])
 def philox_normal(state: Tensor, increment: int, shape: tuple[int, ...], kind: dtype) -> Spec:
     """Standard normal numbers."""
     return Spec(tuple(shape), kind)
@@ -134,7 +136,8 @@ def _integers_loop(o: Any, idx: Sequence, state: Any, increment: Any, shape: Seq
     return _integers(o, state([0 * linear]), start, linear, low, high)
 
 
-@primitive("philox_integers", kernel=_integers_kernel, loop=_integers_loop, tags=("random",), why_absent=_WHY)
+@primitive("philox_integers", kernel=_integers_kernel, loop=_integers_loop, tags=("random",), why_absent=_WHY,
+           samples=lambda r: [(np.array([3, 5]), 1, (2, 3), -4, 9)])
 def philox_integers(state: Tensor, increment: int, shape: tuple[int, ...], low: int, high: int) -> Spec:
     """Integers in [low, high) from 64 random bits each."""
     return Spec(tuple(shape), int64)

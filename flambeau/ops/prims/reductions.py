@@ -104,7 +104,8 @@ def amax(x: Tensor, dims: tuple[int, ...]) -> Spec:
     return Spec(_reduced(x, dims), x.dtype)
 
 
-@primitive("amin", kernel=_extremum_kernel(np.minimum), loop="min", tags=("reduction",), derivative=General(_extremum_vjp))
+@primitive("amin", kernel=_extremum_kernel(np.minimum), loop="min", tags=("reduction",), derivative=General(_extremum_vjp),
+           samples=lambda r: [(r.standard_normal((2, 3, 4)), (1,))])
 def amin(x: Tensor, dims: tuple[int, ...]) -> Spec:
     """Minimum over `dims`; NaN wins."""
     _check_not_empty(x, dims, "amin")
@@ -161,6 +162,7 @@ def _cumsum_kernel(x: np.ndarray, dim: int) -> np.ndarray:
 
 @primitive("cumsum", kernel=_quiet(_cumsum_kernel), loop=None, tags=("linear",),
            derivative=Linear(x=lambda g, dim: g.flip(dim).cumsum(dim).flip(dim)),
+           samples=lambda r: [(r.standard_normal((2, 3)), 1)],
            why_absent={"loop": "a scan; inductor calls the kernel until the loop IR has scans"})
 def cumsum(x: Tensor, dim: int) -> Spec:
     """Running sum along `dim`."""

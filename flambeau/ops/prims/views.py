@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core.dtypes import int64
 from ...core.size import contiguous_strides
 from ...core.tensor import Tensor
 from ..registry import Linear, Spec, primitive, view
@@ -19,7 +20,8 @@ def _view_loop_permute(o: Any, idx: Sequence, x: Any, dims: Sequence[int]) -> An
     return x(source)
 
 
-@view("permute", derivative=Linear(x=lambda g, dims: permute(g, _inverse(dims))), loop=_view_loop_permute)
+@view("permute", derivative=Linear(x=lambda g, dims: permute(g, _inverse(dims))), loop=_view_loop_permute,
+           samples=lambda r: [(r.standard_normal((2, 3, 4)), (2, 0, 1))])
 def permute(x: Tensor, dims: tuple[int, ...]) -> Spec:
     """The dimensions in the order `dims` (a permutation of all of them)."""
     shape, strides, offset = x._layout
@@ -42,7 +44,8 @@ def _is_one(size: Any) -> bool:
     return type(size) is int and size == 1
 
 
-@view("expand", derivative=Linear(x=lambda g, x_shape: _sum_to(g, x_shape)), loop=_expand_loop)
+@view("expand", derivative=Linear(x=lambda g, x_shape: _sum_to(g, x_shape)), loop=_expand_loop,
+           samples=lambda r: [(r.standard_normal((3, 1)), (2, 3, 4)), (r.standard_normal(()), (2,))])
 def expand(x: Tensor, shape: tuple[int, ...]) -> Spec:
     """Broadcast to `shape`: new leading dimensions and dimensions of size 1 repeat with stride 0."""
     old, strides, offset = x._layout
@@ -73,7 +76,8 @@ def _reshape_loop(o: Any, idx: Sequence, x: Any, shape: Sequence) -> Any:
     return x(source)
 
 
-@view("view", derivative=Linear(x=lambda g, x_shape: g.reshape(tuple(x_shape))), loop=_reshape_loop)
+@view("view", derivative=Linear(x=lambda g, x_shape: g.reshape(tuple(x_shape))), loop=_reshape_loop,
+           samples=lambda r: [(r.standard_normal((2, 6)), (3, 4)), (r.standard_normal((1, 6)), (6,))])
 def view_(x: Tensor, shape: tuple[int, ...]) -> Spec:
     """The same elements in row-major order under another shape; RuntimeError if no strides can express it."""
     old, strides, offset = x._layout
@@ -126,7 +130,8 @@ def _slice_loop(o: Any, idx: Sequence, x: Any, dim: int, start: Any, stop: Any, 
 
 
 @view("slice", derivative=Linear(x=lambda g, x_shape, dim, start, stop, step: _slice_back(g, x_shape, dim, start, stop, step)),
-      loop=_slice_loop)
+      loop=_slice_loop,
+           samples=lambda r: [(r.standard_normal((3, 7)), 1, 1, 6, 2), (r.standard_normal((3, 7)), 0, 1, 3, 1)])
 def slice_(x: Tensor, dim: int, start: int, stop: int, step: int) -> Spec:
     """Elements start, start+step, ... before stop along `dim`; 0 <= start <= stop <= size, step >= 1."""
     shape, strides, offset = x._layout
@@ -153,7 +158,8 @@ def _select_loop(o: Any, idx: Sequence, x: Any, dim: int, index: Any) -> Any:
 
 
 @view("select", derivative=Linear(x=lambda g, x_shape, dim, index: _slice_back(
-    g.unsqueeze(dim), x_shape, dim, index, index + 1, 1)), loop=_select_loop)
+    g.unsqueeze(dim), x_shape, dim, index, index + 1, 1)), loop=_select_loop,
+           samples=lambda r: [(r.standard_normal((3, 4)), 1, 2)])
 def select(x: Tensor, dim: int, index: int) -> Spec:
     """The slice at `index` (>= 0) along `dim`, without that dimension."""
     shape, strides, offset = x._layout
@@ -165,7 +171,8 @@ def _squeeze_loop(o: Any, idx: Sequence, x: Any, dims: Sequence[int]) -> Any:
     return x([0 if d in dims else next(rest) for d in range(len(x.shape))])
 
 
-@view("squeeze", derivative=Linear(x=lambda g, x_shape: g.reshape(tuple(x_shape))), loop=_squeeze_loop)
+@view("squeeze", derivative=Linear(x=lambda g, x_shape: g.reshape(tuple(x_shape))), loop=_squeeze_loop,
+           samples=lambda r: [(r.standard_normal((3, 1, 2, 1)), (1, 3))])
 def squeeze(x: Tensor, dims: tuple[int, ...]) -> Spec:
     """Without the dimensions `dims`, each of size 1."""
     shape, strides, offset = x._layout
@@ -177,7 +184,8 @@ def _unsqueeze_loop(o: Any, idx: Sequence, x: Any, dim: int) -> Any:
     return x([*idx[:dim], *idx[dim + 1:]])
 
 
-@view("unsqueeze", derivative=Linear(x=lambda g, dim: squeeze(g, (dim,))), loop=_unsqueeze_loop)
+@view("unsqueeze", derivative=Linear(x=lambda g, dim: squeeze(g, (dim,))), loop=_unsqueeze_loop,
+           samples=lambda r: [(r.standard_normal((3, 2)), 1)])
 def unsqueeze(x: Tensor, dim: int) -> Spec:
     """With a dimension of size 1 before dimension `dim`."""
     shape, strides, offset = x._layout
@@ -193,7 +201,8 @@ def _diagonal_loop(o: Any, idx: Sequence, x: Any, offset: int, dim1: int, dim2: 
 
 
 @view("diagonal", derivative=Linear(x=lambda g, x_shape, offset, dim1, dim2: _diagonal_back(g, x_shape, offset, dim1, dim2)),
-      loop=_diagonal_loop)
+      loop=_diagonal_loop,
+           samples=lambda r: [(r.standard_normal((3, 4, 2)), 1, 0, 1), (r.standard_normal((4, 3)), -1, 0, 1)])
 def diagonal(x: Tensor, offset: int, dim1: int, dim2: int) -> Spec:
     """The diagonal `offset` of the planes (dim1, dim2), as a new last dimension."""
     shape, strides, start = x._layout
@@ -250,7 +259,10 @@ def _is_zero(n: Any) -> bool:
 
 
 @primitive("pad_zeros", kernel=_pad_kernel, loop=_pad_loop, tags=("recomputable", "linear"),
-           derivative=Linear(x=lambda g, x_shape, low, high, inner: _pad_back(g, x_shape, low, inner)))
+           derivative=Linear(x=lambda g, x_shape, low, high, inner: _pad_back(g, x_shape, low, inner)),
+           samples=lambda r: [(r.standard_normal((2, 3)), (1, 0), (0, 2), (0, 0)),
+                              (r.standard_normal((3, 3)), (0, 1), (1, 0), (1, 2)),
+                              (r.standard_normal((4, 5)), (-1, 0), (1, -2), (0, 0))])
 def pad_zeros(x: Tensor, low: tuple[int, ...], high: tuple[int, ...], inner: tuple[int, ...]) -> Spec:
     """Zeros around (`low` before, `high` after; negative ones crop, where `inner` is 0) and `inner` between the elements."""
     shape = [lo + n + hi + (n - 1) * gap if gap else lo + n + hi for n, lo, hi, gap in zip(x._layout.shape, low, high, inner)]
@@ -271,7 +283,8 @@ def _pad_back(g: Tensor, shape: Sequence, low: Sequence, inner: Sequence) -> Ten
 
 
 @view("as_strided", derivative=Linear(x=lambda g, x_spec, size, stride, offset: _as_strided_back(g, x_spec, size, stride, offset)),
-      why_absent={"loop": "a raw look into memory has no meaning over logical indices; inductor realises the input"})
+      why_absent={"loop": "a raw look into memory has no meaning over logical indices; inductor realises the input"},
+           samples=lambda r: [(r.standard_normal((3, 4)), (2, 2), (5, 1), 1)])
 def as_strided(x: Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Spec:
     """The storage seen with this size, stride and offset (elements); RuntimeError if it reaches past the end."""
     if len(size) != len(stride):
@@ -308,7 +321,8 @@ def _positions(like: Tensor, size: Sequence, stride: Sequence, offset: int) -> T
 
 
 @view("view_dtype", derivative=Linear(x=lambda g, x_dtype: view_dtype(g, x_dtype)),
-      why_absent={"loop": "changes what an element is; inductor realises the input"})
+      why_absent={"loop": "changes what an element is; inductor realises the input"},
+           samples=lambda r: [(r.standard_normal((2, 3)), int64)])
 def view_dtype(x: Tensor, dtype: Any) -> Spec:
     """The same bytes as another dtype; the last dimension scales with the item sizes and must then be contiguous."""
     shape, strides, offset = x._layout
@@ -329,7 +343,8 @@ def view_dtype(x: Tensor, dtype: Any) -> Spec:
 
 
 @view("view_as_real", derivative=Linear(x=lambda g: view_as_complex(g.contiguous())),
-      loop=lambda o, idx, x: o.where(o.index_eq(idx[-1], 0), o.real(x(idx[:-1])), o.imag(x(idx[:-1]))))
+      loop=lambda o, idx, x: o.where(o.index_eq(idx[-1], 0), o.real(x(idx[:-1])), o.imag(x(idx[:-1]))),
+           samples=lambda r: [(r.standard_normal((2, 3)) + 1j,)])
 def view_as_real(x: Tensor) -> Spec:
     """A complex tensor as pairs of real numbers in a new last dimension of size 2."""
     shape, strides, offset = x._layout
@@ -337,7 +352,8 @@ def view_as_real(x: Tensor) -> Spec:
 
 
 @view("view_as_complex", derivative=Linear(x=lambda g: view_as_real(g)),
-      loop=lambda o, idx, x: o.complex(x([*idx, 0]), x([*idx, 1])))
+      loop=lambda o, idx, x: o.complex(x([*idx, 0]), x([*idx, 1])),
+           samples=lambda r: [(r.standard_normal((3, 2)),)])
 def view_as_complex(x: Tensor) -> Spec:
     """Pairs of real numbers in the last dimension (size 2, stride 1) as complex numbers."""
     shape, strides, offset = x._layout
@@ -348,7 +364,8 @@ def view_as_complex(x: Tensor) -> Spec:
     return Spec(shape[:-1], x.dtype.to_complex(), tuple(s // 2 for s in strides[:-1]), offset // 2)
 
 
-@view("alias", derivative=Linear(x=lambda g: g), loop=lambda o, idx, x: x(idx))
+@view("alias", derivative=Linear(x=lambda g: g), loop=lambda o, idx, x: x(idx),
+           samples=lambda r: [(r.standard_normal((2, 3)),)])
 def alias(x: Tensor) -> Spec:
     """The same layout over the same memory: a new tensor object that autograd can tell from its source."""
     shape, strides, offset = x._layout

@@ -32,7 +32,8 @@ def _like(x: Tensor, shape: tuple) -> tuple | None:
                x=lambda g, w, x_shape, stride, padding, dilation, groups: convolution_input_grad(
                    g, w, tuple(x_shape), stride, padding, dilation, groups),
                w=lambda g, x, w_shape, stride, padding, dilation, groups: convolution_weight_grad(
-                   g, x, tuple(w_shape), stride, padding, dilation, groups)))
+                   g, x, tuple(w_shape), stride, padding, dilation, groups)),
+           samples=lambda r: [(r.standard_normal((2, 4, 5, 5)), r.standard_normal((6, 2, 3, 3)), (2, 1), (1, 0), (1, 1), 2)])
 def convolution(x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
                 groups: int) -> Spec:
     """(n, c, *spatial) with (o, c / groups, *kernel) -> (n, o, *spatial'): cross-correlation with zero padding."""
@@ -57,7 +58,9 @@ def convolution(x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[i
            tensors=2, tags=("linear", "extern"), derivative=Linear(
                g_=lambda g, w, x_shape, stride, padding, dilation, groups: convolution(g, w, stride, padding, dilation, groups),
                w=lambda g, g_, w_shape, stride, padding, dilation, groups: convolution_weight_grad(
-                   g_, g, tuple(w_shape), stride, padding, dilation, groups)))
+                   g_, g, tuple(w_shape), stride, padding, dilation, groups)),
+           samples=lambda r: [(r.standard_normal((1, 3, 3, 3)), r.standard_normal((3, 2, 3, 3)),
+                               (1, 2, 5, 5), (2, 2), (1, 1), (1, 1), 1)])
 def convolution_input_grad(g_: Tensor, w: Tensor, x_shape: Sequence[int], stride: Sequence[int], padding: Sequence[int],
                            dilation: Sequence[int], groups: int) -> Spec:
     """The transpose of `convolution` in its input: also the transposed convolution."""
@@ -68,7 +71,9 @@ def convolution_input_grad(g_: Tensor, w: Tensor, x_shape: Sequence[int], stride
            tensors=2, tags=("linear", "extern"), derivative=Linear(
                g_=lambda g, x, stride, padding, dilation, groups: convolution(x, g, stride, padding, dilation, groups),
                x=lambda g, g_, x_shape, stride, padding, dilation, groups: convolution_input_grad(
-                   g_, g, tuple(x_shape), stride, padding, dilation, groups)))
+                   g_, g, tuple(x_shape), stride, padding, dilation, groups)),
+           samples=lambda r: [(r.standard_normal((1, 3, 3, 3)), r.standard_normal((1, 2, 5, 5)),
+                               (3, 2, 3, 3), (2, 2), (1, 1), (1, 1), 1)])
 def convolution_weight_grad(g_: Tensor, x: Tensor, w_shape: Sequence[int], stride: Sequence[int], padding: Sequence[int],
                             dilation: Sequence[int], groups: int) -> Spec:
     """The transpose of `convolution` in its weight."""
