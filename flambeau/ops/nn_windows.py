@@ -13,7 +13,6 @@ from typing import Any
 
 from ..backends.cpu import conv as conv_kernels
 from ..backends.cpu import pool as pool_kernels
-from ..backends.cpu import pool as pool_kernels
 from ..core.dtypes import FLOAT, bool_, iinfo, int64
 from ..core.tensor import Tensor
 from . import prims
@@ -284,10 +283,6 @@ def _max_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, dilat
 
 
 COMPOSITES["_max_pool"].kernels["cpu"] = pool_kernels.max_pool_with_indices
-COMPOSITES["max_pool_backward"].kernels["cpu"] = lambda g, indices, shape, *_: pool_kernels.max_pool_backward(g, indices, shape)
-
-
-COMPOSITES["_max_pool"].kernels["cpu"] = pool_kernels.max_pool_with_indices
 COMPOSITES["max_pool_backward"].kernels["cpu"] = lambda g, indices, shape, *window: pool_kernels.max_pool_backward(g, indices, shape)
 
 
@@ -403,10 +398,6 @@ def _avg_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, ceil_
         part = _tap(padded, tap, sizes, stride)
         total = part if total is None else prims.add(total, part)
     return _divided(total, sizes, spatial, kernel, stride, padding, ceil_mode, count_include_pad, divisor)
-
-
-COMPOSITES["_avg_pool"].kernels["cpu"] = pool_kernels.avg_pool
-COMPOSITES["avg_pool_backward"].kernels["cpu"] = pool_kernels.avg_pool_backward
 
 
 COMPOSITES["_avg_pool"].kernels["cpu"] = pool_kernels.avg_pool
