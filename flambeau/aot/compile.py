@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau.aot.joint import LEAF, NON_LEAF, Program, trace
-from flambeau.aot.partition import partition
+from flambeau.aot.partition import Partition, partition
 from flambeau.aot.passes import CLEAN_UP, separate_results
 from flambeau.aot.runtime import Compiled, TrainingCode, deliverer, gatherer, share_memory
 from flambeau.aot.trace import stripped
@@ -120,6 +120,7 @@ class AotFunction:
         for stage, graph in graphs.items():
             Observers.show(stage, program.module(graph, stage))
         forward = _compile(self.compilers[0], program, split.forward, program.results)
+        _adopt_layouts(split)
         backward = _compile(self.compilers[1], program, split.backward, 0)
         return TrainingCode(program, split, forward, backward).run_forward
 
@@ -159,6 +160,14 @@ def _without_grad(compiled: Compiled) -> Compiled:
     return run
 
 
+def _adopt_layouts(split: Partition) -> None:
+    """Tell the backward graph how the compiled forward graph lays out what it saves."""
+    made = {n.name: n.meta["val"] for n in split.forward.output_node().args[0] if isinstance(n, Node)}
+    for node in split.backward.nodes:
+        if node.op == "placeholder" and node.name in made:
+            node.meta["val"] = made[node.name]
+
+
 # -- before and after the compilers --------------------------------------------------------------------------------------
 
 
@@ -178,6 +187,8 @@ def _compile(compiler: Compiler, program: Program, graph: Graph, results: int) -
     computed = {n: None for n in outputs if isinstance(n, Node) and n not in placeholders}
     index = {n: i for i, n in enumerate(computed)}
     graph.output_node().args = (tuple(computed),)
+    # The compiler may lay out as it likes what only the backward graph sees, and says so in the nodes' meta["val"].
+    graph.meta["exact_outputs"] = len({n for n in outputs[: len(program.written) + results] if n in computed}) if results else len(computed)
     gm = program.module(graph, graph.meta.get("name", "graph"))
     if Observers.verify:
         graph.lint()

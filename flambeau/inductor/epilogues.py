@@ -30,43 +30,46 @@ def fuse_epilogues(program: Program) -> None:
     position = 0
     while position < len(program.steps):
         step = program.steps[position]
-        if isinstance(step, Extern) and step.op in EXTERNS and uses.get(step.outputs[0].buffer) == 1:
-            _finish(program, position)
+        if isinstance(step, Extern) and step.op in EXTERNS:
+            while uses.get(step.outputs[0].buffer) == 1 and _finish(program, position):
+                pass
         position += 1
 
 
-def _finish(program: Program, position: int) -> None:
+def _finish(program: Program, position: int) -> bool:
+    """Move the one step that reads a call's result into the call, if it qualifies."""
     call = program.steps[position]
     assert isinstance(call, Extern)
     name = call.outputs[0].buffer
     later = program.steps[position + 1:]
     found = next((s for s in later if isinstance(s, Compute) and any(a.buffer == name for a in s.loads)), None)
     if found is None or found.kind != "pointwise":
-        return
+        return False
     if _redirect(found, call, program):
         program.steps.remove(found)
         program.buffers.pop(name, None)
-        return
+        return False
     posts = _match(found, call, program)
     if posts is None:
-        return
+        return False
     target = program.buffers[found.buffer]
     out = call.outputs[0]
     if target.dtype is not out.dtype or any(post.tensor and not _early(program, view, position)
                                             for post, view in posts):
-        return
-    call.outputs = (replace_buffer(out, found.buffer),)
+        return False
+    call.outputs = (out._replace(buffer=found.buffer),)
     call.inputs = (*call.inputs, *(view for post, view in posts if post.tensor and view is not None))
-    call.attrs = {**call.attrs, "epilogue": [post for post, _ in posts]}
+    call.attrs = {**call.attrs, "epilogue": [*call.attrs.get("epilogue", ()), *(post for post, _ in posts)]}
     call.origins = (*call.origins, *found.origins)
-    del program.steps[program.steps.index(found)]
+    program.steps.remove(found)
     program.buffers.pop(name, None)
+    return True
 
 
 def _redirect(step: Compute, call: Extern, program: Program) -> bool:
     """Let the call write where `step` only copies its result to, in another order: whether that could be done."""
     out, value = call.outputs[0], step.body
-    if call.op != "bmm" or value.op != "load" or value.attr.masked or value.attr.names or value.attr.index is step.index:
+    if call.op != "bmm" or call.attrs.get("epilogue") or value.op != "load" or value.attr.masked or value.attr.names or value.attr.index is step.index:
         return False
     target = program.buffers[step.buffer]
     if target.dtype is not out.dtype or numel(step.loops) != program.buffers[out.buffer].numel:
@@ -96,11 +99,6 @@ def _redirect(step: Compute, call: Extern, program: Program) -> bool:
     return True
 
 
-def replace_buffer(view: View, buffer: str) -> View:
-    """The same look into another buffer."""
-    return view._replace(buffer=buffer)
-
-
 def _early(program: Program, view: View | None, position: int) -> bool:
     """Whether the buffer is complete before the call."""
     return view is not None and all(view.buffer not in s.writes for s in program.steps[position:])
@@ -126,7 +124,8 @@ def _match(step: Compute, call: Extern, program: Program) -> list[tuple[PostOp, 
             return None
         post, view, value = found
         posts.append((post, view))
-    if sum(view is not None and isinstance(view.shape[0], int) and view.shape[0] == 1 for _, view in posts[:-1]):
+    late = posts if call.attrs.get("epilogue") else posts[:-1]
+    if any(view is not None and isinstance(view.shape[0], int) and view.shape[0] == 1 for _, view in late):
         return None  # a bias after other operations is a broadcast post-op, which is slow
     return posts[::-1]
 

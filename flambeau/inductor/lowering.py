@@ -16,7 +16,7 @@ from flambeau.core.dtypes import dtype, int64
 from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables, is_var, substitute, to_python, var
 from flambeau.core.size import contiguous_strides
 from flambeau.core.symbolic import SymFloat, SymInt, hint_of
-from flambeau.core.tensor import Tensor
+from flambeau.core.tensor import Tensor, fake
 from flambeau.inductor.externs import supported
 from flambeau.inductor.ir import REDUCTIONS, Buffer, Compute, Extern, Origin, Program, Tracer, Value, View, walk
 from flambeau.ops.prims import index_shape
@@ -101,6 +101,7 @@ class Lowering:
         self.boxes: dict[Any, Any] = {}
         self.fallbacks: list[str] = []
         self._folds: dict[tuple, View] = {}
+        self.products: set[str] = set()  # results of library calls that have one reader: it may move into the call
         self._count = 0
 
     # --- building blocks ---
@@ -189,17 +190,37 @@ class Lowering:
         self.program.constants[name] = value
 
     def _output(self, node: Any, gm: Any) -> None:
+        """Results in the layout of their fake tensors; those after the first `exact_outputs` may have any, which is noted
+        in their meta."""
         results = node.args[0]
-        for result in results if isinstance(results, (tuple, list)) else (results,):
+        exact = gm.graph.meta.get("exact_outputs", 1 << 30)
+        for position, result in enumerate(results if isinstance(results, (tuple, list)) else (results,)):
             box = self.boxes[result] if hasattr(result, "op") else index_of(result)
-            if isinstance(box, Box):
-                view = box.realize()
-                buffer = self.program.buffers[view.buffer]
-                if buffer.kind == "temp":
-                    buffer.kind = "output"
-                self.program.outputs.append(view)
-            else:
+            if not isinstance(box, Box):
                 self.program.outputs.append(box)
+                continue
+            view = self._exact(result, box) if position < exact else self._saved(result, box)
+            buffer = self.program.buffers[view.buffer]
+            if buffer.kind == "temp":
+                buffer.kind = "output"
+            self.program.outputs.append(view)
+
+    def _exact(self, node: Any, box: Box) -> View:
+        """A result whose strides somebody relies on."""
+        view = box.realize()
+        want = index_of(tuple(node.meta["val"]._layout.strides))
+        if all(a is b or a == b or (isinstance(n, int) and n <= 1)
+               for a, b, n in zip(view.strides, want, view.shape, strict=True)) or not _dense(view.shape, want):
+            return view
+        return Box(self, box.shape, box.dtype, want, fn=box, origins=(_origin(node),)).realize()
+
+    def _saved(self, node: Any, box: Box) -> View:
+        """A result for the backward graph: a copy of part of a buffer is that part itself."""
+        place = self._where_copied(box)
+        view = box.realize() if place is None or place.split else place.view
+        val = node.meta["val"]
+        node.meta["val"] = fake(val._layout.shape, val.dtype, val.device, view.strides)
+        return view
 
     def _call_function(self, node: Any, gm: Any) -> None:
         if node.target is operator.getitem:
@@ -231,7 +252,7 @@ class Lowering:
             cost = sum(TABLE[v.op].cost if v.op in TABLE else 1 for v in values if v.args and v.op != "load")
             names = {to_python(i) for i in idx if not isinstance(i, int)}
             full = [v for v in values if v.op == "load" and names <= free_variables(v.attr.index)]
-            if cost > CHEAP or len(full) > 1:
+            if cost > CHEAP or len(full) > 1 or any(v.attr.buffer in self.products for v in full):
                 box.realize()
 
     # --- primitives ---
@@ -410,6 +431,8 @@ class Lowering:
         views = [p.view if p.split == split else split_batch(p.view, split) for p in places]
         call = {"target": node.target, "args": (Slot(0), Slot(1))}
         self.add(Extern(op, tuple(views), (split_batch(out, split) if split else out,), call, (_origin(node),)))
+        if len(node.users) == 1:
+            self.products.add(out.buffer)
         return self.strided(out)
 
     def _where_copied(self, box: Box) -> _Place | None:
