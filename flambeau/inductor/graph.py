@@ -77,8 +77,10 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool =
     started = time.perf_counter()
     program, fallbacks = lower(gm)
     split_ranges(program)
-    fuse_epilogues(program)
     graph = CompiledGraph(gm, program, fallbacks)
+    if _device(gm) == "cuda":
+        return _compile_cuda(graph)
+    fuse_epilogues(program)
     graph.seconds["lower"] = -started + (now := time.perf_counter())
     if config.verify:
         verify(program)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 
 import flambeau as fl
 from flambeau.aot.trace import make_fx
 from flambeau.core.dispatch import fake_mode
 from flambeau.inductor import cuda
+from flambeau.inductor.graph import compile_graph
 from flambeau.inductor.lowering import lower
 from flambeau.inductor.scheduler import schedule
 
@@ -50,3 +53,12 @@ def test_compiles_to_cubin_without_a_gpu(name, tmp_path, monkeypatch):
         again = cuda.compile_cubin(kernel, 90, frozenset(cuda._aligned(program, kernel)))
         assert again.code == cubin.code
     compile(unit.wrapper, "wrapper", "exec")
+
+
+def test_without_cupy_the_error_says_what_to_install():
+    if importlib.util.find_spec("cupy") is not None:
+        pytest.skip("CuPy is installed")
+    with fake_mode():
+        x = fl.empty(8, 8, device="cuda")
+    with pytest.raises(cuda.NoTriton, match="pip install"):
+        compile_graph(make_fx(lambda x: x.softmax(-1))(x))
