@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.cpu import native
 from ..core import dispatch, dtypes
 from ..core.device import CPU, as_device, device
 from ..core.dtypes import dtype
@@ -380,12 +381,11 @@ def _clone_shape(x: Tensor, format: memory_format) -> Spec:
 
 def _clone_kernel(x: np.ndarray, format: memory_format) -> np.ndarray:
     if format is contiguous_format:
-        return np.array(x, order="C", copy=True)
+        return native.copy(x)
     if format is preserve_format:
-        return x.copy(order="K")
+        return native.copy(x, "K")
     order = (0, *range(2, x.ndim), 1)
-    dense = np.ascontiguousarray(x.transpose(order))
-    dense = dense.copy() if np.shares_memory(dense, x) else dense
+    dense = native.copy(x.transpose(order))
     return dense.transpose((0, x.ndim - 1, *range(1, x.ndim - 1)))
 
 
@@ -613,14 +613,26 @@ def _bool(self: Tensor) -> bool:
     return bool(item(self))
 
 
+def _real_number(self: Tensor) -> Any:
+    """The only element, for float() and int()."""
+    if self._data is not None and self._data.size != 1:
+        raise ValueError(f"only one element tensors can be converted to Python scalars, this one has shape {list(self.shape)}")
+    value = item(self)
+    if isinstance(value, complex):
+        if value.imag:
+            raise RuntimeError(f"value cannot be converted to type double without overflow: {value}")
+        value = value.real
+    return value
+
+
 @method("__float__")
 def _float(self: Tensor) -> float:
-    return float(item(self))
+    return float(_real_number(self))
 
 
 @method("__int__")
 def _int(self: Tensor) -> int:
-    return int(item(self))
+    return int(_real_number(self))
 
 
 @method("__index__")
