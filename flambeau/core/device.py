@@ -67,7 +67,11 @@ def set_default_device(where: device | str | None) -> None:
 
 
 def as_device(where: device | str | int | None) -> device:
-    """`where` as a device; None means the default device."""
+    """`where` as the device of a tensor: None means the default device, "cuda" without an index the current GPU."""
     if where is None:
-        return _default_devices[-1]
-    return where if isinstance(where, device) else device(where)
+        where = _default_devices[-1]
+    found = where if isinstance(where, device) else device(where)
+    return device("cuda", current_cuda[0]) if found.type == "cuda" and found.index is None else found
+
+
+current_cuda = [0]

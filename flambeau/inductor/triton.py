@@ -334,10 +334,11 @@ class TritonPrinter(KernelPrinter):
         shape_of_args = any(self._moves(a, {}) for a in v.args) if self.r_loops else False
         moves_r = bool(self.r_loops) and (any(f"x{k}" in used for k in self.r_loops) or shape_of_args)
         moves_x = any(f"x{k}" in used for k in self.x_loops) or bool(v.args)
+        fixed = not any(name[0] in "xv" for name in used)
         mask = " & ".join([*(["rmask"] if moves_r else []), *(["xmask"] if moves_x else [])])
         if access.masked:
             mask = f"({mask}) & {args[-1]}" if mask else args[-1]
-        tile = "" if moves_x or moves_r else " + tl.zeros([1, 1], tl.int32)"
+        tile = "" if not fixed else " + x * 0" if mask else " + tl.zeros([1, 1], tl.int32)"
         text = f"tl.load({self.pointer(access.buffer)} + ({place}){tile}"
         if mask:
             text += f", {mask}, other=0"

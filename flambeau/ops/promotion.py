@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core import dtypes
-from ..core.device import default_device
+from ..core.device import as_device
 from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, dtype, promote_types
 from ..core.size import broadcast_shapes
 from ..core.tensor import Tensor
@@ -146,7 +146,7 @@ def as_tensor_operand(x: Any) -> Tensor:
     """A number as a 0-dim tensor of its default dtype; TypeError for anything else."""
     if not is_number(x):
         raise TypeError(f"expected a Tensor or a number, got {type(x).__name__}")
-    return prims.full((), x, result_type(x), default_device())
+    return prims.full((), x, result_type(x), as_device(None))
 
 
 def _same_device(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
