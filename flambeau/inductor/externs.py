@@ -14,7 +14,7 @@ import numpy as np
 
 from flambeau.backends.cpu import onednn
 from flambeau.core.dtypes import bfloat16, dtype, float16, float32
-from flambeau.core.expr import Index, to_cpp
+from flambeau.core.expr import to_cpp
 from flambeau.inductor.ir import Extern, Program, View
 from flambeau.ops.scalar import special
 
@@ -109,6 +109,50 @@ def _matmul(step: Extern, program: Program, pointer: Pointer) -> list[str]:
     return call(words, [a, b, out, *([bias] if bias else []), *read], pointer)
 
 
-EXTERNS: dict[str, Callable[[Extern, Program, Pointer], list[str]]] = {"mm": _matmul, "bmm": _matmul}
+def _convolution(kind: str) -> Callable[[Extern, Program, Pointer], list[str]]:
+    def printed(step: Extern, program: Program, pointer: Pointer) -> list[str]:
+        words, views = convolution_words(kind, step)
+        return call(words, views, pointer)
+    return printed
 
-__all__ = ["EXTERNS", "Index", "PostOp", "apply_epilogue", "call", "operand", "supported"]
+
+def convolution_words(kind: str, step: Extern) -> tuple[tuple[int, ...], list[View]]:
+    """The description of a convolution or of one of its gradients, and the tensors in oneDNN's order."""
+    *_, stride, padding, dilation, groups = step.attrs["args"]
+    first, second, *rest = step.inputs
+    out = step.outputs[0]
+    bias, posts, read = _epilogue(step, rest)
+    x, w, y = {"conv_forward": (first, second, out), "conv_input_grad": (out, second, first),
+               "conv_weight_grad": (second, out, first)}[kind]
+    layouts = step.attrs["layouts"]
+    made = {id(x): operand(x, layouts[0]), id(w): operand(w, layouts[1]), id(y): operand(y, layouts[2])}
+    order = {"conv_forward": (x, w, y), "conv_input_grad": (y, w, x), "conv_weight_grad": (x, y, w)}[kind]
+    ends = onednn.end_padding(x.shape[2:], y.shape[2:], w.shape[2:], stride, padding, dilation)  # type: ignore
+    words = onednn._words(kind, [made[id(v)] for v in order], operand(bias) if bias else None,
+                          tuple(zip(stride, dilation, padding, ends, strict=True)), groups, posts, "strict")
+    return words, [*order, *([bias] if bias else []), *read]
+
+
+CONVOLUTIONS = {"convolution": "conv_forward", "convolution_input_grad": "conv_input_grad",
+                "convolution_weight_grad": "conv_weight_grad"}
+
+
+def choose_layouts(step: Extern) -> bool:
+    """Find layouts of the operands (x, w, y) that oneDNN has a fast kernel for; False where there are none."""
+    kind = CONVOLUTIONS[step.op]
+    for layouts in (("given", "free", "given"), ("free", "free", "given"), ("given", "free", "free"), ("free",) * 3):
+        step.attrs["layouts"] = layouts
+        try:
+            words, _ = convolution_words(kind, step)
+            onednn._create(tuple(int(w) for w in words))
+            return True
+        except (NotImplementedError, ValueError, RuntimeError):
+            continue
+    return False
+
+
+EXTERNS: dict[str, Callable[[Extern, Program, Pointer], list[str]]] = {
+    "mm": _matmul, "bmm": _matmul, **{op: _convolution(kind) for op, kind in CONVOLUTIONS.items()},
+}
+
+__all__ = ["CONVOLUTIONS", "EXTERNS", "PostOp", "apply_epilogue", "call", "choose_layouts", "operand", "supported"]

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from flambeau.core.dtypes import dtype, int64
 from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables, is_var, substitute, to_python, var
-from flambeau.core.size import contiguous_strides
+from flambeau.core.size import contiguous_strides, permuted_strides
 from flambeau.core.symbolic import SymFloat, SymInt, hint_of
 from flambeau.core.tensor import Tensor, fake
-from flambeau.inductor.externs import supported
+from flambeau.inductor.externs import CONVOLUTIONS, choose_layouts, supported
 from flambeau.inductor.ir import REDUCTIONS, Buffer, Compute, Extern, Origin, Program, Tracer, Value, View, walk
 from flambeau.ops.prims import index_shape
 from flambeau.ops.registry import Primitive
@@ -283,7 +283,9 @@ class Lowering:
     def _pointwise(self, node: Any, prim: Primitive, args: list) -> Box:
         def fn(idx: Sequence[Index]) -> Value:
             return prim.loop(self.tracer, *[a(idx) if isinstance(a, Box) else a for a in args])
-        return self.virtual(node, fn)
+        box = self.virtual(node, fn)
+        box.strides = _memory_order_of(box, [a for a in args if isinstance(a, Box)])
+        return box
 
     def _index_map(self, node: Any, prim: Primitive, args: list) -> Box:
         box = self.virtual(node, lambda idx: prim.loop(self.tracer, idx, *args))
@@ -418,6 +420,8 @@ class Lowering:
             return self._fallback(node, args)
         if op in ("mm", "bmm"):
             return self._product(node, op, args)
+        if op in CONVOLUTIONS:
+            return self._convolution(node, op, args)
         return self._call(node, op, args)
 
     def _product(self, node: Any, op: str, args: list) -> Box:
@@ -431,6 +435,26 @@ class Lowering:
         views = [p.view if p.split == split else split_batch(p.view, split) for p in places]
         call = {"target": node.target, "args": (Slot(0), Slot(1))}
         self.add(Extern(op, tuple(views), (split_batch(out, split) if split else out,), call, (_origin(node),)))
+        if len(node.users) == 1:
+            self.products.add(out.buffer)
+        return self.strided(out)
+
+    def _convolution(self, node: Any, op: str, args: list) -> Box:
+        """A convolution or one of its gradients, on images in channels-last order, which oneDNN is fastest with."""
+        val = node.meta["val"]
+        shape = index_of(tuple(val._layout.shape))
+        first, second = (a.realize() for a in args[:2])
+        if not all(isinstance(n, int) for n in (*shape, *first.shape, *second.shape)) or 0 in shape or len(shape) < 3:
+            return self._fallback(node, args)
+        order = (0, *range(2, len(shape)), 1)
+        strides = contiguous_strides(shape) if op == "convolution_weight_grad" else permuted_strides(shape, order)
+        out = self.new_buffer(val.dtype, shape, strides)
+        call = {"target": node.target, "args": _template(args, iter(range(10**6)))}
+        step = Extern(op, (first, second), (out,), call, (_origin(node),))
+        if not choose_layouts(step):
+            self.program.buffers.pop(out.buffer)
+            return self._fallback(node, args)
+        self.add(step)
         if len(node.users) == 1:
             self.products.add(out.buffer)
         return self.strided(out)
@@ -592,6 +616,16 @@ def _dense(shape: Sequence[Index], strides: Sequence[Index]) -> bool:
         left.remove(hit)
         step = step * hit[1]
     return True
+
+
+def _memory_order_of(box: Box, sources: Sequence[Box]) -> tuple[Index, ...]:
+    """The strides of an elementwise result: those of the first operand that lies in another order than row-major."""
+    plain = tuple(contiguous_strides(box.shape))
+    for source in sources:
+        strides = source.view.strides if source.view is not None else source.strides
+        if source.shape == box.shape and strides != plain and _dense(box.shape, strides):
+            return tuple(strides)
+    return plain
 
 
 def _origin(node: Any) -> Origin:

@@ -301,3 +301,28 @@ def test_equal_layers_share_their_kernels() -> None:
     graph = check(b, x, tol=1e-4)
     assert len({k.name for k in graph.unit.kernels}) == 1 and len(graph.unit.kernels) == 4
 
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolution_and_its_gradients(groups: int, stride: int) -> None:
+    b = Builder()
+    x, w = b.input(array(2, 8, 13, 13)), b.input(array(12, 8 // groups, 3, 3))
+    attrs = ((stride, stride), (1, 1), (1, 1), groups)
+    y = b.convolution(x, w, *attrs)
+    g = b.input(array(*y.meta["val"].shape))
+    check(b, b.relu(y), b.convolution_input_grad(g, w, (2, 8, 13, 13), *attrs),
+          b.convolution_weight_grad(g, x, (12, 8 // groups, 3, 3), *attrs), tol=1e-4)
+
+
+def test_convolution_with_batch_norm_and_residual_is_one_call() -> None:
+    b = Builder()
+    x, w, r = b.input(array(2, 16, 8, 8)), b.input(array(16, 16, 3, 3)), b.input(array(2, 16, 8, 8))
+    mean, var, gain, bias = (b.input(np.abs(array(16))) for _ in range(4))
+
+    def spread(v: Node) -> Node:
+        return b.expand(b.unsqueeze(b.unsqueeze(v, 1), 2), (2, 16, 8, 8))
+    y = b.convolution(x, w, (1, 1), (1, 1), (1, 1), 1)
+    y = b.mul(b.sub(y, spread(mean)), spread(b.rsqrt(b.add(var, 1e-5))))
+    y = b.add(b.mul(y, spread(gain)), spread(bias))
+    check(b, b.relu(b.add(y, r)), b.relu(y), tol=1e-4)
