@@ -7,6 +7,7 @@ from __future__ import annotations
 import collections
 import enum
 import functools
+import os
 import types
 from collections.abc import Callable
 from typing import Any
@@ -159,6 +160,13 @@ class Builder:
             return source.item(key)
         return source.derive(f"{{0}}[list({{0}})[{position}]]")
 
+    def environment(self) -> Variable:
+        return EnvironmentVariable(constant_source(os.environ))
+
+    def module_source(self, module: types.ModuleType) -> Source:
+        """A module as a source that guards look into."""
+        return constant_source(module).derive("{0}")
+
     # -- containers ---------------------------------------------------------------------------------------------------------
     def guard_sequence(self, value: Any, source: Source) -> list[Variable]:
         """Guard type and length; the elements stay unlooked-at."""
@@ -296,6 +304,44 @@ def _wrap_iterator(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard(f"{{0}}.__reduce__()[2] == {rest[0]}", source)
     sequence = tx.wrap(state[0], source.derive("{0}.__reduce__()[1][0]"))
     return tx.remember(value, ExistingIterator(sequence, rest[0], source))
+
+
+class EnvironmentVariable(Variable):
+    """`os.environ`: what is read is guarded."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    def python_type(self) -> type:
+        return type(os.environ)
+
+    def lookup(self, tx: Any, key: Variable) -> str | None:
+        name = tx.known(key)
+        value = os.environ.get(name)
+        tx.guard(f"{{0}}.environ.get({name!r}) == {value!r}", tx.module_source(os), reason="environment variable")
+        return value
+
+    def item(self, tx: Any, key: Variable) -> Variable:
+        value = self.lookup(tx, key)
+        if value is None:
+            tx.raise_(KeyError, tx.known(key))
+        return ConstantVariable(value)
+
+    def contains(self, tx: Any, key: Variable) -> bool:
+        return self.lookup(tx, key) is not None
+
+    def attr(self, tx: Any, name: str) -> Variable:
+        return tx.container_method(self, name)
+
+    def method(self, tx: Any, name: str, args: Any, kwargs: Any) -> Variable:
+        if name != "get":
+            graph_break("call of skipped function", f"os.environ.{name}()")
+        value = self.lookup(tx, args[0])
+        return args[1] if value is None and len(args) > 1 else ConstantVariable(value)
+
+
+def _wrap_environment(tx: Any, value: Any, source: Source) -> Variable:
+    return EnvironmentVariable(source)
 
 
 class ExistingIterator(SequenceIterator):
@@ -498,7 +544,8 @@ _EXACT: dict[type, _Build] = {
     types.FunctionType: _wrap_function, types.MethodType: _wrap_method, types.BuiltinFunctionType: _wrap_builtin,
     types.MethodDescriptorType: _wrap_builtin, types.WrapperDescriptorType: _wrap_builtin,
     types.MethodWrapperType: _wrap_builtin, types.ClassMethodDescriptorType: _wrap_builtin,
-    types.ModuleType: _wrap_module, property: _wrap_property, staticmethod: _wrap_property, classmethod: _wrap_property,
+    type(os.environ): _wrap_environment, types.ModuleType: _wrap_module,
+    property: _wrap_property, staticmethod: _wrap_property, classmethod: _wrap_property,
     functools._lru_cache_wrapper: _wrap_cached, functools.partial: _wrap_partial, types.CellType: _wrap_cell, Tensor: _wrap_tensor,
     types.UnionType: _wrap_same, types.GenericAlias: _wrap_same,
     **dict.fromkeys(GRAD_SCOPES, _wrap_scope),

@@ -79,7 +79,8 @@ def skips_frames_of(name: str, filename: str, module: str | None) -> bool:
 
 
 def treatment(function: types.FunctionType) -> str:
-    """How a call is captured: "inline", "graph", "constant", "compiling", "checkpoint", "skip" or "autograd"."""
+    """How a call is captured: "inline", "graph", "constant", "compiling", "checkpoint", "apply", "skip"
+    or "autograd"."""
     module = function.__module__ or ""
     if is_own(module):
         return _own_treatment(function, module)
@@ -95,8 +96,10 @@ def _own_treatment(function: types.FunctionType, module: str) -> str:
         return "constant"
     if function.__name__ == "checkpoint" and module.startswith(f"{PACKAGE}.autograd"):
         return "checkpoint"
-    if function.__name__ == "_assert":
+    if function.__name__ == "_assert" or module == f"{PACKAGE}.dynamo.autograd_functions":
         return "inline"
+    if function.__qualname__ == "Function.apply":
+        return "apply"
     if module.startswith(GRAPH):
         return "graph"
     if module.startswith(INLINED) and not module.startswith(f"{PACKAGE}.utils.data"):

@@ -13,6 +13,7 @@ from ..core.symbolic import SymBool, SymFloat, SymInt, free_variables, sym_max, 
 from ..core.tensor import Tensor
 from ..ops.registry import is_operator
 from . import config, policy
+from .autograd_functions import apply_function
 from .break_kinds import describe, graph_break
 from .builder import IMMUTABLE, Builder
 from .exceptions import RaisedInTrace, RunEagerly
@@ -22,6 +23,7 @@ from .guards import GuardSet
 from .operations import Operations
 from .side_effects import SideEffects
 from .source import Source, constant_source
+from .variables import copying  # noqa: F401 - registers its handlers
 from .variables.base import Args, ConstantVariable, Kwargs, Variable, is_plain_constant
 from .variables.builtins import HANDLERS, PURE, BuiltinVariable, call_handler, install_extremes
 from .variables.contexts import GRAD_SCOPES, make_scope
@@ -189,6 +191,8 @@ class Trace(Builder, GraphBuilder, Operations):
                 graph_break("autograd inside a compiled function", f"{real.__qualname__}()")
             case "compiling":
                 return ConstantVariable(True)
+            case "apply":
+                return apply_function(self, self.known(args[0]), args[1:], kwargs)
             case "checkpoint":
                 return self._checkpointed(args, kwargs)
         return self.inline(function, args, kwargs)

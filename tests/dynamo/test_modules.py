@@ -290,3 +290,12 @@ def test_bad_argument(bad) -> None:
         return
     with pytest.raises(TypeError, match="needs a callable"):
         dynamo.compile(bad)
+
+
+def test_module_made_inside() -> None:
+    def f(x, y):
+        return nn.CrossEntropyLoss()(x, y) + nn.Linear(4, 2, bias=False).in_features
+
+    seen = check(lambda x: nn.MSELoss()(x, x + 1), inputs())
+    assert not seen.breaks
+    run(f, inputs(), torch.tensor([0, 1]))

@@ -727,6 +727,63 @@ def fn_inner_class_method_as_callback(x):
 def fn_string_format_of_values(x):
     return x, f"{[1, 2]} {(3, 'a')} {({'k': None})}"
 
+def fn_deepcopy(x):
+    import copy
+
+    c = Config(width=4)
+    c.tags.append([1])
+    d = copy.deepcopy(c)
+    d.tags[0].append(2)
+    e = copy.copy(c)
+    return x * d.width, c.tags, d.tags, e.tags is c.tags, copy.deepcopy([1, {"a": 2}]), copy.copy({"b": 1})
+
+
+def fn_environment(x):
+    import os
+
+    if os.environ.get("FLAMBEAU_NOT_SET") is None and "PATH" in os.environ and os.getenv("FLAMBEAU_NOT_SET", "d") == "d":
+        return x + 1
+    return x
+
+
+def fn_instance_dict(x):
+    b = Base(1.0)
+    b.__dict__["later"] = x
+    fields = b.__dict__
+    fields["again"] = 2
+    return b.later * b.again, sorted(b.__dict__), vars(b)["bias"], "later" in b.__dict__
+
+
+class Remapped:
+    names = {"old": "new"}
+
+    def __init__(self):
+        self.new = 3
+
+    def __getattribute__(self, name):
+        if name != "names" and name in super().__getattribute__("names"):
+            name = super().__getattribute__("names")[name]
+        return super().__getattribute__(name)
+
+
+REMAPPED = Remapped()
+
+
+def fn_getattribute(x):
+    return x * REMAPPED.old + REMAPPED.new
+
+
+class LazyAttributes:
+    def __getattr__(self, name):
+        if name.startswith("n"):
+            return len(name)
+        raise AttributeError(name)
+
+
+def fn_getattr_method(x):
+    lazy = LazyAttributes()
+    return x * lazy.nine, hasattr(lazy, "other"), getattr(lazy, "zzz", 5)
+
 
 FUNCTIONS = [value for name, value in sorted(globals().items()) if name.startswith("fn_")]
 

@@ -217,9 +217,35 @@ def test_custom_function() -> None:
 
     x = torch.ones(3)
     x.requires_grad = True
-    result, _, _ = run(f, x)
+    result, seen, counter = run(f, x)
     result.backward()
     assert same(x.grad, torch.ones(3) * 3)
+    assert not seen.breaks and len(counter.graphs) == 1
+    with torch.no_grad():
+        check(f, torch.ones(3))
+    for backend in ("aot_eager", "inductor"):
+        x.grad = None
+        torch.compile(f, backend=backend, fullgraph=True)(x).backward()
+        assert same(x.grad, torch.ones(3) * 3)
+
+
+def test_custom_function_with_effects_breaks() -> None:
+    log = []
+
+    class Noisy(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            log.append(1)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    x = torch.ones(3)
+    x.requires_grad = True
+    _, seen, _ = run(lambda x: Noisy.apply(x + 1).sum(), x)
+    assert log == [1] and seen.breaks
 
 
 def test_checkpoint() -> None:

@@ -12,6 +12,7 @@ import inspect
 import itertools
 import math
 import operator
+import os
 import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -274,7 +275,16 @@ def _inspection(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
 
 @handles(id)
 def _id(tx: Trace, value: Variable) -> Variable:
-    graph_break("unknown operation", "id() of an object")
+    real = value.value if isinstance(value, ObjectVariable) else None
+    if real is None or value.source is None:
+        graph_break("unknown operation", "id() of an object made during capture")
+    tx.guard(f"id({{0}}) == {id(real)}", value.source, reason="id()")
+    return ConstantVariable(id(real))
+
+
+@handles(os.getenv)
+def _getenv(tx: Trace, name: Variable, default: Variable = _NONE) -> Variable:
+    return tx.environment().method(tx, "get", [name, default], {})
 
 
 @handles(print, open)

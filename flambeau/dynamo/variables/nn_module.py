@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .base import Args, ConstantVariable, Kwargs, Variable
 from .objects import ObjectVariable, lookup_in_class
+from .tensor import TensorVariable
 
 if TYPE_CHECKING:
     from ..trace import Trace
@@ -33,21 +34,27 @@ class ModuleObjectVariable(ObjectVariable):
     identity_hash = True
 
     def find_attr(self, tx: Trace, name: str) -> Variable | None:
-        if name not in self.written and name not in self.read and self.value is not None:
-            instance = self.value.__dict__
-            if name not in instance:
-                for part in STATE:
-                    changed = tx.effects.changed(instance.get(part))
-                    if changed is not None:
-                        found = changed.lookup(tx, ConstantVariable(name))
-                        if found is not None:
-                            return found
-                    elif name in instance.get(part, ()):
-                        assert self.source is not None
-                        found = tx.wrap(instance[part][name], self.source.attr(part).item(name))
-                        self.read[name] = found
-                        return found
+        if self.value is not None and name not in self.written and name not in self.value.__dict__:
+            found = self._registered(tx, name)
+            if found is not None:
+                return found
         return super().find_attr(tx, name)
+
+    def _registered(self, tx: Trace, name: str) -> Variable | None:
+        """A parameter, buffer or submodule."""
+        assert self.source is not None
+        for part in STATE:
+            entries = self.value.__dict__.get(part, {})
+            changed = tx.effects.changed(entries)
+            if changed is not None:
+                found = changed.lookup(tx, ConstantVariable(name))
+                if found is not None:
+                    return found
+            elif name in entries:
+                if name not in self.read:
+                    self.read[name] = tx.wrap(entries[name], self.source.attr(part).item(name))
+                return self.read[name]
+        return None
 
     def has_attr(self, tx: Trace, name: str) -> bool:
         if self.find_attr(tx, name) is not None:
@@ -60,14 +67,13 @@ class ModuleObjectVariable(ObjectVariable):
             return False
         return super().has_attr(tx, name)
 
-    def plain_setattr(self, setter: types.FunctionType) -> bool:
-        return self.value is not None and _is_base_method(setter, ("__setattr__",))
-
-    def del_attr(self, tx: Trace, name: str) -> None:
-        self.native.add(name)
-        if self.find_attr(tx, name) is None:
-            tx.raise_(AttributeError, name)
-        self.store_attr(tx, name, None)
+    def plain_setattr(self, setter: types.FunctionType, name: str, value: Variable) -> bool:
+        """A value that isn't registered with the module, under a name that isn't either."""
+        if self.value is None or not _is_base_method(setter, ("__setattr__",)):
+            return False
+        if isinstance(value, (TensorVariable, ModuleObjectVariable)):
+            return False
+        return not any(name in self.value.__dict__.get(part, ()) for part in STATE)
 
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
         entry = lookup_in_class(self.cls, "__call__")

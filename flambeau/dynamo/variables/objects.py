@@ -46,8 +46,6 @@ class ObjectVariable(Variable):
         self.cls, self.value, self.source, self.container = cls, value, source, container
         self.written: dict[str, Variable | None] = {}
         self.read: dict[str, Variable] = {}
-        self.native: set[str] = set()
-        """Attributes whose write has to go through the class's own `__setattr__` when it is replayed."""
         self.new_args: Args = []
 
     def python_type(self) -> type:
@@ -170,7 +168,7 @@ class ObjectVariable(Variable):
     # writing
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
         setter = lookup_in_class(self.cls, "__setattr__")
-        if isinstance(setter, types.FunctionType) and not self.plain_setattr(setter):
+        if isinstance(setter, types.FunctionType) and not self.plain_setattr(setter, name, value):
             tx.call(tx.class_function(setter), [self, ConstantVariable(name), value], {})
             return
         entry = lookup_in_class(self.cls, name)
@@ -179,12 +177,10 @@ class ObjectVariable(Variable):
                 tx.raise_(AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no setter")
             tx.call(tx.class_function(entry.fset), [self, value], {})
             return
-        if isinstance(setter, types.FunctionType):
-            self.native.add(name)
         self.store_attr(tx, name, value)
 
-    def plain_setattr(self, setter: types.FunctionType) -> bool:
-        """May writes be replayed through the class's `__setattr__` without tracing it?"""
+    def plain_setattr(self, setter: types.FunctionType, name: str, value: Variable) -> bool:
+        """Does the class's own `__setattr__` do nothing but object's here?"""
         return False
 
     def store_attr(self, tx: Trace, name: str, value: Variable | None) -> None:
@@ -332,7 +328,7 @@ class ObjectVariable(Variable):
             if value is None:
                 if self.value is not None:
                     w.effect(f"object.__delattr__({target}, {name!r})")
-            elif name in self.native or self._sets_plainly():
+            elif self._sets_plainly():
                 w.effect(f"{target}.{name} = {w.value(value)}")
             else:
                 w.effect(f"object.__setattr__({target}, {name!r}, {w.value(value)})")
