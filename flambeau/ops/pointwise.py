@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.cpu import native
 from ..core import dispatch
 from ..core.dtypes import BOOL, FLOAT, INT, bool_, can_cast, finfo
 from ..core.tensor import Tensor, bump_version
@@ -62,7 +63,10 @@ def write(target: Tensor, value: Any) -> None:
         raise RuntimeError("the memory of this tensor is read-only (it came from a read-only NumPy array); clone() it first")
     if isinstance(value, Tensor) and value.device != target.device:
         source = value.to(target.device)._data
-    target._data[...] = source
+    if isinstance(source, np.ndarray):
+        native.copy_strided(target._data, source)
+    else:
+        target._data[...] = source
     bump_version(target)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -29,6 +30,13 @@ def copy_strided(to: np.ndarray, from_: np.ndarray) -> np.ndarray:
     if not _C.copy_strided(to, from_):
         to[...] = from_
     return to
+
+
+def copy(x: np.ndarray, order: Literal["C", "K"] = "C") -> np.ndarray:
+    """A copy of x, contiguous or ("K") in x's memory order."""
+    if x.size < LARGE:
+        return x.copy(order=order)
+    return copy_strided(np.empty_like(x, order=order), x)
 
 
 def contiguous(x: np.ndarray) -> np.ndarray:

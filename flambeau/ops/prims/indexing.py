@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backends.cpu import native
 from ...core.dtypes import int64
 from ...core.size import broadcast_shapes
 from ...core.tensor import Tensor
@@ -199,7 +200,7 @@ def _index_select_kernel(x: np.ndarray, dim: int, index: np.ndarray) -> np.ndarr
     if not x.ndim:
         return x.reshape(1)[index].reshape(())
     _rows_in_range(index, x.shape[dim], dim)
-    return np.take(x, index, axis=dim)
+    return native.take(x, index, dim)
 
 
 def _index_select_loop(o: Any, idx: Sequence, x: Any, dim: int, index: Any) -> Any:
@@ -220,24 +221,17 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Spec:
 
 
 def _index_add_kernel(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarray) -> np.ndarray:
-    if native_index_add is not None:
-        out = native_index_add(x, dim, index, src)
-        if out is not None:
-            return out
-    out = x.copy()
     if not x.ndim:
-        out += src.sum(dtype=x.dtype)
-        return out
+        return np.asarray(x + src.sum(dtype=x.dtype), x.dtype)
     _rows_in_range(index, x.shape[dim], dim)
+    if (added := native.index_add(x, dim, index, src)) is not None:
+        return added
+    out = x.copy()
     rank = index.ndim
     flat = src.reshape(src.shape[:dim] + (-1,) + src.shape[dim + rank:])
     place: Any = (slice(None),) * dim + (index.reshape(-1),)
     np.add.at(out, place, flat)
     return out
-
-
-# backends: a native scatter-add of rows; answers None where it has nothing better than NumPy.
-native_index_add: Any = None
 
 
 @primitive("index_add", kernel=_index_add_kernel, loop="scatter", tensors=4, tags=("linear",),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backends.cpu import native
 from ...core.dtypes import bool_, complex128, int64
 from ...core.tensor import Tensor
 from ..registry import pointwise
@@ -159,7 +160,7 @@ def _convert(x: np.ndarray, kind: Any) -> np.ndarray:
     if x.dtype.kind == "c" and not kind.is_complex and kind is not bool_:
         x = x.real
     with np.errstate(all="ignore"):
-        return x.astype(kind.numpy, order="K")
+        return native.cast(x, np.dtype(kind.numpy))
 
 
 def _complex(x: np.ndarray, y: np.ndarray) -> np.ndarray:

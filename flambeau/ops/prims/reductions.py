@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backends.cpu import native
 from ...core.dtypes import bool_, float32, int64
 from ...core.tensor import Tensor
 from ..registry import General, Linear, Spec, primitive
@@ -29,17 +30,11 @@ def _accumulating(x: np.ndarray) -> Any:
 
 
 def _sum_kernel(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
-    if large_sum is not None and x.size >= 1 << 15:
-        out = large_sum(x, dims)
-        if out is not None:
-            return out
+    if x.size >= native.LARGE and (out := native.large_sum(x, dims)) is not None:
+        return out
     with np.errstate(all="ignore"):
         out = np.add.reduce(x, axis=dims, dtype=_accumulating(x) or x.dtype)
     return np.asarray(out, x.dtype)
-
-
-# backends: a parallel sum for large arrays; answers None where it has nothing better than NumPy.
-large_sum: Any = None
 
 
 @primitive("sum", kernel=_sum_kernel, loop="sum", tags=("reduction", "linear"),
