@@ -51,7 +51,7 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
         return memo[id(self)]
 
     def __repr__(self) -> str:
-        return "Parameter containing:\n" + super().__repr__()
+        return "Parameter containing:\n" + repr(self._as_subclass(Tensor))
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
         plain = self.detach()._as_subclass(Tensor)

@@ -1,0 +1,259 @@
+"""Functions of nn.functional against torch's: attention, padding, resizing, sampling, recurrent networks, transformers."""
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch  # noqa: E402
+import torch.nn.functional as TF  # noqa: E402
+
+import flambeau  # noqa: E402
+import flambeau.nn.functional as F  # noqa: E402
+from tests.nn.oracle import assert_close, compare_call, compare_module, load_same, randn, to_ours  # noqa: E402
+
+BOOLS = torch.rand(2, 1, 5, 6, generator=torch.Generator().manual_seed(5)) > 0.3
+
+
+@pytest.mark.parametrize("kwargs", [
+    {}, {"is_causal": True}, {"scale": 0.3}, {"attn_mask": BOOLS}, {"attn_mask": randn(5, 6, grad=False)},
+], ids=str)
+def test_attention(kwargs):
+    q, k, v = randn(2, 3, 5, 4), randn(2, 3, 6, 4, seed=1), randn(2, 3, 6, 7, seed=2)
+    compare_call(F.scaled_dot_product_attention, TF.scaled_dot_product_attention, [q, k, v], kwargs)
+
+
+def test_attention_gradient_of_the_mask_and_grouped_heads():
+    q, k, v, mask = randn(2, 4, 5, 4), randn(2, 2, 6, 4, seed=1), randn(2, 2, 6, 4, seed=2), randn(1, 4, 5, 6, seed=3)
+    compare_call(lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m, enable_gqa=True),
+                 lambda q, k, v, m: TF.scaled_dot_product_attention(q, k, v, m, enable_gqa=True), [q, k, v, mask])
+
+
+@pytest.mark.parametrize("shapes", [((5, 4), (6, 4)), ((3, 5, 4), (3, 6, 4)), ((2, 3, 2, 5, 4), (2, 3, 2, 6, 4))])
+def test_attention_ranks(shapes):
+    q, k, v = randn(*shapes[0]), randn(*shapes[1], seed=1), randn(*shapes[1], seed=2)
+    compare_call(lambda *a: F.scaled_dot_product_attention(*a, is_causal=True),
+                 lambda *a: TF.scaled_dot_product_attention(*a, is_causal=True), [q, k, v])
+
+
+def test_attention_rows_that_see_nothing_give_zero():
+    q = flambeau.randn(1, 3, 4)
+    mask = flambeau.zeros(3, 3, dtype=flambeau.bool)
+    assert (F.scaled_dot_product_attention(q, q, q, mask) == 0).all()
+
+
+def test_attention_refuses_a_mask_beside_is_causal():
+    q = flambeau.randn(1, 3, 4)
+    with pytest.raises(RuntimeError, match="attn_mask should not be set when is_causal"):
+        F.scaled_dot_product_attention(q, q, q, flambeau.zeros(3, 3), is_causal=True)
+
+
+def test_attention_dropout_keeps_the_mean():
+    flambeau.manual_seed(0)
+    q = flambeau.randn(4, 32, 8)
+    ones = flambeau.ones(4, 32, 8)
+    out = F.scaled_dot_product_attention(q, q, ones, dropout_p=0.5)
+    assert abs(out.mean().item() - 1) < 0.1 and (out - 1).abs().max().item() > 0.1
+
+
+@pytest.mark.parametrize("mode,amounts,value", [
+    ("constant", (1, 2), 0), ("constant", (1, -1, 0, 2), 1.5), ("constant", (0, 0, 1, 1, 2, 0), -1.0), ("reflect", (2, 1, 1, 3), None),
+    ("replicate", (2, 0, 3, 4), None), ("circular", (1, 2, 2, 1), None)], ids=str)
+def test_pad(mode, amounts, value):
+    compare_call(lambda x: F.pad(x, amounts, mode, value), lambda x: TF.pad(x, amounts, mode, value), [randn(2, 3, 5, 6)])
+
+
+def test_pad_refuses_too_much():
+    with pytest.raises(RuntimeError, match="Padding size should be less than"):
+        F.pad(flambeau.zeros(1, 1, 3), (3, 0), "reflect")
+    with pytest.raises(RuntimeError, match="divisible by 2"):
+        F.pad(flambeau.zeros(3), (1,))
+
+
+@pytest.mark.parametrize("kwargs", [
+    {"size": 5}, {"scale_factor": 2.3}, {"size": (5, 13), "mode": "bilinear"}, {"scale_factor": (0.4, 1.9), "mode": "bilinear"},
+    {"size": (13, 4), "mode": "bicubic"}, {"size": (3, 4), "mode": "bicubic", "antialias": True},
+    {"size": (3, 12), "mode": "bilinear", "antialias": True}, {"scale_factor": 0.5, "mode": "bicubic", "align_corners": True},
+    {"scale_factor": 1.37, "mode": "bilinear", "recompute_scale_factor": True},
+], ids=str)
+def test_interpolate(kwargs):
+    compare_call(lambda x: F.interpolate(x, **kwargs), lambda x: TF.interpolate(x, **kwargs), [randn(2, 3, 8, 9)])
+
+
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_grid_sample(mode, padding, align):
+    grid = (randn(2, 4, 5, 2, seed=4, grad=False) * 0.8).requires_grad_(mode != "nearest")
+    compare_call(lambda x, g: F.grid_sample(x, g, mode, padding, align), lambda x, g: TF.grid_sample(x, g, mode, padding, align),
+                 [randn(2, 3, 6, 7), grid], rtol=1e-3, atol=1e-4)
+
+
+def test_affine_grid():
+    compare_call(lambda t: F.affine_grid(t, (2, 1, 3, 4), False), lambda t: TF.affine_grid(t, (2, 1, 3, 4), align_corners=False), [randn(2, 2, 3)])
+
+
+def test_max_unpool_puts_values_back():
+    x = randn(2, 3, 6, 8)
+    compare_call(lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2),
+                 lambda x: TF.max_unpool2d(*TF.max_pool2d(x, 2, return_indices=True), 2), [x])
+
+
+def test_normalize_and_cosine_similarity():
+    compare_call(F.normalize, TF.normalize, [randn(4, 5)])
+    compare_call(lambda a, b: F.cosine_similarity(a, b, dim=-1), lambda a, b: TF.cosine_similarity(a, b, dim=-1),
+                 [randn(4, 1, 5), randn(3, 5, seed=1)])
+
+
+def test_one_hot_and_gumbel():
+    assert F.one_hot(flambeau.tensor([0, 2]), 4).tolist() == [[1, 0, 0, 0], [0, 0, 1, 0]]
+    flambeau.manual_seed(0)
+    hard = F.gumbel_softmax(flambeau.zeros(100, 3), hard=True)
+    assert (hard.sum(1) == 1).all() and set(hard.unique().tolist()) <= {0.0, 1.0}
+
+
+def test_bfloat16_norms_and_softmax():
+    x = randn(4, 64, grad=False).to(torch.bfloat16)
+    ours = flambeau.from_numpy(x.float().numpy()).bfloat16()
+    for mine, theirs in ((F.softmax(ours, -1), TF.softmax(x, -1)), (F.layer_norm(ours, (64,)), TF.layer_norm(x, (64,))),
+                         (F.rms_norm(ours, (64,)), TF.rms_norm(x, (64,)))):
+        assert mine.dtype is flambeau.bfloat16
+        assert_close(mine.float(), theirs.float(), rtol=2e-2, atol=2e-2)
+
+
+def test_large_inputs_take_generated_kernels():
+    x = randn(64, 700)
+    for ours, theirs in ((lambda x: F.softmax(x, -1), lambda x: TF.softmax(x, -1)), (lambda x: F.gelu(x), lambda x: TF.gelu(x)),
+                         (lambda x: F.layer_norm(x, (700,)), lambda x: TF.layer_norm(x, (700,))),
+                         (lambda x: F.log_softmax(x, 0), lambda x: TF.log_softmax(x, 0)),
+                         (lambda x: F.silu(x), lambda x: TF.silu(x)),
+                         (lambda x: F.cross_entropy(x, flambeau.arange(64)) if not isinstance(x, torch.Tensor) else None,
+                          lambda x: TF.cross_entropy(x, torch.arange(64)))):
+        x.grad = None
+        compare_call(ours, theirs, [x], rtol=1e-3)
+
+
+# -- dropout ------------------------------------------------------------------------------------------------
+def test_dropout_keeps_and_scales():
+    flambeau.manual_seed(1)
+    x = flambeau.ones(200, 100, requires_grad=True)
+    y = F.dropout(x, 0.3)
+    kept = y != 0
+    assert abs(kept.float().mean().item() - 0.7) < 0.02
+    assert (y[kept] - 1 / 0.7).abs().max().item() < 1e-6
+    y.sum().backward()
+    assert ((x.grad != 0) == kept).all()
+    assert F.dropout(x, 0.3, training=False) is x
+    channels = F.dropout2d(flambeau.ones(8, 16, 3, 3), 0.5)
+    assert ((channels == 0).all(-1).all(-1) | (channels == 2).all(-1).all(-1)).all()
+    z = F.alpha_dropout(flambeau.randn(300, 100), 0.2, training=True)
+    assert abs(z.mean().item()) < 0.02 and abs(z.std().item() - 1) < 0.02
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        F.dropout(x, 1.5)
+
+
+# -- attention with projections, transformers ---------------------------------------------------------------
+@pytest.mark.parametrize("kwargs,shapes", [
+    ({}, ((5, 2, 8), (6, 2, 8))), ({"batch_first": True, "bias": False}, ((2, 5, 8), (2, 6, 8))),
+    ({"add_bias_kv": True, "add_zero_attn": True}, ((5, 2, 8), (6, 2, 8))), ({}, ((5, 8), (6, 8))),
+], ids=str)
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_multihead_attention(kwargs, shapes, need_weights):
+    q, k = randn(*shapes[0]), randn(*shapes[1], seed=1)
+    compare_module("MultiheadAttention", (8, 2), kwargs, [q, k, k], {"need_weights": need_weights})
+
+
+def test_multihead_attention_separate_widths_and_masks():
+    q, k, v = randn(5, 2, 8), randn(6, 2, 3, seed=1), randn(6, 2, 4, seed=2)
+    padding = torch.tensor([[False] * 6, [False] * 4 + [True] * 2])
+    compare_module("MultiheadAttention", (8, 2), {"kdim": 3, "vdim": 4}, [q, k, v],
+                   {"key_padding_mask": padding, "attn_mask": torch.zeros(5, 6, dtype=torch.bool).index_fill(1, torch.tensor([1]), True)})
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"norm_first": True, "batch_first": True, "activation": "gelu"}], ids=str)
+def test_transformer_layers(kwargs):
+    compare_module("TransformerEncoderLayer", (8, 2), {"dim_feedforward": 16, "dropout": 0.0, **kwargs}, [randn(4, 3, 8)])
+    compare_module("TransformerDecoderLayer", (8, 2), {"dim_feedforward": 16, "dropout": 0.0, **kwargs},
+                   [randn(4, 3, 8), randn(*((4, 5, 8) if "batch_first" in kwargs else (5, 3, 8)), seed=1)])
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor:UserWarning")
+def test_transformer():
+    torch.manual_seed(0)
+    args = {"d_model": 8, "nhead": 2, "num_encoder_layers": 2, "num_decoder_layers": 2, "dim_feedforward": 16, "dropout": 0.0}
+    theirs, ours = torch.nn.Transformer(**args), flambeau.nn.Transformer(**args)
+    load_same(ours, theirs)
+    mask = theirs.generate_square_subsequent_mask(4)
+    compare_call(ours, theirs, [randn(5, 3, 8), randn(4, 3, 8, seed=1)], {"tgt_mask": mask},
+                 list(ours.named_parameters()), list(theirs.named_parameters()))
+
+
+# -- recurrent networks ---------------------------------------------------------------------------------------
+RNNS = [("RNN", {}), ("RNN", {"nonlinearity": "relu", "bias": False}), ("LSTM", {}), ("GRU", {}), ("LSTM", {"num_layers": 2, "bidirectional": True}),
+        ("GRU", {"num_layers": 2, "bidirectional": True, "batch_first": True}), ("LSTM", {"proj_size": 2})]
+
+
+@pytest.mark.parametrize("name,kwargs", RNNS, ids=str)
+@pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")
+def test_recurrent(name, kwargs):
+    compare_module(name, (4, 5), kwargs, [randn(6, 3, 4)])
+
+
+def test_recurrent_with_a_state_and_without_a_batch():
+    compare_module("LSTM", (4, 5), {}, [randn(6, 3, 4), (randn(1, 3, 5, seed=1), randn(1, 3, 5, seed=2))])
+    compare_module("GRU", (4, 5), {}, [randn(6, 4), randn(1, 5, seed=1)])
+
+
+@pytest.mark.parametrize("name", ["RNNCell", "LSTMCell", "GRUCell"])
+def test_cells(name):
+    compare_module(name, (4, 5), {}, [randn(3, 4)])
+
+
+@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+def test_packed_sequences(name):
+    torch.manual_seed(0)
+    theirs = getattr(torch.nn, name)(4, 5, bidirectional=True)
+    ours = getattr(flambeau.nn, name)(4, 5, bidirectional=True)
+    load_same(ours, theirs)
+    x, lengths = randn(6, 3, 4), torch.tensor([4, 6, 2])
+    pack, unpack = torch.nn.utils.rnn.pack_padded_sequence, torch.nn.utils.rnn.pad_packed_sequence
+    expected, state = theirs(pack(x, lengths, enforce_sorted=False))
+    expected = unpack(expected)[0]
+    rnn = flambeau.nn.utils.rnn
+    mine = to_ours(x)
+    out, our_state = ours(rnn.pack_padded_sequence(mine, to_ours(lengths), enforce_sorted=False))
+    out, sizes = rnn.pad_packed_sequence(out)
+    assert sizes.tolist() == [4, 6, 2]
+    assert_close(out, expected)
+    for a, b in zip(our_state if name == "LSTM" else [our_state], state if name == "LSTM" else [state]):
+        assert_close(a, b)
+    expected.sum().backward()
+    out.sum().backward()
+    assert_close(mine.grad, x.grad)
+
+
+def test_pad_sequence_both_sides():
+    rnn = flambeau.nn.utils.rnn
+    a, b = flambeau.ones(2), flambeau.ones(3) * 2
+    assert rnn.pad_sequence([a, b], batch_first=True).tolist() == [[1, 1, 0], [2, 2, 2]]
+    assert rnn.pad_sequence([a, b], True, -1, "left").tolist() == [[-1, 1, 1], [2, 2, 2]]
+    assert [t.tolist() for t in rnn.unpack_sequence(rnn.pack_sequence([b, a]))] == [[2, 2, 2], [1, 1]]
+
+
+# -- errors ----------------------------------------------------------------------------------------------------
+def test_errors_say_what_was_seen():
+    with pytest.raises(RuntimeError, match=r"mat1 and mat2 shapes cannot be multiplied \(2x3 and 4x5\)"):
+        F.linear(flambeau.zeros(2, 3), flambeau.zeros(5, 4))
+    with pytest.raises(RuntimeError, match="to have 4 channels, but got 3 channels"):
+        F.conv2d(flambeau.zeros(1, 3, 5, 5), flambeau.zeros(2, 4, 3, 3))
+    with pytest.raises(IndexError, match="Target 7 is out of bounds"):
+        F.cross_entropy(flambeau.zeros(2, 3), flambeau.tensor([1, 7]))
+    with pytest.raises(RuntimeError, match="Expected more than 1 value per channel|to have 2 elements|elements not"):
+        F.batch_norm(flambeau.zeros(3, 4), flambeau.zeros(2), flambeau.ones(2))
+    with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
+        F.batch_norm(flambeau.zeros(1, 4), None, None, training=True)
+    with pytest.raises(RuntimeError, match="expected input with shape"):
+        F.layer_norm(flambeau.zeros(2, 3), (4,))
+    with pytest.raises(ValueError, match="is not a valid value for reduction"):
+        F.mse_loss(flambeau.zeros(2), flambeau.zeros(2), reduction="avg")
+    with pytest.raises(IndexError, match="out of bounds|out of range"):
+        F.embedding(flambeau.tensor([5]), flambeau.zeros(3, 2))
