@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from flambeau.core.expr import Index, modulo, var
+from flambeau.inductor.channels import extend, finish_convolution
 from flambeau.inductor.externs import EXTERNS, PostOp
 from flambeau.inductor.ir import Access, Compute, Extern, Program, Value, View, numel, walk
 from flambeau.inductor.lowering import linear_strides, split_batch
@@ -27,13 +28,10 @@ def fuse_epilogues(program: Program) -> None:
     for out in program.outputs:
         if isinstance(out, View):
             uses[out.buffer] = uses.get(out.buffer, 0) + 1
-    position = 0
-    while position < len(program.steps):
-        step = program.steps[position]
+    for step in list(program.steps):
         if isinstance(step, Extern) and step.op in EXTERNS:
-            while uses.get(step.outputs[0].buffer) == 1 and _finish(program, position):
+            while uses.get(step.outputs[0].buffer) == 1 and _finish(program, program.steps.index(step)):
                 pass
-        position += 1
 
 
 def _finish(program: Program, position: int) -> bool:
@@ -49,6 +47,8 @@ def _finish(program: Program, position: int) -> bool:
         program.steps.remove(found)
         program.buffers.pop(name, None)
         return False
+    if call.op == "convolution":
+        return finish_convolution(program, position, found)
     posts = _match(found, call, program)
     if posts is None:
         return False
@@ -57,10 +57,9 @@ def _finish(program: Program, position: int) -> bool:
     if target.dtype is not out.dtype or any(post.tensor and not _early(program, view, position)
                                             for post, view in posts):
         return False
-    call.outputs = (out._replace(buffer=found.buffer),)
-    call.inputs = (*call.inputs, *(view for post, view in posts if post.tensor and view is not None))
-    call.attrs = {**call.attrs, "epilogue": [*call.attrs.get("epilogue", ()), *(post for post, _ in posts)]}
-    call.origins = (*call.origins, *found.origins)
+    views = [view for post, view in posts if post.tensor and view is not None]
+    if not extend(call, found, views, [post for post, _ in posts]):
+        return False
     program.steps.remove(found)
     program.buffers.pop(name, None)
     return True

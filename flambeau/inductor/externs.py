@@ -101,12 +101,18 @@ def _is_bias(view: View) -> bool:
     return all(isinstance(n, int) and n == 1 for n in view.shape[:-1])
 
 
-def _matmul(step: Extern, program: Program, pointer: Pointer) -> list[str]:
+def matmul_words(step: Extern) -> tuple[tuple, list[View]]:
+    """The description of a matrix product, and its tensors in oneDNN's order."""
     a, b, *rest = step.inputs
     out = step.outputs[0]
     bias, posts, read = _epilogue(step, rest)
     words = onednn.matmul_words(operand(a), operand(b), operand(out), operand(bias) if bias else None, posts)
-    return call(words, [a, b, out, *([bias] if bias else []), *read], pointer)
+    return words, [a, b, out, *([bias] if bias else []), *read]
+
+
+def _matmul(step: Extern, program: Program, pointer: Pointer) -> list[str]:
+    words, views = matmul_words(step)
+    return call(words, views, pointer)
 
 
 def _convolution(kind: str) -> Callable[[Extern, Program, Pointer], list[str]]:
@@ -151,8 +157,22 @@ def choose_layouts(step: Extern) -> bool:
     return False
 
 
+def runs_fast(step: Extern) -> bool:
+    """Whether oneDNN has a fast kernel for the call as it now is, epilogue and all."""
+    if step.op in CONVOLUTIONS:
+        return choose_layouts(step)
+    words, _ = matmul_words(step)
+    if not all(isinstance(w, (int, np.integer)) for w in words):
+        return True
+    try:
+        onednn._create(tuple(int(w) for w in words))
+    except (NotImplementedError, ValueError, RuntimeError):
+        return False
+    return True
+
+
 EXTERNS: dict[str, Callable[[Extern, Program, Pointer], list[str]]] = {
     "mm": _matmul, "bmm": _matmul, **{op: _convolution(kind) for op, kind in CONVOLUTIONS.items()},
 }
 
-__all__ = ["CONVOLUTIONS", "EXTERNS", "PostOp", "apply_epilogue", "call", "choose_layouts", "operand", "supported"]
+__all__ = ["CONVOLUTIONS", "EXTERNS", "PostOp", "apply_epilogue", "call", "choose_layouts", "runs_fast", "operand", "supported"]

@@ -322,7 +322,7 @@ class Origin(NamedTuple):
     line: str
 
 
-@dataclass
+@dataclass(eq=False)
 class Compute:
     """`buffer[index] = body` over `loops`; with `kind` a reduction over `reduce_loops` too; `scatter` adds or overwrites at
     an index that is computed."""
@@ -359,7 +359,7 @@ class Compute:
         return (self.buffer,)
 
 
-@dataclass
+@dataclass(eq=False)
 class Extern:
     """A library call: `op` over strided views of buffers, writing whole buffers."""
 

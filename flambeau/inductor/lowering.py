@@ -281,11 +281,25 @@ class Lowering:
             all(b.dtype.name in LOOP_DTYPES for b in _boxes(args))
 
     def _pointwise(self, node: Any, prim: Primitive, args: list) -> Box:
+        self._store_all_products_but_one(args)
+
         def fn(idx: Sequence[Index]) -> Value:
             return prim.loop(self.tracer, *[a(idx) if isinstance(a, Box) else a for a in args])
         box = self.virtual(node, fn)
         box.strides = _memory_order_of(box, [a for a in args if isinstance(a, Box)])
         return box
+
+    def _store_all_products_but_one(self, args: list) -> None:
+        """Where two library calls' results meet, what is done to one before can move into its call if it is stored."""
+        if not self.products:
+            return
+        reading = [a for a in args if isinstance(a, Box) and not a.settled() and self._products_in(a)]
+        for box in reading[:-1]:
+            box.realize()
+
+    def _products_in(self, box: Box) -> bool:
+        idx, _ = self.iterate(box.shape)
+        return any(v.op == "load" and v.attr.buffer in self.products for v in walk([box(idx)]))
 
     def _index_map(self, node: Any, prim: Primitive, args: list) -> Box:
         box = self.virtual(node, lambda idx: prim.loop(self.tracer, idx, *args))

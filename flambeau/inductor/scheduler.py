@@ -25,7 +25,7 @@ FEW_COLUMNS = 256        # kept elements of a fold over outer loops, which are s
 PIECES = 32
 
 
-@dataclass
+@dataclass(eq=False)
 class Member:
     """A step in a kernel: `subs` gives its loop variables in terms of the kernel's; `full` if it runs over all of them
     (or folds over the inner ones), else it runs once a row."""
@@ -35,7 +35,7 @@ class Member:
     full: bool = True
 
 
-@dataclass
+@dataclass(eq=False)
 class Kernel:
     """Steps over common loops. `style`: rows (`split` says how many loops are rows; None while nothing folds), columns
     (folds over the outer loops, vectorised along the kept ones), or scatter."""
