@@ -11,11 +11,11 @@ import numpy as np
 from ..core.dtypes import BOOL, FLOAT, INT, float64, int32
 from ..core.size import canonical_dim
 from ..core.tensor import Tensor
-from . import linalg_decompositions, prims, sorting  # noqa: F401 - these fill the table
+from . import fft, linalg_decompositions, prims, sorting  # noqa: F401 - these fill the table
 from .pointwise import inplace
 from .promotion import broadcast, cast, default_dtype, prepare, result_type, to_float
 from .reductions import linalg_vector_norm, scalar_type
-from .registry import OPERATORS, General, Pointwise, Primitive, Spec, operator, primitive
+from .registry import OPERATORS, PRIMITIVES, General, Pointwise, Primitive, Spec, operator, primitive
 from .return_types import named
 from .scalar import special
 
@@ -299,3 +299,34 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
 
 
 inplace(renorm, "renorm_")
+
+
+# -- the rest of torch.special -----------------------------------------------------------------------------------------
+@operator
+def special_ndtr(input: Tensor) -> Tensor:
+    """The area under the standard normal density up to each element."""
+    return 0.5 * prims.erfc(-to_float(input) * math.sqrt(0.5))
+
+
+@operator
+def special_entr(input: Tensor) -> Tensor:
+    """-x log x, 0 at 0, -inf below."""
+    x = to_float(input)
+    safe = x.masked_fill(x <= 0, 1)
+    return (-x * safe.log()).masked_fill(x < 0, -math.inf)
+
+
+@operator
+def special_xlog1py(input: Any, other: Any) -> Tensor:
+    """input * log1p(other), 0 where input is 0 (unless other is NaN)."""
+    x, y = _pair(input, other)
+    zero = (x == 0) & ~y.isnan()
+    return (x * prims.log1p(y.masked_fill(zero, 0))).masked_fill(zero, 0)
+
+
+def _bessel(name: str) -> Callable:
+    prim = PRIMITIVES[f"bessel_{name}"]
+    return _unary(f"special_bessel_{name}", prim, f"The Bessel function {name} (see scipy.special).")
+
+
+bessel_ops = {name: _bessel(name) for name in ("j0", "j1", "y0", "y1", "k0", "k1", "k0e", "k1e")}

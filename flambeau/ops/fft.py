@@ -1,0 +1,220 @@
+"""Discrete Fourier transforms over NumPy's, linear primitives whose transposes are again transforms."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.device import as_device
+from ..core.dtypes import COMPLEX, FLOAT, dtype, float32, float64
+from ..core.size import canonical_dim
+from ..core.tensor import Tensor, from_array
+from . import prims
+from .indexing import roll
+from .promotion import cast, default_dtype
+from .registry import Linear, Spec, operator, primitive
+
+_WHY = {"loop": "a transform is not a loop over independent elements; inductor calls the kernel"}
+# The transpose of a transform runs the other way with the same factor, which that way has the other name.
+_SWAPPED = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
+
+
+def _complex_kernel(x: np.ndarray, dims: Sequence[int], forward: bool, norm: str) -> np.ndarray:
+    return (np.fft.fftn if forward else np.fft.ifftn)(x, axes=dims, norm=norm).astype(x.dtype, copy=False)  # type: ignore[arg-type]
+
+
+@primitive("fft_c2c", kernel=_complex_kernel, tags=("linear",), why_absent=_WHY, derivative=Linear(
+    x=lambda g, dims, forward, norm: fft_c2c(g, dims, not forward, _SWAPPED[norm])),
+    samples=lambda r: [(r.standard_normal((3, 4)) + 1j * r.standard_normal((3, 4)), (0, 1), True, "backward"),
+                       (r.standard_normal((3, 4)) + 1j * r.standard_normal((3, 4)), (1,), False, "ortho")])
+def fft_c2c(x: Tensor, dims: tuple[int, ...], forward: bool, norm: str) -> Spec:
+    """The transform (or its inverse) of complex numbers over `dims`; norm is backward, ortho or forward."""
+    return Spec(x._layout.shape, x.dtype)
+
+
+def _real_back(g: Tensor, shape: Sequence, dim: int, norm: str) -> Tensor:
+    """Zeros for the frequencies left out, back, and the real part."""
+    high = tuple(shape[d] - n if d == dim else 0 for d, n in enumerate(g.shape))
+    zeros = (0,) * g.ndim
+    return prims.real(fft_c2c(prims.pad_zeros(g, zeros, high, zeros), (dim,), False, _SWAPPED[norm]))
+
+
+@primitive("fft_r2c", kernel=lambda x, dim, norm: np.fft.rfft(x, axis=dim, norm=norm), tags=("linear",), why_absent=_WHY,
+           derivative=Linear(x=lambda g, x_shape, dim, norm: _real_back(g, x_shape, dim, norm)),
+           samples=lambda r: [(r.standard_normal((2, 5)), 1, "backward"), (r.standard_normal((4, 2)), 0, "ortho")])
+def fft_r2c(x: Tensor, dim: int, norm: str) -> Spec:
+    """The transform of real numbers along `dim`: the n // 2 + 1 frequencies that determine the rest."""
+    shape = x._layout.shape
+    return Spec((*shape[:dim], shape[dim] // 2 + 1, *shape[dim + 1:]), x.dtype.to_complex())
+
+
+def _half_back(g: Tensor, dim: int, n: int, norm: str) -> Tensor:
+    """Frequencies that stand for two count twice."""
+    out = fft_r2c(g, dim, _SWAPPED[norm])
+    k = out.new_arange(n // 2 + 1)
+    twice = cast((k > 0) & (2 * k != n), g.dtype) + 1
+    return out * prims.view_(twice, tuple(n // 2 + 1 if d == dim else 1 for d in range(g.ndim)))
+
+
+@primitive("fft_c2r", kernel=lambda x, dim, n, norm: np.fft.irfft(x, n, axis=dim, norm=norm), tags=("linear",), why_absent=_WHY,
+           derivative=Linear(x=lambda g, dim, n, norm: _half_back(g, dim, n, norm)),
+           samples=lambda r: [(r.standard_normal((2, 4)) + 1j * r.standard_normal((2, 4)), 1, n, "backward") for n in (6, 7)])
+def fft_c2r(x: Tensor, dim: int, n: int, norm: str) -> Spec:
+    """`n` real numbers from the n // 2 + 1 frequencies along `dim` (the imaginary parts that must be zero are ignored)."""
+    shape = x._layout.shape
+    return Spec((*shape[:dim], n, *shape[dim + 1:]), x.dtype.to_real())
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------
+def _norm(norm: str | None) -> str:
+    norm = "backward" if norm is None else norm
+    if norm not in _SWAPPED:
+        raise RuntimeError(f"Invalid normalization mode: {norm!r}; it is forward, backward or ortho")
+    return norm
+
+
+def _sized(x: Tensor, dims: Sequence[int], sizes: Sequence) -> Tensor:
+    """Cropped or padded with zeros at the end to `sizes` along `dims` (None and -1: as it is)."""
+    high = [0] * x.ndim
+    for d, n in zip(dims, sizes):
+        if n is None or n == -1:
+            continue
+        if n < 1:
+            raise RuntimeError(f"Invalid number of data points ({n}) specified")
+        high[d] = n - x.shape[d]
+    zeros = (0,) * x.ndim
+    return prims.pad_zeros(x, zeros, tuple(high), zeros) if any(type(n) is not int or n for n in high) else x
+
+
+def _input(x: Tensor, name: str, *, real: bool = False) -> Tensor:
+    if real:
+        if x.dtype.category == COMPLEX:
+            raise RuntimeError(f"{name} expects a real input tensor, but got {x.dtype}")
+        x = x if x.dtype.category == FLOAT else cast(x, default_dtype())
+        return x if x.dtype in (float32, float64) else cast(x, float32)
+    return x if x.dtype.category == COMPLEX else cast(x, (x.dtype if x.dtype.category == FLOAT else default_dtype()).to_complex())
+
+
+def _dims(x: Tensor, s: Sequence | None, dim: Any) -> tuple[tuple[int, ...], Sequence]:
+    if dim is None:
+        dim = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
+    dims = tuple(canonical_dim(d, x.ndim) for d in ((dim,) if isinstance(dim, int) else dim))
+    if len(set(dims)) != len(dims):
+        raise RuntimeError(f"FFT dims must be unique, got {list(dims)}")
+    sizes = (None,) * len(dims) if s is None else tuple(s)
+    if len(sizes) != len(dims):
+        raise RuntimeError(f"When dim and shape were given, they must have the same length, got {list(dims)} and {list(sizes)}")
+    return dims, sizes
+
+
+def _check_rank(x: Tensor, name: str) -> None:
+    if not x.ndim:
+        raise RuntimeError(f"{name}: a 0-dim tensor has no dimension to transform")
+
+
+# -- transforms -----------------------------------------------------------------------------------------------------
+def _complex_transform(x: Tensor, s: Sequence | None, dim: Any, norm: str | None, forward: bool, name: str) -> Tensor:
+    x = _input(x, name)
+    dims, sizes = _dims(x, s, dim)
+    return fft_c2c(_sized(x, dims, sizes), dims, forward, _norm(norm)) if dims else x.clone()
+
+
+def _real_transform(x: Tensor, s: Sequence | None, dim: Any, norm: str | None, name: str) -> Tensor:
+    """Along the last dimension from real numbers, over the others from the complex ones that this gives."""
+    x = _input(x, name, real=True)
+    _check_rank(x, name)
+    dims, sizes = _dims(x, s, dim)
+    out = fft_r2c(_sized(x, dims, sizes), dims[-1], _norm(norm))
+    return fft_c2c(out, dims[:-1], True, _norm(norm)) if len(dims) > 1 else out
+
+
+def _to_real_transform(x: Tensor, s: Sequence | None, dim: Any, norm: str | None, name: str) -> Tensor:
+    x = _input(x, name)
+    _check_rank(x, name)
+    dims, sizes = _dims(x, s, dim)
+    last = sizes[-1] if sizes[-1] not in (None, -1) else 2 * (x.shape[dims[-1]] - 1)
+    if type(last) is int and last < 1:
+        raise RuntimeError(f"Invalid number of data points ({last}) specified")
+    x = _sized(x, dims, (*sizes[:-1], last // 2 + 1))
+    if len(dims) > 1:
+        x = fft_c2c(x, dims[:-1], False, _norm(norm))
+    return fft_c2r(x, dims[-1], last, _norm(norm))
+
+
+def _one(name: str, transform: Callable, doc: str) -> Callable:
+    def fn(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+        return transform(input, (n,), (dim,), norm, name=name)
+
+    fn.__name__, fn.__doc__ = name, doc
+    return operator(fn, name=f"fft_{name}")
+
+
+def _many(name: str, transform: Callable, default: Any, doc: str) -> Callable:
+    def fn(input: Tensor, s: Sequence[int] | None = None, dim: Any = default, norm: str | None = None) -> Tensor:
+        return transform(input, s, dim, norm, name=name)
+
+    fn.__name__, fn.__doc__ = name, doc
+    return operator(fn, name=f"fft_{name}")
+
+
+_FORWARD = functools.partial(_complex_transform, forward=True)
+_INVERSE = functools.partial(_complex_transform, forward=False)
+fft = _one("fft", _FORWARD, "The discrete Fourier transform along one dimension, of n points.")
+ifft = _one("ifft", _INVERSE, "The inverse of fft.")
+fft2 = _many("fft2", _FORWARD, (-2, -1), "The transform over two dimensions.")
+ifft2 = _many("ifft2", _INVERSE, (-2, -1), "The inverse of fft2.")
+fftn = _many("fftn", _FORWARD, None, "The transform over several dimensions.")
+ifftn = _many("ifftn", _INVERSE, None, "The inverse of fftn.")
+rfft = _one("rfft", _real_transform, "The transform of real numbers: its n // 2 + 1 first frequencies.")
+irfft = _one("irfft", _to_real_transform, "The inverse of rfft, of n points (2 (m - 1) unless given).")
+rfft2 = _many("rfft2", _real_transform, (-2, -1), "The transform of real numbers over two dimensions.")
+irfft2 = _many("irfft2", _to_real_transform, (-2, -1), "The inverse of rfft2.")
+rfftn = _many("rfftn", _real_transform, None, "The transform of real numbers over several dimensions.")
+irfftn = _many("irfftn", _to_real_transform, None, "The inverse of rfftn.")
+
+
+@operator(name="fft_hfft")
+def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The transform of a hermitian-symmetric signal given by its first half: real."""
+    return irfft(_input(input, "hfft").conj(), n, dim, _SWAPPED[_norm(norm)])
+
+
+@operator(name="fft_ihfft")
+def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The inverse of hfft."""
+    return rfft(input, n, dim, _SWAPPED[_norm(norm)]).conj()
+
+
+# -- frequencies and shifts ----------------------------------------------------------------------------------------------
+def _frequencies(name: str, make: Callable, doc: str) -> Callable:
+    def fn(n: int, d: float = 1.0, *, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
+           requires_grad: bool = False) -> Tensor:
+        made = from_array(make(n, d).astype((dtype or default_dtype()).numpy)).to(as_device(device))
+        return made.requires_grad_(requires_grad)
+
+    fn.__name__, fn.__doc__ = name, doc
+    return operator(fn, name=f"fft_{name}")
+
+
+fftfreq = _frequencies("fftfreq", np.fft.fftfreq, "The frequencies of the points of an n-point transform, spacing d.")
+rfftfreq = _frequencies("rfftfreq", np.fft.rfftfreq, "The frequencies of the points of an n-point real transform, spacing d.")
+
+
+def _shifted(x: Tensor, dim: Any, half: Callable[[Any], Any]) -> Tensor:
+    dims = tuple(range(x.ndim)) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
+    return roll(x, tuple(half(x.shape[d]) for d in dims), dims) if dims else x.clone()
+
+
+@operator(name="fft_fftshift")
+def fftshift(input: Tensor, dim: Any = None) -> Tensor:
+    """The zero frequency moved to the middle."""
+    return _shifted(input, dim, lambda n: n // 2)
+
+
+@operator(name="fft_ifftshift")
+def ifftshift(input: Tensor, dim: Any = None) -> Tensor:
+    """The inverse of fftshift."""
+    return _shifted(input, dim, lambda n: (n + 1) // 2)

@@ -1,0 +1,92 @@
+"""Comparisons of whole tensors, special functions, number theory and integration, against torch."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import flambeau as fl
+
+RNG = np.random.default_rng(6)
+X = RNG.standard_normal((3, 4))
+P = RNG.uniform(0.2, 3, (3, 4))
+U = RNG.uniform(0.05, 0.95, (3, 4))
+I, J = RNG.integers(1, 60, (3, 4)), RNG.integers(1, 60, (3, 4))
+
+CASES = {
+    "isclose": (lambda t, x: t.isclose(x, x + 1e-9), X),
+    "isclose nan": (lambda t, x: t.isclose(x / 0, x / 0, equal_nan=True), X),
+    "isclose integers": (lambda t, x, y: t.isclose(x, y), I, J),
+    "allclose": (lambda t, x: t.allclose(x, x * (1 + 1e-6)), X),
+    "equal": (lambda t, x: t.equal(x, x.clone()), X),
+    "not equal": (lambda t, x: t.equal(x, x[:2]), X),
+    "isposinf": (lambda t, x: t.isposinf(x / 0), X),
+    "isneginf": (lambda t, x: t.isneginf(x / 0), X),
+    "isreal": (lambda t, x: t.isreal(x + 0j), X),
+    "positive": (lambda t, x: +x, X),
+    "gcd": (lambda t, x, y: t.gcd(x, y), I, J),
+    "lcm": (lambda t, x, y: t.lcm(x, y), I, J),
+    "ldexp": (lambda t, x, y: t.ldexp(x, y % 5), X, I),
+    "frexp": (lambda t, x: t.frexp(x), X),
+    "logaddexp": (lambda t, x, y: t.logaddexp(x, y), X, P),
+    "logaddexp2": (lambda t, x, y: t.logaddexp2(x, y), X, P),
+    "trapezoid": (lambda t, x: t.trapezoid(x, dx=0.5, dim=0), X),
+    "trapezoid over points": (lambda t, x, y: t.trapezoid(x, y), X, P.cumsum(1)),
+    "cumulative_trapezoid": (lambda t, x: t.cumulative_trapezoid(x), X),
+    "renorm": (lambda t, x: t.renorm(x, 2, 0, 1.0), X),
+    "i0": (lambda t, x: t.i0(x), X),
+    "digamma": (lambda t, x: t.digamma(x), P),
+    "polygamma": (lambda t, x: t.polygamma(2, x), P),
+    "lgamma": (lambda t, x: t.lgamma(x), P),
+    "mvlgamma": (lambda t, x: t.mvlgamma(x + 2, 3), P),
+    "igamma": (lambda t, x: t.igamma(t.full_like(x, 1.5), x), P),
+    "igammac": (lambda t, x: t.igammac(t.full_like(x, 1.5), x), P),
+    "heaviside": (lambda t, x: t.heaviside(x, t.ones_like(x)), X),
+    "xlogy": (lambda t, x, y: t.xlogy(x, y), X, P),
+}
+SPECIAL = {
+    "expit": X, "logit": U, "erfcx": X, "ndtr": X, "ndtri": U, "log_ndtr": X * 4, "entr": U, "i0e": X, "i1": X, "i1e": X,
+    "gammaln": P, "psi": P, "sinc": X, "bessel_j0": X, "bessel_j1": X, "bessel_y0": P, "bessel_y1": P, "modified_bessel_k0": P,
+    "scaled_modified_bessel_k1": P, "exp2": X, "log1p": P, "erfinv": U, "round": X * 3, "expm1": X, "erfc": X,
+}
+NO_GRADIENT = {"bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "modified_bessel_k0", "scaled_modified_bessel_k1", "heaviside",
+               "isclose integers", "gcd", "lcm"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_agrees_with_torch(agrees, name):
+    fn, *arrays = CASES[name]
+    agrees(fn, *arrays, grad=name not in NO_GRADIENT, tolerance=1e-8)
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_special_functions(agrees, name):
+    agrees(lambda t, x: getattr(t.special, name)(x), SPECIAL[name], grad=name not in NO_GRADIENT, tolerance=1e-8)
+    agrees(lambda t, x: getattr(t.special, name)(x), SPECIAL[name].astype(np.float32), grad=False, tolerance=2e-5)
+
+
+def test_special_pairs(agrees):
+    agrees(lambda t, x, y: t.special.xlog1py(x, y), X, P)
+    agrees(lambda t, x, y: t.special.zeta(x.detach() + 2, y), P, P, tolerance=1e-8)
+    agrees(lambda t, x: t.special.entr(x), np.array([-1.0, 0.0, 0.5]), grad=False)
+    agrees(lambda t, x: t.special.logsumexp(x, 1), X)
+
+
+def test_special_at_zero(agrees):
+    for name in ("i1", "i1e", "sinc", "i0e"):
+        agrees(lambda t, x, name=name: getattr(t.special, name)(x), np.array([0.0, 1.0]))
+
+
+@pytest.mark.parametrize("fn", [lambda t, x: t.isclose(x, x.float()), lambda t, x: t.gcd(x, x), lambda t, x: t.polygamma(-1, x),
+                                lambda t, x: t.is_nonzero(x), lambda t, x: +(x > 0), lambda t, x: t.frexp(x.long())])
+def test_refused(both_refuse, fn):
+    both_refuse(fn, X)
+
+
+def test_values_known_by_heart():
+    assert fl.special.ndtr(fl.tensor(0.0)).item() == 0.5
+    assert fl.special.zeta(fl.tensor(2.0, dtype=fl.float64), 1.0).item() == pytest.approx(math.pi**2 / 6)
+    assert fl.polygamma(1, fl.tensor(1.0, dtype=fl.float64)).item() == pytest.approx(math.pi**2 / 6)
+    assert fl.gcd(fl.tensor(12), fl.tensor(18)).item() == 6
