@@ -169,10 +169,14 @@ def _check_tensor_all_with(error_type: type[Exception], cond: Tensor, message: C
     _fail(error_type, bool(cond.all()), message)
 
 
-def _assert(condition: Any, message: str) -> None:
+def _assert(condition: Any, message: str) -> Any:
     """A Python assert that tracers see."""
+    record = getattr(type(condition), "__torch_function__", None)
+    if record is not None and not isinstance(condition, Tensor):
+        return record(_assert, (type(condition),), (condition, message))
     if not bool(condition):
         raise AssertionError(message)
+    return None
 
 
 def _assert_async(condition: Tensor, message: str = "") -> None:
@@ -183,6 +187,7 @@ def _assert_async(condition: Tensor, message: str = "") -> None:
         raise RuntimeError(message or "Expected Tensor with single nonzero value, but got zero")
 
 
+_assert._is_impure = True  # type: ignore[attr-defined]
 _assert_scalar = _assert
 
 

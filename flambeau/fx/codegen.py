@@ -64,8 +64,8 @@ _AUGMENTED = {
     "imatmul": "@=", "ilshift": "<<=", "irshift": ">>=", "iand": "&=", "ior": "|=", "ixor": "^=",
 }  # fmt: skip
 
-# Where a callable may be known by a short name, in order of preference: (printed prefix, module that holds it).
-_KNOWN_AS = (("torch", "flambeau"), ("torch.nn.functional", "flambeau.nn.functional"))
+# Modules whose names are printed as torch's, in order of preference.
+_PUBLIC = ("flambeau", "flambeau.nn.functional")
 
 
 class _Globals:
@@ -119,15 +119,21 @@ def callable_expression(fn: Any, names: _Globals) -> str:
         return names.name_of(_identifier(name or type(fn).__name__), fn)
     if getattr(builtins, name, None) is fn:
         return name if name not in names.taken else names.name_of(name, fn)
-    for prefix, module in _KNOWN_AS:
-        if module in sys.modules and _reaches(sys.modules[module], name, fn):
-            return f"{names.module_path('flambeau', 'torch')}{prefix.removeprefix('torch')}.{name}"
+    if (found := importable_path(fn)) and found[0] in _PUBLIC:
+        return f"{names.module_path('flambeau', 'torch')}{found[0].removeprefix('flambeau')}.{name}"
     if dotted := _dotted_repr(fn):
         return names.member(*dotted, fn)
+    return f"{names.module_path(found[0])}.{found[1]}" if found else names.name_of(_identifier(name), fn)
+
+
+def importable_path(fn: Any) -> tuple[str, str] | None:
+    """(module, path inside it) by which a callable can be found again: a public name if it has one."""
+    name = function_name(fn)
     module = str(getattr(fn, "__module__", None)).removeprefix("_") or "builtins"
-    if module in sys.modules and _reaches(sys.modules[module], name, fn):
-        return f"{names.module_path(module)}.{name}"
-    return names.name_of(_identifier(name), fn)
+    for candidate in (*_PUBLIC, module):
+        if candidate in sys.modules and _is_path(name) and _reaches(sys.modules[candidate], name, fn):
+            return candidate, name
+    return None
 
 
 def _is_path(text: str) -> bool:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import keyword
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from flambeau.fx.codegen import CodeGen, PythonCode
+from flambeau.fx.codegen import CodeGen, PythonCode, importable_path
 from flambeau.fx.lint import lint_graph
-from flambeau.fx.node import OPS, Argument, Node, Target, function_name, map_aggregate, map_arg, target_name
+from flambeau.fx.node import OPS, Argument, Node, Target, function_name, map_aggregate, map_arg, resolve_attr, target_name
 
 _NOT_IDENTIFIER = re.compile(r"[^0-9a-zA-Z_]+")
 _CAMEL_HUMP = re.compile(r"(?<=[a-z0-9])([A-Z])")
@@ -143,7 +144,8 @@ class Graph:
     `create_node`, at the insert point (the end, unless `inserting_before`/`inserting_after` says otherwise).
     """
 
-    def __init__(self, owning_module: Any = None) -> None:
+    def __init__(self, owning_module: Any = None, tracer_cls: type | None = None) -> None:
+        self._tracer_cls = tracer_cls
         self._root = Node(self, "", "root", "", ())
         self._cursor = self._root  # new nodes go before this one
         self._len = 0
@@ -293,7 +295,7 @@ class Graph:
         return None
 
     def __deepcopy__(self, memo: dict | None = None) -> Graph:
-        new = Graph()
+        new = Graph(tracer_cls=self._tracer_cls)
         new._codegen = copy.copy(self._codegen)
         new.provenance = list(self.provenance)
         new.meta = dict(self.meta)
@@ -306,7 +308,14 @@ class Graph:
         """Flat records, so that long graphs do not recurse; meta stays behind, for it may hold anything."""
         index = {node: _Ref(i) for i, node in enumerate(self.nodes)}
         records = [
-            (n.op, n.name, n.target, map_arg(n.args, index.__getitem__), map_arg(n.kwargs, index.__getitem__), n.type)
+            (
+                n.op,
+                n.name,
+                (importable_path(n.target) or n.target) if n.op == "call_function" else n.target,
+                map_arg(n.args, index.__getitem__),
+                map_arg(n.kwargs, index.__getitem__),
+                n.type,
+            )
             for n in self.nodes
         ]
         return _rebuild_graph, (records, self._codegen)
@@ -373,6 +382,8 @@ def _rebuild_graph(records: list[tuple], codegen: CodeGen) -> Graph:
     nodes: list[Node] = []
     for op, name, target, args, kwargs, type_expr in records:
         resolve = _resolver(nodes)
+        if isinstance(target, tuple):  # a function, by module and path
+            target = resolve_attr(importlib.import_module(target[0]), target[1])
         nodes.append(graph.create_node(op, target, resolve(args), resolve(kwargs), name, type_expr))
     return graph
 

@@ -148,14 +148,16 @@ class GraphModule(PlainModule):
     or call `recompile()` after changing the graph.
     """
 
+    _class_name = "GraphModule"
+
     def __init__(self, root: Any, graph: Graph, class_name: str = "GraphModule") -> None:
         super().__init__()
         self.__dict__["_class_name"] = class_name
+        self.__dict__["meta"] = {}
         if hasattr(root, "training"):
             self.training = root.training
         for target in _used_attributes(graph):
-            value = _lookup(root, target)
-            _assign(self, target, value)
+            _copy_attr(root, self, target)
         graph.owning_module = self
         self.__dict__["_graph"] = graph
         _live.add(self)
@@ -322,12 +324,28 @@ def _assign(owner: Any, target: str, value: Any) -> None:
         setattr(owner, name, value)
 
 
+def _copy_attr(root: Any, to: Any, target: str) -> None:
+    """Make the attribute of `root` (a module, or a dict by path) at a dotted path an attribute of `to` as well."""
+    _assign(to, target, _lookup(root, target))
+
+
+class _CodeOnlyModule(PlainModule):
+    """A module made of nothing but a dict of attributes: torch.fx's, for code that copies graph modules by hand."""
+
+    def __init__(self, body: dict[str, Any]) -> None:
+        super().__init__()
+        self.__dict__ = body
+
+
+_USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"  # in meta: attributes that copies of a graph module keep
+
+
 def set_module_base(module: type, parameter: type | None = None) -> None:
     """Make `module` (nn.Module) the base class of `GraphModule`, and `parameter` (nn.Parameter) what counts as one.
 
     Called once, by `nn` when it is loaded. GraphModules that exist already are given the fields of the new base.
     """
-    GraphModule.__bases__ = (module,)
+    GraphModule.__bases__ = _CodeOnlyModule.__bases__ = (module,)
     _ModuleTypes.module = module
     _ModuleTypes.parameter = parameter
     for gm in list(_live):

@@ -348,7 +348,7 @@ def is_impure_function(fn: Any) -> bool:
             return True
     except TypeError:  # an unhashable callable cannot have been marked
         pass
-    if "inplace" in getattr(getattr(fn, "_operator", fn), "tags", ()):
+    if "inplace" in getattr(getattr(fn, "_operator", fn), "tags", ()) or getattr(fn, "_is_impure", False):
         return True
     name = function_name(fn)
     if getattr(fn, "__module__", None) == "_operator":

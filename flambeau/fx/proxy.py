@@ -205,23 +205,9 @@ class ParameterProxy(Proxy):
         return self.param.numel()
 
 
+# `x += y` becomes x = x + y, as in torch.fx: there are no in-place forms.
 _BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lshift", "rshift", "and_", "or_", "xor"]
 _COMPARE = ["eq", "ne", "lt", "le", "gt", "ge"]
-_INPLACE = [
-    "iadd",
-    "isub",
-    "imul",
-    "itruediv",
-    "ifloordiv",
-    "imod",
-    "ipow",
-    "imatmul",
-    "ilshift",
-    "irshift",
-    "iand",
-    "ior",
-    "ixor",
-]
 _UNARY = ["neg", "pos", "invert", "abs"]
 
 
@@ -239,7 +225,7 @@ def _reflected_method(fn: Callable) -> Callable:
     return method
 
 
-for _name in (*_BINARY, *_COMPARE, *_INPLACE, *_UNARY, "getitem"):
+for _name in (*_BINARY, *_COMPARE, *_UNARY, "getitem"):
     setattr(Proxy, f"__{_name.strip('_')}__", _operator_method(getattr(operator, _name)))
 for _name in _BINARY:
     setattr(Proxy, f"__r{_name.strip('_')}__", _reflected_method(getattr(operator, _name)))

@@ -44,6 +44,15 @@ def check_specialized(value: Any, expected: Any, name: str) -> None:
         raise RuntimeError(f"argument {name!r} was specialized to {expected!r} when traced, got {value!r}; trace again")
 
 
+class _Tracing(threading.local):
+    """How many traces are under way on this thread."""
+
+    depth = 0
+
+
+_tracing = _Tracing()
+
+
 class PH:
     """In `concrete_args`, stands for a part that is to stay an input."""
 
@@ -70,7 +79,6 @@ class Tracer(TracerBase):
         self._constants: dict[int, str] = {}
         self._parameters: dict[int, str] = {}
         self._proxies: dict[str, Proxy] = {}
-        self._constant_values: dict[str, Any] = {}
 
     # -- what to follow ----------------------------------------------------------------------------------------------
 
@@ -119,12 +127,10 @@ class Tracer(TracerBase):
         path = self._parameters.get(id(tensor)) or self._constants.get(id(tensor))
         if path is None:
             number = 0
-            path = "_tensor_constant0"
-            while hasattr(self.root, path) or path in self._constant_values:
+            while hasattr(self.root, path := f"_tensor_constant{number}"):
                 number += 1
-                path = f"_tensor_constant{number}"
             self._constants[id(tensor)] = path
-            self._constant_values[path] = tensor
+            setattr(self.root, path, tensor)
         return self._attribute(path, tensor).node
 
     def _attribute(self, path: str, value: Any) -> Proxy:
@@ -140,14 +146,14 @@ class Tracer(TracerBase):
         """The graph of a module's `forward` or of a function.
 
         `concrete_args` maps parameter names to values to trace with; the graph then checks that it is called with the
-        same. Constants found on the way are kept for `constants()`.
+        same. Tensors found on the way that are not the root's become its attributes `_tensor_constant0`, ...
         """
         if isinstance(root, (module_base(), PlainModule)):
             self.root, fn, receiver = root, getattr(type(root), "forward"), [root]  # noqa: B009 - either base has it
         else:
             self.root, fn, receiver = PlainModule(), inspect.unwrap(root), []
-        self.graph = Graph()
-        self._proxies, self._constants, self._constant_values = {}, {}, {}
+        self.graph = Graph(tracer_cls=type(self))
+        self._proxies, self._constants = {}, {}
         self._parameters = {id(p): name for name, p in self.root.named_parameters()}
         self._parameters |= {id(b): name for name, b in self.root.named_buffers()}
         fn = getattr(fn, "__func__", fn)
@@ -158,10 +164,6 @@ class Tracer(TracerBase):
             result = _all_positional(fn)(*receiver, *args)
         self.graph.output(self.create_arg(result))
         return self.graph
-
-    def constants(self) -> dict[str, Any]:
-        """Tensors that the last trace met and that are not the root's, by the name of their get_attr."""
-        return dict(self._constant_values)
 
     def _arguments(self, fn: Callable, skip: int, concrete: dict[str, Any]) -> list:
         """A value for each parameter, in the order of `_all_positional`: `*args` and `**kwargs` are one proxy each."""
@@ -191,6 +193,8 @@ class Tracer(TracerBase):
         """Module calls, parameter look-ups and wrapped functions go through this tracer, on this thread only."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(operators_see_proxies())
+            _tracing.depth += 1
+            stack.callback(setattr, _tracing, "depth", _tracing.depth - 1)
             for base in {module_base(), PlainModule}:
                 self._patch(stack, base, "__call__", self._calls)
                 self._patch(stack, base, "__getattr__", self._looks_up)
@@ -289,16 +293,9 @@ def symbolic_trace(root: Any, concrete_args: dict[str, Any] | None = None) -> Gr
     tracer = Tracer()
     graph = tracer.trace(root, concrete_args)
     name = type(root).__name__ if isinstance(root, (module_base(), PlainModule)) else root.__name__
-    attributes = {}
-    for node in graph.nodes:
-        if node.op in ("get_attr", "call_module"):
-            target = str(node.target)
-            found = tracer.constants().get(target)
-            attributes[target] = found if found is not None else _resolve(tracer.root, target)
-    gm = GraphModule(attributes, graph, name if name.isidentifier() else "GraphModule")
-    gm.training = getattr(root, "training", True)
-    return gm
+    return GraphModule(tracer.root, graph, name if name.isidentifier() else "GraphModule")
 
 
-def _resolve(root: Any, target: str) -> Any:
-    return functools.reduce(getattr, target.split("."), root)
+def is_fx_tracing() -> bool:
+    """Whether a symbolic trace is under way on this thread."""
+    return _tracing.depth > 0

@@ -1,4 +1,4 @@
-"""Passes over graphs: a list of functions run in order, each timed and checked, and shape propagation."""
+"""Passes over graphs: a list of functions run in order, each timed and checked; shape propagation."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from flambeau.fx.graph_module import GraphModule
-from flambeau.fx.interpreter import Interpreter
-from flambeau.fx.node import Node, map_aggregate
+from flambeau.fx.passes.shape_prop import ShapeProp, TensorMetadata
 
 Pass = Callable[..., Any]
 
@@ -60,46 +59,4 @@ class PassManager:
         return gm
 
 
-class TensorMetadata(NamedTuple):
-    """Facts about a tensor that a node produced."""
-
-    shape: tuple
-    dtype: Any
-    requires_grad: bool
-    stride: tuple
-
-
-def tensor_metadata(value: Any) -> TensorMetadata:
-    """The facts of one tensor."""
-    requires_grad = bool(getattr(value, "requires_grad", False))
-    return TensorMetadata(tuple(value.shape), value.dtype, requires_grad, tuple(value.stride()))
-
-
-class ShapeProp(Interpreter):
-    """Runs a graph on example inputs and notes each node's value facts: `meta["tensor_meta"]` and `meta["type"]`, and,
-    for fake tensors, the value itself as `meta["val"]`."""
-
-    def run_node(self, n: Node) -> Any:
-        """As the interpreter, noting what came out."""
-        value = super().run_node(n)
-        found = False
-
-        def look(leaf: Any) -> Any:
-            nonlocal found
-            if hasattr(leaf, "dtype") and hasattr(leaf, "stride"):
-                found = True
-                return tensor_metadata(leaf)
-            return leaf
-
-        described = map_aggregate(value, look)
-        if found:
-            n.meta["tensor_meta"] = described
-            leaves = value if isinstance(value, (tuple, list)) else [value]
-            if all(getattr(leaf, "is_fake", False) for leaf in leaves):
-                n.meta["val"] = value
-        n.meta["type"] = type(value)
-        return value
-
-    def propagate(self, *args: Any) -> Any:
-        """Run on `args`."""
-        return self.run(*args)
+__all__ = ["PassManager", "PassRecord", "ShapeProp", "TensorMetadata"]

@@ -1,0 +1,53 @@
+"""Shape propagation: run a graph on examples and note what every node gives."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from flambeau.fx.interpreter import Interpreter
+from flambeau.fx.node import Node, map_aggregate
+
+
+class TensorMetadata(NamedTuple):
+    """Facts about a tensor that a node produced."""
+
+    shape: tuple
+    dtype: Any
+    requires_grad: bool
+    stride: tuple
+
+
+def tensor_metadata(value: Any) -> TensorMetadata:
+    """The facts of one tensor."""
+    requires_grad = bool(getattr(value, "requires_grad", False))
+    return TensorMetadata(tuple(value.shape), value.dtype, requires_grad, tuple(value.stride()))
+
+
+class ShapeProp(Interpreter):
+    """Runs a graph on example inputs and notes each node's value facts: `meta["tensor_meta"]` and `meta["type"]`, and,
+    for fake tensors, the value itself as `meta["val"]`."""
+
+    def run_node(self, n: Node) -> Any:
+        """As the interpreter, noting what came out."""
+        value = super().run_node(n)
+        found = False
+
+        def look(leaf: Any) -> Any:
+            nonlocal found
+            if hasattr(leaf, "dtype") and hasattr(leaf, "stride"):
+                found = True
+                return tensor_metadata(leaf)
+            return leaf
+
+        described = map_aggregate(value, look)
+        if found:
+            n.meta["tensor_meta"] = described
+            leaves = value if isinstance(value, (tuple, list)) else [value]
+            if all(getattr(leaf, "is_fake", False) for leaf in leaves):
+                n.meta["val"] = value
+        n.meta["type"] = type(value)
+        return value
+
+    def propagate(self, *args: Any) -> Any:
+        """Run on `args`."""
+        return self.run(*args)
