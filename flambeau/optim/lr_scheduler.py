@@ -85,7 +85,7 @@ class LRScheduler:
         return [group["lr"] for group in self.optimizer.param_groups]
 
     def _check_order(self) -> None:
-        if self._step_count != 1:
+        if self._step_count != 1 or self._is_initial:
             return
         if not getattr(self.optimizer.step, "_counted", False):
             warnings.warn("Seems like `optimizer.step()` has been overridden after learning rate scheduler initialization. Please, make sure "
