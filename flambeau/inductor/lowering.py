@@ -9,7 +9,7 @@ convolutions `Extern` ones, and what has no loop calls its eager kernel.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, NamedTuple
 
 from flambeau.core.dtypes import dtype, int64
@@ -17,7 +17,7 @@ from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables,
 from flambeau.core.size import contiguous_strides, permuted_strides
 from flambeau.core.symbolic import SymFloat, SymInt, hint_of
 from flambeau.core.tensor import Tensor, fake
-from flambeau.inductor.externs import CONVOLUTIONS, choose_layouts, supported
+from flambeau.inductor.externs import CONVOLUTIONS, EXTERNS, choose_layouts, supported
 from flambeau.inductor.ir import REDUCTIONS, Buffer, Compute, Extern, Origin, Program, Tracer, Value, View, walk
 from flambeau.ops.prims import index_shape
 from flambeau.ops.registry import Primitive
@@ -101,7 +101,7 @@ class Lowering:
         self.boxes: dict[Any, Any] = {}
         self.fallbacks: list[str] = []
         self._folds: dict[tuple, View] = {}
-        self.products: set[str] = set()  # results of library calls that have one reader: it may move into the call
+        self.products: dict[str, str] = {}  # results of library calls that have one reader: it may move into the call
         self._count = 0
 
     # --- building blocks ---
@@ -297,9 +297,12 @@ class Lowering:
         for box in reading[:-1]:
             box.realize()
 
-    def _products_in(self, box: Box) -> bool:
+    def _products_in(self, box: Box, ops: Container[str] = EXTERNS) -> bool:
+        """Whether a virtual box reads the result of such a library call that nobody else reads."""
+        if not any(op in ops for op in self.products.values()):
+            return False
         idx, _ = self.iterate(box.shape)
-        return any(v.op == "load" and v.attr.buffer in self.products for v in walk([box(idx)]))
+        return any(v.op == "load" and self.products.get(v.attr.buffer) in ops for v in walk([box(idx)]))
 
     def _index_map(self, node: Any, prim: Primitive, args: list) -> Box:
         box = self.virtual(node, lambda idx: prim.loop(self.tracer, idx, *args))
@@ -312,6 +315,8 @@ class Lowering:
                     return self.strided(view)
             elif _count(box.shape) is _count(source.shape) or _count(box.shape) == _count(source.shape):
                 box.source = (source, lambda view: self._compose(view, prim, box, args))
+        else:
+            box.strides = _memory_order_of(box, sources)
         if len(sources) == 1 and not sources[0].settled() and _grows(box, sources[0]):
             self._realize_if_costly(sources[0])
         return box
@@ -349,6 +354,8 @@ class Lowering:
     def reduce(self, node: Any, kind: str, x: Box, dims: tuple[int, ...], out: dtype,
                element: Callable[[Sequence[Index]], Value]) -> Box:
         """Fold `element`, a function of x's indices, over `dims`; a fold that exists already is shared."""
+        if not x.settled() and self._products_in(x, CONVOLUTIONS):
+            x.realize()
         kept, loops = self.iterate([n for d, n in enumerate(x.shape) if d not in dims])
         inner, reduce_loops = self.iterate([x.shape[d] for d in dims], "r")
         rest, over = iter(kept), dict(zip(dims, inner, strict=True))
@@ -450,7 +457,7 @@ class Lowering:
         call = {"target": node.target, "args": (Slot(0), Slot(1))}
         self.add(Extern(op, tuple(views), (split_batch(out, split) if split else out,), call, (_origin(node),)))
         if len(node.users) == 1:
-            self.products.add(out.buffer)
+            self.products[out.buffer] = op
         return self.strided(out)
 
     def _convolution(self, node: Any, op: str, args: list) -> Box:
@@ -470,7 +477,7 @@ class Lowering:
             return self._fallback(node, args)
         self.add(step)
         if len(node.users) == 1:
-            self.products.add(out.buffer)
+            self.products[out.buffer] = op
         return self.strided(out)
 
     def _where_copied(self, box: Box) -> _Place | None:
@@ -633,13 +640,21 @@ def _dense(shape: Sequence[Index], strides: Sequence[Index]) -> bool:
 
 
 def _memory_order_of(box: Box, sources: Sequence[Box]) -> tuple[Index, ...]:
-    """The strides of an elementwise result: those of the first operand that lies in another order than row-major."""
-    plain = tuple(contiguous_strides(box.shape))
+    """The strides of a result that goes through its operands element by element: the dimensions in memory as the first
+    operand has them that isn't in row-major order (channels-last images stay so)."""
     for source in sources:
         strides = source.view.strides if source.view is not None else source.strides
-        if source.shape == box.shape and strides != plain and _dense(box.shape, strides):
-            return tuple(strides)
-    return plain
+        if len(source.shape) != len(box.shape) or any(isinstance(n, int) and n == 0 for n in box.shape):
+            continue
+        counted = [(s, d) for d, (s, n) in enumerate(zip(strides, source.shape, strict=True))
+                   if not (isinstance(n, int) and n == 1)]
+        if any(not isinstance(s, int) or s == 0 for s, _ in counted):
+            continue
+        order = [d for _, d in sorted(counted, key=lambda item: -item[0])]  # type: ignore[operator]
+        if order != sorted(order):
+            rest = [d for d in range(len(box.shape)) if d not in order]
+            return tuple(permuted_strides(box.shape, [*rest, *order]))
+    return tuple(contiguous_strides(box.shape))
 
 
 def _origin(node: Any) -> Origin:
