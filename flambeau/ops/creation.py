@@ -352,7 +352,7 @@ def _in_layout(source: Tensor, format: memory_format, make: Callable[[tuple], Te
     elif format is contiguous_format:
         return make(tuple(shape))
     else:
-        order = memory_order(format.strides(shape), shape)
+        order = memory_order(format.strides(shape) or (), shape)
     made = prims.permute(make(tuple(shape[d] for d in order)), _inverse(order))
     if made._data is not None and not dispatch.state.word:
         made._view = None  # nobody else holds the base
@@ -731,7 +731,7 @@ def _legacy_constructor(*args: Any, device: Any = None, **kwargs: Any) -> Tensor
     return _legacy(args, None, device)
 
 
-Tensor._legacy_constructor = staticmethod(_legacy_constructor)  # type: ignore[method-assign,assignment]
+Tensor._legacy_constructor = staticmethod(_legacy_constructor)
 
 
 class _TypedMeta(type):

@@ -20,7 +20,7 @@ from .promotion import as_tensor_operand, broadcast, cast, expand_to, is_number,
 from .reductions import scalar_type
 from .registry import OPERATORS, Spec, method, operator, primitive
 from .subscript import _check_broadcast, _value_for, index_list, put_, slice_bounds
-from .views import _ints
+from .views import _ints, _set_data
 
 
 # -- gather and scatter ----------------------------------------------------------------------------------------
@@ -711,7 +711,7 @@ def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = 
     if size is not None:
         shape = tuple(size)
         source = prims.as_strided(source, shape, tuple(stride) if stride is not None else contiguous_strides(shape), storage_offset)
-    self.data = source
+    _set_data(self, source)
     return self
 
 

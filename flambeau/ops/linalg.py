@@ -360,7 +360,8 @@ def _letters(numbers: Sequence) -> str:
 def einsum(equation: Any, *operands: Any) -> Tensor:
     """Sums of products by subscripts ('bij,bjk->bik', '...ii->...i'); operands are contracted from left to right."""
     if not isinstance(equation, str):
-        equation, operands = _from_sublists((equation, *operands))
+        equation, named = _from_sublists((equation, *operands))
+        operands = tuple(named)
     given = list(operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands)
     if not given:
         raise RuntimeError("einsum(): must provide at least one operand")

@@ -297,7 +297,7 @@ def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
 def _qr_kernel(x: np.ndarray, mode: str) -> tuple:
     if mode == "r":
         return np.empty(0, x.dtype), np.linalg.qr(x, "r")
-    return tuple(np.linalg.qr(x, mode))
+    return tuple(np.linalg.qr(x, mode))  # type: ignore[call-overload]
 
 
 def _qr_vjp(gs: tuple, outs: tuple, x_shape: Sequence, mode: str) -> tuple:
@@ -308,7 +308,7 @@ def _qr_vjp(gs: tuple, outs: tuple, x_shape: Sequence, mode: str) -> tuple:
         raise RuntimeError(f"The QR decomposition is not differentiable when mode={mode!r} and the shape is {m} x {n}")
     if gq is None and gr is None:
         return (None,)
-    middle = (r @ _h(gr) if gr is not None else 0) - (_h(gq) @ q if gq is not None else 0)
+    middle: Any = (r @ _h(gr) if gr is not None else 0) - (_h(gq) @ q if gq is not None else 0)
     low = tril(middle, -1)
     mirrored = low + _h(low) + _real(_diagonal(middle)).to(middle.dtype).diag_embed()
     right = q @ mirrored + (gq if gq is not None else 0)
@@ -682,7 +682,7 @@ def linalg_norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = Fal
     x = A if dtype is None else cast(A, dtype)
     planes = (isinstance(dim, (tuple, list)) and len(dim) == 2) or (dim is None and x.ndim == 2)
     if ord is not None and planes:
-        return _matrix_norm(x, ord, tuple(dim or (0, 1)), keepdim)  # type: ignore[arg-type]
+        return _matrix_norm(x, ord, tuple(dim or (0, 1)), keepdim)
     if isinstance(ord, str):
         raise RuntimeError(f"linalg.norm: order {ord!r} needs a matrix, got shape {list(x.shape)} and dim {dim}")
     if ord is not None and dim is None and x.ndim != 1:

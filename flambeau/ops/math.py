@@ -85,15 +85,12 @@ def isreal(input: Tensor) -> Tensor:
     return prims.imag(input) == 0 if input.dtype.is_complex else prims.eq(input, input) | prims.ne(input, input)
 
 
-@operator(method=True)
+@operator(method=("positive", "__pos__"))
 def positive(input: Tensor) -> Tensor:
     """The tensor itself; bools are refused."""
     if input.dtype.category == BOOL:
         raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
     return input
-
-
-Tensor.__pos__ = positive  # type: ignore[attr-defined]
 
 
 # -- primitives without a loop body: SciPy's and NumPy's functions ------------------------------------------------
@@ -187,7 +184,7 @@ def _pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
     kind = kind if kind.category >= FLOAT else default_dtype()
     like = x if isinstance(x, Tensor) else y
     x, y = (cast(v, kind) if isinstance(v, Tensor) else like.new_full((), v, dtype=kind) for v in (x, y))
-    return broadcast(x, y)  # type: ignore[return-value]
+    return broadcast(x, y)
 
 
 def _binary(name: str, prim: Primitive, doc: str, method: Any = False) -> Callable:

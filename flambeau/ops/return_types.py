@@ -22,10 +22,9 @@ def _repr(self: Any) -> str:
     return f"torch.return_types.{type(self).__name__}(\n{lines})"
 
 
-def _make(name: str, fields: str) -> type:
-    made: Any = namedtuple(name, fields)  # type: ignore[misc]  # noqa: PYI024 - the names come from the table
-    made.__repr__, made.__module__ = _repr, __name__
-    return made
+def _make(name: str, fields: str) -> Any:
+    base: Any = namedtuple(name, fields)  # type: ignore[misc]
+    return type(name, (base,), {"__repr__": _repr, "__slots__": (), "__module__": __name__})
 
 
 for _name, _fields in _FIELDS.items():

@@ -143,7 +143,8 @@ class Read:
 
     def __init__(self, x: Tensor, index: Any, masks_whole: bool = False):
         items = _without_ellipsis(_as_items(index), x.ndim)
-        self.view, self.advanced = x, []
+        self.view = x
+        self.advanced: list[Tensor | None] = []
         self.mask: tuple[Tensor, int] | None = None
         lone_mask = masks_whole and sum(isinstance(i, (Tensor, bool)) for i in items) == 1
         dim = 0
