@@ -79,10 +79,14 @@ def remove_noop_views(graph: Graph) -> None:
 
 def order_unsqueezes(graph: Graph) -> None:
     """Insert dimensions of size 1 from left to right, so that equal broadcasts become equal calls."""
-    unsqueeze: Any = PRIMITIVES["unsqueeze"]
+    unsqueeze = PRIMITIVES["unsqueeze"]
+
+    def is_one(node: Node) -> bool:
+        return node.target is unsqueeze
+
     for node in graph.nodes:
         current = node
-        while current.target is unsqueeze and current.args[0].target is unsqueeze and current.args[1] <= current.args[0].args[1]:
+        while is_one(current) and is_one(current.args[0]) and current.args[1] <= current.args[0].args[1]:
             (inner, dim), (source, inner_dim) = current.args, current.args[0].args
             with graph.inserting_before(current):
                 swapped = graph.call_function(unsqueeze, (source, dim))

@@ -7,6 +7,7 @@ import contextlib
 import dis
 import functools
 import inspect
+import itertools
 import math
 import sys
 import threading
@@ -126,9 +127,7 @@ class Tracer(TracerBase):
     def _tensor_node(self, tensor: Any) -> Argument:
         path = self._parameters.get(id(tensor)) or self._constants.get(id(tensor))
         if path is None:
-            number = 0
-            while hasattr(self.root, path := f"_tensor_constant{number}"):
-                number += 1
+            path = next(name for i in itertools.count() if not hasattr(self.root, name := f"_tensor_constant{i}"))
             self._constants[id(tensor)] = path
             setattr(self.root, path, tensor)
         return self._attribute(path, tensor).node
