@@ -274,3 +274,21 @@ _C.NativeGraph({str(library)!r}, "product", 3)([a, a, out], [len(words), *words]
 assert (out == 4).all()
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_forked_children_compute_on_one_thread() -> None:
+    """The OpenMP threads do not survive a fork: operations made before must not wait for them."""
+    script = """
+import os
+import numpy as np
+from flambeau.backends.cpu import blas, native
+a, b = np.random.default_rng(0).standard_normal((2, 300, 300)).astype(np.float32)
+want, total = blas.mm(a, b), native.large_sum(a, (0,))
+child = os.fork()
+if child == 0:
+    same = np.allclose(blas.mm(a, b), want, atol=1e-4) and np.array_equal(native.large_sum(a, (0,)), total)
+    os._exit(0 if same else 1)
+assert os.waitpid(child, 0)[1] == 0
+assert np.array_equal(blas.mm(a, b), want)
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=60)
