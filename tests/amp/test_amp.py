@@ -1,0 +1,90 @@
+"""Autocast and gradient scaling."""
+
+import pytest
+
+import flambeau as fl
+from flambeau import amp, nn
+
+
+def test_products_are_narrow_and_losses_wide():
+    x, w = fl.randn(4, 8), fl.randn(8, 8, requires_grad=True)
+    with fl.autocast("cpu", dtype=fl.bfloat16):
+        y = x @ w
+        assert y.dtype is fl.bfloat16 and fl.is_autocast_enabled("cpu")
+        assert (x + x).dtype is fl.float32 and nn.functional.softmax(y, -1).dtype is fl.bfloat16
+        assert fl.cat([x, y]).dtype is fl.float32
+        with fl.autocast("cpu", enabled=False):
+            assert (x @ w).dtype is fl.float32
+        loss = nn.functional.mse_loss(y, fl.zeros(4, 8))
+        assert loss.dtype is fl.float32
+    assert (x @ w).dtype is fl.float32 and not fl.is_autocast_enabled("cpu")
+    loss.backward()
+    assert w.grad.dtype is fl.float32
+    expected = fl.autograd.grad(((x @ w) ** 2).mean(), w)[0]
+    assert fl.allclose(w.grad, expected, rtol=0.05, atol=0.02)
+
+
+def test_a_model_as_torch():
+    torch = pytest.importorskip("torch")
+    fl.manual_seed(0)
+    ours = nn.Sequential(nn.Linear(6, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 3))
+    theirs = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.LayerNorm(16), torch.nn.GELU(), torch.nn.Linear(16, 3))
+    theirs.load_state_dict({k: torch.tensor(v.numpy()) for k, v in ours.state_dict().items()})
+    x, t = fl.randn(5, 6), fl.tensor([0, 1, 2, 0, 1])
+    with fl.autocast("cpu"):
+        a = ours(x)
+        la = nn.functional.cross_entropy(a, t)
+    with torch.autocast("cpu"):
+        b = theirs(torch.tensor(x.numpy()))
+        lb = torch.nn.functional.cross_entropy(b, torch.tensor(t.numpy()))
+    assert str(a.dtype) == str(b.dtype) and str(la.dtype) == str(lb.dtype)
+    assert la.item() == pytest.approx(lb.item(), rel=0.02)
+    la.backward()
+    lb.backward()
+    for p, q in zip(ours.parameters(), theirs.parameters()):
+        assert fl.allclose(p.grad, fl.tensor(q.grad.numpy()), rtol=0.1, atol=0.02)
+
+
+def test_weights_are_cast_once_in_a_block():
+    w = fl.randn(4, 4, requires_grad=True)
+    x = fl.ones(2, 4)
+    with amp.autocast("cpu"):
+        nn.functional.linear(x, w), nn.functional.linear(x, w)
+        assert len(amp.autocast_mode._State.cache) == 1
+    assert not amp.autocast_mode._State.cache
+
+
+def test_decorator_and_bad_arguments():
+    @fl.autocast("cpu", dtype=fl.bfloat16)
+    def product(x):
+        return x @ x
+    assert product(fl.ones(2, 2)).dtype is fl.bfloat16
+    with pytest.raises(RuntimeError, match="unsupported autocast device_type"):
+        fl.autocast("tpu")
+    with pytest.warns(UserWarning, match="Disabling autocast"):
+        fl.autocast("cpu", dtype=fl.float64)
+
+
+def test_scaler_scales_skips_and_adapts():
+    p = fl.ones(2, requires_grad=True)
+    opt = fl.optim.SGD([p], lr=1.0)
+    scaler = amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+    for _ in range(2):
+        opt.zero_grad()
+        scaler.scale((p * 0.25).sum()).backward()
+        assert p.grad.tolist() == [0.25 * scaler.get_scale()] * 2
+        scaler.step(opt)
+        scaler.update()
+    assert p.tolist() == [0.5, 0.5] and scaler.get_scale() == 16.0
+    opt.zero_grad()
+    scaler.scale((p * float("inf")).sum()).backward()
+    scaler.unscale_(opt)
+    with pytest.raises(RuntimeError, match="already been called"):
+        scaler.unscale_(opt)
+    scaler.step(opt)
+    scaler.update()
+    assert p.tolist() == [0.5, 0.5] and scaler.get_scale() == 8.0
+    other = amp.GradScaler("cpu")
+    other.load_state_dict(scaler.state_dict())
+    assert other.get_scale() == 8.0
+    assert amp.GradScaler("cpu", enabled=False).scale(p) is p
