@@ -303,17 +303,25 @@ class KernelPrinter:
             memo[v.uid] = depth
         return memo[v.uid]
 
-    def define(self, v: Value) -> None:
-        """Compute `v` into a C++ variable here."""
+    def define(self, v: Value, depth: float = 99) -> None:
+        """Compute `v` into a C++ variable here.
+
+        Truth values that an inner loop takes from outside are 32-bit integers: GCC does not vectorise over bool ones.
+        """
         name = f"t{self.count}"
         self.count += 1
-        self.emit(f"const {CPP_TYPES[v.dtype.name]} {name} = {self.text(v)};")
+        outside = v.dtype is bool_ and depth < len(self.outer) + len(self.inner)
+        self.emit(f"const {'int32_t' if outside else CPP_TYPES[v.dtype.name]} {name} = {self.text(v)};")
         self.bind(v, name)
 
     def bind(self, v: Value, name: str) -> None:
         """Let `name` stand for `v` in the innermost block."""
         self.names[v.uid] = name
         self.scopes[-1].append(v.uid)
+
+    def is_outside(self, v: Value) -> bool:
+        """Whether a value that has a variable is known before the innermost loop."""
+        return any(v.uid in scope for scope in self.scopes[:-1])
 
     def text(self, v: Value) -> str:
         """The C++ expression of `v` over its operands' variables."""
@@ -337,7 +345,12 @@ class KernelPrinter:
             sides = [a.attr for a in v.args]
             if all(self.is_narrow(x) for x in sides):
                 return TABLE[v.op].cpp.format(*(f"int32_t({self.expr(x)})" for x in sides))
-        return TABLE[v.op].cpp.format(*args)
+        template = TABLE[v.op].cpp
+        if v.op == "where" and self.is_outside(v.args[0]) and v.dtype is not bool_:
+            return f"fl::select({', '.join(args)})"
+        if "fl::" in template:  # overloads are chosen by type
+            args = [f"bool({a})" if x.dtype is bool_ else a for a, x in zip(args, v.args, strict=True)]
+        return template.format(*args)
 
     def is_narrow(self, x: Index) -> bool:
         """Whether `x` is sure to fit 32 bits, which vectors compare twice as fast: by its bounds, or as a sum of one or two
@@ -386,7 +399,7 @@ class KernelPrinter:
         """Define everything below `roots` that lies at most `depth` loops deep and has no variable yet."""
         for v in self.walk_new(roots):
             if self.value_depth(v, memo) <= depth and v.uid not in self.names:
-                self.define(v)
+                self.define(v, self.value_depth(v, memo))
 
     def walk_new(self, roots: Sequence[Value]) -> list[Value]:
         """Values below `roots` that have no variable yet, operands first."""

@@ -87,6 +87,15 @@ template <class T, class S> FL_INLINE T shr(T x, S n) {
     return uint64_t(n) < sizeof(T) * 8 ? T(x >> n) : x < T(0) ? T(-1) : T(0);
 }
 
+// condition ? x : y where the condition does not vary in the loop at hand: by bits, for a branch would keep GCC from vectorising.
+FL_INLINE uint32_t select_bits(int32_t c, uint32_t x, uint32_t y) { return (x & uint32_t(-c)) | (y & ~uint32_t(-c)); }
+FL_INLINE uint64_t select_bits(int32_t c, uint64_t x, uint64_t y) {
+    return (x & uint64_t(-int64_t(c))) | (y & ~uint64_t(-int64_t(c)));
+}
+FL_INLINE float select(int32_t c, float x, float y) { return bits<float>(select_bits(c, bits<uint32_t>(x), bits<uint32_t>(y))); }
+FL_INLINE double select(int32_t c, double x, double y) { return bits<double>(select_bits(c, bits<uint64_t>(x), bits<uint64_t>(y))); }
+template <class T> FL_INLINE T select(int32_t c, T x, T y) { return T(select_bits(c, uint64_t(x), uint64_t(y))); }
+
 FL_INLINE float floor(float x) { return __builtin_floorf(x); }
 FL_INLINE double floor(double x) { return __builtin_floor(x); }
 FL_INLINE float ceil(float x) { return __builtin_ceilf(x); }

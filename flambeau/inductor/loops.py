@@ -87,9 +87,7 @@ def _fold(p: KernelPrinter, member: int, target: str) -> None:
 
 def _held(p: KernelPrinter, member: int, name: str) -> None:
     """From here on the fold's result is known as `name`."""
-    step = p.kernel.members[member].step
-    text = f"({name} != 0)" if step.body.dtype.name == "bool" else name
-    p.bind(p.root(member), text)
+    p.bind(p.root(member), name)
 
 
 def _is_fold(step: Compute) -> bool:
