@@ -228,6 +228,8 @@ class GraphBuilder:
         examples = [self.example(arg) for arg in args]
         named = {name: self.example(value) for name, value in kwargs.items()}
         name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+        tensors = [t for value in (*examples, *named.values()) for t in _tensors_in(value)]
+        versions = [t._version for t in tensors]
         try:
             with dispatch.fake_mode():
                 answer = function(*examples, **named)
@@ -239,6 +241,8 @@ class GraphBuilder:
         node_kwargs = {name: self.argument(value) for name, value in kwargs.items()}
         node = self.graph.create_node(kind, target, node_args, node_kwargs)
         node.meta.update(val=answer, stack=self.stack())
+        if versions != [t._version for t in tensors]:
+            node.meta["writes"] = True
         self.calls += 1
         return self.from_node(node, answer)
 
@@ -299,3 +303,12 @@ class GraphBuilder:
             else:
                 self.graph.erase_node(node)
         self.inputs = kept
+
+
+def _tensors_in(value: Any) -> list[Tensor]:
+    """Tensors in an argument: itself, or elements of lists, tuples and dicts."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [tensor for item in value for tensor in _tensors_in(item)]
+    return _tensors_in(list(value.values())) if isinstance(value, dict) else []

@@ -111,7 +111,7 @@ class Operations:
     def example(self, variable: Variable) -> Any:
         """The value with which operators are tried: fake tensors for tensors."""
         try:
-            return example_of(variable)
+            return example_of(self, variable)
         except NotConstant as unknown:
             graph_break("unknown operation", f"{unknown.args[0].describe()} as an argument of a tensor operation")
 

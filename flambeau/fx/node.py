@@ -262,7 +262,7 @@ class Node:
 
     def is_impure(self) -> bool:
         """True if removing this node could change what the program does even though nobody uses its value."""
-        if self.op in ("placeholder", "output"):
+        if self.op in ("placeholder", "output") or self.meta.get("writes"):
             return True
         if self.op == "call_method":
             return _is_inplace_name(str(self.target))

@@ -259,3 +259,24 @@ def test_checkpoint() -> None:
     result, _, _ = run(f, x)
     result.backward()
     assert same(x.grad, torch.ones(3) * 2)
+
+
+@pytest.mark.parametrize("name", ["relu", "hardswish", "silu", "hardtanh", "leaky_relu", "mish"])
+def test_inplace_by_argument_is_kept(name) -> None:
+    activation = getattr(nn.functional, name)
+
+    def f(x):
+        y = x * 1
+        activation(y, inplace=True)
+        return y + 1
+
+    check(f, x24())
+
+
+def test_out_argument() -> None:
+    def f(x):
+        y = torch.zeros(2, 3, 4)
+        torch.add(x, 1, out=y)
+        return y * 2
+
+    check(f, x24(), graphs=None, breaks=None)

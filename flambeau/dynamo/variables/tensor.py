@@ -12,7 +12,8 @@ from ...core.tensor import Tensor
 from ..break_kinds import graph_break
 from ..source import Source
 from .base import Args, ConstantVariable, IdentityKey, Kwargs, Variable
-from .sequences import ListVariable, SliceVariable, TupleVariable
+from .dicts import DictVariable
+from .sequences import ListVariable, SequenceVariable, SliceVariable
 
 if TYPE_CHECKING:
     from ...fx import Node
@@ -251,18 +252,21 @@ _OUT_OF_PLACE = {
 }
 
 
-def example_of(variable: Variable) -> Any:
+def example_of(tx: Trace, variable: Variable) -> Any:
     """A Python value to run an operator with: fake tensors for tensors, the containers filled with such."""
+    variable = variable.realize(tx)
     if isinstance(variable, TensorVariable):
         return variable.fake
     if isinstance(variable, SymVariable):
         return variable.value
-    if isinstance(variable, TupleVariable):
-        return tuple(example_of(item) for item in variable.items)
     if isinstance(variable, ListVariable):
-        return [example_of(item) for item in variable.items]
+        return [example_of(tx, item) for item in variable.items]
+    if isinstance(variable, SequenceVariable):
+        return tuple(example_of(tx, item) for item in variable.items)
     if isinstance(variable, SliceVariable):
-        return slice(*(example_of(part) for part in variable.parts))
+        return slice(*(example_of(tx, part) for part in variable.parts))
+    if isinstance(variable, DictVariable):
+        return {key.as_constant(): example_of(tx, value) for key, value in variable.open(tx).values()}
     return variable.as_constant()
 
 
