@@ -199,6 +199,7 @@ struct Op {
     void run(void* const* operands);
 
    private:
+    int wanted_threads() const;
     OwnedPrimitiveDesc describe(const OwnedDesc* descs, const Attr* attr) const;
     OwnedAttr attributes() const;
     OwnedPrimitiveDesc choose();
@@ -337,9 +338,32 @@ void Op::build_reorder() {
     slots.push_back({arg_dst, false, true, memory_of(reorder_target)});
 }
 
+// The thread count that oneDNN finds, for as long as this lives.
+struct ThreadScope {
+    explicit ThreadScope(int threads) { set(threads); }
+    ~ThreadScope() { set(thread_count()); }
+    static void set(int threads) {
+        if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
+    }
+};
+
+// Waking a second thread takes about as long as these many multiply-adds.
+constexpr int64_t small_work = 1 << 18;
+
+int Op::wanted_threads() const {
+    if (spec.kind == reorder) return thread_count();
+    const Tensor &output = spec.operands[spec.kind == matmul || spec.kind == conv_forward ? 2 : spec.kind == conv_input_grad ? 0 : 1];
+    const Tensor& weight = spec.operands[weight_operand(spec.kind)];
+    int64_t work = spec.kind == matmul ? spec.operands[0].dims[spec.operands[0].ndim - 1] : 1;
+    for (int i = 0; i < output.ndim; i++) work *= output.dims[i];
+    for (int i = 1; i < weight.ndim && is_conv(spec.kind); i++) work *= weight.dims[i];
+    return work < small_work ? 1 : thread_count();
+}
+
 // Also called again when the thread count has changed: oneDNN divides the work when it builds.
 void Op::build() {
-    if (omp_get_max_threads() != thread_count()) omp_set_num_threads(thread_count());
+    threads = wanted_threads();
+    ThreadScope scope(threads);
     slots.clear();
     args.clear();
     arena_bytes = 0;
@@ -365,13 +389,12 @@ void Op::build() {
     }
     for (Slot& slot : slots) args.push_back({slot.arg, slot.memory});
     if (scratchpad.object != nullptr) args.push_back({arg_scratchpad, scratchpad});
-    threads = thread_count();
 }
 
 void Op::run(void* const* operands) {
     std::lock_guard<std::mutex> guard(lock);
-    if (threads != thread_count()) build();
-    if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
+    if (threads != wanted_threads()) build();
+    ThreadScope scope(threads);
     char* room = arena.room(arena_bytes);
     for (size_t i = 0; i < slots.size(); i++) {
         Slot& slot = slots[i];

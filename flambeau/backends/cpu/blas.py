@@ -20,7 +20,7 @@ def mm(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     m = b.shape[1]
     dtype = a.dtype
     if n * k * m < SMALL:
-        return _numpy_matmul(a, b) if dtype in NARROW else np.matmul(a, b)
+        return _numpy_matmul(a, b)
     if (dtype is F32 or dtype in NARROW) and available():
         out = np.empty((n, m), dtype)
         if _C.onednn_mm(a, b, out, None):
@@ -67,6 +67,6 @@ def addmm(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _numpy_matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    if a.dtype in NARROW:
+    if a.dtype is not F32 and a.dtype in NARROW:  # asking a set costs more than a small product
         return bmm(a.astype(F32), b.astype(F32)).astype(a.dtype)
     return np.matmul(a, b)

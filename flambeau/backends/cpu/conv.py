@@ -24,6 +24,10 @@ FORWARD, INPUT_GRAD, WEIGHT_GRAD = KINDS["conv_forward"], KINDS["conv_input_grad
 FREE_WEIGHT = {FORWARD: 0b010, INPUT_GRAD: 0b010, WEIGHT_GRAD: 0b100}
 FREE_ALL = 0b111
 
+# Axes of (n, c, ...) as (n, ..., c), and back, by the number of axes.
+TO_LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
+FROM_LAST = {4: (0, 3, 1, 2), 5: (0, 4, 1, 2, 3)}
+
 
 def convolution(x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, stride: Sequence[int], padding: Sequence[int],
                 dilation: Sequence[int], groups: int) -> np.ndarray:
@@ -91,13 +95,13 @@ def bias_grad(g: np.ndarray) -> np.ndarray:
 
 def is_channels_last(x: np.ndarray) -> bool:
     """Whether x (n, c, h, w) or (n, c, d, h, w) lies in memory with its channels innermost, and not contiguous as it is."""
-    return x.ndim >= 4 and not x.flags.c_contiguous and np.moveaxis(x, 1, -1).flags.c_contiguous
+    return x.ndim >= 4 and not x.flags.c_contiguous and x.transpose(TO_LAST[x.ndim]).flags.c_contiguous
 
 
 def _empty_like(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """An uninitialised array of x's dtype and memory order."""
     if is_channels_last(x):
-        return np.moveaxis(np.empty((shape[0], *shape[2:], shape[1]), x.dtype), -1, 1)
+        return np.empty((shape[0], *shape[2:], shape[1]), x.dtype).transpose(FROM_LAST[x.ndim])
     return np.empty(shape, x.dtype)
 
 

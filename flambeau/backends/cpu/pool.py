@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ... import _C
-from .conv import is_channels_last
+from .conv import FROM_LAST, TO_LAST, is_channels_last
 from .native import ACCUMULATOR, fill, large_sum
 from .onednn import BFLOAT16
 
@@ -185,17 +185,17 @@ def _ordered(x: np.ndarray) -> np.ndarray:
 def _like(x: np.ndarray, model: np.ndarray) -> np.ndarray:
     """x in the memory order of `model`."""
     if is_channels_last(model):
-        return np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)
+        return np.ascontiguousarray(x.transpose(TO_LAST[x.ndim])).transpose(FROM_LAST[x.ndim])
     return np.ascontiguousarray(x)
 
 
 def _empty_in_order(x: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     if is_channels_last(x):
-        return np.moveaxis(np.empty((shape[0], *shape[2:], shape[1]), dtype), -1, 1)
+        return np.empty((shape[0], *shape[2:], shape[1]), dtype).transpose(FROM_LAST[x.ndim])
     return np.empty(shape, dtype)
 
 
 def _zeros_in_order(g: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     out = _empty_in_order(g, shape, g.dtype)
-    fill(out if out.flags.c_contiguous else np.moveaxis(out, 1, -1), 0)
+    fill(out if out.flags.c_contiguous else out.transpose(TO_LAST[out.ndim]), 0)
     return out
