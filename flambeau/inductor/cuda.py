@@ -328,4 +328,60 @@ class _Externs:
             out[...] = result._data
 
 
-__all__ = ["Cubin", "CudaUnit", "NoTriton", "build", "compile_all", "compile_cubin", "module_text", "print_program"]
+# -- CUDA graphs ---------------------------------------------------------------------------------------------
+class Replayed:
+    """A compiled program whose launches are recorded once and replayed: for work bound by the cost of launching.
+
+    The first two calls run as they are (and show which inputs stay where they are, as parameters do). The third is recorded,
+    in a memory pool of its own. From then on inputs that move are copied to where the recording reads them, and results are
+    copied out. An input that moves unexpectedly means recording anew.
+    """
+
+    WARM = 2
+
+    def __init__(self, call: Callable[[list], list]):
+        self.call, self.count = call, 0
+        self.addresses: list[int] = []
+        self.moving: set[int] = set()
+        self.graph: Any = None
+        self.inputs: list[Any] = []
+        self.outputs: list[Any] = []
+        self.cupy = importlib.import_module("cupy")
+        self.pool = self.cupy.cuda.MemoryPool()
+        self.stream = self.cupy.cuda.Stream(non_blocking=True)
+
+    def __call__(self, inputs: list) -> list:
+        addresses = [t._data.data.ptr if isinstance(t, Tensor) else 0 for t in inputs]
+        if self.graph is not None and all(a == b or k in self.moving for k, (a, b) in enumerate(zip(addresses, self.addresses))):
+            return self._replay(inputs)
+        if self.addresses:
+            self.moving |= {k for k, (a, b) in enumerate(zip(addresses, self.addresses)) if a != b}
+        self.addresses, self.graph = addresses, None
+        self.count += 1
+        if self.count <= self.WARM:
+            return self.call(inputs)
+        self._record(inputs)
+        return self._replay(inputs)
+
+    def _record(self, inputs: list) -> None:
+        cupy, current = self.cupy, self.cupy.cuda.get_current_stream()
+        self.inputs = [_tensor(t._data.copy()) if k in self.moving else t for k, t in enumerate(inputs)]
+        current.synchronize()
+        with cupy.cuda.using_allocator(self.pool.malloc), self.stream:
+            self.call(list(self.inputs))  # fills the pool
+            self.stream.synchronize()
+            self.stream.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
+            self.outputs = self.call(list(self.inputs))
+            self.graph = self.stream.end_capture()
+        self.stream.synchronize()
+
+    def _replay(self, inputs: list) -> list:
+        for k in self.moving:
+            self.inputs[k]._data[...] = inputs[k]._data
+        self.graph.launch(self.cupy.cuda.get_current_stream())
+        outs = [_tensor(t._data.copy()) if isinstance(t, Tensor) else t for t in self.outputs]
+        inputs.clear()
+        return outs
+
+
+__all__ = ["Cubin", "CudaUnit", "NoTriton", "Replayed", "build", "compile_all", "compile_cubin", "module_text", "print_program"]

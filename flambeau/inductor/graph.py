@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from flambeau.inductor.unit import Unit, print_unit
 class Config:
     """Settings of the compiler."""
 
+    cuda_graphs: bool = False    # record launches on a GPU and replay them
     verify: bool = False     # check the loop IR of every graph
     native: bool = True      # print C++; without, the loop IR runs through NumPy
     timed: bool = False      # measure every kernel; CompiledGraph.times() reads the clocks
@@ -114,6 +115,8 @@ def _compile_cuda(graph: CompiledGraph) -> CompiledGraph:
     if config.verify:
         verify(graph.program)
     graph.cuda, graph.call = cuda.build(graph.program, graph.nodes, _call_primitive)
+    if config.cuda_graphs and not graph.program.symbols:
+        graph.call = cuda.Replayed(graph.call)
     graph.wrapper = graph.cuda.wrapper
     for listener in listening:
         listener(graph)
@@ -126,9 +129,26 @@ def _call_primitive(step: Extern, tensors: Sequence[Tensor], sizes: dict[str, in
     return results if isinstance(results, tuple) else (results,)
 
 
-def compile_fx(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """The backend "inductor": aot traces, differentiates and partitions; `compile_graph` compiles the pieces."""
-    return aot_compile(gm, example_inputs, forward_compiler=compile_graph)
+GRAPH_MODES = ("reduce-overhead", "max-autotune")  # those that record CUDA graphs
+
+
+def compile_fx(gm: Any, example_inputs: Sequence[Any], *, mode: str | None = None, **options: Any) -> Callable[..., Any]:
+    """The backend "inductor": aot traces, differentiates and partitions; `compile_graph` compiles the pieces.
+
+    `options` are settings of `Config` that hold while this is compiled. RuntimeError for one that does not exist.
+    """
+    known = {f.name for f in fields(Config)}
+    for name in options:
+        if name not in known:
+            raise RuntimeError(f"Unexpected optimization option {name!r}, known options are {sorted(known)}")
+    saved = {name: getattr(config, name) for name in (*options, "cuda_graphs")}
+    for name, value in {"cuda_graphs": mode in GRAPH_MODES, **options}.items():
+        setattr(config, name, value)
+    try:
+        return aot_compile(gm, example_inputs, forward_compiler=compile_graph)
+    finally:
+        for name, value in saved.items():
+            setattr(config, name, value)
 
 
 # --- running ---

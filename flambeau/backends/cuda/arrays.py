@@ -27,6 +27,8 @@ def _view_of(buffer: Any, numpy_dtype: np.dtype, shape: tuple, strides: tuple, o
 def to_gpu(array: np.ndarray, where: device) -> Any:
     """A copy on the GPU with the same memory order."""
     with cupy.cuda.Device(where.index or 0):
+        if not array.ndim:
+            return cupy.asarray(array)
         order = memory_order(array.strides, array.shape)
         dense = np.ascontiguousarray(array.transpose(order))
         back = np.argsort(order)
@@ -35,6 +37,8 @@ def to_gpu(array: np.ndarray, where: device) -> Any:
 
 def to_host(array: Any, where: device) -> np.ndarray:
     """A copy in host memory with the same memory order."""
+    if not array.ndim:
+        return array.get()
     order = memory_order(array.strides, array.shape)
     dense = cupy.ascontiguousarray(array.transpose(order)).get()
     return dense.transpose([int(b) for b in np.argsort(order)])

@@ -182,6 +182,10 @@ def _pad(x: Array, low: Sequence[int], high: Sequence[int], inner: Sequence[int]
 
 
 def _clone(x: Array, format: Any) -> Array:
+    if x.flags.c_contiguous and format.rank is None:
+        out = cupy.empty(x.shape, x.dtype)
+        out.data.copy_from_device_async(x.data, x.nbytes, cupy.cuda.get_current_stream())
+        return out
     strides = format.strides(x.shape) if format.name != "preserve_format" else None
     if strides is None:
         return cupy.array(x, order="C" if format.name == "contiguous_format" else "K", copy=True)
@@ -253,6 +257,25 @@ def _integers(state: Array, increment: int, shape: Sequence[int], low: int, high
     return _INTEGERS(state, increment, low, high - low, out) if out.size else out
 
 
+# -- moving bits ---------------------------------------------------------------------------------------------
+_WORDS = {1: np.uint8, 2: np.uint16}
+
+
+def _by_bits(kernel: Callable) -> Callable:
+    """A kernel that only moves elements, on any dtype: those that CuPy's kernels do not know travel as unsigned words."""
+    def view(a: Any, kind: Any) -> Any:
+        if isinstance(a, (list, tuple)):
+            return type(a)(view(item, kind) for item in a)
+        return a.view(kind) if isinstance(a, cupy.ndarray) and a.dtype in _NARROW and a.dtype != np.float16 else a
+
+    def moved(*args: Any) -> Array:
+        first = args[0][0] if isinstance(args[0], (list, tuple)) else args[0]
+        if first.dtype not in _NARROW or first.dtype == np.float16:
+            return kernel(*args)
+        return kernel(*(view(a, _WORDS[first.dtype.itemsize]) for a in args)).view(first.dtype)
+    return moved
+
+
 # -- the column ----------------------------------------------------------------------------------------------
 def _on(where: Any) -> Any:
     return cupy.cuda.Device(where.index or 0)
@@ -303,6 +326,10 @@ TABLE: dict[str, Callable] = {
     "mm": _product, "bmm": _product, "full": _full, "empty": _empty, "empty_strided": _empty_strided, "iota": _iota,
     "philox_uniform": _random(_UNIFORM), "philox_normal": _random(_NORMAL), "philox_integers": _integers,
 }
+
+
+for _name in ("cat", "flip", "gather", "index_select", "index", "pad_zeros", "clone"):
+    TABLE[_name] = _by_bits(TABLE[_name])
 
 
 def install(primitives: dict[str, Any], movers: dict[tuple[str, str], Callable], arrays: Any) -> None:

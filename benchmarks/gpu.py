@@ -1,0 +1,179 @@
+"""Figures on one NVIDIA GPU, Flambeau beside PyTorch: `python benchmarks/gpu.py`.
+
+Each side runs in a process of its own, one after the other on the otherwise idle GPU (`python benchmarks/gpu.py worker SIDE`).
+Times are medians of synchronised repetitions, in milliseconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+SIDES = ("torch eager", "torch compile", "flambeau eager", "flambeau compile")
+
+
+def _gpt2(lib: Any) -> Any:
+    """GPT-2 small (Radford et al. 2019): 12 layers, width 768, 12 heads, context 1024, vocabulary 50257."""
+    nn, functional = lib.nn, lib.nn.functional
+    width, heads, layers, context, vocab = 768, 12, 12, 1024, 50257
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.ln1, self.ln2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x: Any) -> Any:
+            b, t, c = x.shape
+            q, k, v = (z.view(b, t, heads, c // heads).transpose(1, 2) for z in self.qkv(self.ln1(x)).split(c, dim=2))
+            y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.proj(y.transpose(1, 2).reshape(b, t, c))
+            return x + self.down(functional.gelu(self.up(self.ln2(x)), approximate="tanh"))
+
+    class GPT2(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.positions = nn.Embedding(vocab, width), nn.Embedding(context, width)
+            self.blocks = nn.ModuleList([Block() for _ in range(layers)])
+            self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocab, bias=False)
+            self.head.weight = self.tokens.weight
+
+        def forward(self, ids: Any, targets: Any = None) -> Any:
+            x = self.tokens(ids) + self.positions(lib.arange(ids.shape[1], device=ids.device))
+            for block in self.blocks:
+                x = block(x)
+            logits = self.head(self.norm(x))
+            if targets is None:
+                return logits
+            return functional.cross_entropy(logits.view(-1, vocab), targets.view(-1))
+
+    return GPT2()
+
+
+def _median(step: Callable[[], Any], sync: Callable[[], None], repeats: int, warm: int = 3) -> float:
+    for _ in range(warm):
+        step()
+    sync()
+    times = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        step()
+        sync()
+        times.append(time.perf_counter() - started)
+    return sorted(times)[len(times) // 2] * 1e3
+
+
+def _training(lib: Any, sync: Callable, wrap: Callable, results: dict) -> None:
+    """GPT-2 small, batch 8, context 1024, bf16 autocast: forward, backward and AdamW."""
+    lib.manual_seed(0)
+    model = _gpt2(lib).cuda()
+    run = wrap(model)
+    optimizer = lib.optim.AdamW(model.parameters(), lr=1e-4)
+    ids, targets = (lib.randint(0, 50257, (8, 1024), device="cuda") for _ in range(2))
+
+    def step() -> Any:
+        optimizer.zero_grad()
+        with lib.autocast("cuda", dtype=lib.bfloat16):
+            loss = run(ids, targets)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    started = time.perf_counter()
+    first = float(step())
+    sync()
+    results["GPT-2 training: first step s"] = time.perf_counter() - started
+    results["GPT-2 training step ms"] = _median(step, sync, 10)
+    results["GPT-2 training: first loss"] = first
+    results["GPT-2 training: last loss"] = float(step())
+
+
+def _inference(lib: Any, sync: Callable, wrap: Callable, results: dict) -> None:
+    """GPT-2 small, batch 1, context 128, bf16."""
+    lib.manual_seed(0)
+    model = _gpt2(lib).cuda().bfloat16().eval()
+    run = wrap(model)
+    ids = lib.randint(0, 50257, (1, 128), device="cuda")
+    with lib.no_grad():
+        results["GPT-2 inference (1, 128) ms"] = _median(lambda: run(ids), sync, 30)
+
+
+def _kernels(lib: Any, sync: Callable, wrap: Callable, results: dict) -> None:
+    """Fused kernels over about 1 GB of traffic: share of the copy bandwidth reached."""
+    functional = lib.nn.functional
+    x = lib.randn(32768, 4096, device="cuda")
+    w = lib.randn(4096, device="cuda")
+    nbytes = 2 * x.numel() * 4
+    copy = nbytes / _median(lambda: x.clone(), sync, 20)
+    works = {
+        "softmax": lambda x: functional.softmax(x, -1),
+        "layer_norm": lambda x: functional.layer_norm(x, (4096,), w, w),
+        "gelu + bias": lambda x: functional.gelu(x + w),
+    }
+    results["copy TB/s"] = copy / 1e9
+    for name, fn in works.items():
+        run = wrap(fn)
+        with lib.no_grad():
+            results[f"{name} / copy"] = nbytes / _median(lambda run=run: run(x), sync, 20) / copy
+
+
+WORKS = {"kernels": _kernels, "inference": _inference, "training": _training}
+
+
+def worker(side: str, works: list[str]) -> None:
+    """Run the works on one side and print the results as JSON."""
+    library, mode = side.split()
+    if library == "torch":
+        import torch as lib
+        sync = lib.cuda.synchronize
+    else:
+        import cupy
+        import flambeau as lib
+        sync = cupy.cuda.Device().synchronize
+    results: dict[str, Any] = {}
+    for name in works:
+        kwargs = {"mode": "reduce-overhead"} if name == "inference" else {}
+        wrap = (lambda m, kwargs=kwargs: lib.compile(m, **kwargs)) if mode == "compile" else (lambda m: m)
+        try:
+            WORKS[name](lib, sync, wrap, results)
+        except Exception as error:
+            results[f"{name} failed"] = f"{type(error).__name__}: {error}"[:1500]
+    print("RESULT " + json.dumps(results))
+
+
+def main() -> None:
+    """All sides one after the other, then the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--works", nargs="*", default=list(WORKS))
+    parser.add_argument("--sides", nargs="*", default=list(SIDES))
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    table: dict[str, dict] = {}
+    for side in options.sides:
+        ran = subprocess.run([sys.executable, __file__, "worker", side, *options.works], capture_output=True, text=True, check=False)
+        line = next((x for x in ran.stdout.splitlines() if x.startswith("RESULT ")), None)
+        table[side] = json.loads(line[7:]) if line else {"failed": ran.stderr[-1500:]}
+    rows = list(dict.fromkeys(name for found in table.values() for name in found))
+    lines = ["| work | " + " | ".join(table) + " |", "|---" * (len(table) + 1) + "|"]
+    for row in rows:
+        cells = [found.get(row, "") for found in table.values()]
+        lines.append(f"| {row} | " + " | ".join(f"{c:.3f}" if isinstance(c, float) else str(c) for c in cells) + " |")
+    text = f"One GPU, {datetime.date.today()}\n\n" + "\n".join(lines) + "\n"
+    print(text)
+    if options.out:
+        options.out.write_text(text)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2 and sys.argv[1] == "worker":
+        worker(sys.argv[2], sys.argv[3:])
+    else:
+        main()
