@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -141,11 +142,22 @@ def compile_fx(gm: Any, example_inputs: Sequence[Any], *, mode: str | None = Non
     for name in options:
         if name not in known:
             raise RuntimeError(f"Unexpected optimization option {name!r}, known options are {sorted(known)}")
-    saved = {name: getattr(config, name) for name in (*options, "cuda_graphs")}
-    for name, value in {"cuda_graphs": mode in GRAPH_MODES, **options}.items():
-        setattr(config, name, value)
+    settings = {"cuda_graphs": mode in GRAPH_MODES, **options}
+
+    def compiler(graph: Any, inputs: Sequence[Any]) -> CompiledGraph:
+        with _settings(settings):
+            return compile_graph(graph, inputs)
+
+    return aot_compile(gm, example_inputs, forward_compiler=compiler)
+
+
+@contextmanager
+def _settings(values: dict[str, Any]) -> Iterator[None]:
+    saved = {name: getattr(config, name) for name in values}
     try:
-        return aot_compile(gm, example_inputs, forward_compiler=compile_graph)
+        for name, value in values.items():
+            setattr(config, name, value)
+        yield
     finally:
         for name, value in saved.items():
             setattr(config, name, value)
