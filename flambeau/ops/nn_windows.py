@@ -261,13 +261,14 @@ def _max_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, dilat
     sizes = tuple(pool_size(n, k, s, p, d, ceil_mode) for n, k, s, p, d in zip(spatial, kernel, stride, padding, dilation))
     padded = _padded(input, padding, sizes, kernel, stride, dilation)
     inside = _padded(prims.full(spatial, True, bool_, input.device), padding, sizes, kernel, stride, dilation)
-    best = index = None
+    best = index = peak = None  # `peak` needs no positions: where they aren't wanted, nothing of them is left in a graph
     low = -math.inf if input.dtype.category == FLOAT else iinfo(input.dtype).min
     for tap in _taps(kernel):
         offset = tuple(t * d for t, d in zip(tap, dilation))
         here = _tap(padded, offset, sizes, stride)
         valid = expand_to(_tap(inside, offset, sizes, stride), here.shape)
         here = prims.where(valid, here, low)
+        peak = here if peak is None else prims.maximum(peak, here)
         start = [o - p for o, p in zip(offset, padding)]
         position = expand_to(_flat_positions(input, sizes, stride, start, spatial), here.shape)
         if best is None:
@@ -279,7 +280,7 @@ def _max_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, dilat
         first = prims.logical_and(valid, prims.lt(index, 0))
         better = prims.logical_or(better, first)
         best, index = prims.where(better, here, best), prims.where(better, position, index)
-    return best, index      # type: ignore[return-value]
+    return peak, index      # type: ignore[return-value]
 
 
 COMPOSITES["_max_pool"].kernels["cpu"] = pool_kernels.max_pool_with_indices
