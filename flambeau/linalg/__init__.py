@@ -8,21 +8,20 @@ from ..ops.linalg import matmul, vander
 from ..ops.linalg_decompositions import LinAlgError
 from ..ops.linalg_decompositions import linalg_cholesky as cholesky
 from ..ops.linalg_decompositions import linalg_cholesky_ex as cholesky_ex
-from ..ops.linalg_decompositions import linalg_cond as cond
 from ..ops.linalg_decompositions import linalg_det as det
-from ..ops.linalg_decompositions import linalg_diagonal as diagonal
 from ..ops.linalg_decompositions import linalg_eig as eig
 from ..ops.linalg_decompositions import linalg_eigh as eigh
 from ..ops.linalg_decompositions import linalg_eigvals as eigvals
 from ..ops.linalg_decompositions import linalg_eigvalsh as eigvalsh
 from ..ops.linalg_decompositions import linalg_inv as inv
+from ..ops.linalg_decompositions import linalg_inv_ex as inv_ex
 from ..ops.linalg_decompositions import linalg_lstsq as lstsq
 from ..ops.linalg_decompositions import linalg_lu as lu
+from ..ops.linalg_decompositions import linalg_lu_factor as lu_factor
+from ..ops.linalg_decompositions import linalg_lu_solve as lu_solve
 from ..ops.linalg_decompositions import linalg_matrix_exp as matrix_exp
-from ..ops.linalg_decompositions import linalg_matrix_norm as matrix_norm
 from ..ops.linalg_decompositions import linalg_matrix_power as matrix_power
 from ..ops.linalg_decompositions import linalg_matrix_rank as matrix_rank
-from ..ops.linalg_decompositions import linalg_norm as norm
 from ..ops.linalg_decompositions import linalg_pinv as pinv
 from ..ops.linalg_decompositions import linalg_qr as qr
 from ..ops.linalg_decompositions import linalg_slogdet as slogdet
@@ -30,11 +29,18 @@ from ..ops.linalg_decompositions import linalg_solve as solve
 from ..ops.linalg_decompositions import linalg_solve_triangular as solve_triangular
 from ..ops.linalg_decompositions import linalg_svd as svd
 from ..ops.linalg_decompositions import linalg_svdvals as svdvals
-from ..ops.linalg_decompositions import linalg_vecdot as vecdot
+from ..ops.linalg_decompositions import linalg_tensorinv as tensorinv
+from ..ops.linalg_decompositions import linalg_tensorsolve as tensorsolve
+from ..ops.linalg_norms import linalg_cond as cond
+from ..ops.linalg_norms import linalg_diagonal as diagonal
+from ..ops.linalg_norms import linalg_matrix_norm as matrix_norm
+from ..ops.linalg_norms import linalg_norm as norm
+from ..ops.linalg_norms import linalg_vecdot as vecdot
 from ..ops.reductions import linalg_vector_norm as vector_norm
 
 __all__ = [
     "LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh",
-    "inv", "lstsq", "lu", "matmul", "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm",
-    "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals", "vander", "vecdot", "vector_norm",
+    "inv", "inv_ex", "lstsq", "lu", "lu_factor", "lu_solve", "matmul", "matrix_exp", "matrix_norm", "matrix_power",
+    "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals",
+    "tensorinv", "tensorsolve", "vander", "vecdot", "vector_norm",
 ]

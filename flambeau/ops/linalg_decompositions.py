@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from ..core.dtypes import FLOAT, complex64, complex128, dtype, float32, float64, int32, promote_types
+from ..core.dtypes import FLOAT, complex64, complex128, dtype, float32, float64, int32, int64
 from ..core.lazy import LazyFunctions
-from ..core.size import broadcast_shapes, canonical_dim
+from ..core.size import broadcast_shapes
 from ..core.tensor import Tensor
 from . import prims
 from .creation import eye, tril, triu
 from .linalg import matmul
 from .promotion import cast, expand_to
-from .reductions import linalg_vector_norm, scalar_type
+from .reductions import scalar_type
 from .registry import OPERATORS, General, Spec, operator, primitive
 from .return_types import named
 
@@ -648,71 +648,85 @@ def linalg_lu(A: Tensor, *, pivot: bool = True) -> Any:
     return named("linalg_lu", *lu_prim(A))
 
 
-# -- norms --------------------------------------------------------------------------------------------------------------------
-def _matrix_norm(x: Tensor, ord: Any, dims: tuple[int, int], keepdim: bool) -> Tensor:
-    rows, columns = (canonical_dim(d, x.ndim) for d in dims)
-    if ord == "fro":
-        return linalg_vector_norm(x, 2, (rows, columns), keepdim)
-    if ord in ("nuc", 2, -2):
-        s = linalg_svdvals(x.movedim((rows, columns), (-2, -1)))
-        out = s.sum(-1) if ord == "nuc" else s.amax(-1) if ord == 2 else s.amin(-1)
-    elif ord in (1, -1, math.inf, -math.inf):
-        along, other = (rows, columns) if abs(ord) == 1 else (columns, rows)
-        sums = prims.abs(x).sum(along, True)
-        out = prims.squeeze(sums.amax(other, True) if ord > 0 else sums.amin(other, True), (rows, columns))
-    else:
-        raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
-    if keepdim:
-        for d in sorted((rows, columns)):
-            out = prims.unsqueeze(out, d)
+def _grown(x: Tensor, shape: Sequence) -> Tensor:
+    zeros = (0,) * x.ndim
+    return prims.pad_zeros(x, zeros, tuple(n - m for n, m in zip(shape, x.shape)), zeros)
+
+
+@operator
+def linalg_lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
+    """(LU, pivots): both factors in one matrix, and the row exchanges, counted from 1."""
+    _check(A, "linalg.lu_factor")
+    if not pivot:
+        raise NotImplementedError("linalg.lu_factor without pivoting; use pivot=True")
+    _, low, up = lu_prim(A)
+    packed = _grown(tril(low, -1), A.shape) + _grown(up, A.shape)
+    return named("linalg_lu_factor", packed, pivots_prim(A))
+
+
+def _pivots_kernel(x: np.ndarray) -> np.ndarray:
+    out = np.empty((*x.shape[:-2], min(x.shape[-2:])), np.int32)
+    for at in np.ndindex(x.shape[:-2]):
+        out[at] = scipy_linalg.lu_factor(x[at])[1] + 1
     return out
 
 
-@operator
-def linalg_matrix_norm(A: Tensor, ord: Any = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False, *,
-                       dtype: dtype | None = None) -> Tensor:
-    """A matrix norm over two dimensions: fro, nuc, 1, -1, 2, -2, inf, -inf."""
-    _check(A if dtype is None else cast(A, dtype), "linalg.matrix_norm")
-    return _matrix_norm(A if dtype is None else cast(A, dtype), ord, tuple(dim), keepdim)  # type: ignore[arg-type]
+pivots_prim = primitive("lu_pivots", samples=lambda r: [(_square(r),)], kernel=_pivots_kernel,
+                        doc="The row exchanges of the LU decomposition, counted from 1.",
+                        why_absent={**_WHY, "derivative": "an index is not differentiable"})(
+    lambda x: Spec((*x._layout.shape[:-2], min(x._layout.shape[-2:])), int32))
+
+
+def _rows_of(pivots: Tensor, n: int) -> Tensor:
+    """The order of rows that the exchanges lead to."""
+    if pivots._data is None:
+        raise NotImplementedError("lu_solve of tensors without data (fake or meta)")
+    swaps = pivots._data.reshape(-1, pivots.shape[-1])
+    order = np.tile(np.arange(n), (len(swaps), 1))
+    for rows, exchanges in zip(order, swaps):
+        for i, j in enumerate(exchanges - 1):
+            rows[[i, j]] = rows[[j, i]]
+    return pivots.new_tensor(order, dtype=int64).reshape((*pivots.shape[:-1], n))
 
 
 @operator
-def linalg_norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
-    """A vector norm over one dimension (or of the flattened input), a matrix norm over two."""
-    x = A if dtype is None else cast(A, dtype)
-    planes = (isinstance(dim, (tuple, list)) and len(dim) == 2) or (dim is None and x.ndim == 2)
-    if ord is not None and planes:
-        return _matrix_norm(x, ord, tuple(dim or (0, 1)), keepdim)
-    if isinstance(ord, str):
-        raise RuntimeError(f"linalg.norm: order {ord!r} needs a matrix, got shape {list(x.shape)} and dim {dim}")
-    if ord is not None and dim is None and x.ndim != 1:
-        raise RuntimeError("linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got "
-                           f"{x.ndim}D.")
-    return linalg_vector_norm(x, 2 if ord is None else ord, dim, keepdim)
+def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
+    """X with A X = B, given lu_factor's answer for A."""
+    if not left or adjoint:
+        raise NotImplementedError("linalg.lu_solve with left=False or adjoint=True; use linalg.solve")
+    rows = prims.unsqueeze(_rows_of(pivots, LU.shape[-1]), pivots.ndim)
+    b = prims.gather(B, B.ndim - 2, expand_to(rows, tuple(B.shape)))
+    return linalg_solve_triangular(LU, linalg_solve_triangular(LU, b, upper=False, unitriangular=True), upper=True)
 
 
 @operator
-def linalg_cond(A: Tensor, p: Any = None) -> Tensor:
-    """The condition number in the norm `p` (2 unless given)."""
-    _check(A, "linalg.cond")
-    if p in (None, 2, -2):
-        s = linalg_svdvals(A)
-        high, low = s.select(-1, 0), s.select(-1, s.shape[-1] - 1)
-        return low / high if p == -2 else high / low
-    return _matrix_norm(A, p, (-2, -1), False) * _matrix_norm(linalg_inv(A), p, (-2, -1), False)
+def linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
+    """(inverse, info): info is 0 where it exists, 1 where not (NaN then)."""
+    try:
+        return named("linalg_inv_ex", linalg_inv(A), A.new_zeros(tuple(A.shape[:-2]), dtype=int32))
+    except LinAlgError:
+        if check_errors:
+            raise
+        return named("linalg_inv_ex", A * math.nan, A.new_ones(tuple(A.shape[:-2]), dtype=int32))
 
 
 @operator
-def linalg_vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
-    """Sums of products of conj(x) and y along `dim`."""
-    kind = promote_types(x.dtype, y.dtype)
-    return (cast(x, kind).conj() * cast(y, kind)).sum(dim)
+def linalg_tensorinv(A: Tensor, ind: int = 2) -> Tensor:
+    """The inverse of A as a map from its last dimensions to its first `ind`."""
+    front, back = tuple(A.shape[:ind]), tuple(A.shape[ind:])
+    if math.prod(front) != math.prod(back):
+        raise RuntimeError(f"Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), but got "
+                           f"{math.prod(back)} != {math.prod(front)}")
+    return linalg_inv(A.reshape(math.prod(front), -1)).reshape(back + front)
 
 
 @operator
-def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """The diagonal of the planes (dim1, dim2), as a view."""
-    return A.diagonal(offset, dim1, dim2)
+def linalg_tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
+    """X with tensordot(A, X, X.ndim) = B."""
+    if dims is not None:
+        A = A.movedim(tuple(dims), tuple(range(A.ndim - len(dims), A.ndim)))
+    shape = tuple(A.shape[B.ndim:])
+    return linalg_solve(A.reshape(-1, math.prod(shape)), B.reshape(-1)).reshape(shape)
 
 
 # torch's other names for some of these.

@@ -11,7 +11,7 @@ import numpy as np
 from ..core.dtypes import BOOL, FLOAT, INT, float64, int32
 from ..core.size import canonical_dim
 from ..core.tensor import Tensor
-from . import fft, linalg_decompositions, prims, sorting  # noqa: F401 - these fill the table
+from . import fft, linalg_decompositions, linalg_norms, prims, sorting  # noqa: F401 - these fill the table
 from .pointwise import inplace
 from .promotion import broadcast, cast, default_dtype, prepare, result_type, to_float
 from .reductions import linalg_vector_norm, scalar_type

@@ -18,7 +18,7 @@ from ..core import dispatch
 from ..core.device import META
 from ..core.dtypes import bool_, dtype
 from ..core.size import contiguous_strides, is_contiguous, is_dense, memory_order, permuted_strides
-from ..core.tensor import Layout, Tensor, View, fake, from_array, view_tensor
+from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, view_tensor
 from .scalar import TABLE, evaluate
 
 
@@ -177,9 +177,24 @@ class PointwisePrimitive(Primitive):
                 return from_array(out, None, first.device)
         kernel = self.kernels.get(first.device.type) or kernel_for(self, first.device)
         out = kernel(*arrays)
-        if type(out) is not np.ndarray and first.device.type == "cpu":
-            out = np.asarray(out)
+        if first.device.type == "cpu":
+            if type(out) is not np.ndarray:
+                out = np.asarray(out)
+            source = first._data
+            if out.strides != source.strides and not (out.flags.c_contiguous and source.flags.c_contiguous):
+                out = _in_order(out, elementwise_strides([a for a in args if isinstance(a, Tensor)]))
         return from_array(out, None, first.device)
+
+
+def _in_order(out: np.ndarray, strides: tuple | None) -> np.ndarray:
+    """`out` in the memory order that the shape rule promises; NumPy chooses its own where the operands disagree."""
+    if element_strides(out) == (contiguous_strides(out.shape) if strides is None else strides):
+        return out
+    if strides is None:
+        return np.ascontiguousarray(out) if out.ndim else out
+    made = np.ndarray(out.shape, out.dtype, np.empty(out.nbytes, np.uint8), 0, [s * out.itemsize for s in strides])
+    made[...] = out
+    return made
 
 
 class ViewPrimitive(Primitive):
@@ -272,7 +287,7 @@ def _register(table: dict, name: str, record: Any) -> Any:
 
 
 def elementwise_strides(tensors: Sequence[Tensor]) -> tuple | None:
-    """Strides of an elementwise result: the memory order of the first dense, non-contiguous input; else contiguous (None)."""
+    """Strides of an elementwise result: the memory order of the first input that is not expanded; None means contiguous."""
     layouts = [t._layout for t in tensors]
     if all(is_contiguous(lay.shape, lay.strides) for lay in layouts):
         return None

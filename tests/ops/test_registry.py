@@ -9,8 +9,10 @@ import pytest
 
 import flambeau as fl
 from flambeau.core.dtypes import DTYPES, bool_, int64
+from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, from_array
 from flambeau.ops import prims, registry
+from flambeau.ops.promotion import broadcast
 from flambeau.ops.registry import COMPOSITES, OPERATORS, PRIMITIVES, General, Linear, Pointwise
 from flambeau.ops.scalar import NumpyScalars, evaluate
 
@@ -147,6 +149,32 @@ def test_pointwise_kernels_are_their_loops(prim, i):
     kernel = prim.kernels["cpu"](*arrays)
     loop = evaluate(prim.loop, *arrays, out=prim(*out).dtype)
     np.testing.assert_allclose(kernel, loop, rtol=1e-14)
+
+
+@pytest.mark.parametrize(("prim", "i"), sampled(lambda p: p.kind == "pointwise"))
+def test_pointwise_kernels_keep_the_memory_order_that_the_shape_rule_says(prim, i):
+    args = [a.t() if isinstance(a, Tensor) else a for a in to_tensors([
+        np.ascontiguousarray(a.T) if isinstance(a, np.ndarray) else a for a in samples(prim)[i]])]
+    spec = prim.specs(tuple(args))
+    assert prim(*args).stride() == spec.strides == (1, 2)
+
+
+def layouts():
+    return {
+        "contiguous": fl.ones(2, 3, 4, 5), "reversed": fl.ones(5, 4, 3, 2).permute(3, 2, 1, 0),
+        "channels last": fl.ones(2, 3, 4, 5).to(memory_format=fl.channels_last), "expanded": fl.ones(3, 1, 1).expand(2, 3, 4, 5),
+        "broadcast": fl.ones(2, 3, 1, 5), "sliced": fl.ones(2, 3, 4, 10)[..., ::2],
+        "transposed": fl.ones(3, 2, 4, 5).transpose(0, 1), "number": fl.ones(()),
+    }
+
+
+@pytest.mark.parametrize("a", layouts())
+@pytest.mark.parametrize("b", layouts())
+def test_results_of_mixed_layouts_are_laid_out_by_the_rule(a, b):
+    x, y = broadcast(layouts()[a], layouts()[b])
+    for prim in (prims.add, prims.lt, prims.maximum, prims.complex):
+        spec = prim.specs((x, y))
+        assert prim(x, y).stride() == (spec.strides or contiguous_strides(spec.shape))
 
 
 class IndexMaps(NumpyScalars):

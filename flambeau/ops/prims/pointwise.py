@@ -142,10 +142,10 @@ convert = pointwise("convert", lambda o, x, dtype: o.to_dtype(x, dtype), tensors
 conj = pointwise("conj", lambda o, x: o.conj(x), kernel=np.conj,
                  samples=lambda r: [(r.standard_normal((2, 3)) + 1j * r.standard_normal((2, 3)),)], d=dict(x=lambda g: g.conj()))
 real = pointwise("real", lambda o, x: o.real(x), samples=lambda r: [(r.standard_normal((2, 3)) + 1j * r.standard_normal((2, 3)),)],
-                 kernel=lambda x: x.real.copy(), result=lambda x: x.dtype.to_real(),
+                 kernel=lambda x: x.real.copy(order="K"), result=lambda x: x.dtype.to_real(),
                  d=dict(x=lambda g, x_dtype: g.to(x_dtype)))
 imag = pointwise("imag", lambda o, x: o.imag(x), samples=lambda r: [(r.standard_normal((2, 3)) + 1j * r.standard_normal((2, 3)),)],
-                 kernel=lambda x: x.imag.copy(), result=lambda x: x.dtype.to_real(),
+                 kernel=lambda x: x.imag.copy(order="K"), result=lambda x: x.dtype.to_real(),
                  d=dict(x=lambda g, x_dtype: g.to(x_dtype) * 1j))
 complex = pointwise("complex", lambda o, x, y: o.complex(x, y), kernel=lambda x, y: _complex(x, y),
                     result=lambda x, y: x.dtype.to_complex(), d=dict(x=lambda g: real(g), y=lambda g: imag(g)))
@@ -164,7 +164,7 @@ def _convert(x: np.ndarray, kind: Any) -> np.ndarray:
 
 
 def _complex(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    out = np.empty(x.shape, np.result_type(x, np.complex64))
+    out = np.empty_like(x, np.result_type(x, np.complex64))
     out.real, out.imag = x, y
     return out
 

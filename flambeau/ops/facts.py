@@ -1,0 +1,219 @@
+"""What code written for PyTorch asks of a tensor beside its elements: layouts, storages, kinds that do not exist here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..core import dispatch
+from ..core.dtypes import complex64
+from ..core.memory_format import strided
+from ..core.storage import Storage
+from ..core.tensor import Tensor, from_array
+from .creation import from_data
+from .pointwise import write
+from .registry import method
+
+for _name in ("is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "is_nested", "is_mps", "is_xpu", "is_xla", "is_ipu",
+              "is_maia", "is_mtia", "is_vulkan"):
+    setattr(Tensor, _name, False)
+Tensor.layout = strided
+Tensor.names = property(lambda self: (None,) * self.ndim)
+Tensor.name = None
+
+
+def _answer(value: Any, doc: str) -> Callable:
+    def fn(self: Tensor) -> Any:
+        return value
+    fn.__doc__ = doc
+    return fn
+
+
+for _name in ("is_conj", "is_neg", "is_coalesced", "is_distributed"):
+    method(_name)(_answer(False, "False: no tensor here is of that kind."))
+
+
+@method("resolve_conj", "resolve_neg", "to_dense", "coalesce", "dequantize")
+def _itself(self: Tensor, *ignored: Any, **also: Any) -> Tensor:
+    """The tensor itself: nothing is lazy, sparse or quantized here."""
+    return self
+
+
+@method("is_inference")
+def _is_inference(self: Tensor) -> bool:
+    """Whether inference mode is on."""
+    return dispatch.state.inference
+
+
+@method("is_shared")
+def _is_shared(self: Tensor) -> bool:
+    """Whether the memory is shared between processes."""
+    return False
+
+
+@method("share_memory_")
+def _share_memory(self: Tensor) -> Tensor:
+    """Itself: forked processes see the memory as it was, and results travel by pickle."""
+    return self
+
+
+@method("dim_order")
+def _dim_order(self: Tensor) -> tuple[int, ...]:
+    """Dimensions from the outermost in memory to the innermost."""
+    return tuple(sorted(range(self.ndim), key=lambda d: (-self.stride(d), d)))
+
+
+@method("is_set_to")
+def _is_set_to(self: Tensor, other: Tensor) -> bool:
+    """Whether both look at the same memory in the same way."""
+    return self._storage is other._storage and self._layout == other._layout
+
+
+@method("const_data_ptr")
+def _const_data_ptr(self: Tensor) -> int:
+    """Address of the first element."""
+    return self.data_ptr()
+
+
+@method("chalf")
+def _chalf(self: Tensor) -> Tensor:
+    """The narrowest complex dtype there is: complex64."""
+    return self.to(complex64)
+
+
+@method("new")
+def _new(self: Tensor, *args: Any) -> Tensor:
+    """A tensor of this dtype: of a shape, or with a copy of data (the constructor of old)."""
+    if len(args) == 1 and isinstance(args[0], (list, tuple, np.ndarray)) and type(args[0]).__name__ != "Size":
+        return from_data(args[0], self.dtype, self.device)
+    return self.new_empty(*(args or ((0,),)))
+
+
+def _written(self: Tensor, values: Iterator) -> Tensor:
+    array = np.fromiter(values, self.dtype.numpy, self.numel()).reshape(tuple(self.shape))
+    write(self, from_array(array, self.dtype))
+    return self
+
+
+@method("apply_")
+def _apply(self: Tensor, callable: Callable) -> Tensor:
+    """Each element replaced by callable(element), in Python."""
+    if self.requires_grad:
+        raise TypeError("apply_() on a tensor that requires grad; use it under no_grad on a detached tensor")
+    return _written(self, (callable(v) for v in self.detach().reshape(-1).tolist()))
+
+
+@method("map_")
+def _map(self: Tensor, other: Tensor, callable: Callable) -> Tensor:
+    """Each element replaced by callable(element, other's element), in Python."""
+    theirs = other.expand(*self.shape).reshape(-1).tolist()
+    return _written(self, (callable(a, b) for a, b in zip(self.detach().reshape(-1).tolist(), theirs)))
+
+
+# -- storages -----------------------------------------------------------------------------------------------------
+class UntypedStorage:
+    """The bytes that a tensor and its views share; equal and hashed by that memory."""
+
+    def __init__(self, storage: Storage):
+        self._storage = storage
+
+    @property
+    def device(self) -> Any:
+        """Where the bytes are."""
+        return self._storage.device
+
+    def nbytes(self) -> int:
+        """How many bytes there are."""
+        return self._storage.nbytes
+
+    size = __len__ = nbytes
+
+    def data_ptr(self) -> int:
+        """Address of the first byte; 0 without memory."""
+        buffer = self._storage.buffer
+        return 0 if buffer is None else buffer.__array_interface__["data"][0]
+
+    def element_size(self) -> int:
+        """1: bytes."""
+        return 1
+
+    def __getitem__(self, i: Any) -> Any:
+        part = self._storage.buffer[i]
+        return int(part) if np.isscalar(part) else part.tolist()
+
+    def tolist(self) -> list[int]:
+        """The bytes as numbers."""
+        return self._storage.buffer.tolist()
+
+    def is_shared(self) -> bool:
+        """False."""
+        return False
+
+    def resize_(self, nbytes: int) -> UntypedStorage:
+        """Another size; tensors made before keep looking at the old bytes."""
+        old = self._storage.buffer
+        fresh = np.zeros(nbytes, np.uint8)
+        if old is not None:
+            fresh[:min(nbytes, len(old))] = old[:nbytes]
+        self._storage.buffer, self._storage.nbytes = fresh, nbytes
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UntypedStorage) and self._storage is other._storage
+
+    def __hash__(self) -> int:
+        return id(self._storage)
+
+    def __repr__(self) -> str:
+        return f"[torch.storage.UntypedStorage(device={self.device}) of size {self.nbytes()}]"
+
+
+class TypedStorage(UntypedStorage):
+    """The same, counted in elements of a dtype."""
+
+    def __init__(self, storage: Storage, kind: Any):
+        super().__init__(storage)
+        self.dtype = kind
+
+    def size(self) -> int:
+        """How many elements fit."""
+        return self._storage.nbytes // self.dtype.itemsize
+
+    __len__ = size
+
+    def element_size(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    def untyped(self) -> UntypedStorage:
+        """As bytes."""
+        return UntypedStorage(self._storage)
+
+    def _elements(self) -> np.ndarray:
+        count = math.floor(self._storage.nbytes / self.dtype.itemsize)
+        return self._storage.buffer[:count * self.dtype.itemsize].view(self.dtype.numpy)
+
+    def __getitem__(self, i: Any) -> Any:
+        part = self._elements()[i]
+        return part.item() if np.isscalar(part) or not getattr(part, "ndim", 0) else part.tolist()
+
+    def tolist(self) -> list:
+        """The elements as numbers."""
+        return self._elements().tolist()
+
+
+@method("untyped_storage")
+def _untyped_storage(self: Tensor) -> UntypedStorage:
+    """The bytes this tensor looks into."""
+    return UntypedStorage(self._storage)
+
+
+@method("storage", "_typed_storage")
+def _typed_storage(self: Tensor) -> TypedStorage:
+    """The bytes this tensor looks into, as elements of its dtype."""
+    return TypedStorage(self._storage, self.dtype)
+
+

@@ -1,0 +1,82 @@
+"""Norms of matrices, condition numbers, and products of vectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ..core.dtypes import dtype, promote_types
+from ..core.size import canonical_dim
+from ..core.tensor import Tensor
+from . import prims
+from .linalg_decompositions import _check, linalg_inv, linalg_svdvals
+from .promotion import cast
+from .reductions import linalg_vector_norm
+from .registry import operator
+
+
+def _matrix_norm(x: Tensor, ord: Any, dims: tuple[int, int], keepdim: bool) -> Tensor:
+    rows, columns = (canonical_dim(d, x.ndim) for d in dims)
+    if ord == "fro":
+        return linalg_vector_norm(x, 2, (rows, columns), keepdim)
+    if ord in ("nuc", 2, -2):
+        s = linalg_svdvals(x.movedim((rows, columns), (-2, -1)))
+        out = s.sum(-1) if ord == "nuc" else s.amax(-1) if ord == 2 else s.amin(-1)
+    elif ord in (1, -1, math.inf, -math.inf):
+        along, other = (rows, columns) if abs(ord) == 1 else (columns, rows)
+        sums = prims.abs(x).sum(along, True)
+        out = prims.squeeze(sums.amax(other, True) if ord > 0 else sums.amin(other, True), (rows, columns))
+    else:
+        raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
+    if keepdim:
+        for d in sorted((rows, columns)):
+            out = prims.unsqueeze(out, d)
+    return out
+
+
+@operator
+def linalg_matrix_norm(A: Tensor, ord: Any = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False, *,
+                       dtype: dtype | None = None) -> Tensor:
+    """A matrix norm over two dimensions: fro, nuc, 1, -1, 2, -2, inf, -inf."""
+    _check(A if dtype is None else cast(A, dtype), "linalg.matrix_norm")
+    return _matrix_norm(A if dtype is None else cast(A, dtype), ord, tuple(dim), keepdim)  # type: ignore[arg-type]
+
+
+@operator
+def linalg_norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
+    """A vector norm over one dimension (or of the flattened input), a matrix norm over two."""
+    x = A if dtype is None else cast(A, dtype)
+    planes = (isinstance(dim, (tuple, list)) and len(dim) == 2) or (dim is None and x.ndim == 2)
+    if ord is not None and planes:
+        return _matrix_norm(x, ord, tuple(dim or (0, 1)), keepdim)
+    if isinstance(ord, str):
+        raise RuntimeError(f"linalg.norm: order {ord!r} needs a matrix, got shape {list(x.shape)} and dim {dim}")
+    if ord is not None and dim is None and x.ndim != 1:
+        raise RuntimeError("linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got "
+                           f"{x.ndim}D.")
+    return linalg_vector_norm(x, 2 if ord is None else ord, dim, keepdim)
+
+
+@operator
+def linalg_cond(A: Tensor, p: Any = None) -> Tensor:
+    """The condition number in the norm `p` (2 unless given)."""
+    _check(A, "linalg.cond")
+    if p in (None, 2, -2):
+        s = linalg_svdvals(A)
+        high, low = s.select(-1, 0), s.select(-1, s.shape[-1] - 1)
+        return low / high if p == -2 else high / low
+    return _matrix_norm(A, p, (-2, -1), False) * _matrix_norm(linalg_inv(A), p, (-2, -1), False)
+
+
+@operator
+def linalg_vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+    """Sums of products of conj(x) and y along `dim`."""
+    kind = promote_types(x.dtype, y.dtype)
+    return (cast(x, kind).conj() * cast(y, kind)).sum(dim)
+
+
+@operator
+def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """The diagonal of the planes (dim1, dim2), as a view."""
+    return A.diagonal(offset, dim1, dim2)

@@ -1,0 +1,93 @@
+"""Smaller shape operators: splits by axis, copies of views, index arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..core.size import canonical_dim
+from ..core.tensor import Tensor
+from . import prims
+from .indexing import _identity, _scatter, view_scatter
+from .promotion import cast
+from .registry import OPERATORS, operator
+from .views import narrow, tensor_split
+
+
+def _split_along(name: str, dim: int, least: int) -> Callable:
+    def fn(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+        if input.ndim < least:
+            raise RuntimeError(f"torch.{name} requires a tensor with at least {least} dimension(s), but got a tensor with "
+                               f"{input.ndim} dimensions!")
+        along = 0 if name == "hsplit" and input.ndim == 1 else dim
+        if isinstance(indices_or_sections, int) and input.shape[along] % indices_or_sections:
+            raise RuntimeError(f"torch.{name} attempted to split along dimension {along}, but the size of the dimension "
+                               f"{input.shape[along]} is not divisible by the split_size {indices_or_sections}!")
+        return tensor_split(input, indices_or_sections, along)
+
+    fn.__name__, fn.__doc__ = name, f"Pieces along dimension {dim}: that many of equal size, or between the indices."
+    return operator(fn, method=True)
+
+
+hsplit, vsplit, dsplit = _split_along("hsplit", 1, 1), _split_along("vsplit", 0, 2), _split_along("dsplit", 2, 3)
+
+
+@operator(method=True)
+def adjoint(input: Tensor) -> Tensor:
+    """Matrices transposed and conjugated."""
+    return input.mT.conj() if input.dtype.is_complex else input.mT
+
+
+@operator(method=True)
+def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """narrow, copied."""
+    return narrow(input, dim, start, length).clone()
+
+
+@operator
+def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
+    """Flat indices as one index tensor a dimension of `shape`."""
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    found = []
+    for n in reversed(sizes):
+        found.append(indices % n)
+        indices = indices.div(n, rounding_mode="floor")
+    return tuple(reversed(found))
+
+
+@operator(method=True)
+def as_strided_scatter(input: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int],
+                       storage_offset: int | None = None) -> Tensor:
+    """A copy of `input` with what as_strided shows of it replaced by `src`."""
+    offset = input.storage_offset() if storage_offset is None else storage_offset
+    return view_scatter(input, ((prims.as_strided, (tuple(size), tuple(stride), offset)),), cast(src, input.dtype))
+
+
+@operator(method=True)
+def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
+    """A copy of `input` with the slices of `source` combined at `index` along `dim`: prod, mean, amax or amin."""
+    if reduce not in ("prod", "mean", "amax", "amin"):
+        raise RuntimeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}.")
+    d = canonical_dim(dim, input.ndim)
+    shape = tuple(source.shape)
+    wide = prims.view_(index, tuple(index.shape[0] if i == d else 1 for i in range(input.ndim))).expand(*shape)
+    if reduce == "mean":
+        return input.scatter_reduce(d, wide, source, "mean", include_self=include_self)
+    base = input if include_self else _scatter(input, d, wide, _identity(reduce, input.dtype), "set")
+    return _scatter(base, d, wide, source, reduce)
+
+
+def _copied(name: str) -> None:
+    fn = OPERATORS[name]
+
+    def copy(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        out = fn(input, *args, **kwargs)
+        return tuple(o.clone() for o in out) if isinstance(out, tuple) else out.clone()
+
+    copy.__name__, copy.__doc__ = f"{name}_copy", f"{name}, copied instead of a view."
+    operator(copy)
+
+
+for _name in ("view", "expand", "permute", "transpose", "t", "squeeze", "unsqueeze", "select", "split", "unbind", "diagonal",
+              "detach", "as_strided", "unfold", "view_as_real", "view_as_complex"):
+    _copied(_name)

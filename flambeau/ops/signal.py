@@ -1,0 +1,119 @@
+"""Window functions and the short-time Fourier transform."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ..core.device import as_device
+from ..core.dtypes import FLOAT, dtype, float64
+from ..core.tensor import Tensor
+from . import prims
+from .creation import finish
+from .fft import fft, ifft, irfft, rfft
+from .math import i0_prim
+from .promotion import cast, default_dtype
+from .registry import OPERATORS, operator
+
+
+def _window(name: str, formula: Callable[..., Tensor], doc: str) -> Callable:
+    """`formula(n, length, ...)`: the window at positions n of a symmetric window of that length."""
+    def fn(window_length: int, periodic: bool = True, *args: Any, dtype: dtype | None = None, layout: Any = None,
+           device: Any = None, pin_memory: bool = False, requires_grad: bool = False, **params: Any) -> Tensor:
+        kind, where = dtype or default_dtype(), as_device(device)
+        if kind.category != FLOAT:
+            raise RuntimeError(f"{name} expects floating point dtypes, got: {kind}")
+        if window_length < 0:
+            raise RuntimeError(f"{name} requires non-negative window_length, got window_length={window_length}")
+        if window_length <= 1:
+            return finish(prims.full((window_length,), 1.0, kind, where), requires_grad)
+        length = window_length + 1 if periodic else window_length
+        made = formula(prims.iota(window_length, 0, 1, float64, where), length, *args, **params)
+        return finish(cast(made, kind), requires_grad)
+
+    fn.__name__, fn.__doc__ = name, doc
+    return operator(fn)
+
+
+def _turn(n: Tensor, length: int) -> Tensor:
+    return n * (2 * math.pi / (length - 1))
+
+
+def _kaiser(n: Tensor, length: int, beta: float = 12.0) -> Tensor:
+    x = n * (2 / (length - 1)) - 1
+    return i0_prim((1 - x * x).clamp(min=0).sqrt() * beta) / float(i0_prim(n.new_full((), beta)))
+
+
+bartlett_window = _window("bartlett_window", lambda n, length: 1 - (n * (2 / (length - 1)) - 1).abs(), "A triangle.")
+hann_window = _window("hann_window", lambda n, length: 0.5 - 0.5 * _turn(n, length).cos(), "The Hann window.")
+hamming_window = _window("hamming_window", lambda n, length, alpha=0.54, beta=0.46: alpha - beta * _turn(n, length).cos(),
+                         "The Hamming window, alpha - beta cos.")
+blackman_window = _window("blackman_window", lambda n, length: 0.42 - 0.5 * _turn(n, length).cos()
+                          + 0.08 * (2 * _turn(n, length)).cos(), "The Blackman window.")
+kaiser_window = _window("kaiser_window", _kaiser, "The Kaiser window of shape beta.")
+
+
+def _full_window(x: Tensor, window: Tensor | None, win_length: int, n_fft: int) -> Tensor:
+    """The window centred in n_fft points."""
+    if window is None:
+        window = x.new_full((win_length,), 1.0, dtype=x.dtype.to_real())
+    if tuple(window.shape) != (win_length,):
+        raise RuntimeError(f"expected a 1D window tensor of size equal to win_length={win_length}, but got {list(window.shape)}")
+    left = (n_fft - win_length) // 2
+    return prims.pad_zeros(window, (left,), (n_fft - win_length - left,), (0,))
+
+
+@operator(method=True)
+def stft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Tensor | None = None,
+         center: bool = True, pad_mode: str = "reflect", normalized: bool = False, onesided: bool | None = None,
+         return_complex: bool | None = None) -> Tensor:
+    """Transforms of windows of a signal: (..., time) -> (..., frequencies, frames), complex (or pairs if not return_complex)."""
+    hop, length = hop_length or n_fft // 4, win_length or n_fft
+    if input.ndim not in (1, 2):
+        raise RuntimeError(f"stft expects a 1D or 2D tensor, got shape {list(input.shape)}")
+    if not 0 < length <= n_fft:
+        raise RuntimeError(f"stft: expected 0 < win_length <= n_fft, but got win_length={length}")
+    if return_complex is None and not input.dtype.is_complex:
+        raise RuntimeError("stft requires the return_complex parameter be given for real inputs, and will further require that "
+                           "return_complex=True in a future PyTorch release.")
+    x = input if input.ndim == 2 else prims.unsqueeze(input, 0)
+    if center:
+        x = prims.squeeze(OPERATORS["pad"](prims.unsqueeze(x, 1), (n_fft // 2, n_fft // 2), pad_mode), (1,))
+    if n_fft > x.shape[-1]:
+        raise RuntimeError(f"stft: expected 0 < n_fft <= {x.shape[-1]}, but got n_fft={n_fft}")
+    frames = x.unfold(-1, n_fft, hop) * _full_window(x, window, length, n_fft)
+    one = (not x.dtype.is_complex) if onesided is None else onesided
+    out = (rfft if one else fft)(frames, norm="ortho" if normalized else None).transpose(1, 2)
+    out = out if input.ndim == 2 else prims.squeeze(out, (0,))
+    return out if return_complex or input.dtype.is_complex else prims.view_as_real(out.contiguous())
+
+
+@operator(method=True)
+def istft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Tensor | None = None,
+          center: bool = True, normalized: bool = False, onesided: bool | None = None, length: int | None = None,
+          return_complex: bool = False) -> Tensor:
+    """The signal whose stft this is, by least squares (Griffin and Lim, 1984): overlap-add divided by the windows' energy."""
+    hop, width = hop_length or n_fft // 4, win_length or n_fft
+    x = input if input.ndim == 3 else prims.unsqueeze(input, 0)
+    one = x.shape[1] != n_fft if onesided is None else onesided
+    norm = "ortho" if normalized else None
+    spectra = x.transpose(1, 2)
+    frames = irfft(spectra, n_fft, norm=norm) if one else ifft(spectra, n_fft, norm=norm)
+    if not return_complex and frames.dtype.is_complex:
+        frames = prims.real(frames)
+    taper = _full_window(frames, window, width, n_fft)
+    count = frames.shape[1]
+    total = n_fft + hop * (count - 1)
+    places = (frames.new_arange(count).reshape(-1, 1) * hop + frames.new_arange(n_fft)).reshape(-1)
+    signal = prims.index_add(frames.new_zeros((x.shape[0], total)), 1, places, (frames * taper).reshape(x.shape[0], -1))
+    energy = prims.index_add(taper.new_zeros((total,)), 0, places, (taper * taper).repeat(count))
+    start = n_fft // 2 if center else 0
+    end = start + length if length is not None else (total - n_fft // 2 if center else total)
+    if float(energy.detach()[start:min(end, total)].min()) < 1e-11:
+        raise RuntimeError("istft: window overlap add min: 1; the window is zero somewhere between frames (see NOLA)")
+    inside = min(end, total)
+    out = signal[:, start:inside] / energy[start:inside]
+    if end > total:
+        out = prims.pad_zeros(out, (0, 0), (0, end - total), (0, 0))
+    return out if input.ndim == 3 else prims.squeeze(out, (0,))

@@ -1,0 +1,165 @@
+"""Views and shape operators against torch, with gradients; storages; torch's other names."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import flambeau as fl
+
+X = np.random.default_rng(8).standard_normal((2, 3, 4))
+
+CASES = {
+    "reshape": lambda t, x: x.reshape(4, -1),
+    "view": lambda t, x: x.view(-1, 2),
+    "view_as": lambda t, x: x.view_as(t.ones(6, 4)),
+    "flatten": lambda t, x: x.flatten(1),
+    "unflatten": lambda t, x: x.unflatten(2, (2, -1)),
+    "ravel": lambda t, x: x.ravel(),
+    "transpose": lambda t, x: x.transpose(0, -1),
+    "t": lambda t, x: x[0].t(),
+    "permute": lambda t, x: x.permute(2, 0, 1),
+    "T": lambda t, x: x[0].T,
+    "mT": lambda t, x: x.mT,
+    "adjoint": lambda t, x: x.adjoint(),
+    "movedim": lambda t, x: x.movedim((0, 1), (2, 0)),
+    "swapaxes": lambda t, x: t.swapaxes(x, 0, 1),
+    "squeeze": lambda t, x: x[:, :1].squeeze(),
+    "squeeze dim": lambda t, x: x[:, :1].squeeze(1),
+    "unsqueeze": lambda t, x: x.unsqueeze(-1),
+    "expand": lambda t, x: x[:, :1].expand(5, -1, 6, -1),
+    "expand_as": lambda t, x: x[:, :, :1].expand_as(x),
+    "broadcast_to": lambda t, x: t.broadcast_to(x, (5, 2, 3, 4)),
+    "broadcast_tensors": lambda t, x: t.broadcast_tensors(x, x[:, :1]),
+    "narrow": lambda t, x: x.narrow(2, 1, 2),
+    "narrow_copy": lambda t, x: x.narrow_copy(2, 1, 2),
+    "select": lambda t, x: x.select(1, -1),
+    "split": lambda t, x: x.split(3, 2),
+    "split sizes": lambda t, x: x.split([1, 2], 1),
+    "chunk": lambda t, x: x.chunk(3, 2),
+    "tensor_split": lambda t, x: x.tensor_split(3, 2),
+    "tensor_split indices": lambda t, x: x.tensor_split((1, 3), 2),
+    "hsplit": lambda t, x: x.hsplit(3),
+    "vsplit": lambda t, x: x.vsplit(2),
+    "dsplit": lambda t, x: x.dsplit([1, 3]),
+    "unbind": lambda t, x: x.unbind(1),
+    "diagonal": lambda t, x: x.diagonal(1, 1, 2),
+    "as_strided": lambda t, x: x.as_strided((2, 3), (4, 2), 1),
+    "as_strided overlapping": lambda t, x: x.as_strided((3, 3), (1, 1)),
+    "as_strided_scatter": lambda t, x: x.detach().as_strided_scatter(x.detach()[0, :2, :2] * 3, (2, 2), (4, 2), 1),
+    "unfold": lambda t, x: x.unfold(2, 2, 1),
+    "contiguous": lambda t, x: x.transpose(0, 1).contiguous(),
+    "clone": lambda t, x: x.clone(),
+    "to": lambda t, x: x.to(t.float32),
+    "view_copy": lambda t, x: t.view_copy(x, (6, 4)),
+    "view_as_real": lambda t, x: t.view_as_real(t.complex(x, x * 2)),
+    "view_as_complex": lambda t, x: t.view_as_complex(x.reshape(2, 3, 2, 2)),
+    "real": lambda t, x: t.complex(x, x * 2).real,
+    "imag": lambda t, x: t.complex(x, x * 2).imag,
+    "index_reduce": lambda t, x: x.detach().index_reduce(1, t.tensor([0, 0, 2]), x.detach(), "amax"),
+    "unravel_index": lambda t, x: t.unravel_index(t.tensor([5, 11]), (3, 4)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_agrees_with_torch(agrees, name):
+    agrees(CASES[name], X)
+
+
+@pytest.mark.parametrize("name", ["reshape", "flatten", "transpose", "squeeze dim", "unsqueeze", "movedim", "unfold", "diagonal",
+                                  "split", "unbind", "real", "imag"])
+def test_strides_are_torchs(name):
+    torch = pytest.importorskip("torch")
+    for prepare in (lambda x: x, lambda x: x.transpose(1, 2).contiguous().transpose(1, 2)):
+        mine, theirs = (CASES[name](lib, prepare(lib.tensor(X))) for lib in (fl, torch))
+        for a, b in zip(mine if isinstance(mine, tuple) else [mine], theirs if isinstance(theirs, (tuple, list)) else [theirs]):
+            assert a.stride() == b.stride()
+            assert a.storage_offset() == b.storage_offset()
+
+
+@pytest.mark.parametrize("fn", [
+    lambda t, x: x.view(5, 5), lambda t, x: x.view(-1, -1), lambda t, x: x.transpose(0, 1).view(24), lambda t, x: x.reshape(7, -1),
+    lambda t, x: x.permute(0, 1), lambda t, x: x.permute(0, 0, 1), lambda t, x: x.transpose(0, 5), lambda t, x: x.expand(2, 5, 4),
+    lambda t, x: x.expand(4), lambda t, x: x.narrow(0, 1, 5), lambda t, x: x.select(1, 7), lambda t, x: x.split([1, 1], 1),
+    lambda t, x: x.t(), lambda t, x: x.chunk(0), lambda t, x: x.as_strided((9, 9), (4, 1)), lambda t, x: x.unfold(0, 5, 1),
+    lambda t, x: x.hsplit(2), lambda t, x: x.unsqueeze(9), lambda t, x: x.flatten(2, 1), lambda t, x: x[0, 0].vsplit(2),
+    lambda t, x: t.view_as_real(x), lambda t, x: x.diagonal(0, 1, 1), lambda t, x: t.view_as_complex(x)])
+def test_refused(both_refuse, fn):
+    both_refuse(fn, X)
+
+
+@pytest.mark.parametrize("name", ["relayout_t_", "squeeze_", "unsqueeze_"])
+def test_views_in_place(name):
+    x = fl.tensor(X[0])
+    {"relayout_t_": lambda: x.t_(), "squeeze_": lambda: x.unsqueeze_(0).squeeze_(0), "unsqueeze_": lambda: x.unsqueeze_(1)}[name]()
+    assert x.numel() == 12
+
+
+# -- storages and facts ------------------------------------------------------------------------------------------------
+def test_storages():
+    x = fl.arange(6.0).reshape(2, 3)
+    storage = x.untyped_storage()
+    assert storage.nbytes() == 24
+    assert x[1].untyped_storage() == storage
+    assert x[1].untyped_storage().data_ptr() == x.data_ptr()
+    assert x.clone().untyped_storage() != storage
+    assert x.storage().tolist() == [0, 1, 2, 3, 4, 5]
+    assert x.storage().size() == 6
+    assert x.storage()[2] == 2.0
+
+
+def test_facts():
+    x = fl.ones(2, 3, 4, 5).to(memory_format=fl.channels_last)
+    assert x.layout is fl.strided
+    assert not x.is_sparse
+    assert not x.is_quantized
+    assert x.dim_order() == (0, 2, 3, 1)
+    assert x.resolve_conj() is x
+    assert x.is_set_to(x.detach())
+    assert fl.zeros(3).apply_(lambda v: v + 2).tolist() == [2, 2, 2]
+    assert fl.ones(2).map_(fl.tensor([3.0, 4.0]), lambda a, b: a + b).tolist() == [4, 5]
+    assert x.new(2, 2).shape == (2, 2)
+
+
+@pytest.mark.parametrize("name", ["arctan2", "clip", "divide", "true_divide", "fix", "greater", "less_equal", "not_equal",
+                                  "multiply",
+                                  "subtract", "moveaxis", "swapdims", "concat", "concatenate", "row_stack", "ger", "inverse",
+                                  "det", "matrix_power", "absolute", "negative", "arcsin", "trapz", "split_with_sizes"])
+def test_other_names(name):
+    assert callable(getattr(fl, name))
+
+
+@pytest.mark.parametrize("name", ["tril_", "triu_", "frac_", "sinc_", "deg2rad_", "nan_to_num_", "logit_"])
+def test_more_in_place_forms(agrees, name):
+    agrees(lambda t, x: [y := x * 0.5 + 0.5, getattr(y, name)()][1], np.random.default_rng(1).uniform(0.1, 0.9, (3, 3)))
+
+
+def test_augmented_assignments(agrees):
+    def fn(t, x):
+        x = x.clone()
+        x += 1
+        x -= 0.5
+        x *= 3
+        x /= 2
+        x **= 2
+        x %= 3
+        x //= 1
+        return x
+    agrees(fn, X, grad=False)
+    agrees(lambda t, x: [x := x.clone(), x.__ilshift__(1), x.__irshift__(2), x.__iand__(5), x.__ior__(8), x.__ixor__(1)][0],
+           np.arange(8))
+
+
+# -- windows and the short-time transform ----------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["bartlett_window", "hann_window", "hamming_window", "blackman_window", "kaiser_window"])
+@pytest.mark.parametrize("args", [(8,), (7, False), (1,), (0,)])
+def test_windows(agrees, name, args):
+    agrees(lambda t: getattr(t, name)(*args))
+
+
+def test_stft(agrees):
+    signal = np.random.default_rng(2).standard_normal((2, 200))
+    agrees(lambda t, x: t.stft(x, 32, 8, window=t.hann_window(32, dtype=x.dtype), return_complex=True), signal)
+    agrees(lambda t, x: t.stft(x, 32, center=False, normalized=True, window=t.ones(32, dtype=x.dtype), return_complex=True), signal)
+    agrees(lambda t, x: t.istft(t.stft(x, 32, 8, window=t.hann_window(32, dtype=x.dtype), return_complex=True), 32, 8,
+                                window=t.hann_window(32, dtype=x.dtype), length=200), signal)
