@@ -8,7 +8,7 @@ from typing import Any
 from flambeau.aot.joint import LEAF, NON_LEAF, Program, trace
 from flambeau.aot.partition import Partition, partition
 from flambeau.aot.passes import CLEAN_UP, separate_results
-from flambeau.aot.runtime import Compiled, TrainingCode, deliverer, gatherer, share_memory
+from flambeau.aot.runtime import Compiled, TrainingCode, deliverer, gatherer, share_memory, without_backward
 from flambeau.aot.trace import stripped
 from flambeau.autograd.graph import bare
 from flambeau.core import dispatch
@@ -102,14 +102,16 @@ class AotFunction:
 
     def _compile(self, needs: tuple | None) -> Callable[[tuple], Any]:
         program = trace(self.gm, self.examples, self.attributes, needs)
-        joint = program.module(name="joint" if program.differentiable else "inference")
+        training = bool(program.differentiable) and program.no_backward is None
+        joint = program.module(name="joint" if training else "inference")
         _clean(joint)
         Observers.show(joint._class_name, joint)
-        if program.differentiable:
+        if training:
             run = self._training(program)
         else:
-            compiled = _compile(self.compilers[2], program, joint.graph, program.results)
-            run = _without_grad(compiled)
+            run = _without_grad(_compile(self.compilers[2], program, joint.graph, program.results))
+            if program.no_backward is not None:
+                run = without_backward(program, run)
         return self._around(program, run)
 
     def _training(self, program: Program) -> Callable[[list], list]:
@@ -188,7 +190,7 @@ def _compile(compiler: Compiler, program: Program, graph: Graph, results: int) -
     index = {n: i for i, n in enumerate(computed)}
     graph.output_node().args = (tuple(computed),)
     # The compiler may lay out as it likes what only the backward graph sees, and says so in the nodes' meta["val"].
-    graph.meta["exact_outputs"] = len({n for n in outputs[: len(program.written) + results] if n in computed}) if results else len(computed)
+    graph.meta["exact_outputs"] = len({n for n in outputs[:results] if n in computed}) if results else len(computed)
     gm = program.module(graph, graph.meta.get("name", "graph"))
     if Observers.verify:
         graph.lint()

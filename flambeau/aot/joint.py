@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from flambeau.aot.passes import copy_of, root_of
+from flambeau.aot.passes import copy_of, eliminate_dead_code, root_of
 from flambeau.aot.trace import Entry, GraphRunner, TraceMode, stripped, tracing
 from flambeau.autograd.engine import run_backward
 from flambeau.autograd.graph import Node as TapeNode
@@ -83,6 +83,7 @@ class ViewOf:
     base: Result | SameInput
     chain: tuple
     tracked: bool  # whether gradients flow through the view
+    history: Result | None = None  # whose history the view has, if it was written to where its base's history does not see
 
 
 Source = FromArgument | FromAttribute | FromSize | FromGenerator
@@ -108,6 +109,7 @@ class Program:
     differentiable: list[int] = field(default_factory=list)
     gradient_inputs: list[int] = field(default_factory=list)
     tangents: list[Node] = field(default_factory=list)
+    no_backward: RuntimeError | None = None  # why there are no gradients, although results need them
 
     @property
     def inputs(self) -> list[Node]:
@@ -277,6 +279,10 @@ class _Finish:
         if self.mode.random is not None:
             program.sources.append(FromGenerator(self.mode.drawn, self.mode.random.device))
         self.mode.graph.output((*self.results, *gradients))
+        if program.no_backward is not None:
+            eliminate_dead_code(self.mode.graph)
+            for tangent in program.tangents:
+                self.mode.graph.erase_node(tangent)
         return program
 
     # -- forward -----------------------------------------------------------------------------------------------------
@@ -321,11 +327,13 @@ class _Finish:
 
     def _alias(self, entry: Entry, leaf: Tensor, base: Result | SameInput, base_tensor: Tensor) -> Output:
         """An output that shares memory with an input or with another output."""
-        tracked = leaf.requires_grad or not base_tensor.requires_grad
+        tracked = leaf.requires_grad == base_tensor.requires_grad
         if not entry.chain and tracked:
             return base
+        history = self._value(leaf) if leaf.requires_grad and not tracked else None
         chain = entry.chain or ((PRIMITIVES["alias"], ()),)
-        return ViewOf(base, tuple((prim, map_aggregate(attrs, self._attribute)) for prim, attrs in chain), tracked)
+        steps = tuple((prim, map_aggregate(attrs, self._attribute)) for prim, attrs in chain)
+        return ViewOf(base, steps, tracked, history)
 
     def _attribute(self, a: Any) -> Any:
         return self._add(self.mode.sizes.of(a), None) if is_symbolic(a) else a
@@ -351,14 +359,18 @@ class _Finish:
         program.tangents = [entry.node for entry in tangents]
         leaves = self.inputs.leaves
         self.mode.follow_backward(root.grad_fn for root in roots)
-        gradients = run_backward(
-            roots,
-            [entry.tensor for entry in tangents],
-            inputs=list(leaves.values()),
-            retain_graph=False,
-            create_graph=False,
-            accumulate=False,
-        )
+        try:
+            gradients = run_backward(
+                roots,
+                [entry.tensor for entry in tangents],
+                inputs=list(leaves.values()),
+                retain_graph=False,
+                create_graph=False,
+                accumulate=False,
+            )
+        except RuntimeError as error:  # as in eager, it is the caller's only if backward is ever called
+            program.no_backward, program.gradient_inputs = error, list(leaves)
+            return []
         program.gradient_inputs = [place for place, g in zip(leaves, gradients, strict=True) if g is not None]
         return [self.mode.node_of(g) for g in gradients if g is not None]
 

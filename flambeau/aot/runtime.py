@@ -128,6 +128,40 @@ def _refuse_double_backward(gradients: list, sources: list) -> None:
         g._grad = AutogradMeta(False, node, nr)
 
 
+class FailedBackward(Node):
+    """The tape's node of a program whose gradient could not be traced: backward raises what tracing it raised."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, edges: list, error: RuntimeError) -> None:
+        super().__init__(edges)
+        self.error = error
+
+    def name(self) -> str:
+        """As torch spells it."""
+        return "CompiledFunctionBackward"
+
+    def apply(self, gs: list) -> list:
+        raise self.error.with_traceback(None)
+
+
+def without_backward(program: Program, run: Compiled) -> Compiled:
+    """`run`, its results attached to a tape that ends here."""
+    assert program.no_backward is not None
+    error = program.no_backward
+
+    def call(inputs: list) -> list:
+        outs = run(inputs)
+        node = FailedBackward([edge_of(inputs[i]) for i in program.gradient_inputs], error)
+        made = [outs[i] for i in program.differentiable]
+        node.output_specs = tuple(map(_spec, made))
+        for nr, out in enumerate(made):
+            out._grad = AutogradMeta(False, node, nr)
+        return outs
+
+    return call
+
+
 class TrainingCode:
     """The two compiled graphs of a program with gradients, and how values pass between them."""
 
@@ -214,23 +248,18 @@ def deliverer(program: Program) -> Callable[[list, list], Any] | None:
     if flat and not written and plain == list(range(len(outputs))) == [leaf.index for leaf in structure]:
         return None
 
+    # A write that autograd saw in the function is one here too; one behind its back (no_grad, detach) stays so.
+    writers = [assign if i in program.differentiable else write for i in range(len(written))]
+
     def deliver(inputs: list, results: list) -> Any:
-        for place, value in zip(written, results, strict=False):
-            _write_back(inputs[place], value)
+        for place, overwrite, value in zip(written, writers, results, strict=False):
+            overwrite(inputs[place], value)
         values = [_make_output(output, inputs, results) for output in outputs]
         if flat:
             return tuple([values[leaf.index] for leaf in structure])
         return _writable(map_aggregate(structure, lambda leaf: values[leaf.index]))
 
     return deliver
-
-
-def _write_back(target: Tensor, value: Tensor) -> None:
-    """Overwrite an input with the value that the program computed for it; autograd is told if it has a gradient."""
-    if value._grad is not None:
-        assign(target, value)
-    else:
-        write(target, value)
 
 
 def _make_output(output: Any, inputs: list, results: list) -> Any:
@@ -245,6 +274,8 @@ def _make_output(output: Any, inputs: list, results: list) -> Any:
     with dispatch.grad_enabled(state.grad_enabled and output.tracked):
         for prim, attrs in output.chain:
             base = prim(base, *_plain(attrs, results))
+    if output.history is not None:
+        base._view, base._grad = None, results[output.history.index]._grad
     return base
 
 

@@ -488,6 +488,43 @@ def test_overhead_of_the_wrapper_is_a_function_call():
     assert f(x)[0].tolist() == (x + 1).tolist() and calls == [1]
 
 
+def test_a_gradient_that_cannot_be_traced_fails_in_backward_alone():
+    def f(x):
+        y = torch.exp(x)
+        y.detach().add_(1)
+        return y * 2, x + 1
+
+    x = data(3)
+    out, other = aot_eager(fx.symbolic_trace(f), [x])(x)
+    np.testing.assert_allclose(out.detach().numpy(), f(x)[0].detach().numpy(), rtol=1e-6)
+    assert out.requires_grad and other.requires_grad
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+
+
+def test_a_result_kept_in_an_input_without_its_history():
+    def f(x, cache):
+        y = x * 2
+        cache.detach().copy_(y.detach())
+        return y
+
+    inputs = data(3), data(3, seed=1, grad=False)
+    check(f, *inputs)
+    x, cache = clones(inputs)
+    aot_eager(fx.symbolic_trace(f), [x, cache])(x, cache)
+    assert not cache.requires_grad
+
+
+def test_a_detached_alias_with_a_history_of_its_own():
+    def f(x, y):
+        d = y.detach()
+        d.add_(x)
+        return d, d.t()
+
+    got, _ = check(f, data(3, 3), data(3, 3, seed=1, grad=False))
+    assert got[0].requires_grad and shares(got[0], got[1])
+
+
 def test_input_written_behind_the_back_of_autograd():
     def f(x):
         y = x * 2
