@@ -37,7 +37,7 @@ def set_weights(model: nn.Module, seed: int = 0) -> None:
                 parameter.zero_()
             elif parameter.dim() >= 2:
                 fan_in = int(np.prod(tuple(parameter.shape)[1:]))
-                scale = min(0.02, fan_in**-0.5)
+                scale = (2 / fan_in) ** 0.5 if parameter.dim() == 4 else 0.02
                 values = random.standard_normal(tuple(parameter.shape), dtype=np.float32) * np.float32(scale)
                 parameter.copy_(torch.from_numpy(values))
 
