@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -101,7 +102,9 @@ class AotFunction:
         return run(args)
 
     def _compile(self, needs: tuple | None) -> Callable[[tuple], Any]:
+        started = time.perf_counter()
         program = trace(self.gm, self.examples, self.attributes, needs)
+        program.graph.provenance.append(_made_by("tracing", started, program.graph))
         training = bool(program.differentiable) and program.no_backward is None
         joint = program.module(name="joint" if training else "inference")
         _clean(joint)
@@ -117,7 +120,10 @@ class AotFunction:
     def _training(self, program: Program) -> Callable[[list], list]:
         """Compiled forward and backward, tied together by the tape."""
         overwritten = [program.inputs[place] for place in program.written]
+        started = time.perf_counter()
         split = partition(program.graph, program.results, program.tangents, overwritten)
+        for graph in (split.forward, split.backward):
+            graph.provenance.append(_made_by("partition", started, graph))
         graphs = {"forward": split.forward, "backward": split.backward}
         for stage, graph in graphs.items():
             Observers.show(stage, program.module(graph, stage))
@@ -141,6 +147,10 @@ class AotFunction:
             return tuple(results[:n]) if deliver is None else deliver(inputs, results)
 
         return call
+
+
+def _made_by(stage: str, started: float, graph: Graph) -> str:
+    return f"made by {stage} in {(time.perf_counter() - started) * 1e3:.1f} ms ({len(graph.nodes)} nodes)"
 
 
 def _need(a: Any) -> int:
