@@ -17,14 +17,19 @@ from ..core.tensor import Tensor
 from ..ops import registry
 
 NARROW = frozenset({
-    "linear", "bilinear", "matmul", "__matmul__", "mm", "bmm", "mv", "addmm", "addmv", "addbmm", "baddbmm", "einsum", "conv1d", "conv2d",
-    "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "scaled_dot_product_attention", "chain_matmul", "addr", "dot",
+    "linear", "bilinear", "matmul", "__matmul__", "mm", "bmm", "mv", "addmm", "addmv", "addbmm", "baddbmm", "einsum",
+    "conv1d", "conv2d",
+    "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "scaled_dot_product_attention",
+    "chain_matmul", "addr", "dot",
 })
 WIDE = frozenset({
     "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "kl_div", "ctc_loss", "cosine_embedding_loss", "hinge_embedding_loss", "margin_ranking_loss",
-    "multi_margin_loss", "multilabel_margin_loss", "soft_margin_loss", "triplet_margin_loss", "poisson_nll_loss", "gaussian_nll_loss",
-    "prod", "cumprod", "cdist", "grid_sample", "linalg_vector_norm", "linalg_norm", "quantile", "nanquantile", "stft", "cumsum", "pow",
+    "binary_cross_entropy_with_logits", "kl_div", "ctc_loss", "cosine_embedding_loss", "hinge_embedding_loss",
+    "margin_ranking_loss",
+    "multi_margin_loss", "multilabel_margin_loss", "soft_margin_loss", "triplet_margin_loss", "poisson_nll_loss",
+    "gaussian_nll_loss",
+    "prod", "cumprod", "cdist", "grid_sample", "linalg_vector_norm", "linalg_norm", "quantile", "nanquantile", "stft",
+    "cumsum", "pow",
     "rsqrt", "erfinv", "norm", "log_softmax", "softmax",
 })
 # On the CPU softmax, pow and their like keep the dtype that they are given.
@@ -50,9 +55,9 @@ def _cast(value: Any, kind: dtype, where: str) -> Any:
                 and dispatch.state.grad_enabled and value._data is not None:
             found = _State.cache.get(id(value))
             if found is None or found[1].dtype is not kind:
-                found = _State.cache[id(value)] = (value, value.to(kind))     # type: ignore[attr-defined]
+                found = _State.cache[id(value)] = (value, value.to(kind))
             return found[1]
-        return value.to(kind)     # type: ignore[attr-defined]
+        return value.to(kind)
     if type(value) in (list, tuple):
         return type(value)(_cast(v, kind, where) for v in value)
     return value
@@ -100,10 +105,11 @@ def is_autocast_available(device_type: str) -> bool:
     return device_type in _State.enabled
 
 
-class autocast:  # noqa: N801 - torch's name
+class autocast:
     """`with autocast("cpu", dtype=bfloat16):`, or as a decorator: mixed precision on one kind of device."""
 
-    def __init__(self, device_type: str, dtype: dtype | None = None, enabled: bool = True, cache_enabled: bool | None = None) -> None:
+    def __init__(self, device_type: str, dtype: dtype | None = None, enabled: bool = True,
+                 cache_enabled: bool | None = None) -> None:
         if not isinstance(device_type, str):
             raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
         if not is_autocast_available(device_type):
@@ -112,8 +118,9 @@ class autocast:  # noqa: N801 - torch's name
         self.fast_dtype = dtype if dtype is not None else _State.kinds[device_type]
         self._enabled = enabled
         self._cache_enabled = _State.cache_enabled if cache_enabled is None else cache_enabled
-        if enabled and self.fast_dtype not in (bfloat16, float16) and not (self.fast_dtype is float32):
-            warnings.warn(f"In {device_type.upper()} autocast, but the target dtype is not supported. Disabling autocast. {device_type.upper()} "
+        if enabled and self.fast_dtype not in (bfloat16, float16) and self.fast_dtype is not float32:
+            warnings.warn(f"In {device_type.upper()} autocast, but the target dtype is not supported. Disabling "
+                          f"autocast. {device_type.upper()} "
                           "Autocast only supports dtype of torch.bfloat16, torch.float16 currently.", stacklevel=2)
             self._enabled = False
 

@@ -11,12 +11,12 @@ from ..core.dtypes import bool_, dtype
 from ..core.tensor import Tensor
 from ..ops import nn_activations as _act
 from ..ops.creation import one_hot
-from ..ops.nn import embedding_bag as _embedding_bag
 from ..ops.nn import (
     bilinear,
     embedding,
     linear,
 )
+from ..ops.nn import embedding_bag as _embedding_bag
 from ..ops.nn_activations import (
     celu,
     celu_,
@@ -128,8 +128,8 @@ from ..ops.nn_windows import (
     unfold,
 )
 from ..ops.pointwise import relu as _relu  # type: ignore[attr-defined]
+from ..ops.pointwise import sigmoid
 from ..ops.pointwise import tanh as _tanh  # type: ignore[attr-defined]
-from ..ops.pointwise import sigmoid     # type: ignore[attr-defined]
 from ..ops.random import rand
 
 
@@ -166,13 +166,13 @@ def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
 
 def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
     """A sample of the relaxed one-hot distribution (Jang et al. 2016); `hard` rounds it but keeps the soft gradient."""
-    noise = -(-(rand(tuple(logits.shape), dtype=logits.dtype, device=logits.device).clamp_min(1e-20)).log()).log()     # type: ignore[attr-defined]
-    soft = _act.softmax((logits + noise) / tau, dim)      # type: ignore[operator]
+    noise = -(-(rand(tuple(logits.shape), dtype=logits.dtype, device=logits.device).clamp_min(1e-20)).log()).log()
+    soft = _act.softmax((logits + noise) / tau, dim)
     if not hard:
         return soft
-    index = soft.argmax(dim, keepdim=True)                # type: ignore[attr-defined]
-    rounded = logits.new_zeros(tuple(logits.shape)).scatter(dim, index, 1.0)     # type: ignore[attr-defined]
-    return rounded - soft.detach() + soft                 # type: ignore[attr-defined]
+    index = soft.argmax(dim, keepdim=True)
+    rounded = logits.new_zeros(tuple(logits.shape)).scatter(dim, index, 1.0)
+    return rounded - soft.detach() + soft
 
 
 def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False) -> Tensor:
@@ -182,8 +182,8 @@ def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, trainin
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
     slopes = rand(tuple(input.shape), dtype=input.dtype, device=input.device) * (upper - lower) + lower
-    out = (input * slopes).where(input <= 0, input)       # type: ignore[attr-defined, operator]
-    return input.copy_(out) if inplace else out           # type: ignore[attr-defined]
+    out = (input * slopes).where(input <= 0, input)
+    return input.copy_(out) if inplace else out
 
 
 def rrelu_(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False) -> Tensor:
@@ -194,11 +194,13 @@ def rrelu_(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, traini
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """dropout of whole channels of (n, c, l) or (c, l)."""
     if input.ndim not in (2, 3):
-        raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {input.ndim}D input. Note that dropout1d exists to provide "
-                           "channel-wise dropout on inputs with 1 spatial dimension, a channel dimension, and an optional batch dimension "
+        raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {input.ndim}D input. Note that "
+                           f"dropout1d exists to provide "
+                           "channel-wise dropout on inputs with 1 spatial dimension, a channel dimension, and an "
+                           "optional batch dimension "
                            "(i.e. 2D or 3D inputs).")
     if input.ndim == 2:
-        return feature_dropout(input.unsqueeze(0), p, training, inplace).squeeze(0)     # type: ignore[attr-defined]
+        return feature_dropout(input.unsqueeze(0), p, training, inplace).squeeze(0)
     return feature_dropout(input, p, training, inplace)
 
 
@@ -236,7 +238,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     rows = input.shape[0]
     first = [i for i in range(rows) for _ in range(i + 1, rows)]
     second = [j for i in range(rows) for j in range(i + 1, rows)]
-    return (input[first] - input[second]).norm(p, 1)      # type: ignore[index]
+    return (input[first] - input[second]).norm(p, 1)
 
 
 def max_pool1d_with_indices(input: Tensor, kernel_size: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
@@ -263,23 +265,24 @@ def _canonical_mask(mask: Tensor | None, mask_name: str, other_type: dtype | Non
     if mask.dtype is not bool_ and not mask.dtype.is_floating_point:
         raise AssertionError(f"only bool and floating types of {mask_name} are supported")
     if check_other and other_type is not None and mask.dtype is not other_type:
-        warnings.warn(f"Support for mismatched {mask_name} and {other_name} is deprecated. Use same type for both instead.", stacklevel=3)
+        warnings.warn(f"Support for mismatched {mask_name} and {other_name} is deprecated. Use same type for both "
+                      f"instead.", stacklevel=3)
     if mask.dtype.is_floating_point:
         return mask
-    return mask.new_zeros(tuple(mask.shape), dtype=target_type).masked_fill(mask, -math.inf)     # type: ignore[attr-defined]
+    return mask.new_zeros(tuple(mask.shape), dtype=target_type).masked_fill(mask, -math.inf)
 
 
 def _in_projection(query: Tensor, key: Tensor, value: Tensor, embed: int, in_proj_weight: Tensor | None,
                    in_proj_bias: Tensor | None, separate: tuple | None) -> tuple[Tensor, Tensor, Tensor]:
     if separate is not None:
-        biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)     # type: ignore[attr-defined]
+        biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
         q, k, v = (linear(x, w, b) for x, w, b in zip((query, key, value), separate, biases))
         return q, k, v
     weight, bias = in_proj_weight, in_proj_bias
     if query is key and key is value:
         return linear(query, weight, bias).chunk(3, -1)
     wq, wkv = weight.split([embed, 2 * embed])            # type: ignore[union-attr]
-    bq, bkv = (None, None) if bias is None else bias.split([embed, 2 * embed])     # type: ignore[attr-defined]
+    bq, bkv = (None, None) if bias is None else bias.split([embed, 2 * embed])
     q = linear(query, wq, bq)
     if key is value:
         k, v = linear(key, wkv, bkv).chunk(2, -1)
@@ -291,7 +294,7 @@ def _in_projection(query: Tensor, key: Tensor, value: Tensor, embed: int, in_pro
 
 def _heads(x: Tensor, batch: int, heads: int) -> Tensor:
     """(length, batch, embed) -> (batch, heads, length, width)."""
-    return x.reshape(x.shape[0], batch, heads, x.shape[2] // heads).permute(1, 2, 0, 3)     # type: ignore[attr-defined]
+    return x.reshape(x.shape[0], batch, heads, x.shape[2] // heads).permute(1, 2, 0, 3)
 
 
 def _merged_mask(attn_mask: Tensor | None, key_padding_mask: Tensor | None, batch: int, heads: int, rows: int,
@@ -300,16 +303,17 @@ def _merged_mask(attn_mask: Tensor | None, key_padding_mask: Tensor | None, batc
         if attn_mask.ndim == 2:
             if tuple(attn_mask.shape) != (rows, columns):
                 raise RuntimeError(f"The shape of the 2D attn_mask is {attn_mask.shape}, but should be {(rows, columns)}.")
-            attn_mask = attn_mask.reshape(1, 1, rows, columns)            # type: ignore[attr-defined]
+            attn_mask = attn_mask.reshape(1, 1, rows, columns)
         elif tuple(attn_mask.shape) == (batch * heads, rows, columns):
-            attn_mask = attn_mask.reshape(batch, heads, rows, columns)    # type: ignore[attr-defined]
+            attn_mask = attn_mask.reshape(batch, heads, rows, columns)
         else:
-            raise RuntimeError(f"The shape of the 3D attn_mask is {attn_mask.shape}, but should be {(batch * heads, rows, columns)}.")
+            raise RuntimeError(f"The shape of the 3D attn_mask is {attn_mask.shape}, but should be "
+                               f"{(batch * heads, rows, columns)}.")
     if key_padding_mask is not None:
         if tuple(key_padding_mask.shape) != (batch, columns):
             raise AssertionError(f"expecting key_padding_mask shape of {(batch, columns)}, but got {key_padding_mask.shape}")
-        padding = key_padding_mask.reshape(batch, 1, 1, columns)          # type: ignore[attr-defined]
-        attn_mask = padding if attn_mask is None else attn_mask + padding     # type: ignore[operator]
+        padding = key_padding_mask.reshape(batch, 1, 1, columns)
+        attn_mask = padding if attn_mask is None else attn_mask + padding
     return attn_mask
 
 
@@ -325,10 +329,10 @@ def multi_head_attention_forward(
     single = query.ndim == 2
     if single:
         shared_kv, shared_all = key is value, query is key
-        query = query.unsqueeze(1)                                        # type: ignore[attr-defined]
-        key = query if shared_all else key.unsqueeze(1)                   # type: ignore[attr-defined]
-        value = key if shared_kv else value.unsqueeze(1)                  # type: ignore[attr-defined]
-        key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)     # type: ignore[attr-defined]
+        query = query.unsqueeze(1)
+        key = query if shared_all else key.unsqueeze(1)
+        value = key if shared_kv else value.unsqueeze(1)
+        key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
     rows, batch, embed = query.shape
     if embed != embed_dim_to_check:
         raise AssertionError(f"was expecting embedding dimension of {embed_dim_to_check}, but got {embed}")
@@ -344,17 +348,17 @@ def multi_head_attention_forward(
     q, k, v = _in_projection(query, key, value, embed, in_proj_weight, in_proj_bias, separate)
     extra = 0
     if bias_k is not None and bias_v is not None:
-        k = k.new_cat([k, bias_k.expand(1, batch, embed)], 0)             # type: ignore[attr-defined]
-        v = v.new_cat([v, bias_v.expand(1, batch, embed)], 0)             # type: ignore[attr-defined]
+        k = k.new_cat([k, bias_k.expand(1, batch, embed)], 0)
+        v = v.new_cat([v, bias_v.expand(1, batch, embed)], 0)
         extra += 1
     q, k, v = _heads(q, batch, num_heads), _heads(k, batch, num_heads), _heads(v, batch, num_heads)
     if static_k is not None:
-        k = static_k.reshape(batch, num_heads, *static_k.shape[1:])       # type: ignore[attr-defined]
+        k = static_k.reshape(batch, num_heads, *static_k.shape[1:])
     if static_v is not None:
-        v = static_v.reshape(batch, num_heads, *static_v.shape[1:])       # type: ignore[attr-defined]
+        v = static_v.reshape(batch, num_heads, *static_v.shape[1:])
     if add_zero_attn:
-        zero = k.new_zeros((batch, num_heads, 1, k.shape[-1]))            # type: ignore[attr-defined]
-        k, v = k.new_cat([k, zero], 2), v.new_cat([v, zero], 2)           # type: ignore[attr-defined]
+        zero = k.new_zeros((batch, num_heads, 1, k.shape[-1]))
+        k, v = k.new_cat([k, zero], 2), v.new_cat([v, zero], 2)
         extra += 1
     if extra:
         attn_mask = None if attn_mask is None else pad(attn_mask, (0, extra))
@@ -362,7 +366,7 @@ def multi_head_attention_forward(
     mask = _merged_mask(attn_mask, key_padding_mask, batch, num_heads, rows, k.shape[2])
     drop = dropout_p if training else 0.0
     if need_weights:
-        scores = q.matmul(k.transpose(-2, -1)) * (1 / math.sqrt(q.shape[-1]))     # type: ignore[attr-defined]
+        scores = q.matmul(k.transpose(-2, -1)) * (1 / math.sqrt(q.shape[-1]))
         weights = _act.softmax(scores if mask is None else scores + mask, -1)
         weights = dropout(weights, drop) if drop else weights
         mixed = weights.matmul(v)

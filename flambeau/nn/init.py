@@ -56,8 +56,8 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
 
     low, high = 2 * cdf((a - mean) / std) - 1, 2 * cdf((b - mean) / std) - 1
     with dispatch.grad_enabled(False):
-        tensor.uniform_(low, high, generator=generator)     # type: ignore[attr-defined]
-        tensor.erfinv_().mul_(std * math.sqrt(2.0)).add_(mean).clamp_(min=a, max=b)     # type: ignore[attr-defined]
+        tensor.uniform_(low, high, generator=generator)
+        tensor.erfinv_().mul_(std * math.sqrt(2.0)).add_(mean).clamp_(min=a, max=b)
     return tensor
 
 
@@ -78,7 +78,7 @@ def zeros_(tensor: Tensor) -> Tensor:
 
 def _write_array(tensor: Tensor, values: np.ndarray) -> Tensor:
     with dispatch.grad_enabled(False):
-        tensor.copy_(from_array(np.ascontiguousarray(values)))     # type: ignore[attr-defined]
+        tensor.copy_(from_array(np.ascontiguousarray(values)))
     return tensor
 
 
@@ -153,11 +153,11 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
     """A (semi-)orthogonal matrix: the Q of a random normal matrix, with the signs that make it unique (Saxe et al. 2013)."""
     if tensor.ndim < 2:
         raise ValueError("Only tensors with 2 or more dimensions are supported")
-    if not tensor.numel() or tensor._data is None:     # type: ignore[attr-defined]
+    if not tensor.numel() or tensor._data is None:
         return tensor
     rows = tensor.shape[0]
     normal_(tensor, 0, 1, generator)
-    flat = tensor.detach()._data.reshape(rows, -1).astype(np.float64)     # type: ignore[attr-defined]
+    flat = tensor.detach()._data.reshape(rows, -1).astype(np.float64)
     q, r = np.linalg.qr(flat.T if rows < flat.shape[1] else flat)
     q = q * np.sign(np.diag(r))
     return _write_array(tensor, (gain * (q.T if rows < flat.shape[1] else q)).reshape(tuple(tensor.shape)))
@@ -171,8 +171,8 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     zeros = math.ceil(sparsity * rows)
     normal_(tensor, 0, std, generator)
     with dispatch.grad_enabled(False):
-        order = tensor.new_empty((rows, columns)).uniform_(generator=generator).argsort(0).argsort(0)     # type: ignore[attr-defined]
-        tensor.masked_fill_(order < zeros, 0)     # type: ignore[attr-defined]
+        order = tensor.new_empty((rows, columns)).uniform_(generator=generator).argsort(0).argsort(0)
+        tensor.masked_fill_(order < zeros, 0)
     return tensor
 
 

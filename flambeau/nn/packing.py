@@ -33,7 +33,7 @@ class PackedSequence(_Packed):
 
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
         """With the data moved or converted."""
-        return self._replace(data=self.data.to(*args, **kwargs))     # type: ignore[attr-defined]
+        return self._replace(data=self.data.to(*args, **kwargs))
 
     @property
     def is_cuda(self) -> bool:
@@ -42,7 +42,7 @@ class PackedSequence(_Packed):
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     """The permutation that undoes `permutation`."""
-    return None if permutation is None else permutation.argsort()     # type: ignore[attr-defined]
+    return None if permutation is None else permutation.argsort()
 
 
 def _numbers(lengths: Any) -> list[int]:
@@ -56,7 +56,7 @@ def _index(values: Sequence[int]) -> Tensor:
 def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True) -> PackedSequence:
     """Pack (time, batch, ...) (or (batch, time, ...)) with these lengths; unsorted ones need enforce_sorted=False."""
     sizes = _numbers(lengths)
-    x = input.transpose(0, 1) if batch_first else input     # type: ignore[attr-defined]
+    x = input.transpose(0, 1) if batch_first else input
     if len(sizes) != x.shape[1]:
         raise RuntimeError(f"Expected `len(lengths)` to be equal to batch_size, but got {len(sizes)} (batch_size={x.shape[1]})")
     if any(n <= 0 for n in sizes):
@@ -65,13 +65,14 @@ def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
     if not enforce_sorted:
         order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
         sizes = [sizes[i] for i in order]
-        x = x.index_select(1, _index(order))     # type: ignore[attr-defined]
-    elif any(a < b for a, b in zip(sizes, sizes[1:])):
+        x = x.index_select(1, _index(order))
+    elif sizes != sorted(sizes, reverse=True):
         raise RuntimeError("`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can pass "
-                           "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this requirement if you do "
+                           "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this "
+                           "requirement if you do "
                            "not need ONNX exportability.")
     batch_sizes = [sum(n > t for n in sizes) for t in range(sizes[0])]
-    flat = x.reshape(-1, *x.shape[2:])     # type: ignore[attr-defined]
+    flat = x.reshape(-1, *x.shape[2:])
     rows = [t * len(sizes) + b for t, count in enumerate(batch_sizes) for b in range(count)]
     return PackedSequence(flat.index_select(0, _index(rows)), _index(batch_sizes), None if order is None else _index(order))
 
@@ -79,7 +80,7 @@ def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
 def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0,
                         total_length: int | None = None) -> tuple[Tensor, Tensor]:
     """(padded, lengths) of a packed sequence, in the original order."""
-    counts = sequence.batch_sizes.tolist()     # type: ignore[attr-defined]
+    counts = sequence.batch_sizes.tolist()
     steps, batch = len(counts), counts[0]
     if total_length is not None:
         if total_length < steps:
@@ -88,11 +89,11 @@ def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False, pad
         steps = total_length
     rows = _index([t * batch + b for t, count in enumerate(counts) for b in range(count)])
     data = sequence.data
-    out = data.new_full((steps * batch, *data.shape[1:]), padding_value).index_put((rows,), data)     # type: ignore[attr-defined]
+    out = data.new_full((steps * batch, *data.shape[1:]), padding_value).index_put((rows,), data)
     out = out.reshape(steps, batch, *data.shape[1:])
     lengths = _index([sum(count > b for count in counts) for b in range(batch)])
     if sequence.unsorted_indices is not None:
-        out, lengths = out.index_select(1, sequence.unsorted_indices), lengths.index_select(0, sequence.unsorted_indices)     # type: ignore[attr-defined]
+        out, lengths = out.index_select(1, sequence.unsorted_indices), lengths.index_select(0, sequence.unsorted_indices)
     return (out.transpose(0, 1) if batch_first else out), lengths
 
 
@@ -109,16 +110,16 @@ def pad_sequence(sequences: Iterable[Tensor], batch_first: bool = False, padding
     for s in items:
         missing = longest - s.shape[0]
         if missing:
-            filler = s.new_full((missing, *s.shape[1:]), padding_value)     # type: ignore[attr-defined]
-            s = s.new_cat([s, filler] if padding_side == "right" else [filler, s], 0)     # type: ignore[attr-defined]
-        rows.append(s.unsqueeze(0 if batch_first else 1))     # type: ignore[attr-defined]
+            filler = s.new_full((missing, *s.shape[1:]), padding_value)
+            s = s.new_cat([s, filler] if padding_side == "right" else [filler, s], 0)
+        rows.append(s.unsqueeze(0 if batch_first else 1))
     return rows[0].new_cat(rows, 0 if batch_first else 1)
 
 
 def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False) -> list[Tensor]:
     """The sequences of a padded tensor, cut to their lengths."""
-    x = padded_sequences if batch_first else padded_sequences.transpose(0, 1)     # type: ignore[attr-defined]
-    return [x[i, :n] for i, n in enumerate(_numbers(lengths))]     # type: ignore[index]
+    x = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
+    return [x[i, :n] for i, n in enumerate(_numbers(lengths))]
 
 
 def pack_sequence(sequences: list[Tensor], enforce_sorted: bool = True) -> PackedSequence:

@@ -100,11 +100,11 @@ class UninitializedTensorMixin:
 
     def materialize(self, shape: Any, device: Any = None, dtype: dtype | None = None) -> None:
         """Become an ordinary parameter (or buffer) of this shape, uninitialised."""
-        kind, where = dtype or self.dtype, device or self.device     # type: ignore[attr-defined]
+        kind, where = dtype or self.dtype, device or self.device
         made = _empty(tuple(shape), kind, where)
         for slot in ("_data", "_lay", "_store", "dtype", "device"):
             setattr(self, slot, getattr(made, slot))
-        self.__class__ = self._materialize_as                        # type: ignore[attr-defined]
+        self.__class__ = self._materialize_as
 
     def __getattribute__(self, name: str) -> Any:
         if name in ("shape", "size", "numel"):

@@ -137,7 +137,8 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max
     if sparse:
         raise NotImplementedError("embedding(sparse=True): sparse gradients are not supported; use sparse=False")
     if input.dtype.category != 1:
-        raise RuntimeError("Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
+        raise RuntimeError("Expected tensor for argument #1 'indices' to have one of the following scalar types: "
+                           "Long, Int; but got "
                            f"{input.dtype} instead (while checking arguments for embedding)")
     if weight.ndim != 2:
         raise RuntimeError(f"'weight' must be 2-D, got size {list(weight.shape)}")
@@ -172,7 +173,8 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, 
         raise ValueError("mode has to be one of sum, mean or max")
     if input.ndim == 2:
         if offsets is not None:
-            raise ValueError("if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length sequences.")
+            raise ValueError("if input is 2D, then offsets has to be None, as input is treated is a mini-batch of "
+                             "fixed length sequences.")
         bags, width = tuple(input.shape)
         bag = prims.expand(prims.unsqueeze(prims.iota(bags, 0, 1, int64, input.device), 1), (bags, width)).reshape(-1)
         per_sample_weights = None if per_sample_weights is None else per_sample_weights.reshape(-1)
@@ -185,7 +187,8 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, 
     else:
         raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.ndim}")
     if per_sample_weights is not None and mode != "sum":
-        raise NotImplementedError("embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' "
+        raise NotImplementedError("embedding_bag: per_sample_weights was not None. per_sample_weights is only "
+                                  "supported for mode='sum' "
                                   f"(got mode='{mode}').")
     rows = embedding(flat, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
     row = _padding_row(padding_idx, weight.shape[0])
@@ -221,5 +224,6 @@ def _max_of_bags(rows: Tensor, bag: Tensor, bags: int, kept: Tensor | None) -> T
     return chosen.masked_fill(first == count, 0)
 
 
-__all__ = ["linear", "bilinear", "embedding", "embedding_bag", "nn_activations", "nn_attention", "nn_dropout", "nn_losses", "nn_norms",
+__all__ = ["linear", "bilinear", "embedding", "embedding_bag", "nn_activations", "nn_attention", "nn_dropout",
+           "nn_losses", "nn_norms",
            "nn_resize", "nn_steps", "nn_windows"]

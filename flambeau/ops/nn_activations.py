@@ -10,7 +10,7 @@ from ..core.dtypes import FLOAT, dtype, float32
 from ..core.size import canonical_dim
 from ..core.tensor import Tensor
 from . import prims
-from .pointwise import assign, clamp, inplace, where
+from .pointwise import assign, clamp, inplace, new_value, where
 from .promotion import broadcast, cast
 from .registry import OPERATORS, operator
 
@@ -200,7 +200,7 @@ def _hardtanh(input: Tensor, low: float, high: float) -> Tensor:
 @operator(fused=True)
 def _hardswish_backward(g: Tensor, x: Tensor) -> Tensor:
     middle = prims.mul(g, prims.add(prims.truediv(x, 3.0), 0.5))
-    return prims.where(prims.lt(x, -3.0), 0.0, prims.where(prims.le(x, 3.0), middle, g))
+    return prims.where(prims.le(x, -3.0), 0.0, prims.where(prims.lt(x, 3.0), middle, g))
 
 
 @operator(name="_hardswish", fused=True, vjp=lambda g, input: (_hardswish_backward(g, input),))
@@ -246,32 +246,32 @@ def _logsigmoid(input: Tensor) -> Tensor:
     return prims.sub(low, prims.log1p(prims.exp(prims.neg(prims.abs(input)))))
 
 
-def _or_inplace(result: Tensor, input: Tensor, write: bool) -> Tensor:
-    return assign(input, result) if write else result
+def _or_inplace(kernel: Callable, input: Tensor, write: bool, *settings: Any) -> Tensor:
+    return assign(input, new_value(kernel, input, settings, {})) if write else kernel(input, *settings)
 
 
 @operator
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """x * sigmoid(x) (also called swish)."""
-    return _or_inplace(_silu(check_float(input, "silu")), input, inplace)
+    return _or_inplace(_silu, check_float(input, "silu"), inplace)
 
 
 @operator
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """x * tanh(softplus(x))."""
-    return _or_inplace(_mish(check_float(input, "mish")), input, inplace)
+    return _or_inplace(_mish, check_float(input, "mish"), inplace)
 
 
 @operator
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x where positive, else negative_slope * x."""
-    return _or_inplace(_leaky_relu(check_float(input, "leaky_relu"), float(negative_slope)), input, inplace)
+    return _or_inplace(_leaky_relu, check_float(input, "leaky_relu"), inplace, float(negative_slope))
 
 
 @operator
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where positive, else alpha * (e^x - 1)."""
-    return _or_inplace(_elu(check_float(input, "elu"), float(alpha), 1.0, 1.0), input, inplace)
+    return _or_inplace(_elu, check_float(input, "elu"), inplace, float(alpha), 1.0, 1.0)
 
 
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
@@ -280,7 +280,7 @@ SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.050700987355480493
 @operator
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """The self-normalising elu (Klambauer et al. 2017)."""
-    return _or_inplace(_elu(check_float(input, "selu"), SELU_ALPHA, SELU_SCALE, 1.0), input, inplace)
+    return _or_inplace(_elu, check_float(input, "selu"), inplace, SELU_ALPHA, SELU_SCALE, 1.0)
 
 
 @operator
@@ -288,7 +288,7 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where positive, else alpha * (e^(x / alpha) - 1)."""
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
-    return _or_inplace(_elu(check_float(input, "celu"), float(alpha), 1.0, 1.0 / alpha), input, inplace)
+    return _or_inplace(_elu, check_float(input, "celu"), inplace, float(alpha), 1.0, 1.0 / alpha)
 
 
 @operator
@@ -297,8 +297,8 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
     if min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
     if input.dtype.category < FLOAT:
-        return _or_inplace(clamp(input, min_val, max_val), input, inplace)
-    return _or_inplace(_hardtanh(input, float(min_val), float(max_val)), input, inplace)
+        return _or_inplace(clamp, input, inplace, min_val, max_val)
+    return _or_inplace(_hardtanh, input, inplace, float(min_val), float(max_val))
 
 
 @operator
@@ -310,13 +310,13 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
 @operator
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """x * relu6(x + 3) / 6."""
-    return _or_inplace(_hardswish(check_float(input, "hardswish")), input, inplace)
+    return _or_inplace(_hardswish, check_float(input, "hardswish"), inplace)
 
 
 @operator
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """relu6(x + 3) / 6."""
-    return _or_inplace(_hardsigmoid(check_float(input, "hardsigmoid")), input, inplace)
+    return _or_inplace(_hardsigmoid, check_float(input, "hardsigmoid"), inplace)
 
 
 @operator
@@ -363,7 +363,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 @operator
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """x where it exceeds `threshold`, else `value`."""
-    return _or_inplace(where(input > threshold, input, value).to(input.dtype), input, inplace)
+    return _or_inplace(lambda x: where(x > threshold, x, value).to(x.dtype), input, inplace)
 
 
 @operator(method=True)
@@ -393,8 +393,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     return prims.mul(a, prims.sigmoid(b))
 
 
-_write = inplace  # `inplace` is also what torch calls an argument above
 relu_ = OPERATORS["relu_"]
-for _fn in (leaky_relu, elu, celu, selu, hardtanh, relu6, silu, mish, hardswish, hardsigmoid):
-    globals()[_fn.__name__ + "_"] = _write(_fn, _fn.__name__ + "_")
-threshold_ = _write(threshold, "threshold_")
+leaky_relu_, elu_, celu_, selu_, hardtanh_, relu6_, silu_, mish_, hardswish_, hardsigmoid_, threshold_ = (
+    inplace(fn, fn.__name__ + "_") for fn in (
+        leaky_relu, elu, celu, selu, hardtanh, relu6, silu, mish, hardswish, hardsigmoid, threshold))

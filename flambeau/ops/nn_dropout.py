@@ -29,7 +29,8 @@ def _check(input: Tensor, p: float, name: str) -> None:
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
     if input.dtype.category < FLOAT:
-        raise RuntimeError(f"result type Float can't be cast to the desired output type {input.dtype} ({name} of an integer tensor)")
+        raise RuntimeError(f"result type Float can't be cast to the desired output type {input.dtype} ({name} of an "
+                           f"integer tensor)")
 
 
 def _masked(input: Tensor, shape: tuple, p: float, inplace: bool) -> Tensor:

@@ -245,7 +245,8 @@ def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tens
 # -- distances -------------------------------------------------------------------------------------------------
 def _pair(input: Tensor, target: Tensor, name: str) -> tuple[Tensor, Tensor]:
     if input.shape != target.shape:
-        warnings.warn(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This will likely lead "
+        warnings.warn(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). "
+                      f"This will likely lead "
                       f"to incorrect results due to broadcasting. Please ensure they have the same size. ({name})", stacklevel=4)
     x, t = broadcast(input, target)
     return x, t

@@ -326,7 +326,8 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
     if len(shape) < 2:
         raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {len(shape)}")
     if num_groups <= 0 or shape[1] % num_groups:
-        raise RuntimeError(f"Expected number of channels in input to be divisible by num_groups, but got input of shape {list(shape)} "
+        raise RuntimeError(f"Expected number of channels in input to be divisible by num_groups, but got input of "
+                           f"shape {list(shape)} "
                            f"and num_groups={num_groups}")
     _check_channels(input, weight=weight, bias=bias)
     rows = check_float(input, "group_norm").reshape(shape[0], num_groups, math.prod(shape[1:]) // num_groups)

@@ -44,7 +44,8 @@ def _source(mode: str, n: Any, low: int, high: int, like: Tensor) -> Tensor:
 def _check_extent(mode: str, n: Any, low: int, high: int, shape: Sequence) -> None:
     limit = {"reflect": n - 1, "circular": n}.get(mode)
     if limit is not None and max(low, high) > limit:
-        raise RuntimeError(f"Argument #4: Padding size should be less than the corresponding input dimension, but got: padding ({low}, {high})"
+        raise RuntimeError(f"Argument #4: Padding size should be less than the corresponding input dimension, but "
+                           f"got: padding ({low}, {high})"
                            f" of mode {mode!r} at a dimension of size {n} of input {list(shape)}")
     if mode == "replicate" and n == 0:
         raise RuntimeError(f"replicate padding needs a non-empty dimension, got input {list(shape)}")
@@ -163,15 +164,18 @@ def _output_sizes(input: Tensor, size: Any, scale_factor: Any, recompute: bool |
     if size is not None:
         sizes = tuple(size) if isinstance(size, (tuple, list)) else (size,) * spatial
         if len(sizes) != spatial:
-            raise ValueError("Input and output must have the same number of spatial dimensions, but got input with spatial dimensions of "
-                             f"{list(input.shape[2:])} and output size of {size}. Please provide input tensor in (N, C, d1, d2, ...,dK) "
+            raise ValueError("Input and output must have the same number of spatial dimensions, but got input with "
+                             "spatial dimensions of "
+                             f"{list(input.shape[2:])} and output size of {size}. Please provide input tensor in (N, "
+                             f"C, d1, d2, ...,dK) "
                              "format and output size in (o1, o2, ...,oK) format.")
         return tuple(int(n) for n in sizes), (None,) * spatial
     scales = tuple(scale_factor) if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * spatial
     if len(scales) != spatial:
-        raise ValueError("Input and scale_factor must have the same number of spatial dimensions, but got input with spatial dimensions of "
+        raise ValueError("Input and scale_factor must have the same number of spatial dimensions, but got input with "
+                         "spatial dimensions of "
                          f"{list(input.shape[2:])} and scale_factor of shape {scale_factor}.")
-    sizes = tuple(int(math.floor(float(n) * s)) for n, s in zip(input.shape[2:], scales))
+    sizes = tuple(math.floor(float(n) * s) for n, s in zip(input.shape[2:], scales))
     return sizes, (None,) * spatial if recompute else tuple(float(s) for s in scales)
 
 
@@ -187,7 +191,8 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
     filter when shrinking.
     """
     if align_corners is not None and mode in ("nearest", "area", "nearest-exact"):
-        raise ValueError("align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear")
+        raise ValueError("align_corners option can only be set with the interpolating modes: linear | bilinear | "
+                         "bicubic | trilinear")
     sizes, scales = _output_sizes(input, size, scale_factor, recompute_scale_factor)
     if antialias and mode not in ("bilinear", "bicubic"):
         raise ValueError("Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D tensor as input")
@@ -225,7 +230,8 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """(*, c r^2, h, w) -> (*, c, h r, w r)."""
     r, (c, h, w) = upscale_factor, tuple(input.shape[-3:])
     if c % (r * r):
-        raise RuntimeError(f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, but "
+        raise RuntimeError(f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
+                           f"upscale_factor, but "
                            f"input.size(-3)={c} is not divisible by {r * r}")
     lead = tuple(input.shape[:-3])
     parts = input.reshape(-1, c // (r * r), r, r, h, w)
@@ -256,7 +262,10 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
 # -- sampling ------------------------------------------------------------------------------------------------------
 @operator
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
-    """Sampling positions for grid_sample under the affine maps `theta`: (n, 2, 3) for (n, c, h, w), (n, 3, 4) for (n, c, d, h, w)."""
+    """Sampling positions for grid_sample under the affine maps `theta`.
+
+    `theta` is (n, 2, 3) for a `size` of (n, c, h, w), (n, 3, 4) for (n, c, d, h, w).
+    """
     spatial = tuple(size)[2:]
     rank = len(spatial)
     if theta.ndim != 3 or tuple(theta.shape[1:]) != (rank, rank + 1):
@@ -314,7 +323,8 @@ def grid_sample(input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mod
     rank = input.ndim - 2
     if rank not in (2, 3) or grid.ndim != input.ndim or grid.shape[-1] != rank or grid.shape[0] != input.shape[0]:
         raise RuntimeError("grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, batch size and a last "
-                           f"dimension of {rank}, but got input with sizes {list(input.shape)} and grid with sizes {list(grid.shape)}")
+                           f"dimension of {rank}, but got input with sizes {list(input.shape)} and grid with sizes "
+                           f"{list(grid.shape)}")
     if mode not in ("bilinear", "nearest", "bicubic"):
         raise ValueError(f"nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: '{mode}'")
     if padding_mode not in ("zeros", "border", "reflection"):

@@ -39,7 +39,8 @@ def _batched(input: Tensor, spatial: int, name: str) -> tuple[Tensor, bool]:
     if input.ndim == spatial + 1:
         return prims.unsqueeze(input, 0), True
     if input.ndim != spatial + 2:
-        raise RuntimeError(f"Expected {spatial + 1}D (unbatched) or {spatial + 2}D (batched) input to {name}, but got input of size: "
+        raise RuntimeError(f"Expected {spatial + 1}D (unbatched) or {spatial + 2}D (batched) input to {name}, but got "
+                           f"input of size: "
                            f"{list(input.shape)}")
     return input, False
 
@@ -90,7 +91,8 @@ def _check_conv(input: Tensor, weight: Tensor, bias: Tensor | None, name: str, c
     if not isinstance(input, Tensor) or not isinstance(weight, Tensor):
         raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     if bias is not None and (bias.ndim != 1 or (channels_at == 0 and bias.shape[0] != weight.shape[0])):
-        raise RuntimeError(f"Given weight of size {list(weight.shape)}, expected bias to be 1-dimensional with {weight.shape[0]} elements, "
+        raise RuntimeError(f"Given weight of size {list(weight.shape)}, expected bias to be 1-dimensional with "
+                           f"{weight.shape[0]} elements, "
                            f"but got bias of size {list(bias.shape)} instead")
     if input.dtype is not weight.dtype:
         raise RuntimeError(f"Input type ({input.dtype}) and weight type ({weight.dtype}) should be the same")
@@ -121,7 +123,8 @@ def _conv(spatial: int) -> Callable:
         return prims.squeeze(out, (0,)) if single else out
 
     fn.__name__ = name
-    fn.__doc__ = f"Cross-correlation over {spatial} spatial dimension(s): (n, c, *sizes) with (o, c / groups, *kernel) -> (n, o, *sizes')."
+    fn.__doc__ = (f"Cross-correlation over {spatial} spatial dimension(s): (n, c, *sizes) with (o, c / groups, *kernel) gives "
+                  "(n, o, *sizes').")
     return operator(fn)
 
 
@@ -142,7 +145,8 @@ def _conv_transpose(spatial: int) -> Callable:
                                f"{weight.shape[0]} channels, but got {x.shape[1]} channels instead")
         for extra, s, d in zip(more, steps, gaps):
             if extra >= s and extra >= d:
-                raise RuntimeError(f"output padding must be smaller than either stride or dilation, but got output_padding: {list(more)} "
+                raise RuntimeError(f"output padding must be smaller than either stride or dilation, but got "
+                                   f"output_padding: {list(more)} "
                                    f"stride: {list(steps)} dilation: {list(gaps)}")
         sizes = tuple((n - 1) * s - 2 * p + d * (k - 1) + 1 + extra for n, k, s, p, d, extra in
                       zip(x.shape[2:], weight.shape[2:], steps, pads, gaps, more))
@@ -202,7 +206,8 @@ def _check_pool(x: Tensor, kernel: tuple, stride: tuple, padding: tuple, name: s
 
 def _check_sizes(x: Tensor, sizes: Sequence, name: str) -> None:
     if any(type(n) is int and n <= 0 for n in sizes):
-        raise RuntimeError(f"Given input size: {list(x.shape[1:])}. Calculated output size: {[x.shape[1], *sizes]}. Output size is too small "
+        raise RuntimeError(f"Given input size: {list(x.shape[1:])}. Calculated output size: {[x.shape[1], *sizes]}. "
+                           f"Output size is too small "
                            f"({name})")
 
 
@@ -246,7 +251,8 @@ def max_pool_backward(g_: Tensor, indices: Tensor, shape: tuple, kernel: tuple, 
     return total
 
 
-def _max_pool_vjp(gs: tuple, input_shape: tuple, out1: Tensor, kernel: tuple, stride: tuple, padding: tuple, dilation: tuple) -> tuple:
+def _max_pool_vjp(gs: tuple, input_shape: tuple, out1: Tensor, kernel: tuple, stride: tuple, padding: tuple,
+                  dilation: tuple) -> tuple:
     if gs[0] is None:
         return (None,)
     return (max_pool_backward(gs[0], out1, tuple(input_shape), kernel, stride, padding, dilation),)
@@ -284,7 +290,8 @@ def _max_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, dilat
 
 
 COMPOSITES["_max_pool"].kernels["cpu"] = pool_kernels.max_pool_with_indices
-COMPOSITES["max_pool_backward"].kernels["cpu"] = lambda g, indices, shape, *window: pool_kernels.max_pool_backward(g, indices, shape)
+COMPOSITES["max_pool_backward"].kernels["cpu"] = lambda g, indices, shape, *window: pool_kernels.max_pool_backward(
+    g, indices, shape)
 
 
 def _max_pool_nd(spatial: int) -> Callable:
@@ -303,7 +310,8 @@ def _max_pool_nd(spatial: int) -> Callable:
             values, indices = prims.squeeze(values, (0,)), prims.squeeze(indices, (0,))
         return (values, indices) if return_indices else values
 
-    fn.__name__, fn.__doc__ = name, f"Maximum over sliding windows of {spatial} dimension(s); with return_indices also where it stood."
+    fn.__name__ = name
+    fn.__doc__ = f"Maximum over sliding windows of {spatial} dimension(s); with return_indices also where it stood."
     return operator(fn)
 
 
@@ -556,8 +564,10 @@ def fold(input: Tensor, output_size: Sizes, kernel_size: Sizes, dilation: Sizes 
         raise RuntimeError("Expected size of input's dimension 1 to be divisible by the product of kernel_size, but got "
                            f"input.size(1)={x.shape[1]} and kernel_size={kernel}.")
     if x.shape[2] != math.prod(sizes):
-        raise RuntimeError(f"Given output_size={target}, kernel_size={kernel}, dilation={gap}, padding={pad}, stride={step}, expected size "
-                           f"of input's dimension 2 to match the calculated number of sliding blocks {' * '.join(map(str, sizes))} = "
+        raise RuntimeError(f"Given output_size={target}, kernel_size={kernel}, dilation={gap}, padding={pad}, "
+                           f"stride={step}, expected size "
+                           f"of input's dimension 2 to match the calculated number of sliding blocks "
+                           f"{' * '.join(map(str, sizes))} = "
                            f"{math.prod(sizes)}, but got input.size(2)={x.shape[2]}.")
     parts = x.reshape(x.shape[0], x.shape[1] // taps, taps, *sizes)
     total: Any = None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.tensor import Tensor
-from .optimizer import GroupOptimizer, ParamsT, zeros
 from ..ops.nn_steps import adam_step_
+from .optimizer import GroupOptimizer, ParamsT, zeros
 
 
 class Adam(GroupOptimizer):
@@ -26,7 +26,8 @@ class Adam(GroupOptimizer):
         if not weight_decay >= 0.0:
             raise ValueError(f"Invalid weight_decay value: {weight_decay}")
         if differentiable:
-            raise NotImplementedError("differentiable=True: optimizer steps are not recorded; use torch.func for differentiable updates")
+            raise NotImplementedError("differentiable=True: optimizer steps are not recorded; use torch.func for "
+                                      "differentiable updates")
         super().__init__(params, {
             "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad, "maximize": maximize,
             "foreach": foreach, "capturable": capturable, "differentiable": differentiable, "fused": fused,
@@ -49,7 +50,8 @@ class Adam(GroupOptimizer):
         beta1, beta2 = group["betas"]
         adam_step_(params, [p.grad for p in params], [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states],
                    [s["max_exp_avg_sq"] for s in states] if group["amsgrad"] else None, [s["step"] for s in states], group["lr"],
-                   float(beta1), float(beta2), group["eps"], group["weight_decay"], group["decoupled_weight_decay"], group["maximize"])
+                   float(beta1), float(beta2), group["eps"], group["weight_decay"], group["decoupled_weight_decay"],
+                   group["maximize"])
 
 
 class AdamW(Adam):

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from ..core.tensor import Tensor
-from .optimizer import GroupOptimizer, ParamsT, check, decayed, step_counter, zeros
 from ..ops.nn_steps import as_number, square_root, step_number
+from .optimizer import GroupOptimizer, ParamsT, check, decayed, step_counter, zeros
 
 
 def _lr_good(lr: Any) -> bool:
@@ -32,7 +32,7 @@ class Adagrad(GroupOptimizer):
             "differentiable": differentiable, "fused": fused})
         for group in self.param_groups:
             for p in group["params"]:
-                self.state[p] = {"step": step_counter(), "sum": zeros(p).add_(group["initial_accumulator_value"])}     # type: ignore[attr-defined]
+                self.state[p] = {"step": step_counter(), "sum": zeros(p).add_(group["initial_accumulator_value"])}
 
     def _step_group(self, group: dict[str, Any]) -> None:
         for p in self._with_grad(group):
@@ -40,7 +40,7 @@ class Adagrad(GroupOptimizer):
             state["step"] += 1
             lr = as_number(group["lr"]) / (1 + (step_number(state["step"]) - 1) * group["lr_decay"])
             state["sum"].addcmul_(g, g, value=1)
-            p.addcdiv_(g, state["sum"].sqrt().add_(group["eps"]), value=-lr)     # type: ignore[attr-defined]
+            p.addcdiv_(g, state["sum"].sqrt().add_(group["eps"]), value=-lr)
 
 
 class Adadelta(GroupOptimizer):
@@ -49,7 +49,8 @@ class Adadelta(GroupOptimizer):
     def __init__(self, params: ParamsT, lr: Any = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0,
                  foreach: bool | None = None, *, capturable: bool = False, maximize: bool = False,
                  differentiable: bool = False) -> None:
-        check(lr=(lr, _lr_good(lr)), rho=(rho, 0 <= rho <= 1), epsilon=(eps, eps >= 0), weight_decay=(weight_decay, weight_decay >= 0))
+        check(lr=(lr, _lr_good(lr)), rho=(rho, 0 <= rho <= 1), epsilon=(eps, eps >= 0),
+              weight_decay=(weight_decay, weight_decay >= 0))
         super().__init__(params, {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
                                   "capturable": capturable, "foreach": foreach, "differentiable": differentiable})
 
@@ -60,7 +61,7 @@ class Adadelta(GroupOptimizer):
             state["square_avg"].mul_(rho).addcmul_(g, g, value=1 - rho)
             delta = (state["acc_delta"] + eps).sqrt() / (state["square_avg"] + eps).sqrt() * g
             state["acc_delta"].mul_(rho).addcmul_(delta, delta, value=1 - rho)
-            p.add_(delta, alpha=-as_number(group["lr"]))     # type: ignore[attr-defined]
+            p.add_(delta, alpha=-as_number(group["lr"]))
 
 
 class RMSprop(GroupOptimizer):
@@ -89,9 +90,9 @@ class RMSprop(GroupOptimizer):
             scale = spread.sqrt().add_(group["eps"])
             if group["momentum"] > 0:
                 state["momentum_buffer"].mul_(group["momentum"]).addcdiv_(g, scale)
-                p.add_(state["momentum_buffer"], alpha=-lr)     # type: ignore[attr-defined]
+                p.add_(state["momentum_buffer"], alpha=-lr)
             else:
-                p.addcdiv_(g, scale, value=-lr)     # type: ignore[attr-defined]
+                p.addcdiv_(g, scale, value=-lr)
 
 
 class Adamax(GroupOptimizer):
@@ -110,9 +111,9 @@ class Adamax(GroupOptimizer):
         for p in self._with_grad(group):
             state, g = self._counted(p, exp_avg=zeros, exp_inf=zeros), decayed(p.grad, p, group)     # type: ignore[arg-type]
             state["exp_avg"].lerp_(g, 1 - beta1)
-            state["exp_inf"].copy_((state["exp_inf"] * beta2).maximum(g.abs() + group["eps"]))     # type: ignore[attr-defined]
+            state["exp_inf"].copy_((state["exp_inf"] * beta2).maximum(g.abs() + group["eps"]))
             correction = 1 - beta1 ** step_number(state["step"])
-            p.addcdiv_(state["exp_avg"], state["exp_inf"], value=-as_number(group["lr"]) / correction)     # type: ignore[attr-defined]
+            p.addcdiv_(state["exp_avg"], state["exp_inf"], value=-as_number(group["lr"]) / correction)
 
 
 class NAdam(GroupOptimizer):
@@ -133,10 +134,10 @@ class NAdam(GroupOptimizer):
         (beta1, beta2), lr = group["betas"], as_number(group["lr"])
         coupled = {**group, "weight_decay": 0} if group["decoupled_weight_decay"] else group
         for p in self._with_grad(group):
-            state = self._counted(p, mu_product=lambda _: step_counter() + 1, exp_avg=zeros, exp_avg_sq=zeros)     # type: ignore[operator]
+            state = self._counted(p, mu_product=lambda _: step_counter() + 1, exp_avg=zeros, exp_avg_sq=zeros)
             g = decayed(p.grad, p, coupled)     # type: ignore[arg-type]
             if group["decoupled_weight_decay"]:
-                p.mul_(1 - lr * group["weight_decay"])     # type: ignore[attr-defined]
+                p.mul_(1 - lr * group["weight_decay"])
             t = step_number(state["step"])
             mu = beta1 * (1.0 - 0.5 * 0.96 ** (t * group["momentum_decay"]))
             mu_next = beta1 * (1.0 - 0.5 * 0.96 ** ((t + 1) * group["momentum_decay"]))
@@ -145,8 +146,8 @@ class NAdam(GroupOptimizer):
             state["exp_avg"].lerp_(g, 1 - beta1)
             state["exp_avg_sq"].mul_(beta2).addcmul_(g, g, value=1 - beta2)
             scale = state["exp_avg_sq"].div(1 - beta2**t).sqrt().add_(group["eps"])
-            p.addcdiv_(g, scale, value=-lr * (1.0 - mu) / (1.0 - product))     # type: ignore[attr-defined]
-            p.addcdiv_(state["exp_avg"], scale, value=-lr * mu_next / (1.0 - product * mu_next))     # type: ignore[attr-defined]
+            p.addcdiv_(g, scale, value=-lr * (1.0 - mu) / (1.0 - product))
+            p.addcdiv_(state["exp_avg"], scale, value=-lr * mu_next / (1.0 - product * mu_next))
 
 
 class RAdam(GroupOptimizer):
@@ -167,7 +168,7 @@ class RAdam(GroupOptimizer):
         for p in self._with_grad(group):
             state, g = self._counted(p, exp_avg=zeros, exp_avg_sq=zeros), decayed(p.grad, p, coupled)     # type: ignore[arg-type]
             if group["decoupled_weight_decay"]:
-                p.mul_(1 - lr * group["weight_decay"])     # type: ignore[attr-defined]
+                p.mul_(1 - lr * group["weight_decay"])
             state["exp_avg"].lerp_(g, 1 - beta1)
             state["exp_avg_sq"].mul_(beta2).addcmul_(g, g, value=1 - beta2)
             t = step_number(state["step"])
@@ -178,7 +179,7 @@ class RAdam(GroupOptimizer):
             if length > 5.0:
                 rectify = math.sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length))
                 mean = mean * (square_root(correction2) / state["exp_avg_sq"].sqrt().add_(group["eps"])) * rectify
-            p.add_(mean, alpha=-lr)     # type: ignore[attr-defined]
+            p.add_(mean, alpha=-lr)
 
 
 class Rprop(GroupOptimizer):
@@ -194,13 +195,13 @@ class Rprop(GroupOptimizer):
     def _step_group(self, group: dict[str, Any]) -> None:
         (less, more), (smallest, largest) = group["etas"], group["step_sizes"]
         for p in self._with_grad(group):
-            state = self._counted(p, prev=zeros, step_size=lambda q: zeros(q).add_(as_number(group["lr"])))     # type: ignore[attr-defined]
+            state = self._counted(p, prev=zeros, step_size=lambda q: zeros(q).add_(as_number(group["lr"])))
             g = decayed(p.grad, p, group)     # type: ignore[arg-type]
-            agreement = g * state["prev"]     # type: ignore[operator]
+            agreement = g * state["prev"]
             factor = (agreement > 0) * more + (agreement < 0) * less + (agreement == 0) * 1.0
             state["step_size"].mul_(factor.to(p.dtype)).clamp_(smallest, largest)
-            g = g.masked_fill(agreement < 0, 0)     # type: ignore[attr-defined]
-            p.addcmul_(g.sign(), state["step_size"], value=-1)     # type: ignore[attr-defined]
+            g = g.masked_fill(agreement < 0, 0)
+            p.addcmul_(g.sign(), state["step_size"], value=-1)
             state["prev"].copy_(g)
 
 
@@ -218,14 +219,14 @@ class ASGD(GroupOptimizer):
     def _step_group(self, group: dict[str, Any]) -> None:
         lr = as_number(group["lr"])
         for p in self._with_grad(group):
-            state = self._counted(p, eta=lambda _: step_counter() + lr, mu=lambda _: step_counter() + 1, ax=zeros)     # type: ignore[operator]
+            state = self._counted(p, eta=lambda _: step_counter() + lr, mu=lambda _: step_counter() + 1, ax=zeros)
             g = decayed(p.grad, p, group)     # type: ignore[arg-type]
             t, eta, mu = (step_number(state[k]) for k in ("step", "eta", "mu"))
-            p.mul_(1 - group["lambd"] * eta).add_(g, alpha=-eta)     # type: ignore[attr-defined]
+            p.mul_(1 - group["lambd"] * eta).add_(g, alpha=-eta)
             if mu == 1:
                 state["ax"].copy_(p)
             else:
-                state["ax"].add_((p - state["ax"]) * mu)     # type: ignore[operator]
+                state["ax"].add_((p - state["ax"]) * mu)
             state["eta"].fill_(lr / (1 + group["lambd"] * lr * t) ** group["alpha"])
             state["mu"].fill_(1 / max(1, t - group["t0"]))
 
@@ -257,9 +258,9 @@ class Adafactor(GroupOptimizer):
             tiny = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}[p.dtype.name] \
                 if eps1 is None else eps1
             keep = 1 - t ** group["beta2_decay"]
-            lr = max(eps2, p.norm(2).item() / math.sqrt(p.numel())) * min(as_number(group["lr"]), 1 / math.sqrt(t))     # type: ignore[attr-defined]
+            lr = max(eps2, p.norm(2).item() / math.sqrt(p.numel())) * min(as_number(group["lr"]), 1 / math.sqrt(t))
             if group["weight_decay"]:
-                p.mul_(1 - as_number(group["lr"]) * group["weight_decay"])     # type: ignore[attr-defined]
+                p.mul_(1 - as_number(group["lr"]) * group["weight_decay"])
             square = g * g     # type: ignore[operator]
             if g.ndim > 1:     # type: ignore[union-attr]
                 state["row_var"].lerp_(square.mean(-1, keepdim=True), 1 - keep)
@@ -269,4 +270,4 @@ class Adafactor(GroupOptimizer):
                 state["variance"].lerp_(square, 1 - keep)
                 variance = state["variance"].clone()
             update = variance.clamp_min(tiny * tiny).rsqrt() * g
-            p.add_(update, alpha=-lr / max(1.0, update.norm(2).item() / (math.sqrt(update.numel()) * group["d"])))     # type: ignore[attr-defined]
+            p.add_(update, alpha=-lr / max(1.0, update.norm(2).item() / (math.sqrt(update.numel()) * group["d"])))

@@ -37,11 +37,11 @@ def _strong_wolfe(evaluate: Callable[[float], tuple[float, Tensor]], t: float, d
                   slope: float, c1: float = 1e-4, c2: float = 0.9, tolerance: float = 1e-9,
                   most: int = 25) -> tuple[float, Tensor, float, int]:
     """A step length with sufficient decrease and a flat enough slope (Nocedal and Wright, algorithms 3.5 and 3.6)."""
-    size = direction.abs().max().item()     # type: ignore[attr-defined]
+    size = direction.abs().max().item()
 
     def at(length: float) -> _Point:
         new_loss, new_grad = evaluate(length)
-        return _Point(length, new_loss, new_grad, new_grad.dot(direction).item())     # type: ignore[attr-defined]
+        return _Point(length, new_loss, new_grad, new_grad.dot(direction).item())
 
     start = _Point(0.0, loss, grad, slope)
     before, now, calls, iterations = start, at(t), 1, 0
@@ -115,19 +115,19 @@ class LBFGS(Optimizer):
         self._params: list[Tensor] = self.param_groups[0]["params"]
 
     def _flat_grad(self) -> Tensor:
-        parts = [(p.detach() * 0 if p.grad is None else p.grad).reshape(-1) for p in self._params]     # type: ignore[attr-defined]
+        parts = [(p.detach() * 0 if p.grad is None else p.grad).reshape(-1) for p in self._params]
         return parts[0].new_cat(parts, 0)
 
     def _move(self, t: float, direction: Tensor) -> None:
         offset = 0
         for p in self._params:
-            n = p.numel()     # type: ignore[attr-defined]
-            p.add_(direction[offset:offset + n].view_as(p), alpha=t)     # type: ignore[attr-defined, index]
+            n = p.numel()
+            p.add_(direction[offset:offset + n].view_as(p), alpha=t)
             offset += n
 
     def _direction(self, state: dict, grad: Tensor) -> Tensor:
         """-H grad by the two-loop recursion (Nocedal 1980)."""
-        q = -grad     # type: ignore[operator]
+        q = -grad
         alphas = []
         for y, s, rho in reversed(list(zip(state["old_dirs"], state["old_stps"], state["ro"]))):
             alpha = s.dot(q) * rho
@@ -172,20 +172,20 @@ class LBFGS(Optimizer):
         calls = 1
         state["func_evals"] += 1
         grad = self._flat_grad()
-        if grad.abs().max().item() <= group["tolerance_grad"]:     # type: ignore[attr-defined]
+        if grad.abs().max().item() <= group["tolerance_grad"]:
             return first_loss
         for n_iter in range(1, group["max_iter"] + 1):
             state["n_iter"] += 1
             if state["n_iter"] == 1:
-                state.update(d=-grad, old_dirs=[], old_stps=[], ro=[], H_diag=1.0)     # type: ignore[operator]
+                state.update(d=-grad, old_dirs=[], old_stps=[], ro=[], H_diag=1.0)
             else:
                 self._remember(state, grad, group["history_size"])
                 state["d"] = self._direction(state, grad)
             d = state["d"]
-            state["prev_flat_grad"], state["prev_loss"] = grad.clone(), loss     # type: ignore[attr-defined]
+            state["prev_flat_grad"], state["prev_loss"] = grad.clone(), loss
             lr = float(group["lr"])
-            t = min(1.0, 1.0 / grad.abs().sum().item()) * lr if state["n_iter"] == 1 else lr     # type: ignore[attr-defined]
-            slope = grad.dot(d).item()     # type: ignore[attr-defined]
+            t = min(1.0, 1.0 / grad.abs().sum().item()) * lr if state["n_iter"] == 1 else lr
+            slope = grad.dot(d).item()
             if slope > -group["tolerance_change"]:
                 break
             evaluations = 1
@@ -205,19 +205,19 @@ class LBFGS(Optimizer):
     @staticmethod
     def _finished(group: dict, n_iter: int, calls: int, grad: Tensor, d: Tensor, t: float, loss: float, before: float) -> bool:
         return (n_iter == group["max_iter"] or calls >= group["max_eval"]
-                or grad.abs().max().item() <= group["tolerance_grad"]     # type: ignore[attr-defined]
-                or (d * t).abs().max().item() <= group["tolerance_change"]     # type: ignore[operator]
+                or grad.abs().max().item() <= group["tolerance_grad"]
+                or (d * t).abs().max().item() <= group["tolerance_change"]
                 or abs(loss - before) < group["tolerance_change"])
 
     def _search(self, closure: Callable[[], Any], t: float, d: Tensor, loss: float, grad: Tensor,
                 slope: float) -> tuple[float, Tensor, float, int]:
-        start = [p.detach().clone() for p in self._params]     # type: ignore[attr-defined]
+        start = [p.detach().clone() for p in self._params]
 
         def evaluate(length: float) -> tuple[float, Tensor]:
             self._move(length, d)
             value, slope_there = float(closure()), self._flat_grad()
             for p, saved in zip(self._params, start):
-                p.copy_(saved)     # type: ignore[attr-defined]
+                p.copy_(saved)
             return value, slope_there
 
         loss, grad, t, evaluations = _strong_wolfe(evaluate, t, d, loss, grad, slope)

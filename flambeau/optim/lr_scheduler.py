@@ -15,13 +15,14 @@ from typing import Any
 from ..core.tensor import Tensor
 from .optimizer import Optimizer
 
-EPOCH_DEPRECATION_WARNING = ("The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please "
+EPOCH_DEPRECATION_WARNING = ("The epoch parameter in `scheduler.step()` was not necessary and is being deprecated "
+                             "where possible. Please "
                              "use `scheduler.step()` to step the scheduler.")
 
 
 def _set_lr(group: dict[str, Any], lr: Any) -> None:
     if isinstance(group["lr"], Tensor):
-        group["lr"].fill_(float(lr))     # type: ignore[attr-defined]
+        group["lr"].fill_(float(lr))
     else:
         group["lr"] = lr
 
@@ -52,7 +53,7 @@ class LRScheduler:
         for i, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
                 rate = group["lr"]
-                group.setdefault("initial_lr", rate.clone() if isinstance(rate, Tensor) else rate)     # type: ignore[attr-defined]
+                group.setdefault("initial_lr", rate.clone() if isinstance(rate, Tensor) else rate)
             elif "initial_lr" not in group:
                 raise KeyError(f"param 'initial_lr' is not specified in param_groups[{i}] when resuming an optimizer")
         self.base_lrs: list[Any] = [group["initial_lr"] for group in optimizer.param_groups]
@@ -88,11 +89,14 @@ class LRScheduler:
         if self._step_count != 1 or self._is_initial:
             return
         if not getattr(self.optimizer.step, "_counted", False):
-            warnings.warn("Seems like `optimizer.step()` has been overridden after learning rate scheduler initialization. Please, make sure "
+            warnings.warn("Seems like `optimizer.step()` has been overridden after learning rate scheduler "
+                          "initialization. Please, make sure "
                           "to call `optimizer.step()` before `lr_scheduler.step()`.", UserWarning, stacklevel=3)
         elif not getattr(self.optimizer, "_opt_called", False):
-            warnings.warn("Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch 1.1.0 and later, you should call them "
-                          "in the opposite order: `optimizer.step()` before `lr_scheduler.step()`.  Failure to do this will result in "
+            warnings.warn("Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch 1.1.0 and "
+                          "later, you should call them "
+                          "in the opposite order: `optimizer.step()` before `lr_scheduler.step()`.  Failure to do "
+                          "this will result in "
                           "PyTorch skipping the first value of the learning rate schedule.", UserWarning, stacklevel=3)
 
     def step(self, epoch: int | None = None) -> None:
@@ -329,7 +333,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             self.T_i, self.T_cur = self.T_0, epoch % self.T_0     # type: ignore[assignment]
         else:
             restarts = int(math.log(epoch / self.T_0 * (self.T_mult - 1) + 1, self.T_mult))
-            self.T_cur = epoch - self.T_0 * (self.T_mult**restarts - 1) / (self.T_mult - 1)     # type: ignore[assignment]
+            self.T_cur = epoch - self.T_0 * (self.T_mult**restarts - 1) / (self.T_mult - 1)
             self.T_i = self.T_0 * self.T_mult**restarts
         self.last_epoch = math.floor(epoch)
         self._step_count += 1
@@ -347,10 +351,12 @@ class SequentialLR(LRScheduler):
                 raise ValueError(f"{type(self).__name__} expects all schedulers to belong to the same optimizer, but got scheduler "
                                  f"{type(s).__name__} at index {i}, which is different from the optimizer passed in.")
             if isinstance(s, ReduceLROnPlateau):
-                raise ValueError(f"{type(self).__name__} does not support `ReduceLROnPlateau` scheduler as it requires additional kwargs to "
+                raise ValueError(f"{type(self).__name__} does not support `ReduceLROnPlateau` scheduler as it "
+                                 f"requires additional kwargs to "
                                  f"be specified when calling `step`, but got one at index {i} in the given schedulers sequence.")
         if len(milestones) != len(schedulers) - 1:
-            raise ValueError("Sequential Schedulers expects number of schedulers provided to be one more than the number of milestone "
+            raise ValueError("Sequential Schedulers expects number of schedulers provided to be one more than the "
+                             "number of milestone "
                              f"points, but got number of schedulers {len(schedulers)} and the number of milestones to be equal to "
                              f"{len(milestones)}")
         self.optimizer, self._schedulers, self._milestones = optimizer, schedulers, milestones
@@ -397,7 +403,8 @@ class ChainedScheduler(LRScheduler):
         optimizer = optimizer or schedulers[0].optimizer
         for i, s in enumerate(schedulers):
             if isinstance(s, ReduceLROnPlateau):
-                raise ValueError(f"{type(self).__name__} does not support `ReduceLROnPlateau` scheduler as it requires additional kwargs to "
+                raise ValueError(f"{type(self).__name__} does not support `ReduceLROnPlateau` scheduler as it "
+                                 f"requires additional kwargs to "
                                  f"be specified when calling `step`, but got one at index {i} in the given schedulers sequence.")
             if s.optimizer is not optimizer:
                 raise ValueError(f"{type(self).__name__} expects all schedulers to belong to the same optimizer, but got scheduler "

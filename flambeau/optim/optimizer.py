@@ -100,7 +100,8 @@ class Optimizer:
         if isinstance(params, Tensor):
             params = [params]
         elif isinstance(params, set):
-            raise TypeError("optimizer parameters need to be organized in ordered collections, but the ordering of tensors in sets will "
+            raise TypeError("optimizer parameters need to be organized in ordered collections, but the ordering of "
+                            "tensors in sets will "
                             "change between runs. Please use a list instead.")
         params = list(params)
         named = [p for p in params if isinstance(p, tuple)]
@@ -225,9 +226,9 @@ def _adopted(param: Tensor, value: Any, key: str | None = None) -> Any:
     """Loaded state as a parameter's own: a copy on its device, floats in its dtype; counters of steps stay as they are."""
     if isinstance(value, Tensor):
         if key == "step":
-            return value.detach().clone()     # type: ignore[attr-defined]
+            return value.detach().clone()
         kind = param.dtype if param.dtype.is_floating_point and value.dtype.is_floating_point else value.dtype
-        return value.detach().to(param.device, kind).clone()     # type: ignore[attr-defined]
+        return value.detach().to(param.device, kind).clone()
     if isinstance(value, dict):
         return {k: _adopted(param, v, k) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -288,18 +289,19 @@ class GroupOptimizer(Optimizer):
 
 def zeros(param: Tensor) -> Tensor:
     """Zeros in the shape and memory order of `param`."""
-    return zeros_like(param.detach(), memory_format=preserve_format)     # type: ignore[attr-defined]
+    return zeros_like(param.detach(), memory_format=preserve_format)
 
 
 def check(**bounds: tuple[Any, bool]) -> None:
     """ValueError for the first option whose condition does not hold: check(lr=(lr, lr >= 0))."""
     for name, (value, good) in bounds.items():
         if not good:
-            raise ValueError(f"Invalid {name.replace('_', ' ')} value: {value}" if name != "lr" else f"Invalid learning rate: {value}")
+            raise ValueError(f"Invalid {name.replace('_', ' ')} value: "
+                             f"{value}" if name != "lr" else f"Invalid learning rate: {value}")
 
 
 def decayed(grad: Tensor, param: Tensor, group: dict[str, Any]) -> Tensor:
     """The gradient to descend: negated to maximise, plus the weight decay."""
     if group.get("maximize"):
-        grad = -grad     # type: ignore[operator]
-    return grad.add(param, alpha=group["weight_decay"]) if group.get("weight_decay") else grad     # type: ignore[attr-defined]
+        grad = -grad
+    return grad.add(param, alpha=group["weight_decay"]) if group.get("weight_decay") else grad

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.tensor import Tensor
-from .optimizer import GroupOptimizer, ParamsT, zeros
 from ..ops.nn_steps import sgd_step_
+from .optimizer import GroupOptimizer, ParamsT, zeros
 
 
 class SGD(GroupOptimizer):
@@ -24,7 +24,8 @@ class SGD(GroupOptimizer):
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
         if differentiable:
-            raise NotImplementedError("differentiable=True: optimizer steps are not recorded; use torch.func for differentiable updates")
+            raise NotImplementedError("differentiable=True: optimizer steps are not recorded; use torch.func for "
+                                      "differentiable updates")
         super().__init__(params, {
             "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov,
             "maximize": maximize, "foreach": foreach, "differentiable": differentiable, "fused": fused})
@@ -32,7 +33,8 @@ class SGD(GroupOptimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         for group in self.param_groups:
-            for name, value in (("nesterov", False), ("maximize", False), ("foreach", None), ("differentiable", False), ("fused", None)):
+            for name, value in (("nesterov", False), ("maximize", False), ("foreach", None), ("differentiable", False),
+                                ("fused", None)):
                 group.setdefault(name, value)
 
     def _step_group(self, group: dict[str, Any]) -> None:
@@ -46,5 +48,6 @@ class SGD(GroupOptimizer):
                 if new:
                     self.state[p]["momentum_buffer"] = zeros(p)
             buffers = [self.state[p]["momentum_buffer"] for p in params]
-        sgd_step_(params, [p.grad for p in params], buffers, fresh, group["lr"], float(group["momentum"]), float(group["dampening"]),
+        sgd_step_(params, [p.grad for p in params], buffers, fresh, group["lr"], float(group["momentum"]),
+                  float(group["dampening"]),
                   float(group["weight_decay"]), group["nesterov"], group["maximize"])

@@ -46,14 +46,14 @@ def get_ema_avg_fn(decay: float = 0.999) -> Callable:
         raise ValueError(f"Invalid decay value {decay} provided. Please provide a value in [0,1] range.")
 
     def update(averaged: Tensor, current: Tensor, _: Any) -> Tensor:
-        return averaged * decay + current * (1 - decay)     # type: ignore[operator]
+        return averaged * decay + current * (1 - decay)
     return update
 
 
 def get_swa_avg_fn() -> Callable:
     """The plain average of all models so far."""
     def update(averaged: Tensor, current: Tensor, count: Any) -> Tensor:
-        return averaged + (current - averaged) / (float(count) + 1)     # type: ignore[operator]
+        return averaged + (current - averaged) / (float(count) + 1)
     return update
 
 
@@ -82,22 +82,22 @@ class AveragedModel(Module):
 
     def update_parameters(self, model: Module) -> None:
         """Take the parameters of `model` into the average."""
-        mine, theirs = self._tensors(self.module), [t.detach().to(t.device) for t in self._tensors(model)]     # type: ignore[attr-defined]
+        mine, theirs = self._tensors(self.module), [t.detach().to(t.device) for t in self._tensors(model)]
         with no_grad():
-            first = int(self.n_averaged) == 0     # type: ignore[call-overload]
+            first = int(self.n_averaged) == 0
             floats = [(a, c) for a, c in zip(mine, theirs) if not first and a.dtype.is_floating_point]
             for a, c in zip(mine, theirs):
                 if first or not a.dtype.is_floating_point:
-                    a.copy_(c)     # type: ignore[attr-defined]
+                    a.copy_(c)
             if floats and self.multi_avg_fn is not None:
-                self.multi_avg_fn([a.detach() for a, _ in floats], [c for _, c in floats], self.n_averaged)     # type: ignore[attr-defined]
+                self.multi_avg_fn([a.detach() for a, _ in floats], [c for _, c in floats], self.n_averaged)
             elif floats:
                 average = self.avg_fn or get_swa_avg_fn()
                 for a, c in floats:
-                    a.copy_(average(a.detach(), c, self.n_averaged))     # type: ignore[attr-defined]
+                    a.copy_(average(a.detach(), c, self.n_averaged))
             if not self.use_buffers:
                 for a, c in zip(self.module.buffers(), model.buffers()):
-                    a.detach().copy_(c.detach())     # type: ignore[attr-defined]
+                    a.detach().copy_(c.detach())
             self.n_averaged += 1
 
 

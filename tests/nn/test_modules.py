@@ -4,11 +4,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-import torch  # noqa: E402
-import torch.nn.functional as TF  # noqa: E402
+import torch
+import torch.nn.functional as TF
 
-import flambeau.nn.functional as F  # noqa: E402
-from tests.nn.oracle import compare_call, compare_module, randn  # noqa: E402
+import flambeau.nn.functional as F
+from tests.nn.oracle import compare_call, compare_module, randn
 
 X = (2, 6, 7)
 IMAGE = (2, 4, 9, 8)
@@ -68,8 +68,10 @@ LAYERS = [
     ("Upsample", (), {"scale_factor": 0.6, "mode": "bicubic"}, IMAGE), ("Upsample", (), {"size": 10, "mode": "linear"}, X),
     ("Upsample", (), {"scale_factor": 1.5, "mode": "trilinear"}, VOLUME), ("Upsample", (), {"size": (4, 3), "mode": "area"}, IMAGE),
     ("Upsample", (), {"scale_factor": 1.3, "mode": "nearest-exact"}, IMAGE),
-    ("ZeroPad2d", ((1, 2, 0, 1),), {}, IMAGE), ("ConstantPad1d", (2, 0.7), {}, X), ("ConstantPad3d", ((1, -1, 0, 2, 1, 1), -2.0), {}, VOLUME),
-    ("ReflectionPad1d", (2,), {}, X), ("ReflectionPad2d", ((1, 2, 3, 0),), {}, IMAGE), ("ReplicationPad2d", ((1, 2, 3, 4),), {}, IMAGE),
+    ("ZeroPad2d", ((1, 2, 0, 1),), {}, IMAGE), ("ConstantPad1d", (2, 0.7), {}, X), ("ConstantPad3d",
+                                                                                    ((1, -1, 0, 2, 1, 1), -2.0), {}, VOLUME),
+    ("ReflectionPad1d", (2,), {}, X), ("ReflectionPad2d", ((1, 2, 3, 0),), {}, IMAGE), ("ReplicationPad2d",
+                                                                                        ((1, 2, 3, 4),), {}, IMAGE),
     ("ReplicationPad3d", (1,), {}, VOLUME), ("CircularPad2d", ((2, 1, 3, 0),), {}, IMAGE),
     ("Dropout", (0.4,), {}, X),
 ]
@@ -88,7 +90,8 @@ def test_norms_in_evaluation(name, args):
 
 @pytest.mark.parametrize("name,args,kwargs", [
     ("Embedding", (6, 5), {}), ("Embedding", (6, 5), {"padding_idx": 2}), ("Embedding", (6, 5), {"scale_grad_by_freq": True}),
-    ("Embedding", (6, 5), {"max_norm": 1.0}), ("EmbeddingBag", (6, 5), {}), ("EmbeddingBag", (6, 5), {"mode": "sum", "padding_idx": 2}),
+    ("Embedding", (6, 5), {"max_norm": 1.0}), ("EmbeddingBag", (6, 5), {}), ("EmbeddingBag", (6, 5),
+                                                                             {"mode": "sum", "padding_idx": 2}),
     ("EmbeddingBag", (6, 5), {"mode": "max"}),
 ], ids=str)
 def test_embeddings(name, args, kwargs):
@@ -116,14 +119,18 @@ P = torch.rand(5, 4, generator=torch.Generator().manual_seed(3))
 LOSSES = [
     ("CrossEntropyLoss", {}, (randn(5, 4), LABELS)), ("CrossEntropyLoss", {"reduction": "sum"}, (randn(5, 4), LABELS)),
     ("CrossEntropyLoss", {"reduction": "none", "label_smoothing": 0.1}, (randn(5, 4), LABELS)),
-    ("CrossEntropyLoss", {"label_smoothing": 0.2}, (randn(5, 4), LABELS)), ("CrossEntropyLoss", {"ignore_index": 1}, (randn(5, 4), LABELS.clamp(0))),
+    ("CrossEntropyLoss", {"label_smoothing": 0.2}, (randn(5, 4), LABELS)), ("CrossEntropyLoss", {"ignore_index": 1},
+                                                                            (randn(5, 4), LABELS.clamp(0))),
     ("CrossEntropyLoss", {}, (randn(5, 4), P / P.sum(1, keepdim=True))),
-    ("CrossEntropyLoss", {}, (randn(2, 4, 3), torch.tensor([[1, 0, 3], [2, 2, 0]]))), ("CrossEntropyLoss", {}, (randn(4), torch.tensor(2))),
+    ("CrossEntropyLoss", {}, (randn(2, 4, 3), torch.tensor([[1, 0, 3], [2, 2, 0]]))), ("CrossEntropyLoss", {},
+                                                                                       (randn(4), torch.tensor(2))),
     ("NLLLoss", {}, (randn(5, 4), LABELS)), ("NLLLoss", {"reduction": "none"}, (randn(5, 4), LABELS)),
-    ("MSELoss", {}, (randn(5, 4), P)), ("L1Loss", {"reduction": "sum"}, (randn(5, 4), P)), ("SmoothL1Loss", {"beta": 0.5}, (randn(5, 4), P)),
+    ("MSELoss", {}, (randn(5, 4), P)), ("L1Loss", {"reduction": "sum"}, (randn(5, 4), P)),
+    ("SmoothL1Loss", {"beta": 0.5}, (randn(5, 4), P)),
     ("HuberLoss", {"delta": 0.7}, (randn(5, 4), P)), ("BCELoss", {}, (P.clone().requires_grad_(), P.round())),
     ("BCEWithLogitsLoss", {}, (randn(5, 4), P)), ("KLDivLoss", {"reduction": "batchmean"}, (randn(5, 4), P)),
-    ("KLDivLoss", {"reduction": "sum", "log_target": True}, (randn(5, 4), P.log())), ("PoissonNLLLoss", {"full": True}, (randn(5, 4), P * 5)),
+    ("KLDivLoss", {"reduction": "sum", "log_target": True}, (randn(5, 4), P.log())), ("PoissonNLLLoss", {"full": True},
+                                                                                      (randn(5, 4), P * 5)),
     ("GaussianNLLLoss", {"full": True}, (randn(5, 4), P, P + 0.1)), ("HingeEmbeddingLoss", {}, (randn(5), SIGNS)),
     ("MarginRankingLoss", {"margin": 0.3}, (randn(5), randn(5, seed=2), SIGNS)), ("SoftMarginLoss", {}, (randn(5), SIGNS)),
     ("CosineEmbeddingLoss", {"margin": 0.2}, (randn(5, 4), randn(5, 4, seed=2), SIGNS)),

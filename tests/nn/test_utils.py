@@ -62,7 +62,8 @@ def test_weight_norm_both_forms_as_torch():
 
 def test_spectral_norm_bounds_the_largest_singular_value():
     fl.manual_seed(0)
-    for layer in (parametrizations.spectral_norm(nn.Linear(6, 5), n_power_iterations=5), nn.utils.spectral_norm(nn.Linear(6, 5), n_power_iterations=5)):
+    for layer in (parametrizations.spectral_norm(nn.Linear(6, 5), n_power_iterations=5),
+                  nn.utils.spectral_norm(nn.Linear(6, 5), n_power_iterations=5)):
         for _ in range(20):
             layer(fl.randn(2, 6))
         assert np.linalg.svd(layer.weight.detach().numpy())[1][0] == pytest.approx(1, abs=1e-3)

@@ -9,11 +9,14 @@ import flambeau as fl
 from flambeau import optim
 
 CASES = [
-    ("LambdaLR", {"lr_lambda": lambda e: 0.9**e}), ("MultiplicativeLR", {"lr_lambda": lambda e: 0.95}), ("StepLR", {"step_size": 3, "gamma": 0.5}),
+    ("LambdaLR", {"lr_lambda": lambda e: 0.9**e}), ("MultiplicativeLR", {"lr_lambda": lambda e: 0.95}),
+    ("StepLR", {"step_size": 3, "gamma": 0.5}),
     ("MultiStepLR", {"milestones": [2, 5, 5], "gamma": 0.3}), ("ConstantLR", {"factor": 0.3, "total_iters": 4}),
-    ("LinearLR", {"start_factor": 0.2, "total_iters": 6}), ("ExponentialLR", {"gamma": 0.9}), ("PolynomialLR", {"total_iters": 7, "power": 2.0}),
+    ("LinearLR", {"start_factor": 0.2, "total_iters": 6}), ("ExponentialLR", {"gamma": 0.9}),
+    ("PolynomialLR", {"total_iters": 7, "power": 2.0}),
     ("CosineAnnealingLR", {"T_max": 5, "eta_min": 0.01}), ("CosineAnnealingWarmRestarts", {"T_0": 3, "T_mult": 2}),
-    ("CyclicLR", {"base_lr": 0.01, "max_lr": 0.2, "step_size_up": 4}), ("CyclicLR", {"base_lr": 0.01, "max_lr": 0.2, "step_size_up": 2,
+    ("CyclicLR", {"base_lr": 0.01, "max_lr": 0.2, "step_size_up": 4}), ("CyclicLR", {"base_lr": 0.01, "max_lr": 0.2,
+                                                                                     "step_size_up": 2,
                                                                                    "step_size_down": 3, "mode": "triangular2"}),
     ("CyclicLR", {"base_lr": 0.01, "max_lr": 0.2, "mode": "exp_range", "gamma": 0.9, "step_size_up": 3}),
     ("OneCycleLR", {"max_lr": 0.3, "total_steps": 25}), ("OneCycleLR", {"max_lr": 0.3, "total_steps": 25, "three_phase": True,
@@ -42,7 +45,8 @@ def test_as_torch(name, kwargs):
     ours, theirs = walk(*make(fl, name, kwargs), 20), walk(*make(torch, name, kwargs), 20)
     for a, b in zip(ours, theirs):
         for (lr, momentum), (expected_lr, expected_momentum) in zip(a, b):
-            assert lr == pytest.approx(expected_lr, rel=1e-12, abs=1e-15) and momentum == pytest.approx(expected_momentum, rel=1e-12)
+            assert lr == pytest.approx(expected_lr, rel=1e-12,
+                                       abs=1e-15) and momentum == pytest.approx(expected_momentum, rel=1e-12)
 
 
 @pytest.mark.parametrize("name,kwargs", CASES, ids=str)

@@ -39,7 +39,8 @@ from .shaping import *  # noqa: F403
 from .sparse import *  # noqa: F403
 from .transformer import *  # noqa: F403
 
-_HOME = (activation, batchnorm, container, conv, distance, dropout, instancenorm, linear, loss, normalization, padding, pooling, rnn,
+_HOME = (activation, batchnorm, container, conv, distance, dropout, instancenorm, linear, loss, normalization, padding,
+         pooling, rnn,
          shaping, sparse, transformer)
 __all__ = ["Module", *sorted({
     name for home in _HOME for name, value in vars(home).items()

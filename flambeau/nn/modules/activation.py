@@ -352,7 +352,8 @@ class MultiheadAttention(Module):
                  device: Any = None, dtype: Any = None) -> None:
         super().__init__()
         if embed_dim <= 0 or num_heads <= 0:
-            raise ValueError(f"embed_dim and num_heads must be greater than 0, got embed_dim={embed_dim} and num_heads={num_heads} instead")
+            raise ValueError(f"embed_dim and num_heads must be greater than 0, got embed_dim={embed_dim} and "
+                             f"num_heads={num_heads} instead")
         if embed_dim % num_heads:
             raise AssertionError("embed_dim must be divisible by num_heads")
         where = {"device": device, "dtype": dtype}
@@ -401,9 +402,9 @@ class MultiheadAttention(Module):
         swap = self.batch_first and query.ndim == 3
         if swap:
             shared_kv, shared_all = key is value, query is key
-            query = query.transpose(0, 1)                                     # type: ignore[attr-defined]
-            key = query if shared_all else key.transpose(0, 1)                # type: ignore[attr-defined]
-            value = key if shared_kv else value.transpose(0, 1)               # type: ignore[attr-defined]
+            query = query.transpose(0, 1)
+            key = query if shared_all else key.transpose(0, 1)
+            value = key if shared_kv else value.transpose(0, 1)
         out, weights = F.multi_head_attention_forward(
             query, key, value, self.embed_dim, self.num_heads, self.in_proj_weight, self.in_proj_bias, self.bias_k, self.bias_v,
             self.add_zero_attn, self.dropout, self.out_proj.weight, self.out_proj.bias, training=self.training,
@@ -411,4 +412,4 @@ class MultiheadAttention(Module):
             use_separate_proj_weight=not self._qkv_same_embed_dim, q_proj_weight=self.q_proj_weight,
             k_proj_weight=self.k_proj_weight, v_proj_weight=self.v_proj_weight, average_attn_weights=average_attn_weights,
             is_causal=is_causal)
-        return (out.transpose(0, 1) if swap else out), weights                # type: ignore[attr-defined]
+        return (out.transpose(0, 1) if swap else out), weights

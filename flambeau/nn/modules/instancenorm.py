@@ -32,7 +32,7 @@ class _InstanceNorm(_NormBase):
             raise ValueError(f"expected input's size at dim={channels} to match num_features ({self.num_features}), but got: "
                              f"{input.shape[channels]}.")
         if input.ndim == self.spatial + 1:
-            return self._normalise(input.unsqueeze(0)).squeeze(0)     # type: ignore[attr-defined]
+            return self._normalise(input.unsqueeze(0)).squeeze(0)
         return self._normalise(input)
 
 

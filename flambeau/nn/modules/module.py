@@ -610,7 +610,7 @@ def _apply_to_parameter(param: Parameter, fn: Callable) -> None:
         return
     grad = param.grad
     param.grad = None
-    param.data = fn(param.data)
+    param.data = fn(param.data)     # type: ignore[attr-defined]
     if grad is not None:
         param.grad = fn(grad.detach()).requires_grad_(grad.requires_grad)
 

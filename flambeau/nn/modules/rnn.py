@@ -11,8 +11,8 @@ from ...core.tensor import Tensor
 from ...ops.creation import empty
 from .. import functional as F
 from .. import init
-from ..parameter import Parameter
 from ..packing import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from ..parameter import Parameter
 from .module import Module
 
 State = tuple[Tensor, ...]
@@ -21,21 +21,21 @@ State = tuple[Tensor, ...]
 # -- one step: (projected input, state, hidden weight, hidden bias) -> state; the first of the state is the output ----------
 def _rnn_step(activation: Callable) -> Callable:
     def step(gates: Tensor, state: State, w: Tensor, b: Tensor | None) -> State:
-        return (activation(gates + F.linear(state[0], w, b)),)     # type: ignore[operator]
+        return (activation(gates + F.linear(state[0], w, b)),)
     return step
 
 
 def _lstm_step(gates: Tensor, state: State, w: Tensor, b: Tensor | None) -> State:
     h, c = state
-    i, f, g, o = (gates + F.linear(h, w, b)).chunk(4, -1)     # type: ignore[operator]
+    i, f, g, o = (gates + F.linear(h, w, b)).chunk(4, -1)
     c = f.sigmoid() * c + i.sigmoid() * g.tanh()
     return o.sigmoid() * c.tanh(), c
 
 
 def _gru_step(gates: Tensor, state: State, w: Tensor, b: Tensor | None) -> State:
     h = state[0]
-    ir, iz, inew = gates.chunk(3, -1)                         # type: ignore[attr-defined]
-    hr, hz, hnew = F.linear(h, w, b).chunk(3, -1)             # type: ignore[attr-defined]
+    ir, iz, inew = gates.chunk(3, -1)
+    hr, hz, hnew = F.linear(h, w, b).chunk(3, -1)
     r, z = (ir + hr).sigmoid(), (iz + hz).sigmoid()
     n = (inew + r * hnew).tanh()
     return (n + z * (h - n),)
@@ -70,7 +70,8 @@ class RNNBase(Module):
         if proj_size and mode != "LSTM":
             raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
         if dropout > 0 and num_layers == 1:
-            warnings.warn("dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects num_layers greater "
+            warnings.warn("dropout option adds dropout after all but last recurrent layer, so non-zero dropout "
+                          "expects num_layers greater "
                           f"than 1, but got dropout={dropout} and num_layers={num_layers}", stacklevel=3)
         self.mode, self.input_size, self.hidden_size, self.num_layers = mode, input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
@@ -120,18 +121,18 @@ class RNNBase(Module):
         outputs: list[Tensor] = []
         times = range(x.shape[0] - 1, -1, -1) if reverse else range(x.shape[0])
         for t in times:
-            new = step(gates[t], state, w, b)     # type: ignore[index]
+            new = step(gates[t], state, w, b)
             if projection is not None:
                 new = (F.linear(new[0], projection), *new[1:])
             if mask is not None:
-                here = mask[t]     # type: ignore[index]
+                here = mask[t]
                 outputs.append(new[0] * here)
-                new = tuple(n.where(here != 0, s) for n, s in zip(new, state))     # type: ignore[attr-defined]
+                new = tuple(n.where(here != 0, s) for n, s in zip(new, state))
             else:
                 outputs.append(new[0])
             state = new
         outputs = outputs[::-1] if reverse else outputs
-        return x.new_cat([o.unsqueeze(0) for o in outputs], 0), state     # type: ignore[attr-defined]
+        return x.new_cat([o.unsqueeze(0) for o in outputs], 0), state
 
     def _run(self, x: Tensor, states: State, mask: Tensor | None) -> tuple[Tensor, State]:
         finals: list[State] = []
@@ -140,22 +141,22 @@ class RNNBase(Module):
             outs = []
             for direction in range(directions):
                 k = layer * directions + direction
-                out, final = self._one_direction(x, tuple(s[k] for s in states), self._all_weights[k],     # type: ignore[index]
+                out, final = self._one_direction(x, tuple(s[k] for s in states), self._all_weights[k],
                                                  bool(direction), mask)
                 outs.append(out)
                 finals.append(final)
-            x = outs[0] if directions == 1 else outs[0].new_cat(outs, -1)     # type: ignore[attr-defined]
+            x = outs[0] if directions == 1 else outs[0].new_cat(outs, -1)
             if self.dropout and layer < self.num_layers - 1:
                 x = F.dropout(x, self.dropout, self.training)
-        stacked = tuple(parts[0].new_cat([p.unsqueeze(0) for p in parts], 0) for parts in zip(*finals))     # type: ignore[attr-defined]
+        stacked = tuple(parts[0].new_cat([p.unsqueeze(0) for p in parts], 0) for parts in zip(*finals))
         return x, stacked
 
     def _zeros(self, like: Tensor, batch: int) -> State:
         layers = self.num_layers * (2 if self.bidirectional else 1)
-        h = like.new_zeros((layers, batch, self.proj_size or self.hidden_size))     # type: ignore[attr-defined]
+        h = like.new_zeros((layers, batch, self.proj_size or self.hidden_size))
         if self.mode != "LSTM":
             return (h,)
-        return h, like.new_zeros((layers, batch, self.hidden_size))     # type: ignore[attr-defined]
+        return h, like.new_zeros((layers, batch, self.hidden_size))
 
     def _check_state(self, states: State, batch: int) -> None:
         layers = self.num_layers * (2 if self.bidirectional else 1)
@@ -165,7 +166,8 @@ class RNNBase(Module):
                 raise RuntimeError(f"Expected {name} size {(layers, batch, width)}, got {list(s.shape)}")
 
     def forward(self, input: Any, hx: Any = None) -> Any:
-        """(output, final state) of (time, batch, features), (batch, time, features) with batch_first, (time, features), or packed."""
+        """(output, final state) of (time, batch, features), (batch, time, features) with batch_first, (time, features),
+        or packed."""
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx)
         if input.ndim not in (2, 3):
@@ -180,26 +182,26 @@ class RNNBase(Module):
         self._check_state(states, x.shape[1])
         out, finals = self._run(x, states, None)
         if single:
-            out, finals = out.squeeze(1), tuple(f.squeeze(1) for f in finals)     # type: ignore[attr-defined]
+            out, finals = out.squeeze(1), tuple(f.squeeze(1) for f in finals)
         elif self.batch_first:
-            out = out.transpose(0, 1)     # type: ignore[attr-defined]
+            out = out.transpose(0, 1)
         return out, finals if self.mode == "LSTM" else finals[0]
 
     def _forward_packed(self, packed: PackedSequence, hx: Any) -> Any:
         padded, lengths = pad_packed_sequence(PackedSequence(packed.data, packed.batch_sizes))
-        steps = padded.new_arange(padded.shape[0])     # type: ignore[attr-defined]
-        mask = (steps.unsqueeze(1) < lengths.unsqueeze(0)).to(padded.dtype).unsqueeze(2)     # type: ignore[attr-defined]
+        steps = padded.new_arange(padded.shape[0])
+        mask = (steps.unsqueeze(1) < lengths.unsqueeze(0)).to(padded.dtype).unsqueeze(2)
         if hx is None:
             states = self._zeros(padded, padded.shape[1])
         else:
             states = tuple(hx) if self.mode == "LSTM" else (hx,)
             if packed.sorted_indices is not None:
-                states = tuple(s.index_select(1, packed.sorted_indices) for s in states)     # type: ignore[attr-defined]
+                states = tuple(s.index_select(1, packed.sorted_indices) for s in states)
         self._check_state(states, padded.shape[1])
         out, finals = self._run(padded, states, mask)
         data = pack_padded_sequence(out, lengths)
         if packed.unsorted_indices is not None:
-            finals = tuple(f.index_select(1, packed.unsorted_indices) for f in finals)     # type: ignore[attr-defined]
+            finals = tuple(f.index_select(1, packed.unsorted_indices) for f in finals)
         result = PackedSequence(data.data, data.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
         return result, finals if self.mode == "LSTM" else finals[0]
 
@@ -254,7 +256,8 @@ class RNNCellBase(Module):
     __constants__ = ["input_size", "hidden_size", "bias"]
     mode = "RNN_TANH"
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: Any = None, dtype: Any = None) -> None:
+    def __init__(self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: Any = None,
+                 dtype: Any = None) -> None:
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
         gates = num_chunks * hidden_size
@@ -278,11 +281,11 @@ class RNNCellBase(Module):
         if input.ndim not in (1, 2):
             raise ValueError(f"{type(self).__name__}: Expected input to be 1D or 2D, got {input.ndim}D instead")
         single = input.ndim == 1
-        x = input.unsqueeze(0) if single else input     # type: ignore[attr-defined]
+        x = input.unsqueeze(0) if single else input
         if states is None:
-            states = (x.new_zeros((x.shape[0], self.hidden_size)),) * count     # type: ignore[attr-defined]
+            states = (x.new_zeros((x.shape[0], self.hidden_size)),) * count
         elif single:
-            states = tuple(s.unsqueeze(0) for s in states)     # type: ignore[attr-defined]
+            states = tuple(s.unsqueeze(0) for s in states)
         step = _STEPS[self.mode][0]
         out = step(F.linear(x, self.weight_ih, self.bias_ih), states, self.weight_hh, self.bias_hh)
         return tuple(o.squeeze(0) for o in out) if single else out

@@ -125,10 +125,11 @@ def _load_one(module: Any, name: str, target: Tensor, key: str, value: Any, assi
                 _assign(module, name, target, value)
             else:
                 if is_lazy(target):
-                    target.materialize(value.shape)     # type: ignore[attr-defined]
+                    target.materialize(value.shape)
                 target.copy_(value)
     except Exception as error:
-        error_msgs.append(f'While {"assigning" if assign else "copying"} the parameter named "{key}", whose dimensions in the model '
+        verb = "assigning" if assign else "copying"
+        error_msgs.append(f'While {verb} the parameter named "{key}", whose dimensions in the model '
                           f"are {target.shape} and whose dimensions in the checkpoint are {value.shape}, an exception occurred : "
                           f"{error.args}.")
 

@@ -35,7 +35,7 @@ def _copies(module: Module, n: int) -> ModuleList:
 
 def _square_subsequent_mask(size: Any, device: Any = None, dtype: Any = None) -> Tensor:
     """-inf above the diagonal: position i sees positions up to i."""
-    return full((size, size), -math.inf, dtype=dtype, device=device).triu(1)     # type: ignore[attr-defined]
+    return full((size, size), -math.inf, dtype=dtype, device=device).triu(1)
 
 
 def _is_causal(mask: Tensor | None, is_causal: bool | None, size: Any) -> bool:
@@ -45,8 +45,8 @@ def _is_causal(mask: Tensor | None, is_causal: bool | None, size: Any) -> bool:
     if mask is None or mask._data is None or mask.ndim != 2 or tuple(mask.shape) != (size, size):
         return False
     causal = _square_subsequent_mask(size, mask.device)
-    wanted = causal.to(mask.dtype) if mask.dtype.is_floating_point else causal != 0     # type: ignore[attr-defined]
-    return bool((mask == wanted).all())     # type: ignore[attr-defined]
+    wanted = causal.to(mask.dtype) if mask.dtype.is_floating_point else causal != 0
+    return bool((mask == wanted).all())
 
 
 class TransformerEncoderLayer(Module):

@@ -27,10 +27,11 @@ def get_total_norm(tensors: Iterable[Tensor] | Tensor, norm_type: float = 2.0, e
     if p == 2.0:
         total = total_norm(parts)
     else:
-        norms = [t.norm(p).reshape(1).to(parts[0].device) for t in parts]     # type: ignore[attr-defined]
+        norms = [t.norm(p).reshape(1).to(parts[0].device) for t in parts]
         total = norms[0].new_cat(norms, 0).norm(p)
-    if error_if_nonfinite and not math.isfinite(total.item()):     # type: ignore[attr-defined]
-        raise RuntimeError(f"The total norm of order {p} for gradients from `parameters` is non-finite, so it cannot be clipped. To disable "
+    if error_if_nonfinite and not math.isfinite(total.item()):
+        raise RuntimeError(f"The total norm of order {p} for gradients from `parameters` is non-finite, so it cannot "
+                           f"be clipped. To disable "
                            "this error and scale the gradients by the non-finite norm anyway, set `error_if_nonfinite=False`")
     return total
 
@@ -40,7 +41,7 @@ def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Tensor, 
     with dispatch.grad_enabled(False):
         grads = _grads(parameters)
         if grads:
-            scale_all_(grads, (float(max_norm) / (total_norm + 1e-6)).clamp(max=1.0))     # type: ignore[operator]
+            scale_all_(grads, (float(max_norm) / (total_norm + 1e-6)).clamp(max=1.0))
 
 
 def clip_grad_norm_(parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
@@ -57,7 +58,7 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = 
     """Limit each gradient's elements, in place, to [-clip_value, clip_value]."""
     with dispatch.grad_enabled(False):
         for g in _grads(parameters):
-            g.clamp_(-float(clip_value), float(clip_value))     # type: ignore[attr-defined]
+            g.clamp_(-float(clip_value), float(clip_value))
 
 
 clip_grad_norm = clip_grad_norm_

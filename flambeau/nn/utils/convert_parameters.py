@@ -9,7 +9,7 @@ from ...core.tensor import Tensor
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     """All parameters one after another."""
-    parts = [p.reshape(-1) for p in parameters]     # type: ignore[attr-defined]
+    parts = [p.reshape(-1) for p in parameters]
     return parts[0].new_cat(parts, 0)
 
 
@@ -19,6 +19,6 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
         raise TypeError(f"expected torch.Tensor, but got: {type(vec).__name__}")
     start = 0
     for p in parameters:
-        n = p.numel()     # type: ignore[attr-defined]
-        p.data = vec[start:start + n].view_as(p).data     # type: ignore[attr-defined, index]
+        n = p.numel()
+        p.data = vec[start:start + n].view_as(p).data     # type: ignore[attr-defined]
         start += n

@@ -11,12 +11,12 @@ from ..parameter import Parameter
 
 
 def _scale(bn_rv: Tensor, bn_eps: float, bn_w: Tensor | None) -> Tensor:
-    rstd = (bn_rv + bn_eps).rsqrt()     # type: ignore[operator]
+    rstd = (bn_rv + bn_eps).rsqrt()
     return rstd if bn_w is None else bn_w * rstd
 
 
 def _fused_bias(b: Tensor | None, scale: Tensor, mean: Tensor, bn_b: Tensor | None) -> Tensor:
-    out = -mean * scale if b is None else (b - mean) * scale     # type: ignore[operator]
+    out = -mean * scale if b is None else (b - mean) * scale
     return out if bn_b is None else out + bn_b
 
 
@@ -26,10 +26,10 @@ def fuse_conv_bn_weights(conv_w: Tensor, conv_b: Tensor | None, bn_rm: Tensor, b
     with dispatch.grad_enabled(False):
         scale = _scale(bn_rv, bn_eps, bn_w)
         shape = (1, -1) if transpose else (-1, 1)
-        weight = conv_w * scale.reshape(*shape, *(1,) * (conv_w.ndim - 2))     # type: ignore[attr-defined, operator]
+        weight = conv_w * scale.reshape(*shape, *(1,) * (conv_w.ndim - 2))
         bias = _fused_bias(conv_b, scale, bn_rm, bn_b)
     grads = conv_w.requires_grad
-    return Parameter(weight.to(conv_w.dtype), grads), Parameter(bias.to(conv_w.dtype), grads)     # type: ignore[attr-defined]
+    return Parameter(weight.to(conv_w.dtype), grads), Parameter(bias.to(conv_w.dtype), grads)
 
 
 def fuse_linear_bn_weights(linear_w: Tensor, linear_b: Tensor | None, bn_rm: Tensor, bn_rv: Tensor, bn_eps: float, bn_w: Tensor,
@@ -42,7 +42,8 @@ def _fused(layer: Module, bn: Module, transpose: bool) -> Module:
     if layer.training or bn.training:
         raise AssertionError("Fusion only for eval!")
     made = copy.deepcopy(layer)
-    made.weight, made.bias = fuse_conv_bn_weights(made.weight, made.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias,
+    made.weight, made.bias = fuse_conv_bn_weights(made.weight, made.bias, bn.running_mean, bn.running_var, bn.eps,
+                                                  bn.weight, bn.bias,
                                                   transpose)
     return made
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from ...core import dispatch
 from ...core.tensor import Tensor
 from .. import functional as F
@@ -13,9 +12,9 @@ from . import parametrize
 def norm_except_dim(v: Tensor, pow: float = 2, dim: int | None = 0) -> Tensor:
     """The norm over all dimensions but `dim` (kept with size 1); over all of them for None or -1."""
     if dim is None or dim == -1:
-        return v.norm(pow)     # type: ignore[attr-defined]
+        return v.norm(pow)
     d = dim % v.ndim
-    rows = v.movedim(d, 0).reshape(v.shape[d], -1).norm(pow, 1)     # type: ignore[attr-defined]
+    rows = v.movedim(d, 0).reshape(v.shape[d], -1).norm(pow, 1)
     return rows.reshape([-1 if i == d else 1 for i in range(v.ndim)])
 
 
@@ -27,7 +26,7 @@ class _WeightNorm(Module):
         self.dim = -1 if dim is None else dim
 
     def forward(self, weight_g: Tensor, weight_v: Tensor) -> Tensor:
-        return weight_v * (weight_g / norm_except_dim(weight_v, 2, self.dim))     # type: ignore[operator]
+        return weight_v * (weight_g / norm_except_dim(weight_v, 2, self.dim))
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """(|w|, w)."""
@@ -53,28 +52,28 @@ class _SpectralNorm(Module):
         if weight.ndim > 1:
             with dispatch.grad_enabled(False):
                 matrix = self._matrix(weight)
-                u, v = (matrix.new_empty((n,)).normal_() for n in matrix.shape)     # type: ignore[attr-defined]
+                u, v = (matrix.new_empty((n,)).normal_() for n in matrix.shape)
                 self.register_buffer("_u", F.normalize(u, dim=0, eps=eps))
                 self.register_buffer("_v", F.normalize(v, dim=0, eps=eps))
                 self._iterate(matrix, 15)
 
     def _matrix(self, weight: Tensor) -> Tensor:
-        return weight.movedim(self.dim, 0).reshape(weight.shape[self.dim], -1)     # type: ignore[attr-defined]
+        return weight.movedim(self.dim, 0).reshape(weight.shape[self.dim], -1)
 
     def _iterate(self, matrix: Tensor, times: int) -> None:
         with dispatch.grad_enabled(False):
             for _ in range(times):
-                self._u.copy_(F.normalize(matrix.mv(self._v), dim=0, eps=self.eps))     # type: ignore[attr-defined]
-                self._v.copy_(F.normalize(matrix.t().mv(self._u), dim=0, eps=self.eps))     # type: ignore[attr-defined]
+                self._u.copy_(F.normalize(matrix.mv(self._v), dim=0, eps=self.eps))
+                self._v.copy_(F.normalize(matrix.t().mv(self._u), dim=0, eps=self.eps))
 
     def forward(self, weight: Tensor) -> Tensor:
         if weight.ndim == 1:
             return F.normalize(weight, dim=0, eps=self.eps)
         matrix = self._matrix(weight)
         if self.training:
-            self._iterate(matrix.detach(), self.n_power_iterations)     # type: ignore[attr-defined]
+            self._iterate(matrix.detach(), self.n_power_iterations)
         u, v = self._u.clone(), self._v.clone()
-        return weight / u.dot(matrix.mv(v))     # type: ignore[attr-defined, operator]
+        return weight / u.dot(matrix.mv(v))
 
     def right_inverse(self, value: Tensor) -> Tensor:
         """The value itself: its norm is 1 already if it came from here."""
@@ -96,8 +95,8 @@ class _Orthogonal(Module):
     """The Q of a QR decomposition with a positive diagonal of R: rows or columns are orthonormal."""
 
     def forward(self, x: Tensor) -> Tensor:
-        tall = x if x.shape[-2] >= x.shape[-1] else x.transpose(-2, -1)     # type: ignore[attr-defined]
-        q, r = tall.qr()     # type: ignore[attr-defined]
+        tall = x if x.shape[-2] >= x.shape[-1] else x.transpose(-2, -1)
+        q, r = tall.qr()
         q = q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
         return q if x.shape[-2] >= x.shape[-1] else q.transpose(-2, -1)
 
@@ -106,7 +105,8 @@ class _Orthogonal(Module):
         return value
 
 
-def orthogonal(module: Module, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True) -> Module:
+def orthogonal(module: Module, name: str = "weight", orthogonal_map: str | None = None, *,
+               use_trivialization: bool = True) -> Module:
     """Keep a matrix orthogonal, by QR. Other maps are not offered."""
     if orthogonal_map not in (None, "householder"):
         raise NotImplementedError(f"orthogonal(orthogonal_map={orthogonal_map!r}) is not implemented; leave it out for the QR map")

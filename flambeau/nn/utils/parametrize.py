@@ -60,7 +60,8 @@ class ParametrizationList(ModuleList):
             value = self()
             if value.dtype is not original.dtype or value.shape != original.shape:
                 raise ValueError("Registering a parametrization may not change the shape or dtype of the tensor (got "
-                                 f"{value.dtype} {list(value.shape)}, had {original.dtype} {list(original.shape)}); pass unsafe=True to allow it.")
+                                 f"{value.dtype} {list(value.shape)}, had {original.dtype} {list(original.shape)}); "
+                                 f"pass unsafe=True to allow it.")
 
     def _keep(self, name: str, original: Tensor, value: Tensor) -> None:
         if isinstance(original, Parameter):
@@ -87,7 +88,7 @@ class ParametrizationList(ModuleList):
     def _names(self) -> list[str]:
         return ["original"] if self.is_tensor else [f"original{i}" for i in range(self.ntensors)]
 
-    def forward(self) -> Tensor:     # type: ignore[override]
+    def forward(self) -> Tensor:
         modules = iter(self)
         value = next(modules)(*(getattr(self, name) for name in self._names()))
         for module in modules:
@@ -147,7 +148,8 @@ def register_parametrization(module: Module, tensor_name: str, parametrization: 
             value = getattr(module, tensor_name)
             after = parametrization(value)
             if after.shape != value.shape or after.dtype is not value.dtype:
-                raise ValueError(f"Registering a parametrization may not change the shape or dtype of the tensor: {type(parametrization).__name__}"
+                raise ValueError(f"Registering a parametrization may not change the shape or dtype of the tensor: "
+                                 f"{type(parametrization).__name__}"
                                  f" makes {after.dtype} {list(after.shape)} of {value.dtype} {list(value.shape)}")
         inverse = getattr(parametrization, "right_inverse", None)
         if inverse is not None:
@@ -155,7 +157,8 @@ def register_parametrization(module: Module, tensor_name: str, parametrization: 
         owner.append(parametrization)
         return module
     if tensor_name not in module._parameters and tensor_name not in module._buffers:
-        raise ValueError(f"Module '{module}' does not have a parameter, a buffer, or a parametrized element with name '{tensor_name}'")
+        raise ValueError(f"Module '{module}' does not have a parameter, a buffer, or a parametrized element with name "
+                         f"'{tensor_name}'")
     original = getattr(module, tensor_name)
     made = ParametrizationList([parametrization], original, unsafe=unsafe)
     delattr(module, tensor_name)
@@ -178,12 +181,13 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
             value = getattr(module, tensor_name).detach().clone()
         kept = Parameter(value, original.requires_grad) if isinstance(original, Parameter) else value
         if owner.is_tensor and isinstance(original, Parameter) and value.shape == original.shape:
-            original.data = value
+            original.data = value     # type: ignore[attr-defined]
             kept = original
     elif owner.is_tensor:
         kept = original
     else:
-        raise ValueError("Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is parametrized in terms of a sequence of "
+        raise ValueError("Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is parametrized in "
+                         "terms of a sequence of "
                          "tensors.")
     delattr(type(module), tensor_name)
     del module.parametrizations[tensor_name]
@@ -193,7 +197,7 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
         module.register_buffer(tensor_name, kept)
     if not is_parametrized(module):
         delattr(module, "parametrizations")
-        module.__class__ = type(module)._parametrized_from
+        module.__class__ = type_before_parametrizations(module)
     return module
 
 
@@ -204,6 +208,7 @@ def type_before_parametrizations(module: Module) -> type:
 
 def transfer_parametrizations_and_params(from_module: Module, to_module: Module, tensor_name: str | None = None) -> Module:
     """Not supported: register the parametrizations on the other module instead."""
-    raise NotImplementedError("transfer_parametrizations_and_params is not implemented; register the parametrizations on the new module")
+    raise NotImplementedError("transfer_parametrizations_and_params is not implemented; register the parametrizations "
+                              "on the new module")
 
 

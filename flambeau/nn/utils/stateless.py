@@ -61,7 +61,8 @@ def functional_call(module: Module, parameters_and_buffers: Any, args: Any = Non
         merged: dict[str, Tensor] = {}
         for part in parameters_and_buffers:
             if repeated := merged.keys() & part.keys():
-                raise ValueError(f"{next(iter(repeated))} appears in multiple dictionaries; behavior of functional call is ambiguous")
+                raise ValueError(f"{next(iter(repeated))} appears in multiple dictionaries; behavior of functional "
+                                 f"call is ambiguous")
             merged.update(part)
         parameters_and_buffers = merged
     given = () if args is None else args if isinstance(args, tuple) else (args,)

@@ -1,4 +1,7 @@
-"""weight_norm and spectral_norm by forward hooks: the older forms, whose state_dict keys are weight_g/weight_v, weight_orig/weight_u."""
+"""weight_norm and spectral_norm by forward hooks: the older forms.
+
+Their state_dict keys are weight_g and weight_v, weight_orig and weight_u.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,14 @@ class WeightNorm:
         setattr(module, self.name, self.compute_weight(module))
 
 
-def _hook_of(module: Module, kind: type, name: str) -> int | None:
+def _hook_of(module: Module, kind: type[WeightNorm | SpectralNorm], name: str) -> int | None:
     return next((k for k, h in module._forward_pre_hooks.items() if isinstance(h, kind) and h.name == name), None)
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
     """Split a weight into name_g and name_v."""
-    warnings.warn("`torch.nn.utils.weight_norm` is deprecated in favor of `torch.nn.utils.parametrizations.weight_norm`.", FutureWarning,
+    warnings.warn("`torch.nn.utils.weight_norm` is deprecated in favor of "
+                  "`torch.nn.utils.parametrizations.weight_norm`.", FutureWarning,
                   stacklevel=2)
     if _hook_of(module, WeightNorm, name) is not None:
         raise RuntimeError(f"Cannot register two weight_norm hooks on the same parameter {name}")
@@ -72,7 +76,7 @@ class SpectralNorm:
 
     def matrix(self, weight: Tensor) -> Tensor:
         """The weight with `dim` first, and the others as one."""
-        return weight.movedim(self.dim, 0).reshape(weight.shape[self.dim], -1)     # type: ignore[attr-defined]
+        return weight.movedim(self.dim, 0).reshape(weight.shape[self.dim], -1)
 
     def compute_weight(self, module: Module, iterate: bool) -> Tensor:
         """weight / sigma."""
@@ -81,10 +85,10 @@ class SpectralNorm:
         if iterate:
             with dispatch.grad_enabled(False):
                 for _ in range(self.n_power_iterations):
-                    v.copy_(F.normalize(matrix.t().mv(u), dim=0, eps=self.eps))     # type: ignore[attr-defined]
-                    u.copy_(F.normalize(matrix.mv(v), dim=0, eps=self.eps))     # type: ignore[attr-defined]
+                    v.copy_(F.normalize(matrix.t().mv(u), dim=0, eps=self.eps))
+                    u.copy_(F.normalize(matrix.mv(v), dim=0, eps=self.eps))
             u, v = u.clone(), v.clone()
-        return weight / u.dot(matrix.mv(v))     # type: ignore[attr-defined]
+        return weight / u.dot(matrix.mv(v))
 
     def __call__(self, module: Module, inputs: Any) -> None:
         setattr(module, self.name, self.compute_weight(module, module.training))
@@ -103,10 +107,10 @@ def spectral_norm(module: Module, name: str = "weight", n_power_iterations: int 
         raise ValueError(f"`SpectralNorm` cannot be applied as parameter `{name}` is None")
     with dispatch.grad_enabled(False):
         rows, columns = hook.matrix(weight).shape
-        u, v = (F.normalize(weight.new_empty((n,)).normal_(), dim=0, eps=eps) for n in (rows, columns))     # type: ignore[attr-defined]
+        u, v = (F.normalize(weight.new_empty((n,)).normal_(), dim=0, eps=eps) for n in (rows, columns))
     delattr(module, name)
     module.register_parameter(name + "_orig", weight)
-    setattr(module, name, weight.data)     # type: ignore[attr-defined]
+    setattr(module, name, weight.data)
     module.register_buffer(name + "_u", u)
     module.register_buffer(name + "_v", v)
     module.register_forward_pre_hook(hook)
@@ -124,5 +128,5 @@ def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
     for suffix in ("_u", "_v", "_orig"):
         delattr(module, name + suffix)
     del module._forward_pre_hooks[key]
-    module.register_parameter(name, Parameter(weight.detach()))     # type: ignore[attr-defined]
+    module.register_parameter(name, Parameter(weight.detach()))
     return module
