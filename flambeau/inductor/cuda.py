@@ -261,7 +261,7 @@ def build(program: Program, nodes: Sequence[Node], call_primitive: Callable) -> 
     cubins = compile_all(unit.kernels, capability, [_aligned(program, k) for k in unit.kernels])
     scope: dict[str, Any] = {
         "empty": cupy.empty, "strided": _strided(cupy), "fit": _fit(cupy), "tensor": _tensor, "constants": program.constants,
-        "steps": [s for s, _ in unit.steps], "extern": _Externs(cupy, call_primitive), "int32": cupy.int32, "int64": cupy.int64,
+        "steps": [s for s, _ in unit.steps], "extern": _Externs(call_primitive), "int32": cupy.int32, "int64": cupy.int64,
     }
     scope |= {f"d_{n}": b.dtype.numpy for n, b in program.buffers.items()}
     for kernel, cubin in zip(unit.kernels, cubins):
@@ -316,12 +316,13 @@ def _fit(cupy: Any) -> Callable:
 class _Externs:
     """Runs library calls: products straight into their result, everything else by the primitive's own kernel."""
 
-    def __init__(self, cupy: Any, call_primitive: Callable):
-        self.cupy, self.call_primitive = cupy, call_primitive
+    def __init__(self, call_primitive: Callable):
+        self.call_primitive = call_primitive
+        self.blas = importlib.import_module("flambeau.backends.cuda.blas")
 
     def __call__(self, step: Extern, views: Sequence[Any], outs: Sequence[Any], sizes: dict[str, int]) -> None:
         if step.op in ("mm", "bmm") and outs[0].flags.c_contiguous:
-            self.cupy.matmul(views[0], views[1], out=outs[0])
+            self.blas.matmul(views[0], views[1], outs[0])
             return
         tensors = [_tensor(v) for v in views]
         for out, result in zip(outs, self.call_primitive(step, tensors, sizes), strict=True):

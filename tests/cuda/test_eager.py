@@ -75,6 +75,23 @@ def test_bfloat16_products():
     np.testing.assert_allclose((x.cuda() @ x.cuda().t()).float().cpu().numpy(), A @ A.T, rtol=0.05, atol=0.1)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
+@pytest.mark.parametrize("order", ["nn", "nt", "tn", "heads"])
+def test_batched_products_of_strided_operands(dtype, order):
+    kind = getattr(fl, dtype)
+    if order == "heads":
+        qkv = fl.tensor(RNG.standard_normal((2, 5, 3 * 8))).to(kind)
+        q, k, _ = (z.view(2, 5, 2, 4).transpose(1, 2) for z in qkv.split(8, 2))
+        x, y = q, k.transpose(-1, -2)
+    else:
+        x = fl.tensor(RNG.standard_normal((3, 4, 6) if order[0] == "n" else (3, 6, 4))).to(kind)
+        y = fl.tensor(RNG.standard_normal((3, 6, 5) if order[1] == "n" else (3, 5, 6))).to(kind)
+        x, y = (x if order[0] == "n" else x.transpose(1, 2)), (y if order[1] == "n" else y.transpose(1, 2))
+    got = (x.cuda() @ y.cuda()).cpu().double().numpy()
+    tolerance = {"bfloat16": 3e-2, "float16": 5e-3}.get(dtype, 1e-5)
+    np.testing.assert_allclose(got, (x.double() @ y.double()).numpy(), rtol=tolerance, atol=tolerance * 4)
+
+
 def test_torch_is_not_in_the_process():
     import sys
     assert "torch" not in sys.modules or getattr(sys.modules["torch"], "__name__", "") == "flambeau"

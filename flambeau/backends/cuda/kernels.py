@@ -15,6 +15,7 @@ import numpy as np
 from cupyx.scipy import special
 
 from ...core.dtypes import DTYPES, bool_, dtype
+from . import blas
 
 Array = Any
 _NARROW = frozenset(d.numpy for d in DTYPES.values() if d.is_floating_point and d.itemsize < 4)
@@ -304,10 +305,6 @@ def _iota(n: int, start: Any, step: Any, kind: dtype, where: Any) -> Array:
         return (cupy.arange(n) * step + start).astype(kind.numpy)
 
 
-def _product(a: Array, b: Array) -> Array:
-    return cupy.matmul(a, b)
-
-
 TABLE: dict[str, Callable] = {
     "sum": lambda x, dims: cupy.sum(x, axis=tuple(dims), dtype=_accumulator(x)).astype(x.dtype, copy=False),
     "prod": lambda x, dims: cupy.prod(x, axis=tuple(dims), dtype=_accumulator(x)).astype(x.dtype, copy=False),
@@ -323,7 +320,7 @@ TABLE: dict[str, Callable] = {
     "index_add": _index_add, "index": lambda x, indices: cupy.ascontiguousarray(x[_advanced(indices)]), "index_put": _index_put,
     "nonzero": lambda x: cupy.stack(cupy.nonzero(x), 1).astype(np.int64), "pad_zeros": _pad, "clone": _clone,
     "convert": lambda x, kind: CupyScalars.to_dtype(x, kind) if x.dtype != kind.numpy else x.copy(),
-    "mm": _product, "bmm": _product, "full": _full, "empty": _empty, "empty_strided": _empty_strided, "iota": _iota,
+    "mm": blas.mm, "bmm": blas.mm, "full": _full, "empty": _empty, "empty_strided": _empty_strided, "iota": _iota,
     "philox_uniform": _random(_UNIFORM), "philox_normal": _random(_NORMAL), "philox_integers": _integers,
 }
 
