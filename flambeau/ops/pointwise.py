@@ -96,13 +96,14 @@ def inplace(fn: Callable, name: str) -> Callable:
     @functools.wraps(fn)
     def in_place(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if dispatch.state.grad_enabled or dispatch.state.word:
-            return assign(self, _shaped(_new_value(fn, self, args, kwargs), self, name))
+            return assign(self, _shaped(new_value(fn, self, args, kwargs), self, name))
         return _quick(prim, fn, self, args, kwargs, name)
 
     return in_place
 
 
-def _new_value(fn: Callable, target: Tensor, args: tuple, kwargs: dict) -> Tensor:
+def new_value(fn: Callable, target: Tensor, args: tuple, kwargs: dict) -> Tensor:
+    """What an in-place operation is to write into `target`; autograd saves a copy of `target`, not what it will be."""
     saved, InPlace.overwriting = InPlace.overwriting, target
     try:
         return fn(target, *args, **kwargs)

@@ -62,7 +62,7 @@ _timm("inception_v3", 96)
 _timm("nfnet_l0", 64)
 _timm("poolformer_s12", 64)
 _timm("repvgg_a0", 64)
-_timm("xcit_nano_12_p16_224", 224, batch=1)
+_timm("xcit_nano_12_p16_224", 224)  # PyTorch 2.13's own batch norm is wrong in backward for one image with these strides
 _timm("levit_128s", 224)
 _timm("pit_ti_224", 224, batch=1)
 _timm("cait_xxs24_224", 224, batch=1)

@@ -43,8 +43,9 @@ def differences(mine: Path, theirs: Path) -> dict[str, tuple[float, str]]:
 def main() -> None:
     folder = Path(sys.argv[1])
     suffix = sys.argv[2] if len(sys.argv) > 2 else ""
-    for theirs in sorted(folder.glob("*.torch.npz")):
-        case = theirs.name.removesuffix(".torch.npz")
+    reference = ".double" if "double" in suffix else ""
+    for theirs in sorted(folder.glob(f"*.torch{reference}.npz")):
+        case = theirs.name.removesuffix(f".torch{reference}.npz")
         mine = folder / f"{case}.flambeau{suffix}.npz"
         if not mine.exists():
             print(f"{case:36} missing")

@@ -1,9 +1,9 @@
 """Run cases and write what came out, with PyTorch or with Flambeau in its place.
 
-    python worker.py torch|flambeau FOLDER CASE... [--compile BACKEND] [--only eval|train]
+    python worker.py torch|flambeau FOLDER CASE... [--compile BACKEND] [--only eval|train] [--double]
 
 Under torch the weights are drawn and written to FOLDER/CASE.pt (torch.save); under flambeau they are read from there.
-FOLDER/CASE.LIBRARY[.BACKEND].npz gets the outputs in eval mode, and of one training step the loss, the gradients, the buffers and the
+FOLDER/CASE.LIBRARY[.BACKEND][.double].npz gets the outputs in eval mode, and of one training step the loss, the gradients, the buffers and the
 parameters after AdamW. One line is printed for each case, "CASE ok SECONDS" or "CASE failed ERROR".
 """
 
@@ -41,6 +41,13 @@ def declare_torchvision_operators(torch: Any) -> None:
     globals()["_keep_alive"] = library
 
 
+def without_dropout(module: Any) -> None:
+    """The two libraries draw other random numbers."""
+    for name in ("p", "drop_prob", "drop_rate"):
+        if isinstance(getattr(module, name, None), float) and "Drop" in type(module).__name__:
+            setattr(module, name, 0.0)
+
+
 def run_case(torch: Any, case: Any, weights: Path, options: argparse.Namespace) -> dict[str, np.ndarray]:
     """Everything to compare."""
     torch.manual_seed(0)
@@ -49,7 +56,11 @@ def run_case(torch: Any, case: Any, weights: Path, options: argparse.Namespace) 
         torch.save(model.state_dict(), weights)
     else:
         model.load_state_dict(torch.load(weights))
+    model.apply(without_dropout)
     inputs = {name: torch.from_numpy(a) for name, a in case.inputs(np.random.default_rng(0)).items()}
+    if options.double:
+        model.double()
+        inputs = {name: t.double() if t.is_floating_point() else t for name, t in inputs.items()}
     run = torch.compile(model, backend=options.compile) if options.compile else model
     found: dict[str, np.ndarray] = {}
     if options.only != "train":
@@ -85,6 +96,7 @@ def main() -> None:
     parser.add_argument("cases", nargs="+")
     parser.add_argument("--compile", metavar="BACKEND")
     parser.add_argument("--only", choices=("eval", "train"))
+    parser.add_argument("--double", action="store_true", help="in float64, where rounding does not flip a ReLU")
     options = parser.parse_args()
     if options.library == "flambeau":
         import flambeau.as_torch  # noqa: F401
@@ -98,7 +110,7 @@ def main() -> None:
         start = time.perf_counter()
         try:
             found = run_case(torch, CASES[name], options.folder / f"{name}.pt", options)
-            suffix = f".{options.compile}" if options.compile else ""
+            suffix = (f".{options.compile}" if options.compile else "") + (".double" if options.double else "")
             np.savez(options.folder / f"{name}.{options.library}{suffix}.npz", **found)
         except Exception as error:
             traceback.print_exc()
