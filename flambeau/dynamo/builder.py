@@ -20,6 +20,7 @@ from ..core.size import Size, is_contiguous
 from ..core.tensor import Tensor
 from .break_kinds import graph_break
 from .source import Source, constant_source
+from .variables.autocast import autocast_class, wrap_autocast
 from .variables.base import ConstantVariable, LazyVariable, Variable, is_plain_constant
 from .variables.builtins import HANDLERS, BuiltinVariable
 from .variables.contexts import GRAD_SCOPES, GradScope, ScopeExit
@@ -66,6 +67,8 @@ class Builder:
         if known is not None:
             self._guard_alias(known, source)
             return known
+        if type(value) is autocast_class():
+            return wrap_autocast(self, value, source)
         special = self.special_value(value, source)
         if special is not None:
             return special

@@ -21,6 +21,7 @@ from .replacement import Writer
 from .resume import ResumePoint, free_variables, origin, resume_code
 from .source import FUNCTION, argument_name, argument_source, constant_source
 from .trace import Trace
+from .variables.autocast import autocast_key, enter_autocast, exit_autocast, only_autocast_is_active
 from .variables.base import NULL, LazyVariable, Variable
 from .variables.contexts import set_grad_mode
 
@@ -63,6 +64,10 @@ class Request:
     compiler: Any
 
 
+_SWITCHES = (set_grad_mode, enter_autocast, exit_autocast)
+"""Nodes that only switch state."""
+
+
 class NothingToCompile(Exception):
     """The frame holds no tensor operation."""
 
@@ -95,15 +100,19 @@ class _Conversion:
         self.resumes: list[types.CodeType] = []
 
     def run(self) -> Captured:
+        if not only_autocast_is_active():
+            raise RunEagerly(describe("unknown context manager", "a function mode (TorchFunctionMode) is active"))
         grad_mode = dispatch.state.grad_enabled
+        self.autocast = (dispatch.state.overrides, autocast_key())
+        self.tx = Trace(self.request.shapes)
         try:
             return self._run()
         finally:
+            self.tx.abandon_scopes()
             dispatch.state.grad_enabled = grad_mode
 
     def _run(self) -> Captured:
-        request = self.request
-        self.tx = tx = Trace(request.shapes)
+        tx = self.tx
         frame = self._root_frame(tx)
         broken = self._interpret(frame)
         self.writer = writer = Writer(tx, self.namespace)
@@ -235,12 +244,13 @@ class _Conversion:
     # -- the end ------------------------------------------------------------------------------------------------------------
     def _finish(self, frame: Frame, broken: Break | None, tail: list[tuple[str, int]]) -> Captured:
         tx, writer = self.tx, self.writer
+        tx.close_scopes()
         final_mode = dispatch.state.grad_enabled
         if final_mode is not tx.entry_grad_mode:
             tx.set_grad_mode(tx.entry_grad_mode)
             writer.effect(f"{writer.constant(set_grad_mode)}({final_mode})")
         graph = self._close_graph()
-        useful = any(node.op.startswith("call") and node.target is not set_grad_mode for node in graph.nodes)
+        useful = any(node.op.startswith("call") and node.target not in _SWITCHES for node in graph.nodes)
         if not useful and broken is None:
             raise NothingToCompile
         self._final_guards(graph)
@@ -296,7 +306,7 @@ class _Conversion:
     def _distinct_guards(self, graph: fx.Graph) -> None:
         """What is written to must not be reachable in a second way that capture took for another object."""
         tx = self.tx
-        if any(node.is_impure() for node in graph.nodes if node.op.startswith("call") and node.target is not set_grad_mode):
+        if any(node.is_impure() for node in graph.nodes if node.op.startswith("call") and node.target not in _SWITCHES):
             tensors = [source for _, source, example in tx.inputs if hasattr(example, "dtype")]
             if len(tensors) > 1:
                 ids = ", ".join(f"id({{{i}}})" for i in range(len(tensors)))
@@ -330,7 +340,11 @@ class _Conversion:
             f"{self.namespace.bind('_active', self.request.active)}.compiler is "
             f"{self.namespace.bind('_compiler', self.request.compiler)}",
             f"{self.namespace.bind('_state', dispatch.state)}.grad_enabled is {tx.entry_grad_mode}",
+            f"_state.overrides == {self.autocast[0]}",
         ]
+        if self.autocast[0]:
+            key = self.namespace.bind("_autocast", self.autocast[1])
+            checks.append(f"{self.namespace.bind('_autocast_key', autocast_key)}() == {key}")
         text = write_guard(tx.guards, self.parameters, self.namespace, checks)
         guard = compile_source(text, "<flambeau guard>", self.namespace.values)
         return text, guard

@@ -19,6 +19,7 @@ from ..core.symbolic import ShapeEnv, SymBool, SymFloat, SymInt, hint_of
 from ..core.tensor import Tensor, fake
 from .break_kinds import graph_break
 from .source import Source
+from .variables.autocast import Settings, enter_autocast, exit_autocast
 from .variables.base import Args, ConstantVariable, Kwargs, Variable
 from .variables.contexts import set_grad_mode
 from .variables.dicts import DictVariable
@@ -42,6 +43,8 @@ class GraphBuilder:
         self._symbols: dict[str, fx.Node] = {}
         self._expressions: dict[Any, fx.Node] = {}
         self._last_input: fx.Node | None = None
+        self.scopes: list[tuple[fx.Node, Any]] = []
+        """Autocast blocks that are open: the node that entered it, and the real one that capture is in."""
         self.calls = 0
 
     # -- inputs -------------------------------------------------------------------------------------------------------------
@@ -286,6 +289,32 @@ class GraphBuilder:
         node = self.graph.call_function(set_grad_mode, (flag,))
         node.meta.update(val=None, stack=self.stack())
         dispatch.state.grad_enabled = flag
+
+    def enter_autocast(self, settings: Settings) -> tuple[fx.Node, Any]:
+        """Open an autocast block, in the graph and for what is captured next."""
+        node = self.graph.call_function(enter_autocast, settings)
+        node.meta.update(val=None, stack=self.stack())
+        self.scopes.append((node, enter_autocast(*settings)))
+        return self.scopes[-1]
+
+    def leave_autocast(self, entered: tuple[fx.Node, Any]) -> None:
+        """Close an autocast block that capture opened."""
+        if entered is not self.scopes[-1]:
+            graph_break("unknown context manager", "autocast blocks that overlap")
+        node, scope = self.scopes.pop()
+        exit_autocast(scope)
+        made = self.graph.call_function(exit_autocast, (node,))
+        made.meta.update(val=None, stack=self.stack())
+
+    def close_scopes(self) -> None:
+        """At the end of a graph: leave what is still open. The replacement enters it again."""
+        while self.scopes:
+            self.leave_autocast(self.scopes[-1])
+
+    def abandon_scopes(self) -> None:
+        """Capture ends in the middle of a block."""
+        while self.scopes:
+            exit_autocast(self.scopes.pop()[1])
 
     def stack(self) -> tuple[tuple[str, int, str, str], ...]:
         """The user's frames, innermost last."""

@@ -10,7 +10,7 @@ from typing import Any
 
 PACKAGE = __name__.split(".")[0]
 
-INLINED = (f"{PACKAGE}.nn", f"{PACKAGE}.optim", f"{PACKAGE}.utils", f"{PACKAGE}.distributions", f"{PACKAGE}.amp")
+INLINED = (f"{PACKAGE}.nn", f"{PACKAGE}.optim", f"{PACKAGE}.utils", f"{PACKAGE}.distributions")
 """Libraries of Flambeau written against operators: captured like a user's code."""
 
 CAPTURED = (f"{PACKAGE}.nn.modules", f"{PACKAGE}.nn.functional", f"{PACKAGE}.optim")
@@ -25,7 +25,9 @@ GRAPH = (f"{PACKAGE}.ops", f"{PACKAGE}.special", f"{PACKAGE}.linalg", f"{PACKAGE
 CONSTANT = {
     "is_grad_enabled", "is_inference_mode_enabled", "is_tensor", "is_storage", "get_default_dtype", "promote_types",
     "is_floating_point", "is_complex", "numel", "can_cast", "default_dtype", "finfo", "iinfo", "result_type", "broadcast_shapes",
-    "is_autocast_enabled", "get_default_device", "default_device", "is_tracing", "is_scripting", "is_exporting", "is_available",
+    "is_autocast_enabled", "get_default_device", "default_device", "is_tracing", "get_autocast_dtype",
+    "is_autocast_available", "is_autocast_cpu_enabled", "get_autocast_cpu_dtype", "get_autocast_gpu_dtype",
+    "is_autocast_cache_enabled", "is_scripting", "is_exporting", "is_available",
     "is_current_stream_capturing", "is_bf16_supported", "device_count", "has_torch_function", "is_initialized", "is_built",
 }  # fmt: skip
 """Functions of Flambeau that answer with facts known during capture."""

@@ -24,6 +24,7 @@ from .operations import Operations
 from .side_effects import SideEffects
 from .source import Source, constant_source
 from .variables import copying  # noqa: F401 - registers its handlers
+from .variables.autocast import autocast_class, make_autocast
 from .variables.base import Args, ConstantVariable, Kwargs, Variable, is_plain_constant
 from .variables.builtins import HANDLERS, PURE, BuiltinVariable, call_handler, install_extremes
 from .variables.contexts import GRAD_SCOPES, make_scope
@@ -154,6 +155,8 @@ class Trace(Builder, GraphBuilder, Operations):
         """Classes with a model of their own: built-in types, scopes, enums, sizes."""
         if cls in GRAD_SCOPES:
             return make_scope(self, cls, [*args, *kwargs.values()])
+        if cls is autocast_class():
+            return make_autocast(self, args, kwargs)
         handler = HANDLERS.get(cls)
         if handler is not None:
             return call_handler(self, handler, cls.__qualname__, args, kwargs)

@@ -1,0 +1,151 @@
+"""`torch.autocast` in captured code: the scope is entered and left by nodes of the graph."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ...core import dispatch
+from ...fx.node import mark_impure
+from ..break_kinds import graph_break
+from ..source import Source
+from .base import Args, ConstantVariable, Kwargs, Variable
+
+if TYPE_CHECKING:
+    from ..replacement import Writer
+    from ..trace import Trace
+
+_HOME = f"{__name__.split('.', maxsplit=1)[0]}.amp.autocast_mode"
+Settings = tuple[str, Any, bool, bool]
+"""Device type, narrow dtype, enabled, cache enabled."""
+
+
+def autocast_class() -> Any:
+    """The class, once amp is loaded; before that nothing can be an instance."""
+    return getattr(sys.modules.get(_HOME), "autocast", None)
+
+
+def autocast_key() -> tuple[Any, ...]:
+    """What autocast does at the moment, for guards."""
+    home = sys.modules.get(_HOME)
+    if home is None:
+        return ()
+    state = home._State
+    return (*state.enabled.items(), *state.kinds.items())
+
+
+def only_autocast_is_active() -> bool:
+    """Are all function modes of this thread autocast's?"""
+    home = sys.modules.get(_HOME)
+    return not dispatch.state.overrides or (home is not None and dispatch.state.overrides == home._State.depth)
+
+
+@mark_impure
+def enter_autocast(device: str, dtype: Any, enabled: bool, cache_enabled: bool) -> Any:
+    """Put into graphs: autocast from here on."""
+    scope = autocast_class()(device, dtype, enabled, cache_enabled)
+    scope.__enter__()
+    return scope
+
+
+@mark_impure
+def exit_autocast(scope: Any) -> None:
+    """Put into graphs: the end of an autocast block."""
+    scope.__exit__(None, None, None)
+
+
+def settings_of(value: Any) -> Settings:
+    return value.device, value.fast_dtype, value._enabled, value._cache_enabled
+
+
+class AutocastScope(Variable):
+    """An instance of autocast that capture can enter."""
+
+    def __init__(self, settings: Settings, source: Source | None = None) -> None:
+        self.settings, self.source = settings, source
+        self.open: list[tuple[Any, Any]] = []
+
+    def python_type(self) -> type:
+        return autocast_class()
+
+    def enter_scope(self, tx: Trace) -> tuple[Variable, Variable]:
+        entered = tx.enter_autocast(self.settings)
+        self.open.append(entered)
+        return AutocastExit(self), self
+
+    def leave(self, tx: Trace) -> None:
+        if not self.open:
+            graph_break("unknown context manager", "the end of an autocast block that was entered before")
+        tx.leave_autocast(self.open.pop())
+
+    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        return AutocastDecorated(self, args[0])
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        if name in ("__enter__", "__exit__"):
+            return tx.container_method(self, name)
+        return super().attr(tx, name)
+
+    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
+        if name == "__enter__":
+            return self.enter_scope(tx)[1]
+        if name == "__exit__":
+            self.leave(tx)
+            return ConstantVariable(None)
+        return super().method(tx, name, args, kwargs)
+
+    def build(self, w: Writer) -> str:
+        if self.source is not None:
+            made = w.fetch(self.source)
+        else:
+            device, dtype, enabled, cache = self.settings
+            made = w.bind(f"{w.constant(autocast_class())}({device!r}, {w.constant(dtype)}, {enabled}, {cache})")
+        w.remember(self, made)
+        for _ in self.open:
+            w.effect(f"{made}.__enter__()")
+        return made
+
+
+class AutocastExit(Variable):
+    """The bound `__exit__` of a scope that capture entered."""
+
+    def __init__(self, scope: AutocastScope) -> None:
+        self.scope = scope
+
+    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        self.scope.leave(tx)
+        return ConstantVariable(None)
+
+    def build(self, w: Writer) -> str:
+        return f"{w.value(self.scope)}.__exit__"
+
+
+class AutocastDecorated(Variable):
+    """`autocast(...)(function)`, made during capture."""
+
+    def __init__(self, scope: AutocastScope, function: Variable) -> None:
+        self.scope, self.function = scope, function
+
+    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        self.scope.enter_scope(tx)
+        result = tx.call(self.function, args, kwargs)
+        self.scope.leave(tx)
+        return result
+
+    def build(self, w: Writer) -> str:
+        return f"{w.value(self.scope)}({w.value(self.function)})"
+
+
+def wrap_autocast(tx: Any, value: Any, source: Source) -> Variable:
+    """An existing scope."""
+    tx.guard_type(source, value)
+    settings = settings_of(value)
+    for name, wanted in zip(("device", "fast_dtype", "_enabled", "_cache_enabled"), settings, strict=True):
+        tx.wrap(wanted, source.attr(name))
+    return AutocastScope(settings, source)
+
+
+def make_autocast(tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+    """`autocast(device_type, dtype=None, enabled=True, cache_enabled=None)`."""
+    made = tx.checked(autocast_class(), *map(tx.known, args), **{name: tx.known(value) for name, value in kwargs.items()})
+    return AutocastScope(settings_of(made))
