@@ -180,11 +180,17 @@ void copy_any(PyArrayObject* to, PyArrayObject* from, Row row, int size_log2) {
     copy_rows(axes, count, row, t, f, threads);
 }
 
+// Numbers, dates and ml_dtypes' types: what NumPy itself would copy byte by byte.
+bool mere_bytes(PyArrayObject* array) {
+    int type = PyArray_TYPE(array);
+    return type < NPY_OBJECT || type == NPY_HALF || type == NPY_DATETIME || type == NPY_TIMEDELTA || (type >= NPY_USERDEF && type < NPY_VSTRING);
+}
+
 // The loop that turns elements of `from` into elements of `to`, or null; `size_log2` is set where that is a mere copy.
 Row conversion(PyArrayObject* to, PyArrayObject* from, int& size_log2) {
     size_log2 = -1;
-    if (PyArray_TYPE(to) == PyArray_TYPE(from) && PyArray_TYPE(to) != NPY_OBJECT) {
-        size_log2 = log2_of(PyArray_ITEMSIZE(to));
+    if (PyArray_EquivTypes(PyArray_DESCR(to), PyArray_DESCR(from))) {
+        if (mere_bytes(to)) size_log2 = log2_of(PyArray_ITEMSIZE(to));
         return size_log2 < 0 ? nullptr : loops.copy[size_log2];
     }
     Kind t = kind_of(to), f = kind_of(from);
@@ -231,7 +237,7 @@ ptrdiff_t first_outside(const int64_t* index, ptrdiff_t n, ptrdiff_t rows) {
 // Checks what take_rows and add_rows share: `table` and `list` contiguous of one dtype, one row of `list` for each index.
 bool check_rows(PyArrayObject* table, PyArrayObject* index, PyArrayObject* list) {
     if (kind_of(index) != Kind::i64 || !PyArray_ISCARRAY_RO(index) || !PyArray_ISCARRAY_RO(table) || !PyArray_ISCARRAY_RO(list) ||
-        PyArray_NDIM(table) < 1 || PyArray_TYPE(table) != PyArray_TYPE(list)) {
+        PyArray_NDIM(table) < 1 || !PyArray_EquivTypes(PyArray_DESCR(table), PyArray_DESCR(list)) || !mere_bytes(table)) {
         PyErr_SetString(PyExc_ValueError, "rows: expected contiguous arrays of one dtype and a contiguous i64 index");
         return false;
     }
@@ -340,7 +346,9 @@ PyObject* fill(PyObject*, PyObject* const* args, Py_ssize_t count) {
     if (!writeable(out)) return nullptr;
     ptrdiff_t itemsize = PyArray_ITEMSIZE(out), n = PyArray_SIZE(out);
     int size_log2 = log2_of(itemsize);
-    if (PyArray_TYPE(out) != PyArray_TYPE(value) || PyArray_SIZE(value) != 1 || size_log2 < 0 || PyArray_TYPE(out) == NPY_OBJECT || !PyArray_ISCARRAY(out)) Py_RETURN_FALSE;
+    if (!PyArray_EquivTypes(PyArray_DESCR(out), PyArray_DESCR(value)) || PyArray_SIZE(value) != 1 || size_log2 < 0 || !mere_bytes(out) ||
+        !PyArray_ISCARRAY(out))
+        Py_RETURN_FALSE;
     // A block of copies first; then memcpy, which is as quick as stores get.
     alignas(64) char block[4096];
     for (ptrdiff_t i = 0; i < (ptrdiff_t)sizeof block; i += itemsize) memcpy(block + i, PyArray_DATA(value), itemsize);

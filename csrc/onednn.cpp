@@ -56,7 +56,7 @@ int64_t dtype_of(PyArrayObject* array) {
 bool describe(PyArrayObject* array, Tensor& t) {
     t.dtype = dtype_of(array);
     t.ndim = PyArray_NDIM(array);
-    if (t.dtype == 0 || t.ndim > 7) return false;
+    if (t.dtype == 0 || t.ndim > 7 || !PyArray_ISBEHAVED_RO(array)) return false;
     int64_t itemsize = PyArray_ITEMSIZE(array);
     for (int i = 0; i < t.ndim; i++) {
         t.dims[i] = PyArray_DIM(array, i);
@@ -152,6 +152,7 @@ PyObject* run(PyObject*, PyObject* const* args, Py_ssize_t count) {
     for (size_t i = 0; i < wanted; i++) {
         PyArrayObject* array = (PyArrayObject*)args[i + 1];
         if (!PyArray_Check(args[i + 1])) return PyErr_Format(PyExc_TypeError, "operand %zu is no array", i);
+        if (onednn::writes(spec.kind, (int)i) && !PyArray_ISWRITEABLE(array)) return PyErr_Format(PyExc_ValueError, "operand %zu is read-only", i);
         if (spec.kind != onednn::reorder && !matches(array, *expected[i]))
             return PyErr_Format(PyExc_ValueError, "operand %zu has not the dtype, shape and strides that this operation was made for", i);
         if (spec.kind != onednn::reorder && expected[i]->layout == onednn::packed && (size_t)PyArray_NBYTES(array) < onednn::packed_bytes(op, (int)i))

@@ -619,6 +619,8 @@ bool valid(int64_t op) {
 
 const Spec& spec(int64_t op) { return ((Op*)op)->spec; }
 
+bool writes(int64_t kind, int operand) { return operand < 4 && roles[kind][operand].output; }
+
 const char* implementation(int64_t op) { return ((Op*)op)->implementation.c_str(); }
 
 size_t packed_bytes(int64_t op, int operand) {

@@ -71,6 +71,7 @@ int64_t create_reorder(int64_t op, int operand, const Tensor& plain, bool unpack
 std::shared_ptr<Op> cached(const Words& words);        // for eager: not a handle, dropped when many have been made
 bool valid(int64_t op);
 const Spec& spec(int64_t op);
+bool writes(int64_t kind, int operand);
 const char* implementation(int64_t op);
 size_t packed_bytes(int64_t op, int operand);
 

@@ -83,6 +83,13 @@ def test_copy_layouts() -> None:
     np.testing.assert_array_equal(native.copy_strided(np.empty(x.shape, np.float32), x[0, 0]), np.broadcast_to(x[0, 0], x.shape))
 
 
+def test_types_that_numpy_must_convert() -> None:
+    x = np.arange(40_000)
+    for from_, to in ((">f4", "<f4"), ("M8[s]", "M8[ms]"), ("S5", "S7"), ("f4", "O"), ("O", "O"), ("f4", "c8")):
+        source = x.astype(from_)
+        np.testing.assert_array_equal(native.copy_strided(np.zeros(x.shape, to), source), source.astype(to))
+
+
 def test_overlapping_copy() -> None:
     x = np.arange(1 << 16, dtype=np.float32)
     want = x[:-1].copy()

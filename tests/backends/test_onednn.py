@@ -190,6 +190,12 @@ def test_refusals() -> None:
         onednn.run(op, a, random(5, 4).T, out)
     with pytest.raises(ValueError, match="operand 2"):
         onednn.run(op, a, b, out.astype(np.float64))
+    frozen = out.copy()
+    frozen.flags.writeable = False
+    with pytest.raises(ValueError, match="operand 2 is read-only"):
+        onednn.run(op, a, b, frozen)
+    with pytest.raises(ValueError, match="operand 0"):
+        onednn.run(op, a.astype(">f4"), b, out)
     with pytest.raises(TypeError, match="takes 3 arrays, got 2"):
         onednn.run(op, a, b)
     with pytest.raises(ValueError, match="not a oneDNN operation"):
