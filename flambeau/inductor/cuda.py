@@ -372,8 +372,10 @@ class Replayed:
             self.call(list(self.inputs))  # fills the pool
             self.stream.synchronize()
             self.stream.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
-            self.outputs = self.call(list(self.inputs))
-            self.graph = self.stream.end_capture()
+            try:
+                self.outputs = self.call(list(self.inputs))
+            finally:
+                self.graph = self.stream.end_capture()
         self.stream.synchronize()
 
     def _replay(self, inputs: list) -> list:

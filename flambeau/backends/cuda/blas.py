@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import cupy
 import numpy as np
-from cupy_backends.cuda.libs import cublas
 
 Array = Any
 
 # dtype -> (cudaDataType, cublasComputeType, dtype of alpha and beta)
 _KINDS = {
-    "float32": (0, 68, np.float32), "float64": (1, 70, np.float64), "float16": (2, 68, np.float32), "bfloat16": (14, 68, np.float32),
+    "float32": (0, 68, np.float32), "float64": (1, 70, np.float64),
+    "float16": (2, 68, np.float32), "bfloat16": (14, 68, np.float32),
 }
 _TF32 = 77
 _DEFAULT_ALGORITHM = -1
@@ -24,11 +25,52 @@ class Precision:
     tf32 = False
 
 
-def _constants(kind: Any) -> tuple[np.ndarray, np.ndarray]:
-    return np.ones(1, kind), np.zeros(1, kind)
+class _Library:
+    """cuBLAS by ctypes: CuPy's own binding refuses to be recorded into a CUDA graph."""
+
+    NAMES = ("libcublas.so.13", "libcublas.so.12", "libcublas.so")
+    WORKSPACE = 32 << 20
+
+    def __init__(self) -> None:
+        cupy.cuda.device.get_cublas_handle()  # CuPy finds and loads the library
+        self.lib = next(lib for lib in map(self._open, self.NAMES) if lib is not None)
+        self.handles: dict[int, tuple[ctypes.c_void_p, Any]] = {}
+        self.one = {np.float32: ctypes.c_float(1), np.float64: ctypes.c_double(1)}
+        self.zero = {np.float32: ctypes.c_float(0), np.float64: ctypes.c_double(0)}
+
+    @staticmethod
+    def _open(name: str) -> Any:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            return None
+
+    def check(self, status: int, call: str) -> None:
+        if status:
+            raise RuntimeError(f"{call} failed with cuBLAS status {status}")
+
+    def handle(self) -> ctypes.c_void_p:
+        """The current device's handle, on the current stream, with a workspace of its own (a recorded graph keeps it)."""
+        device = cupy.cuda.runtime.getDevice()
+        found = self.handles.get(device)
+        if found is None:
+            made = ctypes.c_void_p()
+            self.check(self.lib.cublasCreate_v2(ctypes.byref(made)), "cublasCreate")
+            found = self.handles[device] = made, cupy.cuda.alloc(self.WORKSPACE)
+        handle, workspace = found
+        self.check(self.lib.cublasSetStream_v2(handle, ctypes.c_void_p(cupy.cuda.get_current_stream().ptr)), "cublasSetStream")
+        self.check(self.lib.cublasSetWorkspace_v2(handle, ctypes.c_void_p(workspace.ptr), ctypes.c_size_t(self.WORKSPACE)),
+                   "cublasSetWorkspace")
+        return handle
 
 
-_ONE_ZERO = {kind: _constants(kind) for kind in (np.float32, np.float64)}
+_library: list[_Library] = []
+
+
+def _cublas() -> _Library:
+    if not _library:
+        _library.append(_Library())
+    return _library[0]
 
 
 def _matrix(a: Array) -> tuple[Array, bool, int]:
@@ -89,19 +131,19 @@ def _gemm(a: Array, a_rows: bool, lda: int, stride_a: int, b: Array, b_rows: boo
     """cuBLAS thinks in columns: out^T = b^T a^T."""
     name = a.dtype.name
     data, _, scalar = _KINDS[name]
-    one, zero = _ONE_ZERO[scalar]
+    library = _cublas()
+    one, zero = ctypes.byref(library.one[scalar]), ctypes.byref(library.zero[scalar])
     n, m, k = out.shape[-2], out.shape[-1], a.shape[-1]
-    handle = cupy.cuda.device.get_cublas_handle()
-    cublas.setPointerMode(handle, cublas.CUBLAS_POINTER_MODE_HOST)
-    trans_b = cublas.CUBLAS_OP_N if b_rows else cublas.CUBLAS_OP_T
-    trans_a = cublas.CUBLAS_OP_N if a_rows else cublas.CUBLAS_OP_T
+    void, long = ctypes.c_void_p, ctypes.c_longlong
+    first = (library.handle(), int(not b_rows), int(not a_rows), m, n, k, one)
     if batch == 1:
-        cublas.gemmEx(handle, trans_b, trans_a, m, n, k, one.ctypes.data, b.data.ptr, data, ldb, a.data.ptr, data, lda,
-                      zero.ctypes.data, out.data.ptr, data, m, _compute(name), _DEFAULT_ALGORITHM)
-        return
-    cublas.gemmStridedBatchedEx(handle, trans_b, trans_a, m, n, k, one.ctypes.data, b.data.ptr, data, ldb, stride_b, a.data.ptr,
-                                data, lda, stride_a, zero.ctypes.data, out.data.ptr, data, m, n * m, batch, _compute(name),
-                                _DEFAULT_ALGORITHM)
+        status = library.lib.cublasGemmEx(*first, void(b.data.ptr), data, ldb, void(a.data.ptr), data, lda, zero, void(out.data.ptr),
+                                          data, m, _compute(name), _DEFAULT_ALGORITHM)
+    else:
+        status = library.lib.cublasGemmStridedBatchedEx(
+            *first, void(b.data.ptr), data, ldb, long(stride_b), void(a.data.ptr), data, lda, long(stride_a), zero,
+            void(out.data.ptr), data, m, long(n * m), batch, _compute(name), _DEFAULT_ALGORITHM)
+    library.check(status, f"the product of {a.shape} and {b.shape} ({name})")
 
 
 def mm(a: Array, b: Array) -> Array:
