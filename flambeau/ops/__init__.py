@@ -11,8 +11,8 @@ from .custom import NAMESPACES, load_library
 from .registry import BACKENDS, OPERATORS, PRIMITIVES
 from .views import MOVERS
 
-FAMILIES = ("pointwise", "views", "reductions", "creation", "indexing", "linalg", "random", "math", "printing", "facts", "shapes", "nn", "signal",
-            "aliases")
+FAMILIES = ("pointwise", "views", "reductions", "creation", "indexing", "linalg", "random", "math", "printing", "facts", "shapes",
+            "nn", "signal", "aliases")
 if importlib.util.find_spec(f"{__name__}.random") is None:
     FAMILIES = tuple(f for f in FAMILIES if f != "nn")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..core.tensor import Tensor
 from .pointwise import inplace
-from .registry import OPERATORS
+from .registry import OPERATORS, operator
 
 # name -> the operator it means; each is a function of the namespace and a method.
 _ALIASES = {
@@ -36,6 +38,20 @@ for _alias, _target in _ALIASES.items():
 for _base in _INPLACE:
     if f"{_base}_" not in OPERATORS and _base in OPERATORS:
         inplace(OPERATORS[_base], f"{_base}_")
+
+
+@operator(method="__rlshift__")
+def rlshift(input: Tensor, other: Any) -> Tensor:
+    """other << input."""
+    return OPERATORS["bitwise_left_shift"](other, input)
+
+
+@operator(method="__rrshift__")
+def rrshift(input: Tensor, other: Any) -> Tensor:
+    """other >> input."""
+    return OPERATORS["bitwise_right_shift"](other, input)
+
+
 for _dunder, _target in (("__imod__", "remainder_"), ("__ifloordiv__", "floor_divide_"), ("__ilshift__", "bitwise_left_shift_"),
                          ("__irshift__", "bitwise_right_shift_")):
     if not hasattr(Tensor, _dunder):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -422,9 +423,13 @@ def rpow(input: Tensor, base: Any) -> Tensor:
 def _compare(name: str, python: str, swapped: str) -> Callable:
     prim = getattr(prims, name)
     dunder = f"__{name}__"
+    ordered = name not in ("eq", "ne")
 
     def fn(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-        result = prim(*prepare(input, other))
+        x, y = prepare(input, other)
+        if ordered and x.dtype.is_complex:
+            raise NotImplementedError(f'"{name}_cpu" not implemented for \'{x.dtype}\': complex numbers have no order')
+        result = prim(x, y)
         return result if out is None else store_out(out, result)
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {python}; a bool tensor."
@@ -451,7 +456,7 @@ def _tensor_ne(self: Tensor, other: Any) -> Any:
 
 
 def _comparable(other: Any) -> bool:
-    return isinstance(other, (Tensor, int, float, complex, np.number, np.bool_)) or hasattr(type(other), "__torch_function__") \
+    return isinstance(other, (Tensor, numbers.Number, np.number, np.bool_)) or hasattr(type(other), "__torch_function__") \
         or type(other).__name__ in ("SymInt", "SymFloat", "SymBool")
 
 
@@ -482,7 +487,7 @@ def _bitwise(name: str, dunder: str) -> Callable:
         x, y = prepare(input, other)
         kind = x.dtype if isinstance(x, Tensor) else y.dtype
         if kind.category >= FLOAT:
-            raise RuntimeError(f'"{name}_cpu" not implemented for \'{kind}\'; bitwise operations take integers and bools')
+            raise NotImplementedError(f'"{name}_cpu" not implemented for \'{kind}\'; bitwise operations take integers and bools')
         return (on_bool if kind is bool_ else prim)(x, y)
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {name.replace('_', ' ')} of integers or bools."

@@ -17,7 +17,7 @@ def _host(x):
     x = x.detach()
     if str(x.dtype) == "torch.bfloat16":
         return x.float().numpy().astype(ml_dtypes.bfloat16).astype(np.float32)
-    return x.resolve_conj().resolve_neg().numpy() if hasattr(x, "resolve_conj") else x.numpy()
+    return x.numpy(force=True)
 
 
 def _is_tensor(x):
