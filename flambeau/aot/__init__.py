@@ -1,6 +1,7 @@
 """Ahead-of-time autograd: captured graphs become functional graphs of primitives, forward and backward."""
 
-from flambeau.aot.compile import Observers, aot_compile, aot_eager, interpret
+from flambeau.aot.compile import Observers, aot_compile
+from flambeau.aot.interpret import aot_eager, interpret
 from flambeau.aot.trace import make_fx
 
 __all__ = ["Observers", "aot_compile", "aot_eager", "interpret", "make_fx"]

@@ -11,10 +11,9 @@ from flambeau.aot.partition import Partition, partition
 from flambeau.aot.passes import CLEAN_UP, separate_results
 from flambeau.aot.runtime import Compiled, TrainingCode, deliverer, gatherer, share_memory, without_backward
 from flambeau.aot.trace import stripped
-from flambeau.autograd.graph import bare
 from flambeau.core import dispatch
 from flambeau.core.tensor import Tensor
-from flambeau.fx import Graph, GraphModule, Interpreter, Node, PassManager
+from flambeau.fx import Graph, GraphModule, Node, PassManager
 
 Compiler = Callable[[GraphModule, list[Any]], Compiled]
 Observer = Callable[[str, GraphModule], None]
@@ -216,22 +215,3 @@ def _compile(compiler: Compiler, program: Program, graph: Graph, results: int) -
         return [made[i] if i >= 0 else kept[j] if j >= 0 else constant for i, j, constant in plan]
 
     return fill_in
-
-
-# -- a backend without a code generator ------------------------------------------------------------------------------------
-
-
-def interpret(gm: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
-    """A compiler that runs the graph step by step with eager kernels."""
-    interpreter = Interpreter(gm)
-
-    def run(inputs: list) -> list:
-        outs = interpreter.boxed_run(inputs)
-        return [bare(out) if isinstance(out, Tensor) and out._view is not None else out for out in outs]
-
-    return run
-
-
-def aot_eager(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """A backend for torch.compile: functional graphs, forward and backward, run by eager kernels."""
-    return aot_compile(gm, example_inputs, forward_compiler=interpret)

@@ -98,10 +98,11 @@ def order_unsqueezes(graph: Graph) -> None:
 def _same_layout(a: Any, b: Any) -> bool:
     if not isinstance(a, Tensor) or not isinstance(b, Tensor) or a.dtype is not b.dtype:
         return False
-    return _same_sizes(a._layout.shape, b._layout.shape) and _same_sizes(a._layout.strides, b._layout.strides)
+    return same_sizes(a._layout.shape, b._layout.shape) and same_sizes(a._layout.strides, b._layout.strides)
 
 
-def _same_sizes(a: tuple, b: tuple) -> bool:
+def same_sizes(a: tuple, b: tuple) -> bool:
+    """Whether sizes are equal for all values of their symbols."""
     return len(a) == len(b) and all(_same_size(m, n) for m, n in zip(a, b, strict=True))
 
 

@@ -255,8 +255,8 @@ def _array_of(a: Any) -> Any:
 
 
 def _wrap(out: Any, spec: Spec, where: Any) -> Tensor:
-    if type(out) is not np.ndarray and where.type == "cpu":
-        out = np.asarray(out)
+    if where.type == "cpu" and (type(out) is not np.ndarray or (spec.strides is None and not out.flags.c_contiguous)):
+        out = np.asarray(out, order="C")  # NumPy keeps its inputs' memory order where it can; the shape rule decides here
     return from_array(out, spec.dtype, where)
 
 
