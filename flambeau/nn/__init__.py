@@ -29,6 +29,8 @@ def factory_kwargs(kwargs: dict | None) -> dict:
 def __getattr__(name: str) -> Any:
     if name in ("utils", "attention", "parallel"):
         return importlib.import_module(f"{__name__}.{name}")
+    if name == "DataParallel":
+        return importlib.import_module(f"{__name__}.parallel").DataParallel
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

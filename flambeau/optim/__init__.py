@@ -4,8 +4,10 @@ from . import adam, adamw, lr_scheduler, optimizer, sgd, swa_utils
 from .adam import Adam, AdamW
 from .adaptive import ASGD, Adadelta, Adafactor, Adagrad, Adamax, NAdam, RAdam, RMSprop, Rprop
 from .lbfgs import LBFGS
+from .muon import Muon
 from .optimizer import Optimizer
 from .sgd import SGD
 
-__all__ = ["ASGD", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "Optimizer", "RAdam",
+__all__ = ["ASGD", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam",
+           "Optimizer", "RAdam",
            "RMSprop", "Rprop", "adam", "adamw", "lr_scheduler", "optimizer", "sgd", "swa_utils"]

@@ -165,3 +165,8 @@ def test_ctc():
         compare_call(lambda x, *rest, reduction=reduction: F.ctc_loss(F.log_softmax(x, 2), *rest, reduction=reduction),
                      lambda x, *rest, reduction=reduction: TF.ctc_loss(TF.log_softmax(x, 2), *rest, reduction=reduction),
                      [logits, targets, *lengths], rtol=1e-3)
+
+
+def test_adaptive_softmax():
+    kwargs = {"cutoffs": [3, 6], "div_value": 2.0}
+    compare_module("AdaptiveLogSoftmaxWithLoss", (8, 10), kwargs, [randn(5, 8), torch.tensor([0, 2, 4, 9, 7])])

@@ -53,6 +53,22 @@ def test_ten_steps_as_torch(name, kwargs):
                 np.testing.assert_allclose(mine["state"][number][key].numpy(), value.numpy(), rtol=1e-4, atol=1e-6, err_msg=key)
 
 
+@pytest.mark.parametrize("rule", [None, "match_rms_adamw"])
+def test_muon_as_torch(rule):
+    torch = pytest.importorskip("torch")
+    start = gradients(100, [(6, 4), (3, 8)])
+    theirs, ours = [torch.tensor(a).requires_grad_() for a in start], [fl.tensor(a).requires_grad_() for a in start]
+    a, b = optim.Muon(ours, lr=0.1, adjust_lr_fn=rule), torch.optim.Muon(theirs, lr=0.1, adjust_lr_fn=rule)
+    for step in range(3):
+        for p, q, g in zip(ours, theirs, gradients(step, [(6, 4), (3, 8)])):
+            p.grad, q.grad = fl.tensor(g), torch.tensor(g)
+        a.step(), b.step()
+    for p, q in zip(ours, theirs):
+        np.testing.assert_allclose(p.detach().numpy(), q.detach().numpy(), rtol=2e-2, atol=5e-3)  # bfloat16 inside
+    with pytest.raises(ValueError, match="only supports 2D parameters"):
+        optim.Muon([fl.ones(3, requires_grad=True)])
+
+
 def test_lbfgs_as_torch():
     torch = pytest.importorskip("torch")
     for search in (None, "strong_wolfe"):

@@ -2,11 +2,15 @@
 
 from . import (
     activation,
+    adaptive,
     batchnorm,
+    channelshuffle,
     container,
     conv,
     distance,
     dropout,
+    flatten,
+    fold,
     instancenorm,
     lazy,
     linear,
@@ -14,38 +18,41 @@ from . import (
     module,
     normalization,
     padding,
+    pixelshuffle,
     pooling,
     rnn,
-    shaping,
     sparse,
     transformer,
+    upsampling,
     utils,
 )
 from .activation import *  # noqa: F403
+from .adaptive import AdaptiveLogSoftmaxWithLoss
 from .batchnorm import *  # noqa: F403
+from .channelshuffle import ChannelShuffle
 from .container import *  # noqa: F403
 from .conv import *  # noqa: F403
 from .distance import *  # noqa: F403
 from .dropout import *  # noqa: F403
+from .flatten import Flatten, Unflatten
+from .fold import Fold, Unfold
 from .instancenorm import *  # noqa: F403
 from .linear import *  # noqa: F403
 from .loss import *  # noqa: F403
 from .module import Module
 from .normalization import *  # noqa: F403
 from .padding import *  # noqa: F403
+from .pixelshuffle import PixelShuffle, PixelUnshuffle
 from .pooling import *  # noqa: F403
 from .rnn import *  # noqa: F403
-from .shaping import *  # noqa: F403
 from .sparse import *  # noqa: F403
 from .transformer import *  # noqa: F403
+from .upsampling import Upsample, UpsamplingBilinear2d, UpsamplingNearest2d
 
-_HOME = (activation, batchnorm, container, conv, distance, dropout, instancenorm, linear, loss, normalization, padding,
-         pooling, rnn,
-         shaping, sparse, transformer)
+_HOME = (activation, adaptive, batchnorm, channelshuffle, container, conv, distance, dropout, flatten, fold,
+         instancenorm, linear, loss,
+         normalization, padding, pixelshuffle, pooling, rnn, sparse, transformer, upsampling)
 __all__ = ["Module", *sorted({
     name for home in _HOME for name, value in vars(home).items()
     if isinstance(value, type) and issubclass(value, Module) and not name.startswith("_") and value.__module__ == home.__name__
 } | {"CrossMapLRN2d", "NLLLoss2d"})]
-
-# Old homes of layers that other libraries import from.
-upsampling = pixelshuffle = flatten = fold = channelshuffle = shaping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import OrderedDict
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -385,7 +385,7 @@ class ParameterDict(Module):
 
     def update(self, parameters: Any) -> None:
         """Add or replace values from a mapping or from (name, value) pairs."""
-        if not isinstance(parameters, Container) and not isinstance(parameters, Iterable):
+        if not isinstance(parameters, Iterable):
             raise TypeError("ParametersDict.update should be called with an iterable of key/value pairs, but got "
                             f"{type(parameters).__name__}")
         for key, value in parameters.items() if isinstance(parameters, (Mapping, ParameterDict)) else parameters:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core.tensor import Tensor
 from .. import functional as F
-from .batchnorm import _NormBase
+from .batchnorm import _LazyNormBase, _NormBase
 
 
 class _InstanceNorm(_NormBase):
@@ -52,3 +52,27 @@ class InstanceNorm3d(_InstanceNorm):
     """Normalise each channel of each sample of (n, c, d, h, w)."""
 
     spatial = 3
+
+
+class _LazyInstanceNorm(_LazyNormBase):
+    def __init__(self, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False, track_running_stats: bool = False,
+                 device: Any = None, dtype: Any = None, *, bias: bool = True) -> None:
+        super().__init__(eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
+
+
+class LazyInstanceNorm1d(_LazyInstanceNorm, InstanceNorm1d):
+    """InstanceNorm1d that learns num_features."""
+
+    cls_to_become = InstanceNorm1d
+
+
+class LazyInstanceNorm2d(_LazyInstanceNorm, InstanceNorm2d):
+    """InstanceNorm2d that learns num_features."""
+
+    cls_to_become = InstanceNorm2d
+
+
+class LazyInstanceNorm3d(_LazyInstanceNorm, InstanceNorm3d):
+    """InstanceNorm3d that learns num_features."""
+
+    cls_to_become = InstanceNorm3d
