@@ -311,7 +311,11 @@ class KernelPrinter:
         name = f"t{self.count}"
         self.count += 1
         outside = v.dtype is bool_ and depth < len(self.outer) + len(self.inner)
-        self.emit(f"const {'int32_t' if outside else CPP_TYPES[v.dtype.name]} {name} = {self.text(v)};")
+        if outside:
+            self.emit(f"int32_t {name} = {self.text(v)};")
+            self.emit(f"FL_FORGET({name});")
+        else:
+            self.emit(f"const {CPP_TYPES[v.dtype.name]} {name} = {self.text(v)};")
         self.bind(v, name)
 
     def bind(self, v: Value, name: str) -> None:
