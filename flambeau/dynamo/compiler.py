@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import _C
-from . import config, logs, policy
+from . import config, debug, logs, policy
 from .backends import lookup_backend
 from .break_kinds import Break
 from .convert import Captured, NothingToCompile, Request, convert_frame
@@ -72,7 +72,10 @@ class Compiler:
         request = Request(function, code, values, state.shapes, self.backend, self.backend_name, self.options, self.fullgraph,
                           active, self)  # fmt: skip
         try:
-            captured = convert_frame(request)
+            with debug.watching(code.co_name) as folder:
+                captured = convert_frame(request)
+            if folder is not None:
+                folder.finish(captured)
         except NothingToCompile:
             state.failures += 1
             return None

@@ -1,6 +1,7 @@
 """The log channels of graph capture, and `TORCH_LOGS`, which switches on these and those of the other rooms.
 
-`TORCH_LOGS=graph_breaks,recompiles,guards,graph_code,bytecode python program.py`; `+dynamo` stands for all of them.
+`TORCH_LOGS=graph_breaks,recompiles,guards,graph_code,bytecode,aot_graphs,schedule,output_code python program.py`; `dynamo`,
+`aot` and `inductor` stand for all of a room's.
 """
 
 from __future__ import annotations
@@ -15,8 +16,15 @@ guards = logging.getLogger("flambeau.guards")
 graph_code = logging.getLogger("flambeau.graph_code")
 bytecode = logging.getLogger("flambeau.bytecode")
 dynamic = logging.getLogger("flambeau.dynamic")
+aot_graphs = logging.getLogger("flambeau.aot_graphs")
+schedule = logging.getLogger("flambeau.schedule")
+output_code = logging.getLogger("flambeau.output_code")
 
-GROUPS = {"dynamo": ("graph_breaks", "recompiles", "guards", "graph_code", "bytecode", "dynamic")}
+GROUPS = {
+    "dynamo": ("graph_breaks", "recompiles", "guards", "graph_code", "bytecode", "dynamic"),
+    "aot": ("aot_graphs",),
+    "inductor": ("schedule", "output_code"),
+}
 
 
 def configure(setting: str) -> None:

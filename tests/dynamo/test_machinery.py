@@ -281,3 +281,44 @@ def test_call_overhead_is_small() -> None:
             g(a, b)
         best = min(best, (time.perf_counter() - start) / 1000)
     assert best < 8e-6, f"{best * 1e6:.1f} us"
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_debug_folder(backend, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("TORCH_COMPILE_DEBUG", "1")
+    monkeypatch.setenv("TORCH_COMPILE_DEBUG_DIR", str(tmp_path))
+
+    def f(x, w):
+        y = x @ w  # the product
+        return (y + 1).relu()
+
+    x, w = torch.rand(4, 4), torch.rand(4, 4)
+    w.requires_grad = True
+    dynamo.compile(f, backend=backend)(x, w)
+    (folder,) = tmp_path.glob("run_*/*")
+    names = {path.name for path in folder.iterdir()}
+    assert {"replacement.py", "guards.py", "captured.py", "repro.py", "report.html"} <= names
+    report = (folder / "report.html").read_text()
+    assert "x @ w  # the product" in report and "matmul" in report
+    if backend == "inductor":
+        assert {"aot_joint.py", "aot_forward.py", "aot_backward.py", "inductor_0_loops.txt", "inductor_0_schedule.txt"} <= names
+        assert "kernel" in report or "library call" in report
+    done = subprocess.run([sys.executable, str(folder / "repro.py")], capture_output=True, text=True, check=False,
+                          env={**os.environ, "TORCH_COMPILE_DEBUG": "0", "PYTHONPATH": os.pathsep.join(sys.path)})
+    assert done.returncode == 0, done.stderr
+
+
+def test_logs_of_the_rooms_below(caplog) -> None:
+    import logging
+
+    names = ["flambeau.aot_graphs", "flambeau.output_code"]
+    for name in names:
+        logging.getLogger(name).setLevel(logging.DEBUG)
+        logging.getLogger(name).addHandler(caplog.handler)
+    try:
+        dynamo.compile(lambda x: x * 2 + 1, backend="inductor")(x3())
+    finally:
+        for name in names:
+            logging.getLogger(name).removeHandler(caplog.handler)
+            logging.getLogger(name).setLevel(logging.NOTSET)
+    assert "inference graph" in caplog.text and "generated code" in caplog.text

@@ -1,0 +1,191 @@
+"""Looking in: what each stage of one compilation made, as logs and as a folder.
+
+`TORCH_COMPILE_DEBUG=1` writes a folder for each compiled frame below `flambeau_debug/` (or `TORCH_COMPILE_DEBUG_DIR`): the
+replacement and its guards, the captured, joint, forward and backward graphs, the loop IR, the schedule, the generated code, a
+runnable repro, and `report.html`, which leads from the user's line to graph nodes and on to kernels. `TORCH_LOGS` with
+`aot_graphs`, `schedule` or `output_code` shows the same texts.
+"""
+
+from __future__ import annotations
+
+import html
+import importlib
+import itertools
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .. import fx
+from ..core.symbolic import hint_of
+from ..core.tensor import Tensor
+from . import logs
+
+PACKAGE = __name__.split(".", maxsplit=1)[0]
+_numbers = itertools.count()
+_STARTED = time.strftime("%Y_%m_%d_%H_%M_%S")
+
+
+def enabled() -> bool:
+    """Is a folder to be written?"""
+    return os.environ.get("TORCH_COMPILE_DEBUG", "0") not in ("", "0")
+
+
+def watched() -> bool:
+    """Does anybody want to see what the rooms below make?"""
+    return enabled() or any(log.isEnabledFor(10) for log in (logs.aot_graphs, logs.schedule, logs.output_code))
+
+
+class Folder:
+    """The files of one compilation, and what the report needs."""
+
+    def __init__(self, name: str) -> None:
+        root = Path(os.environ.get("TORCH_COMPILE_DEBUG_DIR", "flambeau_debug"))
+        self.path = root / f"run_{_STARTED}_pid_{os.getpid()}" / f"{next(_numbers):03d}_{re.sub(r'[^0-9A-Za-z_]', '_', name)}"
+        if enabled():
+            self.path.mkdir(parents=True, exist_ok=True)
+        self.kernels: list[tuple[str, str, list[tuple[str, str]]]] = []
+        """File, kernel, and the (graph node, user's line) it comes from."""
+        self.texts: dict[str, str] = {}
+        self.count = 0
+
+    def write(self, name: str, text: str) -> None:
+        self.texts[name] = text
+        if enabled():
+            (self.path / name).write_text(text, encoding="utf-8")
+
+    # -- listeners of the rooms below ---------------------------------------------------------------------------------------
+    def saw_graph(self, stage: str, gm: fx.GraphModule) -> None:
+        """A functional graph of aot."""
+        code = gm.graph.python_code(verbose=True).src
+        self.write(f"aot_{stage}.py", code)
+        logs.aot_graphs.debug("%s graph\n%s", stage, code)
+
+    def saw_code(self, compiled: Any) -> None:
+        """A graph that inductor compiled."""
+        ir = importlib.import_module(f"{PACKAGE}.inductor.ir")
+        stem = f"inductor_{self.count}"
+        self.count += 1
+        seconds = ", ".join(f"{stage} {1000 * t:.1f} ms" for stage, t in compiled.seconds.items())
+        self.write(f"{stem}_loops.txt", f"# {seconds}\n" + "\n".join(ir.print_program(compiled.program)) + "\n")
+        schedule = self._schedule(stem, compiled, ir)
+        self.write(f"{stem}_schedule.txt", schedule)
+        logs.schedule.debug("schedule\n%s", schedule)
+        source = compiled.unit.source if compiled.unit is not None else getattr(compiled.cuda, "source", "")
+        if source:
+            self.write(f"{stem}_code.cpp", source)
+        self.write(f"{stem}_wrapper.py", compiled.wrapper)
+        logs.output_code.debug("generated code\n%s\n%s", source, compiled.wrapper)
+
+    def _schedule(self, stem: str, compiled: Any, ir: ModuleType) -> str:
+        lines = []
+        for number, node in enumerate(compiled.nodes):
+            steps = [member.step for member in getattr(node, "members", ())] or [node]
+            origins = [(origin.name, origin.line) for step in steps for origin in getattr(step, "origins", ())]
+            kind = f"kernel {number}" if getattr(node, "members", None) else f"library call {number}"
+            self.kernels.append((stem, kind, origins))
+            lines.append(f"== {kind}: {getattr(node, 'style', getattr(node, 'op', ''))}")
+            lines += [line for step in steps for line in ir.print_step(step)]
+            lines.append("")
+        return "\n".join(lines) + "\n"
+
+    # -- the end ------------------------------------------------------------------------------------------------------------
+    def finish(self, captured: Any) -> None:
+        """What capture itself made, the repro and the report."""
+        if not enabled():
+            return
+        self.write("replacement.py", f"# {captured.where}, made by dynamo in {1000 * captured.seconds:.0f} ms\n" + captured.source)
+        self.write("guards.py", captured.guard_source)
+        if captured.broken is not None:
+            self.write("graph_break.txt", str(captured.broken) + "\n")
+        if captured.graph is not None:
+            self.write("captured.py", captured.graph.graph.python_code(verbose=True).src)
+            self.write("repro.py", repro(captured.graph))
+        self.write("report.html", report(captured, self))
+
+
+@contextmanager
+def watching(name: str) -> Iterator[Folder | None]:
+    """Listen to aot and inductor while the backend is at work."""
+    if not watched():
+        yield None
+        return
+    folder = Folder(name)
+    observers = importlib.import_module(f"{PACKAGE}.aot.compile").Observers.listening
+    listening = importlib.import_module(f"{PACKAGE}.inductor.graph").listening
+    observers.append(folder.saw_graph)
+    listening.append(folder.saw_code)
+    try:
+        yield folder
+    finally:
+        observers.remove(folder.saw_graph)
+        listening.remove(folder.saw_code)
+
+
+def repro(gm: fx.GraphModule) -> str:
+    """A script that compiles the captured graph alone, on random inputs of the same shapes and dtypes."""
+    code = gm.graph.python_code("self")
+    lines = ["# Compiles this one graph and compares it with eager.", f"import {PACKAGE} as torch", ""]
+    lines += [_import(name, value) for name, value in code.globals.items()]
+    lines += ["", "", code.src, ""]
+    placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    arguments = [f"    {_example(node.meta['val'])},  # {node.name}" for node in placeholders]
+    lines += ["inputs = [", *arguments, "]", "compiled = torch.compile(lambda *args: forward(None, *args), backend='inductor')"]
+    lines += ["for expected, got in zip(forward(None, *inputs), compiled(*inputs)):", "    print((expected - got).abs().max())"]
+    return "\n".join(lines) + "\n"
+
+
+def _import(name: str, value: Any) -> str:
+    if isinstance(value, ModuleType):
+        return f"import {value.__name__} as {name}"
+    module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if module and qualname and "<" not in qualname:
+        return f"from {module} import {qualname.split('.')[0]} as {name}"
+    return f"{name} = {value!r}"
+
+
+def _example(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return repr(hint_of(value))
+    shape = tuple(int(hint_of(size)) for size in value.shape)
+    if value.dtype.is_floating_point:
+        text = f"torch.randn({shape}, dtype={value.dtype!r})"
+        return f"{text}.requires_grad_()" if value.requires_grad else text
+    return f"torch.zeros({shape}, dtype={value.dtype!r})"
+
+
+_STYLE = """body { font: 14px sans-serif; margin: 2em } table { border-collapse: collapse } td, th { border: 1px solid #bbb;
+padding: 4px 8px; text-align: left; vertical-align: top } code { white-space: pre-wrap } th { background: #eee }"""
+
+
+def report(captured: Any, folder: Folder) -> str:
+    """`report.html`: from the user's line to nodes of the captured graph and to kernels."""
+    rows: dict[str, tuple[list[str], list[str]]] = {}
+    nodes = captured.graph.graph.nodes if captured.graph is not None else ()
+    for node in nodes:
+        stack = node.meta.get("stack")
+        if node.op.startswith("call") and stack:
+            line = f"{stack[-1][0]}:{stack[-1][1]} {stack[-1][3]}"
+            rows.setdefault(line, ([], []))[0].append(html.escape(node.format_node()))
+    for stem, kernel, origins in folder.kernels:
+        for line in dict.fromkeys(line for _, line in origins if line):
+            names = ", ".join(dict.fromkeys(name for name, origin in origins if origin == line))
+            rows.setdefault(line, ([], []))[1].append(
+                f'<a href="{stem}_schedule.txt">{html.escape(f"{stem} {kernel}")}</a> ({html.escape(names)})'
+            )
+    body = "".join(
+        f"<tr><td><code>{html.escape(line)}</code></td><td><code>{'<br>'.join(made)}</code></td><td>{'<br>'.join(kernels)}</td></tr>"
+        for line, (made, kernels) in rows.items()
+    )
+    files = ", ".join(f'<a href="{name}">{name}</a>' for name in sorted(folder.texts))
+    broken = f"<h2>Graph break</h2><pre>{html.escape(str(captured.broken))}</pre>" if captured.broken is not None else ""
+    return (
+        f"<!doctype html><meta charset='utf-8'><title>{html.escape(captured.where)}</title><style>{_STYLE}</style>"
+        f"<h1>{html.escape(captured.where)}</h1><p>Captured and compiled in {1000 * captured.seconds:.0f} ms, "
+        f"{len(captured.guards)} guards. Files: {files}</p>{broken}"
+        f"<table><tr><th>Your line</th><th>Graph nodes</th><th>Kernels</th></tr>{body}</table>\n"
+    )
