@@ -11,6 +11,7 @@ A body is a DAG of `Value`s over the scalar operations of `ops/scalar.py`, made 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -337,17 +338,17 @@ class Compute:
     mask: Value | None = None  # scatter only where true
     origins: tuple[Origin, ...] = ()
 
-    @property
+    @functools.cached_property
     def values(self) -> list[Value]:
         """The body and what the store needs, operands first."""
         return walk([self.body, *self.index_values.values(), *([self.mask] if self.mask is not None else [])])
 
-    @property
+    @functools.cached_property
     def loads(self) -> list[Access]:
         """All accesses of the body."""
         return [v.attr for v in self.values if v.op == "load"]
 
-    @property
+    @functools.cached_property
     def reads(self) -> set[str]:
         """The buffers that are read."""
         own = {self.buffer} if self.kind.startswith("scatter") else set()

@@ -65,6 +65,13 @@ extern "C" int times(void** args, const int64_t*, void*) {
 class _UnitPrinter:
     def __init__(self, program: Program, nodes: Sequence[Node], timed: bool):
         self.program, self.nodes, self.timed = program, list(nodes), timed
+        self.readers: dict[str, set[int]] = {}  # who reads a buffer; 0 stands for the caller
+        for node in self.nodes:
+            for name in node.reads:
+                self.readers.setdefault(name, set()).add(id(node))
+        for out in program.outputs:
+            if isinstance(out, View):
+                self.readers.setdefault(out.buffer, set()).add(0)
         self.known: dict[str, str] = {}       # kernel text -> function
         self.kernels: list[Printed] = []
 
@@ -98,12 +105,7 @@ class _UnitPrinter:
 
     def _stored(self, kernel: Kernel) -> set[str]:
         """The kernel's buffers that others read."""
-        mine = kernel.writes
-        others = {out.buffer for out in self.program.outputs if isinstance(out, View)}
-        for node in self.nodes:
-            if node is not kernel:
-                others |= node.reads
-        return mine & others
+        return {name for name in kernel.writes if self.readers.get(name, set()) - {id(kernel)}}
 
     def _arguments(self, in_python: Sequence[bool]) -> list[str]:
         names = [n for n in self.program.inputs if n is not None]
