@@ -529,11 +529,17 @@ def eye(n: int, m: int | None = None, *, out: Tensor | None = None, dtype: dtype
 
 
 def _triangle(name: str, compare: Callable) -> Callable:
+    def body(input: Tensor, diagonal: int) -> Tensor:
+        """Zeros where the column is too far from the row."""
+        keep = _band(input, input.shape[-2], input.shape[-1], lambda gap: compare(gap, diagonal))
+        return input.where(keep, cast(0, input.dtype))
+
+    fused = operator(body, name=f"_{name}", fused=True)
+
     def fn(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
         if input.ndim < 2:
             raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions, got {list(input.shape)}")
-        keep = _band(input, input.shape[-2], input.shape[-1], lambda gap: compare(gap, diagonal))
-        result = input.where(keep, cast(0, input.dtype))
+        result = fused(input, diagonal)
         return result if out is None else store_out(out, result)
 
     side = "lower" if name == "tril" else "upper"

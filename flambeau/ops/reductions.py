@@ -114,9 +114,10 @@ def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype
     kind = x.dtype
     if kind.itemsize < 4:
         x = cast(x, float32)
-    total = _reduce(prims.sum, x, dim, keepdim)
-    n = _count(x, canonical_dims(dim, x.ndim))
-    return _finish(cast(total / n if not _is_zero(n) else total * math.nan, kind), out)
+    dims = canonical_dims(dim, x.ndim)
+    n = _count(x, dims)
+    average = prims.truediv(prims.sum(x, dims), n if type(n) is not int else float(n) if n else math.nan)
+    return _finish(cast(keep_dims(average, dims) if keepdim else average, kind), out)
 
 
 def _is_zero(n: Any) -> bool:
@@ -291,14 +292,15 @@ def _var_vjp(g: Tensor, input: Tensor, dim: Dims, correction: float, keepdim: bo
     return (_spread(g * scale, dim, keepdim, input.ndim) * (input - mean(input, dims, True)),)
 
 
-@operator(name="_var", vjp=_var_vjp)
+@operator(name="_var", vjp=_var_vjp, fused=True)
 def _var(input: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
     """Variance by two passes: the mean, then the mean square deviation."""
     dims = canonical_dims(dim, input.ndim)
     x = cast(input, float32) if input.dtype.itemsize < 4 else input
-    centred = x - _reduce(prims.sum, x, dims, True) / builtins.max(_count(x, dims), 1)
+    n = _count(x, dims)
+    centred = x - _reduce(prims.sum, x, dims, True) / (1 if _is_zero(n) else n)
     square = prims.real(centred) ** 2 + prims.imag(centred) ** 2 if x.dtype.is_complex else centred * centred
-    left = _freedom(_count(x, dims), correction)
+    left = _freedom(n, correction)
     total = _reduce(prims.sum, square, dims, keepdim)
     return cast(total / left, input.dtype.to_real())
 
@@ -326,7 +328,7 @@ def _std_vjp(g: Tensor, input: Tensor, out: Tensor, dim: Dims, correction: float
     return _var_vjp((g / (out * 2)).masked_fill(out == 0, 0), input, dim, correction, keepdim)
 
 
-@operator(name="_std", vjp=_std_vjp)
+@operator(name="_std", vjp=_std_vjp, fused=True)
 def _std(input: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
     """The square root of the variance."""
     return prims.sqrt(_var(input, dim, correction, keepdim))
@@ -366,7 +368,7 @@ def _logsumexp_vjp(g: Tensor, input: Tensor, out: Tensor, dim: Dims, keepdim: bo
     return (_spread(g, dim, keepdim, rank) * prims.exp(input - _spread(out, dim, keepdim, rank)),)
 
 
-@operator(name="_logsumexp", vjp=_logsumexp_vjp)
+@operator(name="_logsumexp", vjp=_logsumexp_vjp, fused=True)
 def _logsumexp(input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
     """Shifted by the maximum so that nothing overflows."""
     dims = canonical_dims(dim, input.ndim)
@@ -402,7 +404,7 @@ def _vector_norm_vjp(g: Tensor, input: Tensor, out: Tensor, ord: float, dim: Dim
     return ((input.sgn() * (ratio * g)).masked_fill(size == 0, 0),)
 
 
-@operator(name="_vector_norm", vjp=_vector_norm_vjp)
+@operator(name="_vector_norm", vjp=_vector_norm_vjp, fused=True)
 def _vector_norm(input: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
     """(sum |x|^p)^(1/p) with its limits for p = 0, inf and -inf."""
     dims = canonical_dims(dim, input.ndim)

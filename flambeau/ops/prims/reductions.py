@@ -239,12 +239,26 @@ def sort(x: Tensor, dim: int, descending: bool, stable: bool) -> tuple[Spec, Spe
 
 
 def _topk_kernel(x: np.ndarray, k: int, dim: int, largest: bool, sorted_: bool) -> tuple:
+    if x.ndim and 0 < 8 * k < x.shape[dim]:
+        return _few_of_many(x, k, dim, largest)
     values, order = _sort_kernel(x, dim, largest, True)
     if not x.ndim:
         return values, order
     cut = [slice(None)] * x.ndim
     cut[dim] = slice(0, k)
     return np.ascontiguousarray(values[tuple(cut)]), np.ascontiguousarray(order[tuple(cut)])
+
+
+def _few_of_many(x: np.ndarray, k: int, dim: int, largest: bool) -> tuple:
+    """The k extreme ones by partition, then only these in order."""
+    keys = x.astype(np.float32) if x.dtype.kind == "V" else x
+    n = x.shape[dim]
+    parted = np.argpartition(keys, n - k if largest else k - 1, axis=dim)
+    found = parted.take(range(n - k, n) if largest else range(k), axis=dim)
+    found.sort(axis=dim)  # of equal values the first counts
+    _, order = _sort_kernel(np.take_along_axis(keys, found, dim), dim, largest, True)
+    indices = np.take_along_axis(found, order, dim)
+    return np.take_along_axis(x, indices, dim), indices.astype(np.int64, copy=False)
 
 
 def _topk_vjp(gs: tuple, x_shape: Sequence, out1: Tensor, dim: int) -> tuple:
