@@ -240,6 +240,7 @@ def main() -> None:
           f"{len(corpus.ids):,} characters, {len(corpus.alphabet)} different")  # fmt: skip
 
     use_empty_cache()
+    os.environ["FLAMBEAU_REPORT"] = str(args.out / "report.html")  # where Flambeau's compiler leaves its account
     model, eager = train("eager", corpus, args, args.eager_steps, compiled=False)
     parameters = sum(p.numel() for p in model.parameters())
     model, compiled = train("compiled", corpus, args, args.steps, compiled=True)

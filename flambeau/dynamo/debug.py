@@ -2,8 +2,9 @@
 
 `TORCH_COMPILE_DEBUG=1` writes a folder for each compiled frame below `flambeau_debug/` (or `TORCH_COMPILE_DEBUG_DIR`): the
 replacement and its guards, the captured, joint, forward and backward graphs, the loop IR, the schedule, the generated code, a
-runnable repro, and `report.html`, which leads from the user's line to graph nodes and on to kernels. `TORCH_LOGS` with
-`aot_graphs`, `schedule` or `output_code` shows the same texts.
+runnable repro, and `report.html`, which leads from the user's line to graph nodes and on to kernels. `FLAMBEAU_REPORT=FILE`
+writes only the report, one file for all compilations of the process. `TORCH_LOGS` with `aot_graphs`, `schedule` or
+`output_code` shows the same texts.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from . import logs
 
 PACKAGE = __name__.split(".", maxsplit=1)[0]
 _numbers = itertools.count()
+_sections: list[str] = []
 _STARTED = time.strftime("%Y_%m_%d_%H_%M_%S")
 
 
@@ -35,9 +37,16 @@ def enabled() -> bool:
     return os.environ.get("TORCH_COMPILE_DEBUG", "0") not in ("", "0")
 
 
+def report_file() -> Path | None:
+    """Where the report of the whole process goes, if it is wanted."""
+    name = os.environ.get("FLAMBEAU_REPORT")
+    return Path(name) if name else None
+
+
 def watched() -> bool:
     """Does anybody want to see what the rooms below make?"""
-    return enabled() or any(log.isEnabledFor(10) for log in (logs.aot_graphs, logs.schedule, logs.output_code))
+    loggers = (logs.aot_graphs, logs.schedule, logs.output_code)
+    return enabled() or report_file() is not None or any(log.isEnabledFor(10) for log in loggers)
 
 
 class Folder:
@@ -96,7 +105,8 @@ class Folder:
     # -- the end ------------------------------------------------------------------------------------------------------------
     def finish(self, captured: Any) -> None:
         """What capture itself made, the repro and the report."""
-        if not enabled():
+        common = report_file()
+        if not enabled() and common is None:
             return
         self.write("replacement.py", f"# {captured.where}, made by dynamo in {1000 * captured.seconds:.0f} ms\n" + captured.source)
         self.write("guards.py", captured.guard_source)
@@ -105,7 +115,13 @@ class Folder:
         if captured.graph is not None:
             self.write("captured.py", captured.graph.graph.python_code(verbose=True).src)
             self.write("repro.py", repro(captured.graph))
-        self.write("report.html", report(captured, self))
+        section = report(captured, self)
+        if enabled():
+            (self.path / "report.html").write_text(page(captured.where, [section]), encoding="utf-8")
+        if common is not None:
+            _sections.append(section)
+            common.parent.mkdir(parents=True, exist_ok=True)
+            common.write_text(page("What torch.compile made", _sections), encoding="utf-8")
 
 
 @contextmanager
@@ -162,30 +178,47 @@ _STYLE = """body { font: 14px sans-serif; margin: 2em } table { border-collapse:
 padding: 4px 8px; text-align: left; vertical-align: top } code { white-space: pre-wrap } th { background: #eee }"""
 
 
+def page(title: str, sections: list[str]) -> str:
+    """A whole HTML page."""
+    head = f"<!doctype html><meta charset='utf-8'><title>{html.escape(title)}</title><style>{_STYLE}</style>"
+    return head + "<hr>".join(sections) + "\n"
+
+
+_HOME = str(Path(__file__).resolve().parent.parent) + os.sep
+
+
+def _line(frame: tuple[str, int, str, str]) -> str:
+    return f"{frame[0]}:{frame[1]} {frame[3]}"
+
+
 def report(captured: Any, folder: Folder) -> str:
-    """`report.html`: from the user's line to nodes of the captured graph and to kernels."""
+    """One compilation in HTML: from the user's line to nodes of the captured graph and to kernels, and all texts."""
     rows: dict[str, tuple[list[str], list[str]]] = {}
+    users: dict[str, str] = {}  # innermost line -> the innermost one that isn't Flambeau's
     nodes = captured.graph.graph.nodes if captured.graph is not None else ()
     for node in nodes:
         stack = node.meta.get("stack")
         if node.op.startswith("call") and stack:
-            line = f"{stack[-1][0]}:{stack[-1][1]} {stack[-1][3]}"
+            own = [frame for frame in stack if not frame[0].startswith(_HOME)]
+            line = users[_line(stack[-1])] = _line(own[-1] if own else stack[-1])
             rows.setdefault(line, ([], []))[0].append(html.escape(node.format_node()))
-    for stem, kernel, origins in folder.kernels:
+    for stem, kernel, made in folder.kernels:
+        origins = [(name, users.get(line, line)) for name, line in made]
         for line in dict.fromkeys(line for _, line in origins if line):
             names = ", ".join(dict.fromkeys(name for name, origin in origins if origin == line))
-            rows.setdefault(line, ([], []))[1].append(
-                f'<a href="{stem}_schedule.txt">{html.escape(f"{stem} {kernel}")}</a> ({html.escape(names)})'
-            )
+            link = f'<a href="#{folder.path.name}/{stem}_schedule.txt">{html.escape(f"{stem} {kernel}")}</a>'
+            rows.setdefault(line, ([], []))[1].append(f"{link} ({html.escape(names)})")
     body = "".join(
-        f"<tr><td><code>{html.escape(line)}</code></td><td><code>{'<br>'.join(made)}</code></td><td>{'<br>'.join(kernels)}</td></tr>"
-        for line, (made, kernels) in rows.items()
+        f"<tr><td><code>{html.escape(line)}</code></td><td><code>{'<br>'.join(graph)}</code></td><td>{'<br>'.join(kernels)}</td></tr>"
+        for line, (graph, kernels) in rows.items()
     )
-    files = ", ".join(f'<a href="{name}">{name}</a>' for name in sorted(folder.texts))
+    texts = "".join(
+        f'<details id="{folder.path.name}/{name}"><summary>{name}</summary><pre>{html.escape(text)}</pre></details>'
+        for name, text in sorted(folder.texts.items())
+    )
     broken = f"<h2>Graph break</h2><pre>{html.escape(str(captured.broken))}</pre>" if captured.broken is not None else ""
     return (
-        f"<!doctype html><meta charset='utf-8'><title>{html.escape(captured.where)}</title><style>{_STYLE}</style>"
         f"<h1>{html.escape(captured.where)}</h1><p>Captured and compiled in {1000 * captured.seconds:.0f} ms, "
-        f"{len(captured.guards)} guards. Files: {files}</p>{broken}"
-        f"<table><tr><th>Your line</th><th>Graph nodes</th><th>Kernels</th></tr>{body}</table>\n"
+        f"{len(captured.guards)} guards.</p>{broken}"
+        f"<table><tr><th>Your line</th><th>Graph nodes</th><th>Kernels</th></tr>{body}</table><h2>Stages</h2>{texts}\n"
     )

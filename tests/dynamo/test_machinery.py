@@ -287,6 +287,7 @@ def test_call_overhead_is_small() -> None:
 def test_debug_folder(backend, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TORCH_COMPILE_DEBUG", "1")
     monkeypatch.setenv("TORCH_COMPILE_DEBUG_DIR", str(tmp_path))
+    monkeypatch.setenv("FLAMBEAU_REPORT", str(tmp_path / "all.html"))
 
     def f(x, w):
         y = x @ w  # the product
@@ -299,6 +300,7 @@ def test_debug_folder(backend, tmp_path, monkeypatch) -> None:
     names = {path.name for path in folder.iterdir()}
     assert {"replacement.py", "guards.py", "captured.py", "repro.py", "report.html"} <= names
     report = (folder / "report.html").read_text()
+    assert "x @ w  # the product" in (tmp_path / "all.html").read_text()
     assert "x @ w  # the product" in report and "matmul" in report
     if backend == "inductor":
         assert {"aot_joint.py", "aot_forward.py", "aot_backward.py", "inductor_0_loops.txt", "inductor_0_schedule.txt"} <= names
