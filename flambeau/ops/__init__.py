@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from typing import Any
 
 from ..backends.cuda.load import loader
@@ -13,12 +12,8 @@ from .views import MOVERS
 
 FAMILIES = ("pointwise", "views", "reductions", "creation", "indexing", "linalg", "random", "math", "printing", "facts", "shapes",
             "nn", "signal", "aliases")
-if importlib.util.find_spec(f"{__name__}.random") is None:
-    FAMILIES = tuple(f for f in FAMILIES if f != "nn")
-
 for _family in FAMILIES:
-    if importlib.util.find_spec(f"{__name__}.{_family}") is not None:
-        importlib.import_module(f"{__name__}.{_family}")
+    importlib.import_module(f"{__name__}.{_family}")
 
 
 def __getattr__(name: str) -> Any:

@@ -20,9 +20,8 @@ from .registry import method
 for _name in ("is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "is_nested", "is_mps", "is_xpu", "is_xla", "is_ipu",
               "is_maia", "is_mtia", "is_vulkan"):
     setattr(Tensor, _name, False)
-Tensor.layout = strided
-Tensor.names = property(lambda self: (None,) * self.ndim)
-Tensor.name = None
+for _name, _value in (("layout", strided), ("names", property(lambda self: (None,) * self.ndim)), ("name", None)):
+    setattr(Tensor, _name, _value)
 
 
 def _answer(value: Any, doc: str) -> Callable:
@@ -141,8 +140,7 @@ class UntypedStorage:
         return 1
 
     def __getitem__(self, i: Any) -> Any:
-        part = self._storage.buffer[i]
-        return int(part) if np.isscalar(part) else part.tolist()
+        return self._storage.buffer[i].tolist()
 
     def tolist(self) -> list[int]:
         """The bytes as numbers."""

@@ -209,13 +209,16 @@ def _by_index_vjp(gs: tuple, x_shape: Sequence, out1: Tensor, dim: int) -> tuple
     return (gs[0].new_zeros(tuple(x_shape)).scatter_add(dim, out1, gs[0]),)
 
 
-for _name, _ufunc in (("cummax", np.maximum), ("cummin", np.minimum)):
-    def _shape(x: Tensor, dim: int) -> tuple[Spec, Spec]:
+def _running(name: str, ufunc: Any) -> Any:
+    def shape(x: Tensor, dim: int) -> tuple[Spec, Spec]:
         """Running extremum along `dim` and the index (last of equals) where it stands."""
         return Spec(x._layout.shape, x.dtype), Spec(x._layout.shape, int64)
-    globals()[_name] = primitive(_name, kernel=_quiet(_running_extremum(_ufunc)), derivative=General(_by_index_vjp),
-                                 samples=lambda r: [(r.standard_normal((2, 4)), 1)],
-                                 why_absent={"loop": "a scan; inductor calls the kernel until the loop IR has scans"})(_shape)
+    return primitive(name, kernel=_quiet(_running_extremum(ufunc)), derivative=General(_by_index_vjp),
+                     samples=lambda r: [(r.standard_normal((2, 4)), 1)],
+                     why_absent={"loop": "a scan; inductor calls the kernel until the loop IR has scans"})(shape)
+
+
+cummax, cummin = _running("cummax", np.maximum), _running("cummin", np.minimum)
 
 
 def _sort_kernel(x: np.ndarray, dim: int, descending: bool, stable: bool) -> tuple:
