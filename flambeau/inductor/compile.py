@@ -2,11 +2,12 @@
 
 The cache is a directory of libraries named by content: the source, the headers, the flags, the compiler's version and the
 CPU. Nothing in a library depends on where it lies, so a copied cache stays warm. Files are written aside, synced and
-renamed, so that two processes may race and a crash leaves nothing half-made; a library that does not load is built anew.
+renamed, so that two processes may race and a crash leaves nothing half-made; a damaged library is built anew.
 """
 
 from __future__ import annotations
 
+import atexit
 import functools
 import hashlib
 import os
@@ -20,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flambeau import _C
+from flambeau.core.cache import cache_directory
 from flambeau.inductor.unit import HEADERS, INCLUDES
 
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
@@ -52,12 +54,6 @@ def have_compiler() -> bool:
         _warn_no_compiler()
         return False
     return True
-
-
-def cache_directory() -> Path:
-    """$FLAMBEAU_CACHE_DIR, or ~/.cache/flambeau."""
-    given = os.environ.get("FLAMBEAU_CACHE_DIR")
-    return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "flambeau"
 
 
 @functools.cache
@@ -113,51 +109,117 @@ def cached_library(source: str) -> Path:
     return cache_directory() / "lib" / key[:2] / f"{key}.so"
 
 
+class Build:
+    """A library on its way: g++ runs beside the process from the moment that this is made until `finish`."""
+
+    def __init__(self, source: str):
+        if compiler() is None:
+            raise NoCompiler("there is no C++ compiler")
+        self.source, self.path = source, cached_library(source)
+        self._process: subprocess.Popen | None = None
+        if not is_sound(self.path):
+            self._start()
+
+    def _start(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._folder = Path(tempfile.mkdtemp(prefix="build-", dir=self.path.parent))
+        _folders.add(self._folder)
+        text, self._made = self._folder / "unit.cpp", self._folder / "unit.so"
+        text.write_text(self.source)
+        self._command = [str(compiler()), *flags(), *(f"-I{d}" for d in INCLUDES), "-o", str(self._made), str(text)]
+        if "-DFL_MVEC=1" in self._command:
+            self._command.append("-lmvec")
+        self._started = time.perf_counter()
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        _running.add(self._process)
+        stats["calls"] += 1
+
+    def finish(self) -> Path:
+        """Wait for the library and put it into the cache. CompilerError; whatever interrupts it leaves nothing behind."""
+        process, self._process = self._process, None
+        if process is None:
+            return self.path
+        try:
+            _, said = process.communicate()
+            stats["seconds"] += time.perf_counter() - self._started
+            if process.returncode != 0:
+                lines = "\n".join(said.splitlines()[:12])
+                raise CompilerError(f"the C++ compiler failed with status {process.returncode} on generated code\n"
+                                    f"  {' '.join(self._command)}\n{lines}")
+            with open(self._made, "r+b") as f:
+                f.write(_seal(f.read()))
+                f.flush()
+                os.fsync(f.fileno())
+            os.replace(self._made, self.path)
+            _keep_source(self.source, self.path)
+        finally:
+            _stop(process)
+            _remove(self._folder)
+        return self.path
+
+    def load(self, symbols: Sequence[str], n_args: int) -> list[_C.NativeGraph]:
+        """The library's functions, ready to call."""
+        path = self.finish()
+        try:
+            return [_C.NativeGraph(str(path), symbol, n_args) for symbol in symbols]
+        except OSError:  # cut short, or of another machine: build it anew
+            path.unlink(missing_ok=True)
+            path = build(self.source)
+            return [_C.NativeGraph(str(path), symbol, n_args) for symbol in symbols]
+
+
+_MAGIC = b"FLAMBEAU"
+
+
+def _seal(content: bytes) -> bytes:
+    """What is written after a library, so that a damaged one is known before the loader maps (and dies of) it."""
+    return _MAGIC + hashlib.blake2b(content, digest_size=16).digest()
+
+
+def is_sound(path: Path) -> bool:
+    """Whether a library is there and whole."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return False
+    return content[-24:] == _seal(content[:-24])
+
+
+_running: set[subprocess.Popen] = set()
+_folders: set[Path] = set()
+
+
+def _stop(process: subprocess.Popen) -> None:
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+    _running.discard(process)
+    if process.stderr is not None:
+        process.stderr.close()
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    _folders.discard(folder)
+
+
+@atexit.register
+def _give_up() -> None:
+    """At exit: end the compilers whose results nobody has asked for."""
+    for process in list(_running):
+        _stop(process)
+    for folder in list(_folders):
+        _remove(folder)
+
+
 def build(source: str) -> Path:
     """The library of `source`: from the cache, or by calling g++. CompilerError, NoCompiler."""
-    if compiler() is None:
-        raise NoCompiler("there is no C++ compiler")
-    path = cached_library(source)
-    if not path.exists():
-        _compile(source, path)
-    return path
+    return Build(source).finish()
 
 
-def load(source: str, symbols: Sequence[str], n_args: int) -> list:
+def load(source: str, symbols: Sequence[str], n_args: int) -> list[_C.NativeGraph]:
     """The functions of `source`'s library, ready to call."""
-    path = build(source)
-    try:
-        return [_C.NativeGraph(str(path), symbol, n_args) for symbol in symbols]
-    except OSError:  # cut short, or of another machine: build it anew
-        path.unlink(missing_ok=True)
-        build(source)
-        return [_C.NativeGraph(str(path), symbol, n_args) for symbol in symbols]
-
-
-def _compile(source: str, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="build-", dir=path.parent))
-    try:
-        text = folder / "unit.cpp"
-        text.write_text(source)
-        made = folder / "unit.so"
-        command = [str(compiler()), *flags(), *(f"-I{d}" for d in INCLUDES), "-o", str(made), str(text)]
-        if "-DFL_MVEC=1" in command:
-            command.append("-lmvec")
-        started = time.perf_counter()
-        ran = subprocess.run(command, capture_output=True, text=True, check=False)
-        stats["seconds"] += time.perf_counter() - started
-        stats["calls"] += 1
-        if ran.returncode != 0:
-            said = "\n".join(ran.stderr.splitlines()[:12])
-            raise CompilerError(f"the C++ compiler failed with status {ran.returncode} on generated code\n"
-                                f"  {' '.join(command)}\n{said}")
-        with open(made, "rb") as f:
-            os.fsync(f.fileno())
-        os.replace(made, path)
-        _keep_source(source, path)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    return Build(source).load(symbols, n_args)
 
 
 def _keep_source(source: str, path: Path) -> None:
@@ -169,4 +231,4 @@ def _keep_source(source: str, path: Path) -> None:
 
 stats: dict[str, float] = {"calls": 0, "seconds": 0.0}  # of g++ in this process
 
-__all__ = ["CompilerError", "NoCompiler", "build", "cache_directory", "compiler", "have_compiler", "load", "stats"]
+__all__ = ["Build", "CompilerError", "NoCompiler", "build", "cache_directory", "compiler", "have_compiler", "load", "stats"]

@@ -8,41 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
 import os
 import sys
-import tempfile
 import types
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from flambeau.backends.cuda import cubins
+from flambeau.backends.cuda.cubins import HINT, Cubin, NoTriton
+from flambeau.core.cache import cache_directory, write_file
 from flambeau.core.expr import Index, to_python
 from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, from_array
-from flambeau.inductor.compile import cache_directory
 from flambeau.inductor.ir import Extern, Program, View
 from flambeau.inductor.scheduler import Kernel, Node
 from flambeau.inductor.triton import PROLOGUE, TritonKernel, print_triton
-
-HINT = "compiling for NVIDIA GPUs needs Triton and CuPy: pip install 'flambeau[cuda]'"
-
-
-class NoTriton(RuntimeError):
-    """Triton or CuPy is missing."""
-
-
-@dataclass
-class Cubin:
-    """A compiled kernel as the driver takes it."""
-
-    name: str
-    code: bytes
-    shared: int
-    num_warps: int
-
 
 # -- compiling -----------------------------------------------------------------------------------------------
 def module_text(kernels: Sequence[TritonKernel]) -> str:
@@ -50,23 +32,12 @@ def module_text(kernels: Sequence[TritonKernel]) -> str:
     return "\n\n".join([PROLOGUE, *(f"@triton.jit\ndef {k.name}{k.text}" for k in kernels)])
 
 
-def _write(path: Path, data: bytes) -> None:
-    """Write aside, then rename: two processes may fill the cache at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, aside = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "wb") as f:
-        f.write(data)
-        f.flush()
-        os.fsync(f.fileno())
-    os.replace(aside, path)
-
-
 def _import(text: str) -> types.ModuleType:
     """The module of `text`. Triton reads functions' sources from files, so it lies in the cache."""
     key = hashlib.sha256(text.encode()).hexdigest()[:24]
     path = cache_directory() / "triton" / f"kernels_{key}.py"
     if not path.exists():
-        _write(path, text.encode())
+        write_file(path, text.encode())
     name = f"flambeau_kernels_{key}"
     if name in sys.modules:
         return sys.modules[name]
@@ -78,43 +49,14 @@ def _import(text: str) -> types.ModuleType:
     return module
 
 
-def _triton() -> Any:
-    try:
-        return importlib.import_module("triton")
-    except ImportError as error:
-        raise NoTriton(f"{HINT} ({error})") from None
-
-
-def _cubin_path(kernel: TritonKernel, capability: int, aligned: frozenset[str]) -> Path:
-    description = json.dumps([PROLOGUE, kernel.text, kernel.signature, kernel.constants, kernel.num_warps, capability,
-                              sorted(aligned), _triton().__version__])
-    key = hashlib.sha256(description.encode()).hexdigest()[:32]
-    return cache_directory() / "cubin" / key[:2] / key
-
-
 def compile_cubin(kernel: TritonKernel, capability: int, aligned: frozenset[str]) -> Cubin:
     """The cubin of a kernel for compute capability `capability` (90 for Hopper), from the cache or by Triton.
 
     `aligned`: the pointer parameters known to be multiples of 16 bytes.
     """
-    path = _cubin_path(kernel, capability, aligned)
-    code_path, facts_path = path.with_suffix(".cubin"), path.with_suffix(".json")
-    if facts_path.exists() and code_path.exists():
-        facts = json.loads(facts_path.read_text())
-        return Cubin(facts["name"], code_path.read_bytes(), facts["shared"], facts["num_warps"])
-    triton = _triton()
-    compiler = importlib.import_module("triton.compiler")
-    target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", capability, 32)
-    function = getattr(_import(module_text([kernel])), kernel.name)
-    names = list(kernel.signature)
-    attrs = {(names.index(p),): [["tt.divisibility", 16]] for p in aligned}
-    constants = {(names.index(c),): v for c, v in kernel.constants.items()}
-    source = compiler.ASTSource(fn=function, signature=kernel.signature, constexprs=constants, attrs=attrs)
-    made = triton.compile(source, target=target, options={"num_warps": kernel.num_warps})
-    cubin = Cubin(made.metadata.name, made.asm["cubin"], made.metadata.shared, made.metadata.num_warps)
-    _write(code_path, cubin.code)
-    _write(facts_path, json.dumps({"name": cubin.name, "shared": cubin.shared, "num_warps": cubin.num_warps}).encode())
-    return cubin
+    return cubins.compile_function(
+        lambda: getattr(_import(module_text([kernel])), kernel.name), PROLOGUE + kernel.text, kernel.signature, kernel.constants,
+        capability, aligned, {"num_warps": kernel.num_warps})
 
 
 def compile_all(kernels: Sequence[TritonKernel], capability: int, aligned: Sequence[frozenset[str]]) -> list[Cubin]:
@@ -258,30 +200,16 @@ def build(program: Program, nodes: Sequence[Node], call_primitive: Callable) -> 
         raise NoTriton(f"{HINT} ({error})") from None
     unit = print_program(program, nodes)
     capability = int(cupy.cuda.Device().compute_capability)
-    cubins = compile_all(unit.kernels, capability, [_aligned(program, k) for k in unit.kernels])
+    compiled = compile_all(unit.kernels, capability, [_aligned(program, k) for k in unit.kernels])
     scope: dict[str, Any] = {
         "empty": cupy.empty, "strided": _strided(cupy), "fit": _fit(cupy), "tensor": _tensor, "constants": program.constants,
         "steps": [s for s, _ in unit.steps], "extern": _Externs(call_primitive), "int32": cupy.int32, "int64": cupy.int64,
     }
     scope |= {f"d_{n}": b.dtype.numpy for n, b in program.buffers.items()}
-    for kernel, cubin in zip(unit.kernels, cubins):
-        scope[kernel.name] = _launcher(cupy, cubin)
+    for kernel, cubin in zip(unit.kernels, compiled):
+        scope[kernel.name] = cubins.launcher(cubin)
     exec(compile(unit.wrapper, "<inductor cuda wrapper>", "exec"), scope)
     return unit, scope["call"]
-
-
-def _launcher(cupy: Any, cubin: Cubin) -> Callable[[tuple, tuple], None]:
-    module = cupy.cuda.function.Module()
-    module.load(cubin.code)
-    function = module.get_function(cubin.name)
-    if cubin.shared > 48 * 1024:
-        cupy.cuda.driver.funcSetAttribute(function.ptr, 8, cubin.shared)  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    block, shared = (cubin.num_warps * 32,), cubin.shared
-
-    def launch(grid: tuple, arguments: tuple, keep: Any = module) -> None:
-        function(grid, block, arguments, shared)
-
-    return launch
 
 
 def _tensor(array: Any) -> Tensor:

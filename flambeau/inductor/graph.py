@@ -6,6 +6,7 @@ allocates outputs and passes pointers. Where g++ is missing or fails, the loop I
 
 from __future__ import annotations
 
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,7 @@ from flambeau.core.expr import Expr, Index, evaluate, to_python
 from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, from_array
 from flambeau.inductor import cuda, reference
-from flambeau.inductor.compile import CompilerError, have_compiler, load
+from flambeau.inductor.compile import Build, CompilerError, have_compiler, load
 from flambeau.inductor.epilogues import fuse_epilogues
 from flambeau.inductor.externs import apply_epilogue
 from flambeau.inductor.ir import Extern, Program, View, verify
@@ -93,11 +94,7 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool =
         graph.seconds["schedule"] = -now + (now := time.perf_counter())
         graph.unit = print_unit(program, graph.nodes, config.timed)
         graph.seconds["print"] = -now + (now := time.perf_counter())
-        try:
-            graph.call = _native(graph, arrays)
-            graph.seconds["build"] = time.perf_counter() - now
-        except CompilerError as error:
-            warnings.warn(f"{error}\nThe graph runs through NumPy instead: correct but slower.", stacklevel=2)
+        graph.call = _native(graph, arrays)
     if graph.call is None:
         graph.call = _interpreted(program, arrays)
     for listener in listening:
@@ -167,21 +164,40 @@ def _settings(values: dict[str, Any]) -> Iterator[None]:
 
 
 def _native(graph: CompiledGraph, arrays: bool) -> Callable[[list], list]:
+    """Start the compiler; what is returned waits for it when it is first called, and steps aside."""
     unit, program = graph.unit, graph.program
     assert unit is not None
-    writer = _Wrapper(program, unit, arrays)
-    graph.wrapper = writer.text()
+    graph.wrapper = _Wrapper(program, unit, arrays).text()
     count = sum(isinstance(s, int) for s in unit.segments)
-    runs = load(unit.source, [f"run_{k}" for k in range(count)], len(unit.arguments) + 1) if count else []
+    building = Build(unit.source) if count else None
     scope: dict[str, Any] = {
         "np": np, "empty": np.empty, "tensor": from_array, "_fit": _fit, "_eager": run_eager, "_strided": strided_view,
-        "_out": _tensor_view, "dtypes": [b.dtype.numpy for b in program.buffers.values()],
-        "constants": program.constants, "steps": [s for s in unit.segments if isinstance(s, Extern)],
+        "_out": _tensor_view, "constants": program.constants,
+        "steps": [s for s in unit.segments if isinstance(s, Extern)],
     }
-    scope |= {f"run_{k}": run for k, run in enumerate(runs)}
     scope |= {f"d_{n}": b.dtype for n, b in program.buffers.items()}
-    exec(compile(graph.wrapper, "<inductor wrapper>", "exec"), scope)
-    return scope["call"]
+
+    def ready() -> Callable[[list], list]:
+        started = time.perf_counter()
+        try:
+            runs = building.load([f"run_{k}" for k in range(count)], len(unit.arguments) + 1) if building else []
+        except CompilerError as error:
+            warnings.warn(f"{error}\nThe graph runs through NumPy instead: correct but slower.", stacklevel=3)
+            return _interpreted(program, arrays)
+        scope.update({f"run_{k}": run for k, run in enumerate(runs)})
+        exec(compile(graph.wrapper, "<inductor wrapper>", "exec"), scope)
+        graph.seconds["build"] = time.perf_counter() - started
+        return scope["call"]
+
+    def first(inputs: list) -> list:
+        with _finishing:
+            if graph.call is first:
+                graph.call = ready()
+        return graph.call(inputs)
+    return first
+
+
+_finishing = threading.Lock()
 
 
 class _Wrapper:

@@ -128,7 +128,7 @@ def _build(fn: Callable, args: Sequence[Any], fixed: Collection[int]) -> Callabl
     graph = compile_graph(GraphModule({}, mode.graph), arrays=True)
     if graph.unit is None or not graph.unit.native or graph.fallbacks:
         return None
-    return _runner(graph.call, args, list(sizes.values()), floats, isinstance(answer, tuple))
+    return _runner(graph, args, list(sizes.values()), floats, isinstance(answer, tuple))
 
 
 def _stand_in(a: Any, position: int, env: ShapeEnv, sizes: dict, fixed: Collection[int]) -> Any:
