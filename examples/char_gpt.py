@@ -240,6 +240,8 @@ def main() -> None:
           f"{len(corpus.ids):,} characters, {len(corpus.alphabet)} different")  # fmt: skip
 
     use_empty_cache()
+    report = args.out / "report.html"
+    os.environ["FLAMBEAU_REPORT"] = str(report)  # Flambeau's compiler writes there what it made; PyTorch's knows no such thing
     os.environ["FLAMBEAU_REPORT"] = str(args.out / "report.html")  # where Flambeau's compiler leaves its account
     model, eager = train("eager", corpus, args, args.eager_steps, compiled=False)
     parameters = sum(p.numel() for p in model.parameters())
@@ -258,7 +260,7 @@ def main() -> None:
 
     print(f"\n{generate(model, corpus, 'The ', args.characters, args.seed)}\n")
     write_loss_plot(args.out / "loss.svg", {"eager": eager.losses, "compiled": compiled.losses}, "Character GPT: loss")
-    print(f"wrote {args.out / 'loss.svg'}")
+    print(f"wrote {args.out / 'loss.svg'}" + (f" and {report}" if report.exists() else ""))
 
 
 if __name__ == "__main__":

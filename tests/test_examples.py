@@ -33,6 +33,7 @@ def test_char_gpt(tmp_path: Path) -> None:
     apart = float(re.search(r"differ by at most (\S+)", said).group(1))  # type: ignore[union-attr]
     assert apart < 1e-4
     assert (tmp_path / "loss.svg").read_text().count("<polyline") == 2
+    assert "scaled_dot_product_attention" in (tmp_path / "report.html").read_text()
 
 
 def final_loss(said: str) -> str:
