@@ -1,0 +1,149 @@
+"""Triton functions as cubins: compiled without a GPU, kept in the disk cache, loaded and launched by CuPy.
+
+`Kernel` launches a function of this package (optimizer steps, attention); inductor prints functions of its own and takes the
+same way.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import inspect
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core.cache import cache_directory, write_file
+
+HINT = "compiling for NVIDIA GPUs needs Triton and CuPy: pip install 'flambeau[cuda]'"
+TYPES = {
+    "bool": "i1", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint16": "u16", "uint32": "u32",
+    "uint64": "u64", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64",
+}
+_STATIC_SHARED = 48 * 1024          # more shared memory than this has to be asked for
+_MAX_DYNAMIC_SHARED = 8             # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+
+
+class NoTriton(RuntimeError):
+    """Triton or CuPy is missing."""
+
+
+@dataclass
+class Cubin:
+    """A compiled kernel as the driver takes it."""
+
+    name: str
+    code: bytes
+    shared: int
+    num_warps: int
+
+
+def triton() -> Any:
+    """The module; NoTriton with what to install."""
+    try:
+        return importlib.import_module("triton")
+    except ImportError as error:
+        raise NoTriton(f"{HINT} ({error})") from None
+
+
+def compile_function(function: Callable[[], Any], source: str, signature: Mapping[str, str], constants: Mapping[str, Any],
+                     capability: int, aligned: frozenset[str], options: Mapping[str, int]) -> Cubin:
+    """The cubin of a `triton.jit` function (what `function` returns) from the cache, or by Triton.
+
+    `source` stands for its text in the cache; `signature` gives Triton's type of each parameter in order ("constexpr" for
+    those in `constants`); `aligned` names the parameters that are multiples of 16; `options` are Triton's.
+    """
+    description = json.dumps([source, list(signature.items()), dict(constants), capability, sorted(aligned), dict(options),
+                              triton().__version__])
+    key = hashlib.sha256(description.encode()).hexdigest()[:32]
+    path = cache_directory() / "cubin" / key[:2] / key
+    code_path, facts_path = path.with_suffix(".cubin"), path.with_suffix(".json")
+    if facts_path.exists() and code_path.exists():
+        facts = json.loads(facts_path.read_text())
+        return Cubin(facts["name"], code_path.read_bytes(), facts["shared"], facts["num_warps"])
+    compiler = importlib.import_module("triton.compiler")
+    target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", capability, 32)
+    names = list(signature)
+    attrs = {(names.index(p),): [["tt.divisibility", 16]] for p in aligned}
+    values = {(names.index(c),): v for c, v in constants.items()}
+    made = triton().compile(compiler.ASTSource(fn=function(), signature=dict(signature), constexprs=values, attrs=attrs),
+                            target=target, options=dict(options))
+    cubin = Cubin(made.metadata.name, made.asm["cubin"], made.metadata.shared, made.metadata.num_warps)
+    write_file(code_path, cubin.code)
+    write_file(facts_path, json.dumps({"name": cubin.name, "shared": cubin.shared, "num_warps": cubin.num_warps}).encode())
+    return cubin
+
+
+def launcher(cubin: Cubin) -> Callable[[tuple, tuple], None]:
+    """Load a cubin on the current device; the callable takes the grid and the arguments (addresses as ints)."""
+    cupy = importlib.import_module("cupy")
+    module = cupy.cuda.function.Module()
+    module.load(cubin.code)
+    function = module.get_function(cubin.name)
+    if cubin.shared > _STATIC_SHARED:
+        cupy.cuda.driver.funcSetAttribute(function.ptr, _MAX_DYNAMIC_SHARED, cubin.shared)
+    block, shared = (cubin.num_warps * 32,), cubin.shared
+
+    def launch(grid: tuple, arguments: tuple, keep: Any = module) -> None:
+        function(grid, block, arguments, shared)
+
+    return launch
+
+
+@functools.cache
+def _capability(device: int) -> int:
+    return int(importlib.import_module("cupy").cuda.Device(device).compute_capability)
+
+
+class Kernel:
+    """A `triton.jit` function of this package, launched through CuPy.
+
+    Arguments are arrays, ints and `np.float32`s in the order of the function's first parameters; the constants follow by name.
+    It is compiled anew for other dtypes and constants, and for ints and addresses that are or are not multiples of 16.
+    """
+
+    def __init__(self, function: Any):
+        self.function = function
+        self.names = list(function.arg_names)
+        self.source = inspect.getsource(sys.modules[function.__module__])
+        self._loaded: dict[tuple, Callable[[tuple, tuple], None]] = {}
+
+    def describe(self, args: Sequence[Any]) -> tuple[tuple, tuple]:
+        """(what the compiled code depends on: a (type, is a multiple of 16) for each argument; what is passed)."""
+        kinds, passed = [], []
+        for a in args:
+            if isinstance(a, int):
+                kinds.append(("i32" if -(2**31) <= a < 2**31 else "i64", a % 16 == 0))
+                passed.append(np.int32(a) if kinds[-1][0] == "i32" else a)
+            elif isinstance(a, np.floating):
+                kinds.append((TYPES[a.dtype.name], False))
+                passed.append(a)
+            else:
+                address = a.data.ptr
+                kinds.append(("*" + TYPES[a.dtype.name], address % 16 == 0))
+                passed.append(address)
+        return tuple(kinds), tuple(passed)
+
+    def compile(self, kinds: Sequence[tuple[str, bool]], constants: Mapping[str, Any], options: Mapping[str, int],
+                capability: int) -> Cubin:
+        """The cubin for arguments of these kinds."""
+        names = self.names[:len(kinds)]
+        signature = {n: kind for n, (kind, _) in zip(names, kinds)} | dict.fromkeys(constants, "constexpr")
+        aligned = frozenset(n for n, (_, multiple) in zip(names, kinds) if multiple)
+        return compile_function(lambda: self.function, self.function.__name__ + self.source, signature, constants, capability,
+                                aligned, options)
+
+    def __call__(self, grid: tuple, args: Sequence[Any], constants: Mapping[str, Any], **options: int) -> None:
+        cuda = importlib.import_module("cupy").cuda
+        device = cuda.runtime.getDevice()
+        kinds, passed = self.describe(args)
+        key = (device, kinds, *constants.values(), *options.values())
+        launch = self._loaded.get(key)
+        if launch is None:
+            launch = self._loaded[key] = launcher(self.compile(kinds, constants, options, _capability(device)))
+        launch(grid, (*passed, 0, 0))  # Triton's two scratch spaces, unused
