@@ -10,6 +10,8 @@ from typing import Any
 
 from .. import _C, fx
 from ..core import dispatch
+from ..core.device import default_device
+from ..ops.promotion import default_dtype
 from . import breaks, config, logs
 from .break_kinds import Break, describe
 from .bytecode import in_loop, live_locals
@@ -342,12 +344,20 @@ class _Conversion:
             f"{self.namespace.bind('_state', dispatch.state)}.grad_enabled is {tx.entry_grad_mode}",
             f"_state.overrides == {self.autocast[0]}",
         ]
+        if tx.uses_defaults:
+            defaults = self.namespace.bind("_defaults", _defaults)
+            checks.append(f"{defaults}() == {self.namespace.bind('_wanted_defaults', _defaults())}")
         if self.autocast[0]:
             key = self.namespace.bind("_autocast", self.autocast[1])
             checks.append(f"{self.namespace.bind('_autocast_key', autocast_key)}() == {key}")
         text = write_guard(tx.guards, self.parameters, self.namespace, checks)
         guard = compile_source(text, "<flambeau guard>", self.namespace.values)
         return text, guard
+
+
+def _defaults() -> tuple[Any, Any]:
+    """What factory functions take when they aren't told."""
+    return default_dtype(), default_device()
 
 
 def _inside(info: Break, kind: str) -> Break:

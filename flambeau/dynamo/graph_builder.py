@@ -46,6 +46,8 @@ class GraphBuilder:
         self.scopes: list[tuple[fx.Node, Any]] = []
         """Autocast blocks that are open: the node that entered it, and the real one that capture is in."""
         self.calls = 0
+        self.uses_defaults = False
+        """Does what was captured depend on the default dtype or device?"""
 
     # -- inputs -------------------------------------------------------------------------------------------------------------
     def add_placeholder(self, name: str, source: Source, example: Any) -> fx.Node:
@@ -232,6 +234,7 @@ class GraphBuilder:
         named = {name: self.example(value) for name, value in kwargs.items()}
         name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
         tensors = [t for value in (*examples, *named.values()) for t in _tensors_in(value)]
+        self.uses_defaults |= not tensors
         versions = [t._version for t in tensors]
         try:
             with dispatch.fake_mode():

@@ -187,6 +187,7 @@ class Trace(Builder, GraphBuilder, Operations):
             case "graph":
                 return self.call_operator(real, args, kwargs)
             case "constant":
+                self.uses_defaults |= "default" in real.__name__
                 return self.fold(real, args, kwargs)
             case "skip":
                 graph_break("call of skipped function", f"{real.__module__}.{real.__qualname__}")

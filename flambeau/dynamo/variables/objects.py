@@ -189,7 +189,6 @@ class ObjectVariable(Variable):
         if inspect.isdatadescriptor(entry) and not isinstance(entry, (property, *SLOT_DESCRIPTORS)):
             graph_break("unknown attribute", f"{self.cls.__name__}.{name} is a {type(entry).__name__}")
         tx.effects.touch(self)
-        self.written.pop(name, None)
         self.written[name] = value
 
     def del_attr(self, tx: Trace, name: str) -> None:
@@ -635,8 +634,8 @@ class SuperVariable(Variable):
 
     def _resolve(self, name: str) -> tuple[Any, bool]:
         """The entry after `cls` in the MRO, and whether the owner is a class."""
-        is_class = isinstance(self.owner, ClassVariable)
-        mro = (self.owner.value if isinstance(self.owner, ClassVariable) else self.owner.python_type()).__mro__
+        is_class = isinstance(self.owner, ClassVariable) and issubclass(self.owner.value, self.cls)
+        mro = (self.owner.value if is_class else self.owner.python_type()).__mro__  # type: ignore[attr-defined]
         for base in mro[mro.index(self.cls) + 1 :]:
             if name in base.__dict__:
                 return base.__dict__[name], is_class
@@ -664,6 +663,8 @@ class SuperVariable(Variable):
             return ExceptionInit(self.owner)
         if not hasattr(type(entry), "__get__"):
             return tx.wrap(entry, constant_source(entry))
+        if isinstance(self.owner, ClassVariable) and not is_class:
+            return MethodVariable(tx.class_function(entry), self.owner)
         graph_break("unknown attribute", f"super().{name} of {self.owner.describe()}")
 
     def has_attr(self, tx: Trace, name: str) -> bool:
