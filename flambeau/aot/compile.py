@@ -153,9 +153,17 @@ def _made_by(stage: str, started: float, graph: Graph) -> str:
 
 
 def _need(a: Any) -> int:
-    if not isinstance(a, Tensor) or not a.requires_grad:
+    """0, LEAF or NON_LEAF: called for every input of every call, so it looks at the record itself."""
+    if not isinstance(a, Tensor):
         return 0
-    return LEAF if a.is_leaf else NON_LEAF
+    if a._view is not None and not a.requires_grad:  # a view brings its record up to date when asked
+        return 0
+    record = a._grad
+    if record is None:
+        return 0
+    if record.grad_fn is not None:
+        return NON_LEAF
+    return LEAF if record.requires_grad else 0
 
 
 def _without_grad(compiled: Compiled) -> Compiled:

@@ -369,7 +369,7 @@ class _Finish:
                 accumulate=False,
             )
         except RuntimeError as error:  # as in eager, it is the caller's only if backward is ever called
-            program.no_backward, program.gradient_inputs = error, list(leaves)
+            program.no_backward, program.gradient_inputs = error.with_traceback(None), list(leaves)
             return []
         program.gradient_inputs = [place for place, g in zip(leaves, gradients, strict=True) if g is not None]
         return [self.mode.node_of(g) for g in gradients if g is not None]

@@ -157,7 +157,9 @@ def _fold_pointwise(graph: Graph, node: Node) -> None:
             _become_full(graph, node, result.item())
         return
     kinds = {a.meta["val"].dtype for a in node.args if isinstance(a, Node) and isinstance(a.meta["val"], Tensor)}
-    if len(kinds) == 1:  # else the number would be read in another dtype than the tensor had
+    rest = [a for k, a in zip(known, node.args, strict=True) if not k and isinstance(a, Node)]
+    tensor_left = any(isinstance(a.meta["val"], Tensor) for a in rest)
+    if len(kinds) == 1 and tensor_left:  # else the number would be read in another dtype than the tensor had
         node.args = tuple([value if k else a for value, k, a in zip(values, known, node.args, strict=True)])
 
 
