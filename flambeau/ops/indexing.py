@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core import dispatch
 from ..core.dtypes import FLOAT, bool_, dtype, iinfo, int32, int64, promote_types
 from ..core.size import Size, canonical_dim, canonical_dims, contiguous_strides
 from ..core.storage import view_of
@@ -370,7 +371,7 @@ def tile(input: Tensor, *dims: Any) -> Tensor:
                "derivative": "an index is not differentiable", "loop": "the output's shape depends on the data"})
 def repeat_positions(repeats: Tensor) -> Spec:
     """0 repeats[0] times, 1 repeats[1] times, and so on."""
-    if repeats._data is None:
+    if repeats._data is None or dispatch.state.fake:
         raise NotImplementedError("repeat_interleave() with a tensor of repeats has no known shape on fake tensors; it breaks the "
                                   "graph")
     if repeats._data.size and int(repeats._data.min()) < 0:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core import dispatch
 from ..core.dtypes import FLOAT, float32, float64, int64
 from ..core.size import canonical_dim
 from ..core.tensor import Tensor
@@ -191,7 +192,7 @@ def _unique_kernel(x: np.ndarray, dim: int | None, consecutive: bool) -> tuple:
     "derivative": "the output's shape depends on the data", "loop": "the output's shape depends on the data"})
 def unique_prim(x: Tensor, dim: int | None, consecutive: bool) -> tuple[Spec, Spec, Spec]:
     """Sorted distinct values (or runs of equal neighbours), the index of each element's value, and their counts."""
-    if x._data is None:
+    if x._data is None or dispatch.state.fake:
         raise NotImplementedError("unique() of a tensor without data (fake or meta) has no known shape; it breaks the graph")
     return Spec((-1,), x.dtype), Spec((-1,), int64), Spec((-1,), int64)
 

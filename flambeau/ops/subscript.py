@@ -95,10 +95,19 @@ def slice_bounds(index: slice, size: Any) -> tuple[Any, Any, int]:
     if type(size) is int and (start is None or type(start) is int) and (stop is None or type(stop) is int):
         start, stop, step = slice(start, stop, step).indices(size)
         return start, max(start, stop), step
-    start = 0 if start is None else start + size if start < 0 else start
-    stop = size if stop is None else stop + size if stop < 0 else stop
-    stop = size if stop is not size and stop > size else stop
+    start = 0 if start is None else _inside(start, size)
+    stop = size if stop is None else _inside(stop, size)
     return start, start if stop < start else stop, step
+
+
+def _inside(bound: Any, size: Any) -> Any:
+    """A bound of a slice as a position in [0, size]; negative ones count from the end."""
+    if bound is size:
+        return size
+    if bound < 0:
+        bound = bound + size
+        return bound if bound >= 0 else 0
+    return size if bound > size else bound
 
 
 def _select(x: Tensor, dim: int, i: Any) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...backends.cpu import native
+from ...core import dispatch
 from ...core.dtypes import int64
 from ...core.size import broadcast_shapes
 from ...core.tensor import Tensor
@@ -352,7 +353,7 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
            samples=lambda r: [(r.standard_normal((3, 4)) > 0,)])
 def nonzero(x: Tensor) -> Spec:
     """Indices of the elements that are not zero, one row each (i64). Its shape depends on the data: never fake."""
-    if x._data is None:
+    if x._data is None or dispatch.state.fake:
         raise NotImplementedError("nonzero() of a tensor without data (fake or meta) has no known shape; it breaks the graph")
     return Spec((-1, len(x.shape)), int64)
 

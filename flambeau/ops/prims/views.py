@@ -72,7 +72,7 @@ def _reshape_loop(o: Any, idx: Sequence, x: Any, shape: Sequence) -> Any:
         linear = linear + i * stride
     source = []
     for size, stride in zip(x.shape, contiguous_strides(x.shape)):
-        source.append((linear // stride) % size)
+        source.append(0 if type(size) is int and size <= 1 else (linear // stride) % size)
     return x(source)
 
 
