@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -31,6 +32,17 @@ def check_float(x: Any, name: str) -> Tensor:
 def widened(x: Tensor) -> Tensor:
     """Narrow floats as float32, in which norms and softmax compute."""
     return prims.convert(x, float32) if x.dtype.itemsize < 4 and x.dtype.category == FLOAT else x
+
+
+def in_float(fn: Callable) -> Callable:
+    """Compute a body in float32 for narrower floats, and round once, at the end."""
+    @functools.wraps(fn)
+    def body(*args: Any) -> Tensor:
+        kind = args[0].dtype
+        if kind.itemsize >= 4 or kind.category != FLOAT:
+            return fn(*args)
+        return cast(fn(*[widened(a) if isinstance(a, Tensor) else a for a in args]), kind)
+    return body
 
 
 # -- softmax ---------------------------------------------------------------------------------------------
@@ -100,6 +112,7 @@ def softmin(input: Tensor, dim: int, dtype: dtype | None = None) -> Tensor:
 
 # -- gelu, silu, mish ---------------------------------------------------------------------------------------
 @operator(fused=True)
+@in_float
 def gelu_backward(g: Tensor, x: Tensor, approximate: str) -> Tensor:
     """Gradient of gelu: g * (cdf(x) + x * pdf(x)), or that of its tanh form."""
     if approximate == "none":
@@ -114,6 +127,7 @@ def gelu_backward(g: Tensor, x: Tensor, approximate: str) -> Tensor:
 
 
 @operator(name="_gelu", fused=True, vjp=lambda g, input, approximate: (gelu_backward(g, input, approximate),))
+@in_float
 def _gelu(input: Tensor, approximate: str) -> Tensor:
     x = input
     if approximate == "none":
@@ -131,6 +145,7 @@ def gelu(input: Tensor, *, approximate: str = "none") -> Tensor:
 
 
 @operator(fused=True)
+@in_float
 def silu_backward(g: Tensor, x: Tensor) -> Tensor:
     """Gradient of silu: g * s * (1 + x * (1 - s)), s = sigmoid(x)."""
     s = prims.sigmoid(x)
@@ -138,17 +153,13 @@ def silu_backward(g: Tensor, x: Tensor) -> Tensor:
 
 
 @operator(name="_silu", fused=True, vjp=lambda g, input: (silu_backward(g, input),))
+@in_float
 def _silu(input: Tensor) -> Tensor:
     return prims.mul(input, prims.sigmoid(input))
 
 
 @operator(fused=True)
-def _softplus_core(x: Tensor) -> Tensor:
-    """log(1 + e^x) without overflow."""
-    return prims.add(prims.relu(x), prims.log1p(prims.exp(prims.neg(prims.abs(x)))))
-
-
-@operator(fused=True)
+@in_float
 def mish_backward(g: Tensor, x: Tensor) -> Tensor:
     """Gradient of mish: g * (t + x * (1 - t^2) * sigmoid(x)), t = tanh(softplus(x))."""
     t = prims.tanh(prims.add(prims.relu(x), prims.log1p(prims.exp(prims.neg(prims.abs(x))))))
@@ -156,6 +167,7 @@ def mish_backward(g: Tensor, x: Tensor) -> Tensor:
 
 
 @operator(name="_mish", fused=True, vjp=lambda g, input: (mish_backward(g, input),))
+@in_float
 def _mish(input: Tensor) -> Tensor:
     return prims.mul(input, prims.tanh(prims.add(prims.relu(input), prims.log1p(prims.exp(prims.neg(prims.abs(input)))))))
 
@@ -173,13 +185,16 @@ def _leaky_relu(input: Tensor, slope: float) -> Tensor:
 
 
 @operator(fused=True)
+@in_float
 def _elu_backward(g: Tensor, x: Tensor, alpha: float, scale: float, input_scale: float) -> Tensor:
-    tail = prims.mul(prims.exp(prims.mul(prims.minimum(x, prims.mul(x, 0.0)), input_scale)), alpha * input_scale * scale)
-    return prims.mul(g, prims.where(prims.gt(x, 0.0), prims.add(prims.mul(tail, 0.0), scale), tail))
+    below = prims.where(prims.gt(x, 0.0), 0.0, x)
+    tail = prims.mul(prims.exp(prims.mul(below, input_scale)), alpha * input_scale * scale)
+    return prims.mul(g, prims.where(prims.gt(x, 0.0), scale, tail))
 
 
 @operator(name="_elu", fused=True, vjp=lambda g, input, alpha, scale, input_scale: (
     _elu_backward(g, input, alpha, scale, input_scale),))
+@in_float
 def _elu(input: Tensor, alpha: float, scale: float, input_scale: float) -> Tensor:
     below = prims.where(prims.gt(input, 0.0), 0.0, input)
     tail = prims.mul(prims.expm1(prims.mul(below, input_scale)), alpha * scale)
@@ -198,12 +213,14 @@ def _hardtanh(input: Tensor, low: float, high: float) -> Tensor:
 
 
 @operator(fused=True)
+@in_float
 def _hardswish_backward(g: Tensor, x: Tensor) -> Tensor:
     middle = prims.mul(g, prims.add(prims.truediv(x, 3.0), 0.5))
     return prims.where(prims.le(x, -3.0), 0.0, prims.where(prims.lt(x, 3.0), middle, g))
 
 
 @operator(name="_hardswish", fused=True, vjp=lambda g, input: (_hardswish_backward(g, input),))
+@in_float
 def _hardswish(input: Tensor) -> Tensor:
     x = prims.add(input, 3.0)
     x = prims.where(prims.lt(x, 0.0), 0.0, x)
@@ -211,11 +228,13 @@ def _hardswish(input: Tensor) -> Tensor:
 
 
 @operator(fused=True)
+@in_float
 def _hardsigmoid_backward(g: Tensor, x: Tensor) -> Tensor:
     return prims.where(prims.logical_and(prims.gt(x, -3.0), prims.lt(x, 3.0)), prims.truediv(g, 6.0), 0.0)
 
 
 @operator(name="_hardsigmoid", fused=True, vjp=lambda g, input: (_hardsigmoid_backward(g, input),))
+@in_float
 def _hardsigmoid(input: Tensor) -> Tensor:
     x = prims.add(input, 3.0)
     x = prims.where(prims.lt(x, 0.0), 0.0, x)
@@ -223,12 +242,14 @@ def _hardsigmoid(input: Tensor) -> Tensor:
 
 
 @operator(fused=True)
+@in_float
 def _softplus_backward(g: Tensor, x: Tensor, beta: float, threshold: float) -> Tensor:
     scaled = prims.mul(x, beta)
     return prims.where(prims.gt(scaled, threshold), g, prims.mul(g, prims.sigmoid(scaled)))
 
 
 @operator(name="_softplus", fused=True, vjp=lambda g, input, beta, threshold: (_softplus_backward(g, input, beta, threshold),))
+@in_float
 def _softplus(input: Tensor, beta: float, threshold: float) -> Tensor:
     scaled = prims.mul(input, beta)
     soft = prims.add(prims.relu(scaled), prims.log1p(prims.exp(prims.neg(prims.abs(scaled)))))
@@ -236,11 +257,13 @@ def _softplus(input: Tensor, beta: float, threshold: float) -> Tensor:
 
 
 @operator(fused=True)
+@in_float
 def _logsigmoid_backward(g: Tensor, x: Tensor) -> Tensor:
     return prims.mul(g, prims.sigmoid(prims.neg(x)))
 
 
 @operator(name="_logsigmoid", fused=True, vjp=lambda g, input: (_logsigmoid_backward(g, input),))
+@in_float
 def _logsigmoid(input: Tensor) -> Tensor:
     low = prims.where(prims.lt(input, 0.0), input, 0.0)
     return prims.sub(low, prims.log1p(prims.exp(prims.neg(prims.abs(input)))))

@@ -197,6 +197,26 @@ def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, size_a
 
 
 # -- binary cross entropy ------------------------------------------------------------------------------------
+@operator(fused=True)
+def _bce_backward(g: Tensor, x: Tensor, target: Tensor) -> Tensor:
+    """g * (x - t) / (x (1 - x)), the denominator at least 1e-12."""
+    variance = prims.mul(x, prims.sub(1.0, x))
+    variance = prims.where(prims.lt(variance, 1e-12), 1e-12, variance)
+    return prims.truediv(prims.mul(g, prims.sub(x, target)), variance)
+
+
+def _bce_vjp(g: Tensor, input: Tensor, target: Tensor, needs: tuple) -> tuple:
+    wanted = g * ((-input).log1p().clamp_min(-100) - input.log().clamp_min(-100)) if needs[1] else None
+    return (_bce_backward(g, input, target) if needs[0] else None, wanted)
+
+
+@operator(name="_bce", fused=True, vjp=_bce_vjp)
+def _bce(input: Tensor, target: Tensor) -> Tensor:
+    yes, no = prims.log(input), prims.log1p(prims.neg(input))
+    yes, no = (prims.where(prims.lt(v, -100.0), -100.0, v) for v in (yes, no))
+    return prims.sub(prims.mul(prims.sub(target, 1.0), no), prims.mul(target, yes))
+
+
 @operator
 def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
                          reduce: bool | None = None, reduction: str = "mean") -> Tensor:
@@ -207,7 +227,7 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
                          "Please ensure they have the same size.")
     if input._data is not None and input.numel() and not bool(((input >= 0) & (input <= 1)).all()):
         raise RuntimeError("all elements of input should be between 0 and 1")
-    loss = (target - 1) * (-input).log1p().clamp_min(-100) - target * input.log().clamp_min(-100)
+    loss = _bce(input, cast(target, input.dtype))
     return reduced(loss if weight is None else loss * weight, reduction)
 
 

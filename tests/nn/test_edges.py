@@ -1,0 +1,111 @@
+"""Values where formulas break (zeros, ties, infinities' neighbours), against torch; narrow floats; generated kernels."""
+
+import numpy as np
+import pytest
+
+import flambeau as fl
+from flambeau import nn
+from flambeau.ops.registry import COMPOSITES
+
+F = nn.functional
+ZERO = np.zeros((2, 3), np.float32)
+PROBABILITIES = np.array([[0.0, 1.0, 0.5]], np.float32)
+TARGET = np.array([[1.0, 1.0, 0.0]], np.float32)
+BIG = np.array([[-200.0, -90.0, -20.0, 0.0, 20.0, 90.0, 200.0]], np.float32)
+ONES = np.ones(5, np.float32)
+
+
+def row(*values):
+    return np.array(values, np.float32)
+
+
+CASES = {
+    "bce at 0 and 1": (lambda lib, f, x: f.binary_cross_entropy(x, lib.tensor(TARGET)), PROBABILITIES),
+    "normalize zero": (lambda lib, f, x: f.normalize(x, dim=1), ZERO),
+    "cosine of zero": (lambda lib, f, x: f.cosine_similarity(x, x * 0 + 1), ZERO),
+    "distance of equals": (lambda lib, f, x: f.pairwise_distance(x, x * 1), ZERO),
+    "softmax of big": (lambda lib, f, x: f.softmax(x, -1) * lib.arange(7.0), BIG),
+    "every target ignored": (lambda lib, f, x: f.cross_entropy(x, lib.tensor([-100, -100])), ZERO),
+    "smooth l1 with beta 0": (lambda lib, f, x: f.smooth_l1_loss(x, x.detach() + 1, beta=0), ZERO),
+    "kl of a zero target": (lambda lib, f, x: f.kl_div(x, lib.tensor(TARGET), reduction="sum"), PROBABILITIES),
+    "layer norm of a constant": (lambda lib, f, x: f.layer_norm(x, (3,)) * lib.arange(3.0), ZERO + 1),
+    "max pool of NaN": (lambda lib, f, x: f.max_pool1d(x.reshape(1, 1, -1), 2).nan_to_num(), row(1, np.nan, 2, 3)),
+    "max pool of ties": (lambda lib, f, x: f.max_pool1d(x.reshape(1, 1, -1), 2, 1), ONES),
+    "adaptive max pool of ties": (lambda lib, f, x: f.adaptive_max_pool1d(x.reshape(1, 1, -1), 2), ONES),
+    "shrinking at the bound": (lambda lib, f, x: f.softshrink(x, 0.5) + f.hardshrink(x, 0.5), row(-0.5, 0.5, 0, 0.6)),
+    "kinks": (lambda lib, f, x: f.hardtanh(x) + f.relu6(x) + f.hardswish(x) + f.hardsigmoid(x), row(-3, -1, 1, 3, 0, 6)),
+    "relu at zero": (lambda lib, f, x: f.relu(x), row(0, -0.0, 1)),
+    "threshold": (lambda lib, f, x: f.threshold(x, 0.0, 5.0), BIG),
+    "gelu tanh": (lambda lib, f, x: f.gelu(x, approximate="tanh"), BIG),
+    **{name: (lambda lib, f, x, name=name: getattr(f, name)(x), BIG) for name in (
+        "softplus", "logsigmoid", "elu", "gelu", "silu", "mish", "hardswish", "celu", "selu", "softsign", "tanhshrink",
+        "leaky_relu")},
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_as_torch(name):
+    torch = pytest.importorskip("torch")
+    function, values = CASES[name]
+    found = []
+    for lib in (fl, torch):
+        x = lib.tensor(values.copy(), requires_grad=True)
+        y = function(lib, lib.nn.functional, x)
+        y.sum().backward()
+        found.append((y.detach().numpy(), x.grad.numpy()))
+    for ours, theirs in zip(*found):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["gelu", "silu", "mish", "elu", "softplus", "hardswish", "logsigmoid"])
+def test_narrow_floats_round_once(name):
+    x = fl.linspace(-6, 6, 4001).bfloat16()
+    exact = getattr(F, name)(x.double())
+    assert ((getattr(F, name)(x).double() - exact).abs() <= exact.abs() * 2**-8 + 1e-6).all()
+
+
+def tensors(*shapes):
+    fl.manual_seed(0)
+    return [fl.randn(s) for s in shapes]
+
+
+WIDE = (40, 600)
+KERNELS = {
+    "_softmax": (*tensors(WIDE), 1), "softmax_backward": (*tensors(WIDE, WIDE), 0), "_log_softmax": (*tensors(WIDE), 1),
+    "log_softmax_backward": (*tensors(WIDE, WIDE), 1), "_gelu": (*tensors(WIDE), "none"),
+    "gelu_backward": (*tensors(WIDE, WIDE), "tanh"),
+    "_silu": (*tensors(WIDE),), "silu_backward": (*tensors(WIDE, WIDE),), "_elu": (*tensors(WIDE), 1.0, 1.0, 0.5),
+    "_hardswish": (*tensors(WIDE),), "_softplus": (*tensors(WIDE), 1.0, 20.0),
+    "_layer_norm": (*tensors(WIDE, (600,), (600,)), 1, 1e-5),
+    "layer_norm_backward": tuple(tensors(WIDE, WIDE, (600,), (40,), (40,))),
+    "layer_norm_backward_affine": tuple(tensors(WIDE, WIDE, (40,), (40,))), "_rms_norm": (*tensors(WIDE, (600,)), 1, 1e-6),
+    "_batch_norm_train": (*tensors((8, 6, 30, 30), (6,), (6,)), 1e-5),
+    "_batch_norm_eval": (*tensors((8, 6, 30, 30), (6,), (6,), (6,)), fl.rand(6) + 0.5, 1e-5),
+    "batch_norm_backward_sums": tuple(tensors((8, 6, 30, 30), (8, 6, 30, 30), (6,), (6,))),
+    "batch_norm_backward_input": tuple(tensors((8, 6, 30, 30), (8, 6, 30, 30), (6,), (6,), (6,), (6,), (6,))),
+    "_cross_entropy_rows": (*tensors(WIDE), fl.arange(40) * 13), "cross_entropy_rows_backward": (
+        *tensors((40,), WIDE), fl.arange(40) * 13, fl.full((40,), 7.0)),
+    "attention_weights": (*tensors((6, 64, 64)), None, True, 0.125),
+    "attention_weights_backward": (*tensors((6, 64, 64), (6, 64, 64)), 0.3),
+    "masked_scale": (*tensors(WIDE), fl.rand(WIDE) > 0.5, 2.0), "_bce_with_logits": tuple(tensors(WIDE, WIDE)),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_generated_kernels_are_the_bodies(name):
+    record, args = COMPOSITES[name], KERNELS[name]
+    with fl.no_grad():
+        got, expected = record.run(args), record.fn(*args)
+    for a, b in zip(*(v if isinstance(v, tuple) else (v,) for v in (got, expected))):
+        assert a.shape == b.shape and a.dtype is b.dtype
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=2e-4, atol=2e-4)
+
+
+def test_the_kernels_above_are_generated_where_there_is_a_compiler():
+    from flambeau.inductor.compile import have_compiler
+    from flambeau.inductor.operators import generated_operator
+    if not have_compiler():
+        pytest.skip("needs g++")
+    with fl.no_grad():
+        missing = [name for name, args in KERNELS.items() if generated_operator(COMPOSITES[name], args) is NotImplemented]
+    assert missing == []
