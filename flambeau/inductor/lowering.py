@@ -302,7 +302,8 @@ class Lowering:
         if not any(op in ops for op in self.products.values()):
             return False
         idx, _ = self.iterate(box.shape)
-        return any(v.op == "load" and self.products.get(v.attr.buffer) in ops for v in walk([box(idx)]))
+        return any(v.op == "load" and self.products.get(v.attr.buffer) in ops and not v.attr.masked
+                   for v in walk([box(idx)]))
 
     def _index_map(self, node: Any, prim: Primitive, args: list) -> Box:
         box = self.virtual(node, lambda idx: prim.loop(self.tracer, idx, *args))
@@ -640,20 +641,17 @@ def _dense(shape: Sequence[Index], strides: Sequence[Index]) -> bool:
 
 
 def _memory_order_of(box: Box, sources: Sequence[Box]) -> tuple[Index, ...]:
-    """The strides of a result that goes through its operands element by element: the dimensions in memory as the first
-    operand has them that isn't in row-major order (channels-last images stay so)."""
+    """The strides of a result that goes through its operands element by element: channels-last if one of them is."""
     for source in sources:
         strides = source.view.strides if source.view is not None else source.strides
-        if len(source.shape) != len(box.shape) or any(isinstance(n, int) and n == 0 for n in box.shape):
+        if not len(source.shape) == len(box.shape) > 3 or any(isinstance(n, int) and n == 0 for n in box.shape):
             continue
-        counted = [(s, d) for d, (s, n) in enumerate(zip(strides, source.shape, strict=True))
-                   if not (isinstance(n, int) and n == 1)]
-        if any(not isinstance(s, int) or s == 0 for s, _ in counted):
-            continue
-        order = [d for _, d in sorted(counted, key=lambda item: -item[0])]  # type: ignore[operator]
-        if order != sorted(order):
-            rest = [d for d in range(len(box.shape)) if d not in order]
-            return tuple(permuted_strides(box.shape, [*rest, *order]))
+        rank = len(box.shape)
+        order = (0, *range(2, rank), 1)
+        placed = [strides[d] for d in order if not (isinstance(source.shape[d], int) and source.shape[d] == 1)]
+        if source.shape[1] != 1 and all(isinstance(s, int) for s in placed) and 0 not in placed and \
+                placed == sorted(placed, reverse=True):  # type: ignore[type-var]
+            return tuple(permuted_strides(box.shape, order))
     return tuple(contiguous_strides(box.shape))
 
 
