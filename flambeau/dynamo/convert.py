@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import sys
 import time
 import types
 from dataclasses import dataclass, field
@@ -66,6 +67,7 @@ class Request:
     compiler: Any
 
 
+DEEP = 10_000
 _SWITCHES = (set_grad_mode, enter_autocast, exit_autocast)
 """Nodes that only switch state."""
 
@@ -104,12 +106,14 @@ class _Conversion:
     def run(self) -> Captured:
         if not only_autocast_is_active():
             raise RunEagerly(describe("unknown context manager", "a function mode (TorchFunctionMode) is active"))
-        grad_mode = dispatch.state.grad_enabled
+        grad_mode, recursion = dispatch.state.grad_enabled, sys.getrecursionlimit()
         self.autocast = (dispatch.state.overrides, autocast_key())
         self.tx = Trace(self.request.shapes)
+        sys.setrecursionlimit(max(recursion, DEEP))  # an inlined call takes about ten of the tracer's own
         try:
             return self._run()
         finally:
+            sys.setrecursionlimit(recursion)
             self.tx.abandon_scopes()
             dispatch.state.grad_enabled = grad_mode
 

@@ -243,6 +243,9 @@ class GraphBuilder:
             self._refused(name, error, examples)
         if answer is NotImplemented:
             graph_break("unknown operation", f"{name} of {', '.join(a.describe() for a in args)}")
+        constant = isinstance(answer, Tensor) and answer._data is not None  # such as torch.tensor(3.0)
+        if constant:
+            answer = fake(answer.shape, answer.dtype, answer.device, answer.stride())
         node_args = tuple(self.argument(arg) for arg in args)
         node_kwargs = {name: self.argument(value) for name, value in kwargs.items()}
         node = self.graph.create_node(kind, target, node_args, node_kwargs)
@@ -250,7 +253,9 @@ class GraphBuilder:
         if versions != [t._version for t in tensors]:
             node.meta["writes"] = True
         self.calls += 1
-        return self.from_node(node, answer)
+        made = self.from_node(node, answer)
+        # the program may write to its tensor, but not to what is a constant of the graph
+        return self.emit_method("clone", [made], {}) if constant else made
 
     def _refused(self, name: str, error: Exception, examples: list[Any]) -> None:
         shapes = ", ".join(f"{tuple(e.shape)}" for e in examples if isinstance(e, Tensor))

@@ -280,3 +280,33 @@ def test_out_argument() -> None:
         return y * 2
 
     check(f, x24(), graphs=None, breaks=None)
+
+
+def test_inplace_on_a_tensor_made_from_numbers() -> None:
+    def f(x):
+        step = torch.tensor(1.0)
+        step += 1
+        table = torch.tensor([1.0, 2.0])
+        table[0] = 5
+        return x * step, table
+
+    check(f, x24())
+    for backend in ("aot_eager", "inductor"):
+        result = torch.compile(f, backend=backend)(x24())
+        assert same(result, f(x24()))
+
+
+def test_optimizer_step() -> None:
+    import copy
+
+    a = nn.Linear(3, 3)
+    b = copy.deepcopy(a)
+    first, second = torch.optim.AdamW(a.parameters(), lr=0.1), torch.optim.AdamW(b.parameters(), lr=0.1)
+    step = torch.compile(second.step, backend="eager")
+    for i in range(3):
+        for module in (a, b):
+            module.zero_grad()
+            module(torch.ones(2, 3) * (i + 1)).square().sum().backward()
+        first.step()
+        step()
+    assert same(a.weight, b.weight) and same(a.bias, b.bias)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..break_kinds import graph_break
 from ..source import Source
-from .base import Args, ConstantVariable, Kwargs, LazyVariable, NotConstant, Variable
+from .base import Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, NotConstant, Variable
 from .sequences import IteratorVariable, ListVariable, SequenceVariable, TupleVariable
 
 if TYPE_CHECKING:
@@ -382,7 +382,9 @@ class SetVariable(Variable):
         return ConstantVariable(len(self.items))
 
     def iterate(self, tx: Trace) -> Iterator[Variable]:
-        return iter(list(self.items.values()))
+        if any(isinstance(key, IdentityKey) for key in self.items):
+            graph_break("unknown iterable", "a set of objects, whose order depends on their addresses")
+        return iter([self.items[key] for key in set(self.items)])  # a real set of the same keys has the same order
 
     def contains(self, tx: Trace, key: Variable) -> bool:
         return tx.hashable(key) in self.items
