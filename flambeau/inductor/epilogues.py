@@ -7,12 +7,13 @@ load through operations that oneDNN applies as post-ops.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from flambeau.core.expr import Index, modulo, var
+from flambeau.core.expr import Index, modulo, substitute, var
 from flambeau.inductor.channels import extend, finish_convolution
-from flambeau.inductor.externs import EXTERNS, PostOp
+from flambeau.inductor.externs import EXTERNS, PostOp, runs_fast
 from flambeau.inductor.ir import Access, Compute, Extern, Program, Value, View, numel, walk
-from flambeau.inductor.lowering import linear_strides, split_batch
+from flambeau.inductor.lowering import divisors_in, linear_strides, split_batch
 
 _UNARY = {"relu": PostOp("relu"), "tanh": PostOp("tanh"), "sigmoid": PostOp("sigmoid")}
 LONGEST = 4
@@ -73,29 +74,60 @@ def _redirect(step: Compute, call: Extern, program: Program) -> bool:
     target = program.buffers[step.buffer]
     if target.dtype is not out.dtype or numel(step.loops) != program.buffers[out.buffer].numel:
         return False
-    idx = [var(name, size=size) for name, size in step.loops]
-    source, destination = linear_strides(value.attr.index, idx), linear_strides(step.index, idx)
+    loops, cut = _divided_loops(step, value.attr.index)
+    idx = [var(name, size=size) for name, size in loops]
+    source = linear_strides(substitute(value.attr.index, cut), idx)
+    destination = linear_strides(substitute(step.index, cut), idx)
     if source is None or destination is None or source[1] != 0 or any(not isinstance(s, int) for s in source[0]):
         return False
     order = sorted(range(len(idx)), key=lambda k: -source[0][k])  # type: ignore[operator]
-    shape = tuple(step.loops[k][1] for k in order)
+    shape = tuple(loops[k][1] for k in order)
     strides = tuple(destination[0][k] for k in order)
     new = View(step.buffer, out.dtype, shape, strides, destination[1])
-    old = program.buffers[out.buffer]
-    if shape[-2:] != old.shape[-2:] or not (strides[-1] == 1 or strides[-2] == 1):
+    if shape[-2:] != program.buffers[out.buffer].shape[-2:]:
         return False
-    views = [*call.inputs]
-    if len(shape) == 4:
-        size = shape[1]
-        assert isinstance(size, int)
-        if any(len(v.shape) == 4 and v.shape[1] != size for v in views):
-            return False
-        views = [v if len(v.shape) == 4 else split_batch(v, size) for v in views]
-    elif len(shape) != 3 or any(len(v.shape) != 3 for v in views):
+    views = _same_batches(call.inputs, shape)
+    if views is None:
         return False
+    if strides[-1] != 1:  # the transpose of a product is the product of the transposes in the other order
+        new, views = _transposed(new), [_transposed(v) for v in reversed(views)]
+    before = call.inputs, call.outputs
     call.inputs, call.outputs = tuple(views), (new,)
+    if not runs_fast(call):
+        call.inputs, call.outputs = before
+        return False
     call.origins = (*call.origins, *step.origins)
     return True
+
+
+def _divided_loops(step: Compute, index: Index) -> tuple[list[tuple[str, Index]], dict[str, Index]]:
+    """The step's loops, each that `index` divides by a number cut in two there, and the old variables in terms of the new."""
+    loops: list[tuple[str, Index]] = []
+    cut: dict[str, Index] = {}
+    for name, size in step.loops:
+        numbers = divisors_in(index, name)
+        if len(numbers) == 1 and isinstance(size, int) and size % numbers[0] == 0:
+            high, low = (f"{name}h", size // numbers[0]), (f"{name}l", numbers[0])
+            loops += [high, low]
+            cut[name] = var(high[0], size=high[1]) * numbers[0] + var(low[0], size=low[1])
+        else:
+            loops.append((name, size))
+    return loops, cut
+
+
+def _same_batches(views: Sequence[View], shape: Sequence[Index]) -> list[View] | None:
+    """The operands with the batch dimensions of `shape`."""
+    if len(shape) == 3:
+        return list(views) if all(len(v.shape) == 3 for v in views) else None
+    size = shape[1]
+    if len(shape) != 4 or not isinstance(size, int) or any(len(v.shape) == 4 and v.shape[1] != size for v in views):
+        return None
+    return [v if len(v.shape) == 4 else split_batch(v, size) for v in views]
+
+
+def _transposed(view: View) -> View:
+    shape, strides = view.shape, view.strides
+    return view._replace(shape=(*shape[:-2], shape[-1], shape[-2]), strides=(*strides[:-2], strides[-1], strides[-2]))
 
 
 def _early(program: Program, view: View | None, position: int) -> bool:
