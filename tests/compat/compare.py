@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+
+
+def _largest(arrays: Any, kind: str) -> float:
+    floats = [arrays[n] for n in arrays if n.startswith(f"{kind}.") and arrays[n].dtype.kind == "f" and arrays[n].size]
+    return max((float(np.abs(a[np.isfinite(a)]).max(initial=0.0)) for a in floats), default=0.0)
 
 
 def differences(mine: Path, theirs: Path) -> dict[str, tuple[float, str]]:
     """For each kind (eval, loss, grad, stepped, buffer) the worst |a - b| / scale and where it is.
 
-    The scale is the largest magnitude in the array; of gradients it is at least 1e-3 of the largest of all gradients, as those that are
-    zero but for rounding have no scale of their own; parameters with such gradients are left out after the step.
+    The scale is the largest magnitude in the array; of gradients and of buffers it is at least 1e-3 of the largest of all of
+    them, as what is zero but for rounding has no scale of its own. Parameters with such gradients are left out after the step.
     """
     a, b = np.load(mine), np.load(theirs)
     if set(a) != set(b):
-        raise AssertionError(f"arrays differ: only in {mine.name}: {sorted(set(a) - set(b))}; only in {theirs.name}: {sorted(set(b) - set(a))}")
-    largest = max((np.abs(b[n]).max() for n in b if n.startswith("grad") and b[n].size), default=0.0)
+        raise AssertionError(f"only {mine.name} has {sorted(set(a) - set(b))}; only {theirs.name} has {sorted(set(b) - set(a))}")
+    largest = {kind: _largest(b, kind) for kind in ("grad", "buffer")}
     worst: dict[str, tuple[float, str]] = {}
     for name in b:
         kind = name.partition(".")[0]
@@ -25,7 +31,8 @@ def differences(mine: Path, theirs: Path) -> dict[str, tuple[float, str]]:
         if x.shape != y.shape or x.dtype != y.dtype:
             raise AssertionError(f"{name}: {x.shape} {x.dtype} and {y.shape} {y.dtype}")
         if kind == "stepped" and f"grad.{name[8:]}" in b:
-            meaningful = np.abs(b[f"grad.{name[8:]}"]) > 1e-5 * largest  # Adam's first step is lr * sign(gradient), whatever its size
+            # Adam's first step is lr * sign(gradient), whatever the gradient's size.
+            meaningful = np.abs(b[f"grad.{name[8:]}"]) > 1e-5 * largest["grad"]
             x, y = x[meaningful], y[meaningful]
         if not y.size:
             continue
@@ -33,7 +40,7 @@ def differences(mine: Path, theirs: Path) -> dict[str, tuple[float, str]]:
         if np.isnan(x).any() != np.isnan(y).any():
             raise AssertionError(f"{name}: NaN in one of them")
         finite = np.isfinite(y)
-        scale = max(np.abs(y[finite]).max(initial=0.0), 1e-3 * largest if kind == "grad" else 1e-6)
+        scale = max(np.abs(y[finite]).max(initial=0.0), 1e-3 * largest.get(kind, 1e-3))
         found = float(np.abs(np.where(x == y, 0.0, x - y)).max() / (scale or 1.0))
         if kind not in worst or not found <= worst[kind][0]:
             worst[kind] = (found, name)

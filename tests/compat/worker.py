@@ -3,13 +3,14 @@
     python worker.py torch|flambeau FOLDER CASE... [--compile BACKEND] [--only eval|train] [--double]
 
 Under torch the weights are drawn and written to FOLDER/CASE.pt (torch.save); under flambeau they are read from there.
-FOLDER/CASE.LIBRARY[.BACKEND][.double].npz gets the outputs in eval mode, and of one training step the loss, the gradients, the buffers and the
-parameters after AdamW. One line is printed for each case, "CASE ok SECONDS" or "CASE failed ERROR".
+FOLDER/CASE.LIBRARY[.BACKEND][.double].npz gets the outputs in eval mode, and of one training step the loss, the gradients, the
+buffers and the parameters after AdamW. One line is printed for each case, "CASE ok SECONDS" or "CASE failed ERROR".
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 import traceback
@@ -61,7 +62,7 @@ def run_case(torch: Any, case: Any, weights: Path, options: argparse.Namespace) 
     if options.double:
         model.double()
         inputs = {name: t.double() if t.is_floating_point() else t for name, t in inputs.items()}
-    run = torch.compile(model, backend=options.compile) if options.compile else model
+    run = torch.compile(model, backend=options.compile, fullgraph=True) if options.compile else model
     found: dict[str, np.ndarray] = {}
     if options.only != "train":
         model.eval()
@@ -87,6 +88,12 @@ def train(torch: Any, case: Any, model: Any, run: Any, inputs: dict, found: dict
         found[f"stepped.{name}"] = p.detach().numpy()
     for name, b in model.named_buffers():
         found[f"buffer.{name}"] = b.numpy()
+
+
+def modules_of_pytorch() -> list[str]:
+    """What was imported from an installed PyTorch."""
+    files = {name: getattr(module, "__file__", None) or "" for name, module in list(sys.modules.items())}
+    return sorted(name for name, file in files.items() if f"{os.sep}site-packages{os.sep}torch{os.sep}" in file)
 
 
 def main() -> None:
@@ -117,6 +124,8 @@ def main() -> None:
             print(name, "failed", f"{type(error).__name__}: {error}".splitlines()[0], flush=True)
         else:
             print(name, "ok", f"{time.perf_counter() - start:.2f}", flush=True)
+    if options.library == "flambeau" and modules_of_pytorch():
+        sys.exit(f"PyTorch itself was imported: {modules_of_pytorch()[:5]}")
 
 
 if __name__ == "__main__":
