@@ -13,7 +13,7 @@ from typing import Any
 
 from ..core import dispatch
 from ..core.tensor import Tensor, bump_version, fake, from_array
-from .registry import General, Primitive, Spec
+from .registry import General, Primitive, Spec, _call_override
 
 SIGNATURE_KINDS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -35,6 +35,12 @@ class CustomOperator:
         return f"<custom operator {self.qualname}{self.signature}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if dispatch.override_classes or dispatch.state.overrides:
+            return _call_override(self, args, kwargs)
+        return self._plain(*args, **kwargs)
+
+    def _plain(self, *args: Any, **kwargs: Any) -> Any:
+        """The call without a look for overrides."""
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
         values = tuple(bound.arguments[name] for name in self.names)
