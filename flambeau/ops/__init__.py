@@ -11,7 +11,7 @@ from .registry import BACKENDS, OPERATORS, PRIMITIVES
 from .views import MOVERS
 
 FAMILIES = ("pointwise", "views", "reductions", "creation", "indexing", "linalg", "random", "math", "printing", "facts", "shapes",
-            "nn", "signal", "aliases")
+            "nn", "nn_torch", "foreach", "signal", "aliases")
 for _family in FAMILIES:
     importlib.import_module(f"{__name__}.{_family}")
 

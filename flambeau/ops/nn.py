@@ -129,7 +129,7 @@ def _padding_row(padding_idx: int | None, rows: int) -> int | None:
     return padding_idx % rows
 
 
-@operator
+@operator(name="functional_embedding")
 def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
               norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False) -> Tensor:
     """Rows of `weight` at the indices `input`. The row `padding_idx` gets no gradient; rows looked up are first shortened
@@ -163,7 +163,7 @@ def _bags(input: Tensor, offsets: Tensor, include_last_offset: bool) -> tuple[Te
     return marks[:-1].cumsum(0) - 1, bags
 
 
-@operator
+@operator(name="functional_embedding_bag")
 def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None,
                   norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
                   per_sample_weights: Tensor | None = None, include_last_offset: bool = False,

@@ -290,7 +290,7 @@ def _check_channels(input: Tensor, **vectors: Tensor | None) -> None:
             raise RuntimeError(f"{name} should contain {input.shape[1]} elements not {v.numel()}")
 
 
-@operator
+@operator(name="functional_batch_norm")
 def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
                bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Tensor:
     """Normalise each channel (dimension 1) by its mean and variance over the others.
@@ -337,7 +337,7 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
     return out if bias is None else prims.add(out, _channelwise(bias, shape))
 
 
-@operator
+@operator(name="functional_instance_norm")
 def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None,
                   weight: Tensor | None = None, bias: Tensor | None = None, use_input_stats: bool = True,
                   momentum: float = 0.1, eps: float = 1e-5) -> Tensor:

@@ -1,0 +1,104 @@
+"""torch._foreach_*: an operator over lists of tensors, one tensor after another. Names ending in _ write in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..core.tensor import Tensor
+from .registry import operator
+
+UNARY = ("abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac",
+         "lgamma", "log", "log10",
+         "log1p", "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc")
+BINARY = ("add", "sub", "mul", "div", "clamp_min", "clamp_max", "maximum", "minimum", "pow", "lerp", "addcmul", "addcdiv")
+
+
+def _each(values: Any, count: int) -> Sequence:
+    """A list as it is; one number or tensor for all; a 1-D tensor of scalars element by element where asked for lists."""
+    if type(values) in (list, tuple):
+        if len(values) != count:
+            raise RuntimeError(f"Tensor lists must have the same number of tensors, got {count} and {len(values)}")
+        return values
+    return (values,) * count
+
+
+def _checked(tensors: Any, name: str) -> Sequence[Tensor]:
+    if type(tensors) not in (list, tuple):
+        raise TypeError(f"{name}(): argument 'self' (position 1) must be tuple of Tensors, not {type(tensors).__name__}")
+    if not tensors:
+        raise RuntimeError("Tensor list must have at least one tensor.")
+    return tensors
+
+
+def _apply(method: str, name: str, tensors: Any, lists: tuple, options: dict[str, Any]) -> list[Tensor]:
+    items = _checked(tensors, name)
+    columns = [_each(v, len(items)) for v in lists]
+    extra = {k: _each(v, len(items)) for k, v in options.items()}
+    return [getattr(t, method)(*(c[i] for c in columns), **{k: v[i] for k, v in extra.items()}) for i, t in enumerate(items)]
+
+
+def _ternary(method: str, name: str) -> Callable:
+    def fn(self: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> list[Tensor]:
+        return _apply(method, name, self, (tensor1, tensor2), {"value": value.tolist() if isinstance(value, Tensor) else value})
+    return fn
+
+
+def _binary(method: str, name: str) -> Callable:
+    def fn(self: Any, other: Any, *rest: Any, **options: Any) -> list[Tensor]:
+        return _apply(method, name, self, (other, *rest), options)
+    return fn
+
+
+def _unary(method: str, name: str) -> Callable:
+    def fn(self: Any) -> list[Tensor]:
+        return _apply(method, name, self, (), {})
+    return fn
+
+
+def _install(base: str, make: Callable) -> None:
+    for suffix in ("", "_"):
+        name = f"_foreach_{base}{suffix}"
+        method = base + suffix
+        if method in ("maximum_", "minimum_"):
+            method = {"maximum_": "clamp_min_", "minimum_": "clamp_max_"}[method]
+        fn = make(method, name)
+        fn.__name__, fn.__doc__ = name, f"{base} of each tensor of a list{', in place' if suffix else ''}."
+        globals()[name] = operator(fn, name=name)
+
+
+for _base in UNARY:
+    _install(_base, _unary)
+for _base in BINARY:
+    _install(_base, _ternary if _base in ("addcmul", "addcdiv") else _binary)
+
+
+@operator
+def _foreach_norm(self: Any, ord: float = 2, dtype: Any = None) -> list[Tensor]:
+    """The norm of each tensor of a list."""
+    return [t.norm(ord, dtype=dtype) for t in _checked(self, "_foreach_norm")]
+
+
+@operator
+def _foreach_zero_(self: Any) -> list[Tensor]:
+    """Each tensor of a list set to zero."""
+    return [t.zero_() for t in _checked(self, "_foreach_zero_")]
+
+
+@operator
+def _foreach_copy_(self: Any, src: Any, non_blocking: bool = False) -> list[Tensor]:
+    """Each tensor of a list overwritten with its partner."""
+    items = _checked(self, "_foreach_copy_")
+    return [t.copy_(s) for t, s in zip(items, _each(src, len(items)))]
+
+
+@operator
+def _foreach_clone(self: Any) -> list[Tensor]:
+    """A copy of each tensor of a list."""
+    return [t.clone() for t in _checked(self, "_foreach_clone")]
+
+
+@operator
+def _foreach_max(self: Any) -> list[Tensor]:
+    """The maximum of each tensor of a list."""
+    return [t.max() for t in _checked(self, "_foreach_max")]

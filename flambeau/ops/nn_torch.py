@@ -1,0 +1,82 @@
+"""torch.* forms of the neural-network operators whose arguments come in another order than in nn.functional."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..core.tensor import Tensor
+from . import nn, nn_norms, nn_resize, nn_windows
+from .nn_dropout import dropout
+from .registry import operator
+
+Stats = Tensor | None
+
+
+@operator
+def batch_norm(input: Tensor, weight: Stats, bias: Stats, running_mean: Stats, running_var: Stats, training: bool, momentum: float,
+               eps: float, cudnn_enabled: bool = False) -> Tensor:
+    """nn.functional.batch_norm with the affine part first."""
+    return nn_norms.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+@operator
+def instance_norm(input: Tensor, weight: Stats, bias: Stats, running_mean: Stats, running_var: Stats, use_input_stats: bool,
+                  momentum: float, eps: float, cudnn_enabled: bool = False) -> Tensor:
+    """nn.functional.instance_norm with the affine part first."""
+    return nn_norms.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+
+
+@operator
+def native_layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: Stats, bias: Stats,
+                      eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """(normalised, mean, 1 / sqrt(var + eps)); the normalised dimensions of the statistics have size 1."""
+    shape = nn_norms._check_normalized(input, normalized_shape, "native_layer_norm", weight, bias)
+    out, mean, rstd = nn_norms._layer_norm(input, weight, bias, len(shape), float(eps))
+    kept = (*input.shape[:input.ndim - len(shape)], *(1,) * len(shape))
+    return out, mean.reshape(kept), rstd.reshape(kept)
+
+
+@operator
+def embedding(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False,
+              sparse: bool = False) -> Tensor:
+    """nn.functional.embedding with the table first; padding_idx -1 means none."""
+    return nn.embedding(indices, weight, None if padding_idx < 0 else padding_idx, None, 2.0, scale_grad_by_freq, sparse)
+
+
+@operator
+def embedding_bag(*args: Any, **kwargs: Any) -> Any:
+    """Refused: its four results are an implementation's own."""
+    raise NotImplementedError("torch.embedding_bag is not implemented; use torch.nn.functional.embedding_bag(input, "
+                              "weight, offsets)")
+
+
+@operator
+def convolution(input: Tensor, weight: Tensor, bias: Stats, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
+                transposed: bool, output_padding: Sequence[int], groups: int) -> Tensor:
+    """Any convolution, by the number of spatial dimensions of its weight."""
+    rank = weight.ndim - 2
+    if transposed:
+        function = (nn_windows.conv_transpose1d, nn_windows.conv_transpose2d, nn_windows.conv_transpose3d)[rank - 1]
+        return function(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return (nn_windows.conv1d, nn_windows.conv2d, nn_windows.conv3d)[rank - 1](input, weight, bias, stride, padding,
+                                                                               dilation, groups)
+
+
+@operator
+def grid_sampler(input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Tensor:
+    """nn.functional.grid_sample with its modes as numbers."""
+    modes, paddings = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
+    return nn_resize.grid_sample(input, grid, modes[interpolation_mode], paddings[padding_mode], align_corners)
+
+
+@operator
+def affine_grid_generator(theta: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
+    """nn.functional.affine_grid."""
+    return nn_resize.affine_grid(theta, size, align_corners)
+
+
+@operator
+def dropout_(input: Tensor, p: float, train: bool) -> Tensor:
+    """dropout in place."""
+    return dropout(input, p, train, True)

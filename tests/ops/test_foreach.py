@@ -1,0 +1,60 @@
+"""Operators over lists of tensors, and the torch.* forms of layers, against torch."""
+
+import numpy as np
+import pytest
+
+import flambeau as fl
+from flambeau.ops import foreach
+
+torch = pytest.importorskip("torch")
+
+
+def lists(lib, seed=0):
+    rng = np.random.default_rng(seed)
+    return [lib.tensor(rng.random(s).astype(np.float32) + 0.1) for s in ((2, 3), (4,))]
+
+
+@pytest.mark.parametrize("name", [*foreach.UNARY, "add", "sub", "mul", "div", "clamp_min", "maximum", "minimum", "pow",
+                                  "addcmul", "addcdiv",
+                                  "lerp"])
+def test_as_torch(name):
+    def call(lib, suffix):
+        a, b, c = lists(lib, 0), lists(lib, 1), lists(lib, 2)
+        fn = getattr(lib, f"_foreach_{name}{suffix}")
+        if name in foreach.UNARY:
+            args = ()
+        elif name in ("addcmul", "addcdiv"):
+            args = (b, c, 0.5)
+        else:
+            args = (b, c) if name == "lerp" else (b,)
+        out = fn(a, *args)
+        return a if suffix else out
+    for suffix in ("", "_"):
+        for x, y in zip(call(fl, suffix), call(torch, suffix)):
+            np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_scalars_norms_and_bad_lists():
+    for lib in (fl, torch):
+        a = lists(lib)
+        assert np.allclose(lib._foreach_mul(a, 2.0)[1].numpy(), a[1].numpy() * 2)
+        assert np.allclose(lib._foreach_mul(a, [2.0, 3.0])[1].numpy(), a[1].numpy() * 3)
+        assert np.allclose(lib._foreach_norm(a)[0].item(), np.linalg.norm(a[0].numpy()))
+        with pytest.raises(RuntimeError):
+            lib._foreach_add(a, lists(lib)[:1])
+        lib._foreach_zero_(a)
+        assert not a[0].numpy().any()
+
+
+def test_layers_with_torchs_argument_order():
+    rng = np.random.default_rng(0)
+    x, w, b, m = (rng.random(s).astype(np.float32) for s in ((4, 3, 5), (3,), (3,), (3,)))
+    found = []
+    for lib in (fl, torch):
+        t = [lib.tensor(v.copy()) for v in (x, w, b, m, m + 1)]
+        found.append([lib.batch_norm(*t, False, 0.1, 1e-5, False), lib.instance_norm(t[0], t[1], t[2], None, None,
+                                                                                     True, 0.1, 1e-5, False),
+                      lib.embedding(lib.tensor(x[0]), lib.tensor([0, 2])), *lib.native_layer_norm(t[0], [5], None, None, 1e-5),
+                      lib.convolution(t[0], lib.tensor(x[:2, :, :2].copy()), None, [1], [0], [1], False, [0], 1)])
+    for ours, theirs in zip(*found):
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-4, atol=1e-5)
