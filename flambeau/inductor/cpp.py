@@ -46,6 +46,7 @@ class Printed:
     pointers: list[tuple[str, Index]]
     symbols: list[str]
     parallel: bool
+    checks: bool = False
 
 
 def constant_text(value: Any, kind: dtype) -> str:
@@ -92,6 +93,7 @@ class KernelPrinter:
         self.computed: list[dict[str, Value]] = []
         self.written: set[str] = set()
         self.parallel = False
+        self.checks = False                       # whether an index may turn out to be out of bounds
         self.count = 0
 
     # --- preparation ---
@@ -341,6 +343,9 @@ class KernelPrinter:
             return f"{kind}({self.expr(v.attr, dict(zip(computed_names(v.attr), v.args, strict=True)))})"
         if v.op == "to_dtype":
             return f"{args[0]} != 0" if v.dtype is bool_ else f"{kind}({args[0]})"
+        if v.op == "checked":
+            self.checks = True
+            return f"fl::checked({args[0]}, {args[1]}, {self.expr(v.attr)})"
         if v.op == "round_to":
             return f"float({CPP_TYPES[v.attr.name]}({args[0]}))"
         if v.op == "bitcast":

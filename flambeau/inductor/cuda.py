@@ -26,6 +26,7 @@ from flambeau.inductor.ir import Extern, Program, View
 from flambeau.inductor.scheduler import Kernel, Node
 from flambeau.inductor.triton import PROLOGUE, TritonKernel, print_triton
 
+
 # -- compiling -----------------------------------------------------------------------------------------------
 def module_text(kernels: Sequence[TritonKernel]) -> str:
     """The Python module that holds the kernels."""

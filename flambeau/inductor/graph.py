@@ -172,7 +172,7 @@ def _native(graph: CompiledGraph, arrays: bool) -> Callable[[list], list]:
     building = Build(unit.source) if count else None
     scope: dict[str, Any] = {
         "np": np, "empty": np.empty, "tensor": from_array, "_fit": _fit, "_eager": run_eager, "_strided": strided_view,
-        "_out": _tensor_view, "constants": program.constants,
+        "_out": _tensor_view, "_refused": _refused, "constants": program.constants,
         "steps": [s for s in unit.segments if isinstance(s, Extern)],
     }
     scope |= {f"d_{n}": b.dtype for n, b in program.buffers.items()}
@@ -234,7 +234,8 @@ class _Wrapper:
         step = 0
         for segment in unit.segments:
             if isinstance(segment, int):
-                emit(f"    run_{segment}(({arguments}), ({symbols}))")
+                call = f"run_{segment}(({arguments}), ({symbols}))"
+                emit(f"    {call}" if not unit.checks else f"    try: {call}\n    except RuntimeError as e: _refused(e)")
                 continue
             views = "".join(f"{self._view(v)}, " for v in segment.inputs)
             outs = "".join(f"{self._view(v)}, " for v in segment.outputs)
@@ -306,6 +307,14 @@ def strided_view(array: np.ndarray, shape: tuple, strides: tuple, offset: int) -
     flat = np.ndarray((last,), array.dtype, array, 0, (size,)) if array.flags.c_contiguous else \
         np.lib.stride_tricks.as_strided(array, (last,), (size,))
     return np.lib.stride_tricks.as_strided(flat[offset:], shape, [s * size for s in strides])
+
+
+def _refused(error: RuntimeError) -> None:
+    """Turn what a kernel says of a bad index into the exception that it is."""
+    said = str(error)
+    if "is out of bounds for dimension" in said:
+        raise IndexError(said[said.rindex("index "):]) from None
+    raise error
 
 
 def _tensor_view(array: np.ndarray, kind: Any) -> Tensor:

@@ -83,6 +83,7 @@ class Tracer:
     def __init__(self) -> None:
         self._table: dict[tuple, Value] = {}
         self.mask: Value | None = None  # under which loads happen
+        self.wraps = True  # do negative computed indices count from the end?
         self.computed: dict[str, Value] = {}  # the index variables that stand for computed values
 
     def make(self, op: str, args: tuple[Value, ...], kind: dtype, attr: Any = None) -> Value:
@@ -224,16 +225,20 @@ class Tracer:
         return self._compare_index("le", x, y)
 
     def indirect(self, x: Value, size: Any) -> Index:
-        """The computed integer `x` as an index expression, `0 <= x < size`; negative values count from the end."""
+        """The computed integer `x` as an index expression, `0 <= x < size`; where the tracer `wraps`, negative values
+        count from the end. Others are an IndexError when the program runs (not where a mask says that nothing is loaded)."""
         size = size.expr if isinstance(size, SymInt) else size
         if x.op == "constant":
             return int(x.attr) % size if isinstance(size, int) and size else int(x.attr)
         if x.op == "index" and bounds(x.attr)[0] >= 0:
             return x.attr
         wide = self.to_dtype(x, int64)
-        wrapped = self.where(self.lt(wide, 0), self.add(wide, self.index(size)), wide)
-        self.computed[f"v{wrapped.uid}"] = wrapped
-        return var(f"v{wrapped.uid}", size=size)
+        wrapped = self.where(self.lt(wide, 0), self.add(wide, self.index(size)), wide) if self.wraps else wide
+        if self.mask is not None:
+            wrapped = self.where(self.mask, wrapped, 0)
+        checked = self.make("checked", (wrapped, wide), int64, size)  # wide: what an error names
+        self.computed[f"v{checked.uid}"] = checked
+        return var(f"v{checked.uid}", size=size)
 
     def masked(self, condition: Value, value: Callable[[], Value], other: Any) -> Value:
         """`value()` where `condition`, else `other`; nothing is loaded where the condition is false."""
@@ -522,7 +527,7 @@ def _verify_compute(step: Compute, program: Program, fail: Callable[[str], None]
             typed = value.args[1:] if value.op == "where" else value.args
             if len({a.dtype for a in typed}) > 1 and value.op not in ("philox", "shl", "shr"):
                 fail(f"{value} = {value.op} has operands of types {[a.dtype.name for a in typed]}")
-        elif value.op not in ("constant", "index", "to_dtype", "bitcast", "round_to"):
+        elif value.op not in ("constant", "index", "to_dtype", "bitcast", "round_to", "checked"):
             fail(f"{value}: there is no operation {value.op}")
     if step.kind not in REDUCTIONS and step.kind not in ("pointwise", "scatter_add", "scatter_set"):
         fail(f"there is no kind of step {step.kind!r}; reductions are {', '.join(REDUCTIONS)}")

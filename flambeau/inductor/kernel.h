@@ -360,6 +360,24 @@ FL_INLINE uint32_t philox(int64_t seed, int64_t index, int64_t lane) {
 }
 FL_INLINE float unit(uint32_t word) { return float(int32_t(word >> 8)) * 0x1p-24f; }
 
+// --- indices that are computed ---
+
+struct OutOfBounds {
+    int failed;
+    int64_t index, size;
+};
+static OutOfBounds out_of_bounds;  // the last one; threads may race for whose it is
+
+FL_INLINE int64_t checked(int64_t index, int64_t given, int64_t size) {
+    if (__builtin_expect(uint64_t(index) < uint64_t(size), 1)) return index;
+    out_of_bounds = {1, given, size};
+    return 0;
+}
+FL_INLINE int refuse(FlambeauRuntime* rt) {
+    out_of_bounds.failed = 0;
+    return rt->fail(rt, "index %ld is out of bounds for dimension with size %ld", out_of_bounds.index, out_of_bounds.size);
+}
+
 // --- library calls: the oneDNN bridge of the process (csrc/onednn_ops.h), found through the runtime ---
 
 struct Library {

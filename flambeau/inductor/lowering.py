@@ -24,6 +24,7 @@ from flambeau.ops.registry import Primitive
 from flambeau.ops.scalar import TABLE, compute_dtype
 
 CHEAP = 5          # at most so costly is computed again rather than stored, when several consumers want it
+STRICT = ("index_select", "index_add")  # they take no negative indices
 LARGEST_BODY = 96  # a virtual box with more values than this is stored
 
 # dtypes that loop bodies compute with; a primitive that meets another one runs its eager kernel.
@@ -306,7 +307,13 @@ class Lowering:
                    for v in walk([box(idx)]))
 
     def _index_map(self, node: Any, prim: Primitive, args: list) -> Box:
-        box = self.virtual(node, lambda idx: prim.loop(self.tracer, idx, *args))
+        def fn(idx: Sequence[Index]) -> Value:
+            before, self.tracer.wraps = self.tracer.wraps, prim.name not in STRICT
+            try:
+                return prim.loop(self.tracer, idx, *args)
+            finally:
+                self.tracer.wraps = before
+        box = self.virtual(node, fn)
         sources = _boxes(args)
         if "view" in prim.tags:
             source = sources[0]
@@ -398,7 +405,9 @@ class Lowering:
         view = out.realize()
         position, source, shape = place(args)
         idx, loops = self.iterate(shape)
+        self.tracer.wraps = name not in STRICT
         at = position(idx)
+        self.tracer.wraps = True
         body = source(idx)
         target = view.index(at)
         computed = {n: self.tracer.computed[n] for n in sorted(free_variables(target)) if n in self.tracer.computed}

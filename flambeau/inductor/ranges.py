@@ -6,6 +6,7 @@ a plain copy of `a`, without a mask, and often one that a library call can write
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -38,8 +39,8 @@ def _pieces(step: object) -> Sequence:
         ends = [0, *cuts, size]
         stride = coefficient(step.index, name)
         if cuts and len(cuts) < MOST_PIECES and isinstance(stride, int) and all(
-                (b - a) * stride >= SHORTEST for a, b in zip(ends, ends[1:], strict=False)):
-            return [p for a, b in zip(ends, ends[1:], strict=False) for p in _pieces(_piece(step, name, a, b))]
+                (b - a) * stride >= SHORTEST for a, b in itertools.pairwise(ends)):
+            return [p for a, b in itertools.pairwise(ends) for p in _pieces(_piece(step, name, a, b))]
     return [step]
 
 

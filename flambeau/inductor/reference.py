@@ -128,6 +128,8 @@ def evaluate_values(roots: Sequence[Value], names: Mapping[str, Any], storage: M
         elif v.op == "index":
             given = dict(zip(computed_names(v.attr), args, strict=True))
             got[v.uid] = NUMPY.to_dtype(evaluate(v.attr, {**names, **given}), v.dtype)
+        elif v.op == "checked":
+            got[v.uid] = _checked(*args, int(evaluate(v.attr, sizes)))
         elif v.op == "round_to":
             got[v.uid] = NUMPY.to_dtype(NUMPY.to_dtype(args[0], v.attr), v.dtype)
         elif v.op in ("to_dtype", "bitcast"):
@@ -135,6 +137,16 @@ def evaluate_values(roots: Sequence[Value], names: Mapping[str, Any], storage: M
         else:
             got[v.uid] = getattr(NUMPY, v.op)(*args)
     return got
+
+
+def _checked(index: Any, given: Any, size: int) -> Any:
+    bad = np.asarray(given)[(np.asarray(index) < 0) | (np.asarray(index) >= size)]
+    if bad.size:
+        raise IndexError(OUT_OF_BOUNDS % (bad.flat[0], size))
+    return index
+
+
+OUT_OF_BOUNDS = "index %d is out of bounds for dimension with size %d"
 
 
 def _load(access: Access, args: list[Any], names: Mapping[str, Any], storage: Mapping[str, np.ndarray],

@@ -318,6 +318,8 @@ class TritonPrinter(KernelPrinter):
             return f"({text}).to({kind})" if isinstance(v.attr, Expr) and self._uses_loops(v.attr) else f"tl.full([1, 1], {text}, {kind})"
         if v.op == "to_dtype":
             return f"{args[0]} != 0" if v.dtype is bool_ else f"({args[0]}).to({kind})"
+        if v.op == "checked":
+            return args[0]
         if v.op == "round_to":
             return f"({args[0]}).to(tl.{TRITON_TYPES[v.attr.name]}).to({kind})"
         if v.op == "bitcast":

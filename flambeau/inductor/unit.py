@@ -44,6 +44,11 @@ class Unit:
     nodes: list[Node] = field(default_factory=list)
 
     @property
+    def checks(self) -> bool:
+        """Whether an index may turn out to be out of bounds when it runs."""
+        return any(kernel.checks for kernel in self.kernels)
+
+    @property
     def native(self) -> bool:
         """Whether no Python runs between kernels."""
         return len(self.segments) <= 1
@@ -113,7 +118,7 @@ class _UnitPrinter:
         names += [b.name for b in self.program.buffers.values() if b.kind == "output"]
         for node, slow in zip(self.nodes, in_python, strict=True):
             if slow:
-                names += [n for n in (*sorted(node.reads), *node.writes)]
+                names += [*sorted(node.reads), *node.writes]
         return list(dict.fromkeys(names))
 
     def _call(self, node: Node, kernel: Printed | None) -> list[str]:
@@ -125,7 +130,8 @@ class _UnitPrinter:
         self.kernels.append(kernel)
         arguments = ["nt"] if kernel.parallel else []
         arguments += [self._pointer(buffer, offset) for buffer, offset in kernel.pointers]
-        return [f"{name}({', '.join(arguments + kernel.symbols)});"]
+        call = f"{name}({', '.join(arguments + kernel.symbols)});"
+        return [call, "if (fl::out_of_bounds.failed) return fl::refuse(rt);"] if kernel.checks else [call]
 
     def _pointer(self, buffer: str, offset: Index = 0) -> str:
         return buffer if offset == 0 else f"{buffer} + {to_cpp(offset)}"

@@ -38,7 +38,7 @@ def answer(source: str) -> int:
 
 
 def leftovers(directory: Path) -> list[str]:
-    return [p.name for p in directory.rglob("*") if p.is_dir() and p.name.startswith("build-") or p.suffix == ".tmp"]
+    return [p.name for p in directory.rglob("*") if (p.is_dir() and p.name.startswith("build-")) or p.suffix == ".tmp"]
 
 
 def test_the_second_time_there_is_no_compiler_call(directory: Path) -> None:

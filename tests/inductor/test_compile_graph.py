@@ -326,3 +326,27 @@ def test_convolution_with_batch_norm_and_residual_is_one_call() -> None:
     y = b.mul(b.sub(y, spread(mean)), spread(b.rsqrt(b.add(var, 1e-5))))
     y = b.add(b.mul(y, spread(gain)), spread(bias))
     check(b, b.relu(b.add(y, r)), b.relu(y), tol=1e-4)
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_index_out_of_bounds_is_an_index_error(native: bool) -> None:
+    b = Builder()
+    w, i = b.input(array(10, 4)), b.input(np.array([1, -10, 9]))
+    gm = b.finish(b.index(w, [i, None]))
+    inductor.config.native = native
+    try:
+        graph = inductor.compile_graph(gm)
+    finally:
+        inductor.config.native = True
+    np.testing.assert_array_equal(graph(list(b.inputs))[0]._data, eager(gm, b.inputs)[0])
+    for bad in (10, -11):
+        with pytest.raises(IndexError, match=rf"index {bad} is out of bounds for dimension with size 10"):
+            graph([b.inputs[0], from_array(np.array([1, bad, 3]))])
+    graph(list(b.inputs))
+
+
+def test_rows_are_not_selected_from_the_end() -> None:
+    b = Builder()
+    w, i = b.input(array(10, 4)), b.input(np.array([1, -1, 9]))
+    with pytest.raises(IndexError, match=r"index -1 is out of bounds"):
+        inductor.compile_graph(b.finish(b.index_select(w, 0, i)))(list(b.inputs))
