@@ -171,8 +171,9 @@ class History:
         return statistics.median(self.seconds[min(3, len(self.seconds) - 1) :])
 
 
-def train(title: str, corpus: Corpus, args: argparse.Namespace, steps: int, compiled: bool) -> tuple[GPT, History]:
-    """Train a fresh GPT for `steps` steps of a schedule that is `args.steps` long."""
+def train(title: str, corpus: Corpus, args: argparse.Namespace, steps: int, minutes: float, compiled: bool
+          ) -> tuple[GPT, History]:  # fmt: skip
+    """Train a fresh GPT for `steps` steps of a schedule that is `args.steps` long, or until `minutes` have passed."""
     torch.manual_seed(args.seed)
     model = GPT(Config(len(corpus.alphabet), args.layers, args.heads, args.width, args.context))
     optimizer = make_optimizer(model, args.lr)
@@ -188,6 +189,8 @@ def train(title: str, corpus: Corpus, args: argparse.Namespace, steps: int, comp
         history.losses.append(train_step(step_model, optimizer, ids, targets))
         history.seconds.append(time.perf_counter() - start)
         progress.note = f"loss {history.losses[-1]:.3f}  {1000 * history.step_seconds:.0f} ms a step"
+        if sum(history.seconds) > 60 * minutes:
+            progress.stop = True
     return model, history
 
 
@@ -221,6 +224,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--steps", type=int, default=500, help="steps of the compiled training")
     parser.add_argument("--eager-steps", type=int, default=60, help="steps of the eager training before it")
+    parser.add_argument("--minutes", type=float, default=4.0, help="stop training after this long in all")
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=1337)
     parser.add_argument("--characters", type=int, default=300, help="length of the text to generate")
@@ -243,16 +247,16 @@ def main() -> None:
     report = args.out / "report.html"
     os.environ["FLAMBEAU_REPORT"] = str(report)  # Flambeau's compiler writes there what it made; PyTorch's knows no such thing
     os.environ["FLAMBEAU_REPORT"] = str(args.out / "report.html")  # where Flambeau's compiler leaves its account
-    model, eager = train("eager", corpus, args, args.eager_steps, compiled=False)
+    model, eager = train("eager", corpus, args, args.eager_steps, args.minutes / 4, compiled=False)
     parameters = sum(p.numel() for p in model.parameters())
-    model, compiled = train("compiled", corpus, args, args.steps, compiled=True)
+    model, compiled = train("compiled", corpus, args, args.steps, 3 * args.minutes / 4, compiled=True)
 
     shared = min(len(eager.losses), len(compiled.losses))
     apart = max(abs(a - b) for a, b in zip(eager.losses[:shared], compiled.losses[:shared], strict=True))
     print(f"\nmodel      {args.layers} layers, width {args.width}, context {args.context}: {parameters:,} parameters")
-    print(f"eager      {1000 * eager.step_seconds:8.1f} ms a step   loss {eager.losses[-1]:.3f} after {shared}")
-    print(f"compiled   {1000 * compiled.step_seconds:8.1f} ms a step   loss {compiled.losses[-1]:.3f} after "
-          f"{args.steps}")
+    print(f"eager      {1000 * eager.step_seconds:8.1f} ms a step   loss {eager.losses[-1]:.3f} after {len(eager.losses)}")
+    done = len(compiled.losses)
+    print(f"compiled   {1000 * compiled.step_seconds:8.1f} ms a step   loss {compiled.losses[-1]:.3f} after {done}")
     print(f"speedup    {eager.step_seconds / compiled.step_seconds:8.2f} x")
     cold = compiled.seconds[0] - compiled.step_seconds
     print(f"compiling  {cold:8.1f} s   (cold: what the first step took above an ordinary one)")

@@ -17,6 +17,7 @@ class Progress:
 
     def __init__(self, total: int, title: str) -> None:
         self.total, self.title, self.note = total, title, ""
+        self.stop = False  # set it to end the iteration before its time
         self.live = sys.stderr.isatty()
 
     def __iter__(self) -> Iterator[int]:
@@ -24,8 +25,10 @@ class Progress:
         for i in range(self.total):
             yield i
             done = i + 1
-            if self.live or done % max(1, self.total // 10) == 0 or done == self.total:
+            if self.live or done % max(1, self.total // 10) == 0 or done == self.total or self.stop:
                 self._draw(done, time.perf_counter() - start)
+            if self.stop:
+                break
         if self.live:
             print(file=sys.stderr)
 
