@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from .._absent import absent
 from ..fx.graph_module import set_module_base
 from . import functional, init, modules, parameter
 from .modules import *  # noqa: F403
@@ -12,6 +13,10 @@ from .modules.module import Module
 from .parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
 
 set_module_base(Module, Parameter)
+
+FractionalMaxPool2d = absent("torch.nn.FractionalMaxPool2d", "use MaxPool2d or AdaptiveMaxPool2d")
+FractionalMaxPool3d = absent("torch.nn.FractionalMaxPool3d", "use MaxPool3d or AdaptiveMaxPool3d")
+LinearCrossEntropyLoss = absent("torch.nn.LinearCrossEntropyLoss", "use Linear and CrossEntropyLoss")
 
 
 def factory_kwargs(kwargs: dict | None) -> dict:

@@ -1,5 +1,6 @@
 """torch.optim: optimizers and learning-rate schedules."""
 
+from .._absent import absent
 from . import adam, adamw, lr_scheduler, optimizer, sgd, swa_utils
 from .adam import Adam, AdamW
 from .adaptive import ASGD, Adadelta, Adafactor, Adagrad, Adamax, NAdam, RAdam, RMSprop, Rprop
@@ -7,6 +8,8 @@ from .lbfgs import LBFGS
 from .muon import Muon
 from .optimizer import Optimizer
 from .sgd import SGD
+
+SparseAdam = absent("torch.optim.SparseAdam", "use Adam: gradients are dense")
 
 __all__ = ["ASGD", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam",
            "Optimizer", "RAdam",

@@ -324,3 +324,13 @@ def test_lazy_modules(make, shape):
     m(fl.randn(*shape))
     assert not type(m).__name__.startswith("Lazy") and all(p.numel() > 0 for p in m.parameters())
     copy.deepcopy(m)(fl.randn(*shape))
+
+
+def test_what_is_missing_says_so():
+    with pytest.raises(NotImplementedError, match=r"FractionalMaxPool2d is not implemented; use MaxPool2d"):
+        nn.FractionalMaxPool2d(2, output_ratio=0.5)
+    with pytest.raises(NotImplementedError, match="use sparse=False"):
+        nn.Embedding(3, 2, sparse=True)(fl.tensor([1]))
+    with pytest.raises(NotImplementedError, match="one process for each device"):
+        nn.DataParallel(nn.Linear(1, 1), device_ids=[0, 1])
+    assert nn.DataParallel(nn.Linear(1, 1))(fl.ones(1)).shape == (1,)
