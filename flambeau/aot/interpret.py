@@ -38,7 +38,7 @@ def _fitter(node: Node) -> Callable[[Tensor], Tensor] | None:
         return None
     shape, strides, _ = val._layout
     if same_sizes(strides, contiguous_strides(shape)):
-        return lambda value: value if value.is_contiguous() else value.contiguous()  # type: ignore[attr-defined]
+        return lambda value: value if value.is_contiguous() else value.contiguous()
     if not all(type(size) is int for size in (*shape, *strides)):
         return None  # a permuted layout of symbolic sizes: eager kernels keep the order of their inputs
     return lambda value: value if value.stride() == strides else _laid_out(value, tuple(strides))

@@ -7,6 +7,7 @@ import keyword
 import math
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -329,12 +330,15 @@ def _receiver(text: str) -> str:
     return f"({text})" if text[:1] in "-0123456789" else text
 
 
+_LIBRARY = str(Path(__file__).resolve().parents[1])
+
+
 def _origin(node: Node) -> str | None:
-    """The user's line as `file:line in function: source`."""
+    """The user's line, the innermost outside of the library, as `file:line in function: source`."""
     stack: tuple | None = node.meta.get("stack")
     if not stack:
         return None
-    file, line, function, source = stack[-1]
+    file, line, function, source = next((frame for frame in reversed(stack) if not frame[0].startswith(_LIBRARY)), stack[-1])
     return f"{file}:{line} in {function}: {source}"
 
 
