@@ -525,7 +525,8 @@ def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
     container: Variable | None = None
     if isinstance(value, dict):
         kind = next(base for base in cls.__mro__ if base.__module__ in ("builtins", "collections"))
-        container = DictVariable({}, kind, source, value)
+        container = DictVariable({}, kind, source, plain_entries(value))
+        container.plain_source = constant_source(plain_entries).derive("{0}({1})", source)
     elif isinstance(value, list):
         container = ListVariable([LazyVariable(v, source.item(i)) for i, v in enumerate(value)], source)
         tx.guard(f"len({{0}}) == {len(value)}", source)
@@ -533,6 +534,12 @@ def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
         container = TupleVariable([LazyVariable(v, source.item(i)) for i, v in enumerate(value)], source)
         tx.guard(f"len({{0}}) == {len(value)}", source)
     return tx.remember(value, ObjectVariable(cls, value, source, container))
+
+
+def plain_entries(value: dict[Any, Any]) -> dict[Any, Any]:
+    """The entries of a subclass of dict, past the methods that it overrides."""
+    keys = collections.OrderedDict.__iter__(value) if isinstance(value, collections.OrderedDict) else dict.__iter__(value)
+    return {key: dict.__getitem__(value, key) for key in keys}
 
 
 _Build = Callable[[Any, Any, Source], Variable]

@@ -33,6 +33,8 @@ class DictVariable(Variable):
         self.source = source
         self.real = real
         self.default_factory = default_factory
+        self.plain_source = source
+        """Where the entries are read: for a subclass of dict, past what it overrides."""
 
     def python_type(self) -> type:
         return self.kind
@@ -44,12 +46,13 @@ class DictVariable(Variable):
             real, self.real = self.real, None
             assert self.source is not None
             seen, self.items = self.items, {}
-            tx.guard_keys(self.source, real)
+            assert self.plain_source is not None
+            tx.guard_keys(self.plain_source, real)
             for position, (key, value) in enumerate(real.items()):
-                key_variable = tx.key_variable(key, self.source, position)
+                key_variable = tx.key_variable(key, self.plain_source, position)
                 hashed = key_variable.key()
                 self.items[hashed] = seen.get(hashed) or (
-                    key_variable, LazyVariable(value, tx.key_source(self.source, key, position))
+                    key_variable, LazyVariable(value, tx.key_source(self.plain_source, key, position))
                 )  # fmt: skip
         return self.items
 
@@ -57,12 +60,12 @@ class DictVariable(Variable):
         """The value at `key`, or None."""
         hashed = self.hashed(tx, key)
         if self.real is not None and hashed not in self.items and key.is_constant():
-            assert self.source is not None
+            assert self.plain_source is not None
             value = key.as_constant()
             if value not in self.real:
-                tx.guard("{1} not in {0}", self.source, tx.constant_key(value), reason=f"key {value!r}")
+                tx.guard("{1} not in {0}", self.plain_source, tx.constant_key(value), reason=f"key {value!r}")
                 return None
-            found: Variable = tx.wrap(self.real[value], self.source.item(value))
+            found: Variable = tx.wrap(self.real[value], self.plain_source.item(value))
             self.items[hashed] = (key, found)
             return found
         entry = (self.items if self.real is not None and hashed in self.items else self.open(tx)).get(hashed)
