@@ -16,7 +16,7 @@ import numpy as np
 
 from ..core import dispatch
 from ..core.device import META
-from ..core.dtypes import bool_, dtype
+from ..core.dtypes import bool_, complex128, dtype, float64, int64
 from ..core.size import contiguous_strides, is_contiguous, is_dense, memory_order, permuted_strides
 from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, view_tensor
 from .scalar import TABLE, evaluate
@@ -464,6 +464,21 @@ def _call_override(wrapper: Callable, args: tuple, kwargs: dict) -> Any:
     return answer
 
 
+# Arguments may also be called as NumPy calls them, and dtypes may be given as Python's types.
+NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
+PYTHON_DTYPES: dict[Any, dtype] = {bool: bool_, int: int64, float: float64, complex: complex128}
+
+
+def _translate(kwargs: dict[str, Any], aliases: dict[str, str]) -> None:
+    """Bring keyword arguments to the operator's own names and to dtypes, in place."""
+    for given in kwargs.keys() & aliases.keys():
+        real = aliases[given]
+        if real not in kwargs:
+            kwargs[real] = kwargs.pop(given)
+    if type(kwargs.get("dtype")) is type:
+        kwargs["dtype"] = PYTHON_DTYPES.get(kwargs["dtype"], kwargs["dtype"])
+
+
 def operator(fn: Callable | None = None, *, name: str | None = None, method: bool | str | Sequence[str] = False,
              vjp: Callable | None = None, lowering: str | None = None, fused: bool = False,
              tags: Iterable[str] = ()) -> Any:
@@ -480,9 +495,13 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
     if vjp is not None or lowering is not None or fused:
         body = _with_facets(op_name, fn, Rule(vjp) if vjp else None, lowering, fused)
     state = dispatch.state
+    names = set(inspect.signature(fn).parameters)
+    aliases = {alias: real for alias, real in NUMPY_NAMES.items() if real in names and alias not in names}
 
     @functools.wraps(fn)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            _translate(kwargs, aliases)
         if dispatch.override_classes or state.overrides:
             return _call_override(wrapper, args, kwargs)
         return body(*args, **kwargs)
