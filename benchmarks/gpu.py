@@ -136,6 +136,7 @@ def worker(side: str, works: list[str]) -> None:
         sync = lib.cuda.synchronize
     else:
         import cupy
+
         import flambeau as lib
         sync = cupy.cuda.Device().synchronize
     results: dict[str, Any] = {}

@@ -91,7 +91,7 @@ def gradcheck(
 
 def _check(func: Callable, inputs: tuple, wanted: list[Tensor], eps: float, atol: float, rtol: float) -> None:
     with enable_grad():
-        outs = [o for o in _outputs(func, inputs)]
+        outs = _outputs(func, inputs)
     for index, x in enumerate(wanted):
         numerical = _numerical(func, inputs, x, eps)
         for k, out in enumerate(outs):

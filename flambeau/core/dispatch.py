@@ -1,6 +1,6 @@
 """Dispatch: the fixed ladder that every primitive call climbs down.
 
-    __torch_function__ (operators) -> transform levels -> autograd -> modes -> kernel
+    __torch_function__ (operators) -> autograd -> modes -> kernel
 
 `state` is thread-local. `state.word` is zero when nothing but autograd can stand above the kernel; then a call
 on inputs that need no gradient goes straight to it. Rooms above install themselves in the slots below.
@@ -24,11 +24,10 @@ class Mode(Protocol):
 class State(threading.local):
     """What dispatch must know beside the arguments; one per thread."""
 
-    word: int = 0  # number of active modes and transform levels
+    word: int = 0  # number of active modes
     grad_enabled: bool = True
     inference: bool = False
     modes: tuple = ()
-    transforms: tuple = ()  # func levels (innermost last)
     fake: bool = False  # factories make fake tensors
     overrides: int = 0  # __torch_function__ modes active in this thread
 
@@ -37,8 +36,6 @@ state = State()
 
 # Slots. autograd: record(prim, args, run) -> outputs, called when gradients are on and an input requires one.
 record: Callable[[Any, tuple], Any]
-# func: transform(level, prim, args) -> outputs.
-transform: Callable[[Any, Any, tuple], Any]
 # Number of classes with a __torch_function__ of their own; zero lets operators skip the search for one.
 override_classes = 0
 
@@ -71,8 +68,6 @@ def needs_grad(prim: Any, args: tuple) -> bool:
 
 def call(prim: Any, args: tuple) -> Any:
     """Climb down the ladder from the top."""
-    if state.transforms:
-        return transform(state.transforms[-1], prim, args)
     if needs_grad(prim, args):
         return record(prim, args)
     return run(prim, args)

@@ -69,7 +69,9 @@ def _finish(program: Program, position: int) -> bool:
 def _redirect(step: Compute, call: Extern, program: Program) -> bool:
     """Let the call write where `step` only copies its result to, in another order: whether that could be done."""
     out, value = call.outputs[0], step.body
-    if call.op != "bmm" or call.attrs.get("epilogue") or value.op != "load" or value.attr.masked or value.attr.names or value.attr.index is step.index:
+    if call.op != "bmm" or call.attrs.get("epilogue") or value.op != "load":
+        return False
+    if value.attr.masked or value.attr.names or value.attr.index is step.index:
         return False
     target = program.buffers[step.buffer]
     if target.dtype is not out.dtype or numel(step.loops) != program.buffers[out.buffer].numel:
@@ -78,9 +80,12 @@ def _redirect(step: Compute, call: Extern, program: Program) -> bool:
     idx = [var(name, size=size) for name, size in loops]
     source = linear_strides(substitute(value.attr.index, cut), idx)
     destination = linear_strides(substitute(step.index, cut), idx)
-    if source is None or destination is None or source[1] != 0 or any(not isinstance(s, int) for s in source[0]):
+    if source is None or destination is None or source[1] != 0:
         return False
-    order = sorted(range(len(idx)), key=lambda k: -source[0][k])  # type: ignore[operator]
+    steps = [s for s in source[0] if isinstance(s, int)]
+    if len(steps) != len(idx):
+        return False
+    order = sorted(range(len(idx)), key=lambda k: -steps[k])
     shape = tuple(loops[k][1] for k in order)
     strides = tuple(destination[0][k] for k in order)
     new = View(step.buffer, out.dtype, shape, strides, destination[1])

@@ -153,10 +153,7 @@ def _runner(call: Any, args: Sequence[Any], sizes: list[tuple[int, int]], floats
 
     def run(args: Sequence[Any]) -> Any:
         inputs = [args[k].shape[d] for k, d in sizes]
-        for k in floats:
-            inputs.append(args[k])
-        for k in places:
-            inputs.append(args[k])
+        inputs += [args[k] for k in (*floats, *places)]
         results = call(inputs)
         return tuple(results) if several else results[0]
     return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -312,7 +313,7 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
         n, extra = divmod(size, indices_or_sections)
         return split(input, [n + 1] * extra + [n] * (indices_or_sections - extra), d)
     edges = [0, *[min(max(i if i >= 0 else i + size, 0), size) for i in indices_or_sections], size]
-    return tuple(prims.slice_(input, d, a, max(a, b), 1) for a, b in zip(edges, edges[1:]))
+    return tuple(prims.slice_(input, d, a, max(a, b), 1) for a, b in itertools.pairwise(edges))
 
 
 @operator(method=True)
@@ -478,9 +479,7 @@ def to(self: Tensor, *args: Any, dtype: dtype | None = None, device: Any = None,
             dtype = a
         elif isinstance(a, Tensor):
             dtype, device = a.dtype, a.device
-        elif isinstance(a, bool):
-            non_blocking = a
-        elif a is not None:
+        elif not isinstance(a, bool) and a is not None:
             device = a
     result = self
     if device is not None:

@@ -57,5 +57,5 @@ def test_identity_survives_pickle():
 
 
 def test_unknown_numpy_dtype():
-    with pytest.raises(TypeError, match="can't convert np.ndarray of type"):
+    with pytest.raises(TypeError, match=r"can't convert np\.ndarray of type"):
         fl.from_numpy(np.array(["a"]))

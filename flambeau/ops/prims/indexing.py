@@ -260,10 +260,11 @@ def _advanced(indices: Sequence) -> tuple:
 
 def _check_bounds(x: np.ndarray, indices: Sequence) -> None:
     for d, index in enumerate(indices):
-        if index is not None:
-            if index.size and (int(index.min()) < -x.shape[d] or int(index.max()) >= x.shape[d]):
-                bad = int(index.max()) if int(index.max()) >= x.shape[d] else int(index.min())
-                raise IndexError(f"index {bad} is out of bounds for dimension {d} with size {x.shape[d]}")
+        if index is None or not index.size:
+            continue
+        low, high = int(index.min()), int(index.max())
+        if low < -x.shape[d] or high >= x.shape[d]:
+            raise IndexError(f"index {high if high >= x.shape[d] else low} is out of bounds for dimension {d} with size {x.shape[d]}")
 
 
 def _index_kernel(x: np.ndarray, indices: Sequence) -> np.ndarray:
