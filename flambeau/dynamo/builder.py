@@ -58,6 +58,25 @@ class OpaqueVariable(Variable):
         return f"{type(self.value).__module__}.{type(self.value).__qualname__} object {self.source}"
 
 
+class OperatorVariable(Variable):
+    """An operator that is an object, such as a custom one: a call of it is one node."""
+
+    def __init__(self, value: Any, source: Source) -> None:
+        self.value, self.source = value, source
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def as_constant(self) -> Any:
+        return self.value
+
+    def call(self, tx: Any, args: Any, kwargs: Any) -> Variable:
+        return tx.call_operator(self.value, args, kwargs)
+
+    def attr(self, tx: Any, name: str) -> Variable:
+        return tx.literal(getattr(self.value, name))
+
+
 class Builder:
     """Mixed into Trace."""
 
@@ -92,6 +111,9 @@ class Builder:
             if marker and "_flambeau_disabled" in marker:
                 self.guard_identity(source, value)
                 return DisabledVariable(value, source)
+            if self.is_operator(value) and not isinstance(value, (type, types.FunctionType)):
+                self.guard_identity(source, value)
+                return OperatorVariable(value, source)
             if not isinstance(value, type) and self._has_handler(value):
                 self.guard_identity(source, value)
                 return BuiltinVariable(value, source)
@@ -516,9 +538,9 @@ def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
     cls = type(value)
     if tx.is_module(value):
         return _wrap_nn_module(tx, value, source)
-    if not cls.__flags__ & _HEAP_TYPE or cls.__module__.startswith(("numpy", "re")):
+    if cls.__module__.startswith(("numpy", "re")) or not (cls.__flags__ & _HEAP_TYPE or cls is types.SimpleNamespace):
         return tx.remember(value, OpaqueVariable(value, source))
-    if any(not base.__flags__ & _HEAP_TYPE and base not in (object, dict, list, tuple, collections.OrderedDict)
+    if any(not base.__flags__ & _HEAP_TYPE and base not in (object, dict, list, tuple, collections.OrderedDict, types.SimpleNamespace)
            and base.__module__ not in ("typing", "abc") for base in cls.__mro__):  # fmt: skip
         return tx.remember(value, OpaqueVariable(value, source))
     tx.guard_type(source, value)

@@ -310,3 +310,28 @@ def test_optimizer_step() -> None:
         first.step()
         step()
     assert same(a.weight, b.weight) and same(a.bias, b.bias)
+
+
+def test_custom_operator_is_one_node() -> None:
+    @torch.library.custom_op("flambeau_tests::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x.clone() * 2
+
+    @twice.register_fake
+    def _(x):
+        return torch.empty_like(x)
+
+    _, seen, counter = run(lambda x: torch.ops.flambeau_tests.twice(x) + 1, x24())
+    assert not seen.breaks and len(counter.graphs) == 1 and counter.ops == 2
+
+
+def test_simple_namespace() -> None:
+    import types
+
+    def f(x, n):
+        made = types.SimpleNamespace(a=x, b=2)
+        made.c = n.k * 2
+        n.last = made.b
+        return made.a * made.b + made.c, made
+
+    check(f, x24(), types.SimpleNamespace(k=3))

@@ -510,6 +510,13 @@ def _deque(tx: Trace, values: Variable | None = None, maxlen: Variable = _NONE) 
     return DequeVariable(items[max(0, len(items) - limit) :] if limit is not None else items, limit)
 
 
+@handles(types.SimpleNamespace)
+def _simple_namespace(tx: Trace, **kwargs: Variable) -> Variable:
+    made = ObjectVariable(types.SimpleNamespace)
+    made.written.update(kwargs)
+    return made
+
+
 @handles(types.MappingProxyType)
 def _mapping_proxy(tx: Trace, mapping: Variable) -> Variable:
     if isinstance(mapping, DictVariable):

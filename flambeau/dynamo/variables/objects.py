@@ -315,7 +315,7 @@ class ObjectVariable(Variable):
         args = "".join(f", {w.value(a)}" for a in self.new_args)
         if isinstance(self.container, TupleVariable):
             return f"tuple.__new__({cls}, ({''.join(w.value(i) + ', ' for i in self.container.items)}))"
-        base = next(b for b in self.cls.__mro__ if b.__module__ in ("builtins", "collections") and b.__new__ is not None)
+        base = next(b for b in self.cls.__mro__ if b.__module__ in ("builtins", "collections", "types"))
         return f"{w.constant(base)}.__new__({cls}{args})"
 
     def replay(self, w: Writer) -> None:
