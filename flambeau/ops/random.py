@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import threading
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,8 @@ from .pointwise import assign
 from .prims import random as random_prims
 from .prims.random import blocks
 from .promotion import broadcast, cast, default_dtype
-from .registry import PRIMITIVES, operator
+from .registry import PRIMITIVES, Spec, operator, primitive
+from .scalar import special
 
 random_prims.native_draw = lambda name, seed, start, n, kind: native.draw(name, seed, start, n, kind.numpy)
 
@@ -43,6 +45,7 @@ class Generator:
     def __init__(self, device: Any = "cpu"):
         self.device = as_device(device)
         self._seed, self._offset = 67280421310721, 0
+        self._lock = threading.Lock()
 
     def manual_seed(self, seed: int) -> Generator:
         """Start the stream of `seed` (any 64-bit integer) from its beginning."""
@@ -92,9 +95,10 @@ class Generator:
 
     def take(self, count: Any) -> Tensor:
         """The state (seed, offset), as int64, for a draw of `count` blocks; the stream moves on by them."""
-        state = from_array(np.array([_signed(self._seed), _signed(self._offset)], np.int64))
-        self._offset = (self._offset + int(count)) & _MASK
-        return state
+        with self._lock:
+            start = self._offset
+            self._offset = (start + int(count)) & _MASK
+        return from_array(np.array([_signed(self._seed), _signed(start)], np.int64))
 
     def __reduce__(self) -> tuple:
         return _generator_from, (str(self.device), self._seed, self._offset)
@@ -340,6 +344,55 @@ def _check_distribution(p: Tensor, n: int, replacement: bool) -> None:
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if data.size and (data.sum(-1) <= 0).any():
         raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+
+
+def _by_inversion(quantile: str, cumulative: str) -> Any:
+    """The smallest k whose cumulative probability reaches u, for SciPy's quantile and distribution functions of k."""
+    def kernel(u: np.ndarray, *params: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            k = np.ceil(getattr(special, quantile)(u, *params))
+            below = np.maximum(k - 1, 0)
+            return np.where(getattr(special, cumulative)(below, *params) >= u, below, k).astype(u.dtype)
+    return kernel
+
+
+_WHY = {"derivative": "a count is not differentiable", "loop": "an inversion is not a fixed number of scalar steps"}
+
+
+@primitive("poisson_quantile", kernel=_by_inversion("pdtrik", "pdtr"), tensors=2, why_absent=_WHY,
+           samples=lambda r: [(r.uniform(0, 1, (2, 3)), r.uniform(0.1, 20, (2, 3)))])
+def _poisson_quantile(u: Tensor, rate: Tensor) -> Spec:
+    """The Poisson-distributed number with cumulative probability `u`."""
+    return Spec(u._layout.shape, u.dtype)
+
+
+@primitive("binomial_quantile", kernel=_by_inversion("bdtrik", "bdtr"), tensors=3, why_absent=_WHY,
+           samples=lambda r: [(r.uniform(0, 1, (2, 3)), r.integers(1, 20, (2, 3)), r.uniform(0.1, 0.9, (2, 3)))])
+def _binomial_quantile(u: Tensor, count: Tensor, prob: Tensor) -> Spec:
+    """The binomially distributed number with cumulative probability `u`."""
+    return Spec(u._layout.shape, u.dtype)
+
+
+@operator(tags=("random",))
+def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
+    """Poisson-distributed counts of these rates, by inversion."""
+    if input._data is not None and input._data.size and not float(input._data.min()) >= 0:
+        raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
+    rate = cast(input.detach(), float64)
+    with _Like(input):
+        u = _uniform(tuple(input.shape), float64, input.device, generator)
+    return cast(_poisson_quantile(u, rate.masked_fill(rate == 0, 1)).masked_fill(rate == 0, 0), input.dtype)
+
+
+@operator(tags=("random",))
+def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
+    """How many of `count` trials of probability `prob` succeed, by inversion."""
+    n, p = broadcast(cast(count.detach(), int64), cast(prob.detach(), float64))
+    _check_probability(p)
+    with _Like(n):
+        u = _uniform(tuple(n.shape), float64, n.device, generator)
+    k = _binomial_quantile(u, n, p.clamp(1e-300, 1 - 1e-16))
+    return cast(k.masked_fill(p == 0, 0).where(p < 1, cast(n, float64)), count.dtype)
 
 
 # -- filling in place -----------------------------------------------------------------------------------------------

@@ -113,6 +113,27 @@ def test_multinomial_without_replacement_never_repeats():
     assert fl.equal(rows.sort().values, fl.arange(8).expand(50, 8))
 
 
+def test_counts():
+    rates = fl.full((N,), 3.5)
+    drawn = fl.poisson(rates)
+    assert drawn.dtype is fl.float32
+    counts = drawn.long().bincount(minlength=12)[:12].numpy()
+    expected = stats.poisson(3.5).pmf(np.arange(12)) * N
+    assert stats.chisquare(np.append(counts, N - counts.sum()), np.append(expected, N - expected.sum())).pvalue > 1e-6
+    assert fl.poisson(fl.tensor([0.0, 1e-30])).tolist() == [0, 0]
+    hits = fl.binomial(fl.full((N,), 10.0), fl.full((N,), 0.3)).long().bincount(minlength=11).numpy()
+    assert stats.chisquare(hits[:8], stats.binom(10, 0.3).pmf(np.arange(8)) * hits[:8].sum()
+                           / stats.binom(10, 0.3).cdf(7)).pvalue > 1e-6
+    assert fl.binomial(fl.tensor([5.0, 5.0]), fl.tensor([0.0, 1.0])).tolist() == [0, 5]
+
+
+def test_threads_never_get_the_same_numbers():
+    from concurrent.futures import ThreadPoolExecutor
+    with ThreadPoolExecutor(8) as pool:
+        drawn = list(pool.map(lambda _: fl.randint(0, 1 << 62, (4,)).tolist(), range(400)))
+    assert len({v for row in drawn for v in row}) == 1600
+
+
 def test_geometric_and_bernoulli():
     x = fl.empty(N).geometric_(0.25)
     assert x.min().item() >= 1
@@ -221,7 +242,8 @@ def test_fake_draws_leave_the_generator_alone():
     lambda t: t.tensor([-1.0, 2.0]).multinomial(1), lambda t: t.zeros(3).multinomial(1), lambda t: t.ones(3).multinomial(0),
     lambda t: t.empty(2).uniform_(3, 1), lambda t: t.empty(2).normal_(0, -1), lambda t: t.empty(2).exponential_(-1),
     lambda t: t.empty(2).bernoulli_(2), lambda t: t.rand(3, dtype=t.int64), lambda t: t.randperm(-1),
-    lambda t: t.ones(2, 2, 2).multinomial(1), lambda t: t.empty(2).geometric_(2), lambda t: t.randn(2, dtype=t.int32)])
+    lambda t: t.ones(2, 2, 2).multinomial(1), lambda t: t.poisson(-t.ones(2)),
+    lambda t: t.empty(2).geometric_(2), lambda t: t.randn(2, dtype=t.int32)])
 def test_refused_as_torch_refuses(both_refuse, fn):
     both_refuse(fn)
 
