@@ -234,9 +234,16 @@ def _diagonal_back(g: Tensor, shape: Sequence, offset: int, dim1: int, dim2: int
 
 def _pad_kernel(x: np.ndarray, low: Sequence[int], high: Sequence[int], inner: Sequence[int]) -> np.ndarray:
     shape = [lo + n + hi + max(n - 1, 0) * gap for n, lo, hi, gap in zip(x.shape, low, high, inner)]
-    out = np.zeros(shape, x.dtype)
     source = [slice(max(-lo, 0) if not gap else 0, n - max(-hi, 0)) for n, lo, hi, gap in zip(x.shape, low, high, inner)]
     target = [slice(max(lo, 0), size - max(hi, 0), gap + 1) for size, lo, hi, gap in zip(shape, low, high, inner)]
+    if any(inner):
+        out = np.zeros(shape, x.dtype)
+    else:  # zeros only where nothing else will be written
+        out = np.empty(shape, x.dtype)
+        for d, (inside, size) in enumerate(zip(target, shape)):
+            before = tuple(target[:d])
+            out[(*before, slice(0, inside.start))] = 0
+            out[(*before, slice(max(inside.stop, 0), size))] = 0
     out[tuple(target)] = x[tuple(source)]
     return out
 
