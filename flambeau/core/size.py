@@ -33,7 +33,7 @@ class Size(tuple):
         return Size, (tuple(self),)
 
 
-def contiguous_strides(shape: Sequence[int]) -> tuple:
+def contiguous_strides(shape: Sequence[Any]) -> tuple:
     """Row-major strides, in elements; a dimension of size 0 counts as 1, as in torch."""
     strides, step = [], 1
     for size in reversed(shape):
@@ -56,7 +56,7 @@ def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return True
 
 
-def permuted_strides(shape: Sequence[int], order: Sequence[int]) -> tuple:
+def permuted_strides(shape: Sequence[Any], order: Sequence[int]) -> tuple:
     """Dense strides whose dimensions, from the outermost in memory to the innermost, are `order`."""
     inner = contiguous_strides([shape[d] for d in order])
     strides: list = [0] * len(shape)

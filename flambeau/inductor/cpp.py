@@ -7,6 +7,7 @@ innermost loops are `omp simd` over restricted pointers and the header's branch-
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -218,7 +219,7 @@ class KernelPrinter:
                 else:
                     known[access.buffer] = forward[access.buffer]
             roots = [m.step.body, *m.step.index_values.values(), *([m.step.mask] if m.step.mask is not None else [])]
-            new = rewrite(roots, self.tracer, lambda x, m=m: self.at(m, x), None, known)
+            new = rewrite(roots, self.tracer, functools.partial(self.at, m), None, known)
             self.roots.append(new[m.step.body.uid])
             self.computed.append({name: new[v.uid] for name, v in m.step.index_values.items()})
             maker[m.step.buffer] = position

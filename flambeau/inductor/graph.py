@@ -193,7 +193,7 @@ def _native(graph: CompiledGraph, arrays: bool) -> Callable[[list], list]:
         with _finishing:
             if graph.call is first:
                 graph.call = ready()
-        return graph.call(inputs)
+        return graph(inputs)
     return first
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flambeau.core.dtypes import bool_, dtype, int64
-from flambeau.core.expr import Expr, Index, bounds, free_variables, substitute, to_python, var
+from flambeau.core.expr import Expr, Index, bounds, evaluate, free_variables, to_python, var
 from flambeau.core.symbolic import SymFloat, SymInt
 from flambeau.ops.scalar import NUMPY, TABLE, compute_dtype, result_dtype
 
@@ -30,7 +30,7 @@ class Access(NamedTuple):
     arguments, in order); with `masked`, the last argument says whether to load at all (0 where not)."""
 
     buffer: str
-    index: Index
+    index: Index  # type: ignore[assignment]
     names: tuple[str, ...] = ()
     masked: bool = False
 
@@ -309,7 +309,7 @@ class View(NamedTuple):
     strides: tuple[Index, ...]
     offset: Index = 0
 
-    def index(self, idx: Sequence[Index]) -> Index:
+    def index(self, idx: Sequence[Index]) -> Index:  # type: ignore[override]
         """The flat position of the element `idx`."""
         out = self.offset
         for i, s in zip(idx, self.strides, strict=True):
@@ -409,7 +409,7 @@ class Program:
         if isinstance(x, int):
             return x
         known = {name: self.hints.get(name, default) for name in free_variables(x)}
-        return int(substitute(x, known))
+        return int(evaluate(x, known))
 
 
 def numel(loops: Sequence[Loop]) -> Index:

@@ -587,7 +587,8 @@ class _Position:
     """Stands for a view's source while its index map is asked where it reads."""
 
     def __init__(self, view: View, tracer: Tracer):
-        self.view, self.shape, self.tracer, self.index = view, view.shape, tracer, None
+        self.view, self.shape, self.tracer = view, view.shape, tracer
+        self.index: Index | None = None
 
     def __call__(self, idx: Sequence[Index]) -> Value:
         self.index = self.view.index(idx)
@@ -659,7 +660,7 @@ def _memory_order_of(box: Box, sources: Sequence[Box]) -> tuple[Index, ...]:
         order = (0, *range(2, rank), 1)
         placed = [strides[d] for d in order if not (isinstance(source.shape[d], int) and source.shape[d] == 1)]
         if source.shape[1] != 1 and all(isinstance(s, int) for s in placed) and 0 not in placed and \
-                placed == sorted(placed, reverse=True):  # type: ignore[type-var]
+                placed == sorted(placed, reverse=True):
             return tuple(permuted_strides(box.shape, order))
     return tuple(contiguous_strides(box.shape))
 

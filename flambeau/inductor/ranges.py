@@ -7,7 +7,7 @@ a plain copy of `a`, without a mask, and often one that a library call can write
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from flambeau.core.dtypes import int64
@@ -74,15 +74,15 @@ def _piece(step: Compute, name: str, start: int, end: int) -> Compute:
     return replace(step, index=place(step.index), loops=loops, body=body)
 
 
-def simplified(root: Value, o: Tracer, place: object) -> Value:
+def simplified(root: Value, o: Tracer, place: Callable[[Index], Index]) -> Value:
     """`root` over other indices, with what has become constant folded."""
     new: dict[int, Value] = {}
     for v in walk([root]):
-        new[v.uid] = _remade(v, [new[a.uid] for a in v.args], o, place)  # type: ignore[arg-type]
+        new[v.uid] = _remade(v, [new[a.uid] for a in v.args], o, place)
     return new[root.uid]
 
 
-def _remade(v: Value, args: list[Value], o: Tracer, place: object) -> Value:
+def _remade(v: Value, args: list[Value], o: Tracer, place: Callable[[Index], Index]) -> Value:
     if v.op == "load":
         access: Access = v.attr
         mask = args[-1] if access.masked else None
@@ -90,10 +90,10 @@ def _remade(v: Value, args: list[Value], o: Tracer, place: object) -> Value:
             if not mask.attr:
                 return o.constant(0, v.dtype)
             args, mask = args[:-1], None
-        index = place(access.index)  # type: ignore[operator]
+        index = place(access.index)
         return o.make("load", tuple(args), v.dtype, Access(access.buffer, index, access.names, mask is not None))
     if v.op == "index":
-        expr = place(v.attr)  # type: ignore[operator]
+        expr = place(v.attr)
         return o.make("index", tuple(args), v.dtype, expr) if isinstance(expr, Expr) else o.index(expr, v.dtype)
     if v.op in TABLE:
         return _folded(v.op, args, o)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from flambeau.core.dtypes import dtype
-from flambeau.core.expr import Index, evaluate
+from flambeau.core.expr import evaluate
 from flambeau.core.symbolic import SymFloat
 from flambeau.inductor.ir import Access, Compute, Extern, Loop, Program, Value, View, computed_names, walk
 from flambeau.ops.scalar import NUMPY
@@ -56,7 +56,7 @@ def run_extern(step: Extern, storage: Mapping[str, np.ndarray], sizes: Mapping[s
 def _grid(loops: Sequence[Loop], sizes: Mapping[str, int]) -> tuple[dict[str, Any], list[int]]:
     """Open index arrays for nested loops, and their lengths."""
     lengths = [int(evaluate(size, sizes)) for _, size in loops]
-    values = dict(sizes)
+    values: dict[str, Any] = dict(sizes)
     for axis, ((name, _), length) in enumerate(zip(loops, lengths, strict=True)):
         values[name] = np.arange(length).reshape([-1 if a == axis else 1 for a in range(len(loops))])
     return values, lengths
@@ -129,7 +129,7 @@ def evaluate_values(roots: Sequence[Value], names: Mapping[str, Any], storage: M
             given = dict(zip(computed_names(v.attr), args, strict=True))
             got[v.uid] = NUMPY.to_dtype(evaluate(v.attr, {**names, **given}), v.dtype)
         elif v.op == "checked":
-            got[v.uid] = _checked(*args, int(evaluate(v.attr, sizes)))
+            got[v.uid] = _checked(args[0], args[1], int(evaluate(v.attr, sizes)))
         elif v.op == "round_to":
             got[v.uid] = NUMPY.to_dtype(NUMPY.to_dtype(args[0], v.attr), v.dtype)
         elif v.op in ("to_dtype", "bitcast"):
@@ -153,7 +153,7 @@ def _load(access: Access, args: list[Any], names: Mapping[str, Any], storage: Ma
           kind: dtype) -> Any:
     flat = storage[access.buffer]
     given = dict(zip(access.names, args, strict=False))
-    position: Index | Any = evaluate(access.index, {**names, **given})
+    position: Any = evaluate(access.index, {**names, **given})
     if not access.masked:
         return flat[position].astype(kind.numpy, copy=False)
     mask = np.asarray(args[-1])

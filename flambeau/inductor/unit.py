@@ -243,7 +243,7 @@ class _Arena:
         if isinstance(size, Expr) or isinstance(self.end, Expr) or isinstance(place, Expr):
             self.symbolic.setdefault(size, []).append(place)
             return
-        merged = []
+        merged: list[tuple[int, int]] = []
         for offset, length in sorted([*self.free, (place, size)]):
             if merged and merged[-1][0] + merged[-1][1] == offset:
                 merged[-1] = (merged[-1][0], merged[-1][1] + length)
