@@ -69,7 +69,7 @@ _registry.generated_pointwise = _generated("generated_pointwise")
 _registry.generated_operator = _generated("generated_operator")
 
 # Libraries and names that load on first use: name -> (module, attribute or None for the module itself).
-_LAZY: dict[str, tuple[str, str | None]] = {
+_LAZY: dict[str, tuple[str, Any]] = {
     name: (f".{name}", None) for name in (
         "nn", "optim", "fx", "func", "utils", "special", "linalg", "fft", "distributions", "amp", "profiler", "distributed", "jit",
         "aot", "inductor", "dynamo", "compiler", "cuda", "backends", "serialization", "random", "hub", "testing",
@@ -101,6 +101,8 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "clear_autocast_cache": (".amp", "clear_autocast_cache"),
     "get_device_module": (".accelerator", "get_device_module"),
     "Stream": (".cpu", "Stream"),
+    "UntypedStorage": (".storage", "UntypedStorage"),
+    "TypedStorage": (".storage", "TypedStorage"),
     "Event": (".cpu", "Event"),
     "vmap": (".func", "vmap"),
     "Generator": (".ops.random", "Generator"),

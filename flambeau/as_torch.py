@@ -106,8 +106,8 @@ def install() -> None:
         sys.meta_path.insert(0, TorchFinder())
     package.__version__ = torch_version.TorchVersion(TORCH_VERSION)  # type: ignore[attr-defined]
     for name, value in _torch_c.EXPORTED.items():  # torch._C is flambeau._C; libraries look there for names of PyTorch's module
-        if not hasattr(package._C, name):  # type: ignore[attr-defined]
-            setattr(package._C, name, value)  # type: ignore[attr-defined]
+        if not hasattr(package._C, name):
+            setattr(package._C, name, value)
 
 
 install()

@@ -11,6 +11,7 @@ def _(x):
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable
@@ -154,7 +155,7 @@ def impl(qualname: str, types: str | Iterable[str], func: Callable | None = None
     def register(fn: Callable) -> Callable:
         for kind in (types,) if isinstance(types, str) else types:
             where = "any" if kind == "default" else _DEVICE_OF_KEY.get(kind, kind)
-            custom.when_defined(qualname, lambda operator, where=where: _add_kernel(operator, where, fn))
+            custom.when_defined(qualname, functools.partial(_add_kernel, device_types=where, fn=fn))
         return fn
 
     return register if func is None else register(func)
@@ -206,7 +207,8 @@ def parse_schema(schema: str) -> tuple[str, inspect.Signature]:
     found = _SCHEMA.match(schema)
     if found is None:
         raise ValueError(f"not an operator schema: {schema!r}; expected 'name(Tensor x, int n=1) -> Tensor'")
-    parameters, kind = [], inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters: list = []
+    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
     for text in filter(None, (part.strip() for part in re.split(r",(?![^\[(]*[\])])", found.group(2)))):
         if text == "*":
             kind = inspect.Parameter.KEYWORD_ONLY

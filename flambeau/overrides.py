@@ -69,6 +69,16 @@ class _without_top_mode:
         dispatch.state.overrides += 1
 
 
+class DisableTorchFunctionSubclass:
+    """Within the block `__torch_function__` of classes is not asked; modes are."""
+
+    def __enter__(self) -> None:
+        self.saved, dispatch.override_classes = dispatch.override_classes, 0
+
+    def __exit__(self, *exc: object) -> None:
+        dispatch.override_classes = self.saved
+
+
 class TorchFunctionMode:
     """A scope that sees every operator called in it: override `__torch_function__(func, types, args, kwargs)`."""
 
@@ -139,6 +149,7 @@ __all__ = [
     "handle_torch_function",
     "TorchFunctionMode",
     "BaseTorchFunctionMode",
+    "DisableTorchFunctionSubclass",
     "is_tensor_like",
     "is_tensor_method_or_property",
     "wrap_torch_function",

@@ -54,6 +54,9 @@ class Expr:
     _table: weakref.WeakValueDictionary[frozenset, Expr] = weakref.WeakValueDictionary()
 
     terms: dict[Monomial, int]
+    _bounds: Any
+    _text: Any
+    _free: Any
 
     def __add__(self, other: Index) -> Index:
         if other.__class__ is int:

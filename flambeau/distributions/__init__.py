@@ -3,7 +3,28 @@
 from __future__ import annotations
 
 from .._absent import absent_names
-from . import constraints, continuous, discrete, distribution, kl
+from . import (
+    bernoulli,
+    beta,
+    categorical,
+    constraints,
+    continuous,
+    dirichlet,
+    discrete,
+    distribution,
+    exponential,
+    gamma,
+    gumbel,
+    independent,
+    kl,
+    laplace,
+    multivariate_normal,
+    normal,
+    one_hot_categorical,
+    poisson,
+    uniform,
+    utils,
+)
 from .continuous import (
     Beta,
     Cauchy,

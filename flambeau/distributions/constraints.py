@@ -35,15 +35,15 @@ class _Dependent(Constraint):
         raise ValueError("Cannot determine validity of dependent constraint")
 
 
-class _DependentProperty(property, _Dependent):  # type: ignore[misc]
+class _DependentProperty(property, _Dependent):
     """A property whose value is a constraint."""
 
     def __init__(self, fn: Any = None, *, is_discrete: bool = False, event_dim: int = 0) -> None:
         super().__init__(fn)
-        self.is_discrete, self.event_dim = is_discrete, event_dim  # type: ignore[attr-defined]
+        self.is_discrete, self.event_dim = is_discrete, event_dim
 
     def __call__(self, fn: Any) -> _DependentProperty:  # type: ignore[override]
-        return _DependentProperty(fn, is_discrete=self.is_discrete, event_dim=self.event_dim)  # type: ignore[attr-defined]
+        return _DependentProperty(fn, is_discrete=self.is_discrete, event_dim=self.event_dim)
 
 
 class _Interval(Constraint):

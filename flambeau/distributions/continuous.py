@@ -39,7 +39,7 @@ class _LocationScale(Distribution):
         self.loc, self.scale = broadcast_all(loc, scale)
         super().__init__(self.loc.shape, (), validate_args)
 
-    support = constraints.real  # type: ignore[assignment]
+    support = constraints.real
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
 
     def _standard(self, shape: Size) -> Tensor:
@@ -173,7 +173,7 @@ class LogNormal(Distribution):
     """exp of a Normal(loc, scale)."""
 
     has_rsample = True
-    support = constraints.positive  # type: ignore[assignment]
+    support = constraints.positive
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
@@ -254,7 +254,7 @@ class Exponential(ExponentialFamily):
     """Density rate * exp(-rate x)."""
 
     has_rsample = True
-    support = constraints.nonnegative  # type: ignore[assignment]
+    support = constraints.nonnegative
     arg_constraints = {"rate": constraints.positive}
 
     def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
@@ -308,7 +308,7 @@ def _draw_gamma(concentration: Tensor) -> Tensor:
 class Gamma(ExponentialFamily):
     """Density proportional to x^(concentration - 1) exp(-rate x). Sampled without gradients."""
 
-    support = constraints.nonnegative  # type: ignore[assignment]
+    support = constraints.nonnegative
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
 
     def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None) -> None:
@@ -352,7 +352,7 @@ class Chi2(Gamma):
 class Dirichlet(ExponentialFamily):
     """Points of the simplex, density proportional to the product of x_i^(concentration_i - 1). Sampled without gradients."""
 
-    support = constraints.simplex  # type: ignore[assignment]
+    support = constraints.simplex
     arg_constraints = {"concentration": constraints.independent(constraints.positive, 1)}
 
     def __init__(self, concentration: Tensor, validate_args: bool | None = None) -> None:
@@ -390,7 +390,7 @@ class Dirichlet(ExponentialFamily):
 class Beta(ExponentialFamily):
     """Density proportional to x^(concentration1 - 1) (1 - x)^(concentration0 - 1). Sampled without gradients."""
 
-    support = constraints.unit_interval  # type: ignore[assignment]
+    support = constraints.unit_interval
     arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
@@ -428,7 +428,7 @@ class MultivariateNormal(Distribution):
     """N(loc, Sigma) by one of covariance_matrix, precision_matrix and scale_tril (Sigma = L L^T)."""
 
     has_rsample = True
-    support = constraints.real_vector  # type: ignore[assignment]
+    support = constraints.real_vector
     arg_constraints = {"loc": constraints.real_vector, "scale_tril": constraints.lower_cholesky}
 
     def __init__(
@@ -493,7 +493,7 @@ class MultivariateNormal(Distribution):
 class Independent(Distribution):
     """A distribution whose last batch dimensions count as parts of one event."""
 
-    arg_constraints: dict = {}
+    arg_constraints = {}
 
     def __init__(self, base_distribution: Distribution, reinterpreted_batch_ndims: int, validate_args: bool | None = None) -> None:
         if reinterpreted_batch_ndims > len(base_distribution.batch_shape):

@@ -63,7 +63,7 @@ class _Binary(Distribution):
 class Bernoulli(_Binary, ExponentialFamily):
     """1 with probability p, else 0."""
 
-    support = constraints.boolean  # type: ignore[assignment]
+    support = constraints.boolean
     has_enumerate_support = True
 
     @property
@@ -97,7 +97,7 @@ class Bernoulli(_Binary, ExponentialFamily):
 class Geometric(_Binary):
     """How many failures come before the first success."""
 
-    support = constraints.nonnegative_integer  # type: ignore[assignment]
+    support = constraints.nonnegative_integer
 
     @property
     def mean(self) -> Tensor:
@@ -195,7 +195,7 @@ class Categorical(Distribution):
 class OneHotCategorical(Distribution):
     """A Categorical whose values are one-hot vectors."""
 
-    support = constraints.one_hot  # type: ignore[assignment]
+    support = constraints.one_hot
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
 
     def __init__(self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None) -> None:
@@ -235,7 +235,7 @@ class OneHotCategorical(Distribution):
 class Poisson(ExponentialFamily):
     """Counts of events that come at a steady `rate`."""
 
-    support = constraints.nonnegative_integer  # type: ignore[assignment]
+    support = constraints.nonnegative_integer
     arg_constraints = {"rate": constraints.nonnegative}
 
     def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
@@ -266,7 +266,7 @@ class Poisson(ExponentialFamily):
 class NegativeBinomial(Distribution):
     """How many successes come before `total_count` failures."""
 
-    support = constraints.nonnegative_integer  # type: ignore[assignment]
+    support = constraints.nonnegative_integer
     arg_constraints = {"total_count": constraints.nonnegative, "logits": constraints.real}
 
     def __init__(self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:

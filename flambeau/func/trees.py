@@ -43,7 +43,8 @@ def unflatten(leaves: list, spec: Spec) -> Any:
         values = [build(child) for child in s.children]
         if issubclass(s.kind, dict):
             return s.kind(zip(s.keys, values))
-        return s.kind(*values) if hasattr(s.kind, "_fields") else s.kind(values)
+        kind: Any = s.kind
+        return kind(*values) if hasattr(s.kind, "_fields") else kind(values)
 
     return build(spec)
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from .._absent import absent
 from ..nn.modules.module import Module
-from . import annotations
+from . import annotations as annotations  # type: ignore[assignment]
 
 _INSTEAD = "Flambeau has no TorchScript: compile with torch.compile, and keep weights with torch.save(model.state_dict())"
 

@@ -204,10 +204,10 @@ _register(tuple, _plain_list, lambda c, _: tuple(c), _sequence_with_keys(_plain_
 _register(list, _plain_list, lambda c, _: list(c), _sequence_with_keys(_plain_list), "builtins.list")
 _register(dict, _dict_flatten, _dict_unflatten, _dict_flatten_with_keys, "builtins.dict")
 _register(
-    namedtuple,
+    namedtuple,  # type: ignore[arg-type]
     lambda x: (list(x), type(x)),
     lambda c, kind: kind(*c),
-    _namedtuple_with_keys,  # type: ignore[arg-type]
+    _namedtuple_with_keys,
     "collections.namedtuple",
 )
 _register(OrderedDict, _dict_flatten, lambda c, keys: OrderedDict(zip(keys, c)), _dict_flatten_with_keys, "collections.OrderedDict")

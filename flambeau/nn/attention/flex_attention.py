@@ -42,7 +42,7 @@ def _identity(score: Tensor, batch: Tensor, head: Tensor, token_q: Tensor, token
 def _indices(b: int, h: int, q: int, kv: int, device: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The four indices, each along its own dimension."""
     shapes = ((b, 1, 1, 1), (h, 1, 1), (q, 1), (kv,))
-    return tuple(ops.arange(s[0], device=device).reshape(s) for s in shapes)  # type: ignore[return-value]
+    return tuple(ops.arange(s[0], device=device).reshape(s) for s in shapes)
 
 
 def create_mask(mod_fn: Callable, B: int | None, H: int | None, Q_LEN: int, KV_LEN: int, device: Any = "cpu") -> Tensor:

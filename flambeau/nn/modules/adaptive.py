@@ -46,7 +46,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     def reset_parameters(self) -> None:
         """Fresh weights everywhere."""
         self.head.reset_parameters()
-        for first, second in self.tail:
+        pairs: Any = self.tail
+        for first, second in pairs:
             first.reset_parameters()
             second.reset_parameters()
 
