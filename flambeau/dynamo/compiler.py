@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import _C
+from ..core import dispatch
 from . import config, debug, logs, policy
 from .backends import lookup_backend
 from .break_kinds import Break
@@ -54,6 +55,8 @@ class Compiler:
     def __call__(self, function: types.FunctionType, code: types.CodeType, values: tuple[Any, ...]) -> Any:
         if policy.skips_frames_of(code.co_name, code.co_filename, function.__globals__.get("__name__")):
             _C.skip_code(code)
+            return None
+        if dispatch.state.word:  # somebody traces, transforms or profiles: capture would disturb them
             return None
         with _lock:
             return self._compile(function, code, values)

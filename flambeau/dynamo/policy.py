@@ -58,7 +58,8 @@ def is_trusted(name: str | None) -> bool:
 
 IMPLICIT = frozenset(
     {"__getattribute__", "__getattr__", "__setattr__", "__delattr__", "__get__", "__set__", "__hash__", "__eq__", "__repr__",
-     "__str__", "__del__", "__instancecheck__", "__subclasscheck__", "__init_subclass__", "__set_name__", "__class_getitem__",
+     "__str__", "__del__", "__iter__", "__len__", "__contains__", "__bool__", "__dir__", "__format__", "__instancecheck__",
+     "__subclasscheck__", "__init_subclass__", "__set_name__", "__class_getitem__",
      "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__deepcopy__", "__copy__", "__prepare__", "__missing__"}
 )  # fmt: skip
 """Special methods that run behind the program's back; reading their own sources would call them again."""

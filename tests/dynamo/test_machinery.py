@@ -324,3 +324,22 @@ def test_logs_of_the_rooms_below(caplog) -> None:
             logging.getLogger(name).removeHandler(caplog.handler)
             logging.getLogger(name).setLevel(logging.NOTSET)
     assert "inference graph" in caplog.text and "generated code" in caplog.text
+
+
+def test_nothing_is_captured_while_a_mode_watches() -> None:
+    from flambeau.core import dispatch
+
+    class Watch:
+        seen = 0
+
+        def handle(self, prim, args):
+            self.seen += 1
+            return dispatch.run(prim, args)
+
+    counter = Counter()
+    compiled = dynamo.compile(lambda x: x * 2 + 1, backend=counter)
+    with dispatch.push_mode(Watch()) as watch:
+        compiled(x3())
+    assert not counter.graphs and watch.seen >= 2
+    assert same(compiled(x3()), x3() * 2 + 1) and len(counter.graphs) == 1
+    assert same(torch.vmap(compiled)(torch.ones(2, 3)), torch.ones(2, 3) * 3)
