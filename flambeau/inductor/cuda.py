@@ -67,6 +67,9 @@ def compile_all(kernels: Sequence[TritonKernel], capability: int, aligned: Seque
 
 
 # -- the program ---------------------------------------------------------------------------------------------
+PRODUCTS = ("mm", "bmm")     # library calls that write into a given buffer
+
+
 @dataclass
 class CudaUnit:
     """A printed program: kernels (each text once), the steps that use them, and the Python function around them."""
@@ -128,10 +131,12 @@ class _Wrapper:
         alive = {n for n in program.inputs if n} | set(program.constants)
         for k, (step, _) in enumerate(self.steps):
             used = self._buffers(step)
+            made = [v.buffer for v in step.outputs] if isinstance(step, Extern) and step.op not in PRODUCTS else []
             for name in used:
                 if name not in alive:
                     alive.add(name)
-                    emit(f"    {name} = {self._empty(name)}")
+                    if name not in made:
+                        emit(f"    {name} = {self._empty(name)}")
             self._step(k, step)
             dead = [n for n in used if last[n] == k and n not in results]
             if dead:
@@ -147,9 +152,13 @@ class _Wrapper:
     def _step(self, k: int, step: TritonKernel | Extern) -> None:
         if isinstance(step, Extern):
             views = "".join(f"{self._view(v)}, " for v in step.inputs)
-            outs = "".join(f"{self._view(v)}, " for v in step.outputs)
+            if step.op in PRODUCTS:
+                self.lines.append(f"    product({views}{self._view(step.outputs[0])})")
+                return
             sizes = "{" + ", ".join(f"{s!r}: {s}" for s in self.program.symbols) + "}"
-            self.lines.append(f"    extern(steps[{k}], ({views}), ({outs}), {sizes})")
+            names = "".join(f"{v.buffer}, " for v in step.outputs)
+            strides = "".join(f"{self._tuple([s * v.dtype.itemsize for s in v.strides])}, " for v in step.outputs)
+            self.lines.append(f"    {names}= extern(steps[{k}], ({views}), ({strides}), {sizes})")
             return
         arguments = []
         for name, offset in step.pointers:
@@ -204,7 +213,8 @@ def build(program: Program, nodes: Sequence[Node], call_primitive: Callable) -> 
     compiled = compile_all(unit.kernels, capability, [_aligned(program, k) for k in unit.kernels])
     scope: dict[str, Any] = {
         "empty": cupy.empty, "strided": _strided(cupy), "fit": _fit(cupy), "tensor": _tensor, "constants": program.constants,
-        "steps": [s for s, _ in unit.steps], "extern": _Externs(call_primitive), "int32": cupy.int32, "int64": cupy.int64,
+        "steps": [s for s, _ in unit.steps], "extern": _extern(call_primitive, _fit(cupy)),
+        "product": importlib.import_module("flambeau.backends.cuda.blas").matmul, "int32": cupy.int32, "int64": cupy.int64,
     }
     scope |= {f"d_{n}": b.dtype.numpy for n, b in program.buffers.items()}
     for kernel, cubin in zip(unit.kernels, compiled):
@@ -242,20 +252,12 @@ def _fit(cupy: Any) -> Callable:
     return fit
 
 
-class _Externs:
-    """Runs library calls: products straight into their result, everything else by the primitive's own kernel."""
-
-    def __init__(self, call_primitive: Callable):
-        self.call_primitive = call_primitive
-        self.blas = importlib.import_module("flambeau.backends.cuda.blas")
-
-    def __call__(self, step: Extern, views: Sequence[Any], outs: Sequence[Any], sizes: dict[str, int]) -> None:
-        if step.op in ("mm", "bmm") and outs[0].flags.c_contiguous:
-            self.blas.matmul(views[0], views[1], outs[0])
-            return
-        tensors = [_tensor(v) for v in views]
-        for out, result in zip(outs, self.call_primitive(step, tensors, sizes), strict=True):
-            out[...] = result._data
+def _extern(call_primitive: Callable, fit: Callable) -> Callable:
+    """Runs a step by the primitive's own kernel; its results are the step's buffers."""
+    def extern(step: Extern, views: Sequence[Any], strides: Sequence[tuple], sizes: dict[str, int]) -> list[Any]:
+        results = call_primitive(step, [_tensor(v) for v in views], sizes)
+        return [fit(r._data, s) for r, s in zip(results, strides, strict=True)]
+    return extern
 
 
 # -- CUDA graphs ---------------------------------------------------------------------------------------------

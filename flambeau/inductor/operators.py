@@ -28,6 +28,7 @@ FROM = 1 << 14  # elements of the largest array; below, compiling isn't worth it
 MOST = 64       # kernels of one operator; beyond, something varies that should not
 
 Kernel = Callable[..., Any]
+Check = Callable[[Sequence[Any]], bool]
 
 
 def operator_kernel(fn: Callable) -> Kernel:
@@ -35,7 +36,7 @@ def operator_kernel(fn: Callable) -> Kernel:
 
     It answers NotImplemented where it has nothing better than `fn` itself.
     """
-    made: dict[Any, Callable | None] = {}
+    made: dict[Any, list[tuple[Check | None, Callable | None]]] = {}
     fixed: set[int] = set()  # the floats that `fn` looks at: they are part of the key, the others are parameters
 
     def kernel(*args: Any) -> Any:
@@ -43,9 +44,12 @@ def operator_kernel(fn: Callable) -> Kernel:
         if not arrays or max(a.size for a in arrays) < FROM:
             return NotImplemented
         key = describe(args, fixed)
-        if key not in made:
-            made[key] = _make(fn, args, fixed) if len(made) < MOST else None
-        run = made[key]
+        variants = made.setdefault(key, [])
+        for holds, run in variants:
+            if holds is None or holds(args):
+                return NotImplemented if run is None else run(args)
+        variants.append(_make(fn, args, fixed) if len(made) < MOST and len(variants) < MOST else (None, None))
+        run = variants[-1][1]
         return NotImplemented if run is None else run(args)
     return kernel
 
@@ -94,10 +98,11 @@ def _order(a: np.ndarray) -> tuple | None:
     return tuple(memory_order(strides, a.shape)) if is_dense(a.shape, strides) else None
 
 
-def _make(fn: Callable, args: Sequence[Any], fixed: set[int]) -> Callable | None:
-    """The compiled kernel: from the tuple of arguments to the result. None where there is none."""
+def _make(fn: Callable, args: Sequence[Any], fixed: set[int]) -> tuple[Check | None, Callable | None]:
+    """The compiled kernel, from the tuple of arguments to the result (None where there is none), and for which arguments
+    it holds (None: for all like these)."""
     if not have_compiler() or any(type(a) is np.ndarray and a.dtype.kind == "c" for a in args):
-        return None
+        return None, None
     while True:
         try:
             return _build(fn, args, fixed)
@@ -105,7 +110,7 @@ def _make(fn: Callable, args: Sequence[Any], fixed: set[int]) -> Callable | None
             fixed.add(int(looked_at.args[0][1:]))
 
 
-def _build(fn: Callable, args: Sequence[Any], fixed: Collection[int]) -> Callable | None:
+def _build(fn: Callable, args: Sequence[Any], fixed: Collection[int]) -> tuple[Check | None, Callable | None]:
     env, mode = ShapeEnv(), TraceMode()
     sizes: dict[str, tuple[int, int]] = {}
     made = [_stand_in(a, position, env, sizes, fixed) for position, a in enumerate(args)]
@@ -123,12 +128,17 @@ def _build(fn: Callable, args: Sequence[Any], fixed: Collection[int]) -> Callabl
         map_aggregate(answer, leaves.append)
         mode.graph.output(tuple([mode.argument(leaf) for leaf in leaves]))
     mode.graph.eliminate_dead_code(lambda node: False)
-    if env.guards or mode.constants:
-        return None  # it looked at the sizes themselves
+    holds = None
+    if env.guards:  # it looked at the sizes
+        names = {name: f"args[{position}].shape[{d}]" for name, (position, d) in sizes.items()}
+        text = " and ".join(env.text(guard.relation, names) for guard in env.guards)
+        holds = eval(f"lambda args: {text}")
+    if mode.constants:
+        return holds, None
     graph = compile_graph(GraphModule({}, mode.graph), arrays=True)
     if graph.unit is None or not graph.unit.native or graph.fallbacks:
-        return None
-    return _runner(graph, args, list(sizes.values()), floats, isinstance(answer, tuple))
+        return holds, None
+    return holds, _runner(graph, args, list(sizes.values()), floats, isinstance(answer, tuple))
 
 
 def _stand_in(a: Any, position: int, env: ShapeEnv, sizes: dict, fixed: Collection[int]) -> Any:
