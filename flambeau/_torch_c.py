@@ -12,7 +12,12 @@ from .core import dispatch
 from .core.device import device
 from .core.tensor import Tensor
 from .ops.random import Generator
-from .overrides import has_torch_function, has_torch_function_unary, has_torch_function_variadic
+from .overrides import (
+    DisableTorchFunctionSubclass,
+    has_torch_function,
+    has_torch_function_unary,
+    has_torch_function_variadic,
+)
 
 
 def _get_tracing_state() -> None:
@@ -95,6 +100,7 @@ EXPORTED: dict[str, Any] = {name: _keeps_nothing(False) for name in _SWITCHES} |
     "_TensorBase": Tensor,
     "Generator": Generator,
     "is_grad_enabled": is_grad_enabled,
+    "DisableTorchFunctionSubclass": DisableTorchFunctionSubclass,
     "_has_torch_function": has_torch_function,
     "_has_torch_function_unary": has_torch_function_unary,
     "_has_torch_function_variadic": has_torch_function_variadic,

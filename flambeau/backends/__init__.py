@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from . import cuda, cudnn, mkl, mkldnn, mps, openmp, opt_einsum, quantized
+from . import cpu, cuda, cudnn, mkl, mkldnn, mps, openmp, opt_einsum, quantized
 
 fp32_precision = "none"

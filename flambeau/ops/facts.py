@@ -114,10 +114,22 @@ def _map(self: Tensor, other: Tensor, callable: Callable) -> Tensor:
 
 # -- storages -----------------------------------------------------------------------------------------------------
 class UntypedStorage:
-    """The bytes that a tensor and its views share; equal and hashed by that memory."""
+    """The bytes that a tensor and its views share; equal and hashed by that memory. `UntypedStorage(n)`: n fresh bytes."""
 
-    def __init__(self, storage: Storage):
-        self._storage = storage
+    def __init__(self, storage: Storage | int = 0):
+        self._storage = storage if isinstance(storage, Storage) else Storage(np.zeros(storage, np.uint8), storage)
+
+    @classmethod
+    def from_file(cls, filename: Any, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+        """The first `nbytes` of a file, mapped into memory; writes reach the file if `shared`."""
+        if not nbytes:
+            return cls(0)
+        mapped = np.memmap(filename, np.uint8, "r+" if shared else "c", shape=(nbytes,))
+        return cls(Storage(mapped.view(np.ndarray), nbytes))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """The bytes, shared."""
+        return np.array(self._storage.buffer, dtype=dtype, copy=copy)
 
     @property
     def device(self) -> Any:
@@ -135,12 +147,17 @@ class UntypedStorage:
         buffer = self._storage.buffer
         return 0 if buffer is None else buffer.__array_interface__["data"][0]
 
+    def untyped(self) -> UntypedStorage:
+        """As bytes: itself."""
+        return self
+
     def element_size(self) -> int:
         """1: bytes."""
         return 1
 
     def __getitem__(self, i: Any) -> Any:
-        return self._storage.buffer[i].tolist()
+        part = self._storage.buffer[i]
+        return UntypedStorage(Storage(part, part.nbytes, self.device)) if isinstance(i, slice) else int(part)
 
     def tolist(self) -> list[int]:
         """The bytes as numbers."""

@@ -57,17 +57,28 @@ def _same_shape(a: Sequence, b: Sequence) -> bool:
     return len(a) == len(b) and all(x is y or (type(x) is int and type(y) is int and x == y) for x, y in zip(a, b))
 
 
+def _by_name(shape: tuple, named: dict[str, Any], name: str, *names: str) -> tuple:
+    """The only argument, where it was given by one of `names`."""
+    if not named:
+        return shape
+    if shape or len(named) > 1 or not named.keys() <= set(names):
+        raise TypeError(f"{name}() takes sizes, or one of {', '.join(f'{n}=' for n in names)}; got {shape} and {sorted(named)}")
+    return tuple(named.values())
+
+
 @operator(method=True)
-def view(self: Tensor, *shape: Any) -> Tensor:
+def view(self: Tensor, *shape: Any, **named: Any) -> Tensor:
     """The same memory under another shape (one -1 is inferred), or, given a dtype, reinterpreted."""
+    shape = _by_name(shape, named, "view", "size", "dtype")
     if len(shape) == 1 and isinstance(shape[0], dtype):
         return prims.view_dtype(self, shape[0])
     return prims.view_(self, infer_size(_ints(shape), self.numel()))
 
 
 @operator
-def reshape(input: Tensor, *shape: Any) -> Tensor:
+def reshape(input: Tensor, *shape: Any, **named: Any) -> Tensor:
     """The same elements under another shape: a view if strides allow it, else a copy."""
+    shape = _by_name(shape, named, "reshape", "shape")
     lay = input._layout
     wanted = infer_size(_ints(shape), input.numel())
     if _same_shape(wanted, lay.shape):
@@ -78,8 +89,8 @@ def reshape(input: Tensor, *shape: Any) -> Tensor:
 
 
 @method("reshape")
-def _reshape_method(self: Tensor, *shape: Any) -> Tensor:
-    return reshape(self, *shape)
+def _reshape_method(self: Tensor, *shape: Any, **named: Any) -> Tensor:
+    return reshape(self, *shape, **named)
 
 
 @operator(method=True)

@@ -1,0 +1,7 @@
+"""Where PyTorch keeps DistributedSampler (torch.utils.data.distributed)."""
+
+from __future__ import annotations
+
+from .sampler import DistributedSampler
+
+__all__ = ["DistributedSampler"]
