@@ -34,7 +34,7 @@ from .harness import (
 from .report import Row, record
 
 LOSS_STEPS = 100
-ADDS = 2000  # as many as a step of works.add makes
+ADDS = 200  # as many as a step of works.add makes: short, so that few steps are interrupted
 
 
 def say(text: str) -> None:
@@ -70,7 +70,7 @@ def program(work: str, rounds: int) -> list[Row]:
 
 def add(rounds: int) -> list[Row]:
     """Microseconds of a call of a + b on four elements."""
-    timings = compare("add", SIDES, rounds=5 * rounds, steps=3)
+    timings = compare("add", SIDES, rounds=rounds, steps=100)
     micro = {side: 1e6 * timing.median / ADDS for side, timing in timings.items()}
     title = "a + b of 4 elements"
     return [

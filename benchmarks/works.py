@@ -21,7 +21,7 @@ from .models import ResNet18
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 import char_gpt
 
-ADDS = 2000
+ADDS = 200
 GPT = {"layers": 6, "heads": 6, "width": 384, "context": 256}
 BATCH = 8
 
