@@ -10,6 +10,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from types import MethodType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -410,7 +411,7 @@ class OperatorInfo(NamedTuple):
 
 def is_operator(fn: Any) -> bool:
     """Whether `fn` is an operator of the table (or a primitive): one node in a captured graph."""
-    return isinstance(fn, Primitive) or getattr(fn, "_operator", None) is not None
+    return isinstance(fn, Primitive) or (getattr(fn, "_operator", None) is not None and not isinstance(fn, MethodType))
 
 
 def _overriding(args: Iterable) -> Any:
