@@ -25,6 +25,7 @@ from .hooks import (
     register_module_full_backward_hook,
     register_module_full_backward_pre_hook,
 )
+from .state import EXTRA_STATE as _EXTRA_STATE_KEY_SUFFIX
 from .state import _IncompatibleKeys
 
 T = TypeVar("T", bound="Module")
@@ -633,4 +634,5 @@ def _parse_to(args: tuple, kwargs: dict) -> tuple[Any, Any, Any]:
 
 
 __all__ = ["Module", "RemovableHandle", "register_module_forward_hook", "register_module_forward_pre_hook",
-           "register_module_full_backward_hook", "register_module_full_backward_pre_hook", "_IncompatibleKeys"]
+           "register_module_full_backward_hook", "register_module_full_backward_pre_hook", "_EXTRA_STATE_KEY_SUFFIX",
+           "_IncompatibleKeys"]
