@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _C
+from .backends.cuda import matmul
 from .core.symbolic import SymInt
 from .core.tensor import Tensor
 
@@ -56,10 +57,11 @@ def get_deterministic_debug_mode() -> int:
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Accuracy of f32 matrix products: "highest" keeps full precision; the CPU kernels always do."""
+    """Accuracy of f32 matrix products: "highest" keeps full precision; GPUs use TF32 otherwise, the CPU kernels never do."""
     if precision not in _PRECISIONS:
         raise RuntimeError(f"Invalid float32 matmul precision {precision!r}; expected one of {', '.join(_PRECISIONS)}")
     _State.matmul_precision = precision
+    matmul.allow_tf32 = precision != "highest"
 
 
 def get_float32_matmul_precision() -> str:

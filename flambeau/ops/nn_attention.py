@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..core.dtypes import bool_, int64
+from ..backends import cuda
+from ..core.dtypes import bfloat16, bool_, float16, float32, int64
 from ..core.size import broadcast_shapes
 from ..core.tensor import Tensor
 from . import prims
@@ -67,6 +68,80 @@ def attention_weights(scores: Tensor, mask: Tensor | None, is_causal: bool, scal
     return cast(prims.truediv(e, prims.expand(prims.unsqueeze(total, last), shape)), scores.dtype)
 
 
+# -- attention without stored scores --------------------------------------------------------------------------
+def _by_rows(t: Tensor) -> Tensor:
+    """(batch, heads, rows, E) in the memory order (batch, rows, heads, E), which is what surrounds attention."""
+    return prims.permute(t, (0, 2, 1, 3)).contiguous()
+
+
+def _scores(query: Tensor, key: Tensor, is_causal: bool, scale: float) -> Tensor:
+    """scale * query key^T in f32, -inf where a query may not look; the heads of key are shared by groups of query heads."""
+    q, k = widened(query), _grouped(widened(key), query.shape[1])
+    lead = tuple(q.shape[:2])
+    scores = prims.mul(_product(q, k.transpose(-2, -1), lead).reshape(*lead, q.shape[2], k.shape[2]), scale)     # type: ignore
+    return prims.where(_causal(tuple(scores.shape), scores), scores, -math.inf) if is_causal else scores
+
+
+def _grouped(x: Tensor, heads: Any) -> Tensor:
+    return x if x.shape[1] is heads or x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)     # type: ignore
+
+
+def _ungrouped(x: Tensor, heads: Any) -> Tensor:
+    return x if x.shape[1] is heads or x.shape[1] == heads else \
+        x.reshape(x.shape[0], heads, -1, *x.shape[2:]).sum(2)     # type: ignore[attr-defined]
+
+
+@operator(lowering="flash_attention_backward")
+def flash_attention_backward(g: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, lse: Tensor, is_causal: bool,
+                             scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of `flash_attention` for query, key and value, each as (batch, rows, heads, E)."""
+    heads, key_heads = query.shape[1], key.shape[1]
+    lead = tuple(query.shape[:2])
+    g_heads = widened(prims.permute(g, (0, 2, 1, 3)))
+    scores = _scores(query, key, is_causal, scale)
+    p = prims.exp(prims.sub(scores, prims.expand(prims.unsqueeze(lse, 3), tuple(scores.shape))))
+    delta = prims.sum(prims.mul(widened(g), widened(out)), (3,))
+    delta = prims.expand(prims.unsqueeze(prims.permute(delta, (0, 2, 1)), 3), tuple(scores.shape))
+    gp = _product(g_heads, _grouped(widened(value), heads).transpose(-2, -1), lead).reshape(scores.shape)     # type: ignore
+    gs = prims.mul(prims.mul(p, prims.sub(gp, delta)), scale)
+    gq = _product(gs, _grouped(widened(key), heads), lead).reshape(query.shape)
+    gk = _product(gs.transpose(-2, -1), widened(query), lead).reshape(*lead, *key.shape[2:])     # type: ignore[attr-defined]
+    gv = _product(p.transpose(-2, -1), g_heads, lead).reshape(*lead, *value.shape[2:])     # type: ignore[attr-defined]
+    return (_by_rows(cast(gq, query.dtype)), _by_rows(cast(_ungrouped(gk, key_heads), key.dtype)),
+            _by_rows(cast(_ungrouped(gv, key_heads), value.dtype)))
+
+
+def _flash_vjp(gs: tuple, query: Tensor, key: Tensor, value: Tensor, out0: Tensor, out1: Tensor, is_causal: bool,
+               scale: float) -> tuple:
+    grads = flash_attention_backward(gs[0], query, key, value, out0, out1, is_causal, scale)
+    return tuple(prims.permute(grad, (0, 2, 1, 3)) for grad in grads)
+
+
+@operator(lowering="flash_attention", vjp=_flash_vjp)
+def flash_attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scale: float) -> tuple[Tensor, Tensor]:
+    """(softmax(scale * query key^T) value as (batch, rows, heads, E), logarithms of the softmax's sums), for 4-dimensional operands.
+
+    Key and value may have fewer heads than query, which share them in groups. The formula is the definition; a GPU has a
+    kernel that never stores the scores. The logarithms are for the gradient and have none themselves.
+    """
+    scores = _scores(query, key, is_causal, scale)
+    top = prims.amax(scores, (3,))
+    total = prims.sum(prims.exp(prims.sub(scores, prims.expand(prims.unsqueeze(top, 3), tuple(scores.shape)))), (3,))
+    lse = prims.add(top, prims.log(total))
+    p = prims.exp(prims.sub(scores, prims.expand(prims.unsqueeze(lse, 3), tuple(scores.shape))))
+    out = _product(p, _grouped(widened(value), query.shape[1]), tuple(query.shape[:2])).reshape(query.shape)
+    return _by_rows(cast(out, query.dtype)), lse
+
+
+def _takes_flash(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether the GPU's kernel takes these: 4 dimensions, no products in full f32, heads of 16 to 128 elements."""
+    if query.device.type != "cuda" or not query.ndim == key.ndim == value.ndim == 4 or not cuda.flash_sdp_enabled():
+        return False
+    narrow = query.dtype in (bfloat16, float16) or (query.dtype is float32 and cuda.matmul.allow_tf32)
+    e = query.shape[3]
+    return narrow and isinstance(e, int) and 16 <= e <= 128 and key.shape == value.shape and query.shape[0] == key.shape[0]
+
+
 def _check(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool) -> None:
     if not query.dtype is key.dtype is value.dtype:
         raise RuntimeError("Expected query, key, and value to have the same dtype, but got query.dtype: "
@@ -101,13 +176,16 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     With `enable_gqa` query has a multiple of the heads (dimension -3) of key and value.
     """
     _check(query, key, value, attn_mask, is_causal)
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
+    if attn_mask is None and dropout_p == 0 and _takes_flash(query, key, value) and (
+            query.shape[1] == key.shape[1] or (enable_gqa and query.shape[1] % key.shape[1] == 0)):
+        return prims.permute(flash_attention(query, key, value, bool(is_causal), factor)[0], (0, 2, 1, 3))
     if enable_gqa:
         times = query.shape[-3] // key.shape[-3]
         key, value = key.repeat_interleave(times, -3), value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
     lead = tuple(broadcast_shapes(tuple(query.shape[:-2]), tuple(key.shape[:-2]), tuple(value.shape[:-2])))
     query, key, value = (expand_to(t, (*lead, *t.shape[-2:])) for t in (query, key, value))
     rows, columns = query.shape[-2], key.shape[-2]
-    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
     scores = _product(query, key.transpose(-2, -1), lead)
     if attn_mask is not None:
         scores = scores.reshape(*lead, rows, columns)

@@ -6,7 +6,7 @@ The formulas are the definition: they run for other dtypes, under capture and in
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,17 @@ import numpy as np
 from .. import _C
 from ..core import dispatch
 from ..core.dtypes import float32, float64
-from ..core.tensor import Tensor, bump_version
+from ..core.tensor import Tensor, bump_version, from_array
 from .registry import operator
+
+# device type -> {name of a step: one pass over all tensors, falsy where the formula must do it}. Backends fill it in.
+FUSED: dict[str, dict[str, Callable[..., Any]]] = {}
+
+
+def _fused(name: str, params: Sequence[Tensor]) -> Callable[..., Any] | None:
+    """A backend's pass for these tensors: real, and nobody watching."""
+    found = FUSED.get(params[0].device.type, {}).get(name) if FUSED and not dispatch.state.word else None
+    return found if found and all(p._data is not None for p in params) else None
 
 
 def _native(params: Sequence[Tensor]) -> bool:
@@ -62,6 +71,12 @@ def adam_step_(params: list, grads: list, means: list, squares: list, max_square
                         decoupled, maximize):
             _bump(params, means, squares, max_squares)
             return
+    fused = _fused("adam_step", params)
+    if fused and fused(params, grads, means, squares, max_squares, [float(as_number(s)) for s in steps],
+                       float(as_number(lr)), beta1,
+                       beta2, eps, weight_decay, decoupled, maximize):
+        _bump(params, means, squares, max_squares)
+        return
     for i, param in enumerate(params):
         top = None if max_squares is None else max_squares[i]
         adam_formula(param, grads[i], means[i], squares[i], top, steps[i], lr, beta1, beta2, eps, weight_decay, decoupled, maximize)
@@ -100,6 +115,10 @@ def sgd_step_(params: list, grads: list, buffers: list | None, fresh: list, lr: 
                                        weight_decay, nesterov, maximize):
         _bump(params, buffers)
         return
+    fused = _fused("sgd_step", params)
+    if fused and fused(params, grads, buffers, fresh, float(as_number(lr)), momentum, dampening, weight_decay, nesterov, maximize):
+        _bump(params, buffers)
+        return
     for i, param in enumerate(params):
         sgd_formula(param, grads[i], None if buffers is None else buffers[i], fresh[i], lr, momentum, dampening, weight_decay,
                     nesterov, maximize)
@@ -133,6 +152,10 @@ def total_norm(tensors: list) -> Tensor:
         value = _C.total_norm(tensors)
         if value is not None:
             return first.new_full((), value)     # type: ignore[attr-defined]
+    fused = _fused("total_norm", tensors)
+    norm = fused(tensors) if fused else None
+    if norm is not None:
+        return from_array(norm, first.dtype, first.device)
     norms = [t.norm(2).reshape(1) for t in tensors]
     return first.new_cat([n.to(first.device) for n in norms], 0).norm(2)     # type: ignore[attr-defined]
 
@@ -141,6 +164,10 @@ def total_norm(tensors: list) -> Tensor:
 def scale_all_(tensors: list, factor: Any) -> None:
     """Multiply all the tensors in place."""
     if _native(tensors) and not (isinstance(factor, Tensor) and factor._data is None) and _C.scale_all(tensors, float(factor)):
+        _bump(tensors)
+        return
+    fused = _fused("scale_all", tensors)
+    if fused and fused(tensors, factor):
         _bump(tensors)
         return
     for t in tensors:

@@ -551,14 +551,17 @@ class CompositeRecord:
                 out = kernel(*[_array_of(a) for a in args])
                 if out is not NotImplemented:
                     where = _first_tensor(args).device
-                    return tuple(from_array(np.asarray(o), None, where) for o in out) if type(out) is tuple else \
-                        from_array(np.asarray(out), None, where)
+                    return tuple([_as_tensor(o, where) for o in out]) if type(out) is tuple else _as_tensor(out, where)
             if self.fused and generated_operator is not None and _first_tensor(args).device.type == "cpu":
                 out = generated_operator(self, args)
                 if out is not NotImplemented:
                     return out
         with dispatch.grad_enabled(False):
             return self.fn(*args) if dispatch.state.word else _standalone(self.fn(*args), args)
+
+
+def _as_tensor(out: Any, where: Any) -> Tensor:
+    return from_array(np.asarray(out) if where.type == "cpu" else out, None, where)
 
 
 COMPOSITES: dict[str, CompositeRecord] = {}

@@ -1,14 +1,15 @@
-"""torch.backends.cuda: settings of a GPU that is not there; they keep their values."""
+"""torch.backends.cuda: switches of the NVIDIA backend. The backend itself is loaded when a tensor first meets a GPU."""
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 
 class _Matmul:
-    """Precision of matrix products on a GPU."""
+    """Precision of matrix products on a GPU. `allow_tf32`: f32 products may round their operands to TF32."""
 
     allow_tf32 = False
     allow_fp16_reduced_precision_reduction = True
@@ -22,8 +23,8 @@ _sdp = {"flash": True, "mem_efficient": True, "math": True, "cudnn": True}
 
 
 def is_built() -> bool:
-    """False: no GPU support in this build."""
-    return False
+    """Whether GPUs can be used here: CuPy is installed."""
+    return importlib.util.find_spec("cupy") is not None
 
 
 def flash_sdp_enabled() -> bool:
@@ -67,8 +68,11 @@ def enable_cudnn_sdp(enabled: bool) -> None:
 
 
 def can_use_flash_attention(params: Any, debug: bool = False) -> bool:
-    """False: that kernel needs a GPU."""
-    return False
+    """Whether the kernel without stored scores takes this call: on a GPU, f16 or bf16 (f32 with TF32), no mask, no dropout."""
+    q = params.query
+    kinds = ("torch.float16", "torch.bfloat16", *(["torch.float32"] if matmul.allow_tf32 else []))
+    return (q.is_cuda and str(q.dtype) in kinds and params.attn_mask is None and params.dropout == 0 and q.ndim == 4 and
+            16 <= q.shape[-1] <= 128 and flash_sdp_enabled())
 
 
 def can_use_efficient_attention(params: Any, debug: bool = False) -> bool:

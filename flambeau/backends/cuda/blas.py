@@ -8,6 +8,8 @@ from typing import Any
 import cupy
 import numpy as np
 
+from . import matmul as precision
+
 Array = Any
 
 # dtype -> (cudaDataType, cublasComputeType, dtype of alpha and beta)
@@ -17,12 +19,6 @@ _KINDS = {
 }
 _TF32 = 77
 _DEFAULT_ALGORITHM = -1
-
-
-class Precision:
-    """Whether f32 products may round their operands to TF32 (torch.set_float32_matmul_precision)."""
-
-    tf32 = False
 
 
 class _Library:
@@ -99,50 +95,54 @@ def _batch_stride(a: Array) -> int | None:
 
 
 def _compute(name: str) -> int:
-    return _TF32 if name == "float32" and Precision.tf32 else _KINDS[name][1]
+    return _TF32 if name == "float32" and precision.allow_tf32 else _KINDS[name][1]
 
 
 def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
-    """(*batch, n, k) x (*batch, k, m) -> (*batch, n, m), into `out` if it is given (contiguous)."""
+    """(*batch, n, k) x (*batch, k, m) -> (*batch, n, m), into `out` if it is given."""
     shape = (*a.shape[:-1], b.shape[-1])
     if out is None:
         out = cupy.empty(shape, a.dtype)
     if out.size == 0:
         return out
-    if a.dtype.name not in _KINDS or a.shape[-1] == 0:
-        out[...] = cupy.matmul(a, b)
+    target, rows, ldc = _matrix(out)
+    stride_c = _batch_stride(target)
+    if a.dtype.name not in _KINDS or a.shape[-1] == 0 or target is not out or not rows or stride_c is None:
+        out[...] = cupy.matmul(a, b) if a.dtype.name not in _KINDS or a.shape[-1] == 0 else matmul(a, b)
         return out
+    a, a_rows, lda, stride_a = _operand(a)
+    b, b_rows, ldb, stride_b = _operand(b)
     batch = int(np.prod(shape[:-2], dtype=np.int64))
-    a, a_rows, lda = _matrix(a)
-    b, b_rows, ldb = _matrix(b)
-    stride_a, stride_b = _batch_stride(a), _batch_stride(b)
-    if stride_a is None:
-        a, a_rows, lda = cupy.ascontiguousarray(a), True, max(a.shape[-1], 1)
-        stride_a = a.shape[-1] * a.shape[-2]
-    if stride_b is None:
-        b, b_rows, ldb = cupy.ascontiguousarray(b), True, max(b.shape[-1], 1)
-        stride_b = b.shape[-1] * b.shape[-2]
-    _gemm(a, a_rows, lda, stride_a, b, b_rows, ldb, stride_b, out, batch)
+    _gemm(a, a_rows, lda, stride_a, b, b_rows, ldb, stride_b, out, ldc, stride_c, batch)
     return out
 
 
-def _gemm(a: Array, a_rows: bool, lda: int, stride_a: int, b: Array, b_rows: bool, ldb: int, stride_b: int, out: Array,
-          batch: int) -> None:
+def _operand(a: Array) -> tuple[Array, bool, int, int]:
+    """(`a` or a copy, is it row-major, its leading stride, its stride through the batch)."""
+    a, rows, leading = _matrix(a)
+    stride = _batch_stride(a)
+    if stride is None:
+        a, rows, leading, stride = cupy.ascontiguousarray(a), True, max(a.shape[-1], 1), a.shape[-1] * a.shape[-2]
+    return a, rows, leading, stride
+
+
+def _gemm(a: Array, a_rows: bool, lda: int, stride_a: int, b: Array, b_rows: bool, ldb: int, stride_b: int, out: Array, ldc: int,
+          stride_c: int, batch: int) -> None:
     """cuBLAS thinks in columns: out^T = b^T a^T."""
     name = a.dtype.name
     data, _, scalar = _KINDS[name]
     library = _cublas()
     one, zero = ctypes.byref(library.one[scalar]), ctypes.byref(library.zero[scalar])
     n, m, k = out.shape[-2], out.shape[-1], a.shape[-1]
-    void, long = ctypes.c_void_p, ctypes.c_longlong
+    x, y, z = (ctypes.c_void_p(array.data.ptr) for array in (b, a, out))
+    long = ctypes.c_longlong
     first = (library.handle(), int(not b_rows), int(not a_rows), m, n, k, one)
     if batch == 1:
-        status = library.lib.cublasGemmEx(*first, void(b.data.ptr), data, ldb, void(a.data.ptr), data, lda, zero, void(out.data.ptr),
-                                          data, m, _compute(name), _DEFAULT_ALGORITHM)
+        status = library.lib.cublasGemmEx(*first, x, data, ldb, y, data, lda, zero, z, data, ldc, _compute(name), _DEFAULT_ALGORITHM)
     else:
         status = library.lib.cublasGemmStridedBatchedEx(
-            *first, void(b.data.ptr), data, ldb, long(stride_b), void(a.data.ptr), data, lda, long(stride_a), zero,
-            void(out.data.ptr), data, m, long(n * m), batch, _compute(name), _DEFAULT_ALGORITHM)
+            *first, x, data, ldb, long(stride_b), y, data, lda, long(stride_a), zero, z, data, ldc, long(stride_c), batch,
+            _compute(name), _DEFAULT_ALGORITHM)
     library.check(status, f"the product of {a.shape} and {b.shape} ({name})")
 
 

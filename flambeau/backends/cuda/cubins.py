@@ -103,7 +103,7 @@ def _capability(device: int) -> int:
 class Kernel:
     """A `triton.jit` function of this package, launched through CuPy.
 
-    Arguments are arrays, ints and `np.float32`s in the order of the function's first parameters; the constants follow by name.
+    Arguments are arrays, ints and NumPy floats in the order of the function's parameters that are no constants.
     It is compiled anew for other dtypes and constants, and for ints and addresses that are or are not multiples of 16.
     """
 
@@ -132,9 +132,10 @@ class Kernel:
     def compile(self, kinds: Sequence[tuple[str, bool]], constants: Mapping[str, Any], options: Mapping[str, int],
                 capability: int) -> Cubin:
         """The cubin for arguments of these kinds."""
-        names = self.names[:len(kinds)]
-        signature = {n: kind for n, (kind, _) in zip(names, kinds)} | dict.fromkeys(constants, "constexpr")
-        aligned = frozenset(n for n, (_, multiple) in zip(names, kinds) if multiple)
+        given = iter(kinds)
+        types = {n: ("constexpr", False) if n in constants else next(given) for n in self.names}
+        signature = {n: kind for n, (kind, _) in types.items()}
+        aligned = frozenset(n for n, (_, multiple) in types.items() if multiple)
         return compile_function(lambda: self.function, self.function.__name__ + self.source, signature, constants, capability,
                                 aligned, options)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import Any
 
 INSTALL_HINT = "NVIDIA GPUs need CuPy: pip install 'flambeau[cuda]' (or cupy-cuda13x for CUDA 13)"
 
 
-def loader(primitives: dict[str, Any], movers: dict) -> Any:
+def loader(primitives: dict[str, Any], composites: dict[str, Any], movers: dict, steps: dict) -> Any:
     """A function that fills in the "cuda" column of the table, once; RuntimeError with what to install if it cannot."""
     done = False
 
@@ -22,6 +23,9 @@ def loader(primitives: dict[str, Any], movers: dict) -> Any:
             raise RuntimeError(f"Torch not compiled with CUDA enabled: {INSTALL_HINT} ({error})") from None
         kernels = importlib.import_module(__package__ + ".kernels")
         kernels.install(primitives, movers, importlib.import_module(__package__ + ".arrays"))
+        if importlib.util.find_spec("triton") is not None:
+            steps["cuda"] = importlib.import_module(__package__ + ".steps").STEPS
+            importlib.import_module(__package__ + ".attention").install(composites)
         done = True
 
     return load

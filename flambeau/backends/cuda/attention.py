@@ -1,0 +1,103 @@
+"""Attention on the GPU by the kernels of `attention_kernels.py`: forward and backward, for arrays."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import cupy
+import numpy as np
+
+from . import attention_kernels as kernels
+from . import matmul
+from .cubins import Kernel
+
+Array = Any
+DTYPES = ("bfloat16", "float16", "float32")     # the last with operands rounded to TF32
+SMALLEST, LARGEST = 16, 128         # head dimensions
+_forward, _products = Kernel(kernels.forward), Kernel(kernels.products)
+_backward_keys, _backward_rows = Kernel(kernels.backward_keys), Kernel(kernels.backward_rows)
+
+# (is f32, head dimension up to 64) -> for each kernel (rows M, columns N, warps, stages)
+TILES: dict[tuple[bool, bool], dict[str, tuple[int, int, int, int]]] = {
+    (False, True): {"forward": (128, 64, 4, 3), "keys": (32, 128, 8, 2), "rows": (64, 128, 4, 2)},
+    (False, False): {"forward": (128, 64, 8, 2), "keys": (32, 64, 8, 2), "rows": (64, 64, 8, 2)},
+    (True, True): {"forward": (64, 64, 4, 2), "keys": (32, 64, 4, 1), "rows": (64, 32, 4, 1)},
+    (True, False): {"forward": (64, 32, 4, 2), "keys": (32, 32, 4, 1), "rows": (32, 32, 4, 1)},
+}
+
+
+def supported(q: Array, k: Array, v: Array) -> bool:
+    """Whether the kernels take these (batch, heads, rows, E) arrays."""
+    if not q.ndim == k.ndim == 4 or k.shape != v.shape or not q.dtype == k.dtype == v.dtype or not q.size or not k.size:
+        return False
+    if q.dtype.name not in DTYPES or (q.dtype == np.float32 and not matmul.allow_tf32):
+        return False
+    return q.shape[0] == k.shape[0] and q.shape[1] % k.shape[1] == 0 and q.shape[3] == k.shape[3] and SMALLEST <= q.shape[3] <= LARGEST
+
+
+def _inner(x: Array) -> Array:
+    """`x`, copied where its last dimension is not contiguous."""
+    return x if x.strides[-1] == x.itemsize else cupy.ascontiguousarray(x)
+
+
+def _strides(x: Array) -> tuple[int, ...]:
+    return tuple([s // x.itemsize for s in x.strides[:3]])
+
+
+def _tiles(x: Array, name: str) -> tuple[dict[str, Any], dict[str, int]]:
+    """(the constants of a kernel, its options)."""
+    e = x.shape[-1]
+    m, n, warps, stages = TILES[x.dtype == np.float32, e <= 64][name]
+    constants = {"E": e, "D": 1 << (e - 1).bit_length(), "M": m, "N": n}
+    return constants, {"num_warps": warps, "num_stages": stages}
+
+
+def _factor(scale: float) -> np.float32:
+    return np.float32(scale * math.log2(math.e))
+
+
+def forward(q: Array, k: Array, v: Array, is_causal: bool, scale: float) -> Any:
+    """(out (batch, rows, heads, E), log of the sums (batch, heads, rows) in f32), or NotImplemented."""
+    if not supported(q, k, v):
+        return NotImplemented
+    q, k, v = _inner(q), _inner(k), _inner(v)
+    batch, heads, rows, e = q.shape
+    columns = k.shape[2]
+    out, lse = cupy.empty((batch, rows, heads, e), q.dtype), cupy.empty((batch, heads, rows), np.float32)
+    constants, options = _tiles(q, "forward")
+    _forward((-(-rows // constants["M"]) * batch * heads,),
+             (q, k, v, out, lse, *_strides(q), *_strides(k), *_strides(v), heads, heads // k.shape[1], rows, columns, _factor(scale)),
+             {**constants, "CAUSAL": bool(is_causal), "PRECISION": "tf32"}, **options)
+    return out, lse
+
+
+def backward(g: Array, q: Array, k: Array, v: Array, out: Array, lse: Array, is_causal: bool, scale: float) -> Any:
+    """Gradients of q, k and v, laid out as (batch, rows, heads, E); or NotImplemented. `g` and `out` are (batch, rows, heads, E)."""
+    if not supported(q, k, v):
+        return NotImplemented
+    q, k, v, g = _inner(q), _inner(k), _inner(v), _inner(g)
+    batch, heads, rows, e = q.shape
+    key_heads, columns = k.shape[1:3]
+    out = cupy.ascontiguousarray(out)
+    delta = cupy.empty((batch, heads, rows), np.float32)
+    tile = {"E": e, "D": 1 << (e - 1).bit_length(), "M": 64}
+    _products((-(-rows // 64) * batch * heads,), (out, g, delta, *_strides(g), heads, rows), tile, num_warps=4)
+    gq = cupy.empty((batch, rows, heads, e), q.dtype)
+    gk, gv = (cupy.empty((batch, columns, key_heads, e), q.dtype) for _ in range(2))
+    layout = (*_strides(q), *_strides(k), *_strides(v), *_strides(g), heads, heads // key_heads, rows, columns, _factor(scale),
+              np.float32(scale))
+    more = {"CAUSAL": bool(is_causal), "PRECISION": "tf32"}
+    constants, options = _tiles(q, "keys")
+    _backward_keys((-(-columns // constants["N"]) * batch * key_heads,), (q, k, v, g, lse, delta, gk, gv, *layout),
+                   {**constants, **more}, **options)
+    constants, options = _tiles(q, "rows")
+    _backward_rows((-(-rows // constants["M"]) * batch * heads,), (q, k, v, g, lse, delta, gq, *layout), {**constants, **more},
+                   **options)
+    return gq, gk, gv
+
+
+def install(composites: dict[str, Any]) -> None:
+    """Fill in the CUDA column of the attention operators."""
+    composites["flash_attention"].kernels["cuda"] = forward
+    composites["flash_attention_backward"].kernels["cuda"] = backward
