@@ -17,7 +17,7 @@ from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables,
 from flambeau.core.size import contiguous_strides, permuted_strides
 from flambeau.core.symbolic import SymFloat, SymInt, hint_of
 from flambeau.core.tensor import Tensor, fake
-from flambeau.inductor.externs import CONVOLUTIONS, EXTERNS, choose_layouts, supported
+from flambeau.inductor.externs import CONVOLUTIONS, EXTERNS, choose_layouts, runs_fast, supported
 from flambeau.inductor.ir import REDUCTIONS, Buffer, Compute, Extern, Origin, Program, Tracer, Value, View, walk
 from flambeau.ops.prims import index_shape
 from flambeau.ops.registry import Primitive
@@ -465,7 +465,14 @@ class Lowering:
             places, split = [_Place(a.realize()) for a in args], 0
         views = [p.view if p.split == split else split_batch(p.view, split) for p in places]
         call = {"target": node.target, "args": (Slot(0), Slot(1))}
-        self.add(Extern(op, tuple(views), (split_batch(out, split) if split else out,), call, (_origin(node),)))
+        step = Extern(op, tuple(views), (split_batch(out, split) if split else out,), call, (_origin(node),))
+        if val.device.type == "cpu" and not (all(map(_is_matrix, views)) and runs_fast(step)):
+            step.inputs = tuple([self._contiguous(a) for a in args])
+            step.outputs = (out,)
+            if not runs_fast(step):
+                step.op = "eager"
+                self.fallbacks.append(op)
+        self.add(step)
         if len(node.users) == 1:
             self.products[out.buffer] = op
         return self.strided(out)
@@ -489,6 +496,13 @@ class Lowering:
         if len(node.users) == 1:
             self.products[out.buffer] = op
         return self.strided(out)
+
+    def _contiguous(self, box: Box) -> View:
+        """The box in a buffer of its own in row-major order."""
+        view = box.realize()
+        if view.strides == tuple(contiguous_strides(view.shape)) and view.offset == 0:
+            return view
+        return Box(self, box.shape, box.dtype, fn=box, origins=box.origins).realize()
 
     def _where_copied(self, box: Box) -> _Place | None:
         """Where the elements of a box lie that is no more than a copy of (part of) a buffer."""
@@ -551,6 +565,12 @@ class _Place(NamedTuple):
 
     view: View
     split: int = 0
+
+
+def _is_matrix(view: View) -> bool:
+    """Whether libraries take the last two dimensions as a matrix: one of them is contiguous, and nothing repeats."""
+    sized = [s for s, n in zip(view.strides, view.shape, strict=True) if not (isinstance(n, int) and n == 1)]
+    return (view.strides[-1] == 1 or view.strides[-2] == 1) and not any(isinstance(s, int) and s == 0 for s in sized)
 
 
 def split_batch(view: View, size: int) -> View:
