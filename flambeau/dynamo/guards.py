@@ -134,8 +134,8 @@ def _tensor_checks(guards: GuardSet, writer: GuardWriter) -> str:
     return f"{check}(({', '.join(values)}), {namespace.bind('_tensor_specs', tuple(specs))})"
 
 
-LOOKUP_ERRORS = (AttributeError, LookupError, TypeError, ValueError)
-"""What reading a source may raise when the program's objects have another shape than at capture."""
+LOOKUP_ERRORS = (Exception,)
+"""What reading a source may raise when the program's objects have another shape than at capture: anything, for a property."""
 
 
 def compile_source(source: str, filename: str, namespace: dict[str, Any], lines: list[int] | None = None) -> Callable[..., Any]:
