@@ -2,8 +2,9 @@
 
 What the forward pass saves and what the backward pass computes again is a minimum cut (the min-cut rematerialisation of
 Chen et al. 2016 and He and Yu 2023). Take every value that backward needs, and, going up from there through what may be
-computed again, all that those depend on. Each value is an edge whose capacity is the memory traffic of saving it; the
-cheapest set of values that separates backward from the inputs is what is saved, and the rest is computed again.
+computed again, all that those depend on. Each value is an edge whose capacity is the memory traffic of saving it, and to
+compute it again costs its work, in the same unit; the cheapest cut between backward and the inputs says what is saved and
+what is computed again.
 
 Never computed again: products, reductions, random draws, anything not tagged `recomputable`, and values that backward
 would have to write to memory anyway because a product reads them. Never saved: views (their base is) and tuples.
@@ -11,17 +12,20 @@ would have to write to memory anyway because a product reads them. Never saved: 
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from flambeau.aot.maxflow import INFINITE, FlowNetwork
 from flambeau.aot.passes import copy_of
-from flambeau.core.symbolic import hint_of
+from flambeau.core.symbolic import SymInt, expr_of, free_variables, hint_of, is_var, to_python
 from flambeau.core.tensor import Tensor
 from flambeau.fx import Graph, Node
 from flambeau.fx.node import walk_nodes
+from flambeau.ops.registry import PointwisePrimitive
+from flambeau.ops.scalar import TABLE
 
 _SCALAR_BYTES = 8
 
@@ -54,6 +58,7 @@ def partition(joint: Graph, n_forward: int, tangents: Iterable[Node], overwritte
     needed = _needed_by_backward(joint, late, gradients)
     forward = _ancestors(walk_nodes(results))
     saved = _choose(needed, forward, late, _Traffic(joint, forward, set(walk_nodes(results)), overwritten))
+    saved |= _sizes_not_shown(joint, late, saved)
     primals = [n for n in joint.nodes if n.op == "placeholder" and n not in late]
     place = {node: i for i, node in enumerate(primals) if node not in overwritten}
     kept = sorted((n for n in saved if n in place), key=place.__getitem__)
@@ -106,6 +111,25 @@ def _needed_by_backward(graph: Graph, late: set[Node], gradients: list) -> dict[
     return {n: None for n in graph.nodes if n in needed}
 
 
+def _sizes_not_shown(joint: Graph, late: set[Node], saved: set[Node]) -> set[Node]:
+    """The sizes that backward's shapes speak of and that no tensor given to it shows by itself (`n - 1` does not show `n`)."""
+    spoken_of = {name for node in late for size in _sizes(node) for name in free_variables(size)}
+    given = [node for node in joint.nodes if node in saved or (node.op == "placeholder" and node in late)]
+    shown = {to_python(size) for node in given for size in _sizes(node) if is_var(size)}
+    missing = spoken_of - shown
+    return {n for n in joint.nodes if n.op == "placeholder" and isinstance(n.meta.get("val"), SymInt)
+            and to_python(expr_of(n.meta["val"])) in missing}
+
+
+def _sizes(node: Node) -> list:
+    """The expressions of a node's sizes, or of the number it is."""
+    values = node.meta.get("val")
+    found: list = []
+    for value in values if isinstance(values, (tuple, list)) else (values,):
+        found.extend(value._layout.shape if isinstance(value, Tensor) else (value,))
+    return [expr_of(size) for size in found if isinstance(size, SymInt)]
+
+
 # -- the cut -----------------------------------------------------------------------------------------------------------
 
 
@@ -154,6 +178,44 @@ def _readers(node: Node) -> Iterator[Node]:
             yield from _readers(user)
         else:
             yield user
+
+
+class _CountingScalars:
+    """Reads a loop body for what it costs: the sum of `ScalarOp.cost`, in additions."""
+
+    def __init__(self) -> None:
+        self.cost = 0
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        def count(*args: Any) -> None:
+            self.cost += TABLE[name].cost if name in TABLE else 1
+
+        return count
+
+
+@functools.cache
+def _additions(prim: Any) -> int:
+    """What an element of a primitive's result costs to compute, in additions; 0 for views."""
+    if "view" in prim.tags:
+        return 0
+    if not isinstance(prim, PointwisePrimitive):
+        return 1
+    reader = _CountingScalars()
+    prim.loop(reader, *[None] * len(prim.params))
+    return reader.cost
+
+
+ADDITIONS_PER_ELEMENT_MOVED = 16  # vectorised additions done in the time in which one element is moved from or to memory
+
+
+def _work(node: Node) -> float:
+    """The time that computing a node takes, as the number of bytes that could be moved to or from memory meanwhile."""
+    value = node.meta.get("val")
+    if node.op != "call_function" or not isinstance(value, Tensor):
+        return 0
+    operands = [n.meta["val"] for n in node._inputs if isinstance(n.meta.get("val"), Tensor)]
+    width = max(t.dtype.itemsize for t in (value, *operands))
+    return value_bytes(value) / value.dtype.itemsize * width * _additions(node.target) / ADDITIONS_PER_ELEMENT_MOVED
 
 
 class _Traffic:
@@ -213,6 +275,8 @@ def _choose(needed: dict[Node, None], forward: set[Node], late: set[Node], traff
         if node.op == "placeholder" or (node in forward and _must_keep(node, late)):
             network.add_edge((node, 0), inputs, INFINITE)
             continue
+        if node in forward:
+            network.add_edge((node, 0), inputs, _work(node))
         for source in node._inputs:
             network.add_edge((node, 0), (source, 1), INFINITE)
             if source not in seen:

@@ -110,3 +110,12 @@ def test_gradients_that_depend_on_nothing():
 def test_a_product_is_saved_with_its_bias():
     made = split(lambda x, w, b: torch.sin(x @ w + b).sum(), data(64, 64), data(64, 64), data(64))
     assert [n.target.name for n in made.saved if n.op == "call_function"] == ["add"]
+
+
+def test_much_work_is_not_done_twice():
+    def f(x):
+        return torch.erfinv(torch.tanh(x * 2) * 0.5).sum()
+
+    made = split(f, data(1000))
+    assert "erfinv" not in called(made.backward)
+    assert called(split(lambda x: torch.exp(x).sum(), data(1000)).backward).count("exp") == 1
