@@ -113,9 +113,7 @@ def test_a_product_is_saved_with_its_bias():
 
 
 def test_much_work_is_not_done_twice():
-    def f(x):
-        return torch.erfinv(torch.tanh(x * 2) * 0.5).sum()
-
-    made = split(f, data(1000))
-    assert "erfinv" not in called(made.backward)
-    assert called(split(lambda x: torch.exp(x).sum(), data(1000)).backward).count("exp") == 1
+    made = split(lambda x: (torch.lgamma(x) * torch.lgamma(x)).sum(), data(1000))
+    assert called(made.forward).count("lgamma") == 1 and "lgamma" not in called(made.backward)
+    made = split(lambda x: (torch.exp(x) * torch.exp(x)).sum(), data(1000))
+    assert "exp" in called(made.backward)
