@@ -350,3 +350,52 @@ def test_rows_are_not_selected_from_the_end() -> None:
     w, i = b.input(array(10, 4)), b.input(np.array([1, -1, 9]))
     with pytest.raises(IndexError, match=r"index -1 is out of bounds"):
         inductor.compile_graph(b.finish(b.index_select(w, 0, i)))(list(b.inputs))
+
+
+def test_complex_numbers_go_through_eager_kernels() -> None:
+    b = Builder()
+    x = b.input((array(6, 4) + 1j * array(6, 4)).astype(np.complex64))
+    y = b.mul(x, x)
+    gm = b.finish(b.real(y), y)
+    graph = inductor.compile_graph(gm)
+    for got, want in zip(graph(list(b.inputs)), eager(gm, b.inputs), strict=True):
+        np.testing.assert_allclose(got._data, want, rtol=1e-5)
+    assert set(graph.fallbacks) == {"mul", "real"}
+
+
+def test_views_that_only_memory_explains() -> None:
+    b = Builder()
+    x = b.input(array(6, 8))
+    y = b.relu(x)
+    check(b, b.neg(b.as_strided(y, (3, 5), (8, 2), 1)), b.mul(y, 2.0))
+
+
+def test_equal_reductions_are_computed_once() -> None:
+    b = Builder()
+    x = b.input(array(20, 30))
+    graph = check(b, b.exp(b.sum(x, (1,))), b.neg(b.sum(x, (1,))))
+    assert sum(step.kind == "sum" for step in graph.program.steps) == 1
+
+
+def test_long_chains_are_cut() -> None:
+    b = Builder()
+    x = b.input(array(16, 64))
+    y = x
+    for _ in range(150):
+        y = b.sin(b.add(y, 0.1))
+    graph = check(b, y, tol=1e-4)
+    assert len(graph.program.steps) > 1
+
+
+def test_times_of_kernels() -> None:
+    b = Builder()
+    x = b.input(array(64, 64))
+    gm = b.finish(softmax(b, x), b.sum(x, (0,)))
+    inductor.config.timed = True
+    try:
+        graph = inductor.compile_graph(gm)
+    finally:
+        inductor.config.timed = False
+    graph(list(b.inputs))
+    times = graph.times()
+    assert len(times) == len(graph.nodes) and all(seconds > 0 for seconds, _ in times)

@@ -1,0 +1,93 @@
+"""Generated eager kernels: one kernel for all sizes, floats as parameters, and nothing where nothing is gained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flambeau.core.tensor import Tensor, from_array
+from flambeau.inductor import compile as build
+from flambeau.inductor import graph as graphs
+from flambeau.inductor import operators
+from flambeau.ops import prims
+from flambeau.ops.registry import COMPOSITES
+
+pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+rng = np.random.default_rng(0)
+
+
+@pytest.fixture
+def compiled() -> Any:
+    """The graphs that are compiled meanwhile."""
+    seen: list[Any] = []
+    graphs.listening.append(seen.append)
+    yield seen
+    graphs.listening.remove(seen.append)
+
+
+def array(*shape: int) -> np.ndarray:
+    return rng.normal(size=shape).astype(np.float32)
+
+
+def body(name: str, *args: Any) -> tuple[np.ndarray, ...]:
+    out = COMPOSITES[name].fn(*[from_array(a) if isinstance(a, np.ndarray) else a for a in args])
+    return tuple(t._data for t in (out if isinstance(out, tuple) else (out,)))
+
+
+@pytest.mark.parametrize(("name", "args"), [
+    ("_softmax", (array(300, 70), 1)),
+    ("_softmax", (array(70, 300), 0)),
+    ("_log_softmax", (array(300, 70), 1)),
+    ("_gelu", (array(300, 70), "none")),
+    ("gelu_backward", (array(300, 70), array(300, 70), "tanh")),
+    ("_layer_norm", (array(8, 40, 70), array(70), array(70), 1, 1e-5)),
+    ("attention_weights", (array(6, 64, 64), None, True, 0.125)),
+])
+def test_kernel_agrees_with_the_body(name: str, args: tuple) -> None:
+    got = operators.operator_kernel(COMPOSITES[name].fn)(*args)
+    assert got is not NotImplemented
+    for g, w in zip(got if isinstance(got, tuple) else (got,), body(name, *args), strict=True):
+        np.testing.assert_allclose(g, w, rtol=2e-5, atol=2e-6)
+
+
+def test_one_kernel_for_all_sizes_and_floats(compiled: list) -> None:
+    kernel = operators.operator_kernel(lambda x, lr: prims.mul(prims.add(x, lr), 1.0 - lr))
+    for shape, lr in (((300, 100), 0.1), ((77, 500), 0.2), ((1000, 33), -3.5)):
+        x = array(*shape)
+        np.testing.assert_allclose(kernel(x, lr), (x + np.float32(lr)) * np.float32(1 - lr), rtol=1e-6, atol=1e-6)
+    assert len(compiled) == 1
+
+
+def test_a_float_that_decides_is_part_of_the_key(compiled: list) -> None:
+    kernel = operators.operator_kernel(lambda x, decay: prims.mul(x, decay) if decay != 0 else prims.neg(x))
+    x = array(300, 100)
+    np.testing.assert_array_equal(kernel(x, 0.0), -x)
+    np.testing.assert_array_equal(kernel(x, 2.0), 2 * x)
+    assert len(compiled) == 2
+
+
+def test_a_size_that_decides_is_checked(compiled: list) -> None:
+    def fn(x: Tensor) -> Tensor:
+        return prims.neg(x) if x.shape[0] > 200 else prims.mul(x, 2.0)
+    kernel = operators.operator_kernel(fn)
+    large, small = array(300, 100), array(100, 300)
+    for _ in range(2):
+        np.testing.assert_array_equal(kernel(large), -large)
+        np.testing.assert_array_equal(kernel(small), 2 * small)
+    assert len(compiled) == 2
+
+
+def test_permuted_arrays_keep_their_order() -> None:
+    kernel = operators.operator_kernel(prims.exp)
+    x = np.ascontiguousarray(array(200, 300)).T
+    got = kernel(x)
+    np.testing.assert_allclose(got, np.exp(x), rtol=1e-6)
+    assert got.strides == x.strides
+
+
+def test_small_arrays_and_complex_numbers_are_left_alone() -> None:
+    kernel = operators.operator_kernel(prims.exp)
+    assert kernel(array(4)) is NotImplemented
+    assert kernel(array(300, 100).astype(np.complex64)) is NotImplemented
