@@ -7,6 +7,8 @@ which the GPU waits for Python count too.
 from __future__ import annotations
 
 import collections
+import cProfile
+import pstats
 import sys
 import time
 from pathlib import Path
@@ -58,9 +60,14 @@ def _watch() -> None:
             launch(grid, arguments)
         return marked
 
-    def gemm(a: Any, a_rows: bool, lda: int, stride_a: int, b: Any, b_rows: bool, *rest: Any) -> None:
-        _mark(f"product {a.shape}{'' if a_rows else 'T'} {b.shape}{'' if b_rows else 'T'} {a.dtype}")
-        plain_gemm(a, a_rows, lda, stride_a, b, b_rows, *rest)
+    def gemm(a: Any, b: Any, out: Any, of_a: Any, of_b: Any, of_out: Any) -> Any:
+        call = plain_gemm(a, b, out, of_a, of_b, of_out)
+        name = f"product {a.shape}{'' if of_a[0] else 'T'} {b.shape}{'' if of_b[0] else 'T'} {a.dtype}"
+
+        def marked(a: Any, b: Any, out: Any) -> None:
+            _mark(name)
+            call(a, b, out)
+        return marked
 
     cubins.launcher, blas._gemm, cuda.compile_all = launcher, gemm, _label
 
@@ -94,6 +101,10 @@ def main() -> None:
     cupy.cuda.Device().synchronize()
     print(f"step {1e3 * (time.perf_counter() - started):.2f} ms, of which Python {1e3 * python:.2f} ms; "
           f"pool {cupy.get_default_memory_pool().total_bytes() / 2**30:.2f} GiB")
+    profile = cProfile.Profile()
+    profile.runcall(step)
+    cupy.cuda.Device().synchronize()
+    pstats.Stats(profile).sort_stats("tottime").print_stats(28)
     on = True
     step()
     cupy.cuda.Device().synchronize()

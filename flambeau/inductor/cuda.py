@@ -6,6 +6,7 @@ needed at run time, for CuPy loads and launches them. Compiling needs no GPU (`c
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import os
@@ -19,6 +20,7 @@ from typing import Any
 from flambeau.backends.cuda import cubins
 from flambeau.backends.cuda.cubins import HINT, Cubin, NoTriton
 from flambeau.core.cache import cache_directory, write_file
+from flambeau.core.device import device
 from flambeau.core.expr import Index, to_python
 from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, from_array
@@ -223,12 +225,13 @@ def build(program: Program, nodes: Sequence[Node], call_primitive: Callable) -> 
     return unit, scope["call"]
 
 
+@functools.cache
+def _gpu(index: int) -> device:
+    return device("cuda", index)
+
+
 def _tensor(array: Any) -> Tensor:
-    return from_array(array, None, _device_of(array))
-
-
-def _device_of(array: Any) -> Any:
-    return importlib.import_module("flambeau.core.device").device("cuda", int(array.device.id))
+    return from_array(array, None, _gpu(array.data.device_id))
 
 
 def _strided(cupy: Any) -> Callable:

@@ -27,7 +27,7 @@ from flambeau.inductor.externs import apply_epilogue
 from flambeau.inductor.ir import Extern, Program, View, verify
 from flambeau.inductor.lowering import Slot, lower
 from flambeau.inductor.ranges import split_ranges
-from flambeau.inductor.scheduler import Node, schedule
+from flambeau.inductor.scheduler import GPU, Node, schedule
 from flambeau.inductor.unit import Unit, print_unit
 
 
@@ -109,7 +109,7 @@ def _device(gm: Any) -> str:
 
 
 def _compile_cuda(graph: CompiledGraph) -> CompiledGraph:
-    graph.nodes = schedule(graph.program)
+    graph.nodes = schedule(graph.program, GPU)
     if config.verify:
         verify(graph.program)
     graph.cuda, graph.call = cuda.build(graph.program, graph.nodes, _call_primitive)

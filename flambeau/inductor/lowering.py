@@ -8,6 +8,7 @@ convolutions `Extern` ones, and what has no loop calls its eager kernel.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Container, Sequence
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from flambeau.ops.scalar import TABLE, compute_dtype
 
 CHEAP = 5          # at most so costly is computed again rather than stored, when several consumers want it
 STRICT = ("index_select", "index_add")  # they take no negative indices
+PADDED_FROM = 1 << 20  # elements of a matrix whose rows are worth aligning
 LARGEST_BODY = 96  # a virtual box with more values than this is stored
 
 # dtypes that loop bodies compute with; a primitive that meets another one runs its eager kernel.
@@ -245,6 +247,8 @@ class Lowering:
         return index_of(a)
 
     def _maybe_realize(self, node: Any, box: Box) -> None:
+        if node.meta["val"].device.type == "cuda" and _is_used(node, ("mm", "bmm")) and not _is_used(node, ("output",)):
+            _align_rows(box)
         idx, _ = self.iterate(box.shape)
         values = walk([box(idx)])
         if len(values) > LARGEST_BODY:
@@ -458,7 +462,10 @@ class Lowering:
     def _product(self, node: Any, op: str, args: list) -> Box:
         """A matrix product. Its operands may be strided, also where a batch dimension stands for two of the memory's."""
         val = node.meta["val"]
-        out = self.new_buffer(val.dtype, index_of(tuple(val._layout.shape)), index_of(tuple(val._layout.strides)))
+        shape, strides = index_of(tuple(val._layout.shape)), index_of(tuple(val._layout.strides))
+        if val.device.type == "cuda":
+            strides = strides if _is_used(node, ("output",)) else aligned_strides(shape, strides, val.dtype)
+        out = self.new_buffer(val.dtype, shape, strides)
         places = [self._where_copied(a) or _Place(a.realize()) for a in args]
         split = next((p.split for p in places if p.split), 0)
         if any(p.split not in (0, split) for p in places):
@@ -571,6 +578,30 @@ def _is_matrix(view: View) -> bool:
     """Whether libraries take the last two dimensions as a matrix: one of them is contiguous, and nothing repeats."""
     sized = [s for s, n in zip(view.strides, view.shape, strict=True) if not (isinstance(n, int) and n == 1)]
     return (view.strides[-1] == 1 or view.strides[-2] == 1) and not any(isinstance(s, int) and s == 0 for s in sized)
+
+
+def aligned_strides(shape: Sequence[Index], strides: Sequence[Index], kind: dtype) -> tuple[Index, ...]:
+    """Rows padded to 16 bytes where a large matrix's are not: the tensor cores' fast kernels need them so."""
+    words = 16 // kind.itemsize
+    if len(shape) < 2 or not all(isinstance(n, int) for n in shape) or tuple(strides) != tuple(contiguous_strides(shape)):
+        return tuple(strides)
+    if kind.itemsize > 2 or shape[-1] % words == 0 or math.prod(shape) < PADDED_FROM:
+        return tuple(strides)
+    return tuple(contiguous_strides((*shape[:-1], -(-shape[-1] // words) * words)))
+
+
+def _align_rows(box: Box) -> None:
+    """Choose the layout of an operand that is yet to be stored."""
+    while box.view is None and box.source is not None:
+        box = box.source[0]
+    if box.view is None:
+        box.strides = aligned_strides(box.shape, box.strides, box.dtype)
+
+
+def _is_used(node: Any, by: Container[str]) -> bool:
+    """Whether a node, or a view of it, is an operand of such primitives or a result of the graph ("output")."""
+    return any(getattr(user.target, "name", user.op) in by or ("view" in getattr(user.target, "tags", ()) and _is_used(user, by))
+               for user in node.users)
 
 
 def split_batch(view: View, size: int) -> View:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from flambeau.core.dtypes import bool_
 from flambeau.core.expr import Expr, Index, coefficient, substitute, to_python, var
@@ -20,9 +21,18 @@ from flambeau.inductor.reference import empty_value
 
 LARGEST_KERNEL = 32      # buffers
 SPLIT_FROM = 1 << 15     # reductions with few rows of at least so many elements are split in two
-FEW_ROWS = 16
-FEW_COLUMNS = 256        # kept elements of a fold over outer loops, which are shared out in blocks
 PIECES = 32
+
+
+class Limits(NamedTuple):
+    """Facts of a device: folds with fewer rows, or columns (which are shared out in blocks), leave parts of it idle."""
+
+    few_rows: int
+    few_columns: int
+
+
+CPU = Limits(16, 256)
+GPU = Limits(256, 16384)    # some 132 multiprocessors with several programs each, of 32 columns
 
 
 @dataclass(eq=False)
@@ -222,8 +232,8 @@ def _key(x: Index | None) -> str:
 class Scheduler:
     """Groups the steps of one program."""
 
-    def __init__(self, program: Program):
-        self.program = program
+    def __init__(self, program: Program, limits: Limits = CPU):
+        self.program, self.limits = program, limits
         self.nodes: list[Node] = []
         self.before: list[int] = []           # for each node, the set of nodes it depends on, as bits
         self.writers: dict[str, set[int]] = {}   # buffer -> nodes that wrote parts of it
@@ -231,7 +241,7 @@ class Scheduler:
 
     def run(self) -> list[Node]:
         """The kernels and library calls in the order in which to run them."""
-        steps = [piece for step in self.program.steps for piece in split_reduction(step, self.program)]
+        steps = [piece for step in self.program.steps for piece in split_reduction(step, self.program, self.limits)]
         self.program.steps[:] = steps
         for step in steps:
             self._place(step)
@@ -302,7 +312,7 @@ class Scheduler:
     def _enough_rows(self, fit: Fit) -> bool:
         rows = self.program.hint(_product(fit.sizes[: fit.split]))
         inner = self.program.hint(_product(fit.sizes[fit.split:]))
-        return rows >= FEW_ROWS or inner < SPLIT_FROM
+        return rows >= self.limits.few_rows or inner < SPLIT_FROM
 
     def _shares(self, kernel: Kernel, buffer: str, index: Index, fit: Fit) -> bool:
         """Whether the kernel already reads `buffer[index]`, so that fusing saves reading it again."""
@@ -382,13 +392,13 @@ def reduction_style(step: Compute, program: Program) -> str:
     return "columns" if columns > rows else "rows"
 
 
-def split_reduction(step: Step, program: Program) -> list[Step]:
+def split_reduction(step: Step, program: Program, limits: Limits = CPU) -> list[Step]:
     """Two steps for a reduction with too few results to keep the threads busy: over pieces, then over the pieces' results."""
     if not isinstance(step, Compute) or step.kind not in REDUCTIONS:
         return [step]
     results, inner = program.hint(numel(step.loops)), program.hint(numel(step.reduce_loops))
     style = reduction_style(step, program)
-    enough = results >= FEW_ROWS if style == "rows" else results >= FEW_COLUMNS
+    enough = results >= (limits.few_rows if style == "rows" else limits.few_columns)
     if enough or inner * results < SPLIT_FROM * 2 or inner < 4 * PIECES:
         return [step]
     at = max(range(len(step.reduce_loops)), key=lambda k: program.hint(step.reduce_loops[k][1]))
@@ -464,9 +474,9 @@ def rewrite(roots: Sequence[Value], tracer: Tracer, place: Callable[[Index], Ind
     return new
 
 
-def schedule(program: Program) -> list[Node]:
+def schedule(program: Program, limits: Limits = CPU) -> list[Node]:
     """The kernels and library calls of `program`, in order."""
-    return Scheduler(program).run()
+    return Scheduler(program, limits).run()
 
 
-__all__ = ["Fit", "Kernel", "Member", "Node", "Scheduler", "refine", "rewrite", "schedule"]
+__all__ = ["CPU", "GPU", "Fit", "Kernel", "Limits", "Member", "Node", "Scheduler", "refine", "rewrite", "schedule"]

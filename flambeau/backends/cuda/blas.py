@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import cupy
@@ -31,6 +32,12 @@ class _Library:
         cupy.cuda.device.get_cublas_handle()  # CuPy finds and loads the library
         self.lib = next(lib for lib in map(self._open, self.NAMES) if lib is not None)
         self.handles: dict[int, tuple[ctypes.c_void_p, Any]] = {}
+        self.streams: dict[int, int] = {}       # what each handle was last told
+        int_, void, long = ctypes.c_int, ctypes.c_void_p, ctypes.c_longlong
+        head = [void, int_, int_, int_, int_, int_, void]
+        self.lib.cublasGemmEx.argtypes = [*head, void, int_, int_, void, int_, int_, void, void, int_, int_, int_, int_]
+        self.lib.cublasGemmStridedBatchedEx.argtypes = [
+            *head, void, int_, int_, long, void, int_, int_, long, void, void, int_, int_, long, int_, int_, int_]
         self.one = {np.float32: ctypes.c_float(1), np.float64: ctypes.c_double(1)}
         self.zero = {np.float32: ctypes.c_float(0), np.float64: ctypes.c_double(0)}
 
@@ -54,9 +61,12 @@ class _Library:
             self.check(self.lib.cublasCreate_v2(ctypes.byref(made)), "cublasCreate")
             found = self.handles[device] = made, cupy.cuda.alloc(self.WORKSPACE)
         handle, workspace = found
-        self.check(self.lib.cublasSetStream_v2(handle, ctypes.c_void_p(cupy.cuda.get_current_stream().ptr)), "cublasSetStream")
-        self.check(self.lib.cublasSetWorkspace_v2(handle, ctypes.c_void_p(workspace.ptr), ctypes.c_size_t(self.WORKSPACE)),
-                   "cublasSetWorkspace")
+        stream = cupy.cuda.get_current_stream().ptr
+        if self.streams.get(device) != stream:
+            self.check(self.lib.cublasSetStream_v2(handle, ctypes.c_void_p(stream)), "cublasSetStream")
+            self.check(self.lib.cublasSetWorkspace_v2(handle, ctypes.c_void_p(workspace.ptr), ctypes.c_size_t(self.WORKSPACE)),
+                       "cublasSetWorkspace")
+            self.streams[device] = stream
         return handle
 
 
@@ -67,16 +77,6 @@ def _cublas() -> _Library:
     if not _library:
         _library.append(_Library())
     return _library[0]
-
-
-def _matrix(a: Array) -> tuple[Array, bool, int]:
-    """(`a`, is it row-major, its leading stride); copied where neither of the last two dimensions is contiguous."""
-    rows, columns = a.strides[-2] // a.itemsize, a.strides[-1] // a.itemsize
-    if (columns == 1 or a.shape[-1] == 1) and (rows >= a.shape[-1] or a.shape[-2] == 1):
-        return a, True, max(rows, a.shape[-1], 1)
-    if (rows == 1 or a.shape[-2] == 1) and (columns >= a.shape[-2] or a.shape[-1] == 1):
-        return a, False, max(columns, a.shape[-2], 1)
-    return cupy.ascontiguousarray(a), True, max(a.shape[-1], 1)
 
 
 def _batch_stride(a: Array) -> int | None:
@@ -100,50 +100,76 @@ def _compute(name: str) -> int:
 
 def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
     """(*batch, n, k) x (*batch, k, m) -> (*batch, n, m), into `out` if it is given."""
-    shape = (*a.shape[:-1], b.shape[-1])
     if out is None:
-        out = cupy.empty(shape, a.dtype)
-    if out.size == 0:
-        return out
-    target, rows, ldc = _matrix(out)
-    stride_c = _batch_stride(target)
-    if a.dtype.name not in _KINDS or a.shape[-1] == 0 or target is not out or not rows or stride_c is None:
-        out[...] = cupy.matmul(a, b) if a.dtype.name not in _KINDS or a.shape[-1] == 0 else matmul(a, b)
-        return out
-    a, a_rows, lda, stride_a = _operand(a)
-    b, b_rows, ldb, stride_b = _operand(b)
-    batch = int(np.prod(shape[:-2], dtype=np.int64))
-    _gemm(a, a_rows, lda, stride_a, b, b_rows, ldb, stride_b, out, ldc, stride_c, batch)
+        out = cupy.empty((*a.shape[:-1], b.shape[-1]), a.dtype)
+    key = (a.shape, b.shape, a.strides, b.strides, out.strides, a.dtype)
+    call = _calls.get(key)
+    if call is None:
+        call = _calls[key] = _prepare(a, b, out)
+    call(a, b, out)
     return out
 
 
-def _operand(a: Array) -> tuple[Array, bool, int, int]:
-    """(`a` or a copy, is it row-major, its leading stride, its stride through the batch)."""
-    a, rows, leading = _matrix(a)
-    stride = _batch_stride(a)
-    if stride is None:
-        a, rows, leading, stride = cupy.ascontiguousarray(a), True, max(a.shape[-1], 1), a.shape[-1] * a.shape[-2]
-    return a, rows, leading, stride
+_calls: dict[tuple, Callable[[Array, Array, Array], None]] = {}      # by layout: a model's products are always the same
 
 
-def _gemm(a: Array, a_rows: bool, lda: int, stride_a: int, b: Array, b_rows: bool, ldb: int, stride_b: int, out: Array, ldc: int,
-          stride_c: int, batch: int) -> None:
-    """cuBLAS thinks in columns: out^T = b^T a^T."""
+def _prepare(a: Array, b: Array, out: Array) -> Callable[[Array, Array, Array], None]:
+    """What computes products of these layouts."""
+    if out.size == 0:
+        return lambda a, b, out: None
+    if a.dtype.name not in _KINDS or a.shape[-1] == 0:
+        def by_cupy(a: Array, b: Array, out: Array) -> None:
+            out[...] = cupy.matmul(a, b)
+        return by_cupy
+    layouts = [_layout(x) for x in (a, b, out)]
+    if None not in layouts and layouts[2][0]:       # type: ignore[index]
+        return _gemm(a, b, out, *layouts)       # type: ignore[arg-type]
+    first, second = (layout is None for layout in layouts[:2])
+
+    def by_copies(a: Array, b: Array, out: Array) -> None:
+        out[...] = matmul(cupy.ascontiguousarray(a) if first else a, cupy.ascontiguousarray(b) if second else b)
+    return by_copies
+
+
+Layout = tuple[bool, int, int]
+
+
+def _layout(a: Array) -> Layout | None:
+    """(is it row-major, its leading stride, its stride through the batch), in elements; None where cuBLAS has no way to say it."""
+    rows, columns = a.strides[-2] // a.itemsize, a.strides[-1] // a.itemsize
+    batch = _batch_stride(a)
+    if batch is None:
+        return None
+    if (columns == 1 or a.shape[-1] == 1) and (rows >= a.shape[-1] or a.shape[-2] == 1):
+        return True, max(rows, a.shape[-1], 1), batch
+    if (rows == 1 or a.shape[-2] == 1) and (columns >= a.shape[-2] or a.shape[-1] == 1):
+        return False, max(columns, a.shape[-2], 1), batch
+    return None
+
+
+def _gemm(a: Array, b: Array, out: Array, of_a: Layout, of_b: Layout, of_out: Layout) -> Callable[[Array, Array, Array], None]:
+    """The call for these layouts. cuBLAS thinks in columns: out^T = b^T a^T."""
     name = a.dtype.name
     data, _, scalar = _KINDS[name]
     library = _cublas()
-    one, zero = ctypes.byref(library.one[scalar]), ctypes.byref(library.zero[scalar])
+    one, zero = ctypes.addressof(library.one[scalar]), ctypes.addressof(library.zero[scalar])
     n, m, k = out.shape[-2], out.shape[-1], a.shape[-1]
-    x, y, z = (ctypes.c_void_p(array.data.ptr) for array in (b, a, out))
-    long = ctypes.c_longlong
-    first = (library.handle(), int(not b_rows), int(not a_rows), m, n, k, one)
-    if batch == 1:
-        status = library.lib.cublasGemmEx(*first, x, data, ldb, y, data, lda, zero, z, data, ldc, _compute(name), _DEFAULT_ALGORITHM)
-    else:
-        status = library.lib.cublasGemmStridedBatchedEx(
-            *first, x, data, ldb, long(stride_b), y, data, lda, long(stride_a), zero, z, data, ldc, long(stride_c), batch,
-            _compute(name), _DEFAULT_ALGORITHM)
-    library.check(status, f"the product of {a.shape} and {b.shape} ({name})")
+    batch = int(np.prod(out.shape[:-2], dtype=np.int64))
+    (a_rows, lda, stride_a), (b_rows, ldb, stride_b), (_, ldc, stride_c) = of_a, of_b, of_out
+    turned = int(not b_rows), int(not a_rows)
+    single, batched = library.lib.cublasGemmEx, library.lib.cublasGemmStridedBatchedEx
+
+    def call(a: Array, b: Array, out: Array) -> None:
+        x, y, z = b.data.ptr, a.data.ptr, out.data.ptr
+        if batch == 1:
+            status = single(library.handle(), *turned, m, n, k, one, x, data, ldb, y, data, lda, zero, z, data, ldc, _compute(name),
+                            _DEFAULT_ALGORITHM)
+        else:
+            status = batched(library.handle(), *turned, m, n, k, one, x, data, ldb, stride_b, y, data, lda, stride_a, zero, z, data,
+                             ldc, stride_c, batch, _compute(name), _DEFAULT_ALGORITHM)
+        if status:
+            library.check(status, f"the product of {a.shape} and {b.shape} ({name})")
+    return call
 
 
 def mm(a: Array, b: Array) -> Array:
