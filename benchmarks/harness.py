@@ -22,6 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 THREADS = 2
 PAUSE_SECONDS = 0.3
+TURN_SECONDS = 3.0  # a turn makes fewer steps where they are long
 
 
 class SideFailed(RuntimeError):
@@ -139,6 +140,8 @@ def compare(work: str, sides: Sequence[Side], rounds: int, steps: int, warmup: i
                 timings[side].error = str(error)
                 workers.pop(side, None)
             _say(f"  {side.name}: first step {timings[side].first:.2f} s {timings[side].error or ''}")
+        slowest = max((min(worker.run(2)[0]) for worker in workers.values()), default=0.0)
+        steps = max(1, min(steps, int(TURN_SECONDS / max(slowest, 1e-9))))
         for turn in range(rounds):
             order = list(workers)
             for side in order[turn % len(order) :] + order[: turn % len(order)]:

@@ -186,6 +186,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__,
                                      formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="name", help=" ".join(BENCHES))
+    parser.add_argument("--rounds", type=int, default=7, help="turns of each side (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, and the figures are only printed")
     args = parser.parse_args()
     unknown = [name for name in args.names if name not in BENCHES]
@@ -194,7 +195,7 @@ def main() -> None:
     for name in args.names or BENCHES:
         start = time.perf_counter()
         say(f"{name} ...")
-        rows = BENCHES[name](2 if args.quick else 7)
+        rows = BENCHES[name](2 if args.quick else args.rounds)
         for row in rows:
             say(f"  {row}")
         if not args.quick:
