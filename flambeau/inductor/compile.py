@@ -123,7 +123,6 @@ class Build:
     def _start(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._folder = Path(tempfile.mkdtemp(prefix="build-", dir=self.path.parent))
-        _folders.add(self._folder)
         text, self._made = self._folder / "unit.cpp", self._folder / "unit.so"
         text.write_text(self.source)
         self._command = [str(compiler()), *flags(), *(f"-I{d}" for d in INCLUDES), "-o", str(self._made), str(text)]
@@ -131,7 +130,7 @@ class Build:
             self._command.append("-lmvec")
         self._started = time.perf_counter()
         self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        _running.add(self._process)
+        _running.add(self)
         stats["calls"] += 1
 
     def finish(self) -> Path:
@@ -153,9 +152,26 @@ class Build:
             os.replace(self._made, self.path)
             _keep_source(self.source, self.path)
         finally:
-            _stop(process)
-            _remove(self._folder)
+            self._clean(process)
         return self.path
+
+    def _clean(self, process: subprocess.Popen) -> None:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        if process.stderr is not None:
+            process.stderr.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        _running.discard(self)
+
+    def give_up(self) -> None:
+        """Keep the library if it is ready; else end the compiler."""
+        process = self._process
+        if process is not None and process.poll() == 0:
+            self.finish()
+        elif process is not None:
+            self._process = None
+            self._clean(process)
 
     def load(self, symbols: Sequence[str], n_args: int) -> list[_C.NativeGraph]:
         """The library's functions, ready to call."""
@@ -185,31 +201,14 @@ def is_sound(path: Path) -> bool:
     return content[-24:] == _seal(content[:-24])
 
 
-_running: set[subprocess.Popen] = set()
-_folders: set[Path] = set()
-
-
-def _stop(process: subprocess.Popen) -> None:
-    if process.poll() is None:
-        process.kill()
-        process.wait()
-    _running.discard(process)
-    if process.stderr is not None:
-        process.stderr.close()
-
-
-def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    _folders.discard(folder)
+_running: set[Build] = set()
 
 
 @atexit.register
 def _give_up() -> None:
-    """At exit: end the compilers whose results nobody has asked for."""
-    for process in list(_running):
-        _stop(process)
-    for folder in list(_folders):
-        _remove(folder)
+    """At exit: what nobody has waited for."""
+    for building in list(_running):
+        building.give_up()
 
 
 def build(source: str) -> Path:

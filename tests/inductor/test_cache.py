@@ -126,3 +126,17 @@ def test_interruption_leaves_nothing_behind(directory: Path) -> None:
     child.wait(timeout=20)
     child.stdout.close()
     assert not leftovers(directory) and not list(directory.rglob("*.so"))
+
+
+def test_what_nobody_waits_for_is_kept_if_ready_and_stopped_if_not(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ready = build.Build(SOURCE % 8)
+    assert ready._process is not None
+    ready._process.wait()
+    ready.give_up()
+    assert build.is_sound(build.cached_library(SOURCE % 8))
+    slow = directory / "slow-g++"
+    slow.write_text("#!/bin/sh\nexec sleep 30\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr(build, "compiler", lambda: str(slow))
+    build.Build(SOURCE % 9).give_up()
+    assert not leftovers(directory) and not build._running
