@@ -41,6 +41,9 @@ const Part parts[] = {
 #ifdef FLAMBEAU_WITH_POOL
     {"pool", add_pool},
 #endif
+#ifdef FLAMBEAU_WITH_SPECIAL
+    {"special", add_special},
+#endif
 #ifdef FLAMBEAU_WITH_THREADS
     {"threads", add_threads},
 #endif

@@ -12,6 +12,7 @@ void add_onednn(PyObject* module);
 void add_optim(PyObject* module);
 void add_philox(PyObject* module);
 void add_pool(PyObject* module);
+void add_special(PyObject* module);
 void add_threads(PyObject* module);
 
 // Adds `type` to `module` under its short name; returns false with an error set when that fails.

@@ -15,7 +15,12 @@ class LazyFunctions:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            return getattr(importlib.import_module(self._module), name)(*args, **kwargs)
+            try:
+                module = importlib.import_module(self._module)
+            except ImportError as error:
+                package = self._module.partition(".")[0]
+                raise RuntimeError(f"{self._module}.{name} is needed here: pip install {package} ({error})") from None
+            return getattr(module, name)(*args, **kwargs)
 
         call.__name__ = call.__qualname__ = name
         setattr(self, name, call)

@@ -6,15 +6,17 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import scipy.special
 
 from ..core.dtypes import finfo, float64
+from ..core.lazy import LazyFunctions
 from ..core.size import Size
 from ..core.tensor import Tensor
 from ..ops.registry import OPERATORS
 from . import constraints
 from .continuous import _draw_gamma, _op, _uniform
 from .distribution import Distribution, ExponentialFamily, broadcast_all
+
+_special = LazyFunctions("scipy.special")
 
 
 def _one_of(probs: Any, logits: Any) -> None:
@@ -26,9 +28,9 @@ def _draw_poisson(rate: Tensor) -> Tensor:
     """Counts by inversion: the smallest k whose cdf reaches a uniform number (in float64)."""
     u = OPERATORS["rand"](tuple(rate.shape), dtype=float64).numpy()
     mean = rate.to(float64).numpy()
-    k = np.ceil(scipy.special.pdtrik(u, mean))
+    k = np.ceil(_special.pdtrik(u, mean))
     below = np.maximum(k - 1, 0)
-    k = np.where(scipy.special.pdtr(below, mean) >= u, below, k)  # the inverse above is inexact at whole numbers
+    k = np.where(_special.pdtr(below, mean) >= u, below, k)  # the inverse above is inexact at whole numbers
     return OPERATORS["from_numpy"](np.where(mean == 0, 0.0, k)).to(rate.dtype).to(rate.device)
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from flambeau import _C
 from flambeau.backends.cpu import onednn
 from flambeau.core.dtypes import bfloat16, dtype, float16, float32
 from flambeau.core.expr import to_cpp
 from flambeau.inductor.ir import Extern, Program, View
-from flambeau.ops.scalar import special
 
 Pointer = Callable[..., str]
 
@@ -35,9 +35,9 @@ _NUMPY: dict[str, Callable[..., Any]] = {
     "add": lambda p, x, y: x + y, "sub": lambda p, x, y: x - y, "mul": lambda p, x, y: x * y,
     "relu": lambda p, x: np.maximum(x, 0),
     "tanh": lambda p, x: np.tanh(x),
-    "sigmoid": lambda p, x: special.expit(x),
+    "sigmoid": lambda p, x: _C.special_expit(x),
     "linear": lambda p, x: x * p.alpha + p.beta,
-    "gelu_erf": lambda p, x: 0.5 * x * (1 + special.erf(x * np.sqrt(0.5))),
+    "gelu_erf": lambda p, x: 0.5 * x * (1 + _C.special_erf(x * np.sqrt(0.5))),
     "gelu_tanh": lambda p, x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
 }
 

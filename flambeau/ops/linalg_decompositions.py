@@ -153,10 +153,11 @@ def linalg_solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
 
 
 def _triangular_kernel(a: np.ndarray, b: np.ndarray, upper: bool, unit: bool) -> np.ndarray:
-    out = np.empty(b.shape, b.dtype)
-    for at in np.ndindex(b.shape[:-2]):
-        out[at] = scipy_linalg.solve_triangular(a[at], b[at], lower=not upper, unit_diagonal=unit)
-    return out
+    triangle = np.triu(a) if upper else np.tril(a)
+    if unit:
+        at = np.arange(a.shape[-1])
+        triangle[..., at, at] = 1
+    return np.linalg.solve(triangle, b)
 
 
 def _triangular_vjp(g: Tensor, a: Tensor, out: Tensor, upper: bool, unit: bool) -> tuple:

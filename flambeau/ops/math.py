@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core.dtypes import BOOL, FLOAT, INT, float64, int32
+from ..core.lazy import LazyFunctions
 from ..core.size import canonical_dim
 from ..core.tensor import Tensor
 from . import fft, linalg_decompositions, linalg_norms, prims, sorting  # noqa: F401 - these fill the table
@@ -17,7 +18,8 @@ from .promotion import broadcast, cast, default_dtype, prepare, result_type, to_
 from .reductions import linalg_vector_norm, scalar_type
 from .registry import OPERATORS, PRIMITIVES, General, Pointwise, Primitive, Spec, operator, primitive
 from .return_types import named
-from .scalar import special
+
+special = LazyFunctions("scipy.special")
 
 
 # -- comparing whole tensors -------------------------------------------------------------------------------------

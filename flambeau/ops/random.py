@@ -17,6 +17,7 @@ from ..backends.cpu import random as native
 from ..core import dispatch
 from ..core.device import CPU, as_device, device
 from ..core.dtypes import BOOL, COMPLEX, FLOAT, dtype, finfo, float32, float64, iinfo, int64, uint8
+from ..core.lazy import LazyFunctions
 from ..core.memory_format import memory_format, preserve_format
 from ..core.tensor import Tensor, fake, from_array
 from . import prims
@@ -26,7 +27,8 @@ from .prims import random as random_prims
 from .prims.random import blocks
 from .promotion import broadcast, cast, default_dtype
 from .registry import PRIMITIVES, Spec, operator, primitive
-from .scalar import special
+
+special = LazyFunctions("scipy.special")
 
 random_prims.native_draw = lambda name, seed, start, n, kind: native.draw(name, seed, start, n, kind.numpy)
 

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from flambeau import _C
 from flambeau.core.dtypes import DTYPES, bool_, dtype, dtype_of_numpy, float32, uint32
-from flambeau.core.lazy import LazyFunctions
 
 # Result rules: how an operation's dtype follows from its operands'.
 SAME, BOOL, REAL, COMPLEX, UINT32, FLOAT32 = "same", "bool", "real", "complex", "uint32", "float32"
@@ -43,12 +43,6 @@ class ScalarOp:
 
 # --- NumPy readings that are not one ufunc ---
 
-
-special = LazyFunctions("scipy.special")  # its import would be half of `import flambeau`
-
-
-def _special(name: str) -> Callable[..., Any]:
-    return getattr(special, name)
 
 
 def _sign(x: Any) -> Any:
@@ -77,7 +71,7 @@ def _floordiv(x: Any, y: Any) -> Any:
 def _sigmoid(x: Any) -> Any:
     if np.iscomplexobj(x):
         return 1 / (1 + np.exp(-x))
-    return special.expit(x)
+    return _C.special_expit(x)
 
 
 def _fma(x: Any, y: Any, z: Any) -> Any:
@@ -200,11 +194,11 @@ _ROWS = [
     # special functions
     ScalarOp("sigmoid", 1, SAME, _float_only(_sigmoid), _fn("sigmoid"), "tl.sigmoid({0})", 12),
     ScalarOp("relu", 1, SAME, lambda x: np.maximum(x, 0), _fn("relu"), "tl.maximum({0}, 0, tl.PropagateNan.ALL)"),
-    ScalarOp("erf", 1, SAME, _float_only(_special("erf")), _fn("erf"), "tl.erf({0})", 14),
-    ScalarOp("erfc", 1, SAME, _float_only(_special("erfc")), _fn("erfc"), _lib("erfc"), 18),
-    ScalarOp("erfinv", 1, SAME, _float_only(_special("erfinv")), _fn("erfinv"), _lib("erfinv"), 25),
-    ScalarOp("lgamma", 1, SAME, _float_only(_special("gammaln")), _fn("lgamma"), _lib("lgamma"), 40),
-    ScalarOp("digamma", 1, SAME, _float_only(_special("psi")), _fn("digamma"), _helper("digamma"), 40),
+    ScalarOp("erf", 1, SAME, _float_only(_C.special_erf), _fn("erf"), "tl.erf({0})", 14),
+    ScalarOp("erfc", 1, SAME, _float_only(_C.special_erfc), _fn("erfc"), _lib("erfc"), 18),
+    ScalarOp("erfinv", 1, SAME, _float_only(_C.special_erfinv), _fn("erfinv"), _lib("erfinv"), 25),
+    ScalarOp("lgamma", 1, SAME, _float_only(_C.special_lgamma), _fn("lgamma"), _lib("lgamma"), 40),
+    ScalarOp("digamma", 1, SAME, _float_only(_C.special_digamma), _fn("digamma"), _helper("digamma"), 40),
     # rounding
     ScalarOp("floor", 1, SAME, np.floor, _fn("floor"), "tl.floor({0})"),
     ScalarOp("ceil", 1, SAME, np.ceil, _fn("ceil"), "tl.ceil({0})"),
