@@ -123,6 +123,7 @@ class Build:
     def _start(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._folder = Path(tempfile.mkdtemp(prefix="build-", dir=self.path.parent))
+        _running.add(self)  # from here on `_give_up` cleans up, whatever interrupts
         text, self._made = self._folder / "unit.cpp", self._folder / "unit.so"
         text.write_text(self.source)
         self._command = [str(compiler()), *flags(), *(f"-I{d}" for d in INCLUDES), "-o", str(self._made), str(text)]
@@ -130,7 +131,6 @@ class Build:
             self._command.append("-lmvec")
         self._started = time.perf_counter()
         self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        _running.add(self)
         stats["calls"] += 1
 
     def finish(self) -> Path:
@@ -150,16 +150,16 @@ class Build:
                 f.flush()
                 os.fsync(f.fileno())
             os.replace(self._made, self.path)
-            _keep_source(self.source, self.path)
+            os.replace(self._folder / "unit.cpp", self.path.with_suffix(".cpp"))  # beside its library, for reading
         finally:
             self._clean(process)
         return self.path
 
-    def _clean(self, process: subprocess.Popen) -> None:
-        if process.poll() is None:
+    def _clean(self, process: subprocess.Popen | None) -> None:
+        if process is not None and process.poll() is None:
             process.kill()
             process.wait()
-        if process.stderr is not None:
+        if process is not None and process.stderr is not None:
             process.stderr.close()
         shutil.rmtree(self._folder, ignore_errors=True)
         _running.discard(self)
@@ -169,7 +169,7 @@ class Build:
         process = self._process
         if process is not None and process.poll() == 0:
             self.finish()
-        elif process is not None:
+        else:
             self._process = None
             self._clean(process)
 
@@ -219,13 +219,6 @@ def build(source: str) -> Path:
 def load(source: str, symbols: Sequence[str], n_args: int) -> list[_C.NativeGraph]:
     """The functions of `source`'s library, ready to call."""
     return Build(source).load(symbols, n_args)
-
-
-def _keep_source(source: str, path: Path) -> None:
-    """The text beside its library, for reading."""
-    aside = path.with_suffix(f".{os.getpid()}.tmp")
-    aside.write_text(source)
-    os.replace(aside, path.with_suffix(".cpp"))
 
 
 stats: dict[str, float] = {"calls": 0, "seconds": 0.0}  # of g++ in this process

@@ -358,6 +358,8 @@ class KernelPrinter:
         template = TABLE[v.op].cpp
         if v.op == "where" and self.is_outside(v.args[0]) and v.dtype is not bool_:
             return f"fl::select({', '.join(args)})"
+        if v.op == "where" and v.dtype is int64 and any(map(self.is_outside, v.args[1:])):
+            return f"fl::select(int32_t({args[0]}), {args[1]}, {args[2]})"
         if "fl::" in template:  # overloads are chosen by type
             args = [f"bool({a})" if x.dtype is bool_ else a for a, x in zip(args, v.args, strict=True)]
         return template.format(*args)
