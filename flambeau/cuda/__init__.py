@@ -1,13 +1,48 @@
-"""torch.cuda: this build runs on CPUs. Questions are answered truly (no device, nothing allocated); work raises a clear error."""
+"""torch.cuda: NVIDIA GPUs, through CuPy. Without one, questions are answered truly and work raises a clear error."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NoReturn
 
-from ..core.device import device as _device
-from . import random
+from . import library, memory, random, streams
+from .devices import (
+    DeviceProperties,
+    can_device_access_peer,
+    current_device,
+    device,
+    device_count,
+    device_of,
+    get_arch_list,
+    get_device_capability,
+    get_device_name,
+    get_device_properties,
+    init,
+    is_available,
+    is_bf16_supported,
+    is_initialized,
+    is_tf32_supported,
+    set_device,
+    synchronize,
+)
+from .library import NOT_ENABLED
+from .memory import (
+    empty_cache,
+    max_memory_allocated,
+    max_memory_cached,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_cached,
+    memory_reserved,
+    memory_stats,
+    memory_summary,
+    reset_accumulated_memory_stats,
+    reset_max_memory_allocated,
+    reset_max_memory_cached,
+    reset_peak_memory_stats,
+    set_per_process_memory_fraction,
+)
 from .random import (
     get_rng_state,
     get_rng_state_all,
@@ -19,8 +54,21 @@ from .random import (
     set_rng_state,
     set_rng_state_all,
 )
-
-NOT_ENABLED = "Torch not compiled with CUDA enabled: this build of Flambeau runs on CPUs; use device='cpu'"
+from .streams import (
+    CUDAGraph,
+    Event,
+    ExternalStream,
+    Stream,
+    StreamContext,
+    current_stream,
+    default_stream,
+    graph,
+    graph_pool_handle,
+    is_current_stream_capturing,
+    make_graphed_callables,
+    set_stream,
+    stream,
+)
 
 
 class OutOfMemoryError(RuntimeError):
@@ -40,177 +88,26 @@ default_generators: tuple = ()
 has_half = has_magma = False
 
 
-def is_available() -> bool:
-    """False: no GPU can be used."""
-    return False
-
-
-def device_count() -> int:
-    """0."""
-    return 0
-
-
-def is_initialized() -> bool:
-    """False: CUDA is never started."""
-    return False
-
-
-def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """False: there is no GPU."""
-    return False
-
-
-def is_tf32_supported() -> bool:
-    """False: there is no GPU."""
-    return False
-
-
-def is_current_stream_capturing() -> bool:
-    """False: there is no stream."""
-    return False
-
-
-def get_arch_list() -> list[str]:
-    """No architecture was compiled for."""
-    return []
-
-
-def empty_cache() -> None:
-    """Nothing is cached."""
-
-
 def ipc_collect() -> None:
-    """Nothing is shared."""
+    """Nothing is shared between processes."""
 
 
-def _nothing(device: Any = None) -> int:
-    """0: no memory of a GPU is in use."""
-    return 0
+# Asked of the driver's management library, which is not bound.
+_MANAGEMENT = frozenset(("utilization", "temperature", "power_draw", "clock_rate", "list_gpu_processes"))
+_INTERNAL = frozenset(("current_blas_handle", "memory_snapshot", "caching_allocator_alloc", "caching_allocator_delete", "cudart"))
 
 
-memory_allocated = max_memory_allocated = memory_reserved = max_memory_reserved = memory_cached = max_memory_cached = _nothing
-
-
-def _reset(device: Any = None) -> None:
-    """Nothing to reset."""
-
-
-reset_peak_memory_stats = reset_max_memory_allocated = reset_max_memory_cached = reset_accumulated_memory_stats = _reset
-
-
-def memory_stats(device: Any = None) -> dict[str, int]:
-    """No statistics."""
-    return {}
-
-
-def _needs_a_gpu(name: str) -> Callable[..., NoReturn]:
+def _missing(name: str) -> Callable[..., NoReturn]:
     def raises(*args: Any, **kwargs: Any) -> NoReturn:
-        raise AssertionError(f"torch.cuda.{name}(): {NOT_ENABLED}")
+        library.cupy(name)
+        instead = "ask nvidia-smi" if name in _MANAGEMENT else "call CuPy (cupy.cuda) instead"
+        raise NotImplementedError(f"torch.cuda.{name}() is not part of Flambeau; {instead}")
 
     raises.__name__ = raises.__qualname__ = name
     return raises
 
 
-def init() -> None:
-    """Raise: there is nothing to start."""
-    raise AssertionError(f"torch.cuda.init(): {NOT_ENABLED}")
-
-
-class _NeedsGPU:
-    """A class of torch.cuda for annotations and isinstance; making one raises."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise AssertionError(f"torch.cuda.{type(self).__name__}(): {NOT_ENABLED}")
-
-
-class Stream(_NeedsGPU):
-    """A queue of work on a GPU."""
-
-
-class ExternalStream(Stream):
-    """A stream that another library made."""
-
-
-class Event(_NeedsGPU):
-    """A mark in a stream."""
-
-
-class CUDAGraph(_NeedsGPU):
-    """A recorded sequence of kernel launches."""
-
-
-class StreamContext(_NeedsGPU):
-    """A block that queues its work on one stream."""
-
-
-class graph(_NeedsGPU):
-    """A block whose launches are recorded."""
-
-
-@contextmanager
-def device(device: Any) -> Iterator[None]:
-    """Make a GPU the current one for the block; -1 and None mean no change."""
-    index = _index(device)
-    if index >= 0:
-        raise AssertionError(f"torch.cuda.device({index}): {NOT_ENABLED}")
-    yield
-
-
-def _index(device: Any) -> int:
-    if device is None:
-        return -1
-    if isinstance(device, int):
-        return device
-    return _device(device).index or 0
-
-
-@contextmanager
-def device_of(obj: Any) -> Iterator[None]:
-    """Make the GPU of tensor `obj` the current one for the block; nothing for a CPU tensor."""
-    with device(obj.device if obj.is_cuda else None):
-        yield
-
-
-@contextmanager
-def stream(stream: Stream | None) -> Iterator[None]:
-    """Queue the block's work on `stream`; None means no change."""
-    if stream is not None:
-        raise AssertionError(f"torch.cuda.stream(): {NOT_ENABLED}")
-    yield
-
-
-_GPU_ONLY = frozenset(
-    (
-        "current_device",
-        "set_device",
-        "synchronize",
-        "current_stream",
-        "default_stream",
-        "set_stream",
-        "current_blas_handle",
-        "get_device_name",
-        "get_device_capability",
-        "get_device_properties",
-        "can_device_access_peer",
-        "mem_get_info",
-        "memory_snapshot",
-        "memory_summary",
-        "utilization",
-        "temperature",
-        "power_draw",
-        "clock_rate",
-        "list_gpu_processes",
-        "caching_allocator_alloc",
-        "caching_allocator_delete",
-        "set_per_process_memory_fraction",
-        "make_graphed_callables",
-        "graph_pool_handle",
-        "cudart",
-    )
-)
-
-
 def __getattr__(name: str) -> Any:
-    if name in _GPU_ONLY:
-        return _needs_a_gpu(name)
+    if name in _MANAGEMENT or name in _INTERNAL:
+        return _missing(name)
     raise AttributeError(f"module 'torch.cuda' has no attribute '{name}'")

@@ -1,52 +1,61 @@
-"""torch.cuda.random: seeds of GPUs. There are none, so that seeding all of them does nothing."""
+"""torch.cuda.random: seeds of GPUs. GPUs draw from the one default generator, so that a program draws the same on each device."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Any
 
 from ..core.tensor import Tensor
+from ..ops.random import default_generator
+from .library import NOT_ENABLED, device_count
 
-_NONE = "there is no CUDA device; the CPU's generator is torch.get_rng_state()"
+_NONE = f"there is no CUDA device; the CPU's generator is torch.get_rng_state() ({NOT_ENABLED})"
+
+
+def _check(name: str) -> None:
+    if not device_count():
+        raise AssertionError(f"torch.cuda.{name}(): {_NONE}")
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the current GPU, of which there is none."""
-
-
-def manual_seed_all(seed: int) -> None:
-    """Seed every GPU, of which there is none."""
+    """Seed the GPU's generator, which is the default one; nothing without a GPU."""
+    if device_count():
+        default_generator.manual_seed(int(seed))
 
 
 def seed() -> None:
-    """Seed the current GPU with chance, of which there is none."""
+    """Seed the GPU's generator with chance; nothing without a GPU."""
+    if device_count():
+        default_generator.seed()
 
 
-def seed_all() -> None:
-    """Seed every GPU with chance, of which there is none."""
+manual_seed_all, seed_all = manual_seed, seed
 
 
-def initial_seed() -> NoReturn:
-    """Raise: there is no GPU whose seed could be told."""
-    raise AssertionError(f"torch.cuda.initial_seed(): {_NONE}")
+def initial_seed() -> int:
+    """The seed of the GPU's generator."""
+    _check("initial_seed")
+    return default_generator.initial_seed()
 
 
-def get_rng_state(device: Any = "cuda") -> NoReturn:
-    """Raise: there is no GPU whose state could be told."""
-    raise AssertionError(f"torch.cuda.get_rng_state(): {_NONE}")
+def get_rng_state(device: Any = "cuda") -> Tensor:
+    """The state of the GPU's generator."""
+    _check("get_rng_state")
+    return default_generator.get_state()
 
 
 def get_rng_state_all() -> list[Tensor]:
-    """The states of all GPUs: none."""
-    return []
+    """The states of all GPUs' generators, one and the same."""
+    return [default_generator.get_state() for _ in range(device_count())]
 
 
-def set_rng_state(new_state: Tensor, device: Any = "cuda") -> NoReturn:
-    """Raise: there is no GPU."""
-    raise AssertionError(f"torch.cuda.set_rng_state(): {_NONE}")
+def set_rng_state(new_state: Tensor, device: Any = "cuda") -> None:
+    """Set the state of the GPU's generator."""
+    _check("set_rng_state")
+    default_generator.set_state(new_state)
 
 
 def set_rng_state_all(new_states: Iterable[Tensor]) -> None:
-    """Set the states of all GPUs; raises unless `new_states` is empty."""
+    """Set the states of all GPUs; raises unless `new_states` is empty where there is none."""
     for state in new_states:
         set_rng_state(state)

@@ -1,0 +1,124 @@
+"""Memory of GPUs: what tensors use of it, and what CuPy's pool holds for them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+from .library import cupy, device_count, index_of
+
+_watches: dict[int, Any] = {}       # device -> the hook that follows its use
+
+
+def _pool(name: str, device: Any) -> tuple[Any, Any]:
+    library = cupy(name)
+    return library, library.cuda.Device(index_of(device))
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Bytes that tensors occupy on a GPU; 0 where there is none."""
+    if not device_count():
+        return 0
+    library, where = _pool("memory_allocated", device)
+    with where:
+        return int(library.get_default_memory_pool().used_bytes())
+
+
+def memory_reserved(device: Any = None) -> int:
+    """Bytes that the pool has taken from a GPU; 0 where there is none."""
+    if not device_count():
+        return 0
+    library, where = _pool("memory_reserved", device)
+    with where:
+        return int(library.get_default_memory_pool().total_bytes())
+
+
+def empty_cache() -> None:
+    """Give unused memory of the pool back to the GPU."""
+    if device_count():
+        cupy("empty_cache").get_default_memory_pool().free_all_blocks()
+
+
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """(free, total) bytes of a GPU."""
+    library, where = _pool("mem_get_info", device)
+    with where:
+        return tuple(library.cuda.runtime.memGetInfo())     # type: ignore[return-value]
+
+
+def _watch(device: Any) -> Any:
+    """The record of a GPU's peak, which begins when it is first asked for."""
+    index = index_of(device)
+    if index not in _watches:
+        hooks = cupy("max_memory_allocated").cuda.memory_hook
+        used = memory_allocated(index)
+
+        class Peak(hooks.MemoryHook):
+            """Follows the bytes in use."""
+
+            name = f"flambeau peak of GPU {index}"
+            now = most = used
+
+            def malloc_postprocess(self, **facts: Any) -> None:
+                if facts["device_id"] == index:
+                    self.now += facts["mem_size"]
+                    self.most = max(self.most, self.now)
+
+            def free_postprocess(self, **facts: Any) -> None:
+                if facts["device_id"] == index:
+                    self.now -= facts["mem_size"]
+
+        _watches[index] = Peak()
+        _watches[index].__enter__()
+    return _watches[index]
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """The most bytes that tensors occupied since peaks were first asked for or last reset (call
+    `reset_peak_memory_stats` before the work to be measured)."""
+    return _watch(device).most if device_count() else 0
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Begin a new peak."""
+    if device_count():
+        watch = _watch(device)
+        watch.now = watch.most = memory_allocated(device)
+
+
+def max_memory_reserved(device: Any = None) -> int:
+    """The most bytes that the pool took: it gives none back by itself."""
+    return memory_reserved(device)
+
+
+def reset_accumulated_memory_stats(device: Any = None) -> None:
+    """Nothing is accumulated."""
+
+
+memory_cached, max_memory_cached = memory_reserved, max_memory_reserved
+reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
+
+
+def memory_stats(device: Any = None) -> dict[str, int]:
+    """Bytes in use and bytes taken, now and at most; empty where there is no GPU."""
+    if not device_count():
+        return {}
+    return OrderedDict({
+        "allocated_bytes.all.current": memory_allocated(device), "allocated_bytes.all.peak": max_memory_allocated(device),
+        "reserved_bytes.all.current": memory_reserved(device), "reserved_bytes.all.peak": max_memory_reserved(device),
+    })
+
+
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+    """`memory_stats` as text."""
+    cupy("memory_summary")
+    return "\n".join(f"{name:<32}{count / 2**20:12.1f} MiB" for name, count in memory_stats(device).items())
+
+
+def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
+    """Let tensors take at most this part of a GPU's memory."""
+    library, where = _pool("set_per_process_memory_fraction", device)
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+    with where:
+        library.get_default_memory_pool().set_limit(fraction=fraction)

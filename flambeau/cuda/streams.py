@@ -1,0 +1,188 @@
+"""Queues of work on a GPU, marks in them, and recordings of them that are replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from .library import cupy, device_count, index_of
+
+
+class Stream:
+    """A queue of work on a GPU, independent of the default one."""
+
+    def __init__(self, device: Any = None, priority: int = 0, *, _stream: Any = None) -> None:
+        library = cupy(type(self).__name__)
+        if _stream is None:
+            with library.cuda.Device(index_of(device)):
+                _stream = library.cuda.Stream(non_blocking=True, priority=priority)
+        self._stream, self.device_index = _stream, index_of(device)
+
+    @property
+    def cuda_stream(self) -> int:
+        """The driver's handle."""
+        return int(self._stream.ptr)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and self.cuda_stream == other.cuda_stream and self.device_index == other.device_index
+
+    def __hash__(self) -> int:
+        return hash((self.cuda_stream, self.device_index))
+
+    def query(self) -> bool:
+        """Whether all work queued so far is done."""
+        return bool(self._stream.done)
+
+    def synchronize(self) -> None:
+        """Wait until all work queued so far is done."""
+        self._stream.synchronize()
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """Put a mark behind the work queued so far."""
+        event = Event() if event is None else event
+        event.record(self)
+        return event
+
+    def wait_event(self, event: Event) -> None:
+        """Let what is queued from now on wait for a mark."""
+        self._stream.wait_event(event._event)
+
+    def wait_stream(self, stream: Stream) -> None:
+        """Let what is queued from now on wait for the other queue's work so far."""
+        self.wait_event(stream.record_event())
+
+
+class ExternalStream(Stream):
+    """A stream that another library made, by the driver's handle."""
+
+    def __init__(self, stream_ptr: int, device: Any = None) -> None:
+        super().__init__(device, _stream=cupy("ExternalStream").cuda.ExternalStream(stream_ptr, index_of(device)))
+
+
+class Event:
+    """A mark in a stream. Times between marks need `enable_timing`."""
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+        if interprocess:
+            raise NotImplementedError("Event(interprocess=True): events of this process alone; synchronise through the host")
+        self._event = cupy("Event").cuda.Event(block=blocking, disable_timing=not enable_timing)
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Put the mark behind the work queued so far."""
+        self._event.record(None if stream is None else stream._stream)
+
+    def query(self) -> bool:
+        """Whether the work before the mark is done."""
+        return bool(self._event.done)
+
+    def synchronize(self) -> None:
+        """Wait until the work before the mark is done."""
+        self._event.synchronize()
+
+    def wait(self, stream: Stream | None = None) -> None:
+        """Let what is queued from now on wait for the mark."""
+        (current_stream() if stream is None else stream).wait_event(self)
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Milliseconds from this mark to another."""
+        return float(cupy("Event").cuda.get_elapsed_time(self._event, end_event._event))
+
+
+def current_stream(device: Any = None) -> Stream:
+    """The queue that work goes to now."""
+    return Stream(device, _stream=cupy("current_stream").cuda.get_current_stream())
+
+
+def default_stream(device: Any = None) -> Stream:
+    """The queue that work goes to at first."""
+    return Stream(device, _stream=cupy("default_stream").cuda.Stream.null)
+
+
+def set_stream(stream: Stream) -> None:
+    """Queue the work of this thread on `stream` from now on."""
+    cupy("set_stream")
+    stream._stream.use()
+
+
+@contextmanager
+def stream(stream: Stream | None) -> Iterator[None]:
+    """Queue the block's work on `stream`; None means no change."""
+    if stream is None:
+        yield
+        return
+    cupy("stream")
+    with stream._stream:
+        yield
+
+
+StreamContext = stream
+
+
+def is_current_stream_capturing() -> bool:
+    """Whether the current stream's work is being recorded."""
+    return bool(device_count()) and bool(cupy("stream").cuda.get_current_stream().is_capturing())
+
+
+class CUDAGraph:
+    """A recorded sequence of kernel launches. It reads and writes the memory that it was recorded with."""
+
+    def __init__(self, keep_graph: bool = False) -> None:
+        self._cupy = cupy("CUDAGraph")
+        self._pool = self._graph = self._blocks = None
+
+    def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
+        """Begin to record the current stream, which must not be the default one. Memory comes from a pool of the graph's own."""
+        stream = self._cupy.cuda.get_current_stream()
+        if stream.ptr == 0:
+            raise RuntimeError("CUDA graphs must be captured on a non-default stream: use torch.cuda.graph(g), or torch.cuda.stream")
+        self._pool = pool or self._cupy.cuda.MemoryPool()
+        self._blocks = ExitStack()
+        self._blocks.enter_context(self._cupy.cuda.using_allocator(self._pool.malloc))
+        stream.begin_capture(self._cupy.cuda.runtime.streamCaptureModeRelaxed)
+
+    def capture_end(self) -> None:
+        """End recording."""
+        if self._blocks is None:
+            raise RuntimeError("capture_end() without capture_begin()")
+        self._graph = self._cupy.cuda.get_current_stream().end_capture()
+        self._blocks.close()
+        self._blocks = None
+
+    def replay(self) -> None:
+        """Queue the recorded work on the current stream."""
+        if self._graph is None:
+            raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
+        self._graph.launch(self._cupy.cuda.get_current_stream())
+
+    def reset(self) -> None:
+        """Forget the recording and its memory."""
+        self._graph = self._pool = None
+
+    def pool(self) -> Any:
+        """The pool that the recording's memory is from; another capture may share it."""
+        return self._pool
+
+
+@contextmanager
+def graph(cuda_graph: CUDAGraph, pool: Any = None, stream: Stream | None = None, capture_error_mode: str = "global") -> Iterator[None]:
+    """Record the block's launches into `cuda_graph`, on a stream of its own."""
+    cupy("graph").cuda.Device().synchronize()
+    with (stream or Stream())._stream:
+        cuda_graph.capture_begin(pool, capture_error_mode)
+        try:
+            yield
+        finally:
+            cuda_graph.capture_end()
+
+
+def graph_pool_handle() -> Any:
+    """A pool for several recordings to share."""
+    return cupy("graph_pool_handle").cuda.MemoryPool()
+
+
+def make_graphed_callables(callables: Any, sample_args: Any, **options: Any) -> Any:
+    """NotImplementedError: compiled functions record themselves."""
+    cupy("make_graphed_callables")
+    raise NotImplementedError("make_graphed_callables: use torch.compile(fn, mode='reduce-overhead'), which records CUDA graphs of "
+                              "forward and backward, or torch.cuda.graph around the whole step")
