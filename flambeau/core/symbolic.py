@@ -143,7 +143,7 @@ class ShapeEnv:
             for name in free_variables(expr):
                 a = coefficient(expr, name)
                 if isinstance(a, int) and a and isinstance(expr - a * var(name, lo=bounds_lo(expr, name)), int):
-                    c = expr - a * var(name, lo=bounds_lo(expr, name))
+                    c: Any = expr - a * var(name, lo=bounds_lo(expr, name))
                     ends = [a * end + c for end in self._ranges.get(name, (-math.inf, math.inf))]
                     lo, hi = max(lo, min(ends)), min(hi, max(ends))
         return lo, hi

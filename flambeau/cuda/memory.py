@@ -43,14 +43,14 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
     """(free, total) bytes of a GPU."""
     library, where = _pool("mem_get_info", device)
     with where:
-        return tuple(library.cuda.runtime.memGetInfo())     # type: ignore[return-value]
+        return tuple(library.cuda.runtime.memGetInfo())
 
 
 def _watch(device: Any) -> Any:
     """The record of a GPU's peak, which begins when it is first asked for."""
     index = index_of(device)
     if index not in _watches:
-        hooks = cupy("max_memory_allocated").cuda.memory_hook
+        hooks: Any = cupy("max_memory_allocated").cuda.memory_hook
         used = memory_allocated(index)
 
         class Peak(hooks.MemoryHook):

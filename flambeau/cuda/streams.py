@@ -129,7 +129,9 @@ class CUDAGraph:
 
     def __init__(self, keep_graph: bool = False) -> None:
         self._cupy = cupy("CUDAGraph")
-        self._pool = self._graph = self._blocks = None
+        self._pool: Any = None
+        self._graph: Any = None
+        self._blocks: Any = None
 
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
         """Begin to record the current stream, which must not be the default one. Memory comes from a pool of the graph's own."""

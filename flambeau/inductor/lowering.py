@@ -147,6 +147,9 @@ class Lowering:
 
     def run(self, gm: Any) -> Program:
         """Lower all nodes of `gm.graph`."""
+        results = next((n.args[0] for n in gm.graph.nodes if n.op == "output"), ())
+        results = results if isinstance(results, (tuple, list)) else (results,)
+        self._exact_results = [n for n in results if hasattr(n, "op")][:gm.graph.meta.get("exact_outputs", 1 << 30)]
         for node in gm.graph.nodes:
             method = getattr(self, f"_{node.op}", None)
             if method is None:
@@ -208,6 +211,11 @@ class Lowering:
                 buffer.kind = "output"
             self.program.outputs.append(view)
 
+    def _is_exact(self, node: Any) -> bool:
+        """Whether somebody relies on the strides of a node, or of a view of it."""
+        return any(node is n for n in self._exact_results) or any(
+            "view" in getattr(user.target, "tags", ()) and self._is_exact(user) for user in node.users)
+
     def _exact(self, node: Any, box: Box) -> View:
         """A result whose strides somebody relies on."""
         view = box.realize()
@@ -247,7 +255,7 @@ class Lowering:
         return index_of(a)
 
     def _maybe_realize(self, node: Any, box: Box) -> None:
-        if node.meta["val"].device.type == "cuda" and _is_used(node, ("mm", "bmm")) and not _is_used(node, ("output",)):
+        if node.meta["val"].device.type == "cuda" and _feeds_product(node) and not self._is_exact(node):
             _align_rows(box)
         idx, _ = self.iterate(box.shape)
         values = walk([box(idx)])
@@ -464,7 +472,7 @@ class Lowering:
         val = node.meta["val"]
         shape, strides = index_of(tuple(val._layout.shape)), index_of(tuple(val._layout.strides))
         if val.device.type == "cuda":
-            strides = strides if _is_used(node, ("output",)) else aligned_strides(shape, strides, val.dtype)
+            strides = strides if self._is_exact(node) else aligned_strides(shape, strides, val.dtype)
         out = self.new_buffer(val.dtype, shape, strides)
         places = [self._where_copied(a) or _Place(a.realize()) for a in args]
         split = next((p.split for p in places if p.split), 0)
@@ -585,7 +593,8 @@ def aligned_strides(shape: Sequence[Index], strides: Sequence[Index], kind: dtyp
     words = 16 // kind.itemsize
     if len(shape) < 2 or not all(isinstance(n, int) for n in shape) or tuple(strides) != tuple(contiguous_strides(shape)):
         return tuple(strides)
-    if kind.itemsize > 2 or shape[-1] % words == 0 or math.prod(shape) < PADDED_FROM:
+    sizes = [int(n) for n in shape]  # type: ignore[arg-type]
+    if kind.itemsize > 2 or sizes[-1] % words == 0 or math.prod(sizes) < PADDED_FROM:
         return tuple(strides)
     return tuple(contiguous_strides((*shape[:-1], -(-shape[-1] // words) * words)))
 
@@ -598,9 +607,9 @@ def _align_rows(box: Box) -> None:
         box.strides = aligned_strides(box.shape, box.strides, box.dtype)
 
 
-def _is_used(node: Any, by: Container[str]) -> bool:
-    """Whether a node, or a view of it, is an operand of such primitives or a result of the graph ("output")."""
-    return any(getattr(user.target, "name", user.op) in by or ("view" in getattr(user.target, "tags", ()) and _is_used(user, by))
+def _feeds_product(node: Any) -> bool:
+    """Whether a node, or a view of it, is an operand of a matrix product."""
+    return any(getattr(user.target, "name", "") in ("mm", "bmm") or ("view" in getattr(user.target, "tags", ()) and _feeds_product(user))
                for user in node.users)
 
 

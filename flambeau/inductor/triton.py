@@ -7,6 +7,7 @@ what a later level needs again is computed again. Narrow floats are loaded to f3
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -81,7 +82,7 @@ class TritonPrinter(KernelPrinter):
             self.levels.append(level)
             known = {a.buffer: forward[a.buffer] for a in m.step.loads if a.buffer in maker}
             roots = [m.step.body, *m.step.index_values.values(), *([m.step.mask] if m.step.mask is not None else [])]
-            new = rewrite(roots, self.tracer, lambda x, m=m: self.at(m, x), None, known)
+            new = rewrite(roots, self.tracer, functools.partial(self.at, m), None, known)
             self.roots.append(new[m.step.body.uid])
             self.computed.append({name: new[v.uid] for name, v in m.step.index_values.items()})
             self.masks.append(new[m.step.mask.uid] if m.step.mask is not None else None)
@@ -123,7 +124,7 @@ class TritonPrinter(KernelPrinter):
             return
         self.persistent = isinstance(self.r_size, int) and self.r_size <= PERSISTENT and self.kernel.style == "rows"
         if self.persistent:
-            self.r_tile = power_of_two(self.r_size)
+            self.r_tile = power_of_two(self.program.hint(self.r_size))
             self.x_tile = max(1, min(1024 // self.r_tile, power_of_two(rows)))
             self.num_warps = max(1, min(16, self.r_tile * self.x_tile // 256))
             return
@@ -211,7 +212,8 @@ class TritonPrinter(KernelPrinter):
                 self._store(k)
 
     def _define_below(self, k: int) -> None:
-        values = [self.roots[k], *self.computed[k].values(), *([self.masks[k]] if self.masks[k] is not None else [])]
+        mask = self.masks[k]
+        values = [self.roots[k], *self.computed[k].values(), *([mask] if mask is not None else [])]
         for v in self.walk_new(values):
             self.define(v)
 
@@ -292,7 +294,7 @@ class TritonPrinter(KernelPrinter):
 
     # -- values --
 
-    def define(self, v: Value) -> None:
+    def define(self, v: Value, *_: Any) -> None:
         name = f"t{self.count}"
         self.count += 1
         self.emit(f"{name} = {self.text(v)}")

@@ -78,17 +78,17 @@ def _scores(query: Tensor, key: Tensor, is_causal: bool, scale: float) -> Tensor
     """scale * query key^T in f32, -inf where a query may not look; the heads of key are shared by groups of query heads."""
     q, k = widened(query), _grouped(widened(key), query.shape[1])
     lead = tuple(q.shape[:2])
-    scores = prims.mul(_product(q, k.transpose(-2, -1), lead).reshape(*lead, q.shape[2], k.shape[2]), scale)     # type: ignore
+    scores = prims.mul(_product(q, k.transpose(-2, -1), lead).reshape(*lead, q.shape[2], k.shape[2]), scale)
     return prims.where(_causal(tuple(scores.shape), scores), scores, -math.inf) if is_causal else scores
 
 
 def _grouped(x: Tensor, heads: Any) -> Tensor:
-    return x if x.shape[1] is heads or x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)     # type: ignore
+    return x if x.shape[1] is heads or x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
 
 
 def _ungrouped(x: Tensor, heads: Any) -> Tensor:
     return x if x.shape[1] is heads or x.shape[1] == heads else \
-        x.reshape(x.shape[0], heads, -1, *x.shape[2:]).sum(2)     # type: ignore[attr-defined]
+        x.reshape(x.shape[0], heads, -1, *x.shape[2:]).sum(2)
 
 
 @operator(lowering="flash_attention_backward")
@@ -102,11 +102,11 @@ def flash_attention_backward(g: Tensor, query: Tensor, key: Tensor, value: Tenso
     p = prims.exp(prims.sub(scores, prims.expand(prims.unsqueeze(lse, 3), tuple(scores.shape))))
     delta = prims.sum(prims.mul(widened(g), widened(out)), (3,))
     delta = prims.expand(prims.unsqueeze(prims.permute(delta, (0, 2, 1)), 3), tuple(scores.shape))
-    gp = _product(g_heads, _grouped(widened(value), heads).transpose(-2, -1), lead).reshape(scores.shape)     # type: ignore
+    gp = _product(g_heads, _grouped(widened(value), heads).transpose(-2, -1), lead).reshape(scores.shape)
     gs = prims.mul(prims.mul(p, prims.sub(gp, delta)), scale)
     gq = _product(gs, _grouped(widened(key), heads), lead).reshape(query.shape)
-    gk = _product(gs.transpose(-2, -1), widened(query), lead).reshape(*lead, *key.shape[2:])     # type: ignore[attr-defined]
-    gv = _product(p.transpose(-2, -1), g_heads, lead).reshape(*lead, *value.shape[2:])     # type: ignore[attr-defined]
+    gk = _product(gs.transpose(-2, -1), widened(query), lead).reshape(*lead, *key.shape[2:])
+    gv = _product(p.transpose(-2, -1), g_heads, lead).reshape(*lead, *value.shape[2:])
     return (_by_rows(cast(gq, query.dtype)), _by_rows(cast(_ungrouped(gk, key_heads), key.dtype)),
             _by_rows(cast(_ungrouped(gv, key_heads), value.dtype)))
 

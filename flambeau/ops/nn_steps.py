@@ -44,12 +44,12 @@ def step_number(step: Any) -> Any:
     """The count of steps as a Python number; as the tensor itself when it has no value yet (under capture)."""
     if not isinstance(step, Tensor):
         return step
-    return step if step._data is None or dispatch.state.modes else step.item()     # type: ignore[attr-defined]
+    return step if step._data is None or dispatch.state.modes else step.item()
 
 
 def square_root(x: Any) -> Any:
     """The square root of a number or tensor."""
-    return x.sqrt() if isinstance(x, Tensor) else math.sqrt(x)     # type: ignore[attr-defined]
+    return x.sqrt() if isinstance(x, Tensor) else math.sqrt(x)
 
 
 def as_number(x: Any) -> Any:
@@ -151,13 +151,13 @@ def total_norm(tensors: list) -> Tensor:
     if _native(tensors):
         value = _C.total_norm(tensors)
         if value is not None:
-            return first.new_full((), value)     # type: ignore[attr-defined]
+            return first.new_full((), value)
     fused = _fused("total_norm", tensors)
     norm = fused(tensors) if fused else None
     if norm is not None:
         return from_array(norm, first.dtype, first.device)
     norms = [t.norm(2).reshape(1) for t in tensors]
-    return first.new_cat([n.to(first.device) for n in norms], 0).norm(2)     # type: ignore[attr-defined]
+    return first.new_cat([n.to(first.device) for n in norms], 0).norm(2)
 
 
 @operator
@@ -171,4 +171,4 @@ def scale_all_(tensors: list, factor: Any) -> None:
         _bump(tensors)
         return
     for t in tensors:
-        t.mul_(factor.to(t.device) if isinstance(factor, Tensor) else factor)     # type: ignore[attr-defined]
+        t.mul_(factor.to(t.device) if isinstance(factor, Tensor) else factor)

@@ -115,7 +115,8 @@ class Kernel:
 
     def describe(self, args: Sequence[Any]) -> tuple[tuple, tuple]:
         """(what the compiled code depends on: a (type, is a multiple of 16) for each argument; what is passed)."""
-        kinds, passed = [], []
+        kinds: list = []
+        passed: list = []
         for a in args:
             if isinstance(a, int):
                 kinds.append(("i32" if -(2**31) <= a < 2**31 else "i64", a % 16 == 0))
@@ -139,12 +140,19 @@ class Kernel:
         return compile_function(lambda: self.function, self.function.__name__ + self.source, signature, constants, capability,
                                 aligned, options)
 
-    def __call__(self, grid: tuple, args: Sequence[Any], constants: Mapping[str, Any], **options: int) -> None:
-        cuda = importlib.import_module("cupy").cuda
-        device = cuda.runtime.getDevice()
+    def bind(self, args: Sequence[Any], constants: Mapping[str, Any], **options: int) -> Callable[[tuple, tuple], None]:
+        """The launch for arguments such as these: takes the grid and the addresses of the arrays, which come first."""
+        device = importlib.import_module("cupy").cuda.runtime.getDevice()
         kinds, passed = self.describe(args)
         key = (device, kinds, *constants.values(), *options.values())
         launch = self._loaded.get(key)
         if launch is None:
             launch = self._loaded[key] = launcher(self.compile(kinds, constants, options, _capability(device)))
-        launch(grid, (*passed, 0, 0))  # Triton's two scratch spaces, unused
+        numbers = (*passed[sum(kind[0] == "*" for kind, _ in kinds):], 0, 0)  # and Triton's two scratch spaces, unused
+        return lambda grid, addresses: launch(grid, (*addresses, *numbers))
+
+    def __call__(self, grid: tuple, args: Sequence[Any], constants: Mapping[str, Any], **options: int) -> None:
+        arrays = [a for a in args if not isinstance(a, (int, np.floating))]
+        if any(x is not y for x, y in zip(arrays, args)):
+            raise TypeError("arrays come before numbers")
+        self.bind(args, constants, **options)(grid, tuple([a.data.ptr for a in arrays]))
