@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import cProfile
+import itertools
 import pstats
 import sys
 import time
@@ -60,11 +61,11 @@ def _watch() -> None:
             launch(grid, arguments)
         return marked
 
-    def gemm(a: Any, b: Any, out: Any, of_a: Any, of_b: Any, of_out: Any) -> Any:
-        call = plain_gemm(a, b, out, of_a, of_b, of_out)
-        name = f"product {a.shape}{'' if of_a[0] else 'T'} {b.shape}{'' if of_b[0] else 'T'} {a.dtype}"
+    def gemm(kind: str, shape: Any, k: int, of_a: Any, of_b: Any, *rest: Any) -> Any:
+        call = plain_gemm(kind, shape, k, of_a, of_b, *rest)
+        name = f"product into {tuple(shape)} over {k}{'' if of_a.rows else ' T'}{'' if of_b.rows else ' T'} {kind}"
 
-        def marked(a: Any, b: Any, out: Any) -> None:
+        def marked(a: int, b: int, out: int) -> None:
             _mark(name)
             call(a, b, out)
         return marked
@@ -109,7 +110,7 @@ def main() -> None:
     step()
     cupy.cuda.Device().synchronize()
     total: dict[str, list[float]] = collections.defaultdict(list)
-    for (name, event), (_, after) in zip(EVENTS, EVENTS[1:]):
+    for (name, event), (_, after) in itertools.pairwise(EVENTS):
         total[name].append(cupy.cuda.get_elapsed_time(event, after))
     for name, times in sorted(total.items(), key=lambda item: -sum(item[1]))[:int(sys.argv[1]) if len(sys.argv) > 1 else 40]:
         print(f"{sum(times):8.3f} ms {len(times):4d} x {name}")
