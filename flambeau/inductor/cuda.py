@@ -19,6 +19,7 @@ from typing import Any
 
 from flambeau.backends.cuda import cubins
 from flambeau.backends.cuda.cubins import HINT, Cubin, NoTriton
+from flambeau.backends.cuda.layouts import layout
 from flambeau.core.cache import cache_directory, write_file
 from flambeau.core.device import device
 from flambeau.core.expr import Index, to_python
@@ -69,6 +70,7 @@ def compile_all(kernels: Sequence[TritonKernel], capability: int, aligned: Seque
 
 
 # -- the program ---------------------------------------------------------------------------------------------
+PRODUCT_DTYPES = ("float32", "float64", "float16", "bfloat16")
 PRODUCTS = ("mm", "bmm")     # library calls that write into a given buffer
 
 
@@ -79,6 +81,7 @@ class CudaUnit:
     kernels: list[TritonKernel]
     steps: list[tuple[TritonKernel | Extern, Node]]
     wrapper: str
+    products: dict[str, tuple]      # products by address: their names in the wrapper, and what `blas.by_address` is told
 
 
 def print_program(program: Program, nodes: Sequence[Node]) -> CudaUnit:
@@ -97,7 +100,8 @@ def print_program(program: Program, nodes: Sequence[Node]) -> CudaUnit:
             known[key] = first = printed
         printed.name = first.name
         steps.append((printed, node))
-    return CudaUnit(list(known.values()), steps, _Wrapper(program, steps).text())
+    wrapper = _Wrapper(program, steps)
+    return CudaUnit(list(known.values()), steps, wrapper.text(), wrapper.products)
 
 
 def _stored(program: Program, nodes: Sequence[Node], kernel: Kernel) -> set[str]:
@@ -115,6 +119,7 @@ class _Wrapper:
     def __init__(self, program: Program, steps: Sequence[tuple[TritonKernel | Extern, Node]]):
         self.program, self.steps = program, steps
         self.lines: list[str] = []
+        self.products: dict[str, tuple] = {}
 
     def text(self) -> str:
         program, emit = self.program, self.lines.append
@@ -155,7 +160,7 @@ class _Wrapper:
         if isinstance(step, Extern):
             views = "".join(f"{self._view(v)}, " for v in step.inputs)
             if step.op in PRODUCTS:
-                self.lines.append(f"    product({views}{self._view(step.outputs[0])})")
+                self._product(k, (*step.inputs, *step.outputs), views)
                 return
             sizes = "{" + ", ".join(f"{s!r}: {s}" for s in self.program.symbols) + "}"
             names = "".join(f"{v.buffer}, " for v in step.outputs)
@@ -171,6 +176,18 @@ class _Wrapper:
         rows = to_python(step.rows)
         grid = f"(({rows}) + {step.tile - 1}) // {step.tile}" if step.tile > 1 else rows
         self.lines.append(f"    {step.name}(({grid},), ({', '.join([*arguments, '0', '0'])}))")
+
+    def _product(self, k: int, views: Sequence[View], arrays: str) -> None:
+        """By addresses where cuBLAS takes the layouts and all sizes are known, else through arrays."""
+        sizes = [n for v in views for n in (*v.shape, *v.strides, v.offset)]
+        layouts = [layout(v.shape, v.strides) for v in views] if all(isinstance(n, int) for n in sizes) else [None]  # type: ignore
+        known = views[0].dtype.name in PRODUCT_DTYPES and 0 not in (*views[2].shape, views[0].shape[-1])
+        if not known or None in layouts or not layouts[2].rows:      # type: ignore[union-attr]
+            self.lines.append(f"    product({arrays}{self._view(views[2])})")
+            return
+        self.products[f"g{k}"] = (views[0].dtype.numpy, views[2].shape, views[0].shape[-1], *layouts)
+        places = [f"{v.buffer}.data.ptr" + (f" + {v.offset * v.dtype.itemsize}" if v.offset else "") for v in views]    # type: ignore
+        self.lines.append(f"    g{k}({', '.join(places)})")
 
     def _tuple(self, items: Sequence[Index]) -> str:
         return "(" + "".join(f"{to_python(n)}, " for n in items) + ")"
@@ -213,11 +230,13 @@ def build(program: Program, nodes: Sequence[Node], call_primitive: Callable) -> 
     unit = print_program(program, nodes)
     capability = int(cupy.cuda.Device().compute_capability)
     compiled = compile_all(unit.kernels, capability, [_aligned(program, k) for k in unit.kernels])
+    blas = importlib.import_module("flambeau.backends.cuda.blas")
     scope: dict[str, Any] = {
         "empty": cupy.empty, "strided": _strided(cupy), "fit": _fit(cupy), "tensor": _tensor, "constants": program.constants,
         "steps": [s for s, _ in unit.steps], "extern": _extern(call_primitive, _fit(cupy)),
-        "product": importlib.import_module("flambeau.backends.cuda.blas").matmul, "int32": cupy.int32, "int64": cupy.int64,
+        "product": blas.matmul, "int32": cupy.int32, "int64": cupy.int64,
     }
+    scope |= {name: blas.by_address(*facts) for name, facts in unit.products.items()}
     scope |= {f"d_{n}": b.dtype.numpy for n, b in program.buffers.items()}
     for kernel, cubin in zip(unit.kernels, compiled):
         scope[kernel.name] = cubins.launcher(cubin)

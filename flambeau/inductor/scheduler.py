@@ -32,7 +32,7 @@ class Limits(NamedTuple):
 
 
 CPU = Limits(16, 256)
-GPU = Limits(256, 16384)    # some 132 multiprocessors with several programs each, of 32 columns
+GPU = Limits(32, 16384)     # some 132 multiprocessors with several programs each, of a row or of 32 columns
 
 
 @dataclass(eq=False)

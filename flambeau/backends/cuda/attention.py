@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import cupy
@@ -57,19 +58,42 @@ def _factor(scale: float) -> np.float32:
     return np.float32(scale * math.log2(math.e))
 
 
+def _key(is_causal: bool, scale: float, *arrays: Array) -> tuple:
+    """What a prepared call depends on."""
+    return (is_causal, scale, matmul.allow_tf32, arrays[0].data.device_id,
+            *[(x.shape, x.strides, x.dtype, x.data.ptr % 16) for x in arrays])
+
+
+_calls: dict[tuple, Callable[..., Any]] = {}
+
+
 def forward(q: Array, k: Array, v: Array, is_causal: bool, scale: float) -> Any:
     """(out (batch, rows, heads, E), log of the sums (batch, heads, rows) in f32), or NotImplemented."""
     if not supported(q, k, v):
         return NotImplemented
     q, k, v = _inner(q), _inner(k), _inner(v)
+    key = _key(is_causal, scale, q, k, v)
+    call = _calls.get(key)
+    if call is None:
+        call = _calls[key] = _prepare_forward(q, k, v, is_causal, scale)
+    return call(q, k, v)
+
+
+def _prepare_forward(q: Array, k: Array, v: Array, is_causal: bool, scale: float) -> Callable[..., Any]:
     batch, heads, rows, e = q.shape
-    columns = k.shape[2]
-    out, lse = cupy.empty((batch, rows, heads, e), q.dtype), cupy.empty((batch, heads, rows), np.float32)
+    kind, shapes = q.dtype, ((batch, rows, heads, e), (batch, heads, rows))
     constants, options = _tiles(q, "forward")
-    _forward((-(-rows // constants["M"]) * batch * heads,),
-             (q, k, v, out, lse, *_strides(q), *_strides(k), *_strides(v), heads, heads // k.shape[1], rows, columns, _factor(scale)),
-             {**constants, "CAUSAL": bool(is_causal), "PRECISION": "tf32"}, **options)
-    return out, lse
+    grid = (-(-rows // constants["M"]) * batch * heads,)
+    out, lse = cupy.empty(shapes[0], kind), cupy.empty(shapes[1], np.float32)
+    launch = _forward.bind(
+        (q, k, v, out, lse, *_strides(q), *_strides(k), *_strides(v), heads, heads // k.shape[1], rows, k.shape[2], _factor(scale)),
+        {**constants, "CAUSAL": bool(is_causal), "PRECISION": "tf32"}, **options)
+
+    def call(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+        out, lse = cupy.empty(shapes[0], kind), cupy.empty(shapes[1], np.float32)
+        launch(grid, (q.data.ptr, k.data.ptr, v.data.ptr, out.data.ptr, lse.data.ptr))
+        return out, lse
+    return call
 
 
 def backward(g: Array, q: Array, k: Array, v: Array, out: Array, lse: Array, is_causal: bool, scale: float) -> Any:
@@ -77,24 +101,41 @@ def backward(g: Array, q: Array, k: Array, v: Array, out: Array, lse: Array, is_
     if not supported(q, k, v):
         return NotImplemented
     q, k, v, g = _inner(q), _inner(k), _inner(v), _inner(g)
+    out = cupy.ascontiguousarray(out)
+    key = _key(is_causal, scale, q, k, v, g)
+    call = _calls.get(key)
+    if call is None:
+        call = _calls[key] = _prepare_backward(g, q, k, v, out, lse, is_causal, scale)
+    return call(g, q, k, v, out, lse)
+
+
+def _prepare_backward(g: Array, q: Array, k: Array, v: Array, out: Array, lse: Array, is_causal: bool,
+                      scale: float) -> Callable[..., Any]:
     batch, heads, rows, e = q.shape
     key_heads, columns = k.shape[1:3]
-    out = cupy.ascontiguousarray(out)
-    delta = cupy.empty((batch, heads, rows), np.float32)
+    kind, of_rows, of_keys, of_delta = q.dtype, (batch, rows, heads, e), (batch, columns, key_heads, e), (batch, heads, rows)
+    delta, gq, gk = cupy.empty(of_delta, np.float32), cupy.empty(of_rows, kind), cupy.empty(of_keys, kind)
     tile = {"E": e, "D": 1 << (e - 1).bit_length(), "M": 64}
-    _products((-(-rows // 64) * batch * heads,), (out, g, delta, *_strides(g), heads, rows), tile, num_warps=4)
-    gq = cupy.empty((batch, rows, heads, e), q.dtype)
-    gk, gv = (cupy.empty((batch, columns, key_heads, e), q.dtype) for _ in range(2))
-    layout = (*_strides(q), *_strides(k), *_strides(v), *_strides(g), heads, heads // key_heads, rows, columns, _factor(scale),
-              np.float32(scale))
+    products = _products.bind((out, g, delta, *_strides(g), heads, rows), tile, num_warps=4)
+    numbers = (*_strides(q), *_strides(k), *_strides(v), *_strides(g), heads, heads // key_heads, rows, columns, _factor(scale),
+               np.float32(scale))
     more = {"CAUSAL": bool(is_causal), "PRECISION": "tf32"}
-    constants, options = _tiles(q, "keys")
-    _backward_keys((-(-columns // constants["N"]) * batch * key_heads,), (q, k, v, g, lse, delta, gk, gv, *layout),
-                   {**constants, **more}, **options)
-    constants, options = _tiles(q, "rows")
-    _backward_rows((-(-rows // constants["M"]) * batch * heads,), (q, k, v, g, lse, delta, gq, *layout), {**constants, **more},
-                   **options)
-    return gq, gk, gv
+    for_keys, options = _tiles(q, "keys")
+    of_k = _backward_keys.bind((q, k, v, g, lse, delta, gk, gk, *numbers), {**for_keys, **more}, **options)
+    for_rows, options = _tiles(q, "rows")
+    of_q = _backward_rows.bind((q, k, v, g, lse, delta, gq, *numbers), {**for_rows, **more}, **options)
+    grids = [(-(-rows // 64) * batch * heads,), (-(-columns // for_keys["N"]) * batch * key_heads,),
+             (-(-rows // for_rows["M"]) * batch * heads,)]
+
+    def call(g: Array, q: Array, k: Array, v: Array, out: Array, lse: Array) -> tuple[Array, Array, Array]:
+        delta, gq = cupy.empty(of_delta, np.float32), cupy.empty(of_rows, kind)
+        gk, gv = cupy.empty(of_keys, kind), cupy.empty(of_keys, kind)
+        products(grids[0], (out.data.ptr, g.data.ptr, delta.data.ptr))
+        read = (q.data.ptr, k.data.ptr, v.data.ptr, g.data.ptr, lse.data.ptr, delta.data.ptr)
+        of_k(grids[1], (*read, gk.data.ptr, gv.data.ptr))
+        of_q(grids[2], (*read, gq.data.ptr))
+        return gq, gk, gv
+    return call
 
 
 def install(composites: dict[str, Any]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cupy
 import numpy as np
 
 from . import matmul as precision
+from .layouts import Layout, layout
 
 Array = Any
 
@@ -79,21 +80,6 @@ def _cublas() -> _Library:
     return _library[0]
 
 
-def _batch_stride(a: Array) -> int | None:
-    """The one stride (in elements) that goes through all batch dimensions in order; None if there is none."""
-    stride = 0
-    total = 1
-    for size, step in zip(reversed(a.shape[:-2]), reversed(a.strides[:-2])):
-        if size == 1:
-            continue
-        if total == 1:
-            stride = step // a.itemsize
-        elif step // a.itemsize != stride * total:
-            return None
-        total *= size
-    return stride
-
-
 def _compute(name: str) -> int:
     return _TF32 if name == "float32" and precision.allow_tf32 else _KINDS[name][1]
 
@@ -121,54 +107,65 @@ def _prepare(a: Array, b: Array, out: Array) -> Callable[[Array, Array, Array], 
         def by_cupy(a: Array, b: Array, out: Array) -> None:
             out[...] = cupy.matmul(a, b)
         return by_cupy
-    layouts = [_layout(x) for x in (a, b, out)]
-    if None not in layouts and layouts[2][0]:       # type: ignore[index]
-        return _gemm(a, b, out, *layouts)       # type: ignore[arg-type]
-    first, second = (layout is None for layout in layouts[:2])
+    layouts = [layout(x.shape, [s // x.itemsize for s in x.strides]) for x in (a, b, out)]
+    found = by_address(a.dtype, out.shape, a.shape[-1], *layouts)
+    if found is not None:
+        call = found
+        return lambda a, b, out: call(a.data.ptr, b.data.ptr, out.data.ptr)
+    first, second = (x is None for x in layouts[:2])
 
     def by_copies(a: Array, b: Array, out: Array) -> None:
         out[...] = matmul(cupy.ascontiguousarray(a) if first else a, cupy.ascontiguousarray(b) if second else b)
     return by_copies
 
 
-Layout = tuple[bool, int, int]
+def by_address(kind: Any, shape: Sequence[int], k: int, of_a: Layout | None, of_b: Layout | None,
+               of_out: Layout | None) -> Callable[[int, int, int], None] | None:
+    """The product into (*batch, n, m) `shape` over `k`, of matrices laid out so, as a function of their addresses.
 
-
-def _layout(a: Array) -> Layout | None:
-    """(is it row-major, its leading stride, its stride through the batch), in elements; None where cuBLAS has no way to say it."""
-    rows, columns = a.strides[-2] // a.itemsize, a.strides[-1] // a.itemsize
-    batch = _batch_stride(a)
-    if batch is None:
+    None where cuBLAS cannot do it. cuBLAS thinks in columns: out^T = b^T a^T. Its fast kernels want `k` in whole words of
+    16 bytes, so the rest of a long odd one is added by a second call.
+    """
+    name = kind.name
+    if name not in _KINDS or of_a is None or of_b is None or of_out is None or not of_out.rows or k == 0 or 0 in shape:
         return None
-    if (columns == 1 or a.shape[-1] == 1) and (rows >= a.shape[-1] or a.shape[-2] == 1):
-        return True, max(rows, a.shape[-1], 1), batch
-    if (rows == 1 or a.shape[-2] == 1) and (columns >= a.shape[-2] or a.shape[-1] == 1):
-        return False, max(columns, a.shape[-2], 1), batch
-    return None
+    whole = k // _WORD * _WORD
+    if kind.itemsize != 2 or whole == k or k < _LONG or len(shape) > 2:
+        return _gemm(name, shape, k, of_a, of_b, of_out, False)
+    first, rest = _gemm(name, shape, whole, of_a, of_b, of_out, False), _gemm(name, shape, k - whole, of_a, of_b, of_out, True)
+    skip_a = whole * (1 if of_a.rows else of_a.leading) * kind.itemsize
+    skip_b = whole * (of_b.leading if of_b.rows else 1) * kind.itemsize
+
+    def both(a: int, b: int, out: int) -> None:
+        first(a, b, out)
+        rest(a + skip_a, b + skip_b, out)
+    return both
 
 
-def _gemm(a: Array, b: Array, out: Array, of_a: Layout, of_b: Layout, of_out: Layout) -> Callable[[Array, Array, Array], None]:
-    """The call for these layouts. cuBLAS thinks in columns: out^T = b^T a^T."""
-    name = a.dtype.name
+_WORD, _LONG = 8, 4096
+
+
+def _gemm(name: str, shape: Sequence[int], k: int, of_a: Layout, of_b: Layout, of_out: Layout,
+          add: bool) -> Callable[[int, int, int], None]:
     data, _, scalar = _KINDS[name]
     library = _cublas()
     one, zero = ctypes.addressof(library.one[scalar]), ctypes.addressof(library.zero[scalar])
-    n, m, k = out.shape[-2], out.shape[-1], a.shape[-1]
-    batch = int(np.prod(out.shape[:-2], dtype=np.int64))
-    (a_rows, lda, stride_a), (b_rows, ldb, stride_b), (_, ldc, stride_c) = of_a, of_b, of_out
-    turned = int(not b_rows), int(not a_rows)
+    beta = one if add else zero
+    n, m = shape[-2:]
+    batch = int(np.prod(shape[:-2], dtype=np.int64))
+    turned = int(not of_b.rows), int(not of_a.rows)
+    lda, ldb, ldc = of_a.leading, of_b.leading, of_out.leading
     single, batched = library.lib.cublasGemmEx, library.lib.cublasGemmStridedBatchedEx
 
-    def call(a: Array, b: Array, out: Array) -> None:
-        x, y, z = b.data.ptr, a.data.ptr, out.data.ptr
+    def call(a: int, b: int, out: int) -> None:
         if batch == 1:
-            status = single(library.handle(), *turned, m, n, k, one, x, data, ldb, y, data, lda, zero, z, data, ldc, _compute(name),
+            status = single(library.handle(), *turned, m, n, k, one, b, data, ldb, a, data, lda, beta, out, data, ldc, _compute(name),
                             _DEFAULT_ALGORITHM)
         else:
-            status = batched(library.handle(), *turned, m, n, k, one, x, data, ldb, stride_b, y, data, lda, stride_a, zero, z, data,
-                             ldc, stride_c, batch, _compute(name), _DEFAULT_ALGORITHM)
+            status = batched(library.handle(), *turned, m, n, k, one, b, data, ldb, of_b.batch, a, data, lda, of_a.batch, beta, out,
+                             data, ldc, of_out.batch, batch, _compute(name), _DEFAULT_ALGORITHM)
         if status:
-            library.check(status, f"the product of {a.shape} and {b.shape} ({name})")
+            library.check(status, f"a product into {tuple(shape)} over {k} ({name})")
     return call
 
 

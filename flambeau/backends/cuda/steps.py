@@ -9,12 +9,13 @@ from typing import Any
 import cupy
 import numpy as np
 
+from ...core.dtypes import bfloat16, float16, float32, float64
 from ...core.size import is_dense
 from . import step_kernels
 from .cubins import Kernel
 
 BLOCK = 2048
-_FLOATS = ("float32", "float64", "bfloat16", "float16")
+_FLOATS = frozenset(d.numpy for d in (float32, float64, bfloat16, float16))
 _adam, _sgd, _squares, _scale = (Kernel(getattr(step_kernels, n)) for n in ("adam", "sgd", "squares", "scale"))
 _blocks: dict[tuple, Any] = {}      # (device, sizes) -> which program does what; sizes hardly ever change
 
@@ -59,7 +60,7 @@ def _groups(parts: Sequence[Sequence[Any]]) -> list[list[int]] | None:
     device = parts[0][0].device
     for k, tensors in enumerate(zip(*[[t._data for t in part] for part in parts])):
         first = tensors[0]
-        if not isinstance(first, cupy.ndarray) or first.dtype.name not in _FLOATS or parts[0][k].device != device:
+        if not isinstance(first, cupy.ndarray) or first.dtype not in _FLOATS or parts[0][k].device != device:
             return None
         if not (first.flags.c_contiguous or is_dense(first.shape, tuple([s // first.itemsize for s in first.strides]))):
             return None
