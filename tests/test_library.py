@@ -124,3 +124,17 @@ def test_libraries_with_schemas() -> None:
 def test_bad_use(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_one_node_of_a_compiled_graph(backend: str) -> None:
+    op = sine(next(_names))
+    op.register_fake(lambda x, k=2.0: fl.empty_like(x))
+    op.register_autograd(lambda ctx, g: (g * (ctx.x * ctx.k).cos() * ctx.k, None),
+                         setup_context=lambda ctx, inputs, output: ctx.__dict__.update(x=inputs[0], k=inputs[1]))  # fmt: skip
+    compiled = fl.compile(lambda x: op(x, k=3.0) + 1, backend=backend, fullgraph=True)
+    x = fl.tensor([1.0, 2.0], requires_grad=True)
+    out = compiled(x)
+    np.testing.assert_allclose(out.detach().numpy(), np.sin(3 * x.detach().numpy()) + 1, rtol=1e-6)
+    out.sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), 3 * np.cos(3 * x.detach().numpy()), rtol=1e-5)
