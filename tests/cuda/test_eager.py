@@ -95,3 +95,16 @@ def test_batched_products_of_strided_operands(dtype, order):
 def test_torch_is_not_in_the_process():
     import sys
     assert "torch" not in sys.modules or getattr(sys.modules["torch"], "__name__", "") == "flambeau"
+
+
+@pytest.mark.parametrize("shape", [(40, 8200 + 3, 24), (24, 16, 8200 + 5), (16, 4096 + 7, 4096 + 1)], ids=str)
+def test_products_of_odd_sizes(shape):
+    rows, inner, columns = shape
+    x, y = (fl.tensor(RNG.standard_normal(s)).bfloat16() for s in ((rows, inner), (columns, inner)))
+    want = x.double().numpy() @ y.double().numpy().T
+    got = (x.cuda() @ y.cuda().t()).double().cpu().numpy()
+    np.testing.assert_allclose(got, want, rtol=2e-2, atol=0.02 * inner**0.5)
+    padded = fl.empty(rows, -(-columns // 8) * 8, device="cuda", dtype=fl.bfloat16)[:, :columns]
+    from flambeau.backends.cuda import blas
+    blas.matmul(x.cuda()._data, y.cuda().t()._data, padded._data)
+    np.testing.assert_allclose(padded.double().cpu().numpy(), want, rtol=2e-2, atol=0.02 * inner**0.5)

@@ -15,13 +15,14 @@ from .cubins import Kernel
 
 Array = Any
 DTYPES = ("bfloat16", "float16", "float32")     # the last with operands rounded to TF32
+FEW = 132                           # programs that leave multiprocessors idle
 SMALLEST, LARGEST = 16, 128         # head dimensions
 _forward, _products = Kernel(kernels.forward), Kernel(kernels.products)
 _backward_keys, _backward_rows = Kernel(kernels.backward_keys), Kernel(kernels.backward_rows)
 
 # (is f32, head dimension up to 64) -> for each kernel (rows M, columns N, warps, stages)
 TILES: dict[tuple[bool, bool], dict[str, tuple[int, int, int, int]]] = {
-    (False, True): {"forward": (128, 64, 4, 3), "keys": (32, 128, 8, 2), "rows": (64, 128, 4, 2)},
+    (False, True): {"forward": (128, 64, 4, 3), "forward_few": (64, 64, 4, 3), "keys": (32, 128, 8, 2), "rows": (64, 128, 4, 2)},
     (False, False): {"forward": (128, 64, 8, 2), "keys": (32, 64, 8, 2), "rows": (64, 64, 8, 2)},
     (True, True): {"forward": (64, 64, 4, 2), "keys": (32, 64, 4, 1), "rows": (64, 32, 4, 1)},
     (True, False): {"forward": (64, 32, 4, 2), "keys": (32, 32, 4, 1), "rows": (32, 32, 4, 1)},
@@ -82,7 +83,8 @@ def forward(q: Array, k: Array, v: Array, is_causal: bool, scale: float) -> Any:
 def _prepare_forward(q: Array, k: Array, v: Array, is_causal: bool, scale: float) -> Callable[..., Any]:
     batch, heads, rows, e = q.shape
     kind, shapes = q.dtype, ((batch, rows, heads, e), (batch, heads, rows))
-    constants, options = _tiles(q, "forward")
+    few = -(-rows // 128) * batch * heads < FEW
+    constants, options = _tiles(q, "forward_few" if few and e <= 64 and kind != np.float32 else "forward")
     grid = (-(-rows // constants["M"]) * batch * heads,)
     out, lse = cupy.empty(shapes[0], kind), cupy.empty(shapes[1], np.float32)
     launch = _forward.bind(

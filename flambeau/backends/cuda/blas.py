@@ -123,22 +123,34 @@ def by_address(kind: Any, shape: Sequence[int], k: int, of_a: Layout | None, of_
                of_out: Layout | None) -> Callable[[int, int, int], None] | None:
     """The product into (*batch, n, m) `shape` over `k`, of matrices laid out so, as a function of their addresses.
 
-    None where cuBLAS cannot do it. cuBLAS thinks in columns: out^T = b^T a^T. Its fast kernels want `k` in whole words of
-    16 bytes, so the rest of a long odd one is added by a second call.
+    None where cuBLAS cannot do it. cuBLAS thinks in columns: out^T = b^T a^T. Its fast kernels want `k` and `m` in whole
+    words of 16 bytes, so the rest of long odd ones is left to a second call.
     """
     name = kind.name
     if name not in _KINDS or of_a is None or of_b is None or of_out is None or not of_out.rows or k == 0 or 0 in shape:
         return None
-    whole = k // _WORD * _WORD
-    if kind.itemsize != 2 or whole == k or k < _LONG or len(shape) > 2:
+    m = shape[-1]
+    if kind.itemsize != 2 or len(shape) > 2:
         return _gemm(name, shape, k, of_a, of_b, of_out, False)
-    first, rest = _gemm(name, shape, whole, of_a, of_b, of_out, False), _gemm(name, shape, k - whole, of_a, of_b, of_out, True)
-    skip_a = whole * (1 if of_a.rows else of_a.leading) * kind.itemsize
-    skip_b = whole * (of_b.leading if of_b.rows else 1) * kind.itemsize
+    if m % _WORD and m >= _LONG and of_out.leading % _WORD == 0:
+        cut = m // _WORD * _WORD
+        parts = [by_address(kind, (shape[0], n), k, of_a, of_b, of_out) for n in (cut, m - cut)]
+        return _in_turn(parts, 0, cut * (1 if of_b.rows else of_b.leading) * kind.itemsize, cut * kind.itemsize)
+    if k % _WORD and k >= _LONG:
+        cut = k // _WORD * _WORD
+        parts = [_gemm(name, shape, n, of_a, of_b, of_out, add) for n, add in ((cut, False), (k - cut, True))]
+        return _in_turn(parts, cut * (1 if of_a.rows else of_a.leading) * kind.itemsize,
+                        cut * (of_b.leading if of_b.rows else 1) * kind.itemsize, 0)
+    return _gemm(name, shape, k, of_a, of_b, of_out, False)
+
+
+def _in_turn(parts: Sequence[Any], skip_a: int, skip_b: int, skip_out: int) -> Callable[[int, int, int], None]:
+    """Two products, the second so many bytes further on."""
+    first, second = parts
 
     def both(a: int, b: int, out: int) -> None:
         first(a, b, out)
-        rest(a + skip_a, b + skip_b, out)
+        second(a + skip_a, b + skip_b, out + skip_out)
     return both
 
 
