@@ -112,8 +112,8 @@ def _needed_by_backward(graph: Graph, late: set[Node], gradients: list) -> dict[
 
 
 def _sizes_not_shown(joint: Graph, late: set[Node], saved: set[Node]) -> set[Node]:
-    """The sizes that backward's shapes speak of and that no tensor given to it shows by itself (`n - 1` does not show `n`)."""
-    spoken_of = {name for node in late for size in _sizes(node) for name in free_variables(size)}
+    """The sizes that backward's values and inputs speak of and that none of those shows by itself (`2 * n` does not show `n`)."""
+    spoken_of = {name for node in (*late, *saved) for size in _sizes(node) for name in free_variables(size)}
     given = [node for node in joint.nodes if node in saved or (node.op == "placeholder" and node in late)]
     shown = {to_python(size) for node in given for size in _sizes(node) if is_var(size)}
     missing = spoken_of - shown
