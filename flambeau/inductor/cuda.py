@@ -186,7 +186,7 @@ class _Wrapper:
             self.lines.append(f"    product({arrays}{self._view(views[2])})")
             return
         self.products[f"g{k}"] = (views[0].dtype.numpy, views[2].shape, views[0].shape[-1], *layouts)
-        places = [f"{v.buffer}.data.ptr" + (f" + {v.offset * v.dtype.itemsize}" if v.offset else "") for v in views]    # type: ignore
+        places = [f"{v.buffer}.data.ptr" + (f" + {v.offset * v.dtype.itemsize}" if v.offset else "") for v in views]
         self.lines.append(f"    g{k}({', '.join(places)})")
 
     def _tuple(self, items: Sequence[Index]) -> str:
