@@ -10,6 +10,7 @@ from ...fx.node import mark_impure
 from ..break_kinds import graph_break
 from ..source import Source
 from .base import Args, ConstantVariable, Kwargs, Variable
+from .contexts import ScopeExit
 
 if TYPE_CHECKING:
     from ..replacement import Writer
@@ -71,7 +72,7 @@ class AutocastScope(Variable):
     def enter_scope(self, tx: Trace) -> tuple[Variable, Variable]:
         entered = tx.enter_autocast(self.settings)
         self.open.append(entered)
-        return AutocastExit(self), self
+        return ScopeExit(self), self
 
     def leave(self, tx: Trace) -> None:
         if not self.open:
@@ -104,20 +105,6 @@ class AutocastScope(Variable):
         for _ in self.open:
             w.effect(f"{made}.__enter__()")
         return made
-
-
-class AutocastExit(Variable):
-    """The bound `__exit__` of a scope that capture entered."""
-
-    def __init__(self, scope: AutocastScope) -> None:
-        self.scope = scope
-
-    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
-        self.scope.leave(tx)
-        return ConstantVariable(None)
-
-    def build(self, w: Writer) -> str:
-        return f"{w.value(self.scope)}.__exit__"
 
 
 class AutocastDecorated(Variable):

@@ -86,9 +86,9 @@ class GradScope(Variable):
 
 
 class ScopeExit(Variable):
-    """The bound `__exit__` of a scope, as `with` keeps it on the stack."""
+    """The bound `__exit__` of a scope (anything with `leave`), as `with` keeps it on the stack."""
 
-    def __init__(self, scope: GradScope) -> None:
+    def __init__(self, scope: Any) -> None:
         self.scope = scope
 
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
