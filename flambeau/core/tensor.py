@@ -12,11 +12,9 @@ import numpy as np
 
 from . import dispatch
 from .device import CPU, device
-from .dtypes import DTYPES, dtype, dtype_of_numpy
+from .dtypes import dtype, dtype_of_numpy
 from .size import Size, contiguous_strides, is_contiguous
 from .storage import Storage, flat_bytes, view_of
-
-_OF_NUMPY = {d.numpy: d for d in DTYPES.values()}
 
 
 class Layout(NamedTuple):
@@ -320,7 +318,7 @@ def from_array(array: np.ndarray, kind: dtype | None = None, where: device = CPU
     made: Tensor = _new(Tensor)
     made._data = array
     made._lay = made._store = made._grad = made._view = None
-    made.dtype = _OF_NUMPY.get(array.dtype) or dtype_of_numpy(array.dtype) if kind is None else kind
+    made.dtype = dtype_of_numpy(array.dtype) if kind is None else kind
     made.device = where
     return made
 

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core import dispatch
-from ..core.device import META
 from ..core.dtypes import bool_, complex128, dtype, float64, int64
-from ..core.size import contiguous_strides, is_contiguous, is_dense, memory_order, permuted_strides
+from ..core.size import contiguous_strides, is_contiguous, memory_order, permuted_strides
 from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, view_tensor
 from .scalar import TABLE, evaluate
 
@@ -628,4 +627,4 @@ def method(*names: str) -> Callable:
 
 
 __all__ = ["Spec", "Pointwise", "Linear", "General", "Rule", "Primitive", "pointwise", "view", "primitive", "operator", "method",
-           "PRIMITIVES", "OPERATORS", "COMPOSITES", "is_operator", "META", "bool_", "is_dense"]
+           "PRIMITIVES", "OPERATORS", "COMPOSITES", "is_operator"]
