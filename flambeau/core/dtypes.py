@@ -98,6 +98,21 @@ def dtype_of_name(name: str) -> dtype:
     return DTYPES.get(name) or ALIASES[name]
 
 
+_OF_PYTHON: dict[Any, dtype] = {bool: bool_, int: int64, float: float64, complex: complex128}
+
+
+def as_dtype(value: Any, asker: str = "") -> dtype:
+    """`value` as a dtype: one itself, or Python's bool, int, float or complex; TypeError, naming `asker`, for anything else."""
+    if isinstance(value, dtype):
+        return value
+    try:
+        return _OF_PYTHON[value]
+    except (KeyError, TypeError):
+        said = value.__name__ if isinstance(value, type) else f"{type(value).__name__} ({value!r})"
+        raise TypeError(f"{asker + '(): ' if asker else ''}argument 'dtype' must be torch.dtype, not {said}; "
+                        f"also taken are bool, int, float and complex") from None
+
+
 def dtype_of_numpy(numpy_dtype: np.dtype) -> dtype:
     """The dtype stored as `numpy_dtype`; TypeError if there is none."""
     found = _OF_NUMPY.get(numpy_dtype)
@@ -149,24 +164,22 @@ _PROMOTED: dict[tuple[dtype, dtype], dtype] = {}
 
 def promote_types(a: dtype, b: dtype) -> dtype:
     """The smallest dtype of not lower size or kind than either `a` or `b` (torch.promote_types)."""
-    key = (a, b)
-    found = _PROMOTED.get(key)
+    found = _PROMOTED.get((a, b))
     if found is None:
-        found = _PROMOTED[key] = _promote(a, b)
+        found = _PROMOTED[a, b] = _promote(as_dtype(a, "promote_types"), as_dtype(b, "promote_types"))
     return found
 
 
 def can_cast(from_: dtype, to: dtype) -> bool:
     """Whether torch's in-place casting rules let a result of dtype `from_` be written into `to`."""
-    return from_.category <= to.category
+    return as_dtype(from_, "can_cast").category <= as_dtype(to, "can_cast").category
 
 
 class finfo:
     """Machine limits of a floating dtype: eps, max, min, tiny, smallest_normal, resolution, bits."""
 
     def __init__(self, type: dtype | None = None):
-        type = float32 if type is None else type
-        type = type.to_real()
+        type = float32 if type is None else as_dtype(type, "finfo").to_real()
         if not type.is_floating_point:
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{type.name}'")
         info = ml_dtypes.finfo(type.numpy)
@@ -186,6 +199,7 @@ class iinfo:
     """Limits of an integer dtype: min, max, bits."""
 
     def __init__(self, type: dtype):
+        type = as_dtype(type, "iinfo")
         if type.category != INT:
             raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type.name}'")
         info = np.iinfo(type.numpy)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core import dispatch
-from ..core.dtypes import bool_, complex128, dtype, float64, int64
+from ..core.dtypes import as_dtype, dtype
 from ..core.size import contiguous_strides, is_contiguous, memory_order, permuted_strides
 from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, view_tensor
 from .scalar import TABLE, evaluate
@@ -466,17 +466,17 @@ def _call_override(wrapper: Callable, args: tuple, kwargs: dict) -> Any:
 
 # Arguments may also be called as NumPy calls them, and dtypes may be given as Python's types.
 NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
-PYTHON_DTYPES: dict[Any, dtype] = {bool: bool_, int: int64, float: float64, complex: complex128}
 
 
-def _translate(kwargs: dict[str, Any], aliases: dict[str, str]) -> None:
+def _translate(name: str, kwargs: dict[str, Any], aliases: dict[str, str]) -> None:
     """Bring keyword arguments to the operator's own names and to dtypes, in place."""
     for given in kwargs.keys() & aliases.keys():
         real = aliases[given]
         if real not in kwargs:
             kwargs[real] = kwargs.pop(given)
-    if type(kwargs.get("dtype")) is type:
-        kwargs["dtype"] = PYTHON_DTYPES.get(kwargs["dtype"], kwargs["dtype"])
+    given_dtype = kwargs.get("dtype")
+    if isinstance(given_dtype, (type, str, np.dtype)):
+        kwargs["dtype"] = as_dtype(given_dtype, name)
 
 
 def operator(fn: Callable | None = None, *, name: str | None = None, method: bool | str | Sequence[str] = False,
@@ -501,7 +501,7 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
     @functools.wraps(fn)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
-            _translate(kwargs, aliases)
+            _translate(op_name, kwargs, aliases)
         if dispatch.override_classes or state.overrides:
             return _call_override(wrapper, args, kwargs)
         return body(*args, **kwargs)

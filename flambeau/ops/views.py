@@ -70,8 +70,8 @@ def _by_name(shape: tuple, named: dict[str, Any], name: str, *names: str) -> tup
 def view(self: Tensor, *shape: Any, **named: Any) -> Tensor:
     """The same memory under another shape (one -1 is inferred), or, given a dtype, reinterpreted."""
     shape = _by_name(shape, named, "view", "size", "dtype")
-    if len(shape) == 1 and isinstance(shape[0], dtype):
-        return prims.view_dtype(self, shape[0])
+    if len(shape) == 1 and isinstance(shape[0], (dtype, type)):
+        return prims.view_dtype(self, dtypes.as_dtype(shape[0], "view"))
     return prims.view_(self, infer_size(_ints(shape), self.numel()))
 
 
@@ -486,8 +486,8 @@ def to(self: Tensor, *args: Any, dtype: dtype | None = None, device: Any = None,
        memory_format: memory_format | None = None) -> Tensor:
     """This tensor with another dtype and/or device; itself where nothing changes and no copy is asked for."""
     for a in args:
-        if isinstance(a, dtypes.dtype):
-            dtype = a
+        if isinstance(a, (dtypes.dtype, type)):
+            dtype = dtypes.as_dtype(a, "to")
         elif isinstance(a, Tensor):
             dtype, device = a.dtype, a.device
         elif not isinstance(a, bool) and a is not None:

@@ -59,3 +59,35 @@ def test_identity_survives_pickle():
 def test_unknown_numpy_dtype():
     with pytest.raises(TypeError, match=r"can't convert np\.ndarray of type"):
         fl.from_numpy(np.array(["a"]))
+
+
+PYTHON_TYPES = [bool, int, float, complex]
+TAKING_A_DTYPE = {
+    "ones": lambda lib, kind: lib.ones(2, dtype=kind).dtype,
+    "tensor": lambda lib, kind: lib.tensor([1], dtype=kind).dtype,
+    "to": lambda lib, kind: lib.ones(2).to(kind).dtype,
+    "to by name": lambda lib, kind: lib.ones(2).to(dtype=kind).dtype,
+    "promote_types": lambda lib, kind: lib.promote_types(kind, lib.float32),
+    "sum": lambda lib, kind: lib.ones(2).sum(dtype=kind).dtype,
+    "new_zeros": lambda lib, kind: lib.ones(2).new_zeros(2, dtype=kind).dtype,
+    "view": lambda lib, kind: lib.zeros(2, dtype=lib.complex128).view(kind).dtype,
+}
+
+
+@pytest.mark.parametrize("kind", PYTHON_TYPES)
+@pytest.mark.parametrize("call", TAKING_A_DTYPE)
+def test_types_of_python_as_dtypes(call, kind):
+    assert TAKING_A_DTYPE[call](fl, kind).name == str(TAKING_A_DTYPE[call](torch, kind))[6:]
+
+
+def test_types_of_python_in_modules_and_limits():
+    assert fl.nn.Linear(2, 2).to(float).weight.dtype is fl.nn.Linear(2, 2, dtype=float).weight.dtype is fl.float64
+    assert fl.finfo(float).bits == 64 and fl.iinfo(int).bits == 64
+
+
+@pytest.mark.parametrize("kind", [str, "float32", np.float32, np.dtype("float32")])
+def test_what_is_no_dtype(kind):
+    with pytest.raises(TypeError):
+        torch.ones(2, dtype=kind)
+    with pytest.raises(TypeError, match=r"ones\(\): argument 'dtype' must be torch.dtype, not .*; also taken are bool, int"):
+        fl.ones(2, dtype=kind)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from ...core.device import device as device_type
+from ...core.dtypes import as_dtype, dtype_of_name
 from ...core.dtypes import dtype as dtype_type
-from ...core.dtypes import dtype_of_name
 from ...core.tensor import Tensor
 from ...ops.creation import empty_like
 from ..parameter import Buffer, Parameter, is_lazy
@@ -624,13 +624,13 @@ def _parse_to(args: tuple, kwargs: dict) -> tuple[Any, Any, Any]:
     for a in args:
         if isinstance(a, Tensor):
             where, kind = a.device, a.dtype
-        elif isinstance(a, dtype_type):
+        elif isinstance(a, (dtype_type, type)):
             kind = a
         elif isinstance(a, (device_type, str)) or (isinstance(a, int) and not isinstance(a, bool)):
             where = a
         elif a is not None and not isinstance(a, bool):
             raise TypeError(f"to() received an invalid argument of type {type(a).__name__}; expected a device, dtype or Tensor")
-    return (None if where is None else device_type(where)), kind, memory_format
+    return (None if where is None else device_type(where)), (None if kind is None else as_dtype(kind, "to")), memory_format
 
 
 __all__ = ["Module", "RemovableHandle", "register_module_forward_hook", "register_module_forward_pre_hook",
