@@ -19,6 +19,7 @@ from .convert import Captured, NothingToCompile, Request, convert_frame
 from .dynamic import Shapes
 from .exceptions import BackendCompilerFailed, GraphBreak, RecompileLimitExceeded, RunEagerly, Unsupported
 from .guards import first_failure
+from .owners import family_of, owner_of
 from .resume import origin
 
 _lock = threading.RLock()
@@ -35,7 +36,7 @@ active = _Active()
 
 @dataclass
 class CodeState:
-    """What one compiler knows of one code object."""
+    """What one compiler knows of one code object as it is used by one family of calls (`owners.family_of`)."""
 
     shapes: Shapes
     entries: list[Captured] = field(default_factory=list)
@@ -50,7 +51,7 @@ class Compiler:
         self.backend = lookup_backend(backend)
         self.backend_name = backend if isinstance(backend, str) else getattr(backend, "__name__", repr(backend))
         self.fullgraph, self.dynamic, self.options = fullgraph, dynamic, options
-        self.states: dict[types.CodeType, CodeState] = {}
+        self.states: dict[types.CodeType, dict[tuple[Any, ...], CodeState]] = {}
 
     def __call__(self, function: types.FunctionType, code: types.CodeType, values: tuple[Any, ...]) -> Any:
         if policy.skips_frames_of(code.co_name, code.co_filename, function.__globals__.get("__name__")):
@@ -62,15 +63,17 @@ class Compiler:
             return self._compile(function, code, values)
 
     def _compile(self, function: types.FunctionType, code: types.CodeType, values: tuple[Any, ...]) -> Any:
-        state = self.states.get(code)
+        families = self.states.setdefault(code, {})
+        family = family_of(function, values)
+        state = families.get(family)
         if state is None:
-            state = self.states[code] = CodeState(Shapes(self.dynamic))
+            state = families[family] = CodeState(Shapes(self.dynamic))
         if state.failures >= config.eager_attempts and not self.fullgraph:
             return None
         for entry in state.entries:  # another thread may have compiled this while we waited
             if entry.guard(function, *values):
                 return entry.guard, entry.replacement
-        if state.entries and not self._may_recompile(state, function, code, values):
+        if not self._may_compile(state, function, code, values):
             return None
         request = Request(function, code, values, state.shapes, self.backend, self.backend_name, self.options, self.fullgraph,
                           active, self)  # fmt: skip
@@ -96,6 +99,7 @@ class Compiler:
             return self._capture_failed(state, code, error)
         if captured.broken is not None:
             self._report_break(captured.broken, whole_frame=False)
+        captured.owner = owner_of(function, values)
         return self._install(state, code, captured)
 
     def _install(self, state: CodeState, code: types.CodeType, captured: Captured) -> tuple[Any, Any]:
@@ -127,27 +131,58 @@ class Compiler:
         )
 
     # -- recompilation ------------------------------------------------------------------------------------------------------
-    def _may_recompile(self, state: CodeState, function: Any, code: types.CodeType, values: tuple[Any, ...]) -> bool:
-        reason = self._reason(state, function, values)
+    def _may_compile(self, state: CodeState, function: Any, code: types.CodeType, values: tuple[Any, ...]) -> bool:
+        """Is there room for one more version? Says why it is needed."""
+        owner = owner_of(function, values)
+        count = sum(entry.owner is owner for entry in state.entries)
         where = f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}"
-        if len(state.entries) >= config.recompile_limit:
-            self._limit_reached(state, where, reason)
+        limit = "recompile_limit"
+        full = count >= config.recompile_limit
+        if not full and self._total(code) >= config.accumulated_recompile_limit:
+            self._forget_the_dead(code, state)
+            limit, count = "accumulated_recompile_limit", self._total(code)
+            full = count >= config.accumulated_recompile_limit
+        if full:
+            self._limit_reached(state, where, limit, count, self._reason(state, function, values))
             return False
-        logs.recompiles.debug("recompiling %s: %s", where, reason)
-        if active.observer is not None:
-            active.observer.recompiles.append(f"{where}: {reason}")
+        if state.entries and (logs.recompiles.isEnabledFor(10) or active.observer is not None):
+            reason = self._reason(state, function, values)
+            logs.recompiles.debug("recompiling %s: %s", where, reason)
+            if active.observer is not None:
+                active.observer.recompiles.append(f"{where}: {reason}")
         return True
 
+    def _total(self, code: types.CodeType) -> int:
+        return sum(len(state.entries) for state in self.states[code].values())
+
+    def _forget_the_dead(self, code: types.CodeType, current: CodeState) -> None:
+        """Drop the versions of modules that are gone."""
+        families = self.states[code]
+        dead = {
+            id(entry.guard) for state in families.values() for entry in state.entries
+            if entry.owner is not None and entry.owner() is None
+        }  # fmt: skip
+        kept = [entry for entry in _C.cache_entries(code) if id(entry[0]) not in dead]
+        _C.clear_cache(code)
+        for guard, replacement in reversed(kept):
+            _C.add_cache_entry(code, guard, replacement)
+        for family, state in list(families.items()):
+            state.entries = [entry for entry in state.entries if id(entry.guard) not in dead]
+            if not state.entries and not state.failures and state is not current:
+                del families[family]
+
     def _reason(self, state: CodeState, function: Any, values: tuple[Any, ...]) -> str:
+        if not state.entries:
+            return "it serves another function or class of modules"
         last = state.entries[0]
         return first_failure(last.guards, last.parameters, values, function)
 
-    def _limit_reached(self, state: CodeState, where: str, reason: str) -> None:
+    def _limit_reached(self, state: CodeState, where: str, limit: str, count: int, reason: str) -> None:
         text = (
-            f"torch.compile: {where} has {len(state.entries)} compiled versions, which is config.recompile_limit "
-            f"({config.recompile_limit}); from now on it runs eagerly when none of them fits. The last one doesn't fit "
+            f"torch.compile: {where} has {count} compiled versions, which is config.{limit} "
+            f"({getattr(config, limit)}); from now on it runs eagerly when none of them fits. The last one doesn't fit "
             f"because: {reason}\n  way out: pass what changes as a tensor, mark sizes with torch._dynamo.mark_dynamic or "
-            "compile with dynamic=True, or raise torch._dynamo.config.recompile_limit. TORCH_LOGS=recompiles shows all reasons."
+            f"compile with dynamic=True, or raise torch._dynamo.config.{limit}. TORCH_LOGS=recompiles shows all reasons."
         )
         if self.fullgraph:
             raise RecompileLimitExceeded(text)
@@ -222,8 +257,8 @@ def observing(observer: Any) -> Iterator[Any]:
 def entries_of(code: types.CodeType) -> list[Captured]:
     """All compiled versions of a function's code, resume functions included."""
     return [
-        entry for compiler in _compilers.values() for known, state in compiler.states.items()
-        if origin(known) is code for entry in state.entries
+        entry for compiler in _compilers.values() for known, families in compiler.states.items() if origin(known) is code
+        for state in families.values() for entry in state.entries
     ]
 
 

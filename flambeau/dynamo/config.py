@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 recompile_limit: int = 8
-"""How many versions of one function are kept before it is run eagerly."""
+"""How many versions of one function are kept for one module (and one wrapped function) before it is run eagerly."""
+
+accumulated_recompile_limit: int = 256
+"""How many versions of one code object are kept in all, for all modules and functions that share it."""
 
 suppress_errors: bool = False
 """On an error of the backend: warn and run the frame eagerly, instead of raising `BackendCompilerFailed`."""

@@ -6,6 +6,7 @@ import builtins
 import sys
 import time
 import types
+import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +45,8 @@ class Captured:
     guard: Any = None
     replacement: Any = None
     resumes: list[types.CodeType] = field(default_factory=list)
+    owner: weakref.ref[Any] | None = None
+    """The module that it was compiled for."""
 
     @property
     def where(self) -> str:
@@ -80,8 +83,9 @@ def convert_frame(request: Request) -> Captured:
     """Capture a frame until it works out: each graph break and each new fact starts the capture anew."""
     started = time.perf_counter()
     known_breaks: dict[int, Break] = {}
+    pinned: set[str] = set()
     while True:
-        conversion = _Conversion(request, known_breaks)
+        conversion = _Conversion(request, known_breaks, pinned)
         try:
             captured = conversion.run()
         except RestartTrace:
@@ -93,9 +97,9 @@ def convert_frame(request: Request) -> Captured:
 class _Conversion:
     """One attempt."""
 
-    def __init__(self, request: Request, known_breaks: dict[int, Break]) -> None:
+    def __init__(self, request: Request, known_breaks: dict[int, Break], pinned: set[str]) -> None:
         self.request = request
-        self.breaks = known_breaks
+        self.breaks, self.pinned = known_breaks, pinned
         self.namespace = Namespace()
         self.namespace.values.update(__builtins__=builtins, _lookup_errors=LOOKUP_ERRORS)
         code = request.code
@@ -108,7 +112,7 @@ class _Conversion:
             raise RunEagerly(describe("unknown context manager", "a function mode (TorchFunctionMode) is active"))
         grad_mode, recursion = dispatch.state.grad_enabled, sys.getrecursionlimit()
         self.autocast = (dispatch.state.overrides, autocast_key())
-        self.tx = Trace(self.request.shapes)
+        self.tx = Trace(self.request.shapes, self.pinned)
         sys.setrecursionlimit(max(recursion, DEEP))  # an inlined call takes about ten of the tracer's own
         try:
             return self._run()
@@ -299,6 +303,10 @@ class _Conversion:
 
     def _final_guards(self, graph: fx.Graph) -> None:
         tx = self.tx
+        pinned = tx.newly_pinned()
+        if pinned:
+            self.pinned |= pinned
+            raise RestartTrace
         for source, names in tx.absent.items():
             tx.guard("{1}.isdisjoint({0}.__dict__)", source, constant_source(frozenset(names)), reason=", ".join(sorted(names)))
         for scope, missing in tx.absent_globals.values():

@@ -95,7 +95,7 @@ class GraphBuilder:
             if wanted is False or size in (0, 1):
                 sizes.append(int(size))
                 continue
-            symbol = self.shape_env.create_symint(int(size), self.size_token(source.derive(f"{{0}}.shape[{dim}]")), wanted)
+            symbol = self.shape_env.create_symint(int(size), self.size_token(source.size(dim)), wanted)
             sizes.append(symbol)
         return sizes
 
@@ -130,8 +130,9 @@ class GraphBuilder:
         symbol = self.shape_env.create_symint(value, self.size_token(source), None)
         return SymVariable(symbol, source) if isinstance(symbol, SymInt) else ConstantVariable(symbol)
 
-    def symbol_source(self, name: str) -> Source:
-        token = self.shape_env.sources[name][0]
+    def symbol_source(self, name: str, which: int = 0) -> Source:
+        """Where a symbol is read; sizes that were equal share one, so there may be several places."""
+        token = self.shape_env.sources[name][which]
         match = _SIZE_TOKEN.fullmatch(token)
         if match is None:
             graph_break("data-dependent size", name)

@@ -57,6 +57,10 @@ class Source:
             return self.derive("{0}[" + _braced(repr(key)) + "]")
         return self.derive("{0}[{1}]", constant_source(key))
 
+    def size(self, dim: int) -> Source:
+        """A size of a tensor."""
+        return self.derive(f"{{0}}.shape[{dim}]")
+
     def type(self) -> Source:
         return self.derive("type({0})")
 

@@ -52,9 +52,11 @@ MAX_DEPTH = 60
 class Trace(Builder, GraphBuilder, Operations):
     """State of one capture. Variables call back into it as `tx`."""
 
-    def __init__(self, shapes: Any) -> None:
+    def __init__(self, shapes: Any, pinned: set[str]) -> None:
         self.shapes = shapes
         """What is known of varying sizes (`dynamic.Shapes`)."""
+        self.pinned = pinned
+        """Sources of sizes and ints that an earlier attempt found to be fixed by the program."""
         self.guards = GuardSet()
         self.effects = SideEffects()
         self.frames: list[Frame] = []
@@ -96,11 +98,22 @@ class Trace(Builder, GraphBuilder, Operations):
 
     # -- sizes --------------------------------------------------------------------------------------------------------------
     def dynamic_dims(self, value: Tensor, source: Source) -> tuple[bool | None, ...]:
-        return self.shapes.dims(str(source), value)
+        dims = self.shapes.dims(str(source), value)
+        if type(value).__name__ == "Parameter":  # each model has its own sizes, which don't vary from call to call
+            return tuple(dim or False for dim in dims)
+        return tuple(
+            False if dim is None and str(source.size(i)) in self.pinned else dim for i, dim in enumerate(dims)
+        )
+
+    def newly_pinned(self) -> set[str]:
+        """Sizes and ints that were taken as variables though the program allows one value only (a product with a weight)."""
+        env = self.shape_env
+        names = [name for name, value in env.replacements.items() if isinstance(value, int) and name in env.hints]
+        return {str(self.symbol_source(name, i)) for name in names for i in range(len(env.sources[name]))} - self.pinned
 
     def dynamic_int(self, value: int, source: Source) -> Variable | None:
         """The variable of an int that varies, or None for one that is taken as a constant."""
-        if source.is_constant or not self.shapes.varies(str(source), value):
+        if source.is_constant or not self.shapes.varies(str(source), value) or str(source) in self.pinned:
             return None
         variable = self.int_input(value, source)
         exactly = f" and {{0}} == {value}" if isinstance(variable, ConstantVariable) else ""  # 0 and 1 are never variables
