@@ -6,7 +6,7 @@ from typing import Any
 
 from ..core.tensor import Tensor
 from .pointwise import inplace
-from .registry import OPERATORS, operator
+from .registry import OPERATORS, as_dunder, operator
 
 # name -> the operator it means; each is a function of the namespace and a method.
 _ALIASES = {
@@ -55,4 +55,4 @@ def rrshift(input: Tensor, other: Any) -> Tensor:
 for _dunder, _target in (("__imod__", "remainder_"), ("__ifloordiv__", "floor_divide_"), ("__ilshift__", "bitwise_left_shift_"),
                          ("__irshift__", "bitwise_right_shift_")):
     if not hasattr(Tensor, _dunder):
-        setattr(Tensor, _dunder, OPERATORS[_target])
+        setattr(Tensor, _dunder, as_dunder(OPERATORS[_target]))

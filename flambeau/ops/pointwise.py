@@ -16,7 +16,7 @@ from ..core.dtypes import BOOL, FLOAT, INT, bool_, can_cast, finfo
 from ..core.tensor import Tensor, bump_version
 from . import prims
 from .promotion import broadcast, cast, category_of_number, default_dtype, prepare, result_type, to_float
-from .registry import OPERATORS, PRIMITIVES, Primitive, operator
+from .registry import OPERATORS, PRIMITIVES, Primitive, as_dunder, operator
 
 
 # -- writing in place --------------------------------------------------------------------------------
@@ -311,9 +311,8 @@ copysign = _binary(prims.copysign, "copysign", ("copysign",), True, lift=_both_f
 nextafter = _binary(prims.nextafter, "nextafter", ("nextafter",), True)
 remainder = _binary(prims.remainder, "remainder", ("remainder", "__mod__"), True)
 fmod = _binary(prims.fmod, "fmod", ("fmod",), True)
-Tensor.__radd__ = add
-Tensor.__iadd__, Tensor.__isub__ = add_, sub_
-Tensor.__imul__ = OPERATORS["mul_"]
+Tensor.__radd__ = as_dunder(add)
+Tensor.__iadd__, Tensor.__isub__, Tensor.__imul__ = as_dunder(add_), as_dunder(sub_), as_dunder(OPERATORS["mul_"])
 Tensor.multiply_, Tensor.subtract, Tensor.subtract_ = OPERATORS["mul_"], sub, sub_  # type: ignore[attr-defined]
 
 
@@ -351,7 +350,8 @@ def _check_zero_division(x: Any, y: Any) -> None:
 
 
 inplace(div, "div_")
-Tensor.divide_ = Tensor.true_divide_ = Tensor.__itruediv__ = OPERATORS["div_"]  # type: ignore[attr-defined]
+Tensor.divide_ = Tensor.true_divide_ = OPERATORS["div_"]  # type: ignore[attr-defined]
+Tensor.__itruediv__ = as_dunder(OPERATORS["div_"])
 true_divide = div
 
 
@@ -411,7 +411,7 @@ def _pow_number(x: Tensor, p: Any) -> Tensor:
 
 
 inplace(pow, "pow_")
-Tensor.__ipow__ = OPERATORS["pow_"]  # type: ignore[attr-defined]
+Tensor.__ipow__ = as_dunder(OPERATORS["pow_"])  # type: ignore[attr-defined]
 
 
 @operator(method=("__rpow__",))
@@ -492,7 +492,7 @@ def _bitwise(name: str, dunder: str) -> Callable:
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {name.replace('_', ' ')} of integers or bools."
     made = operator(fn, name=name, method=(name, f"__{dunder}__", f"__r{dunder}__"))
-    setattr(Tensor, f"__i{dunder}__", inplace(made, name + "_"))
+    setattr(Tensor, f"__i{dunder}__", as_dunder(inplace(made, name + "_")))
     return made
 
 

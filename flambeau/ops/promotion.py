@@ -90,7 +90,7 @@ def cast(x: Any, kind: dtype) -> Any:
     if type(x).__name__ in ("SymInt", "SymFloat", "SymBool"):
         return x
     if kind.category == FLOAT:
-        return x if isinstance(x, float) else float(x.real if isinstance(x, complex) else x)
+        return x if type(x) is float else float(x.real if isinstance(x, complex) else x)
     if kind.category == COMPLEX:
         return complex(x)
     if kind.category == INT:

@@ -10,6 +10,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from numbers import Number
 from types import MethodType
 from typing import Any, NamedTuple
 
@@ -511,8 +512,33 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
     wrapper._operator = OperatorInfo(  # type: ignore[attr-defined]
         op_name, fn, Rule(vjp) if vjp else None, lowering, fused, methods, frozenset(tags))
     for m in methods:
-        setattr(Tensor, m, wrapper)
+        setattr(Tensor, m, as_dunder(wrapper) if m.strip("_") in _BINARY and m.startswith("__") else wrapper)
     return _register(OPERATORS, op_name, wrapper)
+
+
+_BINARY = frozenset(
+    {f"{kind}{name}" for kind in ("", "r", "i") for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and",
+                                                             "or", "xor", "lshift", "rshift")} | {"lt", "le", "gt", "ge"}
+)
+
+
+def as_dunder(fn: Callable) -> Callable:
+    """The operator as Python's `+`, `<` ... call it: NotImplemented, so that the other object is asked, instead of a TypeError
+    for an operand that is neither a tensor nor a number."""
+    body, state = fn._plain, dispatch.state  # type: ignore[attr-defined]
+
+    @functools.wraps(fn)
+    def dunder(self: Tensor, other: Any) -> Any:
+        try:
+            if dispatch.override_classes or state.overrides:
+                return _call_override(fn, (self, other), {})
+            return body(self, other)
+        except TypeError:
+            if isinstance(other, (Tensor, Number, np.generic)) or type(other).__name__ in ("SymInt", "SymFloat", "SymBool"):
+                raise
+            return NotImplemented
+
+    return dunder
 
 
 class CompositeRecord:

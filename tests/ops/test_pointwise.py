@@ -242,3 +242,30 @@ def test_large_arrays_agree_with_small_ones():
     for fn in (fl.exp, fl.tanh, fl.sigmoid, lambda v: v * v + v, lambda v: v > 0):
         parts = fl.cat([fn(p) for p in x.split(1000)])
         assert fl.allclose(fn(x).float(), parts.float(), rtol=1e-6, atol=1e-6)
+
+
+def test_operands_that_are_no_tensors_are_asked():
+    """An operator leaves what it doesn't know to the other object's reflected method."""
+
+    class Other:
+        __radd__ = __rmul__ = __rmatmul__ = __rsub__ = __rtruediv__ = __rpow__ = __rand__ = __rmod__ = lambda self, x: x.shape
+        __gt__ = lambda self, x: "greater"
+
+    x, other = fl.ones(2), Other()
+    for answer in (x + other, x * other, x @ other, x - other, x / other, x**other, x & other, x % other):
+        assert answer == (2,)
+    assert (x < other) == "greater"
+    y = x
+    y += other
+    assert y == (2,)
+    with pytest.raises(TypeError, match=r"unsupported operand type\(s\) for \+: 'Tensor' and 'str'"):
+        x + "a"
+    with pytest.raises(TypeError, match="not supported between instances of 'Tensor' and 'NoneType'"):
+        x < None  # noqa: B015
+    assert (x + np.ones(2)).dtype is fl.float64
+
+
+@pytest.mark.parametrize("number", [np.float64(2), np.float32(2), np.int64(2), np.bool_(True), np.float16(2)])
+def test_numpy_numbers_do_not_promote(number):
+    assert (fl.ones(2) * number).dtype is fl.float32
+    assert (number * fl.ones(2)).dtype is fl.float32
