@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 SIDES = ("torch eager", "torch compile", "flambeau eager", "flambeau compile")
 
 
@@ -56,6 +58,55 @@ def _gpt2(lib: Any) -> Any:
             return functional.cross_entropy(logits.view(-1, vocab), targets.view(-1))
 
     return GPT2()
+
+
+def _resnet50(lib: Any) -> Any:
+    """ResNet-50 (He et al. 2015) for 224 x 224 images and 1000 classes, strides in the 3 x 3 convolutions."""
+    nn = lib.nn
+
+    def conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> Any:
+        return nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
+
+    class Bottleneck(nn.Module):
+        def __init__(self, inputs: int, width: int, stride: int) -> None:
+            super().__init__()
+            self.conv1, self.bn1 = conv(inputs, width, 1), nn.BatchNorm2d(width)
+            self.conv2, self.bn2 = conv(width, width, 3, stride), nn.BatchNorm2d(width)
+            self.conv3, self.bn3 = conv(width, 4 * width, 1), nn.BatchNorm2d(4 * width)
+            self.relu, self.down = nn.ReLU(inplace=True), None
+            if stride != 1 or inputs != 4 * width:
+                self.down = nn.Sequential(conv(inputs, 4 * width, 1, stride), nn.BatchNorm2d(4 * width))
+
+        def forward(self, x: Any) -> Any:
+            y = self.relu(self.bn1(self.conv1(x)))
+            y = self.relu(self.bn2(self.conv2(y)))
+            y = self.bn3(self.conv3(y))
+            return self.relu(y + (x if self.down is None else self.down(x)))
+
+    blocks, inputs = [], 64
+    for width, count, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for k in range(count):
+            blocks.append(Bottleneck(inputs, width, stride if k == 0 else 1))
+            inputs = 4 * width
+    stem = [conv(3, 64, 7, 2), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000))
+
+
+def _same_weights(lib: Any, model: Any) -> Any:
+    """The model with weights that are the same on every side."""
+    rng = np.random.default_rng(0)
+    with lib.no_grad():
+        for p in model.parameters():
+            if p.ndim > 1:
+                p.copy_(lib.tensor(rng.standard_normal(tuple(p.shape)).astype(np.float32) * (2 / p[0].numel()) ** 0.5))
+    return model.cuda()
+
+
+def _images(lib: Any) -> tuple[Any, Any]:
+    """64 images and their classes, the same on every side."""
+    rng = np.random.default_rng(1)
+    images = rng.standard_normal((64, 3, 224, 224)).astype(np.float32)
+    return lib.tensor(images).cuda(), lib.tensor(rng.integers(0, 1000, 64)).cuda()
 
 
 def _median(step: Callable[[], Any], sync: Callable[[], None], repeats: int, warm: int = 3) -> float:
@@ -106,6 +157,52 @@ def _inference(lib: Any, sync: Callable, wrap: Callable, results: dict) -> None:
         results["GPT-2 inference (1, 128) ms"] = _median(lambda: run(ids), sync, 30)
 
 
+def _resnet_inference(lib: Any, sync: Callable, wrap: Callable, results: dict) -> None:
+    """ResNet-50, batch 64, bf16."""
+    model = _same_weights(lib, _resnet50(lib)).bfloat16().eval()
+    run = wrap(model)
+    images = _images(lib)[0].bfloat16()
+    with lib.no_grad():
+        started = time.perf_counter()
+        run(images)
+        sync()
+        results["ResNet-50 inference: first call s"] = time.perf_counter() - started
+        results["ResNet-50 inference (64) ms"] = _median(lambda: run(images), sync, 20)
+
+
+def _resnet_training(lib: Any, sync: Callable, wrap: Callable, results: dict) -> None:
+    """ResNet-50, batch 64, bf16 autocast: forward, backward and SGD with momentum."""
+    model = _same_weights(lib, _resnet50(lib))
+    run, loss_of = wrap(model), lib.nn.CrossEntropyLoss()
+    optimizer = lib.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+    images, classes = _images(lib)
+
+    def step() -> Any:
+        optimizer.zero_grad()
+        with lib.autocast("cuda", dtype=lib.bfloat16):
+            loss = loss_of(run(images), classes)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    started = time.perf_counter()
+    losses = [float(step())]
+    sync()
+    results["ResNet-50 training: first step s"] = time.perf_counter() - started
+    losses += [float(step()) for _ in range(9)]
+    results["ResNet-50 training step (64) ms"] = _median(step, sync, 20)
+    results["ResNet-50 training: losses"] = " ".join(f"{x:.3f}" for x in losses)
+    results["ResNet-50 training: peak GiB"] = _peak(lib) / 2**30
+
+
+def _peak(lib: Any) -> float:
+    """Bytes that the side's allocator held at most."""
+    if lib.__name__ == "torch":
+        return lib.cuda.max_memory_reserved()
+    import cupy
+    return cupy.get_default_memory_pool().total_bytes()
+
+
 def _kernels(lib: Any, sync: Callable, wrap: Callable, results: dict) -> None:
     """Fused kernels over about 1 GB of traffic: share of the copy bandwidth reached."""
     functional = lib.nn.functional
@@ -125,7 +222,8 @@ def _kernels(lib: Any, sync: Callable, wrap: Callable, results: dict) -> None:
             results[f"{name} / copy"] = nbytes / _median(lambda run=run: run(x), sync, 20) / copy
 
 
-WORKS = {"kernels": _kernels, "inference": _inference, "training": _training}
+WORKS = {"kernels": _kernels, "inference": _inference, "training": _training, "resnet_inference": _resnet_inference,
+         "resnet_training": _resnet_training}
 
 
 def worker(side: str, works: list[str]) -> None:

@@ -25,6 +25,7 @@ from flambeau.core.device import device
 from flambeau.core.expr import Index, to_python
 from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, from_array
+from flambeau.inductor.dnn import CONVOLUTIONS, ROLES
 from flambeau.inductor.ir import Extern, Program, View
 from flambeau.inductor.scheduler import Kernel, Node
 from flambeau.inductor.triton import PROLOGUE, TritonKernel, print_triton
@@ -71,7 +72,8 @@ def compile_all(kernels: Sequence[TritonKernel], capability: int, aligned: Seque
 
 # -- the program ---------------------------------------------------------------------------------------------
 PRODUCT_DTYPES = ("float32", "float64", "float16", "bfloat16")
-PRODUCTS = ("mm", "bmm")     # library calls that write into a given buffer
+PRODUCTS = ("mm", "bmm")
+WRITERS = (*PRODUCTS, *CONVOLUTIONS)    # library calls that write into a given buffer
 
 
 @dataclass
@@ -82,6 +84,7 @@ class CudaUnit:
     steps: list[tuple[TritonKernel | Extern, Node]]
     wrapper: str
     products: dict[str, tuple]      # products by address: their names in the wrapper, and what `blas.by_address` is told
+    convolutions: dict[str, Any]    # likewise, and what `dnn.by_address` is told
 
 
 def print_program(program: Program, nodes: Sequence[Node]) -> CudaUnit:
@@ -101,7 +104,7 @@ def print_program(program: Program, nodes: Sequence[Node]) -> CudaUnit:
         printed.name = first.name
         steps.append((printed, node))
     wrapper = _Wrapper(program, steps)
-    return CudaUnit(list(known.values()), steps, wrapper.text(), wrapper.products)
+    return CudaUnit(list(known.values()), steps, wrapper.text(), wrapper.products, wrapper.convolutions)
 
 
 def _stored(program: Program, nodes: Sequence[Node], kernel: Kernel) -> set[str]:
@@ -120,6 +123,7 @@ class _Wrapper:
         self.program, self.steps = program, steps
         self.lines: list[str] = []
         self.products: dict[str, tuple] = {}
+        self.convolutions: dict[str, Any] = {}
 
     def text(self) -> str:
         program, emit = self.program, self.lines.append
@@ -138,7 +142,7 @@ class _Wrapper:
         alive = {n for n in program.inputs if n} | set(program.constants)
         for k, (step, _) in enumerate(self.steps):
             used = self._buffers(step)
-            made = [v.buffer for v in step.outputs] if isinstance(step, Extern) and step.op not in PRODUCTS else []
+            made = [v.buffer for v in step.outputs] if isinstance(step, Extern) and step.op not in WRITERS else []
             for name in used:
                 if name not in alive:
                     alive.add(name)
@@ -161,6 +165,9 @@ class _Wrapper:
             views = "".join(f"{self._view(v)}, " for v in step.inputs)
             if step.op in PRODUCTS:
                 self._product(k, (*step.inputs, *step.outputs), views)
+                return
+            if step.op in CONVOLUTIONS:
+                self._convolution(k, step)
                 return
             sizes = "{" + ", ".join(f"{s!r}: {s}" for s in self.program.symbols) + "}"
             names = "".join(f"{v.buffer}, " for v in step.outputs)
@@ -188,6 +195,11 @@ class _Wrapper:
         self.products[f"g{k}"] = (views[0].dtype.numpy, views[2].shape, views[0].shape[-1], *layouts)
         places = [f"{v.buffer}.data.ptr" + (f" + {v.offset * v.dtype.itemsize}" if v.offset else "") for v in views]
         self.lines.append(f"    g{k}({', '.join(places)})")
+
+    def _convolution(self, k: int, step: Extern) -> None:
+        self.convolutions[f"c{k}"] = step.attrs["conv"]
+        placed = dict(zip(ROLES[CONVOLUTIONS[step.op]], (*step.inputs, *step.outputs)))
+        self.lines.append(f"    c{k}({', '.join(f'{placed[role].buffer}.data.ptr' for role in range(3))})")
 
     def _tuple(self, items: Sequence[Index]) -> str:
         return "(" + "".join(f"{to_python(n)}, " for n in items) + ")"
@@ -237,6 +249,9 @@ def build(program: Program, nodes: Sequence[Node], call_primitive: Callable) -> 
         "product": blas.matmul, "int32": cupy.int32, "int64": cupy.int64,
     }
     scope |= {name: blas.by_address(*facts) for name, facts in unit.products.items()}
+    if unit.convolutions:
+        dnn = importlib.import_module("flambeau.backends.cuda.dnn")
+        scope |= {name: dnn.by_address(conv) for name, conv in unit.convolutions.items()}
     scope |= {f"d_{n}": b.dtype.numpy for n, b in program.buffers.items()}
     for kernel, cubin in zip(unit.kernels, compiled):
         scope[kernel.name] = cubins.launcher(cubin)

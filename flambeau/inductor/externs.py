@@ -16,6 +16,7 @@ from flambeau import _C
 from flambeau.backends.cpu import onednn
 from flambeau.core.dtypes import bfloat16, dtype, float16, float32
 from flambeau.core.expr import to_cpp
+from flambeau.inductor import dnn
 from flambeau.inductor.ir import Extern, Program, View
 
 Pointer = Callable[..., str]
@@ -54,7 +55,7 @@ def apply_epilogue(step: Extern, result: np.ndarray, operands: Sequence[np.ndarr
 def supported(op: str, kind: dtype, device: str = "cpu") -> bool:
     """Whether generated code can call the library for `op` on this dtype and type of device."""
     if device == "cuda":
-        return op in ("mm", "bmm")
+        return op in ("mm", "bmm") or (op in CONVOLUTIONS and kind.name in dnn.DTYPES)
     return op in EXTERNS and kind in (float32, bfloat16, float16) and onednn.available()
 
 

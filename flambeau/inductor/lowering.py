@@ -18,6 +18,7 @@ from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables,
 from flambeau.core.size import contiguous_strides, permuted_strides
 from flambeau.core.symbolic import SymFloat, SymInt, hint_of
 from flambeau.core.tensor import Tensor, fake
+from flambeau.inductor import dnn
 from flambeau.inductor.externs import CONVOLUTIONS, EXTERNS, choose_layouts, runs_fast, supported
 from flambeau.inductor.ir import REDUCTIONS, Buffer, Compute, Extern, Origin, Program, Tracer, Value, View, walk
 from flambeau.ops.prims import index_shape
@@ -85,6 +86,10 @@ class Box:
             self._memo.clear()
         return self.view
 
+    def copied(self, strides: Sequence[Index]) -> Box:
+        """The same elements, to be stored once more with other strides."""
+        return Box(self.lowering, self.shape, self.dtype, strides, fn=self, origins=self.origins)
+
 
 def index_of(x: Any) -> Any:
     """Sizes and attributes as the IR has them: SymInts become expressions, sequences are walked into."""
@@ -104,6 +109,7 @@ class Lowering:
         self.boxes: dict[Any, Any] = {}
         self.fallbacks: list[str] = []
         self._folds: dict[tuple, View] = {}
+        self.relaid: dict[View, View] = {}  # operands of convolutions on a GPU that were copied
         self.products: dict[str, str] = {}  # results of library calls that have one reader: it may move into the call
         self._count = 0
 
@@ -493,9 +499,11 @@ class Lowering:
         return self.strided(out)
 
     def _convolution(self, node: Any, op: str, args: list) -> Box:
-        """A convolution or one of its gradients, on images in channels-last order, which oneDNN is fastest with."""
+        """A convolution or one of its gradients, on images in channels-last order, which libraries are fastest with."""
         val = node.meta["val"]
         shape = index_of(tuple(val._layout.shape))
+        if val.device.type == "cuda":
+            return self._cudnn(node, op, args, shape)
         first, second = (a.realize() for a in args[:2])
         if not all(isinstance(n, int) for n in (*shape, *first.shape, *second.shape)) or 0 in shape or len(shape) < 3:
             return self._fallback(node, args)
@@ -510,6 +518,19 @@ class Lowering:
         self.add(step)
         if len(node.users) == 1:
             self.products[out.buffer] = op
+        return self.strided(out)
+
+    def _cudnn(self, node: Any, op: str, args: list, shape: tuple) -> Box:
+        """The same on a GPU."""
+        sizes = (*shape, *args[0].shape, *args[1].shape)
+        if not all(isinstance(n, int) for n in sizes) or 0 in sizes or len(shape) < 3:
+            return self._fallback(node, args)
+        kind = node.meta["val"].dtype
+        views = tuple(dnn.operands(self, args[:2]))
+        out = self.new_buffer(kind, shape, dnn.laid_out(shape, len(shape) > 3))
+        conv = dnn.description(op, [v.shape for v in (*views, out)], kind.name, tuple(args[3 if op != "convolution" else 2:-1]))
+        call = {"target": node.target, "args": _template(args, iter(range(10**6))), "conv": conv}
+        self.add(Extern(op, views, (out,), call, (_origin(node),)))
         return self.strided(out)
 
     def _contiguous(self, box: Box) -> View:

@@ -23,6 +23,7 @@ def loader(primitives: dict[str, Any], composites: dict[str, Any], movers: dict,
             raise RuntimeError(f"Torch not compiled with CUDA enabled: {INSTALL_HINT} ({error})") from None
         kernels = importlib.import_module(__package__ + ".kernels")
         kernels.install(primitives, movers, importlib.import_module(__package__ + ".arrays"))
+        importlib.import_module(__package__ + ".dnn").install(primitives)
         if importlib.util.find_spec("triton") is not None:
             steps["cuda"] = importlib.import_module(__package__ + ".steps").STEPS
             importlib.import_module(__package__ + ".attention").install(composites)

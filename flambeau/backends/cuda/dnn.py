@@ -1,0 +1,228 @@
+"""Convolutions over CuPy arrays by cuDNN, 1 to 3 spatial axes: forward, and the gradients by input and weight.
+
+x is (n, c, *sizes), w (o, c / groups, *kernel), y (n, o, *sizes'). All three lie in memory either with their channels innermost
+(which the tensor cores' kernels want) or contiguous; what lies otherwise is copied first. Results take the memory order of the
+input, as on the CPU. Plans are made once for a description and kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import cupy
+
+from ...core.dtypes import DTYPES
+from .. import cudnn as settings
+from . import dnn_library
+from .dnn_library import DATA_TYPES, Convolution, Operand, Plan
+
+Array = Any
+Call = Callable[[int, int, int], None]      # of the addresses of x, w and y
+CANDIDATES = 8          # plans that are timed against each other with torch.backends.cudnn.benchmark
+REPEATS = 3
+TARGETS = {"forward": 2, "input_grad": 0, "weight_grad": 1}     # which of x, w and y is computed
+
+
+class _Handles:
+    """One handle for each device, told of the current stream."""
+
+    def __init__(self) -> None:
+        self.made: dict[int, Any] = {}
+        self.streams: dict[int, int] = {}
+
+    def __call__(self) -> Any:
+        device, stream = cupy.cuda.runtime.getDevice(), cupy.cuda.get_current_stream().ptr
+        lib = dnn_library.library()
+        handle = self.made.get(device)
+        if handle is None:
+            handle = self.made[device] = lib.create_handle()
+        if self.streams.get(device) != stream:
+            lib.check(lib.lib.cudnnSetStream(handle, stream), "cudnnSetStream")
+            self.streams[device] = stream
+        return handle
+
+
+_handle = _Handles()
+_calls: dict[tuple, Call] = {}
+
+
+# -- running -----------------------------------------------------------------------------------------------------
+def by_address(conv: Convolution) -> Call:
+    """What computes a convolution from the addresses of x, w and y, prepared once.
+
+    Where cuDNN cannot do it in this memory order it is done in the other one, through copies. With torch.backends.cudnn.benchmark
+    cuDNN's candidates are timed against each other, else the one that it ranks first is taken. RuntimeError where there is none.
+    """
+    key = (cupy.cuda.runtime.getDevice(), conv, settings.benchmark)
+    call = _calls.get(key)
+    if call is None:
+        call = _prepare(conv)
+        if call is None:
+            call = _relaid(conv)
+        _calls[key] = call
+    return call
+
+
+def _prepare(conv: Convolution) -> Call | None:
+    found = dnn_library.plans(dnn_library.library(), _handle(), conv)
+    plan = next(found, None)
+    if plan is not None and settings.benchmark:
+        plan = _fastest(conv, [plan, *(p for p, _ in zip(found, range(CANDIDATES - 1)))])
+    return None if plan is None else _runner(plan)
+
+
+def _relaid(conv: Convolution) -> Call:
+    """The convolution in the other memory order, with copies around it."""
+    operands, target = (conv.x, conv.w, conv.y), TARGETS[conv.kind]
+    last = conv.x.strides == dnn_library.laid_out(conv.x.shape, True)
+    other = dnn_library.describe(conv.kind, conv.dtype, [o.shape for o in operands], not last, *conv.window)
+    call = _prepare(other)
+    if call is None:
+        shapes = ", ".join(f"{name} {o.shape}" for name, o in zip("xwy", operands))
+        raise RuntimeError(f"cuDNN {dnn_library.library().version()} has no kernel for this convolution ({conv.kind}, {conv.dtype}, "
+                           f"{shapes}, {conv.window}): compute it on the CPU or in another dtype")
+    kind = DTYPES[conv.dtype].numpy
+
+    def relaid(*places: int) -> None:
+        arrays = [_at(place, o, kind) for place, o in zip(places, operands)]
+        moved = [empty(a.shape, kind, not last) if k == target else placed(a, not last) for k, a in enumerate(arrays)]
+        call(*(a.data.ptr for a in moved))
+        _copy(arrays[target], moved[target])
+    return relaid
+
+
+def _at(place: int, operand: Operand, kind: Any) -> Array:
+    """The array at an address that somebody else keeps alive."""
+    size = math.prod(operand.shape) * kind.itemsize
+    memory = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(place, size, None), 0)
+    return cupy.ndarray(operand.shape, kind, memory, strides=[s * kind.itemsize for s in operand.strides])
+
+
+def _runner(plan: Plan) -> Call:
+    run, size, alloc = plan.call, plan.workspace, cupy.cuda.alloc
+
+    def call(x: int, w: int, y: int) -> None:
+        _handle()
+        room = alloc(size) if size else None
+        run(x, w, y, 0 if room is None else room.ptr)
+    return call
+
+
+def _fastest(conv: Convolution, candidates: Sequence[Plan]) -> Plan:
+    """The plan that takes the least time on arrays of its own."""
+    if len(candidates) == 1:
+        return candidates[0]
+    size = DTYPES[conv.dtype].itemsize
+    arrays = [cupy.zeros(math.prod(o.shape) * size, "u1") for o in (conv.x, conv.w, conv.y)]
+    places = [a.data.ptr for a in arrays]
+    times = []
+    for plan in candidates:
+        call = _runner(plan)
+        try:
+            call(*places)
+            start, end = cupy.cuda.Event(), cupy.cuda.Event()
+            start.record()
+            for _ in range(REPEATS):
+                call(*places)
+            end.record()
+            end.synchronize()
+        except dnn_library.CudnnError:
+            times.append(math.inf)
+            continue
+        times.append(cupy.cuda.get_elapsed_time(start, end))
+    return candidates[times.index(min(times))]
+
+
+def is_channels_last(x: Array) -> bool:
+    """Whether x lies in memory with its channels innermost, and not contiguous as it is."""
+    return x.ndim >= 4 and not x.flags.c_contiguous and x.transpose(dnn_library.order_of(x.ndim, True)).flags.c_contiguous
+
+
+def empty(shape: Sequence[int], dtype: Any, last: bool) -> Array:
+    """An uninitialised array in one of the two memory orders."""
+    order = dnn_library.order_of(len(shape), last)
+    back = sorted(range(len(shape)), key=order.__getitem__)
+    return cupy.empty([shape[d] for d in order], dtype).transpose(back)
+
+
+def placed(x: Array, last: bool) -> Array:
+    """`x` in one of the two memory orders, copied where it lies otherwise; aligned for vector loads."""
+    if x.transpose(dnn_library.order_of(x.ndim, last)).flags.c_contiguous and x.data.ptr % dnn_library.ALIGNMENT == 0:
+        return x
+    out = empty(x.shape, x.dtype, last)
+    _copy(out, x)
+    return out
+
+
+def _copy(out: Array, x: Array) -> None:
+    if x.dtype.itemsize == 2:       # CuPy's kernels know no bfloat16
+        out, x = out.view("u2"), x.view("u2")
+    out[...] = x
+
+
+def _run(kind: str, x: Array, w: Array, y: Array, last: bool, *window: Sequence[int]) -> None:
+    """Compute one of the three from the other two; the result lies in the memory order that is asked for already."""
+    target = TARGETS[kind]
+    operands = [a if k == target else placed(a, last) for k, a in enumerate((x, w, y))]
+    conv = dnn_library.describe(kind, x.dtype.name, [a.shape for a in operands], last, *window)
+    by_address(conv)(*(a.data.ptr for a in operands))
+
+
+def _check(x: Array, name: str) -> None:
+    if x.dtype.name not in DATA_TYPES:
+        raise RuntimeError(f'"{name}" not implemented for {x.dtype.name!r} on CUDA; float16, bfloat16, float32 and float64 are')
+
+
+def convolution(x: Array, w: Array, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> Array:
+    """Cross-correlation of x with w, padded with zeros."""
+    _check(x, "convolution")
+    sizes = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(x.shape[2:], w.shape[2:], stride, padding, dilation)]
+    last = is_channels_last(x)
+    out = empty((x.shape[0], w.shape[0], *sizes), x.dtype, last)
+    if not out.size or not x.size:
+        out.fill(0)
+        return out
+    _run("forward", x, w, out, last, stride, padding, dilation)
+    return out
+
+
+def convolution_input_grad(g: Array, w: Array, x_shape: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+                           dilation: Sequence[int], groups: int) -> Array:
+    """The gradient of `convolution` by x, which has `x_shape`; also the transposed convolution."""
+    _check(g, "convolution_input_grad")
+    last = is_channels_last(g)
+    out = empty(tuple(x_shape), g.dtype, last)
+    if not out.size or not g.size:
+        out.fill(0)
+        return out
+    _run("input_grad", out, w, g, last, stride, padding, dilation)
+    return out
+
+
+def convolution_weight_grad(g: Array, x: Array, w_shape: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+                            dilation: Sequence[int], groups: int) -> Array:
+    """The gradient of `convolution` by w, which has `w_shape`: contiguous."""
+    _check(x, "convolution_weight_grad")
+    out = cupy.empty(tuple(w_shape), x.dtype)
+    if not out.size or not x.size:
+        out.fill(0)
+        return out
+    last = is_channels_last(x) or is_channels_last(g)
+    target = out if not last else empty(out.shape, out.dtype, True)
+    _run("weight_grad", x, target, g, last, stride, padding, dilation)
+    if target is not out:
+        _copy(out, target)
+    return out
+
+
+KERNELS: dict[str, Callable] = {
+    "convolution": convolution, "convolution_input_grad": convolution_input_grad, "convolution_weight_grad": convolution_weight_grad,
+}
+
+
+def install(primitives: dict[str, Any]) -> None:
+    """Fill in the CUDA column of the convolutions. cuDNN is loaded when one is called."""
+    for name, kernel in KERNELS.items():
+        primitives[name].kernels["cuda"] = kernel
