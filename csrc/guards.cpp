@@ -8,7 +8,7 @@
 
 namespace {
 
-enum class Part { none, type, dtype, device, rank, size, stride, requires_grad, error };
+enum class Part { none, type, dtype, device, data, rank, size, stride, requires_grad, error };
 
 // Where a tensor first differs from a spec; `dim` for a size or stride, with the value found there.
 struct Difference {
@@ -78,7 +78,7 @@ Difference compare_array(const TensorSpec* spec, PyArrayObject* array) {
     return {};
 }
 
-// The same from a Layout tuple (shape, strides, offset); symbolic sizes match only where anything does.
+// The same from a Layout tuple (shape, strides, offset), for data that is not a NumPy array.
 Difference compare_layout(const TensorSpec* spec, PyObject* layout) {
     if (!PyTuple_Check(layout) || PyTuple_GET_SIZE(layout) < 2) return {Part::rank, 0, -1};
     PyObject *shape = PyTuple_GET_ITEM(layout, 0), *strides = PyTuple_GET_ITEM(layout, 1);
@@ -109,8 +109,9 @@ Difference compare_tensor(const TensorSpec* spec, PyObject* tensor) {
         if (same <= 0) return {same < 0 ? Part::error : Part::device};
     }
     PyObject* data = read_slot(tensor, slots->data);
+    if (data == nullptr || data == Py_None) return {Part::data};  // compiled code computes with elements
     Difference layout_difference;
-    if (data != nullptr && PyArray_Check(data)) {
+    if (PyArray_Check(data)) {
         layout_difference = compare_array(spec, (PyArrayObject*)data);
     } else {
         PyObject* layout = PyObject_GetAttrString(tensor, "_layout");
@@ -129,6 +130,7 @@ PyObject* describe(const TensorSpec* spec, PyObject* tensor, const Difference& d
         case Part::none: Py_RETURN_NONE;
         case Part::error: return nullptr;
         case Part::type: return PyUnicode_FromFormat("type %s expected, got %s", spec->type->tp_name, Py_TYPE(tensor)->tp_name);
+        case Part::data: return PyUnicode_FromString("a tensor with data expected, got a fake one");
         case Part::rank: return PyUnicode_FromFormat("%d dimensions expected, got %lld", spec->rank, difference.found);
         case Part::size:
             return PyUnicode_FromFormat("size %lld expected at dimension %d, got %lld", spec->sizes[difference.dim],

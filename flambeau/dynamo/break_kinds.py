@@ -79,6 +79,10 @@ KINDS: dict[str, Kind] = {
         "backward() and autograd.grad() run between two graphs.",
         ("Compile the forward and the loss; call backward outside of the compiled function.",),
     ),
+    "fake tensor": Kind(
+        "The function is called with a tensor that has a shape but no data, by somebody who traces it or asks for shapes, so "
+        "its operators are called one by one."
+    ),
     "frame inspection": Kind("The program looks at its own Python frame, so the frame has to be a real one."),
     "trace too long": Kind(
         "Capture interpreted more instructions than config.max_trace_steps.", ("Loops are unrolled: compile the loop's body.",)

@@ -18,7 +18,8 @@ from ..core.dtypes import dtype
 from ..core.memory_format import layout, memory_format
 from ..core.size import Size, is_contiguous
 from ..core.tensor import Tensor
-from .break_kinds import graph_break
+from .break_kinds import describe, graph_break
+from .exceptions import RunEagerly
 from .source import Source, constant_source
 from .variables.autocast import autocast_class, wrap_autocast
 from .variables.base import ConstantVariable, LazyVariable, Variable, is_plain_constant
@@ -487,7 +488,7 @@ def _wrap_tensor(tx: Any, value: Tensor, source: Source) -> Variable:
     if dispatching(kind):
         graph_break("subclass of Tensor", f"{kind.__qualname__} has its own __torch_function__")
     if value._data is None:
-        graph_break("unknown value", f"{source} is a fake tensor")
+        raise RunEagerly(describe("fake tensor", f"{source}"))
     dynamic = tx.dynamic_dims(value, source)
     strides: Any = True if is_contiguous(value.shape, value.stride()) else tuple(value.stride())
     variable = tx.tensor_input(value, source, dynamic)

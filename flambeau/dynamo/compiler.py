@@ -22,6 +22,9 @@ from .guards import first_failure
 from .owners import family_of, owner_of
 from .resume import origin
 
+OF_THIS_CALL = ("exception", "fake tensor")
+"""Reasons to run a frame eagerly that say nothing about its next call."""
+
 _lock = threading.RLock()
 """One compilation at a time."""
 
@@ -86,7 +89,7 @@ class Compiler:
             state.failures += 1
             return None
         except RunEagerly as error:
-            if error.info.kind != "exception":
+            if error.info.kind not in OF_THIS_CALL:
                 state.failures += 1
             self._report_break(error.info, whole_frame=True)
             return None
@@ -194,7 +197,7 @@ class Compiler:
     def _report_break(self, info: Break, whole_frame: bool) -> None:
         if active.observer is not None:
             active.observer.breaks.append(info)
-        if self.fullgraph and info.kind != "exception":
+        if self.fullgraph and info.kind not in OF_THIS_CALL:
             raise Unsupported(f"fullgraph=True, but there is a graph break:\n{info}")
         if logs.graph_breaks.isEnabledFor(10):
             what = "graph break; the frame runs eagerly" if whole_frame else "graph break"

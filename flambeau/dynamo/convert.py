@@ -354,6 +354,7 @@ class _Conversion:
             f"{self.namespace.bind('_active', self.request.active)}.compiler is "
             f"{self.namespace.bind('_compiler', self.request.compiler)}",
             f"{self.namespace.bind('_state', dispatch.state)}.grad_enabled is {tx.entry_grad_mode}",
+            "not _state.word",
             f"_state.overrides == {self.autocast[0]}",
         ]
         if tx.uses_defaults:

@@ -57,8 +57,7 @@ def test_a_tensor_meets_its_own_spec(shape):
         (lambda: tensor()._as_subclass(Parameter), "type Tensor expected, got Parameter"),
         (lambda: from_array(np.zeros((4, 3), np.float32).T), "contiguous strides expected"),
         (lambda: fake((3, 4), float32, device("meta")), "device cpu expected, got meta"),
-        (lambda: fake((3, 5), float32), "size 4 expected at dimension 1, got 5"),
-        (lambda: fake((3, 4), float32, strides=(1, 3)), "contiguous strides expected"),
+        (lambda: fake((3, 4), float32), "a tensor with data expected, got a fake one"),
         (lambda: np.zeros((3, 4), np.float32), "type Tensor expected, got numpy.ndarray"),
         (lambda: None, "type Tensor expected, got NoneType"),
     ],
@@ -72,16 +71,15 @@ def test_differences_are_told(other, reason):
 
 def test_none_in_the_shape_stands_for_any_size():
     spec = spec_of(tensor(), shape=(None, 4), strides=(None, 1))
-    assert spec(tensor((7, 4))) and spec(tensor((1, 4))) and spec(fake((9, 4), float32))
+    assert spec(tensor((7, 4))) and spec(tensor((1, 4)))
     assert not spec(tensor((7, 5)))
     assert not spec(from_array(np.zeros((4, 7), np.float32).T))
 
 
 def test_true_for_strides_means_contiguous():
     spec = spec_of(tensor(), shape=(None, None), strides=True)
-    assert spec(tensor((7, 5))) and spec(fake((7, 5), float32))
+    assert spec(tensor((7, 5)))
     assert not spec(from_array(np.zeros((5, 7), np.float32).T))
-    assert not spec(fake((7, 5), float32, strides=(1, 7)))
     assert spec(from_array(np.zeros((1, 7), np.float32).T))  # (7, 1): both orders
 
 
