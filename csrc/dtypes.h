@@ -2,6 +2,7 @@
 #pragma once
 #include <cstring>
 
+#include "kinds.h"
 #include "numpy_api.h"
 
 // ml_dtypes registers bfloat16 at run time; its number is learned from the first array of it.
@@ -16,9 +17,6 @@ inline bool is_bfloat16(PyArrayObject* array) {
     known = type;
     return true;
 }
-
-enum class Kind { boolean, u8, i8, i16, i32, i64, f16, bf16, f32, f64, other };
-constexpr int kind_count = (int)Kind::other;
 
 inline Kind kind_of(PyArrayObject* array) {
     switch (PyArray_TYPE(array)) {

@@ -14,6 +14,7 @@
 
 #include "dtypes.h"
 #include "parallel.h"
+#include "scalar_ops.h"
 #include "storage.h"
 
 namespace {
@@ -373,5 +374,10 @@ PyMethodDef methods[] = {
 };
 
 }  // namespace
+
+ConvertRow find_conversion(Kind to, Kind from) {
+    if (to != from) return loops.convert[(int)to][(int)from];
+    return loops.copy[log2_of(size_of(to))];
+}
 
 void add_kernels(PyObject* module) { PyModule_AddFunctions(module, methods); }

@@ -17,6 +17,9 @@ const Part parts[] = {
 #ifdef FLAMBEAU_WITH_ALLOC
     {"alloc", add_alloc},
 #endif
+#ifdef FLAMBEAU_WITH_ELEMENTWISE
+    {"elementwise", add_elementwise},
+#endif
 #ifdef FLAMBEAU_WITH_FRAME_HOOK
     {"frame_hook", add_frame_hook},
 #endif
@@ -41,8 +44,17 @@ const Part parts[] = {
 #ifdef FLAMBEAU_WITH_POOL
     {"pool", add_pool},
 #endif
+#ifdef FLAMBEAU_WITH_REPLAY
+    {"replay", add_replay},
+#endif
 #ifdef FLAMBEAU_WITH_SPECIAL
     {"special", add_special},
+#endif
+#ifdef FLAMBEAU_WITH_STATE
+    {"state", add_state},
+#endif
+#ifdef FLAMBEAU_WITH_TENSORS
+    {"tensors", add_tensors},
 #endif
 #ifdef FLAMBEAU_WITH_THREADS
     {"threads", add_threads},

@@ -4,6 +4,7 @@
 #include <Python.h>
 
 void add_alloc(PyObject* module);
+void add_elementwise(PyObject* module);
 void add_frame_hook(PyObject* module);
 void add_guards(PyObject* module);
 void add_kernels(PyObject* module);
@@ -12,7 +13,10 @@ void add_onednn(PyObject* module);
 void add_optim(PyObject* module);
 void add_philox(PyObject* module);
 void add_pool(PyObject* module);
+void add_replay(PyObject* module);
 void add_special(PyObject* module);
+void add_state(PyObject* module);
+void add_tensors(PyObject* module);
 void add_threads(PyObject* module);
 
 // Adds `type` to `module` under its short name; returns false with an error set when that fails.

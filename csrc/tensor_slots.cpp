@@ -45,6 +45,10 @@ const TensorSlots* tensor_slots(PyObject* object) {
     return find_slots(type) ? &slots : nullptr;
 }
 
+bool learn_slots(PyTypeObject* type) { return find_slots(type); }
+
+const TensorSlots& known_slots() { return slots; }
+
 PyArrayObject* array_of(PyObject* object) {
     if (PyArray_Check(object)) return (PyArrayObject*)object;
     const TensorSlots* slots = tensor_slots(object);

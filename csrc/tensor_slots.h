@@ -14,6 +14,10 @@ Py_ssize_t slot_offset(PyTypeObject* type, const char* name, PyTypeObject** owne
 // The slots of `object`'s class if it is a tensor's; else null, without an error.
 const TensorSlots* tensor_slots(PyObject* object);
 
+// The same for the class that everyone is to look at from now on; false if it has no such slots.
+bool learn_slots(PyTypeObject* type);
+const TensorSlots& known_slots();
+
 inline PyObject* read_slot(PyObject* object, Py_ssize_t offset) { return *(PyObject**)((char*)object + offset); }
 
 // The NumPy array of `object`: itself, or the tensor's. Borrowed; null with a TypeError set.

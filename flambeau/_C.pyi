@@ -119,3 +119,27 @@ def pool(
     kind: int, input_side: Any, output_side: Any, where: Any, windows: Any, steps: tuple[int, ...],
     divisor: int, /
 ) -> None: ...
+
+# -- dispatch state (csrc/state.cpp)
+class DispatchState:
+    """Thread-local attributes."""
+
+    word: int
+    overrides: int
+    grad_enabled: bool
+    inference: bool
+    fake: bool
+    modes: tuple[Any, ...]
+
+# -- tensors (csrc/tensors.cpp) and scalar operations on small ones (csrc/elementwise.cpp)
+def know_tensors(tensor: Type, meta: Type, cpu: Any, dtype_of_numpy: Callable[[Any], Any], /) -> None: ...
+def tensor_around(array: Any, dtype: Any = ..., device: Any = ..., /) -> Any: ...
+
+class Elementwise:
+    """One scalar operation on small CPU tensors and numbers: a new tensor, or NotImplemented."""
+
+    name: str
+    def __init__(self, name: str) -> None: ...
+    def __call__(self, *operands: Any) -> Any: ...
+    def below(self, *operands: Any) -> Any: ...
+    def into(self, target: Any, /, *operands: Any) -> bool: ...

@@ -8,10 +8,11 @@ on inputs that need no gradient goes straight to it. Rooms above install themsel
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
+
+from flambeau import _C
 
 
 class Mode(Protocol):
@@ -21,18 +22,13 @@ class Mode(Protocol):
         """Answer `prim(*args)`; call `dispatch.below(self, prim, args)` for what lies further down."""
 
 
-class State(threading.local):
-    """What dispatch must know beside the arguments; one per thread."""
-
-    word: int = 0  # number of active modes
-    grad_enabled: bool = True
-    inference: bool = False
-    modes: tuple = ()
-    fake: bool = False  # factories make fake tensors
-    overrides: int = 0  # __torch_function__ modes active in this thread
-
-
-state = State()
+# What dispatch must know beside the arguments; every thread has values of its own (csrc/state.cpp, which native paths read):
+#   word          number of active modes
+#   grad_enabled  whether autograd records; inference: within torch.inference_mode
+#   modes         the stack of modes, a tuple
+#   fake          whether factories make fake tensors
+#   overrides     number of active __torch_function__ modes
+state = _C.DispatchState()
 
 # Slots. autograd: record(prim, args, run) -> outputs, called when gradients are on and an input requires one.
 record: Callable[[Any, tuple], Any]

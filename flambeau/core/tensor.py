@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from flambeau import _C
+
 from . import dispatch
 from .device import CPU, device
 from .dtypes import dtype, dtype_of_numpy
@@ -311,16 +313,12 @@ def _run_without_overrides(func: Callable, args: tuple, kwargs: dict) -> Any:
 
 
 _new = object.__new__
+_C.know_tensors(Tensor, AutogradMeta, CPU, dtype_of_numpy)
 
 
-def from_array(array: np.ndarray, kind: dtype | None = None, where: device = CPU) -> Tensor:
+def from_array(array: Any, kind: dtype | None = None, where: device = CPU) -> Tensor:
     """A tensor around a fresh backend array (no copy). The array must not be shared with a live tensor."""
-    made: Tensor = _new(Tensor)
-    made._data = array
-    made._lay = made._store = made._grad = made._view = None
-    made.dtype = dtype_of_numpy(array.dtype) if kind is None else kind
-    made.device = where
-    return made
+    return _C.tensor_around(array, kind, where)
 
 
 def fake(

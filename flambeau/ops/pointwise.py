@@ -16,7 +16,7 @@ from ..core.dtypes import BOOL, FLOAT, INT, bool_, can_cast, finfo
 from ..core.tensor import Tensor, bump_version
 from . import prims
 from .promotion import broadcast, cast, category_of_number, default_dtype, prepare, result_type, to_float
-from .registry import OPERATORS, PRIMITIVES, Primitive, as_dunder, operator
+from .registry import DECLINES, OPERATORS, PRIMITIVES, PointwisePrimitive, Primitive, as_dunder, operator
 
 
 # -- writing in place --------------------------------------------------------------------------------
@@ -89,16 +89,22 @@ copy_into = _CopyInto("copy_into", lambda target, value: None, tensors=2, tags=(
 PRIMITIVES["copy_into"] = copy_into
 
 
+_PRIMITIVE_OF = {"div_": "truediv"}  # where operator and primitive have different names
+
+
 def inplace(fn: Callable, name: str) -> Callable:
     """The in-place form of an operator: compute, check the cast, write."""
-    prim = getattr(prims, name.rstrip("_"), None)
+    prim = getattr(prims, _PRIMITIVE_OF.get(name, name.rstrip("_")), None)
+
+    into = getattr(prim, "quick", DECLINES).into
 
     @operator(name=name, method=True, tags=("inplace",))
     @functools.wraps(fn)
     def in_place(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if dispatch.state.grad_enabled or dispatch.state.word:
-            return assign(self, _shaped(new_value(fn, self, args, kwargs), self, name))
-        return _quick(prim, fn, self, args, kwargs, name)
+        if not kwargs and into(self, *args):
+            bump_version(self)
+            return self
+        return assign(self, _shaped(new_value(fn, self, args, kwargs), self, name))
 
     return in_place
 
@@ -116,29 +122,6 @@ def _shaped(value: Tensor, target: Tensor, name: str) -> Tensor:
     if value.shape != target.shape:
         raise RuntimeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(value.shape)} ({name})")
     return value
-
-
-def _quick(prim: Any, fn: Callable, target: Tensor, args: tuple, kwargs: dict, name: str) -> Tensor:
-    """Without autograd and modes: let a NumPy ufunc write straight into the target where dtypes and shapes allow."""
-    ufunc = _UFUNCS.get(name)
-    data = target._data
-    if ufunc is not None and type(data) is np.ndarray and not kwargs and len(args) == 1 and target.dtype.category == FLOAT \
-            and data.flags.writeable:
-        other = args[0]
-        if type(other) in (int, float):
-            with np.errstate(all="ignore"):
-                ufunc(data, other, out=data)
-            bump_version(target)
-            return target
-        if isinstance(other, Tensor) and other.dtype is target.dtype and other._data is not None and other._data.shape == data.shape:
-            with np.errstate(all="ignore"):
-                ufunc(data, other._data, out=data)
-            bump_version(target)
-            return target
-    return assign(target, _shaped(fn(target, *args, **kwargs), target, name))
-
-
-_UFUNCS = {"add_": np.add, "sub_": np.subtract, "mul_": np.multiply, "div_": np.true_divide}
 
 
 def with_out(fn: Callable) -> Callable:
@@ -160,11 +143,15 @@ def store_out(out: Tensor, result: Tensor) -> Tensor:
 
 
 # -- builders ------------------------------------------------------------------------------------------
-def _unary(prim: Primitive, name: str, aliases: tuple[str, ...], floats: bool, in_place: bool, doc: str) -> Callable:
+def _unary(prim: PointwisePrimitive, name: str, aliases: tuple[str, ...], floats: bool, in_place: bool, doc: str) -> Callable:
+    quick = prim.quick
+
     def fn(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-        if not isinstance(input, Tensor):
-            raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
-        result = prim(to_float(input) if floats else input)
+        result = quick(input)
+        if result is NotImplemented:
+            if not isinstance(input, Tensor):
+                raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+            result = prim(to_float(input) if floats else input)
         return result if out is None else store_out(out, result)
 
     fn.__name__, fn.__doc__ = name, doc
@@ -253,13 +240,16 @@ def sgn(input: Tensor) -> Tensor:
     return (input / size.to(input.dtype)).masked_fill(size == 0, 0)
 
 
-def _binary(prim: Primitive, name: str, method: tuple[str, ...], in_place: bool, *, lift: Callable | None = None,
+def _binary(prim: PointwisePrimitive, name: str, method: tuple[str, ...], in_place: bool, *, lift: Callable | None = None,
             doc: str = "") -> Callable:
+    quick = prim.quick
+
     def fn(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-        if lift is not None:
-            input, other = lift(input, other)
-        x, y = prepare(input, other)
-        result = prim(x, y)
+        result = quick(input, other)
+        if result is NotImplemented:
+            if lift is not None:
+                input, other = lift(input, other)
+            result = prim(*prepare(input, other))
         return result if out is None else store_out(out, result)
 
     fn.__name__, fn.__doc__ = name, doc or f"Elementwise {name}, with broadcasting and promotion."
@@ -276,14 +266,18 @@ def _both_float(x: Any, y: Any) -> tuple[Any, Any]:
     return cast(x, kind), cast(y, kind)
 
 
-def _add_like(prim: Primitive, name: str, verb: str) -> Callable:
+def _add_like(prim: PointwisePrimitive, name: str, verb: str) -> Callable:
+    quick = prim.quick
+
     def fn(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
         if alpha != 1:
             other = other * alpha
-        x, y = prepare(input, other)
-        if x.dtype is bool_ if isinstance(x, Tensor) else False:
-            x, y = _bool_arithmetic(name, x, y)
-        result = prim(x, y)
+        result = quick(input, other)
+        if result is NotImplemented:
+            x, y = prepare(input, other)
+            if x.dtype is bool_ if isinstance(x, Tensor) else False:
+                x, y = _bool_arithmetic(name, x, y)
+            result = prim(x, y)
         return result if out is None else store_out(out, result)
 
     fn.__name__, fn.__doc__ = name, f"input {verb} alpha * other, with broadcasting and promotion."
@@ -326,8 +320,9 @@ def rsub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
 def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
     """input / other; `rounding_mode` 'trunc' or 'floor' rounds the quotient and keeps integers integer."""
     if rounding_mode is None:
-        x, y = _both_float(input, other) if _integral(input) and _integral(other) else (input, other)
-        result = prims.truediv(*prepare(x, y))
+        result = prims.truediv.quick(input, other)
+        if result is NotImplemented:
+            result = _quotient(input, other)
     elif rounding_mode in ("trunc", "floor"):
         x, y = prepare(input, other)
         _check_zero_division(x, y)
@@ -335,6 +330,12 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor
     else:
         raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
     return result if out is None else store_out(out, result)
+
+
+def _quotient(x: Any, y: Any) -> Tensor:
+    if _integral(x) and _integral(y):
+        x, y = _both_float(x, y)
+    return prims.truediv(*prepare(x, y))
 
 
 def _integral(x: Any) -> bool:
@@ -423,13 +424,15 @@ def rpow(input: Tensor, base: Any) -> Tensor:
 def _compare(name: str, python: str, swapped: str) -> Callable:
     prim = getattr(prims, name)
     dunder = f"__{name}__"
-    ordered = name not in ("eq", "ne")
+    ordered, quick = name not in ("eq", "ne"), prim.quick
 
     def fn(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-        x, y = prepare(input, other)
-        if ordered and x.dtype.is_complex:
-            raise NotImplementedError(f'"{name}_cpu" not implemented for \'{x.dtype}\': complex numbers have no order')
-        result = prim(x, y)
+        result = quick(input, other)
+        if result is NotImplemented:
+            x, y = prepare(input, other)
+            if ordered and x.dtype.is_complex:
+                raise NotImplementedError(f'"{name}_cpu" not implemented for \'{x.dtype}\': complex numbers have no order')
+            result = prim(x, y)
         return result if out is None else store_out(out, result)
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {python}; a bool tensor."
@@ -466,8 +469,12 @@ Tensor.__hash__ = lambda self: id(self)  # type: ignore[method-assign]
 
 def _logical(name: str, dunder: tuple[str, ...] = ()) -> Callable:
     prim = getattr(prims, name)
+    quick = prim.quick
 
     def fn(input: Any, other: Any) -> Tensor:
+        result = quick(input, other)
+        if result is not NotImplemented:
+            return result
         x, y = (cast(v, bool_) if isinstance(v, Tensor) else bool(v) for v in (input, other))
         return prim(*broadcast(x, y))
 
@@ -484,6 +491,9 @@ def _bitwise(name: str, dunder: str) -> Callable:
     prim, on_bool = getattr(prims, name), getattr(prims, name.replace("bitwise", "logical"))
 
     def fn(input: Any, other: Any) -> Tensor:
+        result = on_bool.quick(input, other)
+        if result is not NotImplemented:
+            return result
         x, y = prepare(input, other)
         kind = x.dtype if isinstance(x, Tensor) else y.dtype
         if kind.category >= FLOAT:
@@ -507,6 +517,9 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """`input` where `condition` is true, else `other`; with the condition alone, the indices where it is true."""
     if input is None and other is None:
         return OPERATORS["nonzero"](condition, as_tuple=True)
+    result = prims.where.quick(condition, input, other)
+    if result is not NotImplemented:
+        return result
     if condition.dtype is not bool_:
         condition = cast(condition, bool_)
     kind = result_type(input, other)
@@ -529,6 +542,10 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """`value` where `mask` is true, else `input`."""
     if not isinstance(mask, Tensor) or mask.dtype is not bool_:
         raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {getattr(mask, 'dtype', type(mask))}")
+    if not isinstance(value, Tensor):
+        result = prims.where.quick(mask, value, input)
+        if result is not NotImplemented:
+            return result
     if isinstance(value, Tensor):
         if value.ndim:
             raise RuntimeError(f"masked_fill only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).")

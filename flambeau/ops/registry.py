@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from flambeau import _C
+
 from ..core import dispatch
 from ..core.dtypes import as_dtype, dtype
 from ..core.size import contiguous_strides, is_contiguous, memory_order, permuted_strides
@@ -154,9 +156,22 @@ def kernel_for(prim: Primitive, where: Any) -> Callable:
 
 
 class PointwisePrimitive(Primitive):
-    """An elementwise primitive: tensors of one shape; Python numbers may stand for any but one of them."""
+    """An elementwise primitive: tensors of one shape; Python numbers may stand for any but one of them.
+
+    `quick(*args)` is the whole call in native code where everything is plain and small, and answers NotImplemented elsewhere;
+    `quick.below` is the same below autograd. Unlike the primitive it also broadcasts.
+    """
+
+    quick: Any
+
+    def __call__(self, *args: Any) -> Any:
+        out = self.quick(*args)
+        return Primitive.__call__(self, *args) if out is NotImplemented else out
 
     def run(self, args: tuple) -> Any:
+        out = self.quick.below(*args)
+        if out is not NotImplemented:
+            return out
         arrays = []
         first: Any = None
         for a in args:
@@ -328,16 +343,42 @@ class _Recorder:
         return lambda *operands: (name, *operands)
 
 
-def _numpy_kernel(loop: Callable, params: tuple[str, ...]) -> Callable:
-    """The NumPy reading of a body; one that is a single ufunc over the parameters skips the interpretation."""
-    whole = functools.partial(evaluate, loop)
+def _only_operation(loop: Callable, params: tuple[str, ...]) -> str | None:
+    """The scalar operation that is all a body does with its parameters; None for other bodies."""
     try:
         recorded = loop(_Recorder(), *params)
     except (TypeError, AttributeError):
-        return whole
-    if type(recorded) is not tuple or recorded[1:] != params or recorded[0] not in TABLE:
-        return whole
-    ufunc = TABLE[recorded[0]].numpy
+        return None
+    return recorded[0] if type(recorded) is tuple and recorded[1:] == params and recorded[0] in TABLE else None
+
+
+class _Declines:
+    """Stands for the native operation where there is none."""
+
+    def __call__(self, *args: Any) -> Any:
+        return NotImplemented
+
+    below = __call__
+
+    def into(self, *args: Any) -> bool:
+        return False
+
+
+DECLINES = _Declines()
+
+
+def _quick(operation: str | None) -> Any:
+    """The native form of a scalar operation on small tensors."""
+    try:
+        return DECLINES if operation is None else _C.Elementwise(operation)
+    except ValueError:
+        return DECLINES
+
+
+def _numpy_kernel(loop: Callable, operation: str | None) -> Callable:
+    """The NumPy reading of a body; one that is a single ufunc over the parameters skips the interpretation."""
+    whole = functools.partial(evaluate, loop)
+    ufunc = TABLE[operation].numpy if operation is not None else None
     if not isinstance(ufunc, np.ufunc):
         return whole
 
@@ -363,13 +404,13 @@ def pointwise(name: str, loop: Callable, *, result: Any = None, kernel: Callable
     inputs' own (a dtype, or a function of the arguments).
     """
     params = tuple(inspect.signature(loop).parameters)[1:]
+    operation = _only_operation(loop, params)
     record = PointwisePrimitive(
-        name, _pointwise_shape(name, params, result), kernel=kernel or _numpy_kernel(loop, params), loop=loop,
+        name, _pointwise_shape(name, params, result), kernel=kernel or _numpy_kernel(loop, operation), loop=loop,
         derivative=Pointwise(**d) if d else None, tags={"pointwise", "recomputable", *tags}, samples=samples, doc=doc,
         kind="pointwise", tensors=len(params) if tensors is None else tensors, why_absent=why_absent)
-    record.params = params
+    record.params, record.quick = params, _quick(operation)
     return _register(PRIMITIVES, name, record)
-
 
 
 def view(name: str, *, derivative: Derivative, loop: Callable | None = None, samples: Callable | None = None,

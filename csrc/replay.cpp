@@ -1,0 +1,2 @@
+#include "module.h"
+void add_replay(PyObject*) {}

@@ -1,0 +1,36 @@
+// The scalar operations of flambeau/ops/scalar.py as loops over strided rows, for tensors too small to compile anything for.
+#pragma once
+#include <cstddef>
+
+#include "kinds.h"
+
+// out[i] = op(in[0][i], in[1][i], ...) for i < n; strides in bytes. `out` may be one of the inputs.
+using RowLoop = void (*)(char* out, ptrdiff_t out_stride, const char* const* in, const ptrdiff_t* strides, ptrdiff_t n);
+// *total = *total op x[0] op x[1] ...
+using RowFold = void (*)(char* total, const char* x, ptrdiff_t stride, ptrdiff_t n);
+
+struct ScalarLoop {
+    const char* name;
+    Kind in;  // of all operands; of the second and third for `where`
+    RowLoop run;
+    Kind out;
+    int arity;
+};
+struct FoldLoop {
+    const char* name;
+    Kind kind;
+    RowFold run;
+};
+
+const ScalarLoop* find_scalar(const char* name, Kind in);  // null where there is none
+const FoldLoop* find_fold(const char* name, Kind kind);
+bool is_costly(const char* name);  // a transcendental function: for double, the C library's
+
+// kernels.cpp: conversion of a row; null for kinds that have none.
+using ConvertRow = void (*)(char* to, ptrdiff_t to_stride, const char* from, ptrdiff_t from_stride, ptrdiff_t n);
+ConvertRow find_conversion(Kind to, Kind from);
+
+inline int size_of(Kind kind) {
+    constexpr int sizes[] = {1, 1, 1, 2, 4, 8, 2, 2, 4, 8, 0};
+    return sizes[(int)kind];
+}

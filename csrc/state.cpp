@@ -1,0 +1,78 @@
+// DispatchState: thread-local attributes that both Python and the fast paths of elementwise.cpp read.
+#include "state.h"
+
+#include "module.h"
+
+thread_local DispatchState dispatch_state;
+
+namespace {
+
+int check_value(PyObject* value) {
+    if (value != nullptr) return 0;
+    PyErr_SetString(PyExc_AttributeError, "attributes of the dispatch state cannot be deleted");
+    return -1;
+}
+
+template <long DispatchState::*member>
+PyObject* get_number(PyObject*, void*) { return PyLong_FromLong(dispatch_state.*member); }
+
+template <long DispatchState::*member>
+int set_number(PyObject*, PyObject* value, void*) {
+    if (check_value(value) < 0) return -1;
+    long number = PyLong_AsLong(value);
+    if (number == -1 && PyErr_Occurred()) return -1;
+    dispatch_state.*member = number;
+    return 0;
+}
+
+template <bool DispatchState::*member>
+PyObject* get_flag(PyObject*, void*) { return Py_NewRef(dispatch_state.*member ? Py_True : Py_False); }
+
+template <bool DispatchState::*member>
+int set_flag(PyObject*, PyObject* value, void*) {
+    if (check_value(value) < 0) return -1;
+    int flag = PyObject_IsTrue(value);
+    if (flag < 0) return -1;
+    dispatch_state.*member = flag;
+    return 0;
+}
+
+PyObject* get_modes(PyObject*, void*) {
+    return dispatch_state.modes != nullptr ? Py_NewRef(dispatch_state.modes) : PyTuple_New(0);
+}
+
+int set_modes(PyObject*, PyObject* value, void*) {
+    if (check_value(value) < 0) return -1;
+    if (!PyTuple_Check(value)) return PyErr_SetString(PyExc_TypeError, "modes must be a tuple"), -1;
+    PyObject* old = dispatch_state.modes;
+    dispatch_state.modes = PyTuple_GET_SIZE(value) > 0 ? Py_NewRef(value) : nullptr;
+    Py_XDECREF(old);
+    return 0;
+}
+
+PyGetSetDef members[] = {
+    {"word", get_number<&DispatchState::word>, set_number<&DispatchState::word>, "Number of active modes.", nullptr},
+    {"overrides", get_number<&DispatchState::overrides>, set_number<&DispatchState::overrides>,
+     "Number of active __torch_function__ modes.", nullptr},
+    {"grad_enabled", get_flag<&DispatchState::grad_enabled>, set_flag<&DispatchState::grad_enabled>, nullptr, nullptr},
+    {"inference", get_flag<&DispatchState::inference>, set_flag<&DispatchState::inference>, nullptr, nullptr},
+    {"fake", get_flag<&DispatchState::fake>, set_flag<&DispatchState::fake>, "Factories make fake tensors.", nullptr},
+    {"modes", get_modes, set_modes, "The stack of modes, a tuple.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyType_Slot slots[] = {
+    {Py_tp_doc, (void*)"What dispatch must know beside the arguments; every thread has values of its own."},
+    {Py_tp_getset, members},
+    {0, nullptr},
+};
+
+PyType_Spec spec = {"flambeau._C.DispatchState", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT, slots};
+
+}  // namespace
+
+void add_state(PyObject* module) {
+    PyTypeObject* type = (PyTypeObject*)PyType_FromSpec(&spec);
+    if (type != nullptr) add_type(module, type);
+    Py_XDECREF(type);
+}

@@ -1,0 +1,12 @@
+// What dispatch must know beside the arguments, for each thread: flambeau.core.dispatch.state.
+#pragma once
+#include <Python.h>
+
+struct DispatchState {
+    long word = 0;  // number of active modes
+    long overrides = 0;
+    bool grad_enabled = true, inference = false, fake = false;
+    PyObject* modes = nullptr;  // a tuple; null means ()
+};
+
+extern thread_local DispatchState dispatch_state;
