@@ -1,4 +1,4 @@
-"""Compiled functions that are called while somebody else traces: with fake tensors, under a mode, inside make_fx."""
+"""Compiled functions that are called while somebody else traces: with fake tensors or under a mode."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import flambeau as torch
 from flambeau import dynamo
 from flambeau.core import dispatch
 from flambeau.core.tensor import fake
-from flambeau.func import make_fx
 
 
 def f(x):
@@ -52,12 +51,3 @@ def test_a_cached_version_is_not_used_while_a_mode_watches() -> None:
     with dispatch.push_mode(Watch()) as watch:
         assert same(compiled(torch.ones(3)), f(torch.ones(3)))
     assert watch.seen >= 2
-
-
-def test_a_compiled_function_inside_make_fx() -> None:
-    compiled = dynamo.compile(f, backend="eager")
-    compiled(torch.ones(3))
-    graph = make_fx(compiled)(torch.ones(3))
-    names = [node.op for node in graph.graph.nodes]
-    assert names.count("call_function") >= 2
-    assert same(graph(torch.ones(3)), f(torch.ones(3)))
