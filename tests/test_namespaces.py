@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 import urllib.error
 from collections.abc import Callable
 from pathlib import Path
@@ -146,3 +148,10 @@ def test_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_compiler_namespace() -> None:
     assert compiler.is_compiling() is False and compiler.is_exporting() is False
     assert compiler.disable(abs)(-1) == 1
+
+
+def test_submodules_need_no_import_of_their_own() -> None:
+    named = ["utils.data.DataLoader", "utils.data.distributed", "utils.checkpoint.checkpoint", "utils._pytree", "utils.model_zoo",
+             "cuda.amp.autocast", "nn.utils.rnn.pad_sequence", "optim.lr_scheduler.StepLR", "nn.attention.sdpa_kernel"]  # fmt: skip
+    code = "\n".join(["import flambeau as torch", *(f"torch.{name}" for name in named)])
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from .._lazy import submodules
 from . import library, memory, random, streams
 from .devices import (
     DeviceProperties,
@@ -107,7 +108,10 @@ def _missing(name: str) -> Callable[..., NoReturn]:
     return raises
 
 
+_submodule = submodules(__name__, "amp")
+
+
 def __getattr__(name: str) -> Any:
     if name in _MANAGEMENT or name in _INTERNAL:
         return _missing(name)
-    raise AttributeError(f"module 'torch.cuda' has no attribute '{name}'")
+    return _submodule(name)

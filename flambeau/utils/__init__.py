@@ -1,1 +1,5 @@
 """What surrounds training: data loading, safetensors files, and other tools (`torch.utils`)."""
+
+from .._lazy import submodules
+
+__getattr__ = submodules(__name__, "_pytree", "checkpoint", "data", "model_zoo", "safetensors")

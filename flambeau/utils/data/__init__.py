@@ -1,5 +1,6 @@
 """`torch.utils.data`: datasets, samplers, and the loader that makes batches of them."""
 
+from ..._lazy import submodules
 from .collate import default_collate, default_convert
 from .dataloader import DataLoader
 from .dataset import (
@@ -22,6 +23,8 @@ from .sampler import (
     WeightedRandomSampler,
 )
 from .worker import WorkerInfo, get_worker_info
+
+__getattr__ = submodules(__name__, "distributed")
 
 __all__ = [
     "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DistributedSampler", "IterableDataset",
