@@ -9,6 +9,7 @@ from typing import Any
 
 from . import _C
 from .backends.cuda import matmul
+from .core import cache
 from .core.symbolic import SymInt
 from .core.tensor import Tensor
 
@@ -22,6 +23,9 @@ class _State:
     warn_always = False
     matmul_precision = "highest"
     interop_threads = max(1, (os.cpu_count() or 2) // 2)
+
+
+cache.settings["deterministic"] = lambda: (_State.deterministic, _State.matmul_precision)
 
 
 _MODES = {"default": 0, "warn": 1, "error": 2}

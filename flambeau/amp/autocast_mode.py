@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ..core import dispatch
+from ..core import cache, dispatch
 from ..core.dtypes import bfloat16, dtype, float16, float32
 from ..core.tensor import Tensor
 from ..ops import registry
@@ -45,6 +45,9 @@ class _State:
     cache_enabled = True
     cache: dict[int, tuple[Tensor, Tensor]] = {}
     depth = 0
+
+
+cache.settings["autocast"] = lambda: (_State.enabled, _State.kinds, _State.cache_enabled)
 
 
 def _cast(value: Any, kind: dtype, where: str) -> Any:

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from flambeau.aot.cache import Artefacts, Parts, Request, obtain
 from flambeau.aot.joint import LEAF, NON_LEAF, Program, trace
 from flambeau.aot.partition import Partition, partition
 from flambeau.aot.passes import CLEAN_UP, separate_results
-from flambeau.aot.runtime import Compiled, TrainingCode, deliverer, gatherer, share_memory, without_backward
+from flambeau.aot.runtime import Compiled, Part, Saving, TrainingCode, deliverer, gatherer, share_memory, without_backward
 from flambeau.aot.trace import stripped
 from flambeau.core import dispatch
 from flambeau.core.tensor import Tensor
@@ -41,24 +42,29 @@ def aot_compile(
     forward_compiler: Compiler,
     backward_compiler: Compiler | None = None,
     inference_compiler: Compiler | None = None,
+    artefacts: Artefacts | None = None,
 ) -> Callable[..., Any]:
     """A function with the calling convention of `gm`, compiled for inputs like `example_inputs`.
 
     The examples are tensors (real or fake, sizes may be symbolic), symbolic sizes, or constants. Where gradients are
     wanted, forward and backward are traced jointly, partitioned and given to `forward_compiler` and `backward_compiler`;
     else the graph goes to `inference_compiler`. Compilers take `(gm, example_inputs)` and return a function from a list
-    of inputs to a list of outputs. Calls whose inputs need gradients otherwise than the examples compile again.
+    of inputs to a list of outputs. Calls whose inputs need gradients otherwise than the examples compile again. With
+    `artefacts`, which say how to keep what the compilers make, programs are looked up in the disk cache first.
     """
     compilers = (forward_compiler, backward_compiler or forward_compiler, inference_compiler or forward_compiler)
-    return AotFunction(gm, list(example_inputs), compilers).specialised()
+    return AotFunction(gm, list(example_inputs), compilers, artefacts).specialised()
 
 
 class AotFunction:
     """One captured graph and the variants compiled of it, by which inputs need gradients."""
 
-    def __init__(self, gm: GraphModule, examples: list[Any], compilers: tuple[Compiler, Compiler, Compiler]) -> None:
+    def __init__(
+        self, gm: GraphModule, examples: list[Any], compilers: tuple[Compiler, Compiler, Compiler], artefacts: Artefacts | None
+    ) -> None:
         self.gm = gm
         self.compilers = compilers
+        self.artefacts = artefacts
         self.attributes = list({id(t): t for t in (*gm.parameters(), *gm.buffers())}.values())
         self.needs = self._needs(examples)
         self.examples = [stripped(e) if isinstance(e, Tensor) else e for e in examples]  # no data is kept alive
@@ -101,42 +107,56 @@ class AotFunction:
         return run(args)
 
     def _compile(self, needs: tuple | None) -> Callable[[tuple], Any]:
+        if self.artefacts is None:
+            return self._around(self._build(needs))
+        watched = bool(Observers.listening)
+        request = Request(self.gm, self.examples, self.attributes, needs, self.artefacts, watched)
+        return self._around(obtain(request, lambda: self._build(needs)))
+
+    def _build(self, needs: tuple | None) -> Parts:
+        """Trace, clean up, partition, compile."""
         started = time.perf_counter()
         program = trace(self.gm, self.examples, self.attributes, needs)
+        interface = program.interface
         program.graph.provenance.append(_made_by("tracing", started, program.graph))
-        training = bool(program.differentiable) and program.no_backward is None
+        training = bool(interface.differentiable) and interface.no_backward is None
         joint = program.module(name="joint" if training else "inference")
         _clean(joint)
         Observers.show(joint._class_name, joint)
         if training:
-            run = self._training(program)
-        else:
-            run = _without_grad(_compile(self.compilers[2], program, joint.graph, program.results))
-            if program.no_backward is not None:
-                run = without_backward(program, run)
-        return self._around(program, run)
+            return self._training(program)
+        return Parts(interface, [_compile(self.compilers[2], program, joint.graph, interface.results)])
 
-    def _training(self, program: Program) -> Callable[[list], list]:
-        """Compiled forward and backward, tied together by the tape."""
-        overwritten = [program.inputs[place] for place in program.written]
+    def _training(self, program: Program) -> Parts:
+        """Compiled forward and backward."""
+        interface = program.interface
+        overwritten = [program.inputs[place] for place in interface.written]
         started = time.perf_counter()
-        split = partition(program.graph, program.results, program.tangents, overwritten)
+        split = partition(program.graph, interface.results, program.tangents, overwritten)
         for graph in (split.forward, split.backward):
             graph.provenance.append(_made_by("partition", started, graph))
         graphs = {"forward": split.forward, "backward": split.backward}
         for stage, graph in graphs.items():
             Observers.show(stage, program.module(graph, stage))
-        forward = _compile(self.compilers[0], program, split.forward, program.results)
+        forward = _compile(self.compilers[0], program, split.forward, interface.results)
         _adopt_layouts(split)
         backward = _compile(self.compilers[1], program, split.backward, 0)
-        return TrainingCode(program, split, forward, backward).run_forward
+        return Parts(interface, [forward, backward], Saving(split.saved_primals, split.saved_results))
 
-    def _around(self, program: Program, run: Callable[[list], list]) -> Callable[[tuple], Any]:
-        """The caller's convention around the graph's."""
-        gather, deliver, gm, written = gatherer(program), deliverer(program), self.gm, program.written
+    def _around(self, parts: Parts) -> Callable[[tuple], Any]:
+        """The caller's convention around the graphs', which the tape ties together."""
+        interface, functions = parts.interface, [part.function() for part in parts.graphs]
+        run: Compiled
+        if parts.saving is not None:
+            run = TrainingCode(interface, parts.saving, *functions).run_forward
+        else:
+            run = _without_grad(functions[0])
+            if interface.no_backward is not None:
+                run = without_backward(interface, run)
+        gather, deliver = gatherer(interface, self.attributes), deliverer(interface)
         if gather is None and deliver is None:
             return lambda args: tuple(run(list(args)))
-        n = len(program.outputs)
+        gm, written, n = self.gm, interface.written, len(interface.outputs)
 
         def call(args: tuple) -> Any:
             inputs = list(args) if gather is None else gather(args)
@@ -194,13 +214,13 @@ def _clean(gm: GraphModule) -> None:
     PassManager(CLEAN_UP, check=Observers.verify)(gm)
 
 
-def _compile(compiler: Compiler, program: Program, graph: Graph, results: int) -> Compiled:
-    """Compile one graph. Compilers see outputs that are computed, each once; the others are filled in here.
+def _compile(compiler: Compiler, program: Program, graph: Graph, results: int) -> Part:
+    """Compile one graph. Compilers see outputs that are computed, each once; the others are filled in when it runs.
 
     The first `results` outputs, after those that are written back to inputs, are handed to the user: they must not share
     memory, with each other or with inputs.
     """
-    separate_results(graph, len(program.written), results)
+    separate_results(graph, len(program.interface.written), results)
     outputs = list(graph.output_node().args[0])
     placeholders = {n: i for i, n in enumerate(n for n in graph.nodes if n.op == "placeholder")}
     computed = {n: None for n in outputs if isinstance(n, Node) and n not in placeholders}
@@ -214,12 +234,6 @@ def _compile(compiler: Compiler, program: Program, graph: Graph, results: int) -
     examples = [n.meta["val"] for n in placeholders]
     compiled = compiler(gm, examples)
     if outputs == list(computed):
-        return compiled
-    plan = [(index.get(n, -1), placeholders.get(n, -1), n) if isinstance(n, Node) else (-1, -1, n) for n in outputs]
-
-    def fill_in(inputs: list) -> list:
-        kept = inputs[:]
-        made = compiled(inputs)
-        return [made[i] if i >= 0 else kept[j] if j >= 0 else constant for i, j, constant in plan]
-
-    return fill_in
+        return Part(compiled)
+    plan = [(index.get(n, -1), placeholders.get(n, -1), None) if isinstance(n, Node) else (-1, -1, n) for n in outputs]
+    return Part(compiled, plan)

@@ -34,9 +34,9 @@ class FromArgument:
 
 @dataclass(frozen=True, slots=True)
 class FromAttribute:
-    """A graph input that is a tensor of the module."""
+    """A graph input that is a tensor of the module: the one numbered `index` of its parameters and buffers."""
 
-    tensor: Tensor
+    index: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +91,14 @@ Output = Constant | Result | SameInput | ViewOf
 
 
 @dataclass
-class Program:
-    """A traced program.
+class Interface:
+    """What the runtime must know of a traced program.
 
-    `graph` takes the inputs (`sources` says where each comes from) and, if there are gradients, `tangents` for the
+    The graph takes the inputs (`sources` says where each comes from) and, if there are gradients, tangents for the
     results `differentiable`; it returns results, then gradients for the inputs `gradient_inputs`. The first results are
     the new values of the inputs `written`; `outputs` and `structure` say how to make of the rest what the caller gets.
     """
 
-    graph: Graph
-    constants: dict[str, Tensor]
     sources: list[Source]
     written: list[int]
     outputs: list[Output]
@@ -108,13 +106,24 @@ class Program:
     results: int
     differentiable: list[int] = field(default_factory=list)
     gradient_inputs: list[int] = field(default_factory=list)
-    tangents: list[Node] = field(default_factory=list)
     no_backward: RuntimeError | None = None  # why there are no gradients, although results need them
+    names: list[str] = field(default_factory=list)  # of the inputs; those of sizes are their symbols
+    specs: list[tuple] | None = None  # shape, dtype and device of the differentiable results, where sizes are known
+
+
+@dataclass
+class Program:
+    """A traced program: the graph, and what is around it."""
+
+    graph: Graph
+    constants: dict[str, Tensor]
+    interface: Interface
+    tangents: list[Node] = field(default_factory=list)
 
     @property
     def inputs(self) -> list[Node]:
         """The placeholders of the graph's inputs, without the tangents."""
-        return [n for n in self.graph.nodes if n.op == "placeholder"][: len(self.sources)]
+        return [n for n in self.graph.nodes if n.op == "placeholder"][: len(self.interface.sources)]
 
     def module(self, graph: Graph | None = None, name: str = "joint") -> GraphModule:
         """A graph of this program with its constants."""
@@ -208,8 +217,8 @@ class _Inputs:
     def add_attributes(self, attributes: Sequence[Tensor]) -> dict[int, Tensor]:
         """An input for each parameter and buffer of the module that the graph was captured with."""
         twins: dict[int, Tensor] = {}
-        for tensor in attributes:
-            twins[id(tensor)] = self.add(FromAttribute(tensor), tensor, f"primals_{len(self.sources) + 1}")
+        for i, tensor in enumerate(attributes):
+            twins[id(tensor)] = self.add(FromAttribute(i), tensor, f"primals_{len(self.sources) + 1}")
             self.mode.adopt(tensor, twins[id(tensor)])
         return twins
 
@@ -274,12 +283,14 @@ class _Finish:
             return slots[id(leaf)]
 
         structure = map_aggregate(answer, slot)
-        program = Program(self.mode.graph, self.mode.constants, self.inputs.sources, written, outputs, structure, len(self.results))
+        interface = Interface(self.inputs.sources, written, outputs, structure, len(self.results))
+        program = Program(self.mode.graph, self.mode.constants, interface)
         gradients = self._backward(program) if self.with_gradients else ()
         if self.mode.random is not None:
-            program.sources.append(FromGenerator(self.mode.drawn, self.mode.random.device))
+            interface.sources.append(FromGenerator(self.mode.drawn, self.mode.random.device))
         self.mode.graph.output((*self.results, *gradients))
-        if program.no_backward is not None:
+        interface.names = [str(n.meta["val"]) if isinstance(n.meta["val"], SymInt) else n.name for n in program.inputs]
+        if interface.no_backward is not None:
             eliminate_dead_code(self.mode.graph)
             for tangent in program.tangents:
                 self.mode.graph.erase_node(tangent)
@@ -352,7 +363,10 @@ class _Finish:
         """Record the gradients of the inputs, given those of the results."""
         places = [i for i, t in enumerate(self.tensors) if t is not None and t.requires_grad]
         roots = [t for t in self.tensors if t is not None and t.requires_grad]
-        program.differentiable = places
+        interface = program.interface
+        interface.differentiable = places
+        if all(type(size) is int for root in roots for size in root._layout.shape):
+            interface.specs = [(root.shape, root.dtype, root.device) for root in roots]
         if not roots:
             return []
         tangents = [self._tangent(i, root) for i, root in enumerate(roots)]
@@ -369,9 +383,9 @@ class _Finish:
                 accumulate=False,
             )
         except RuntimeError as error:  # as in eager, it is the caller's only if backward is ever called
-            program.no_backward, program.gradient_inputs = error.with_traceback(None), list(leaves)
+            interface.no_backward, interface.gradient_inputs = error.with_traceback(None), list(leaves)
             return []
-        program.gradient_inputs = [place for place, g in zip(leaves, gradients, strict=True) if g is not None]
+        interface.gradient_inputs = [place for place, g in zip(leaves, gradients, strict=True) if g is not None]
         return [self.mode.node_of(g) for g in gradients if g is not None]
 
     def _tangent(self, i: int, root: Tensor) -> Entry:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from flambeau.aot.joint import (
     Constant,
     FromArgument,
     FromAttribute,
     FromSize,
-    Program,
+    Interface,
     Result,
     SameInput,
     Slot,
     ViewOf,
 )
-from flambeau.aot.partition import Partition
 from flambeau.autograd.graph import SECOND_TIME, Node, Output, Saved, Settings, bare, edge_of
 from flambeau.core import dispatch
 from flambeau.core.symbolic import evaluate, is_symbolic
@@ -35,6 +34,27 @@ NO_DOUBLE_BACKWARD = (
 )
 
 state = dispatch.state
+
+
+class Part(NamedTuple):
+    """A compiled graph. `outputs` says how to make its outputs of what is compiled, where they differ: for each the number
+    of a computed value (or -1), else that of an input (or -1), else a constant."""
+
+    compiled: Compiled
+    outputs: list[tuple[int, int, Any]] | None = None
+
+    def function(self) -> Compiled:
+        """From the graph's inputs to all its outputs."""
+        compiled, outputs = self.compiled, self.outputs
+        if outputs is None:
+            return compiled
+
+        def fill_in(inputs: list) -> list:
+            kept = inputs[:]
+            made = compiled(inputs)
+            return [made[i] if i >= 0 else kept[j] if j >= 0 else constant for i, j, constant in outputs]
+
+        return fill_in
 
 
 # -- backward ----------------------------------------------------------------------------------------------------------
@@ -145,15 +165,15 @@ class FailedBackward(Node):
         raise self.error.with_traceback(None)
 
 
-def without_backward(program: Program, run: Compiled) -> Compiled:
+def without_backward(interface: Interface, run: Compiled) -> Compiled:
     """`run`, its results attached to a tape that ends here."""
-    assert program.no_backward is not None
-    error = program.no_backward
+    assert interface.no_backward is not None
+    error = interface.no_backward
 
     def call(inputs: list) -> list:
         outs = run(inputs)
-        node = FailedBackward([edge_of(inputs[i]) for i in program.gradient_inputs], error)
-        made = [outs[i] for i in program.differentiable]
+        node = FailedBackward([edge_of(inputs[i]) for i in interface.gradient_inputs], error)
+        made = [outs[i] for i in interface.differentiable]
         node.output_specs = tuple(map(_spec, made))
         for nr, out in enumerate(made):
             out._grad = AutogradMeta(False, node, nr)
@@ -162,22 +182,26 @@ def without_backward(program: Program, run: Compiled) -> Compiled:
     return call
 
 
+class Saving(NamedTuple):
+    """What backward is given first: which inputs and which results of the forward graph (the rest of these follows)."""
+
+    inputs: list[int]
+    results: list[int]
+
+
 class TrainingCode:
     """The two compiled graphs of a program with gradients, and how values pass between them."""
 
-    def __init__(self, program: Program, split: Partition, forward: Compiled, backward: Compiled) -> None:
+    def __init__(self, interface: Interface, saved: Saving, forward: Compiled, backward: Compiled) -> None:
         self.forward = forward
         self.backward = backward
-        self.results = program.results
-        self.differentiable = program.differentiable
-        self.gradient_inputs = program.gradient_inputs
-        self.saved_inputs = split.saved_primals
-        self.saved_results = split.saved_results
+        self.results = interface.results
+        self.differentiable = interface.differentiable
+        self.gradient_inputs = interface.gradient_inputs
+        self.saved_inputs = saved.inputs
+        self.saved_results = saved.results
         self.reachable = range(len(self.saved_inputs) + len(self.saved_results))
-        self.static_specs: tuple | None = None
-        fakes = [node.meta["val"] for node in program.graph.output_node().args[0][: program.results]]
-        if all(type(size) is int for i in self.differentiable for size in fakes[i]._layout.shape):
-            self.static_specs = tuple(_spec(fakes[i]) for i in self.differentiable)
+        self.static_specs = None if interface.specs is None else tuple(Output(*spec) for spec in interface.specs)
 
     def run_forward(self, inputs: list) -> list:
         """The results, differentiable ones with their history."""
@@ -208,18 +232,19 @@ def _spec(t: Tensor) -> Output:
 # -- around the call ---------------------------------------------------------------------------------------------------
 
 
-def gatherer(program: Program) -> Callable[[tuple], list] | None:
-    """A function from the caller's arguments to the graph's inputs; None if they are the same."""
-    sources = program.sources
+def gatherer(interface: Interface, attributes: Sequence[Tensor]) -> Callable[[tuple], list] | None:
+    """A function from the caller's arguments to the graph's inputs; None if they are the same.
+
+    `attributes` are the captured module's parameters and buffers.
+    """
+    sources, names = interface.sources, interface.names
     if all(isinstance(source, FromArgument) and source.index == i for i, source in enumerate(sources)):
         return None
     picks = [source.index for source in sources if isinstance(source, FromArgument)]
     in_order = all(isinstance(source, FromArgument) for source in sources[: len(picks)])
     if in_order and all(isinstance(source, FromAttribute) for source in sources[len(picks) :]):
-        attributes = [source.tensor for source in sources[len(picks) :] if isinstance(source, FromAttribute)]
-        return lambda args: [args[i] for i in picks] + attributes
-
-    names = [str(node.meta["val"]) for node in program.inputs]
+        kept = [attributes[source.index] for source in sources[len(picks) :] if isinstance(source, FromAttribute)]
+        return lambda args: [args[i] for i in picks] + kept
 
     def gather(args: tuple) -> list:
         inputs: list[Any] = []
@@ -227,7 +252,7 @@ def gatherer(program: Program) -> Callable[[tuple], list] | None:
             if isinstance(source, FromArgument):
                 inputs.append(args[source.index])
             elif isinstance(source, FromAttribute):
-                inputs.append(source.tensor)
+                inputs.append(attributes[source.index])
             elif isinstance(source, FromSize):
                 inputs.append(args[source.index].shape[source.dim])
             else:
@@ -240,16 +265,16 @@ def gatherer(program: Program) -> Callable[[tuple], list] | None:
     return gather
 
 
-def deliverer(program: Program) -> Callable[[list, list], Any] | None:
+def deliverer(interface: Interface) -> Callable[[list, list], Any] | None:
     """A function from the graph's inputs and results to what the caller gets; None if it is the tuple of the results."""
-    outputs, structure, written = program.outputs, program.structure, program.written
+    outputs, structure, written = interface.outputs, interface.structure, interface.written
     plain = [output.index for output in outputs if isinstance(output, Result)]
     flat = isinstance(structure, tuple) and all(isinstance(leaf, Slot) for leaf in structure)
     if flat and not written and plain == list(range(len(outputs))) == [leaf.index for leaf in structure]:
         return None
 
     # A write that autograd saw in the function is one here too; one behind its back (no_grad, detach) stays so.
-    writers = [assign if i in program.differentiable else write for i in range(len(written))]
+    writers = [assign if i in interface.differentiable else write for i in range(len(written))]
 
     def deliver(inputs: list, results: list) -> Any:
         for place, overwrite, value in zip(written, writers, results, strict=False):

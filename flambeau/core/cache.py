@@ -1,10 +1,28 @@
-"""Where compiled code is kept between processes."""
+"""Where compiled code is kept between processes: files by content, sealed, written whole or not at all.
+
+The directory is trusted as much as the program itself, for it holds native code that is loaded: a seal tells damage, not
+malice. It is made readable and writable for its owner alone.
+"""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
+import sys
 import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+_MAGIC = b"FLAMBEAU"
+_SEAL = len(_MAGIC) + 16
+_IMPORTED = time.time()
+
+settings: dict[str, Callable[[], Any]] = {}
+"""Process-wide settings that compiled code depends on: each room above enters a function that tells its own."""
 
 
 def cache_directory() -> Path:
@@ -13,12 +31,106 @@ def cache_directory() -> Path:
     return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "flambeau"
 
 
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def seal(content: bytes) -> bytes:
+    """What is written after a content, so that a damaged file is known before anybody uses it."""
+    return _MAGIC + hashlib.blake2b(content, digest_size=16).digest()
+
+
+def read_sealed(path: Path) -> bytes | None:
+    """A file's content; None if it is missing, cut short or damaged."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    content = data[:-_SEAL]
+    return content if data[-_SEAL:] == seal(content) else None
+
+
+def make_folder(path: Path) -> None:
+    """A folder of the cache, and the cache's own for its owner alone. OSError."""
+    root = cache_directory()
+    if not root.exists():
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.mkdir(parents=True, exist_ok=True)
+
+
 def write_file(path: Path, data: bytes) -> None:
-    """Write aside, then rename: two processes may fill the cache at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write aside, sync, then rename: two processes may fill the cache at once. OSError; it leaves nothing behind."""
+    make_folder(path.parent)
     handle, aside = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "wb") as f:
-        f.write(data)
-        f.flush()
-        os.fsync(f.fileno())
-    os.replace(aside, path)
+    try:
+        with os.fdopen(handle, "wb") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(aside, path)
+    except BaseException:
+        os.unlink(aside)
+        raise
+
+
+def write_sealed(path: Path, content: bytes) -> bool:
+    """Write what `read_sealed` reads; where the cache cannot be written, one warning and False."""
+    try:
+        write_file(path, content + seal(content))
+    except OSError as error:
+        warn_unwritable(error)
+        return False
+    return True
+
+
+@functools.cache
+def _warn_once(directory: str, reason: str) -> None:
+    warnings.warn(f"the cache of compiled code in {directory} cannot be written ({reason}): what is compiled serves this "
+                  "process alone. Make room or change its rights, or set FLAMBEAU_CACHE_DIR to another directory.", stacklevel=4)
+
+
+def warn_unwritable(error: OSError) -> None:
+    """Say, once for each reason, that nothing is kept."""
+    _warn_once(str(cache_directory()), error.strerror or str(error))
+
+
+# -- what is compiled by what ------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def package_hash() -> str | None:
+    """A hash of Flambeau's own files, of Python's and NumPy's versions: what is cached by one version is no other's.
+
+    None if files were changed after this process started: then nobody knows which of them it has loaded.
+    """
+    root, started = Path(__file__).resolve().parent.parent, _process_start()
+    numpy = sys.modules.get("numpy")
+    found = hashlib.sha256(f"{sys.version} {getattr(numpy, '__version__', '')}".encode())
+    for path in sorted(_sources(str(root))):
+        with open(path, "rb", buffering=0) as f:
+            facts = os.fstat(f.fileno())
+            if max(facts.st_mtime, facts.st_ctime) > started:
+                return None
+            found.update(f"{path[len(str(root)):]} {facts.st_size}\0".encode())
+            found.update(f.readall())
+    return found.hexdigest()
+
+
+def _sources(folder: str) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                if entry.name != "__pycache__":
+                    yield from _sources(entry.path)
+            elif entry.name.endswith((".py", ".h", ".so")):
+                yield entry.path
+
+
+def _process_start() -> float:
+    """When this process was started, in seconds since the epoch; at the latest."""
+    try:
+        with open("/proc/self/stat", "rb") as f:
+            ticks = int(f.read().rpartition(b")")[2].split()[19])
+        since_boot = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+        return min(_IMPORTED, time.time() - since_boot)
+    except (OSError, AttributeError, ValueError, IndexError):  # not on Linux
+        return _IMPORTED

@@ -1,5 +1,6 @@
 """The compiler: functional graphs of primitives to loop IR to fused kernels to one native callable. See docs/inductor.md."""
 
-from flambeau.inductor.graph import CompiledGraph, compile_fx, compile_graph, config
+from flambeau.inductor.backend import compile_fx
+from flambeau.inductor.graph import CompiledGraph, compile_graph, config
 
 __all__ = ["CompiledGraph", "compile_fx", "compile_graph", "config"]

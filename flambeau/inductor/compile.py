@@ -2,7 +2,8 @@
 
 The cache is a directory of libraries named by content: the source, the headers, the flags, the compiler's version and the
 CPU. Nothing in a library depends on where it lies, so a copied cache stays warm. Files are written aside, synced and
-renamed, so that two processes may race and a crash leaves nothing half-made; a damaged library is built anew.
+renamed, so that two processes may race and a crash leaves nothing half-made; a damaged library is built anew. Where the
+cache cannot be written, libraries are built in a temporary directory and serve this process alone.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import hashlib
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -21,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flambeau import _C
-from flambeau.core.cache import cache_directory
+from flambeau.core.cache import cache_directory, make_folder, read_sealed, seal, warn_unwritable
 from flambeau.inductor.unit import HEADERS, INCLUDES
 
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
@@ -92,7 +94,8 @@ def _stamp(path: str) -> str:
 
 
 @functools.cache
-def _fixed_part() -> bytes:
+def fixed_part() -> bytes:
+    """What every library depends on beside its source."""
     path = compiler()
     assert path is not None
     return "\0".join([_stamp(path), *flags(), _machine()]).encode() + _headers()
@@ -100,12 +103,16 @@ def _fixed_part() -> bytes:
 
 def key_of(source: str) -> str:
     """The name of a source's library in the cache."""
-    return hashlib.sha256(_fixed_part() + source.encode()).hexdigest()[:32]
+    return hashlib.sha256(fixed_part() + source.encode()).hexdigest()[:32]
 
 
 def cached_library(source: str) -> Path:
     """Where the library of `source` is, or would be."""
-    key = key_of(source)
+    return library_path(key_of(source))
+
+
+def library_path(key: str) -> Path:
+    """Where the library of this name is, or would be."""
     return cache_directory() / "lib" / key[:2] / f"{key}.so"
 
 
@@ -117,88 +124,143 @@ class Build:
             raise NoCompiler("there is no C++ compiler")
         self.source, self.path = source, cached_library(source)
         self._process: subprocess.Popen | None = None
-        if not is_sound(self.path):
+        self._failure: OSError | None = None
+        self._folder: Path | None = None
+        self._done = is_sound(self.path)
+        if not self._done:
             self._start()
 
     def _start(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._folder = Path(tempfile.mkdtemp(prefix="build-", dir=self.path.parent))
-        _running.add(self)  # from here on `_give_up` cleans up, whatever interrupts
-        text, self._made = self._folder / "unit.cpp", self._folder / "unit.so"
-        text.write_text(self.source)
-        self._command = [str(compiler()), *flags(), *(f"-I{d}" for d in INCLUDES), "-o", str(self._made), str(text)]
-        if "-DFL_MVEC=1" in self._command:
-            self._command.append("-lmvec")
-        self._started = time.perf_counter()
-        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        """Start g++. What keeps it from starting is told by `finish`."""
         stats["calls"] += 1
+        self._started = time.perf_counter()
+        try:
+            self._folder = self._make_folder()
+            _running.add(self)  # from here on `_give_up` cleans up, whatever interrupts
+            text, self._made = self._folder / "unit.cpp", self._folder / "unit.so"
+            self._command = [str(compiler()), *flags(), *(f"-I{d}" for d in INCLUDES), "-o", str(self._made), str(text)]
+            if "-DFL_MVEC=1" in self._command:
+                self._command.append("-lmvec")
+            text.write_text(self.source)
+            # A process group of its own: Ctrl-C at a terminal is for the program, not for the compiler beside it.
+            self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                             process_group=0)
+        except OSError as error:
+            self._failure = error
+
+    def _make_folder(self) -> Path:
+        """A folder to build in: in the cache, or else a temporary one."""
+        try:
+            make_folder(self.path.parent)
+            return Path(tempfile.mkdtemp(prefix="build-", dir=self.path.parent))
+        except OSError as error:
+            warn_unwritable(error)
+            return Path(tempfile.mkdtemp(prefix="flambeau-build-"))
 
     def finish(self) -> Path:
-        """Wait for the library and put it into the cache. CompilerError; whatever interrupts it leaves nothing behind."""
-        process, self._process = self._process, None
-        if process is None:
-            return self.path
+        """Wait for the library and put it into the cache. CompilerError; whatever interrupts it leaves nothing behind, and
+        the next call starts anew."""
+        for last in (False, True):
+            if self._done:
+                break
+            if self._process is None and self._failure is None:
+                self._start()
+            kept_aside = False
+            try:
+                self._wait(last)
+                kept_aside = not self._put()
+                self._done = True
+            except _Killed:
+                continue
+            finally:
+                self._clean(keep_folder=kept_aside)
+        return self.path
+
+    def _wait(self, last: bool) -> None:
+        """Wait for the compiler; CompilerError if it failed, `_Killed` if somebody ended it and it may be tried again."""
+        if self._process is None:
+            raise CompilerError(f"the C++ compiler {compiler()} could not be started on generated code: {self._failure}")
+        _, said = self._process.communicate()
+        stats["seconds"] += time.perf_counter() - self._started
+        status = self._process.returncode
+        if status == 0:
+            return
+        if not last and (status < 0 or "signal terminated program" in said):
+            raise _Killed
+        what = f"was ended by signal {-status}, twice," if status < 0 else f"failed with status {status}"
+        lines = "\n".join(said.splitlines()[:12])
+        raise CompilerError(f"the C++ compiler {what} on generated code\n  {' '.join(self._command)}\n{lines}")
+
+    def _put(self) -> bool:
+        """Move what was made into the cache; False if it has to be used where it is."""
         try:
-            _, said = process.communicate()
-            stats["seconds"] += time.perf_counter() - self._started
-            if process.returncode != 0:
-                lines = "\n".join(said.splitlines()[:12])
-                raise CompilerError(f"the C++ compiler failed with status {process.returncode} on generated code\n"
-                                    f"  {' '.join(self._command)}\n{lines}")
             with open(self._made, "r+b") as f:
-                f.write(_seal(f.read()))
+                f.write(seal(f.read()))
                 f.flush()
                 os.fsync(f.fileno())
             os.replace(self._made, self.path)
-            os.replace(self._folder / "unit.cpp", self.path.with_suffix(".cpp"))  # beside its library, for reading
-        finally:
-            self._clean(process)
-        return self.path
+            os.replace(self._made.with_suffix(".cpp"), self.path.with_suffix(".cpp"))  # beside its library, for reading
+        except OSError as error:
+            if not self._made.exists():  # the library is there, its text is not: so be it
+                return True
+            warn_unwritable(error)
+            self.path = self._made
+            return False
+        return True
 
-    def _clean(self, process: subprocess.Popen | None) -> None:
-        if process is not None and process.poll() is None:
-            process.kill()
-            process.wait()
-        if process is not None and process.stderr is not None:
-            process.stderr.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
-        _running.discard(self)
+    def _clean(self, keep_folder: bool = False) -> None:
+        process, self._process, self._failure = self._process, None, None
+        if process is not None:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)  # the driver, and the passes that it runs
+                process.wait()
+            if process.stderr is not None:
+                process.stderr.close()
+        if not keep_folder:  # else it goes when the process ends
+            if self._folder is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
+            _running.discard(self)
 
     def give_up(self) -> None:
         """Keep the library if it is ready; else end the compiler."""
-        process = self._process
-        if process is not None and process.poll() == 0:
+        if self._process is not None and self._process.poll() == 0:
             self.finish()
         else:
-            self._process = None
-            self._clean(process)
+            self._clean()
 
     def load(self, symbols: Sequence[str], n_args: int) -> list[_C.NativeGraph]:
         """The library's functions, ready to call."""
         path = self.finish()
         try:
-            return [_C.NativeGraph(str(path), symbol, n_args) for symbol in symbols]
+            return _functions(path, symbols, n_args)
         except OSError:  # cut short, or of another machine: build it anew
             path.unlink(missing_ok=True)
-            path = build(self.source)
-            return [_C.NativeGraph(str(path), symbol, n_args) for symbol in symbols]
+            return _functions(build(self.source), symbols, n_args)
 
 
-_MAGIC = b"FLAMBEAU"
+class _Killed(Exception):
+    """The compiler was ended by a signal: for want of memory, or by mistake."""
 
 
-def _seal(content: bytes) -> bytes:
-    """What is written after a library, so that a damaged one is known before the loader maps (and dies of) it."""
-    return _MAGIC + hashlib.blake2b(content, digest_size=16).digest()
+def _functions(path: Path, symbols: Sequence[str], n_args: int) -> list[_C.NativeGraph]:
+    return [_C.NativeGraph(str(path), symbol, n_args) for symbol in symbols]
+
+
+def open_library(key: str, symbols: Sequence[str], n_args: int) -> list[_C.NativeGraph] | None:
+    """The functions of the cached library of this name; None if it is missing or damaged."""
+    path = library_path(key)
+    if not is_sound(path):
+        return None
+    try:
+        return _functions(path, symbols, n_args)
+    except OSError:
+        path.unlink(missing_ok=True)
+        return None
 
 
 def is_sound(path: Path) -> bool:
-    """Whether a library is there and whole."""
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return False
-    return content[-24:] == _seal(content[:-24])
+    """Whether a library is there and whole: the loader dies of some that are not."""
+    return read_sealed(path) is not None
 
 
 _running: set[Build] = set()

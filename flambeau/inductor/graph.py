@@ -9,23 +9,21 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from flambeau.aot import aot_compile
 from flambeau.core.expr import Expr, Index, evaluate, to_python
 from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, from_array
 from flambeau.inductor import cuda, reference
 from flambeau.inductor.compile import Build, CompilerError, have_compiler, load
 from flambeau.inductor.epilogues import fuse_epilogues
-from flambeau.inductor.externs import apply_epilogue
 from flambeau.inductor.ir import Extern, Program, View, verify
-from flambeau.inductor.lowering import Slot, lower
+from flambeau.inductor.lowering import lower
+from flambeau.inductor.native import NativeCode, fill, run_eager
 from flambeau.inductor.ranges import split_ranges
 from flambeau.inductor.scheduler import GPU, Node, schedule
 from flambeau.inductor.unit import Unit, print_unit
@@ -39,6 +37,7 @@ class Config:
     verify: bool = False     # check the loop IR of every graph
     native: bool = True      # print C++; without, the loop IR runs through NumPy
     timed: bool = False      # measure every kernel; CompiledGraph.times() reads the clocks
+    cache: bool = True       # look compiled programs up in the disk cache, and keep them there
 
 
 config = Config()
@@ -57,6 +56,7 @@ class CompiledGraph:
     cuda: Any = None
     wrapper: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
+    code: Any = None  # what is kept in the cache: NativeCode or cuda.CudaCode
     call: Callable[[list], list] | None = None
 
     def __call__(self, inputs: list) -> list:
@@ -74,7 +74,7 @@ class CompiledGraph:
 def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool = False) -> CompiledGraph:
     """Compile `gm`, a graph of primitives whose nodes carry fake tensors in meta["val"], sizes static or symbolic.
 
-    Returns a callable from the list of inputs (tensors, ints) to the list of outputs; `arrays`: NumPy arrays instead of
+    Returns a callable from the list of inputs (tensors, ints) to the list of outputs; `arrays`: arrays instead of
     tensors.
     """
     started = time.perf_counter()
@@ -82,7 +82,7 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool =
     split_ranges(program)
     graph = CompiledGraph(gm, program, fallbacks)
     if _device(gm) == "cuda":
-        return _compile_cuda(graph)
+        return _compile_cuda(graph, arrays)
     fuse_epilogues(program)
     graph.seconds["lower"] = -started + (now := time.perf_counter())
     if config.verify:
@@ -108,11 +108,13 @@ def _device(gm: Any) -> str:
     return next((v.device.type for v in vals if isinstance(v, Tensor) and v.device.type != "cpu"), "cpu")
 
 
-def _compile_cuda(graph: CompiledGraph) -> CompiledGraph:
+def _compile_cuda(graph: CompiledGraph, arrays: bool) -> CompiledGraph:
+    facts = graph.gm.graph.meta
+    graph.program.small, graph.program.multiples = facts.get("small", False), facts.get("multiples", frozenset())
     graph.nodes = schedule(graph.program, GPU)
     if config.verify:
         verify(graph.program)
-    graph.cuda, graph.call = cuda.build(graph.program, graph.nodes, _call_primitive)
+    graph.cuda, graph.call = cuda.build(graph.program, graph.nodes, _call_primitive, arrays)
     if config.cuda_graphs and not graph.program.symbols:
         graph.call = cuda.Replayed(graph.call)
     graph.wrapper = graph.cuda.wrapper
@@ -123,41 +125,8 @@ def _compile_cuda(graph: CompiledGraph) -> CompiledGraph:
 
 def _call_primitive(step: Extern, tensors: Sequence[Tensor], sizes: dict[str, int]) -> tuple[Tensor, ...]:
     """The results of a step's primitive on tensors."""
-    results = step.attrs["target"](*_fill(step.attrs["args"], tensors, sizes))
+    results = step.attrs["target"](*fill(step.attrs["args"], tensors, sizes))
     return results if isinstance(results, tuple) else (results,)
-
-
-GRAPH_MODES = ("reduce-overhead", "max-autotune")  # those that record CUDA graphs
-
-
-def compile_fx(gm: Any, example_inputs: Sequence[Any], *, mode: str | None = None, **options: Any) -> Callable[..., Any]:
-    """The backend "inductor": aot traces, differentiates and partitions; `compile_graph` compiles the pieces.
-
-    `options` are settings of `Config` that hold while this is compiled. RuntimeError for one that does not exist.
-    """
-    known = {f.name for f in fields(Config)}
-    for name in options:
-        if name not in known:
-            raise RuntimeError(f"Unexpected optimization option {name!r}, known options are {sorted(known)}")
-    settings = {"cuda_graphs": mode in GRAPH_MODES, **options}
-
-    def compiler(graph: Any, inputs: Sequence[Any]) -> CompiledGraph:
-        with _settings(settings):
-            return compile_graph(graph, inputs)
-
-    return aot_compile(gm, example_inputs, forward_compiler=compiler)
-
-
-@contextmanager
-def _settings(values: dict[str, Any]) -> Iterator[None]:
-    saved = {name: getattr(config, name) for name in values}
-    try:
-        for name, value in values.items():
-            setattr(config, name, value)
-        yield
-    finally:
-        for name, value in saved.items():
-            setattr(config, name, value)
 
 
 # --- running ---
@@ -168,26 +137,19 @@ def _native(graph: CompiledGraph, arrays: bool) -> Callable[[list], list]:
     unit, program = graph.unit, graph.program
     assert unit is not None
     graph.wrapper = _Wrapper(program, unit, arrays).text()
-    count = sum(isinstance(s, int) for s in unit.segments)
-    building = Build(unit.source) if count else None
-    scope: dict[str, Any] = {
-        "np": np, "empty": np.empty, "tensor": from_array, "_fit": _fit, "_eager": run_eager, "_strided": strided_view,
-        "_out": _tensor_view, "_refused": _refused, "constants": program.constants,
-        "steps": [s for s in unit.segments if isinstance(s, Extern)],
-    }
-    scope |= {f"d_{n}": b.dtype for n, b in program.buffers.items()}
+    code = graph.code = NativeCode.of(graph.wrapper, program, unit)
+    building = Build(unit.source) if code.functions else None
 
     def ready() -> Callable[[list], list]:
         started = time.perf_counter()
         try:
-            runs = building.load([f"run_{k}" for k in range(count)], len(unit.arguments) + 1) if building else []
+            runs = building.load(code.symbols, code.arguments) if building else []
         except CompilerError as error:
             warnings.warn(f"{error}\nThe graph runs through NumPy instead: correct but slower.", stacklevel=3)
             return _interpreted(program, arrays)
-        scope.update({f"run_{k}": run for k, run in enumerate(runs)})
-        exec(compile(graph.wrapper, "<inductor wrapper>", "exec"), scope)
+        made = code.link(runs)
         graph.seconds["build"] = time.perf_counter() - started
-        return scope["call"]
+        return made
 
     def first(inputs: list) -> list:
         with _finishing:
@@ -285,63 +247,6 @@ def _whole(view: View, buffer: Any) -> bool:
     return view.shape == buffer.shape and view.strides == buffer.strides and view.offset == 0
 
 
-def _fit(array: np.ndarray, shape: tuple, strides: tuple) -> np.ndarray:
-    """`array` with the strides (in bytes) that the code was compiled for; copied unless only dimensions of size 1 differ."""
-    if all(n == 1 or a == b for n, a, b in zip(array.shape, array.strides, strides, strict=True)):
-        return array
-    size = array.itemsize
-    if array.size == 0:
-        return array
-    room = np.empty(sum((n - 1) * s // size for n, s in zip(shape, strides, strict=True)) + 1, array.dtype)
-    out = np.lib.stride_tricks.as_strided(room, shape, strides)
-    out[...] = array
-    return out
-
-
-def strided_view(array: np.ndarray, shape: tuple, strides: tuple, offset: int) -> np.ndarray:
-    """The elements of `array`'s memory at `offset` with other strides (in elements)."""
-    if 0 in shape:
-        return np.empty(shape, array.dtype)
-    size = array.itemsize
-    last = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) // size + 1
-    flat = np.ndarray((last,), array.dtype, array, 0, (size,)) if array.flags.c_contiguous else \
-        np.lib.stride_tricks.as_strided(array, (last,), (size,))
-    return np.lib.stride_tricks.as_strided(flat[offset:], shape, [s * size for s in strides])
-
-
-def _refused(error: RuntimeError) -> None:
-    """Turn what a kernel says of a bad index into the exception that it is."""
-    said = str(error)
-    if "is out of bounds for dimension" in said:
-        raise IndexError(said[said.rindex("index "):]) from None
-    raise error
-
-
-def _tensor_view(array: np.ndarray, kind: Any) -> Tensor:
-    return from_array(array, kind)
-
-
-def run_eager(step: Extern, views: Sequence[np.ndarray], outs: Sequence[np.ndarray], sizes: dict[str, int]) -> None:
-    """Call a primitive on arrays and put its results where the program wants them."""
-    tensors = [from_array(v, view.dtype) for v, view in zip(views, step.inputs, strict=True)]
-    if step.op == "bmm" and views[0].ndim == 4:  # one batch dimension written as two
-        tensors = [from_array(v.reshape(-1, *v.shape[2:])) for v in views]
-    results = step.attrs["target"](*_fill(step.attrs["args"], tensors, sizes))
-    results = results if isinstance(results, tuple) else (results,)
-    for out, result in zip(outs, results, strict=True):
-        out[...] = apply_epilogue(step, result._data.reshape(out.shape), list(views))
-
-
-def _fill(template: Any, tensors: Sequence[Tensor], sizes: dict[str, int]) -> Any:
-    if isinstance(template, Slot):
-        return tensors[template]
-    if isinstance(template, Expr):
-        return evaluate(template, sizes)
-    if isinstance(template, (tuple, list)):
-        return type(template)(_fill(t, tensors, sizes) for t in template)
-    return template
-
-
 def _interpreted(program: Program, plain: bool = False) -> Callable[[list], list]:
     """The program run by the loop IR's NumPy reading."""
     def eager(step: Extern, views: list[np.ndarray], sizes: Any) -> list[np.ndarray]:
@@ -375,4 +280,4 @@ def _interpreted(program: Program, plain: bool = False) -> Callable[[list], list
     return call
 
 
-__all__ = ["CompiledGraph", "Config", "compile_fx", "compile_graph", "config", "listening"]
+__all__ = ["CompiledGraph", "Config", "compile_graph", "config", "listening"]

@@ -17,7 +17,7 @@ def data(*shape, grad=True):
 def split(f, *inputs):
     program = trace(fx.symbolic_trace(f), inputs, (), [LEAF if t.requires_grad else 0 for t in inputs])
     fx.PassManager(CLEAN_UP, check=True)(program.module())
-    made = partition(program.graph, program.results, program.tangents, [program.inputs[i] for i in program.written])
+    made = partition(program.graph, program.interface.results, program.tangents, [program.inputs[i] for i in program.interface.written])
     made.forward.lint()
     made.backward.lint()
     return made

@@ -1,0 +1,112 @@
+"""Native graphs as they run: the printed Python function around a library, and what it calls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from flambeau.core.dtypes import dtype
+from flambeau.core.expr import Expr, evaluate
+from flambeau.core.tensor import Tensor, from_array
+from flambeau.inductor.externs import apply_epilogue
+from flambeau.inductor.ir import Extern, Program
+from flambeau.inductor.lowering import Slot
+from flambeau.inductor.unit import Unit
+
+
+@dataclass
+class NativeCode:
+    """All that a call needs beside the library: plain enough to be kept in the cache."""
+
+    wrapper: str                     # the text of `call(inputs)`
+    functions: int                   # how many of the library's functions it calls; without any there is no library
+    arguments: int                   # that they take
+    steps: list[Extern]              # those that it calls through Python
+    dtypes: dict[str, dtype]         # of buffers that it makes
+    constants: dict[str, Tensor]
+
+    @classmethod
+    def of(cls, wrapper: str, program: Program, unit: Unit) -> NativeCode:
+        """Of a printed unit."""
+        steps = [replace(s, origins=()) for s in unit.segments if isinstance(s, Extern)]
+        names = dict.fromkeys(re.findall(r"\bd_(\w+)", wrapper))
+        dtypes = {name: program.buffers[name].dtype for name in names if name in program.buffers}
+        functions = sum(isinstance(s, int) for s in unit.segments)
+        return cls(wrapper, functions, len(unit.arguments) + 1, steps, dtypes, dict(program.constants))
+
+    @property
+    def symbols(self) -> list[str]:
+        """The library's functions."""
+        return [f"run_{k}" for k in range(self.functions)]
+
+    def link(self, runs: Sequence[Callable]) -> Callable[[list], list]:
+        """The function from inputs to outputs, given the library's."""
+        scope: dict[str, Any] = {
+            "np": np, "empty": np.empty, "tensor": from_array, "_fit": _fit, "_eager": run_eager, "_strided": strided_view,
+            "_out": from_array, "_refused": _refused, "constants": self.constants, "steps": self.steps,
+        }
+        scope |= {f"d_{name}": kind for name, kind in self.dtypes.items()}
+        scope |= dict(zip(self.symbols, runs, strict=True))
+        exec(compile(self.wrapper, "<inductor wrapper>", "exec"), scope)
+        return scope["call"]
+
+
+def _fit(array: np.ndarray, shape: tuple, strides: tuple) -> np.ndarray:
+    """`array` with the strides (in bytes) that the code was compiled for; copied unless only dimensions of size 1 differ."""
+    if all(n == 1 or a == b for n, a, b in zip(array.shape, array.strides, strides, strict=True)):
+        return array
+    size = array.itemsize
+    if array.size == 0:
+        return array
+    room = np.empty(sum((n - 1) * s // size for n, s in zip(shape, strides, strict=True)) + 1, array.dtype)
+    out = np.lib.stride_tricks.as_strided(room, shape, strides)
+    out[...] = array
+    return out
+
+
+def strided_view(array: np.ndarray, shape: tuple, strides: tuple, offset: int) -> np.ndarray:
+    """The elements of `array`'s memory at `offset` with other strides (in elements)."""
+    if 0 in shape:
+        return np.empty(shape, array.dtype)
+    size = array.itemsize
+    last = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) // size + 1
+    flat = np.ndarray((last,), array.dtype, array, 0, (size,)) if array.flags.c_contiguous else \
+        np.lib.stride_tricks.as_strided(array, (last,), (size,))
+    return np.lib.stride_tricks.as_strided(flat[offset:], shape, [s * size for s in strides])
+
+
+def _refused(error: RuntimeError) -> None:
+    """Turn what a kernel says of a bad index into the exception that it is."""
+    said = str(error)
+    if "is out of bounds for dimension" in said:
+        raise IndexError(said[said.rindex("index "):]) from None
+    raise error
+
+
+def run_eager(step: Extern, views: Sequence[np.ndarray], outs: Sequence[np.ndarray], sizes: dict[str, int]) -> None:
+    """Call a primitive on arrays and put its results where the program wants them."""
+    tensors = [from_array(v, view.dtype) for v, view in zip(views, step.inputs, strict=True)]
+    if step.op == "bmm" and views[0].ndim == 4:  # one batch dimension written as two
+        tensors = [from_array(v.reshape(-1, *v.shape[2:])) for v in views]
+    results = step.attrs["target"](*fill(step.attrs["args"], tensors, sizes))
+    results = results if isinstance(results, tuple) else (results,)
+    for out, result in zip(outs, results, strict=True):
+        out[...] = apply_epilogue(step, result._data.reshape(out.shape), list(views))
+
+
+def fill(template: Any, tensors: Sequence[Tensor], sizes: dict[str, int]) -> Any:
+    """A step's arguments: the tensors in their places, sizes worked out."""
+    if isinstance(template, Slot):
+        return tensors[template]
+    if isinstance(template, Expr):
+        return evaluate(template, sizes)
+    if isinstance(template, (tuple, list)):
+        return type(template)(fill(t, tensors, sizes) for t in template)
+    return template
+
+
+__all__ = ["NativeCode", "fill", "run_eager", "strided_view"]
