@@ -23,7 +23,7 @@ from .frame import Frame
 from .guards import LOOKUP_ERRORS, GuardSet, Namespace, compile_source, write_guard
 from .replacement import Writer
 from .resume import ResumePoint, free_variables, origin, resume_code
-from .source import FUNCTION, argument_name, argument_source, constant_source
+from .source import FUNCTION, Source, argument_name, argument_source, constant_source
 from .trace import Trace
 from .variables.autocast import autocast_key, enter_autocast, exit_autocast, only_autocast_is_active
 from .variables.base import NULL, LazyVariable, Variable
@@ -320,11 +320,9 @@ class _Conversion:
     def _distinct_guards(self, graph: fx.Graph) -> None:
         """What is written to must not be reachable in a second way that capture took for another object."""
         tx = self.tx
+        self._guard_distinct([v.source for v in tx.told_apart.values() if v.source is not None], "keys by identity")
         if any(node.is_impure() for node in graph.nodes if node.op.startswith("call") and node.target not in _SWITCHES):
-            tensors = [source for _, source, example in tx.inputs if hasattr(example, "dtype")]
-            if len(tensors) > 1:
-                ids = ", ".join(f"id({{{i}}})" for i in range(len(tensors)))
-                tx.guards.add(f"len({{{{{ids}}}}}) == {len(tensors)}", *tensors, reason="distinct tensors")
+            self._guard_distinct([source for _, source, example in tx.inputs if hasattr(example, "dtype")], "distinct tensors")
         for changed in tx.effects.touched():
             assert changed.source is not None
             for _, other in tx.effects.existing():
@@ -332,6 +330,12 @@ class _Conversion:
                     continue
                 if other.python_type() is changed.python_type():
                     tx.guard("{0} is not {1}", changed.source, other.source, reason="distinct objects")
+
+    def _guard_distinct(self, sources: list[Source], reason: str) -> None:
+        sources = [source for source in sources if not source.trusted]
+        if len(sources) > 1:
+            ids = ", ".join(f"id({{{i}}})" for i in range(len(sources)))
+            self.tx.guards.add(f"len({{{{{ids}}}}}) == {len(sources)}", *sources, reason=reason)
 
     def _write(self, lines: list[str], tail: list[tuple[str, int]]) -> Captured:
         user = origin(self.request.code)

@@ -15,6 +15,7 @@ from .source import Source, constant_source
 from .variables.base import Args, ConstantVariable, IdentityKey, Kwargs, NotConstant, Variable
 from .variables.dicts import ContainerMethod, DictVariable, SetVariable
 from .variables.functions import FunctionBase, FunctionVariable, MethodVariable
+from .variables.identity import IdVariable
 from .variables.objects import (
     _MISSING,
     ClassVariable,
@@ -80,6 +81,8 @@ class Operations:
         variable = variable.realize(self)
         if isinstance(variable, SymVariable):
             return variable.specialize()
+        if isinstance(variable, IdVariable):
+            return variable.known(self).as_constant()
         if isinstance(variable, ListVariable):
             return variable.kind(self.constant_of(item) for item in variable.items)
         if isinstance(variable, DictVariable):
@@ -124,8 +127,8 @@ class Operations:
             if type(a) in (tuple, frozenset) or type(b) in (tuple, frozenset):
                 graph_break("unknown operation", "identity of tuples")
             return a is b or (type(a) is type(b) and isinstance(a, (int, str, float)) and a == b)
-        if isinstance(left, MethodVariable) or isinstance(right, MethodVariable):
-            return False
+        if left.source is not None and right.source is not None and not left.is_constant() and not right.is_constant():
+            self.guard("{0} is not {1}", left.source, right.source, reason="distinct objects")
         return False
 
     def same_or_equal(self, left: Variable, right: Variable) -> bool:
@@ -137,9 +140,17 @@ class Operations:
         variable = variable.realize(self)
         if isinstance(variable, (ListVariable, DictVariable, SetVariable)) and not variable.is_constant():
             self.raise_(TypeError, f"unhashable type: '{variable.python_type().__name__}'")
-        if isinstance(variable, ObjectVariable):
-            return self._object_key(variable)
-        return variable.key()
+        key = self._object_key(variable) if isinstance(variable, ObjectVariable) else variable.key()
+        self._note_identities(key)
+        return key
+
+    def _note_identities(self, key: Any) -> None:
+        """Existing objects that are told apart by their identity: a guard says that they stay different ones."""
+        if isinstance(key, IdentityKey) and key.variable.source is not None:
+            self.told_apart[id(key.variable)] = key.variable
+        elif isinstance(key, tuple):
+            for part in key:
+                self._note_identities(part)
 
     def _object_key(self, variable: ObjectVariable) -> Any:
         if lookup_in_class(variable.cls, "__hash__") in (object.__hash__, BaseException.__hash__):

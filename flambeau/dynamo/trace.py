@@ -62,6 +62,8 @@ class Trace(Builder, GraphBuilder, Operations):
         self.frames: list[Frame] = []
         self.absent: dict[Source, set[str]] = {}
         self.absent_globals: dict[int, tuple[dict[str, Any], set[str]]] = {}
+        self.told_apart: dict[int, Variable] = {}
+        """Existing objects that were keys by their identity."""
         self.steps = 0
         self.entry_grad_mode = dispatch.state.grad_enabled
         self.start_graph()

@@ -213,3 +213,19 @@ def test_sizes_across_a_graph_break() -> None:
         assert same(g(torch.ones(n)), f(torch.ones(n)))
     # the int arrives in the resume function as a constant first, then as a variable
     assert len(counter.graphs) <= 3
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("f", [
+    lambda x: x.diff(2, dim=1).sin().sum(),
+    lambda x: x.narrow_copy(2, 1, 2).exp().sum(),
+    lambda x: (x.narrow_copy(1, 1, 3) * x.diff(dim=1)[:, :3]).tanh().sum(),
+], ids=["diff", "narrow_copy", "both"])  # fmt: skip
+def test_backward_graphs_know_their_sizes(f, backend) -> None:
+    compiled = dynamo.compile(f, backend=backend, dynamic=True)
+    for size in (5, 6, 9):
+        x = torch.randn(3, size, 7, requires_grad=True)
+        y = x.detach().clone().requires_grad_()
+        f(x).backward()
+        compiled(y).backward()
+        assert torch.allclose(x.grad, y.grad, atol=1e-5)

@@ -22,6 +22,7 @@ from ..source import Source
 from .base import Args, ConstantVariable, Kwargs, Variable
 from .dicts import DictVariable, MappingProxyVariable, SetVariable
 from .functions import MethodVariable, PartialVariable
+from .identity import IdVariable
 from .objects import ClassVariable, ObjectVariable, SuperVariable
 from .sequences import (
     DequeVariable,
@@ -275,11 +276,9 @@ def _inspection(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
 
 @handles(id)
 def _id(tx: Trace, value: Variable) -> Variable:
-    real = value.value if isinstance(value, ObjectVariable) else None
-    if real is None or value.source is None:
-        graph_break("unknown operation", "id() of an object made during capture")
-    tx.guard(f"id({{0}}) == {id(real)}", value.source, reason="id()")
-    return ConstantVariable(id(real))
+    if isinstance(value, ConstantVariable):
+        graph_break("unknown operation", f"id() of the constant {value.describe()}")
+    return IdVariable(value)
 
 
 @handles(os.getenv)

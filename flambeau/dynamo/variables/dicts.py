@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING, Any
 from ..break_kinds import graph_break
 from ..source import Source
 from .base import Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, NotConstant, Variable
+from .identity import IdVariable
 from .sequences import IteratorVariable, ListVariable, SequenceVariable, TupleVariable
 
 if TYPE_CHECKING:
     from ..replacement import Writer
     from ..trace import Trace
+
+
+def _plain_id(tx: Trace, key: Variable, owner: Variable) -> Variable:
+    """`id(x)` as a key of a container that existed before: its keys are numbers."""
+    return key.specialize(tx) if isinstance(key, IdVariable) and owner.source is not None else key
 
 
 class DictVariable(Variable):
@@ -76,8 +82,7 @@ class DictVariable(Variable):
         return found
 
     def hashed(self, tx: Trace, key: Variable) -> Any:
-        hashed = tx.hashable(key)
-        return hashed
+        return tx.hashable(_plain_id(tx, key, self))
 
     def item(self, tx: Trace, key: Variable) -> Variable:
         found = self.lookup(tx, key)
@@ -390,16 +395,19 @@ class SetVariable(Variable):
         return iter([self.items[key] for key in set(self.items)])  # a real set of the same keys has the same order
 
     def contains(self, tx: Trace, key: Variable) -> bool:
-        return tx.hashable(key) in self.items
+        return self.hashed(tx, key) in self.items
+
+    def hashed(self, tx: Trace, key: Variable) -> Any:
+        return tx.hashable(_plain_id(tx, key, self))
 
     def _add(self, tx: Trace, value: Variable) -> Variable:
         self.changed(tx)
-        self.items.setdefault(tx.hashable(value), value)
+        self.items.setdefault(self.hashed(tx, value), value)
         return ConstantVariable(None)
 
     def _discard(self, tx: Trace, value: Variable) -> Variable:
         self.changed(tx)
-        self.items.pop(tx.hashable(value), None)
+        self.items.pop(self.hashed(tx, value), None)
         return ConstantVariable(None)
 
     def _remove(self, tx: Trace, value: Variable) -> Variable:
