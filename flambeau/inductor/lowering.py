@@ -26,6 +26,7 @@ from flambeau.ops.registry import Primitive
 from flambeau.ops.scalar import TABLE, compute_dtype
 
 CHEAP = 5          # at most so costly is computed again rather than stored, when several consumers want it
+CHEAP_ON_GPU = 50  # likewise, where what counts is memory: two readers of what is stored cost a write and two reads
 STRICT = ("index_select", "index_add")  # they take no negative indices
 PADDED_FROM = 1 << 20  # elements of a matrix whose rows are worth aligning
 LARGEST_BODY = 96  # a virtual box with more values than this is stored
@@ -271,7 +272,13 @@ class Lowering:
             cost = sum(TABLE[v.op].cost if v.op in TABLE else 1 for v in values if v.args and v.op != "load")
             names = {to_python(i) for i in idx if not isinstance(i, int)}
             full = [v for v in values if v.op == "load" and names <= free_variables(v.attr.index)]
-            if cost > CHEAP or len(full) > 1 or any(v.attr.buffer in self.products for v in full):
+            if any(v.attr.buffer in self.products for v in full):
+                box.realize()
+            elif node.meta["val"].device.type == "cuda":
+                read = sum(self.program.buffers[v.attr.buffer].dtype.itemsize for v in full)
+                if read >= 3 * box.dtype.itemsize or cost > CHEAP_ON_GPU:
+                    box.realize()
+            elif cost > CHEAP or len(full) > 1:
                 box.realize()
 
     # --- primitives ---

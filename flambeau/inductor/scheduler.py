@@ -29,10 +29,11 @@ class Limits(NamedTuple):
 
     few_rows: int
     few_columns: int
+    blocks: int = 0         # of a row or of 32 columns, that fill the device; 0: a fixed number of pieces
 
 
 CPU = Limits(16, 256)
-GPU = Limits(32, 16384)     # some 132 multiprocessors with several programs each, of a row or of 32 columns
+GPU = Limits(32, 16384, 1024)     # some 132 multiprocessors with several programs each
 
 
 @dataclass(eq=False)
@@ -238,10 +239,15 @@ class Scheduler:
         self.before: list[int] = []           # for each node, the set of nodes it depends on, as bits
         self.writers: dict[str, set[int]] = {}   # buffer -> nodes that wrote parts of it
         self.readers: dict[str, list[int]] = {}
+        self.pieces: set[str] = set()            # buffers of folds in pieces
 
     def run(self) -> list[Node]:
         """The kernels and library calls in the order in which to run them."""
-        steps = [piece for step in self.program.steps for piece in split_reduction(step, self.program, self.limits)]
+        steps: list[Step] = []
+        for step in self.program.steps:
+            split = split_reduction(step, self.program, self.limits)
+            self.pieces.update(name for piece in split[:-1] for name in piece.writes)
+            steps += split
         self.program.steps[:] = steps
         for step in steps:
             self._place(step)
@@ -268,6 +274,8 @@ class Scheduler:
         for access in step.loads:
             for k in self.readers.get(access.buffer, ())[-16:]:
                 shared[k] = shared.get(k, 0) + 1
+        if step.reads <= self.pieces:    # folds of pieces made by one kernel
+            shared |= {k: 1 for made in needs for name in self.nodes[made].writes for k in self.readers.get(name, ())}
         horizontal = sorted((k for k in shared if k not in needs), reverse=True)
         return [k for k in (*vertical, *horizontal[:8]) if isinstance(self.nodes[k], Kernel)]
 
@@ -294,7 +302,7 @@ class Scheduler:
         if fit.split is not None and not self._enough_rows(fit):
             return False
         written = {m.step.buffer: m for m in kernel.members}
-        useful = False
+        useful = step.reads <= self.pieces and kernel.members[0].step.reads <= self.pieces
         for access in step.loads:
             index = substitute(access.index, fit.step_subs)
             member = written.get(access.buffer)
@@ -401,6 +409,8 @@ def split_reduction(step: Step, program: Program, limits: Limits = CPU) -> list[
     enough = results >= (limits.few_rows if style == "rows" else limits.few_columns)
     if enough or inner * results < SPLIT_FROM * 2 or inner < 4 * PIECES:
         return [step]
+    if limits.blocks and all(isinstance(n, int) for _, n in step.reduce_loops):
+        return _split_outermost(step, program, limits.blocks // max(1, results // (32 if style == "columns" else 1)))
     at = max(range(len(step.reduce_loops)), key=lambda k: program.hint(step.reduce_loops[k][1]))
     name, size = step.reduce_loops[at]
     pieces, chunk = _pieces(size)
@@ -414,8 +424,37 @@ def split_reduction(step: Step, program: Program, limits: Limits = CPU) -> list[
     body = rewrite([step.body], tracer, lambda x: substitute(x, {name: position}), inside)[step.body.uid]
     if inside is not None:
         body = tracer.where(inside, body, tracer.constant(_identity(step), body.dtype))
+    rest = (*step.reduce_loops[:at], (name, chunk), *step.reduce_loops[at + 1:])
+    return _two_folds(step, program, tracer, body, (("p", pieces),), rest)
+
+
+def _split_outermost(step: Compute, program: Program, most: int) -> list[Step]:
+    """`step` in about `most` pieces: whole outer loops, and the part of the next one that divides it. No index is divided."""
+    pieces: list[Loop] = []
+    inner: list[Loop] = []
+    subs: dict[str, Index] = {}
+    for name, size in step.reduce_loops:
+        assert isinstance(size, int)
+        count = max(d for d in range(1, min(size, most) + 1) if size % d == 0) if most > 1 else 1
+        most = most // count if count == size else 1
+        if count > 1:
+            pieces.append((f"p{len(pieces)}", count))
+        if count < size:
+            inner.append((name, size // count))
+        outer = var(pieces[-1][0], size=count) if count > 1 else 0
+        subs[name] = outer * (size // count) + (var(name, size=size // count) if count < size else 0)
+    if not pieces or not inner:
+        return [step]
+    tracer = Tracer()
+    body = rewrite([step.body], tracer, lambda x: substitute(x, subs))[step.body.uid]
+    return _two_folds(step, program, tracer, body, tuple(pieces), tuple(inner))
+
+
+def _two_folds(step: Compute, program: Program, tracer: Tracer, body: Value, pieces: tuple[Loop, ...],
+               inner: tuple[Loop, ...]) -> list[Step]:
+    """A fold of `body` over `inner` for every piece, and one over the pieces."""
     buffer = program.buffers[step.buffer]
-    loops = (("p", pieces), *step.loops)
+    loops = (*pieces, *step.loops)
     sizes = _sizes(loops)
     partial = replace(buffer, name=f"{buffer.name}_pieces", shape=tuple(sizes), kind="temp",
                       dtype=step.body.dtype, strides=tuple([_product(sizes[k + 1:]) for k in range(len(sizes))]))
@@ -423,10 +462,9 @@ def split_reduction(step: Step, program: Program, limits: Limits = CPU) -> list[
     place: Index = 0
     for (loop, _), stride in zip(loops, partial.strides, strict=True):
         place = place + var(loop, size=dict(loops)[loop]) * stride
-    first = Compute(partial.name, place, loops, body, step.kind, (*step.reduce_loops[:at], (name, chunk), *step.reduce_loops[at + 1:]),
-                    origins=step.origins)
+    first = Compute(partial.name, place, loops, body, step.kind, inner, origins=step.origins)
     load = tracer.load(partial.name, place, partial.dtype)
-    second = Compute(step.buffer, step.index, step.loops, load, step.kind, (("p", pieces),), origins=step.origins)
+    second = Compute(step.buffer, step.index, step.loops, load, step.kind, pieces, origins=step.origins)
     return [first, second]
 
 
