@@ -261,7 +261,16 @@ PyObject* conv(PyObject*, PyObject* const* args, Py_ssize_t count) {
     return build_and_run(words, arrays);
 }
 
+PyObject* split_products(PyObject*, PyObject* number) {
+    long products = PyLong_AsLong(number);
+    if (products == -1 && PyErr_Occurred()) return nullptr;
+    return guarded([&] { return PyLong_FromLong(onednn::set_split_products((int)products)); });
+}
+
 PyMethodDef methods[] = {
+    {"onednn_split_products", split_products, METH_O,
+     "onednn_split_products(n) -> int\n\nHow many products of bf16 parts make an f32 product where the processor has bf16 tiles: 6 (the accuracy\n"
+     "of f32), 3, 1, or 0 for oneDNN in f32. Returns the number before; 0 where there are no such tiles."},
     {"onednn_load", load, METH_O, "onednn_load(path) -> version\n\nOpens the library; RuntimeError when it is not oneDNN 3."},
     {"onednn_set_path", set_path, METH_O, "onednn_set_path(path)\n\nThe library to open when an operation is created before onednn_load."},
     {"onednn_create", create, METH_O, "onednn_create(words) -> handle\n\nThe operation that `words` describe (layout: csrc/onednn_ops.h)."},

@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "dnnl_abi.h"
+#include "split_gemm.h"
 #include "threads.h"
 
 namespace onednn {
@@ -183,8 +185,21 @@ struct Slot {
     size_t offset = 0;              // of the reordered copy in the arena
 };
 
+// A matrix product as split_gemm takes it: `c` with its columns side by side, the operands' batch axes written out.
+struct SplitProduct {
+    bool possible = false;
+    split_gemm::Sizes sizes{};
+    int64_t count = 1;        // products in the batch
+    int operands[3] = {};     // a, b and c among the caller's, in this order
+    Tensor tensors[3];
+    split_gemm::PostOp posts[split_gemm::most_posts];
+    Tensor post_tensors[split_gemm::most_posts];
+    int post_operands[split_gemm::most_posts] = {};
+};
+
 struct Op {
     Spec spec;
+    SplitProduct split;
     std::mutex lock;
     int threads = 0;
     std::string implementation;
@@ -198,8 +213,11 @@ struct Op {
     void build();
     void run(void* const* operands);
 
+    void plan_split();
+
    private:
     int wanted_threads() const;
+    void run_split(void* const* operands);
     OwnedPrimitiveDesc describe(const OwnedDesc* descs, const Attr* attr) const;
     OwnedAttr attributes() const;
     OwnedPrimitiveDesc choose();
@@ -391,9 +409,118 @@ void Op::build() {
     if (scratchpad.object != nullptr) args.push_back({arg_scratchpad, scratchpad});
 }
 
+// ---- the same product in parts of bf16 ----
+
+// Whether splitting pays: not for small products, nor where each value that is split enters few multiplications (measured).
+bool worth_splitting(int64_t m, int64_t n, int64_t k) { return k >= 32 && m * n * k >= 1 << 20 && m * n >= 56 * (m + n); }
+
+std::atomic<int> split_products{split_gemm::available() ? 6 : 0};
+
+bool split_post(int64_t algorithm, split_gemm::Post& kind) {
+    static const std::unordered_map<int64_t, split_gemm::Post> known = {
+        {eltwise_relu, split_gemm::Post::relu}, {eltwise_tanh, split_gemm::Post::tanh}, {eltwise_logistic, split_gemm::Post::sigmoid},
+        {eltwise_linear, split_gemm::Post::linear}, {eltwise_gelu_tanh, split_gemm::Post::gelu_tanh},
+        {eltwise_gelu_erf, split_gemm::Post::gelu_erf}, {binary_add, split_gemm::Post::add}, {binary_sub, split_gemm::Post::sub},
+        {binary_mul, split_gemm::Post::mul}, {binary_div, split_gemm::Post::div}, {binary_max, split_gemm::Post::max},
+        {binary_min, split_gemm::Post::min}};
+    auto found = known.find(algorithm);
+    if (found != known.end()) kind = found->second;
+    return found != known.end();
+}
+
+// An operand over the batch and the two axes of the output, 0 being the stride of what repeats.
+Tensor spread(const Tensor& t, const Tensor& out, int last_axes_kept) {
+    Tensor wide = aligned(t, out.ndim);
+    for (int i = 0; i < out.ndim - last_axes_kept; i++)
+        if (wide.dims[i] == 1) wide.strides[i] = 0;
+    return wide;
+}
+
+Tensor transposed(Tensor t) {
+    std::swap(t.dims[t.ndim - 1], t.dims[t.ndim - 2]);
+    std::swap(t.strides[t.ndim - 1], t.strides[t.ndim - 2]);
+    return t;
+}
+
+bool lies_in_lines(const Tensor& t) { return t.strides[t.ndim - 1] == 1 || t.strides[t.ndim - 2] == 1; }
+
+// Sets `split.possible` and how the operands are read. A bias is the first of the post-ops.
+void Op::plan_split() {
+    split = {};
+    const int64_t ndim = spec.operands.size() > 2 ? spec.operands[2].ndim : 0;
+    if (spec.kind != matmul || spec.fpmath != 0 || ndim < 2) return;
+    for (const Tensor& t : spec.operands)
+        if (t.dtype != f32 || t.layout != given) return;
+    const Tensor& out = spec.operands[out_operand];
+    Tensor a = spread(spec.operands[0], out, 2), b = spread(spec.operands[1], out, 2), c = out;
+    std::vector<std::pair<split_gemm::PostOp, Tensor>> posts;
+    if (spec.operands.size() > bias_operand) posts.push_back({{split_gemm::Post::add}, spread(spec.operands[bias_operand], out, 0)});
+    for (const PostOp& p : spec.post) {
+        split_gemm::PostOp made{split_gemm::Post::add, p.alpha, p.beta};
+        if (!split_post(p.algorithm, made.kind) || (p.has_tensor && p.tensor.dtype != f32)) return;
+        posts.push_back({made, p.has_tensor ? spread(p.tensor, out, 0) : Tensor{}});
+    }
+    const bool turn = c.strides[ndim - 1] != 1;
+    if (turn) {
+        std::swap(a, b);
+        a = transposed(a), b = transposed(b), c = transposed(c);
+        for (auto& [made, tensor] : posts)
+            if (tensor.ndim > 0) tensor = transposed(tensor);
+    }
+    const int64_t m = c.dims[ndim - 2], n = c.dims[ndim - 1], k = a.dims[ndim - 1];
+    if (c.strides[ndim - 1] != 1 || !lies_in_lines(a) || !lies_in_lines(b) || posts.size() > split_gemm::most_posts) return;
+    if (!worth_splitting(m, n, k)) return;
+    split.sizes = {m, n, k, (int)posts.size()};
+    split.tensors[0] = a, split.tensors[1] = b, split.tensors[2] = c;
+    split.operands[0] = turn ? 1 : 0, split.operands[1] = turn ? 0 : 1, split.operands[2] = out_operand;
+    for (int64_t i = 0; i + 2 < ndim; i++) split.count *= c.dims[i];
+    int next = 3;  // among the caller's operands: bias, then the post-ops' tensors
+    for (size_t i = 0; i < posts.size(); i++) {
+        split.posts[i] = posts[i].first, split.post_tensors[i] = posts[i].second;
+        split.post_operands[i] = posts[i].second.ndim > 0 ? next++ : -1;
+    }
+    split.possible = true;
+}
+
+struct SplitCall {
+    const SplitProduct& split;
+    void* const* operands;
+};
+
+// The i-th product of the batch; fills in `posts`.
+split_gemm::Product split_product(void* context, int64_t i, split_gemm::PostOp* posts) {
+    const SplitCall& call = *(const SplitCall*)context;
+    const SplitProduct& split = call.split;
+    const Tensor& c = split.tensors[2];
+    auto at = [&](const Tensor& t, int operand) {
+        float* data = (float*)call.operands[operand];
+        int64_t rest = i;
+        for (int64_t axis = c.ndim - 3; axis >= 0; axis--) data += rest % c.dims[axis] * t.strides[axis], rest /= c.dims[axis];
+        return data;
+    };
+    auto row = [&](const Tensor& t) { return t.strides[t.ndim - 2]; };
+    auto column = [&](const Tensor& t) { return t.strides[t.ndim - 1]; };
+    for (int p = 0; p < split.sizes.posts; p++) {
+        posts[p] = split.posts[p];
+        const Tensor& t = split.post_tensors[p];
+        if (split.post_operands[p] < 0) continue;
+        posts[p].data = at(t, split.post_operands[p]), posts[p].row = row(t), posts[p].column = column(t);
+    }
+    const Tensor &a = split.tensors[0], &b = split.tensors[1];
+    return {at(a, split.operands[0]), at(b, split.operands[1]), at(c, split.operands[2]), row(a), column(a), row(b), column(b), row(c), posts};
+}
+
+void Op::run_split(void* const* operands) {
+    SplitCall call{split, operands};
+    split_gemm::Sizes sizes = split.sizes;
+    sizes.products = split_products;
+    split_gemm::run(sizes, split.count, split_product, &call, threads);
+}
+
 void Op::run(void* const* operands) {
     std::lock_guard<std::mutex> guard(lock);
     if (threads != wanted_threads()) build();
+    if (split.possible && split_products != 0) return run_split(operands);
     ThreadScope scope(threads);
     char* room = arena.room(arena_bytes);
     for (size_t i = 0; i < slots.size(); i++) {
@@ -529,6 +656,7 @@ struct Cache {
         need_library();
         auto op = std::make_shared<Op>();
         op->spec = decode(words, count);
+        op->plan_split();
         op->build();
         entries.emplace(hash, Entry{{words, words + count}, op});
         return op;
@@ -621,7 +749,15 @@ const Spec& spec(int64_t op) { return ((Op*)op)->spec; }
 
 bool writes(int64_t kind, int operand) { return operand < 4 && roles[kind][operand].output; }
 
-const char* implementation(int64_t op) { return ((Op*)op)->implementation.c_str(); }
+const char* implementation(int64_t op) {
+    const Op* o = (Op*)op;
+    return o->split.possible && split_products != 0 ? "amx:split_f32" : o->implementation.c_str();
+}
+
+int set_split_products(int products) {
+    if (products != 0 && products != 1 && products != 3 && products != 6) throw std::invalid_argument("0, 1, 3 or 6 products of parts");
+    return split_products.exchange(split_gemm::available() ? products : 0);
+}
 
 size_t packed_bytes(int64_t op, int operand) {
     Op* o = (Op*)op;

@@ -73,6 +73,10 @@ bool valid(int64_t op);
 const Spec& spec(int64_t op);
 bool writes(int64_t kind, int operand);
 const char* implementation(int64_t op);
+
+// How f32 products are computed on processors with bf16 tiles (split_gemm.h): from 6, 3 or 1 products of parts, or 0, by oneDNN
+// in f32. Returns what was set before; always 0 without such tiles.
+int set_split_products(int products);
 size_t packed_bytes(int64_t op, int operand);
 
 void run(Op* op, void* const* operands);

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _C
+from .backends.cpu.onednn import split_products
 from .backends.cuda import matmul
 from .core import cache
 from .core.symbolic import SymInt
@@ -29,7 +30,7 @@ cache.settings["deterministic"] = lambda: (_State.deterministic, _State.matmul_p
 
 
 _MODES = {"default": 0, "warn": 1, "error": 2}
-_PRECISIONS = ("highest", "high", "medium")
+_PRODUCTS = {"highest": 6, "high": 3, "medium": 1}  # of parts, see backends.cpu.onednn.split_products
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
@@ -61,10 +62,12 @@ def get_deterministic_debug_mode() -> int:
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Accuracy of f32 matrix products: "highest" keeps full precision; GPUs use TF32 otherwise, the CPU kernels never do."""
-    if precision not in _PRECISIONS:
-        raise RuntimeError(f"Invalid float32 matmul precision {precision!r}; expected one of {', '.join(_PRECISIONS)}")
+    """Accuracy of f32 matrix products: "highest" is that of f32; "high" and "medium" allow TF32 on GPUs, and 16 and 8 bits of
+    mantissa on CPUs with bf16 tiles (docs/onednn.md), which then take about 0.6 and 0.3 of the time."""
+    if precision not in _PRODUCTS:
+        raise RuntimeError(f"Invalid float32 matmul precision {precision!r}; expected one of {', '.join(_PRODUCTS)}")
     _State.matmul_precision = precision
+    split_products(_PRODUCTS[precision])
     matmul.allow_tf32 = precision != "highest"
 
 

@@ -149,6 +149,12 @@ def conv_weight_grad(x: Operand, g: Operand, out: Operand, bias_grad: Operand | 
                               groups=groups, fpmath=fpmath))
 
 
+def split_products(number: int) -> int:
+    """How f32 products are made where the processor has bf16 tiles: of 6 products of bf16 parts (the accuracy of f32), 3 or 1;
+    with 0 by oneDNN in f32. Returns the number before; always 0 on other processors, where nothing changes."""
+    return _C.onednn_split_products(number) if "onednn" in _C.parts else 0
+
+
 def implementation(op: int) -> str:
     """oneDNN's name of the kernel it chose."""
     return _C.onednn_implementation(op)
@@ -224,4 +230,5 @@ def end_padding(sizes: Sequence[int], out_sizes: Sequence[int], kernel: Sequence
 
 __all__ = ["Operand", "PostOp", "accelerated", "available", "conv_forward", "conv_input_grad", "conv_weight_grad", "conv_words",
            "end_padding", "implementation", "library_path", "matmul", "matmul_words", "operand", "pack", "pack_weights",
-           "packed_nbytes", "reorder", "run"]
+           "packed_nbytes", "reorder", "run",
+           "split_products"]
