@@ -1,9 +1,11 @@
 #include "tensors.h"
 
+#include <algorithm>
 #include <initializer_list>
 
 #include "dtypes.h"
 #include "module.h"
+#include "state.h"
 
 namespace {
 
@@ -14,8 +16,34 @@ PyObject* dtype_of_numpy;               // from a NumPy dtype to ours, or TypeEr
 constexpr int fixed_types = NPY_HALF + 1;
 PyObject* dtype_of_type[fixed_types];   // the same for NumPy's own numbers
 Py_ssize_t store_slot = -1;
-PyTypeObject* meta_type;
-Py_ssize_t meta_requires_grad, meta_grad_fn;
+PyTypeObject *layout_type, *view_type;  // subclasses of tuple
+
+// A class with __slots__ whose instances are made here.
+template <int count>
+struct Record {
+    PyTypeObject* type = nullptr;
+    const char* names[count];
+    Py_ssize_t slots[count] = {};
+
+    bool learn(PyTypeObject* of) {
+        for (int i = 0; i < count; i++)
+            if ((slots[i] = slot_offset(of, names[i])) < 0) return false;
+        type = (PyTypeObject*)Py_NewRef(of);
+        return true;
+    }
+
+    PyObject* operator()(PyObject* const (&values)[count]) const {
+        PyObject* made = type->tp_alloc(type, 0);
+        for (int i = 0; made != nullptr && i < count; i++) *(PyObject**)((char*)made + slots[i]) = Py_NewRef(values[i]);
+        return made;
+    }
+};
+Record<9> meta = {nullptr, {"grad_fn", "output_nr", "requires_grad", "grad", "hooks", "retains_grad", "accumulator",
+                            "post_accumulate_hooks", "generation"}};
+enum { meta_grad_fn, meta_output_nr, meta_requires_grad, meta_generation = 8 };
+Record<5> storage = {nullptr, {"_array", "_buffer", "device", "nbytes", "version"}};
+enum { storage_array, storage_buffer };
+PyObject* zero;
 
 PyObject* dtype_of(PyArrayObject* array) {
     int type = PyArray_TYPE(array);
@@ -25,10 +53,10 @@ PyObject* dtype_of(PyArrayObject* array) {
     return found;
 }
 
-bool meta_is_idle(PyObject* meta) {
-    if (meta == Py_None || meta == nullptr) return true;
-    if (Py_TYPE(meta) != meta_type) return false;
-    return read_slot(meta, meta_requires_grad) == Py_False && read_slot(meta, meta_grad_fn) == Py_None;
+bool meta_is_idle(PyObject* record) {
+    if (record == Py_None || record == nullptr) return true;
+    if (Py_TYPE(record) != meta.type) return false;
+    return read_slot(record, meta.slots[meta_requires_grad]) == Py_False && read_slot(record, meta.slots[meta_grad_fn]) == Py_None;
 }
 
 void set_slot(PyObject* object, Py_ssize_t offset, PyObject* value) { *(PyObject**)((char*)object + offset) = Py_NewRef(value); }
@@ -58,14 +86,18 @@ PyObject* from_array(PyObject*, PyObject* const* args, Py_ssize_t count) {
 }
 
 PyObject* know_tensors(PyObject*, PyObject* args) {
-    PyTypeObject *type, *meta;
+    PyTypeObject *type, *meta_type, *storage_type, *layout, *view;
     PyObject *device, *function;
-    if (!PyArg_ParseTuple(args, "O!O!OO", &PyType_Type, &type, &PyType_Type, &meta, &device, &function)) return nullptr;
+    if (!PyArg_ParseTuple(args, "O!O!O!O!O!OO", &PyType_Type, &type, &PyType_Type, &meta_type, &PyType_Type, &storage_type,
+                          &PyType_Type, &layout, &PyType_Type, &view, &device, &function))
+        return nullptr;
     store_slot = slot_offset(type, "_store");
-    meta_requires_grad = slot_offset(meta, "requires_grad"), meta_grad_fn = slot_offset(meta, "grad_fn");
-    if (store_slot < 0 || meta_requires_grad < 0 || meta_grad_fn < 0 || !learn_slots(type))
+    if (store_slot < 0 || !meta.learn(meta_type) || !storage.learn(storage_type) || !learn_slots(type) ||
+        !PyType_IsSubtype(layout, &PyTuple_Type) || !PyType_IsSubtype(view, &PyTuple_Type))
         return PyErr_Format(PyExc_TypeError, "these classes do not have the slots of a tensor");
-    tensor_type = (PyTypeObject*)Py_NewRef(type), meta_type = (PyTypeObject*)Py_NewRef(meta);
+    zero = PyLong_FromLong(0);
+    tensor_type = (PyTypeObject*)Py_NewRef(type);
+    layout_type = (PyTypeObject*)Py_NewRef(layout), view_type = (PyTypeObject*)Py_NewRef(view);
     cpu = Py_NewRef(device), dtype_of_numpy = Py_NewRef(function);
     for (int number : {NPY_BOOL, NPY_UBYTE, NPY_BYTE, NPY_SHORT, NPY_INT, NPY_LONG, NPY_LONGLONG, NPY_HALF, NPY_FLOAT, NPY_DOUBLE,
                        NPY_CFLOAT, NPY_CDOUBLE}) {
@@ -77,8 +109,187 @@ PyObject* know_tensors(PyObject*, PyObject* args) {
     Py_RETURN_NONE;
 }
 
+// ---- views ----
+
+// A named tuple.
+PyObject* new_tuple(PyTypeObject* type, PyObject* a, PyObject* b, PyObject* c) {
+    PyObject* made = type->tp_alloc(type, 3);
+    if (made == nullptr) return nullptr;
+    PyTuple_SET_ITEM(made, 0, Py_NewRef(a));
+    PyTuple_SET_ITEM(made, 1, Py_NewRef(b));
+    PyTuple_SET_ITEM(made, 2, Py_NewRef(c));
+    return made;
+}
+
+// The storage of a tensor whose data is a NumPy array, made if there is none yet; borrowed. Null without an error for others.
+PyObject* storage_of(PyObject* tensor) {
+    PyObject* found = read_slot(tensor, store_slot);
+    if (found != Py_None) return found;
+    PyArrayObject* array = cpu_array(tensor);
+    if (array == nullptr || !(PyArray_IS_C_CONTIGUOUS(array) || PyArray_IS_F_CONTIGUOUS(array))) return nullptr;
+    PyObject* nbytes = PyLong_FromSsize_t(PyArray_NBYTES(array));
+    if (nbytes == nullptr) return nullptr;
+    PyObject* made = storage({(PyObject*)array, Py_None, read_slot(tensor, known_slots().device), nbytes, zero});
+    Py_DECREF(nbytes);
+    if (made == nullptr) return nullptr;
+    Py_SETREF(*(PyObject**)((char*)tensor + store_slot), made);
+    return made;
+}
+
+PyObject* tensor_storage(PyObject*, PyObject* tensor) {
+    PyObject* found = PyObject_TypeCheck(tensor, tensor_type) ? storage_of(tensor) : nullptr;
+    if (found != nullptr) return Py_NewRef(found);
+    if (PyErr_Occurred()) return nullptr;
+    Py_RETURN_NOTIMPLEMENTED;
+}
+
+// The sizes in a tuple of Python ints; false where one is something else.
+bool read_sizes(PyObject* tuple, npy_intp* out, npy_intp factor) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+        PyObject* item = PyTuple_GET_ITEM(tuple, i);
+        if (!PyLong_CheckExact(item)) return false;
+        out[i] = PyLong_AsSsize_t(item) * factor;
+    }
+    return !PyErr_Occurred();
+}
+
+// The array over the memory of `store` with this layout; null without an error where Python has to do it.
+PyObject* view_array(PyObject* store, PyArray_Descr* descr, PyObject* shape, PyObject* strides, PyObject* offset) {
+    PyObject* owner = read_slot(store, storage.slots[storage_array]);
+    if (owner == Py_None) owner = read_slot(store, storage.slots[storage_buffer]);
+    if (!PyArray_Check(owner) || !PyTuple_Check(shape) || !PyTuple_Check(strides) || !PyLong_CheckExact(offset)) return nullptr;
+    npy_intp sizes[NPY_MAXDIMS], steps[NPY_MAXDIMS], item = PyDataType_ELSIZE(descr), at = PyLong_AsSsize_t(offset) * item;
+    Py_ssize_t rank = PyTuple_GET_SIZE(shape);
+    if (rank > NPY_MAXDIMS || PyTuple_GET_SIZE(strides) != rank || !read_sizes(shape, sizes, 1) || !read_sizes(strides, steps, item)) return nullptr;
+    npy_intp last = at + item;
+    for (int d = 0; d < rank; d++) {
+        if (sizes[d] <= 0 || steps[d] < 0) return nullptr;
+        last += (sizes[d] - 1) * steps[d];
+    }
+    if (at < 0 || last > PyArray_NBYTES((PyArrayObject*)owner)) return nullptr;
+    char* data = PyArray_BYTES((PyArrayObject*)owner) + at;
+    int flags = PyArray_FLAGS((PyArrayObject*)owner) & NPY_ARRAY_WRITEABLE;
+    Py_INCREF(descr);
+    PyObject* made = PyArray_NewFromDescr(&PyArray_Type, descr, (int)rank, sizes, steps, data, flags, nullptr);
+    if (made == nullptr) return nullptr;
+    if (PyArray_SetBaseObject((PyArrayObject*)made, Py_NewRef(owner)) < 0) return Py_DECREF(made), nullptr;
+    return made;
+}
+
+// View(root, (*chain, (prim, args[1:])), generation of the root's history).
+PyObject* view_record(PyObject* prim, PyObject* args) {
+    const TensorSlots& slots = known_slots();
+    PyObject *source = PyTuple_GET_ITEM(args, 0), *root = source, *before = nullptr;
+    PyObject* of = read_slot(source, slots.view);
+    if (of != Py_None) root = PyTuple_GET_ITEM(of, 0), before = PyTuple_GET_ITEM(of, 1);
+    PyObject* attrs = PyTuple_GetSlice(args, 1, PyTuple_GET_SIZE(args));
+    PyObject* step = attrs != nullptr ? PyTuple_Pack(2, prim, attrs) : nullptr;
+    PyObject* chain = step != nullptr ? PyTuple_Pack(1, step) : nullptr;
+    if (chain != nullptr && before != nullptr) Py_SETREF(chain, PySequence_Concat(before, chain));
+    PyObject* record = read_slot(root, slots.grad);
+    PyObject* generation = Py_TYPE(record) == meta.type ? read_slot(record, meta.slots[meta_generation]) : zero;
+    PyObject* made = chain != nullptr ? new_tuple(view_type, root, chain, generation) : nullptr;
+    Py_XDECREF(attrs);
+    Py_XDECREF(step);
+    Py_XDECREF(chain);
+    return made;
+}
+
+// tensor_view(prim, args, spec): args[0] seen with the layout of `spec` (shape, dtype, strides, offset).
+PyObject* tensor_view(PyObject*, PyObject* const* given, Py_ssize_t count) {
+    if (count != 3 || !PyTuple_Check(given[1]) || PyTuple_GET_SIZE(given[1]) < 1 || !PyTuple_Check(given[2]) || PyTuple_GET_SIZE(given[2]) != 4)
+        return PyErr_Format(PyExc_TypeError, "expected tensor_view(prim, args, spec)");
+    PyObject *source = PyTuple_GET_ITEM(given[1], 0), *shape = PyTuple_GET_ITEM(given[2], 0), *dtype = PyTuple_GET_ITEM(given[2], 1);
+    PyObject *strides = PyTuple_GET_ITEM(given[2], 2), *offset = PyTuple_GET_ITEM(given[2], 3);
+    const TensorSlots& slots = known_slots();
+    PyArrayObject* array = cpu_array(source);
+    PyObject* store = array != nullptr && !dispatch_state.fake && read_slot(source, slots.dtype) == dtype ? storage_of(source) : nullptr;
+    PyObject* made = store != nullptr ? view_array(store, PyArray_DESCR(array), shape, strides, offset) : nullptr;
+    if (made == nullptr) {
+        if (PyErr_Occurred()) return nullptr;
+        Py_RETURN_NOTIMPLEMENTED;
+    }
+    PyObject* tensor = make(made, dtype, cpu);
+    PyObject* layout = tensor != nullptr ? new_tuple(layout_type, shape, strides, offset) : nullptr;
+    PyObject* view = layout != nullptr ? view_record(given[0], given[1]) : nullptr;
+    if (view == nullptr) {
+        Py_XDECREF(layout);
+        Py_XDECREF(tensor);
+        return nullptr;
+    }
+    Py_SETREF(*(PyObject**)((char*)tensor + slots.layout), layout);
+    Py_SETREF(*(PyObject**)((char*)tensor + slots.view), view);
+    Py_SETREF(*(PyObject**)((char*)tensor + store_slot), Py_NewRef(store));
+    return tensor;
+}
+
+// ---- autograd's part ----
+
+PyObject* tensor_alias(PyObject*, PyObject* tensor) {
+    if (!PyObject_TypeCheck(tensor, tensor_type)) return PyErr_Format(PyExc_TypeError, "expected a Tensor, got %R", (PyObject*)Py_TYPE(tensor));
+    if (storage_of(tensor) == nullptr && (PyErr_Occurred() || read_slot(tensor, known_slots().data) != Py_None)) {
+        if (PyErr_Occurred()) return nullptr;
+        PyObject* made = PyObject_GetAttrString(tensor, "_storage");  // both must count versions together
+        if (made == nullptr) return nullptr;
+        Py_DECREF(made);
+    }
+    const TensorSlots& slots = known_slots();
+    PyObject* made = make(Py_NewRef(read_slot(tensor, slots.data)), read_slot(tensor, slots.dtype), read_slot(tensor, slots.device));
+    if (made == nullptr) return nullptr;
+    Py_SETREF(*(PyObject**)((char*)made + slots.layout), Py_NewRef(read_slot(tensor, slots.layout)));
+    Py_SETREF(*(PyObject**)((char*)made + store_slot), Py_NewRef(read_slot(tensor, store_slot)));
+    return made;
+}
+
+PyObject* attach(PyObject*, PyObject* const* args, Py_ssize_t count) {
+    if (count != 3 || !PyObject_TypeCheck(args[0], tensor_type)) return PyErr_Format(PyExc_TypeError, "expected attach(tensor, node, output_nr)");
+    PyObject* made = meta({args[1], args[2], Py_False, Py_None, Py_None, Py_False, Py_None, Py_None, zero});
+    if (made == nullptr) return nullptr;
+    Py_SETREF(*(PyObject**)((char*)args[0] + known_slots().grad), made);
+    Py_RETURN_NONE;
+}
+
+// 1, 0, or -1 with an error set: whether autograd has to see an argument, a tensor or a list of them.
+int wants_grad(PyObject* value, bool within_list) {
+    if (PyObject_TypeCheck(value, tensor_type)) {
+        if (needs_no_grad(value)) return 0;
+        PyObject* record = read_slot(value, known_slots().grad);
+        if (record != Py_None && !meta_is_idle(record)) return 1;
+        PyObject* flag = PyObject_GetAttrString(value, "requires_grad");  // a view catches up with its base
+        int answer = flag != nullptr ? PyObject_IsTrue(flag) : -1;
+        Py_XDECREF(flag);
+        return answer;
+    }
+    if (within_list || !(PyList_CheckExact(value) || PyTuple_CheckExact(value))) return 0;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); i++) {
+        int answer = wants_grad(PySequence_Fast_GET_ITEM(value, i), true);
+        if (answer != 0) return answer;
+    }
+    return 0;
+}
+
+PyObject* any_wants_grad(PyObject*, PyObject* const* given, Py_ssize_t count) {
+    if (count != 2 || !PyTuple_Check(given[0]) || !PyTuple_Check(given[1]))
+        return PyErr_Format(PyExc_TypeError, "expected any_wants_grad(args, positions)");
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(given[1]); k++) {
+        Py_ssize_t i = PyLong_AsSsize_t(PyTuple_GET_ITEM(given[1], k));
+        if (i < 0 || i >= PyTuple_GET_SIZE(given[0])) return PyErr_Occurred() ? nullptr : PyErr_Format(PyExc_IndexError, "there is no argument %zd", i);
+        int answer = wants_grad(PyTuple_GET_ITEM(given[0], i), false);
+        if (answer != 0) return answer < 0 ? nullptr : Py_NewRef(Py_True);
+    }
+    Py_RETURN_FALSE;
+}
+
 PyMethodDef methods[] = {
-    {"know_tensors", know_tensors, METH_VARARGS, "know_tensors(Tensor, AutogradMeta, CPU, dtype_of_numpy)\n\nOnce, before any tensor is made."},
+    {"any_wants_grad", (PyCFunction)(void*)any_wants_grad, METH_FASTCALL,
+     "any_wants_grad(args, positions) -> bool\n\nWhether gradients flow to or through one of the arguments at `positions`."},
+    {"tensor_storage", tensor_storage, METH_O, "The storage of a tensor, made where there is none yet; NotImplemented where Python has to."},
+    {"tensor_view", (PyCFunction)(void*)tensor_view, METH_FASTCALL,
+     "tensor_view(prim, args, spec)\n\nargs[0] seen with the layout of `spec`, as the result of the view primitive; or NotImplemented."},
+    {"tensor_alias", tensor_alias, METH_O, "The same memory as a new tensor that knows nothing of autograd (shares the version counter)."},
+    {"attach", (PyCFunction)(void*)attach, METH_FASTCALL, "attach(tensor, node, output_nr)\n\nMake `node` the grad_fn of a fresh result."},
+
+    {"know_tensors", know_tensors, METH_VARARGS, "know_tensors(Tensor, AutogradMeta, Storage, Layout, View, CPU, dtype_of_numpy)\n\nOnce, before any tensor is made."},
     {"tensor_around", (PyCFunction)(void*)from_array, METH_FASTCALL,
      "tensor_around(array, dtype=None, device=CPU)\n\nA tensor around a fresh backend array."},
     {nullptr, nullptr, 0, nullptr},

@@ -11,7 +11,7 @@ from typing import Any
 from ..core import dispatch
 from ..core.dtypes import promote_types
 from ..core.tensor import AutogradMeta, Tensor
-from .graph import AccumulateGrad, Edge, Node, Output, PrimitiveNode, RemovableHandle, Settings, bare, edge_of
+from .graph import AccumulateGrad, Edge, Node, Output, RemovableHandle, Settings, bare, edge_of
 
 
 class _Callbacks:
@@ -96,28 +96,35 @@ def _dependencies(roots: list[Node], targets: dict | None) -> tuple[dict[Node, i
     """How many edges lead into each reachable node; and with targets, the nodes from which one can be reached."""
     counts: dict[Node, int] = {}
     order: list[Node] = []
-    seen: set[Node] = set()
-    stack: list[tuple[Node, bool]] = [(n, False) for n in roots]
+    reached: set[Node] = set(roots)
+    stack = list(reached)
     while stack:
-        node, done = stack.pop()
-        if done:
-            order.append(node)
-            continue
-        if node in seen:
-            continue
-        seen.add(node)
-        stack.append((node, True))
+        node = stack.pop()
+        order.append(node)
         for edge in node.edges:
             if edge is not None:
-                counts[edge.node] = counts.get(edge.node, 0) + 1
-                if edge.node not in seen:
-                    stack.append((edge.node, False))
+                child = edge[0]
+                if child in counts:
+                    counts[child] += 1
+                else:
+                    counts[child] = 1
+                    if child not in reached:
+                        reached.add(child)
+                        stack.append(child)
     if targets is None:
         return counts, None
-    useful: set[Node] = set()
-    for node in order:  # children before parents
-        if node in targets or any(e is not None and e.node in useful for e in node.edges):
-            useful.add(node)
+    useful: set[Node] = set(targets)
+    parents: dict[Node, list[Node]] = {}
+    for node in order:
+        for edge in node.edges:
+            if edge is not None:
+                parents.setdefault(edge[0], []).append(node)
+    stack = list(useful)
+    while stack:
+        for node in parents.get(stack.pop(), ()):
+            if node not in useful:
+                useful.add(node)
+                stack.append(node)
     return counts, useful
 
 
@@ -137,7 +144,8 @@ def _walk(
         _, _, node = heapq.heappop(ready)
         gs = buffers.pop(node, None)
         if gs is not None and (useful is None or node in useful):
-            gs = _run_pre_hooks(node, gs)
+            if node.pre_hooks:
+                gs = _run_pre_hooks(node, gs)
             if targets is not None and node in targets:
                 for nr in targets[node]:
                     if nr < len(gs) and gs[nr] is not None:
@@ -148,20 +156,24 @@ def _walk(
                     gs = None
                     _accumulate(node, g)
                     del g
-            elif useful is None or any(e is not None and e.node in useful for e in node.edges):
+            elif useful is None or any(e is not None and e[0] in useful for e in node.edges):
                 _send(node, gs, buffers)
                 if not retain_graph:
                     node.release()
         for edge in node.edges:
             if edge is not None:
-                counts[edge.node] -= 1
-                if not counts[edge.node]:
-                    heapq.heappush(ready, (-edge.node.sequence, id(edge.node), edge.node))
+                child = edge[0]
+                counts[child] -= 1
+                if not counts[child]:
+                    heapq.heappush(ready, (-child.sequence, id(child), child))
 
 
 def _send(node: Node, gs: list, buffers: dict) -> None:
     """Run one node and pass its gradients on along the edges."""
-    if all(g is None for g in gs):
+    for g in gs:
+        if g is not None:
+            break
+    else:
         return
     grads = _apply(node, gs)
     if node.post_hooks:
@@ -175,8 +187,6 @@ def _send(node: Node, gs: list, buffers: dict) -> None:
 
 
 def _apply(node: Node, gs: list) -> list:
-    if isinstance(node, PrimitiveNode) and len(gs) == 1 and gs[0] is None:
-        return [None] * len(node.edges)
     try:
         grads = node.apply(gs)
     except Exception as error:
@@ -197,11 +207,13 @@ def _where(node: Node) -> str:
 
 def _fit(grad: Tensor, edge: Edge, node: Node) -> Tensor:
     """`grad` in the dtype and shape of the tensor it belongs to; an error names the node that got it wrong."""
-    specs = edge.node.output_specs
-    spec: Output | None = specs[edge.nr] if edge.nr < len(specs) else None
+    to, nr = edge
+    specs = to.output_specs
+    spec: Output | None = specs[nr] if nr < len(specs) else None
     if spec is None:
         return grad
-    if grad.shape != spec.shape:
+    data = grad._data
+    if (grad._lay.shape if data is None else data.shape) != spec.shape:  # type: ignore[union-attr]
         if not _expandable(spec.shape, grad.shape):
             raise RuntimeError(
                 f"Function {node.name()} returned an invalid gradient at index {edge.nr} - got "
@@ -223,22 +235,21 @@ def _expandable(small: Sequence, large: Sequence) -> bool:
 
 
 def _add(buffers: dict, edge: Edge, grad: Tensor) -> None:
-    slots = buffers.get(edge.node)
+    node, nr = edge
+    slots = buffers.get(node)
     if slots is None:
-        slots = buffers[edge.node] = [None] * max(len(edge.node.output_specs), 1)
-    have = slots[edge.nr]
+        slots = buffers[node] = [None] * max(len(node.output_specs), 1)
+    have = slots[nr]
     if have is None:
-        slots[edge.nr] = grad
+        slots[nr] = grad
     else:
-        slots[edge.nr] = (
+        slots[nr] = (
             have + grad if have.dtype is grad.dtype else have.to(kind := promote_types(have.dtype, grad.dtype)) + grad.to(kind)
         )
 
 
 def _run_pre_hooks(node: Node, gs: list) -> list:
-    if not node.pre_hooks:
-        return gs
-    for hook in list(node.pre_hooks.values()):
+    for hook in list(node.pre_hooks.values()):  # type: ignore[union-attr]
         nr = getattr(hook, "_output_nr", None)
         if nr is None:
             answer = hook(tuple(gs))

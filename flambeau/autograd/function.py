@@ -161,7 +161,7 @@ def _keep(t: Any, outs: tuple, node: FunctionNode) -> Any:
         return t
     for nr, o in enumerate(outs):
         if t is o:
-            return Saved(t, (nr,))
+            return Saved(t, nr)
     return Saved(t)
 
 

@@ -6,11 +6,14 @@ holds, for each input that needs a gradient, the rule of the primitive's derivat
 
 from __future__ import annotations
 
+import functools
 import itertools
 import traceback
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+from flambeau import _C
 
 from ..core import dispatch
 from ..core.tensor import AutogradMeta, Tensor, View, from_array, view_tensor
@@ -36,19 +39,30 @@ class Edge(NamedTuple):
     nr: int
 
 
+_edge = functools.partial(tuple.__new__, Edge)  # _edge((node, nr)): a third of the time of Edge(node, nr)
+
+
 class Node:
     """A recorded operation. `next_functions` are its edges towards the leaves."""
 
-    __slots__ = ("__weakref__", "edges", "metadata", "output_specs", "post_hooks", "pre_hooks", "sequence", "trace")
+    __slots__ = ("__dict__", "__weakref__", "edges", "output_specs", "sequence")
+
+    # Most nodes have none of these; those that do keep them in their __dict__.
+    pre_hooks: dict | None = None
+    post_hooks: dict | None = None
+    trace: Any = None
 
     def __init__(self, edges: list[Edge | None]):
         self.edges = edges
         self.sequence = next(_sequence)
-        self.pre_hooks: dict | None = None
-        self.post_hooks: dict | None = None
-        self.metadata: dict = {}
         self.output_specs: tuple = ()
-        self.trace = traceback.extract_stack()[:-3] if Settings.anomaly else None
+        if Settings.anomaly:
+            self.trace = traceback.extract_stack()[:-3]
+
+    @functools.cached_property
+    def metadata(self) -> dict:
+        """A place for the user's notes."""
+        return {}
 
     def name(self) -> str:
         """The node's name, as torch spells it: `MulBackward0`."""
@@ -123,35 +137,37 @@ class AccumulateGrad(Node):
 class Saved:
     """A tensor kept for backward, with the version it had; unpacking checks that nobody wrote to it since."""
 
-    __slots__ = ("output", "packed", "tensor", "unpack", "version")
+    __slots__ = ("output", "tensor", "unpack", "version")  # `tensor`: or what a hook packed it into
 
-    def __init__(self, tensor: Tensor, output: tuple[int] | None = None):
+    def __init__(self, tensor: Tensor, output: int | None = None):
         if pointwise.InPlace.overwriting is tensor:
             tensor = _copy_with_history(tensor)
-        self.version = tensor._version
+        store = tensor._store
+        self.version = 0 if store is None else store.version
         self.output = output
         self.unpack: Callable | None = None
-        self.packed: Any = None
-        self.tensor: Any = None
+        if output is not None:
+            tensor = bare(tensor)
         if Settings.saved_hooks:
             pack, self.unpack = Settings.saved_hooks[-1]
             with dispatch.grad_enabled(False):
-                self.packed = pack(tensor if output is None else bare(tensor))
+                self.tensor = pack(tensor)
         else:
-            self.tensor = tensor if output is None else bare(tensor)
+            self.tensor = tensor
 
     def get(self, node: Node) -> Tensor:
-        """The tensor; an output comes back attached to `node`."""
+        """The tensor; an output comes back attached to `node` where that is recorded."""
+        tensor = self.tensor
         if self.unpack is not None:
-            tensor = self.unpack(self.packed)
+            tensor = self.unpack(tensor)
         else:
-            tensor = self.tensor
-            if tensor._version != self.version:
+            store = tensor._store
+            if store is not None and store.version != self.version:
                 raise RuntimeError(_modified(tensor, self.version, node))
-        if self.output is None:
+        if self.output is None or not dispatch.state.grad_enabled:
             return tensor
         attached = bare(tensor)
-        attached._grad = AutogradMeta(False, node, self.output[0])
+        _C.attach(attached, node, self.output)
         return attached
 
 
@@ -196,11 +212,7 @@ def _modified(tensor: Tensor, expected: int, node: Node) -> str:
 
 def bare(tensor: Tensor) -> Tensor:
     """The same memory as a new tensor object that knows nothing of autograd (shares the version counter)."""
-    if tensor._data is not None and tensor._store is None:
-        tensor._storage  # noqa: B018 - both must count versions together
-    made = Tensor._as_subclass(tensor, Tensor)
-    made._grad = made._view = None
-    return made
+    return _C.tensor_alias(tensor)
 
 
 class Output(NamedTuple):
@@ -211,18 +223,54 @@ class Output(NamedTuple):
     device: Any
 
 
+_output = functools.partial(tuple.__new__, Output)
+
+
 def _spec(t: Tensor) -> Output:
-    return Output(t.shape, t.dtype, t.device)
+    data = t._data
+    return _output((t._lay.shape if data is None else data.shape, t.dtype, t.device))  # type: ignore[union-attr]
+
+
+class Plan:
+    """What recording a primitive comes to when certain of its arguments need a gradient.
+
+    `saves` are (name, function of the arguments and outputs) for each value that the rules name; `rules` are
+    (which of the tensor parameters, rule, whether its answer is the gradient itself and not a factor of it).
+    """
+
+    __slots__ = ("derivative", "rules", "saves")
+
+    def __init__(self, prim: Any, needs: tuple[int, ...]):
+        derivative = self.derivative = prim.derivative
+        self.rules: list[tuple[int, Rule, bool]] = []
+        if isinstance(derivative, General):
+            names = set(derivative.vjp.names)
+        else:
+            for i in needs:
+                rule = derivative.rules.get(prim.params[i])
+                if rule is not None:
+                    self.rules.append((prim.tensor_positions.index(i), rule, isinstance(derivative, Linear) or "g" in rule.names))
+            names = {name for _, rule, _ in self.rules for name in rule.names}
+        self.saves = [(name, _saver(prim, name)) for name in names - {"g", "gs", "needs"}]
+
+    @staticmethod
+    def of(prim: Any, needs: tuple[int, ...]) -> Plan:
+        """The plan, made once."""
+        plans = prim.__dict__.setdefault("plans", {})
+        plan = plans.get(needs)
+        if plan is None or plan.derivative is not prim.derivative:
+            plan = plans[needs] = Plan(prim, needs)
+        return plan
 
 
 class PrimitiveNode(Node):
     """A recorded primitive (or operator with a gradient of its own)."""
 
-    __slots__ = ("list_sizes", "needs", "prim", "released", "saved")
+    __slots__ = ("list_sizes", "needs", "plan", "prim", "released", "saved")
 
-    def __init__(self, prim: Any, edges: list, needs: list[int], list_sizes: dict):
+    def __init__(self, prim: Any, edges: list, needs: tuple[int, ...], list_sizes: dict | None, plan: Plan):
         super().__init__(edges)
-        self.prim, self.needs, self.list_sizes = prim, needs, list_sizes
+        self.prim, self.needs, self.list_sizes, self.plan = prim, needs, list_sizes, plan
         self.saved: dict[str, Any] = {}
         self.released = False
 
@@ -231,15 +279,11 @@ class PrimitiveNode(Node):
 
     def values(self, names: tuple[str, ...], gs: list) -> list:
         """Arguments for a rule, by its parameter names."""
-        return [self._value(name, gs) for name in names]
+        return [gs[0] if name == "g" else self._value(name, gs) for name in names]
 
     def _value(self, name: str, gs: list) -> Any:
-        if name == "g":
-            return gs[0]
-        if name == "gs":
-            return tuple(gs)
-        if name == "needs":
-            return tuple(p in self.needs for p in self.prim.tensor_positions)
+        if name not in self.saved:
+            return tuple(gs) if name == "gs" else tuple([p in self.needs for p in self.prim.tensor_positions])
         value = self.saved[name]
         if type(value) is Saved:
             return value.get(self)
@@ -250,31 +294,25 @@ class PrimitiveNode(Node):
     def apply(self, gs: list) -> list:
         if self.released and any(_holds_tensor(v) for v in self.saved.values()):
             raise RuntimeError(SECOND_TIME)
-        derivative = self.prim.derivative
+        derivative = self.plan.derivative
+        answers: list = [None] * len(self.prim.tensor_positions)
         if isinstance(derivative, General):
             answer = derivative.vjp.fn(*self.values(derivative.vjp.names, gs))
-            if not isinstance(answer, tuple):
-                answer = (answer,)
-            by_position = dict(zip(self.prim.tensor_positions, answer))
+            answers[:] = answer if isinstance(answer, tuple) else (answer,)
         else:
-            by_position = {i: self._by_rule(derivative, i, gs) for i in self.needs}
+            for i, rule, whole in self.plan.rules:
+                answer = rule.fn(*self.values(rule.names, gs))
+                answers[i] = answer if whole else times(gs[0], answer)
+        sizes = self.list_sizes
+        if sizes is None:
+            return answers
         grads: list = []
-        for i in self.prim.tensor_positions:
-            if i in self.list_sizes:
-                got = by_position.get(i)
-                grads.extend(got if got is not None else [None] * self.list_sizes[i])
+        for i, got in itertools.zip_longest(self.prim.tensor_positions, answers):
+            if i in sizes:
+                grads.extend(got if got is not None else [None] * sizes[i])
             else:
-                grads.append(by_position.get(i))
+                grads.append(got)
         return grads
-
-    def _by_rule(self, derivative: Any, position: int, gs: list) -> Any:
-        rule = derivative.rules.get(self.prim.params[position])
-        if rule is None:
-            return None
-        answer = rule.fn(*self.values(rule.names, gs))
-        if isinstance(derivative, Linear) or "g" in rule.names:
-            return answer
-        return times(gs[0], answer)
 
     def release(self) -> None:
         self.released = True
@@ -320,12 +358,16 @@ def times(g: Tensor, partial: Any) -> Any:
 
 def edge_of(tensor: Any) -> Edge | None:
     """The edge that leads into `tensor`'s history; None if it needs no gradient."""
-    if not isinstance(tensor, Tensor) or not tensor.requires_grad:
+    if not isinstance(tensor, Tensor):
         return None
+    if tensor._view is not None:
+        refresh_view(tensor)
     meta = tensor._grad
-    if meta.grad_fn is not None:  # type: ignore[union-attr]
-        return Edge(meta.grad_fn, meta.output_nr)  # type: ignore[union-attr]
-    return Edge(accumulator(tensor), 0)
+    if meta is None:
+        return None
+    if meta.grad_fn is not None:
+        return _edge((meta.grad_fn, meta.output_nr))
+    return _edge((accumulator(tensor), 0)) if meta.requires_grad else None
 
 
 def accumulator(leaf: Tensor) -> AccumulateGrad:
@@ -346,10 +388,11 @@ def record(prim: Any, args: tuple) -> Any:
         return out
     edges: list[Edge | None] = []
     needs: list[int] = []
-    list_sizes: dict[int, int] = {}
+    list_sizes: dict[int, int] | None = None
     for i in prim.tensor_positions:
         value = args[i]
         if type(value) in (list, tuple) and _is_tensor_list(value):
+            list_sizes = list_sizes or {}
             list_sizes[i] = len(value)
             found = [edge_of(v) for v in value]
             edges.extend(found)
@@ -362,13 +405,14 @@ def record(prim: Any, args: tuple) -> Any:
                 needs.append(i)
     if not needs:
         return out
-    derivative = prim.derivative
-    if isinstance(derivative, (Pointwise, Linear)) and not any(prim.params[i] in derivative.rules for i in needs):
+    positions = tuple(needs)
+    plan = Plan.of(prim, positions)
+    if not plan.rules and not isinstance(plan.derivative, General):
         return out
-    node = PrimitiveNode(prim, edges, needs, list_sizes)
+    node = PrimitiveNode(prim, edges, positions, list_sizes, plan)
     outs = out if type(out) is tuple else (out,)
-    _save(node, prim, args, outs)
-    _attach(node, prim, outs)
+    node.saved = {name: save(args, outs) for name, save in plan.saves}
+    _attach(node, outs)
     return out
 
 
@@ -376,51 +420,36 @@ def _is_tensor_list(value: Any) -> bool:
     return any(isinstance(v, Tensor) for v in value)
 
 
-def _attach(node: Node, prim: Any, outs: tuple) -> None:
-    node.output_specs = tuple(_spec(o) if isinstance(o, Tensor) else None for o in outs)
+def _attach(node: Node, outs: tuple) -> None:
+    node.output_specs = tuple([_spec(o) if isinstance(o, Tensor) else None for o in outs])
     for nr, o in enumerate(outs):
         if isinstance(o, Tensor) and o.dtype.category >= 2:
-            o._grad = AutogradMeta(False, node, nr)
+            _C.attach(o, node, nr)
 
 
-def _rule_names(prim: Any, needs: list[int]) -> set[str]:
-    derivative = prim.derivative
-    if isinstance(derivative, General):
-        return set(derivative.vjp.names)
-    names: set[str] = set()
-    for i in needs:
-        rule: Rule | None = derivative.rules.get(prim.params[i])
-        if rule is not None:
-            names.update(rule.names)
-    return names
-
-
-def _save(node: PrimitiveNode, prim: Any, args: tuple, outs: tuple) -> None:
-    for name in _rule_names(prim, node.needs):
-        if name in ("g", "gs", "needs"):
-            continue
-        node.saved[name] = _to_save(prim, args, outs, name)
-
-
-def _to_save(prim: Any, args: tuple, outs: tuple, name: str) -> Any:
-    if name == "out":
-        return Saved(outs[0], (0,))
+def _saver(prim: Any, name: str) -> Callable[[tuple, tuple], Any]:
+    """What keeps the value of this name: a function of the arguments and the outputs."""
     if name == "outs":
-        return [Saved(o, (nr,)) for nr, o in enumerate(outs)]
-    if name.startswith("out") and name[3:].isdecimal():
-        nr = int(name[3:])
-        return Saved(outs[nr], (nr,))
+        return lambda args, outs: [Saved(o, nr) for nr, o in enumerate(outs)]
+    if name == "out" or (name.startswith("out") and name[3:].isdecimal()):
+        nr = int(name[3:] or 0)
+        return lambda args, outs: Saved(outs[nr], nr)
     if name in prim.params:
-        return _saved_input(args[prim.params.index(name)])
+        at = prim.params.index(name)
+        return lambda args, outs: _saved_input(args[at])
     for suffix in _SUFFIXES:
         if name.endswith(suffix) and name[: -len(suffix)] in prim.params:
-            value = args[prim.params.index(name[: -len(suffix)])]
-            if type(value) in (list, tuple):
-                return tuple(_property(v, suffix) for v in value)
-            return _property(value, suffix)
+            of = prim.params.index(name[: -len(suffix)])
+            return lambda args, outs: _saved_property(args[of], suffix)
     raise TypeError(
         f"the derivative of {prim.name} names {name!r}, which is neither a parameter nor an output (parameters: {prim.params})"
     )
+
+
+def _saved_property(value: Any, suffix: str) -> Any:
+    if type(value) in (list, tuple):
+        return tuple(_property(v, suffix) for v in value)
+    return _property(value, suffix)
 
 
 def _saved_input(value: Any) -> Any:
@@ -445,11 +474,6 @@ def _property(value: Any, suffix: str) -> Any:
 
 
 # -- views and in-place writes ------------------------------------------------------------------------
-def generation(base: Tensor) -> int:
-    """How often `base`'s history was rebased by a write through one of its views."""
-    return 0 if base._grad is None else base._grad.generation
-
-
 def replay(base: Tensor, chain: tuple) -> Tensor:
     """The view that `chain` leads to from `base`."""
     for prim, attrs in chain:
@@ -460,7 +484,7 @@ def replay(base: Tensor, chain: tuple) -> Tensor:
 def refresh_view(tensor: Tensor) -> None:
     """Bring the grad_fn of a view up to date after its base was written to through another alias."""
     base, chain, version = tensor._view  # type: ignore[misc]
-    now = generation(base)
+    now = 0 if base._grad is None else base._grad.generation  # of its history: how often a write through a view rebased it
     if version == now:
         return
     tensor._view = View(base, chain, now)

@@ -45,21 +45,7 @@ record = _no_autograd
 
 def needs_grad(prim: Any, args: tuple) -> bool:
     """Whether autograd has to see this call."""
-    if not state.grad_enabled or prim.derivative is None:
-        return False
-    for position in prim.tensor_positions:
-        value = args[position]
-        try:
-            meta = value._grad
-        except AttributeError:
-            if type(value) in (list, tuple) and any(getattr(v, "requires_grad", False) for v in value):
-                return True
-            continue
-        if meta is not None and (meta.requires_grad or meta.grad_fn is not None):
-            return True
-        if value._view is not None and value.requires_grad:
-            return True
-    return False
+    return state.grad_enabled and prim.derivative is not None and _C.any_wants_grad(args, prim.tensor_positions)
 
 
 def call(prim: Any, args: tuple) -> Any:

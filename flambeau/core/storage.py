@@ -14,13 +14,24 @@ from .size import memory_order
 class Storage:
     """Bytes shared by a tensor and its views. `version` counts in-place writes.
 
-    `buffer` is a 1-D uint8 array, or None where there is no memory (fake and meta tensors).
+    `buffer` is a 1-D uint8 array, or None where there is no memory (fake and meta tensors). It may be given as a dense array
+    that lies at its beginning: most storages exist for the sake of the version alone.
     """
 
-    __slots__ = ("__weakref__", "buffer", "device", "nbytes", "version")
+    __slots__ = ("__weakref__", "_array", "_buffer", "device", "nbytes", "version")
 
-    def __init__(self, buffer: Any, nbytes: Any, where: device = CPU):
-        self.buffer, self.nbytes, self.device, self.version = buffer, nbytes, where, 0
+    def __init__(self, buffer: Any, nbytes: Any, where: device = CPU, array: Any = None):
+        self._buffer, self._array, self.nbytes, self.device, self.version = buffer, array, nbytes, where, 0
+
+    @property
+    def buffer(self) -> Any:
+        if self._buffer is None and self._array is not None:
+            self._buffer = flat_bytes(self._array)
+        return self._buffer
+
+    @buffer.setter
+    def buffer(self, buffer: Any) -> None:
+        self._buffer, self._array = buffer, None
 
 
 class ArrayKind(NamedTuple):

@@ -165,8 +165,10 @@ class Tensor:
         store = self._store
         if store is None:
             self._layout  # noqa: B018 - the layout must be fixed before views share the storage
-            flat = flat_bytes(self._data)
-            store = self._store = Storage(flat, flat.nbytes, self.device)
+            store = _C.tensor_storage(self)
+            if store is NotImplemented:
+                flat = flat_bytes(self._data)
+                store = self._store = Storage(flat, flat.nbytes, self.device)
         return store
 
     @property
@@ -313,7 +315,7 @@ def _run_without_overrides(func: Callable, args: tuple, kwargs: dict) -> Any:
 
 
 _new = object.__new__
-_C.know_tensors(Tensor, AutogradMeta, CPU, dtype_of_numpy)
+_C.know_tensors(Tensor, AutogradMeta, Storage, Layout, View, CPU, dtype_of_numpy)
 
 
 def from_array(array: Any, kind: dtype | None = None, where: device = CPU) -> Tensor:
