@@ -263,8 +263,11 @@ extern "C" void flambeau_register(const char* name, void* function) {
         registered[registered_count++] = {name, function};
 }
 
+void add_cuda_launch(PyObject* module);  // cuda_launch.cpp
+
 void add_launch(PyObject* module) {
     PyTypeObject* type = (PyTypeObject*)PyType_FromSpec(&graph_spec);
     if (type != nullptr) add_type(module, type);
     Py_XDECREF(type);
+    add_cuda_launch(module);
 }

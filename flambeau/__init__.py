@@ -57,16 +57,17 @@ for _name, _operator in _OPERATORS.items():
 
 
 
-def _generated(slot: str) -> Any:
-    """Fills both slots for generated kernels when the first large operation asks for one: the compiler loads only then."""
+def _generated(slot: str, module: str = ".inductor.operators") -> Any:
+    """Fills the slots for generated kernels when the first large operation asks for one: the compiler loads only then."""
     def first(*args: Any) -> Any:
-        importlib.import_module(".inductor.operators", __name__).install()
+        importlib.import_module(module, __name__).install()
         return getattr(_registry, slot)(*args)
     return first
 
 
 _registry.generated_pointwise = _generated("generated_pointwise")
 _registry.generated_operator = _generated("generated_operator")
+_registry.generated_gpu = _generated("generated_gpu", ".inductor.gpu_operators")
 
 # Libraries and names that load on first use: name -> (module, attribute or None for the module itself).
 _LAZY: dict[str, tuple[str, Any]] = {

@@ -10,11 +10,12 @@ import functools
 import hashlib
 import importlib.util
 import os
+import re
 import sys
 import types
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from flambeau.backends.cuda import cubins
@@ -85,10 +86,11 @@ class CudaUnit:
     wrapper: str
     products: dict[str, tuple]      # products by address: their names in the wrapper, and what `blas.by_address` is told
     convolutions: dict[str, Any]    # likewise, and what `dnn.by_address` is told
+    loaded: dict[str, Callable[..., None]] = field(default_factory=dict)   # the kernels by name, once they are built
 
 
-def print_program(program: Program, nodes: Sequence[Node]) -> CudaUnit:
-    """Triton text for the kernels of `nodes`, and the wrapper that runs them in order."""
+def print_program(program: Program, nodes: Sequence[Node], arrays: bool = False) -> CudaUnit:
+    """Triton text for the kernels of `nodes`, and the wrapper that runs them in order; `arrays`: it takes and gives arrays."""
     known: dict[tuple, TritonKernel] = {}
     steps: list[tuple[TritonKernel | Extern, Node]] = []
     for node in nodes:
@@ -99,12 +101,18 @@ def print_program(program: Program, nodes: Sequence[Node]) -> CudaUnit:
         key = (printed.text, tuple(printed.signature.items()), tuple(printed.constants.items()), printed.num_warps)
         first = known.get(key)
         if first is None:
-            printed.name = f"k{len(known)}"
+            printed.name = f"k{len(known)}_{_label(node)}"
             known[key] = first = printed
         printed.name = first.name
         steps.append((printed, node))
-    wrapper = _Wrapper(program, steps)
+    wrapper = _Wrapper(program, steps, arrays)
     return CudaUnit(list(known.values()), steps, wrapper.text(), wrapper.products, wrapper.convolutions)
+
+
+def _label(kernel: Kernel) -> str:
+    """What a kernel does, for profiles."""
+    ops = dict.fromkeys(o.op for m in kernel.members for o in m.step.origins)
+    return "_".join(re.sub(r"\W", "_", op) for op in list(ops)[-5:])[:60]
 
 
 def _stored(program: Program, nodes: Sequence[Node], kernel: Kernel) -> set[str]:
@@ -119,8 +127,8 @@ def _stored(program: Program, nodes: Sequence[Node], kernel: Kernel) -> set[str]
 class _Wrapper:
     """Prints `call(inputs)`: allocates each buffer before its first use, lets go of it after its last."""
 
-    def __init__(self, program: Program, steps: Sequence[tuple[TritonKernel | Extern, Node]]):
-        self.program, self.steps = program, steps
+    def __init__(self, program: Program, steps: Sequence[tuple[TritonKernel | Extern, Node]], arrays: bool):
+        self.program, self.steps, self.arrays = program, steps, arrays
         self.lines: list[str] = []
         self.products: dict[str, tuple] = {}
         self.convolutions: dict[str, Any] = {}
@@ -130,13 +138,18 @@ class _Wrapper:
         results = {v.buffer for v in program.outputs if isinstance(v, View)}
         last = {name: k for k, (step, _) in enumerate(self.steps) for name in self._buffers(step)}
         emit("def call(inputs):")
+        emit("    stream = current_stream()")
         for symbol, (position, dim) in program.symbols.items():
-            emit(f"    {symbol} = {f'inputs[{position}].shape[{dim}]' if dim >= 0 else f'int(inputs[{position}])'}")
+            number = f"{'float' if symbol[0] == 'f' else 'int'}(inputs[{position}])"
+            emit(f"    {symbol} = {f'inputs[{position}].shape[{dim}]' if dim >= 0 else number}")
         for position, name in enumerate(program.inputs):
             if name in last or name in results:
                 strides = self._tuple([s * program.buffers[name].dtype.itemsize for s in program.buffers[name].strides])
-                emit(f"    {name} = fit(inputs[{position}]._data, {strides})")
-        emit("    inputs.clear()")
+                emit(f"    {name} = inputs[{position}]{'' if self.arrays else '._data'}")
+                if not self.arrays:     # who calls with arrays has looked at their layouts
+                    emit(f"    if {name}.strides != {strides} or {name}.data.ptr & 15: {name} = fit({name}, {strides})")
+        if not self.arrays:
+            emit("    inputs.clear()")
         for name in program.constants:
             emit(f"    {name} = constants[{name!r}]._data")
         alive = {n for n in program.inputs if n} | set(program.constants)
@@ -178,11 +191,11 @@ class _Wrapper:
         for name, offset in step.pointers:
             shift = offset * self.program.buffers[name].dtype.itemsize
             arguments.append(f"{name}.data.ptr" + (f" + {to_python(shift)}" if not (isinstance(shift, int) and shift == 0) else ""))
-        number = "int64" if "i64" in step.signature.values() else "int32"
-        arguments += [f"{number}({s})" for s in step.symbols]
         rows = to_python(step.rows)
         grid = f"(({rows}) + {step.tile - 1}) // {step.tile}" if step.tile > 1 else rows
-        self.lines.append(f"    {step.name}(({grid},), ({', '.join([*arguments, '0', '0'])}))")
+        if isinstance(step.rows, int):
+            grid = str(-(-step.rows // step.tile))
+        self.lines.append(f"    {step.name}({', '.join(['stream', grid, *arguments, *step.symbols])})")
 
     def _product(self, k: int, views: Sequence[View], arrays: str) -> None:
         """By addresses where cuBLAS takes the layouts and all sizes are known, else through arrays."""
@@ -219,34 +232,36 @@ class _Wrapper:
     def _result(self, out: View | Index | None) -> str:
         if not isinstance(out, View):
             return to_python(out) if out is not None else "None"
-        return f"tensor({self._view(out)})"
+        return self._view(out) if self.arrays else f"tensor({self._view(out)})"
 
 
 # -- running -------------------------------------------------------------------------------------------------
 def _aligned(program: Program, kernel: TritonKernel) -> frozenset[str]:
-    """Pointer parameters that are multiples of 16 bytes: every buffer is, so what counts is the offset."""
+    """The parameters that are multiples of 16: sizes, and addresses, for every buffer's is, so that what counts is the offset."""
     found = []
     for k, (name, offset) in enumerate(kernel.pointers):
         shift = offset * program.buffers[name].dtype.itemsize
-        if isinstance(shift, int) and shift % 16 == 0:
+        if isinstance(shift, int) and shift % 16 == 0 and name not in program.unaligned:
             found.append(f"p{k}")
-    return frozenset(found)
+    return frozenset(found) | (program.multiples & set(kernel.symbols))
 
 
-def build(program: Program, nodes: Sequence[Node], call_primitive: Callable) -> tuple[CudaUnit, Callable[[list], list]]:
-    """Compile and load the program; the callable takes and gives lists of tensors (and ints)."""
+def build(program: Program, nodes: Sequence[Node], call_primitive: Callable,
+          arrays: bool = False) -> tuple[CudaUnit, Callable[[list], list]]:
+    """Compile and load the program; the callable takes and gives lists of tensors (and numbers), or of arrays."""
     try:
         cupy = importlib.import_module("cupy")
     except ImportError as error:
         raise NoTriton(f"{HINT} ({error})") from None
-    unit = print_program(program, nodes)
+    unit = print_program(program, nodes, arrays)
     capability = int(cupy.cuda.Device().compute_capability)
     compiled = compile_all(unit.kernels, capability, [_aligned(program, k) for k in unit.kernels])
     blas = importlib.import_module("flambeau.backends.cuda.blas")
     scope: dict[str, Any] = {
-        "empty": cupy.empty, "strided": _strided(cupy), "fit": _fit(cupy), "tensor": _tensor, "constants": program.constants,
+        "empty": cupy.ndarray, "current_stream": cubins.stream_pointer(), "strided": _strided(cupy), "fit": _fit(cupy),
+        "tensor": _tensor, "constants": program.constants,
         "steps": [s for s, _ in unit.steps], "extern": _extern(call_primitive, _fit(cupy)),
-        "product": blas.matmul, "int32": cupy.int32, "int64": cupy.int64,
+        "product": blas.matmul,
     }
     scope |= {name: blas.by_address(*facts) for name, facts in unit.products.items()}
     if unit.convolutions:
@@ -254,7 +269,8 @@ def build(program: Program, nodes: Sequence[Node], call_primitive: Callable) -> 
         scope |= {name: dnn.by_address(conv) for name, conv in unit.convolutions.items()}
     scope |= {f"d_{n}": b.dtype.numpy for n, b in program.buffers.items()}
     for kernel, cubin in zip(unit.kernels, compiled):
-        scope[kernel.name] = cubins.launcher(cubin)
+        unit.loaded[kernel.name] = cubins.load(cubin)
+    scope |= unit.loaded
     exec(compile(unit.wrapper, "<inductor cuda wrapper>", "exec"), scope)
     return unit, scope["call"]
 

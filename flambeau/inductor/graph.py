@@ -110,7 +110,8 @@ def _device(gm: Any) -> str:
 
 def _compile_cuda(graph: CompiledGraph, arrays: bool) -> CompiledGraph:
     facts = graph.gm.graph.meta
-    graph.program.small, graph.program.multiples = facts.get("small", False), facts.get("multiples", frozenset())
+    for name in facts.keys() & {"small", "multiples", "unaligned"}:
+        setattr(graph.program, name, facts[name])
     graph.nodes = schedule(graph.program, GPU)
     if config.verify:
         verify(graph.program)

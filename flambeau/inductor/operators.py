@@ -111,23 +111,12 @@ def _make(fn: Callable, args: Sequence[Any], fixed: set[int]) -> tuple[Check | N
 
 
 def _build(fn: Callable, args: Sequence[Any], fixed: Collection[int]) -> tuple[Check | None, Callable | None]:
-    env, mode = ShapeEnv(), TraceMode()
+    env = ShapeEnv()
     sizes: dict[str, tuple[int, int]] = {}
     made = [_stand_in(a, position, env, sizes, fixed) for position, a in enumerate(args)]
     floats = [position for position, a in enumerate(made) if isinstance(a, SymFloat)]
-    with tracing(mode), dispatch.grad_enabled(False):
-        for position, d in sizes.values():
-            mode.size_input(f"size{position}_{d}", made[position]._layout.shape[d])
-        for position in floats:
-            mode.size_input(f"number{position}", made[position])
-        for position, a in enumerate(made):
-            if isinstance(a, Tensor):
-                mode.input(f"array{position}", a)
-        answer = fn(*made)
-        leaves: list[Any] = []
-        map_aggregate(answer, leaves.append)
-        mode.graph.output(tuple([mode.argument(leaf) for leaf in leaves]))
-    mode.graph.eliminate_dead_code(lambda node: False)
+    inputs = [(f"size{position}_{d}", made[position]._layout.shape[d]) for position, d in sizes.values()]
+    mode, answer = trace_call(fn, made, [*inputs, *((f"number{position}", made[position]) for position in floats)])
     holds = None
     if env.guards:  # it looked at the sizes
         names = {name: f"args[{position}].shape[{d}]" for name, (position, d) in sizes.items()}
@@ -139,6 +128,23 @@ def _build(fn: Callable, args: Sequence[Any], fixed: Collection[int]) -> tuple[C
     if graph.unit is None or not graph.unit.native or graph.fallbacks:
         return holds, None
     return holds, _runner(graph, args, list(sizes.values()), floats, isinstance(answer, tuple))
+
+
+def trace_call(fn: Callable, made: Sequence[Any], sizes: Sequence[tuple[str, Any]]) -> tuple[TraceMode, Any]:
+    """(the graph of `fn(*made)` over fake tensors, its answer); its inputs are the named `sizes`, then the tensors."""
+    mode = TraceMode()
+    with tracing(mode), dispatch.grad_enabled(False):
+        for name, value in sizes:
+            mode.size_input(name, value)
+        for position, a in enumerate(made):
+            if isinstance(a, Tensor):
+                mode.input(f"array{position}", a)
+        answer = fn(*made)
+        leaves: list[Any] = []
+        map_aggregate(answer, leaves.append)
+        mode.graph.output(tuple([mode.argument(leaf) for leaf in leaves]))
+    mode.graph.eliminate_dead_code(lambda node: False)
+    return mode, answer
 
 
 def _stand_in(a: Any, position: int, env: ShapeEnv, sizes: dict, fixed: Collection[int]) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 from flambeau.core.dtypes import bool_
 from flambeau.core.expr import Expr, Index, free_variables, substitute, to_python, var
-from flambeau.core.symbolic import SymFloat
+from flambeau.core.symbolic import SymFloat, SymInt
 from flambeau.inductor.cpp import KernelPrinter
 from flambeau.inductor.ir import REDUCTIONS, Access, Program, Value, computed_names
 from flambeau.inductor.reference import empty_value
@@ -147,7 +147,8 @@ class TritonPrinter(KernelPrinter):
         self._split("x", self.x_loops)
 
     def _is_large(self) -> bool:
-        return any(not isinstance(b.numel, int) or b.numel >= 2**31 for b in map(self.program.buffers.__getitem__, self.kernel.buffers))
+        buffers = map(self.program.buffers.__getitem__, self.kernel.buffers)
+        return not self.program.small and any(not isinstance(b.numel, int) or b.numel >= 2**31 for b in buffers)
 
     def _split(self, name: str, loops: Sequence[int]) -> None:
         """The loop variables from the linear position `name`."""
@@ -254,8 +255,8 @@ class TritonPrinter(KernelPrinter):
         return f"tl.where(rmask & xmask, {value}, {self._identity(k)})"
 
     def _fold_tile(self, k: int) -> None:
-        self.emit(f"f{k} = {self._masked_value(k)}")
-        self._hold(k, FOLDS[self._kind(k)][0].format(f"f{k}"))
+        self.emit(f"fold{k} = {self._masked_value(k)}")
+        self._hold(k, FOLDS[self._kind(k)][0].format(f"fold{k}"))
 
     def _accumulate(self, k: int) -> None:
         self.emit(f"acc{k} = {FOLDS[self._kind(k)][1].format(f'acc{k}', self._masked_value(k))}")
@@ -313,7 +314,7 @@ class TritonPrinter(KernelPrinter):
             return self._load(v.attr, v, args)
         if v.op == "constant":
             if isinstance(v.attr, SymFloat):
-                raise NotImplementedError("a symbolic float in a Triton kernel; pass it as a 0-dim tensor")
+                return f"tl.full([1, 1], {self._float(v.attr)}, {kind})"
             return f"tl.full([1, 1], {number(v.attr)}, {kind})"
         if v.op == "index":
             text = self.expr(v.attr, dict(zip(computed_names(v.attr), v.args, strict=True)))
@@ -327,6 +328,19 @@ class TritonPrinter(KernelPrinter):
         if v.op == "bitcast":
             return f"({args[0]}).to({kind}, bitcast=True)"
         return TABLE[v.op].triton.format(*args)
+
+    def _float(self, x: Any) -> str:
+        """A number computed from sizes and parameters, in float64."""
+        if isinstance(x, SymInt):
+            return f"({self.expr(x.expr)}).to(tl.float64)"
+        if not isinstance(x, SymFloat):
+            return repr(float(x))
+        if x.op == "variable":
+            self.symbols.add(x.left)
+            return str(x.left)
+        a, b = self._float(x.left), self._float(x.right)
+        calls = {"//": f"tl.floor({a} / {b})", "%": f"({a} - tl.floor({a} / {b}) * {b})", "**": f"libdevice.pow({a}, {b})"}
+        return calls.get(x.op) or f"({a} {x.op} {b})"
 
     def _uses_loops(self, x: Expr) -> bool:
         return any(name[0] in "xv" for name in free_variables(x))
@@ -355,7 +369,8 @@ class TritonPrinter(KernelPrinter):
         symbols = sorted(self.symbols)
         parameters = [self.pointer(name) for name in order]
         signature = {self.pointer(n): f"*{SIGNATURE[self.program.buffers[n].dtype.name]}" for n in order}
-        signature |= dict.fromkeys(symbols, "i64" if self._is_large() else "i32")
+        integer = "i64" if self._is_large() else "i32"
+        signature |= {n: "fp64" if n[0] == "f" else integer for n in symbols}
         constants = {"XBLOCK": self.x_tile, **({"RBLOCK": self.r_tile} if self.r_loops else {})}
         signature |= dict.fromkeys(constants, "constexpr")
         header = ", ".join([*parameters, *symbols, *(f"{c}: tl.constexpr" for c in constants)])

@@ -8,7 +8,7 @@ from typing import Any
 from ..backends.cuda.load import loader
 from .custom import NAMESPACES, load_library
 from .nn_steps import FUSED
-from .registry import BACKENDS, COMPOSITES, OPERATORS, PRIMITIVES
+from .registry import BACKENDS, COMPOSITES, OPERATORS, PRIMITIVES, on_gpu
 from .views import MOVERS
 
 FAMILIES = ("pointwise", "views", "reductions", "creation", "indexing", "linalg", "random", "math", "printing", "facts", "shapes",
@@ -24,4 +24,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'flambeau.ops' has no attribute '{name}': no such operator, and no namespace of custom operators")
     return found
 
-BACKENDS["cuda"] = loader(PRIMITIVES, COMPOSITES, MOVERS, FUSED)
+BACKENDS["cuda"] = loader(PRIMITIVES, COMPOSITES, MOVERS, FUSED, on_gpu)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +66,11 @@ def test_without_cupy_the_error_says_what_to_install():
         x = fl.empty(8, 8, device="cuda")
     with pytest.raises(cuda.NoTriton, match="pip install"):
         compile_graph(make_fx(lambda x: x.softmax(-1))(x))
+
+
+@pytest.mark.parametrize("case", ["eager_pointwise", "eager_operators", "eager_reductions", "graphs"])
+def test_kernels_compute_the_right_numbers_under_the_interpreter(case, tmp_path):
+    script = Path(__file__).parent / "triton_interpreter.py"
+    found = subprocess.run([sys.executable, str(script), case], capture_output=True, text=True, timeout=110,
+                           env=os.environ | {"TRITON_INTERPRET": "1", "FLAMBEAU_CACHE_DIR": str(tmp_path)})
+    assert found.returncode == 0 and f"{case} is right" in found.stdout, found.stderr[-3000:]

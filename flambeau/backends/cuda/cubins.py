@@ -6,6 +6,7 @@ same way.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import importlib
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ... import _C
 from ...core.cache import cache_directory, write_file
 
 HINT = "compiling for NVIDIA GPUs needs Triton and CuPy: pip install 'flambeau[cuda]'"
@@ -25,6 +27,7 @@ TYPES = {
     "bool": "i1", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint16": "u16", "uint32": "u32",
     "uint64": "u64", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64",
 }
+_KINDS = {"i32": "i", "i64": "l", "fp32": "f", "fp64": "d"}
 _STATIC_SHARED = 48 * 1024          # more shared memory than this has to be asked for
 _MAX_DYNAMIC_SHARED = 8             # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
@@ -35,12 +38,13 @@ class NoTriton(RuntimeError):
 
 @dataclass
 class Cubin:
-    """A compiled kernel as the driver takes it."""
+    """A compiled kernel as the driver takes it; `kinds` has a letter for each parameter (see `_C.CudaKernel`)."""
 
     name: str
     code: bytes
     shared: int
     num_warps: int
+    kinds: str
 
 
 def triton() -> Any:
@@ -58,6 +62,7 @@ def compile_function(function: Callable[[], Any], source: str, signature: Mappin
     `source` stands for its text in the cache; `signature` gives Triton's type of each parameter in order ("constexpr" for
     those in `constants`); `aligned` names the parameters that are multiples of 16; `options` are Triton's.
     """
+    kinds = "".join("p" if t[0] == "*" else _KINDS[t] for t in signature.values() if t != "constexpr")
     description = json.dumps([source, list(signature.items()), dict(constants), capability, sorted(aligned), dict(options),
                               triton().__version__])
     key = hashlib.sha256(description.encode()).hexdigest()[:32]
@@ -65,7 +70,7 @@ def compile_function(function: Callable[[], Any], source: str, signature: Mappin
     code_path, facts_path = path.with_suffix(".cubin"), path.with_suffix(".json")
     if facts_path.exists() and code_path.exists():
         facts = json.loads(facts_path.read_text())
-        return Cubin(facts["name"], code_path.read_bytes(), facts["shared"], facts["num_warps"])
+        return Cubin(facts["name"], code_path.read_bytes(), facts["shared"], facts["num_warps"], kinds)
     compiler = importlib.import_module("triton.compiler")
     target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", capability, 32)
     names = list(signature)
@@ -73,26 +78,38 @@ def compile_function(function: Callable[[], Any], source: str, signature: Mappin
     values = {(names.index(c),): v for c, v in constants.items()}
     made = triton().compile(compiler.ASTSource(fn=function(), signature=dict(signature), constexprs=values, attrs=attrs),
                             target=target, options=dict(options))
-    cubin = Cubin(made.metadata.name, made.asm["cubin"], made.metadata.shared, made.metadata.num_warps)
+    cubin = Cubin(made.metadata.name, made.asm["cubin"], made.metadata.shared, made.metadata.num_warps, kinds)
     write_file(code_path, cubin.code)
     write_file(facts_path, json.dumps({"name": cubin.name, "shared": cubin.shared, "num_warps": cubin.num_warps}).encode())
     return cubin
 
 
-def launcher(cubin: Cubin) -> Callable[[tuple, tuple], None]:
-    """Load a cubin on the current device; the callable takes the grid and the arguments (addresses as ints)."""
+@functools.cache
+def _driver() -> int:
+    """The address of the driver's launch."""
+    return ctypes.cast(ctypes.CDLL("libcuda.so.1").cuLaunchKernel, ctypes.c_void_p).value or 0
+
+
+@functools.cache
+def stream_pointer() -> Callable[[], int]:
+    """A function that gives the handle of the current stream."""
+    try:
+        return importlib.import_module("cupy_backends.cuda.stream").get_current_stream_ptr
+    except (ImportError, AttributeError):
+        current = importlib.import_module("cupy").cuda.get_current_stream
+        return lambda: current().ptr
+
+
+def load(cubin: Cubin) -> Callable[..., None]:
+    """Load a cubin on the current device: `kernel(stream, grid, *parameters)`, the stream and arrays by address."""
     cupy = importlib.import_module("cupy")
     module = cupy.cuda.function.Module()
     module.load(cubin.code)
     function = module.get_function(cubin.name)
     if cubin.shared > _STATIC_SHARED:
         cupy.cuda.driver.funcSetAttribute(function.ptr, _MAX_DYNAMIC_SHARED, cubin.shared)
-    block, shared = (cubin.num_warps * 32,), cubin.shared
-
-    def launch(grid: tuple, arguments: tuple, keep: Any = module) -> None:
-        function(grid, block, arguments, shared)
-
-    return launch
+    enter = functools.partial(cupy.cuda.runtime.free, 0)    # a call of the runtime makes the context the thread's
+    return _C.CudaKernel(_driver(), function.ptr, cubin.kinds, cubin.num_warps * 32, cubin.shared, module, enter)
 
 
 @functools.cache
@@ -111,7 +128,7 @@ class Kernel:
         self.function = function
         self.names = list(function.arg_names)
         self.source = inspect.getsource(sys.modules[function.__module__])
-        self._loaded: dict[tuple, Callable[[tuple, tuple], None]] = {}
+        self._loaded: dict[tuple, Callable[..., None]] = {}
 
     def describe(self, args: Sequence[Any]) -> tuple[tuple, tuple]:
         """(what the compiled code depends on: a (type, is a multiple of 16) for each argument; what is passed)."""
@@ -120,7 +137,7 @@ class Kernel:
         for a in args:
             if isinstance(a, int):
                 kinds.append(("i32" if -(2**31) <= a < 2**31 else "i64", a % 16 == 0))
-                passed.append(np.int32(a) if kinds[-1][0] == "i32" else a)
+                passed.append(a)
             elif isinstance(a, np.floating):
                 kinds.append((TYPES[a.dtype.name], False))
                 passed.append(a)
@@ -145,11 +162,11 @@ class Kernel:
         device = importlib.import_module("cupy").cuda.runtime.getDevice()
         kinds, passed = self.describe(args)
         key = (device, kinds, *constants.values(), *options.values())
-        launch = self._loaded.get(key)
-        if launch is None:
-            launch = self._loaded[key] = launcher(self.compile(kinds, constants, options, _capability(device)))
-        numbers = (*passed[sum(kind[0] == "*" for kind, _ in kinds):], 0, 0)  # and Triton's two scratch spaces, unused
-        return lambda grid, addresses: launch(grid, (*addresses, *numbers))
+        kernel = self._loaded.get(key)
+        if kernel is None:
+            kernel = self._loaded[key] = load(self.compile(kinds, constants, options, _capability(device)))
+        stream, numbers = stream_pointer(), passed[sum(kind[0] == "*" for kind, _ in kinds):]
+        return lambda grid, addresses: kernel(stream(), *grid, *addresses, *numbers)
 
     def __call__(self, grid: tuple, args: Sequence[Any], constants: Mapping[str, Any], **options: int) -> None:
         arrays = [a for a in args if not isinstance(a, (int, np.floating))]

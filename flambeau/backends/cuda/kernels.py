@@ -6,6 +6,7 @@ Pointwise primitives are their loop bodies read by CuPy; the others a library ca
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -339,3 +340,27 @@ def install(primitives: dict[str, Any], movers: dict[tuple[str, str], Callable],
     movers["cpu", "cuda"] = arrays.to_gpu
     movers["cuda", "cpu"] = arrays.to_host
     movers["cuda", "cuda"] = arrays.between_gpus
+
+
+GENERATED = ("convert", "sum", "prod", "amax", "amin", "any", "all", "argmax", "argmin")
+
+
+def prefer_generated(primitives: dict[str, Any], composites: dict[str, Any], generated: Callable) -> None:
+    """Ask for generated kernels first: pointwise primitives, reductions, and operators that are several of them."""
+    for prim in primitives.values():
+        if prim.kind == "pointwise" or prim.name in GENERATED:
+            prim.kernels["cuda"] = _generated_first(prim, prim.kernels["cuda"], generated)
+    for record in composites.values():
+        if record.fused and "cuda" not in record.kernels:
+            record.kernels["cuda"] = functools.partial(_generated_operator, generated, record)
+
+
+def _generated_first(prim: Any, plain: Callable, generated: Callable) -> Callable:
+    def kernel(*args: Any) -> Any:
+        out = generated(prim, args)
+        return plain(*args) if out is NotImplemented else out
+    return kernel
+
+
+def _generated_operator(generated: Callable, record: Any, *args: Any) -> Any:
+    return generated(record, args)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Callable
 from typing import Any
 
 INSTALL_HINT = "NVIDIA GPUs need CuPy: pip install 'flambeau[cuda]' (or cupy-cuda13x for CUDA 13)"
 
 
-def loader(primitives: dict[str, Any], composites: dict[str, Any], movers: dict, steps: dict) -> Any:
-    """A function that fills in the "cuda" column of the table, once; RuntimeError with what to install if it cannot."""
+def loader(primitives: dict[str, Any], composites: dict[str, Any], movers: dict, steps: dict, generated: Callable) -> Any:
+    """A function that fills in the "cuda" column of the table, once; RuntimeError with what to install if it cannot.
+
+    `generated(record, arrays)` is asked for a generated kernel's results first; it answers NotImplemented where there is none.
+    """
     done = False
 
     def load() -> None:
@@ -26,6 +30,7 @@ def loader(primitives: dict[str, Any], composites: dict[str, Any], movers: dict,
         importlib.import_module(__package__ + ".dnn").install(primitives)
         if importlib.util.find_spec("triton") is not None:
             steps["cuda"] = importlib.import_module(__package__ + ".steps").STEPS
+            kernels.prefer_generated(primitives, composites, generated)
             importlib.import_module(__package__ + ".attention").install(composites)
         done = True
 

@@ -1,0 +1,145 @@
+// CudaKernel: a loaded GPU function that Python launches with a few hundred nanoseconds of its own. The driver's
+// cuLaunchKernel is handed over as an address, so that nothing of CUDA is needed to build this.
+#include "module.h"
+
+#include <structmember.h>
+
+#include <cstddef>
+#include <cstring>
+
+namespace {
+
+using Launch = int (*)(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                       unsigned shared, void* stream, void** parameters, void** extra);
+
+constexpr int MOST = 96;  // parameters
+constexpr int NO_CONTEXT = 201;  // CUDA_ERROR_INVALID_CONTEXT: the thread has not used the GPU yet
+
+struct CudaKernel {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    Launch launch;
+    void* function;
+    PyObject* owner;  // keeps the loaded module alive
+    PyObject* enter;  // makes the device's context this thread's
+    unsigned block, shared;
+    int count;
+    char kinds[MOST];
+};
+
+union Word {
+    unsigned long long address;
+    long long wide;
+    int narrow;
+    double number;
+    float single;
+};
+
+bool read_word(char kind, PyObject* value, Word* word) {
+    switch (kind) {
+        case 'd': word->number = PyFloat_AsDouble(value); break;
+        case 'f': word->single = (float)PyFloat_AsDouble(value); break;
+        case 'i': word->narrow = (int)PyLong_AsLong(value); break;
+        default: word->address = PyLong_AsUnsignedLongLongMask(value); break;
+    }
+    return !PyErr_Occurred();
+}
+
+// kernel(stream, grid, *parameters)
+PyObject* kernel_call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject* names) {
+    CudaKernel* self = (CudaKernel*)object;
+    const Py_ssize_t given = PyVectorcall_NARGS(nargsf);
+    if (names != nullptr || given != self->count + 2)
+        return PyErr_Format(PyExc_TypeError, "the kernel takes a stream, a grid and %d parameters, got %zd arguments",
+                            self->count, given);
+    Word words[MOST + 2];
+    void* parameters[MOST + 2];
+    for (int k = 0; k < self->count; k++) {
+        if (!read_word(self->kinds[k], args[k + 2], &words[k])) return nullptr;
+        parameters[k] = &words[k];
+    }
+    for (int k = self->count; k < self->count + 2; k++) {  // Triton's two scratch spaces, unused
+        words[k].address = 0;
+        parameters[k] = &words[k];
+    }
+    void* stream = PyLong_AsVoidPtr(args[0]);
+    const unsigned long grid = PyLong_AsUnsignedLong(args[1]);
+    if (PyErr_Occurred()) return nullptr;
+    if (grid == 0) Py_RETURN_NONE;
+    int status = NO_CONTEXT;
+    for (int attempt = 0; attempt < 2 && status == NO_CONTEXT; attempt++) {
+        if (attempt == 1) {
+            PyObject* entered = PyObject_CallNoArgs(self->enter);
+            if (entered == nullptr) return nullptr;
+            Py_DECREF(entered);
+        }
+        status = self->launch(self->function, (unsigned)grid, 1, 1, self->block, 1, 1, self->shared, stream, parameters, nullptr);
+    }
+    if (status != 0) return PyErr_Format(PyExc_RuntimeError, "CUDA error: cuLaunchKernel failed with %d (grid %lu)", status, grid);
+    Py_RETURN_NONE;
+}
+
+PyObject* kernel_new(PyTypeObject* type, PyObject* args, PyObject* keywords) {
+    static const char* names[] = {"launch", "function", "kinds", "block", "shared", "owner", "enter", nullptr};
+    unsigned long long launch = 0, function = 0;
+    const char* kinds = nullptr;
+    unsigned block = 0, shared = 0;
+    PyObject *owner = nullptr, *enter = nullptr;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "KKsIIOO", (char**)names, &launch, &function, &kinds, &block, &shared, &owner, &enter))
+        return nullptr;
+    const size_t count = strlen(kinds);
+    if (count > MOST || launch == 0 || function == 0 || strspn(kinds, "plidf") != count)
+        return PyErr_Format(PyExc_ValueError, "a kernel takes at most %d parameters of kinds p, l, i, d and f, got '%s'", MOST, kinds);
+    CudaKernel* self = (CudaKernel*)type->tp_alloc(type, 0);
+    if (self == nullptr) return nullptr;
+    self->vectorcall = kernel_call;
+    self->launch = (Launch)(uintptr_t)launch;
+    self->function = (void*)(uintptr_t)function;
+    Py_INCREF(owner);
+    self->owner = owner;
+    Py_INCREF(enter);
+    self->enter = enter;
+    self->block = block;
+    self->shared = shared;
+    self->count = (int)count;
+    memcpy(self->kinds, kinds, count);
+    return (PyObject*)self;
+}
+
+void kernel_dealloc(PyObject* object) {
+    PyTypeObject* type = Py_TYPE(object);
+    Py_XDECREF(((CudaKernel*)object)->owner);
+    Py_XDECREF(((CudaKernel*)object)->enter);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+PyMemberDef kernel_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(CudaKernel, vectorcall), READONLY, nullptr},
+    {},
+};
+
+const char kernel_doc[] =
+    "CudaKernel(launch, function, kinds, block, shared, owner, enter)\n--\n\n"
+    "A GPU function, called as kernel(stream, grid, *parameters): `grid` blocks of `block` threads, queued on `stream` (its handle).\n\n"
+    "launch: the address of the driver's cuLaunchKernel; function: the CUfunction; kinds: a letter for each parameter, p (address),\n"
+    "l (int64), i (int32), d (double) or f (float); owner: what has to live as long; enter(): makes the device's context current in\n"
+    "a thread that has none. Two null pointers follow the parameters, as Triton's kernels want.\n"
+    "RuntimeError with the driver's code when it refuses.";
+
+PyType_Slot kernel_slots[] = {
+    {Py_tp_doc, (void*)kernel_doc},         {Py_tp_new, (void*)kernel_new},         {Py_tp_dealloc, (void*)kernel_dealloc},
+    {Py_tp_call, (void*)PyVectorcall_Call}, {Py_tp_members, (void*)kernel_members}, {0, nullptr},
+};
+
+PyType_Spec kernel_spec = {
+    "flambeau._C.CudaKernel", sizeof(CudaKernel), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, kernel_slots,
+};
+
+}  // namespace
+
+void add_cuda_launch(PyObject* module) {
+    PyTypeObject* type = (PyTypeObject*)PyType_FromSpec(&kernel_spec);
+    if (type != nullptr) add_type(module, type);
+    Py_XDECREF(type);
+}

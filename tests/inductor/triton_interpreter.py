@@ -1,0 +1,265 @@
+"""Runs generated Triton kernels on NumPy arrays: `TRITON_INTERPRET=1 python tests/inductor/triton_interpreter.py CASE...`
+
+Triton's interpreter stands for the GPU and a few lines of NumPy for CuPy, so that kernels, the Python around them, and the
+generated kernels of eager execution are checked where there is no GPU. Prints a line for each case that is right; raises at
+the first that is not.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+from triton.runtime import interpreter
+from triton.runtime.interpreter import TensorHandle
+
+import flambeau as fl
+from flambeau.aot.trace import make_fx
+from flambeau.backends.cuda import cubins
+from flambeau.core.device import device
+from flambeau.core.tensor import from_array
+from flambeau.inductor import cuda, gpu_operators
+from flambeau.inductor.graph import compile_graph
+from flambeau.ops.registry import COMPOSITES, PRIMITIVES
+
+
+# -- NumPy as CuPy -------------------------------------------------------------------------------------------
+class Memory:
+    """An address that keeps its array alive."""
+
+    device_id = 0
+
+    def __init__(self, ptr: int, owner: Any) -> None:
+        self.ptr, self.owner = ptr, owner
+
+    def __add__(self, offset: int) -> Memory:
+        return Memory(self.ptr + offset, self.owner)
+
+
+class Array(np.ndarray):
+    """A NumPy array with CuPy's attributes."""
+
+    def __new__(cls, shape: Any, kind: Any = float, memory: Any = None, strides: Any = None) -> Array:
+        if memory is None:
+            count = int(np.prod(shape)) if not isinstance(shape, int) else shape
+            room = np.full(count * np.dtype(kind).itemsize + 64, 0x7F, np.uint8)     # nobody may rely on zeros
+            shift = -room.ctypes.data % 64
+            made = np.ndarray.__new__(cls, shape, kind, room, shift)
+            made.memory = Memory(room.ctypes.data + shift, room)
+            return made
+        made = np.ndarray.__new__(cls, shape, kind, memory.owner, memory.ptr - memory.owner.ctypes.data, strides)
+        made.memory = memory
+        return made
+
+    data = property(lambda self: self.memory)       # type: ignore[assignment]
+    _c_contiguous = property(lambda self: self.flags.c_contiguous)
+
+
+def to_gpu(array: np.ndarray) -> Array:
+    """A copy with the same memory order."""
+    order = sorted(range(array.ndim), key=lambda d: -array.strides[d])
+    out = Array(tuple(array.shape[d] for d in order), array.dtype)
+    np.copyto(out, array.transpose(order))
+    back = tuple(int(b) for b in np.argsort(order))
+    return Array(array.shape, array.dtype, out.memory, tuple(out.strides[b] for b in back)) if array.ndim else out
+
+
+def expanded(array: Array, shape: tuple) -> Array:
+    """A view that repeats elements."""
+    lead = len(shape) - array.ndim
+    strides = [0] * lead + [0 if n != m else s for n, m, s in zip(array.shape, shape[lead:], array.strides)]
+    return Array(shape, array.dtype, array.memory, strides)
+
+
+cupy: Any = types.ModuleType("cupy")
+cupy.ndarray = Array
+cupy.cuda = types.SimpleNamespace(Device=lambda *_: types.SimpleNamespace(compute_capability="90"))
+
+
+# -- Triton's interpreter as the driver ----------------------------------------------------------------------
+class Pointer:
+    """What the interpreter takes for a tensor: it works on the memory in place."""
+
+    def __init__(self, address: int, kind: str) -> None:
+        self.address, self.dtype = address, kind
+
+    def data_ptr(self) -> int:
+        return self.address
+
+    def untyped_storage(self) -> Pointer:
+        return self
+
+    def cpu(self) -> Pointer:
+        return self
+
+    def new_empty(self, *_: Any, **__: Any) -> Pointer:
+        return Pointer(self.address, self.dtype)
+
+    def set_(self, *_: Any) -> None: ...
+    def copy_(self, *_: Any) -> None: ...
+    def storage_offset(self) -> int: return 0
+    def size(self) -> tuple: return ()
+    def stride(self) -> tuple: return ()
+
+
+class Libdevice:
+    """The device functions, which the interpreter lacks, by NumPy."""
+
+    def __getattr__(self, name: str) -> Any:
+        plain = {"rsqrt": lambda x: 1 / np.sqrt(x), "pow": np.power, "nearbyint": np.rint, "rint": np.rint}.get(name) or getattr(np, name)
+
+        def function(*args: Any) -> Any:
+            first = next(a for a in args if isinstance(a, tl.tensor))
+            values = [a.handle.data if isinstance(a, tl.tensor) else a for a in args]
+            with np.errstate(all="ignore"):
+                return tl.tensor(TensorHandle(np.asarray(plain(*values), first.handle.data.dtype), first.handle.dtype), first.type)
+        return function
+
+
+TYPES = {"fp32": "float32", "fp64": "float64", "fp16": "float16", "bf16": "bfloat16", "i1": "int1", "u8": "uint8", "i8": "int8",
+         "i16": "int16", "i32": "int32", "i64": "int64"}
+launches = [0]
+
+
+def interpreted(kernel: Any) -> Any:
+    """A printed kernel as the loaded function that launches it."""
+    module = cuda._import(cuda.module_text([kernel]))
+    module.libdevice = Libdevice()
+    function = getattr(module, kernel.name)
+    kinds = [k for k in kernel.signature.values() if k != "constexpr"]
+
+    def launch(stream: int, grid: int, *args: Any) -> None:
+        launches[0] += 1
+        assert len(args) == len(kinds), (kernel.signature, args)
+        given = [Pointer(a, TYPES[k[1:]]) if k[0] == "*" else a for a, k in zip(args, kinds)]
+        function[(grid,)](*given, **kernel.constants)
+    return launch
+
+
+def install() -> None:
+    """Put the stand-ins in place."""
+    plain = interpreter._patch_lang_tensor
+
+    def with_index(tensor: Any, scope: Any) -> None:
+        """NumPy 2.4 no longer takes arrays of one element for numbers, as the interpreter does with bounds of loops."""
+        plain(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+    interpreter._patch_lang_tensor = with_index
+    sys.modules["cupy"] = cupy
+    cubins.stream_pointer = lambda: lambda: 0     # type: ignore[assignment]
+    cuda.compile_all = lambda kernels, capability, aligned: list(kernels)     # type: ignore[assignment]
+    cubins.load = interpreted     # type: ignore[assignment]
+
+
+# -- the cases -----------------------------------------------------------------------------------------------
+RNG = np.random.default_rng(0)
+
+
+def close(got: Any, want: Any, kind: Any = None) -> None:
+    """Within rounding, results or tuples of them."""
+    if isinstance(want, (tuple, list)):
+        assert len(got) == len(want)
+        for a, b in zip(got, want):
+            close(a, b)
+        return
+    want = want._data if hasattr(want, "_data") else want
+    assert got.shape == want.shape and got.dtype == want.dtype, (got.shape, want.shape, got.dtype, want.dtype)
+    narrow = got.dtype.itemsize < 4 and got.dtype.kind not in "iub"
+    np.testing.assert_allclose(np.asarray(got, "f8"), np.asarray(want, "f8"), rtol=2e-2 if narrow else 1e-4, atol=2e-2 if narrow else 1e-4)
+
+
+def compiled(fn: Any, *arrays: np.ndarray) -> None:
+    """A function of tensors, compiled for these sizes, against eager on the CPU."""
+    want = fn(*[from_array(a.copy()) for a in arrays])
+    with fl.core.dispatch.fake_mode():
+        fakes = [fl.empty(a.shape, dtype=from_array(a).dtype, device="cuda") for a in arrays]
+    graph = compile_graph(make_fx(fn)(*fakes))
+    got = graph([from_array(to_gpu(a), None, device("cuda", 0)) for a in arrays])
+    close([g._data for g in got], want if isinstance(want, tuple) else [want])
+
+
+def generated(name: str, *args: Any) -> None:
+    """An operator's generated kernel on these arrays, against its CPU kernel; several times, as sizes change."""
+    record = PRIMITIVES.get(name) or COMPOSITES[name]
+    before = launches[0]
+    got = gpu_operators.generated_gpu(record, args)
+    assert got is not NotImplemented, f"{name} has no generated kernel"
+    assert launches[0] > before
+    plain = [from_array(np.array(a)) if isinstance(a, np.ndarray) else a for a in args]
+    with fl.no_grad():
+        want = record(*plain)
+    close(got, want)
+
+
+def a(*shape: int, kind: Any = "f4") -> Array:
+    """A random array on the "GPU"."""
+    return to_gpu(RNG.standard_normal(shape).astype(kind))
+
+
+BF16 = fl.bfloat16.numpy
+
+
+def eager_pointwise() -> None:
+    for n in (64, 80, 97):
+        generated("add", a(n, 128), a(n, 128))
+        generated("mul", a(n, 128, kind=BF16), 0.3 + n)
+        generated("exp", a(n, 67))
+    generated("convert", a(64, 128), fl.bfloat16)
+    generated("convert", a(64, 128, kind=BF16), fl.float32)
+    generated("add", a(64, 128, kind=BF16), expanded(a(128, kind=BF16), (64, 128)))
+    generated("add", a(80, 96), expanded(a(96), (80, 96)))
+    wide = a(64, 300)
+    generated("mul", Array((64, 100), "f4", wide.memory + 400, wide.strides), a(64, 100))    # a slice of rows, not aligned
+    generated("where", to_gpu(RNG.random((64, 128)) < 0.5), a(64, 128), 0.0)
+    generated("tanh", to_gpu(np.asfortranarray(RNG.standard_normal((64, 80)).astype("f4"))))
+
+
+def eager_operators() -> None:
+    for rows in (48, 50):
+        generated("_softmax", a(rows, 200), 1)
+        generated("_layer_norm", a(rows, 4, 96), a(96), a(96), 1, 1e-5)
+    generated("_log_softmax", a(48, 200, kind=BF16), 1)
+    generated("_rms_norm", a(48, 128), a(128), 1, 1e-6)
+    x, mean, rstd = a(48, 128), a(48), a(48)
+    generated("layer_norm_backward", a(48, 128), x, a(128), mean, rstd)
+    generated("layer_norm_backward_affine", a(48, 128), x, mean, rstd)
+    generated("_gelu", a(64, 128, kind=BF16), "tanh")
+    generated("gelu_backward", a(64, 128), a(64, 128), "none")
+
+
+def eager_reductions() -> None:
+    for rows in (64, 70):
+        generated("sum", a(rows, 100), (0,))
+        generated("sum", a(rows, 100, kind=BF16), (1,))
+        generated("amax", a(rows, 100), (1,))
+    generated("sum", a(300, 300), (0, 1))
+    generated("argmax", a(64, 100), 1)
+
+
+def graphs() -> None:
+    functional = fl.nn.functional
+    x, w = RNG.standard_normal((24, 96)).astype("f4"), RNG.standard_normal(96).astype("f4")
+    compiled(lambda x, w: functional.gelu(x * 2 + w), x, w)
+    compiled(lambda x, w: (x.softmax(-1), x.sum(0), x.sum(), x.amax(1) + x.amin(1), (x > 0).any(1)), x, w)
+    compiled(lambda x, w: functional.layer_norm(x, (96,), w, w), x, w)
+    compiled(lambda x, w: (x.t().contiguous() + 1, x.bfloat16() * 3, x[:, 3:50] * 2), x, w)
+    long = RNG.standard_normal((3, 9000)).astype("f4")
+    compiled(lambda x: (x.softmax(-1), x.var(1), x.argmax(1)), long)
+    ids = RNG.integers(0, 24, (7, 5))
+    compiled(lambda x, ids: functional.embedding(ids, x), x, ids)
+    compiled(lambda x, ids: fl.zeros(24, 96, device=x.device).index_add(0, ids.reshape(-1), x[:1].expand(35, 96)), x, ids)
+    labels = RNG.integers(0, 96, 24)
+    compiled(lambda x, y: functional.cross_entropy(x, y), x, labels)
+
+
+CASES = {f.__name__: f for f in (eager_pointwise, eager_operators, eager_reductions, graphs)}
+
+
+if __name__ == "__main__":
+    install()
+    for case in sys.argv[1:] or CASES:
+        CASES[case]()
+        print(f"{case} is right, {launches[0]} launches")
