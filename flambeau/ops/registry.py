@@ -217,8 +217,11 @@ class ViewPrimitive(Primitive):
     """A primitive whose output shares its input's memory: the shape rule's layout is all there is to compute."""
 
     def run(self, args: tuple) -> Any:
-        base = args[0]
         spec = self.shape(*args)
+        out = _C.tensor_view(self, args, spec)
+        if out is not NotImplemented:
+            return out
+        base = args[0]
         if dispatch.state.fake and base._data is not None:
             base = fake(base._layout.shape, base.dtype, base.device, base._layout.strides, base._layout.offset)
         out = view_tensor(base, spec.dtype, Layout(spec.shape, spec.strides, spec.offset))
@@ -528,6 +531,25 @@ def _translate(name: str, kwargs: dict[str, Any], aliases: dict[str, str]) -> No
         kwargs["dtype"] = as_dtype(given_dtype, name)
 
 
+_MARKS = {"Tensor": "__torch_function__", "int": "__index__"}
+"""By annotation: the method that tells that a value may stand there."""
+
+
+def wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict) -> str | None:
+    """What is wrong with a call that failed, if an argument is missing, unknown, or no Tensor or int where the signature says so."""
+    signature = inspect.signature(fn)
+    try:
+        given = signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        return f"{name}(): {error}; it is called as {name}{signature.replace(return_annotation=signature.empty)}"
+    for position, (key, parameter) in enumerate(signature.parameters.items(), 1):
+        mark = _MARKS.get(parameter.annotation)
+        if mark and key in given and not hasattr(type(given[key]), mark) and given[key] is not parameter.default:
+            kind = type(given[key]).__name__
+            return f"{name}(): argument '{key}' (position {position}) must be {parameter.annotation}, not {kind}"
+    return None
+
+
 def operator(fn: Callable | None = None, *, name: str | None = None, method: bool | str | Sequence[str] = False,
              vjp: Callable | None = None, lowering: str | None = None, fused: bool = False,
              tags: Iterable[str] = ()) -> Any:
@@ -553,7 +575,13 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
             _translate(op_name, kwargs, aliases)
         if dispatch.override_classes or state.overrides:
             return _call_override(wrapper, args, kwargs)
-        return body(*args, **kwargs)
+        try:
+            return body(*args, **kwargs)
+        except (AttributeError, TypeError):
+            wrong = wrong_argument(op_name, fn, args, kwargs)
+            if wrong is None:
+                raise
+            raise TypeError(wrong) from None
 
     methods = (op_name,) if method is True else (method,) if isinstance(method, str) else tuple(method or ())
     wrapper._plain = body  # type: ignore[attr-defined]
