@@ -75,13 +75,24 @@ PyObject* make(PyObject* array, PyObject* dtype, PyObject* device) {
     return made;
 }
 
+// The dtype of an array of NumPy or of a library that describes its arrays as NumPy does (CuPy).
+PyObject* dtype_of_any(PyObject* array) {
+    if (PyArray_Check(array)) return dtype_of((PyArrayObject*)array);
+    PyObject* descr = PyObject_GetAttrString(array, "dtype");
+    if (descr == nullptr) {
+        PyErr_Clear();
+        return PyErr_Format(PyExc_TypeError, "expected a NumPy array, got %R", (PyObject*)Py_TYPE(array));
+    }
+    PyObject* found = PyObject_CallOneArg(dtype_of_numpy, descr);
+    Py_DECREF(descr);
+    Py_XDECREF(found);  // dtypes live for ever
+    return found;
+}
+
 PyObject* from_array(PyObject*, PyObject* const* args, Py_ssize_t count) {
     if (count < 1 || count > 3) return PyErr_Format(PyExc_TypeError, "tensor_around(array, dtype=None, device=CPU) got %zd arguments", count);
     PyObject *dtype = count > 1 ? args[1] : Py_None, *device = count > 2 ? args[2] : cpu;
-    if (dtype == Py_None) {
-        if (!PyArray_Check(args[0])) return PyErr_Format(PyExc_TypeError, "expected a NumPy array, got %R", (PyObject*)Py_TYPE(args[0]));
-        if ((dtype = dtype_of((PyArrayObject*)args[0])) == nullptr) return nullptr;
-    }
+    if (dtype == Py_None && (dtype = dtype_of_any(args[0])) == nullptr) return nullptr;
     return make(Py_NewRef(args[0]), dtype, device);
 }
 
