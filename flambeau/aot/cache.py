@@ -138,7 +138,11 @@ def _load(request: Request, key: str) -> Parts | None:
     content = cache.read_sealed(path_of(key))
     if content is None:
         return None
-    interface, graphs, saving, guards = _Unpickler(io.BytesIO(content), request.artefacts.classes, request.env).load()
+    try:
+        interface, graphs, saving, guards = _Unpickler(io.BytesIO(content), request.artefacts.classes, request.env).load()
+    except Exception as error:  # not written by `_store`, though sealed
+        log.debug("the entry %s is not what it should be: %s: %s", key, type(error).__name__, error)
+        return None
     parts = []
     for record, outputs in graphs:
         compiled = request.artefacts.unpack(record)
