@@ -87,9 +87,13 @@ KINDS: dict[str, Kind] = {
     "trace too long": Kind(
         "Capture interpreted more instructions than config.max_trace_steps.", ("Loops are unrolled: compile the loop's body.",)
     ),
+    "loop with a graph break": Kind(
+        "There is a graph break inside a for or while loop, so the loop runs as a Python loop, and each round of it is compiled as "
+        "a function of its own.",
+    ),
     "break inside a loop": Kind(
-        "There is a graph break inside a for or while loop, so the function that holds the loop runs as ordinary Python; "
-        "the functions that it calls are still captured.",
+        "There is a graph break inside a loop that can't be taken apart, so the function that holds the loop runs as ordinary "
+        "Python; the functions that it calls are still captured.",
         ("Move the loop's body into a function of its own, or compile that function.",),
     ),
     "random state": Kind("Python's or NumPy's random numbers change at each call.", ("Use torch's random functions.",)),

@@ -183,15 +183,86 @@ def live_locals(code: CodeType, index: int) -> frozenset[str]:
     return live[index] if index < len(live) else frozenset()
 
 
+@dataclass(frozen=True)
+class Loop:
+    """A loop that lies in no other: instructions that can reach each other, entered at `head` alone."""
+
+    head: int
+    body: frozenset[int]
+
+    def written(self, program: Program) -> set[str]:
+        """The locals that it may write."""
+        return {name for index in self.body for name in _reads_writes(program.instructions[index])[1]}
+
+
 @lru_cache(maxsize=1024)
-def loops(code: CodeType) -> list[tuple[int, int]]:
-    """`(first, last)` instruction of each loop: the spans of backward jumps."""
-    return [
-        (instruction.target, index)
-        for index, instruction in enumerate(decode(code).instructions)
-        if instruction.target is not None and instruction.target <= index
-    ]
+def loops(code: CodeType) -> tuple[Loop, ...]:
+    """The outermost loops: strongly connected parts of what can be reached. Handlers lie far from the lines that they guard, so
+    the spans of backward jumps would tell too much."""
+    program = decode(code)
+    following = _reachable(program)
+    found = []
+    for component in _components(following):
+        inside = frozenset(component)
+        if len(inside) == 1 and component[0] not in following[component[0]]:
+            continue
+        entries = {j for i, after in following.items() if i not in inside for j in after if j in inside}
+        found.append(Loop(entries.pop() if len(entries) == 1 else -1, inside))
+    return tuple(found)
 
 
-def in_loop(code: CodeType, index: int) -> bool:
-    return any(first <= index <= last for first, last in loops(code))
+def _reachable(program: Program) -> dict[int, list[int]]:
+    """The successors of every instruction that can be reached from the first."""
+    following: dict[int, list[int]] = {}
+    waiting = [0]
+    while waiting:
+        index = waiting.pop()
+        if index not in following:
+            following[index] = list(successors(program, index))
+            waiting.extend(following[index])
+    return following
+
+
+def _components(following: dict[int, list[int]]) -> Iterator[list[int]]:
+    """Strongly connected components (Tarjan's algorithm, with a stack of its own)."""
+    order: dict[int, int] = {}
+    low: dict[int, int] = {}
+    open_: list[int] = []
+    for root in following:
+        path = [(root, iter(following[root]))] if root not in order else []
+        while path:
+            node, rest = path[-1]
+            if node not in order:
+                order[node] = low[node] = len(order)
+                open_.append(node)
+            child = next(rest, None)
+            if child is not None:
+                if child not in order:
+                    path.append((child, iter(following[child])))
+                elif child in open_:
+                    low[node] = min(low[node], order[child])
+                continue
+            path.pop()
+            if path:
+                low[path[-1][0]] = min(low[path[-1][0]], low[node])
+            if low[node] == order[node]:
+                at = open_.index(node)
+                yield open_[at:]
+                del open_[at:]
+
+
+def loop_of(code: CodeType, index: int) -> Loop | None:
+    """The outermost loop around an instruction."""
+    return next((loop for loop in loops(code) if index in loop.body), None)
+
+
+def loop_exit(program: Program, index: int) -> int:
+    """Where an exhausted `FOR_ITER` goes on, with the iterator gone from the stack. 3.12 and 3.13 jump to an END_FOR that is
+    skipped; 3.13 pops the iterator in an instruction of its own."""
+    target = program.instructions[index].target
+    assert target is not None
+    if PY312:
+        target += 1
+        if PY313 and program.instructions[target].opname == "POP_TOP":
+            target += 1
+    return target

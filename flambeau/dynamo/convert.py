@@ -7,27 +7,31 @@ import sys
 import time
 import types
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from .. import _C, fx
 from ..core import dispatch
 from ..core.device import default_device
+from ..core.tensor import Tensor
 from ..ops.promotion import default_dtype
 from . import breaks, config, logs
 from .break_kinds import Break, describe
-from .bytecode import in_loop, live_locals
+from .bytecode import loop_of
 from .dynamic import Shapes
 from .exceptions import BackendCompilerFailed, GraphBreak, RaisedInTrace, RestartTrace, RunEagerly
 from .frame import Frame
 from .guards import LOOKUP_ERRORS, GuardSet, Namespace, compile_source, write_guard
 from .replacement import Writer
-from .resume import ResumePoint, free_variables, origin, resume_code
+from .resume import origin
 from .source import FUNCTION, Source, argument_name, argument_source, constant_source
+from .tails import Tail
 from .trace import Trace
 from .variables.autocast import autocast_key, enter_autocast, exit_autocast, only_autocast_is_active
-from .variables.base import NULL, LazyVariable, Variable
+from .variables.base import LazyVariable, Variable
 from .variables.contexts import set_grad_mode
+from .variables.tensor import TensorVariable
 
 
 @dataclass
@@ -131,7 +135,7 @@ class _Conversion:
                 assert frame.returned is not None
                 tail = [(f"return {writer.value(frame.returned)}", frame.line)]
             else:
-                tail = self._tail_of_break(frame, broken)
+                tail = self._tail(frame)
             tx.effects.replay(writer)
         except GraphBreak as error:  # a value that can't exist outside of the graph
             error.info.stack = tx.stack()
@@ -177,79 +181,27 @@ class _Conversion:
         index, code = frame.current, frame.code
         if index in self.breaks:
             raise RunEagerly(info)
-        opname = frame.program.instructions[index].opname
-        if in_loop(code, index):
-            raise RunEagerly(_inside(info, "break inside a loop"))
-        if frame.handling or opname not in breaks.RECIPES or info.kind == "frame inspection":
+        if info.kind == "frame inspection":
             raise RunEagerly(info)
-        self.breaks[index] = info
+        loop = loop_of(code, index)
+        if loop is not None:
+            if loop.head < 0 or not _handles_tensors(self.tx, frame):
+                raise RunEagerly(_around(info, "break inside a loop"))
+            self.breaks[loop.head] = _around(info, "loop with a graph break")
+        elif frame.handling or frame.program.instructions[index].opname not in breaks.RECIPES:
+            raise RunEagerly(info)
+        else:
+            self.breaks[index] = info
         raise RestartTrace from None
 
-    # -- graph breaks -------------------------------------------------------------------------------------------------------
-    def _tail_of_break(self, frame: Frame, info: Break) -> list[tuple[str, int]]:
-        """The breaking operation as Python, and the calls of the resume functions."""
-        index = frame.ip
-        instruction = frame.program.instructions[index]
-        frame.current = index
-        entry = frame.program.handler_of(index)
-        handler_stack = frame.stack[: entry.depth] if entry is not None else []
-        step = breaks.RECIPES[instruction.opname](frame, instruction, self.writer)
-        line = instruction.line
-        body: list[str] = []
-        if step.statement:
-            body.append(step.statement)
-        if step.condition is not None:
-            body.append(f"_test = {step.condition}")
-        after = self._after(frame, index, step)
-        if entry is None:
-            return [(text, line) for text in body + after]
-        pushed: list[str | None] = [str(index)] if entry.push_lasti else []
-        saved = frame.stack
-        frame.stack = handler_stack
-        handle = self._resume_call(frame, entry.handler, [*pushed, breaks.ERROR])
-        frame.stack = saved
-        lines = ["try:", *("    " + text for text in body), "except BaseException as _caught:", f"    {breaks.ERROR} = _caught",
-                 "else:", *("    " + text for text in after), handle]  # fmt: skip
-        return [(text, line) for text in lines]
-
-    def _after(self, frame: Frame, index: int, step: breaks.Step) -> list[str]:
-        """Statements that go on after the breaking operation."""
-        instruction = frame.program.instructions[index]
-        if step.condition is None:
-            return [self._resume_call(frame, index + 1, step.pushed)]
-        assert instruction.target is not None
-        taken = self._resume_call(frame, instruction.target, step.pushed)
-        falls = self._resume_call(frame, index + 1, [] if step.keep else step.pushed)
-        return ["if _test:", f"    {taken}", falls]
-
-    def _resume_call(self, frame: Frame, index: int, pushed: list[str | None]) -> str:
-        """`return resume(...)` at instruction `index` with the frame's stack and `pushed` on top."""
-        code, w = frame.code, self.writer
-        if frame.program.instructions[index].opname == "RETURN_VALUE" and pushed:
-            return f"return {pushed[-1]}"
-        stack = [None if value is NULL else w.value(value) for value in frame.stack] + pushed
-        live = live_locals(code, index)
-        names = [name for name in code.co_varnames if name in live and name in frame.locals]
-        if "__class__" in code.co_freevars and frame.first_argument in frame.locals:
-            first = str(frame.first_argument)
-            names = [first, *(name for name in names if name != first)]
-        point = ResumePoint(code, index, tuple(item is None for item in stack), tuple(names))
-        target = resume_code(point)
-        self.resumes.append(target)
-        arguments = ", ".join([w.value(frame.locals[name]) for name in names] + [item for item in stack if item is not None])
-        return f"return {self._resume_function(frame, target)}({arguments})"
-
-    def _resume_function(self, frame: Frame, target: types.CodeType) -> str:
-        """An expression for the resume function: made once, or for each call when it has a closure."""
-        w, scope = self.writer, frame.globals
-        free = free_variables(frame.code)
-        if not free:
-            made = types.FunctionType(target, scope, frame.code.co_name)
-            made.__qualname__ = self.request.function.__qualname__
-            return self.namespace.bind("_resume", made)
-        cells = "".join(f"{w.value(frame.cells[name])}, " for name in free)
-        make, name = w.constant(types.FunctionType), frame.code.co_name
-        return f"{make}({w.constant(target)}, {w.constant(scope)}, {name!r}, None, ({cells}))"
+    def _tail(self, frame: Frame) -> list[tuple[str, int]]:
+        """What is done at the break and after it."""
+        index = frame.current = frame.ip
+        tail = Tail(frame, self.writer, self.request.function.__qualname__)
+        loop = loop_of(frame.code, index)
+        lines = tail.of_operation(index) if loop is None else tail.of_loop(loop)
+        self.resumes = tail.resumes
+        return [(text, frame.line) for text in lines]
 
     # -- the end ------------------------------------------------------------------------------------------------------------
     def _finish(self, frame: Frame, broken: Break | None, tail: list[tuple[str, int]]) -> Captured:
@@ -377,8 +329,23 @@ def _defaults() -> tuple[Any, Any]:
     return default_dtype(), default_device()
 
 
-def _inside(info: Break, kind: str) -> Break:
-    """The break that makes a whole frame run eagerly, around the one that caused it."""
+def _handles_tensors(tx: Trace, frame: Frame) -> bool:
+    """Is there anything to compile in a loop? For a loop over plain Python values it isn't worth the trouble."""
+    variables = [*frame.locals.values(), *(cell.contents for cell in frame.cells.values())]
+    values = [variable.value if isinstance(variable, LazyVariable) else variable for variable in variables]
+    return bool(tx.inputs or tx.calls) or frame.program.instructions[frame.current].opname == "FOR_ITER" or any(
+        isinstance(value, (Tensor, TensorVariable)) or tx.is_module(value)
+        or (isinstance(value, (list, tuple, dict)) and any(isinstance(v, Tensor) for v in _elements(value)))
+        for value in values
+    )
+
+
+def _elements(value: list[Any] | tuple[Any, ...] | dict[Any, Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
+
+
+def _around(info: Break, kind: str) -> Break:
+    """What becomes of a loop with a break in it, around the break that is the cause."""
     outer = describe(kind, f"{info.kind}: {info.context}")
     outer.hints = (*info.hints, *outer.hints)
     outer.stack = info.stack

@@ -279,7 +279,7 @@ class Operations:
                 made = self.call(found, [], {})
                 return made if isinstance(made, (IteratorVariable, ObjectVariable)) else IteratorVariable(self.iterate(made))
         kind = type(iter(range(0))) if isinstance(variable, RangeVariable) else type(iter(()))
-        return IteratorVariable(self.iterate(variable), kind)
+        return IteratorVariable(self.iterate(variable), kind).made_by(iter, [variable])
 
     def next_or_none(self, iterator: Variable) -> Variable | None:
         """The next element, or None at the end."""

@@ -3,6 +3,9 @@
 After a graph break the program goes on in a function that has the original's bytecode behind a prologue, which loads the
 value stack from arguments and jumps to where the break was left. It is an ordinary function, captured again when called.
 The original's cell variables are free variables of the resume function: the cells already exist.
+
+A loop with a graph break in it becomes a Python loop around such a function, which starts in the loop's body, does one round and
+returns the loop's mark where the original would jump back (`Cut`); if it leaves the loop instead, it runs to the function's end.
 """
 
 from __future__ import annotations
@@ -10,16 +13,37 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass
 from types import CodeType
+from typing import Any
 
 from .assembler import Line, Protected, assemble
-from .bytecode import FAST_PAIRS, decode
+from .bytecode import FAST_PAIRS, Instruction, Program, decode
 
 STACK_PREFIX = "__stack"
 _DROPPED = frozenset({"MAKE_CELL", "COPY_FREE_VARS", "RETURN_GENERATOR"})
 _FAST = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "STORE_FAST", "DELETE_FAST"})
+_AS_CELL = {"LOAD_FAST": "LOAD_DEREF", "LOAD_FAST_CHECK": "LOAD_DEREF", "STORE_FAST": "STORE_DEREF", "DELETE_FAST": "DELETE_DEREF"}
 _DEREF = frozenset(
     {"LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
 )
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A loop whose next round is left to the caller: jumps to its head return its mark instead."""
+
+    head: int
+    depth: int
+    """Values on the stack at the head."""
+
+
+class LoopMark:
+    """What a function returns that did one round of a loop: go on."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def __repr__(self) -> str:
+        return f"<next round of the loop at {self.where}>"
 
 
 @dataclass(frozen=True)
@@ -33,25 +57,51 @@ class ResumePoint:
     """For each stack slot, is it a NULL (which can't be an argument)?"""
     locals: tuple[str, ...]
     """The locals that are passed, in order; they come before the stack so that `super()` finds `self` first."""
+    carried: tuple[str, ...] = ()
+    """Locals that are closure cells instead, because the rounds of a loop share them."""
+    cuts: tuple[Cut, ...] = ()
+    """The loops that this function does one round of, outermost first."""
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """What a resume function was made from."""
+
+    code: CodeType
+    """The user's."""
+    point: ResumePoint
+    places: dict[int, int]
+    """Where each of its instructions stands there."""
 
 
 _cache: dict[ResumePoint, CodeType] = {}
-_origins: dict[CodeType, tuple[CodeType, dict[int, int]]] = {}
-"""Resume code -> the user's code, and where each of its instructions stands there."""
+_origins: dict[CodeType, _Origin] = {}
+_marks: dict[tuple[CodeType, int], LoopMark] = {}
 
 
 def origin(code: CodeType) -> CodeType:
     """The user's code object that a resume function was cut from (itself for an ordinary one)."""
     found = _origins.get(code)
-    return found[0] if found is not None else code
+    return found.code if found is not None else code
 
 
 def _at_origin(point: ResumePoint) -> ResumePoint:
     """The same point seen from the user's code, so that resuming in a resume function doesn't pile up prologues."""
     found = _origins.get(point.code)
-    if found is None or point.index not in found[1]:
+    if found is None or not all(index in found.places for index in (point.index, *(cut.head for cut in point.cuts))):
         return point
-    return ResumePoint(found[0], found[1][point.index], point.nulls, point.locals)
+    cuts = tuple(Cut(found.places[cut.head], cut.depth) for cut in point.cuts)
+    return ResumePoint(found.point.code, found.places[point.index], point.nulls, point.locals,
+                       found.point.carried + point.carried, found.point.cuts + cuts)  # fmt: skip
+
+
+def loop_mark(code: CodeType, head: int) -> LoopMark:
+    """The mark of the loop with this head."""
+    found = _origins.get(code)
+    if found is not None and head in found.places:
+        code, head = found.point.code, found.places[head]
+    line = decode(code).instructions[head].line
+    return _marks.setdefault((code, head), LoopMark(f"{code.co_filename}:{line}"))
 
 
 def free_variables(code: CodeType) -> tuple[str, ...]:
@@ -66,58 +116,91 @@ def resume_code(point: ResumePoint) -> CodeType:
     if found is None:
         found, places = _assemble(point)
         _cache[point] = found
-        _origins[found] = (origin(point.code), places if point.code not in _origins else {})
+        _origins[found] = _Origin(origin(point.code), point, places)
     return found
 
 
 def _assemble(point: ResumePoint) -> tuple[CodeType, dict[int, int]]:
     code, program = point.code, decode(point.code)
     stack = [f"{STACK_PREFIX}{i}" for i, null in enumerate(point.nulls) if not null]
-    free = free_variables(code)
+    free = free_variables(code) + point.carried
     taken = set(code.co_varnames)
     stack_names = [name if name not in taken else f"{name}_" for name in stack]
     rest = [name for name in code.co_varnames if name not in point.locals and name not in free]
     names = [*point.locals, *stack_names, *rest]
     prologue = _prologue(point, stack_names, names, len(free))
-    shift = len(prologue)
-    prologue[-1].target = point.index + shift
-    slots = {name: i for i, name in enumerate(names)}
-    derefs = {name: len(names) + i for i, name in enumerate(free)}
-    body: list[Line] = []
-    spread: list[int] = []  # where each original instruction went: 3.13's paired ones become two
-    for instruction in program.instructions:
-        spread.append(shift + len(body))
-        name = instruction.opname
-        if name in FAST_PAIRS:
-            first, second = name.replace("FAST_LOAD", "FAST|LOAD").replace("FAST_STORE", "FAST|STORE").split("|")
-            for part, local in zip((first, second), instruction.argval, strict=True):
-                body.append(Line(part, slots[local], None, instruction.position))
-            continue
-        arg = instruction.arg
-        if name in _DROPPED:
-            name, arg = "NOP", 0
-        elif name in _FAST:
-            arg = slots[instruction.argval] if instruction.argval in slots else derefs[instruction.argval]
-        elif name in _DEREF:
-            arg = derefs[instruction.argval]
-        body.append(Line(name, arg, instruction.target, instruction.position))
-    spread.append(shift + len(body))
+    body, spread = _body(program, names, free, len(prologue))
+    ends = {cut.head: len(prologue) + len(body) + offset for cut, offset in zip(point.cuts, _offsets(point.cuts), strict=True)}
     for line in body:
-        if line.target is not None:
+        if line.target in ends:
+            line.opname, line.target = _FORWARD.get(line.opname, line.opname), ends[line.target]
+        elif line.target is not None:
             line.target = spread[line.target]
     prologue[-1].target = spread[point.index]
+    marks = tuple(loop_mark(code, cut.head) for cut in point.cuts)
     protected = [
         Protected(spread[e.start], spread[e.end], spread[e.handler], e.depth, e.push_lasti) for e in program.exceptions
     ]
-    raw, lines, exceptions = assemble([*prologue, *body], protected, code.co_firstlineno)
+    raw, lines, exceptions = assemble([*prologue, *body, *_round_ends(point)], protected, code.co_firstlineno)
     dropped_flags = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
     made = code.replace(
-        co_code=raw, co_linetable=lines, co_exceptiontable=exceptions,
+        co_code=raw, co_linetable=lines, co_exceptiontable=exceptions, co_consts=code.co_consts + marks,
         co_argcount=len(point.locals) + len(stack), co_posonlyargcount=0, co_kwonlyargcount=0,
         co_nlocals=len(names), co_varnames=tuple(names), co_cellvars=(), co_freevars=free,
         co_flags=code.co_flags & ~dropped_flags, co_stacksize=code.co_stacksize + 2,
     )  # fmt: skip
     return made, {place: index for index, place in enumerate(spread)}
+
+
+_FORWARD = {
+    "JUMP_BACKWARD": "JUMP_FORWARD", "JUMP_BACKWARD_NO_INTERRUPT": "JUMP_FORWARD",
+    **{f"POP_JUMP_BACKWARD_IF_{test}": f"POP_JUMP_FORWARD_IF_{test}" for test in ("TRUE", "FALSE", "NONE", "NOT_NONE")},
+}  # fmt: skip
+
+
+def _body(program: Program, names: list[str], free: tuple[str, ...], shift: int) -> tuple[list[Line], list[int]]:
+    """The user's instructions over the new slots, and where each of them went: 3.13's paired ones become two."""
+    slots = {name: i for i, name in enumerate(names)}
+    derefs = {name: len(names) + i for i, name in enumerate(free)}
+    body: list[Line] = []
+    spread: list[int] = []
+    for instruction in program.instructions:
+        spread.append(shift + len(body))
+        for name, local in _parts(instruction):
+            arg = instruction.arg
+            if name in _DROPPED:
+                name, arg = "NOP", 0
+            elif name in _FAST and local in slots:
+                arg = slots[local]
+            elif name in _FAST:
+                name, arg = _AS_CELL[name], derefs[local]
+            elif name in _DEREF:
+                arg = derefs[local]
+            body.append(Line(name, arg, instruction.target, instruction.position))
+    return body, [*spread, shift + len(body)]
+
+
+def _parts(instruction: Instruction) -> list[tuple[str, Any]]:
+    name = instruction.opname
+    if name not in FAST_PAIRS:
+        return [(name, instruction.argval)]
+    parts = name.replace("FAST_LOAD", "FAST|LOAD").replace("FAST_STORE", "FAST|STORE").split("|")
+    return list(zip(parts, instruction.argval, strict=True))
+
+
+def _offsets(cuts: tuple[Cut, ...]) -> list[int]:
+    """Where the end of each round starts, behind the body."""
+    return [sum(cut.depth + 2 for cut in cuts[:i]) for i in range(len(cuts))]
+
+
+def _round_ends(point: ResumePoint) -> list[Line]:
+    """The end of a round: empty the stack and return the loop's mark."""
+    lines: list[Line] = []
+    for number, cut in enumerate(point.cuts):
+        position = decode(point.code).instructions[cut.head].position
+        lines += [Line("POP_TOP", 0, None, position) for _ in range(cut.depth)]
+        lines += [Line("LOAD_CONST", len(point.code.co_consts) + number, None, position), Line("RETURN_VALUE", 0, None, position)]
+    return lines
 
 
 def _prologue(point: ResumePoint, stack_names: list[str], names: list[str], free: int) -> list[Line]:
@@ -133,4 +216,4 @@ def _prologue(point: ResumePoint, stack_names: list[str], names: list[str], free
     return lines
 
 
-__all__ = ["ResumePoint", "free_variables", "origin", "resume_code"]
+__all__ = ["Cut", "LoopMark", "ResumePoint", "free_variables", "loop_mark", "origin", "resume_code"]

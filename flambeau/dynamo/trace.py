@@ -174,7 +174,7 @@ class Trace(Builder, GraphBuilder, Operations):
             return make_autocast(self, args, kwargs)
         handler = HANDLERS.get(cls)
         if handler is not None:
-            return call_handler(self, handler, cls.__qualname__, args, kwargs)
+            return call_handler(self, handler, cls, args, kwargs)
         if cls in PURE or issubclass(cls, IMMUTABLE) or policy.is_enum(cls) or policy.is_fact_class(cls):
             return self.fold(cls, args, kwargs)
         if cls is Size:
@@ -240,7 +240,7 @@ class Trace(Builder, GraphBuilder, Operations):
         local = function.bind(self, args, kwargs)
         frame = Frame(self, code, function.globals, local, function.closure_cells(self), function)
         if code.co_flags & _GENERATOR:
-            return GeneratorVariable(frame)
+            return GeneratorVariable(frame).made_by(function, args, kwargs)
         depth = len(self.frames)
         self.frames.append(frame)
         try:

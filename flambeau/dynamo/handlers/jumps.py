@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..bytecode import PY312, PY313, Instruction
+from ..bytecode import PY312, Instruction, loop_exit
 from ..variables.base import ConstantVariable, Variable
 from ..variables.objects import GeneratorVariable
 from .table import Handler, handler
@@ -78,20 +78,8 @@ def for_iter(f: Frame, i: Instruction) -> None:
     if element is not None:
         f.push(element)
         return
-    jump(f, i)
-    if PY312:
-        # 3.12 and 3.13 jump to an END_FOR that pops: 3.12 expects the iterator and a dummy, 3.13 the iterator alone
-        f.pop()
-        f.ip = i.target + 1 if i.target is not None else f.ip
-        if f.program.instructions[f.ip].opname == "POP_TOP" and f.program.instructions[f.ip - 1].opname == "END_FOR":
-            f.ip += 1 if _pops_iterator() else 0
-    else:
-        f.pop()
-
-
-def _pops_iterator() -> bool:
-    """3.13 splits the end of a loop into END_FOR and POP_TOP."""
-    return PY313
+    f.pop()
+    f.ip = loop_exit(f.program, f.current)
 
 
 @handler(TABLE, "SEND")

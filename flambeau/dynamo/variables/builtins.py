@@ -83,7 +83,7 @@ class BuiltinVariable(Variable):
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
         handler = HANDLERS.get(self.value)
         if handler is not None:
-            return call_handler(tx, handler, self.describe(), args, kwargs)
+            return call_handler(tx, handler, self.value, args, kwargs)
         owner = getattr(self.value, "__self__", None)
         if self.value in PURE or isinstance(owner, (str, bytes, int, float)):
             return tx.fold(self.value, args, kwargs)
@@ -102,14 +102,25 @@ class BuiltinVariable(Variable):
         return w.constant(self.value)
 
 
-def call_handler(tx: Trace, handler: Callable[..., Variable], name: str, args: Args, kwargs: Kwargs) -> Variable:
+LAZY = (
+    enumerate, zip, map, filter, iter, itertools.chain, itertools.chain.from_iterable, itertools.islice, itertools.count,
+    itertools.repeat, itertools.accumulate, itertools.zip_longest, itertools.starmap, itertools.takewhile, itertools.dropwhile,
+)  # fmt: skip
+"""Functions whose iterators take nothing from their arguments before they are asked."""
+
+
+def call_handler(tx: Trace, handler: Callable[..., Variable], target: Any, args: Args, kwargs: Kwargs) -> Variable:
     """A handler with arguments that it may not know: that is a graph break."""
     try:
-        return handler(tx, *args, **kwargs)
+        made = handler(tx, *args, **kwargs)
     except TypeError as error:
         if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+            name = getattr(target, "__qualname__", repr(target))
             graph_break("unknown operation", f"{name}() called with {len(args)} arguments and {sorted(kwargs)}")
         raise
+    if isinstance(made, IteratorVariable) and made.origin is None and target in LAZY:
+        made.made_by(target, args, kwargs)
+    return made
 
 
 def call_descriptor(tx: Trace, method: Any, args: Args, kwargs: Kwargs) -> Variable:

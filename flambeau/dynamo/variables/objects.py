@@ -733,7 +733,6 @@ class GeneratorVariable(IteratorVariable):
         self.frame = frame
         self.kind = types.GeneratorType
         self.finished = False
-        self.started = False
 
     def next(self, tx: Trace) -> Variable | None:
         return self.send(tx, ConstantVariable(None))
@@ -774,5 +773,3 @@ class GeneratorVariable(IteratorVariable):
             return tx.container_method(self, name)
         return super().attr(tx, name)
 
-    def build(self, w: Writer) -> str:
-        graph_break("iterator escapes", f"generator {self.frame.code.co_name}")

@@ -401,17 +401,28 @@ def _is_none(variable: Variable) -> bool:
 
 
 class IteratorVariable(Variable):
-    """An iterator: a Python generator of variables. Its remaining elements can't be known without running it."""
+    """An iterator: a Python generator of variables. Its remaining elements can't be known without running it, so it can exist
+    outside of the graph only as long as none was taken: then the call that made it is made again."""
+
+    started = False
+    origin: tuple[Any, Args, Kwargs] | None = None
+    """Function and arguments of that call."""
 
     def __init__(self, elements: Iterator[Variable], kind: type = type(iter(()))) -> None:
         self.elements = elements
         self.kind = kind
+
+    def made_by(self, function: Any, args: Args, kwargs: Kwargs | None = None) -> IteratorVariable:
+        """Note the call (of a function of Python or of a variable) that makes this iterator."""
+        self.origin = (function, args, kwargs or {})
+        return self
 
     def python_type(self) -> type:
         return self.kind
 
     def next(self, tx: Trace) -> Variable | None:
         """The next element, or None at the end."""
+        self.started = True
         found = next(self.elements, None)
         return found.realize(tx) if found is not None else None
 
@@ -430,7 +441,12 @@ class IteratorVariable(Variable):
         return super().method(tx, name, args, kwargs)
 
     def build(self, w: Writer) -> str:
-        graph_break("iterator escapes", f"a {self.kind.__name__} object")
+        if self.started or self.origin is None:
+            graph_break("iterator escapes", f"a {self.kind.__name__} object")
+        function, args, kwargs = self.origin
+        name = w.value(function) if isinstance(function, Variable) else w.constant(function)
+        parts = [w.value(arg) for arg in args] + [f"{key}={w.value(value)}" for key, value in kwargs.items()]
+        return w.bind(f"{name}({', '.join(parts)})")
 
 
 class SequenceIterator(IteratorVariable):

@@ -1,0 +1,167 @@
+"""What a replacement function does after a graph break: the breaking operation or the loop as Python, then resume functions."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+
+from . import breaks
+from .break_kinds import describe
+from .bytecode import ExceptionEntry, Loop, live_locals, loop_exit
+from .exceptions import RunEagerly
+from .frame import Frame
+from .replacement import Writer
+from .resume import Cut, ResumePoint, loop_mark, resume_code
+from .variables.base import NULL
+
+ITEM = "_item"
+
+
+class Tail:
+    """The last part of one replacement function, as lines of Python."""
+
+    def __init__(self, frame: Frame, writer: Writer, qualname: str) -> None:
+        self.frame, self.writer, self.qualname = frame, writer, qualname
+        self.program = frame.program
+        self.resumes: list[types.CodeType] = []
+        self.cells: dict[str, str] = {}
+        """Locals that became cells here: name -> expression."""
+
+    # -- one operation ------------------------------------------------------------------------------------------------------
+    def of_operation(self, index: int) -> list[str]:
+        """The instruction that capture can't do, inside the handler that protects it."""
+        frame = self.frame
+        instruction = self.program.instructions[index]
+        entry = self.program.handler_of(index)
+        handler_stack = frame.stack[: entry.depth] if entry is not None else []
+        step = breaks.RECIPES[instruction.opname](frame, instruction, self.writer)
+        body = [step.statement] if step.statement else []
+        if step.condition is not None:
+            body.append(f"_test = {step.condition}")
+        after = self._after(index, step)
+        if entry is None:
+            return body + after
+        return [
+            "try:", *_indented(body), "except BaseException as _caught:", f"    {breaks.ERROR} = _caught",
+            "else:", *_indented(after), self._handle(index, entry, handler_stack),
+        ]  # fmt: skip
+
+    def _after(self, index: int, step: breaks.Step) -> list[str]:
+        """Statements that go on after the breaking operation."""
+        target = self.program.instructions[index].target
+        if step.condition is None:
+            return [self.resume(index + 1, step.pushed)]
+        assert target is not None
+        return ["if _test:", f"    {self.resume(target, step.pushed)}", self.resume(index + 1, [] if step.keep else step.pushed)]
+
+    def _handle(self, index: int, entry: ExceptionEntry, stack: Sequence[object]) -> str:
+        """Go on in the handler with the caught exception."""
+        pushed: list[str | None] = [str(index)] if entry.push_lasti else []
+        saved = self.frame.stack
+        self.frame.stack = list(stack)  # type: ignore[arg-type]
+        try:
+            return self.resume(entry.handler, [*pushed, breaks.ERROR])
+        finally:
+            self.frame.stack = saved
+
+    # -- a loop -------------------------------------------------------------------------------------------------------------
+    def of_loop(self, loop: Loop) -> list[str]:
+        """The loop as a Python loop around a function that does one round of it. Locals that a round hands to the next one are
+        cells that the rounds share."""
+        frame = self.frame
+        head = self.program.instructions[loop.head]
+        self._check(loop)
+        carried = sorted(loop.written(self.program) & live_locals(frame.code, loop.head))
+        for name in carried:
+            value = frame.locals.pop(name, None)
+            content = self.writer.value(value) if value is not None else ""
+            self.cells[name] = self.writer.bind(f"{self.writer.constant(types.CellType)}({content})")
+        cut = Cut(loop.head, len(frame.stack))
+        mark = self.writer.constant(loop_mark(frame.code, loop.head))
+        if head.opname != "FOR_ITER":
+            return ["while True:", *_indented(self._round(loop.head, cut, [], mark))]
+        return self._for_loop(loop, cut, mark)
+
+    def _for_loop(self, loop: Loop, cut: Cut, mark: str) -> list[str]:
+        frame, entry = self.frame, self.program.handler_of(loop.head)
+        iterator = self.writer.value(frame.stack[-1])
+        one_round = self._round(loop.head + 1, cut, [ITEM], mark)
+        saved = list(frame.stack)
+        frame.stack.pop()
+        done = self.resume(loop_exit(self.program, loop.head), [])
+        if entry is None:
+            return [f"for {ITEM} in {iterator}:", *_indented(one_round), done]
+        error = breaks.ERROR  # only what the iterator raises goes to the handler: a round has its own
+        return [
+            f"{error} = None", "while True:", "    try:", f"        {ITEM} = next({iterator})",
+            "    except StopIteration:", "        break", "    except BaseException as _caught:", f"        {error} = _caught",
+            "        break", *_indented(one_round), f"if {error} is None:", f"    {done}",
+            self._handle(loop.head, entry, saved[: entry.depth]),
+        ]  # fmt: skip
+
+    def _round(self, start: int, cut: Cut, pushed: list[str | None], mark: str) -> list[str]:
+        call = self.resume(start, pushed, (cut,)).removeprefix("return ")
+        return [f"{breaks.RESULT} = {call}", f"if {breaks.RESULT} is not {mark}:", f"    return {breaks.RESULT}"]
+
+    def _check(self, loop: Loop) -> None:
+        frame, written = self.frame, loop.written(self.program)
+        reason = ""
+        if frame.handling:
+            reason = "the loop is in an except block"
+        elif any(value is NULL for value in frame.stack):
+            reason = "the loop is inside of an expression"
+        elif "__class__" in frame.code.co_freevars and frame.first_argument in written:
+            reason = f"the loop assigns {frame.first_argument}, which super() needs"
+        elif any(self.program.instructions[i].opname == "LOAD_FAST_AND_CLEAR" for i in loop.body):
+            reason = "there is a comprehension in the loop"
+        if reason:
+            raise RunEagerly(describe("break inside a loop", reason))
+
+    # -- resume functions ---------------------------------------------------------------------------------------------------
+    def resume(self, index: int, pushed: list[str | None], cuts: tuple[Cut, ...] = ()) -> str:
+        """`return resume(...)` at instruction `index` with the frame's stack and `pushed` on top."""
+        frame, code, w = self.frame, self.frame.code, self.writer
+        plain = None if cuts else self._plain_return(index, pushed)
+        if plain is not None:
+            return plain
+        stack = [None if value is NULL else w.value(value) for value in frame.stack] + pushed
+        live = live_locals(code, index)
+        names = [name for name in code.co_varnames if name in live and name in frame.locals]
+        if "__class__" in code.co_freevars and frame.first_argument in frame.locals:
+            first = str(frame.first_argument)
+            names = [first, *(name for name in names if name != first)]
+        point = ResumePoint(code, index, tuple(item is None for item in stack), tuple(names), tuple(self.cells), cuts)
+        target = resume_code(point)
+        self.resumes.append(target)
+        arguments = ", ".join([w.value(frame.locals[name]) for name in names] + [item for item in stack if item is not None])
+        return f"return {self._function(target)}({arguments})"
+
+    def _plain_return(self, index: int, pushed: list[str | None]) -> str | None:
+        """Where nothing is left but to return a known value, no function is needed."""
+        instructions = self.program.instructions
+        while instructions[index].opname == "JUMP_FORWARD":
+            index = instructions[index].target or index + 1
+        if instructions[index].opname == "RETURN_VALUE" and pushed:
+            return f"return {pushed[-1]}"
+        while instructions[index].opname == "POP_TOP":
+            index += 1
+        if instructions[index].opname == "LOAD_CONST" and instructions[index + 1].opname == "RETURN_VALUE":
+            return f"return {self.writer.constant(instructions[index].argval)}"
+        return None
+
+    def _function(self, target: types.CodeType) -> str:
+        """An expression for the resume function: made once, or for each call when it has a closure."""
+        frame, w = self.frame, self.writer
+        name, scope = frame.code.co_name, frame.globals
+        if not target.co_freevars:
+            made = types.FunctionType(target, scope, name)
+            made.__qualname__ = self.qualname
+            return w.namespace.bind("_resume", made)
+        cells = "".join(f"{self.cells.get(free) or w.value(frame.cells[free])}, " for free in target.co_freevars)
+        made_here = f"{w.constant(types.FunctionType)}({w.constant(target)}, {w.constant(scope)}, {name!r}, None, ({cells}))"
+        return w.bind(made_here)
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return ["    " + line for line in lines]
+
