@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import operator
 import os
 import re
 import sys
@@ -210,9 +211,15 @@ class _Wrapper:
         self.lines.append(f"    g{k}({', '.join(places)})")
 
     def _convolution(self, k: int, step: Extern) -> None:
-        self.convolutions[f"c{k}"] = step.attrs["conv"]
-        placed = dict(zip(ROLES[CONVOLUTIONS[step.op]], (*step.inputs, *step.outputs)))
-        self.lines.append(f"    c{k}({', '.join(f'{placed[role].buffer}.data.ptr' for role in range(3))})")
+        """By addresses where all sizes are known, else through arrays."""
+        kind, conv = CONVOLUTIONS[step.op], step.attrs["conv"]
+        views = [v for _, v in sorted(zip(ROLES[kind], (*step.inputs, *step.outputs)))]
+        if conv is None:
+            last = len(views[0].shape) > 3
+            self.lines.append(f"    convolve({kind!r}, {', '.join(map(self._view, views))}, {last}, *{step.attrs['window']!r})")
+            return
+        self.convolutions[f"c{k}"] = conv
+        self.lines.append(f"    c{k}({', '.join(f'{v.buffer}.data.ptr' for v in views)})")
 
     def _tuple(self, items: Sequence[Index]) -> str:
         return "(" + "".join(f"{to_python(n)}, " for n in items) + ")"
@@ -264,9 +271,9 @@ def build(program: Program, nodes: Sequence[Node], call_primitive: Callable,
         "product": blas.matmul,
     }
     scope |= {name: blas.by_address(*facts) for name, facts in unit.products.items()}
-    if unit.convolutions:
+    if any(isinstance(step, Extern) and step.op in CONVOLUTIONS for step, _ in unit.steps):
         dnn = importlib.import_module("flambeau.backends.cuda.dnn")
-        scope |= {name: dnn.by_address(conv) for name, conv in unit.convolutions.items()}
+        scope |= {"convolve": dnn.run, **{name: dnn.by_address(conv) for name, conv in unit.convolutions.items()}}
     scope |= {f"d_{n}": b.dtype.numpy for n, b in program.buffers.items()}
     for kernel, cubin in zip(unit.kernels, compiled):
         unit.loaded[kernel.name] = cubins.load(cubin)
@@ -314,12 +321,61 @@ def _extern(call_primitive: Callable, fit: Callable) -> Callable:
 
 
 # -- CUDA graphs ---------------------------------------------------------------------------------------------
+_data_of = operator.attrgetter("_data")
+
+
+class Recording:
+    """One recorded run of a program: what it reads, and the memory that its results are left in."""
+
+    def __init__(self, graph: Any, inputs: list, outputs: list):
+        self.graph, self.inputs = graph, inputs
+        arrays = [t._data if isinstance(t, Tensor) else None for t in outputs]
+        read = {id(t._data.data.mem) for t in inputs if isinstance(t, Tensor)}
+        self.outputs = [t if a is None else _Result(a, id(a.data.mem) in read) for t, a in zip(outputs, arrays)]
+        del arrays, outputs
+        self.results = [r for r in self.outputs if isinstance(r, _Result) and not r.copied]
+        for result in self.results:
+            result.unused = sys.getrefcount(result.memory)
+
+    def is_free(self) -> bool:
+        """Whether nobody holds results of the last run any more."""
+        for result in self.results:
+            if sys.getrefcount(result.memory) != result.unused:
+                return False
+        return True
+
+    def deliver(self) -> list:
+        """The results: small ones copied, so that they may be kept; others as they lie until the next run."""
+        return [r.tensor() if isinstance(r, _Result) else r for r in self.outputs]
+
+
+class _Result:
+    """A result of a recorded program, by its memory."""
+
+    def __init__(self, array: Any, is_input: bool):
+        self.array, self.memory, self.unused = array, array.data.mem, 0
+        self.copied = is_input or array.nbytes <= COPIED_TO
+        self.make, self.pointer = type(array), type(array.data)
+        self.facts, self.offset, self.gpu = (array.shape, array.dtype), array.data.ptr - array.data.mem.ptr, _gpu(array.data.device_id)
+
+    def tensor(self) -> Tensor:
+        """A tensor over the memory, or a copy."""
+        if self.copied:
+            return from_array(self.array.copy(), None, self.gpu)
+        return from_array(self.make(*self.facts, self.pointer(self.memory, self.offset), self.array.strides), None, self.gpu)
+
+
+COPIED_TO = 1 << 14     # bytes of a result that is copied out, so that it may be kept (losses are)
+MOST_RECORDINGS = 2     # with which results of one run may live while the next goes on
+
+
 class Replayed:
     """A compiled program whose launches are recorded once and replayed: for work bound by the cost of launching.
 
     The first two calls run as they are (and show which inputs stay where they are, as parameters do). The third is recorded,
-    in a memory pool of its own. From then on inputs that move are copied to where the recording reads them, and results are
-    copied out. An input that moves unexpectedly means recording anew.
+    in a memory pool of its own. From then on inputs that move are copied to where the recording reads them; large results stay
+    in the recording's memory. While somebody holds those, a second recording takes the next call, and then plain launches.
+    An input that moves unexpectedly means recording anew.
     """
 
     WARM = 2
@@ -328,47 +384,73 @@ class Replayed:
         self.call, self.count = call, 0
         self.addresses: list[int] = []
         self.moving: set[int] = set()
-        self.graph: Any = None
-        self.inputs: list[Any] = []
-        self.outputs: list[Any] = []
+        self.fixed: Callable[[list], tuple] = tuple     # the inputs that stay, of a list of all
+        self.arrays: tuple = ()                         # where they are
+        self.recordings: list[Recording] = []
         self.cupy = importlib.import_module("cupy")
         self.pool = self.cupy.cuda.MemoryPool()
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
 
     def __call__(self, inputs: list) -> list:
-        addresses = [t._data.data.ptr if isinstance(t, Tensor) else 0 for t in inputs]
-        if self.graph is not None and all(a == b or k in self.moving for k, (a, b) in enumerate(zip(addresses, self.addresses))):
-            return self._replay(inputs)
+        if self.recordings and (all(map(operator.is_, map(_data_of, self.fixed(inputs)), self.arrays)) or self._is_known(inputs)):
+            for recording in self.recordings:
+                if recording.is_free():
+                    return self._replay(recording, inputs)
+            if len(self.recordings) < MOST_RECORDINGS:
+                return self._replay(self._record(inputs), inputs)
+            return self.call(inputs)
+        addresses = _addresses(inputs)
         if self.addresses:
             self.moving |= {k for k, (a, b) in enumerate(zip(addresses, self.addresses)) if a != b}
-        self.addresses, self.graph = addresses, None
+        self.addresses = addresses
+        self.recordings.clear()
         self.count += 1
         if self.count <= self.WARM:
             return self.call(inputs)
-        self._record(inputs)
-        return self._replay(inputs)
+        return self._replay(self._record(inputs), inputs)
 
-    def _record(self, inputs: list) -> None:
+    def _is_known(self, inputs: list) -> bool:
+        """Whether the inputs are where they were, though other arrays say so."""
+        return all(a == b or k in self.moving for k, (a, b) in enumerate(zip(_addresses(inputs), self.addresses)))
+
+    def _record(self, inputs: list) -> Recording:
         cupy, current = self.cupy, self.cupy.cuda.get_current_stream()
-        self.inputs = [_tensor(t._data.copy()) if k in self.moving else t for k, t in enumerate(inputs)]
+        places = [k for k, t in enumerate(inputs) if isinstance(t, Tensor) and k not in self.moving]
+        self.fixed = operator.itemgetter(*places) if len(places) > 1 else lambda inputs: tuple([inputs[k] for k in places])
+        self.arrays = tuple([inputs[k]._data for k in places])
+        own = [_tensor(t._data.copy()) if k in self.moving and isinstance(t, Tensor) else t for k, t in enumerate(inputs)]
         current.synchronize()
         with cupy.cuda.using_allocator(self.pool.malloc), self.stream:
-            self.call(list(self.inputs))  # fills the pool
+            self.call(list(own))  # fills the pool
             self.stream.synchronize()
             self.stream.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
             try:
-                self.outputs = self.call(list(self.inputs))
+                outputs = self.call(list(own))
             finally:
-                self.graph = self.stream.end_capture()
+                graph = self.stream.end_capture()
         self.stream.synchronize()
+        self.recordings.append(Recording(graph, own, outputs))
+        del outputs
+        return self.recordings[-1]
 
-    def _replay(self, inputs: list) -> list:
+    def _replay(self, recording: Recording, inputs: list) -> list:
+        stream = self.cupy.cuda.get_current_stream()
         for k in self.moving:
-            self.inputs[k]._data[...] = inputs[k]._data
-        self.graph.launch(self.cupy.cuda.get_current_stream())
-        outs = [_tensor(t._data.copy()) if isinstance(t, Tensor) else t for t in self.outputs]
+            mine = recording.inputs[k]
+            if not isinstance(mine, Tensor):
+                continue
+            target, source = mine._data, inputs[k]._data
+            if source._c_contiguous and target._c_contiguous and source.dtype == target.dtype:
+                target.data.copy_from_device_async(source.data, source.nbytes, stream)
+            else:
+                target[...] = source
+        recording.graph.launch(stream)
         inputs.clear()
-        return outs
+        return recording.deliver()
+
+
+def _addresses(inputs: list) -> list[int]:
+    return [t._data.data.ptr if isinstance(t, Tensor) else 0 for t in inputs]
 
 
 __all__ = ["Cubin", "CudaUnit", "NoTriton", "Replayed", "build", "compile_all", "compile_cubin", "module_text", "print_program"]

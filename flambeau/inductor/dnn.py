@@ -1,45 +1,77 @@
 """Convolutions of compiled graphs on a GPU: cuDNN on operands with their channels innermost, which tensor cores want.
 
 An operand that is yet to be stored is stored so; what lies otherwise already (images, weights that nothing is done to) is
-copied once a call.
+copied once a call. Narrow floats get their channels filled up to whole words of 16 bytes, without which cuDNN's kernels are
+slow: the three of an image are eight then.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from flambeau.backends.cuda.dnn_library import describe, laid_out
-from flambeau.inductor.ir import View
+from flambeau.core.expr import Index
+from flambeau.inductor.ir import Value, View
 
 if TYPE_CHECKING:
     from flambeau.inductor.lowering import Box, Lowering
 
 CONVOLUTIONS = {"convolution": "forward", "convolution_input_grad": "input_grad", "convolution_weight_grad": "weight_grad"}
-# for each kind: where its two operands and its result stand among x, w and y
+# for each kind: which of x, w and y its two operands and its result are
 ROLES = {"forward": (0, 1, 2), "input_grad": (2, 1, 0), "weight_grad": (2, 0, 1)}
+Y = 2
 DTYPES = ("float32", "float16", "bfloat16")
+WORD = 8            # channels of 16 bits
 
 
-def operands(lowering: Lowering, boxes: list[Box]) -> list[View]:
-    """Views of the boxes with their channels innermost; one spatial axis stays as it is."""
-    return [_placed(lowering, box) for box in boxes]
+def lower(lowering: Lowering, op: str, boxes: Sequence[Box], shape: tuple,
+          args: Sequence[Any]) -> tuple[tuple[View, ...], View, View, dict[str, Any]]:
+    """(operands, the whole buffer of the result, the result in it, attributes of the call) of a convolution."""
+    kind = CONVOLUTIONS[op]
+    *window, groups = args[2 if op == "convolution" else 3:]
+    dtype = boxes[0].dtype
+    fill = groups == 1 and dtype.itemsize == 2 and len(shape) > 3
+    views = tuple(_placed(lowering, box, fill and role != Y) for box, role in zip(boxes, ROLES[kind]))
+    full = _filled(shape) if fill and ROLES[kind][2] != Y else shape
+    strides = laid_out(full, len(shape) > 3)
+    out = lowering.new_buffer(dtype, full, strides)
+    shapes = {role: v.shape for role, v in zip(ROLES[kind], (*views, out))}
+    conv = None
+    if all(isinstance(n, int) for s in shapes.values() for n in s):
+        conv = describe(kind, dtype.name, [shapes[k] for k in range(3)], len(shape) > 3, *window)  # type: ignore[misc]
+    return views, out, out._replace(shape=shape), {"conv": conv, "window": tuple(tuple(w) for w in window)}
 
 
-def _placed(lowering: Lowering, box: Box) -> View:
-    want = laid_out(box.shape, len(box.shape) > 3)      # type: ignore[arg-type]
+def _filled(shape: Sequence[Index]) -> tuple[Index, ...]:
+    """The shape with a whole number of words of channels."""
+    channels = shape[1]
+    return (shape[0], -(-channels // WORD) * WORD, *shape[2:]) if isinstance(channels, int) else tuple(shape)
+
+
+def _placed(lowering: Lowering, box: Box, fill: bool) -> View:
+    """The box in memory with its channels innermost, filled up with zeros if `fill`; one spatial axis stays as it is."""
+    last = len(box.shape) > 3
+    full = _filled(box.shape) if fill else box.shape
+    want = laid_out(full, last)
+    if full != box.shape:
+        key = (box, "filled")
+        if key not in lowering.relaid:
+            lowering.relaid[key] = _with_zeros(lowering, box, full, want).realize()
+        return lowering.relaid[key]
     if not box.settled() and box.source is None:
         box.strides = want
     view = box.realize()
     if all(s == t or n == 1 for s, t, n in zip(view.strides, want, view.shape)) and view.offset == 0:
         return view._replace(strides=want)
-    found = lowering.relaid.get(view)
-    if found is None:
-        found = lowering.relaid[view] = box.copied(want).realize()
-    return found
+    if view not in lowering.relaid:
+        lowering.relaid[view] = box.copied(want).realize()
+    return lowering.relaid[view]
 
 
-def description(op: str, shapes: list[tuple], dtype: str, window: tuple) -> Any:
-    """What cuDNN is told: `shapes` are those of the two operands and of the result."""
-    kind = CONVOLUTIONS[op]
-    placed = dict(zip(ROLES[kind], shapes))
-    return describe(kind, dtype, [placed[k] for k in range(3)], len(shapes[0]) > 3, *window)
+def _with_zeros(lowering: Lowering, box: Box, full: tuple[Index, ...], strides: tuple[Index, ...]) -> Box:
+    o, channels = lowering.tracer, box.shape[1]
+
+    def element(idx: Sequence[Index]) -> Value:
+        return o.masked(o.index_lt(idx[1], channels), lambda: box(idx), 0)
+    return type(box)(lowering, full, box.dtype, strides, fn=element, origins=box.origins)

@@ -110,7 +110,7 @@ class Lowering:
         self.boxes: dict[Any, Any] = {}
         self.fallbacks: list[str] = []
         self._folds: dict[tuple, View] = {}
-        self.relaid: dict[View, View] = {}  # operands of convolutions on a GPU that were copied
+        self.relaid: dict[Any, View] = {}   # operands of convolutions on a GPU that were copied
         self.products: dict[str, str] = {}  # results of library calls that have one reader: it may move into the call
         self._count = 0
 
@@ -529,16 +529,12 @@ class Lowering:
 
     def _cudnn(self, node: Any, op: str, args: list, shape: tuple) -> Box:
         """The same on a GPU."""
-        sizes = (*shape, *args[0].shape, *args[1].shape)
-        if not all(isinstance(n, int) for n in sizes) or 0 in sizes or len(shape) < 3:
+        if 0 in (*shape, *args[0].shape, *args[1].shape) or len(shape) < 3:
             return self._fallback(node, args)
-        kind = node.meta["val"].dtype
-        views = tuple(dnn.operands(self, args[:2]))
-        out = self.new_buffer(kind, shape, dnn.laid_out(shape, len(shape) > 3))
-        conv = dnn.description(op, [v.shape for v in (*views, out)], kind.name, tuple(args[3 if op != "convolution" else 2:-1]))
-        call = {"target": node.target, "args": _template(args, iter(range(10**6))), "conv": conv}
+        views, out, result, attrs = dnn.lower(self, op, args[:2], shape, args)
+        call = {"target": node.target, "args": _template(args, iter(range(10**6))), **attrs}
         self.add(Extern(op, views, (out,), call, (_origin(node),)))
-        return self.strided(out)
+        return self.strided(result)
 
     def _contiguous(self, box: Box) -> View:
         """The box in a buffer of its own in row-major order."""

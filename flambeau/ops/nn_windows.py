@@ -231,7 +231,7 @@ def _max_pool_backward_vjp(g: Tensor, indices: Tensor) -> tuple:
     return (g.reshape(*lead, -1).gather(2, indices.reshape(*lead, -1)).reshape(indices.shape), None)
 
 
-@operator(name="max_pool_backward", vjp=_max_pool_backward_vjp)
+@operator(name="max_pool_backward", fused=True, vjp=_max_pool_backward_vjp)
 def max_pool_backward(g_: Tensor, indices: Tensor, shape: tuple, kernel: tuple, stride: tuple, padding: tuple,
                       dilation: tuple) -> Tensor:
     """Gradient of max pooling: each window's gradient goes to the element it took, tap by tap."""
@@ -258,7 +258,7 @@ def _max_pool_vjp(gs: tuple, input_shape: tuple, out1: Tensor, kernel: tuple, st
     return (max_pool_backward(gs[0], out1, tuple(input_shape), kernel, stride, padding, dilation),)
 
 
-@operator(name="_max_pool", vjp=_max_pool_vjp)
+@operator(name="_max_pool", fused=True, vjp=_max_pool_vjp)
 def _max_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, dilation: tuple,
               ceil_mode: bool) -> tuple[Tensor, Tensor]:
     """(maxima, their positions in the flattened spatial dimensions); the first of equals, NaN wins."""
@@ -362,7 +362,7 @@ def _avg_pool_backward_vjp(g: Tensor, kernel: tuple, stride: tuple, padding: tup
     return (_avg_pool(g, kernel, stride, padding, ceil_mode, count_include_pad, divisor),)
 
 
-@operator(name="avg_pool_backward", vjp=_avg_pool_backward_vjp)
+@operator(name="avg_pool_backward", fused=True, vjp=_avg_pool_backward_vjp)
 def avg_pool_backward(g_: Tensor, shape: tuple, kernel: tuple, stride: tuple, padding: tuple, ceil_mode: bool,
                       count_include_pad: bool, divisor: int | None) -> Tensor:
     """Gradient of average pooling: each window's gradient, divided, goes to all its elements."""
@@ -395,7 +395,7 @@ def _avg_pool_vjp(g: Tensor, input_shape: tuple, kernel: tuple, stride: tuple, p
     return (avg_pool_backward(g, tuple(input_shape), kernel, stride, padding, ceil_mode, count_include_pad, divisor),)
 
 
-@operator(name="_avg_pool", vjp=_avg_pool_vjp)
+@operator(name="_avg_pool", fused=True, vjp=_avg_pool_vjp)
 def _avg_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, ceil_mode: bool, count_include_pad: bool,
               divisor: int | None) -> Tensor:
     rank = len(kernel)

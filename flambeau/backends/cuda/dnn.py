@@ -101,12 +101,12 @@ def _at(place: int, operand: Operand, kind: Any) -> Array:
 
 
 def _runner(plan: Plan) -> Call:
-    run, size, alloc = plan.call, plan.workspace, cupy.cuda.alloc
+    compute, size, alloc = plan.call, plan.workspace, cupy.cuda.alloc
 
     def call(x: int, w: int, y: int) -> None:
         _handle()
         room = alloc(size) if size else None
-        run(x, w, y, 0 if room is None else room.ptr)
+        compute(x, w, y, 0 if room is None else room.ptr)
     return call
 
 
@@ -162,7 +162,7 @@ def _copy(out: Array, x: Array) -> None:
     out[...] = x
 
 
-def _run(kind: str, x: Array, w: Array, y: Array, last: bool, *window: Sequence[int]) -> None:
+def run(kind: str, x: Array, w: Array, y: Array, last: bool, *window: Sequence[int]) -> None:
     """Compute one of the three from the other two; the result lies in the memory order that is asked for already."""
     target = TARGETS[kind]
     operands = [a if k == target else placed(a, last) for k, a in enumerate((x, w, y))]
@@ -184,7 +184,7 @@ def convolution(x: Array, w: Array, stride: Sequence[int], padding: Sequence[int
     if not out.size or not x.size:
         out.fill(0)
         return out
-    _run("forward", x, w, out, last, stride, padding, dilation)
+    run("forward", x, w, out, last, stride, padding, dilation)
     return out
 
 
@@ -197,7 +197,7 @@ def convolution_input_grad(g: Array, w: Array, x_shape: Sequence[int], stride: S
     if not out.size or not g.size:
         out.fill(0)
         return out
-    _run("input_grad", out, w, g, last, stride, padding, dilation)
+    run("input_grad", out, w, g, last, stride, padding, dilation)
     return out
 
 
@@ -211,7 +211,7 @@ def convolution_weight_grad(g: Array, x: Array, w_shape: Sequence[int], stride: 
         return out
     last = is_channels_last(x) or is_channels_last(g)
     target = out if not last else empty(out.shape, out.dtype, True)
-    _run("weight_grad", x, target, g, last, stride, padding, dilation)
+    run("weight_grad", x, target, g, last, stride, padding, dilation)
     if target is not out:
         _copy(out, target)
     return out

@@ -44,6 +44,7 @@ OPERATIONS = {"forward": (FORWARD, 700), "input_grad": (INPUT_GRAD, 706), "weigh
 UIDS = {"x": 1, "w": 2, "y": 3}
 ALIGNMENT = 16
 MOST_WORKSPACE = 1 << 30
+MOST_PACKS = 64         # sets of addresses that a plan remembers
 
 
 class CudnnError(RuntimeError):
@@ -90,7 +91,7 @@ def order_of(rank: int, last: bool) -> tuple[int, ...]:
     return (0, *range(2, rank), 1) if last else tuple(range(rank))
 
 
-def laid_out(shape: Sequence[int], last: bool) -> tuple[int, ...]:
+def laid_out(shape: Sequence[Any], last: bool) -> tuple:
     """Strides in elements of a tensor with its channels innermost, or contiguous."""
     return permuted_strides(shape, order_of(len(shape), last))
 
@@ -260,23 +261,30 @@ class Plan:
         self.lib, self.handle = lib, handle
         self.plan = Descriptor(lib, PLAN).set(400, HANDLE, handle).set(401, DESCRIPTOR, config).finalize()
         self.workspace = self.plan.numbers(402, INT64, 1)[0]
+        self.packs: dict[tuple[int, int, int, int], Descriptor] = {}     # programs use the same memory again and again
         self.call = self._prepare()
 
     def _prepare(self) -> Callable[[int, int, int, int], None]:
-        functions, handle, plan = self.lib.lib, self.handle, self.plan.pointer
-        create, put, finalize = functions.cudnnBackendCreateDescriptor, functions.cudnnBackendSetAttribute, functions.cudnnBackendFinalize
-        execute, destroy, pack = functions.cudnnBackendExecute, functions.cudnnBackendDestroyDescriptor, ctypes.c_void_p()
-        uids, places, room = (ctypes.c_int64 * 3)(*(UIDS[n] for n in "xwy")), (ctypes.c_void_p * 3)(), (ctypes.c_void_p * 1)()
-        where = ctypes.byref(pack)
+        lib, handle, plan = self.lib, self.handle, self.plan.pointer
+        execute, packs = lib.lib.cudnnBackendExecute, self.packs
 
         def call(x: int, w: int, y: int, workspace: int) -> None:
-            places[0], places[1], places[2], room[0] = x, w, y, workspace
-            status = (create(VARIANT_PACK, where) or put(pack, 1000, INT64, 3, uids) or put(pack, 1001, POINTER, 3, places) or
-                      put(pack, 1003, POINTER, 1, room) or finalize(pack) or execute(handle, plan, pack))
-            destroy(pack)
+            key = (x, w, y, workspace)
+            pack = packs.get(key)
+            if pack is None:
+                if len(packs) >= MOST_PACKS:
+                    packs.clear()
+                pack = packs[key] = _variant_pack(lib, *key)
+            status = execute(handle, plan, pack.pointer)
             if status:
-                self.lib.check(status, "a convolution by cuDNN")
+                lib.check(status, "a convolution by cuDNN")
         return call
+
+
+def _variant_pack(lib: Library, x: int, w: int, y: int, workspace: int) -> Descriptor:
+    """Addresses as a plan takes them."""
+    made = Descriptor(lib, VARIANT_PACK).set(1000, INT64, UIDS["x"], UIDS["w"], UIDS["y"]).set(1001, POINTER, x, w, y)
+    return made.set(1003, POINTER, workspace).finalize()
 
 
 def plans(lib: Library, handle: ctypes.c_void_p, conv: Convolution, most_workspace: int = MOST_WORKSPACE) -> Iterator[Plan]:
