@@ -1,0 +1,286 @@
+"""What may happen to a compiler: killed, interrupted, a disk that is full or cannot be written. Nothing is lost by it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flambeau as torch
+from flambeau.aot import cache as programs
+from flambeau.aot import compile as aot_compile
+from flambeau.core import cache
+from flambeau.inductor import compile as build
+from flambeau.inductor import graph as graphs
+
+pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "package_hash", lambda: "this version")
+    torch._dynamo.reset()
+    programs.stats.clear()
+    cache._warn_once.cache_clear()
+    yield tmp_path / "cache"
+    torch._dynamo.reset()
+
+
+def a_program() -> tuple[Any, torch.Tensor]:
+    """A new compiled function and its input; `run` tells whether they agree with eager."""
+    return torch.compile(lambda x: torch.tanh(x * 2).sum(0)), torch.linspace(-1, 1, 12).reshape(3, 4).requires_grad_()
+
+
+def run(program: tuple[Any, torch.Tensor]) -> None:
+    compiled, x = program
+    out = compiled(x)
+    out.sum().backward()
+    t = np.tanh(2 * x.detach().numpy())
+    np.testing.assert_allclose(out.detach().numpy(), t.sum(0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(x.grad.numpy(), 2 * (1 - t * t), rtol=1e-4, atol=1e-6)
+    x.grad = None
+
+
+def leftovers(directory: Path) -> list[str]:
+    return [p.name for p in directory.rglob("*") if p.name.startswith(("build-", "tmp"))]
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> Path:
+    """A compiler that runs `script`; $REAL is g++, and `once NAME` is true the first time."""
+    path = folder / "some-g++"
+    head = f"#!/bin/sh\nREAL={build.compiler()}\nonce() {{ mkdir {folder}/once-$1 2>/dev/null; }}\n"
+    path.write_text(head + script)
+    path.chmod(0o755)
+    monkeypatch.setattr(build, "compiler", lambda: str(path))
+    return path
+
+
+# -- the compiler -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("script", [
+    'once a && kill -9 $$\nexec $REAL "$@"\n',
+    'once a && { echo "g++: fatal error: Killed signal terminated program cc1plus" >&2; exit 1; }\nexec $REAL "$@"\n',
+], ids=["the driver", "a pass of it"])  # fmt: skip
+def test_a_compiler_that_is_killed_is_tried_again(script: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+                                                  directory: Path) -> None:
+    stand_in(monkeypatch, tmp_path, script)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(a_program())
+    assert len(list(directory.rglob("*.so"))) == 2 and not leftovers(directory)
+
+
+def test_a_compiler_that_is_always_killed_means_a_slower_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+                                                              directory: Path) -> None:
+    script = stand_in(monkeypatch, tmp_path, "kill -9 $$\n")
+    program = a_program()
+    with pytest.warns(UserWarning, match=r"(?s)ended by signal 9, twice.*NumPy"):
+        run(program)
+    run(program)
+    assert not leftovers(directory) and not list(directory.rglob("*.so"))
+    script.write_text(f'#!/bin/sh\nexec {shutil.which("g++")} "$@"\n')
+    torch._dynamo.reset()
+    run(a_program())  # it has recovered: so do we, although an entry was written for the library that was not made
+    assert len(list(directory.rglob("*.so"))) == 2
+    torch._dynamo.reset()
+    programs.stats.clear()
+    run(a_program())
+    assert programs.stats == {"hit": 1}
+
+
+def test_a_compiler_that_disappears_means_a_slower_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, directory: Path) -> None:
+    monkeypatch.setattr(build, "compiler", lambda: str(tmp_path / "nothing"))
+    with pytest.warns(UserWarning, match=r"(?s)could not be started.*nothing.*NumPy"):
+        run(a_program())
+    assert not leftovers(directory)
+
+
+def test_ctrl_c_at_a_terminal_is_not_for_the_compiler() -> None:
+    building = build.Build('#include "runtime.h"\nextern "C" int run(void**, const int64_t*, void*) { return 0; }\n')
+    assert building._process is not None and os.getpgid(building._process.pid) != os.getpgid(0)
+    assert build.is_sound(building.finish())
+
+
+# -- the disk -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_directory_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    with pytest.warns(UserWarning, match="cannot be written.*FLAMBEAU_CACHE_DIR") as seen:
+        run(a_program())
+    assert len(seen) == 1
+    torch._dynamo.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # said once, and compiled natively all the same
+        run(a_program())
+
+
+def test_a_directory_that_disappears(directory: Path) -> None:
+    program = a_program()
+    run(program)
+    shutil.rmtree(directory)
+    run(program)
+    torch._dynamo.reset()
+    run(a_program())
+    assert len(list(directory.rglob("*.so"))) == 2
+
+
+def test_what_cannot_be_written_whole_is_not_there(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        cache.write_file(directory / "some" / "entry", b"content")
+    assert not [p for p in directory.rglob("*") if p.is_file()]
+    with pytest.warns(UserWarning, match="No space left on device.*Make room"):
+        run(a_program())
+    assert not [p for p in directory.rglob("*") if p.is_file() and not p.name.startswith("unit")]
+    monkeypatch.undo()
+
+
+PROGRAM = textwrap.dedent("""
+    import resource, signal, sys, warnings
+    import numpy as np
+    import flambeau as torch
+    from flambeau.core import cache
+    from flambeau.inductor import compile as build
+    cache.package_hash = lambda: "this version"
+
+    def run():
+        f = torch.compile(lambda x: torch.softmax(x @ x.T, 1).sum(0))
+        x = torch.linspace(-1, 1, 12).reshape(3, 4).requires_grad_()
+        out = f(x)
+        out.sum().backward()
+        a = x.detach().numpy() @ x.detach().numpy().T
+        e = np.exp(a - a.max(1, keepdims=True))
+        np.testing.assert_allclose(out.detach().numpy(), (e / e.sum(1, keepdims=True)).sum(0), rtol=1e-5)
+        np.testing.assert_allclose(x.grad.numpy(), 0, atol=1e-5)
+""")
+
+
+def started(program: str, directory: Path, **environment: str) -> subprocess.Popen:
+    env = {**os.environ, "FLAMBEAU_CACHE_DIR": str(directory), "PYTHONUNBUFFERED": "1", **environment}
+    return subprocess.Popen([sys.executable, "-c", PROGRAM + textwrap.dedent(program)], env=env, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True)
+
+
+def test_files_that_may_not_grow_stand_for_a_full_disk(directory: Path, tmp_path: Path) -> None:
+    """The limit hits g++'s own files and ours alike; afterwards everything is in order again."""
+    room = tmp_path / "tmp"
+    room.mkdir()
+    child = started("""
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (600, resource.RLIM_INFINITY))
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            run()
+        print("\\n".join(str(w.message) for w in seen))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        torch._dynamo.reset()
+        run()
+        print("sound", sum(build.is_sound(p) for p in cache.cache_directory().rglob("*.so")))
+    """, directory, TMPDIR=str(room))
+    out, err = child.communicate(timeout=100)
+    assert child.returncode == 0, err
+    assert "NumPy instead" in out and "sound 2" in out
+    assert not leftovers(directory) and not list(room.iterdir())
+
+
+def test_a_temporary_folder_goes_with_the_process(directory: Path, tmp_path: Path) -> None:
+    room = tmp_path / "tmp"
+    room.mkdir()
+    (tmp_path / "file").write_text("in the way")
+    child = started("""
+        warnings.simplefilter("ignore")
+        run()
+        print(int(build.stats["calls"]))
+    """, tmp_path / "file" / "cache", TMPDIR=str(room))
+    out, err = child.communicate(timeout=100)
+    assert child.returncode == 0, err
+    assert out == "2\n" and not list(room.iterdir())
+
+
+# -- interruption -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["trace", "partition", "lower", "schedule", "print_unit"])
+def test_ctrl_c_while_it_compiles(where: str, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+    home: Any = aot_compile if hasattr(aot_compile, where) else graphs
+    program = a_program()
+    with monkeypatch.context() as m:
+        m.setattr(home, where, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            program[0](program[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(program)
+    assert not leftovers(directory)
+    torch._dynamo.reset()
+    programs.stats.clear()
+    run(a_program())
+    assert programs.stats == {"hit": 1}
+
+
+def interrupted(*args: Any, **kwargs: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_while_it_waits_for_the_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, directory: Path) -> None:
+    stand_in(monkeypatch, tmp_path, 'once a && sleep 30\nexec $REAL "$@"\n')
+    program = a_program()
+    before = signal.signal(signal.SIGALRM, interrupted)
+    signal.setitimer(signal.ITIMER_REAL, 1.5)
+    try:
+        started_at = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            run(program)
+        assert time.monotonic() - started_at < 20
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(program)
+    assert not leftovers(directory) and len(list(directory.rglob("*.so"))) == 2
+
+
+def test_ctrl_c_at_any_time(directory: Path) -> None:
+    """Interrupted again and again while it compiles, the program starts anew each time, and ends right."""
+    child = started("""
+        count = 0
+        print("ready", flush=True)
+        while True:
+            try:
+                run()
+                break
+            except KeyboardInterrupt:
+                count += 1
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        torch._dynamo.reset()
+        run()
+        print("interrupted", count, flush=True)
+    """, directory)
+    assert child.stdout is not None and child.stdout.readline() == "ready\n"
+    for k in range(12):
+        time.sleep(0.03 + 0.02 * k)
+        child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=100)
+    assert child.returncode == 0, err
+    assert out.startswith("interrupted") and int(out.split()[1]) > 2
+    assert not leftovers(directory)
+    assert all(build.is_sound(path) for path in directory.rglob("*.so"))
