@@ -67,6 +67,11 @@ inline double exp_of(double x) { return fl::exp(x); }
 template <class T, class F>
 inline void fold(char* total, const char* x, ptrdiff_t step, ptrdiff_t n, F f) {
     T all = *(T*)total;
+    for (constexpr ptrdiff_t block = 512; n > block; n -= block, x += block * step) {  // sums of sums lose fewer digits
+        T part = *(const T*)x;
+        fold<T>((char*)&part, x + step, step, block - 1, f);
+        all = f(all, part);
+    }
     if (step == sizeof(T) && n >= 16) {
         T part[8];
         for (int l = 0; l < 8; l++) part[l] = ((const T*)x)[l];

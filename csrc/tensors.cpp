@@ -322,6 +322,8 @@ PyArrayObject* cpu_array(PyObject* object) {
     return data != nullptr && Py_IS_TYPE(data, &PyArray_Type) ? (PyArrayObject*)data : nullptr;
 }
 
+bool is_tensor(PyObject* object) { return tensor_type != nullptr && PyObject_TypeCheck(object, tensor_type); }
+
 bool needs_no_grad(PyObject* tensor) {
     const TensorSlots& slots = known_slots();
     if (!meta_is_idle(read_slot(tensor, slots.grad))) return false;

@@ -9,6 +9,8 @@ PyObject* new_tensor(PyObject* array);
 // The array of a tensor with elements on the CPU; borrowed. Null (no error) for anything else.
 PyArrayObject* cpu_array(PyObject* object);
 
+bool is_tensor(PyObject* object);
+
 // Whether autograd certainly has nothing to do with `tensor`: false also where that takes Python to find out.
 bool needs_no_grad(PyObject* tensor);
 

@@ -22,6 +22,7 @@ from ..core import dispatch
 from ..core.dtypes import as_dtype, dtype
 from ..core.size import contiguous_strides, is_contiguous, memory_order, permuted_strides
 from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, view_tensor
+from .replay import Replayed
 from .scalar import TABLE, evaluate
 
 
@@ -633,6 +634,7 @@ class CompositeRecord:
             self.derivative = General(vjp.fn)
         self.tags = frozenset({"operator"})
         self.kernels: dict[str, Callable] = {}
+        self.replayed = Replayed(fn) if fused else None  # for small tensors
         self.__name__ = name
 
     def __repr__(self) -> str:
@@ -646,6 +648,10 @@ class CompositeRecord:
 
     def run(self, args: tuple) -> Any:
         """A library or generated kernel if there is one for these arguments, else the body."""
+        if self.replayed is not None and not dispatch.state.word and not self.kernels:
+            out = self.replayed(args)
+            if out is not NotImplemented:
+                return out
         if not dispatch.state.word and not _is_fake(args):
             kernel = self.kernels.get(_first_tensor(args).device.type)
             if kernel is not None:
@@ -675,7 +681,7 @@ def composite_named(name: str) -> CompositeRecord:
 
 def _with_facets(name: str, fn: Callable, vjp: Rule | None, lowering: str | None, fused: bool) -> Callable:
     record = COMPOSITES[name] = CompositeRecord(name, fn, vjp, lowering, fused)
-    defaults, params, count = record.defaults, record.params, len(record.params)
+    defaults, positions, count = record.defaults, record.tensor_positions, len(record.params)
 
     def body(*args: Any, **kwargs: Any) -> Any:
         if kwargs or len(args) > count:
@@ -684,22 +690,15 @@ def _with_facets(name: str, fn: Callable, vjp: Rule | None, lowering: str | None
             args = args + defaults[len(args):]
             if inspect.Parameter.empty in args[len(args) - count:]:
                 record.signature.bind(*args[:count])
-        if record.derivative is None and (_wants_grad(args) or not (
-                dispatch.state.modes or record.kernels or (fused and generated_operator is not None))):
+        if record.derivative is None and (
+                (dispatch.state.grad_enabled and _C.any_wants_grad(args, positions))
+                or not (fused or dispatch.state.modes or record.kernels)):
             return fn(*args)
         return dispatch.call(record, args)
 
     body._composite = record  # type: ignore[attr-defined]
     body.__name__ = name
-    del params
     return body
-
-
-def _wants_grad(args: tuple) -> bool:
-    """Whether a gradient must flow through an operator that has none of its own: then its body is recorded instead."""
-    if not dispatch.state.grad_enabled:
-        return False
-    return any(a.requires_grad if isinstance(a, Tensor) else type(a) in (list, tuple) and _wants_grad(tuple(a)) for a in args)
 
 
 def _standalone(out: Any, args: tuple) -> Any:

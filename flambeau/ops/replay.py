@@ -1,0 +1,310 @@
+"""Operators on small tensors: the scalar operations that a body comes to, written down once and replayed natively.
+
+An operator like softmax is ten primitives; on a small tensor their calls cost a hundred times their arithmetic. The first
+call with certain dtypes, layouts and other arguments runs the body on fake tensors and writes down what it computes: scalar
+operations and reductions over strided buffers. Later calls run that program (csrc/replay.cpp) in one go. A body that does
+something else (a scan, a sort, complex numbers) is left as it is. Large tensors have generated kernels: inductor/operators.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from flambeau import _C
+
+from ..core import dispatch
+from ..core.dtypes import bool_, dtype, int64
+from ..core.size import contiguous_strides
+from ..core.tensor import Tensor, fake
+from .scalar import TABLE, compute_dtype, result_dtype
+
+MOST = 1 << 14     # elements of a tensor; beyond, inductor/operators.py
+PROGRAMS = 1 << 9  # kept for one operator; then it is forgotten what they were
+
+KINDS = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")  # as in csrc/kinds.h
+_KIND = {name: code for code, name in enumerate(KINDS)}
+_FOLDS: dict[str, Callable[[dtype], Any]] = {  # reduction -> what it starts from
+    "sum": lambda kind: 0, "prod": lambda kind: 1, "any": lambda kind: False, "all": lambda kind: True,
+    "max": lambda kind: -np.inf if kind.is_floating_point else np.iinfo(kind.numpy).min,
+    "min": lambda kind: np.inf if kind.is_floating_point else np.iinfo(kind.numpy).max,
+}
+_ALIGNMENT = 64
+
+
+class Unsupported(Exception):
+    """The body does something that a program has no step for."""
+
+
+class Buffer:
+    """Memory of a program. `base`: its number among the inputs and outputs, then scratch memory and constants."""
+
+    __slots__ = ("base", "nbytes", "offset", "region")
+
+    def __init__(self, nbytes: int, region: str, base: int = 0, offset: int = 0):
+        self.nbytes, self.region, self.base, self.offset = nbytes, region, base, offset
+
+
+class Value:
+    """Elements of `kind` in a buffer; offset and strides in elements."""
+
+    __slots__ = ("buffer", "kind", "offset", "strides")
+
+    def __init__(self, buffer: Buffer, kind: dtype, strides: Sequence[int], offset: int = 0):
+        self.buffer, self.kind, self.strides, self.offset = buffer, kind, tuple(strides), offset
+
+
+class Recorder:
+    """The dispatch mode that writes a program down, and the handler that bodies of pointwise primitives are read with."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[str, dtype, tuple, list[Value], tuple[int, int]]] = []
+        self.buffers: list[Buffer] = []
+        self.constants = bytearray()
+        self.owners: dict[int, tuple[Any, Buffer]] = {}  # id of a storage -> (the storage, its buffer)
+        self.shape: tuple = ()  # of the primitive whose body is being read
+
+    # -- memory
+    def own(self, tensor: Tensor, buffer: Buffer) -> None:
+        """`buffer` is the memory of a fake tensor."""
+        self.owners[id(tensor._storage)] = tensor._storage, buffer
+
+    def value(self, tensor: Tensor) -> Value:
+        """A fake tensor's elements."""
+        found = self.owners.get(id(tensor._storage))
+        if found is None:
+            raise Unsupported("a tensor from outside")
+        lay = tensor._layout
+        return Value(found[1], tensor.dtype, lay.strides, lay.offset)
+
+    def scratch(self, kind: dtype, shape: Sequence[int]) -> Value:
+        """Fresh memory for elements of this shape."""
+        buffer = Buffer(int(np.prod(shape, dtype=np.int64)) * kind.itemsize, "scratch")
+        self.buffers.append(buffer)
+        return Value(buffer, kind, contiguous_strides(shape))
+
+    def constant_array(self, array: np.ndarray, kind: dtype, strides: Sequence[int]) -> Value:
+        """Elements that are part of the program."""
+        self.constants.extend(b"\0" * (-len(self.constants) % _ALIGNMENT))
+        buffer = Buffer(array.nbytes, "constants", 0, len(self.constants))
+        self.constants.extend(array.tobytes())
+        self.buffers.append(buffer)
+        return Value(buffer, kind, strides)
+
+    def number(self, number: Any, kind: dtype, rank: int) -> Value:
+        """A number as an element of `kind`, repeated."""
+        return self.constant_array(np.asarray(number).astype(kind.numpy), kind, (0,) * rank)
+
+    # -- steps
+    def step(self, operation: str, kind: dtype, shape: tuple, values: list[Value], along: tuple[int, int] = (0, 0)) -> None:
+        """Note a step; its result stands first."""
+        if any(v.kind.name not in _KIND for v in values):
+            raise Unsupported(f"{values[0].kind} has no native loops")
+        self.steps.append((operation, kind, shape, values, along))
+
+    def converted(self, value: Value, kind: dtype, shape: tuple) -> Value:
+        """`value` as another dtype."""
+        if value.kind is kind:
+            return value
+        made = self.scratch(kind, shape)
+        self.step("convert", value.kind, shape, [made, value])
+        return made
+
+    def store(self, out: Value, value: Value, shape: tuple) -> None:
+        """Put `value` where `out` says: by the step that makes it, if that was the last one."""
+        if self.steps and value.buffer.region == "scratch" and value.kind is out.kind and self.steps[-1][3][0] is value:
+            self.steps[-1][3][0] = out
+            self.buffers.remove(value.buffer)
+        else:
+            self.step("convert", value.kind, shape, [out, value])
+
+    # -- primitives
+    def handle(self, prim: Any, args: tuple) -> Any:
+        """Called by dispatch for every primitive that the body calls."""
+        if prim.kind == "operator":
+            with dispatch.push_mode(self):
+                return prim.fn(*args)
+        out = prim.run(args)
+        if prim.kind == "view":
+            return out
+        write = _WRITERS.get(prim.name) or (_pointwise if prim.kind == "pointwise" else _fold if prim.loop in _FOLDS else None)
+        if write is None or not isinstance(out, Tensor):
+            raise Unsupported(prim.name)
+        buffer = Buffer(out.numel() * out.dtype.itemsize, "scratch")
+        self.buffers.append(buffer)
+        self.own(out, buffer)
+        write(self, prim, args, out, self.value(out))
+        return out
+
+    # -- the scalar operations, as in ops/scalar.py
+    def operation(self, name: str, *operands: Any) -> Value:
+        """One scalar operation on values and numbers."""
+        kinds = [v.kind for v in operands if isinstance(v, Value)]
+        own = next((v.kind for v in operands[1:] if isinstance(v, Value)), None) if name == "where" else kinds[0]
+        if own is None:
+            raise Unsupported("where of two numbers")
+        rank = len(self.shape)
+        values = [v if isinstance(v, Value) else self.number(v, own, rank) for v in operands]
+        made = self.scratch(result_dtype(TABLE[name], [v.kind for v in values]), self.shape)
+        self.step(name, own, self.shape, [made, *values])
+        return made
+
+    def __getattr__(self, name: str) -> Callable[..., Value]:
+        if name not in TABLE:
+            raise AttributeError(name)
+        return lambda *operands: self.operation(name, *operands)
+
+    def constant(self, value: Any, kind: dtype) -> Value:
+        return self.number(value, kind, len(self.shape))
+
+    def to_dtype(self, x: Value, kind: dtype) -> Value:
+        return self.converted(x, kind, self.shape)
+
+    def bitcast(self, x: Value, kind: dtype) -> Value:
+        raise Unsupported("bitcast")
+
+    # -- the end
+    def program(self, args: tuple, results: tuple, several: bool) -> Any:
+        """The native program with these results."""
+        inputs = tuple([i for i, a in enumerate(args) if isinstance(a, Tensor)])
+        outputs = []
+        taken: set[int] = set()
+        for i, result in enumerate(results):
+            found = self.value(result)
+            lay = result._layout
+            whole = found.buffer.nbytes == result.numel() * result.dtype.itemsize and result._view is None
+            if found.buffer.region != "scratch" or not whole or id(found.buffer) in taken:
+                buffer = Buffer(0, "outputs")
+                self.step("convert", found.kind, lay.shape, [Value(buffer, found.kind, contiguous_strides(lay.shape)), found])
+                strides = None
+            else:
+                buffer, strides = found.buffer, lay.strides
+                buffer.region = "outputs"
+            taken.add(id(buffer))
+            buffer.base = len(inputs) + i
+            size = result.dtype.itemsize
+            plain = strides is None or strides == contiguous_strides(lay.shape)
+            outputs.append((result.dtype.numpy, lay.shape, None if plain else tuple([s * size for s in strides])))
+        scratch = 0
+        for buffer in self.buffers:
+            if buffer.region == "scratch":
+                buffer.base, buffer.offset = len(inputs) + len(outputs), scratch
+                scratch += -(-buffer.nbytes // _ALIGNMENT) * _ALIGNMENT
+            elif buffer.region == "constants":
+                buffer.base = len(inputs) + len(outputs) + 1
+        steps = tuple([_native(step) for step in self.steps])
+        return _C.Replay(inputs, tuple(outputs), steps, bytes(self.constants), scratch, several)
+
+
+def _native(step: tuple) -> tuple:
+    operation, kind, shape, values, along = step
+    places = []
+    for v in values:
+        size = v.kind.itemsize
+        places.append((v.buffer.base, v.buffer.offset + v.offset * size, tuple([s * size for s in v.strides])))
+    return operation, _KIND[kind.name], _KIND[values[0].kind.name], tuple(shape), tuple(places), *along
+
+
+# -- how the kinds of primitive are written down: (recorder, primitive, arguments, result, where it goes) ---------------------
+def _pointwise(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None:
+    r.shape = shape = tuple(out._layout.shape)
+    operands = []
+    for a in args:
+        if isinstance(a, Tensor):
+            value = r.value(a)
+            a = r.converted(value, compute_dtype(value.kind), shape)
+        operands.append(a)
+    result = prim.loop(r, *operands)
+    if not isinstance(result, Value):
+        result = r.number(result, compute_dtype(out.dtype), len(shape))
+    r.store(place, result, shape)
+
+
+def _fold(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None:
+    x, dims = args
+    shape, value = tuple(x._layout.shape), r.value(x)
+    kind = compute_dtype(value.kind)
+    value = r.converted(value, kind, shape)
+    total = place if kind is out.dtype else r.scratch(kind, out._layout.shape)
+    rest = tuple(out._layout.shape)
+    r.step("convert", kind, rest, [total, r.number(_FOLDS[prim.loop](kind), kind, len(rest))])
+    strides = iter(total.strides)
+    spread = [0 if d in dims else next(strides) for d in range(len(shape))]
+    r.step(prim.loop, kind, shape, [Value(total.buffer, kind, spread, total.offset), value])
+    if total is not place:
+        r.step("convert", kind, rest, [place, total])
+
+
+def _gather(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None:
+    x, dim, index = args
+    value, at = r.value(x), r.value(index)
+    if at.kind is not int64:
+        raise Unsupported("an index that is not int64")
+    fixed = [0 if d == dim else s for d, s in enumerate(value.strides)]
+    source = Value(value.buffer, value.kind, fixed, value.offset)
+    along = (x._layout.shape[dim], value.strides[dim] * value.kind.itemsize)
+    r.step("gather", value.kind, tuple(out._layout.shape), [place, source, at], along)
+
+
+def _full(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None:
+    r.step("convert", out.dtype, tuple(out._layout.shape), [place, r.number(args[1], out.dtype, out.ndim)])
+
+
+def _iota(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None:
+    size, start, step = args[:3]
+    numbers = (np.arange(size) * step + start).astype(out.dtype.numpy)
+    r.step("convert", out.dtype, (size,), [place, r.constant_array(numbers, out.dtype, (1,))])
+
+
+_WRITERS: dict[str, Callable] = {"gather": _gather, "full": _full, "iota": _iota}
+
+
+# -- use --------------------------------------------------------------------------------------------------------
+def record(fn: Callable, args: tuple) -> Any:
+    """The native program of `fn` on arguments like these; None where there can be none."""
+    recorder = Recorder()
+    stand_ins = []
+    for a in args:
+        if isinstance(a, Tensor):
+            lay = a._layout
+            made = fake(lay.shape, a.dtype, a.device, lay.strides)
+            recorder.own(made, Buffer(0, "inputs", sum(isinstance(s, Tensor) for s in stand_ins)))
+            a = made
+        stand_ins.append(a)
+    try:
+        with dispatch.push_mode(recorder), dispatch.grad_enabled(False):
+            results = fn(*stand_ins)
+        several = type(results) is tuple
+        results = results if several else (results,)
+        if not all(isinstance(r, Tensor) for r in results):
+            return None
+        return recorder.program(args, results, several)
+    except (Unsupported, NotImplementedError):
+        return None
+
+
+class Replayed:
+    """An operator's programs, by what they depend on. Answers NotImplemented where there is none."""
+
+    def __init__(self, fn: Callable):
+        self.fn = fn
+        self.programs: dict[tuple, Any] = {}
+
+    def __call__(self, args: tuple) -> Any:
+        key = _C.describe_small(args, MOST)
+        if key is None:
+            return NotImplemented
+        try:
+            program = self.programs[key]
+        except KeyError:
+            if len(self.programs) >= PROGRAMS:
+                self.programs.clear()
+            program = self.programs[key] = record(self.fn, args)
+        except TypeError:  # a list among the arguments
+            return NotImplemented
+        return NotImplemented if program is None else program(args)
+
+
+__all__ = ["Replayed", "record", "MOST"]
