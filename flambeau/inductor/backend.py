@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
+from importlib import metadata
 from typing import Any
 
 from flambeau.aot import Uncacheable, aot_compile
+from flambeau.backends import cudnn
 from flambeau.backends.cpu import onednn
+from flambeau.backends.cuda.cubins import Cubin
+from flambeau.backends.cuda.dnn_library import Convolution, Operand, Window
+from flambeau.backends.cuda.layouts import Layout
 from flambeau.inductor import compile as build
+from flambeau.inductor import cuda
 from flambeau.inductor import graph as graphs
+from flambeau.inductor.cuda import CudaCode
 from flambeau.inductor.externs import PostOp
 from flambeau.inductor.graph import CompiledGraph, Config, compile_graph, config
 from flambeau.inductor.ir import Extern, View
 from flambeau.inductor.lowering import Slot
-from flambeau.inductor.native import NativeCode
+from flambeau.inductor.native import NativeCode, call_primitive
 
 GRAPH_MODES = ("reduce-overhead", "max-autotune")  # those that record CUDA graphs
 
@@ -58,33 +66,69 @@ def _settings(values: dict[str, Any]) -> Iterator[None]:
 
 
 class Kept:
-    """How compiled graphs are kept: on CPUs by their library's name and the function around it."""
+    """How compiled graphs are kept: on CPUs by their library's name and the function around it, on GPUs by their cubins."""
 
-    classes = (NativeCode, Extern, View, PostOp, Slot)
+    classes = (NativeCode, CudaCode, Cubin, Extern, View, PostOp, Slot, Layout, Convolution, Operand, Window)
 
     def __init__(self, settings: dict[str, Any]):
         self.settings = settings
 
     def fingerprint(self, description: str) -> str:
-        """The settings, the machine, the C++ compiler and the libraries."""
+        """The settings, the machine, the compilers and the libraries."""
         if graphs.listening:
             raise Uncacheable("its kernels are being looked at")
-        if build.compiler() is None:
-            raise Uncacheable("there is no C++ compiler")
-        settings = {**asdict(config), **self.settings}
-        return f"{sorted(settings.items())} {hashlib.sha256(build.fixed_part()).hexdigest()} {_onednn()}"
+        settings = sorted({**asdict(config), **self.settings}.items())
+        return f"{settings} {_gpu() if 'cuda' in description else _cpu()}"
 
-    def pack(self, compiled: Any) -> tuple[str, NativeCode]:
+    def pack(self, compiled: Any) -> tuple[str, NativeCode | CudaCode]:
         """The name of the library, "" where there is none, and the rest."""
-        if not isinstance(compiled.code, NativeCode):
-            raise Uncacheable("it runs through NumPy" if compiled.cuda is None else "it runs on a GPU")
-        return build.key_of(compiled.unit.source) if compiled.code.functions else "", compiled.code
+        code = compiled.code
+        if isinstance(code, CudaCode):
+            return "", code
+        if not isinstance(code, NativeCode):
+            raise Uncacheable("it runs through NumPy")
+        return build.key_of(compiled.unit.source) if code.functions else "", code
 
-    def unpack(self, record: tuple[str, NativeCode]) -> Callable[[list], list] | None:
-        """The library loaded and the function around it."""
+    def unpack(self, record: tuple[str, NativeCode | CudaCode]) -> Callable[[list], list] | None:
+        """The library or the cubins loaded, and the function around them."""
         key, code = record
+        if isinstance(code, CudaCode):
+            call = code.link(call_primitive)[1]
+            return cuda.Replayed(call) if code.replayed else call
         runs = build.open_library(key, code.symbols, code.arguments) if key else []
         return None if runs is None else code.link(runs)
+
+
+def _cpu() -> str:
+    """The C++ compiler and what it reads, the processor, and the oneDNN that decides about layouts and epilogues."""
+    if build.compiler() is None:
+        raise Uncacheable("there is no C++ compiler")
+    return f"{hashlib.sha256(build.fixed_part()).hexdigest()} {_onednn()}"
+
+
+def _gpu() -> str:
+    """The device that is current, and the libraries that compile for it and decide about it."""
+    try:
+        cupy = importlib.import_module("cupy")
+    except ImportError as error:
+        raise Uncacheable(f"there is no CuPy ({error})") from None
+    runtime = cupy.cuda.runtime
+    number = runtime.getDevice()
+    facts = runtime.getDeviceProperties(number)
+    device = [number, facts["name"], facts["major"], facts["minor"], facts["multiProcessorCount"]]
+    flags = sorted((name, value) for name, value in vars(cudnn).items() if isinstance(value, (bool, int, str)) and name[0] != "_")
+    return f"{device} {runtime.driverGetVersion()} {runtime.runtimeGetVersion()} {_versions()} {flags}"
+
+
+@functools.cache
+def _versions() -> list[str]:
+    found = []
+    for name in ("cupy-cuda13x", "cupy-cuda12x", "cupy", "triton", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12", "nvidia-cublas"):
+        try:
+            found.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            continue
+    return found
 
 
 @functools.cache

@@ -16,7 +16,7 @@ import sys
 import types
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flambeau.backends.cuda import cubins
@@ -24,6 +24,7 @@ from flambeau.backends.cuda.cubins import HINT, Cubin, NoTriton
 from flambeau.backends.cuda.layouts import layout
 from flambeau.core.cache import cache_directory, write_file
 from flambeau.core.device import device
+from flambeau.core.dtypes import dtype
 from flambeau.core.expr import Index, to_python
 from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, from_array
@@ -88,6 +89,7 @@ class CudaUnit:
     products: dict[str, tuple]      # products by address: their names in the wrapper, and what `blas.by_address` is told
     convolutions: dict[str, Any]    # likewise, and what `dnn.by_address` is told
     loaded: dict[str, Callable[..., None]] = field(default_factory=dict)   # the kernels by name, once they are built
+    code: CudaCode | None = None    # likewise, and what is kept of it in the cache
 
 
 def print_program(program: Program, nodes: Sequence[Node], arrays: bool = False) -> CudaUnit:
@@ -263,23 +265,51 @@ def build(program: Program, nodes: Sequence[Node], call_primitive: Callable,
     unit = print_program(program, nodes, arrays)
     capability = int(cupy.cuda.Device().compute_capability)
     compiled = compile_all(unit.kernels, capability, [_aligned(program, k) for k in unit.kernels])
-    blas = importlib.import_module("flambeau.backends.cuda.blas")
-    scope: dict[str, Any] = {
-        "empty": cupy.ndarray, "current_stream": cubins.stream_pointer(), "strided": _strided(cupy), "fit": _fit(cupy),
-        "tensor": _tensor, "constants": program.constants,
-        "steps": [s for s, _ in unit.steps], "extern": _extern(call_primitive, _fit(cupy)),
-        "product": blas.matmul,
-    }
-    scope |= {name: blas.by_address(*facts) for name, facts in unit.products.items()}
-    if any(isinstance(step, Extern) and step.op in CONVOLUTIONS for step, _ in unit.steps):
-        dnn = importlib.import_module("flambeau.backends.cuda.dnn")
-        scope |= {"convolve": dnn.run, **{name: dnn.by_address(conv) for name, conv in unit.convolutions.items()}}
-    scope |= {f"d_{n}": b.dtype.numpy for n, b in program.buffers.items()}
-    for kernel, cubin in zip(unit.kernels, compiled):
-        unit.loaded[kernel.name] = cubins.load(cubin)
-    scope |= unit.loaded
-    exec(compile(unit.wrapper, "<inductor cuda wrapper>", "exec"), scope)
-    return unit, scope["call"]
+    unit.code = CudaCode.of(program, unit, compiled)
+    unit.loaded, call = unit.code.link(call_primitive)
+    return unit, call
+
+
+@dataclass
+class CudaCode:
+    """All that a call needs: plain enough to be kept in the cache between processes."""
+
+    wrapper: str                        # the text of `call(inputs)`
+    cubins: dict[str, Cubin]            # by the kernels' names
+    steps: dict[int, Extern]            # those that are called through arrays, by number
+    products: dict[str, tuple]
+    convolutions: dict[str, Any]
+    dtypes: dict[str, dtype]            # of the buffers that it makes
+    constants: dict[str, Tensor]
+    replayed: bool = False              # whether its launches are to be recorded
+
+    @classmethod
+    def of(cls, program: Program, unit: CudaUnit, compiled: Sequence[Cubin]) -> CudaCode:
+        """Of a printed program and its kernels' cubins."""
+        made = {kernel.name: cubin for kernel, cubin in zip(unit.kernels, compiled, strict=True)}
+        called = set(map(int, re.findall(r"\bsteps\[(\d+)\]", unit.wrapper)))
+        steps = {k: replace(s, origins=()) for k, (s, _) in enumerate(unit.steps) if k in called and isinstance(s, Extern)}
+        used = set(re.findall(r"\bd_(\w+)", unit.wrapper))
+        dtypes = {name: buffer.dtype for name, buffer in program.buffers.items() if name in used}
+        return cls(unit.wrapper, made, steps, unit.products, unit.convolutions, dtypes, dict(program.constants))
+
+    def link(self, call_primitive: Callable) -> tuple[dict[str, Callable[..., None]], Callable[[list], list]]:
+        """(the kernels loaded on the current device, by name; the function from inputs to outputs)."""
+        cupy = importlib.import_module("cupy")
+        blas = importlib.import_module("flambeau.backends.cuda.blas")
+        loaded = {name: cubins.load(cubin) for name, cubin in self.cubins.items()}
+        scope: dict[str, Any] = {
+            "empty": cupy.ndarray, "current_stream": cubins.stream_pointer(), "strided": _strided(cupy), "fit": _fit(cupy),
+            "tensor": _tensor, "constants": self.constants, "steps": self.steps,
+            "extern": _extern(call_primitive, _fit(cupy)), "product": blas.matmul, **loaded,
+        }
+        scope |= {name: blas.by_address(*facts) for name, facts in self.products.items()}
+        if self.convolutions or "convolve(" in self.wrapper:
+            dnn = importlib.import_module("flambeau.backends.cuda.dnn")
+            scope |= {"convolve": dnn.run, **{name: dnn.by_address(conv) for name, conv in self.convolutions.items()}}
+        scope |= {f"d_{name}": kind.numpy for name, kind in self.dtypes.items()}
+        exec(compile(self.wrapper, "<inductor cuda wrapper>", "exec"), scope)
+        return loaded, scope["call"]
 
 
 @functools.cache
@@ -339,10 +369,7 @@ class Recording:
 
     def is_free(self) -> bool:
         """Whether nobody holds results of the last run any more."""
-        for result in self.results:
-            if sys.getrefcount(result.memory) != result.unused:
-                return False
-        return True
+        return all(sys.getrefcount(result.memory) == result.unused for result in self.results)
 
     def deliver(self) -> list:
         """The results: small ones copied, so that they may be kept; others as they lie until the next run."""
@@ -453,4 +480,4 @@ def _addresses(inputs: list) -> list[int]:
     return [t._data.data.ptr if isinstance(t, Tensor) else 0 for t in inputs]
 
 
-__all__ = ["Cubin", "CudaUnit", "NoTriton", "Replayed", "build", "compile_all", "compile_cubin", "module_text", "print_program"]
+__all__ = ["Cubin", "CudaCode", "CudaUnit", "NoTriton", "Replayed", "build", "compile_all", "compile_cubin", "module_text", "print_program"]

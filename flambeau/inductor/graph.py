@@ -23,7 +23,7 @@ from flambeau.inductor.compile import Build, CompilerError, have_compiler, load
 from flambeau.inductor.epilogues import fuse_epilogues
 from flambeau.inductor.ir import Extern, Program, View, verify
 from flambeau.inductor.lowering import lower
-from flambeau.inductor.native import NativeCode, fill, run_eager
+from flambeau.inductor.native import NativeCode, call_primitive, run_eager
 from flambeau.inductor.ranges import split_ranges
 from flambeau.inductor.scheduler import GPU, Node, schedule
 from flambeau.inductor.unit import Unit, print_unit
@@ -115,19 +115,15 @@ def _compile_cuda(graph: CompiledGraph, arrays: bool) -> CompiledGraph:
     graph.nodes = schedule(graph.program, GPU)
     if config.verify:
         verify(graph.program)
-    graph.cuda, graph.call = cuda.build(graph.program, graph.nodes, _call_primitive, arrays)
+    graph.cuda, graph.call = cuda.build(graph.program, graph.nodes, call_primitive, arrays)
+    graph.code = graph.cuda.code
     if config.cuda_graphs and not graph.program.symbols:
+        graph.code.replayed = True
         graph.call = cuda.Replayed(graph.call)
     graph.wrapper = graph.cuda.wrapper
     for listener in listening:
         listener(graph)
     return graph
-
-
-def _call_primitive(step: Extern, tensors: Sequence[Tensor], sizes: dict[str, int]) -> tuple[Tensor, ...]:
-    """The results of a step's primitive on tensors."""
-    results = step.attrs["target"](*fill(step.attrs["args"], tensors, sizes))
-    return results if isinstance(results, tuple) else (results,)
 
 
 # --- running ---

@@ -92,10 +92,15 @@ def run_eager(step: Extern, views: Sequence[np.ndarray], outs: Sequence[np.ndarr
     tensors = [from_array(v, view.dtype) for v, view in zip(views, step.inputs, strict=True)]
     if step.op == "bmm" and views[0].ndim == 4:  # one batch dimension written as two
         tensors = [from_array(v.reshape(-1, *v.shape[2:])) for v in views]
-    results = step.attrs["target"](*fill(step.attrs["args"], tensors, sizes))
-    results = results if isinstance(results, tuple) else (results,)
+    results = call_primitive(step, tensors, sizes)
     for out, result in zip(outs, results, strict=True):
         out[...] = apply_epilogue(step, result._data.reshape(out.shape), list(views))
+
+
+def call_primitive(step: Extern, tensors: Sequence[Tensor], sizes: dict[str, int]) -> tuple[Tensor, ...]:
+    """The results of a step's primitive on tensors."""
+    results = step.attrs["target"](*fill(step.attrs["args"], tensors, sizes))
+    return results if isinstance(results, tuple) else (results,)
 
 
 def fill(template: Any, tensors: Sequence[Tensor], sizes: dict[str, int]) -> Any:
@@ -109,4 +114,4 @@ def fill(template: Any, tensors: Sequence[Tensor], sizes: dict[str, int]) -> Any
     return template
 
 
-__all__ = ["NativeCode", "fill", "run_eager", "strided_view"]
+__all__ = ["NativeCode", "call_primitive", "fill", "run_eager", "strided_view"]
