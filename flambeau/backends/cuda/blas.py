@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
+import importlib.util
+import types
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
@@ -15,11 +18,11 @@ from .layouts import Layout, layout
 Array = Any
 
 # dtype -> (cudaDataType, cublasComputeType, dtype of alpha and beta)
-_KINDS = {
+KINDS = {
     "float32": (0, 68, np.float32), "float64": (1, 70, np.float64),
     "float16": (2, 68, np.float32), "bfloat16": (14, 68, np.float32),
 }
-_TF32 = 77
+TF32 = 77
 _DEFAULT_ALGORITHM = -1
 
 
@@ -81,7 +84,7 @@ def _cublas() -> _Library:
 
 
 def _compute(name: str) -> int:
-    return _TF32 if name == "float32" and precision.allow_tf32 else _KINDS[name][1]
+    return TF32 if name == "float32" and precision.allow_tf32 else KINDS[name][1]
 
 
 def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
@@ -103,7 +106,7 @@ def _prepare(a: Array, b: Array, out: Array) -> Callable[[Array, Array, Array], 
     """What computes products of these layouts."""
     if out.size == 0:
         return lambda a, b, out: None
-    if a.dtype.name not in _KINDS or a.shape[-1] == 0:
+    if a.dtype.name not in KINDS or a.shape[-1] == 0:
         def by_cupy(a: Array, b: Array, out: Array) -> None:
             out[...] = cupy.matmul(a, b)
         return by_cupy
@@ -123,15 +126,17 @@ def by_address(kind: Any, shape: Sequence[int], k: int, of_a: Layout | None, of_
                of_out: Layout | None) -> Callable[[int, int, int], None] | None:
     """The product into (*batch, n, m) `shape` over `k`, of matrices laid out so, as a function of their addresses.
 
-    None where cuBLAS cannot do it. cuBLAS thinks in columns: out^T = b^T a^T. Its fast kernels want `k` and `m` in whole
-    words of 16 bytes, so the rest of long odd ones is left to a second call.
+    None where cuBLAS cannot do it. cuBLAS thinks in columns: out^T = b^T a^T. Its fast kernels want rows, `k` and `m` in whole
+    words of 16 bytes, so that other rows are copied, and the rest of long odd sizes is left to a second call.
     """
     name = kind.name
-    if name not in _KINDS or of_a is None or of_b is None or of_out is None or not of_out.rows or k == 0 or 0 in shape:
+    if name not in KINDS or of_a is None or of_b is None or of_out is None or not of_out.rows or k == 0 or 0 in shape:
         return None
     m = shape[-1]
     if kind.itemsize != 2 or len(shape) > 2:
         return _gemm(name, shape, k, of_a, of_b, of_out, False)
+    if _is_worth_padding(shape[0], m, k, (of_a, of_b, of_out)):
+        return _padded(kind, shape, k, of_a, of_b, of_out)
     if m % _WORD and m >= _LONG and of_out.leading % _WORD == 0:
         cut = m // _WORD * _WORD
         parts = [by_address(kind, (shape[0], n), k, of_a, of_b, of_out) for n in (cut, m - cut)]
@@ -155,11 +160,71 @@ def _in_turn(parts: Sequence[Any], skip_a: int, skip_b: int, skip_out: int) -> C
 
 
 _WORD, _LONG = 8, 4096
+_WORTH = 64     # multiplications for an element that is copied
+_COPIED = 4096  # elements that a program copies
+
+
+def _memory(of: Layout, rows: int, columns: int) -> tuple[int, int]:
+    """The rows of a matrix as they lie in memory, and their length."""
+    return (rows, columns) if of.rows else (columns, rows)
+
+
+def _is_worth_padding(n: int, m: int, k: int, layouts: Sequence[Layout]) -> bool:
+    """Whether rows that are no whole words of 16 bytes cost more than copies of those matrices do."""
+    odd = [size for of, size in zip(layouts, (n * k, k * m, n * m)) if of.leading % _WORD]
+    return bool(odd) and n * m * k > _WORTH * sum(odd) and n * m * k > 1 << 24 and importlib.util.find_spec("triton") is not None
+
+
+def _padded(kind: Any, shape: Sequence[int], k: int, of_a: Layout, of_b: Layout, of_out: Layout) -> Callable[[int, int, int], None] | None:
+    """The product on copies of the matrices whose rows are no whole words: cuBLAS' fast kernels want them so."""
+    (n, m), whole, pads = shape, [], []
+    for of, sizes in ((of_a, (n, k)), (of_b, (k, m)), (of_out, (n, m))):
+        rows, columns = _memory(of, *sizes)
+        leading = -(-columns // _WORD) * _WORD if of.leading % _WORD else 0
+        pads.append((rows, columns, of.leading, leading))
+        whole.append(Layout(of.rows, leading or of.leading, of.batch))
+    call = by_address(kind, shape, k, *whole)
+    copies = [_copy(*pad) if pad[3] else None for pad in pads[:2]]
+    back = _copy(pads[2][0], pads[2][1], pads[2][3], pads[2][2]) if pads[2][3] else None
+    if call is None:
+        return None
+
+    def run(a: int, b: int, out: int) -> None:
+        kept, places = [], [a, b, out]      # the copies live until all is launched
+        for position, (rows, _, _, leading) in enumerate(pads):
+            if leading:
+                kept.append(cupy.cuda.alloc(rows * leading * kind.itemsize))
+                places[position] = kept[-1].ptr
+        for copy, source, target in zip(copies, (a, b), places):
+            if copy is not None:
+                copy(source, target)
+        call(*places)
+        if back is not None:
+            back(places[2], out)
+    return run
+
+
+class _Words(NamedTuple):
+    """What a kernel is compiled for: 16-bit words at an address."""
+
+    data: Any
+    dtype: Any = np.dtype(np.uint16)
+
+
+def _copy(rows: int, columns: int, source_step: int, target_step: int) -> Callable[[int, int], None]:
+    """Copies 16-bit matrices between rows of different lengths, by their addresses."""
+    kernels = importlib.import_module(__package__ + ".copy_kernels")
+    cubins = importlib.import_module(__package__ + ".cubins")
+    blocks = -(-columns // _COPIED)
+    anywhere = _Words(types.SimpleNamespace(ptr=2))
+    launch = cubins.Kernel(kernels.copy_rows).bind((anywhere, anywhere, columns, blocks, source_step, target_step),
+                                                   {"BLOCK": _COPIED}, num_warps=4)
+    return lambda source, target: launch((rows * blocks,), (source, target))
 
 
 def _gemm(name: str, shape: Sequence[int], k: int, of_a: Layout, of_b: Layout, of_out: Layout,
           add: bool) -> Callable[[int, int, int], None]:
-    data, _, scalar = _KINDS[name]
+    data, _, scalar = KINDS[name]
     library = _cublas()
     one, zero = ctypes.addressof(library.one[scalar]), ctypes.addressof(library.zero[scalar])
     beta = one if add else zero

@@ -28,6 +28,7 @@ def loader(primitives: dict[str, Any], composites: dict[str, Any], movers: dict,
         kernels = importlib.import_module(__package__ + ".kernels")
         kernels.install(primitives, movers, importlib.import_module(__package__ + ".arrays"))
         importlib.import_module(__package__ + ".dnn").install(primitives)
+        importlib.import_module(__package__ + ".blaslt").install(composites)
         if importlib.util.find_spec("triton") is not None:
             steps["cuda"] = importlib.import_module(__package__ + ".steps").STEPS
             kernels.prefer_generated(primitives, composites, generated)

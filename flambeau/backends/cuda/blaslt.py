@@ -1,0 +1,162 @@
+"""cuBLASLt by ctypes: matrix products that end in a bias, prepared once for each layout."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import cupy
+
+from . import matmul as precision
+from .blas import KINDS, TF32, matmul
+from .layouts import Layout, layout
+
+Array = Any
+WORKSPACE = 32 << 20
+_TRANSA, _TRANSB, _EPILOGUE, _BIAS_POINTER = 3, 4, 7, 8     # attributes of a product
+_WITH_BIAS = 4                                              # an epilogue
+_MAX_WORKSPACE = 1                                          # an attribute of preferences
+_FORMAT = {0: 0, 1: 1, 2: 0, 14: 0}                         # cudaDataType -> that of alpha and beta
+
+
+class _Heuristic(ctypes.Structure):
+    """cublasLtMatmulHeuristicResult_t."""
+
+    _fields_ = [("algorithm", ctypes.c_uint64 * 8), ("workspace", ctypes.c_size_t), ("state", ctypes.c_int),
+                ("waves", ctypes.c_float), ("reserved", ctypes.c_int * 4)]
+
+
+@functools.cache
+def _library() -> Any:
+    """The library, loaded beside cuBLAS; None where there is none."""
+    cupy.cuda.device.get_cublas_handle()
+    for name in ("libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"):
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    return None
+
+
+def _check(status: int, call: str) -> None:
+    if status:
+        raise RuntimeError(f"{call} failed with cuBLAS status {status}")
+
+
+@functools.cache
+def _handle(device: int) -> tuple[ctypes.c_void_p, Any]:
+    """(the device's handle, a workspace)."""
+    made = ctypes.c_void_p()
+    _check(_library().cublasLtCreate(ctypes.byref(made)), "cublasLtCreate")
+    return made, cupy.cuda.alloc(WORKSPACE)
+
+
+def _matrix(kind: int, rows: int, columns: int, leading: int) -> ctypes.c_void_p:
+    made = ctypes.c_void_p()
+    _check(_library().cublasLtMatrixLayoutCreate(ctypes.byref(made), kind, ctypes.c_uint64(rows), ctypes.c_uint64(columns),
+                                                 ctypes.c_int64(leading)), "cublasLtMatrixLayoutCreate")
+    return made
+
+
+class BiasedProduct:
+    """(n, k) x (k, m) + (m,) for matrices laid out so, as a function of their addresses; RuntimeError where cuBLASLt has none.
+
+    cuBLAS thinks in columns: out^T = b^T a^T, and the bias goes along its rows.
+    """
+
+    def __init__(self, name: str, n: int, m: int, k: int, of_a: Layout, of_b: Layout, of_out: Layout):
+        library = _library()
+        data, compute, _ = KINDS[name]
+        scale = _FORMAT[data]
+        self.handle, self.workspace = _handle(cupy.cuda.runtime.getDevice())
+        self.product = ctypes.c_void_p()
+        compute = TF32 if name == "float32" and precision.allow_tf32 else compute
+        _check(library.cublasLtMatmulDescCreate(ctypes.byref(self.product), compute, scale), "cublasLtMatmulDescCreate")
+        for attribute, value in ((_TRANSA, int(not of_b.rows)), (_TRANSB, int(not of_a.rows)), (_EPILOGUE, _WITH_BIAS)):
+            self._set(attribute, ctypes.c_int32(value))
+        self.first = _matrix(data, *((m, k) if of_b.rows else (k, m)), of_b.leading)
+        self.second = _matrix(data, *((k, n) if of_a.rows else (n, k)), of_a.leading)
+        self.result = _matrix(data, m, n, of_out.leading)
+        number = ctypes.c_double if scale else ctypes.c_float
+        self.one, self.zero = number(1), number(0)
+        self.bias: int | None = None
+        self.algorithm = self._choose()
+        self.run = library.cublasLtMatmul
+        p, size = ctypes.c_void_p, ctypes.c_size_t
+        self.run.argtypes = [p] * 13 + [p, size, p]
+
+    def _set(self, attribute: int, value: Any) -> None:
+        size = ctypes.c_size_t(ctypes.sizeof(value))
+        _check(_library().cublasLtMatmulDescSetAttribute(self.product, attribute, ctypes.byref(value), size),
+               "cublasLtMatmulDescSetAttribute")
+
+    def _choose(self) -> _Heuristic:
+        library, preference = _library(), ctypes.c_void_p()
+        _check(library.cublasLtMatmulPreferenceCreate(ctypes.byref(preference)), "cublasLtMatmulPreferenceCreate")
+        size = ctypes.c_uint64(WORKSPACE)
+        library.cublasLtMatmulPreferenceSetAttribute(preference, _MAX_WORKSPACE, ctypes.byref(size), ctypes.c_size_t(8))
+        found, count = (_Heuristic * 1)(), ctypes.c_int(0)
+        status = library.cublasLtMatmulAlgoGetHeuristic(self.handle, self.product, self.first, self.second, self.result, self.result,
+                                                        preference, 1, found, ctypes.byref(count))
+        library.cublasLtMatmulPreferenceDestroy(preference)
+        if status or not count.value:
+            raise RuntimeError(f"cuBLASLt has no product of these layouts with a bias (status {status})")
+        return found[0]
+
+    def __call__(self, a: int, b: int, out: int, bias: int) -> None:
+        if bias != self.bias:
+            self._set(_BIAS_POINTER, ctypes.c_uint64(bias))
+            self.bias = bias
+        one, zero = ctypes.addressof(self.one), ctypes.addressof(self.zero)
+        status = self.run(self.handle, self.product, one, b, self.first, a, self.second, zero, out, self.result, out, self.result,
+                          ctypes.addressof(self.algorithm), self.workspace.ptr, WORKSPACE, cupy.cuda.get_current_stream().ptr)
+        _check(status, "cublasLtMatmul")
+
+
+_products: dict[tuple, Callable[[int, int, int, int], None] | None] = {}
+
+
+def linear(x: Array, w: Array, bias: Array | None) -> Any:
+    """x w^T + bias: (..., k) with (n, k) -> (..., n) in one call; NotImplemented where that cannot be."""
+    if x.dtype.name not in KINDS or not x.size or not w.size or x.ndim < 2:
+        return NotImplemented
+    if not x._c_contiguous:
+        if x.ndim > 2:
+            return NotImplemented
+    elif x.ndim > 2:
+        x = x.reshape(-1, x.shape[-1])
+    shape = x.shape[:-1]
+    key = (x.shape, x.strides, w.shape, w.strides, x.dtype, x.data.device_id, precision.allow_tf32)
+    out = cupy.ndarray((*shape, w.shape[0]), x.dtype)
+    if bias is None:
+        return matmul(x, w.T, out)
+    if key not in _products:
+        _products[key] = _prepare(x, w, out)
+    call = _products[key]
+    if call is None or not bias._c_contiguous or bias.ndim != 1:
+        return NotImplemented
+    call(x.data.ptr, w.data.ptr, out.data.ptr, bias.data.ptr)
+    return out
+
+
+def _prepare(x: Array, w: Array, out: Array) -> Callable[[int, int, int, int], None] | None:
+    layouts: Sequence[Layout | None] = [layout(a.shape, [s // a.itemsize for s in a.strides]) for a in (x, w.T, out)]
+    if any(of is None or (x.itemsize == 2 and of.leading % 8) for of in layouts) or _library() is None:
+        return None
+    try:
+        return BiasedProduct(x.dtype.name, *out.shape, x.shape[1], *layouts)     # type: ignore[arg-type, call-arg]
+    except RuntimeError:
+        return None
+
+
+def install(composites: dict[str, Any]) -> None:
+    """Fill in the CUDA column of the linear map."""
+    def kernel(x: Array, w: Array, bias: Array | None) -> Any:
+        out = linear(x, w, bias)
+        return out if out is NotImplemented else out.reshape(*x.shape[:-1], w.shape[0])
+    composites["_linear"].kernels["cuda"] = kernel
+
+
+__all__ = ["BiasedProduct", "install", "linear"]
