@@ -265,7 +265,7 @@ class Plan:
         self.call = self._prepare()
 
     def _prepare(self) -> Callable[[int, int, int, int], None]:
-        lib, handle, plan = self.lib, self.handle, self.plan.pointer
+        lib, handle, plan = self.lib, self.handle, self.plan
         execute, packs = lib.lib.cudnnBackendExecute, self.packs
 
         def call(x: int, w: int, y: int, workspace: int) -> None:
@@ -275,7 +275,7 @@ class Plan:
                 if len(packs) >= MOST_PACKS:
                     packs.clear()
                 pack = packs[key] = _variant_pack(lib, *key)
-            status = execute(handle, plan, pack.pointer)
+            status = execute(handle, plan.pointer, pack.pointer)
             if status:
                 lib.check(status, "a convolution by cuDNN")
         return call
