@@ -18,6 +18,8 @@ class device:
             name, index = type.type, type.index
         elif isinstance(type, int):
             name, index = "cuda", type
+        elif not isinstance(type, str):
+            raise TypeError(f"expected a device, its name or the number of a GPU, not {type!r}")
         else:
             name, colon, text = type.partition(":")
             if colon:

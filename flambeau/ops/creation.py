@@ -24,6 +24,15 @@ from .registry import OPERATORS, method, operator
 
 
 # -- helpers -------------------------------------------------------------------------------------------
+def _named_size(size: tuple, keyword: dict[str, Any], name: str) -> tuple:
+    """The size where it was given as `size=`."""
+    if "size" in keyword:
+        size = (keyword.pop("size"),)
+    if keyword:
+        raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(keyword))}'")
+    return size
+
+
 def sizes(args: Sequence, name: str) -> tuple:
     """A shape given one by one or as one sequence; TypeError or RuntimeError if it is not one."""
     if len(args) == 1 and isinstance(args[0], (tuple, list)):
@@ -101,6 +110,8 @@ def _leaf_shape(data: Any) -> tuple:
         if not len(data):
             break
         data = data[0]
+    if shape and isinstance(data, (str, bytes)):
+        raise ValueError(f"too many dimensions {type(data).__name__!r}")
     return tuple(shape)
 
 
@@ -110,8 +121,10 @@ def _leaves(data: Any, shape: tuple, depth: int, out: list) -> None:
         if isinstance(data, Tensor):
             if data.numel() != 1:
                 raise ValueError("only one element tensors can be converted to Python scalars")
-        elif isinstance(data, (str, bytes)) or not (is_number(data) or isinstance(data, (np.generic, np.ndarray))):
+        elif isinstance(data, (str, bytes)):
             raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
+        elif not (is_number(data) or isinstance(data, (np.generic, np.ndarray))):
+            raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
         out.append(data)
         return
     if not isinstance(data, (list, tuple, range, np.ndarray)):
@@ -292,10 +305,7 @@ def frombuffer(buffer: Any, *, dtype: dtype, count: int = -1, offset: int = 0, r
 def _constant_factory(name: str, value: Any) -> Callable:
     def fn(*size: Any, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
            pin_memory: bool = False, requires_grad: bool = False, **keyword: Any) -> Tensor:
-        if "size" in keyword:
-            size = (keyword.pop("size"),)
-        if keyword:
-            raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(keyword))}'")
+        size = _named_size(size, keyword, name)
         kind = dtype or (out.dtype if out is not None else default_dtype())
         return finish(prims.full(sizes(size, name), cast(value, kind), kind, as_device(device)), requires_grad, out)
 
@@ -317,9 +327,10 @@ def full(size: Any, fill_value: Any, *, out: Tensor | None = None, dtype: dtype 
 
 @operator
 def empty(*size: Any, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
-          pin_memory: bool = False, requires_grad: bool = False, memory_format: memory_format = contiguous_format) -> Tensor:
+          pin_memory: bool = False, requires_grad: bool = False, memory_format: memory_format = contiguous_format,
+          **keyword: Any) -> Tensor:
     """An uninitialised tensor of `size`."""
-    shape, kind, where = sizes(size, "empty"), dtype or default_dtype(), as_device(device)
+    shape, kind, where = sizes(_named_size(size, keyword, "empty"), "empty"), dtype or default_dtype(), as_device(device)
     if memory_format not in (contiguous_format, preserve_format):
         return finish(prims.empty_strided(shape, memory_format.strides(shape), kind, where), requires_grad, out)
     return finish(prims.empty(shape, kind, where), requires_grad, out)
@@ -618,9 +629,9 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         raise RuntimeError(f"one_hot is only applicable to index tensor of type LongTensor, got {tensor.dtype}.")
     if tensor._data is not None and tensor._data.size:
         if int(tensor._data.min()) < 0:
-            raise RuntimeError("Class values must be non-negative.")
+            raise RuntimeError(f"Class values must be non-negative, got {int(tensor._data.min())}.")
         if num_classes != -1 and int(tensor._data.max()) >= num_classes:
-            raise RuntimeError("Class values must be smaller than num_classes.")
+            raise RuntimeError(f"Class values must be smaller than num_classes, got {int(tensor._data.max())} of {num_classes}.")
     if num_classes == -1:
         num_classes = int(tensor.max()) + 1
     return cast(prims.unsqueeze(tensor, tensor.ndim) == new_arange(tensor, num_classes), int64)

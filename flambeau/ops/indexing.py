@@ -10,6 +10,7 @@ import numpy as np
 
 from ..core import dispatch
 from ..core.dtypes import FLOAT, bool_, dtype, iinfo, int32, int64, promote_types
+from ..core.memory_format import contiguous_format
 from ..core.size import Size, canonical_dim, canonical_dims, contiguous_strides
 from ..core.storage import view_of
 from ..core.tensor import Layout, Tensor, bump_version
@@ -21,7 +22,7 @@ from .promotion import as_tensor_operand, broadcast, cast, expand_to, is_number,
 from .reductions import scalar_type
 from .registry import OPERATORS, Spec, method, operator, primitive
 from .subscript import _check_broadcast, _value_for, index_list, put_, slice_bounds
-from .views import _ints, _set_data
+from .views import _by_name, _ints, _set_data
 
 
 # -- gather and scatter ----------------------------------------------------------------------------------------
@@ -245,6 +246,8 @@ inplace(put_elements, "put_")
 
 # -- joining -----------------------------------------------------------------------------------------------------------
 def _tensors(given: Any, name: str) -> list[Tensor]:
+    if isinstance(given, (Tensor, str)) or not hasattr(type(given), "__iter__"):
+        raise TypeError(f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not {type(given).__name__}")
     tensors = list(given)
     for i, t in enumerate(tensors):
         if not isinstance(t, Tensor):
@@ -343,26 +346,28 @@ def column_stack(tensors: Sequence[Tensor]) -> Tensor:
 
 # -- repeating and reordering --------------------------------------------------------------------------------------------
 @operator(method=True)
-def repeat(self: Tensor, *repeats: Any) -> Tensor:
+def repeat(self: Tensor, *sizes: Any, **named: Any) -> Tensor:
     """The tensor repeated that many times along each dimension (leading dimensions are added)."""
-    times = _ints(repeats)
+    times = _ints(_by_name(sizes, named, "repeat", "repeats"))
+    if any(type(n) is int and n < 0 for n in times):
+        raise RuntimeError(f"repeat: the number of repeats of each dimension must be non-negative, got {list(times)}")
     lead = len(times) - self.ndim
     if lead < 0:
         raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor: "
                            f"{list(times)} for shape {list(self.shape)}")
     shape = (1,) * lead + tuple(self.shape)
     if all(type(r) is int and r == 1 for r in times):
-        return self.reshape(shape).clone()
+        return self.reshape(shape).clone(memory_format=contiguous_format)
     inner = [n for pair in zip((1,) * len(shape), shape) for n in pair]
     outer = [n for pair in zip(times, shape) for n in pair]
     wide = prims.expand(self.reshape(inner), tuple(outer))
-    return wide.reshape([r * n for r, n in zip(times, shape)])
+    return wide.clone(memory_format=contiguous_format).view([r * n for r, n in zip(times, shape)])  # never a view of `self`
 
 
 @operator(method=True)
-def tile(input: Tensor, *dims: Any) -> Tensor:
+def tile(input: Tensor, *dims: Any, **named: Any) -> Tensor:
     """repeat, with missing leading repeats taken as 1."""
-    times = _ints(dims)
+    times = _ints(_by_name(dims, named, "tile", "dims"))
     return repeat(input, *((1,) * (input.ndim - len(times)) + times))
 
 
@@ -395,13 +400,13 @@ def repeat_interleave(input: Tensor, repeats: Any = None, dim: int | None = None
     n = repeats.item() if isinstance(repeats, Tensor) else repeats
     shape = tuple(input.shape)
     wide = prims.expand(prims.unsqueeze(input, d + 1), (*shape[:d + 1], n, *shape[d + 1:]))
-    return wide.reshape((*shape[:d], shape[d] * n, *shape[d + 1:]))
+    return wide.clone(memory_format=contiguous_format).view((*shape[:d], shape[d] * n, *shape[d + 1:]))
 
 
 @operator(method=True)
-def flip(input: Tensor, *dims: Any) -> Tensor:
+def flip(input: Tensor, *dims: Any, **named: Any) -> Tensor:
     """The elements in reverse order along `dims`."""
-    given = _ints(dims)
+    given = _ints(_by_name(dims, named, "flip", "dims"))
     return prims.flip(input, tuple(canonical_dims(given, input.ndim)) if given else ())
 
 

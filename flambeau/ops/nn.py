@@ -74,6 +74,9 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         lead = math.prod(input.shape[:-1]) if input.ndim else 1
         raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({lead}x{n} and {k}x{weight.shape[0]}): linear() of input "
                            f"{list(input.shape)} with weight {list(weight.shape)}")
+    if bias is not None and (bias.ndim != 1 or bias._layout.shape[0] not in (1, weight._layout.shape[0])):
+        raise RuntimeError(f"linear(): a bias of shape {list(bias.shape)} does not broadcast to the {weight.shape[0]} outputs of a "
+                           f"weight of shape {list(weight.shape)}")
     if input.ndim == 1:
         return prims.squeeze(_linear(prims.unsqueeze(input, 0), weight, bias), (0,))
     return _linear(input, weight, bias)
@@ -125,7 +128,7 @@ def _padding_row(padding_idx: int | None, rows: int) -> int | None:
     if padding_idx is None:
         return None
     if not -rows <= padding_idx < rows:
-        raise AssertionError("Padding_idx must be within num_embeddings")
+        raise AssertionError(f"Padding_idx must be within num_embeddings, got {padding_idx} for {rows} rows")
     return padding_idx % rows
 
 

@@ -25,7 +25,7 @@ def check_float(x: Any, name: str) -> Tensor:
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(x).__name__}")
     if x.dtype.category < FLOAT:
-        raise RuntimeError(f'"{name}" not implemented for \'{x.dtype}\'; convert the input with .float() first')
+        raise NotImplementedError(f'"{name}" not implemented for \'{x.dtype}\'; convert the input with .float() first')
     return x
 
 

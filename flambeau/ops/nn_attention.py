@@ -155,6 +155,10 @@ def _check(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_ca
         if mask.dtype is not bool_ and mask.dtype is not query.dtype and not mask.dtype.is_floating_point:
             raise RuntimeError("Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: "
                                f"{mask.dtype} and query.dtype: {query.dtype} instead.")
+        wanted = (key.shape[-2], query.shape[-2])
+        if any(n != 1 and n is not m and n != m for n, m in zip(mask.shape[::-1], wanted)):
+            raise RuntimeError(f"scaled_dot_product_attention: an attn_mask of shape {list(mask.shape)} does not broadcast to the scores "
+                               f"of query {list(query.shape)} and key {list(key.shape)}, which are {wanted[1]} by {wanted[0]}")
     if query.shape[-1] is not key.shape[-1] and query.shape[-1] != key.shape[-1]:
         raise RuntimeError(f"query and key must have the same last dimension, got sizes {list(query.shape)} and {list(key.shape)}")
 

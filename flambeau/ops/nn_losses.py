@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.dtypes import bool_, int64
+from ..core.dtypes import bool_, int64, uint8
 from ..core.tensor import Tensor
 from . import prims
 from .nn_activations import log_softmax, logsigmoid, widened
@@ -109,8 +109,14 @@ def _check_shapes(input: Tensor, target: Tensor, name: str) -> None:
     if tuple(target.shape) != expected:
         raise RuntimeError(f"Expected target size {list(expected)}, got {list(target.shape)} ({name} with input of size "
                            f"{list(input.shape)})")
-    if target.dtype.category != 1:
-        raise RuntimeError(f"expected scalar type Long but found {target.dtype} for the class indices")
+    if target.dtype is not int64 and target.dtype is not uint8:
+        raise RuntimeError(f"expected scalar type Long or Byte but found {target.dtype} for the class indices; convert them with .long()")
+
+
+def _check_weight(weight: Tensor | None, classes: Any) -> None:
+    if weight is not None and (weight.ndim != 1 or weight.shape[0] != classes):
+        raise RuntimeError(f"weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of "
+                           f"shape: {list(weight.shape)}")
 
 
 def _weighted(losses: Tensor, counts: Tensor, reduction: str, shape: tuple) -> Tensor:
@@ -127,6 +133,7 @@ def _index_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, i
                          smoothing: float) -> Tensor:
     _check_shapes(input, target, "cross_entropy")
     classes = input.shape[1] if input.ndim > 1 else input.shape[0]
+    _check_weight(weight, classes)
     _check_targets(target, classes, ignore_index)
     x, t = _rows(input, cast(target, int64))
     kept = t != ignore_index
@@ -186,6 +193,7 @@ def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, size_a
     reduction = legacy_reduction(size_average, reduce, reduction)
     _check_shapes(input, target, "nll_loss")
     classes = input.shape[1] if input.ndim > 1 else input.shape[0]
+    _check_weight(weight, classes)
     _check_targets(target, classes, ignore_index)
     x, t = _rows(input, cast(target, int64))
     kept = t != ignore_index
@@ -497,6 +505,7 @@ def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_leng
     logp = log_probs.unsqueeze(1) if single else log_probs
     in_lengths, out_lengths = (_lengths(v) if not (isinstance(v, Tensor) and not v.ndim) else [int(v)]
                                for v in (input_lengths, target_lengths))
+    _check_ctc(logp, targets, in_lengths, out_lengths, blank)
     rows = targets.reshape(-1).tolist() if targets.ndim < 2 or single else None
     losses, start = [], 0
     for b, (steps, length) in enumerate(zip(in_lengths, out_lengths, strict=True)):
@@ -509,6 +518,22 @@ def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_leng
     if reduction == "mean":
         return (loss / logp.new_tensor([float(max(n, 1)) for n in out_lengths])).mean()
     return reduced(loss.reshape(()) if single else loss, reduction)
+
+
+def _check_ctc(logp: Tensor, targets: Tensor, in_lengths: list[int], out_lengths: list[int], blank: int) -> None:
+    steps, batch, classes = logp.shape
+    if len(in_lengths) != batch or len(out_lengths) != batch:
+        raise RuntimeError(f"ctc_loss: expected input_lengths and target_lengths for a batch of {batch}, got {len(in_lengths)} and "
+                           f"{len(out_lengths)} of them")
+    if not 0 <= blank < classes:
+        raise RuntimeError(f"blank must be in label range [0, {classes}), got {blank}")
+    if max(in_lengths, default=0) > steps:
+        raise RuntimeError(f"Expected input_lengths to have value at most {steps}, but got value {max(in_lengths)} (log_probs has shape "
+                           f"{list(logp.shape)})")
+    room = targets.shape[1] if targets.ndim == 2 else targets.numel()
+    needed = max(out_lengths, default=0) if targets.ndim == 2 else sum(out_lengths)
+    if needed > room:
+        raise RuntimeError(f"ctc_loss: target_lengths ask for {needed} labels, but targets of shape {list(targets.shape)} have {room}")
 
 
 def _ctc_one(logp: Tensor, labels: list[int], blank: int) -> Tensor:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..backends.cpu import native
 from ..core import dispatch
-from ..core.dtypes import BOOL, FLOAT, INT, bool_, can_cast, finfo
+from ..core.dtypes import BOOL, FLOAT, INT, bool_, can_cast, finfo, uint8
 from ..core.tensor import Tensor, bump_version
 from . import prims
 from .promotion import broadcast, cast, category_of_number, default_dtype, prepare, result_type, to_float
@@ -151,6 +151,8 @@ def _unary(prim: PointwisePrimitive, name: str, aliases: tuple[str, ...], floats
         if result is NotImplemented:
             if not isinstance(input, Tensor):
                 raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+            if input.dtype is bool_ and name in _NOT_OF_BOOLS:
+                raise RuntimeError(_NOT_OF_BOOLS[name])
             result = prim(to_float(input) if floats else input)
         return result if out is None else store_out(out, result)
 
@@ -166,6 +168,11 @@ def _unary(prim: PointwisePrimitive, name: str, aliases: tuple[str, ...], floats
                 OPERATORS.setdefault(alias + "_", written)
     return made
 
+
+_NOT_OF_BOOLS = {
+    "neg": "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the `~` or "
+           "`logical_not()` operator instead.",
+}
 
 _UNARY = [
     # primitive, name, other names, integers become floats, has an in-place form
@@ -521,6 +528,8 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     if result is not NotImplemented:
         return result
     if condition.dtype is not bool_:
+        if condition.dtype is not uint8:
+            raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}")
         condition = cast(condition, bool_)
     kind = result_type(input, other)
     x, y = cast(input, kind), cast(other, kind)
@@ -640,6 +649,8 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) 
 @operator(method=True)
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     """input + weight * (end - input), formed from the nearer end."""
+    if input.dtype is not end.dtype:
+        raise RuntimeError(f"expected dtype {input.dtype} for `end` but got dtype {end.dtype}")
     if isinstance(weight, Tensor):
         near = where(prims.abs(weight) < 0.5, input + weight * (end - input), end - (end - input) * (1 - weight))
         return near
@@ -671,6 +682,9 @@ Tensor.conj_physical = conj  # type: ignore[attr-defined]
 @operator
 def complex(real: Tensor, imag: Tensor) -> Tensor:
     """real + i imag."""
+    if not (real.dtype.is_floating_point and real.dtype is imag.dtype):
+        raise RuntimeError("complex(): expected both inputs to be floating-point tensors of one dtype, but got "
+                           f"{real.dtype} and {imag.dtype}")
     return prims.complex(*prepare(real, imag))
 
 

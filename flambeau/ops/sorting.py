@@ -46,10 +46,16 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     return named("topk", *prims.topk(input, k, d, bool(largest), bool(sorted)))
 
 
+def _needs_elements(input: Tensor, dim: int, name: str) -> None:
+    if input.ndim and _is_zero(input.shape[dim]):
+        raise IndexError(f"{name}(): Expected reduction dim {dim} to have non-zero size.")
+
+
 @operator(method=True)
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """The k-th smallest value along `dim` (k counts from 1) and its index."""
     d = canonical_dim(dim, input.ndim)
+    _needs_elements(input, d, "kthvalue")
     if not 1 <= k <= (input.shape[d] if input.ndim else 1):
         raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {d}: k = {k}, shape {list(input.shape)}")
     order = argsort(input.detach(), d)
@@ -65,6 +71,7 @@ def _median(input: Tensor, dim: int | None, keepdim: bool, name: str) -> Any:
     d = canonical_dim(dim, input.ndim)
     if not input.ndim:
         return named(name, input.clone(), input.new_full((), 0, dtype=int64))
+    _needs_elements(input, d, name)
     values, order = prims.sort(input.detach(), d, False, True)
     middle: Any = (input.shape[d] - 1) // 2
     place = input.new_full((), middle, dtype=int64).expand(_without(input.shape, d))
@@ -104,7 +111,14 @@ def _quantile(input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolati
     if interpolation not in _BETWEEN:
         raise RuntimeError("quantile() interpolation must be one of linear, lower, higher, midpoint or nearest, but got "
                            f"{interpolation}")
-    q = q if isinstance(q, Tensor) else input.new_full((), float(q))
+    if not isinstance(q, Tensor):
+        if not 0 <= q <= 1:
+            raise RuntimeError(f"quantile() q must be in the range [0, 1] but got {q}")
+        q = input.new_full((), float(q))
+    if q.ndim > 1:
+        raise RuntimeError(f"quantile() q must be a scalar or 1D tensor, got shape {list(q.shape)}")
+    if q._data is not None and q.numel() and not bool(((q >= 0) & (q <= 1)).all()):
+        raise RuntimeError("quantile() q values must be in the range [0, 1]")
     x = input.reshape(-1) if dim is None or not input.ndim else input
     d = 0 if dim is None else canonical_dim(dim, x.ndim)
     ordered = prims.sort(x, d, False, True)[0].movedim(d, -1)
@@ -168,6 +182,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     d = canonical_dim(dim, input.ndim)
     if not input.ndim:
         return named("mode", input.clone(), input.new_full((), 0, dtype=int64))
+    _needs_elements(input, d, "mode")
     return named("mode", *_pick(input, d, mode_index(input, d), keepdim))
 
 
@@ -225,7 +240,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     if input.dtype.category >= FLOAT:
         raise NotImplementedError(f'"bincount_cpu" not implemented for \'{scalar_type(input.dtype)}\'; it takes integers')
     if input.ndim != 1 or (input.shape[0] and int(input.min()) < 0):
-        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+        raise RuntimeError(f"bincount only supports 1-d non-negative integral inputs, got shape {list(input.shape)}.")
     size = max(int(input.max()) + 1 if input.shape[0] else 0, minlength)
     if weights is None:
         ones = input.new_full(input.shape, 1, dtype=int64)

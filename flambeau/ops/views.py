@@ -27,7 +27,14 @@ def _ints(args: Sequence) -> tuple:
     """Sizes or dims given one by one or as one sequence."""
     if len(args) == 1 and isinstance(args[0], (tuple, list)):
         args = args[0]
-    return tuple(int(a) if isinstance(a, (np.integer, Tensor)) else a for a in args)
+    return tuple(a if type(a) is int else _int(a) for a in args)
+
+
+def _int(a: Any) -> Any:
+    """An int from NumPy or out of a tensor; symbolic ones stay. TypeError for what is no int."""
+    if isinstance(a, (str, float)):
+        raise TypeError(f"expected ints or one sequence of ints, but got {a!r}")
+    return int(a) if isinstance(a, (np.integer, Tensor)) else a
 
 
 # -- reshaping -------------------------------------------------------------------------------------------
@@ -35,7 +42,7 @@ def infer_size(shape: Sequence, numel: Any) -> tuple:
     """`shape` with its -1 replaced so that it holds `numel` elements; RuntimeError if that cannot be."""
     unknown = [i for i, n in enumerate(shape) if type(n) is int and n == -1]
     if len(unknown) > 1:
-        raise RuntimeError("only one dimension can be inferred")
+        raise RuntimeError(f"only one dimension can be inferred, got {list(shape)}")
     if any(type(n) is int and n < -1 for n in shape):
         raise RuntimeError(f"invalid shape dimension {min(n for n in shape if type(n) is int)}")
     if not unknown:
@@ -113,7 +120,8 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
         return reshape(input, (1,))
     a, b = canonical_dim(start_dim, len(shape)), canonical_dim(end_dim, len(shape))
     if a > b:
-        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+        raise RuntimeError(f"flatten() has invalid args: start_dim cannot come after end_dim (start_dim={start_dim}, "
+                           f"end_dim={end_dim}, shape {list(shape)})")
     if a == b:
         return input
     return reshape(input, shape[:a] + (math.prod(shape[a:b + 1]),) + shape[b + 1:])
@@ -158,20 +166,19 @@ def t(input: Tensor) -> Tensor:
 
 
 @operator
-def permute(input: Tensor, *dims: Any) -> Tensor:
+def permute(input: Tensor, *dims: Any, **named: Any) -> Tensor:
     """The dimensions in the order `dims`."""
-    order = tuple(canonical_dim(d, input.ndim) for d in _ints(dims))
+    order = tuple(canonical_dim(d, input.ndim) for d in _ints(_by_name(dims, named, "permute", "dims")))
     if sorted(order) != list(range(input.ndim)):
-        raise RuntimeError(f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the "
-                           f"desired "
-                           f"ordering of dimensions i.e. input.dim() = {input.ndim} is not equal to len(dims) = {len(order)}"
-                           if len(order) != input.ndim else "permute(): duplicate dims are not allowed.")
+        raise RuntimeError("permute(): number of dimensions in the tensor input does not match the length of the desired ordering "
+                           f"of dimensions, i.e. input.dim() = {input.ndim} is not equal to len(dims) = {len(order)}"
+                           if len(order) != input.ndim else f"permute(): duplicate dims are not allowed, got {order}")
     return prims.permute(input, order)
 
 
 @method("permute")
-def _permute_method(self: Tensor, *dims: Any) -> Tensor:
-    return permute(self, *dims)
+def _permute_method(self: Tensor, *dims: Any, **named: Any) -> Tensor:
+    return permute(self, *dims, **named)
 
 
 @operator(method=True)
@@ -180,6 +187,9 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     rank = input.ndim
     src = [canonical_dim(d, rank) for d in ((source,) if isinstance(source, int) else source)]
     dst = [canonical_dim(d, rank) for d in ((destination,) if isinstance(destination, int) else destination)]
+    if len(src) != len(dst):
+        raise RuntimeError(f"movedim: Invalid source or destination dims: source ({src} dims) should contain the same number of dims "
+                           f"as destination ({dst} dims)")
     order: list = [None] * rank
     for s, d in zip(src, dst, strict=True):
         order[d] = s
@@ -207,9 +217,9 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
 
 
 @operator(method=True)
-def expand(self: Tensor, *sizes: Any) -> Tensor:
+def expand(self: Tensor, *sizes: Any, **named: Any) -> Tensor:
     """Dimensions of size 1 repeated to `sizes` without copying; -1 keeps a size."""
-    wanted, have = list(_ints(sizes)), self._layout.shape
+    wanted, have = list(_ints(_by_name(sizes, named, "expand", "size"))), self._layout.shape
     lead = len(wanted) - len(have)
     if lead < 0:
         raise RuntimeError(f"expand({list(have)}, size={wanted}): the number of sizes provided ({len(wanted)}) must be greater "
@@ -259,7 +269,9 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     start = int(start) if isinstance(start, Tensor) else start
     if type(start) is int and start < 0:
         start = start + size
-    if type(start) is int and type(length) is int and type(size) is int and (start < 0 or length < 0 or start + length > size):
+    if type(length) is int and length < 0:
+        raise RuntimeError(f"narrow(): length must be non-negative, got {length}")
+    if type(start) is int and type(length) is int and type(size) is int and (start < 0 or start + length > size):
         raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
     return prims.slice_(input, d, start, start + length, 1)
 
@@ -540,6 +552,11 @@ def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     """The type's old name ('torch.FloatTensor'), or the tensor converted to `dtype`."""
     if dtype is None:
         return f"torch.{_OLD_NAMES.get(self.dtype.name, self.dtype.name.capitalize())}Tensor"
+    if isinstance(dtype, str):
+        old = {f"torch.{short}Tensor": name for name, short in _OLD_NAMES.items()}
+        if dtype not in old:
+            raise ValueError(f"invalid type: {dtype!r}; a dtype and {', '.join(old)} are valid")
+        dtype = dtypes.DTYPES[old[dtype]]
     return to(self, dtype=dtype)
 
 

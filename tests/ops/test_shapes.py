@@ -163,3 +163,22 @@ def test_stft(agrees):
     agrees(lambda t, x: t.stft(x, 32, center=False, normalized=True, window=t.ones(32, dtype=x.dtype), return_complex=True), signal)
     agrees(lambda t, x: t.istft(t.stft(x, 32, 8, window=t.hann_window(32, dtype=x.dtype), return_complex=True), 32, 8,
                                 window=t.hann_window(32, dtype=x.dtype), length=200), signal)
+
+
+def test_repeated_tensors_own_their_memory():
+    x = fl.arange(3.0)
+    for made in (x.repeat(1, 1), x.repeat(4, 1), x[:1].repeat(5), x.unsqueeze(0).repeat_interleave(4, 0), x.tile(2)):
+        assert made.is_contiguous() and made.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
+        assert made.view(-1).shape[0] == made.numel()
+        made[..., 0] = 9.0
+    assert x.tolist() == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: x.flip(dims=(0,)), lambda x: x.permute(dims=(1, 0)), lambda x: x.repeat(repeats=(2, 1)), lambda x: x.tile(dims=(2,)),
+    lambda x: x[:1].expand(size=(4, 3)), lambda x: x.view(size=(3, 2)), lambda x: x.reshape(shape=(6,)),
+])
+def test_sizes_and_dims_by_name(call):
+    x = np.arange(6.0).reshape(2, 3)
+    torch = pytest.importorskip("torch")
+    np.testing.assert_array_equal(call(fl.from_numpy(x)).numpy(), call(torch.from_numpy(x)).numpy())

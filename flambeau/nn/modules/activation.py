@@ -355,7 +355,7 @@ class MultiheadAttention(Module):
             raise ValueError(f"embed_dim and num_heads must be greater than 0, got embed_dim={embed_dim} and "
                              f"num_heads={num_heads} instead")
         if embed_dim % num_heads:
-            raise AssertionError("embed_dim must be divisible by num_heads")
+            raise AssertionError(f"embed_dim must be divisible by num_heads, got {embed_dim} and {num_heads}")
         where = {"device": device, "dtype": dtype}
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
         self.kdim, self.vdim = kdim if kdim is not None else embed_dim, vdim if vdim is not None else embed_dim

@@ -17,7 +17,7 @@ def _padding_row(padding_idx: int | None, rows: int) -> int | None:
     if padding_idx is None:
         return None
     if not -rows <= padding_idx < rows:
-        raise AssertionError("Padding_idx must be within num_embeddings")
+        raise AssertionError(f"Padding_idx must be within num_embeddings, got {padding_idx} for {rows} rows")
     return padding_idx % rows
 
 

@@ -132,6 +132,10 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Spec:
     if len(index._layout.shape) != len(x._layout.shape) and x._layout.shape and index._layout.shape:
         raise RuntimeError("Index tensor must have the same number of dimensions as input tensor, got "
                            f"{list(index.shape)} and {list(x.shape)}")
+    for d, (n, m) in enumerate(zip(index._layout.shape, x._layout.shape)):
+        if d != dim and n is not m and n > m:
+            raise RuntimeError(f"Size does not match at dimension {d} expected index {list(index.shape)} to be no larger than self "
+                               f"{list(x.shape)} apart from dimension {dim}")
     return Spec(index._layout.shape, x.dtype)
 
 

@@ -52,6 +52,8 @@ def expand(x: Tensor, shape: tuple[int, ...]) -> Spec:
     lead = len(shape) - len(old)
     new = [0] * lead
     for size, want, stride in zip(old, shape[lead:], strides):
+        if type(size) is int and type(want) is int and size != want and size != 1:
+            raise RuntimeError(f"a tensor of shape {list(old)} does not broadcast to shape {list(shape)}")
         new.append(0 if _is_one(size) and not _is_one(want) else stride)
     return Spec(tuple(shape), x.dtype, tuple(new), offset)
 
