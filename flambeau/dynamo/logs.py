@@ -1,6 +1,6 @@
 """The log channels of graph capture, and `TORCH_LOGS`, which switches on these and those of the other rooms.
 
-`TORCH_LOGS=graph_breaks,recompiles,guards,graph_code,bytecode,aot_graphs,schedule,output_code python program.py`; `dynamo`,
+`TORCH_LOGS=graph_breaks,recompiles,guards,graph_code,bytecode,aot_graphs,cache,schedule,output_code python program.py`; `dynamo`,
 `aot` and `inductor` stand for all of a room's.
 """
 
@@ -22,7 +22,7 @@ output_code = logging.getLogger("flambeau.output_code")
 
 GROUPS = {
     "dynamo": ("graph_breaks", "recompiles", "guards", "graph_code", "bytecode", "dynamic"),
-    "aot": ("aot_graphs",),
+    "aot": ("aot_graphs", "cache"),
     "inductor": ("schedule", "output_code"),
 }
 
