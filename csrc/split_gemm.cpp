@@ -18,7 +18,7 @@
 #include <new>
 
 #pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma,amx-tile,amx-bf16")
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma,amx-tile,amx-bf16,prefer-vector-width=512")
 
 #include "runtime.h"
 
@@ -221,8 +221,6 @@ template <int products, int rows, int columns>
 void multiply(const char* a, const char* b, int64_t blocks, float* c, int64_t row, bool begin, Ahead ahead) {
     constexpr int64_t block_bytes = parts_of(products) * tile_bytes;
     const char *a2 = a + blocks * block_bytes, *b2 = b + blocks * block_bytes;
-    for (int i = 0; i < 16 * rows; i++)
-        for (int j = 0; j < columns; j++) __builtin_prefetch(c + i * row + 16 * j, 1);
     __asm__ volatile("" ::: "memory");  // the intrinsics do not say that they read and write memory
     _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
     if (!begin) {
@@ -263,36 +261,54 @@ void multiply(const char* a, const char* b, int64_t blocks, float* c, int64_t ro
 
 // ---- finishing ----
 
+// Functions over rows of a block; whole rows of a panel have a loop of known length, which is all vectors.
 template <class Function>
 inline void each(float* x, int64_t columns, Function f) {
-    for (int64_t j = 0; j < columns; j++) x[j] = f(x[j]);
+    if (columns == panel)
+        for (int64_t j = 0; j < panel; j++) x[j] = f(x[j]);
+    else
+        for (int64_t j = 0; j < columns; j++) x[j] = f(x[j]);
 }
 
 template <class Function>
-inline void with(float* x, int64_t columns, const float* y, int64_t step, Function f) {
-    if (step == 1)
+inline void with(float* __restrict__ x, int64_t columns, const float* __restrict__ y, int64_t step, Function f) {
+    if (step == 1 && columns == panel)
+        for (int64_t j = 0; j < panel; j++) x[j] = f(x[j], y[j]);
+    else if (step == 1)
         for (int64_t j = 0; j < columns; j++) x[j] = f(x[j], y[j]);
     else
         for (int64_t j = 0; j < columns; j++) x[j] = f(x[j], y[j * step]);
 }
 
-void finish(float* x, int64_t columns, const PostOp& p, int64_t i, int64_t j) {
-    const float* y = p.data + i * p.row + j * p.column;
+struct Rows {
+    float* x;
+    int64_t step, count, columns;  // `step` from row to row
+};
+
+// Applies one operation to rows that begin at (i, j) of the product.
+void finish(const Rows& rows, const PostOp& p, int64_t i, int64_t j) {
     const float alpha = p.alpha, beta = p.beta;
+    const auto unary = [&](auto f) {
+        for (int64_t r = 0; r < rows.count; r++) each(rows.x + r * rows.step, rows.columns, f);
+    };
+    const auto binary = [&](auto f) {
+        const float* y = p.data + i * p.row + j * p.column;
+        for (int64_t r = 0; r < rows.count; r++) with(rows.x + r * rows.step, rows.columns, y + r * p.row, p.column, f);
+    };
     switch (p.kind) {
-        case Post::add: return with(x, columns, y, p.column, [](float a, float b) { return a + b; });
-        case Post::sub: return with(x, columns, y, p.column, [](float a, float b) { return a - b; });
-        case Post::mul: return with(x, columns, y, p.column, [](float a, float b) { return a * b; });
-        case Post::div: return with(x, columns, y, p.column, [](float a, float b) { return a / b; });
-        case Post::max: return with(x, columns, y, p.column, [](float a, float b) { return a > b || a != a ? a : b; });
-        case Post::min: return with(x, columns, y, p.column, [](float a, float b) { return a < b || a != a ? a : b; });
-        case Post::relu: return each(x, columns, [=](float a) { return a < 0 ? alpha * a : a; });
-        case Post::linear: return each(x, columns, [=](float a) { return alpha * a + beta; });
-        case Post::tanh: return each(x, columns, [](float a) { return fl::tanh(a); });
-        case Post::sigmoid: return each(x, columns, [](float a) { return 1.0f / (1.0f + fl::exp(-a)); });
-        case Post::gelu_erf: return each(x, columns, [](float a) { return 0.5f * a * (1.0f + fl::erf(a * 0.70710678f)); });
+        case Post::add: return binary([](float a, float b) { return a + b; });
+        case Post::sub: return binary([](float a, float b) { return a - b; });
+        case Post::mul: return binary([](float a, float b) { return a * b; });
+        case Post::div: return binary([](float a, float b) { return a / b; });
+        case Post::max: return binary([](float a, float b) { return a > b || a != a ? a : b; });
+        case Post::min: return binary([](float a, float b) { return a < b || a != a ? a : b; });
+        case Post::relu: return unary([=](float a) { return a < 0 ? alpha * a : a; });
+        case Post::linear: return unary([=](float a) { return alpha * a + beta; });
+        case Post::tanh: return unary([](float a) { return fl::tanh(a); });
+        case Post::sigmoid: return unary([](float a) { return 1.0f / (1.0f + fl::exp(-a)); });
+        case Post::gelu_erf: return unary([](float a) { return 0.5f * a * (1.0f + fl::erf(a * 0.70710678f)); });
         case Post::gelu_tanh:
-            return each(x, columns, [](float a) { return 0.5f * a * (1.0f + fl::tanh(0.79788456f * (a + 0.044715f * a * a * a))); });
+            return unary([](float a) { return 0.5f * a * (1.0f + fl::tanh(0.79788456f * (a + 0.044715f * a * a * a))); });
     }
 }
 
@@ -309,9 +325,21 @@ int64_t chunk_of(int64_t k) { return std::min(k, divided(divided(k, divided(k, m
 // Whether the parts hold values up to `largest`: not where some are infinite, NaN or about to overflow, nor where all are minute.
 bool splits(uint32_t largest) { return largest < too_large && (largest == 0 || largest >= too_small); }
 
-void finish_block(const Product& p, const Sizes& z, float* block, int64_t i, int64_t j, int64_t rows, int64_t columns, int64_t step) {
-    for (int64_t r = 0; r < rows; r++)
-        for (int q = 0; q < z.posts; q++) finish(block + r * step, columns, p.posts[q], i + r, j);
+void finish_all(const Rows& rows, const Product& p, const Sizes& z, int64_t i, int64_t j) {
+    for (int q = 0; q < z.posts; q++) finish(rows, p.posts[q], i, j);
+}
+
+inline void copy_rows(float* to, int64_t to_step, const float* from, int64_t from_step, int64_t rows, int64_t columns) {
+    if (columns == panel)
+        for (int64_t r = 0; r < rows; r++) memcpy(to + r * to_step, from + r * from_step, panel * sizeof *to);
+    else
+        for (int64_t r = 0; r < rows; r++) memcpy(to + r * to_step, from + r * from_step, columns * sizeof *to);
+}
+
+// A row's lines of cache, before they are written.
+inline void fetch_for_writing(const float* x, int64_t row, int64_t rows, int64_t columns) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j += 16) __builtin_prefetch(x + i * row + j, 1);
 }
 
 // The block at (i, j) of the product; through a copy where it is cut off by the edge or finished.
@@ -323,13 +351,13 @@ void multiply_block(const Product& p, const Sizes& z, const Slab& s, const char*
                           : wide ? multiply<products, 1, 2> : multiply<products, 1, 1>;
     const int64_t blocks = divided(s.length, depth);
     float* c = p.c + i * p.c_row + j;
+    fetch_for_writing(c, p.c_row, rows, columns);
     if (rows % tile == 0 && columns % tile == 0 && (!s.end || z.posts == 0)) return run(a, b, blocks, c, p.c_row, s.begin, ahead);
     alignas(64) float copy[panel * panel];
-    if (!s.begin)
-        for (int64_t r = 0; r < rows; r++) memcpy(copy + r * panel, c + r * p.c_row, columns * 4);
+    if (!s.begin) copy_rows(copy, panel, c, p.c_row, rows, columns);
     run(a, b, blocks, copy, panel, s.begin, ahead);
-    if (s.end) finish_block(p, z, copy, i, j, rows, columns, panel);
-    for (int64_t r = 0; r < rows; r++) memcpy(c + r * p.c_row, copy + r * panel, columns * 4);
+    if (s.end) finish_all({copy, panel, rows, columns}, p, z, i, j);
+    copy_rows(c, p.c_row, copy, panel, rows, columns);
 }
 
 // A part of a slab in plain f32, subnormal numbers and all, for values that do not split.
@@ -343,7 +371,7 @@ void multiply_plainly(const Product& p, const Sizes& z, const Slab& s) {
             const float x = p.a[i * p.a_row + k * p.a_column];
             with(c, s.columns, p.b + k * p.b_row + s.column * p.b_column, p.b_column, [=](float sum, float y) { return sum + x * y; });
         }
-        if (s.end) finish_block(p, z, c, i, s.column, 1, s.columns, 0);
+        if (s.end) finish_all({c, 0, 1, s.columns}, p, z, i, s.column);
     }
     _mm_setcsr(before);
 }
