@@ -138,3 +138,39 @@ def test_one_node_of_a_compiled_graph(backend: str) -> None:
     np.testing.assert_allclose(out.detach().numpy(), np.sin(3 * x.detach().numpy()) + 1, rtol=1e-6)
     out.sum().backward()
     np.testing.assert_allclose(x.grad.numpy(), 3 * np.cos(3 * x.detach().numpy()), rtol=1e-5)
+
+
+def test_only_what_the_context_keeps_must_stay_as_it_is() -> None:
+    @library.custom_op(next(_names), mutates_args=())
+    def scaled(x: fl.Tensor, y: fl.Tensor) -> fl.Tensor:
+        return x * y
+
+    scaled.register_autograd(
+        lambda ctx, g: (g * ctx.saved_tensors[0], None), setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[1])
+    )
+    x, y = fl.ones(3, requires_grad=True), fl.full((3,), 2.0)
+    inner = x * 1
+    out = scaled(inner, y)
+    out.add_(1)  # neither the result nor the first argument is kept
+    inner.mul_(7)
+    out.sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0, 2.0]
+    out = scaled(x, y)
+    y.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+
+
+def test_a_result_that_the_context_keeps() -> None:
+    @library.custom_op(next(_names), mutates_args=())
+    def grow(x: fl.Tensor) -> fl.Tensor:
+        return x.exp()
+
+    grow.register_autograd(
+        lambda ctx, g: g * ctx.saved_tensors[0], setup_context=lambda ctx, inputs, output: ctx.save_for_backward(output)
+    )
+    x = fl.tensor([0.0, 1.0], requires_grad=True)
+    (g,) = fl.autograd.grad(grow(x).sum(), x, create_graph=True)
+    np.testing.assert_allclose(g.detach().numpy(), np.exp([0.0, 1.0]), rtol=1e-6)
+    g.sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), np.exp([0.0, 1.0]), rtol=1e-6)

@@ -434,6 +434,8 @@ def _saver(prim: Any, name: str) -> Callable[[tuple, tuple], Any]:
     if name == "out" or (name.startswith("out") and name[3:].isdecimal()):
         nr = int(name[3:] or 0)
         return lambda args, outs: Saved(outs[nr], nr)
+    if name == "context":
+        return lambda args, outs: _kept_by(prim.setup_context(args, outs), outs)
     if name in prim.params:
         at = prim.params.index(name)
         return lambda args, outs: _saved_input(args[at])
@@ -444,6 +446,14 @@ def _saver(prim: Any, name: str) -> Callable[[tuple, tuple], Any]:
     raise TypeError(
         f"the derivative of {prim.name} names {name!r}, which is neither a parameter nor an output (parameters: {prim.params})"
     )
+
+
+def _kept_by(ctx: Any, outs: tuple) -> list:
+    """The context of a custom operator and, with their versions, the tensors that it asked to keep."""
+    numbers = {id(o): nr for nr, o in enumerate(outs)}
+    kept = [Saved(t, numbers.get(id(t))) if isinstance(t, Tensor) else t for t in ctx._to_save]
+    ctx._to_save = ()
+    return [ctx, *kept]
 
 
 def _saved_property(value: Any, suffix: str) -> Any:

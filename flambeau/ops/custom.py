@@ -103,25 +103,30 @@ class CustomOperator:
             return _specs_of(self.fake(*positional, **keyword))
 
     def set_backward(self, backward: Callable, setup_context: Callable | None, context: Callable[[], Any]) -> None:
-        """Let `backward(ctx, *grads)` be the gradient; `setup_context(ctx, inputs, output)` runs before it, on saved values."""
-        names = self.names
+        """Let `backward(ctx, *grads)` be the gradient; `setup_context(ctx, inputs, output)` runs after the operator."""
 
-        def vjp(*values: Any) -> tuple:
-            gs, outs, inputs = values[0], values[1], values[2:]
+        def setup(inputs: tuple, outs: tuple) -> Any:
             ctx = context()
+            ctx.needs_input_grad = tuple(isinstance(v, Tensor) and v.requires_grad for v in inputs)
+            ctx._results = tuple((tuple(o.shape), o.dtype) if isinstance(o, Tensor) else None for o in outs)
             if setup_context is not None:
-                keyword = {
-                    n: v for n, v in zip(names, inputs) if self.signature.parameters[n].kind is inspect.Parameter.KEYWORD_ONLY
-                }
-                plain = tuple(v for n, v in zip(names, inputs) if n not in keyword)
-                output = outs if len(outs) > 1 else outs[0]
-                setup_context(ctx, plain, output, **({"keyword_only_inputs": keyword} if keyword else {}))
-            answer = backward(ctx, *[_dense(g, o) for g, o in zip(gs, outs)])
+                plain, keyword = self._call_arguments(inputs)
+                with dispatch.grad_enabled(False):
+                    setup_context(
+                        ctx, tuple(plain), outs if len(outs) > 1 else outs[0], **({"keyword_only_inputs": keyword} if keyword else {})
+                    )
+            return ctx
+
+        def vjp(gs: tuple, context: list) -> tuple:
+            ctx, *kept = context
+            ctx._to_save = tuple(kept)
+            try:
+                answer = backward(ctx, *_dense(gs, ctx._results))
+            finally:
+                ctx._to_save = ()
             return answer if isinstance(answer, tuple) else (answer,)
 
-        vjp.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [*_positional(("gs", "outs"), ""), *_positional(names)]
-        )
+        self.primitive.setup_context = setup
         self.primitive.derivative = General(vjp)
 
 
@@ -129,6 +134,7 @@ class _CustomPrimitive(Primitive):
     """The primitive behind a custom operator: its kernel works on tensors, and tensors may stand at every position."""
 
     def __init__(self, owner: CustomOperator, shape: Callable) -> None:
+        self.setup_context: Callable[[tuple, tuple], Any] | None = None
         super().__init__(
             owner.qualname.replace("::", "_"),
             shape,
@@ -188,8 +194,13 @@ def _specs_of(out: Any) -> Any:
     return tuple(_specs_of(o) for o in out)
 
 
-def _dense(g: Tensor | None, like: Any) -> Any:
-    return like.new_zeros(like.shape) if g is None and isinstance(like, Tensor) and like.dtype.is_floating_point else g
+def _dense(gs: tuple, results: tuple) -> list:
+    """Gradients of all results: zeros for those that nobody used."""
+    some = next(g for g in gs if g is not None)
+    return [
+        some.new_zeros(spec[0], dtype=spec[1]) if g is None and spec is not None and spec[1].is_floating_point else g
+        for g, spec in zip(gs, results)
+    ]
 
 
 class Namespace(SimpleNamespace):
