@@ -26,6 +26,7 @@ from .devices import (
     set_device,
     synchronize,
 )
+from .graphed import make_graphed_callables
 from .library import NOT_ENABLED
 from .memory import (
     empty_cache,
@@ -66,7 +67,6 @@ from .streams import (
     graph,
     graph_pool_handle,
     is_current_stream_capturing,
-    make_graphed_callables,
     set_stream,
     stream,
 )

@@ -181,10 +181,3 @@ def graph(cuda_graph: CUDAGraph, pool: Any = None, stream: Stream | None = None,
 def graph_pool_handle() -> Any:
     """A pool for several recordings to share."""
     return cupy("graph_pool_handle").cuda.MemoryPool()
-
-
-def make_graphed_callables(callables: Any, sample_args: Any, **options: Any) -> Any:
-    """NotImplementedError: compiled functions record themselves."""
-    cupy("make_graphed_callables")
-    raise NotImplementedError("make_graphed_callables: use torch.compile(fn, mode='reduce-overhead'), which records CUDA graphs of "
-                              "forward and backward, or torch.cuda.graph around the whole step")

@@ -76,9 +76,7 @@ def test_products_of_rows_that_are_no_whole_words(order):
 
 def test_replayed_results_may_be_kept():
     run = fl.compile(lambda x: (x * 2, x.sum()), mode="reduce-overhead")
-    kept = []
-    for k in range(8):
-        kept.append(run(fl.full((64, 1024), float(k), device="cuda")))
+    kept = [run(fl.full((64, 1024), float(k), device="cuda")) for k in range(8)]
     for k, (double, total) in enumerate(kept):
         assert (double == 2 * k).all() and total.item() == k * 65536
     del kept, double, total

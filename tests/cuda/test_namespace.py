@@ -77,3 +77,45 @@ def test_seeds():
     a = fl.rand(5, device="cuda")
     fl.cuda.manual_seed_all(7)
     assert fl.equal(a, fl.rand(5, device="cuda"))
+
+
+def test_graphed_callables_train_the_same():
+    def train(wrap):
+        fl.manual_seed(0)
+        model = fl.nn.Sequential(fl.nn.Linear(64, 128), fl.nn.GELU(), fl.nn.LayerNorm(128), fl.nn.Linear(128, 8)).cuda()
+        run = wrap(model)
+        optimizer = fl.optim.SGD(model.parameters(), lr=0.1)
+        losses = []
+        for step in range(5):
+            x, y = fl.randn(256, 64, device="cuda", generator=fl.Generator("cuda").manual_seed(step)), fl.arange(256, device="cuda") % 8
+            optimizer.zero_grad()
+            loss = fl.nn.functional.cross_entropy(run(x), y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        model.eval()
+        model(x)    # as before
+        return losses
+
+    sample = (fl.randn(256, 64, device="cuda"),)
+    graphed = train(lambda m: fl.cuda.make_graphed_callables(m, sample))
+    np.testing.assert_allclose(graphed, train(lambda m: m), rtol=1e-4)
+
+
+def test_graphed_functions():
+    x, w = fl.randn(100, 100, device="cuda", requires_grad=True), fl.randn(100, 100, device="cuda", requires_grad=True)
+    ones = fl.ones(100, 100, device="cuda")
+    f, g = fl.cuda.make_graphed_callables((lambda x, w: (x @ w).relu(), lambda y: (y * 2, y.sum())), ((x, w), (ones,)))
+    a, b = (fl.randn(100, 100, device="cuda", requires_grad=True) for _ in range(2))
+    out = f(a, b)
+    np.testing.assert_allclose(out.detach().cpu().numpy(), (a @ b).relu().detach().cpu().numpy(), rtol=1e-5, atol=1e-5)
+    out.sum().backward()
+    got = a.grad.cpu().numpy()
+    want = fl.autograd.grad((a @ b).relu().sum(), a)[0]
+    np.testing.assert_allclose(got, want.cpu().numpy(), rtol=1e-5, atol=1e-5)
+    double, _ = g(a.detach())
+    np.testing.assert_allclose(double.cpu().numpy(), 2 * a.detach().cpu().numpy())
+    with pytest.raises(RuntimeError, match="recorded with argument 0"):
+        f(a[:50], b)
+    with pytest.raises(TypeError, match="only Tensors"):
+        fl.cuda.make_graphed_callables(lambda x: x, (3,))

@@ -14,14 +14,15 @@ from ...core.storage import ARRAY_KINDS, ArrayKind
 
 def _flat_bytes(array: Any) -> Any:
     """The memory of a dense CuPy array as 1-D uint8; no copy."""
+    if array._c_contiguous:
+        return cupy.ndarray((array.nbytes,), np.uint8, array.data)
     order = memory_order(array.strides, array.shape)
     return array.transpose(order).reshape(-1).view(cupy.uint8)
 
 
 def _view_of(buffer: Any, numpy_dtype: np.dtype, shape: tuple, strides: tuple, offset: int) -> Any:
     size = numpy_dtype.itemsize
-    pointer = buffer.data + offset * size
-    return cupy.ndarray(shape, numpy_dtype, pointer, strides=tuple(s * size for s in strides))
+    return cupy.ndarray(shape, numpy_dtype, buffer.data + offset * size, tuple([s * size for s in strides]))
 
 
 def to_gpu(array: np.ndarray, where: device) -> Any:

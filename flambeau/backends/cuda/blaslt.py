@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import cupy
@@ -142,11 +142,11 @@ def linear(x: Array, w: Array, bias: Array | None) -> Any:
 
 
 def _prepare(x: Array, w: Array, out: Array) -> Callable[[int, int, int, int], None] | None:
-    layouts: Sequence[Layout | None] = [layout(a.shape, [s // a.itemsize for s in a.strides]) for a in (x, w.T, out)]
+    layouts: list[Any] = [layout(a.shape, [s // a.itemsize for s in a.strides]) for a in (x, w.T, out)]
     if any(of is None or (x.itemsize == 2 and of.leading % 8) for of in layouts) or _library() is None:
         return None
     try:
-        return BiasedProduct(x.dtype.name, *out.shape, x.shape[1], *layouts)     # type: ignore[arg-type, call-arg]
+        return BiasedProduct(x.dtype.name, out.shape[0], out.shape[1], x.shape[1], *layouts)
     except RuntimeError:
         return None
 
