@@ -18,7 +18,7 @@ from flambeau import _C
 from ..core import dispatch
 from ..core.tensor import AutogradMeta, Tensor, View, from_array, view_tensor
 from ..ops import pointwise, registry
-from ..ops.registry import General, Linear, Pointwise, Rule
+from ..ops.registry import General, Linear, Rule
 
 _sequence = itertools.count(1)
 _SUFFIXES = ("_shape", "_dtype", "_spec", "_device")
