@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from flambeau.aot import joint
-from flambeau.aot.keys import Uncacheable, describe, env_of, name_of
+from flambeau.aot.keys import Uncacheable, describe, env_of, name_of, surroundings
 from flambeau.aot.runtime import Compiled, Part, Saving
 from flambeau.core import cache
 from flambeau.core.device import device
@@ -46,8 +46,8 @@ class Artefacts(Protocol):
 
     classes: tuple[Any, ...]  # beyond those of aot, classes and functions that its records are made of
 
-    def fingerprint(self, description: str) -> str:
-        """All that its results depend on beside the graph and Flambeau's own files. Uncacheable."""
+    def fingerprint(self, program: str) -> str:
+        """All that its results depend on beside the program and Flambeau's own files. Uncacheable."""
 
     def pack(self, compiled: Compiled) -> Any:
         """A record of something compiled. Uncacheable."""
@@ -82,8 +82,9 @@ class Request:
         if version is None:
             raise Uncacheable("Flambeau's files were changed after this process started")
         self.env = env_of(self.examples)
-        text = describe(self.gm, self.examples, self.attributes, self.needs)
-        return hashlib.sha256("\0".join([version, self.artefacts.fingerprint(text), text]).encode()).hexdigest()[:32]
+        program = describe(self.gm, self.examples, self.attributes, self.needs)
+        parts = [version, surroundings(), self.artefacts.fingerprint(program), program]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
 def obtain(request: Request, build: Callable[[], Parts]) -> Parts:

@@ -31,8 +31,8 @@ class Uncacheable(Exception):
 
 
 def describe(gm: GraphModule, examples: Sequence[Any], attributes: Sequence[Tensor], needs: tuple | None) -> str:
-    """The text. Uncacheable, with the reason."""
-    lines = [f"needs {needs}", *_settings()]
+    """The program: its graph, its inputs, their sizes. Uncacheable, with the reason."""
+    lines = [f"needs {needs}"]
     lines += [f"input {_value(example)}" for example in examples]
     lines += [f"attribute {_value(attribute)}" for attribute in attributes]
     env = env_of(examples)
@@ -52,15 +52,15 @@ def env_of(examples: Sequence[Any]) -> ShapeEnv | None:
     return next(iter(found.values()), None)
 
 
-def _settings() -> list[str]:
-    """The state of the process that tracing looks at."""
+def surroundings() -> str:
+    """The state of the process that tracing looks at. Uncacheable, with the reason."""
     strangers = [type(mode).__name__ for mode in function_modes if not type(mode).__module__.startswith(f"{PACKAGE}.amp.")]
     if strangers:
         raise Uncacheable(f"the function mode {strangers[0]} is active")
     state = dispatch.state
     own = f"{state.grad_enabled} {state.inference} {state.overrides} {default_dtype()} {default_device()} {Settings.anomaly}"
     entered = [f"{name} {read()!r}" for name, read in sorted(cache.settings.items())]
-    return [own, f"tf32 {matmul.allow_tf32}", *entered]
+    return "\n".join([own, f"tf32 {matmul.allow_tf32}", *entered])
 
 
 def _env(env: ShapeEnv) -> str:
@@ -103,8 +103,10 @@ class _Nodes:
 
 def name_of(target: Any) -> str:
     """The name under which a function of Flambeau's own or of Python's is found; Uncacheable for others."""
-    if type(target) in _RECORDS and "custom" not in target.tags and target is PRIMITIVES.get(target.name):
-        return f"prims.{target.name}"
+    if type(target) in _RECORDS and "custom" not in target.tags:
+        prim: Any = PRIMITIVES.get(target.name)
+        if prim is target:
+            return f"prims.{prim.name}"
     record = getattr(target, "_operator", None)
     home, name = str(getattr(target, "__module__", "")), str(getattr(target, "__qualname__", ""))
     if home in _LIBRARIES or home.startswith(f"{PACKAGE}."):

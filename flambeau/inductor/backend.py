@@ -73,12 +73,15 @@ class Kept:
     def __init__(self, settings: dict[str, Any]):
         self.settings = settings
 
-    def fingerprint(self, description: str) -> str:
+    def fingerprint(self, program: str) -> str:
         """The settings, the machine, the compilers and the libraries."""
         if graphs.listening:
             raise Uncacheable("its kernels are being looked at")
         settings = sorted({**asdict(config), **self.settings}.items())
-        return f"{settings} {_gpu() if 'cuda' in description else _cpu()}"
+        on_gpu = "cuda" in program
+        if not on_gpu and build.compiler() is None:
+            raise Uncacheable("there is no C++ compiler")
+        return f"{settings} {_cpu()} {_gpu() if on_gpu else ''}"
 
     def pack(self, compiled: Any) -> tuple[str, NativeCode | CudaCode]:
         """The name of the library, "" where there is none, and the rest."""
@@ -102,7 +105,7 @@ class Kept:
 def _cpu() -> str:
     """The C++ compiler and what it reads, the processor, and the oneDNN that decides about layouts and epilogues."""
     if build.compiler() is None:
-        raise Uncacheable("there is no C++ compiler")
+        return "no compiler"
     return f"{hashlib.sha256(build.fixed_part()).hexdigest()} {_onednn()}"
 
 
@@ -135,7 +138,8 @@ def _versions() -> list[str]:
 def _onednn() -> str:
     """Which oneDNN decides about layouts and epilogues."""
     path = onednn.library_path() if onednn.available() else None
-    return f"{os.path.basename(os.path.realpath(path))} {os.stat(path).st_size}" if path else ""
+    told = sorted(item for item in os.environ.items() if item[0].startswith(("ONEDNN_", "DNNL_")))
+    return f"{os.path.basename(os.path.realpath(path))} {os.stat(path).st_size} {told}" if path else ""
 
 
 __all__ = ["compile_fx"]

@@ -138,5 +138,6 @@ def test_what_nobody_waits_for_is_kept_if_ready_and_stopped_if_not(directory: Pa
     slow.write_text("#!/bin/sh\nexec sleep 30\n")
     slow.chmod(0o755)
     monkeypatch.setattr(build, "compiler", lambda: str(slow))
-    build.Build(SOURCE % 9).give_up()
-    assert not leftovers(directory) and not build._running
+    stopped = build.Build(SOURCE % 9)
+    stopped.give_up()
+    assert not leftovers(directory) and not {ready, stopped} & build._running
