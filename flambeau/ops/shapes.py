@@ -11,7 +11,7 @@ from . import prims
 from .indexing import _identity, _scatter, view_scatter
 from .promotion import cast
 from .registry import OPERATORS, operator
-from .views import narrow, tensor_split
+from .views import _ints, narrow, tensor_split
 
 
 def _split_along(name: str, dim: int, least: int) -> Callable:
@@ -60,7 +60,7 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Sequence[int], stride: 
                        storage_offset: int | None = None) -> Tensor:
     """A copy of `input` with what as_strided shows of it replaced by `src`."""
     offset = input.storage_offset() if storage_offset is None else storage_offset
-    return view_scatter(input, ((prims.as_strided, (tuple(size), tuple(stride), offset)),), cast(src, input.dtype))
+    return view_scatter(input, ((prims.as_strided, (_ints((size,)), _ints((stride,)), offset)),), cast(src, input.dtype))
 
 
 @operator(method=True)

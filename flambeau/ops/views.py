@@ -73,7 +73,7 @@ def _by_name(shape: tuple, named: dict[str, Any], name: str, *names: str) -> tup
     return tuple(named.values())
 
 
-@operator(method=True)
+@operator(method=True, tags=("view",))
 def view(self: Tensor, *shape: Any, **named: Any) -> Tensor:
     """The same memory under another shape (one -1 is inferred), or, given a dtype, reinterpreted."""
     shape = _by_name(shape, named, "view", "size", "dtype")
@@ -82,7 +82,7 @@ def view(self: Tensor, *shape: Any, **named: Any) -> Tensor:
     return prims.view_(self, infer_size(_ints(shape), self.numel()))
 
 
-@operator
+@operator(tags=("view",))
 def reshape(input: Tensor, *shape: Any, **named: Any) -> Tensor:
     """The same elements under another shape: a view if strides allow it, else a copy."""
     shape = _by_name(shape, named, "reshape", "shape")
@@ -112,7 +112,7 @@ def reshape_as(self: Tensor, other: Tensor) -> Tensor:
     return reshape(self, tuple(other.shape))
 
 
-@operator(method=True)
+@operator(method=True, tags=("view",))
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """The dimensions start_dim..end_dim as one."""
     shape = tuple(input.shape)
@@ -127,7 +127,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     return reshape(input, shape[:a] + (math.prod(shape[a:b + 1]),) + shape[b + 1:])
 
 
-@operator(method=True)
+@operator(method=True, tags=("view",))
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Dimension `dim` split into `sizes` (one -1 is inferred)."""
     shape = tuple(input.shape)
@@ -135,13 +135,13 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     return reshape(input, shape[:d] + infer_size(tuple(sizes), shape[d]) + shape[d + 1:])
 
 
-@operator(method=True)
+@operator(method=True, tags=("view",))
 def ravel(input: Tensor) -> Tensor:
     """One contiguous dimension."""
     return reshape(input, (-1,))
 
 
-@operator(method=True)
+@operator(method=True, tags=("view",))
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Dimensions dim0 and dim1 swapped."""
     rank = input.ndim
@@ -157,7 +157,7 @@ swapaxes = swapdims = transpose
 Tensor.swapaxes = Tensor.swapdims = transpose  # type: ignore[attr-defined]
 
 
-@operator(method=True)
+@operator(method=True, tags=("view",))
 def t(input: Tensor) -> Tensor:
     """Transpose of a matrix; vectors and numbers as they are."""
     if input.ndim > 2:
@@ -165,7 +165,7 @@ def t(input: Tensor) -> Tensor:
     return prims.permute(input, (1, 0)) if input.ndim == 2 else prims.alias(input)
 
 
-@operator
+@operator(tags=("view",))
 def permute(input: Tensor, *dims: Any, **named: Any) -> Tensor:
     """The dimensions in the order `dims`."""
     order = tuple(canonical_dim(d, input.ndim) for d in _ints(_by_name(dims, named, "permute", "dims")))
@@ -181,7 +181,7 @@ def _permute_method(self: Tensor, *dims: Any, **named: Any) -> Tensor:
     return permute(self, *dims, **named)
 
 
-@operator(method=True)
+@operator(method=True, tags=("view",))
 def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     """Dimensions `source` moved to the positions `destination`; the others keep their order."""
     rank = input.ndim
@@ -201,7 +201,7 @@ moveaxis = movedim
 Tensor.moveaxis = movedim  # type: ignore[attr-defined]
 
 
-@operator(method=True)
+@operator(method=True, tags=("view",))
 def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Without the dimensions of size 1 (or those of `dim` that are)."""
     shape = input._layout.shape
@@ -210,13 +210,13 @@ def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     return prims.squeeze(input, dims)
 
 
-@operator(method=True)
+@operator(method=True, tags=("view",))
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """With a new dimension of size 1 at `dim`."""
     return prims.unsqueeze(input, canonical_dim(dim, input.ndim + 1))
 
 
-@operator(method=True)
+@operator(method=True, tags=("view",))
 def expand(self: Tensor, *sizes: Any, **named: Any) -> Tensor:
     """Dimensions of size 1 repeated to `sizes` without copying; -1 keeps a size."""
     wanted, have = list(_ints(_by_name(sizes, named, "expand", "size"))), self._layout.shape
@@ -261,7 +261,7 @@ def broadcast_tensors(*tensors: Any) -> list[Tensor]:
 
 
 # -- parts -----------------------------------------------------------------------------------------------
-@operator(method=True)
+@operator(method=True, tags=("view",))
 def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     """`length` elements from `start` along `dim`."""
     d = canonical_dim(dim, input.ndim)
@@ -276,7 +276,7 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     return prims.slice_(input, d, start, start + length, 1)
 
 
-@operator(method=True)
+@operator(method=True, tags=("view",))
 def select(input: Tensor, dim: int, index: Any) -> Tensor:
     """The slice at `index` along `dim`, without that dimension."""
     if not input.ndim:
@@ -348,7 +348,7 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     return tuple(prims.select(input, d, i) for i in range(int(input.shape[d])))
 
 
-@operator(method=True)
+@operator(method=True, tags=("view",))
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A view of the diagonal of the planes (dim1, dim2), as the last dimension."""
     a, b = canonical_dim(dim1, input.ndim), canonical_dim(dim2, input.ndim)
@@ -357,14 +357,14 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     return prims.diagonal(input, offset, a, b)
 
 
-@operator(method=True)
+@operator(method=True, tags=("view",))
 def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """A view of the storage with this size, stride and offset."""
     offset = input.storage_offset() if storage_offset is None else storage_offset
-    return prims.as_strided(input, tuple(size), tuple(stride), offset)
+    return prims.as_strided(input, _ints((size,)), _ints((stride,)), _as_int(offset))
 
 
-@operator(method=True)
+@operator(method=True, tags=("view",))
 def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """A view of all windows of `size` along `dimension`, `step` apart, as a new last dimension."""
     d = canonical_dim(dimension, self.ndim)

@@ -182,3 +182,12 @@ def test_sizes_and_dims_by_name(call):
     x = np.arange(6.0).reshape(2, 3)
     torch = pytest.importorskip("torch")
     np.testing.assert_array_equal(call(fl.from_numpy(x)).numpy(), call(torch.from_numpy(x)).numpy())
+
+
+def test_sizes_that_are_tensors():
+    x = fl.arange(12.0, requires_grad=True)
+    n, three = fl.tensor(2), fl.tensor([3])[0]
+    for made in (x.as_strided((n, three), (three, 1)), x[:6].view(n, three), x[:6].reshape(n, -1), x[:3].expand(n, three)):
+        assert tuple(made.shape) == (2, 3) and all(type(size) is int for size in made.shape)
+        made.sum().backward()
+    assert x.grad.tolist() == [5.0, 5.0, 5.0, 3.0, 3.0, 3.0] + [0.0] * 6
