@@ -45,6 +45,12 @@ Record<5> storage = {nullptr, {"_array", "_buffer", "device", "nbytes", "version
 enum { storage_array, storage_buffer };
 PyObject* zero;
 
+}  // namespace
+
+bool is_tensor(PyObject* object) { return tensor_type != nullptr && PyObject_TypeCheck(object, tensor_type); }
+
+namespace {
+
 PyObject* dtype_of(PyArrayObject* array) {
     int type = PyArray_TYPE(array);
     if (type < fixed_types && dtype_of_type[type] != nullptr && PyArray_ISNBO(PyArray_DESCR(array)->byteorder)) return dtype_of_type[type];
@@ -187,42 +193,31 @@ PyObject* view_array(PyObject* store, PyArray_Descr* descr, PyObject* shape, PyO
     return made;
 }
 
-// View(root, (*chain, (prim, args[1:])), generation of the root's history).
-PyObject* view_record(PyObject* prim, PyObject* args) {
+// View(root, (*chain, *steps), generation of the root's history); a step is (primitive, its arguments but the first).
+PyObject* view_record(PyObject* source, PyObject* steps) {
     const TensorSlots& slots = known_slots();
-    PyObject *source = PyTuple_GET_ITEM(args, 0), *root = source, *before = nullptr;
+    PyObject *root = source, *chain = Py_NewRef(steps);
     PyObject* of = read_slot(source, slots.view);
-    if (of != Py_None) root = PyTuple_GET_ITEM(of, 0), before = PyTuple_GET_ITEM(of, 1);
-    PyObject* attrs = PyTuple_GetSlice(args, 1, PyTuple_GET_SIZE(args));
-    PyObject* step = attrs != nullptr ? PyTuple_Pack(2, prim, attrs) : nullptr;
-    PyObject* chain = step != nullptr ? PyTuple_Pack(1, step) : nullptr;
-    if (chain != nullptr && before != nullptr) Py_SETREF(chain, PySequence_Concat(before, chain));
+    if (of != Py_None) {
+        root = PyTuple_GET_ITEM(of, 0);
+        Py_SETREF(chain, PySequence_Concat(PyTuple_GET_ITEM(of, 1), steps));
+    }
     PyObject* record = read_slot(root, slots.grad);
     PyObject* generation = Py_TYPE(record) == meta.type ? read_slot(record, meta.slots[meta_generation]) : zero;
     PyObject* made = chain != nullptr ? new_tuple(view_type, root, chain, generation) : nullptr;
-    Py_XDECREF(attrs);
-    Py_XDECREF(step);
     Py_XDECREF(chain);
     return made;
 }
 
-// tensor_view(prim, args, spec): args[0] seen with the layout of `spec` (shape, dtype, strides, offset).
-PyObject* tensor_view(PyObject*, PyObject* const* given, Py_ssize_t count) {
-    if (count != 3 || !PyTuple_Check(given[1]) || PyTuple_GET_SIZE(given[1]) < 1 || !PyTuple_Check(given[2]) || PyTuple_GET_SIZE(given[2]) != 4)
-        return PyErr_Format(PyExc_TypeError, "expected tensor_view(prim, args, spec)");
-    PyObject *source = PyTuple_GET_ITEM(given[1], 0), *shape = PyTuple_GET_ITEM(given[2], 0), *dtype = PyTuple_GET_ITEM(given[2], 1);
-    PyObject *strides = PyTuple_GET_ITEM(given[2], 2), *offset = PyTuple_GET_ITEM(given[2], 3);
+// `source` seen with another layout, reached by `steps`; null without an error where Python has to do it.
+PyObject* new_view(PyObject* source, PyObject* steps, PyObject* shape, PyObject* strides, PyObject* offset) {
     const TensorSlots& slots = known_slots();
     PyArrayObject* array = cpu_array(source);
-    PyObject* store = array != nullptr && !dispatch_state.fake && read_slot(source, slots.dtype) == dtype ? storage_of(source) : nullptr;
+    PyObject* store = array != nullptr && !dispatch_state.fake ? storage_of(source) : nullptr;
     PyObject* made = store != nullptr ? view_array(store, PyArray_DESCR(array), shape, strides, offset) : nullptr;
-    if (made == nullptr) {
-        if (PyErr_Occurred()) return nullptr;
-        Py_RETURN_NOTIMPLEMENTED;
-    }
-    PyObject* tensor = make(made, dtype, cpu);
+    PyObject* tensor = made != nullptr ? make(made, read_slot(source, slots.dtype), cpu) : nullptr;
     PyObject* layout = tensor != nullptr ? new_tuple(layout_type, shape, strides, offset) : nullptr;
-    PyObject* view = layout != nullptr ? view_record(given[0], given[1]) : nullptr;
+    PyObject* view = layout != nullptr ? view_record(source, steps) : nullptr;
     if (view == nullptr) {
         Py_XDECREF(layout);
         Py_XDECREF(tensor);
@@ -232,6 +227,130 @@ PyObject* tensor_view(PyObject*, PyObject* const* given, Py_ssize_t count) {
     Py_SETREF(*(PyObject**)((char*)tensor + slots.view), view);
     Py_SETREF(*(PyObject**)((char*)tensor + store_slot), Py_NewRef(store));
     return tensor;
+}
+
+PyObject* or_not_implemented(PyObject* made) {
+    if (made != nullptr || PyErr_Occurred()) return made;
+    Py_RETURN_NOTIMPLEMENTED;
+}
+
+// tensor_view(prim, args, spec): args[0] seen with the layout of `spec` (shape, dtype, strides, offset).
+PyObject* tensor_view(PyObject*, PyObject* const* given, Py_ssize_t count) {
+    if (count != 3 || !PyTuple_Check(given[1]) || PyTuple_GET_SIZE(given[1]) < 1 || !PyTuple_Check(given[2]) || PyTuple_GET_SIZE(given[2]) != 4)
+        return PyErr_Format(PyExc_TypeError, "expected tensor_view(prim, args, spec)");
+    PyObject *source = PyTuple_GET_ITEM(given[1], 0), *spec = given[2];
+    if (!is_tensor(source) || read_slot(source, known_slots().dtype) != PyTuple_GET_ITEM(spec, 1)) Py_RETURN_NOTIMPLEMENTED;
+    PyObject* attrs = PyTuple_GetSlice(given[1], 1, PyTuple_GET_SIZE(given[1]));
+    PyObject* steps = attrs != nullptr ? Py_BuildValue("((OO))", given[0], attrs) : nullptr;
+    PyObject* made = steps != nullptr ? new_view(source, steps, PyTuple_GET_ITEM(spec, 0), PyTuple_GET_ITEM(spec, 2), PyTuple_GET_ITEM(spec, 3)) : nullptr;
+    Py_XDECREF(attrs);
+    Py_XDECREF(steps);
+    return or_not_implemented(made);
+}
+
+// The layout of a tensor with a NumPy array, made if it was not asked for yet; borrowed. Null without an error for others.
+PyObject* layout_of(PyObject* tensor) {
+    Py_ssize_t slot = known_slots().layout;
+    PyObject* found = read_slot(tensor, slot);
+    if (found != Py_None) return found;
+    PyArrayObject* array = cpu_array(tensor);
+    if (array == nullptr) return nullptr;
+    int rank = PyArray_NDIM(array);
+    PyObject *shape = PyTuple_New(rank), *strides = PyTuple_New(rank);
+    npy_intp step = 1, item = std::max<npy_intp>(PyArray_ITEMSIZE(array), 1);
+    bool dense = PyArray_IS_C_CONTIGUOUS(array);  // then a dimension of size 0 counts as 1, as in torch
+    for (int d = rank - 1; shape != nullptr && strides != nullptr && d >= 0; d--) {
+        npy_intp n = PyArray_DIM(array, d);
+        PyTuple_SET_ITEM(shape, d, PyLong_FromSsize_t(n));
+        PyTuple_SET_ITEM(strides, d, PyLong_FromSsize_t(dense ? step : PyArray_STRIDE(array, d) / item));
+        step *= std::max<npy_intp>(n, 1);
+    }
+    PyObject* made = shape != nullptr && strides != nullptr ? new_tuple(layout_type, shape, strides, zero) : nullptr;
+    Py_XDECREF(shape);
+    Py_XDECREF(strides);
+    if (made != nullptr) Py_SETREF(*(PyObject**)((char*)tensor + slot), made);
+    return made;
+}
+
+PyObject* tensor_layout(PyObject*, PyObject* tensor) {
+    PyObject* found = is_tensor(tensor) ? layout_of(tensor) : nullptr;
+    return or_not_implemented(Py_XNewRef(found));
+}
+
+// Whether an argument of a view is a constant: None, an int, or a tuple of such. A slice becomes a tuple. New reference, or
+// null (without an error: for a tensor, say, which is an int that may change).
+PyObject* as_key(PyObject* argument) {
+    if (PyLong_CheckExact(argument) || argument == Py_None || argument == Py_Ellipsis) return Py_NewRef(argument);
+    if (PySlice_Check(argument)) {
+        PySliceObject* slice = (PySliceObject*)argument;
+        for (PyObject* part : {slice->start, slice->stop, slice->step})
+            if (!PyLong_CheckExact(part) && part != Py_None) return nullptr;
+        return PyTuple_Pack(4, (PyObject*)&PySlice_Type, slice->start, slice->stop, slice->step);
+    }
+    if (!PyTuple_Check(argument)) return nullptr;
+    PyObject* made = PyTuple_New(PyTuple_GET_SIZE(argument));
+    for (Py_ssize_t i = 0; made != nullptr && i < PyTuple_GET_SIZE(argument); i++) {
+        PyObject* part = as_key(PyTuple_GET_ITEM(argument, i));
+        if (part == nullptr) Py_CLEAR(made);
+        else PyTuple_SET_ITEM(made, i, part);
+    }
+    return made;
+}
+
+// view_key(tensor, args): what a view operator's answer on these arguments depends on; NotImplemented where it is not known.
+PyObject* view_key(PyObject* tensor, PyObject* args) {
+    if (!is_tensor(tensor) || cpu_array(tensor) == nullptr || dispatch_state.word != 0) return nullptr;
+    PyObject* layout = layout_of(tensor);
+    PyObject* rest = layout != nullptr ? as_key(args) : nullptr;
+    PyObject* key = rest != nullptr ? PyTuple_Pack(2, layout, rest) : nullptr;
+    Py_XDECREF(rest);
+    return key;
+}
+
+// remembered_view(memo, tensor, args): the view that `memo` knows of, {key: (steps, layout)}; NotImplemented where it does not.
+PyObject* remembered_view(PyObject*, PyObject* const* given, Py_ssize_t count) {
+    if (count != 3 || !PyDict_Check(given[0]) || !PyTuple_Check(given[2])) return PyErr_Format(PyExc_TypeError, "expected remembered_view(memo, tensor, args)");
+    PyObject* key = view_key(given[1], given[2]);
+    PyObject* found = key != nullptr ? PyDict_GetItemWithError(given[0], key) : nullptr;
+    Py_XDECREF(key);
+    if (found == nullptr) return or_not_implemented(nullptr);
+    PyObject *steps = PyTuple_GET_ITEM(found, 0), *layout = PyTuple_GET_ITEM(found, 1);
+    if (!dispatch_state.grad_enabled || needs_no_grad(given[1]))
+        return or_not_implemented(new_view(given[1], steps, PyTuple_GET_ITEM(layout, 0), PyTuple_GET_ITEM(layout, 1), PyTuple_GET_ITEM(layout, 2)));
+    PyObject* at = Py_NewRef(given[1]);  // recorded step by step
+    Py_INCREF(steps);
+    for (Py_ssize_t i = 0; at != nullptr && i < PyTuple_GET_SIZE(steps); i++) {
+        PyObject* step = PyTuple_GET_ITEM(steps, i);
+        PyObject* first = PyTuple_Pack(1, at);
+        PyObject* args = first != nullptr ? PySequence_Concat(first, PyTuple_GET_ITEM(step, 1)) : nullptr;
+        Py_SETREF(at, args != nullptr ? PyObject_CallObject(PyTuple_GET_ITEM(step, 0), args) : nullptr);
+        Py_XDECREF(first);
+        Py_XDECREF(args);
+    }
+    Py_DECREF(steps);
+    return at;
+}
+
+// remember_view(memo, tensor, args, view): enter what has turned out.
+PyObject* remember_view(PyObject*, PyObject* const* given, Py_ssize_t count) {
+    if (count != 4 || !PyDict_Check(given[0]) || !PyTuple_Check(given[2])) return PyErr_Format(PyExc_TypeError, "expected remember_view(memo, tensor, args, view)");
+    constexpr Py_ssize_t most = 4096;
+    if (!is_tensor(given[1]) || !is_tensor(given[3])) Py_RETURN_NONE;
+    PyObject *of = read_slot(given[3], known_slots().view), *before = read_slot(given[1], known_slots().view);
+    if (of == Py_None || read_slot(given[1], known_slots().dtype) != read_slot(given[3], known_slots().dtype)) Py_RETURN_NONE;
+    PyObject *root = before == Py_None ? given[1] : PyTuple_GET_ITEM(before, 0), *chain = PyTuple_GET_ITEM(of, 1);
+    Py_ssize_t had = before == Py_None ? 0 : PyTuple_GET_SIZE(PyTuple_GET_ITEM(before, 1));
+    if (PyTuple_GET_ITEM(of, 0) != root || PyTuple_GET_SIZE(chain) <= had) Py_RETURN_NONE;
+    PyObject* key = view_key(given[1], given[2]);
+    if (key == nullptr) return PyErr_Occurred() ? nullptr : Py_NewRef(Py_None);
+    PyObject* steps = PyTuple_GetSlice(chain, had, PyTuple_GET_SIZE(chain));
+    PyObject* value = steps != nullptr ? PyTuple_Pack(2, steps, read_slot(given[3], known_slots().layout)) : nullptr;
+    if (PyDict_GET_SIZE(given[0]) >= most) PyDict_Clear(given[0]);
+    bool good = value != nullptr && PyDict_SetItem(given[0], key, value) == 0;
+    Py_DECREF(key);
+    Py_XDECREF(steps);
+    Py_XDECREF(value);
+    return good ? Py_NewRef(Py_None) : nullptr;
 }
 
 // ---- autograd's part ----
@@ -297,6 +416,11 @@ PyMethodDef methods[] = {
     {"tensor_storage", tensor_storage, METH_O, "The storage of a tensor, made where there is none yet; NotImplemented where Python has to."},
     {"tensor_view", (PyCFunction)(void*)tensor_view, METH_FASTCALL,
      "tensor_view(prim, args, spec)\n\nargs[0] seen with the layout of `spec`, as the result of the view primitive; or NotImplemented."},
+    {"tensor_layout", tensor_layout, METH_O, "The Layout of a tensor with a NumPy array; NotImplemented for others."},
+    {"remembered_view", (PyCFunction)(void*)remembered_view, METH_FASTCALL,
+     "remembered_view(memo, tensor, args)\n\nThe view that `memo` knows of for a tensor of this layout; NotImplemented where it does not."},
+    {"remember_view", (PyCFunction)(void*)remember_view, METH_FASTCALL,
+     "remember_view(memo, tensor, args, view)\n\nEnter how a view operator with these arguments turned out, if it is a view."},
     {"tensor_alias", tensor_alias, METH_O, "The same memory as a new tensor that knows nothing of autograd (shares the version counter)."},
     {"attach", (PyCFunction)(void*)attach, METH_FASTCALL, "attach(tensor, node, output_nr)\n\nMake `node` the grad_fn of a fresh result."},
 
@@ -321,8 +445,6 @@ PyArrayObject* cpu_array(PyObject* object) {
     PyObject* data = read_slot(object, known_slots().data);
     return data != nullptr && Py_IS_TYPE(data, &PyArray_Type) ? (PyArrayObject*)data : nullptr;
 }
-
-bool is_tensor(PyObject* object) { return tensor_type != nullptr && PyObject_TypeCheck(object, tensor_type); }
 
 bool needs_no_grad(PyObject* tensor) {
     const TensorSlots& slots = known_slots();

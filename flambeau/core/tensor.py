@@ -156,8 +156,10 @@ class Tensor:
     def _layout(self) -> Layout:
         lay = self._lay
         if lay is None:
-            data = self._data
-            lay = self._lay = Layout(data.shape, element_strides(data), 0)
+            lay = _C.tensor_layout(self)
+            if lay is NotImplemented:
+                data = self._data
+                lay = self._lay = Layout(data.shape, element_strides(data), 0)
         return lay
 
     @property

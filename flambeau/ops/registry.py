@@ -22,7 +22,7 @@ from ..core import dispatch
 from ..core.dtypes import as_dtype, dtype
 from ..core.size import contiguous_strides, is_contiguous, memory_order, permuted_strides
 from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, view_tensor
-from .replay import Replayed
+from .replay import Replayed, may_be_replayed
 from .scalar import TABLE, evaluate
 
 
@@ -102,6 +102,7 @@ class Primitive:
         self.params = tuple(inspect.signature(shape).parameters)
         self.tensors = 1 if tensors is None else tensors
         self.tensor_positions = tuple(range(self.tensors))
+        self.replayed = Replayed(self) if may_be_replayed(self) else None
         self.__name__ = self.__qualname__ = name
         self.__module__ = "flambeau.ops.prims"
 
@@ -128,6 +129,10 @@ class Primitive:
 
     def run(self, args: tuple) -> Any:
         """The kernel, or for fake tensors the shape rule. Nothing of autograd or modes."""
+        if self.replayed is not None:
+            out = self.replayed(args)
+            if out is not NotImplemented:
+                return out
         specs = self.shape(*args)
         first = _first_tensor(args)
         if _is_fake(args):
@@ -171,6 +176,8 @@ class PointwisePrimitive(Primitive):
 
     def run(self, args: tuple) -> Any:
         out = self.quick.below(*args)
+        if out is NotImplemented:
+            out = self.replayed(args)  # type: ignore[misc]
         if out is not NotImplemented:
             return out
         arrays = []
@@ -556,6 +563,7 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
              tags: Iterable[str] = ()) -> Any:
     """Register a typed function over primitives and operators as an operator.
 
+    Tagged "view", it answers with a view of its first argument that depends on the layout and constant arguments alone.
     `method`: also a method of Tensor (True: under its own name; or the names). `vjp(g, ...)`: a cheaper gradient than the
     body's, with `Rule` parameter names, giving a tuple with an entry per tensor parameter. `lowering`: the name under which
     inductor keeps the operator whole. `fused`: ask for a generated kernel in eager.
@@ -566,6 +574,8 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
     op_name = name or fn.__name__
     if vjp is not None or lowering is not None or fused:
         body = _with_facets(op_name, fn, Rule(vjp) if vjp else None, lowering, fused)
+    if "view" in tags:
+        body = _remembering(body)
     state = dispatch.state
     names = set(inspect.signature(fn).parameters)
     aliases = {alias: real for alias, real in NUMPY_NAMES.items() if real in names and alias not in names}
@@ -616,6 +626,24 @@ def as_dunder(fn: Callable) -> Callable:
             return NotImplemented
 
     return dunder
+
+
+def _remembering(fn: Callable) -> Callable:
+    """A view operator that looks only once at the same layout with the same arguments."""
+    memo: dict[tuple, tuple] = {}
+    known, enter = _C.remembered_view, _C.remember_view
+
+    @functools.wraps(fn)
+    def body(input: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            return fn(input, *args, **kwargs)
+        out = known(memo, input, args)
+        if out is NotImplemented:
+            out = fn(input, *args)
+            enter(memo, input, args, out)
+        return out
+
+    return body
 
 
 class CompositeRecord:

@@ -129,7 +129,8 @@ class Recorder:
         out = prim.run(args)
         if prim.kind == "view":
             return out
-        write = _WRITERS.get(prim.name) or (_pointwise if prim.kind == "pointwise" else _fold if prim.loop in _FOLDS else None)
+        write = _WRITERS.get(prim.name) or (
+            _pointwise if prim.kind == "pointwise" else _fold if type(prim.loop) is str and prim.loop in _FOLDS else None)
         if write is None or not isinstance(out, Tensor):
             raise Unsupported(prim.name)
         buffer = Buffer(out.numel() * out.dtype.itemsize, "scratch")
@@ -226,6 +227,8 @@ def _fold(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> Non
     x, dims = args
     shape, value = tuple(x._layout.shape), r.value(x)
     kind = compute_dtype(value.kind)
+    if (kind is bool_) != (prim.loop in ("any", "all")):
+        raise Unsupported(f"{prim.loop} of {kind}")
     value = r.converted(value, kind, shape)
     total = place if kind is out.dtype else r.scratch(kind, out._layout.shape)
     rest = tuple(out._layout.shape)
@@ -240,8 +243,8 @@ def _fold(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> Non
 def _gather(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None:
     x, dim, index = args
     value, at = r.value(x), r.value(index)
-    if at.kind is not int64:
-        raise Unsupported("an index that is not int64")
+    if at.kind is not int64 or not x.ndim:
+        raise Unsupported("an index that is not int64, or into a number")
     fixed = [0 if d == dim else s for d, s in enumerate(value.strides)]
     source = Value(value.buffer, value.kind, fixed, value.offset)
     along = (x._layout.shape[dim], value.strides[dim] * value.kind.itemsize)
@@ -258,14 +261,35 @@ def _iota(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> Non
     r.step("convert", out.dtype, (size,), [place, r.constant_array(numbers, out.dtype, (1,))])
 
 
-_WRITERS: dict[str, Callable] = {"gather": _gather, "full": _full, "iota": _iota}
+def _clone(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None:
+    r.step("convert", out.dtype, tuple(out._layout.shape), [place, r.value(args[0])])
+
+
+def _pad_zeros(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None:
+    x, low, high, inner = args
+    if min((*low, *high), default=0) < 0 or any(inner):
+        raise Unsupported("padding that crops or spreads")
+    shape = tuple(x._layout.shape)
+    r.step("convert", out.dtype, tuple(out._layout.shape), [place, r.number(0, out.dtype, out.ndim)])
+    inside = place.offset + sum(lo * s for lo, s in zip(low, place.strides))
+    r.step("convert", out.dtype, shape, [Value(place.buffer, place.kind, place.strides, inside), r.value(x)])
+
+
+_WRITERS: dict[str, Callable] = {
+    "gather": _gather, "full": _full, "iota": _iota, "clone": _clone, "pad_zeros": _pad_zeros,
+}
+
+
+def may_be_replayed(prim: Any) -> bool:
+    """Whether a primitive is of a kind that programs are made of, and takes a tensor."""
+    return prim.kind == "pointwise" or (type(prim.loop) is str and prim.loop in _FOLDS) or prim.name in ("gather", "clone", "pad_zeros")
 
 
 # -- use --------------------------------------------------------------------------------------------------------
 def record(fn: Callable, args: tuple) -> Any:
     """The native program of `fn` on arguments like these; None where there can be none."""
     recorder = Recorder()
-    stand_ins = []
+    stand_ins: list[Any] = []
     for a in args:
         if isinstance(a, Tensor):
             lay = a._layout
@@ -307,4 +331,4 @@ class Replayed:
         return NotImplemented if program is None else program(args)
 
 
-__all__ = ["Replayed", "record", "MOST"]
+__all__ = ["Replayed", "may_be_replayed", "record", "MOST"]

@@ -222,7 +222,7 @@ def advanced(x: Tensor, indices: list) -> Tensor:
 
 
 # -- x[...] --------------------------------------------------------------------------------------------------
-@operator(name="getitem_", method="__getitem__")
+@operator(name="getitem_", method="__getitem__", tags=("view",))
 def getitem(self: Tensor, index: Any) -> Tensor:
     """x[index]: a view for integers, slices, None and Ellipsis; a copy where tensors, lists or masks are among the indices."""
     if type(index) is int and self.ndim:

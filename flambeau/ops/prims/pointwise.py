@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...backends.cpu import native
-from ...core.dtypes import bool_, complex128, int64
+from ...core.dtypes import bool_, complex64, complex128, float32, int64
 from ...core.tensor import Tensor
 from ..registry import pointwise
 
@@ -136,7 +136,7 @@ shr = pointwise("shr", lambda o, x, y: o.shr(x, y), samples=_whole(6))
 # -- selection, conversion, complex parts
 where = pointwise("where", lambda o, condition, x, y: o.where(condition, x, y),
                   samples=lambda r: [(r.standard_normal((2, 3)) > 0, r.standard_normal((2, 3)), r.standard_normal((2, 3)))],
-                  result=lambda c, x, y: next(a.dtype for a in (x, y) if isinstance(a, Tensor)),
+                  result=lambda c, x, y: next((a.dtype for a in (x, y) if isinstance(a, Tensor)), None) or _kind_of_number(x),
                   d=dict(x=lambda g, condition: g.where(condition, 0), y=lambda g, condition: _zero_where(condition, g)))
 convert = pointwise("convert", lambda o, x, dtype: o.to_dtype(x, dtype), tensors=1, result=lambda x, dtype: dtype,
                     kernel=lambda x, dtype: _convert(x, dtype),
@@ -170,6 +170,10 @@ def _complex(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     out = np.empty_like(x, np.result_type(x, np.complex64))
     out.real, out.imag = x, y
     return out
+
+
+def _kind_of_number(x: Any) -> Any:
+    return bool_ if isinstance(x, bool) else int64 if isinstance(x, int) else float32 if isinstance(x, float) else complex64
 
 
 def _floor_ratio(x: Any, y: Any) -> Any:
@@ -208,4 +212,4 @@ for _reason, _records in _WHY_NOT.items():
         _record.why_absent["derivative"] = _reason
 
 __all__ = [name for name in dir() if not name.startswith("_") and name not in (
-    "annotations", "math", "Any", "np", "bool_", "complex128", "int64", "Tensor", "pointwise")]
+    "annotations", "math", "Any", "np", "bool_", "complex64", "complex128", "float32", "int64", "Tensor", "pointwise")]
