@@ -6,23 +6,27 @@ needed at run time, for CuPy loads and launches them. Compiling needs no GPU (`c
 
 from __future__ import annotations
 
+import atexit
 import functools
 import hashlib
 import importlib.util
 import operator
 import os
 import re
+import shutil
 import sys
+import tempfile
 import types
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from flambeau.backends.cuda import cubins
 from flambeau.backends.cuda.cubins import HINT, Cubin, NoTriton
 from flambeau.backends.cuda.layouts import layout
-from flambeau.core.cache import cache_directory, write_file
+from flambeau.core.cache import cache_directory, warn_unwritable, write_file
 from flambeau.core.device import device
 from flambeau.core.dtypes import dtype
 from flambeau.core.expr import Index, to_python
@@ -44,16 +48,26 @@ def _import(text: str) -> types.ModuleType:
     """The module of `text`. Triton reads functions' sources from files, so it lies in the cache."""
     key = hashlib.sha256(text.encode()).hexdigest()[:24]
     path = cache_directory() / "triton" / f"kernels_{key}.py"
-    if not path.exists():
-        write_file(path, text.encode())
     name = f"flambeau_kernels_{key}"
     if name in sys.modules:
         return sys.modules[name]
+    try:
+        if not path.exists() or path.read_bytes() != text.encode():
+            write_file(path, text.encode())
+    except OSError as error:
+        warn_unwritable(error)
+        path = Path(tempfile.mkdtemp(prefix="flambeau-kernels-")) / path.name
+        path.write_text(text)
+        atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:  # interrupted, say: the next call begins anew
+        del sys.modules[name]
+        raise
     return module
 
 

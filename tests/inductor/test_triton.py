@@ -12,6 +12,7 @@ import pytest
 
 import flambeau as fl
 from flambeau.aot.trace import make_fx
+from flambeau.core import cache
 from flambeau.core.dispatch import fake_mode
 from flambeau.inductor import cuda
 from flambeau.inductor.graph import compile_graph
@@ -57,6 +58,35 @@ def test_compiles_to_cubin_without_a_gpu(name, tmp_path, monkeypatch):
         again = cuda.compile_cubin(kernel, 90, frozenset(cuda._aligned(program, kernel)))
         assert again.code == cubin.code
     compile(unit.wrapper, "wrapper", "exec")
+
+
+def _a_kernel():
+    program, nodes = program_of(CASES["softmax"])
+    (kernel,) = cuda.print_program(program, nodes).kernels
+    return kernel, frozenset(cuda._aligned(program, kernel))
+
+
+@pytest.mark.parametrize("damage", [lambda c: b"", lambda c: c[:-9], lambda c: c[:99] + b"?" + c[100:]])
+def test_a_damaged_cubin_is_compiled_anew(damage, tmp_path, monkeypatch):
+    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton-cache"))
+    kernel, aligned = _a_kernel()
+    code = cuda.compile_cubin(kernel, 90, aligned).code
+    (entry,) = [p for p in (tmp_path / "cubin").rglob("*") if p.is_file()]
+    whole = entry.read_bytes()
+    entry.write_bytes(damage(whole))
+    assert cuda.compile_cubin(kernel, 90, aligned).code == code and entry.read_bytes() == whole
+
+
+def test_cubins_without_a_directory_to_keep_them(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton-cache"))
+    for name in [name for name in sys.modules if name.startswith("flambeau_kernels_")]:
+        monkeypatch.delitem(sys.modules, name)
+    cache._warn_once.cache_clear()
+    with pytest.warns(UserWarning, match="cannot be written"):
+        assert cuda.compile_cubin(*_a_kernel()[:1], 90, frozenset()).code[:4] == b"\x7fELF"
 
 
 def test_without_cupy_the_error_says_what_to_install():

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ... import _C
-from ...core.cache import cache_directory, write_file
+from ...core.cache import cache_directory, read_sealed, write_sealed
 
 HINT = "compiling for NVIDIA GPUs needs Triton and CuPy: pip install 'flambeau[cuda]'"
 TYPES = {
@@ -67,10 +67,11 @@ def compile_function(function: Callable[[], Any], source: str, signature: Mappin
                               triton().__version__])
     key = hashlib.sha256(description.encode()).hexdigest()[:32]
     path = cache_directory() / "cubin" / key[:2] / key
-    code_path, facts_path = path.with_suffix(".cubin"), path.with_suffix(".json")
-    if facts_path.exists() and code_path.exists():
-        facts = json.loads(facts_path.read_text())
-        return Cubin(facts["name"], code_path.read_bytes(), facts["shared"], facts["num_warps"], kinds)
+    content = read_sealed(path)
+    if content is not None:
+        head, _, code = content.partition(b"\n")
+        facts = json.loads(head)
+        return Cubin(facts["name"], code, facts["shared"], facts["num_warps"], kinds)
     compiler = importlib.import_module("triton.compiler")
     target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", capability, 32)
     names = list(signature)
@@ -79,8 +80,8 @@ def compile_function(function: Callable[[], Any], source: str, signature: Mappin
     made = triton().compile(compiler.ASTSource(fn=function(), signature=dict(signature), constexprs=values, attrs=attrs),
                             target=target, options=dict(options))
     cubin = Cubin(made.metadata.name, made.asm["cubin"], made.metadata.shared, made.metadata.num_warps, kinds)
-    write_file(code_path, cubin.code)
-    write_file(facts_path, json.dumps({"name": cubin.name, "shared": cubin.shared, "num_warps": cubin.num_warps}).encode())
+    head = json.dumps({"name": cubin.name, "shared": cubin.shared, "num_warps": cubin.num_warps})
+    write_sealed(path, head.encode() + b"\n" + cubin.code)
     return cubin
 
 
