@@ -12,17 +12,20 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from .. import _C
 from ..core.device import device
 from ..core.dtypes import dtype
 from ..core.memory_format import layout, memory_format
 from ..core.size import Size, is_contiguous
 from ..core.tensor import Tensor
+from . import policy
 from .break_kinds import describe, graph_break
 from .exceptions import RunEagerly
 from .source import Source, constant_source
 from .variables.autocast import autocast_class, wrap_autocast
-from .variables.base import ConstantVariable, LazyVariable, Variable, is_plain_constant
+from .variables.base import ConstantVariable, LazyVariable, NotConstant, ValueVariable, Variable, is_plain_constant
 from .variables.builtins import HANDLERS, BuiltinVariable
 from .variables.contexts import GRAD_SCOPES, GradScope, ScopeExit
 from .variables.dicts import DictVariable, MappingProxyVariable, SetVariable
@@ -46,30 +49,30 @@ IMMUTABLE = (dtype, device, layout, memory_format, types.CodeType, types.UnionTy
 _HEAP_TYPE = 1 << 9
 
 
-class OpaqueVariable(Variable):
+class OpaqueVariable(ValueVariable):
     """An existing object that capture doesn't understand: it can be passed on, nothing else."""
 
-    def __init__(self, value: Any, source: Source) -> None:
-        self.value, self.source = value, source
-
-    def python_type(self) -> type:
-        return type(self.value)
+    def as_constant(self) -> Any:
+        raise NotConstant(self)
 
     def describe(self) -> str:
         return f"{type(self.value).__module__}.{type(self.value).__qualname__} object {self.source}"
 
 
-class OperatorVariable(Variable):
+class NumpyFunction(ValueVariable):
+    """A function of NumPy that is no Python function."""
+
+    def describe(self) -> str:
+        return f"numpy.{self.value.__name__}"
+
+    def call(self, tx: Any, args: Any, kwargs: Any) -> Variable:
+        if not policy.is_numpy_function(self.value):
+            graph_break("call of skipped function", self.describe())
+        return tx.numpy_number(self.value, args, kwargs)
+
+
+class OperatorVariable(ValueVariable):
     """An operator that is an object, such as a custom one: a call of it is one node."""
-
-    def __init__(self, value: Any, source: Source) -> None:
-        self.value, self.source = value, source
-
-    def python_type(self) -> type:
-        return type(self.value)
-
-    def as_constant(self) -> Any:
-        return self.value
 
     def call(self, tx: Any, args: Any, kwargs: Any) -> Variable:
         return tx.call_operator(self.value, args, kwargs)
@@ -245,6 +248,17 @@ def _wrap_text(tx: Any, value: Any, source: Source) -> Variable:
 def _wrap_same(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_identity(source, value)
     return ConstantVariable(value, source)
+
+
+def _wrap_numpy_number(tx: Any, value: Any, source: Source) -> Variable:
+    tx.guard_type(source, value)
+    tx.guard("{0} == {1}" if value == value else "{0} != {0}", source, constant_source(value))
+    return ConstantVariable(value, source)
+
+
+def _wrap_ufunc(tx: Any, value: Any, source: Source) -> Variable:
+    tx.guard_identity(source, value)
+    return NumpyFunction(value, source)
 
 
 def _wrap_equal(tx: Any, value: Any, source: Source) -> Variable:
@@ -565,6 +579,7 @@ def plain_entries(value: dict[Any, Any]) -> dict[Any, Any]:
     return {key: dict.__getitem__(value, key) for key in keys}
 
 
+_NUMPY_NUMBERS = (np.float64, np.float32, np.float16, np.int64, np.int32, np.int16, np.int8, np.uint8, np.bool_)
 _Build = Callable[[Any, Any, Source], Variable]
 _EXACT: dict[type, _Build] = {
     type(None): _wrap_singleton, bool: _wrap_singleton, type(...): _wrap_singleton, type(NotImplemented): _wrap_singleton,
@@ -580,6 +595,7 @@ _EXACT: dict[type, _Build] = {
     type(os.environ): _wrap_environment, types.ModuleType: _wrap_module,
     property: _wrap_property, staticmethod: _wrap_property, classmethod: _wrap_property,
     functools._lru_cache_wrapper: _wrap_cached, functools.partial: _wrap_partial, types.CellType: _wrap_cell, Tensor: _wrap_tensor,
+    np.ufunc: _wrap_ufunc, type(np.prod): _wrap_ufunc, **dict.fromkeys(_NUMPY_NUMBERS, _wrap_numpy_number),
     types.UnionType: _wrap_same, types.GenericAlias: _wrap_same,
     **dict.fromkeys(GRAD_SCOPES, _wrap_scope),
 }  # fmt: skip

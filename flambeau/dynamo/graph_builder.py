@@ -24,7 +24,7 @@ from .variables.base import Args, ConstantVariable, Kwargs, Variable
 from .variables.contexts import set_grad_mode
 from .variables.dicts import DictVariable
 from .variables.sequences import ListVariable, SequenceVariable, SliceVariable
-from .variables.tensor import SymVariable, TensorVariable
+from .variables.tensor import SymVariable, TensorVariable, plain_number
 
 _PLUMBING = re.compile(r"\._(modules|parameters|buffers)\b|\.__dict__|\.__closure__|\.cell_contents|__function")
 _SIZE_TOKEN = re.compile(r"__size(\d+)__")
@@ -163,8 +163,7 @@ class GraphBuilder:
             return slice(*(self.argument(part) for part in variable.parts))
         if isinstance(variable, DictVariable):
             return {key.as_constant(): self.argument(value) for key, value in variable.open(self).values()}
-        value = variable.as_constant()
-        return value
+        return plain_number(variable.as_constant())
 
     def size_node(self, value: Any) -> Any:
         """A symbolic size as a node: its symbols are graph inputs, arithmetic on them nodes."""

@@ -319,9 +319,6 @@ class Operations:
         """What f-strings, str() and repr() give."""
         if isinstance(value, SymVariable):
             value = ConstantVariable(value.specialize())
-        if isinstance(value, ExceptionVariable) and conversion is not repr:
-            args = [a.as_constant() for a in value.args if a.is_constant()]
-            return ConstantVariable(str(args[0]) if len(args) == 1 else str(tuple(args)) if args else "")
         if isinstance(value, ObjectVariable):
             name = "__repr__" if conversion in (repr, ascii) else "__str__"
             entry = lookup_in_class(value.cls, name)
@@ -329,12 +326,21 @@ class Operations:
                 entry = lookup_in_class(value.cls, "__repr__")
             if isinstance(entry, types.FunctionType):
                 return self.call(self.class_function(entry), [value], {})
+        if isinstance(value, ExceptionVariable):
+            return ConstantVariable(self._exception_text(value, name == "__repr__"))
         try:
             plain = self.constant_of(value)
         except NotConstant as unknown:
             graph_break("print or logging", f"text of {unknown.args[0].describe()}")
         text = conversion(plain) if conversion is not None else plain
         return ConstantVariable(self.checked(format, text, self.known(spec)))
+
+    def _exception_text(self, error: ExceptionVariable, exact: bool) -> str:
+        """What `str` or `repr` of an exception gives, by the built-in class that it comes from."""
+        args = self.known(self.attr(error, "args"))
+        kind = next(base for base in error.cls.__mro__ if base.__module__ == "builtins")
+        text = repr(kind(*args)) if exact else str(kind(*args))
+        return error.cls.__name__ + text.removeprefix(kind.__name__) if exact else text
 
     def concatenate(self, parts: Args) -> Variable:
         return ConstantVariable("".join(part.as_constant() for part in parts))
@@ -435,6 +441,8 @@ class Operations:
         """A bare new object of a class that is written in Python."""
         container: Variable | None = None
         bases = [base for base in cls.__mro__ if not base.__flags__ & (1 << 9) and base is not object]
+        if cls is object:
+            return self.object_variable(cls, None)
         if issubclass(cls, dict):
             container = DictVariable({}, next(b for b in cls.__mro__ if b.__module__ in ("builtins", "collections")))
         elif issubclass(cls, list):

@@ -32,6 +32,19 @@ CONSTANT = {
 }  # fmt: skip
 """Functions of Flambeau that answer with facts known during capture."""
 
+NUMPY_NUMBERS = frozenset(
+    {"sqrt", "cbrt", "exp", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tan", "tanh", "floor", "ceil", "trunc", "rint",
+     "power", "float_power", "square", "absolute", "fabs", "sign", "maximum", "minimum", "add", "subtract", "multiply", "divide",
+     "true_divide", "floor_divide", "remainder", "mod", "isnan", "isinf", "isfinite", "prod", "sum", "mean", "max", "min", "amax", "amin",
+     "round", "around", "all", "any", "argmax", "argmin", "gcd", "lcm", "isclose", "clip", "median", "std", "var", "deg2rad", "rad2deg"}
+)  # fmt: skip
+"""Functions of NumPy that are computed during capture when they take known numbers and give one."""
+
+
+def is_numpy_function(function: Any) -> bool:
+    return _root(getattr(function, "__module__", None) or "numpy") == "numpy" and function.__name__ in NUMPY_NUMBERS
+
+
 _STDLIB = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
 _SITE = tuple(sysconfig.get_path(name) for name in ("purelib", "platlib"))
 _SKIPPED_MODULES = frozenset(

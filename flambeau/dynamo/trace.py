@@ -7,6 +7,8 @@ import inspect
 import types
 from typing import Any
 
+import numpy as np
+
 from ..core import dispatch
 from ..core.size import Size
 from ..core.symbolic import SymBool, SymFloat, SymInt, free_variables, sym_max, sym_min, to_python
@@ -23,9 +25,9 @@ from .guards import GuardSet
 from .operations import Operations
 from .side_effects import SideEffects
 from .source import Source, constant_source
-from .variables import copying  # noqa: F401 - registers its handlers
+from .variables import copying, toolbox  # noqa: F401 - they register their handlers
 from .variables.autocast import autocast_class, make_autocast
-from .variables.base import Args, ConstantVariable, Kwargs, Variable, is_plain_constant
+from .variables.base import Args, ConstantVariable, Kwargs, NotConstant, Variable, is_plain_constant
 from .variables.builtins import HANDLERS, PURE, BuiltinVariable, call_handler, install_extremes
 from .variables.contexts import GRAD_SCOPES, make_scope
 from .variables.dicts import DictVariable, SetVariable
@@ -177,6 +179,8 @@ class Trace(Builder, GraphBuilder, Operations):
             return call_handler(self, handler, cls, args, kwargs)
         if cls in PURE or issubclass(cls, IMMUTABLE) or policy.is_enum(cls) or policy.is_fact_class(cls):
             return self.fold(cls, args, kwargs)
+        if issubclass(cls, np.generic):
+            return self.numpy_number(cls, args, kwargs)
         if cls is Size:
             return SizeVariable(list(self.iterate(args[0])) if args else [], Size)
         if issubclass(cls, Tensor):
@@ -215,6 +219,18 @@ class Trace(Builder, GraphBuilder, Operations):
             case "checkpoint":
                 return self._checkpointed(args, kwargs)
         return self.inline(function, args, kwargs)
+
+    def numpy_number(self, function: Any, args: Args, kwargs: Kwargs) -> Variable:
+        """A function of NumPy on known numbers that gives a number; anything else is a graph break."""
+        try:
+            plain = [self.constant_of(arg) for arg in args]
+            named = {name: self.constant_of(value) for name, value in kwargs.items()}
+        except NotConstant as unknown:
+            graph_break("call of skipped function", f"numpy.{function.__name__}() of {unknown.args[0].describe()}")
+        result = self.checked(function, *plain, **named)
+        if not isinstance(result, np.generic):
+            graph_break("call of skipped function", f"numpy.{function.__name__}(), which gives a {type(result).__name__}")
+        return ConstantVariable(result)
 
     def _checkpointed(self, args: Args, kwargs: Kwargs) -> Variable:
         """`checkpoint(function, *args)`: the compiler decides itself what is saved and what is computed again."""

@@ -204,6 +204,19 @@ class ConstantVariable(Variable):
         return w.constant(self.value)
 
 
+class ValueVariable(Variable):
+    """An existing object that stands for itself: a class, a module, a function written in C."""
+
+    def __init__(self, value: Any, source: Source | None = None) -> None:
+        self.value, self.source = value, source
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def as_constant(self) -> Any:
+        return self.value
+
+
 class ConstantMethod(Variable):
     """A bound method of a constant, such as `"a,b".split`: computed during capture."""
 

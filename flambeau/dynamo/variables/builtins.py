@@ -7,8 +7,6 @@ all arguments are known; anything else is a graph break.
 from __future__ import annotations
 
 import collections
-import functools
-import inspect
 import itertools
 import math
 import operator
@@ -18,10 +16,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..break_kinds import graph_break
-from ..source import Source
-from .base import Args, ConstantVariable, Kwargs, Variable
+from .base import Args, ConstantVariable, Kwargs, ValueVariable, Variable
 from .dicts import DictVariable, MappingProxyVariable, SetVariable
-from .functions import MethodVariable, PartialVariable
+from .functions import MethodVariable
 from .identity import IdVariable
 from .objects import ClassVariable, ObjectVariable, SuperVariable
 from .sequences import (
@@ -54,17 +51,8 @@ def handles(*targets: Any) -> Callable[[Callable[..., Variable]], Callable[..., 
     return register
 
 
-class BuiltinVariable(Variable):
+class BuiltinVariable(ValueVariable):
     """A function written in C."""
-
-    def __init__(self, value: Any, source: Source | None = None) -> None:
-        self.value, self.source = value, source
-
-    def python_type(self) -> type:
-        return type(self.value)
-
-    def as_constant(self) -> Any:
-        return self.value
 
     def describe(self) -> str:
         module = getattr(self.value, "__module__", None) or ""
@@ -134,7 +122,10 @@ def call_descriptor(tx: Trace, method: Any, args: Args, kwargs: Kwargs) -> Varia
             return found.call(tx, rest, kwargs)
     if not isinstance(owner, ObjectVariable) and issubclass(owner.python_type(), method.__objclass__):
         handled = _slot_call(tx, owner, method.__name__, rest)
-        return handled if handled is not None else owner.method(tx, method.__name__, rest, kwargs)
+        if handled is not None:
+            return handled
+        if method.__name__ in getattr(owner, "METHODS", (method.__name__,)):
+            return owner.method(tx, method.__name__, rest, kwargs)
     graph_break("call of C function", f"{method.__qualname__}()")
 
 
@@ -168,7 +159,7 @@ PURE: set[Any] = {
     abs, ascii, bin, bytes, chr, complex, divmod, hash, hex, oct, ord, pow, repr, round, int, float, str, bool, format,
     *(fn for fn in vars(math).values() if callable(fn)),
     str.upper, str.lower, str.join, str.format, str.split, str.strip, str.replace, str.startswith, str.endswith,
-    str.maketrans, int.from_bytes, float.fromhex, operator.index,
+    str.maketrans, int.from_bytes, float.fromhex, operator.index, os.fspath,
 }  # fmt: skip
 """Functions of known values that may be computed during capture."""
 
@@ -638,166 +629,5 @@ for _name in ("sqrt", "log", "log2", "log10", "exp", "sin", "cos", "tan", "floor
               "fabs", "gcd", "lcm", "comb", "factorial", "copysign", "atan2", "hypot", "isclose", "isqrt"):  # fmt: skip
     HANDLERS[getattr(math, _name)] = _on_size(getattr(math, _name))
 
-
-# -- operator, functools, itertools ------------------------------------------------------------------------------------------
-def _binary_handler(op: Callable[[Any, Any], Any]) -> Callable[..., Variable]:
-    return lambda tx, left, right: tx.binary(op, left, right)
-
-
-def _compare_handler(op: Callable[[Any, Any], Any]) -> Callable[..., Variable]:
-    return lambda tx, left, right: tx.compare(op, left, right)
-
-
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift", "rshift"):
-    HANDLERS[getattr(operator, _name)] = _binary_handler(getattr(operator, _name))
-    HANDLERS[getattr(operator, "i" + _name.rstrip("_"))] = _binary_handler(getattr(operator, "i" + _name.rstrip("_")))
-for _name in ("lt", "le", "eq", "ne", "gt", "ge"):
-    HANDLERS[getattr(operator, _name)] = _compare_handler(getattr(operator, _name))
-for _name in ("neg", "pos", "invert"):
-    HANDLERS[getattr(operator, _name)] = functools.partial(
-        lambda op, tx, value: tx.unary(op, value), getattr(operator, _name)
-    )
-HANDLERS[operator.not_] = lambda tx, value: tx.logical_not(value)
-HANDLERS[operator.truth] = lambda tx, value: ConstantVariable(tx.truth(value))
-HANDLERS[operator.is_] = lambda tx, left, right: ConstantVariable(tx.is_same(left, right))
-HANDLERS[operator.is_not] = lambda tx, left, right: ConstantVariable(not tx.is_same(left, right))
-HANDLERS[operator.getitem] = lambda tx, owner, key: tx.item(owner, key)
-HANDLERS[operator.contains] = lambda tx, owner, key: ConstantVariable(owner.contains(tx, key))
-HANDLERS[operator.setitem] = lambda tx, owner, key, value: owner.set_item(tx, key, value) or _NONE
-
-
-@handles(operator.index)
-def _operator_index(tx: Trace, value: Variable) -> Variable:
-    return value if isinstance(value, SymVariable) else tx.fold(operator.index, [value])
-
-
-@handles(inspect.signature)
-def _signature(tx: Trace, function: Variable, **kwargs: Variable) -> Variable:
-    owner = function.owner if isinstance(function, MethodVariable) else None
-    real = getattr(function.function if isinstance(function, MethodVariable) else function, "function", None)
-    if real is None:
-        graph_break("call of C function", f"inspect.signature({function.describe()})")
-    return ConstantVariable(inspect.signature(types.MethodType(real, object()) if owner is not None else real))
-
-
-@handles(functools.partial)
-def _partial(tx: Trace, function: Variable, *args: Variable, **kwargs: Variable) -> Variable:
-    return PartialVariable(function, list(args), kwargs)
-
-
-@handles(functools.reduce)
-def _reduce(tx: Trace, function: Variable, values: Variable, start: Variable | None = None) -> Variable:
-    elements = tx.iterate(values)
-    total = start if start is not None else next(elements, None)
-    if total is None:
-        tx.raise_(TypeError, "reduce() of empty iterable with no initial value")
-    for element in elements:
-        total = tx.call(function, [total, element], {})
-    return total
-
-
-@handles(itertools.chain)
-def _chain(tx: Trace, *iterables: Variable) -> Variable:
-    return IteratorVariable((element for iterable in iterables for element in tx.iterate(iterable)), itertools.chain)
-
-
-@handles(itertools.chain.from_iterable)
-def _chain_from(tx: Trace, iterables: Variable) -> Variable:
-    return IteratorVariable((e for iterable in tx.iterate(iterables) for e in tx.iterate(iterable)), itertools.chain)
-
-
-@handles(itertools.islice)
-def _islice(tx: Trace, values: Variable, *bounds: Variable) -> Variable:
-    limits = [bound.as_constant() for bound in bounds]
-    return IteratorVariable(itertools.islice(tx.iterate(values), *limits), itertools.islice)
-
-
-@handles(itertools.count)
-def _count(tx: Trace, start: Variable = ConstantVariable(0), step: Variable = ConstantVariable(1)) -> Variable:
-    numbers = itertools.count(start.as_constant(), step.as_constant())
-    return IteratorVariable(map(ConstantVariable, numbers), itertools.count)
-
-
-@handles(itertools.repeat)
-def _repeat(tx: Trace, value: Variable, times: Variable | None = None) -> Variable:
-    repeated = itertools.repeat(value) if times is None else itertools.repeat(value, tx.index(times))
-    return IteratorVariable(repeated, itertools.repeat)
-
-
-@handles(itertools.accumulate)
-def _accumulate(tx: Trace, values: Variable, function: Variable | None = None) -> Variable:
-    def combine(left: Variable, right: Variable) -> Variable:
-        return tx.binary(operator.add, left, right) if function is None else tx.call(function, [left, right], {})
-
-    return IteratorVariable(itertools.accumulate(tx.iterate(values), combine), itertools.accumulate)
-
-
-@handles(itertools.zip_longest)
-def _zip_longest(tx: Trace, *iterables: Variable, fillvalue: Variable = _NONE) -> Variable:
-    rows = itertools.zip_longest(*(tx.iterate(i) for i in iterables), fillvalue=fillvalue)
-    return IteratorVariable((TupleVariable(list(row)) for row in rows), itertools.zip_longest)
-
-
-def _combinatorial(function: Any) -> Callable[..., Variable]:
-    def handler(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
-        plain = [list(tx.iterate(a)) if not isinstance(a, ConstantVariable) or isinstance(a.value, str) else a.value for a in args]
-        known = {name: value.as_constant() for name, value in kwargs.items()}
-        return IteratorVariable((TupleVariable(list(row)) for row in function(*plain, **known)), function)
-
-    return handler
-
-
-for _function in (itertools.product, itertools.combinations, itertools.permutations, itertools.pairwise,
-                  itertools.combinations_with_replacement):  # fmt: skip
-    HANDLERS[_function] = _combinatorial(_function)
-
-
-@handles(itertools.starmap)
-def _starmap(tx: Trace, function: Variable, rows: Variable) -> Variable:
-    return IteratorVariable((tx.call(function, list(tx.iterate(row)), {}) for row in tx.iterate(rows)), itertools.starmap)
-
-
-@handles(itertools.takewhile)
-def _takewhile(tx: Trace, predicate: Variable, values: Variable) -> Variable:
-    test = functools.partial(_holds, tx, predicate)
-    return IteratorVariable(itertools.takewhile(test, tx.iterate(values)), itertools.takewhile)
-
-
-@handles(itertools.dropwhile)
-def _dropwhile(tx: Trace, predicate: Variable, values: Variable) -> Variable:
-    test = functools.partial(_holds, tx, predicate)
-    return IteratorVariable(itertools.dropwhile(test, tx.iterate(values)), itertools.dropwhile)
-
-
-def _holds(tx: Trace, predicate: Variable, value: Variable) -> bool:
-    return tx.truth(tx.call(predicate, [value], {}))
-
-
-class ItemGetter(Variable):
-    """`operator.itemgetter(...)` or `operator.attrgetter(...)`."""
-
-    def __init__(self, kind: Any, keys: Args) -> None:
-        self.kind, self.keys = kind, keys
-
-    def python_type(self) -> type:
-        return self.kind
-
-    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
-        found = [self._get(tx, args[0], key) for key in self.keys]
-        return found[0] if len(found) == 1 else TupleVariable(found)
-
-    def _get(self, tx: Trace, owner: Variable, key: Variable) -> Variable:
-        if self.kind is operator.itemgetter:
-            return tx.item(owner, key)
-        for part in tx.known(key).split("."):
-            owner = tx.attr(owner, part)
-        return owner
-
-    def build(self, w: Writer) -> str:
-        return f"{w.constant(self.kind)}({', '.join(map(w.value, self.keys))})"
-
-
-HANDLERS[operator.itemgetter] = lambda tx, *keys: ItemGetter(operator.itemgetter, list(keys))
-HANDLERS[operator.attrgetter] = lambda tx, *keys: ItemGetter(operator.attrgetter, list(keys))
 
 __all__ = ["HANDLERS", "PURE", "BuiltinVariable", "call_descriptor", "call_handler", "handles", "install_extremes"]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import collections
+import inspect
 import operator
 from collections.abc import Callable, Iterator
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ..break_kinds import graph_break
@@ -110,19 +111,30 @@ class DictVariable(Variable):
         return ConstantVariable(len(self.open(tx)))
 
     def iterate(self, tx: Trace) -> Iterator[Variable]:
-        return iter([key for key, _ in self.open(tx).values()])
+        return (self.items[hashed][0] for hashed in self._hashes(tx))
+
+    def _hashes(self, tx: Trace) -> Iterator[Any]:
+        hashes = list(self.open(tx))
+        for hashed in hashes:
+            if len(self.items) != len(hashes):
+                tx.raise_(RuntimeError, f"{'OrderedDict' if self.kind is collections.OrderedDict else 'dictionary'} "
+                          f"{'mutated' if self.kind is collections.OrderedDict else 'changed size'} during iteration")
+            if hashed not in self.items:
+                tx.raise_(RuntimeError, "dictionary keys changed during iteration")
+            yield hashed
 
     def values_of(self, tx: Trace) -> Iterator[Variable]:
-        for hashed in list(self.open(tx)):
+        for hashed in self._hashes(tx):
             key, value = self.items[hashed]
             value = value.realize(tx)
             self.items[hashed] = (key, value)
             yield value
 
     def pairs_of(self, tx: Trace) -> Iterator[Variable]:
-        keys = [key for key, _ in self.open(tx).values()]
-        for key, value in zip(keys, self.values_of(tx), strict=True):
-            yield TupleVariable([key, value])
+        for hashed in self._hashes(tx):
+            key, value = self.items[hashed]
+            self.items[hashed] = (key, value.realize(tx))
+            yield TupleVariable([key, self.items[hashed][1]])
 
     # writing
     def changed(self, tx: Trace) -> None:
@@ -206,6 +218,8 @@ class DictVariable(Variable):
     def _move_to_end(self, tx: Trace, key: Variable, last: Variable | None = None) -> Variable:
         self.changed(tx)
         hashed = self.hashed(tx, key)
+        if hashed not in self.items:
+            tx.raise_(KeyError, key.as_constant() if key.is_constant() else key.describe())
         entry = self.items.pop(hashed)
         rest = dict(self.items)
         if last is None or tx.truth(last):
@@ -230,7 +244,8 @@ class DictVariable(Variable):
     }  # fmt: skip
 
     def attr(self, tx: Trace, name: str) -> Variable:
-        if name in self.METHODS and hasattr(self.kind, name):
+        counts = self.kind is collections.Counter and name in ("update", "subtract")
+        if counts or (name in self.METHODS and hasattr(self.kind, name) and self._python_method(name) is None):
             return ContainerMethod(self, name)
         if name == "default_factory" and self.kind is collections.defaultdict:
             return self.default_factory or ConstantVariable(None)
@@ -243,13 +258,38 @@ class DictVariable(Variable):
 
     def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
         handler = self.METHODS.get(name)
-        if handler is None or not hasattr(self.kind, name):
+        if self.kind is collections.Counter and name in ("update", "subtract"):
+            return self._count(tx, operator.add if name == "update" else operator.sub, *args, **kwargs)
+        if handler is None or not hasattr(self.kind, name) or self._python_method(name) is not None:
             return self.attr(tx, name).call(tx, args, kwargs)
         return handler(self, tx, *args, **kwargs)
+
+    def _python_method(self, name: str) -> Any:
+        """A method that the kind of dict (Counter) has written in Python."""
+        found = inspect.getattr_static(self.kind, name, None)
+        return found if isinstance(found, FunctionType) else None
+
+    def _count(self, tx: Trace, op: Any, values: Variable | None = None, **kwargs: Variable) -> Variable:
+        """Counter.update and Counter.subtract."""
+        counted: Args = []
+        if isinstance(values, (DictVariable, MappingProxyVariable)):
+            mapping = values.mapping if isinstance(values, MappingProxyVariable) else values
+            counted = list(mapping.pairs_of(tx))
+        elif values is not None:
+            counted = [TupleVariable([value, ConstantVariable(1)]) for value in tx.iterate(values)]
+        counted += [TupleVariable([ConstantVariable(name), value]) for name, value in kwargs.items()]
+        for pair in counted:
+            key, count = tx.iterate(pair)
+            self.set_item(tx, key, tx.binary(op, self.item(tx, key), count))
+        return ConstantVariable(None)
 
     def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
         if not isinstance(other, DictVariable):
             return None
+        own = next(filter(None, map(self._python_method, tx.special_names(op, reflected))), None)
+        if own is not None:
+            answer = tx.call(tx.class_function(own), [self, other], {})
+            return None if answer.is_constant() and answer.as_constant() is NotImplemented else answer
         if op is operator.ior and not reflected:
             self._update(tx, other)
             return self
@@ -260,7 +300,8 @@ class DictVariable(Variable):
             return merged
         if op in (operator.eq, operator.ne):
             mine, yours = self.open(tx), other.open(tx)
-            equal = mine.keys() == yours.keys() and all(
+            ordered = self.kind is other.kind is collections.OrderedDict
+            equal = (list(mine) == list(yours) if ordered else mine.keys() == yours.keys()) and all(
                 tx.same_or_equal(mine[k][1].realize(tx), yours[k][1].realize(tx)) for k in mine
             )
             return ConstantVariable(equal is (op is operator.eq))
@@ -454,6 +495,12 @@ class SetVariable(Variable):
     def _issubset(self, tx: Trace, other: Variable) -> Variable:
         return ConstantVariable(self.items.keys() <= self._others(tx, (other,))[0].keys())
 
+    def _less(self, tx: Trace, other: Variable) -> Variable:
+        return ConstantVariable(self.items.keys() < self._others(tx, (other,))[0].keys())
+
+    def _greater(self, tx: Trace, other: Variable) -> Variable:
+        return ConstantVariable(self.items.keys() > self._others(tx, (other,))[0].keys())
+
     def _issuperset(self, tx: Trace, other: Variable) -> Variable:
         return ConstantVariable(self.items.keys() >= self._others(tx, (other,))[0].keys())
 
@@ -469,6 +516,7 @@ class SetVariable(Variable):
     _OPERATORS: dict[Any, Callable[..., Variable]] = {
         operator.or_: _union, operator.and_: _intersection, operator.sub: _difference,
         operator.xor: _symmetric_difference, operator.le: _issubset, operator.ge: _issuperset,
+        operator.lt: _less, operator.gt: _greater,
     }  # fmt: skip
 
     def attr(self, tx: Trace, name: str) -> Variable:
@@ -486,9 +534,14 @@ class SetVariable(Variable):
             other = other.as_set(tx)
         if not isinstance(other, SetVariable) or reflected:
             return None
-        if op is operator.ior and self.kind is set:
-            self._update(tx, other)
+        in_place = _IN_PLACE.get(op)
+        if in_place is not None and self.kind is set:
+            kept = self.binary(tx, in_place, other, False)
+            assert isinstance(kept, SetVariable)
+            self.changed(tx)
+            self.items = kept.items
             return self
+        op = in_place or op
         if op in (operator.eq, operator.ne):
             return ConstantVariable((self.items.keys() == other.items.keys()) is (op is operator.eq))
         handler = self._OPERATORS.get(op)
@@ -507,6 +560,9 @@ class SetVariable(Variable):
         target, new = w.fetch(self.source), w.bind(self.literal(w))
         w.effect(f"{target}.clear()")
         w.effect(f"{target}.update({new})")
+
+
+_IN_PLACE = {operator.ior: operator.or_, operator.iand: operator.and_, operator.isub: operator.sub, operator.ixor: operator.xor}
 
 
 class ContainerMethod(Variable):

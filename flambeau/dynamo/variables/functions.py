@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..break_kinds import graph_break
 from ..source import Source, constant_source
-from .base import Args, ConstantVariable, Kwargs, LazyVariable, Variable
+from .base import Args, ConstantVariable, Kwargs, LazyVariable, ValueVariable, Variable
 from .dicts import DictVariable
 from .sequences import TupleVariable
 
@@ -157,6 +157,9 @@ class FunctionVariable(FunctionBase):
         return tx.call_function(self, args, kwargs)
 
     def attr(self, tx: Trace, name: str) -> Variable:
+        written = tx.effects.attributes(self.function)
+        if name in written:
+            return written[name]
         try:
             value = getattr(self.function, name)
         except AttributeError as error:
@@ -166,7 +169,14 @@ class FunctionVariable(FunctionBase):
         return tx.wrap(value, self.origin().attr(name))
 
     def has_attr(self, tx: Trace, name: str) -> bool:
-        return hasattr(self.function, name)
+        return name in tx.effects.attributes(self.function) or hasattr(self.function, name)
+
+    def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
+        if name.startswith("__"):
+            graph_break("unknown attribute", f"{self.describe()}.{name} = ...")
+        if self.source is not None:
+            tx.guard_identity(self.source, self.function)
+        tx.effects.set_attribute(self.function, name, value)
 
     def build(self, w: Writer) -> str:
         return w.fetch(self.source) if self.source is not None else w.constant(self.function)
@@ -283,9 +293,15 @@ class PartialVariable(Variable):
 
     def __init__(self, function: Variable, args: Args, kwargs: Kwargs, source: Source | None = None) -> None:
         self.function, self.args, self.kwargs, self.source = function, args, kwargs, source
+        self.written: dict[str, Variable] = {}
 
     def python_type(self) -> type:
         return functools.partial
+
+    def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
+        if self.source is not None or name in ("func", "args", "keywords"):
+            graph_break("unknown attribute", f"{self.describe()}.{name} = ...")
+        self.written[name] = value
 
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
         return tx.call(self.function, [*(a.realize(tx) for a in self.args), *args], {**self.kwargs, **kwargs})
@@ -297,30 +313,25 @@ class PartialVariable(Variable):
             return TupleVariable(list(self.args))
         if name == "keywords":
             return DictVariable({k: (ConstantVariable(k), v) for k, v in self.kwargs.items()})
-        return super().attr(tx, name)
+        return self.written[name] if name in self.written else super().attr(tx, name)
 
     def has_attr(self, tx: Trace, name: str) -> bool:
-        return name in ("func", "args", "keywords")
+        return name in ("func", "args", "keywords") or name in self.written
 
     def build(self, w: Writer) -> str:
         if self.source is not None:
             return w.fetch(self.source)
         parts = [w.value(self.function), *map(w.value, self.args)]
         parts += [f"{name}={w.value(value)}" for name, value in self.kwargs.items()]
-        return f"{w.constant(functools.partial)}({', '.join(parts)})"
+        made = w.bind(f"{w.constant(functools.partial)}({', '.join(parts)})")
+        w.remember(self, made)
+        for name, value in self.written.items():
+            w.effect(f"{made}.{name} = {w.value(value)}")
+        return made
 
 
-class DisabledVariable(Variable):
+class DisabledVariable(ValueVariable):
     """A function under torch.compiler.disable: called between graphs."""
-
-    def __init__(self, value: Any, source: Source | None) -> None:
-        self.value, self.source = value, source
-
-    def as_constant(self) -> Any:
-        return self.value
-
-    def python_type(self) -> type:
-        return type(self.value)
 
     def attr(self, tx: Trace, name: str) -> Variable:
         return tx.wrap(getattr(self.value, name), (self.source or constant_source(self.value)).attr(name))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..break_kinds import graph_break
 from ..exceptions import RaisedInTrace
 from ..source import Source, constant_source
-from .base import Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, Variable
+from .base import Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, ValueVariable, Variable
 from .dicts import DictVariable
 from .functions import MethodVariable
 from .sequences import IteratorVariable, ListVariable, TupleVariable
@@ -127,6 +127,10 @@ class ObjectVariable(Variable):
             return special
         if isinstance(entry, functools._lru_cache_wrapper):
             return MethodVariable(tx.class_function(entry), self)
+        if isinstance(entry, functools.cached_property) and entry.attrname is not None:
+            value = tx.call(tx.class_function(entry.func), [self], {})
+            self.store_attr(tx, entry.attrname, value)
+            return value
         getter = lookup_in_class(type(entry), "__get__")
         if isinstance(getter, types.FunctionType):
             owner = tx.wrap(entry, constant_source(self.cls).dict_item(name))
@@ -176,6 +180,10 @@ class ObjectVariable(Variable):
             if entry.fset is None:
                 tx.raise_(AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no setter")
             tx.call(tx.class_function(entry.fset), [self, value], {})
+            return
+        own = lookup_in_class(type(entry), "__set__")
+        if isinstance(own, types.FunctionType):
+            tx.call(tx.class_function(own), [tx.wrap(entry, constant_source(self.cls).dict_item(name)), self, value], {})
             return
         self.store_attr(tx, name, value)
 
@@ -489,17 +497,8 @@ class ObjectMethod(Variable):
         return f"{w.value(self.owner)}.{self.name}"
 
 
-class ClassVariable(Variable):
+class ClassVariable(ValueVariable):
     """A class."""
-
-    def __init__(self, value: type, source: Source | None = None) -> None:
-        self.value, self.source = value, source
-
-    def python_type(self) -> type:
-        return type(self.value)
-
-    def as_constant(self) -> Any:
-        return self.value
 
     def describe(self) -> str:
         return f"class {self.value.__qualname__}"
@@ -528,6 +527,10 @@ class ClassVariable(Variable):
             return tx.class_function(entry.__func__)
         if isinstance(entry, types.FunctionType) or tx.is_operator(entry):
             return tx.class_function(entry)
+        getter = lookup_in_class(type(entry), "__get__")
+        if isinstance(getter, types.FunctionType) and type(entry).__module__ not in ("enum", "types", "functools"):
+            descriptor = tx.wrap(entry, constant_source(entry))
+            return tx.call(tx.class_function(getter), [descriptor, ConstantVariable(None), self], {})
         return tx.wrap(getattr(cls, name), constant_source(cls).attr(name))
 
     def has_attr(self, tx: Trace, name: str) -> bool:
@@ -547,7 +550,7 @@ class ClassVariable(Variable):
         return super().item(tx, key)
 
     def contains(self, tx: Trace, key: Variable) -> bool:
-        return bool(tx.fold(lambda k: k in self.value, [key]).as_constant())  # type: ignore[operator]
+        return bool(tx.fold(lambda k: k in self.value, [key]).as_constant())
 
     def iterate(self, tx: Trace) -> Iterator[Variable]:
         if issubclass(self.value, enum.Enum):
@@ -569,17 +572,8 @@ class ClassVariable(Variable):
         return w.constant(self.value)
 
 
-class ModuleVariable(Variable):
+class ModuleVariable(ValueVariable):
     """A Python module."""
-
-    def __init__(self, value: types.ModuleType, source: Source | None = None) -> None:
-        self.value, self.source = value, source
-
-    def python_type(self) -> type:
-        return types.ModuleType
-
-    def as_constant(self) -> Any:
-        return self.value
 
     def describe(self) -> str:
         return f"module {self.value.__name__}"
@@ -607,17 +601,8 @@ class ModuleVariable(Variable):
         return w.constant(self.value)
 
 
-class PropertyVariable(Variable):
+class PropertyVariable(ValueVariable):
     """`property`, `staticmethod` or `classmethod` objects met as values."""
-
-    def __init__(self, value: Any, source: Source | None = None) -> None:
-        self.value, self.source = value, source
-
-    def python_type(self) -> type:
-        return type(self.value)
-
-    def as_constant(self) -> Any:
-        return self.value
 
     def attr(self, tx: Trace, name: str) -> Variable:
         return tx.wrap(getattr(self.value, name), constant_source(self.value).attr(name))
@@ -659,8 +644,6 @@ class SuperVariable(Variable):
             special = self.owner.special_method(tx, name, entry)
             if special is not None:
                 return special
-        if isinstance(self.owner, ExceptionVariable) and name == "__init__":
-            return ExceptionInit(self.owner)
         if not hasattr(type(entry), "__get__"):
             return tx.wrap(entry, constant_source(entry))
         if isinstance(self.owner, ClassVariable) and not is_class:
@@ -694,6 +677,11 @@ class ExceptionVariable(ObjectVariable):
         if name == "with_traceback":
             return MethodVariable(tx.python_function(_with_traceback), self)
         return super().attr(tx, name)
+
+    def special_method(self, tx: Trace, name: str, entry: Any) -> Variable | None:
+        if name == "__init__" and isinstance(entry, types.WrapperDescriptorType):
+            return ExceptionInit(self)
+        return super().special_method(tx, name, entry)
 
     def store_attr(self, tx: Trace, name: str, value: Variable | None) -> None:
         self.written[name] = value

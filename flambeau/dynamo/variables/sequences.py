@@ -327,8 +327,21 @@ class DequeVariable(ListVariable):
     def _popleft(self, tx: Trace) -> Variable:
         return self._pop(tx, ConstantVariable(0))
 
+    def _extendleft(self, tx: Trace, values: Variable) -> Variable:
+        for value in list(tx.iterate(values)):
+            self._appendleft(tx, value)
+        return ConstantVariable(None)
+
+    def _rotate(self, tx: Trace, steps: Variable | None = None) -> Variable:
+        moved = collections.deque(self.items)
+        moved.rotate(tx.index(steps) if steps is not None else 1)
+        self.changed(tx)
+        self.items[:] = moved
+        return ConstantVariable(None)
+
     METHODS = {
         **ListVariable.METHODS, "append": _append, "appendleft": _appendleft, "extend": _extend, "popleft": _popleft,
+        "extendleft": _extendleft, "rotate": _rotate,
     }  # fmt: skip
 
     def wrap_elements(self, elements: list[str], w: Writer) -> str:
@@ -390,7 +403,15 @@ class SliceVariable(Variable):
         return slice(*(None if _is_none(part) else tx.index(part) for part in self.parts))
 
     def attr(self, tx: Trace, name: str) -> Variable:
-        return self.parts[("start", "stop", "step").index(name)]
+        if name in ("start", "stop", "step"):
+            return self.parts[("start", "stop", "step").index(name)]
+        return tx.type_attribute(self, slice, name)
+
+    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
+        if name == "indices":
+            plain = slice(*(None if _is_none(part) else tx.index(part) for part in self.parts))
+            return tx.literal(tx.checked(plain.indices, tx.index(args[0])))
+        graph_break("unknown attribute", f"slice.{name}")
 
     def build(self, w: Writer) -> str:
         return f"slice({', '.join(w.value(part) for part in self.parts)})"

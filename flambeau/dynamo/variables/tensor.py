@@ -6,6 +6,8 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...core.dtypes import bool_
 from ...core.symbolic import SymBool, SymFloat, SymInt
 from ...core.tensor import Tensor
@@ -49,6 +51,8 @@ class TensorVariable(Variable):
 
     def __init__(self, node: Node, fake: Any, source: Source | None = None, real: Any = None) -> None:
         self.node, self.fake, self.source, self.real = node, fake, source, real
+        self.written: dict[str, Variable] = {}
+        """Attributes that the program gave it."""
 
     def python_type(self) -> type:
         return type(self.real) if self.real is not None else type(self.fake)
@@ -63,6 +67,8 @@ class TensorVariable(Variable):
         graph_break("data-dependent branch", f"truth value of {self.describe()}")
 
     def attr(self, tx: Trace, name: str) -> Variable:
+        if name in self.written:
+            return self.written[name]
         if name in FACTS:
             return tx.literal(getattr(self.fake, name))
         if name == "data":
@@ -97,13 +103,16 @@ class TensorVariable(Variable):
         return tx.wrap(self.real.grad, self.source.attr("grad"))
 
     def has_attr(self, tx: Trace, name: str) -> bool:
-        return hasattr(self.real if self.real is not None else self.fake, name)
+        return name in self.written or hasattr(self.real if self.real is not None else self.fake, name)
 
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
         if name == "grad" and self.source is not None:
             tx.effects.grads[self] = value
             return
-        graph_break("unknown attribute", f"{self.describe()}.{name} = ...")
+        if hasattr(type(self.fake), name) or name.startswith("_"):
+            graph_break("unknown attribute", f"{self.describe()}.{name} = ...")
+        tx.effects.touch(self)
+        self.written[name] = value
 
     def item(self, tx: Trace, key: Variable) -> Variable:
         if isinstance(key, TensorVariable) and key.fake.dtype is bool_:
@@ -158,13 +167,22 @@ class TensorVariable(Variable):
     def build(self, w: Writer) -> str:
         if self.source is not None:
             return w.fetch(self.source)
-        return w.output(self)
+        made = w.output(self)
+        if self.written:
+            w.remember(self, made)
+            w.effects_of(self)
+        return made
+
+    def replay(self, w: Writer) -> None:
+        target = w.value(self)
+        for name, value in self.written.items():
+            w.effect(f"{target}.{name} = {w.value(value)}")
 
 
 def _operand(variable: Variable) -> bool:
     if isinstance(variable, (TensorVariable, SymVariable)):
         return True
-    return isinstance(variable, ConstantVariable) and isinstance(variable.value, (bool, int, float, complex, str, type(None)))
+    return isinstance(variable, ConstantVariable) and isinstance(variable.value, (bool, int, float, complex, str, type(None), np.generic))
 
 
 def _requires_grad_(self: TensorVariable, tx: Trace, flag: Variable | None = None) -> Variable:
@@ -267,7 +285,12 @@ def example_of(tx: Trace, variable: Variable) -> Any:
         return slice(*(example_of(tx, part) for part in variable.parts))
     if isinstance(variable, DictVariable):
         return {key.as_constant(): example_of(tx, value) for key, value in variable.open(tx).values()}
-    return variable.as_constant()
+    return plain_number(variable.as_constant())
+
+
+def plain_number(value: Any) -> Any:
+    """A number of NumPy as the Python number that operators take it for."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 __all__ = ["Tensor", "SymVariable", "TensorMethod", "TensorVariable", "example_of"]

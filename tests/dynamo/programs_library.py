@@ -1,0 +1,263 @@
+# ruff: noqa: UP031, UP032, SIM905, E501 - these are the ways of writing that are tested
+"""Small programs about containers, text and the standard library.
+
+`PROGRAMS[name](T)` gives a function and its arguments for the torch or Flambeau module `T`; what the function does to its
+arguments is compared as well.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+import itertools
+import logging
+import math
+import operator
+import os
+import random
+import time
+import warnings
+from collections import Counter, OrderedDict, defaultdict, deque
+
+from programs import program, v
+
+
+# -- containers ------------------------------------------------------------------------------------------------------------------
+@program
+def lists(T):
+    def f(x, xs):
+        xs.append(x)
+        xs.extend([1, 2])
+        xs.insert(1, 7)
+        popped = xs.pop()
+        xs.remove(7)
+        xs += [4]
+        xs[1:2] = [8, 9]
+        ys = xs[::-1] * 2
+        zs = [3, 1, 2]
+        zs.sort(reverse=True)
+        return popped, ys, zs, zs.index(1), zs.count(3), zs.copy() == zs, [1, 2] < [1, 3], list(reversed(zs))
+
+    return f, (v(T), [10, 20])
+
+
+@program
+def dicts(T):
+    def f(x, d):
+        d["x"] = x
+        d.update(b=2, c=3)
+        gone = d.pop("b")
+        d.setdefault("n", []).append(1)
+        merged = d | {"z": 1}
+        d |= {"w": 2}
+        other = dict.fromkeys("ab", 0)
+        return (gone, list(d), "c" in d, merged["z"], d.get("nope", 4), other, {k: i for i, k in enumerate(d)}, d.items() and len(d),
+                d.keys() & {"x", "q"}, dict(sorted(other.items())), dict(zip("ab", [1, 2], strict=True)), d.popitem())  # fmt: skip
+
+    return f, (v(T), {"a": 1})
+
+
+@program
+def sets(T):
+    def f(x):
+        a, b = {1, 2, 3}, {3, 4}
+        a.add(9)
+        a.discard(1)
+        c = a | b
+        c -= {4}
+        return (x * len(c), a & b, a ^ b, a - b, a <= c, frozenset(b), {1} < {1, 2}, a.isdisjoint({100}), a.union([7]),
+                sorted(c))  # fmt: skip
+
+    return f, (v(T),)
+
+
+@program(breaks=True)
+def pop_of_a_set(T):
+    return (lambda x, s: (x * s.pop(), len(s))), (v(T), {5})
+
+
+@program
+def collections_types(T):
+    def f(x):
+        q = deque([1, 2, 3], maxlen=3)
+        q.append(4)
+        q.appendleft(0)
+        q.rotate(1)
+        od = OrderedDict(a=1, b=2)
+        od.move_to_end("a")
+        dd = defaultdict(list)
+        dd["k"].append(x)
+        c = Counter("hello")
+        c.update("l")
+        cm = collections.ChainMap({"a": 1}, {"b": 2})
+        return list(q), list(od), dd["k"][0] * 2, dd["new"], c["l"], c.most_common(1), x * q.popleft(), cm["b"], c["zz"]
+
+    return f, (v(T),)
+
+
+@program
+def itertools_functions(T):
+    def f(x):
+        a = list(itertools.chain([1], (2, 3)))
+        b = list(itertools.islice(itertools.count(3), 4))
+        c = list(itertools.product("ab", [1, 2]))
+        d = [(k, list(g)) for k, g in itertools.groupby([1, 1, 2, 3, 3])]
+        e = list(itertools.accumulate([1, 2, 3], operator.mul))
+        g = list(itertools.zip_longest([1], [2, 3], fillvalue=0))
+        h = list(itertools.combinations(range(3), 2)) + list(itertools.pairwise([1, 2, 3]))
+        i, j = itertools.tee([1, 2])
+        k = list(itertools.compress("abc", [1, 0, 1])) + list(itertools.filterfalse(None, [0, 1]))
+        m = [next(itertools.cycle([5, 6])), *itertools.repeat(2, 2), *itertools.takewhile(lambda n: n < 2, a)]
+        return x * sum(a) + sum(b), c, d, e, g, h, list(i) + list(j), k, m, functools.reduce(operator.add, a)
+
+    return f, (v(T),)
+
+
+@program
+def zip_and_enumerate(T):
+    def f(x):
+        out = []
+        for i, (a, b) in enumerate(zip([x, x + 1], (2, 3), strict=True), 1):
+            out.append(a * b + i)
+        try:
+            list(zip([1], [1, 2], strict=True))
+        except ValueError as error:
+            text = type(error).__name__
+        return out, text, list(map(max, [1, 5], [4, 2])), list(filter(None, [0, 1, 2])), any([0, 1]), all([])
+
+    return f, (v(T),)
+
+
+@program
+def slices(T):
+    def f(x, xs):
+        s = slice(1, None, 2)
+        return x[s], xs[s], x[1:3] * 2, x[..., None].shape, x[-1], x[[0, 2]], s.start, xs[-2:], x[None, ::2], x[1:][0], s.indices(4)
+
+    return f, (v(T), [1, 2, 3, 4])
+
+
+# -- text ------------------------------------------------------------------------------------------------------------------------
+@program
+def strings(T):
+    def f(x, name):
+        text = f"{name!r:>10} {len(name):03d} {3.14159:.2f} {x.shape} {x.ndim=}"
+        parts = "a,b,c".split(",")
+        return (x * len(text), text, "-".join(parts), name.upper().replace("N", "M"), name[::-1], "%s=%d" % (name, 3), "{:>5}|{k}".format(1, k=2), parts,
+                name.startswith("n"), "z" * 3, " pad ".strip(), ord("a"), chr(98), "b" in name, name.find("m"), "ab" < "b",
+                str(x.dtype), repr(name), "x".isdigit(), b"ab".decode(), "a\tb".expandtabs(2), "Title".swapcase(),
+                int("42"), "%.1f" % 2.25)  # fmt: skip
+
+    return f, (v(T), "nine")
+
+
+@program
+def numbers(T):
+    def f(x, n):
+        return (x * math.sqrt(n) + math.pi, n // 3, -n % 5, divmod(n, 4), abs(-n), round(2.567, 1), pow(2, 5), n ** 2, n << 1, ~n, n & 3,
+                float("inf"), math.floor(2.7), int(3.9), bool(n), complex(1, 2).imag, max(n, 3), sum([n, 1]), hash(3), math.prod([2, 3]),
+                1e-3 < 1, 0.1 + 0.2, math.isclose(0.3, 0.1 + 0.2), n.bit_length(), (3.5).is_integer())  # fmt: skip
+
+    return f, (v(T), 10)
+
+
+# -- modules of the standard library ------------------------------------------------------------------------------------------------
+@program
+def context_managers(T):
+    @contextlib.contextmanager
+    def scope(log, n):
+        log.append("in")
+        try:
+            yield n * 2
+        finally:
+            log.append("out")
+
+    def f(x, log):
+        with scope(log, 2) as a, contextlib.nullcontext(5) as b:
+            x = x * a + b
+        with contextlib.suppress(ValueError):
+            x = x + 1
+            raise ValueError
+        with contextlib.ExitStack() as stack:
+            n = stack.enter_context(scope(log, 1))
+            stack.callback(log.append, "callback")
+            x = x + n
+        return x
+
+    return f, (v(T), [])
+
+
+@program
+def operator_module(T):
+    def f(x, items):
+        get, name = operator.itemgetter(1), operator.attrgetter("shape")
+        call = operator.methodcaller("sum")
+        return operator.add(x, 1), get(items), name(x), operator.mul(2, 3), call(x), operator.contains(items, 2), operator.getitem(items, 0)
+
+    return f, (v(T), [1, 2])
+
+
+@program(breaks=True)
+def logging_and_warnings(T):
+    logger = logging.getLogger("program")
+
+    def f(x):
+        y = x * 2
+        logger.info("shape %s", y.shape)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.warn("careful", stacklevel=1)
+        return y + 1
+
+    return f, (v(T),)
+
+
+@program(breaks=True)
+def clocks(T):
+    def f(x):
+        started = time.perf_counter()
+        y = x * 2
+        took = time.perf_counter() - started
+        return y, took >= 0
+
+    return f, (v(T),)
+
+
+@program
+def environment(T):
+    def f(x):
+        os.environ.get("HOME")
+        return x * len(os.environ.get("NOT_SET_ANYWHERE", "abc")), "NOT_SET_ANYWHERE" in os.environ, os.path.join("a", "b")
+
+    return f, (v(T),)
+
+
+@program(breaks=True)
+def random_numbers(T):
+    def f(x):
+        random.seed(3)
+        a = random.random()
+        b = random.randint(1, 6)
+        c = random.choice([1, 2, 3])
+        return x * a + b + c
+
+    return f, (v(T),)
+
+
+@program(breaks=True)
+def random_generator(T):
+    def f(x, rng):
+        return x * rng.random() + rng.randint(0, 3)
+
+    return f, (v(T), random.Random(5))
+
+
+@program(breaks=True)
+def printing(T):
+    def f(x):
+        y = x + 1
+        print("y", y.shape)
+        return y * 2
+
+    return f, (v(T),)
