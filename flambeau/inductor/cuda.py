@@ -115,7 +115,8 @@ def print_program(program: Program, nodes: Sequence[Node], arrays: bool = False)
             steps.append((node, node))
             continue
         printed = print_triton(node, program, _stored(program, nodes, node))
-        key = (printed.text, tuple(printed.signature.items()), tuple(printed.constants.items()), printed.num_warps)
+        key = (printed.text, tuple(printed.signature.items()), tuple(printed.constants.items()), printed.num_warps,
+               _aligned(program, printed))
         first = known.get(key)
         if first is None:
             printed.name = f"k{len(known)}_{_label(node)}"
@@ -149,6 +150,7 @@ class _Wrapper:
         self.lines: list[str] = []
         self.products: dict[str, tuple] = {}
         self.convolutions: dict[str, Any] = {}
+        self.flat: set[str] = set()     # buffers that are made without their shape
 
     def text(self) -> str:
         program, emit = self.program, self.lines.append
@@ -235,7 +237,7 @@ class _Wrapper:
             self.lines.append(f"    convolve({kind!r}, {', '.join(map(self._view, views))}, {last}, *{step.attrs['window']!r})")
             return
         self.convolutions[f"c{k}"] = conv
-        self.lines.append(f"    c{k}({', '.join(f'{v.buffer}.data.ptr' for v in views)})")
+        self.lines.append(f"    c{k}({', '.join(f'{v.buffer}.data.ptr' for v in views)}, stream)")
 
     def _tuple(self, items: Sequence[Index]) -> str:
         return "(" + "".join(f"{to_python(n)}, " for n in items) + ")"
@@ -244,13 +246,16 @@ class _Wrapper:
         buffer = self.program.buffers[name]
         if buffer.strides == tuple(contiguous_strides(buffer.shape)):
             return f"empty({self._tuple(buffer.shape)}, d_{name})"
-        return f"strided(empty({to_python(buffer.numel)}, d_{name}), {self._tuple(buffer.shape)}, {self._tuple(buffer.strides)}, 0)"
+        self.flat.add(name)     # kernels take its address; who wants an array makes a view
+        return f"empty({to_python(buffer.numel)}, d_{name})"
 
     def _view(self, view: View) -> str:
         buffer = self.program.buffers[view.buffer]
-        if view.shape == buffer.shape and view.strides == buffer.strides and view.offset == 0:
+        if view.shape == buffer.shape and view.strides == buffer.strides and view.offset == 0 and view.buffer not in self.flat:
             return view.buffer
-        return f"strided({view.buffer}, {self._tuple(view.shape)}, {self._tuple(view.strides)}, {to_python(view.offset)})"
+        size = view.dtype.itemsize
+        steps = self._tuple([s * size for s in view.strides])
+        return f"strided({view.buffer}, {self._tuple(view.shape)}, {steps}, {to_python(view.offset * size)})"
 
     def _result(self, out: View | Index | None) -> str:
         if not isinstance(out, View):
@@ -336,9 +341,11 @@ def _tensor(array: Any) -> Tensor:
 
 
 def _strided(cupy: Any) -> Callable:
+    make = cupy.ndarray
+
     def strided(array: Any, shape: tuple, strides: tuple, offset: int) -> Any:
-        size = array.dtype.itemsize
-        return cupy.ndarray(shape, array.dtype, array.data + offset * size, strides=tuple(s * size for s in strides))
+        """Another look at an array's memory, strides and offset in bytes."""
+        return make(shape, array.dtype, array.data + offset if offset else array.data, strides)
     return strided
 
 

@@ -26,7 +26,7 @@ from flambeau.ops.registry import Primitive
 from flambeau.ops.scalar import TABLE, compute_dtype
 
 CHEAP = 5          # at most so costly is computed again rather than stored, when several consumers want it
-CHEAP_ON_GPU = 50  # likewise, where what counts is memory: two readers of what is stored cost a write and two reads
+CHEAP_ON_GPU = 50  # likewise on a GPU, where what counts is memory: storing costs a write, and a read for each consumer
 STRICT = ("index_select", "index_add")  # they take no negative indices
 PADDED_FROM = 1 << 20  # elements of a matrix whose rows are worth aligning
 LARGEST_BODY = 96  # a virtual box with more values than this is stored
@@ -276,7 +276,8 @@ class Lowering:
                 box.realize()
             elif node.meta["val"].device.type == "cuda":
                 read = sum(self.program.buffers[v.attr.buffer].dtype.itemsize for v in full)
-                if read >= 3 * box.dtype.itemsize or cost > CHEAP_ON_GPU:
+                users, size = len(node.users), box.dtype.itemsize
+                if users * read >= read + size + users * size or cost > CHEAP_ON_GPU:
                     box.realize()
             elif cost > CHEAP or len(full) > 1:
                 box.realize()

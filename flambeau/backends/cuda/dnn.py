@@ -16,35 +16,38 @@ import cupy
 from ...core.dtypes import DTYPES
 from .. import cudnn as settings
 from . import dnn_library
+from .cubins import stream_pointer
 from .dnn_library import DATA_TYPES, Convolution, Operand, Plan
 
 Array = Any
-Call = Callable[[int, int, int], None]      # of the addresses of x, w and y
+Call = Callable[..., None]      # of the addresses of x, w and y, and of the current stream where it is known
 CANDIDATES = 8          # plans that are timed against each other with torch.backends.cudnn.benchmark
 REPEATS = 3
 TARGETS = {"forward": 2, "input_grad": 0, "weight_grad": 1}     # which of x, w and y is computed
 
 
 class _Handles:
-    """One handle for each device, told of the current stream."""
+    """One handle for each device, told of the stream that is used."""
 
     def __init__(self) -> None:
         self.made: dict[int, Any] = {}
         self.streams: dict[int, int] = {}
 
-    def __call__(self) -> Any:
-        device, stream = cupy.cuda.runtime.getDevice(), cupy.cuda.get_current_stream().ptr
+    def __call__(self, device: int) -> Any:
+        """The device's handle."""
+        if device not in self.made:
+            self.made[device] = dnn_library.library().create_handle()
+        return self.made[device]
+
+    def use(self, device: int, stream: int) -> None:
+        """Let what the device's handle does next go to `stream`."""
         lib = dnn_library.library()
-        handle = self.made.get(device)
-        if handle is None:
-            handle = self.made[device] = lib.create_handle()
-        if self.streams.get(device) != stream:
-            lib.check(lib.lib.cudnnSetStream(handle, stream), "cudnnSetStream")
-            self.streams[device] = stream
-        return handle
+        lib.check(lib.lib.cudnnSetStream(self(device), stream), "cudnnSetStream")
+        self.streams[device] = stream
 
 
-_handle = _Handles()
+_handles = _Handles()
+_current_stream = stream_pointer()
 _calls: dict[tuple, Call] = {}
 
 
@@ -66,7 +69,7 @@ def by_address(conv: Convolution) -> Call:
 
 
 def _prepare(conv: Convolution) -> Call | None:
-    found = dnn_library.plans(dnn_library.library(), _handle(), conv)
+    found = dnn_library.plans(dnn_library.library(), _handles(cupy.cuda.runtime.getDevice()), conv)
     plan = next(found, None)
     if plan is not None and settings.benchmark:
         plan = _fastest(conv, [plan, *(p for p, _ in zip(found, range(CANDIDATES - 1)))])
@@ -85,8 +88,8 @@ def _relaid(conv: Convolution) -> Call:
                            f"{shapes}, {conv.window}): compute it on the CPU or in another dtype")
     kind = DTYPES[conv.dtype].numpy
 
-    def relaid(*places: int) -> None:
-        arrays = [_at(place, o, kind) for place, o in zip(places, operands)]
+    def relaid(x: int, w: int, y: int, stream: int | None = None) -> None:
+        arrays = [_at(place, o, kind) for place, o in zip((x, w, y), operands)]
         moved = [empty(a.shape, kind, not last) if k == target else placed(a, not last) for k, a in enumerate(arrays)]
         call(*(a.data.ptr for a in moved))
         _copy(arrays[target], moved[target])
@@ -102,11 +105,18 @@ def _at(place: int, operand: Operand, kind: Any) -> Array:
 
 def _runner(plan: Plan) -> Call:
     compute, size, alloc = plan.call, plan.workspace, cupy.cuda.alloc
+    device, streams = cupy.cuda.runtime.getDevice(), _handles.streams
 
-    def call(x: int, w: int, y: int) -> None:
-        _handle()
-        room = alloc(size) if size else None
-        compute(x, w, y, 0 if room is None else room.ptr)
+    def call(x: int, w: int, y: int, stream: int | None = None) -> None:
+        if stream is None:
+            stream = _current_stream()
+        if streams.get(device) != stream:
+            _handles.use(device, stream)
+        if size:
+            room = alloc(size)
+            compute(x, w, y, room.ptr)
+        else:
+            compute(x, w, y, 0)
     return call
 
 
