@@ -1,11 +1,13 @@
-// CudaKernel: a loaded GPU function that Python launches with a few hundred nanoseconds of its own. The driver's
-// cuLaunchKernel is handed over as an address, so that nothing of CUDA is needed to build this.
+// CudaKernel: a loaded GPU function that Python launches with a few hundred nanoseconds of its own. PreparedCall: a C function
+// of numbers and addresses most of which are known beforehand (cuBLAS' products). The libraries' functions are handed over as
+// addresses, so that nothing of CUDA is needed to build this.
 #include "module.h"
 
 #include <structmember.h>
 
 #include <cstddef>
 #include <cstring>
+#include <initializer_list>
 
 namespace {
 
@@ -136,10 +138,92 @@ PyType_Spec kernel_spec = {
     "flambeau._C.CudaKernel", sizeof(CudaKernel), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, kernel_slots,
 };
 
+constexpr int MOST_WORDS = 24;
+using Word64 = unsigned long long;
+using Function = int (*)(Word64, Word64, Word64, Word64, Word64, Word64, Word64, Word64, Word64, Word64, Word64, Word64, Word64, Word64,
+                         Word64, Word64, Word64, Word64, Word64, Word64, Word64, Word64, Word64, Word64);
+
+struct PreparedCall {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    Function function;
+    PyObject* owner;
+    int slots;
+    int slot[MOST_WORDS];
+    Word64 words[MOST_WORDS];
+};
+
+// Integers narrower than 64 bits travel in whole registers and stack slots, and a callee ignores arguments that it has not.
+PyObject* prepared_call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject* names) {
+    PreparedCall* self = (PreparedCall*)object;
+    const Py_ssize_t given = PyVectorcall_NARGS(nargsf);
+    if (names != nullptr || given != self->slots)
+        return PyErr_Format(PyExc_TypeError, "the prepared call takes %d arguments, got %zd", self->slots, given);
+    Word64 w[MOST_WORDS];
+    memcpy(w, self->words, sizeof w);
+    for (int k = 0; k < self->slots; k++) w[self->slot[k]] = PyLong_AsUnsignedLongLongMask(args[k]);
+    if (PyErr_Occurred()) return nullptr;
+    return PyLong_FromLong(self->function(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13], w[14],
+                                          w[15], w[16], w[17], w[18], w[19], w[20], w[21], w[22], w[23]));
+}
+
+PyObject* prepared_new(PyTypeObject* type, PyObject* args, PyObject* keywords) {
+    static const char* names[] = {"function", "words", "owner", nullptr};
+    Word64 function = 0;
+    PyObject *words = nullptr, *owner = nullptr;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "KO!O", (char**)names, &function, &PyTuple_Type, &words, &owner)) return nullptr;
+    const Py_ssize_t count = PyTuple_GET_SIZE(words);
+    if (count > MOST_WORDS || function == 0)
+        return PyErr_Format(PyExc_ValueError, "a prepared call takes at most %d words and a function, got %zd", MOST_WORDS, count);
+    PreparedCall* self = (PreparedCall*)type->tp_alloc(type, 0);
+    if (self == nullptr) return nullptr;
+    self->vectorcall = prepared_call;
+    self->function = (Function)(uintptr_t)function;
+    Py_INCREF(owner);
+    self->owner = owner;
+    for (Py_ssize_t k = 0; k < count; k++) {
+        PyObject* word = PyTuple_GET_ITEM(words, k);
+        if (word == Py_None)
+            self->slot[self->slots++] = (int)k;
+        else
+            self->words[k] = PyLong_AsUnsignedLongLongMask(word);
+    }
+    if (PyErr_Occurred()) Py_CLEAR(self);
+    return (PyObject*)self;
+}
+
+void prepared_dealloc(PyObject* object) {
+    PyTypeObject* type = Py_TYPE(object);
+    Py_XDECREF(((PreparedCall*)object)->owner);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+PyMemberDef prepared_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(PreparedCall, vectorcall), READONLY, nullptr},
+    {},
+};
+
+const char prepared_doc[] =
+    "PreparedCall(function, words, owner)\n--\n\n"
+    "A C function by its address, whose arguments are integers and addresses: `words`, with None for those that a call gives.\n"
+    "Returns the function's int. `owner`: what has to live as long.";
+
+PyType_Slot prepared_slots[] = {
+    {Py_tp_doc, (void*)prepared_doc},       {Py_tp_new, (void*)prepared_new},         {Py_tp_dealloc, (void*)prepared_dealloc},
+    {Py_tp_call, (void*)PyVectorcall_Call}, {Py_tp_members, (void*)prepared_members}, {0, nullptr},
+};
+
+PyType_Spec prepared_spec = {
+    "flambeau._C.PreparedCall", sizeof(PreparedCall), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, prepared_slots,
+};
+
 }  // namespace
 
 void add_cuda_launch(PyObject* module) {
-    PyTypeObject* type = (PyTypeObject*)PyType_FromSpec(&kernel_spec);
-    if (type != nullptr) add_type(module, type);
-    Py_XDECREF(type);
+    for (PyType_Spec* spec : {&kernel_spec, &prepared_spec}) {
+        PyTypeObject* type = (PyTypeObject*)PyType_FromSpec(spec);
+        if (type != nullptr) add_type(module, type);
+        Py_XDECREF(type);
+    }
 }

@@ -25,10 +25,11 @@ from flambeau.inductor.operators import trace_call
 from flambeau.inductor.triton import TritonKernel
 from flambeau.ops import registry
 
-FROM = 1 << 12      # elements of the largest array; below, compiling isn't worth its while
+FROM = 1 << 8       # elements of the largest array; below, compiling isn't worth its while
 MANY = 1 << 17      # elements that fill the device
 LARGE = 1 << 31     # elements that 32 bits do not count
 MOST = 64           # kernels of one operator; beyond, something varies that should not
+REMEMBERED = 512    # exact layouts of an operator's arguments whose kernel is known at once
 
 Run = Callable[[Sequence[Any]], Any]
 
@@ -63,6 +64,7 @@ class Family:
         self.array_type = importlib.import_module("cupy").ndarray
         self.flat: dict[tuple, Callable[[Sequence[Any], int], Any] | None] = {}
         self.made: dict[tuple, list[Variant]] = {}
+        self.exact: dict[tuple, Run] = {}
         self.fixed: set[int] = set()    # the floats that `fn` looks at: they are part of the key, the others are parameters
 
     def __call__(self, args: Sequence[Any]) -> Any:
@@ -77,15 +79,26 @@ class Family:
                     self.flat[key] = self._make(args, self._build_flat) if len(self.flat) < MOST else None
                 run = self.flat[key]
                 return NotImplemented if run is None else run(args, largest)
-        key = self._key(args, largest)
-        variants = self.made.setdefault(key, [])
+        exact = self._exact_key(args)
+        found = self.exact.get(exact)
+        if found is None:
+            made = self._find(args, largest)
+            if made is None:
+                return NotImplemented
+            if len(self.exact) >= REMEMBERED:
+                self.exact.clear()
+            found = self.exact[self._exact_key(args)] = made
+        return found(args)
+
+    def _find(self, args: Sequence[Any], largest: int) -> Run | None:
+        """The kernel for arguments like these, made if it is not there yet."""
+        variants = self.made.setdefault(self._key(args, largest), [])
         for holds, found in variants:
             if holds is None or holds(args):
-                return NotImplemented if found is None else found(args)
+                return found
         full = len(self.made) > MOST or len(variants) > MOST
         variants.append(Variant(None, None) if full else self._make(args, self._build) or Variant(None, None))
-        made = variants[-1].run
-        return NotImplemented if made is None else made(args)
+        return variants[-1].run
 
     # -- what a kernel depends on --
 
@@ -104,6 +117,19 @@ class Family:
             else:
                 key += self._plain(a, position)
         key.append((bits & 15 == 0, n & 15 == 0, n < LARGE, n >= MANY, where))
+        return tuple(key)
+
+    def _exact_key(self, args: Sequence[Any]) -> tuple:
+        """The layouts of all arrays, and the other arguments."""
+        key: list[Any] = []
+        for position, a in enumerate(args):
+            if type(a) is self.array_type:
+                memory = a.data
+                key += (a.dtype, a.shape, a.strides, memory.ptr & 15 == 0, memory.device_id)
+            elif type(a) is float and position not in self.fixed:
+                key.append(float)
+            else:
+                key += self._plain(a, position)
         return tuple(key)
 
     def _plain(self, a: Any, position: int) -> tuple:

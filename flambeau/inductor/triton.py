@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flambeau.core.dtypes import bool_
+from flambeau.core.dtypes import bool_, float64
 from flambeau.core.expr import Expr, Index, free_variables, substitute, to_python, var
 from flambeau.core.symbolic import SymFloat, SymInt
 from flambeau.inductor.cpp import KernelPrinter
@@ -33,6 +33,8 @@ SIGNATURE = {
 PERSISTENT = 8192       # longest row held in registers
 LOOP_TILE = 2048        # elements of a tile when rows are looped over
 POINTWISE_TILE = 1024
+
+IN_FLOAT64 = {"sqrt": "libdevice.sqrt({0})"}     # where the table's function is for float32 alone
 
 # Folds: (Triton's reduction of a tile along r, how two accumulators combine).
 FOLDS = {
@@ -137,6 +139,12 @@ class TritonPrinter(KernelPrinter):
             self.x_tile = 1
             self.r_tile = min(LOOP_TILE, power_of_two(inner))
             self.num_warps = 8
+
+    def _accesses(self) -> list[tuple[Index, float]]:
+        """An access that runs over part of the loops moves less memory than one that runs over all, and weighs less."""
+        sizes = {f"x{k}": max(self.program.hint(n), 1) for k, n in self.sizes.items()}
+        return [(index, weight * math.prod([n for name, n in sizes.items() if name in free_variables(index)]))
+                for index, weight in super()._accesses()]
 
     # -- the parts of the text --
 
@@ -327,7 +335,8 @@ class TritonPrinter(KernelPrinter):
             return f"({args[0]}).to(tl.{TRITON_TYPES[v.attr.name]}).to({kind})"
         if v.op == "bitcast":
             return f"({args[0]}).to({kind}, bitcast=True)"
-        return TABLE[v.op].triton.format(*args)
+        template = IN_FLOAT64.get(v.op) if v.dtype is float64 else None
+        return (template or TABLE[v.op].triton).format(*args)
 
     def _float(self, x: Any) -> str:
         """A number computed from sizes and parameters, in float64."""

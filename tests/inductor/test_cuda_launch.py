@@ -54,3 +54,17 @@ def test_refusals_are_errors():
         driver.kernel(0, 1, 16, "x")
     with pytest.raises(ValueError, match="kinds"):
         _C.CudaKernel(1, 1, "px", 32, 0, None, None)
+
+
+def test_prepared_calls():
+    seen = []
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_void_p, ctypes.c_int,
+                            ctypes.c_int, ctypes.c_int64, ctypes.c_int, ctypes.c_int)
+    function = kind(lambda *args: seen.append(args) or 7)
+    call = _C.PreparedCall(ctypes.cast(function, ctypes.c_void_p).value, (-1, None, -(2**40), 3, 2**63, 5, None, 6, -7, None), function)
+    assert call(2**62, -2, 9) == 7
+    assert seen == [(-1, 2**62, -(2**40), 3, 2**63, 5, -2, 6, -7, 9)]
+    with pytest.raises(TypeError, match="3 arguments, got 1"):
+        call(1)
+    with pytest.raises(ValueError, match="at most 24"):
+        _C.PreparedCall(1, (0,) * 25, None)

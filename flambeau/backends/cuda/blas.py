@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
+from ... import _C
 from . import matmul as precision
+from .cubins import Kernel, stream_pointer
 from .layouts import Layout, layout
 
 Array = Any
@@ -37,11 +39,6 @@ class _Library:
         self.lib = next(lib for lib in map(self._open, self.NAMES) if lib is not None)
         self.handles: dict[int, tuple[ctypes.c_void_p, Any]] = {}
         self.streams: dict[int, int] = {}       # what each handle was last told
-        int_, void, long = ctypes.c_int, ctypes.c_void_p, ctypes.c_longlong
-        head = [void, int_, int_, int_, int_, int_, void]
-        self.lib.cublasGemmEx.argtypes = [*head, void, int_, int_, void, int_, int_, void, void, int_, int_, int_, int_]
-        self.lib.cublasGemmStridedBatchedEx.argtypes = [
-            *head, void, int_, int_, long, void, int_, int_, long, void, void, int_, int_, long, int_, int_, int_]
         self.one = {np.float32: ctypes.c_float(1), np.float64: ctypes.c_double(1)}
         self.zero = {np.float32: ctypes.c_float(0), np.float64: ctypes.c_double(0)}
 
@@ -56,22 +53,26 @@ class _Library:
         if status:
             raise RuntimeError(f"{call} failed with cuBLAS status {status}")
 
-    def handle(self) -> ctypes.c_void_p:
-        """The current device's handle, on the current stream, with a workspace of its own (a recorded graph keeps it)."""
-        device = cupy.cuda.runtime.getDevice()
+    def handle(self, device: int) -> int:
+        """A device's handle, with a workspace of its own (a recorded graph keeps it)."""
         found = self.handles.get(device)
         if found is None:
             made = ctypes.c_void_p()
             self.check(self.lib.cublasCreate_v2(ctypes.byref(made)), "cublasCreate")
             found = self.handles[device] = made, cupy.cuda.alloc(self.WORKSPACE)
-        handle, workspace = found
-        stream = cupy.cuda.get_current_stream().ptr
-        if self.streams.get(device) != stream:
-            self.check(self.lib.cublasSetStream_v2(handle, ctypes.c_void_p(stream)), "cublasSetStream")
-            self.check(self.lib.cublasSetWorkspace_v2(handle, ctypes.c_void_p(workspace.ptr), ctypes.c_size_t(self.WORKSPACE)),
-                       "cublasSetWorkspace")
-            self.streams[device] = stream
-        return handle
+        return found[0].value or 0
+
+    def follow(self, device: int, stream: int) -> None:
+        """Let a device's handle queue its work on `stream`."""
+        handle, workspace = self.handles[device]
+        self.check(self.lib.cublasSetStream_v2(handle, ctypes.c_void_p(stream)), "cublasSetStream")
+        self.check(self.lib.cublasSetWorkspace_v2(handle, ctypes.c_void_p(workspace.ptr), ctypes.c_size_t(self.WORKSPACE)),
+                   "cublasSetWorkspace")
+        self.streams[device] = stream
+
+    def prepared(self, name: str, words: tuple[int | None, ...]) -> Callable[..., int]:
+        """A function of the library with some of its arguments."""
+        return _C.PreparedCall(ctypes.cast(getattr(self.lib, name), ctypes.c_void_p).value or 0, words, self)
 
 
 _library: list[_Library] = []
@@ -214,11 +215,10 @@ class _Words(NamedTuple):
 def _copy(rows: int, columns: int, source_step: int, target_step: int) -> Callable[[int, int], None]:
     """Copies 16-bit matrices between rows of different lengths, by their addresses."""
     kernels = importlib.import_module(__package__ + ".copy_kernels")
-    cubins = importlib.import_module(__package__ + ".cubins")
     blocks = -(-columns // _COPIED)
     anywhere = _Words(types.SimpleNamespace(ptr=2))
-    launch = cubins.Kernel(kernels.copy_rows).bind((anywhere, anywhere, columns, blocks, source_step, target_step),
-                                                   {"BLOCK": _COPIED}, num_warps=4)
+    launch = Kernel(kernels.copy_rows).bind((anywhere, anywhere, columns, blocks, source_step, target_step),
+                                            {"BLOCK": _COPIED}, num_warps=4)
     return lambda source, target: launch((rows * blocks,), (source, target))
 
 
@@ -230,17 +230,21 @@ def _gemm(name: str, shape: Sequence[int], k: int, of_a: Layout, of_b: Layout, o
     beta = one if add else zero
     n, m = shape[-2:]
     batch = int(np.prod(shape[:-2], dtype=np.int64))
-    turned = int(not of_b.rows), int(not of_a.rows)
-    lda, ldb, ldc = of_a.leading, of_b.leading, of_out.leading
-    single, batched = library.lib.cublasGemmEx, library.lib.cublasGemmStridedBatchedEx
+    device = cupy.cuda.runtime.getDevice()
+    head = (library.handle(device), int(not of_b.rows), int(not of_a.rows), m, n, k, one, None, data, of_b.leading)
+    second, result = (None, data, of_a.leading), (None, data, of_out.leading)
+    if batch == 1:
+        run = library.prepared("cublasGemmEx", (*head, *second, beta, *result, None, _DEFAULT_ALGORITHM))
+    else:
+        run = library.prepared("cublasGemmStridedBatchedEx", (*head, of_b.batch, *second, of_a.batch, beta, *result, of_out.batch, batch,
+                                                              None, _DEFAULT_ALGORITHM))
+    current, streams = stream_pointer(), library.streams
 
     def call(a: int, b: int, out: int) -> None:
-        if batch == 1:
-            status = single(library.handle(), *turned, m, n, k, one, b, data, ldb, a, data, lda, beta, out, data, ldc, _compute(name),
-                            _DEFAULT_ALGORITHM)
-        else:
-            status = batched(library.handle(), *turned, m, n, k, one, b, data, ldb, of_b.batch, a, data, lda, of_a.batch, beta, out,
-                             data, ldc, of_out.batch, batch, _compute(name), _DEFAULT_ALGORITHM)
+        stream = current()
+        if streams.get(device) != stream:
+            library.follow(device, stream)
+        status = run(b, a, out, _compute(name))
         if status:
             library.check(status, f"a product into {tuple(shape)} over {k} ({name})")
     return call

@@ -9,8 +9,10 @@ from typing import Any
 
 import cupy
 
+from ... import _C
 from . import matmul as precision
 from .blas import KINDS, TF32, matmul
+from .cubins import stream_pointer
 from .layouts import Layout, layout
 
 Array = Any
@@ -83,9 +85,12 @@ class BiasedProduct:
         self.one, self.zero = number(1), number(0)
         self.bias: int | None = None
         self.algorithm = self._choose()
-        self.run = library.cublasLtMatmul
-        p, size = ctypes.c_void_p, ctypes.c_size_t
-        self.run.argtypes = [p] * 13 + [p, size, p]
+        one, zero = ctypes.addressof(self.one), ctypes.addressof(self.zero)
+        self.run = _C.PreparedCall(
+            ctypes.cast(library.cublasLtMatmul, ctypes.c_void_p).value or 0,
+            (self.handle.value, self.product.value, one, None, self.first.value, None, self.second.value, zero, None, self.result.value,
+             None, self.result.value, ctypes.addressof(self.algorithm), self.workspace.ptr, WORKSPACE, None), library)
+        self.stream = stream_pointer()
 
     def _set(self, attribute: int, value: Any) -> None:
         size = ctypes.c_size_t(ctypes.sizeof(value))
@@ -109,10 +114,9 @@ class BiasedProduct:
         if bias != self.bias:
             self._set(_BIAS_POINTER, ctypes.c_uint64(bias))
             self.bias = bias
-        one, zero = ctypes.addressof(self.one), ctypes.addressof(self.zero)
-        status = self.run(self.handle, self.product, one, b, self.first, a, self.second, zero, out, self.result, out, self.result,
-                          ctypes.addressof(self.algorithm), self.workspace.ptr, WORKSPACE, cupy.cuda.get_current_stream().ptr)
-        _check(status, "cublasLtMatmul")
+        status = self.run(b, a, out, out, self.stream())
+        if status:
+            _check(status, "cublasLtMatmul")
 
 
 _products: dict[tuple, Callable[[int, int, int, int], None] | None] = {}
