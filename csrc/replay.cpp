@@ -19,6 +19,7 @@ namespace {
 
 constexpr int max_rank = 16;
 constexpr int max_operands = 4;  // the result, then what it is made of
+constexpr int max_outputs = 8, max_bases = 64;
 
 struct Place {
     int base;  // inputs, then outputs, then the scratch memory, then the constants
@@ -44,7 +45,7 @@ struct Output {
 };
 
 struct Program {
-    std::vector<int> inputs;  // positions among the arguments
+    int inputs = 0;  // the tensors among the arguments
     std::vector<Output> outputs;
     std::vector<Step> steps;
     std::string constants;
@@ -102,35 +103,66 @@ PyObject* new_output(const Output& output) {
                                 output.strides.empty() ? nullptr : (npy_intp*)output.strides.data(), nullptr, 0, nullptr);
 }
 
+// The arguments with lists and tuples of tensors opened: visit(argument) for each until it answers false.
+template <class Visit>
+bool each_argument(PyObject* const* args, Py_ssize_t count, Visit visit) {
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject* argument = args[i];
+        bool opens = (PyList_CheckExact(argument) || PyTuple_CheckExact(argument)) && PySequence_Fast_GET_SIZE(argument) > 0 &&
+                     is_tensor(PySequence_Fast_GET_ITEM(argument, 0));
+        if (!opens) {
+            if (!visit(argument)) return false;
+            continue;
+        }
+        for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(argument); k++)
+            if (!visit(PySequence_Fast_GET_ITEM(argument, k))) return false;
+    }
+    return true;
+}
+
+// The results, or NotImplemented where an index turns out to be out of bounds.
+PyObject* run_program(const Program& program, PyObject* const* args, Py_ssize_t count) {
+    char* bases[max_bases];
+    int used = 0;
+    bool arrays = each_argument(args, count, [&](PyObject* argument) {
+        if (!is_tensor(argument)) return true;
+        PyArrayObject* array = cpu_array(argument);
+        if (array == nullptr || used == program.inputs) return false;
+        bases[used++] = PyArray_BYTES(array);
+        return true;
+    });
+    if (!arrays || used != program.inputs) return PyErr_Format(PyExc_TypeError, "a replay was called with other arguments than it was made for");
+    PyObject* made[max_outputs];
+    int outputs = (int)program.outputs.size(), ready = 0;
+    for (; ready < outputs; ready++) {
+        PyObject* array = new_output(program.outputs[ready]);
+        if (array != nullptr) bases[used++] = PyArray_BYTES((PyArrayObject*)array);
+        made[ready] = new_tensor(array);
+        if (made[ready] == nullptr) break;
+    }
+    bool good = ready == outputs;
+    if (good) {
+        if (scratch_memory.size() < program.scratch) scratch_memory.resize(program.scratch);
+        bases[used++] = scratch_memory.data();
+        bases[used++] = (char*)program.constants.data();
+        for (const Step& step : program.steps)
+            if (!run_step(step, bases)) {
+                good = false;
+                break;
+            }
+    }
+    PyObject* result = good && !program.several ? Py_NewRef(made[0]) : good ? PyTuple_New(outputs) : nullptr;
+    for (int i = 0; i < ready; i++) {
+        if (result != nullptr && program.several) PyTuple_SET_ITEM(result, i, made[i]);
+        else Py_DECREF(made[i]);
+    }
+    return result != nullptr || PyErr_Occurred() ? result : Py_NewRef(Py_NotImplemented);
+}
+
 PyObject* call(PyObject* self, PyObject* const* args, size_t flags, PyObject* names) {
-    const Program& program = *((Replay*)self)->program;
     if (names != nullptr || PyVectorcall_NARGS(flags) != 1 || !PyTuple_Check(args[0]))
         return PyErr_Format(PyExc_TypeError, "a replay takes the tuple of the operator's arguments");
-    std::vector<char*> bases;
-    bases.reserve(program.inputs.size() + program.outputs.size() + 2);
-    for (int position : program.inputs) {
-        PyArrayObject* array = position < PyTuple_GET_SIZE(args[0]) ? cpu_array(PyTuple_GET_ITEM(args[0], position)) : nullptr;
-        if (array == nullptr) return PyErr_Format(PyExc_TypeError, "argument %d of a replay is not a tensor on the CPU", position);
-        bases.push_back(PyArray_BYTES(array));
-    }
-    PyObject* result = PyTuple_New(program.outputs.size());
-    for (size_t i = 0; result != nullptr && i < program.outputs.size(); i++) {
-        PyObject* array = new_output(program.outputs[i]);
-        if (array != nullptr) bases.push_back(PyArray_BYTES((PyArrayObject*)array));
-        PyObject* tensor = new_tensor(array);
-        if (tensor == nullptr) Py_CLEAR(result);
-        else PyTuple_SET_ITEM(result, i, tensor);
-    }
-    if (result == nullptr) return nullptr;
-    if (scratch_memory.size() < program.scratch) scratch_memory.resize(program.scratch);
-    bases.push_back(scratch_memory.data());
-    bases.push_back((char*)program.constants.data());
-    for (const Step& step : program.steps)
-        if (!run_step(step, bases.data())) return Py_DECREF(result), Py_NewRef(Py_NotImplemented);
-    if (program.several) return result;
-    PyObject* only = Py_NewRef(PyTuple_GET_ITEM(result, 0));
-    Py_DECREF(result);
-    return only;
+    return run_program(*((Replay*)self)->program, &PyTuple_GET_ITEM(args[0], 0), PyTuple_GET_SIZE(args[0]));
 }
 
 // ---- writing down ----
@@ -244,20 +276,20 @@ bool read_output(PyObject* item, Program& program) {
 }
 
 PyObject* create(PyTypeObject* type, PyObject* arguments, PyObject*) {
-    PyObject *inputs, *outputs, *steps, *constants;
+    PyObject *outputs, *steps, *constants;
     Py_ssize_t scratch;
-    int several;
-    if (!PyArg_ParseTuple(arguments, "O!O!O!Snp:Replay", &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &PyTuple_Type, &steps, &constants,
-                          &scratch, &several))
+    int inputs, several;
+    if (!PyArg_ParseTuple(arguments, "iO!O!Snp:Replay", &inputs, &PyTuple_Type, &outputs, &PyTuple_Type, &steps, &constants, &scratch, &several))
         return nullptr;
+    if (inputs < 0 || PyTuple_GET_SIZE(outputs) > max_outputs || inputs + PyTuple_GET_SIZE(outputs) + 2 > max_bases)
+        return PyErr_Format(PyExc_NotImplementedError, "too many tensors for a replay");
     Replay* self = (Replay*)type->tp_alloc(type, 0);
     if (self == nullptr) return nullptr;
     self->vectorcall = call;
     Program& program = *(self->program = new Program);
     program.constants.assign(PyBytes_AS_STRING(constants), PyBytes_GET_SIZE(constants));
-    program.scratch = scratch, program.several = several;
+    program.scratch = scratch, program.several = several, program.inputs = inputs;
     bool good = true;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(inputs); i++) program.inputs.push_back((int)PyLong_AsLong(PyTuple_GET_ITEM(inputs, i)));
     for (Py_ssize_t i = 0; good && i < PyTuple_GET_SIZE(outputs); i++) good = read_output(PyTuple_GET_ITEM(outputs, i), program);
     for (Py_ssize_t i = 0; good && i < PyTuple_GET_SIZE(steps); i++) good = read_step(PyTuple_GET_ITEM(steps, i), program);
     if (!good || PyErr_Occurred()) Py_CLEAR(self);
@@ -274,49 +306,141 @@ void dealloc(PyObject* object) {
     Py_DECREF(type);
 }
 
-// describe_small(args, most): what a replay of an operator on these arguments depends on, hashable; None where it is not for
-// them: a tensor elsewhere than on the CPU, with no or more than `most` elements, or of another dtype.
-PyObject* describe_small(PyObject*, PyObject* const* given, Py_ssize_t count) {
-    if (count != 2 || !PyTuple_Check(given[0])) return PyErr_Format(PyExc_TypeError, "expected describe_small(args, most)");
-    if (dispatch_state.fake) Py_RETURN_NONE;
-    npy_intp most = PyLong_AsSsize_t(given[1]);
-    std::string key;
+// ---- programs by what they depend on ----
+
+// Replays(make, most, kept): the programs of one operator. make(args) writes one down, or answers None. They serve tensors of
+// at most `most` elements on the CPU; after `kept` of them all are forgotten.
+struct Replays {
+    PyObject_HEAD
+    PyObject *make, *programs;
+    Py_ssize_t most, kept;
+    vectorcallfunc vectorcall;
+};
+
+// What a program for these arguments depends on, hashable; null without an error where they are not for one: a tensor
+// elsewhere than on the CPU, with no or too many elements, or of another dtype.
+PyObject* describe(PyObject* const* args, Py_ssize_t count, npy_intp most) {
+    if (dispatch_state.fake) return nullptr;
+    char small[512];
+    std::string large;
+    size_t used = 0;
+    auto add = [&](const void* bytes, size_t n) {
+        if (large.empty() && used + n <= sizeof small) return (void)(std::memcpy(small + used, bytes, n), used += n);
+        if (large.empty()) large.assign(small, used);
+        large.append((const char*)bytes, n);
+    };
     PyObject* others[32];
     Py_ssize_t other_count = 0;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given[0]); i++) {
-        PyObject* argument = PyTuple_GET_ITEM(given[0], i);
+    bool serves = each_argument(args, count, [&](PyObject* argument) {
         PyArrayObject* array = cpu_array(argument);
-        if (array != nullptr) {
-            Kind kind = kind_of(array);
-            npy_intp size = PyArray_SIZE(array);
-            int rank = PyArray_NDIM(array);
-            if (kind == Kind::other || size == 0 || size > most || rank > max_rank || !PyArray_ISBEHAVED_RO(array)) Py_RETURN_NONE;
-            key.push_back((char)(1 + (int)kind));
-            key.push_back((char)(rank + (PyArray_IS_C_CONTIGUOUS(array) ? 64 : 0)));
-            key.append((const char*)PyArray_DIMS(array), rank * sizeof(npy_intp));
-            if (!PyArray_IS_C_CONTIGUOUS(array)) key.append((const char*)PyArray_STRIDES(array), rank * sizeof(npy_intp));
-        } else if (is_tensor(argument) || other_count == 32) {
-            Py_RETURN_NONE;
-        } else {
+        if (array == nullptr) {
+            if (is_tensor(argument) || other_count == 32) return false;
             PyTypeObject* type = Py_TYPE(argument);
-            key.push_back(0);
-            key.append((const char*)&type, sizeof type);
+            char mark = 0;
+            add(&mark, 1);
+            add(&type, sizeof type);
             others[other_count++] = argument;
+            return true;
         }
+        Kind kind = kind_of(array);
+        npy_intp size = PyArray_SIZE(array);
+        int rank = PyArray_NDIM(array);
+        if (kind == Kind::other || size == 0 || size > most || rank > max_rank || !PyArray_ISBEHAVED_RO(array)) return false;
+        char marks[2] = {(char)(1 + (int)kind), (char)(rank + (PyArray_IS_C_CONTIGUOUS(array) ? 64 : 0))};
+        add(marks, 2);
+        add(PyArray_DIMS(array), rank * sizeof(npy_intp));
+        if (!PyArray_IS_C_CONTIGUOUS(array)) add(PyArray_STRIDES(array), rank * sizeof(npy_intp));
+        return true;
+    });
+    for (Py_ssize_t i = 0; i < count; i++) {  // where lists begin and end
+        if (!PyList_CheckExact(args[i]) && !PyTuple_CheckExact(args[i])) continue;
+        Py_ssize_t place[2] = {i, PySequence_Fast_GET_SIZE(args[i])};
+        add(place, sizeof place);
     }
+    if (!serves) return nullptr;
     PyObject* made = PyTuple_New(1 + other_count);
-    PyObject* bytes = made != nullptr ? PyBytes_FromStringAndSize(key.data(), key.size()) : nullptr;
+    PyObject* bytes = made == nullptr ? nullptr : large.empty() ? PyBytes_FromStringAndSize(small, used) : PyBytes_FromStringAndSize(large.data(), large.size());
     if (bytes == nullptr) return Py_XDECREF(made), nullptr;
     PyTuple_SET_ITEM(made, 0, bytes);
     for (Py_ssize_t i = 0; i < other_count; i++) PyTuple_SET_ITEM(made, i + 1, Py_NewRef(others[i]));
     return made;
 }
 
-PyMethodDef functions[] = {
-    {"describe_small", (PyCFunction)(void*)describe_small, METH_FASTCALL,
-     "describe_small(args, most)\n\nWhat a replay on these arguments depends on; None where they are not for one."},
+PyObject* replay(Replays* self, PyObject* const* args, Py_ssize_t count) {
+    PyObject* key = describe(args, count, self->most);
+    if (key == nullptr) return PyErr_Occurred() ? nullptr : Py_NewRef(Py_NotImplemented);
+    PyObject* program = PyDict_GetItemWithError(self->programs, key);
+    Py_XINCREF(program);
+    if (program == nullptr && PyErr_Occurred()) {
+        Py_DECREF(key);
+        if (!PyErr_ExceptionMatches(PyExc_TypeError)) return nullptr;
+        PyErr_Clear();  // a list of something else among the arguments
+        return Py_NewRef(Py_NotImplemented);
+    }
+    if (program == nullptr) {
+        PyObject* all = PyTuple_New(count);
+        for (Py_ssize_t i = 0; all != nullptr && i < count; i++) PyTuple_SET_ITEM(all, i, Py_NewRef(args[i]));
+        program = all != nullptr ? PyObject_CallOneArg(self->make, all) : nullptr;
+        Py_XDECREF(all);
+        if (PyDict_GET_SIZE(self->programs) >= self->kept) PyDict_Clear(self->programs);
+        if (program != nullptr && PyDict_SetItem(self->programs, key, program) < 0) Py_CLEAR(program);
+    }
+    Py_DECREF(key);
+    if (program == nullptr) return nullptr;
+    PyObject* result = program == Py_None ? Py_NewRef(Py_NotImplemented) : run_program(*((Replay*)program)->program, args, count);
+    Py_DECREF(program);
+    return result;
+}
+
+PyObject* replays_call(PyObject* self, PyObject* const* args, size_t flags, PyObject* names) {
+    if (names != nullptr || PyVectorcall_NARGS(flags) != 1 || !PyTuple_Check(args[0]))
+        return PyErr_Format(PyExc_TypeError, "Replays take the tuple of the operator's arguments");
+    return replay((Replays*)self, &PyTuple_GET_ITEM(args[0], 0), PyTuple_GET_SIZE(args[0]));
+}
+
+PyObject* replays_quick(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+    bool plain = dispatch_state.word == 0;
+    if (plain && dispatch_state.grad_enabled)
+        plain = each_argument(args, count, [](PyObject* argument) { return !is_tensor(argument) || needs_no_grad(argument); });
+    return plain ? replay((Replays*)self, args, count) : Py_NewRef(Py_NotImplemented);
+}
+
+PyObject* replays_create(PyTypeObject* type, PyObject* arguments, PyObject*) {
+    PyObject* make;
+    Py_ssize_t most, kept;
+    if (!PyArg_ParseTuple(arguments, "Onn:Replays", &make, &most, &kept)) return nullptr;
+    Replays* self = (Replays*)type->tp_alloc(type, 0);
+    if (self == nullptr) return nullptr;
+    self->make = Py_NewRef(make), self->programs = PyDict_New(), self->most = most, self->kept = kept;
+    self->vectorcall = replays_call;
+    return (PyObject*)self;
+}
+
+void replays_dealloc(PyObject* object) {
+    PyTypeObject* type = Py_TYPE(object);
+    Py_XDECREF(((Replays*)object)->make);
+    Py_XDECREF(((Replays*)object)->programs);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+PyMethodDef replays_methods[] = {
+    {"quick", (PyCFunction)(void*)replays_quick, METH_FASTCALL,
+     "quick(*args)\n\nThe whole call, where no mode and no gradient has to do with it; NotImplemented elsewhere."},
     {nullptr, nullptr, 0, nullptr},
 };
+PyMemberDef replays_members[] = {
+    {"programs", T_OBJECT_EX, offsetof(Replays, programs), READONLY, "{what it depends on: program or None}"},
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Replays, vectorcall), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+PyType_Slot replays_slots[] = {
+    {Py_tp_doc, (void*)"Replays(make, most, kept): the programs of one operator; call it with the tuple of arguments."},
+    {Py_tp_new, (void*)replays_create}, {Py_tp_dealloc, (void*)replays_dealloc}, {Py_tp_call, (void*)PyVectorcall_Call},
+    {Py_tp_methods, replays_methods}, {Py_tp_members, replays_members}, {0, nullptr},
+};
+PyType_Spec replays_spec = {"flambeau._C.Replays", sizeof(Replays), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, replays_slots};
+
 PyMemberDef type_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Replay, vectorcall), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr},
@@ -331,8 +455,9 @@ PyType_Spec type_spec = {"flambeau._C.Replay", sizeof(Replay), 0, Py_TPFLAGS_DEF
 }  // namespace
 
 void add_replay(PyObject* module) {
-    PyModule_AddFunctions(module, functions);
-    PyTypeObject* type = (PyTypeObject*)PyType_FromSpec(&type_spec);
-    if (type != nullptr) add_type(module, type);
-    Py_XDECREF(type);
+    for (PyType_Spec* spec : {&type_spec, &replays_spec}) {
+        PyTypeObject* type = (PyTypeObject*)PyType_FromSpec(spec);
+        if (type != nullptr) add_type(module, type);
+        Py_XDECREF(type);
+    }
 }

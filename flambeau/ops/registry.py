@@ -22,7 +22,7 @@ from ..core import dispatch
 from ..core.dtypes import as_dtype, dtype
 from ..core.size import contiguous_strides, is_contiguous, memory_order, permuted_strides
 from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, view_tensor
-from .replay import Replayed, may_be_replayed
+from .replay import may_be_replayed, replayed
 from .scalar import TABLE, evaluate
 
 
@@ -102,7 +102,7 @@ class Primitive:
         self.params = tuple(inspect.signature(shape).parameters)
         self.tensors = 1 if tensors is None else tensors
         self.tensor_positions = tuple(range(self.tensors))
-        self.replayed = Replayed(self) if may_be_replayed(self) else None
+        self.replayed = replayed(self) if may_be_replayed(self) else None
         self.__name__ = self.__qualname__ = name
         self.__module__ = "flambeau.ops.prims"
 
@@ -563,7 +563,8 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
              tags: Iterable[str] = ()) -> Any:
     """Register a typed function over primitives and operators as an operator.
 
-    Tagged "view", it answers with a view of its first argument that depends on the layout and constant arguments alone.
+    Tagged "view", it answers with a view of its first argument that depends on the layout and constant arguments alone;
+    tagged "views", with several.
     `method`: also a method of Tensor (True: under its own name; or the names). `vjp(g, ...)`: a cheaper gradient than the
     body's, with `Rule` parameter names, giving a tuple with an entry per tensor parameter. `lowering`: the name under which
     inductor keeps the operator whole. `fused`: ask for a generated kernel in eager.
@@ -574,6 +575,7 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
     op_name = name or fn.__name__
     if vjp is not None or lowering is not None or fused:
         body = _with_facets(op_name, fn, Rule(vjp) if vjp else None, lowering, fused)
+        COMPOSITES[op_name].answers_views = "views" in tags
     if "view" in tags:
         body = _remembering(body)
     state = dispatch.state
@@ -650,6 +652,7 @@ class CompositeRecord:
     """What the ladder sees of an operator with a gradient or kernel of its own; reads like a Primitive."""
 
     kind = "operator"
+    answers_views = False  # which stay views when it is recorded as a whole
 
     def __init__(self, name: str, fn: Callable, vjp: Rule | None, lowering: str | None, fused: bool):
         self.name, self.fn, self.lowering, self.fused = name, fn, lowering, fused
@@ -662,7 +665,7 @@ class CompositeRecord:
             self.derivative = General(vjp.fn)
         self.tags = frozenset({"operator"})
         self.kernels: dict[str, Callable] = {}
-        self.replayed = Replayed(fn) if fused else None  # for small tensors
+        self.replayed = replayed(fn) if fused else None  # for small tensors
         self.__name__ = name
 
     def __repr__(self) -> str:
@@ -692,7 +695,7 @@ class CompositeRecord:
                 if out is not NotImplemented:
                     return out
         with dispatch.grad_enabled(False):
-            return self.fn(*args) if dispatch.state.word else _standalone(self.fn(*args), args)
+            return self.fn(*args) if dispatch.state.word or self.answers_views else _standalone(self.fn(*args), args)
 
 
 def _as_tensor(out: Any, where: Any) -> Tensor:

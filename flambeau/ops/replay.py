@@ -8,6 +8,7 @@ something else (a scan, a sort, complex numbers) is left as it is. Large tensors
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -169,8 +170,7 @@ class Recorder:
     # -- the end
     def program(self, args: tuple, results: tuple, several: bool) -> Any:
         """The native program with these results."""
-        inputs = tuple([i for i, a in enumerate(args) if isinstance(a, Tensor)])
-        outputs = []
+        inputs, outputs = len(_tensors_of(args)), []
         taken: set[int] = set()
         for i, result in enumerate(results):
             found = self.value(result)
@@ -184,17 +184,17 @@ class Recorder:
                 buffer, strides = found.buffer, lay.strides
                 buffer.region = "outputs"
             taken.add(id(buffer))
-            buffer.base = len(inputs) + i
+            buffer.base = inputs + i
             size = result.dtype.itemsize
             plain = strides is None or strides == contiguous_strides(lay.shape)
             outputs.append((result.dtype.numpy, lay.shape, None if plain else tuple([s * size for s in strides])))
         scratch = 0
         for buffer in self.buffers:
             if buffer.region == "scratch":
-                buffer.base, buffer.offset = len(inputs) + len(outputs), scratch
+                buffer.base, buffer.offset = inputs + len(outputs), scratch
                 scratch += -(-buffer.nbytes // _ALIGNMENT) * _ALIGNMENT
             elif buffer.region == "constants":
-                buffer.base = len(inputs) + len(outputs) + 1
+                buffer.base = inputs + len(outputs) + 1
         steps = tuple([_native(step) for step in self.steps])
         return _C.Replay(inputs, tuple(outputs), steps, bytes(self.constants), scratch, several)
 
@@ -275,28 +275,44 @@ def _pad_zeros(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -
     r.step("convert", out.dtype, shape, [Value(place.buffer, place.kind, place.strides, inside), r.value(x)])
 
 
+def _cat(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None:
+    tensors, dim = args
+    start = place.offset
+    for t in tensors:
+        shape = tuple(t._layout.shape)
+        r.step("convert", out.dtype, shape, [Value(place.buffer, place.kind, place.strides, start), r.value(t)])
+        start += shape[dim] * place.strides[dim]
+
+
 _WRITERS: dict[str, Callable] = {
-    "gather": _gather, "full": _full, "iota": _iota, "clone": _clone, "pad_zeros": _pad_zeros,
+    "cat": _cat, "gather": _gather, "full": _full, "iota": _iota, "clone": _clone, "pad_zeros": _pad_zeros,
 }
 
 
 def may_be_replayed(prim: Any) -> bool:
     """Whether a primitive is of a kind that programs are made of, and takes a tensor."""
-    return prim.kind == "pointwise" or (type(prim.loop) is str and prim.loop in _FOLDS) or prim.name in ("gather", "clone", "pad_zeros")
+    return prim.kind == "pointwise" or (type(prim.loop) is str and prim.loop in _FOLDS) or prim.name in (
+        "cat", "gather", "clone", "pad_zeros")
 
 
 # -- use --------------------------------------------------------------------------------------------------------
 def record(fn: Callable, args: tuple) -> Any:
     """The native program of `fn` on arguments like these; None where there can be none."""
     recorder = Recorder()
-    stand_ins: list[Any] = []
-    for a in args:
-        if isinstance(a, Tensor):
-            lay = a._layout
-            made = fake(lay.shape, a.dtype, a.device, lay.strides)
-            recorder.own(made, Buffer(0, "inputs", sum(isinstance(s, Tensor) for s in stand_ins)))
-            a = made
-        stand_ins.append(a)
+    known: list[Tensor] = []
+
+    def stand_in(a: Any) -> Any:
+        if type(a) in (list, tuple) and a and isinstance(a[0], Tensor):
+            return [stand_in(item) for item in a]
+        if not isinstance(a, Tensor):
+            return a
+        lay = a._layout
+        made = fake(lay.shape, a.dtype, a.device, lay.strides)
+        recorder.own(made, Buffer(0, "inputs", len(known)))
+        known.append(made)
+        return made
+
+    stand_ins = [stand_in(a) for a in args]
     try:
         with dispatch.push_mode(recorder), dispatch.grad_enabled(False):
             results = fn(*stand_ins)
@@ -309,26 +325,14 @@ def record(fn: Callable, args: tuple) -> Any:
         return None
 
 
-class Replayed:
-    """An operator's programs, by what they depend on. Answers NotImplemented where there is none."""
-
-    def __init__(self, fn: Callable):
-        self.fn = fn
-        self.programs: dict[tuple, Any] = {}
-
-    def __call__(self, args: tuple) -> Any:
-        key = _C.describe_small(args, MOST)
-        if key is None:
-            return NotImplemented
-        try:
-            program = self.programs[key]
-        except KeyError:
-            if len(self.programs) >= PROGRAMS:
-                self.programs.clear()
-            program = self.programs[key] = record(self.fn, args)
-        except TypeError:  # a list among the arguments
-            return NotImplemented
-        return NotImplemented if program is None else program(args)
+def replayed(fn: Callable) -> _C.Replays:
+    """The programs of `fn`: call it with the tuple of arguments; NotImplemented where there is none for them."""
+    return _C.Replays(functools.partial(record, fn), MOST, PROGRAMS)
 
 
-__all__ = ["Replayed", "may_be_replayed", "record", "MOST"]
+def _tensors_of(args: Sequence) -> list[Tensor]:
+    """The tensors among the arguments, those in lists too."""
+    return [t for a in args for t in (a if type(a) in (list, tuple) else (a,)) if isinstance(t, Tensor)]
+
+
+__all__ = ["may_be_replayed", "record", "replayed", "MOST"]

@@ -289,6 +289,33 @@ def select(input: Tensor, dim: int, index: Any) -> Tensor:
     return prims.select(input, d, i + size if type(i) is int and i < 0 else i)
 
 
+def _split_vjp(gs: tuple, input_shape: tuple, sizes: tuple, dim: int) -> tuple:
+    """The pieces' gradients one after the other, zeros for those that have none."""
+    some = next(g for g in gs if g is not None)
+    shapes = [(*input_shape[:dim], n, *input_shape[dim + 1:]) for n in sizes]
+    return (prims.cat([some.new_zeros(shape) if g is None else g for g, shape in zip(gs, shapes)], dim),)
+
+
+@operator(name="_split", tags=("views",), vjp=_split_vjp)
+def _split(input: Tensor, sizes: tuple, dim: int) -> tuple[Tensor, ...]:
+    """Views of the pieces of these sizes along `dim`. One node of the tape for all of them."""
+    pieces, start = [], 0
+    for n in sizes:
+        pieces.append(prims.slice_(input, dim, start, start + n, 1))
+        start = start + n
+    return tuple(pieces)
+
+
+def _unbind_vjp(gs: tuple, dim: int) -> tuple:
+    some = next(g for g in gs if g is not None)
+    return (prims.cat([prims.unsqueeze(some.new_zeros(some.shape) if g is None else g, dim) for g in gs], dim),)
+
+
+@operator(name="_unbind", tags=("views",), vjp=_unbind_vjp)
+def _unbind(input: Tensor, dim: int) -> tuple[Tensor, ...]:
+    return tuple([prims.select(input, dim, i) for i in range(int(input._layout.shape[dim]))])
+
+
 @operator(method=True)
 def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of the pieces along `dim`: of one size (the last may be smaller), or of the sizes given."""
@@ -306,11 +333,7 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
             raise RuntimeError(f"split expects split_size be non-negative, but got split_size={step}")
         whole = int(size) // int(step)
         sizes = [step] * whole + ([size - whole * step] if size - whole * step > 0 or not whole else [])
-    pieces, start = [], 0
-    for n in sizes:
-        pieces.append(prims.slice_(tensor, d, start, start + n, 1))
-        start = start + n
-    return tuple(pieces)
+    return _split(tensor, tuple(sizes), d)
 
 
 Tensor.split_with_sizes = split  # type: ignore[attr-defined]
@@ -336,6 +359,8 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
         n, extra = divmod(size, indices_or_sections)
         return split(input, [n + 1] * extra + [n] * (indices_or_sections - extra), d)
     edges = [0, *[min(max(i if i >= 0 else i + size, 0), size) for i in indices_or_sections], size]
+    if edges == sorted(edges):
+        return _split(input, tuple([b - a for a, b in itertools.pairwise(edges)]), d)
     return tuple(prims.slice_(input, d, a, max(a, b), 1) for a, b in itertools.pairwise(edges))
 
 
@@ -345,7 +370,7 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     if not input.ndim:
         raise IndexError("Dimension specified as 0 but tensor has no dimensions")
     d = canonical_dim(dim, input.ndim)
-    return tuple(prims.select(input, d, i) for i in range(int(input.shape[d])))
+    return _unbind(input, d)
 
 
 @operator(method=True, tags=("view",))
@@ -782,8 +807,8 @@ def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
             source = to(source, device=self.device)
         if source.shape != self.shape:
             source = expand(source, *self.shape)
-        return assign(self, source)
-    return assign(self, src)
+        return assign(self, source, anew=True)
+    return assign(self, src, anew=True)
 
 
 for _name, _fn in (("squeeze_", squeeze), ("unsqueeze_", unsqueeze), ("transpose_", transpose), ("t_", t)):
