@@ -344,13 +344,13 @@ def _holds_tensor(value: Any) -> bool:
 
 
 def times(g: Tensor, partial: Any) -> Any:
-    """g * conj(partial); 1 and -1 cost nothing, 0 gives None's zero, a mask selects."""
+    """g * conj(partial); 1 and -1 cost nothing, 0 gives zeros, a mask selects."""
     if not isinstance(partial, Tensor):
         if partial == 1:
             return g
         if partial == -1:
             return -g
-        return None if partial == 0 else g * (partial.conjugate() if isinstance(partial, complex) else partial)
+        return _zeros_like(g) if partial == 0 else g * (partial.conjugate() if isinstance(partial, complex) else partial)
     if partial.dtype.category == 0:
         return g.where(partial, 0)
     return g * (partial.conj() if partial.dtype.is_complex else partial)
@@ -503,6 +503,23 @@ def refresh_view(tensor: Tensor) -> None:
     tensor._grad = again._grad
 
 
+class Overwritten(Node):
+    """History of a tensor that was overwritten: zeros for what it was before, the gradient for what was written."""
+
+    __slots__ = ()
+
+    def __init__(self, before: Edge, source: Edge | None, target: Tensor):
+        super().__init__([before, source])
+        self.output_specs = (_spec(target),)
+
+    def apply(self, gs: list) -> list:
+        return [_zeros_like(gs[0]), gs[0] if self.edges[1] is not None else None]
+
+
+def _zeros_like(g: Tensor) -> Tensor:
+    return g.new_zeros(tuple(g.shape))
+
+
 class CopySlices(Node):
     """History of a base after a write to one of its views: the rest of the base, and what was written."""
 
@@ -516,7 +533,7 @@ class CopySlices(Node):
     def apply(self, gs: list) -> list:
         g = gs[0]
         part = replay(g, self.chain)
-        rest = registry.OPERATORS["view_scatter"](g, self.chain, part * 0) if self.edges[0] is not None else None
+        rest = registry.OPERATORS["view_scatter"](g, self.chain, _zeros_like(part)) if self.edges[0] is not None else None
         return [rest, part.clone() if self.edges[1] is not None else None]
 
 
@@ -532,13 +549,20 @@ def check_inplace(target: Tensor) -> None:
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
 
 
-def rebase(target: Tensor, source: Any) -> None:
-    """After `target` was overwritten with `source` (of its shape and dtype): give it source's history."""
+def rebase(target: Tensor, source: Any, anew: bool = False) -> None:
+    """After `target` was overwritten with `source` (of its shape and dtype): give it source's history.
+
+    `anew`: source was made without target. What target was before still counts as used, with a gradient of zeros.
+    """
     if not dispatch.state.grad_enabled:
         return
     edge = edge_of(source)
     if target._view is None:
         if edge is None and target._grad is None:
+            return
+        before = edge_of(target) if anew or edge is None else None
+        if before is not None:
+            _keep_identity(target, AutogradMeta(False, Overwritten(before, edge, target), 0))
             return
         fresh = AutogradMeta(False, None if edge is None else edge.node, 0 if edge is None else edge.nr)
         if edge is not None and isinstance(edge.node, AccumulateGrad):

@@ -646,14 +646,14 @@ def fill_(self: Tensor, value: Any) -> Tensor:
     if isinstance(value, Tensor):
         if value.ndim:
             raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
-        return assign(self, expand_to(cast(value, self.dtype), tuple(self.shape)))
-    return assign(self, cast(value, self.dtype))
+        return assign(self, expand_to(cast(value, self.dtype), tuple(self.shape)), anew=True)
+    return assign(self, cast(value, self.dtype), anew=True)
 
 
 @operator(method=True, tags=("inplace",))
 def zero_(self: Tensor) -> Tensor:
     """Every element set to zero."""
-    return assign(self, cast(0, self.dtype))
+    return assign(self, cast(0, self.dtype), anew=True)
 
 
 @operator

@@ -24,12 +24,15 @@ class InPlace:
     """Slots that autograd fills: refuse a forbidden write, and give the target the history of what was written."""
 
     check: Callable[[Tensor], None] = staticmethod(lambda target: None)
-    rebase: Callable[[Tensor, Any], None] = staticmethod(lambda target, source: None)
+    rebase: Callable[[Tensor, Any, bool], None] = staticmethod(lambda target, source, anew: None)
     overwriting: Tensor | None = None       # the target whose new value is being computed: autograd saves a copy of it
 
 
-def assign(target: Tensor, value: Any) -> Tensor:
-    """Overwrite `target` with `value` (of a castable dtype, broadcastable to its shape), as a recorded in-place write."""
+def assign(target: Tensor, value: Any, *, anew: bool = False) -> Tensor:
+    """Overwrite `target` with `value` (of a castable dtype, broadcastable to its shape), as a recorded in-place write.
+
+    `anew`: the value was made without a look at `target`, whose former history then gets a gradient of zeros.
+    """
     InPlace.check(target)
     if isinstance(value, Tensor):
         if target._view is not None and _repeats_itself(target):
@@ -41,7 +44,7 @@ def assign(target: Tensor, value: Any) -> Tensor:
         if value.shape != target.shape:
             raise RuntimeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(value.shape)}")
     write(target, value)
-    InPlace.rebase(target, value)
+    InPlace.rebase(target, value, anew)
     return target
 
 
@@ -135,11 +138,14 @@ def with_out(fn: Callable) -> Callable:
 
 def store_out(out: Tensor, result: Tensor) -> Tensor:
     """Write `result` into the tensor given as `out=` (resized if it is empty)."""
+    if dispatch.state.grad_enabled and (out.requires_grad or result.requires_grad):
+        raise RuntimeError("functions with out=... arguments don't support automatic differentiation, but one of the arguments requires "
+                           "grad; use the function's result, or torch.no_grad()")
     if out.shape != result.shape:
         if out.shape.numel() not in (0, result.shape.numel()):
             raise RuntimeError(f"out= has shape {list(out.shape)}, the result {list(result.shape)}; resize or omit it")
         out.resize_(result.shape)
-    return assign(out, result)
+    return assign(out, result, anew=True)
 
 
 # -- builders ------------------------------------------------------------------------------------------

@@ -402,7 +402,7 @@ def _filler(name: str, draw: Any, doc: str) -> None:
     def fn(self: Tensor, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
         with _Like(self):
             value = draw(self, generator, *args, **kwargs)
-        return assign(self, cast(value, self.dtype))
+        return assign(self, cast(value, self.dtype), anew=True)
 
     fn.__name__, fn.__doc__ = name, doc
     operator(fn, name=name, method=True, tags=("random", "inplace"))

@@ -272,7 +272,7 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         return
     if not read.advanced:
         value = _value_for(target, value, True)
-        assign(target, _fit(value, tuple(target.shape)) if isinstance(value, Tensor) else value)
+        assign(target, _fit(value, tuple(target.shape)) if isinstance(value, Tensor) else value, anew=True)
         return
     _check_broadcast(read.advanced)
     put_(target, read.advanced, _value_for(target, value, False), False)

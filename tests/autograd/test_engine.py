@@ -255,3 +255,68 @@ def test_picked_values_may_be_written_to(pick) -> None:
     values /= 2.0
     values.sum().backward()
     assert float(x.grad.sum()) == values.numel() / 2
+
+
+OVERWRITES = {
+    "zero_": lambda lib, y: y.zero_(),
+    "fill_": lambda lib, y: y.fill_(3.0),
+    "fill_ with a tensor": lambda lib, y: y.fill_(lib.tensor(2.0)),
+    "uniform_": lambda lib, y: y.uniform_(),
+    "normal_": lambda lib, y: y.normal_(),
+    "bernoulli_": lambda lib, y: y.bernoulli_(0.5),
+    "copy_": lambda lib, y: y.copy_(lib.ones(4)),
+    "y[:]": lambda lib, y: y.__setitem__(slice(None), 0.0),
+    "y[:2]": lambda lib, y: y.__setitem__(slice(0, 2), 0.0),
+    "view": lambda lib, y: y.view(2, 2).zero_(),
+    "part": lambda lib, y: y[1:].uniform_(),
+    "eq_": lambda lib, y: y.eq_(2.0),
+    "round_": lambda lib, y: y.round_(),
+    "mul_ 0": lambda lib, y: y.mul_(0),
+    "_foreach_zero_": lambda lib, y: lib._foreach_zero_([y]),
+}
+
+
+@pytest.mark.parametrize("name", OVERWRITES)
+def test_what_is_overwritten_gets_a_gradient_of_zeros(name):
+    torch = pytest.importorskip("torch")
+    grads = []
+    for lib in (fl, torch):
+        x = lib.arange(1.0, 5.0, requires_grad=True)
+        y = x * 2
+        OVERWRITES[name](lib, y)
+        assert y.requires_grad and not y.is_leaf
+        (y * lib.arange(1.0, 5.0)).sum().backward()
+        grads.append(x.grad.tolist())
+    assert grads[0] == grads[1]
+
+
+def test_overwriting_with_something_that_requires_grad():
+    x, w = fl.ones(3, requires_grad=True), fl.ones(3, requires_grad=True)
+    y = x * 2
+    y.copy_(w)
+    (y * 5).sum().backward()
+    assert x.grad.tolist() == [0.0, 0.0, 0.0] and w.grad.tolist() == [5.0, 5.0, 5.0]
+    buffer = fl.zeros(3)
+    buffer.zero_()
+    assert not buffer.requires_grad
+
+
+def test_a_factor_of_zero_gives_gradients_of_zeros():
+    x = fl.ones(3, requires_grad=True)
+    (x * 0).sum().backward()
+    assert x.grad.tolist() == [0.0, 0.0, 0.0]
+    part = fl.tensor([float("inf"), 1.0])
+    z = fl.ones(2, requires_grad=True)
+    y = z * 1
+    y[:1] = 0.0
+    y.backward(part)
+    assert z.grad.tolist() == [0.0, 1.0]
+
+
+def test_out_does_not_take_part_in_autograd():
+    x, out = fl.ones(3, requires_grad=True), fl.zeros(3)
+    with pytest.raises(RuntimeError, match=r"out=\.\.\. arguments don't support automatic differentiation"):
+        fl.add(x, x, out=out)
+    assert out.tolist() == [0.0, 0.0, 0.0]
+    with fl.no_grad():
+        assert fl.add(x, x, out=out).tolist() == [2.0, 2.0, 2.0]
