@@ -482,7 +482,7 @@ def _detach_in_place(self: Tensor) -> Tensor:
     return self
 
 
-def _device_move(x: Tensor, where: device) -> Tensor:
+def _device_move(x: Tensor, where: device, non_blocking: bool = False) -> Tensor:
     mover = MOVERS.get((x.device.type, where.type)) or _load_mover(x.device.type, where.type)
     if where.type == "meta" or x._data is None:
         return fake(x._layout.shape, x.dtype, where, x._layout.strides)
@@ -490,7 +490,7 @@ def _device_move(x: Tensor, where: device) -> Tensor:
         raise RuntimeError(f"cannot move a tensor from {x.device} to {where}: install the package that drives it "
                            "(pip install flambeau[cuda] for NVIDIA GPUs)" if x.device.type != "meta" else
                            "Cannot copy out of meta tensor; no data!")
-    return from_array(mover(x._data, where), x.dtype, where)
+    return from_array(mover(x._data, where, non_blocking), x.dtype, where)
 
 
 def _load_mover(source: str, target: str) -> Any:
@@ -500,17 +500,18 @@ def _load_mover(source: str, target: str) -> Any:
     return MOVERS.get((source, target))
 
 
-# backends: (from device type, to device type) -> function(array, device) -> array.
+# backends: (from device type, to device type) -> function(array, device, non_blocking) -> array. "pinned" is host memory that a
+# GPU reads by itself; the function from "pinned" to "cpu" tells whether an array lies there.
 MOVERS: dict[tuple[str, str], Any] = {}
 
 
-def _move_shape(x: Tensor, where: device) -> Spec:
-    """A copy of `x` on another device."""
+def _move_shape(x: Tensor, where: device, non_blocking: bool) -> Spec:
+    """A copy of `x` on another device; with `non_blocking` between a GPU and pinned memory it is only queued."""
     return Spec(x._layout.shape, x.dtype, x._layout.strides)
 
 
 def _back_to(g: Tensor, x_device: device) -> Tensor:
-    return move_prim(g, x_device)
+    return move_prim(g, x_device, False)
 
 
 move_prim = primitive("to_device", derivative=Linear(x=_back_to), tags=("linear",),
@@ -533,7 +534,7 @@ def to(self: Tensor, *args: Any, dtype: dtype | None = None, device: Any = None,
     if device is not None:
         where = as_device(device)
         if where != self.device and not (where.type == self.device.type and where.index is None):
-            result = move_prim(result, where)
+            result = move_prim(result, where, bool(non_blocking))
     if dtype is not None and dtype is not result.dtype:
         result = prims.convert(result, dtype)
     if memory_format is not None and memory_format is not preserve_format:
@@ -563,7 +564,7 @@ def _cpu(self: Tensor, memory_format: Any = None) -> Tensor:
 @method("cuda")
 def _cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
     """to("cuda")."""
-    return to(self, device="cuda" if device is None else device)
+    return to(self, device="cuda" if device is None else device, non_blocking=non_blocking)
 
 
 @method("type_as")
@@ -719,13 +720,21 @@ def is_signed(self: Tensor) -> bool:
 
 @method("is_pinned")
 def _is_pinned(self: Tensor, device: Any = None) -> bool:
-    return False
+    """Whether this is a CPU tensor in memory that a GPU reads by itself."""
+    test = MOVERS.get(("pinned", "cpu"))
+    return test is not None and self._data is not None and self.device.type == "cpu" and test(self._data)
 
 
 @method("pin_memory")
 def _pin_memory(self: Tensor, device: Any = None) -> Tensor:
-    """Itself: host memory needs no pinning without a GPU."""
-    return self
+    """A copy in memory that a GPU reads by itself, so that `to(..., non_blocking=True)` is only queued; itself if it lies there, and
+    where no GPU was used yet."""
+    if self.device.type != "cpu":
+        raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
+    pin = MOVERS.get(("cpu", "pinned"))
+    if pin is None or self._data is None or _is_pinned(self):
+        return self
+    return from_array(pin(self._data), self.dtype)
 
 
 @method("requires_grad_")
@@ -738,6 +747,8 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
 @method("data_ptr")
 def _data_ptr(self: Tensor) -> int:
     """Address of the first element."""
+    if self.device.type == "cuda" and self._data is not None:
+        return int(self._data.data.ptr)
     return 0 if self._data is None else self._data.__array_interface__["data"][0]
 
 

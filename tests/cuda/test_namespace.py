@@ -119,3 +119,19 @@ def test_graphed_functions():
         f(a[:50], b)
     with pytest.raises(TypeError, match="only Tensors"):
         fl.cuda.make_graphed_callables(lambda x: x, (3,))
+
+
+def test_pinned_memory_and_queued_copies():
+    x = fl.arange(1 << 20, dtype=fl.float32)
+    pinned = x.view(1024, 1024).t().pin_memory()
+    assert pinned.is_pinned() and pinned.pin_memory() is pinned and not x.is_pinned() and not x.cuda().is_pinned()
+    assert fl.equal(pinned, x.view(1024, 1024).t())
+    there = pinned.to("cuda", non_blocking=True) * 2
+    back = there.to("cpu", non_blocking=True)
+    fl.cuda.synchronize()
+    assert back.is_pinned() and fl.equal(back, pinned * 2)
+    assert fl.equal(pinned.cuda(non_blocking=True).cpu(), pinned)
+    with pytest.raises(RuntimeError, match="only dense CPU tensors can be pinned"):
+        there.pin_memory()
+    assert there.data_ptr() == there.t().data_ptr() != 0
+    assert fl.zeros(0, 3).pin_memory().shape == (0, 3)

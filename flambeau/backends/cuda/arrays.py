@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import cupy
@@ -25,30 +26,78 @@ def _view_of(buffer: Any, numpy_dtype: np.dtype, shape: tuple, strides: tuple, o
     return cupy.ndarray(shape, numpy_dtype, buffer.data + offset * size, tuple([s * size for s in strides]))
 
 
-def to_gpu(array: np.ndarray, where: device) -> Any:
-    """A copy on the GPU with the same memory order."""
+def to_gpu(array: np.ndarray, where: device, non_blocking: bool = False) -> Any:
+    """A copy on the GPU with the same memory order. With `non_blocking`, a copy of pinned memory is only queued."""
     with cupy.cuda.Device(where.index or 0):
         if not array.ndim:
             return cupy.asarray(array)
         order = memory_order(array.strides, array.shape)
         dense = np.ascontiguousarray(array.transpose(order))
-        back = np.argsort(order)
-        return cupy.asarray(dense).transpose([int(b) for b in back])
+        back = [int(b) for b in np.argsort(order)]
+        if not (non_blocking and dense.size and is_pinned(dense)):
+            return cupy.asarray(dense).transpose(back)
+        out, stream = cupy.ndarray(dense.shape, dense.dtype), cupy.cuda.get_current_stream()
+        out.data.copy_from_host_async(dense.ctypes.data, dense.nbytes, stream)
+        _keep_until(stream, dense)
+        return out.transpose(back)
 
 
-def to_host(array: Any, where: device) -> np.ndarray:
-    """A copy in host memory with the same memory order."""
+def to_host(array: Any, where: device, non_blocking: bool = False) -> np.ndarray:
+    """A copy in host memory with the same memory order. With `non_blocking` it is pinned, and the copy is only queued."""
     if not array.ndim:
         return array.get()
     order = memory_order(array.strides, array.shape)
-    dense = cupy.ascontiguousarray(array.transpose(order)).get()
-    return dense.transpose([int(b) for b in np.argsort(order)])
+    back = [int(b) for b in np.argsort(order)]
+    dense = cupy.ascontiguousarray(array.transpose(order))
+    if not non_blocking or not dense.size:
+        return dense.get().transpose(back)
+    out = _pinned(dense.shape, dense.dtype)
+    stream = cupy.cuda.get_current_stream()
+    dense.data.copy_to_host_async(out.ctypes.data, dense.nbytes, stream)
+    _keep_until(stream, out)
+    return out.transpose(back)
 
 
-def between_gpus(array: Any, where: device) -> Any:
+def between_gpus(array: Any, where: device, non_blocking: bool = False) -> Any:
     """A copy on another GPU."""
     with cupy.cuda.Device(where.index or 0):
         return cupy.array(array, copy=True)
 
 
+_in_flight: list[tuple[Any, np.ndarray]] = []     # marks in streams, and host memory that is read or written before them
+
+
+def _keep_until(stream: Any, array: np.ndarray) -> None:
+    """Keep host memory for what is queued on `stream` now: freed, it would be handed out again at once."""
+    while _in_flight and _in_flight[0][0].done:
+        _in_flight.pop(0)
+    _in_flight.append((stream.record(), array))
+
+
+def _pinned(shape: tuple, kind: Any) -> np.ndarray:
+    """An array in pinned memory, which lives as long as the array and its views."""
+    count = math.prod(shape)
+    memory = cupy.cuda.alloc_pinned_memory(max(count, 1) * np.dtype(kind).itemsize)
+    return np.frombuffer(memory, kind, count).reshape(shape)
+
+
+def pin(array: np.ndarray) -> np.ndarray:
+    """A copy in pinned memory with the same memory order."""
+    order = memory_order(array.strides, array.shape)
+    source = array.transpose(order)
+    out = _pinned(source.shape, source.dtype)
+    out[...] = source
+    return out.transpose([int(b) for b in np.argsort(order)])
+
+
+def is_pinned(array: np.ndarray) -> bool:
+    """Whether an array lies in memory that the driver has pinned."""
+    try:
+        facts = cupy.cuda.runtime.pointerGetAttributes(array.ctypes.data)
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return False
+    return bool(getattr(facts, "type", None) == _PINNED)
+
+
+_PINNED = 1     # cudaMemoryTypeHost
 ARRAY_KINDS[cupy.ndarray] = ArrayKind(_flat_bytes, _view_of)

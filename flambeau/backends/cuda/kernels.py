@@ -340,6 +340,7 @@ def install(primitives: dict[str, Any], movers: dict[tuple[str, str], Callable],
     movers["cpu", "cuda"] = arrays.to_gpu
     movers["cuda", "cpu"] = arrays.to_host
     movers["cuda", "cuda"] = arrays.between_gpus
+    movers["cpu", "pinned"], movers["pinned", "cpu"] = arrays.pin, arrays.is_pinned
 
 
 GENERATED = ("convert", "sum", "prod", "amax", "amin", "any", "all", "argmax", "argmin")
