@@ -114,7 +114,7 @@ def name_of(target: Any) -> str:
             return f"ops.{record.name}"
         if _find(sys.modules.get(home), name) is target:
             return f"{home}.{name}"
-    raise Uncacheable(f"it calls {name or target!r} of {home or 'unknown origin'}, whose code is not Flambeau's")
+    raise Uncacheable(f"it calls {name or target} of {home or 'unknown origin'}, whose code is not Flambeau's")
 
 
 def _find(home: Any, path: str) -> Any:
