@@ -80,7 +80,7 @@ class Request:
         """The entry's name. Uncacheable."""
         version = cache.package_hash()
         if version is None:
-            raise Uncacheable("Flambeau's files were changed after this process started")
+            raise Uncacheable("Flambeau's own files cannot be read, or were changed after this process started")
         self.env = env_of(self.examples)
         program = describe(self.gm, self.examples, self.attributes, self.needs)
         parts = [version, surroundings(), self.artefacts.fingerprint(program), program]

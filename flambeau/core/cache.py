@@ -6,9 +6,11 @@ malice. It is made readable and writable for its owner alone.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import hashlib
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -26,9 +28,24 @@ settings: dict[str, Callable[[], Any]] = {}
 
 
 def cache_directory() -> Path:
-    """$FLAMBEAU_CACHE_DIR, or ~/.cache/flambeau."""
+    """$FLAMBEAU_CACHE_DIR, or ~/.cache/flambeau; for those without a home a directory that goes with the process."""
     given = os.environ.get("FLAMBEAU_CACHE_DIR")
-    return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "flambeau"
+    if given:
+        return Path(given)
+    common = os.environ.get("XDG_CACHE_HOME")
+    if common:
+        return Path(common) / "flambeau"
+    try:
+        return Path.home() / ".cache" / "flambeau"
+    except RuntimeError:
+        return _temporary()
+
+
+@functools.cache
+def _temporary() -> Path:
+    made = Path(tempfile.mkdtemp(prefix="flambeau-cache-"))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -100,18 +117,21 @@ def warn_unwritable(error: OSError) -> None:
 def package_hash() -> str | None:
     """A hash of Flambeau's own files, of Python's and NumPy's versions: what is cached by one version is no other's.
 
-    None if files were changed after this process started: then nobody knows which of them it has loaded.
+    None if they cannot be read or were changed after this process started: then nobody knows what it has loaded.
     """
-    root, started = Path(__file__).resolve().parent.parent, _process_start()
+    root, started = str(Path(__file__).resolve().parent.parent), _process_start()
     numpy = sys.modules.get("numpy")
     found = hashlib.sha256(f"{sys.version} {getattr(numpy, '__version__', '')}".encode())
-    for path in sorted(_sources(str(root))):
-        with open(path, "rb", buffering=0) as f:
-            facts = os.fstat(f.fileno())
-            if max(facts.st_mtime, facts.st_ctime) > started:
-                return None
-            found.update(f"{path[len(str(root)):]} {facts.st_size}\0".encode())
-            found.update(f.readall())
+    try:
+        for path in sorted(_sources(root)):
+            with open(path, "rb", buffering=0) as f:
+                facts = os.fstat(f.fileno())
+                if max(facts.st_mtime, facts.st_ctime) > started:
+                    return None
+                found.update(f"{path[len(root):]} {facts.st_size}\0".encode())
+                found.update(f.readall())
+    except OSError:  # not in files of their own, or going away
+        return None
     return found.hexdigest()
 
 
