@@ -17,6 +17,9 @@ const Part parts[] = {
 #ifdef FLAMBEAU_WITH_ALLOC
     {"alloc", add_alloc},
 #endif
+#ifdef FLAMBEAU_WITH_ATTENTION
+    {"attention", add_attention},
+#endif
 #ifdef FLAMBEAU_WITH_ELEMENTWISE
     {"elementwise", add_elementwise},
 #endif

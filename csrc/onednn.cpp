@@ -267,7 +267,10 @@ PyObject* split_products(PyObject*, PyObject* number) {
     return guarded([&] { return PyLong_FromLong(onednn::set_split_products((int)products)); });
 }
 
+PyObject* split_products_set(PyObject*, PyObject*) { return PyLong_FromLong(onednn::split_products_set()); }
+
 PyMethodDef methods[] = {
+    {"onednn_split_products_set", split_products_set, METH_NOARGS, "onednn_split_products_set() -> int"},
     {"onednn_split_products", split_products, METH_O,
      "onednn_split_products(n) -> int\n\nHow many products of bf16 parts make an f32 product where the processor has bf16 tiles: 6 (the accuracy\n"
      "of f32), 3, 1, or 0 for oneDNN in f32. Returns the number before; 0 where there are no such tiles."},

@@ -754,6 +754,8 @@ const char* implementation(int64_t op) {
     return o->split.possible && split_products != 0 ? "amx:split_f32" : o->implementation.c_str();
 }
 
+int split_products_set() { return split_products; }
+
 int set_split_products(int products) {
     if (products != 0 && products != 1 && products != 3 && products != 6) throw std::invalid_argument("0, 1, 3 or 6 products of parts");
     return split_products.exchange(split_gemm::available() ? products : 0);

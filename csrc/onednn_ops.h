@@ -77,6 +77,7 @@ const char* implementation(int64_t op);
 // How f32 products are computed on processors with bf16 tiles (split_gemm.h): from 6, 3 or 1 products of parts, or 0, by oneDNN
 // in f32. Returns what was set before; always 0 without such tiles.
 int set_split_products(int products);
+int split_products_set();
 size_t packed_bytes(int64_t op, int operand);
 
 void run(Op* op, void* const* operands);

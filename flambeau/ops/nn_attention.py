@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ..backends import cuda
+from ..backends.cpu import attention as attention_kernels
 from ..core.dtypes import bfloat16, bool_, float16, float32, int64
 from ..core.size import broadcast_shapes
 from ..core.tensor import Tensor
@@ -13,7 +14,7 @@ from . import prims
 from .nn_activations import widened
 from .nn_dropout import dropout
 from .promotion import cast, expand_to
-from .registry import operator
+from .registry import COMPOSITES, operator
 
 
 def _causal(shape: tuple, like: Tensor) -> Tensor:
@@ -134,7 +135,9 @@ def flash_attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, 
 
 
 def _takes_flash(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether the GPU's kernel takes these: 4 dimensions, no products in full f32, heads of 16 to 128 elements."""
+    """Whether there is a kernel: a GPU's wants 4 dimensions, no products in full f32, and heads of 16 to 128 elements."""
+    if query.device.type == "cpu":
+        return query.dtype is float32 and attention_kernels.takes(query, key, value)
     if query.device.type != "cuda" or not query.ndim == key.ndim == value.ndim == 4 or not cuda.flash_sdp_enabled():
         return False
     narrow = query.dtype in (bfloat16, float16) or (query.dtype is float32 and cuda.matmul.allow_tf32)
@@ -197,3 +200,6 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     if dropout_p > 0:
         weights = dropout(weights, dropout_p, True)
     return _product(weights, value, lead).reshape(*lead, rows, value.shape[-1])
+
+
+attention_kernels.install(COMPOSITES)

@@ -155,6 +155,11 @@ def split_products(number: int) -> int:
     return _C.onednn_split_products(number) if "onednn" in _C.parts else 0
 
 
+def split_products_set() -> int:
+    """What split_products set, without changing it."""
+    return _C.onednn_split_products_set() if "onednn" in _C.parts else 0
+
+
 def implementation(op: int) -> str:
     """oneDNN's name of the kernel it chose."""
     return _C.onednn_implementation(op)
@@ -231,4 +236,4 @@ def end_padding(sizes: Sequence[int], out_sizes: Sequence[int], kernel: Sequence
 __all__ = ["Operand", "PostOp", "accelerated", "available", "conv_forward", "conv_input_grad", "conv_weight_grad", "conv_words",
            "end_padding", "implementation", "library_path", "matmul", "matmul_words", "operand", "pack", "pack_weights",
            "packed_nbytes", "reorder", "run",
-           "split_products"]
+           "split_products", "split_products_set"]

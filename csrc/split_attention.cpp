@@ -1,0 +1,292 @@
+// Attention over f32 heads by products of bf16 parts (split_tiles.h), a block of query rows at a time: scores never leave the
+// caches, and what a causal mask hides is not computed. The backward pass computes the scores again from the logarithms of the
+// softmax's sums: Dao, Fu, Ermon, Rudra and Re, "FlashAttention", NeurIPS 2022.
+#include "split_attention.h"
+
+#if defined(__x86_64__) && defined(__linux__)
+
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma,amx-tile,amx-bf16,prefer-vector-width=512")
+
+#include "runtime.h"
+
+#include "kernel.h"
+#include "split_tiles.h"
+
+namespace split_gemm {
+namespace {
+
+constexpr int products = 6, parts = 3;
+constexpr int64_t rows_backward = 128;  // query rows at a time, over which gradients of keys and values are summed in tiles
+
+int64_t up(int64_t n, int64_t to) { return divided(n, to) * to; }
+
+struct Matrix {
+    const float* data;
+    int64_t row;
+};
+
+// A side of a product, packed: `lines` in panels of two tiles, `length` along k.
+struct Side {
+    char* room;
+    int64_t lines, length;
+    int64_t next() const { return divided(length, depth) * parts * tile_bytes; }
+    Panel panel_at(int64_t i, int64_t from_block = 0) const {
+        return {room + i * 2 * next() + from_block * parts * tile_bytes, lines - i * panel, next()};
+    }
+    static int64_t bytes(int64_t lines, int64_t length) { return up(lines, panel) / tile * divided(length, depth) * parts * tile_bytes; }
+};
+
+// Rows of a matrix as lines, k along them.
+template <bool right>
+uint32_t pack_rows(Side& side, Matrix m, int64_t lines, int64_t length) {
+    side.lines = lines, side.length = length;
+    return pack<right, parts>(Source{m.data, m.row, 1, lines, length}, 0, divided(lines, panel), side.room);
+}
+
+// Columns of a matrix as lines, k down the rows.
+template <bool right>
+uint32_t pack_columns(Side& side, Matrix m, int64_t lines, int64_t length) {
+    side.lines = lines, side.length = length;
+    return pack<right, parts>(Source{m.data, 1, m.row, lines, length}, 0, divided(lines, panel), side.room);
+}
+
+// Hands out stretches of one thread's room.
+class Stretches {
+   public:
+    Side side(int64_t lines, int64_t length) { return {take(Side::bytes(lines, length)), 0, 0}; }
+    float* floats(int64_t count) { return (float*)take(count * sizeof(float)); }
+    explicit Stretches(char* room) : base(room) {}
+    int64_t used = 0;
+
+   private:
+    char* base;
+    char* take(int64_t bytes) {
+        char* at = base == nullptr ? nullptr : base + used;
+        used += up(bytes, 64);
+        return at;
+    }
+};
+thread_local Room attention_room;
+
+// `Buffers` is counted once without memory, then laid out in it.
+template <class Buffers>
+Buffers buffers_for(const Attention& z) {
+    Stretches count(nullptr);
+    Buffers sized(z, count);
+    Stretches real(attention_room.of(count.used));
+    return Buffers(z, real);
+}
+
+inline float largest_of(const float* x, int64_t n16) {
+    __m512 top = _mm512_set1_ps(-INFINITY);
+    for (int64_t j = 0; j < n16; j += 16) top = _mm512_max_ps(top, _mm512_loadu_ps(x + j));
+    return _mm512_reduce_max_ps(top);
+}
+
+inline float sum_of(const float* x, int64_t n16) {
+    __m512 sum = _mm512_setzero_ps();
+    for (int64_t j = 0; j < n16; j += 16) sum = _mm512_add_ps(sum, _mm512_loadu_ps(x + j));
+    return _mm512_reduce_add_ps(sum);
+}
+
+// Scores times `scale`; what lies beyond the `visible` ones, up to `seen`, gets weight 0.
+inline void scale_and_hide(float* x, float scale, int64_t visible, int64_t seen) {
+    for (int64_t j = 0; j < visible; j++) x[j] *= scale;
+    std::fill(x + visible, x + seen, -INFINITY);
+}
+
+inline void exponentials(float* x, int64_t n, float shift) {
+    for (int64_t j = 0; j < n; j++) x[j] = fl::exp(x[j] - shift);
+}
+
+// Scores of the 32 rows of `left` with all keys that the last of them sees; `seen` is a multiple of 32.
+void scores_of(const Panel& left, const Side& keys, int64_t seen, float* scores, int64_t row) {
+    for (int64_t c = 0; c < seen / panel; c++)
+        multiply<products>(left, keys.panel_at(c), divided(keys.length, depth), scores + c * panel, row, true);
+}
+
+// ---- forward ----
+
+struct ForwardBuffers {
+    Side keys, values, queries, weights;
+    float *scores, *out;
+    ForwardBuffers(const Attention& z, Stretches& s)
+        : keys(s.side(z.columns, z.e)), values(s.side(z.e, z.columns)), queries(s.side(panel, z.e)), weights(s.side(panel, z.columns)),
+          scores(s.floats(panel * up(z.columns, panel))), out(s.floats(panel * up(z.e, panel))) {}
+};
+
+// Rows [from, to) of one head; false where values do not split.
+bool forward_rows(const Attention& z, ForwardBuffers& f, Matrix q, float* out, int64_t out_row, float* lse, int64_t from, int64_t to) {
+    const int64_t width = up(z.columns, panel), e_width = up(z.e, panel);
+    float inverse[panel];
+    for (int64_t i = from; i < to; i += panel) {
+        const int64_t rows = std::min(panel, to - i), seen = up(z.visible(i + rows - 1), panel);
+        if (!splits(pack_rows<false>(f.queries, {q.data + i * q.row, q.row}, rows, z.e))) return false;
+        scores_of(f.queries.panel_at(0), f.keys, seen, f.scores, width);
+        for (int64_t r = 0; r < rows; r++) {
+            float* x = f.scores + r * width;
+            scale_and_hide(x, z.scale, z.visible(i + r), seen);
+            const float top = largest_of(x, seen);
+            exponentials(x, seen, top);
+            const float sum = sum_of(x, seen);
+            inverse[r] = 1 / sum, lse[i + r] = top + std::log(sum);
+        }
+        pack_rows<false>(f.weights, {f.scores, width}, rows, seen);
+        for (int64_t c = 0; c < e_width / panel; c++)
+            multiply<products>(f.weights.panel_at(0), f.values.panel_at(c), seen / depth, f.out + c * panel, e_width, true);
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t j = 0; j < z.e; j++) out[(i + r) * out_row + j] = f.out[r * e_width + j] * inverse[r];
+    }
+    return true;
+}
+
+}  // namespace
+
+bool attention_forward(const Attention& z, const Heads& q, const Heads& k, const Heads& v, const Heads& out, float* lse, int threads) {
+    std::atomic<bool> fine{true};
+    const int64_t heads = z.batch * z.heads, cuts = heads >= threads ? 1 : std::min(divided(threads, heads), divided(z.rows, panel));
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
+    for (int64_t task = 0; task < heads * cuts; task++) {
+        const int64_t b = task / cuts / z.heads, h = task / cuts % z.heads, cut = task % cuts, kh = h / (z.heads / z.key_heads);
+        TileScope scope;
+        auto f = buffers_for<ForwardBuffers>(z);
+        const uint32_t keys = pack_rows<true>(f.keys, {k.at(b, kh), k.row}, z.columns, z.e);
+        const uint32_t values = pack_columns<true>(f.values, {v.at(b, kh), v.row}, z.e, z.columns);
+        const int64_t blocks = divided(z.rows, panel), from = blocks * cut / cuts * panel, to = std::min(z.rows, blocks * (cut + 1) / cuts * panel);
+        if (!splits(keys) || !splits(values) ||
+            !forward_rows(z, f, {q.at(b, h), q.row}, out.at(b, h), out.row, lse + (b * z.heads + h) * z.rows, from, to))
+            fine = false;
+    }
+    return fine;
+}
+
+// ---- backward ----
+
+namespace {
+
+struct BackwardBuffers {
+    Side keys, key_columns, values, queries, query_columns, gradients, gradient_columns, turned, weights;
+    float *p, *gs, *gq, *gk, *gv;
+    BackwardBuffers(const Attention& z, Stretches& s)
+        : keys(s.side(z.columns, z.e)), key_columns(s.side(z.e, z.columns)), values(s.side(z.columns, z.e)),
+          queries(s.side(rows_backward, z.e)), query_columns(s.side(z.e, rows_backward)), gradients(s.side(rows_backward, z.e)),
+          gradient_columns(s.side(z.e, rows_backward)), turned(s.side(panel, rows_backward)), weights(s.side(panel, z.columns)),
+          p(s.floats(rows_backward * up(z.columns, panel))), gs(s.floats(rows_backward * up(z.columns, panel))),
+          gq(s.floats(panel * up(z.e, panel))), gk(s.floats(up(z.columns, panel) * up(z.e, panel))),
+          gv(s.floats(up(z.columns, panel) * up(z.e, panel))) {}
+};
+
+// What one query head's backward pass reads and writes.
+struct Query {
+    Matrix q, g, out;
+    const float* lse;
+    float* gq;
+    int64_t gq_row;
+};
+
+// p = exp(scale * scores - lse) and gs = scale * p * (gp - delta), for 32 rows from row i of the head.
+void weights_and_gradients(const Attention& z, const Query& head, float* p, float* gs, int64_t i, int64_t rows, int64_t seen, int64_t width) {
+    for (int64_t r = 0; r < rows; r++) {
+        float *x = p + r * width, *y = gs + r * width, delta = 0;
+        const float *g = head.g.data + (i + r) * head.g.row, *out = head.out.data + (i + r) * head.out.row;
+        for (int64_t j = 0; j < z.e; j++) delta += g[j] * out[j];
+        const int64_t visible = z.visible(i + r);
+        scale_and_hide(x, z.scale, visible, seen);
+        exponentials(x, seen, head.lse[i + r]);
+        for (int64_t j = 0; j < visible; j++) y[j] = z.scale * x[j] * (y[j] - delta);
+        std::fill(y + visible, y + seen, 0.0f);
+    }
+}
+
+// Adds weights^T side, summed over `rows` rows from row i of the head, to the gradient of each key or value that they see.
+void add_turned(const Attention& z, BackwardBuffers& f, const float* weights, const Side& side, int64_t i, int64_t rows, int64_t seen, float* sums) {
+    const int64_t width = up(z.columns, panel), e_width = up(z.e, panel);
+    for (int64_t c = 0; c < seen; c += panel) {
+        const int64_t skipped = z.causal ? std::max<int64_t>(0, c - i) / panel : 0;  // blocks of rows that do not see this far
+        if (skipped * panel >= rows) break;
+        pack_columns<false>(f.turned, {weights + skipped * panel * width + c, width}, panel, rows - skipped * panel);
+        for (int64_t j = 0; j < e_width / panel; j++)
+            multiply<products>(f.turned.panel_at(0), side.panel_at(j, skipped), divided(f.turned.length, depth), sums + c * e_width + j * panel, e_width, false);
+    }
+}
+
+bool backward_head(const Attention& z, BackwardBuffers& f, const Query& head) {
+    const int64_t width = up(z.columns, panel), e_width = up(z.e, panel);
+    for (int64_t i = 0; i < z.rows; i += rows_backward) {
+        const int64_t rows = std::min(rows_backward, z.rows - i);
+        const Matrix q{head.q.data + i * head.q.row, head.q.row}, g{head.g.data + i * head.g.row, head.g.row};
+        if (!splits(pack_rows<false>(f.queries, q, rows, z.e)) || !splits(pack_rows<false>(f.gradients, g, rows, z.e))) return false;
+        pack_columns<true>(f.query_columns, q, z.e, rows), pack_columns<true>(f.gradient_columns, g, z.e, rows);
+        int64_t seen = 0;
+        for (int64_t r = 0; r < rows; r += panel) {
+            const int64_t here = std::min(panel, rows - r);
+            float *p = f.p + r * width, *gs = f.gs + r * width;
+            seen = up(z.visible(i + r + here - 1), panel);
+            scores_of(f.queries.panel_at(r / panel), f.keys, seen, p, width);
+            scores_of(f.gradients.panel_at(r / panel), f.values, seen, gs, width);
+            weights_and_gradients(z, head, p, gs, i + r, here, seen, width);
+            pack_rows<false>(f.weights, {gs, width}, here, seen);
+            for (int64_t j = 0; j < e_width / panel; j++)
+                multiply<products>(f.weights.panel_at(0), f.key_columns.panel_at(j), seen / depth, f.gq + j * panel, e_width, true);
+            for (int64_t t = 0; t < here; t++) memcpy(head.gq + (i + r + t) * head.gq_row, f.gq + t * e_width, z.e * sizeof(float));
+        }
+        add_turned(z, f, f.p, f.gradient_columns, i, rows, seen, f.gv);
+        add_turned(z, f, f.gs, f.query_columns, i, rows, seen, f.gk);
+    }
+    return true;
+}
+
+}  // namespace
+
+bool attention_backward(const Attention& z, const Heads& g, const Heads& q, const Heads& k, const Heads& v, const Heads& out,
+                        const float* lse, const Gradients& to, int threads) {
+    std::atomic<bool> fine{true};
+    const int64_t group = z.heads / z.key_heads, e_width = up(z.e, panel);
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
+    for (int64_t task = 0; task < z.batch * z.key_heads; task++) {
+        const int64_t b = task / z.key_heads, kh = task % z.key_heads;
+        TileScope scope;
+        auto f = buffers_for<BackwardBuffers>(z);
+        const Matrix keys{k.at(b, kh), k.row}, values{v.at(b, kh), v.row};
+        bool usable = splits(pack_rows<true>(f.keys, keys, z.columns, z.e)) && splits(pack_rows<true>(f.values, values, z.columns, z.e));
+        pack_columns<true>(f.key_columns, keys, z.e, z.columns);
+        std::fill(f.gk, f.gk + up(z.columns, panel) * e_width, 0.0f);
+        std::fill(f.gv, f.gv + up(z.columns, panel) * e_width, 0.0f);
+        for (int64_t h = kh * group; h < (kh + 1) * group && usable; h++)
+            usable = backward_head(z, f, {{q.at(b, h), q.row}, {g.at(b, h), g.row}, {out.at(b, h), out.row},
+                                          lse + (b * z.heads + h) * z.rows, to.q.at(b, h), to.q.row});
+        if (!usable) fine = false;
+        for (int64_t c = 0; c < z.columns; c++) {
+            memcpy(to.k.at(b, kh) + c * to.k.row, f.gk + c * e_width, z.e * sizeof(float));
+            memcpy(to.v.at(b, kh) + c * to.v.row, f.gv + c * e_width, z.e * sizeof(float));
+        }
+    }
+    return fine;
+}
+
+}  // namespace split_gemm
+
+#pragma GCC pop_options
+
+#else
+
+namespace split_gemm {
+bool attention_forward(const Attention&, const Heads&, const Heads&, const Heads&, const Heads&, float*, int) { return false; }
+bool attention_backward(const Attention&, const Heads&, const Heads&, const Heads&, const Heads&, const Heads&, const float*,
+                        const Gradients&, int) {
+    return false;
+}
+}  // namespace split_gemm
+
+#endif
