@@ -122,35 +122,42 @@ def _median(step: Callable[[], Any], sync: Callable[[], None], repeats: int, war
     return sorted(times)[len(times) // 2] * 1e3
 
 
+LOSSES = "losses"       # of every step, compared with the first side's
+
+
 def _training(lib: Any, sync: Callable, wrap: Callable, results: dict) -> None:
-    """GPT-2 small, batch 8, context 1024, bf16 autocast: forward, backward and AdamW."""
-    lib.manual_seed(0)
-    model = _gpt2(lib).cuda()
+    """GPT-2 small, batch 8, context 1024, bf16 autocast: forward, backward and AdamW; 50 steps over four batches, then the clock."""
+    model = _same_weights(lib, _gpt2(lib))
     run = wrap(model)
     optimizer = lib.optim.AdamW(model.parameters(), lr=1e-4)
-    ids, targets = (lib.randint(0, 50257, (8, 1024), device="cuda") for _ in range(2))
+    rng = np.random.default_rng(1)
+    batches = [[lib.tensor(rng.integers(0, 50257, (8, 1024))).cuda() for _ in range(2)] for _ in range(4)]
 
-    def step() -> Any:
+    def step(k: int = 0) -> Any:
         optimizer.zero_grad()
         with lib.autocast("cuda", dtype=lib.bfloat16):
-            loss = run(ids, targets)
+            loss = run(*batches[k % len(batches)])
         loss.backward()
         optimizer.step()
-        return loss
+        return loss.detach()
 
     started = time.perf_counter()
-    first = float(step())
+    losses = [float(step())]
     sync()
     results["GPT-2 training: first step s"] = time.perf_counter() - started
+    losses += [float(step(k)) for k in range(1, 50)]
     results["GPT-2 training step ms"] = _median(step, sync, 10)
-    results["GPT-2 training: first loss"] = first
-    results["GPT-2 training: last loss"] = float(step())
+    results["GPT-2 training: loss after 1, 10, 50 steps"] = " ".join(f"{losses[k]:.4f}" for k in (0, 9, 49))
+    results[LOSSES] = losses
+    lib.cuda.reset_peak_memory_stats()
+    step()
+    sync()
+    results["GPT-2 training: peak GiB in tensors"] = lib.cuda.max_memory_allocated() / 2**30
 
 
 def _inference(lib: Any, sync: Callable, wrap: Callable, results: dict) -> None:
     """GPT-2 small, batch 1, context 128, bf16."""
-    lib.manual_seed(0)
-    model = _gpt2(lib).cuda().bfloat16().eval()
+    model = _same_weights(lib, _gpt2(lib)).bfloat16().eval()
     run = wrap(model)
     ids = lib.randint(0, 50257, (1, 128), device="cuda")
     with lib.no_grad():
@@ -220,6 +227,11 @@ def _kernels(lib: Any, sync: Callable, wrap: Callable, results: dict) -> None:
         run = wrap(fn)
         with lib.no_grad():
             results[f"{name} / copy"] = nbytes / _median(lambda run=run: run(x), sync, 20) / copy
+    logits = lib.randn(16384, 16384, device="cuda")
+    classes = lib.randint(0, 16384, (16384,), device="cuda")
+    run = wrap(functional.cross_entropy)
+    with lib.no_grad():     # reads 1 GB, and writes next to nothing
+        results["cross_entropy / copy"] = logits.numel() * 4 / _median(lambda: run(logits, classes), sync, 20) / copy
 
 
 WORKS = {"kernels": _kernels, "inference": _inference, "training": _training, "resnet_inference": _resnet_inference,
@@ -248,6 +260,12 @@ def worker(side: str, works: list[str]) -> None:
     print("RESULT " + json.dumps(results))
 
 
+def _cell(value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.3f}" if abs(value) >= 0.01 else f"{value:.2g}"
+
+
 def main() -> None:
     """All sides one after the other, then the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -260,11 +278,16 @@ def main() -> None:
         ran = subprocess.run([sys.executable, __file__, "worker", side, *options.works], capture_output=True, text=True, check=False)
         line = next((x for x in ran.stdout.splitlines() if x.startswith("RESULT ")), None)
         table[side] = json.loads(line[7:]) if line else {"failed": ran.stderr[-1500:]}
+    wanted = next(iter(table.values())).get(LOSSES)
+    for found in table.values():
+        losses = found.pop(LOSSES, None)
+        if losses and wanted:
+            found["GPT-2 training: largest loss difference to the first side"] = max(abs(a / b - 1) for a, b in zip(losses, wanted))
     rows = list(dict.fromkeys(name for found in table.values() for name in found))
     lines = ["| work | " + " | ".join(table) + " |", "|---" * (len(table) + 1) + "|"]
     for row in rows:
         cells = [found.get(row, "") for found in table.values()]
-        lines.append(f"| {row} | " + " | ".join(f"{c:.3f}" if isinstance(c, float) else str(c) for c in cells) + " |")
+        lines.append(f"| {row} | " + " | ".join(map(_cell, cells)) + " |")
     text = f"One GPU, {datetime.date.today()}\n\n" + "\n".join(lines) + "\n"
     print(text)
     if options.out:
