@@ -51,7 +51,8 @@ def backward(g: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray, out: np
         return NotImplemented
     (gq, q_seen), (gk, k_seen), (gv, v_seen) = _by_rows(q.shape), _by_rows(k.shape), _by_rows(v.shape)
     g, out = _inner(g).transpose(0, 2, 1, 3), _inner(out).transpose(0, 2, 1, 3)
-    if not _C.attention_backward(_inner(q), _inner(k), _inner(v), out, np.ascontiguousarray(lse), is_causal, scale, g, q_seen, k_seen, v_seen):
+    forward_arguments = _inner(q), _inner(k), _inner(v), out, np.ascontiguousarray(lse), is_causal, scale
+    if not _C.attention_backward(*forward_arguments, g, q_seen, k_seen, v_seen):
         return NotImplemented
     return gq, gk, gv
 
