@@ -353,6 +353,48 @@ PyObject* remember_view(PyObject*, PyObject* const* given, Py_ssize_t count) {
     return good ? Py_NewRef(Py_None) : nullptr;
 }
 
+// ---- shapes ----
+
+// A tuple whose slices are of its own class.
+PyObject* size_item(PyObject* self, PyObject* key) {
+    PyObject* found = PyTuple_Type.tp_as_mapping->mp_subscript(self, key);
+    if (found == nullptr || !PySlice_Check(key) || Py_TYPE(found) == Py_TYPE(self)) return found;
+    PyObject* made = PyObject_CallOneArg((PyObject*)Py_TYPE(self), found);
+    Py_DECREF(found);
+    return made;
+}
+
+PyType_Slot size_slots[] = {
+    {Py_tp_doc, (void*)"A tuple whose slices are of its own class."},
+    {Py_mp_subscript, (void*)size_item},
+    {0, nullptr},
+};
+PyType_Spec size_spec = {"flambeau._C.SizeTuple", 0, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, size_slots};
+
+PyTypeObject* size_type;
+
+PyObject* know_sizes(PyObject*, PyObject* type) {
+    if (!PyType_Check(type) || !PyType_IsSubtype((PyTypeObject*)type, &PyTuple_Type)) return PyErr_Format(PyExc_TypeError, "expected a subclass of tuple");
+    size_type = (PyTypeObject*)Py_NewRef(type);
+    Py_RETURN_NONE;
+}
+
+PyObject* tensor_shape(PyObject*, PyObject* tensor) {
+    if (!is_tensor(tensor)) return PyErr_Format(PyExc_TypeError, "expected a Tensor, got %R", (PyObject*)Py_TYPE(tensor));
+    PyArrayObject* array = cpu_array(tensor);
+    if (array == nullptr) {
+        PyObject* data = read_slot(tensor, known_slots().data);
+        PyObject* from = data != nullptr && data != Py_None ? PyObject_GetAttrString(data, "shape")
+                                                            : Py_NewRef(PyTuple_GET_ITEM(read_slot(tensor, known_slots().layout), 0));
+        PyObject* made = from != nullptr ? PyObject_CallOneArg((PyObject*)size_type, from) : nullptr;
+        Py_XDECREF(from);
+        return made;
+    }
+    PyObject* made = size_type->tp_alloc(size_type, PyArray_NDIM(array));
+    for (int d = 0; made != nullptr && d < PyArray_NDIM(array); d++) PyTuple_SET_ITEM(made, d, PyLong_FromSsize_t(PyArray_DIM(array, d)));
+    return made;
+}
+
 // ---- autograd's part ----
 
 PyObject* tensor_alias(PyObject*, PyObject* tensor) {
@@ -416,6 +458,8 @@ PyMethodDef methods[] = {
     {"tensor_storage", tensor_storage, METH_O, "The storage of a tensor, made where there is none yet; NotImplemented where Python has to."},
     {"tensor_view", (PyCFunction)(void*)tensor_view, METH_FASTCALL,
      "tensor_view(prim, args, spec)\n\nargs[0] seen with the layout of `spec`, as the result of the view primitive; or NotImplemented."},
+    {"know_sizes", know_sizes, METH_O, "know_sizes(Size)\n\nThe class of shapes, a subclass of SizeTuple."},
+    {"tensor_shape", tensor_shape, METH_O, "The sizes of a tensor, as a Size."},
     {"tensor_layout", tensor_layout, METH_O, "The Layout of a tensor with a NumPy array; NotImplemented for others."},
     {"remembered_view", (PyCFunction)(void*)remembered_view, METH_FASTCALL,
      "remembered_view(memo, tensor, args)\n\nThe view that `memo` knows of for a tensor of this layout; NotImplemented where it does not."},
@@ -461,4 +505,9 @@ PyObject* new_array(Kind kind, int rank, const npy_intp* sizes) {
     return PyArray_New(&PyArray_Type, rank, (npy_intp*)sizes, types[(int)kind], nullptr, nullptr, 0, 0, nullptr);
 }
 
-void add_tensors(PyObject* module) { PyModule_AddFunctions(module, methods); }
+void add_tensors(PyObject* module) {
+    PyModule_AddFunctions(module, methods);
+    PyObject* type = PyType_FromSpecWithBases(&size_spec, (PyObject*)&PyTuple_Type);
+    if (type != nullptr) add_type(module, (PyTypeObject*)type);
+    Py_XDECREF(type);
+}

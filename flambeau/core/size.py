@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from flambeau import _C
 
-class Size(tuple):
+
+class Size(_C.SizeTuple):
     """A tuple of sizes with `numel()`; slices and sums of one are again a Size."""
 
     __slots__ = ()
@@ -15,10 +17,6 @@ class Size(tuple):
     def numel(self) -> int:
         """Product of the sizes."""
         return math.prod(self)
-
-    def __getitem__(self, index: Any) -> Any:
-        got = tuple.__getitem__(self, index)
-        return Size(got) if isinstance(index, slice) else got
 
     def __add__(self, other: Iterable) -> Size:
         return Size(tuple(self) + tuple(other))
@@ -31,6 +29,9 @@ class Size(tuple):
 
     def __reduce__(self) -> tuple:
         return Size, (tuple(self),)
+
+
+_C.know_sizes(Size)
 
 
 def contiguous_strides(shape: Sequence[Any]) -> tuple:

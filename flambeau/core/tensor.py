@@ -143,8 +143,7 @@ class Tensor:
     @property
     def shape(self) -> Size:
         """The sizes, as a `Size`."""
-        data = self._data
-        return Size(data.shape) if data is not None else Size(self._lay.shape)  # type: ignore[union-attr]
+        return _C.tensor_shape(self)
 
     @property
     def ndim(self) -> int:

@@ -265,7 +265,12 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, a
     for i, t in enumerate(parts):
         if not t.ndim:
             raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
-    kind = parts[0].dtype
+    kind, rank = parts[0].dtype, parts[0].ndim
+    alike = out is None
+    for t in parts:
+        alike = alike and t.dtype is kind and t.ndim == rank
+    if alike:
+        return prims.cat(parts, canonical_dim(dim, rank))
     for t in parts[1:]:
         kind = promote_types(kind, t.dtype) if t.dtype is not kind else kind
     rank = max(t.ndim for t in parts)
@@ -290,7 +295,16 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None,
             raise RuntimeError(f"stack expects each tensor to be equal size, but got {list(parts[0].shape)} at entry 0 and "
                                f"{list(t.shape)} at entry {i}")
     d = canonical_dim(dim, parts[0].ndim + 1)
-    return cat([prims.unsqueeze(t, d) for t in parts], d, out=out)
+    kind = parts[0].dtype
+    if any(t.dtype is not kind for t in parts):
+        return cat([prims.unsqueeze(t, d) for t in parts], d, out=out)
+    result = _stack(parts, d)
+    return result if out is None else store_out(out, result)
+
+
+@operator(name="_stack", fused=True, vjp=lambda g, dim: (list(g.unbind(dim)),))
+def _stack(tensors: Sequence[Tensor], dim: int) -> Tensor:
+    return prims.cat([prims.unsqueeze(t, dim) for t in tensors], dim)
 
 
 def _at_least(x: Tensor, rank: int) -> Tensor:

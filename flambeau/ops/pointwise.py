@@ -104,6 +104,8 @@ def inplace(fn: Callable, name: str) -> Callable:
     @operator(name=name, method=True, tags=("inplace",))
     @functools.wraps(fn)
     def in_place(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if kwargs.keys() == {"alpha"} and args:  # of add_ and sub_
+            args, kwargs = (args[0] * kwargs["alpha"],), {}
         if not kwargs and into(self, *args):
             bump_version(self)
             return self
@@ -581,12 +583,35 @@ def clamp(input: Tensor, min: Any = None, max: Any = None, *, out: Tensor | None
     """`input` limited to [min, max]; a bound may be a number, a tensor or None."""
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    if isinstance(min, _NUMBER) and isinstance(max, _NUMBER):
+        kind = result_type(input, min, max)
+        result = _clamp(cast(input, kind), cast(min, kind), cast(max, kind))
+        return result if out is None else store_out(out, result)
     result = input
     if min is not None:
         result = _bounded(prims.maximum, result, min)
     if max is not None:
         result = _bounded(prims.minimum, result, max)
     return result if out is None else store_out(out, result)
+
+
+_NUMBER = (int, float)
+
+
+def _outside(x: Tensor, low: Any, high: Any) -> Tensor:
+    return prims.logical_or(prims.lt(x, low), prims.gt(x, high))
+
+
+@operator(fused=True)
+def clamp_backward(g: Tensor, x: Tensor, low: Any, high: Any) -> Tensor:
+    """Gradient of clamp between numbers: g where the bounds are kept, else 0."""
+    return prims.where(_outside(x, low, high), 0.0, g)
+
+
+@operator(name="_clamp", fused=True, vjp=lambda g, input, low, high: (clamp_backward(g, input, low, high),))
+def _clamp(input: Tensor, low: Any, high: Any) -> Tensor:
+    x = prims.where(prims.lt(input, low), low, input)
+    return prims.where(prims.gt(x, high), high, x)
 
 
 def _bounded(prim: Primitive, x: Tensor, bound: Any) -> Tensor:

@@ -20,7 +20,10 @@ class FactoryPrimitive(Primitive):
     def run(self, args: tuple) -> Tensor:
         spec = self.shape(*args)
         where = args[-1]
-        if dispatch.state.fake or where.type == "meta" or any(type(n) is not int for n in spec.shape):
+        symbolic = False
+        for n in spec.shape:
+            symbolic = symbolic or type(n) is not int
+        if symbolic or dispatch.state.fake or where.type == "meta":
             return fake(spec.shape, spec.dtype, where, spec.strides)
         kernel = self.kernels.get(where.type) or kernel_for(self, where)
         return from_array(kernel(*args), spec.dtype, where)
@@ -35,7 +38,11 @@ def _factory(name: str, kernel: Any, loop: Any, samples: Any) -> Any:
 
 
 def _full(shape: Sequence, value: Any, kind: dtype, where: device) -> np.ndarray:
-    return np.full(shape, value, kind.numpy) if value != 0 else np.zeros(shape, kind.numpy)
+    if value == 0:
+        return np.zeros(shape, kind.numpy)
+    made = np.empty(shape, kind.numpy)
+    made.fill(value)
+    return made
 
 
 @_factory("full", _full,
