@@ -102,6 +102,10 @@ class Compiler:
             return self._capture_failed(state, code, error)
         if captured.broken is not None:
             self._report_break(captured.broken, whole_frame=False)
+        if not captured.guard(function, *values):
+            return self._capture_failed(state, code, RuntimeError(
+                "the guards don't hold for the call that they were made for: "
+                + first_failure(captured.guards, captured.parameters, values, function)))  # fmt: skip
         captured.owner = owner_of(function, values)
         return self._install(state, code, captured)
 

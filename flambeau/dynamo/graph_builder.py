@@ -126,8 +126,11 @@ class GraphBuilder:
         return tuple(made)
 
     def int_input(self, value: int, source: Source) -> Variable:
-        """A Python int that is a variable of the graph."""
-        symbol = self.shape_env.create_symint(value, self.size_token(source), None)
+        """A Python int that is a variable of the graph. Symbols stand for numbers from 2 on: of a negative one, for its opposite."""
+        if value < 0:
+            symbol = -self.shape_env.create_symint(-value, self.size_token(source.derive("(-{0})")), None)
+        else:
+            symbol = self.shape_env.create_symint(value, self.size_token(source), None)
         return SymVariable(symbol, source) if isinstance(symbol, SymInt) else ConstantVariable(symbol)
 
     def symbol_source(self, name: str, which: int = 0) -> Source:

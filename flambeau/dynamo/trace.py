@@ -117,7 +117,9 @@ class Trace(Builder, GraphBuilder, Operations):
 
     def dynamic_int(self, value: int, source: Source) -> Variable | None:
         """The variable of an int that varies, or None for one that is taken as a constant."""
-        if source.is_constant or not self.shapes.varies(str(source), value) or str(source) in self.pinned:
+        if source.is_constant or not self.shapes.varies(str(source), value) or not self.pinned.isdisjoint(
+            (str(source), f"(-{source})")
+        ):
             return None
         variable = self.int_input(value, source)
         exactly = f" and {{0}} == {value}" if isinstance(variable, ConstantVariable) else ""  # 0 and 1 are never variables

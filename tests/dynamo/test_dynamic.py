@@ -229,3 +229,28 @@ def test_backward_graphs_know_their_sizes(f, backend) -> None:
         f(x).backward()
         compiled(y).backward()
         assert torch.allclose(x.grad, y.grad, atol=1e-5)
+
+
+def test_negative_ints_vary_too(monkeypatch) -> None:
+    monkeypatch.setattr(dynamo.config, "recompile_limit", 40)
+
+    def f(x, n, k):
+        n = n + k
+        if n > 5:
+            return x + 1, n
+        return x * n, n // 3, n % 4, abs(n)
+
+    g, counter = compiled(f)
+    for n in range(-40, 12, 3):
+        for k in (-7, 3, 11):
+            assert same(g(torch.ones(3), n, k), f(torch.ones(3), n, k)), (n, k)
+    assert len(counter.graphs) < 40  # of 54 calls: by sign, and by what the branch asked
+
+
+def test_a_version_whose_guards_refuse_its_own_call_is_not_used(monkeypatch) -> None:
+    from flambeau.dynamo import convert
+
+    written = convert._Conversion._write_guard
+    monkeypatch.setattr(convert._Conversion, "_write_guard", lambda self: (written(self)[0], lambda *values: False))
+    with pytest.warns(UserWarning, match="guards don't hold for the call that they were made for"):
+        assert same(dynamo.compile(lambda x: x + 1, backend="eager")(torch.ones(3)), torch.ones(3) + 1)

@@ -34,7 +34,7 @@ def pieces(f, *args, **settings):
     half = len(LOG) // 2
     assert [same(a, b) for a, b in zip(LOG[:half], LOG[half:], strict=True)] == [True] * half, LOG
     kinds = [info.kind for info in seen.breaks]
-    assert "break inside a loop" not in kinds, "\n".join(map(str, seen.breaks))
+    assert "break inside a loop" not in kinds and "iterator escapes" not in kinds, "\n".join(map(str, seen.breaks))
     return seen
 
 

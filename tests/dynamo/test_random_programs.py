@@ -21,6 +21,12 @@ def maybe(n):
         raise ValueError(n)
 
 
+def counted(n, times):
+    for k in range(times):
+        note(k)
+        yield n + k
+
+
 def helper(t, n):
     if n % 3 == 0:
         note(n)
@@ -90,10 +96,25 @@ class Writer:
             self.block(indent + 1, depth + 1)
 
     def loop(self, indent: int, depth: int) -> None:
-        self.emit(indent, f"for i{depth} in range({self.random.randint(0, 3)}):")
+        i = f"i{depth}"
+        target, source = self.random.choice([
+            (i, f"range({self.random.randint(0, 3)})"), (i, "list(d)"), (i, "[1, n, 3]"), (i, "(k + 1 for k in range(2))"),
+            (f"{i}, {self.name()}", "enumerate([x, y])"), (f"{i}, {self.name()}", "zip((4, 5, 6), [z, x])"),
+            (f"{i}, {self.name()}", "list(d.items())"), (i, "counted(n, 2)"), (self.name(), "(x, y)"), (i, "reversed([3, 1])"),
+        ])  # fmt: skip
+        if self.random.random() < 0.25:
+            self.emit(indent, f"{i} = 0")
+            self.emit(indent, f"while {i} < {self.random.randint(1, 3)}{self.random.choice(['', ' and x.sum() < 100'])}:")
+            self.emit(indent + 1, f"{i} += 1")
+        else:
+            self.emit(indent, f"for {target} in {source}:")
         self.block(indent + 1, depth + 1)
+        if self.random.random() < 0.4:
+            way_out = self.random.choice(["break", "continue", "return x, n"])
+            self.emit(indent + 1, f"if {self.random.choice(['n > 5', 'x.sum() > 50'])}: {way_out}")
         if self.random.random() < 0.3:
-            self.emit(indent + 1, f"if n > 5: {self.random.choice(['break', 'continue'])}")
+            self.emit(indent, "else:")
+            self.block(indent + 1, depth + 1)
 
     def handler(self, indent: int, depth: int) -> None:
         self.emit(indent, "try:")

@@ -26,6 +26,8 @@ from .sequences import (
     IteratorVariable,
     ListVariable,
     RangeVariable,
+    ReversedIterator,
+    SequenceVariable,
     SliceVariable,
     TupleVariable,
     sort_variables,
@@ -395,7 +397,10 @@ def _filter(tx: Trace, function: Variable, values: Variable) -> Variable:
 def _reversed(tx: Trace, values: Variable) -> Variable:
     if isinstance(values, ObjectVariable) and values.special(tx, "__reversed__") is not None:
         return tx.call(values.special(tx, "__reversed__"), [], {})  # type: ignore[arg-type]
-    return IteratorVariable(iter(list(tx.iterate(values))[::-1]), reversed)
+    if isinstance(values, SequenceVariable):
+        return ReversedIterator(values)
+    made = IteratorVariable(iter(list(tx.iterate(values))[::-1]), reversed)
+    return made.made_by(reversed, [values]) if isinstance(values, RangeVariable) else made
 
 
 @handles(sorted)

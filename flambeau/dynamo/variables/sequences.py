@@ -491,6 +491,23 @@ class SequenceIterator(IteratorVariable):
         return iterator
 
 
+class ReversedIterator(IteratorVariable):
+    """`reversed(sequence)`: knows where it stands, too."""
+
+    def __init__(self, sequence: SequenceVariable) -> None:
+        self.sequence, self.position = sequence, len(sequence.items)
+        self.kind = reversed
+
+    def next(self, tx: Trace) -> Variable | None:
+        self.position = self.position - 1 if self.position <= len(self.sequence.items) else -1
+        return self.sequence.element(tx, self.position) if self.position >= 0 else None
+
+    def build(self, w: Writer) -> str:
+        iterator = w.bind(f"{w.constant(reversed)}({w.value(self.sequence)})")
+        w.effect(f"{iterator}.__setstate__({self.position - 1})")
+        return iterator
+
+
 def sort_variables(tx: Trace, items: Args, key: Variable | None, reverse: Variable | None) -> Args:
     """`sorted` over elements whose keys are known (or sequences of such)."""
     keys = [tx.call(key, [item], {}) if key is not None and not _is_none(key) else item for item in items]
