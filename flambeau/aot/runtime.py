@@ -22,7 +22,8 @@ from flambeau.core import dispatch
 from flambeau.core.symbolic import evaluate, is_symbolic
 from flambeau.core.tensor import AutogradMeta, Tensor
 from flambeau.fx import map_aggregate
-from flambeau.ops.pointwise import assign, write
+from flambeau.ops.nn_steps import write_all
+from flambeau.ops.pointwise import assign
 from flambeau.ops.random import default_generator
 from flambeau.ops.registry import PRIMITIVES
 
@@ -274,11 +275,14 @@ def deliverer(interface: Interface) -> Callable[[list, list], Any] | None:
         return None
 
     # A write that autograd saw in the function is one here too; one behind its back (no_grad, detach) stays so.
-    writers = [assign if i in interface.differentiable else write for i in range(len(written))]
+    assigned = [(i, place) for i, place in enumerate(written) if i in interface.differentiable]
+    bare = [(i, place) for i, place in enumerate(written) if i not in interface.differentiable]
 
     def deliver(inputs: list, results: list) -> Any:
-        for place, overwrite, value in zip(written, writers, results, strict=False):
-            overwrite(inputs[place], value)
+        if bare:
+            write_all([inputs[place] for _, place in bare], [results[i] for i, _ in bare])
+        for i, place in assigned:
+            assign(inputs[place], results[i])
         values = [_make_output(output, inputs, results) for output in outputs]
         if flat:
             return tuple([values[leaf.index] for leaf in structure])

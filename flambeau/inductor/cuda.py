@@ -6,29 +6,25 @@ needed at run time, for CuPy loads and launches them. Compiling needs no GPU (`c
 
 from __future__ import annotations
 
-import atexit
 import functools
 import hashlib
 import importlib.util
 import operator
 import os
 import re
-import shutil
 import sys
-import tempfile
 import types
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from flambeau.backends.cuda import cubins
 from flambeau.backends.cuda.cubins import HINT, Cubin, NoTriton
 from flambeau.backends.cuda.layouts import layout
-from flambeau.core.cache import cache_directory, warn_unwritable, write_file
+from flambeau.core.cache import cache_directory, temporary_folder, warn_unwritable, write_file
 from flambeau.core.device import device
-from flambeau.core.dtypes import dtype
+from flambeau.core.dtypes import DTYPES, dtype
 from flambeau.core.expr import Index, to_python
 from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, from_array
@@ -56,9 +52,8 @@ def _import(text: str) -> types.ModuleType:
             write_file(path, text.encode())
     except OSError as error:
         warn_unwritable(error)
-        path = Path(tempfile.mkdtemp(prefix="flambeau-kernels-")) / path.name
+        path = temporary_folder("flambeau-kernels-") / path.name
         path.write_text(text)
-        atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -260,7 +255,7 @@ class _Wrapper:
     def _result(self, out: View | Index | None) -> str:
         if not isinstance(out, View):
             return to_python(out) if out is not None else "None"
-        return self._view(out) if self.arrays else f"tensor({self._view(out)})"
+        return self._view(out) if self.arrays else f"tensor({self._view(out)}, k_{out.dtype.name})"
 
 
 # -- running -------------------------------------------------------------------------------------------------
@@ -322,6 +317,7 @@ class CudaCode:
             "tensor": _tensor, "constants": self.constants, "steps": self.steps,
             "extern": _extern(call_primitive, _fit(cupy)), "product": blas.matmul, **loaded,
         }
+        scope |= {f"k_{name}": kind for name, kind in DTYPES.items()}
         scope |= {name: blas.by_address(*facts) for name, facts in self.products.items()}
         if self.convolutions or "convolve(" in self.wrapper:
             dnn = importlib.import_module("flambeau.backends.cuda.dnn")
@@ -336,8 +332,8 @@ def _gpu(index: int) -> device:
     return device("cuda", index)
 
 
-def _tensor(array: Any) -> Tensor:
-    return from_array(array, None, _gpu(array.data.device_id))
+def _tensor(array: Any, kind: dtype | None = None) -> Tensor:
+    return from_array(array, kind, _gpu(array.data.device_id))
 
 
 def _strided(cupy: Any) -> Callable:

@@ -20,6 +20,7 @@ from flambeau.inductor.ir import REDUCTIONS, Access, Compute, Extern, Loop, Prog
 from flambeau.inductor.reference import empty_value
 
 LARGEST_KERNEL = 32      # buffers
+TINY = 1 << 14           # iterations of a step that costs a GPU less than launching it: it joins others that have its loops
 SPLIT_FROM = 1 << 15     # reductions with few rows of at least so many elements are split in two
 PIECES = 32
 
@@ -178,6 +179,10 @@ def _fit(kernel: Kernel, step: Compute, loops: tuple[Loop, ...]) -> Fit | None:
     return Fit(sizes, split, _regroup(kernel_names, sizes, theirs), _regroup(_names(loops), sizes, mine), True)
 
 
+def _key_of_sizes(step: Compute) -> tuple:
+    return tuple([_key(size) for _, size in step.loops])
+
+
 def _product(sizes: Sequence[Index]) -> Index:
     total: Index = 1
     for size in sizes:
@@ -240,6 +245,7 @@ class Scheduler:
         self.writers: dict[str, set[int]] = {}   # buffer -> nodes that wrote parts of it
         self.readers: dict[str, list[int]] = {}
         self.pieces: set[str] = set()            # buffers of folds in pieces
+        self.tiny: dict[tuple, list[int]] = {}   # kernels that were begun for tiny steps, by the sizes of their loops
 
     def run(self) -> list[Node]:
         """The kernels and library calls in the order in which to run them."""
@@ -262,11 +268,17 @@ class Scheduler:
             at = len(self.nodes)
             self.nodes.append(step if isinstance(step, Extern) else new_kernel(step, self.program))
             self.before.append(0)
+            if isinstance(step, Compute) and self._is_tiny(step):
+                self.tiny.setdefault(_key_of_sizes(step), []).append(at)
         self._depend(at, needs - {at})
         for name in step.writes:
             self.writers.setdefault(name, set()).add(at)
         for name in step.reads:
             self.readers.setdefault(name, []).append(at)
+
+    def _is_tiny(self, step: Compute) -> bool:
+        total = numel(step.loops)
+        return self.limits.blocks > 0 and step.kind == "pointwise" and isinstance(total, int) and total <= TINY
 
     def _candidates(self, step: Compute, needs: set[int]) -> list[int]:
         vertical = sorted(needs, reverse=True)
@@ -276,6 +288,8 @@ class Scheduler:
                 shared[k] = shared.get(k, 0) + 1
         if step.reads <= self.pieces:    # folds of pieces made by one kernel
             shared |= {k: 1 for made in needs for name in self.nodes[made].writes for k in self.readers.get(name, ())}
+        if self._is_tiny(step):
+            shared |= dict.fromkeys(self.tiny.get(_key_of_sizes(step), ())[-4:], 1)
         horizontal = sorted((k for k in shared if k not in needs), reverse=True)
         return [k for k in (*vertical, *horizontal[:8]) if isinstance(self.nodes[k], Kernel)]
 
@@ -302,7 +316,9 @@ class Scheduler:
         if fit.split is not None and not self._enough_rows(fit):
             return False
         written = {m.step.buffer: m for m in kernel.members}
-        useful = step.reads <= self.pieces and kernel.members[0].step.reads <= self.pieces
+        first = kernel.members[0].step
+        useful = (step.reads <= self.pieces and first.reads <= self.pieces) or (
+            self._is_tiny(step) and self._is_tiny(first) and _key_of_sizes(step) == _key_of_sizes(first))
         for access in step.loads:
             index = substitute(access.index, fit.step_subs)
             member = written.get(access.buffer)

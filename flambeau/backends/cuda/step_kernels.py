@@ -93,3 +93,10 @@ def scale(table, blocks, like, factor, WIDTH: tl.constexpr, BLOCK: tl.constexpr)
     x = tl.load(x_at, inside, other=0)
     by = tl.load(factor)
     tl.store(x_at, (x.to(by.dtype) * by).to(like.dtype.element_ty), inside)
+
+
+@triton.jit
+def copy(table, blocks, like, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """Copy words. Parts: target, source."""
+    row, at, inside = _block(table, blocks, WIDTH, BLOCK)
+    tl.store(_place(row, 1, like) + at, tl.load(_place(row, 2, like) + at, inside, other=0), inside)

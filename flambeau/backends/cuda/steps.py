@@ -16,7 +16,7 @@ from .cubins import Kernel
 
 BLOCK = 2048
 _FLOATS = frozenset(d.numpy for d in (float32, float64, bfloat16, float16))
-_adam, _sgd, _squares, _scale = (Kernel(getattr(step_kernels, n)) for n in ("adam", "sgd", "squares", "scale"))
+_adam, _sgd, _squares, _scale, _copy = (Kernel(getattr(step_kernels, n)) for n in ("adam", "sgd", "squares", "scale", "copy"))
 _blocks: dict[tuple, Any] = {}      # (device, sizes) -> which program does what; sizes hardly ever change
 
 Arrays = Sequence[Any]
@@ -138,6 +138,25 @@ def scale_all(tensors: Sequence, factor: Any) -> bool:
     return True
 
 
+def write_all(targets: Sequence, values: Sequence) -> bool:
+    """Copy each value into its target, of whole 32-bit words; False where they are not laid out alike."""
+    arrays = [(t._data, v._data) for t, v in zip(targets, values)]
+    device = targets[0].device
+    for (target, value), t in zip(arrays, targets):
+        if not isinstance(target, cupy.ndarray) or not isinstance(value, cupy.ndarray) or t.device != device or value.nbytes % 4 or \
+                target.dtype != value.dtype or target.shape != value.shape or target.data.device_id != value.data.device_id or \
+                not (target.flags.c_contiguous and value.flags.c_contiguous):
+            return False
+    arrays = [pair for pair in arrays if pair[0].size]
+    if not arrays:
+        return True
+    sizes = tuple([target.nbytes // 4 for target, _ in arrays])
+    words = np.array([(n, target.data.ptr, value.data.ptr) for n, (target, value) in zip(sizes, arrays)], np.int64)
+    blocks = _blocks_of(sizes)
+    _copy((len(blocks),), (cupy.asarray(words), blocks, blocks), {"WIDTH": 3, "BLOCK": BLOCK}, num_warps=4)
+    return True
+
+
 STEPS: dict[str, Callable[..., Any]] = {
-    "adam_step": adam_step, "sgd_step": sgd_step, "total_norm": total_norm, "scale_all": scale_all,
+    "adam_step": adam_step, "sgd_step": sgd_step, "total_norm": total_norm, "scale_all": scale_all, "write_all": write_all,
 }
