@@ -43,8 +43,13 @@ def cache_directory() -> Path:
 
 @functools.cache
 def _temporary() -> Path:
-    made = Path(tempfile.mkdtemp(prefix="flambeau-cache-"))
-    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return temporary_folder("flambeau-cache-")
+
+
+def temporary_folder(prefix: str) -> Path:
+    """A new folder outside of the cache that goes when this process ends, but not when one forked from it does. OSError."""
+    made, owner = Path(tempfile.mkdtemp(prefix=prefix)), os.getpid()
+    atexit.register(lambda: os.getpid() == owner and shutil.rmtree(made, ignore_errors=True))
     return made
 
 

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flambeau import _C
-from flambeau.core.cache import cache_directory, make_folder, read_sealed, seal, warn_unwritable
+from flambeau.core.cache import cache_directory, make_folder, read_sealed, seal, temporary_folder, warn_unwritable
 from flambeau.inductor.unit import HEADERS, INCLUDES
 
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
@@ -123,6 +123,7 @@ class Build:
         if compiler() is None:
             raise NoCompiler("there is no C++ compiler")
         self.source, self.path = source, cached_library(source)
+        self._owner = os.getpid()
         self._process: subprocess.Popen | None = None
         self._failure: OSError | None = None
         self._folder: Path | None = None
@@ -155,11 +156,12 @@ class Build:
             return Path(tempfile.mkdtemp(prefix="build-", dir=self.path.parent))
         except OSError as error:
             warn_unwritable(error)
-            return Path(tempfile.mkdtemp(prefix="flambeau-build-"))
+            return temporary_folder("flambeau-build-")
 
     def finish(self) -> Path:
         """Wait for the library and put it into the cache. CompilerError; whatever interrupts it leaves nothing behind, and
         the next call starts anew."""
+        self._take_over()
         for last in (False, True):
             if self._done:
                 break
@@ -175,6 +177,12 @@ class Build:
             finally:
                 self._clean(keep_folder=kept_aside)
         return self.path
+
+    def _take_over(self) -> None:
+        """After a fork, g++ is the parent's child: this process has to start its own."""
+        if self._owner != os.getpid():
+            self._owner, self._process, self._folder = os.getpid(), None, None
+            _running.discard(self)
 
     def _wait(self, last: bool) -> None:
         """Wait for the compiler; CompilerError if it failed, `_Killed` if somebody ended it and it may be tried again."""
@@ -223,6 +231,7 @@ class Build:
 
     def give_up(self) -> None:
         """Keep the library if it is ready; else end the compiler."""
+        self._take_over()
         if self._process is not None and self._process.poll() == 0:
             self.finish()
         else:

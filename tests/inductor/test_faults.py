@@ -284,3 +284,28 @@ def test_ctrl_c_at_any_time(directory: Path) -> None:
     assert out.startswith("interrupted") and int(out.split()[1]) > 2
     assert not leftovers(directory)
     assert all(build.is_sound(path) for path in directory.rglob("*.so"))
+
+
+def test_a_forked_process_builds_for_itself(directory: Path, tmp_path: Path) -> None:
+    """The child neither waits for its parent's compiler nor ends it."""
+    slow = tmp_path / "slow-g++"
+    slow.write_text(f'#!/bin/sh\nmkdir {tmp_path}/once 2>/dev/null && sleep 2\nexec {build.compiler()} "$@"\n')
+    slow.chmod(0o755)
+    child = started(f"""
+        import os
+        build.compiler = lambda: {str(slow)!r}
+        source = '#include "runtime.h"\\nextern "C" int run(void** args, const int64_t*, void*) {{ *(int*)args[0] = 7; return 0; }}'
+        building, idle = build.Build(source), build.Build(source + " ")
+        forked = os.fork()
+        out = np.zeros(1, np.int32)
+        if forked == 0:
+            building.load(["run"], 1)[0]((out,))
+            sys.exit(int(out[0]))   # and through what is done at exit
+        status = os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1])
+        building.load(["run"], 1)[0]((out,))
+        idle.finish()
+        print(status, int(out[0]), int(build.stats["calls"]), [build.is_sound(p) for p in cache.cache_directory().rglob("*.so")])
+    """, directory)
+    out, err = child.communicate(timeout=100)
+    assert child.returncode == 0, err
+    assert out == "7 7 2 [True, True]\n" and not leftovers(directory)
