@@ -181,7 +181,7 @@ def _resnet_training(lib: Any, sync: Callable, wrap: Callable, results: dict) ->
     """ResNet-50, batch 64, bf16 autocast: forward, backward and SGD with momentum."""
     model = _same_weights(lib, _resnet50(lib))
     run, loss_of = wrap(model), lib.nn.CrossEntropyLoss()
-    optimizer = lib.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+    optimizer = lib.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
     images, classes = _images(lib)
 
     def step() -> Any:
