@@ -24,11 +24,14 @@ EAGER = {
     "transformers": [
         "GPT2LMHeadModel", "BertForMaskedLM", "RobertaForMaskedLM", "DistilBertForMaskedLM", "LlamaForCausalLM",
         "MistralForCausalLM", "Qwen2ForCausalLM", "OPTForCausalLM", "T5ForConditionalGeneration", "BartForConditionalGeneration",
-        "ViTForImageClassification", "WhisperForConditionalGeneration", "MixtralForCausalLM", "DebertaV2ForMaskedLM"],
+        "ViTForImageClassification", "WhisperForConditionalGeneration", "MixtralForCausalLM", "DebertaV2ForMaskedLM",
+        "GPTNeoForCausalLM", "GptOssForCausalLM", "LongformerForMaskedLM", "WavLMForCTC", "Mamba2ForCausalLM"],
+    "transformers, own sizes": ["gpt2-default", "bert-default"],
 }  # fmt: skip
 COMPILED = {
     "timm": ["resnet18", "vit_small_patch16_224"],
     "transformers": ["GPT2LMHeadModel", "BertForMaskedLM", "LlamaForCausalLM"],
+    "transformers, own sizes": ["gpt2-default", "bert-default"],
 }
 
 needs = {
@@ -63,7 +66,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Callable:
 
     def get(guest: str, mode: str) -> tuple[Path, dict[str, str]]:
         if guest not in folders:
-            folders[guest] = tmp_path_factory.mktemp(guest)
+            folders[guest] = tmp_path_factory.mktemp(guest.partition(",")[0])
             said = worker("torch", folders[guest], EAGER[guest])
             assert set(said.values()) == {"ok"}, said
         if (guest, mode) not in found:
@@ -106,3 +109,10 @@ def test_transformers_eager(answers: Callable, case: str) -> None:
 @pytest.mark.parametrize("case", COMPILED["transformers"])
 def test_transformers_compiled_as_one_graph(answers: Callable, case: str) -> None:
     check(answers, "transformers", case, "inductor")
+
+
+@needs["transformers"]
+@pytest.mark.parametrize("mode", ["eager", "inductor"])
+@pytest.mark.parametrize("case", EAGER["transformers, own sizes"])
+def test_transformers_in_their_own_sizes(answers: Callable, case: str, mode: str) -> None:
+    check(answers, "transformers, own sizes", case, mode)

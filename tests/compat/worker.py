@@ -1,6 +1,6 @@
 """Run cases and write what came out, with PyTorch or with Flambeau in its place.
 
-    python worker.py torch|flambeau FOLDER CASE... [--compile BACKEND] [--only eval|train] [--double]
+    python worker.py torch|flambeau FOLDER CASE... [--compile BACKEND [--breaks]] [--only eval|train] [--double]
 
 Under torch the weights are drawn and written to FOLDER/CASE.pt (torch.save); under flambeau they are read from there.
 FOLDER/CASE.LIBRARY[.BACKEND][.double].npz gets the outputs in eval mode, and of one training step the loss, the gradients, the
@@ -62,15 +62,29 @@ def run_case(torch: Any, case: Any, weights: Path, options: argparse.Namespace) 
     if options.double:
         model.double()
         inputs = {name: t.double() if t.is_floating_point() else t for name, t in inputs.items()}
-    run = torch.compile(model, backend=options.compile, fullgraph=True) if options.compile else model
+    run = torch.compile(model, backend=options.compile, fullgraph=not options.breaks) if options.compile else model
     found: dict[str, np.ndarray] = {}
     if options.only != "train":
         model.eval()
         with torch.no_grad():
             arrays_of("eval", run(**inputs), found, torch)
+        if case.generates and not options.compile:
+            arrays_of("generate", generated(torch, model, inputs), found, torch)
     if options.only != "eval":
         train(torch, case, model, run, inputs, found)
     return found
+
+
+def generated(torch: Any, model: Any, inputs: dict) -> Any:
+    """Tokens by greedy search with a cache of keys and values; drawing with one seed twice must give one answer."""
+    prompt = {name: t for name, t in inputs.items() if name != "labels"}
+    settings = {"max_new_tokens": 8, "pad_token_id": 0, "eos_token_id": None}
+    drawn = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        drawn.append(model.generate(**prompt, do_sample=True, top_k=20, **settings))
+    assert torch.equal(*drawn), "the same seed drew other tokens"
+    return model.generate(**prompt, do_sample=False, **settings)
 
 
 def train(torch: Any, case: Any, model: Any, run: Any, inputs: dict, found: dict[str, np.ndarray]) -> None:
@@ -87,7 +101,7 @@ def train(torch: Any, case: Any, model: Any, run: Any, inputs: dict, found: dict
     for name, p in model.named_parameters():
         found[f"stepped.{name}"] = p.detach().numpy()
     for name, b in model.named_buffers():
-        found[f"buffer.{name}"] = b.numpy()
+        found[f"buffer.{name}"] = (b.float() if b.dtype is torch.bfloat16 else b).numpy()
 
 
 def modules_of_pytorch() -> list[str]:
@@ -102,6 +116,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("cases", nargs="+")
     parser.add_argument("--compile", metavar="BACKEND")
+    parser.add_argument("--breaks", action="store_true", help="compile what has graph breaks too")
     parser.add_argument("--only", choices=("eval", "train"))
     parser.add_argument("--double", action="store_true", help="in float64, where rounding does not flip a ReLU")
     options = parser.parse_args()
