@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import struct
 import sys
 import zipfile
@@ -58,20 +59,23 @@ class ArchiveWriter:
 class ArchiveReader:
     """Reads the members of an archive; `map_file` maps it into memory (copy on write) instead of reading it.
 
-    Raises RuntimeError when the file is empty, truncated, of another format or of PyTorch's format before 1.6.
+    Raises EOFError when the file is empty, pickle.UnpicklingError when it is no archive, RuntimeError when it is truncated,
+    damaged, or of PyTorch's format before 1.6, and TypeError when it is text.
     """
 
     def __init__(self, file: IO[bytes], source: str, map_file: str | None = None) -> None:
         self.file, self.source = file, source
         start = _peek(file, 16)
         if not start:
-            raise RuntimeError(f"{source} is empty: there is nothing to load")
+            raise EOFError(f"{source} is empty: there is nothing to load")
+        if not isinstance(start, bytes):
+            raise TypeError(f"{source} gives {type(start).__name__}, not bytes; open it in binary mode")
         if start.startswith(_LEGACY_START):
             raise RuntimeError(f"{source} is in the format that PyTorch wrote before version 1.6, which Flambeau does "
                                "not read. Load it with PyTorch and write it again with torch.save().")
         if not start.startswith(b"PK"):
-            raise RuntimeError(f"{source} is not a checkpoint that torch.save wrote: it starts with {start!r}, not "
-                               "with a zip archive's signature")
+            raise pickle.UnpicklingError(f"{source} is not a checkpoint that torch.save wrote: it starts with {start!r}, not "
+                                         "with a zip archive's signature")
         try:
             self.zip = zipfile.ZipFile(file)
         except _DAMAGE as error:

@@ -214,7 +214,8 @@ def checkpoint() -> bytes:
 def test_every_truncation_is_noticed() -> None:
     whole = checkpoint()
     for length in range(0, len(whole), 7):
-        with pytest.raises(RuntimeError, match=r"empty|truncated|not a checkpoint"):
+        expected = EOFError if not length else pickle.UnpicklingError if length == 1 else RuntimeError
+        with pytest.raises(expected, match=r"empty|truncated|not a checkpoint"):
             flambeau.load(io.BytesIO(whole[:length]))
 
 
@@ -230,17 +231,24 @@ def test_damaged_bytes_are_noticed() -> None:
     assert noticed > 100  # the rest hit padding and fields that nobody reads
 
 
-@pytest.mark.parametrize(("content", "says"), [
-    (b"", "empty"),
-    (b"PK\x03\x04 and then nothing", "truncated"),
-    (b"\x93NUMPY\x01\x00", "not a checkpoint"),
-    (pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2) + b"...", "before version 1.6"),
+@pytest.mark.parametrize(("content", "error", "says"), [
+    (b"", EOFError, "empty"),
+    (b"PK\x03\x04 and then nothing", RuntimeError, "truncated"),
+    (b"\x93NUMPY\x01\x00", pickle.UnpicklingError, "not a checkpoint"),
+    (b'{"a": 1}', pickle.UnpicklingError, "not a checkpoint"),
+    (pickle.dumps({"a": 1}), pickle.UnpicklingError, "not a checkpoint"),
+    (pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2) + b"...", RuntimeError, "before version 1.6"),
 ])
-def test_foreign_files(content: bytes, says: str, tmp_path: Path) -> None:
+def test_foreign_files(content: bytes, error: type[Exception], says: str, tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
     path.write_bytes(content)
-    with pytest.raises(RuntimeError, match=says):
+    with pytest.raises(error, match=says):
         flambeau.load(path)
+
+
+def test_files_opened_as_text() -> None:
+    with pytest.raises(TypeError, match="binary mode"):
+        flambeau.load(io.StringIO("text"))
 
 
 @pytest.mark.parametrize(("members", "says"), [
