@@ -29,6 +29,7 @@ from flambeau.inductor.lowering import Slot
 from flambeau.inductor.native import NativeCode, call_primitive
 
 GRAPH_MODES = ("reduce-overhead", "max-autotune")  # those that record CUDA graphs
+TUNED_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 
 
 def compile_fx(gm: Any, example_inputs: Sequence[Any], *, mode: str | None = None, **options: Any) -> Callable[..., Any]:
@@ -40,7 +41,7 @@ def compile_fx(gm: Any, example_inputs: Sequence[Any], *, mode: str | None = Non
     for name in options:
         if name not in known:
             raise RuntimeError(f"Unexpected optimization option {name!r}, known options are {sorted(known)}")
-    settings = {"cuda_graphs": mode in GRAPH_MODES, **options}
+    settings = {"cuda_graphs": mode in GRAPH_MODES, "max_autotune": mode in TUNED_MODES, **options}
 
     def compiler(graph: Any, inputs: Sequence[Any]) -> CompiledGraph:
         with _settings(settings):

@@ -30,6 +30,7 @@ from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, from_array
 from flambeau.inductor.dnn import CONVOLUTIONS, ROLES
 from flambeau.inductor.ir import Extern, Program, View
+from flambeau.inductor.products import Product, print_product
 from flambeau.inductor.scheduler import Kernel, Node
 from flambeau.inductor.triton import PROLOGUE, TritonKernel, print_triton
 
@@ -73,7 +74,7 @@ def compile_cubin(kernel: TritonKernel, capability: int, aligned: frozenset[str]
     """
     return cubins.compile_function(
         lambda: getattr(_import(module_text([kernel])), kernel.name), PROLOGUE + kernel.text, kernel.signature, kernel.constants,
-        capability, aligned, {"num_warps": kernel.num_warps})
+        capability, aligned, kernel.options)
 
 
 def compile_all(kernels: Sequence[TritonKernel], capability: int, aligned: Sequence[frozenset[str]]) -> list[Cubin]:
@@ -93,7 +94,7 @@ class CudaUnit:
     """A printed program: kernels (each text once), the steps that use them, and the Python function around them."""
 
     kernels: list[TritonKernel]
-    steps: list[tuple[TritonKernel | Extern, Node]]
+    steps: list[tuple[TritonKernel | Extern, Node | Product]]
     wrapper: str
     products: dict[str, tuple]      # products by address: their names in the wrapper, and what `blas.by_address` is told
     convolutions: dict[str, Any]    # likewise, and what `dnn.by_address` is told
@@ -101,17 +102,17 @@ class CudaUnit:
     code: CudaCode | None = None    # likewise, and what is kept of it in the cache
 
 
-def print_program(program: Program, nodes: Sequence[Node], arrays: bool = False) -> CudaUnit:
+def print_program(program: Program, nodes: Sequence[Node | Product], arrays: bool = False) -> CudaUnit:
     """Triton text for the kernels of `nodes`, and the wrapper that runs them in order; `arrays`: it takes and gives arrays."""
     known: dict[tuple, TritonKernel] = {}
-    steps: list[tuple[TritonKernel | Extern, Node]] = []
+    steps: list[tuple[TritonKernel | Extern, Node | Product]] = []
     for node in nodes:
         if isinstance(node, Extern):
             steps.append((node, node))
             continue
-        printed = print_triton(node, program, _stored(program, nodes, node))
-        key = (printed.text, tuple(printed.signature.items()), tuple(printed.constants.items()), printed.num_warps,
-               _aligned(program, printed))
+        printed = print_node(program, nodes, node)
+        key = (printed.text, *printed.signature.items(), *printed.constants.items(), *printed.options.items(),
+               aligned_parameters(program, printed))
         first = known.get(key)
         if first is None:
             printed.name = f"k{len(known)}_{_label(node)}"
@@ -122,13 +123,19 @@ def print_program(program: Program, nodes: Sequence[Node], arrays: bool = False)
     return CudaUnit(list(known.values()), steps, wrapper.text(), wrapper.products, wrapper.convolutions)
 
 
-def _label(kernel: Kernel) -> str:
+def print_node(program: Program, nodes: Sequence[Node | Product], node: Kernel | Product) -> TritonKernel:
+    """One kernel of the program."""
+    stored = _stored(program, nodes, node)
+    return print_product(node, program, stored) if isinstance(node, Product) else print_triton(node, program, stored)
+
+
+def _label(kernel: Kernel | Product) -> str:
     """What a kernel does, for profiles."""
     ops = dict.fromkeys(o.op for m in kernel.members for o in m.step.origins)
     return "_".join(re.sub(r"\W", "_", op) for op in list(ops)[-5:])[:60]
 
 
-def _stored(program: Program, nodes: Sequence[Node], kernel: Kernel) -> set[str]:
+def _stored(program: Program, nodes: Sequence[Node | Product], kernel: Kernel | Product) -> set[str]:
     """The kernel's buffers that others read."""
     others = {out.buffer for out in program.outputs if isinstance(out, View)}
     for node in nodes:
@@ -140,7 +147,7 @@ def _stored(program: Program, nodes: Sequence[Node], kernel: Kernel) -> set[str]
 class _Wrapper:
     """Prints `call(inputs)`: allocates each buffer before its first use, lets go of it after its last."""
 
-    def __init__(self, program: Program, steps: Sequence[tuple[TritonKernel | Extern, Node]], arrays: bool):
+    def __init__(self, program: Program, steps: Sequence[tuple[TritonKernel | Extern, Node | Product]], arrays: bool):
         self.program, self.steps, self.arrays = program, steps, arrays
         self.lines: list[str] = []
         self.products: dict[str, tuple] = {}
@@ -259,7 +266,7 @@ class _Wrapper:
 
 
 # -- running -------------------------------------------------------------------------------------------------
-def _aligned(program: Program, kernel: TritonKernel) -> frozenset[str]:
+def aligned_parameters(program: Program, kernel: TritonKernel) -> frozenset[str]:
     """The parameters that are multiples of 16: sizes, and addresses, for every buffer's is, so that what counts is the offset."""
     found = []
     for k, (name, offset) in enumerate(kernel.pointers):
@@ -269,7 +276,7 @@ def _aligned(program: Program, kernel: TritonKernel) -> frozenset[str]:
     return frozenset(found) | (program.multiples & set(kernel.symbols))
 
 
-def build(program: Program, nodes: Sequence[Node], call_primitive: Callable,
+def build(program: Program, nodes: Sequence[Node | Product], call_primitive: Callable,
           arrays: bool = False) -> tuple[CudaUnit, Callable[[list], list]]:
     """Compile and load the program; the callable takes and gives lists of tensors (and numbers), or of arrays."""
     try:
@@ -278,7 +285,7 @@ def build(program: Program, nodes: Sequence[Node], call_primitive: Callable,
         raise NoTriton(f"{HINT} ({error})") from None
     unit = print_program(program, nodes, arrays)
     capability = int(cupy.cuda.Device().compute_capability)
-    compiled = compile_all(unit.kernels, capability, [_aligned(program, k) for k in unit.kernels])
+    compiled = compile_all(unit.kernels, capability, [aligned_parameters(program, k) for k in unit.kernels])
     unit.code = CudaCode.of(program, unit, compiled)
     unit.loaded, call = unit.code.link(call_primitive)
     return unit, call

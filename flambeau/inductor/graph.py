@@ -26,6 +26,7 @@ from flambeau.inductor.lowering import lower
 from flambeau.inductor.native import NativeCode, call_primitive, run_eager
 from flambeau.inductor.ranges import split_ranges
 from flambeau.inductor.scheduler import GPU, Node, schedule
+from flambeau.inductor.tuning import tune_products
 from flambeau.inductor.unit import Unit, print_unit
 
 
@@ -34,6 +35,7 @@ class Config:
     """Settings of the compiler."""
 
     cuda_graphs: bool = False    # record launches on a GPU and replay them
+    max_autotune: bool = False   # measure cuBLAS against Triton for every product that a pointwise kernel finishes
     verify: bool = False     # check the loop IR of every graph
     native: bool = True      # print C++; without, the loop IR runs through NumPy
     timed: bool = False      # measure every kernel; CompiledGraph.times() reads the clocks
@@ -51,7 +53,7 @@ class CompiledGraph:
     gm: Any
     program: Program
     fallbacks: list[str]
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[Any] = field(default_factory=list)
     unit: Unit | None = None
     cuda: Any = None
     wrapper: str = ""
@@ -115,6 +117,8 @@ def _compile_cuda(graph: CompiledGraph, arrays: bool) -> CompiledGraph:
     graph.nodes = schedule(graph.program, GPU)
     if config.verify:
         verify(graph.program)
+    if config.max_autotune:
+        graph.nodes = tune_products(graph.program, graph.nodes)
     graph.cuda, graph.call = cuda.build(graph.program, graph.nodes, call_primitive, arrays)
     graph.code = graph.cuda.code
     if config.cuda_graphs and not graph.program.symbols:

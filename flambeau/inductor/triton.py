@@ -30,7 +30,7 @@ SIGNATURE = {
     "bool": "i1", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint16": "u16", "uint32": "u32",
     "uint64": "u64", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64",
 }
-PERSISTENT = 8192       # longest row held in registers
+PERSISTENT = 16384      # longest row held in registers
 LOOP_TILE = 2048        # elements of a tile when rows are looped over
 POINTWISE_TILE = 1024
 
@@ -61,6 +61,12 @@ class TritonKernel:
     tile: int                               # of which each program does this many
     num_warps: int
     written: set[str] = field(default_factory=set)
+    num_stages: int = 0                     # of loops that are pipelined; 0 leaves it to Triton
+
+    @property
+    def options(self) -> dict[str, int]:
+        """What Triton is told beside the text."""
+        return {"num_warps": self.num_warps, **({"num_stages": self.num_stages} if self.num_stages else {})}
 
 
 def power_of_two(n: int) -> int:
@@ -73,7 +79,7 @@ class TritonPrinter(KernelPrinter):
 
     def connect(self) -> None:
         """As for C++, but nothing is kept between levels: registers or recomputation take its place."""
-        forward: dict[str, Value] = {}
+        forward = self.given()
         maker: dict[str, int] = {}
         for position, m in enumerate(self.kernel.members):
             level = 0
@@ -82,7 +88,7 @@ class TritonPrinter(KernelPrinter):
                 if p is not None:
                     level = max(level, self.levels[p] + (self.kernel.members[p].step.kind in REDUCTIONS))
             self.levels.append(level)
-            known = {a.buffer: forward[a.buffer] for a in m.step.loads if a.buffer in maker}
+            known = {a.buffer: forward[a.buffer] for a in m.step.loads if a.buffer in forward}
             roots = [m.step.body, *m.step.index_values.values(), *([m.step.mask] if m.step.mask is not None else [])]
             new = rewrite(roots, self.tracer, functools.partial(self.at, m), None, known)
             self.roots.append(new[m.step.body.uid])
@@ -92,6 +98,10 @@ class TritonPrinter(KernelPrinter):
             kind = self.program.buffers[m.step.buffer].dtype
             made = self.tracer.make("held", (), m.step.body.dtype, m.step.buffer) if m.step.kind in REDUCTIONS else self.roots[-1]
             forward[m.step.buffer] = self.as_stored(made, kind)
+
+    def given(self) -> dict[str, Value]:
+        """Buffers whose elements are at hand when the bodies run."""
+        return {}
 
     def print(self) -> TritonKernel:
         """The whole kernel."""

@@ -63,3 +63,29 @@ def test_gpt_trains_the_same_compiled():
         return losses
 
     np.testing.assert_allclose(train(fl.compile), train(lambda m: m), rtol=1e-3)
+
+
+@pytest.mark.parametrize("kind", [fl.bfloat16, fl.float16], ids=str)
+def test_max_autotune_measures_and_keeps_its_choice(kind, tmp_path, monkeypatch):
+    from flambeau.inductor import tuning
+    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path))
+    functional = fl.nn.functional
+    x, w, b, y = (fl.randn(*s, device="cuda").to(kind) for s in ((200, 512), (1024, 512), (1024,), (200, 1024)))
+
+    def fn(x, w, b, y):
+        return functional.gelu(functional.linear(x, w, b)) + y, (x[:64] @ w.t()).relu()
+    measured = []
+    plain = tuning._measure
+    monkeypatch.setattr(tuning, "_measure", lambda *args: measured.append(plain(*args)) or measured[-1])
+    for expected in (2, 2):
+        got = fl.compile(fn, mode="max-autotune-no-cudagraphs")(x, w, b, y)
+        for a, c in zip(got, fn(x, w, b, y), strict=True):
+            np.testing.assert_allclose(a.float().cpu().numpy(), c.float().cpu().numpy(), rtol=3e-2, atol=0.1)
+        assert len(measured) == expected     # the second time the choice is read
+        fl._dynamo.reset()
+    assert all(min(times) > 0 for times in measured) and list((tmp_path / "tuned").glob("*.json"))
+    monkeypatch.setattr(tuning, "_measure", lambda cupy, program, call, printed, after: [1.0] + [0.5] * len(printed))
+    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path / "other"))
+    got = fl.compile(fn, mode="max-autotune")(x, w, b, y)   # the first tile, though it may be slower
+    for a, c in zip(got, fn(x, w, b, y), strict=True):
+        np.testing.assert_allclose(a.float().cpu().numpy(), c.float().cpu().numpy(), rtol=3e-2, atol=0.1)

@@ -177,7 +177,7 @@ def test_kernels_around_convolutions_compile_to_cubins(tmp_path, monkeypatch):
         inputs = [fl.empty(s, device="cuda") for s in ((2, 3, 16, 16), (8, 3, 7, 7), (8, 8, 3, 3), (8,), (8,))]
     program, _ = lower(make_fx(_network)(*inputs))
     for kernel in cuda.print_program(program, schedule(program, GPU)).kernels:
-        assert cuda.compile_cubin(kernel, 90, cuda._aligned(program, kernel)).code[:4] == b"\x7fELF"
+        assert cuda.compile_cubin(kernel, 90, cuda.aligned_parameters(program, kernel)).code[:4] == b"\x7fELF"
 
 
 @pytest.mark.parametrize("case", ["convolutions", "pooling", "batch_norm"])

@@ -53,9 +53,9 @@ def test_compiles_to_cubin_without_a_gpu(name, tmp_path, monkeypatch):
     unit = cuda.print_program(program, nodes)
     assert unit.kernels
     for kernel in unit.kernels:
-        cubin = cuda.compile_cubin(kernel, 90, frozenset(cuda._aligned(program, kernel)))
+        cubin = cuda.compile_cubin(kernel, 90, frozenset(cuda.aligned_parameters(program, kernel)))
         assert cubin.code[:4] == b"\x7fELF" and cubin.num_warps == kernel.num_warps
-        again = cuda.compile_cubin(kernel, 90, frozenset(cuda._aligned(program, kernel)))
+        again = cuda.compile_cubin(kernel, 90, frozenset(cuda.aligned_parameters(program, kernel)))
         assert again.code == cubin.code
     compile(unit.wrapper, "wrapper", "exec")
 
@@ -63,7 +63,7 @@ def test_compiles_to_cubin_without_a_gpu(name, tmp_path, monkeypatch):
 def _a_kernel():
     program, nodes = program_of(CASES["softmax"])
     (kernel,) = cuda.print_program(program, nodes).kernels
-    return kernel, frozenset(cuda._aligned(program, kernel))
+    return kernel, frozenset(cuda.aligned_parameters(program, kernel))
 
 
 @pytest.mark.parametrize("damage", [lambda c: b"", lambda c: c[:-9], lambda c: c[:99] + b"?" + c[100:]])
@@ -98,7 +98,7 @@ def test_without_cupy_the_error_says_what_to_install():
         compile_graph(make_fx(lambda x: x.softmax(-1))(x))
 
 
-@pytest.mark.parametrize("case", ["eager_pointwise", "eager_operators", "eager_reductions", "graphs"])
+@pytest.mark.parametrize("case", ["products", "eager_pointwise", "eager_operators", "eager_reductions", "graphs"])
 def test_kernels_compute_the_right_numbers_under_the_interpreter(case, tmp_path):
     script = Path(__file__).parent / "triton_interpreter.py"
     found = subprocess.run([sys.executable, str(script), case], capture_output=True, text=True, timeout=110,
