@@ -3,6 +3,7 @@
 #if defined(__x86_64__) && defined(__linux__)
 
 #include <omp.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -26,7 +27,7 @@ namespace {
 
 constexpr int64_t most_depth = 512;          // k of a chunk: panels of both operands stay in the caches
 constexpr int64_t most_side = 4096;          // rows and columns packed at a time: bounds the room
-constexpr int64_t second_level = 640 << 10;  // bytes of packed panels that a core goes over again and again
+constexpr int64_t second_level = 900 << 10;  // bytes of packed panels that a core goes over again and again
 thread_local Room common_room, group_room;
 
 // ---- finishing ----

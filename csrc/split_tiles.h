@@ -7,6 +7,7 @@
 // the rate of f32 vectors, so that six of them are still more than twice as fast.
 #pragma once
 #include <immintrin.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -50,6 +51,8 @@ struct TileScope {
     }
 };
 
+constexpr size_t huge_page = 2 << 20;
+
 struct Room {
     char* data = nullptr;
     size_t size = 0;
@@ -57,7 +60,9 @@ struct Room {
     char* of(size_t bytes) {
         if (bytes > size) {
             free(data);
-            data = (char*)aligned_alloc(64, bytes);
+            bytes = (bytes + huge_page - 1) / huge_page * huge_page;
+            data = (char*)aligned_alloc(huge_page, bytes);
+            if (data != nullptr) madvise(data, bytes, MADV_HUGEPAGE);  // tiles jump from page to page
             size = data ? bytes : 0;
             if (data == nullptr) throw std::bad_alloc();
         }
@@ -166,13 +171,20 @@ void pack_block(const Source& s, int64_t line, int64_t k, char* out, __m512i& la
 // Beyond these a part would overflow, or all of a matrix would lose its low parts to underflow.
 constexpr uint32_t too_large = 254u << 23, too_small = 27u << 23;
 
-// Packs the panels [from, to); the largest magnitude, as the bits of a float.
+// Packs the panels [from, to); the largest magnitude, as the bits of a float. Goes through the source in the order of its memory.
 template <bool right, int parts>
 uint32_t pack(const Source& s, int64_t from, int64_t to, char* out) {
     __m512i largest = _mm512_setzero_si512();
-    const int64_t blocks = divided(s.length, depth), end = std::min(to * panel, s.lines);
-    for (int64_t line = from * panel; line < end; line += tile)
-        for (int64_t k = 0; k < blocks; k++, out += parts * tile_bytes) pack_block<right, parts>(s, line, k * depth, out, largest);
+    const int64_t blocks = divided(s.length, depth), tiles = divided(std::min(to * panel, s.lines) - from * panel, tile);
+    const auto one = [&](int64_t t, int64_t k) {
+        pack_block<right, parts>(s, from * panel + t * tile, k * depth, out + (t * blocks + k) * parts * tile_bytes, largest);
+    };
+    if (s.along == 1)
+        for (int64_t t = 0; t < tiles; t++)
+            for (int64_t k = 0; k < blocks; k++) one(t, k);
+    else
+        for (int64_t k = 0; k < blocks; k++)
+            for (int64_t t = 0; t < tiles; t++) one(t, k);
     return _mm512_reduce_max_epu32(largest);
 }
 
