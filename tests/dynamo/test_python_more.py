@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import typing
 from collections import OrderedDict, UserDict, namedtuple
 
@@ -487,3 +488,17 @@ def test_default_dtype_is_guarded() -> None:
         assert len(counter.graphs) == 2
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+def test_import_of_an_own_module_that_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "flambeau._higher_order_ops.associative_scan"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        from flambeau._higher_order_ops.associative_scan import associative_scan
+
+        return associative_scan(lambda a, b: a + b, x, 0)
+
+    x = torch.arange(4.0)
+    assert same(torch.compile(f, backend="eager", fullgraph=True)(x), x.cumsum(0))
+    assert name in sys.modules

@@ -144,13 +144,22 @@ def load_build_class(f: Frame, i: Instruction) -> None:
     graph_break("unsupported instruction", "a class statement")
 
 
+def _load_own(name: str) -> bool:
+    """Import a module of Flambeau, under whatever name it goes by: that has no effect that a program could see."""
+    top = name.partition(".")[0]
+    if sys.modules.get(top) is not sys.modules[__name__.partition(".")[0]] or importlib.util.find_spec(name) is None:
+        return False
+    importlib.import_module(name)
+    return True
+
+
 # -- imports -----------------------------------------------------------------------------------------------------------------
 @handler(TABLE, "IMPORT_NAME")
 def import_name(f: Frame, i: Instruction) -> None:
     depth, wanted = (value.as_constant() for value in f.pop_many(2))
     package = f.globals.get("__package__") or f.globals.get("__name__", "")
     full = importlib.util.resolve_name("." * depth + i.argval, package) if depth else i.argval
-    if full not in sys.modules:
+    if full not in sys.modules and not _load_own(full):
         graph_break("call of C function", f"import of {full}, which isn't loaded yet")
     module = sys.modules[full]
     if not wanted and "." in i.argval and not depth:
