@@ -151,7 +151,12 @@ class Builder:
             self.guards.add(template, *sources, reason=reason)
 
     def guard_identity(self, source: Source, value: Any) -> None:
-        if not source.is_constant:
+        if source.is_constant:
+            return
+        owner = getattr(value, "__self__", None)
+        if isinstance(value, types.BuiltinMethodType) and isinstance(owner, type):  # a new object each time that it is asked for
+            self.guard(f"{{0}}.__self__ is {{1}} and {{0}}.__name__ == {value.__name__!r}", source, constant_source(owner))
+        else:
             self.guard("{0} is {1}", source, constant_source(value))
 
     def guard_type(self, source: Source, value: Any) -> None:

@@ -44,6 +44,11 @@ _SPECIAL_NAMES = {
 }  # fmt: skip
 _SWAPPED = {"__lt__": "__gt__", "__gt__": "__lt__", "__le__": "__ge__", "__ge__": "__le__", "__eq__": "__eq__", "__ne__": "__ne__"}
 _INPLACE = frozenset(name for name in _SPECIAL_NAMES.values() if name[2] == "i")
+OUT_OF_PLACE = {
+    getattr(operator, "i" + name): getattr(operator, name if name not in ("and", "or") else name + "_")
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift")
+}
+"""`a += b` is `a = a + b` where `a` has no way of its own."""
 _COMPARES = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
 
 
@@ -190,6 +195,8 @@ class Operations:
             answer = variable.binary(self, op, other, reflected)
             if answer is not None:
                 return answer
+        if op in OUT_OF_PLACE:
+            return self.binary(OUT_OF_PLACE[op], left, right)
         if op is operator.mod and isinstance(left, ConstantVariable) and isinstance(left.value, str):
             return self.fold(op, [left, right])
         if op in (operator.eq, operator.ne):

@@ -10,7 +10,8 @@ from typing import Any
 
 PACKAGE = __name__.split(".")[0]
 
-INLINED = (f"{PACKAGE}.nn", f"{PACKAGE}.optim", f"{PACKAGE}.utils", f"{PACKAGE}.distributions")
+INLINED = (f"{PACKAGE}.nn", f"{PACKAGE}.optim", f"{PACKAGE}.utils", f"{PACKAGE}.distributions",
+           f"{PACKAGE}._higher_order_ops", f"{PACKAGE}.backends._flags")  # fmt: skip
 """Libraries of Flambeau written against operators: captured like a user's code."""
 
 CAPTURED = (f"{PACKAGE}.nn.modules", f"{PACKAGE}.nn.functional", f"{PACKAGE}.optim")
@@ -112,7 +113,9 @@ def _own_treatment(function: types.FunctionType, module: str) -> str:
         return "constant"
     if function.__name__ == "checkpoint" and module.startswith(f"{PACKAGE}.autograd"):
         return "checkpoint"
-    if function.__name__ == "_assert" or module == f"{PACKAGE}.dynamo.autograd_functions":
+    if function.__name__.startswith(("_assert", "_check", "_fail")) and module == f"{PACKAGE}._settings":
+        return "inline"
+    if module == f"{PACKAGE}.dynamo.autograd_functions":
         return "inline"
     if function.__qualname__ == "Function.apply":
         return "apply"

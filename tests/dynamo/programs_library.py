@@ -20,6 +20,7 @@ import time
 import warnings
 from collections import Counter, OrderedDict, defaultdict, deque
 
+import numpy as np
 from programs import program, v
 
 
@@ -259,5 +260,91 @@ def printing(T):
         y = x + 1
         print("y", y.shape)
         return y * 2
+
+    return f, (v(T),)
+
+
+@program
+def in_place_operators(T):
+    def f(x, log):
+        states = (x,)
+        first = states
+        states += (x + 1,)
+        states *= 2
+        items = [x]
+        same_items = items
+        items *= 2
+        items += (x,)
+        kept = {1, 2}
+        alias = kept
+        kept |= {3}
+        kept -= {1}
+        frozen = frozenset([1])
+        frozen |= {2}
+        n = x.shape[0]
+        n *= 2
+        n -= 1
+        n **= 2
+        n %= 30
+        log += [n]
+        return states, first, same_items is items, items, alias is kept, kept, frozen, n
+
+    return f, (v(T), [0])
+
+
+@program
+def class_methods_of_builtin_types(T):
+    def f(x, words):
+        table = dict.fromkeys(words, 1)
+        make = dict.fromkeys
+        return x * len(make("abc")), table, int.from_bytes(b"\x01\x02", "big"), float.fromhex("0x1p3"), str.maketrans("a", "b"), dict(table)
+
+    return f, (v(T), ["p", "q"])
+
+
+@program
+def reversed_sees_changes(T):
+    def f(x):
+        values = [1, 2, 3]
+        seen = []
+        for i in reversed(values):
+            values[0] = 100
+            seen.append(i)
+        rest = reversed(values)
+        next(rest)
+        values.append(5)
+        return x, seen, list(rest), list(reversed(range(3)))
+
+    return f, (v(T),)
+
+
+@program
+def counters(T):
+    def f(x, c):
+        c.update("ll")
+        c.subtract({"h": 3})
+        return x * c["l"], c + Counter("a"), c - Counter("l"), c | Counter("z"), c.total(), sorted(c.elements()), c == Counter("hello"), +c
+
+    return f, (v(T), Counter("hello"))
+
+
+@program
+def numpy_numbers(T):
+    scale = np.float64(2.5)
+
+    def f(x):
+        return x / np.sqrt(x.shape[0]) * scale + np.prod(x.shape) + int(np.ceil(2.5)), np.float32(2) * x, np.maximum(2, 3), np.pi
+
+    return f, (v(T),)
+
+
+@program
+def runtime_checks(T):
+    def f(x):
+        T._check(x.shape[0] == 4, lambda: "four wanted")
+        try:
+            T._check(x.ndim > 3, lambda: f"{x.ndim} dimensions")
+        except RuntimeError as error:
+            return x * 2, str(error)
 
     return f, (v(T),)

@@ -226,6 +226,10 @@ class ListVariable(SequenceVariable):
         if op is operator.iadd and not reflected:
             self._extend(tx, other)
             return self
+        if op is operator.imul and not reflected:
+            self.changed(tx)
+            self.items *= tx.index(other)
+            return self
         return super().binary(tx, op, other, reflected)
 
     def _append(self, tx: Trace, value: Variable) -> Variable:
