@@ -12,7 +12,7 @@ from ..core.size import canonical_dim
 from ..core.tensor import Tensor
 from . import prims
 from .pointwise import assign, clamp, inplace, new_value, where
-from .promotion import broadcast, cast
+from .promotion import broadcast, cast, to_float
 from .registry import OPERATORS, operator
 
 _SQRT_HALF = math.sqrt(0.5)
@@ -320,7 +320,7 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
     if min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
     if input.dtype.category < FLOAT:
-        return _or_inplace(clamp, input, inplace, min_val, max_val)
+        return _or_inplace(clamp, input, inplace, int(min_val), int(max_val))
     return _or_inplace(_hardtanh, input, inplace, float(min_val), float(max_val))
 
 
@@ -357,13 +357,15 @@ def logsigmoid(input: Tensor) -> Tensor:
 @operator
 def softsign(input: Tensor) -> Tensor:
     """x / (1 + |x|)."""
-    return prims.truediv(input, prims.add(prims.abs(input), 1.0))
+    x = to_float(input)
+    return prims.truediv(x, prims.add(prims.abs(x), 1.0))
 
 
 @operator
 def tanhshrink(input: Tensor) -> Tensor:
     """x - tanh(x)."""
-    return prims.sub(input, prims.tanh(input))
+    x = to_float(input)
+    return prims.sub(x, prims.tanh(x))
 
 
 @operator

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..backends.cpu import native
 from ..core import dispatch
-from ..core.dtypes import BOOL, FLOAT, INT, bool_, can_cast, finfo, uint8
+from ..core.dtypes import BOOL, FLOAT, INT, bool_, can_cast, finfo, int64, uint8
 from ..core.tensor import Tensor, bump_version
 from . import prims
 from .promotion import broadcast, cast, category_of_number, default_dtype, prepare, result_type, to_float
@@ -105,7 +105,7 @@ def inplace(fn: Callable, name: str) -> Callable:
     @functools.wraps(fn)
     def in_place(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if kwargs.keys() == {"alpha"} and args:  # of add_ and sub_
-            args, kwargs = (args[0] * kwargs["alpha"],), {}
+            args, kwargs = (_times_alpha(self, args[0], kwargs["alpha"]),), {}
         if not kwargs and into(self, *args):
             bump_version(self)
             return self
@@ -160,6 +160,8 @@ def _unary(prim: PointwisePrimitive, name: str, aliases: tuple[str, ...], floats
             if not isinstance(input, Tensor):
                 raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
             if input.dtype is bool_ and name in _NOT_OF_BOOLS:
+                raise NotImplementedError(f'"{name}_cpu" not implemented for \'Bool\'; convert the input with .int() or .float() first')
+            if input.dtype is bool_ and name in _NOT_OF_BOOLS:
                 raise RuntimeError(_NOT_OF_BOOLS[name])
             result = prim(to_float(input) if floats else input)
         return result if out is None else store_out(out, result)
@@ -182,6 +184,7 @@ _NOT_OF_BOOLS = {
            "`logical_not()` operator instead.",
 }
 
+_NOT_OF_BOOLS = ("neg", "abs", "relu")
 _UNARY = [
     # primitive, name, other names, integers become floats, has an in-place form
     ("neg", "neg", ("negative", "__neg__"), False, True), ("abs", "abs", ("absolute", "__abs__"), False, True),
@@ -213,6 +216,8 @@ def _rounding(name: str) -> Callable:
     prim = getattr(prims, name)
 
     def fn(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+        if input.dtype is bool_:
+            raise NotImplementedError(f'"{name}_cpu" not implemented for \'Bool\'; convert the input with .int() or .float() first')
         result = prim(input) if input.dtype.category >= FLOAT else input.clone()
         return result if out is None else store_out(out, result)
 
@@ -256,15 +261,21 @@ def sgn(input: Tensor) -> Tensor:
 
 
 def _binary(prim: PointwisePrimitive, name: str, method: tuple[str, ...], in_place: bool, *, lift: Callable | None = None,
-            doc: str = "") -> Callable:
+            check: Callable[[Any, Any], None] | None = None, numbers: bool = True, doc: str = "") -> Callable:
+    """`lift` prepares the operands, `check` refuses some; `numbers`: whether `other` may be one."""
     quick = prim.quick
 
     def fn(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
+        if not numbers and not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+            raise _not_tensors(name, input, other)
         result = quick(input, other)
         if result is NotImplemented:
             if lift is not None:
                 input, other = lift(input, other)
-            result = prim(*prepare(input, other))
+            x, y = prepare(input, other)
+            if check is not None:
+                check(x, y)
+            result = prim(x, y)
         return result if out is None else store_out(out, result)
 
     fn.__name__, fn.__doc__ = name, doc or f"Elementwise {name}, with broadcasting and promotion."
@@ -274,6 +285,11 @@ def _binary(prim: PointwisePrimitive, name: str, method: tuple[str, ...], in_pla
     return made
 
 
+def _not_tensors(name: str, input: Any, other: Any) -> TypeError:
+    place, argument, x = (2, "other", other) if isinstance(input, Tensor) else (1, "input", input)
+    return TypeError(f"{name}(): argument '{argument}' (position {place}) must be Tensor, not {type(x).__name__}")
+
+
 def _both_float(x: Any, y: Any) -> tuple[Any, Any]:
     kind = result_type(x, y)
     if kind.category < FLOAT:
@@ -281,45 +297,74 @@ def _both_float(x: Any, y: Any) -> tuple[Any, Any]:
     return cast(x, kind), cast(y, kind)
 
 
+def _check_not_bool(kind: Any, what: str) -> None:
+    if kind is bool_:
+        raise NotImplementedError(f'"{what}_cpu" not implemented for \'Bool\'; convert the operands with .int() or .float() first')
+
+
+def _check_float(x: Any, y: Any) -> None:
+    if x.dtype.category != FLOAT:
+        raise NotImplementedError(f'"nextafter_cpu" not implemented for \'{x.dtype}\'; it takes floating-point tensors')
+
+
+def _check_zero_division(x: Any, y: Any) -> None:
+    """An integer divided by zero is an error, as far as the divisor is known."""
+    kind = x.dtype if isinstance(x, Tensor) else y.dtype
+    _check_not_bool(kind, "division")
+    if kind.category <= INT:
+        zero = (y == 0) if not isinstance(y, Tensor) else (y._data is not None and bool((y._data == 0).any()))
+        if zero is True:
+            raise RuntimeError("ZeroDivisionError")
+
+
 def _add_like(prim: PointwisePrimitive, name: str, verb: str) -> Callable:
     quick = prim.quick
 
     def fn(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
         if alpha != 1:
-            other = other * alpha
+            other = _times_alpha(input, other, alpha)
         result = quick(input, other)
         if result is NotImplemented:
-            x, y = prepare(input, other)
-            if x.dtype is bool_ if isinstance(x, Tensor) else False:
-                x, y = _bool_arithmetic(name, x, y)
-            result = prim(x, y)
+            if name == "sub":
+                _check_no_bools(input, other)
+            result = prim(*prepare(input, other))
         return result if out is None else store_out(out, result)
 
     fn.__name__, fn.__doc__ = name, f"input {verb} alpha * other, with broadcasting and promotion."
     return operator(fn, name=name, method=(name, f"__{name}__"))
 
 
-def _bool_arithmetic(name: str, x: Tensor, y: Any) -> tuple:
-    if name == "sub":
-        raise RuntimeError("Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` "
-                           "operator instead.")
-    return x, y
+def _times_alpha(input: Any, other: Any, alpha: Any) -> Any:
+    """other * alpha in the dtype of the sum."""
+    if not isinstance(other, Tensor):
+        return other * alpha
+    kind = result_type(input, other)
+    scaled = cast(other, kind) * alpha
+    return cast(scaled, bool_) if kind is bool_ else scaled
+
+
+def _check_no_bools(x: Any, y: Any) -> None:
+    bools = [a.dtype is bool_ if isinstance(a, Tensor) else isinstance(a, bool) for a in (x, y)]
+    if any(bools):
+        which = "two bool tensors" if all(bools) else "a bool tensor"
+        raise RuntimeError(f"Subtraction, the `-` operator, with {which} is not supported. Use the `^` or `logical_xor()` operator, or "
+                           "`~` or `logical_not()` to invert a mask, instead.")
 
 
 add = _add_like(prims.add, "add", "+")
 sub = _add_like(prims.sub, "sub", "-")
 add_, sub_ = inplace(add, "add_"), inplace(sub, "sub_")
 mul = _binary(prims.mul, "mul", ("mul", "multiply", "__mul__", "__rmul__"), True)
-maximum = _binary(prims.maximum, "maximum", ("maximum",), False)
-minimum = _binary(prims.minimum, "minimum", ("minimum",), False)
-fmax = _binary(prims.fmax, "fmax", ("fmax",), False)
-fmin = _binary(prims.fmin, "fmin", ("fmin",), False)
-atan2 = _binary(prims.atan2, "atan2", ("atan2", "arctan2"), True, lift=_both_float)
-hypot = _binary(prims.hypot, "hypot", ("hypot",), True)
+maximum = _binary(prims.maximum, "maximum", ("maximum",), False, numbers=False)
+minimum = _binary(prims.minimum, "minimum", ("minimum",), False, numbers=False)
+fmax = _binary(prims.fmax, "fmax", ("fmax",), False, numbers=False)
+fmin = _binary(prims.fmin, "fmin", ("fmin",), False, numbers=False)
+atan2 = _binary(prims.atan2, "atan2", ("atan2", "arctan2"), True, lift=_both_float, numbers=False)
+hypot = _binary(prims.hypot, "hypot", ("hypot",), True, numbers=False)
 copysign = _binary(prims.copysign, "copysign", ("copysign",), True, lift=_both_float)
-nextafter = _binary(prims.nextafter, "nextafter", ("nextafter",), True)
-remainder = _binary(prims.remainder, "remainder", ("remainder", "__mod__"), True)
-fmod = _binary(prims.fmod, "fmod", ("fmod",), True)
+nextafter = _binary(prims.nextafter, "nextafter", ("nextafter",), True, numbers=False, check=_check_float)
+remainder = _binary(prims.remainder, "remainder", ("remainder", "__mod__"), True, check=_check_zero_division)
+fmod = _binary(prims.fmod, "fmod", ("fmod",), True, check=_check_zero_division)
 Tensor.__radd__ = as_dunder(add)
 Tensor.__iadd__, Tensor.__isub__, Tensor.__imul__ = as_dunder(add_), as_dunder(sub_), as_dunder(OPERATORS["mul_"])
 Tensor.multiply_, Tensor.subtract, Tensor.subtract_ = OPERATORS["mul_"], sub, sub_  # type: ignore[attr-defined]
@@ -355,14 +400,6 @@ def _quotient(x: Any, y: Any) -> Tensor:
 
 def _integral(x: Any) -> bool:
     return x.dtype.category <= INT if isinstance(x, Tensor) else category_of_number(x) <= INT
-
-
-def _check_zero_division(x: Any, y: Any) -> None:
-    kind = x.dtype if isinstance(x, Tensor) else y.dtype
-    if kind.category <= INT:
-        zero = (y == 0) if not isinstance(y, Tensor) else (y._data is not None and bool((y._data == 0).any()))
-        if zero is True:
-            raise RuntimeError("ZeroDivisionError")
 
 
 inplace(div, "div_")
@@ -487,6 +524,8 @@ def _logical(name: str, dunder: tuple[str, ...] = ()) -> Callable:
     quick = prim.quick
 
     def fn(input: Any, other: Any) -> Tensor:
+        if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+            raise _not_tensors(name, input, other)
         result = quick(input, other)
         if result is not NotImplemented:
             return result
@@ -522,8 +561,14 @@ def _bitwise(name: str, dunder: str) -> Callable:
 
 
 bitwise_and, bitwise_or, bitwise_xor = _bitwise("bitwise_and", "and"), _bitwise("bitwise_or", "or"), _bitwise("bitwise_xor", "xor")
-bitwise_left_shift = _binary(prims.shl, "bitwise_left_shift", ("bitwise_left_shift", "__lshift__"), True)
-bitwise_right_shift = _binary(prims.shr, "bitwise_right_shift", ("bitwise_right_shift", "__rshift__"), True)
+
+
+def _check_shift(x: Any, y: Any) -> None:
+    _check_not_bool(x.dtype if isinstance(x, Tensor) else y.dtype, "shift")
+
+
+bitwise_left_shift = _binary(prims.shl, "bitwise_left_shift", ("bitwise_left_shift", "__lshift__"), True, check=_check_shift)
+bitwise_right_shift = _binary(prims.shr, "bitwise_right_shift", ("bitwise_right_shift", "__rshift__"), True, check=_check_shift)
 
 
 # -- selection and conversion ----------------------------------------------------------------------------
@@ -569,7 +614,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
         value = cast(value, input.dtype)
         mask, input, value = broadcast(mask, input, value)
         return prims.where(mask, value, input)
-    if category_of_number(value) > input.dtype.category and not (input.dtype.category == INT and float(value).is_integer()):
+    if category_of_number(value) > max(input.dtype.category, INT) and not (input.dtype.category == INT and float(value).is_integer()):
         raise RuntimeError(f"value cannot be converted to type {input.dtype.name} without overflow")
     mask, input = broadcast(mask, input)
     return prims.where(mask, cast(value, input.dtype), input)
@@ -610,6 +655,8 @@ def clamp_backward(g: Tensor, x: Tensor, low: Any, high: Any) -> Tensor:
 
 @operator(name="_clamp", fused=True, vjp=lambda g, input, low, high: (clamp_backward(g, input, low, high),))
 def _clamp(input: Tensor, low: Any, high: Any) -> Tensor:
+    if low != low or high != high:  # a NaN makes all of them NaN
+        return prims.minimum(prims.maximum(input, low), high)
     x = prims.where(prims.lt(input, low), low, input)
     return prims.where(prims.gt(x, high), high, x)
 
@@ -617,7 +664,7 @@ def _clamp(input: Tensor, low: Any, high: Any) -> Tensor:
 def _bounded(prim: Primitive, x: Tensor, bound: Any) -> Tensor:
     """The gradient of a clamp passes where the bound is met, so ties belong to the input, not shared."""
     a, b = prepare(x, bound)
-    if isinstance(b, Tensor):
+    if isinstance(b, Tensor) or b != b:  # a NaN makes all of them NaN
         return prim(a, b)
     beyond = prims.lt(a, b) if prim is prims.maximum else prims.gt(a, b)
     return prims.where(beyond, b, a)
@@ -694,7 +741,8 @@ for _name in ("addcmul", "addcdiv", "lerp", "sign", "sgn"):
 
 @operator(method=True)
 def square(input: Tensor) -> Tensor:
-    """input * input."""
+    """input * input; bools as int64."""
+    input = cast(input, int64) if input.dtype is bool_ else input
     return mul(input, input)
 
 
@@ -722,6 +770,8 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
 @operator(method=True)
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """log(e^input + e^other), without overflow."""
+    if not isinstance(other, Tensor):
+        raise _not_tensors("logaddexp", input, other)
     x, y = prepare(input, other)
     top = prims.maximum(x, y)
     gap = -abs(x - y)

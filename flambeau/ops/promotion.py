@@ -94,8 +94,15 @@ def cast(x: Any, kind: dtype) -> Any:
     if kind.category == COMPLEX:
         return complex(x)
     if kind.category == INT:
-        return int(x) if isinstance(x, (bool, np.bool_)) or not isinstance(x, int) else x
+        return _wrapped(int(x), kind)
     return bool(x)
+
+
+def _wrapped(x: int, kind: dtype) -> int:
+    """An integer modulo 2^bits, in the range of `kind`."""
+    bits = 8 * kind.itemsize
+    x &= (1 << bits) - 1
+    return x - (1 << bits) if kind.is_signed and x >> (bits - 1) else x
 
 
 def broadcast(*args: Any) -> tuple:

@@ -496,6 +496,8 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
     x = prims.cat(pieces, d) if len(pieces) > 1 else input
     for _ in range(n):
         size = x.shape[d]
+        if _is_zero(size):
+            break
         later, earlier = x.narrow(d, 1, size - 1), x.narrow(d, 0, size - 1)
         x = later ^ earlier if x.dtype.category == BOOL else later - earlier
     return x

@@ -74,6 +74,15 @@ def _sigmoid(x: Any) -> Any:
     return _C.special_expit(x)
 
 
+def _pow(x: Any, y: Any) -> Any:
+    """x^y; a negative power of an integer is 0 but for 1 and -1."""
+    kind = np.result_type(x, y)
+    if kind.kind != "i":
+        return np.power(x, y)
+    ones = np.where(np.equal(x, 1), 1, np.where(np.equal(x, -1), 1 - 2 * np.bitwise_and(y, 1), 0))
+    return np.where(np.less(y, 0), ones, np.power(x, np.maximum(y, 0))).astype(kind)
+
+
 def _fma(x: Any, y: Any, z: Any) -> Any:
     return np.add(np.multiply(x, y), z)
 
@@ -159,7 +168,7 @@ _ROWS = [
     ScalarOp("abs", 1, REAL, _real_dtype_abs, _fn("abs"), "tl.abs({0})"),
     ScalarOp("sign", 1, SAME, _sign, _fn("sign"), _helper("sign")),
     ScalarOp("reciprocal", 1, SAME, np.reciprocal, "1 / {0}", "1 / {0}", 4),
-    ScalarOp("pow", 2, SAME, np.power, _fn("pow", 2), _lib("pow", 2), 20),
+    ScalarOp("pow", 2, SAME, _pow, _fn("pow", 2), _lib("pow", 2), 20),
     ScalarOp("minimum", 2, SAME, np.minimum, _fn("minimum", 2), "tl.minimum({0}, {1}, tl.PropagateNan.ALL)"),
     ScalarOp("maximum", 2, SAME, np.maximum, _fn("maximum", 2), "tl.maximum({0}, {1}, tl.PropagateNan.ALL)"),
     ScalarOp("fmin", 2, SAME, np.fmin, _fn("fmin", 2), "tl.minimum({0}, {1})"),

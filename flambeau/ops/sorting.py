@@ -188,6 +188,9 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
 
 def _unique_kernel(x: np.ndarray, dim: int | None, consecutive: bool) -> tuple:
     """(values, inverse, counts) of the flattened input, or of its slices along `dim`."""
+    if x.dtype.kind not in "biufc":  # NumPy sorts the narrow floats of ml_dtypes by their bits
+        values, inverse, counts = _unique_kernel(x.astype(np.float32), dim, consecutive)
+        return values.astype(x.dtype), inverse, counts
     if not consecutive:
         values, inverse, counts = np.unique(x, return_inverse=True, return_counts=True, axis=dim, equal_nan=False)
         return values, inverse.reshape(x.shape if dim is None else -1).astype(np.int64), counts.astype(np.int64)

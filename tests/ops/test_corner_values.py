@@ -1,0 +1,126 @@
+"""Operators at the edges: numbers that do not fit, signed zeros, NaN and infinities, ints divided by zero, bools in arithmetic.
+torch is the oracle; both refuse, or both give the same dtype, shape and values."""
+
+import numpy as np
+import pytest
+
+import flambeau as fl
+
+torch = pytest.importorskip("torch")
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+NAN, INF = float("nan"), float("inf")
+FLOATS = np.array([0.0, -0.0, 1, -1, 0.5, -2.5, 3.7, 88.5, -88.5, -95.0, -103.0, 1e30, -1e30, NAN, INF, -INF])
+INTS = np.array([0, 1, 2, 3, 7, 100, -1, -2, -3, -7, -100, 127, -128])
+
+UNARY = {name: (lambda name: lambda t, x: getattr(t, name)(x))(name) for name in words(
+    "neg abs sqrt rsqrt exp expm1 log log1p sin cos tanh sigmoid erf relu floor ceil trunc round sign reciprocal square "
+    "isnan isinf isfinite logical_not sum mean prod max min argmax all any cumsum softmax log_softmax logsumexp norm "
+    "sort unique diff clone")}
+for _name in ("cumsum", "softmax", "log_softmax", "logsumexp"):
+    UNARY[_name] = (lambda name: lambda t, x: getattr(t, name)(x, 0))(_name)
+UNARY["sort"] = lambda t, x: t.sort(x, stable=True)
+for _name in ("silu", "hardtanh", "relu6", "softsign", "tanhshrink", "softplus", "elu"):
+    UNARY[_name] = (lambda name: lambda t, x: getattr(t.nn.functional, name)(x))(_name)
+UNARY |= {
+    "clamp": lambda t, x: t.clamp(x, 0, 1), "clamp to NaN": lambda t, x: t.clamp(x, max=NAN),
+    "clamp between NaN": lambda t, x: t.clamp(x, 0.0, NAN), "masked_fill": lambda t, x: x.masked_fill(x != x, 0),
+}
+BINARY = {name: (lambda name: lambda t, x, y: getattr(t, name)(x, y))(name) for name in words(
+    "add sub mul div maximum minimum pow remainder fmod floor_divide eq lt ge logical_and bitwise_and bitwise_xor "
+    "bitwise_left_shift copysign hypot nextafter")}
+BINARY |= {
+    "div trunc": lambda t, x, y: t.div(x, y, rounding_mode="trunc"), "where": lambda t, x, y: t.where(x == x, x, y),
+    "add alpha": lambda t, x, y: t.add(x, y, alpha=2), "rsub": lambda t, x, y: t.rsub(x, y),
+}
+KINDS = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool")
+# Where torch's answer hangs on how it computes, not on what (a quotient or an integer's absolute value that overflows), or where
+# more dtypes are taken here.
+LEFT_OUT = {("pow", "float16"), ("nextafter", "float16"), ("remainder", "float32"), ("fmod", "float32"), ("argmax", "bool"),
+            ("round", "bool"), ("pow", "bool"), ("hardtanh", "uint8"), ("hardtanh", "bool"), ("relu6", "bool"), ("softsign", "int8"),
+            ("softsign", "uint8"), ("softsign", "bool"), ("tanhshrink", "bool"),
+            *(("hypot", kind) for kind in ("int64", "int32", "int8", "uint8", "bool"))}
+
+
+def pair(values: np.ndarray, kind: str) -> tuple:
+    made = torch.tensor(values).to(getattr(torch, kind))
+    return made, fl.tensor(made.float().numpy() if kind == "bfloat16" else made.numpy()).to(getattr(fl, kind))
+
+
+def numbers(kind: str) -> np.ndarray:
+    return FLOATS if "float" in kind else INTS
+
+
+def outcome(fn, t, *args):
+    try:
+        out = fn(t, *args)
+    except (RuntimeError, TypeError, NotImplementedError, IndexError) as error:
+        return type(error).__name__
+    return [(str(o.dtype), tuple(o.shape), (o.float() if "bfloat16" in str(o.dtype) else o).numpy())
+            for o in (out if isinstance(out, tuple) else (out,))]
+
+
+def agree(ours, theirs) -> None:
+    if isinstance(theirs, str) or isinstance(ours, str):
+        assert isinstance(theirs, str) and isinstance(ours, str), (ours, theirs)
+        return
+    for (kind, shape, value), (expected_kind, expected_shape, expected) in zip(ours, theirs, strict=True):
+        assert (kind, shape) == (expected_kind, expected_shape)
+        if value.dtype.kind == "f":
+            digits = {"torch.float16": 2e-3, "torch.bfloat16": 1.6e-2, "torch.float32": 2e-5}.get(kind, 1e-10)
+            np.testing.assert_allclose(value.astype(np.float64), expected.astype(np.float64), rtol=digits, atol=1e-36)
+        else:
+            np.testing.assert_array_equal(value, expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", UNARY)
+def test_of_one(name, kind):
+    if (name, kind) in LEFT_OUT:
+        pytest.skip("hangs on how it is computed")
+    for values in (numbers(kind), numbers(kind)[4], np.zeros((0, 3)), np.zeros(0), numbers(kind)[:12].reshape(3, 4).T, numbers(kind)[::2]):
+        if name == "softmax" or (name == "log_softmax" and not values.size):
+            values = values.astype(np.float64)
+            if "float" not in kind:
+                continue
+        theirs, ours = pair(values, kind)
+        agree(outcome(UNARY[name], fl, ours), outcome(UNARY[name], torch, theirs))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", BINARY)
+def test_of_two(name, kind):
+    if (name, kind) in LEFT_OUT:
+        pytest.skip("hangs on how it is computed")
+    values = numbers(kind)
+    other = np.nan_to_num(np.roll(values, 3), posinf=1, neginf=1) % 8 if "shift" in name else np.roll(values, 3)
+    for x, y in ((values, other), (values, other[2]), (values[:, None], other[:4]), (np.zeros((0, 3)), np.zeros((1, 3))),
+                 (values[:12].reshape(3, 4).T, other[:12].reshape(4, 3)), (values[3], other[2])):
+        (theirs, ours), (their_other, our_other) = pair(x, kind), pair(y, kind)
+        agree(outcome(BINARY[name], fl, ours, our_other), outcome(BINARY[name], torch, theirs, their_other))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", BINARY)
+def test_with_a_number(name, kind):
+    if (name, kind) in LEFT_OUT or (name, kind) == ("div trunc", "bool"):
+        pytest.skip("hangs on how it is computed")
+    theirs, ours = pair(numbers(kind), kind)
+    for number in (2, -3, 0, 2.5, -0.5, True):
+        if (name == "pow" and kind == "bfloat16") or (name == "bitwise_left_shift" and (number == -3 or kind == "bool")):
+            continue
+        if name == "add alpha" and kind == "bool":
+            continue
+        agree(outcome(BINARY[name], fl, ours, number), outcome(BINARY[name], torch, theirs, number))
+
+
+@pytest.mark.parametrize("name", ["add", "mul", "add alpha", "where", "div", "eq", "rsub"])
+def test_of_two_dtypes(name):
+    for kind in KINDS:
+        for other in KINDS:
+            (theirs, ours), (their_other, our_other) = pair(numbers(kind)[:13], kind), pair(numbers(other)[:13][::-1].copy(), other)
+            agree(outcome(BINARY[name], fl, ours, our_other), outcome(BINARY[name], torch, theirs, their_other))
+            agree(outcome(BINARY[name], fl, ours, our_other[3]), outcome(BINARY[name], torch, theirs, their_other[3]))
