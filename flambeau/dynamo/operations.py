@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import collections
 import operator
 import types
 from collections.abc import Callable, Iterator
@@ -91,7 +92,8 @@ class Operations:
         if isinstance(variable, ListVariable):
             return variable.kind(self.constant_of(item) for item in variable.items)
         if isinstance(variable, DictVariable):
-            return variable.kind((self.constant_of(k), self.constant_of(v)) for k, v in variable.open(self).values())
+            plain = {self.constant_of(k): self.constant_of(v) for k, v in variable.open(self).values()}
+            return variable.kind(None, plain) if variable.kind is collections.defaultdict else variable.kind(plain)
         if isinstance(variable, SetVariable):
             return variable.kind(self.constant_of(item) for item in variable.items.values())
         if isinstance(variable, IteratorVariable):
@@ -236,6 +238,8 @@ class Operations:
         if isinstance(value, ObjectVariable):
             name = {"neg": "__neg__", "pos": "__pos__", "invert": "__invert__", "abs": "__abs__"}[op.__name__]
             return self.call_method(value, name, [])
+        if isinstance(value, DictVariable):  # +counter, -counter
+            return self.call_method(value, f"__{op.__name__}__", [])
         return self.fold(op, [value])
 
     # -- attributes and items -----------------------------------------------------------------------------------------------
