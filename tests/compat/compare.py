@@ -17,8 +17,9 @@ def _largest(arrays: Any, kind: str) -> float:
 def differences(mine: Path, theirs: Path) -> dict[str, tuple[float, str]]:
     """For each kind (eval, loss, grad, stepped, buffer) the worst |a - b| / scale and where it is.
 
-    Kinds that `mine` has none of are left out. The scale is the largest magnitude in the array; of gradients and of buffers it is at least 1e-3 of the largest of all of
-    them, as what is zero but for rounding has no scale of its own. Parameters with such gradients are left out after the step.
+    Kinds that `mine` has none of are left out. The scale is the largest magnitude in the array; of gradients and of buffers it
+    is at least 1e-3 of the largest of all of them, as what is zero but for rounding has no scale of its own. Parameters with
+    such gradients are left out after the step.
     """
     a = np.load(mine)
     kinds = {name.partition(".")[0] for name in a}  # `--only` leaves some out
