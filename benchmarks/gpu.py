@@ -155,13 +155,18 @@ def _training(lib: Any, sync: Callable, wrap: Callable, results: dict) -> None:
     results["GPT-2 training: peak GiB in tensors"] = lib.cuda.max_memory_allocated() / 2**30
 
 
-def _inference(lib: Any, sync: Callable, wrap: Callable, results: dict) -> None:
+def _inference(lib: Any, sync: Callable, wrap: Callable, results: dict, name: str = "GPT-2 inference (1, 128) ms") -> None:
     """GPT-2 small, batch 1, context 128, bf16."""
     model = _same_weights(lib, _gpt2(lib)).bfloat16().eval()
     run = wrap(model)
     ids = lib.randint(0, 50257, (1, 128), device="cuda")
     with lib.no_grad():
-        results["GPT-2 inference (1, 128) ms"] = _median(lambda: run(ids), sync, 30)
+        results[name] = _median(lambda: run(ids), sync, 30)
+
+
+def _autotuned(lib: Any, sync: Callable, wrap: Callable, results: dict) -> None:
+    """The same in mode max-autotune (not among the works unless asked for: torch tunes for minutes)."""
+    _inference(lib, sync, wrap, results, "GPT-2 inference (1, 128), max-autotune ms")
 
 
 def _resnet_inference(lib: Any, sync: Callable, wrap: Callable, results: dict) -> None:
@@ -199,15 +204,31 @@ def _resnet_training(lib: Any, sync: Callable, wrap: Callable, results: dict) ->
     losses += [float(step()) for _ in range(9)]
     results["ResNet-50 training step (64) ms"] = _median(step, sync, 20)
     results["ResNet-50 training: losses"] = " ".join(f"{x:.3f}" for x in losses)
-    results["ResNet-50 training: peak GiB"] = _peak(lib) / 2**30
+    _memory(lib, step, "ResNet-50 training", results)
 
 
-def _peak(lib: Any) -> float:
-    """Bytes that the side's allocator held at most."""
+def _memory(lib: Any, step: Callable[[], Any], name: str, results: dict) -> None:
+    """GiB in use at the most during one more step, and what the side's allocator holds by then."""
+    gibibyte = 2**30
     if lib.__name__ == "torch":
-        return lib.cuda.max_memory_reserved()
+        lib.cuda.reset_peak_memory_stats()
+        step()
+        results[f"{name}: peak GiB in use"] = lib.cuda.max_memory_allocated() / gibibyte
+        results[f"{name}: GiB held"] = lib.cuda.memory_reserved() / gibibyte
+        return
     import cupy
-    return cupy.get_default_memory_pool().total_bytes()
+    pool = cupy.get_default_memory_pool()
+
+    class Watch(cupy.cuda.MemoryHook):
+        name, most = "watch", 0
+
+        def malloc_postprocess(self, **kwargs: Any) -> None:
+            self.most = max(self.most, pool.used_bytes())
+
+    with Watch() as watch:
+        step()
+    results[f"{name}: peak GiB in use"] = watch.most / gibibyte
+    results[f"{name}: GiB held"] = pool.total_bytes() / gibibyte
 
 
 def _kernels(lib: Any, sync: Callable, wrap: Callable, results: dict) -> None:
@@ -234,8 +255,12 @@ def _kernels(lib: Any, sync: Callable, wrap: Callable, results: dict) -> None:
         results["cross_entropy / copy"] = logits.numel() * 4 / _median(lambda: run(logits, classes), sync, 20) / copy
 
 
-WORKS = {"kernels": _kernels, "inference": _inference, "training": _training, "resnet_inference": _resnet_inference,
-         "resnet_training": _resnet_training}
+WORKS = {
+    "kernels": _kernels, "inference": _inference, "autotuned": _autotuned, "training": _training,
+    "resnet_inference": _resnet_inference, "resnet_training": _resnet_training,
+}
+
+MODES = {"inference": "reduce-overhead", "autotuned": "max-autotune"}     # of torch.compile; the others run in the default one
 
 
 def worker(side: str, works: list[str]) -> None:
@@ -251,7 +276,8 @@ def worker(side: str, works: list[str]) -> None:
         sync = cupy.cuda.Device().synchronize
     results: dict[str, Any] = {}
     for name in works:
-        kwargs = {"mode": "reduce-overhead"} if name == "inference" else {}
+        mode_of = MODES.get(name)
+        kwargs = {"mode": mode_of} if mode_of else {}
         wrap = (lambda m, kwargs=kwargs: lib.compile(m, **kwargs)) if mode == "compile" else (lambda m: m)
         try:
             WORKS[name](lib, sync, wrap, results)
@@ -269,7 +295,7 @@ def _cell(value: Any) -> str:
 def main() -> None:
     """All sides one after the other, then the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--works", nargs="*", default=list(WORKS))
+    parser.add_argument("--works", nargs="*", default=[name for name in WORKS if name != "autotuned"])
     parser.add_argument("--sides", nargs="*", default=list(SIDES))
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()

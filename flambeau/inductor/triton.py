@@ -30,7 +30,7 @@ SIGNATURE = {
     "bool": "i1", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint16": "u16", "uint32": "u32",
     "uint64": "u64", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64",
 }
-PERSISTENT = 16384      # longest row held in registers
+PERSISTENT = 8192       # longest row held in registers; twice that where little else is
 LOOP_TILE = 2048        # elements of a tile when rows are looped over
 POINTWISE_TILE = 1024
 
@@ -134,7 +134,8 @@ class TritonPrinter(KernelPrinter):
             self.x_tile = min(POINTWISE_TILE, max(power_of_two(rows), 32))
             self.num_warps = 4
             return
-        self.persistent = isinstance(self.r_size, int) and self.r_size <= PERSISTENT and self.kernel.style == "rows"
+        longest = PERSISTENT if self._rows_read() > 1 else 2 * PERSISTENT
+        self.persistent = isinstance(self.r_size, int) and self.r_size <= longest and self.kernel.style == "rows"
         if self.persistent:
             self.r_tile = power_of_two(self.program.hint(self.r_size))
             self.x_tile = max(1, min(1024 // self.r_tile, power_of_two(rows)))
@@ -149,6 +150,13 @@ class TritonPrinter(KernelPrinter):
             self.x_tile = 1
             self.r_tile = min(LOOP_TILE, power_of_two(inner))
             self.num_warps = 8
+
+    def _rows_read(self) -> int:
+        """How many whole rows the kernel reads or writes."""
+        mine = {f"x{k}" for k in self.r_loops}
+        accesses = [(a.buffer, a.index, m) for m in self.kernel.members for a in m.step.loads]
+        accesses += [(m.step.buffer, m.step.index, m) for m in self.kernel.members if m.step.buffer in self.stored]
+        return len({buffer for buffer, index, m in accesses if mine & set(free_variables(self.at(m, index)))})
 
     def _accesses(self) -> list[tuple[Index, float]]:
         """An access that runs over part of the loops moves less memory than one that runs over all, and weighs less."""

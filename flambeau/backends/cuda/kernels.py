@@ -7,6 +7,7 @@ Pointwise primitives are their loop bodies read by CuPy; the others a library ca
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -285,6 +286,8 @@ def _on(where: Any) -> Any:
 
 def _full(shape: Sequence[int], value: Any, kind: dtype, where: Any) -> Array:
     with _on(where):
+        if value == 0 and math.copysign(1, value) > 0:      # memory can be cleared faster than it is written
+            return cupy.zeros(tuple(shape), kind.numpy)
         return cupy.full(tuple(shape), value, kind.numpy)
 
 
