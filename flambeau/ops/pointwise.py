@@ -160,8 +160,6 @@ def _unary(prim: PointwisePrimitive, name: str, aliases: tuple[str, ...], floats
             if not isinstance(input, Tensor):
                 raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
             if input.dtype is bool_ and name in _NOT_OF_BOOLS:
-                raise NotImplementedError(f'"{name}_cpu" not implemented for \'Bool\'; convert the input with .int() or .float() first')
-            if input.dtype is bool_ and name in _NOT_OF_BOOLS:
                 raise RuntimeError(_NOT_OF_BOOLS[name])
             result = prim(to_float(input) if floats else input)
         return result if out is None else store_out(out, result)
@@ -182,9 +180,10 @@ def _unary(prim: PointwisePrimitive, name: str, aliases: tuple[str, ...], floats
 _NOT_OF_BOOLS = {
     "neg": "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the `~` or "
            "`logical_not()` operator instead.",
+    "abs": '"abs_cpu" not implemented for \'Bool\'; a bool is its own absolute value',
+    "relu": "Boolean inputs not supported for relu; convert the input with .int() or .float() first",
 }
 
-_NOT_OF_BOOLS = ("neg", "abs", "relu")
 _UNARY = [
     # primitive, name, other names, integers become floats, has an in-place form
     ("neg", "neg", ("negative", "__neg__"), False, True), ("abs", "abs", ("absolute", "__abs__"), False, True),

@@ -111,13 +111,25 @@ def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype
         what = "Input dtype" if dtype is None else "Optional dtype"
         raise RuntimeError(f"mean(): could not infer output dtype. {what} must be either a floating point or complex dtype. "
                            f"Got: {scalar_type(x.dtype)}")
-    kind = x.dtype
-    if kind.itemsize < 4:
-        x = cast(x, float32)
-    dims = canonical_dims(dim, x.ndim)
-    n = _count(x, dims)
-    average = prims.truediv(prims.sum(x, dims), n if type(n) is not int else float(n) if n else math.nan)
-    return _finish(cast(keep_dims(average, dims) if keepdim else average, kind), out)
+    return _finish(_mean(x, canonical_dims(dim, x.ndim), keepdim), out)
+
+
+def _mean_vjp(g: Tensor, input_shape: tuple, dims: tuple, keepdim: bool) -> tuple:
+    """The gradient of each result, shared evenly."""
+    n = math.prod([input_shape[d] for d in dims])
+    share = prims.truediv(g, _divisor(n))
+    return (prims.expand(share if keepdim else keep_dims(share, dims), tuple(input_shape)),)
+
+
+def _divisor(n: Any) -> Any:
+    return n if type(n) is not int else float(n) if n else math.nan
+
+
+@operator(name="_mean", fused=True, vjp=_mean_vjp)
+def _mean(input: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
+    x = cast(input, float32) if input.dtype.itemsize < 4 else input
+    average = prims.truediv(prims.sum(x, dims), _divisor(_count(x, dims)))
+    return cast(keep_dims(average, dims) if keepdim else average, input.dtype)
 
 
 def _is_zero(n: Any) -> bool:

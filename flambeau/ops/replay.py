@@ -186,8 +186,9 @@ class Recorder:
             taken.add(id(buffer))
             buffer.base = inputs + i
             size = result.dtype.itemsize
-            plain = strides is None or strides == contiguous_strides(lay.shape)
-            outputs.append((result.dtype.numpy, lay.shape, None if plain else tuple([s * size for s in strides])))
+            if strides is not None:
+                strides = None if strides == contiguous_strides(lay.shape) else tuple([s * size for s in strides])
+            outputs.append((result.dtype.numpy, lay.shape, strides))
         scratch = 0
         for buffer in self.buffers:
             if buffer.region == "scratch":
