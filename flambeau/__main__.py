@@ -16,6 +16,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
 from importlib import import_module
@@ -109,6 +110,16 @@ def _first_line(command: list[str]) -> str:
     return found.splitlines()[0] if found else "no answer"
 
 
+def _cache() -> str:
+    """Where compiled code is kept, and how much of it there is."""
+    folder = import_module("flambeau.core.cache").cache_directory()
+    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
+    kinds = {"programs": "programs", "lib": "libraries", "cubin": "GPU kernels"}
+    found = Counter(path.relative_to(folder).parts[0] for path in files if path.suffix != ".cpp")
+    size = sum(path.stat().st_size for path in files)
+    return f"{folder}: {', '.join(f'{found[part]} {name}' for part, name in kinds.items())}, {size / 2**20:.1f} MiB"
+
+
 def _info(args: argparse.Namespace) -> int:
     torch = import_module("flambeau")
     facts: dict[str, object] = {
@@ -118,7 +129,7 @@ def _info(args: argparse.Namespace) -> int:
         "processors": os.cpu_count(),
         "threads": import_module("flambeau._C").get_num_threads(),
         **{name: _version(name) for name in ("numpy", "scipy", "ml_dtypes", "safetensors", "onednn-cpu-gomp")},
-        "compiler's cache": os.environ.get("FLAMBEAU_CACHE_DIR") or "~/.cache/flambeau",
+        "compiler's cache": _cache(),
         "C++ compiler": _first_line([os.environ.get("CXX", "g++"), "--version"]),
         "PyTorch beside it": _version("torch"),
     }
