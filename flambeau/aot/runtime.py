@@ -68,12 +68,13 @@ class CompiledBackward(Node):
     version that they had, and a write to them in the meantime is an error, as in eager.
     """
 
-    __slots__ = ("code", "released", "saved", "versions")
+    __slots__ = ("code", "last", "released", "saved", "versions")
+    knows_last = True
 
     def __init__(self, edges: list, code: TrainingCode, outs: Sequence[Any], inputs: Sequence[Any]) -> None:
         super().__init__(edges)
         self.code = code
-        self.released = False
+        self.last = self.released = False
         self.saved: list[Any] = [inputs[i] for i in code.saved_inputs]
         self.saved += [bare(outs[i]) if isinstance(outs[i], Tensor) else outs[i] for i in code.saved_results]
         self.saved += outs[code.results :]
@@ -93,12 +94,14 @@ class CompiledBackward(Node):
         for i, version in self.versions:
             if self.saved[i]._version != version:
                 Saved.get(_as_saved(self.saved[i], version), self)  # raises
-        saved = [value.get(self) if type(value) is Saved else value for value in self.saved]
-        create_graph = state.grad_enabled
-        tangents = [self._tangent(i, g) for i, g in enumerate(gs)]
-        gradients = self.code.run_backward([*saved, *tangents])
-        if create_graph:
-            _refuse_double_backward(gradients, [*saved, *gs])
+        given = [value.get(self) if type(value) is Saved else value for value in self.saved]
+        sources = [*given, *gs] if state.grad_enabled else None
+        if self.last and sources is None:
+            self.saved = []     # the graph frees each value after its last use
+        given += [self._tangent(i, g) for i, g in enumerate(gs)]
+        gradients = self.code.run_backward(given)
+        if sources is not None:
+            _refuse_double_backward(gradients, sources)
         return gradients
 
     def _tangent(self, i: int, g: Tensor | None) -> Tensor:

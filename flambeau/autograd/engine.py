@@ -157,6 +157,8 @@ def _walk(
                     _accumulate(node, g)
                     del g
             elif useful is None or any(e is not None and e[0] in useful for e in node.edges):
+                if node.knows_last:
+                    node.last = not retain_graph    # type: ignore[attr-defined]
                 _send(node, gs, buffers)
                 if not retain_graph:
                     node.release()

@@ -52,6 +52,8 @@ class Node:
     post_hooks: dict | None = None
     trace: Any = None
 
+    knows_last = False  # whether it has a slot `last`, which says before `apply` that it is not called again
+
     def __init__(self, edges: list[Edge | None]):
         self.edges = edges
         self.sequence = next(_sequence)

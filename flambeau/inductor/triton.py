@@ -33,6 +33,7 @@ SIGNATURE = {
 PERSISTENT = 8192       # longest row held in registers; twice that where little else is
 LOOP_TILE = 2048        # elements of a tile when rows are looped over
 POINTWISE_TILE = 1024
+FEW_COLUMNS = 8192      # are shared out in blocks of 8, so that more multiprocessors have some
 
 IN_FLOAT64 = {"sqrt": "libdevice.sqrt({0})"}     # where the table's function is for float32 alone
 
@@ -143,7 +144,7 @@ class TritonPrinter(KernelPrinter):
             return
         inner = self.program.hint(self.r_size)
         if self.kernel.style == "columns":
-            self.x_tile = min(32, power_of_two(rows))
+            self.x_tile = min(32 if rows > FEW_COLUMNS else 8, power_of_two(rows))
             self.r_tile = min(LOOP_TILE // self.x_tile, power_of_two(inner))
             self.num_warps = 4
         else:
