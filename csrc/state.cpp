@@ -1,6 +1,8 @@
 // DispatchState: thread-local attributes that both Python and the fast paths of elementwise.cpp read.
 #include "state.h"
 
+#include <initializer_list>
+
 #include "module.h"
 
 thread_local DispatchState dispatch_state;
@@ -50,6 +52,43 @@ int set_modes(PyObject*, PyObject* value, void*) {
     return 0;
 }
 
+// ---- with grad_enabled(flag): ----
+
+struct GradScope {
+    PyObject_HEAD
+    bool flag, saved;
+};
+
+PyObject* scope_create(PyTypeObject* type, PyObject* arguments, PyObject*) {
+    int flag;
+    if (!PyArg_ParseTuple(arguments, "p:grad_enabled", &flag)) return nullptr;
+    GradScope* self = (GradScope*)type->tp_alloc(type, 0);
+    if (self != nullptr) self->flag = flag;
+    return (PyObject*)self;
+}
+
+PyObject* scope_enter(PyObject* self, PyObject*) {
+    ((GradScope*)self)->saved = dispatch_state.grad_enabled;
+    dispatch_state.grad_enabled = ((GradScope*)self)->flag;
+    Py_RETURN_NONE;
+}
+
+PyObject* scope_exit(PyObject* self, PyObject* const*, Py_ssize_t) {
+    dispatch_state.grad_enabled = ((GradScope*)self)->saved;
+    Py_RETURN_NONE;
+}
+
+PyMethodDef scope_methods[] = {
+    {"__enter__", scope_enter, METH_NOARGS, nullptr},
+    {"__exit__", (PyCFunction)(void*)scope_exit, METH_FASTCALL, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyType_Slot scope_slots[] = {
+    {Py_tp_doc, (void*)"grad_enabled(flag)\n--\n\nTurn gradient recording on or off for a block."},
+    {Py_tp_new, (void*)scope_create}, {Py_tp_methods, scope_methods}, {0, nullptr},
+};
+PyType_Spec scope_spec = {"flambeau._C.grad_enabled", sizeof(GradScope), 0, Py_TPFLAGS_DEFAULT, scope_slots};
+
 PyGetSetDef members[] = {
     {"word", get_number<&DispatchState::word>, set_number<&DispatchState::word>, "Number of active modes.", nullptr},
     {"overrides", get_number<&DispatchState::overrides>, set_number<&DispatchState::overrides>,
@@ -72,7 +111,9 @@ PyType_Spec spec = {"flambeau._C.DispatchState", sizeof(PyObject), 0, Py_TPFLAGS
 }  // namespace
 
 void add_state(PyObject* module) {
-    PyTypeObject* type = (PyTypeObject*)PyType_FromSpec(&spec);
-    if (type != nullptr) add_type(module, type);
-    Py_XDECREF(type);
+    for (PyType_Spec* each : {&spec, &scope_spec}) {
+        PyTypeObject* type = (PyTypeObject*)PyType_FromSpec(each);
+        if (type != nullptr) add_type(module, type);
+        Py_XDECREF(type);
+    }
 }

@@ -146,6 +146,13 @@ class DispatchState:
     fake: bool
     modes: tuple[Any, ...]
 
+class grad_enabled:
+    """Turn gradient recording on or off for a block."""
+
+    def __init__(self, flag: bool) -> None: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, *exc: object) -> None: ...
+
 # -- tensors (csrc/tensors.cpp) and scalar operations on small ones (csrc/elementwise.cpp)
 def know_tensors(
     tensor: Type, meta: Type, storage: Type, layout: Type, view: Type, cpu: Any, dtype_of_numpy: Callable[[Any], Any], /
@@ -187,7 +194,7 @@ class Replays:
     def quick(self, *args: Any) -> Any: ...
 
 # -- attention (csrc/attention.cpp; flambeau/backends/cpu/attention.py is the interface)
-def attention_forward(q: Any, k: Any, v: Any, out: Any, lse: Any, is_causal: bool, scale: float, /) -> bool: ...
-def attention_backward(
-    q: Any, k: Any, v: Any, out: Any, lse: Any, is_causal: bool, scale: float, g: Any, gq: Any, gk: Any, gv: Any, /
-) -> bool: ...
+def attention(
+    q: Any, k: Any, v: Any, out: Any, lse: Any, is_causal: bool, scale: float,
+    g: Any = ..., gq: Any = ..., gk: Any = ..., gv: Any = ..., /
+) -> None: ...

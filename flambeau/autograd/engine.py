@@ -150,7 +150,7 @@ def _walk(
                 for nr in targets[node]:
                     if nr < len(gs) and gs[nr] is not None:
                         captured[node, nr] = gs[nr]
-            if isinstance(node, AccumulateGrad):
+            if type(node) is AccumulateGrad:
                 if accumulate and (targets is None or node in targets):
                     g = gs[0]
                     gs = None

@@ -99,12 +99,4 @@ def fake_mode() -> Iterator[None]:
         state.word -= 1
 
 
-@contextmanager
-def grad_enabled(flag: bool) -> Iterator[None]:
-    """Turn gradient recording on or off for the block (the internal form of no_grad/enable_grad)."""
-    saved = state.grad_enabled
-    state.grad_enabled = flag
-    try:
-        yield
-    finally:
-        state.grad_enabled = saved
+grad_enabled = _C.grad_enabled  # `with grad_enabled(flag):`, the internal form of no_grad and enable_grad

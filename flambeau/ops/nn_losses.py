@@ -129,6 +129,20 @@ def _weighted(losses: Tensor, counts: Tensor, reduction: str, shape: tuple) -> T
     return losses.sum() / counts.sum()
 
 
+@operator(fused=True)
+def mean_of_kept_backward(g: Tensor, kept: Tensor) -> Tensor:
+    """Gradient of mean_of_kept for the losses: g over the number of kept ones, where kept."""
+    count = prims.sum(prims.convert(kept, g.dtype), (0,))
+    return prims.where(kept, prims.expand(prims.truediv(g, count), tuple(kept.shape)), 0.0)
+
+
+@operator(fused=True, vjp=lambda g, kept: (mean_of_kept_backward(g, kept),))
+def mean_of_kept(losses: Tensor, kept: Tensor) -> Tensor:
+    """The mean of those of a row of losses that a mask keeps; NaN if it keeps none."""
+    total = prims.sum(prims.where(kept, losses, 0.0), (0,))
+    return prims.truediv(total, prims.sum(prims.convert(kept, losses.dtype), (0,)))
+
+
 def _index_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str,
                          smoothing: float) -> Tensor:
     _check_shapes(input, target, "cross_entropy")
@@ -140,7 +154,7 @@ def _index_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, i
     safe = t.masked_fill(~kept, 0)
     nll, lse = _cross_entropy_rows(x, safe)
     if weight is None and not smoothing and reduction == "mean":
-        return cast(nll.masked_fill(~kept, 0).sum() / kept.sum().to(nll.dtype), input.dtype)
+        return cast(mean_of_kept(nll, kept), input.dtype)
     w = cast(weight, nll.dtype) if weight is not None else None
     counts = kept.to(nll.dtype) if w is None else w[safe] * kept
     losses = nll * counts if w is not None else nll.masked_fill(~kept, 0)

@@ -336,6 +336,31 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
 
 
 # -- group_norm, instance_norm ------------------------------------------------------------------------------------
+@operator(fused=True)
+def channel_affine_backward(g: Tensor, x: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of channel_affine: for x, and the sums of g * x and of g per channel (in float32 at least)."""
+    gw, over = widened(g), _over(x.ndim)
+    gx = g if weight is None else cast(prims.mul(gw, _channelwise(widened(weight), tuple(x.shape))), x.dtype)
+    return prims.mul(gx, 1.0) if gx is g else gx, prims.sum(prims.mul(gw, widened(x)), over), prims.sum(gw, over)
+
+
+def _channel_affine_vjp(g: Tensor, input: Tensor, weight: Tensor | None, bias: Tensor | None, needs: tuple) -> tuple:
+    gx, gw, gb = channel_affine_backward(g, input, weight)
+    return (gx, cast(gw, weight.dtype) if needs[1] else None,          # type: ignore[union-attr]
+            cast(gb, bias.dtype) if needs[2] else None)                # type: ignore[union-attr]
+
+
+@operator(fused=True, vjp=_channel_affine_vjp)
+def channel_affine(input: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """input * weight + bias, with a weight and a bias for each channel (dimension 1)."""
+    out, shape = widened(input), tuple(input.shape)
+    if weight is not None:
+        out = prims.mul(out, _channelwise(widened(weight), shape))
+    if bias is not None:
+        out = prims.add(out, _channelwise(widened(bias), shape))
+    return cast(out, input.dtype)
+
+
 @operator
 def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
                eps: float = 1e-5) -> Tensor:
@@ -350,9 +375,7 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
     _check_channels(input, weight=weight, bias=bias)
     rows = check_float(input, "group_norm").reshape(shape[0], num_groups, math.prod(shape[1:]) // num_groups)
     out = _layer_norm(rows, None, None, 1, float(eps))[0].reshape(shape)
-    if weight is not None:
-        out = prims.mul(out, _channelwise(weight, shape))
-    return out if bias is None else prims.add(out, _channelwise(bias, shape))
+    return out if weight is None and bias is None else channel_affine(out, weight, bias)
 
 
 @operator(name="functional_instance_norm")
@@ -375,9 +398,7 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
             var = (rstd.detach() ** -2 - eps) * (spatial / (spatial - 1))
             running_var.mul_(1 - momentum).add_(var.mean(0).to(running_var.dtype), alpha=momentum)
     out = out.reshape(shape)
-    if weight is not None:
-        out = prims.mul(out, _channelwise(weight, shape))
-    return out if bias is None else prims.add(out, _channelwise(bias, shape))
+    return out if weight is None and bias is None else channel_affine(out, weight, bias)
 
 
 @operator
