@@ -598,6 +598,7 @@ class Lowering:
         self.program.steps[:] = reversed(kept)
         used = {name for s in kept for name in (*s.reads, *s.writes)} | live
         self.program.buffers = {n: b for n, b in self.program.buffers.items() if n in used or b.kind == "input"}
+        self.program.constants = {n: c for n, c in self.program.constants.items() if n in used}
 
 
 class _Place(NamedTuple):

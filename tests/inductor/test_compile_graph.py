@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import flambeau as fl
 from flambeau import inductor
 from flambeau.backends.cpu import onednn
 from flambeau.core.dtypes import float32, int64
@@ -399,3 +400,12 @@ def test_times_of_kernels() -> None:
     graph(list(b.inputs))
     times = graph.times()
     assert len(times) == len(graph.nodes) and all(seconds > 0 for seconds, _ in times)
+
+
+@pytest.mark.parametrize("program", [
+    lambda x: fl.cat([x, fl.tensor([1.0, 2.0])])[:3] + 1,
+    lambda x: fl.where(fl.ones(3, dtype=fl.bool), x, fl.tensor([[3, 4]]).sum() * 1.0),
+])
+def test_a_constant_that_turns_out_to_be_unused(program: Any) -> None:
+    x = fl.arange(3.0)
+    np.testing.assert_array_equal(fl.compile(program, fullgraph=True)(x).numpy(), program(x).numpy())
