@@ -2,10 +2,12 @@
 #define FLAMBEAU_NATIVE_MODULE
 #include "module.h"
 
+#include "runtime.h"
+
 #include <algorithm>
+#include <cstring>
 
 #include "numpy_api.h"
-#include "onednn_ops.h"
 #include "split_attention.h"
 #include "split_gemm.h"
 #include "threads.h"
@@ -71,27 +73,49 @@ struct Arguments {
     }
 };
 
-template <bool backwards>
+void run(const Arguments& a, int threads) {
+    if (a.to.q.data != nullptr) attention_backward(a.shape, a.g, a.q, a.k, a.v, a.out, a.lse, a.to, threads);
+    else attention_forward(a.shape, a.q, a.k, a.v, a.out, a.lse, threads);
+}
+
 PyObject* attention(PyObject*, PyObject* const* args, Py_ssize_t count) {
     Arguments a;
     if (!a.take_all(args, count)) return nullptr;
-    if (!available() || onednn::split_products_set() != 6) Py_RETURN_FALSE;
-    bool fine;
+    if (!available()) return PyErr_Format(PyExc_NotImplementedError, "attention needs a processor with bf16 tiles (AMX)");
     Py_BEGIN_ALLOW_THREADS
-    if constexpr (backwards) fine = attention_backward(a.shape, a.g, a.q, a.k, a.v, a.out, a.lse, a.to, thread_count());
-    else fine = attention_forward(a.shape, a.q, a.k, a.v, a.out, a.lse, thread_count());
+    run(a, thread_count());
     Py_END_ALLOW_THREADS
-    return PyBool_FromLong(fine);
+    Py_RETURN_NONE;
 }
 
 PyMethodDef methods[] = {
-    {"attention_forward", (PyCFunction)(void*)attention<false>, METH_FASTCALL,
-     "attention_forward(q, k, v, out, lse, is_causal, scale) -> bool\n\nFalse where the processor has no bf16 tiles, or for values beyond their range."},
-    {"attention_backward", (PyCFunction)(void*)attention<true>, METH_FASTCALL,
-     "attention_backward(q, k, v, out, lse, is_causal, scale, g, gq, gk, gv) -> bool"},
+    {"attention", (PyCFunction)(void*)attention, METH_FASTCALL,
+     "attention(q, k, v, out, lse, is_causal, scale [, g, gq, gk, gv])\n\nFills in out and lse, or with four more arrays the gradients."},
     {nullptr},
 };
 
 }  // namespace
 
-void add_attention(PyObject* module) { PyModule_AddFunctions(module, methods); }
+// For generated code. words: batch, heads, key heads, rows, columns, e, is_causal, the bits of a float: scale, then strides (batch,
+// head, row) of each operand but lse. operands: q, k, v, out, lse [, g, gq, gk, gv]. 0, or 1 where the processor has no tiles.
+extern "C" int attention_run(const int64_t* words, void* const* operands, int count, int threads) {
+    if (!available()) return 1;
+    Arguments a;
+    float scale;
+    memcpy(&scale, &words[7], sizeof scale);
+    a.shape = {words[0], words[1], words[2], words[3], words[4], words[5], words[6] != 0, scale};
+    a.lse = (float*)operands[4];
+    Heads* const heads[] = {&a.q, &a.k, &a.v, &a.out, nullptr, &a.g, &a.to.q, &a.to.k, &a.to.v};
+    const int64_t* strides = words + 8;
+    for (int i = 0; i < count; i++) {
+        if (heads[i] == nullptr) continue;
+        *heads[i] = {(float*)operands[i], strides[0], strides[1], strides[2]};
+        strides += 3;
+    }
+    run(a, threads);
+    return 0;
+}
+
+void add_attention(PyObject* module) {
+    if (PyModule_AddFunctions(module, methods) == 0) flambeau_register("attention_run", (void*)attention_run);
+}

@@ -8,7 +8,6 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -116,6 +115,59 @@ void scores_of(const Panel& left, const Side& keys, int64_t seen, float* scores,
         multiply<products>(left, keys.panel_at(c), divided(keys.length, depth), scores + c * panel, row, true);
 }
 
+// ---- heads with values that do not split, in plain f32 ----
+
+// What one query head reads and writes; forward, `out` is written.
+struct Query {
+    Matrix q, k, v;
+    float* out;
+    int64_t out_row;
+    float* lse;
+    Matrix g{};
+    float* gq = nullptr;
+    int64_t gq_row = 0;
+};
+
+inline float dot(const float* x, const float* y, int64_t n) {
+    float sum = 0;
+    for (int64_t j = 0; j < n; j++) sum += x[j] * y[j];
+    return sum;
+}
+
+inline void add_times(float* sum, float factor, const float* x, int64_t n) {
+    for (int64_t j = 0; j < n; j++) sum[j] += factor * x[j];
+}
+
+void plain_forward(const Attention& z, const Query& head, float* p, int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; i++) {
+        const int64_t visible = z.visible(i);
+        float top = -INFINITY, sum = 0, *out = head.out + i * head.out_row;
+        for (int64_t c = 0; c < visible; c++) {
+            p[c] = z.scale * dot(head.q.data + i * head.q.row, head.k.data + c * head.k.row, z.e);
+            top = std::max(top, p[c]);
+        }
+        for (int64_t c = 0; c < visible; c++) sum += p[c] = std::exp(p[c] - top);
+        std::fill(out, out + z.e, 0.0f);
+        for (int64_t c = 0; c < visible; c++) add_times(out, p[c] / sum, head.v.data + c * head.v.row, z.e);
+        head.lse[i] = top + std::log(sum);
+    }
+}
+
+void plain_backward(const Attention& z, const Query& head, float* gk, float* gv, int64_t step) {
+    for (int64_t i = 0; i < z.rows; i++) {
+        const float *q = head.q.data + i * head.q.row, *g = head.g.data + i * head.g.row;
+        float* gq = head.gq + i * head.gq_row;
+        const float delta = dot(g, head.out + i * head.out_row, z.e);
+        std::fill(gq, gq + z.e, 0.0f);
+        for (int64_t c = 0; c < z.visible(i); c++) {
+            const float *k = head.k.data + c * head.k.row, *v = head.v.data + c * head.v.row;
+            const float p = std::exp(z.scale * dot(q, k, z.e) - head.lse[i]);
+            const float gs = z.scale * p * (dot(g, v, z.e) - delta);
+            add_times(gq, gs, k, z.e), add_times(gk + c * step, gs, q, z.e), add_times(gv + c * step, p, g, z.e);
+        }
+    }
+}
+
 // ---- forward ----
 
 struct ForwardBuffers {
@@ -127,12 +179,12 @@ struct ForwardBuffers {
 };
 
 // Rows [from, to) of one head; false where values do not split.
-bool forward_rows(const Attention& z, ForwardBuffers& f, Matrix q, float* out, int64_t out_row, float* lse, int64_t from, int64_t to) {
+bool forward_rows(const Attention& z, ForwardBuffers& f, const Query& head, int64_t from, int64_t to) {
     const int64_t width = up(z.columns, panel), e_width = up(z.e, panel);
     float inverse[panel];
     for (int64_t i = from; i < to; i += panel) {
         const int64_t rows = std::min(panel, to - i), seen = up(z.visible(i + rows - 1), panel);
-        if (!splits(pack_rows<false>(f.queries, {q.data + i * q.row, q.row}, rows, z.e))) return false;
+        if (!splits(pack_rows<false>(f.queries, {head.q.data + i * head.q.row, head.q.row}, rows, z.e))) return false;
         scores_of(f.queries.panel_at(0), f.keys, seen, f.scores, width);
         for (int64_t r = 0; r < rows; r++) {
             float* x = f.scores + r * width;
@@ -140,35 +192,33 @@ bool forward_rows(const Attention& z, ForwardBuffers& f, Matrix q, float* out, i
             const float top = largest_of(x, seen);
             exponentials(x, seen, top);
             const float sum = sum_of(x, seen);
-            inverse[r] = 1 / sum, lse[i + r] = top + std::log(sum);
+            inverse[r] = 1 / sum, head.lse[i + r] = top + std::log(sum);
         }
         pack_rows<false>(f.weights, {f.scores, width}, rows, seen);
         for (int64_t c = 0; c < e_width / panel; c++)
             multiply<products>(f.weights.panel_at(0), f.values.panel_at(c), seen / depth, f.out + c * panel, e_width, true);
         for (int64_t r = 0; r < rows; r++)
-            for (int64_t j = 0; j < z.e; j++) out[(i + r) * out_row + j] = f.out[r * e_width + j] * inverse[r];
+            for (int64_t j = 0; j < z.e; j++) head.out[(i + r) * head.out_row + j] = f.out[r * e_width + j] * inverse[r];
     }
     return true;
 }
 
 }  // namespace
 
-bool attention_forward(const Attention& z, const Heads& q, const Heads& k, const Heads& v, const Heads& out, float* lse, int threads) {
-    std::atomic<bool> fine{true};
+void attention_forward(const Attention& z, const Heads& q, const Heads& k, const Heads& v, const Heads& out, float* lse, int threads) {
     const int64_t heads = z.batch * z.heads, cuts = heads >= threads ? 1 : std::min(divided(threads, heads), divided(z.rows, panel));
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
     for (int64_t task = 0; task < heads * cuts; task++) {
         const int64_t b = task / cuts / z.heads, h = task / cuts % z.heads, cut = task % cuts, kh = h / (z.heads / z.key_heads);
         TileScope scope;
         auto f = buffers_for<ForwardBuffers>(z);
-        const uint32_t keys = pack_rows<true>(f.keys, {k.at(b, kh), k.row}, z.columns, z.e);
-        const uint32_t values = pack_columns<true>(f.values, {v.at(b, kh), v.row}, z.e, z.columns);
+        const Query head{{q.at(b, h), q.row}, {k.at(b, kh), k.row}, {v.at(b, kh), v.row}, out.at(b, h), out.row,
+                         lse + (b * z.heads + h) * z.rows};
         const int64_t blocks = divided(z.rows, panel), from = blocks * cut / cuts * panel, to = std::min(z.rows, blocks * (cut + 1) / cuts * panel);
-        if (!splits(keys) || !splits(values) ||
-            !forward_rows(z, f, {q.at(b, h), q.row}, out.at(b, h), out.row, lse + (b * z.heads + h) * z.rows, from, to))
-            fine = false;
+        if (!splits(pack_rows<true>(f.keys, head.k, z.columns, z.e)) || !splits(pack_columns<true>(f.values, head.v, z.e, z.columns)) ||
+            !forward_rows(z, f, head, from, to))
+            plain_forward(z, head, f.scores, from, to);
     }
-    return fine;
 }
 
 // ---- backward ----
@@ -187,19 +237,11 @@ struct BackwardBuffers {
           gv(s.floats(up(z.columns, panel) * up(z.e, panel))) {}
 };
 
-// What one query head's backward pass reads and writes.
-struct Query {
-    Matrix q, g, out;
-    const float* lse;
-    float* gq;
-    int64_t gq_row;
-};
-
 // p = exp(scale * scores - lse) and gs = scale * p * (gp - delta), for 32 rows from row i of the head.
 void weights_and_gradients(const Attention& z, const Query& head, float* p, float* gs, int64_t i, int64_t rows, int64_t seen, int64_t width) {
     for (int64_t r = 0; r < rows; r++) {
         float *x = p + r * width, *y = gs + r * width, delta = 0;
-        const float *g = head.g.data + (i + r) * head.g.row, *out = head.out.data + (i + r) * head.out.row;
+        const float *g = head.g.data + (i + r) * head.g.row, *out = head.out + (i + r) * head.out_row;
         for (int64_t j = 0; j < z.e; j++) delta += g[j] * out[j];
         const int64_t visible = z.visible(i + r);
         scale_and_hide(x, z.scale, visible, seen);
@@ -249,30 +291,33 @@ bool backward_head(const Attention& z, BackwardBuffers& f, const Query& head) {
 
 }  // namespace
 
-bool attention_backward(const Attention& z, const Heads& g, const Heads& q, const Heads& k, const Heads& v, const Heads& out,
+void attention_backward(const Attention& z, const Heads& g, const Heads& q, const Heads& k, const Heads& v, const Heads& out,
                         const float* lse, const Gradients& to, int threads) {
-    std::atomic<bool> fine{true};
-    const int64_t group = z.heads / z.key_heads, e_width = up(z.e, panel);
+    const int64_t group = z.heads / z.key_heads, e_width = up(z.e, panel), sums = up(z.columns, panel) * e_width;
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
     for (int64_t task = 0; task < z.batch * z.key_heads; task++) {
         const int64_t b = task / z.key_heads, kh = task % z.key_heads;
         TileScope scope;
         auto f = buffers_for<BackwardBuffers>(z);
         const Matrix keys{k.at(b, kh), k.row}, values{v.at(b, kh), v.row};
+        const auto head = [&](int64_t h) {
+            return Query{{q.at(b, h), q.row}, keys, values, out.at(b, h), out.row, (float*)lse + (b * z.heads + h) * z.rows,
+                         {g.at(b, h), g.row}, to.q.at(b, h), to.q.row};
+        };
+        const auto clear = [&] { std::fill(f.gk, f.gk + sums, 0.0f), std::fill(f.gv, f.gv + sums, 0.0f); };
         bool usable = splits(pack_rows<true>(f.keys, keys, z.columns, z.e)) && splits(pack_rows<true>(f.values, values, z.columns, z.e));
         pack_columns<true>(f.key_columns, keys, z.e, z.columns);
-        std::fill(f.gk, f.gk + up(z.columns, panel) * e_width, 0.0f);
-        std::fill(f.gv, f.gv + up(z.columns, panel) * e_width, 0.0f);
-        for (int64_t h = kh * group; h < (kh + 1) * group && usable; h++)
-            usable = backward_head(z, f, {{q.at(b, h), q.row}, {g.at(b, h), g.row}, {out.at(b, h), out.row},
-                                          lse + (b * z.heads + h) * z.rows, to.q.at(b, h), to.q.row});
-        if (!usable) fine = false;
+        clear();
+        for (int64_t h = kh * group; h < (kh + 1) * group && usable; h++) usable = backward_head(z, f, head(h));
+        if (!usable) {
+            clear();
+            for (int64_t h = kh * group; h < (kh + 1) * group; h++) plain_backward(z, head(h), f.gk, f.gv, e_width);
+        }
         for (int64_t c = 0; c < z.columns; c++) {
             memcpy(to.k.at(b, kh) + c * to.k.row, f.gk + c * e_width, z.e * sizeof(float));
             memcpy(to.v.at(b, kh) + c * to.v.row, f.gv + c * e_width, z.e * sizeof(float));
         }
     }
-    return fine;
 }
 
 }  // namespace split_gemm
@@ -282,11 +327,9 @@ bool attention_backward(const Attention& z, const Heads& g, const Heads& q, cons
 #else
 
 namespace split_gemm {
-bool attention_forward(const Attention&, const Heads&, const Heads&, const Heads&, const Heads&, float*, int) { return false; }
-bool attention_backward(const Attention&, const Heads&, const Heads&, const Heads&, const Heads&, const Heads&, const float*,
-                        const Gradients&, int) {
-    return false;
-}
+void attention_forward(const Attention&, const Heads&, const Heads&, const Heads&, const Heads&, float*, int) {}
+void attention_backward(const Attention&, const Heads&, const Heads&, const Heads&, const Heads&, const Heads&, const float*,
+                        const Gradients&, int) {}
 }  // namespace split_gemm
 
 #endif

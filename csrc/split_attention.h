@@ -23,10 +23,10 @@ struct Gradients {
     Heads q, k, v;
 };
 
-// out = softmax(scale * q k^T) v and the logarithms of the softmax's sums (batch, heads, rows), or the gradients. False, with
-// nothing of use written, where values are too large for their parts. They need available() of split_gemm.h.
-bool attention_forward(const Attention& z, const Heads& q, const Heads& k, const Heads& v, const Heads& out, float* lse, int threads);
-bool attention_backward(const Attention& z, const Heads& g, const Heads& q, const Heads& k, const Heads& v, const Heads& out,
+// out = softmax(scale * q k^T) v and the logarithms of the softmax's sums (batch, heads, rows), or the gradients. They need
+// available() of split_gemm.h.
+void attention_forward(const Attention& z, const Heads& q, const Heads& k, const Heads& v, const Heads& out, float* lse, int threads);
+void attention_backward(const Attention& z, const Heads& g, const Heads& q, const Heads& k, const Heads& v, const Heads& out,
                         const float* lse, const Gradients& to, int threads);
 
 }  // namespace split_gemm

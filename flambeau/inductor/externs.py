@@ -172,8 +172,35 @@ def runs_fast(step: Extern) -> bool:
     return True
 
 
+def _attention(step: Extern, program: Program, pointer: Pointer) -> list[str]:
+    """Attention or its gradient; csrc/attention.cpp says what the words mean."""
+    *_, is_causal, scale = step.attrs["args"]
+    if step.op == "flash_attention":
+        (q, k, v), (out, lse) = step.inputs, step.outputs
+        rest: list[View] = []
+    else:
+        g, q, k, v, out, lse = step.inputs
+        rest = [_heads_first(view) for view in (g, *step.outputs)]
+    views = [q, k, v, _heads_first(out), lse, *rest]
+    words = [*q.shape[:2], k.shape[1], q.shape[2], k.shape[2], q.shape[3], int(is_causal), onednn._float_bits(scale)]
+    words += [stride for view in views if view is not lse for stride in view.strides[:3]]
+    pointers = ", ".join(f"(void*)({pointer(v.buffer, v.offset)})" for v in views)
+    return ["{", f"    const int64_t words[] = {{{', '.join(map(to_cpp, words))}}};", f"    void* const operands[] = {{{pointers}}};",
+            f"    if (fl::attention(rt, words, operands, {len(views)})) return 1;", "}"]
+
+
+def _heads_first(view: View) -> View:
+    """(batch, rows, heads, E) as (batch, heads, rows, E)."""
+    (b, r, h, e), (sb, sr, sh, se) = view.shape, view.strides
+    return view._replace(shape=(b, h, r, e), strides=(sb, sh, sr, se))
+
+
+# Products and convolutions, which take epilogues, and below them every call that generated code makes itself.
 EXTERNS: dict[str, Callable[[Extern, Program, Pointer], list[str]]] = {
     "mm": _matmul, "bmm": _matmul, **{op: _convolution(kind) for op, kind in CONVOLUTIONS.items()},
 }
+ATTENTION = ("flash_attention", "flash_attention_backward")
+CALLS = {**EXTERNS, **dict.fromkeys(ATTENTION, _attention)}
 
-__all__ = ["CONVOLUTIONS", "EXTERNS", "PostOp", "apply_epilogue", "call", "choose_layouts", "runs_fast", "operand", "supported"]
+__all__ = ["ATTENTION", "CALLS", "CONVOLUTIONS", "EXTERNS", "PostOp", "apply_epilogue", "call", "choose_layouts", "operand", "runs_fast",
+           "supported"]

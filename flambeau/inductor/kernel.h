@@ -396,6 +396,15 @@ struct Library {
 };
 static Library library;
 
+// Attention (csrc/attention.cpp).
+FL_INLINE int attention(FlambeauRuntime* rt, const int64_t* words, void* const* operands, int count) {
+    static int (*run)(const int64_t*, void* const*, int, int) = nullptr;
+    if (run == nullptr) run = (int (*)(const int64_t*, void* const*, int, int))rt->find("attention_run");
+    if (run == nullptr || run(words, operands, count, rt->num_threads) != 0)
+        return rt->fail(rt, "this graph was compiled for a processor with bf16 tiles (AMX): clear the cache or compile again");
+    return 0;
+}
+
 // --- timing, where it was asked for ---
 
 #ifndef FL_CLOCK

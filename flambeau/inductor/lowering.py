@@ -13,13 +13,13 @@ import operator
 from collections.abc import Callable, Container, Sequence
 from typing import Any, NamedTuple
 
-from flambeau.core.dtypes import dtype, int64
+from flambeau.core.dtypes import dtype, float32, int64
 from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables, is_var, substitute, to_python, var
 from flambeau.core.size import contiguous_strides, permuted_strides
 from flambeau.core.symbolic import SymFloat, SymInt, hint_of
 from flambeau.core.tensor import Tensor, fake
 from flambeau.inductor import dnn
-from flambeau.inductor.externs import CONVOLUTIONS, EXTERNS, choose_layouts, runs_fast, supported
+from flambeau.inductor.externs import ATTENTION, CONVOLUTIONS, EXTERNS, choose_layouts, runs_fast, supported
 from flambeau.inductor.ir import REDUCTIONS, Buffer, Compute, Extern, Origin, Program, Tracer, Value, View, walk
 from flambeau.ops.prims import index_shape
 from flambeau.ops.registry import Primitive
@@ -286,6 +286,8 @@ class Lowering:
 
     def _lower(self, node: Any, args: list) -> Any:
         prim, val = node.target, node.meta["val"]
+        if getattr(prim, "lowering", None) in ATTENTION and _boxes(args)[0].dtype is float32 and val[0].device.type == "cpu":
+            return self._attention(node, prim.lowering, args)
         if not isinstance(prim, Primitive) or not self._loops(val, args):
             return self._fallback(node, args)
         loop = prim.loop
@@ -537,6 +539,14 @@ class Lowering:
         self.add(Extern(op, views, (out,), call, (_origin(node),)))
         return self.strided(result)
 
+    def _attention(self, node: Any, op: str, args: list) -> Any:
+        """Attention or its gradient, over operands whose last dimension is contiguous."""
+        places = [self._where_copied(b) for b in _boxes(args)]
+        views = tuple([p.view if p is not None and not p.split and p.view.strides[-1] == 1 else
+                       b.realize() if b.settled() and b.realize().strides[-1] == 1 else self._contiguous(b)
+                       for p, b in zip(places, _boxes(args), strict=True)])
+        return self._call(node, op, args, views)
+
     def _contiguous(self, box: Box) -> View:
         """The box in a buffer of its own in row-major order."""
         view = box.realize()
@@ -573,9 +583,8 @@ class Lowering:
         self.fallbacks.append(getattr(node.target, "name", str(node.target)))
         return self._call(node, "eager", args)
 
-    def _call(self, node: Any, op: str, args: list) -> Any:
-        boxes = _boxes(args)
-        views = tuple(b.realize() for b in boxes)
+    def _call(self, node: Any, op: str, args: list, views: tuple[View, ...] | None = None) -> Any:
+        views = tuple(b.realize() for b in _boxes(args)) if views is None else views
         vals = node.meta["val"]
         single = not isinstance(vals, (tuple, list))
         outs = []

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from flambeau.core.expr import Expr, Index, free_variables, to_cpp
 from flambeau.inductor.cpp import CPP_TYPES, Printed
-from flambeau.inductor.externs import EXTERNS
+from flambeau.inductor.externs import CALLS
 from flambeau.inductor.ir import Compute, Extern, Program, View
 from flambeau.inductor.loops import print_kernel
 from flambeau.inductor.scheduler import Kernel, Node
@@ -82,7 +82,7 @@ class _UnitPrinter:
 
     def run(self) -> Unit:
         printed = [print_kernel(n, self.program, self._stored(n)) if isinstance(n, Kernel) else None for n in self.nodes]
-        in_python = [isinstance(n, Extern) and n.op not in EXTERNS for n in self.nodes]
+        in_python = [isinstance(n, Extern) and n.op not in CALLS for n in self.nodes]
         arguments = self._arguments(in_python)
         places, arena = plan_memory(self.program, self.nodes, printed, set(arguments))
         symbols = sorted(self.program.symbols, key=lambda s: (len(s), s))
@@ -124,7 +124,7 @@ class _UnitPrinter:
     def _call(self, node: Node, kernel: Printed | None) -> list[str]:
         if kernel is None:
             assert isinstance(node, Extern)
-            return EXTERNS[node.op](node, self.program, self._pointer)
+            return CALLS[node.op](node, self.program, self._pointer)
         name = self.known.setdefault(kernel.text, f"k{len(self.known)}")
         kernel.name = name
         self.kernels.append(kernel)

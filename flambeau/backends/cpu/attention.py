@@ -39,8 +39,7 @@ def forward(q: np.ndarray, k: np.ndarray, v: np.ndarray, is_causal: bool, scale:
         return NotImplemented
     out, seen = _by_rows(q.shape)
     lse = np.empty(q.shape[:3], np.float32)
-    if not _C.attention_forward(_inner(q), _inner(k), _inner(v), seen, lse, is_causal, scale):
-        return NotImplemented
+    _C.attention(_inner(q), _inner(k), _inner(v), seen, lse, is_causal, scale)
     return out, lse
 
 
@@ -51,9 +50,7 @@ def backward(g: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray, out: np
         return NotImplemented
     (gq, q_seen), (gk, k_seen), (gv, v_seen) = _by_rows(q.shape), _by_rows(k.shape), _by_rows(v.shape)
     g, out = _inner(g).transpose(0, 2, 1, 3), _inner(out).transpose(0, 2, 1, 3)
-    forward_arguments = _inner(q), _inner(k), _inner(v), out, np.ascontiguousarray(lse), is_causal, scale
-    if not _C.attention_backward(*forward_arguments, g, q_seen, k_seen, v_seen):
-        return NotImplemented
+    _C.attention(_inner(q), _inner(k), _inner(v), out, np.ascontiguousarray(lse), is_causal, scale, g, q_seen, k_seen, v_seen)
     return gq, gk, gv
 
 
