@@ -1,7 +1,7 @@
 """`python -m flambeau`: run a PyTorch program, and look into the house.
 
     python -m flambeau run SCRIPT [args]      run a script with `import torch` meaning Flambeau (-m MODULE too)
-    python -m flambeau explain SCRIPT [args]  the same, reporting each graph break and recompilation as it happens
+    python -m flambeau explain SCRIPT [args]  the same, reporting graph breaks, recompilations and the cache as it happens
     python -m flambeau ops [PATTERN]          every operator with its facets
     python -m flambeau bench [names]          the figures side by side with torch (from a clone)
     python -m flambeau info                   versions, compiler, threads, caches
@@ -45,7 +45,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _explain(args: argparse.Namespace) -> int:
     """`run` with the compiler's account of itself switched on; the logs are read when flambeau is imported."""
-    os.environ["TORCH_LOGS"] = ",".join(filter(None, [os.environ.get("TORCH_LOGS"), "graph_breaks,recompiles"]))
+    os.environ["TORCH_LOGS"] = ",".join(filter(None, [os.environ.get("TORCH_LOGS"), "graph_breaks,recompiles,cache"]))
     return _run(args)
 
 
@@ -150,7 +150,7 @@ def _parser() -> argparse.ArgumentParser:
 
     for name, act, help in (
         ("run", _run, "run a script with `import torch` meaning Flambeau"),
-        ("explain", _explain, "run a script and report each graph break and recompilation"),
+        ("explain", _explain, "run a script and report graph breaks, recompilations, and what came from the cache"),
     ):
         sub = command(name, act, help)
         sub.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
