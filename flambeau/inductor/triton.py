@@ -30,7 +30,8 @@ SIGNATURE = {
     "bool": "i1", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint16": "u16", "uint32": "u32",
     "uint64": "u64", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64",
 }
-PERSISTENT = 8192       # longest row held in registers; twice that where little else is
+PERSISTENT = 8192       # longest row held in registers; twice that where little else is, or few rows there are
+FEW_ROWS = 32
 LOOP_TILE = 2048        # elements of a tile when rows are looped over
 POINTWISE_TILE = 1024
 FEW_COLUMNS = 8192      # are shared out in blocks of 8, so that more multiprocessors have some
@@ -135,7 +136,7 @@ class TritonPrinter(KernelPrinter):
             self.x_tile = min(POINTWISE_TILE, max(power_of_two(rows), 32))
             self.num_warps = 4
             return
-        longest = PERSISTENT if self._rows_read() > 1 else 2 * PERSISTENT
+        longest = PERSISTENT if self._rows_read() > 1 and rows > FEW_ROWS else 2 * PERSISTENT
         self.persistent = isinstance(self.r_size, int) and self.r_size <= longest and self.kernel.style == "rows"
         if self.persistent:
             self.r_tile = power_of_two(self.program.hint(self.r_size))

@@ -40,6 +40,8 @@ def _choice(program: Program, nodes: Sequence[Node], call: Extern, kernel: Kerne
     others = [n for n in nodes if n is not kernel]
     printed = [cuda.print_node(program, others, replace(product, tile=tile)) for tile in tiles]
     after = cuda.print_node(program, others, kernel)
+    for position, candidate in enumerate((after, *printed)):
+        candidate.name = f"candidate{position}"
     device = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.runtime.getDevice())["name"]
     facts = [str(device), cubins.triton().__version__, cupy.cuda.runtime.runtimeGetVersion(), after.text, after.options,
              *[(k.text, k.options, k.constants) for k in printed], [(v.shape, v.strides, v.offset) for v in (*call.inputs, *call.outputs)]]
@@ -77,10 +79,10 @@ def _measure(cupy: Any, program: Program, call: Extern, printed: Sequence[Triton
 
 
 def _random(cupy: Any, buffer: Any) -> Any:
-    """Memory for a buffer: floats of all sizes, for zeros would be faster than what is real; other types zero."""
+    """Memory for a buffer: floats without order, for zeros would be faster than what is real; other types zero."""
     count = int(buffer.numel)
     if buffer.dtype.is_floating_point:
-        return (cupy.random.random(count, dtype=cupy.float32) - 0.5).astype(buffer.dtype.numpy)
+        return cupy.sin(cupy.arange(count, dtype=cupy.float32) * 7).astype(buffer.dtype.numpy)
     return cupy.zeros(count, buffer.dtype.numpy)
 
 

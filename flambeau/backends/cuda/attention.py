@@ -22,7 +22,7 @@ _backward_keys, _backward_rows = Kernel(kernels.backward_keys), Kernel(kernels.b
 
 # (is f32, head dimension up to 64) -> for each kernel (rows M, columns N, warps, stages)
 TILES: dict[tuple[bool, bool], dict[str, tuple[int, int, int, int]]] = {
-    (False, True): {"forward": (128, 64, 4, 3), "forward_few": (64, 64, 4, 3), "keys": (32, 128, 8, 2), "rows": (64, 128, 4, 2)},
+    (False, True): {"forward": (128, 64, 4, 3), "forward_few": (64, 64, 4, 3), "keys": (32, 64, 4, 3), "rows": (64, 64, 4, 3)},
     (False, False): {"forward": (128, 64, 8, 2), "keys": (32, 64, 8, 2), "rows": (64, 64, 8, 2)},
     (True, True): {"forward": (64, 64, 4, 2), "keys": (32, 64, 4, 1), "rows": (64, 32, 4, 1)},
     (True, False): {"forward": (64, 32, 4, 2), "keys": (32, 32, 4, 1), "rows": (32, 32, 4, 1)},
