@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau.autograd.graph import Settings
-from flambeau.backends.cuda import matmul
 from flambeau.core import cache, dispatch
 from flambeau.core.device import default_device, device
 from flambeau.core.dtypes import dtype
@@ -60,7 +59,7 @@ def surroundings() -> str:
     state = dispatch.state
     own = f"{state.grad_enabled} {state.inference} {state.overrides} {default_dtype()} {default_device()} {Settings.anomaly}"
     entered = [f"{name} {read()!r}" for name, read in sorted(cache.settings.items())]
-    return "\n".join([own, f"tf32 {matmul.allow_tf32}", *entered])
+    return "\n".join([own, *entered])
 
 
 def _env(env: ShapeEnv) -> str:

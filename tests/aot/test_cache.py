@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import flambeau as torch
 from flambeau import fx
 from flambeau.aot import Uncacheable, aot_compile, interpret
 from flambeau.aot import cache as programs
-from flambeau.aot.keys import describe
+from flambeau.aot.keys import describe, surroundings
 from flambeau.core import cache
 from flambeau.core.symbolic import ShapeEnv
 from flambeau.core.tensor import fake
@@ -183,6 +183,39 @@ def test_a_method_of_the_users_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     graph.output((graph.call_method("mine", (graph.placeholder("x"),)),))
     with pytest.raises(Uncacheable, match="calls mine"):
         key(fx.GraphModule({}, graph))
+
+
+def autocast_off() -> None:
+    torch.set_autocast_enabled("cpu", False)
+    torch.set_autocast_dtype("cpu", torch.bfloat16)
+
+
+SWITCHES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "default dtype": (lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32)),
+    "default device": (lambda: torch.set_default_device("meta"), lambda: torch.set_default_device(None)),
+    "grad mode": (lambda: torch.set_grad_enabled(False), lambda: torch.set_grad_enabled(True)),
+    "anomaly": (lambda: torch.autograd.set_detect_anomaly(True), lambda: torch.autograd.set_detect_anomaly(False)),
+    "TF32": (lambda: torch.set_float32_matmul_precision("high"), lambda: torch.set_float32_matmul_precision("highest")),
+    "reduced precision": (lambda: setattr(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False),
+                          lambda: setattr(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", True)),
+    "determinism": (lambda: torch.use_deterministic_algorithms(True), lambda: torch.use_deterministic_algorithms(False)),
+    "flash": (lambda: torch.backends.cuda.enable_flash_sdp(False), lambda: torch.backends.cuda.enable_flash_sdp(True)),
+    "autocast": (lambda: torch.set_autocast_enabled("cpu", True), autocast_off),
+    "autocast's dtype": (lambda: torch.set_autocast_dtype("cpu", torch.float16), autocast_off),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_switches_of_the_process_are_in_the_key(name: str) -> None:
+    change, back = SWITCHES[name]
+    back()
+    before = surroundings()
+    try:
+        change()
+        assert surroundings() != before
+    finally:
+        back()
+    assert surroundings() == before
 
 
 def test_files_that_changed_make_no_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

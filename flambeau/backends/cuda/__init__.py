@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ...core import cache
+
 
 class _Matmul:
     """Precision of matrix products on a GPU. `allow_tf32`: f32 products may round their operands to TF32."""
@@ -20,6 +22,7 @@ class _Matmul:
 
 matmul = _Matmul()
 _sdp = {"flash": True, "mem_efficient": True, "math": True, "cudnn": True}
+cache.settings["cuda"] = lambda: (vars(matmul), _sdp)
 
 
 def is_built() -> bool:
