@@ -80,8 +80,8 @@ def compile_function(function: Callable[[], Any], source: str, signature: Mappin
     made = triton().compile(compiler.ASTSource(fn=function(), signature=dict(signature), constexprs=values, attrs=attrs),
                             target=target, options=dict(options))
     cubin = Cubin(made.metadata.name, made.asm["cubin"], made.metadata.shared, made.metadata.num_warps, kinds)
-    head = json.dumps({"name": cubin.name, "shared": cubin.shared, "num_warps": cubin.num_warps})
-    write_sealed(path, head.encode() + b"\n" + cubin.code)
+    facts = {"name": cubin.name, "shared": cubin.shared, "num_warps": cubin.num_warps}
+    write_sealed(path, json.dumps(facts).encode() + b"\n" + cubin.code)
     return cubin
 
 
