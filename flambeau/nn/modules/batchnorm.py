@@ -10,7 +10,7 @@ from ...ops.creation import empty, ones, tensor, zeros
 from .. import functional as F
 from .. import init
 from ..parameter import Parameter, UninitializedBuffer, UninitializedParameter
-from .lazy import LazyModuleMixin
+from .lazy import LazyModuleMixin, lazy_family
 from .module import Module
 
 
@@ -166,19 +166,4 @@ class _LazyNormBase(LazyModuleMixin, _NormBase):
             self.reset_parameters()
 
 
-class LazyBatchNorm1d(_LazyNormBase, BatchNorm1d):
-    """BatchNorm1d that learns num_features."""
-
-    cls_to_become = BatchNorm1d
-
-
-class LazyBatchNorm2d(_LazyNormBase, BatchNorm2d):
-    """BatchNorm2d that learns num_features."""
-
-    cls_to_become = BatchNorm2d
-
-
-class LazyBatchNorm3d(_LazyNormBase, BatchNorm3d):
-    """BatchNorm3d that learns num_features."""
-
-    cls_to_become = BatchNorm3d
+LazyBatchNorm1d, LazyBatchNorm2d, LazyBatchNorm3d = lazy_family(_LazyNormBase, BatchNorm1d, BatchNorm2d, BatchNorm3d)

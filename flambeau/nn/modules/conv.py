@@ -11,9 +11,9 @@ from ...ops.creation import empty
 from .. import functional as F
 from .. import init
 from ..parameter import Parameter, UninitializedParameter
-from .lazy import LazyModuleMixin
+from .lazy import LazyModuleMixin, lazy_family
 from .module import Module
-from .utils import _ntuple, _reverse_repeat_tuple
+from .utils import _ntuple, _reverse_repeat_tuple, spatial_family
 
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
@@ -118,25 +118,7 @@ class _Forward(_ConvNd):
                          padding_mode, device, dtype)
 
 
-class Conv1d(_Forward):
-    """Cross-correlation over one spatial dimension."""
-
-    spatial = 1
-    _function = staticmethod(F.conv1d)
-
-
-class Conv2d(_Forward):
-    """Cross-correlation over two spatial dimensions."""
-
-    spatial = 2
-    _function = staticmethod(F.conv2d)
-
-
-class Conv3d(_Forward):
-    """Cross-correlation over three spatial dimensions."""
-
-    spatial = 3
-    _function = staticmethod(F.conv3d)
+Conv1d, Conv2d, Conv3d = spatial_family(_Forward, "Conv", "Cross-correlation over {n} spatial dimension(s).", function="conv")
 
 
 class _ConvTransposeNd(_ConvNd):
@@ -167,25 +149,8 @@ class _ConvTransposeNd(_ConvNd):
                                     self._output_padding(input, output_size), self.groups, self.dilation)
 
 
-class ConvTranspose1d(_ConvTransposeNd):
-    """The transpose of Conv1d in its input."""
-
-    spatial = 1
-    _function = staticmethod(F.conv_transpose1d)
-
-
-class ConvTranspose2d(_ConvTransposeNd):
-    """The transpose of Conv2d in its input."""
-
-    spatial = 2
-    _function = staticmethod(F.conv_transpose2d)
-
-
-class ConvTranspose3d(_ConvTransposeNd):
-    """The transpose of Conv3d in its input."""
-
-    spatial = 3
-    _function = staticmethod(F.conv_transpose3d)
+ConvTranspose1d, ConvTranspose2d, ConvTranspose3d = spatial_family(
+    _ConvTransposeNd, "ConvTranspose", "The transpose of Conv{n}d in its input.", function="conv_transpose")
 
 
 class _LazyConvMixin(LazyModuleMixin):
@@ -218,39 +183,6 @@ class _LazyConvMixin(LazyModuleMixin):
         self.reset_parameters()
 
 
-class LazyConv1d(_LazyConvMixin, Conv1d):
-    """Conv1d that learns in_channels."""
-
-    cls_to_become = Conv1d
-
-
-class LazyConv2d(_LazyConvMixin, Conv2d):
-    """Conv2d that learns in_channels."""
-
-    cls_to_become = Conv2d
-
-
-class LazyConv3d(_LazyConvMixin, Conv3d):
-    """Conv3d that learns in_channels."""
-
-    cls_to_become = Conv3d
-
-
-class LazyConvTranspose1d(_LazyConvMixin, ConvTranspose1d):
-    """ConvTranspose1d that learns in_channels."""
-
-    cls_to_become = ConvTranspose1d
-
-
-class LazyConvTranspose2d(_LazyConvMixin, ConvTranspose2d):
-    """ConvTranspose2d that learns in_channels."""
-
-    cls_to_become = ConvTranspose2d
-
-
-class LazyConvTranspose3d(_LazyConvMixin, ConvTranspose3d):
-    """ConvTranspose3d that learns in_channels."""
-
-    cls_to_become = ConvTranspose3d
-
-
+LazyConv1d, LazyConv2d, LazyConv3d = lazy_family(_LazyConvMixin, Conv1d, Conv2d, Conv3d)
+LazyConvTranspose1d, LazyConvTranspose2d, LazyConvTranspose3d = lazy_family(
+    _LazyConvMixin, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)

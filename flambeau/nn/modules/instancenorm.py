@@ -7,6 +7,8 @@ from typing import Any
 from ...core.tensor import Tensor
 from .. import functional as F
 from .batchnorm import _LazyNormBase, _NormBase
+from .lazy import lazy_family
+from .utils import spatial_family
 
 
 class _InstanceNorm(_NormBase):
@@ -36,22 +38,8 @@ class _InstanceNorm(_NormBase):
         return self._normalise(input)
 
 
-class InstanceNorm1d(_InstanceNorm):
-    """Normalise each channel of each sample of (n, c, l)."""
-
-    spatial = 1
-
-
-class InstanceNorm2d(_InstanceNorm):
-    """Normalise each channel of each sample of (n, c, h, w)."""
-
-    spatial = 2
-
-
-class InstanceNorm3d(_InstanceNorm):
-    """Normalise each channel of each sample of (n, c, d, h, w)."""
-
-    spatial = 3
+InstanceNorm1d, InstanceNorm2d, InstanceNorm3d = spatial_family(
+    _InstanceNorm, "InstanceNorm", "Normalise each channel of each sample of {dims}.")
 
 
 class _LazyInstanceNorm(_LazyNormBase):
@@ -60,19 +48,5 @@ class _LazyInstanceNorm(_LazyNormBase):
         super().__init__(eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
 
-class LazyInstanceNorm1d(_LazyInstanceNorm, InstanceNorm1d):
-    """InstanceNorm1d that learns num_features."""
-
-    cls_to_become = InstanceNorm1d
-
-
-class LazyInstanceNorm2d(_LazyInstanceNorm, InstanceNorm2d):
-    """InstanceNorm2d that learns num_features."""
-
-    cls_to_become = InstanceNorm2d
-
-
-class LazyInstanceNorm3d(_LazyInstanceNorm, InstanceNorm3d):
-    """InstanceNorm3d that learns num_features."""
-
-    cls_to_become = InstanceNorm3d
+LazyInstanceNorm1d, LazyInstanceNorm2d, LazyInstanceNorm3d = lazy_family(
+    _LazyInstanceNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d)

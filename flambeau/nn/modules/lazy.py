@@ -44,3 +44,10 @@ class LazyModuleMixin:
             for name, t in home.items():
                 if t is not None and name not in skip:
                     destination[prefix + name] = t if is_lazy(t) or keep_vars else t.detach()
+
+
+def lazy_family(mixin: type, *eager: Any) -> list[Any]:
+    """For each class its lazy form, below `mixin`: it learns its sizes from its first input and becomes that class."""
+    return [type(f"Lazy{cls.__name__}", (mixin, cls), {
+        "cls_to_become": cls, "__module__": cls.__module__, "__doc__": f"{cls.__name__} that learns its number of channels.",
+    }) for cls in eager]

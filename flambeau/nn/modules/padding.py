@@ -7,7 +7,7 @@ from typing import Any
 from ...core.tensor import Tensor
 from .. import functional as F
 from .module import Module
-from .utils import _ntuple
+from .utils import _ntuple, spatial_family
 
 
 class _PadNd(Module):
@@ -46,91 +46,20 @@ class _ZeroPadNd(_ConstantPadNd):
         return f"{self.padding}"
 
 
-class ConstantPad1d(_ConstantPadNd):
-    """Pad the last dimension with `value`."""
-
-    spatial = 1
+ConstantPad1d, ConstantPad2d, ConstantPad3d = spatial_family(
+    _ConstantPadNd, "ConstantPad", "Pad the last {n} dimension(s) with `value`.")
 
 
-class ConstantPad2d(_ConstantPadNd):
-    """Pad the last two dimensions with `value`."""
-
-    spatial = 2
+ZeroPad1d, ZeroPad2d, ZeroPad3d = spatial_family(_ZeroPadNd, "ZeroPad", "Pad the last {n} dimension(s) with zeros.")
 
 
-class ConstantPad3d(_ConstantPadNd):
-    """Pad the last three dimensions with `value`."""
-
-    spatial = 3
+ReflectionPad1d, ReflectionPad2d, ReflectionPad3d = spatial_family(
+    _PadNd, "ReflectionPad", "Pad the last {n} dimension(s) with their reflections.", mode="reflect")
 
 
-class ZeroPad1d(_ZeroPadNd):
-    """Pad the last dimension with zeros."""
-
-    spatial = 1
+ReplicationPad1d, ReplicationPad2d, ReplicationPad3d = spatial_family(
+    _PadNd, "ReplicationPad", "Pad the last {n} dimension(s) with their borders.", mode="replicate")
 
 
-class ZeroPad2d(_ZeroPadNd):
-    """Pad the last two dimensions with zeros."""
-
-    spatial = 2
-
-
-class ZeroPad3d(_ZeroPadNd):
-    """Pad the last three dimensions with zeros."""
-
-    spatial = 3
-
-
-class ReflectionPad1d(_PadNd):
-    """Pad the last dimension with its reflection."""
-
-    spatial, mode = 1, "reflect"
-
-
-class ReflectionPad2d(_PadNd):
-    """Pad the last two dimensions with their reflections."""
-
-    spatial, mode = 2, "reflect"
-
-
-class ReflectionPad3d(_PadNd):
-    """Pad the last three dimensions with their reflections."""
-
-    spatial, mode = 3, "reflect"
-
-
-class ReplicationPad1d(_PadNd):
-    """Pad the last dimension with its border."""
-
-    spatial, mode = 1, "replicate"
-
-
-class ReplicationPad2d(_PadNd):
-    """Pad the last two dimensions with their borders."""
-
-    spatial, mode = 2, "replicate"
-
-
-class ReplicationPad3d(_PadNd):
-    """Pad the last three dimensions with their borders."""
-
-    spatial, mode = 3, "replicate"
-
-
-class CircularPad1d(_PadNd):
-    """Pad the last dimension as if it went round."""
-
-    spatial, mode = 1, "circular"
-
-
-class CircularPad2d(_PadNd):
-    """Pad the last two dimensions as if they went round."""
-
-    spatial, mode = 2, "circular"
-
-
-class CircularPad3d(_PadNd):
-    """Pad the last three dimensions as if they went round."""
-
-    spatial, mode = 3, "circular"
+CircularPad1d, CircularPad2d, CircularPad3d = spatial_family(
+    _PadNd, "CircularPad", "Pad the last {n} dimension(s) as if they went round.", mode="circular")

@@ -8,7 +8,7 @@ from typing import Any
 from ...core.tensor import Tensor
 from .. import functional as F
 from .module import Module
-from .utils import _ntuple
+from .utils import _ntuple, spatial_family
 
 
 class _MaxPoolNd(Module):
@@ -30,22 +30,8 @@ class _MaxPoolNd(Module):
                 f"ceil_mode={self.ceil_mode}")
 
 
-class MaxPool1d(_MaxPoolNd):
-    """Maximum over sliding windows of (n, c, l)."""
-
-    _function = staticmethod(F.max_pool1d)
-
-
-class MaxPool2d(_MaxPoolNd):
-    """Maximum over sliding windows of (n, c, h, w)."""
-
-    _function = staticmethod(F.max_pool2d)
-
-
-class MaxPool3d(_MaxPoolNd):
-    """Maximum over sliding windows of (n, c, d, h, w)."""
-
-    _function = staticmethod(F.max_pool3d)
+MaxPool1d, MaxPool2d, MaxPool3d = spatial_family(
+    _MaxPoolNd, "MaxPool", "Maximum over sliding windows of {dims}.", function="max_pool")
 
 
 class _MaxUnpoolNd(Module):
@@ -65,25 +51,8 @@ class _MaxUnpoolNd(Module):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class MaxUnpool1d(_MaxUnpoolNd):
-    """Puts the values of MaxPool1d back at their indices."""
-
-    spatial = 1
-    _function = staticmethod(F.max_unpool1d)
-
-
-class MaxUnpool2d(_MaxUnpoolNd):
-    """Puts the values of MaxPool2d back at their indices."""
-
-    spatial = 2
-    _function = staticmethod(F.max_unpool2d)
-
-
-class MaxUnpool3d(_MaxUnpoolNd):
-    """Puts the values of MaxPool3d back at their indices."""
-
-    spatial = 3
-    _function = staticmethod(F.max_unpool3d)
+MaxUnpool1d, MaxUnpool2d, MaxUnpool3d = spatial_family(
+    _MaxUnpoolNd, "MaxUnpool", "Puts the values of MaxPool{n}d back at their indices.", function="max_unpool")
 
 
 class AvgPool1d(Module):
@@ -151,22 +120,8 @@ class _LPPoolNd(Module):
         return f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, ceil_mode={self.ceil_mode}"
 
 
-class LPPool1d(_LPPoolNd):
-    """The norm_type-norm over sliding windows of (n, c, l)."""
-
-    _function = staticmethod(F.lp_pool1d)
-
-
-class LPPool2d(_LPPoolNd):
-    """The norm_type-norm over sliding windows of (n, c, h, w)."""
-
-    _function = staticmethod(F.lp_pool2d)
-
-
-class LPPool3d(_LPPoolNd):
-    """The norm_type-norm over sliding windows of (n, c, d, h, w)."""
-
-    _function = staticmethod(F.lp_pool3d)
+LPPool1d, LPPool2d, LPPool3d = spatial_family(
+    _LPPoolNd, "LPPool", "The norm_type-norm over sliding windows of {dims}.", function="lp_pool")
 
 
 class _AdaptiveNd(Module):
@@ -184,22 +139,8 @@ class _AdaptiveNd(Module):
         return f"output_size={self.output_size}"
 
 
-class AdaptiveAvgPool1d(_AdaptiveNd):
-    """Means of an even division into output_size windows."""
-
-    _function = staticmethod(F.adaptive_avg_pool1d)
-
-
-class AdaptiveAvgPool2d(_AdaptiveNd):
-    """Means of an even division into output_size windows."""
-
-    _function = staticmethod(F.adaptive_avg_pool2d)
-
-
-class AdaptiveAvgPool3d(_AdaptiveNd):
-    """Means of an even division into output_size windows."""
-
-    _function = staticmethod(F.adaptive_avg_pool3d)
+AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d = spatial_family(
+    _AdaptiveNd, "AdaptiveAvgPool", "Means of an even division of {dims} into output_size windows.", function="adaptive_avg_pool")
 
 
 class _AdaptiveMaxNd(_AdaptiveNd):
@@ -213,19 +154,5 @@ class _AdaptiveMaxNd(_AdaptiveNd):
         return type(self)._function(input, self.output_size, self.return_indices)
 
 
-class AdaptiveMaxPool1d(_AdaptiveMaxNd):
-    """Maxima of an even division into output_size windows."""
-
-    _function = staticmethod(F.adaptive_max_pool1d)
-
-
-class AdaptiveMaxPool2d(_AdaptiveMaxNd):
-    """Maxima of an even division into output_size windows."""
-
-    _function = staticmethod(F.adaptive_max_pool2d)
-
-
-class AdaptiveMaxPool3d(_AdaptiveMaxNd):
-    """Maxima of an even division into output_size windows."""
-
-    _function = staticmethod(F.adaptive_max_pool3d)
+AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = spatial_family(
+    _AdaptiveMaxNd, "AdaptiveMaxPool", "Maxima of an even division of {dims} into output_size windows.", function="adaptive_max_pool")

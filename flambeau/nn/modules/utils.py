@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from .. import functional as F
+
 
 def _ntuple(n: int, name: str = "parse") -> Callable[[Any], tuple]:
     def parse(x: Any) -> tuple:
@@ -23,6 +25,18 @@ _quadruple = _ntuple(4, "_quadruple")
 def _reverse_repeat_tuple(t: tuple, n: int) -> tuple:
     """(a, b) -> (b, b, a, a) for n = 2: padding per dimension as F.pad takes it."""
     return tuple(x for x in reversed(t) for _ in range(n))
+
+
+def spatial_family(base: type, name: str, doc: str, *, function: str | None = None, **attributes: Any) -> list[Any]:
+    """The classes `name`1d, 2d and 3d below `base`: `spatial` is their number of dimensions, `_function` the function of
+    nn.functional that begins with `function`. `doc` may speak of {n} and of {dims}, the input's dimensions."""
+    made = []
+    for n, dims in enumerate(("(n, c, l)", "(n, c, h, w)", "(n, c, d, h, w)"), 1):
+        members = {"spatial": n, "__module__": base.__module__, "__doc__": doc.format(n=n, dims=dims), **attributes}
+        if function is not None:
+            members["_function"] = staticmethod(getattr(F, f"{function}{n}d"))
+        made.append(type(f"{name}{n}d", (base,), members))
+    return made
 
 
 def consume_prefix_in_state_dict_if_present(state_dict: dict, prefix: str) -> None:
