@@ -61,7 +61,8 @@ class Family:
 
     def __init__(self, fn: Callable, name: str, pointwise: bool):
         self.fn, self.name, self.pointwise = fn, name, pointwise
-        self.array_type = importlib.import_module("cupy").ndarray
+        cupy = importlib.import_module("cupy")
+        self.array_type, self.current_device = cupy.ndarray, cupy.cuda.runtime.getDevice
         self.flat: dict[tuple, Callable[[Sequence[Any], int], Any] | None] = {}
         self.made: dict[tuple, list[Variant]] = {}
         self.exact: dict[tuple, Run] = {}
@@ -69,8 +70,9 @@ class Family:
 
     def __call__(self, args: Sequence[Any]) -> Any:
         array_type = self.array_type
-        largest = max([a.size for a in args if type(a) is array_type], default=0)
-        if largest < FROM:
+        arrays = [a for a in args if type(a) is array_type]
+        largest = max([a.size for a in arrays], default=0)
+        if largest < FROM or arrays[0].data.device_id != self.current_device():
             return NotImplemented
         if self.pointwise:
             key = self._flat_key(args, largest)

@@ -80,7 +80,8 @@ def expanded(array: Array, shape: tuple) -> Array:
 
 cupy: Any = types.ModuleType("cupy")
 cupy.ndarray = Array
-cupy.cuda = types.SimpleNamespace(Device=lambda *_: types.SimpleNamespace(compute_capability="90"))
+cupy.cuda = types.SimpleNamespace(Device=lambda *_: types.SimpleNamespace(compute_capability="90"),
+                                  runtime=types.SimpleNamespace(getDevice=lambda: 0))
 
 
 # -- Triton's interpreter as the driver ----------------------------------------------------------------------
