@@ -21,6 +21,7 @@ import ml_dtypes
 import numpy as np
 
 from ... import _C
+from ...core import cache
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES: dict[np.dtype, int] = {np.dtype(np.float16): 1, BFLOAT16: 2, np.dtype(np.float32): 3}
@@ -158,6 +159,9 @@ def split_products(number: int) -> int:
 def split_products_set() -> int:
     """What split_products set, without changing it."""
     return _C.onednn_split_products_set() if "onednn" in _C.parts else 0
+
+
+cache.settings["split products"] = split_products_set
 
 
 def implementation(op: int) -> str:
