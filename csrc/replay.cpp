@@ -65,6 +65,12 @@ std::vector<char> scratch_memory;
 // ---- running ----
 
 bool gather(const Step& step, char* const* at, const ptrdiff_t* steps, ptrdiff_t n) {
+    if (steps[2] == 0 && steps[0] == step.item && steps[1] == step.item) {  // a run of the source
+        int64_t index = *(const int64_t*)at[2];
+        if (index < 0 || index >= step.length) return false;
+        std::memcpy(at[0], at[1] + index * step.stride, n * step.item);
+        return true;
+    }
     for (ptrdiff_t i = 0; i < n; i++) {
         int64_t index = *(const int64_t*)(at[2] + i * steps[2]);
         if (index < 0 || index >= step.length) return false;

@@ -252,6 +252,18 @@ def _gather(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> N
     r.step("gather", value.kind, tuple(out._layout.shape), [place, source, at], along)
 
 
+def _index_select(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None:
+    x, dim, index = args
+    value, at, rank = r.value(x), r.value(index), index.ndim
+    if at.kind is not int64 or not x.ndim:
+        raise Unsupported("an index that is not int64, or into a number")
+    after = x.ndim - dim - 1
+    source = Value(value.buffer, value.kind, (*value.strides[:dim], *(0,) * rank, *value.strides[dim + 1:]), value.offset)
+    which = Value(at.buffer, at.kind, (*(0,) * dim, *at.strides, *(0,) * after), at.offset)
+    along = (x._layout.shape[dim], value.strides[dim] * value.kind.itemsize)
+    r.step("gather", value.kind, tuple(out._layout.shape), [place, source, which], along)
+
+
 def _full(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None:
     r.step("convert", out.dtype, tuple(out._layout.shape), [place, r.number(args[1], out.dtype, out.ndim)])
 
@@ -286,14 +298,14 @@ def _cat(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None
 
 
 _WRITERS: dict[str, Callable] = {
-    "cat": _cat, "gather": _gather, "full": _full, "iota": _iota, "clone": _clone, "pad_zeros": _pad_zeros,
+    "cat": _cat, "gather": _gather, "index_select": _index_select, "full": _full, "iota": _iota, "clone": _clone, "pad_zeros": _pad_zeros,
 }
 
 
 def may_be_replayed(prim: Any) -> bool:
     """Whether a primitive is of a kind that programs are made of, and takes a tensor."""
     return prim.kind == "pointwise" or (type(prim.loop) is str and prim.loop in _FOLDS) or prim.name in (
-        "cat", "gather", "clone", "pad_zeros")
+        "cat", "gather", "index_select", "clone", "pad_zeros")
 
 
 # -- use --------------------------------------------------------------------------------------------------------
