@@ -155,3 +155,8 @@ def test_submodules_need_no_import_of_their_own() -> None:
              "cuda.amp.autocast", "nn.utils.rnn.pad_sequence", "optim.lr_scheduler.StepLR", "nn.attention.sdpa_kernel"]  # fmt: skip
     code = "\n".join(["import flambeau as torch", *(f"torch.{name}" for name in named)])
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_names_that_programs_test_values_against() -> None:
+    assert not isinstance(3, fl.SymInt) and not isinstance(0.5, fl.SymFloat) and not isinstance(True, fl.SymBool)
+    assert fl.ones(2).clone(memory_format=fl.legacy_contiguous_format).is_contiguous()

@@ -1,0 +1,155 @@
+"""torch.multiprocessing: Python's own, with `spawn`. Tensors travel to other processes by value, not by shared memory."""
+
+from __future__ import annotations
+
+import multiprocessing
+import traceback
+from collections.abc import Callable
+from multiprocessing import (
+    Array,
+    Barrier,
+    BoundedSemaphore,
+    Condition,
+    Event,
+    JoinableQueue,
+    Lock,
+    Manager,
+    Pipe,
+    Pool,
+    Process,
+    Queue,
+    RLock,
+    Semaphore,
+    SimpleQueue,
+    Value,
+    active_children,
+    cpu_count,
+    current_process,
+    freeze_support,
+    get_all_start_methods,
+    get_context,
+    get_start_method,
+    parent_process,
+    set_start_method,
+)
+from multiprocessing.connection import wait
+from typing import Any
+
+
+class ProcessException(Exception):
+    """A process of `spawn` failed; `error_index` is its number, `error_pid` its process id."""
+
+    def __init__(self, msg: str, error_index: int, pid: int | None) -> None:
+        super().__init__(msg)
+        self.msg, self.error_index, self.error_pid = msg, error_index, pid
+
+
+class ProcessRaisedException(ProcessException):
+    """It ended with an exception, whose traceback is the message."""
+
+
+class ProcessExitedException(ProcessException):
+    """It ended without one: by a signal, or with an exit code."""
+
+    def __init__(self, msg: str, error_index: int, pid: int | None, exit_code: int, signal_name: str | None = None) -> None:
+        super().__init__(msg, error_index, pid)
+        self.exit_code, self.signal_name = exit_code, signal_name
+
+
+class ProcessContext:
+    """The processes that `spawn` started."""
+
+    def __init__(self, processes: list, errors: list) -> None:
+        self.processes, self.errors = processes, errors
+
+    def pids(self) -> list[int]:
+        """Their process ids."""
+        return [process.pid for process in self.processes]
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until all have ended (True), or one has failed: the others are stopped then, and its exception is raised."""
+        running = [process.sentinel for process in self.processes if process.is_alive()]
+        ended = set(wait(running, timeout) if running else ())
+        for process in self.processes:
+            if process.sentinel in ended:
+                process.join()  # its exit code comes a little after its end
+        failed = next((i for i, process in enumerate(self.processes) if process.exitcode not in (None, 0)), None)
+        if failed is None:
+            return not any(process.is_alive() for process in self.processes)
+        for process in self.processes:
+            if process.is_alive():
+                process.terminate()
+            process.join()
+        process, code = self.processes[failed], self.processes[failed].exitcode
+        try:
+            error = self.errors[failed].recv()
+        except EOFError:  # it had no time to say anything
+            raise ProcessExitedException(f"process {failed} terminated with exit code {code}", failed, process.pid, code) from None
+        raise ProcessRaisedException(f"\n\n-- Process {failed} terminated with the following error:\n{error}", failed, process.pid)
+
+
+SpawnContext = ProcessContext
+
+
+def _run(fn: Callable, i: int, args: tuple, error: Any) -> None:
+    try:
+        fn(i, *args)
+    except KeyboardInterrupt:
+        pass
+    except Exception:
+        error.send(traceback.format_exc())
+        raise SystemExit(1) from None
+
+
+def start_processes(
+    fn: Callable, args: tuple = (), nprocs: int = 1, join: bool = True, daemon: bool = False, start_method: str = "spawn"
+) -> ProcessContext | None:
+    """Run `fn(i, *args)` in `nprocs` processes, i from 0; wait for them unless `join` is False."""
+    context = multiprocessing.get_context(start_method)
+    processes, errors = [], []
+    for i in range(nprocs):
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(  # type: ignore[attr-defined]
+            target=_run, args=(fn, i, args, sender), daemon=daemon
+        )
+        process.start()
+        sender.close()
+        processes.append(process)
+        errors.append(receiver)
+    started = ProcessContext(processes, errors)
+    while join and not started.join():
+        pass
+    return None if join else started
+
+
+def spawn(fn: Callable, args: tuple = (), nprocs: int = 1, join: bool = True, daemon: bool = False, start_method: str = "spawn") -> Any:
+    """`start_processes` with fresh interpreters."""
+    return start_processes(fn, args, nprocs, join, daemon, start_method)
+
+
+def get_all_sharing_strategies() -> set[str]:
+    """Ways to share memory that may be asked for."""
+    return {"file_descriptor", "file_system"}
+
+
+def get_sharing_strategy() -> str:
+    """The strategy asked for."""
+    return _strategy[0]
+
+
+def set_sharing_strategy(new_strategy: str) -> None:
+    """Accepted, without effect: tensors are sent by value."""
+    if new_strategy not in get_all_sharing_strategies():
+        raise AssertionError(f"{new_strategy!r} is none of {sorted(get_all_sharing_strategies())}")
+    _strategy[0] = new_strategy
+
+
+_strategy = ["file_descriptor"]
+
+__all__ = [
+    "Array", "Barrier", "BoundedSemaphore", "Condition", "Event", "JoinableQueue", "Lock", "Manager", "Pipe", "Pool", "Process",
+    "ProcessContext", "ProcessException", "ProcessExitedException", "ProcessRaisedException", "Queue", "RLock", "Semaphore", "SimpleQueue",
+    "SpawnContext", "Value", "active_children", "cpu_count", "current_process", "freeze_support", "get_all_sharing_strategies",
+    "get_all_start_methods", "get_context", "get_sharing_strategy", "get_start_method", "parent_process", "set_sharing_strategy",
+    "set_start_method", "spawn", "start_processes",
+]  # fmt: skip
