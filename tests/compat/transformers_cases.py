@@ -15,7 +15,7 @@ def _loss(out: Any) -> Any:
     """The model's own, or for a model without one something that all of its output goes into."""
     if out.get("loss") is not None:
         return out["loss"]
-    return next(value for value in out.values() if value is not None).square().mean()
+    return sum(value.square().mean() for value in out.values() if hasattr(value, "square") and value.is_floating_point())
 
 
 def _transformers(
