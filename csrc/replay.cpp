@@ -31,7 +31,7 @@ struct Step {
     RowLoop loop = nullptr;
     ConvertRow convert = nullptr;
     RowFold fold = nullptr;
-    bool gathers = false;  // result[i] = from[i, index[i] along a dimension of `length` elements, `stride` bytes apart]
+    bool gathers = false, wraps = false;  // result[i] = from[i, index[i] along a dimension of `length` elements, `stride` bytes apart]
     ptrdiff_t length = 0, stride = 0;
     int item = 0;
     int rank = 0, operands = 0;
@@ -64,15 +64,20 @@ std::vector<char> scratch_memory;
 
 // ---- running ----
 
+int64_t position_of(const Step& step, const char* at) {
+    int64_t index = *(const int64_t*)at;
+    return step.wraps && index < 0 ? index + step.length : index;
+}
+
 bool gather(const Step& step, char* const* at, const ptrdiff_t* steps, ptrdiff_t n) {
     if (steps[2] == 0 && steps[0] == step.item && steps[1] == step.item) {  // a run of the source
-        int64_t index = *(const int64_t*)at[2];
+        int64_t index = position_of(step, at[2]);
         if (index < 0 || index >= step.length) return false;
         std::memcpy(at[0], at[1] + index * step.stride, n * step.item);
         return true;
     }
     for (ptrdiff_t i = 0; i < n; i++) {
-        int64_t index = *(const int64_t*)(at[2] + i * steps[2]);
+        int64_t index = position_of(step, at[2] + i * steps[2]);
         if (index < 0 || index >= step.length) return false;
         std::memcpy(at[0] + i * steps[0], at[1] + i * steps[1] + index * step.stride, step.item);
     }
@@ -255,8 +260,8 @@ bool read_step(PyObject* item, Program& program) {
     if (std::strcmp(name, "convert") == 0) {
         step.convert = find_conversion((Kind)out, (Kind)in);
         simplify(step, 0);
-    } else if (std::strcmp(name, "gather") == 0 && step.operands == 3) {
-        step.gathers = true, step.item = size_of((Kind)out);
+    } else if ((std::strcmp(name, "gather") == 0 || std::strcmp(name, "index") == 0) && step.operands == 3) {
+        step.gathers = true, step.wraps = name[0] == 'i', step.item = size_of((Kind)out);
         simplify(step, 0);
     } else if (find_fold(name, (Kind)in) != nullptr && step.operands == 2) {
         settle_fold(step, name, (Kind)in);

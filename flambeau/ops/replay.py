@@ -252,7 +252,16 @@ def _gather(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> N
     r.step("gather", value.kind, tuple(out._layout.shape), [place, source, at], along)
 
 
-def _index_select(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None:
+def _index(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None:
+    """One index tensor, whose negative numbers count from the end."""
+    x, indices = args
+    given = [d for d, index in enumerate(indices) if index is not None]
+    if len(given) != 1:
+        raise Unsupported("several index tensors")
+    _index_select(r, prim, (x, given[0], indices[given[0]]), out, place, "index")
+
+
+def _index_select(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value, operation: str = "gather") -> None:
     x, dim, index = args
     value, at, rank = r.value(x), r.value(index), index.ndim
     if at.kind is not int64 or not x.ndim:
@@ -261,7 +270,7 @@ def _index_select(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value
     source = Value(value.buffer, value.kind, (*value.strides[:dim], *(0,) * rank, *value.strides[dim + 1:]), value.offset)
     which = Value(at.buffer, at.kind, (*(0,) * dim, *at.strides, *(0,) * after), at.offset)
     along = (x._layout.shape[dim], value.strides[dim] * value.kind.itemsize)
-    r.step("gather", value.kind, tuple(out._layout.shape), [place, source, which], along)
+    r.step(operation, value.kind, tuple(out._layout.shape), [place, source, which], along)
 
 
 def _full(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None:
@@ -298,14 +307,14 @@ def _cat(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None
 
 
 _WRITERS: dict[str, Callable] = {
-    "cat": _cat, "gather": _gather, "index_select": _index_select, "full": _full, "iota": _iota, "clone": _clone, "pad_zeros": _pad_zeros,
+    "cat": _cat, "gather": _gather, "index": _index, "index_select": _index_select, "full": _full, "iota": _iota, "clone": _clone, "pad_zeros": _pad_zeros,
 }
 
 
 def may_be_replayed(prim: Any) -> bool:
     """Whether a primitive is of a kind that programs are made of, and takes a tensor."""
     return prim.kind == "pointwise" or (type(prim.loop) is str and prim.loop in _FOLDS) or prim.name in (
-        "cat", "gather", "index_select", "clone", "pad_zeros")
+        "cat", "gather", "index", "index_select", "clone", "pad_zeros")
 
 
 # -- use --------------------------------------------------------------------------------------------------------
