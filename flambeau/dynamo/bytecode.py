@@ -191,8 +191,31 @@ class Loop:
     body: frozenset[int]
 
     def written(self, program: Program) -> set[str]:
-        """The locals that it may write."""
-        return {name for index in self.body for name in _reads_writes(program.instructions[index])[1]}
+        """The locals that it may write, without those that comprehensions use for themselves."""
+        names = {name for index in self.body for name in _reads_writes(program.instructions[index])[1]}
+        return {name for name in names if any(
+            name in _reads_writes(program.instructions[i])[1] for i in self.body - inner_uses(program.code, name))}  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def inner_uses(code: CodeType, name: str) -> frozenset[int]:
+    """The instructions at which a local means the variable of a comprehension. Since 3.12 these run in their function's frame: they
+    put the function's own local of this name aside and restore it at their end, or before they raise again."""
+    all_ = decode(code).instructions
+
+    def uses(index: int) -> bool:
+        value = all_[index].argval
+        return "_FAST" in all_[index].opname and (value == name or (isinstance(value, tuple) and name in value))
+
+    found: set[int] = set()
+    for start, instruction in enumerate(all_):
+        if instruction.opname == "LOAD_FAST_AND_CLEAR" and instruction.argval == name:
+            loop_end = next((i for i in range(start, len(all_)) if all_[i].opname == "END_FOR"), len(all_))
+            end = next((i for i in range(loop_end, len(all_)) if uses(i)), loop_end)
+            found.update(i for i in range(start, min(end + 1, len(all_))) if uses(i))
+    if found:
+        found.update(i for i in range(len(all_) - 1) if uses(i) and all_[i + 1].opname == "RERAISE")
+    return frozenset(found)
 
 
 @lru_cache(maxsize=1024)

@@ -16,14 +16,14 @@ from types import CodeType
 from typing import Any
 
 from .assembler import Line, Protected, assemble
-from .bytecode import FAST_PAIRS, Instruction, Program, decode
+from .bytecode import FAST_PAIRS, Instruction, Program, decode, inner_uses
 
 STACK_PREFIX = "__stack"
 _DROPPED = frozenset({"MAKE_CELL", "COPY_FREE_VARS", "RETURN_GENERATOR"})
 _FAST = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "STORE_FAST", "DELETE_FAST"})
 _AS_CELL = {"LOAD_FAST": "LOAD_DEREF", "LOAD_FAST_CHECK": "LOAD_DEREF", "STORE_FAST": "STORE_DEREF", "DELETE_FAST": "DELETE_DEREF"}
 _DEREF = frozenset(
-    {"LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
+    {"MAKE_CELL", "LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
 )
 
 
@@ -127,9 +127,10 @@ def _assemble(point: ResumePoint) -> tuple[CodeType, dict[int, int]]:
     taken = set(code.co_varnames)
     stack_names = [name if name not in taken else f"{name}_" for name in stack]
     rest = [name for name in code.co_varnames if name not in point.locals and name not in free]
-    names = [*point.locals, *stack_names, *rest]
+    inner = [name for name in point.carried if inner_uses(code, name)]
+    names = [*point.locals, *stack_names, *rest, *map(_inner, inner)]
     prologue = _prologue(point, stack_names, names, len(free))
-    body, spread = _body(program, names, free, len(prologue))
+    body, spread = _body(program, names, free, point.carried, len(prologue))
     ends = {cut.head: len(prologue) + len(body) + offset for cut, offset in zip(point.cuts, _offsets(point.cuts), strict=True)}
     for line in body:
         if line.target in ends:
@@ -158,26 +159,36 @@ _FORWARD = {
 }  # fmt: skip
 
 
-def _body(program: Program, names: list[str], free: tuple[str, ...], shift: int) -> tuple[list[Line], list[int]]:
-    """The user's instructions over the new slots, and where each of them went: 3.13's paired ones become two."""
+def _body(program: Program, names: list[str], free: tuple[str, ...], carried: tuple[str, ...],
+          shift: int) -> tuple[list[Line], list[int]]:  # fmt: skip
+    """The user's instructions over the new slots, and where each of them went: 3.13's paired ones become two. What was a local and
+    is a cell now is read as one; 3.13 names the cells of others with LOAD_FAST, too."""
     slots = {name: i for i, name in enumerate(names)}
     derefs = {name: len(names) + i for i, name in enumerate(free)}
     body: list[Line] = []
     spread: list[int] = []
-    for instruction in program.instructions:
+    start = next(i for i, instruction in enumerate(program.instructions) if instruction.opname == "RESUME")
+    for index, instruction in enumerate(program.instructions):
         spread.append(shift + len(body))
         for name, local in _parts(instruction):
             arg = instruction.arg
-            if name in _DROPPED:
+            if name in _DROPPED and index < start:
                 name, arg = "NOP", 0
-            elif name in _FAST and local in slots:
-                arg = slots[local]
-            elif name in _FAST:
+            elif name in _FAST and local in carried and index in inner_uses(program.code, local):
+                arg = slots[_inner(local)]
+            elif name in _FAST and local in carried:
                 name, arg = _AS_CELL[name], derefs[local]
+            elif name in _FAST:
+                arg = slots[local] if local in slots else derefs[local]
             elif name in _DEREF:
                 arg = derefs[local]
             body.append(Line(name, arg, instruction.target, instruction.position))
     return body, [*spread, shift + len(body)]
+
+
+def _inner(name: str) -> str:
+    """A comprehension's variable where the function's own of this name is a cell."""
+    return f"{name} in a comprehension"
 
 
 def _parts(instruction: Instruction) -> list[tuple[str, Any]]:

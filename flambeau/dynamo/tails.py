@@ -11,7 +11,7 @@ from .bytecode import ExceptionEntry, Loop, live_locals, loop_exit
 from .exceptions import RunEagerly
 from .frame import Frame
 from .replacement import Writer
-from .resume import Cut, ResumePoint, loop_mark, resume_code
+from .resume import Cut, ResumePoint, free_variables, loop_mark, resume_code
 from .variables.base import NULL
 
 ITEM = "_item"
@@ -71,8 +71,7 @@ class Tail:
         frame = self.frame
         head = self.program.instructions[loop.head]
         self._check(loop)
-        carried = sorted(loop.written(self.program) & live_locals(frame.code, loop.head))
-        for name in carried:
+        for name in self._carried(loop):
             value = frame.locals.pop(name, None)
             content = self.writer.value(value) if value is not None else ""
             self.cells[name] = self.writer.bind(f"{self.writer.constant(types.CellType)}({content})")
@@ -103,6 +102,11 @@ class Tail:
         call = self.resume(start, pushed, (cut,)).removeprefix("return ")
         return [f"{breaks.RESULT} = {call}", f"if {breaks.RESULT} is not {mark}:", f"    return {breaks.RESULT}"]
 
+    def _carried(self, loop: Loop) -> list[str]:
+        """The locals that one round hands to the next one."""
+        code = self.frame.code
+        return sorted(loop.written(self.program) & live_locals(code, loop.head) - set(free_variables(code)))
+
     def _check(self, loop: Loop) -> None:
         frame, written = self.frame, loop.written(self.program)
         reason = ""
@@ -112,8 +116,6 @@ class Tail:
             reason = "the loop is inside of an expression"
         elif "__class__" in frame.code.co_freevars and frame.first_argument in written:
             reason = f"the loop assigns {frame.first_argument}, which super() needs"
-        elif any(self.program.instructions[i].opname == "LOAD_FAST_AND_CLEAR" for i in loop.body):
-            reason = "there is a comprehension in the loop"
         if reason:
             raise RunEagerly(describe("break inside a loop", reason))
 
@@ -157,9 +159,17 @@ class Tail:
             made = types.FunctionType(target, scope, name)
             made.__qualname__ = self.qualname
             return w.namespace.bind("_resume", made)
-        cells = "".join(f"{self.cells.get(free) or w.value(frame.cells[free])}, " for free in target.co_freevars)
+        cells = "".join(f"{self._cell(free)}, " for free in target.co_freevars)
         made_here = f"{w.constant(types.FunctionType)}({w.constant(target)}, {w.constant(scope)}, {name!r}, None, ({cells}))"
         return w.bind(made_here)
+
+
+    def _cell(self, name: str) -> str:
+        """A cell of the closure; a comprehension may have taken it out of the frame."""
+        if name in self.cells:
+            return self.cells[name]
+        w, cell = self.writer, self.frame.cells.get(name)
+        return w.value(cell) if cell is not None else f"{w.constant(types.CellType)}()"
 
 
 def _indented(lines: list[str]) -> list[str]:

@@ -495,3 +495,15 @@ def test_inside_an_except_block_the_frame_runs_eagerly() -> None:
 
     seen = check(f, x3(), graphs=None, breaks=None)
     assert seen.breaks[0].kind == "break inside a loop"
+
+
+def test_comprehensions_in_the_body() -> None:
+    def f(x):
+        for i in range(3):
+            parts = [x + j for j in range(2)]
+            table = {k: v * i for k, v in enumerate(parts)}
+            note(i)
+            x = sum(table.values()) + sum(p * n for n, p in enumerate(parts))
+        return x
+
+    pieces(f, x3())

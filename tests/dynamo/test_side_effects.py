@@ -261,3 +261,21 @@ def test_class_attribute_read_through_an_instance() -> None:
 
     result, _, _ = run(f, x3(), Holder())
     assert Holder.total == 2 and same(result, x3() * 2)
+
+
+def test_exceptions_that_a_caller_handles_are_seen() -> None:
+    import sys
+
+    def f(x):
+        return x + 1, repr(sys.exc_info()[1]), repr(sys.exception())
+
+    def handling(fn):
+        try:
+            raise ValueError("outer")
+        except ValueError:
+            return fn(torch.ones(2))
+
+    compiled = dynamo.compile(f, backend="eager")
+    assert compiled(torch.ones(2))[1:] == ("None", "None")
+    assert handling(compiled)[1:] == handling(f)[1:] == ("ValueError('outer')", "ValueError('outer')")
+    assert compiled(torch.ones(2))[1:] == ("None", "None")

@@ -32,11 +32,11 @@ def take_call(f: Frame, i: Instruction) -> tuple[Variable, Args, Kwargs]:
         names = f.pop().as_constant()
     args = f.pop_many(i.arg)
     first, second = f.pop_many(2)
-    if PY313:
-        first, second = second, first
-    # (NULL, callable), or a callable with the object that it is bound to
+    # (NULL, callable), or a callable with the object that it is bound to; since 3.13 the callable is always the first
     if first is NULL:
         function = second
+    elif second is NULL:
+        function = first
     else:
         function, args = first, [second, *args]
     count = len(args) - len(names)

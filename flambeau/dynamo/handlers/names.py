@@ -34,6 +34,9 @@ def return_value(f: Frame, i: Instruction) -> None:
 
 
 def _load_fast(f: Frame, name: str) -> None:
+    if PY313 and name in f.cells:  # 3.13 has no LOAD_CLOSURE
+        f.push(f.cells[name])
+        return
     value = f.locals.get(name)
     if value is None:
         f.tx.raise_(UnboundLocalError, f"cannot access local variable '{name}' where it is not associated with a value")
@@ -66,13 +69,17 @@ def store_fast_store_fast(f: Frame, i: Instruction) -> None:
 
 @handler(TABLE, "LOAD_FAST_AND_CLEAR")
 def load_fast_and_clear(f: Frame, i: Instruction) -> None:
-    f.push(f.locals.pop(i.argval, NULL))
+    f.push(f.cells.pop(i.argval) if i.argval in f.cells else f.locals.pop(i.argval, NULL))
 
 
 @handler(TABLE, "STORE_FAST")
 def store_fast(f: Frame, i: Instruction) -> None:
+    """A name has one place for a value or a cell; comprehensions of 3.12 put it back as they found it."""
     value = f.pop()
-    if value is NULL:
+    f.cells.pop(i.argval, None)
+    if isinstance(value, CellVariable) and i.argval in (*f.code.co_cellvars, *f.code.co_freevars):
+        f.cells[i.argval] = value
+    elif value is NULL:
         f.locals.pop(i.argval, None)
     else:
         f.locals[i.argval] = value

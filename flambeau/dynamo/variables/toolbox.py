@@ -76,7 +76,23 @@ def _partial(tx: Trace, function: Variable, *args: Variable, **kwargs: Variable)
 def _exc_info(tx: Trace) -> Variable:
     if any(frame.handling for frame in tx.frames):
         graph_break("frame inspection", "sys.exc_info() while an exception is handled")
+    _callers_handle_nothing(tx)
     return TupleVariable([_NONE, _NONE, _NONE])
+
+
+@handles(sys.exception)
+def _exception(tx: Trace) -> Variable:
+    handled = next((frame.handling[-1] for frame in reversed(tx.frames) if frame.handling), None)
+    if handled is None:
+        _callers_handle_nothing(tx)
+    return handled or _NONE
+
+
+def _callers_handle_nothing(tx: Trace) -> None:
+    """The function may be called from an except block."""
+    if sys.exc_info()[1] is not None:
+        graph_break("frame inspection", "sys.exc_info() while a caller handles an exception")
+    tx.guard("{0}.exc_info()[1] is None", tx.module_source(sys), reason="exceptions that callers handle")
 
 
 @handles(functools.reduce)
