@@ -134,12 +134,24 @@ class Primitive:
             if out is not NotImplemented:
                 return out
         specs = self.shape(*args)
-        first = _first_tensor(args)
-        if _is_fake(args):
+        first, arrays, pretend = None, [], dispatch.state.fake
+        for a in args:
+            if isinstance(a, Tensor):
+                first = a if first is None else first
+                pretend = pretend or a._data is None
+                arrays.append(a._data)
+            elif type(a) in (tuple, list):
+                pretend = pretend or _is_fake_any(a)
+                arrays.append(_array_of(a))
+            else:
+                arrays.append(a)
+        if first is None:
+            first = _first_tensor(args)
+        if pretend:
             return _fake_outputs(specs, first)
         where = first.device
         kernel = self.kernels.get(where.type) or kernel_for(self, where)
-        out = kernel(*[_array_of(a) for a in args])
+        out = kernel(*arrays)
         if type(specs) is tuple:
             return tuple(_wrap(o, s, where) for o, s in zip(out, specs, strict=True))
         return _wrap(out, specs, where)

@@ -46,7 +46,7 @@ def _by(shape: tuple) -> str:
 def bmm(a: Tensor, b: Tensor) -> Spec:
     """(*batch, n, k) x (*batch, k, m) -> (*batch, n, m) for one or more batch dimensions, the same in both."""
     (s, t) = a._layout.shape, b._layout.shape
-    if len(s) < 3 or len(s) != len(t) or any(n is not m and n != m for n, m in zip((*s[:-2], s[-1]), (*t[:-2], t[-2]))):
+    if len(s) < 3 or len(s) != len(t) or ((*s[:-2], s[-1]) != (*t[:-2], t[-2])):
         raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: {[*s[:-2], s[-1]]} but got: "
                            f"{list(t[:-1])}. (bmm of {list(s)} and {list(t)})")
     _same("bmm", a, b)
