@@ -22,6 +22,7 @@ from typing import Any
 _MAGIC = b"FLAMBEAU"
 _SEAL = len(_MAGIC) + 16
 _IMPORTED = time.time()
+LEFT_ALONE = 24 * 3600  # seconds for which a half-made file may still be somebody's work
 
 settings: dict[str, Callable[[], Any]] = {}
 """Process-wide settings that compiled code depends on: each room above enters a function that tells its own."""
@@ -77,12 +78,27 @@ def make_folder(path: Path) -> None:
     if not root.exists():
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.mkdir(parents=True, exist_ok=True)
+    _sweep(path)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what processes that were killed have left half-made in a folder of the cache."""
+    for path in (*folder.glob("build-*"), *folder.glob("aside-*")):
+        try:
+            if path.stat().st_mtime > time.time() - LEFT_ALONE:
+                continue
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        except OSError:  # somebody else is at it
+            continue
 
 
 def write_file(path: Path, data: bytes) -> None:
     """Write aside, sync, then rename: two processes may fill the cache at once. OSError; it leaves nothing behind."""
     make_folder(path.parent)
-    handle, aside = tempfile.mkstemp(dir=path.parent)
+    handle, aside = tempfile.mkstemp(prefix="aside-", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as f:
             f.write(data)

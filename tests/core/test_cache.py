@@ -60,6 +60,18 @@ def test_a_write_that_fails_leaves_the_old_file(monkeypatch: pytest.MonkeyPatch,
         assert [p.name for p in tmp_path.iterdir()] == ["entry"] and (tmp_path / "entry").read_bytes() == b"old"
 
 
+def test_what_killed_processes_left_is_swept_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path))
+    for name in ("build-old/unit.cpp", "build-new/unit.cpp", "aside-old", "aside-new", "entry-old"):
+        path = tmp_path / "xx" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("half")
+    for name in ("build-old", "aside-old", "entry-old"):
+        os.utime(tmp_path / "xx" / name, (0, 0))
+    cache.write_file(tmp_path / "xx" / "entry", b"whole")
+    assert sorted(p.name for p in (tmp_path / "xx").iterdir()) == ["aside-new", "build-new", "entry", "entry-old"]
+
+
 def test_a_directory_that_cannot_be_written_warns_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path / "file" / "cache"))

@@ -54,7 +54,7 @@ def run(program: tuple[Any, torch.Tensor]) -> None:
 
 
 def leftovers(directory: Path) -> list[str]:
-    return [p.name for p in directory.rglob("*") if p.name.startswith(("build-", "tmp"))]
+    return [p.name for p in directory.rglob("*") if p.name.startswith(("build-", "aside-"))]
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> Path:

@@ -440,7 +440,7 @@ def test_processes_may_fill_one_directory_at_once(directory: Path) -> None:
     late = answer(start(directory))
     assert late == [*answers[0][:2], "1", "0", "0"]
     assert len(entries(directory)) == 1
-    assert not [p for p in directory.rglob("*") if p.name.startswith(("build-", "tmp"))]
+    assert not [p for p in directory.rglob("*") if p.name.startswith(("build-", "aside-"))]
 
 
 def test_a_copied_directory_is_warm(directory: Path, tmp_path: Path) -> None:
