@@ -50,8 +50,13 @@ def _temporary() -> Path:
 def temporary_folder(prefix: str) -> Path:
     """A new folder outside of the cache that goes when this process ends, but not when one forked from it does. OSError."""
     made, owner = Path(tempfile.mkdtemp(prefix=prefix)), os.getpid()
-    atexit.register(lambda: os.getpid() == owner and shutil.rmtree(made, ignore_errors=True))
+    atexit.register(_remove_own, made, owner)
     return made
+
+
+def _remove_own(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
