@@ -502,3 +502,15 @@ def test_import_of_an_own_module_that_is_not_loaded(monkeypatch: pytest.MonkeyPa
     x = torch.arange(4.0)
     assert same(torch.compile(f, backend="eager", fullgraph=True)(x), x.cumsum(0))
     assert name in sys.modules
+
+
+def test_annotated_function_that_outlives_its_graph() -> None:
+    def f(x: torch.Tensor) -> tuple:
+        def g(a: int, *, b: "str" = "q") -> float:
+            return a + 1
+
+        torch._dynamo.graph_break()
+        return g(x), g.__annotations__
+
+    out, annotations = torch.compile(f, backend="eager")(torch.ones(2))
+    assert same(out, torch.full((2,), 2.0)) and annotations == f(torch.ones(2))[1]

@@ -247,7 +247,9 @@ class NestedFunction(FunctionBase):
         if self.keyword_defaults is not None:
             w.effect(f"{function}.__kwdefaults__ = {w.value(self.keyword_defaults)}")
         if self.annotations is not None:
-            w.effect(f"{function}.__annotations__ = {w.value(self.annotations)}")
+            items = [w.value(item) for item in self.annotations.items]  # type: ignore[attr-defined]  # names and types by turns
+            pairs = ", ".join(f"{name}: {kind}" for name, kind in zip(items[::2], items[1::2], strict=True))
+            w.effect(f"{function}.__annotations__ = {{{pairs}}}")
         for name, value in self.attributes.items():
             if name != "__dict__":
                 w.effect(f"{function}.{name} = {w.value(value)}")
