@@ -17,7 +17,7 @@
 
 namespace {
 
-constexpr int max_rank = 16;
+constexpr int max_rank = 10;
 constexpr int max_operands = 4;  // the result, then what it is made of
 constexpr int max_outputs = 8, max_bases = 64;
 
@@ -319,12 +319,14 @@ void dealloc(PyObject* object) {
 
 // ---- programs by what they depend on ----
 
-// Replays(make, most, kept): the programs of one operator. make(args) writes one down, or answers None. They serve tensors of
-// at most `most` elements on the CPU; after `kept` of them all are forgotten.
+// Replays(make, most, kept, patient): the programs of one operator. make(args) writes one down, or answers None. They serve
+// tensors of at most `most` elements on the CPU; after `kept` of them all are forgotten. A patient one waits until it sees the
+// same arguments again: for operations that come to the same bits with and without a program.
 struct Replays {
     PyObject_HEAD
     PyObject *make, *programs;
     Py_ssize_t most, kept;
+    bool patient;
     vectorcallfunc vectorcall;
 };
 
@@ -350,7 +352,8 @@ PyObject* describe(PyObject* const* args, Py_ssize_t count, npy_intp most) {
             char mark = 0;
             add(&mark, 1);
             add(&type, sizeof type);
-            others[other_count++] = argument;
+            if (type == &PyFloat_Type) add(&((PyFloatObject*)argument)->ob_fval, sizeof(double));  // by its bits: -0.0 is not 0.0
+            else others[other_count++] = argument;
             return true;
         }
         Kind kind = kind_of(array);
@@ -382,23 +385,31 @@ PyObject* replay(Replays* self, PyObject* const* args, Py_ssize_t count) {
     if (key == nullptr) return PyErr_Occurred() ? nullptr : Py_NewRef(Py_NotImplemented);
     PyObject* program = PyDict_GetItemWithError(self->programs, key);
     Py_XINCREF(program);
+    bool fresh = true;
     if (program == nullptr && PyErr_Occurred()) {
         Py_DECREF(key);
         if (!PyErr_ExceptionMatches(PyExc_TypeError)) return nullptr;
         PyErr_Clear();  // a list of something else among the arguments
         return Py_NewRef(Py_NotImplemented);
     }
-    if (program == nullptr) {
+    if (program == nullptr && self->patient) {
+        program = Py_NewRef(Py_False);  // seen once
+    } else if (program == nullptr || program == Py_False) {
+        Py_CLEAR(program);
         PyObject* all = PyTuple_New(count);
         for (Py_ssize_t i = 0; all != nullptr && i < count; i++) PyTuple_SET_ITEM(all, i, Py_NewRef(args[i]));
         program = all != nullptr ? PyObject_CallOneArg(self->make, all) : nullptr;
         Py_XDECREF(all);
+    } else {
+        fresh = false;
+    }
+    if (fresh && program != nullptr) {
         if (PyDict_GET_SIZE(self->programs) >= self->kept) PyDict_Clear(self->programs);
-        if (program != nullptr && PyDict_SetItem(self->programs, key, program) < 0) Py_CLEAR(program);
+        if (PyDict_SetItem(self->programs, key, program) < 0) Py_CLEAR(program);
     }
     Py_DECREF(key);
     if (program == nullptr) return nullptr;
-    PyObject* result = program == Py_None ? Py_NewRef(Py_NotImplemented) : run_program(*((Replay*)program)->program, args, count);
+    PyObject* result = program == Py_None || program == Py_False ? Py_NewRef(Py_NotImplemented) : run_program(*((Replay*)program)->program, args, count);
     Py_DECREF(program);
     return result;
 }
@@ -419,10 +430,11 @@ PyObject* replays_quick(PyObject* self, PyObject* const* args, Py_ssize_t count)
 PyObject* replays_create(PyTypeObject* type, PyObject* arguments, PyObject*) {
     PyObject* make;
     Py_ssize_t most, kept;
-    if (!PyArg_ParseTuple(arguments, "Onn:Replays", &make, &most, &kept)) return nullptr;
+    int patient;
+    if (!PyArg_ParseTuple(arguments, "Onnp:Replays", &make, &most, &kept, &patient)) return nullptr;
     Replays* self = (Replays*)type->tp_alloc(type, 0);
     if (self == nullptr) return nullptr;
-    self->make = Py_NewRef(make), self->programs = PyDict_New(), self->most = most, self->kept = kept;
+    self->make = Py_NewRef(make), self->programs = PyDict_New(), self->most = most, self->kept = kept, self->patient = patient;
     self->vectorcall = replays_call;
     return (PyObject*)self;
 }
@@ -441,12 +453,12 @@ PyMethodDef replays_methods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 PyMemberDef replays_members[] = {
-    {"programs", T_OBJECT_EX, offsetof(Replays, programs), READONLY, "{what it depends on: program or None}"},
+    {"programs", T_OBJECT_EX, offsetof(Replays, programs), READONLY, "{what it depends on: program, None, or False: seen once}"},
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Replays, vectorcall), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr},
 };
 PyType_Slot replays_slots[] = {
-    {Py_tp_doc, (void*)"Replays(make, most, kept): the programs of one operator; call it with the tuple of arguments."},
+    {Py_tp_doc, (void*)"Replays(make, most, kept, patient): the programs of one operator; call it with the tuple of arguments."},
     {Py_tp_new, (void*)replays_create}, {Py_tp_dealloc, (void*)replays_dealloc}, {Py_tp_call, (void*)PyVectorcall_Call},
     {Py_tp_methods, replays_methods}, {Py_tp_members, replays_members}, {0, nullptr},
 };

@@ -23,7 +23,7 @@ from ..core.tensor import Tensor, fake
 from .scalar import TABLE, compute_dtype, result_dtype
 
 MOST = 1 << 14     # elements of a tensor; beyond, inductor/operators.py
-PROGRAMS = 1 << 9  # kept for one operator; then it is forgotten what they were
+PROGRAMS = 1 << 7  # kept for one operator; then it is forgotten what they were
 
 KINDS = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")  # as in csrc/kinds.h
 _KIND = {name: code for code, name in enumerate(KINDS)}
@@ -311,10 +311,12 @@ _WRITERS: dict[str, Callable] = {
 }
 
 
+_COPIES = frozenset({"cat", "gather", "index", "index_select", "clone", "pad_zeros"})
+
+
 def may_be_replayed(prim: Any) -> bool:
     """Whether a primitive is of a kind that programs are made of, and takes a tensor."""
-    return prim.kind == "pointwise" or (type(prim.loop) is str and prim.loop in _FOLDS) or prim.name in (
-        "cat", "gather", "index", "index_select", "clone", "pad_zeros")
+    return prim.kind == "pointwise" or (type(prim.loop) is str and prim.loop in _FOLDS) or prim.name in _COPIES
 
 
 # -- use --------------------------------------------------------------------------------------------------------
@@ -348,8 +350,12 @@ def record(fn: Callable, args: tuple) -> Any:
 
 
 def replayed(fn: Callable) -> _C.Replays:
-    """The programs of `fn`: call it with the tuple of arguments; NotImplemented where there is none for them."""
-    return _C.Replays(functools.partial(record, fn), MOST, PROGRAMS)
+    """The programs of `fn`: call it with the tuple of arguments; NotImplemented where there is none for them.
+
+    Whether a call is replayed never depends on earlier calls where that would show in its bits: only mere copies wait for
+    a second look before they are written down.
+    """
+    return _C.Replays(functools.partial(record, fn), MOST, PROGRAMS, getattr(fn, "name", "") in _COPIES)
 
 
 def _tensors_of(args: Sequence) -> list[Tensor]:

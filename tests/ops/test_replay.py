@@ -69,7 +69,9 @@ def test_primitives_against_their_kernels(prim, args, kind):
         return t.to(getattr(fl, kind)) if a.dtype == np.float64 else t
 
     args = tuple(made(a) for a in args)
-    got = replayed(prim)(args)
+    programs = replayed(prim)
+    got = programs(args)
+    got = programs(args) if got is NotImplemented else got  # copies wait for a second look
     if got is NotImplemented or (kind == "int64" and prim.name in ("exp", "reciprocal")):
         return
     arrays = [[t._data for t in a] if isinstance(a, list) else a._data if isinstance(a, fl.Tensor) else a for a in args]
@@ -161,3 +163,20 @@ def test_pieces_share_one_node():
     left.mul_(2)
     (left + right).sum().backward()
     assert rows.grad.tolist() == [[3, 2], [2, 1], [5, 4]]
+
+
+def test_programs_tell_signed_zeros_and_dtypes_apart():
+    mask = fl.tensor([True, False])
+    zero, minus = (fl.ones(2).masked_fill(mask, value) for value in (0.0, -0.0))
+    assert not zero.signbit().any() and minus.signbit().tolist() == [True, False]
+    narrow = fl.ones(2, 2).t().half()
+    for value, kind in ((0.0, fl.float16), (-0.0, fl.float16), (1, fl.float16)):
+        assert narrow.masked_fill(mask, value).dtype is kind
+        assert bool(narrow.masked_fill(mask, value).signbit()[0, 0]) == (str(value) == "-0.0")
+
+
+def test_sizes_that_always_differ_are_computed_too():
+    for n in range(1, 300):
+        x = fl.arange(float(n))
+        assert float(fl.cat([x, x]).sum()) == n * (n - 1)
+        assert x[fl.tensor([n - 1, -n])].tolist() == [n - 1, 0]
