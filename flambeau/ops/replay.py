@@ -307,7 +307,8 @@ def _cat(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None
 
 
 _WRITERS: dict[str, Callable] = {
-    "cat": _cat, "gather": _gather, "index": _index, "index_select": _index_select, "full": _full, "iota": _iota, "clone": _clone, "pad_zeros": _pad_zeros,
+    "cat": _cat, "clone": _clone, "full": _full, "gather": _gather, "index": _index, "index_select": _index_select, "iota": _iota,
+    "pad_zeros": _pad_zeros,
 }
 
 
