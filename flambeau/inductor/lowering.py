@@ -26,7 +26,7 @@ from flambeau.ops.registry import Primitive
 from flambeau.ops.scalar import TABLE, compute_dtype
 
 CHEAP = 5          # at most so costly is computed again rather than stored, when several consumers want it
-CHEAP_ON_GPU = 50  # likewise on a GPU, where what counts is memory: storing costs a write, and a read for each consumer
+WORTH_A_BYTE = 4   # cost of arithmetic that a GPU does while it moves a byte: storing costs a write, and a read for each consumer
 STRICT = ("index_select", "index_add")  # they take no negative indices
 PADDED_FROM = 1 << 20  # elements of a matrix whose rows are worth aligning
 LARGEST_BODY = 96  # a virtual box with more values than this is stored
@@ -276,11 +276,20 @@ class Lowering:
                 box.realize()
             elif node.meta["val"].device.type == "cuda":
                 read = sum(self.program.buffers[v.attr.buffer].dtype.itemsize for v in full)
-                users, size = len(node.users), box.dtype.itemsize
-                if users * read >= read + size + users * size or cost > CHEAP_ON_GPU:
-                    box.realize()
+                users, size, again = len(node.users), box.dtype.itemsize, read + cost / WORTH_A_BYTE
+                if users * again >= again + size + users * size:
+                    self._store(node, box)
             elif cost > CHEAP or len(full) > 1:
                 box.realize()
+
+    def _store(self, node: Any, box: Box) -> None:
+        """Store a box; where it only widens another, that one is stored."""
+        source = self.boxes.get(node.args[0]) if getattr(node.target, "name", "") == "convert" else None
+        if isinstance(source, Box) and not source.settled() and source.dtype.itemsize < box.dtype.itemsize:
+            source.realize()
+            box._memo.clear()
+        else:
+            box.realize()
 
     # --- primitives ---
 
