@@ -91,6 +91,10 @@ KINDS: dict[str, Kind] = {
         "There is a graph break inside a for or while loop, so the loop runs as a Python loop, and each round of it is compiled as "
         "a function of its own.",
     ),
+    "context manager with a graph break": Kind(
+        "There is a graph break inside a with block whose context manager is a generator (contextlib.contextmanager), so the "
+        "generator runs as ordinary Python, and the block is compiled by itself.",
+    ),
     "break inside a loop": Kind(
         "There is a graph break inside a loop that can't be taken apart, so the function that holds the loop runs as ordinary "
         "Python; the functions that it calls are still captured.",

@@ -109,6 +109,12 @@ def get_len(f: Frame, i: Instruction, w: Writer) -> Step:
     return Step(f"{RESULT} = len({value})", [value, RESULT])
 
 
+@recipe("BEFORE_WITH")
+def before_with(f: Frame, i: Instruction, w: Writer) -> Step:
+    (manager,) = operands(f, w, 1)
+    return Step(f"_exit = {manager}.__exit__; {RESULT} = {manager}.__enter__()", ["_exit", RESULT])
+
+
 @recipe("BINARY_SUBSCR")
 def binary_subscr(f: Frame, i: Instruction, w: Writer) -> Step:
     owner, key = operands(f, w, 2)

@@ -30,7 +30,7 @@ from .tails import Tail
 from .trace import Trace
 from .variables.autocast import autocast_key, enter_autocast, exit_autocast, only_autocast_is_active
 from .variables.base import LazyVariable, Variable
-from .variables.contexts import set_grad_mode
+from .variables.contexts import ScopeExit, set_grad_mode
 from .variables.tensor import TensorVariable
 
 
@@ -139,6 +139,7 @@ class _Conversion:
             tx.effects.replay(writer)
         except GraphBreak as error:  # a value that can't exist outside of the graph
             error.info.stack = tx.stack()
+            self._enter_outside(frame, error.info)
             raise RunEagerly(error.info) from None
         return self._finish(frame, broken, tail)
 
@@ -193,6 +194,16 @@ class _Conversion:
         else:
             self.breaks[index] = info
         raise RestartTrace from None
+
+    def _enter_outside(self, frame: Frame, info: Break) -> None:
+        """A context manager that is a half-run generator can't go from one graph to the next: enter it between two graphs."""
+        if info.kind != "iterator escapes":
+            return
+        for exit_method, index in frame.scopes:
+            half_run = exit_method in frame.stack and not isinstance(exit_method, ScopeExit)
+            if half_run and index not in self.breaks and loop_of(frame.code, index) is None:
+                self.breaks[index] = _around(info, "context manager with a graph break")
+                raise RestartTrace from None
 
     def _tail(self, frame: Frame) -> list[tuple[str, int]]:
         """What is done at the break and after it."""

@@ -39,6 +39,8 @@ class Frame:
         self.keyword_names: tuple[str, ...] = ()
         self.handling: list[Variable] = []
         """Exceptions whose handlers are running, innermost last."""
+        self.scopes: list[tuple[Variable, int]] = []
+        """What `with` statements have put on the stack, and where."""
         arguments = code.co_argcount + code.co_kwonlyargcount
         self.first_argument = code.co_varnames[0] if arguments else None
 

@@ -499,3 +499,67 @@ def test_kwargs_at_the_break() -> None:
         return g(x, 1, 2, b=5, **more) + g(*[x], b=2, c=1)
 
     check(f, x3(), graphs=None, breaks=2)
+
+
+@contextlib.contextmanager
+def scope(n):
+    LOG.append(("in", n))
+    try:
+        yield n * 2
+    except ValueError as error:
+        LOG.append(("caught", str(error)))
+    finally:
+        LOG.append(("out", n))
+
+
+def in_a_generator_scope(x):
+    x = x + 1
+    with scope(3) as k:
+        x = x * k
+        note("inside")
+        x = x + 2
+    return x * 2
+
+
+def scopes_and_an_exception(x):
+    with scope(1) as a, scope(2) as b:
+        x = x + a * b
+        note("inside")
+        x = x * 2
+        raise ValueError("caught by the inner one")
+    return x
+
+
+def scopes_in_a_loop(x):
+    for i in range(3):
+        with scope(i) as k:
+            if i == 1:
+                continue
+            x = x + k
+            note(i)
+            if i == 2:
+                break
+        x = x * 2
+    return x
+
+
+def return_from_a_scope(x):
+    with torch.no_grad(), scope(5):
+        note(torch.is_grad_enabled())
+        return x * 2
+
+
+@pytest.mark.parametrize("f", [in_a_generator_scope, scopes_and_an_exception, scopes_in_a_loop, return_from_a_scope])
+def test_break_inside_a_generator_scope(f) -> None:
+    LOG.clear()
+    expected = f(x3())
+    log = list(LOG)
+    counter = Counter()
+    compiled = dynamo.compile(f, backend=counter)
+    for _ in range(2):
+        LOG.clear()
+        assert same(compiled(x3()), expected) and log == LOG
+    assert counter.graphs
+    LOG.clear()
+    kinds = [info.kind for info in dynamo.explain(f)(x3()).breaks]
+    assert "context manager with a graph break" in kinds and "iterator escapes" not in kinds

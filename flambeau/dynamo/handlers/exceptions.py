@@ -76,6 +76,7 @@ def reraise(f: Frame, i: Instruction) -> None:
 def before_with(f: Frame, i: Instruction) -> None:
     manager = f.pop()
     exit_method, entered = f.tx.enter(manager)
+    f.scopes.append((exit_method, f.current))
     f.push(exit_method)
     f.push(entered)
 
