@@ -379,13 +379,13 @@ _data_of = operator.attrgetter("_data")
 
 
 class Recording:
-    """One recorded run of a program: what it reads, and the memory that its results are left in."""
+    """One recorded run of a program: what it reads, and the memory that its results are left in (`copying`: they are copied out)."""
 
-    def __init__(self, graph: Any, inputs: list, outputs: list):
+    def __init__(self, graph: Any, inputs: list, outputs: list, copying: bool):
         self.graph, self.inputs = graph, inputs
         arrays = [t._data if isinstance(t, Tensor) else None for t in outputs]
         read = {id(t._data.data.mem) for t in inputs if isinstance(t, Tensor)}
-        self.outputs = [t if a is None else _Result(a, id(a.data.mem) in read) for t, a in zip(outputs, arrays)]
+        self.outputs = [t if a is None else _Result(a, copying or id(a.data.mem) in read) for t, a in zip(outputs, arrays)]
         del arrays, outputs
         self.results = [r for r in self.outputs if isinstance(r, _Result) and not r.copied]
         for result in self.results:
@@ -403,9 +403,9 @@ class Recording:
 class _Result:
     """A result of a recorded program, by its memory."""
 
-    def __init__(self, array: Any, is_input: bool):
+    def __init__(self, array: Any, copied: bool):
         self.array, self.memory, self.unused = array, array.data.mem, 0
-        self.copied = is_input or array.nbytes <= COPIED_TO
+        self.copied = copied or array.nbytes <= COPIED_TO
         self.make, self.pointer = type(array), type(array.data)
         self.facts, self.offset, self.gpu = (array.shape, array.dtype), array.data.ptr - array.data.mem.ptr, _gpu(array.data.device_id)
 
@@ -417,7 +417,6 @@ class _Result:
 
 
 COPIED_TO = 1 << 14     # bytes of a result that is copied out, so that it may be kept (losses are)
-MOST_RECORDINGS = 2     # with which results of one run may live while the next goes on
 
 
 class Replayed:
@@ -425,7 +424,7 @@ class Replayed:
 
     The first two calls run as they are (and show which inputs stay where they are, as parameters do). The third is recorded,
     in a memory pool of its own. From then on inputs that move are copied to where the recording reads them; large results stay
-    in the recording's memory. While somebody holds those, a second recording takes the next call, and then plain launches.
+    in the recording's memory. While somebody holds those, a second recording takes the calls, whose results are copied out.
     An input that moves unexpectedly means recording anew.
     """
 
@@ -444,12 +443,8 @@ class Replayed:
 
     def __call__(self, inputs: list) -> list:
         if self.recordings and (all(map(operator.is_, map(_data_of, self.fixed(inputs)), self.arrays)) or self._is_known(inputs)):
-            for recording in self.recordings:
-                if recording.is_free():
-                    return self._replay(recording, inputs)
-            if len(self.recordings) < MOST_RECORDINGS:
-                return self._replay(self._record(inputs), inputs)
-            return self.call(inputs)
+            found = next((recording for recording in self.recordings if recording.is_free()), None)
+            return self._replay(found or self._record(inputs), inputs)
         addresses = _addresses(inputs)
         if self.addresses:
             self.moving |= {k for k, (a, b) in enumerate(zip(addresses, self.addresses)) if a != b}
@@ -480,7 +475,7 @@ class Replayed:
             finally:
                 graph = self.stream.end_capture()
         self.stream.synchronize()
-        self.recordings.append(Recording(graph, own, outputs))
+        self.recordings.append(Recording(graph, own, outputs, copying=bool(self.recordings)))
         del outputs
         return self.recordings[-1]
 
