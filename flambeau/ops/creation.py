@@ -473,6 +473,8 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Tensor | None = N
     """start, start + step, ... before end; int64 if all are integers, else the default dtype, unless given."""
     if end is None:
         start, end = 0, start
+    if type(start) is int and type(end) is int and type(step) is int and start <= end and step > 0 and dtype is None:
+        return finish(prims.iota(-((start - end) // step), start, step, int64, as_device(device)), requires_grad, out)
     start, end, step = (v.item() if isinstance(v, (Tensor, np.generic)) else v for v in (start, end, step))
     kind = dtype or (default_dtype() if max(map(category_of_number, (start, end, step))) >= FLOAT else int64)
     if kind is bool_:

@@ -74,7 +74,13 @@ def empty_strided(shape: tuple[int, ...], strides: tuple[int, ...], kind: dtype,
     return Spec(tuple(shape), kind, tuple(strides))
 
 
-@_factory("iota", lambda n, start, step, kind, where: (np.arange(n) * step + start).astype(kind.numpy),
+def _iota(n: int, start: Any, step: Any, kind: dtype, where: device) -> np.ndarray:
+    if type(start) is int and type(step) is int and step != 0:
+        return np.arange(start, start + n * step, step, np.int64).astype(kind.numpy, copy=False)
+    return (np.arange(n) * step + start).astype(kind.numpy)
+
+
+@_factory("iota", _iota,
           lambda o, idx, n, start, step, kind, where: o.to_dtype(o.index(idx[0] * step + start, kind), kind)
           if isinstance(start, int) and isinstance(step, int)
           else o.add(o.mul(o.index(idx[0], kind), o.constant(step, kind)), o.constant(start, kind)),
