@@ -19,7 +19,7 @@ from .convert import Captured, NothingToCompile, Request, convert_frame
 from .dynamic import Shapes
 from .exceptions import BackendCompilerFailed, GraphBreak, RecompileLimitExceeded, RunEagerly, Unsupported
 from .guards import first_failure
-from .owners import family_of, owner_of
+from .owners import family_of, is_plain, owner_of
 from .resume import origin
 
 OF_THIS_CALL = ("exception", "fake tensor")
@@ -55,8 +55,12 @@ class Compiler:
         self.backend_name = backend if isinstance(backend, str) else getattr(backend, "__name__", repr(backend))
         self.fullgraph, self.dynamic, self.options = fullgraph, dynamic, options
         self.states: dict[types.CodeType, dict[tuple[Any, ...], CodeState]] = {}
+        self.given_up: dict[int, types.CodeType] = {}
+        """By id: code that runs eagerly when no function or module is involved; asked at every call of it."""
 
     def __call__(self, function: types.FunctionType, code: types.CodeType, values: tuple[Any, ...]) -> Any:
+        if id(code) in self.given_up and is_plain(function, values):
+            return None
         if policy.skips_frames_of(code.co_name, code.co_filename, function.__globals__.get("__name__")):
             _C.skip_code(code)
             return None
@@ -72,6 +76,8 @@ class Compiler:
         if state is None:
             state = families[family] = CodeState(Shapes(self.dynamic))
         if state.failures >= config.eager_attempts and not self.fullgraph:
+            if not family:
+                self.given_up[id(code)] = code
             return None
         for entry in state.entries:  # another thread may have compiled this while we waited
             if entry.guard(function, *values):
@@ -230,6 +236,7 @@ def reset() -> None:
         _compiled_codes.clear()
         for compiler in _compilers.values():
             compiler.states.clear()
+            compiler.given_up.clear()
 
 
 def optimize(function: Callable[..., Any], compiler: Compiler) -> Callable[..., Any]:

@@ -12,12 +12,21 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+from ..core.tensor import Tensor
 from . import policy
 
 
 def family_of(function: types.FunctionType, values: tuple[Any, ...]) -> tuple[Any, ...]:
     """A key for calls that are of one kind: the functions and the classes of modules among closure and arguments."""
     return tuple(kind for value in _captives(function, values) if (kind := _kind(value)) is not None)
+
+
+_PLAIN = frozenset({int, float, bool, str, type(None), list, tuple, dict, set, slice, range, Tensor})
+
+
+def is_plain(function: types.FunctionType, values: tuple[Any, ...]) -> bool:
+    """A quick look: is the family empty for sure?"""
+    return not function.__closure__ and all(type(value) in _PLAIN for value in values)
 
 
 def owner_of(function: types.FunctionType, values: tuple[Any, ...]) -> weakref.ref[Any] | None:
