@@ -82,7 +82,7 @@ class CustomOperator:
         return kernel
 
     # -- the primitive ------------------------------------------------------------------------------------
-    def _make_primitive(self) -> Primitive:
+    def _make_primitive(self) -> _CustomPrimitive:
         bare = inspect.Signature(_positional(self.names))
 
         def shape(*values: Any) -> Any:
