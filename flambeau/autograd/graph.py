@@ -384,8 +384,9 @@ def accumulator(leaf: Tensor) -> AccumulateGrad:
 
 def record(prim: Any, args: tuple) -> Any:
     """Run `prim` and put it on the tape."""
-    saved_mode = dispatch.state.grad_enabled
-    out = dispatch.run(prim, args)
+    state = dispatch.state
+    saved_mode = state.grad_enabled
+    out = dispatch.run(prim, args) if state.word else prim.run(args)
     if not saved_mode:
         return out
     edges: list[Edge | None] = []
@@ -393,7 +394,14 @@ def record(prim: Any, args: tuple) -> Any:
     list_sizes: dict[int, int] | None = None
     for i in prim.tensor_positions:
         value = args[i]
-        if type(value) in (list, tuple) and _is_tensor_list(value):
+        kind = type(value)
+        if kind is Tensor:  # a plain result, as edge_of would have it
+            meta = value._grad
+            if value._view is None and meta is not None and meta.grad_fn is not None:
+                edges.append(_edge((meta.grad_fn, meta.output_nr)))
+                needs.append(i)
+                continue
+        if (kind is list or kind is tuple) and _is_tensor_list(value):
             list_sizes = list_sizes or {}
             list_sizes[i] = len(value)
             found = [edge_of(v) for v in value]
@@ -412,6 +420,14 @@ def record(prim: Any, args: tuple) -> Any:
     if not plan.rules and not isinstance(plan.derivative, General):
         return out
     node = PrimitiveNode(prim, edges, positions, list_sizes, plan)
+    if type(out) is Tensor:
+        if plan.saves:
+            outs = (out,)
+            node.saved = {name: save(args, outs) for name, save in plan.saves}
+        node.output_specs = (_spec(out),)
+        if out.dtype.category >= 2:
+            _C.attach(out, node, 0)
+        return out
     outs = out if type(out) is tuple else (out,)
     node.saved = {name: save(args, outs) for name, save in plan.saves}
     _attach(node, outs)
