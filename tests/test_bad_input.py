@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import flambeau as fl
-
 from tests.bad_calls import calls
 
 CALLS = calls(fl)
