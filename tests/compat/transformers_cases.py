@@ -251,6 +251,8 @@ _SEQ2SEQ = dict(
     encoder_ffn_dim=64,
     decoder_ffn_dim=64,
     max_position_embeddings=64,
+    encoder_layerdrop=0.0,
+    decoder_layerdrop=0.0,
     **_DROPLESS,
 )
 _VISION = dict(
