@@ -320,3 +320,13 @@ def test_out_does_not_take_part_in_autograd():
     assert out.tolist() == [0.0, 0.0, 0.0]
     with fl.no_grad():
         assert fl.add(x, x, out=out).tolist() == [2.0, 2.0, 2.0]
+
+
+def test_pieces_may_be_written_in_place():
+    for pieces in (lambda y: y.chunk(2), lambda y: y.split([2, 2]), lambda y: y.unbind()):
+        x = fl.arange(4.0, requires_grad=True)
+        y = x * 1
+        pieces(y)[1].mul_(3)
+        (y * 2).sum().backward()
+        changed = [2.0, 2.0, 6.0, 6.0] if len(pieces(y)) == 2 else [2.0, 6.0, 2.0, 2.0]
+        assert x.grad.tolist() == changed
