@@ -430,13 +430,21 @@ def product(a, b):
 
 
 @triton.jit
+def isnan(x):
+    # By its bits: of x != x, where x is a bfloat16 in memory, LLVM makes a comparison that ptxas gets wrong for some pairs.
+    if x.dtype == tl.float64:
+        return (x.to(tl.int64, bitcast=True) & 0x7FFFFFFFFFFFFFFF) > 0x7FF0000000000000
+    return (x.to(tl.float32).to(tl.int32, bitcast=True) & 0x7FFFFFFF) > 0x7F800000
+
+
+@triton.jit
 def largest(a, b):
-    return tl.where((a > b) | (a != a), a, b)
+    return tl.where((a > b) | isnan(a), a, b)
 
 
 @triton.jit
 def smallest(a, b):
-    return tl.where((a < b) | (a != a), a, b)
+    return tl.where((a < b) | isnan(a), a, b)
 
 
 @triton.jit
