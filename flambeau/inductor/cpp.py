@@ -8,6 +8,7 @@ innermost loops are `omp simd` over restricted pointers and the header's branch-
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -151,11 +152,13 @@ class KernelPrinter:
             position -= 1
 
     def _accesses(self) -> list[tuple[Index, float]]:
+        """Indices of what is written and read, by the memory that they move: what runs over part of the loops counts for less."""
         found = []
         for m in self.kernel.members:
             found.append((self.at(m, m.step.index), 1.5))
             found += [(self.at(m, a.index), 1.0) for a in m.step.loads]
-        return found
+        sizes = {f"x{k}": max(self.program.hint(n), 1) for k, n in self.sizes.items()}
+        return [(index, weight * math.prod([n for name, n in sizes.items() if name in free_variables(index)])) for index, weight in found]
 
     def _contiguous(self, loops: Sequence[int]) -> dict[int, float]:
         """For each loop, the weight of the accesses that are contiguous along it."""

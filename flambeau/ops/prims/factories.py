@@ -76,7 +76,7 @@ def empty_strided(shape: tuple[int, ...], strides: tuple[int, ...], kind: dtype,
 
 def _iota(n: int, start: Any, step: Any, kind: dtype, where: device) -> np.ndarray:
     if type(start) is int and type(step) is int and step != 0:
-        return np.arange(start, start + n * step, step, np.int64).astype(kind.numpy, copy=False)
+        return np.arange(start, start + n * step, step, dtype=np.int64).astype(kind.numpy, copy=False)
     return (np.arange(n) * step + start).astype(kind.numpy)
 
 
