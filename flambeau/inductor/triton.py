@@ -160,12 +160,6 @@ class TritonPrinter(KernelPrinter):
         accesses += [(m.step.buffer, m.step.index, m) for m in self.kernel.members if m.step.buffer in self.stored]
         return len({buffer for buffer, index, m in accesses if mine & set(free_variables(self.at(m, index)))})
 
-    def _accesses(self) -> list[tuple[Index, float]]:
-        """An access that runs over part of the loops moves less memory than one that runs over all, and weighs less."""
-        sizes = {f"x{k}": max(self.program.hint(n), 1) for k, n in self.sizes.items()}
-        return [(index, weight * math.prod([n for name, n in sizes.items() if name in free_variables(index)]))
-                for index, weight in super()._accesses()]
-
     # -- the parts of the text --
 
     def _head(self) -> None:
@@ -352,7 +346,7 @@ class TritonPrinter(KernelPrinter):
         if v.op == "checked":
             return args[0]
         if v.op == "round_to":
-            return f"({args[0]}).to(tl.{TRITON_TYPES[v.attr.name]}).to({kind})"
+            return self._widened(f"({args[0]}).to(tl.{TRITON_TYPES[v.attr.name]})", v.attr.name, kind)
         if v.op == "bitcast":
             return f"({args[0]}).to({kind}, bitcast=True)"
         template = IN_FLOAT64.get(v.op) if v.dtype is float64 else None
@@ -391,7 +385,11 @@ class TritonPrinter(KernelPrinter):
             text += f", {mask}, other=0"
         text += ")"
         stored = self.program.buffers[access.buffer].dtype
-        return text if stored is v.dtype else f"{text}.to(tl.{TRITON_TYPES[v.dtype.name]})"
+        return text if stored is v.dtype else self._widened(text, stored.name, f"tl.{TRITON_TYPES[v.dtype.name]}")
+
+    @staticmethod
+    def _widened(text: str, stored: str, kind: str) -> str:
+        return f"widened({text})" if (stored, kind) == ("bfloat16", "tl.float32") else f"{text}.to({kind})"
 
     def _finish(self) -> TritonKernel:
         order = sorted(self.pointers, key=lambda name: self.pointers[name])
@@ -430,11 +428,15 @@ def product(a, b):
 
 
 @triton.jit
+def widened(x):
+    # By its bits: of comparisons of widened bfloat16s LLVM makes comparisons of pairs of bfloat16s, and where another condition
+    # joins them (x < y or x is NaN) ptxas 12.8 gets one of the two wrong.
+    return (x.to(tl.uint16, bitcast=True).to(tl.uint32) << 16).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def isnan(x):
-    # By its bits: of x != x, where x is a bfloat16 in memory, LLVM makes a comparison that ptxas gets wrong for some pairs.
-    if x.dtype == tl.float64:
-        return (x.to(tl.int64, bitcast=True) & 0x7FFFFFFFFFFFFFFF) > 0x7FF0000000000000
-    return (x.to(tl.float32).to(tl.int32, bitcast=True) & 0x7FFFFFFF) > 0x7F800000
+    return x != x
 
 
 @triton.jit
