@@ -16,8 +16,8 @@ from ..backends.cpu import pool as pool_kernels
 from ..core.dtypes import FLOAT, bool_, iinfo, int64
 from ..core.tensor import Tensor
 from . import prims
-from .nn_activations import check_float
-from .promotion import expand_to
+from .nn_activations import check_float, widened
+from .promotion import cast, expand_to
 from .registry import COMPOSITES, operator
 
 Sizes = int | Sequence[int]
@@ -272,6 +272,7 @@ def _max_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, dilat
     for tap in _taps(kernel):
         offset = tuple(t * d for t, d in zip(tap, dilation))
         here = _tap(padded, offset, sizes, stride)
+        here = widened(here) if input.dtype.category == FLOAT else here
         valid = expand_to(_tap(inside, offset, sizes, stride), here.shape)
         here = prims.where(valid, here, low)
         peak = here if peak is None else prims.maximum(peak, here)
@@ -286,7 +287,7 @@ def _max_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, dilat
         first = prims.logical_and(valid, prims.lt(index, 0))
         better = prims.logical_or(better, first)
         best, index = prims.where(better, here, best), prims.where(better, position, index)
-    return peak, index      # type: ignore[return-value]
+    return cast(peak, input.dtype), index      # type: ignore[return-value]
 
 
 COMPOSITES["_max_pool"].kernels["cpu"] = pool_kernels.max_pool_with_indices
