@@ -1,6 +1,9 @@
-"""torch.backends.cudnn: cuDNN is not there; the flags keep their values and change nothing on a CPU."""
+"""torch.backends.cudnn: switches of cuDNN's convolutions on a GPU; on a CPU they keep their values and change nothing."""
 
 from __future__ import annotations
+
+import importlib
+import importlib.util
 
 from ._flags import flags_of
 
@@ -13,18 +16,20 @@ fp32_precision = "none"
 
 
 def is_available() -> bool:
-    """False: no cuDNN."""
-    return False
+    """Whether convolutions can run on a GPU: CuPy is there, and cuDNN where pip puts it."""
+    if importlib.util.find_spec("cupy") is None:
+        return False
+    return len(importlib.import_module("flambeau.backends.cuda.dnn_library").find_library()) > 1
 
 
 def version() -> int | None:
-    """None: no cuDNN."""
-    return None
+    """cuDNN's version, 91500 for 9.15.0; None without it."""
+    return importlib.import_module("flambeau.backends.cuda.dnn_library").library().version() if is_available() else None
 
 
 def is_acceptable(tensor: object) -> bool:
-    """False: no tensor can go to cuDNN."""
-    return False
+    """Whether cuDNN takes a tensor: on a GPU, of a floating dtype."""
+    return bool(getattr(tensor, "is_cuda", False)) and tensor.dtype.is_floating_point and is_available()  # type: ignore[attr-defined]
 
 
 flags = flags_of(globals(), "enabled", "benchmark", "benchmark_limit", "deterministic", "allow_tf32", "fp32_precision")
