@@ -206,6 +206,11 @@ void run_slab(const Sizes& z, const Product& p, const Slab& s, int threads) {
     const SlabRun<products, by_rows> run(z, p, s);
     char* common = common_room.of(run.common_panels() * run.panel_bytes);
     std::atomic<bool> common_splits{true};
+    if (threads == 1) {
+        TileScope scope;
+        const bool fine = splits(run.pack_common(common, 0, 1));
+        return run.share(common, fine, 0, 1);
+    }
 #pragma omp parallel num_threads(threads)
     {
         TileScope scope;
@@ -248,12 +253,17 @@ bool available() {
 
 void run(const Sizes& z, int64_t count, Product (*product)(void*, int64_t, PostOp*), void* context, int threads) {
     const auto one = z.products == 6 ? together<6> : z.products == 3 ? together<3> : together<1>;
-    const bool share_out = count >= threads && threads > 1;
-#pragma omp parallel for num_threads(threads) schedule(static) if (share_out)
-    for (int64_t i = 0; i < count; i++) {
+    const auto all = [&](int64_t i, int its_threads) {
         PostOp posts[most_posts];
-        one(z, product(context, i, posts), share_out ? 1 : threads);
+        one(z, product(context, i, posts), its_threads);
+    };
+    // Never one parallel region within another, be it of one thread: libgomp would start a thread anew for each inner one.
+    if (threads == 1 || count < threads) {
+        for (int64_t i = 0; i < count; i++) all(i, threads);
+        return;
     }
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t i = 0; i < count; i++) all(i, 1);
 }
 
 }  // namespace split_gemm
