@@ -87,26 +87,27 @@ Buffers buffers_for(const Attention& z) {
     return Buffers(z, real);
 }
 
-inline float largest_of(const float* x, int64_t n16) {
-    __m512 top = _mm512_set1_ps(-INFINITY);
-    for (int64_t j = 0; j < n16; j += 16) top = _mm512_max_ps(top, _mm512_loadu_ps(x + j));
-    return _mm512_reduce_max_ps(top);
+// x = exp(scale * x - its largest), 0 from `visible` to `seen`; returns the logarithm of the sum, and 1 / sum in `inverse`.
+inline float softmax_weights(float* x, float scale, int64_t visible, int64_t seen, float& inverse) {
+    const int64_t vectors = up(visible, 16);  // loops over whole vectors have no slow rest
+    const float lowest = scale < 0 ? INFINITY : -INFINITY;
+    if (scale == 0) std::fill(x, x + visible, 0.0f), scale = 1;  // so that what is hidden stays hidden
+    float top = -INFINITY, sum = 0;
+    std::fill(x + visible, x + vectors, lowest);
+#pragma omp simd reduction(max : top)
+    for (int64_t j = 0; j < vectors; j++) x[j] *= scale, top = x[j] > top ? x[j] : top;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t j = 0; j < vectors; j++) x[j] = fl::exp(x[j] - top), sum += x[j];
+    std::fill(x + vectors, x + seen, 0.0f);
+    inverse = 1 / sum;
+    return top + std::log(sum);
 }
 
-inline float sum_of(const float* x, int64_t n16) {
-    __m512 sum = _mm512_setzero_ps();
-    for (int64_t j = 0; j < n16; j += 16) sum = _mm512_add_ps(sum, _mm512_loadu_ps(x + j));
-    return _mm512_reduce_add_ps(sum);
-}
-
-// Scores times `scale`; what lies beyond the `visible` ones, up to `seen`, gets weight 0.
-inline void scale_and_hide(float* x, float scale, int64_t visible, int64_t seen) {
-    for (int64_t j = 0; j < visible; j++) x[j] *= scale;
-    std::fill(x + visible, x + seen, -INFINITY);
-}
-
-inline void exponentials(float* x, int64_t n, float shift) {
-    for (int64_t j = 0; j < n; j++) x[j] = fl::exp(x[j] - shift);
+inline float dot(const float* x, const float* y, int64_t n) {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t j = 0; j < n; j++) sum += x[j] * y[j];
+    return sum;
 }
 
 // Scores of the 32 rows of `left` with all keys that the last of them sees; `seen` is a multiple of 32.
@@ -127,12 +128,6 @@ struct Query {
     float* gq = nullptr;
     int64_t gq_row = 0;
 };
-
-inline float dot(const float* x, const float* y, int64_t n) {
-    float sum = 0;
-    for (int64_t j = 0; j < n; j++) sum += x[j] * y[j];
-    return sum;
-}
 
 inline void add_times(float* sum, float factor, const float* x, int64_t n) {
     for (int64_t j = 0; j < n; j++) sum[j] += factor * x[j];
@@ -187,12 +182,7 @@ bool forward_rows(const Attention& z, ForwardBuffers& f, const Query& head, int6
         if (!splits(pack_rows<false>(f.queries, {head.q.data + i * head.q.row, head.q.row}, rows, z.e))) return false;
         scores_of(f.queries.panel_at(0), f.keys, seen, f.scores, width);
         for (int64_t r = 0; r < rows; r++) {
-            float* x = f.scores + r * width;
-            scale_and_hide(x, z.scale, z.visible(i + r), seen);
-            const float top = largest_of(x, seen);
-            exponentials(x, seen, top);
-            const float sum = sum_of(x, seen);
-            inverse[r] = 1 / sum, head.lse[i + r] = top + std::log(sum);
+            head.lse[i + r] = softmax_weights(f.scores + r * width, z.scale, z.visible(i + r), seen, inverse[r]);
         }
         pack_rows<false>(f.weights, {f.scores, width}, rows, seen);
         for (int64_t c = 0; c < e_width / panel; c++)
@@ -240,14 +230,14 @@ struct BackwardBuffers {
 // p = exp(scale * scores - lse) and gs = scale * p * (gp - delta), for 32 rows from row i of the head.
 void weights_and_gradients(const Attention& z, const Query& head, float* p, float* gs, int64_t i, int64_t rows, int64_t seen, int64_t width) {
     for (int64_t r = 0; r < rows; r++) {
-        float *x = p + r * width, *y = gs + r * width, delta = 0;
-        const float *g = head.g.data + (i + r) * head.g.row, *out = head.out + (i + r) * head.out_row;
-        for (int64_t j = 0; j < z.e; j++) delta += g[j] * out[j];
+        float *x = p + r * width, *y = gs + r * width;
+        const float delta = dot(head.g.data + (i + r) * head.g.row, head.out + (i + r) * head.out_row, z.e), lse = head.lse[i + r];
         const int64_t visible = z.visible(i + r);
-        scale_and_hide(x, z.scale, visible, seen);
-        exponentials(x, seen, head.lse[i + r]);
-        for (int64_t j = 0; j < visible; j++) y[j] = z.scale * x[j] * (y[j] - delta);
-        std::fill(y + visible, y + seen, 0.0f);
+        for (int64_t j = 0; j < up(visible, 16); j++) {
+            x[j] = fl::exp(x[j] * z.scale - lse);
+            y[j] = z.scale * x[j] * (y[j] - delta);
+        }
+        std::fill(x + visible, x + seen, 0.0f), std::fill(y + visible, y + seen, 0.0f);
     }
 }
 

@@ -62,6 +62,11 @@ def test_large_scores_and_a_negative_scale() -> None:
     close(computed(q, k, v, g, True, -0.5), reference(q, k, v, g, True, -0.5), 3e-5)  # f32 scores of up to 200
 
 
+def test_a_scale_of_zero_weighs_all_alike() -> None:
+    q, k, v, g = (heads(1, 1, 40, 32) for _ in range(4))
+    close(computed(q, k, v, g, True, 0.0)[:1], reference(q, k, v, g, True, 0.0)[:1])
+
+
 def test_the_result_does_not_depend_on_the_threads() -> None:
     arrays = [heads(1, 1, 200, 64) for _ in range(4)]
     threads, results = torch.get_num_threads(), []
