@@ -17,9 +17,6 @@
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma,amx-tile,amx-bf16,prefer-vector-width=512")
 
-#include "runtime.h"
-
-#include "kernel.h"
 #include "split_tiles.h"
 
 namespace split_gemm {
@@ -87,17 +84,37 @@ Buffers buffers_for(const Attention& z) {
     return Buffers(z, real);
 }
 
+// e^x for x below 88, 0 where it would be subnormal: 2^n e^r with a polynomial for |r| <= ln(2) / 2 (coefficients of Cephes' expf).
+inline __m512 exponential(__m512 x) {
+    const auto all = [](float c) { return _mm512_set1_ps(c); };
+    x = _mm512_max_ps(all(-104.0f), x);  // NaN stays, as the second operand
+    const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, all(1.44269504f)), 0);
+    const __m512 r = _mm512_fnmadd_ps(n, all(-2.12194440e-4f), _mm512_fnmadd_ps(n, all(0.693359375f), x));
+    __m512 p = _mm512_fmadd_ps(all(1.98756915e-4f), r, all(1.39819995e-3f));
+    for (float c : {8.33345191e-3f, 4.16657959e-2f, 1.66666655e-1f, 5.00000012e-1f}) p = _mm512_fmadd_ps(p, r, all(c));
+    return _mm512_scalef_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), _mm512_add_ps(r, all(1))), n);
+}
+
 // x = exp(scale * x - its largest), 0 from `visible` to `seen`; returns the logarithm of the sum, and 1 / sum in `inverse`.
 inline float softmax_weights(float* x, float scale, int64_t visible, int64_t seen, float& inverse) {
     const int64_t vectors = up(visible, 16);  // loops over whole vectors have no slow rest
     const float lowest = scale < 0 ? INFINITY : -INFINITY;
     if (scale == 0) std::fill(x, x + visible, 0.0f), scale = 1;  // so that what is hidden stays hidden
-    float top = -INFINITY, sum = 0;
     std::fill(x + visible, x + vectors, lowest);
-#pragma omp simd reduction(max : top)
-    for (int64_t j = 0; j < vectors; j++) x[j] *= scale, top = x[j] > top ? x[j] : top;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t j = 0; j < vectors; j++) x[j] = fl::exp(x[j] - top), sum += x[j];
+    const __m512 factor = _mm512_set1_ps(scale);
+    __m512 tops = _mm512_set1_ps(-INFINITY), sums = _mm512_setzero_ps();
+    for (int64_t j = 0; j < vectors; j += 16) {
+        const __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(x + j), factor);
+        _mm512_storeu_ps(x + j, scaled);
+        tops = _mm512_max_ps(tops, scaled);
+    }
+    const float top = _mm512_reduce_max_ps(tops);
+    for (int64_t j = 0; j < vectors; j += 16) {
+        const __m512 e = exponential(_mm512_sub_ps(_mm512_loadu_ps(x + j), _mm512_set1_ps(top)));
+        _mm512_storeu_ps(x + j, e);
+        sums = _mm512_add_ps(sums, e);
+    }
+    const float sum = _mm512_reduce_add_ps(sums);
     std::fill(x + vectors, x + seen, 0.0f);
     inverse = 1 / sum;
     return top + std::log(sum);
@@ -233,9 +250,11 @@ void weights_and_gradients(const Attention& z, const Query& head, float* p, floa
         float *x = p + r * width, *y = gs + r * width;
         const float delta = dot(head.g.data + (i + r) * head.g.row, head.out + (i + r) * head.out_row, z.e), lse = head.lse[i + r];
         const int64_t visible = z.visible(i + r);
-        for (int64_t j = 0; j < up(visible, 16); j++) {
-            x[j] = fl::exp(x[j] * z.scale - lse);
-            y[j] = z.scale * x[j] * (y[j] - delta);
+        const __m512 scale = _mm512_set1_ps(z.scale);
+        for (int64_t j = 0; j < visible; j += 16) {
+            const __m512 e = exponential(_mm512_fmsub_ps(_mm512_loadu_ps(x + j), scale, _mm512_set1_ps(lse)));
+            _mm512_storeu_ps(x + j, e);
+            _mm512_storeu_ps(y + j, _mm512_mul_ps(_mm512_mul_ps(scale, e), _mm512_sub_ps(_mm512_loadu_ps(y + j), _mm512_set1_ps(delta))));
         }
         std::fill(x + visible, x + seen, 0.0f), std::fill(y + visible, y + seen, 0.0f);
     }

@@ -82,11 +82,15 @@ inline __m512i leading(__m512& x) {
     return part;
 }
 
-inline __m512i pair_of_rows(__m512i even, __m512i odd) { return _mm512_or_si512(_mm512_srli_epi32(even, 16), odd); }
-
-inline __m512i side_by_side(__m512i first, __m512i second) {
-    return (__m512i)_mm512_cvtne2ps_pbh(_mm512_castsi512_ps(second), _mm512_castsi512_ps(first));
-}
+// The upper halves of two vectors in one: word by word, or one after the other.
+struct PairOfRows {
+    __m512i operator()(__m512i even, __m512i odd) const { return _mm512_or_si512(_mm512_srli_epi32(even, 16), odd); }
+};
+struct SideBySide {
+    __m512i operator()(__m512i first, __m512i second) const {
+        return (__m512i)_mm512_cvtne2ps_pbh(_mm512_castsi512_ps(second), _mm512_castsi512_ps(first));
+    }
+};
 
 // 16 x 16 words of 32 bits, in place.
 inline void transpose(char* at) {
@@ -154,15 +158,19 @@ void pack_block(const Source& s, int64_t line, int64_t k, char* out, __m512i& la
         __m512 x, y;
         if (along) {
             const float* row = data + i * s.line;
+            const float* next = row + tile * s.line;  // of the tile that comes after this one
+            _mm_prefetch((const char*)next, _MM_HINT_T0), _mm_prefetch((const char*)(next + 16), _MM_HINT_T0);
             x = whole ? _mm512_loadu_ps(row) : _mm512_maskz_loadu_ps(i < lines ? low : 0, row);
             y = whole ? _mm512_loadu_ps(row + 16) : _mm512_maskz_loadu_ps(i < lines ? high : 0, row + 16);
         } else {
             const float* row = data + 2 * i * s.along;
+            const float* next = row + 2 * tile;
+            _mm_prefetch((const char*)next, _MM_HINT_T0), _mm_prefetch((const char*)(next + s.along), _MM_HINT_T0);
             x = whole ? _mm512_loadu_ps(row) : _mm512_maskz_loadu_ps(2 * i < length ? here : 0, row);
             y = whole ? _mm512_loadu_ps(row + s.along) : _mm512_maskz_loadu_ps(2 * i + 1 < length ? here : 0, row + s.along);
         }
         note(largest, x), note(largest, y);
-        along ? put<parts>(out, i, x, y, side_by_side) : put<parts>(out, i, x, y, pair_of_rows);
+        along ? put<parts>(out, i, x, y, SideBySide()) : put<parts>(out, i, x, y, PairOfRows());
     }
     if (right == along)
         for (int p = 0; p < parts; p++) transpose(out + p * tile_bytes);
