@@ -32,13 +32,12 @@ thread_local Room common_room, group_room;
 
 // ---- finishing ----
 
-// Functions over rows of a block; whole rows of a panel have a loop of known length, which is all vectors.
+// Rows of a block are as long as a panel but at the edge: loops of known length are all vectors.
 template <class Function>
-inline void each(float* x, int64_t columns, Function f) {
-    if (columns == panel)
-        for (int64_t j = 0; j < panel; j++) x[j] = f(x[j]);
-    else
-        for (int64_t j = 0; j < columns; j++) x[j] = f(x[j]);
+inline void each(float* x, int64_t count, Function f) {
+    for (int64_t i = 0; i < count / panel; i++)
+        for (int64_t j = 0; j < panel; j++) x[i * panel + j] = f(x[i * panel + j]);
+    for (int64_t j = count / panel * panel; j < count; j++) x[j] = f(x[j]);
 }
 
 template <class Function>
@@ -60,6 +59,7 @@ struct Rows {
 void finish(const Rows& rows, const PostOp& p, int64_t i, int64_t j) {
     const float alpha = p.alpha, beta = p.beta;
     const auto unary = [&](auto f) {
+        if (rows.step == rows.columns) return each(rows.x, rows.count * rows.columns, f);
         for (int64_t r = 0; r < rows.count; r++) each(rows.x + r * rows.step, rows.columns, f);
     };
     const auto binary = [&](auto f) {
