@@ -222,7 +222,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--context", type=int, default=256)
     parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=500, help="steps of the compiled training")
+    parser.add_argument("--steps", type=int, default=1000, help="steps of the compiled training")
     parser.add_argument("--eager-steps", type=int, default=60, help="steps of the eager training before it")
     parser.add_argument("--minutes", type=float, default=4.0, help="stop training after this long in all")
     parser.add_argument("--lr", type=float, default=2e-3)
