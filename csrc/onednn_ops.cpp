@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "dnnl_abi.h"
+#include "room.h"
 #include "split_gemm.h"
 #include "threads.h"
 
@@ -155,22 +156,7 @@ OwnedMemory memory_of(const MemoryDesc* desc) {
 
 size_t padded(size_t bytes) { return (bytes + 127) & ~size_t(63); }
 
-// Room for scratchpads and reordered operands, one growing block for each thread.
-struct Arena {
-    void* data = nullptr;
-    size_t size = 0;
-    ~Arena() { free(data); }
-    char* room(size_t bytes) {
-        if (bytes > size) {
-            free(data);
-            data = aligned_alloc(64, bytes);
-            size = data ? bytes : 0;
-            if (data == nullptr) throw std::bad_alloc();
-        }
-        return (char*)data;
-    }
-};
-thread_local Arena arena;
+thread_local Room arena;  // for scratchpads and reordered operands
 
 }  // namespace
 
@@ -522,7 +508,7 @@ void Op::run(void* const* operands) {
     if (threads != wanted_threads()) build();
     if (split.possible && split_products != 0) return run_split(operands);
     ThreadScope scope(threads);
-    char* room = arena.room(arena_bytes);
+    char* room = arena.of(arena_bytes);
     for (size_t i = 0; i < slots.size(); i++) {
         Slot& slot = slots[i];
         if (slot.plain.object == nullptr) {

@@ -10,9 +10,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <new>
+
+#include "room.h"
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma,amx-tile,amx-bf16,prefer-vector-width=512")
@@ -73,7 +73,7 @@ class Stretches {
         return at;
     }
 };
-thread_local Room attention_room;
+thread_local Room attention_room{Room::huge_page};
 
 // `Buffers` is counted once without memory, then laid out in it.
 template <class Buffers>

@@ -3,16 +3,15 @@
 #if defined(__x86_64__) && defined(__linux__)
 
 #include <omp.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <new>
+
+#include "room.h"
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma,amx-tile,amx-bf16,prefer-vector-width=512")
@@ -28,7 +27,7 @@ namespace {
 constexpr int64_t most_depth = 512;          // k of a chunk: panels of both operands stay in the caches
 constexpr int64_t most_side = 4096;          // rows and columns packed at a time: bounds the room
 constexpr int64_t second_level = 900 << 10;  // bytes of packed panels that a core goes over again and again
-thread_local Room common_room, group_room;
+thread_local Room common_room{Room::huge_page}, group_room{Room::huge_page};  // tiles jump from page to page
 
 // ---- finishing ----
 

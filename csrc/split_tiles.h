@@ -7,13 +7,10 @@
 // the rate of f32 vectors, so that six of them are still more than twice as fast.
 #pragma once
 #include <immintrin.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 
 namespace split_gemm {
 namespace {
@@ -48,25 +45,6 @@ struct TileScope {
     ~TileScope() {
         _tile_release();
         _mm_setcsr(before);
-    }
-};
-
-constexpr size_t huge_page = 2 << 20;
-
-struct Room {
-    char* data = nullptr;
-    size_t size = 0;
-    ~Room() { free(data); }
-    char* of(size_t bytes) {
-        if (bytes > size) {
-            free(data);
-            bytes = (bytes + huge_page - 1) / huge_page * huge_page;
-            data = (char*)aligned_alloc(huge_page, bytes);
-            if (data != nullptr) madvise(data, bytes, MADV_HUGEPAGE);  // tiles jump from page to page
-            size = data ? bytes : 0;
-            if (data == nullptr) throw std::bad_alloc();
-        }
-        return data;
     }
 };
 
