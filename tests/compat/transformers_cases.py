@@ -58,25 +58,22 @@ def _speech(rng: np.random.Generator) -> dict[str, np.ndarray]:
     return {"input_features": rng.standard_normal((2, 16, 60), dtype=np.float32), "labels": rng.integers(3, 96, (2, 8))}
 
 
-_BERT = dict(
-    vocab_size=96,
-    hidden_size=32,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    intermediate_size=64,
-    max_position_embeddings=64,
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
+# What configurations of one kind have in common.
+_TEXT = dict(
+    vocab_size=96, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, max_position_embeddings=64
 )
-_LLAMA = dict(
-    vocab_size=96,
-    hidden_size=32,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    intermediate_size=64,
-    max_position_embeddings=64,
-)
+_BERT = dict(_TEXT, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+_LLAMA = dict(_TEXT, num_key_value_heads=2)
+_DROPLESS = dict(dropout=0.0, attention_dropout=0.0, activation_dropout=0.0)
+_TWO_STACKS = dict(
+    vocab_size=96, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
+    encoder_ffn_dim=64, decoder_ffn_dim=64, **_DROPLESS,
+)  # fmt: skip
+_SEQ2SEQ = dict(_TWO_STACKS, max_position_embeddings=64, encoder_layerdrop=0.0, decoder_layerdrop=0.0)
+_VISION = dict(
+    hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, image_size=32, patch_size=8,
+    hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_labels=10,
+)  # fmt: skip
 
 _transformers(
     "GPT2LMHeadModel",
@@ -116,19 +113,7 @@ _transformers("Qwen2ForCausalLM", "Qwen2Config", _tokens(), **_LLAMA)
 _transformers("Qwen3ForCausalLM", "Qwen3Config", _tokens(), head_dim=8, **_LLAMA)
 _transformers("GemmaForCausalLM", "GemmaConfig", _tokens(), head_dim=8, **_LLAMA)
 _transformers("PhiForCausalLM", "PhiConfig", _tokens(), **_LLAMA)
-_transformers(
-    "GPTNeoXForCausalLM",
-    "GPTNeoXConfig",
-    _tokens(),
-    vocab_size=96,
-    hidden_size=32,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    intermediate_size=64,
-    max_position_embeddings=64,
-    hidden_dropout=0.0,
-    attention_dropout=0.0,
-)
+_transformers("GPTNeoXForCausalLM", "GPTNeoXConfig", _tokens(), hidden_dropout=0.0, attention_dropout=0.0, **_TEXT)
 _transformers(
     "OPTForCausalLM",
     "OPTConfig",
@@ -167,61 +152,22 @@ _transformers(
     dropout_rate=0.0,
     decoder_start_token_id=0,
 )
-_transformers(
-    "BartForConditionalGeneration",
-    "BartConfig",
-    _tokens(),
-    vocab_size=96,
-    d_model=32,
-    encoder_layers=2,
-    decoder_layers=2,
-    encoder_attention_heads=4,
-    decoder_attention_heads=4,
-    encoder_ffn_dim=64,
-    decoder_ffn_dim=64,
-    max_position_embeddings=64,
-    dropout=0.0,
-    attention_dropout=0.0,
-    activation_dropout=0.0,
-)
-_transformers(
-    "ViTForImageClassification",
-    "ViTConfig",
-    _pixels(),
-    hidden_size=32,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    intermediate_size=64,
-    image_size=32,
-    patch_size=8,
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-    num_labels=10,
-)
+_transformers("BartForConditionalGeneration", "BartConfig", _tokens(), max_position_embeddings=64, **_TWO_STACKS)
+_transformers("ViTForImageClassification", "ViTConfig", _pixels(), **_VISION)
 _transformers(
     "WhisperForConditionalGeneration",
     "WhisperConfig",
     _speech,
-    vocab_size=96,
     num_mel_bins=16,
-    encoder_layers=2,
-    decoder_layers=2,
-    encoder_attention_heads=4,
-    decoder_attention_heads=4,
-    encoder_ffn_dim=64,
-    decoder_ffn_dim=64,
-    d_model=32,
     max_source_positions=30,
     max_target_positions=32,
-    dropout=0.0,
-    attention_dropout=0.0,
-    activation_dropout=0.0,
     pad_token_id=0,
     bos_token_id=1,
     eos_token_id=2,
     decoder_start_token_id=1,
     suppress_tokens=None,
     begin_suppress_tokens=None,
+    **_TWO_STACKS,
 )
 _transformers("MixtralForCausalLM", "MixtralConfig", _tokens(), num_local_experts=4, num_experts_per_tok=2, **_LLAMA)
 _transformers(
@@ -240,32 +186,6 @@ _transformers("MambaForCausalLM", "MambaConfig", _tokens(), vocab_size=96, hidde
 _transformers("GPT2LMHeadModel", "GPT2Config", _tokens(length=64, vocabulary=50257), case="gpt2-default")
 _transformers("BertForMaskedLM", "BertConfig", _tokens(length=64, vocabulary=30522, pad=True), case="bert-default")
 
-_DROPLESS = dict(dropout=0.0, attention_dropout=0.0, activation_dropout=0.0)
-_SEQ2SEQ = dict(
-    vocab_size=96,
-    d_model=32,
-    encoder_layers=2,
-    decoder_layers=2,
-    encoder_attention_heads=4,
-    decoder_attention_heads=4,
-    encoder_ffn_dim=64,
-    decoder_ffn_dim=64,
-    max_position_embeddings=64,
-    encoder_layerdrop=0.0,
-    decoder_layerdrop=0.0,
-    **_DROPLESS,
-)
-_VISION = dict(
-    hidden_size=32,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    intermediate_size=64,
-    image_size=32,
-    patch_size=8,
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-    num_labels=10,
-)
 _MLA = dict(kv_lora_rank=16, q_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8)
 _DEEPSEEK = dict(_LLAMA, num_key_value_heads=4, moe_intermediate_size=16, n_routed_experts=4, n_shared_experts=1,
                  num_experts_per_tok=2, first_k_dense_replace=1, n_group=2, topk_group=1, **_MLA)  # fmt: skip
@@ -384,7 +304,7 @@ for _family, _more in {
 _transformers("MarianMTModel", "MarianConfig", _tokens(), pad_token_id=0, decoder_start_token_id=0, bad_words_ids=None, **_SEQ2SEQ)
 _transformers("MvpForConditionalGeneration", "MvpConfig", _tokens(), **_SEQ2SEQ)
 _transformers("LEDForConditionalGeneration", "LEDConfig", _tokens(), attention_window=[4, 4], max_encoder_position_embeddings=64,
-              max_decoder_position_embeddings=64, **{k: v for k, v in _SEQ2SEQ.items() if k != "max_position_embeddings"})  # fmt: skip
+              max_decoder_position_embeddings=64, encoder_layerdrop=0.0, decoder_layerdrop=0.0, **_TWO_STACKS)  # fmt: skip
 for _family in ("MT5", "UMT5", "LongT5"):
     _transformers(f"{_family}ForConditionalGeneration", f"{_family}Config", _tokens(), vocab_size=96, d_model=32, d_kv=8, d_ff=64,
                   num_layers=2, num_heads=4, dropout_rate=0.0, decoder_start_token_id=0, pad_token_id=0)  # fmt: skip
@@ -497,4 +417,4 @@ _transformers("ASTForAudioClassification", "ASTConfig", lambda rng: {
 _transformers("Speech2TextForConditionalGeneration", "Speech2TextConfig", lambda rng: {
     "input_features": rng.standard_normal((2, 32, 16), dtype=np.float32), "labels": rng.integers(3, 96, (2, 8))},
     input_feat_per_channel=16, conv_channels=16, num_conv_layers=2, conv_kernel_sizes=[3, 3], max_source_positions=64,
-    max_target_positions=64, decoder_start_token_id=2, **{k: v for k, v in _SEQ2SEQ.items() if k != "max_position_embeddings"})  # fmt: skip
+    max_target_positions=64, decoder_start_token_id=2, encoder_layerdrop=0.0, decoder_layerdrop=0.0, **_TWO_STACKS)  # fmt: skip
