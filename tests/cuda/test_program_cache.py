@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +17,13 @@ import flambeau as torch
 from flambeau import nn
 from flambeau.aot import cache as programs
 from flambeau.aot import compile as aot_compile
-from flambeau.core import cache
 
 F = nn.functional
 
 
 @pytest.fixture(autouse=True)
-def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "package_hash", lambda: "this version")
-    torch._dynamo.reset()
-    programs.stats.clear()
-    yield tmp_path / "cache"
-    torch._dynamo.reset()
+def directory(own_cache: Path) -> Path:
+    return own_cache
 
 
 def data(*shape: int, seed: int = 0, grad: bool = False, dtype: Any = None) -> torch.Tensor:

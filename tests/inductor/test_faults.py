@@ -10,7 +10,6 @@ import sys
 import textwrap
 import time
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +27,9 @@ pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compile
 
 
 @pytest.fixture(autouse=True)
-def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "package_hash", lambda: "this version")
-    torch._dynamo.reset()
-    programs.stats.clear()
+def directory(own_cache: Path) -> Path:
     cache._warn_once.cache_clear()
-    yield tmp_path / "cache"
-    torch._dynamo.reset()
+    return own_cache
 
 
 def a_program() -> tuple[Any, torch.Tensor]:

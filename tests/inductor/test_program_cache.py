@@ -7,7 +7,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,8 @@ pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compile
 
 
 @pytest.fixture(autouse=True)
-def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "package_hash", lambda: "this version")  # the real one asks whether files have changed
-    torch._dynamo.reset()
-    programs.stats.clear()
-    yield tmp_path / "cache"
-    torch._dynamo.reset()
+def directory(own_cache: Path) -> Path:
+    return own_cache
 
 
 def data(*shape: int, seed: int = 0, grad: bool = False) -> torch.Tensor:

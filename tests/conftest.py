@@ -1,0 +1,23 @@
+"""What tests of several rooms need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import flambeau as torch
+from flambeau.aot import cache as programs
+from flambeau.core import cache
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache directory of the test's own, which nothing was compiled into, and no compiled code from before."""
+    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "package_hash", lambda: "this version")  # the real one asks whether files have changed
+    torch._dynamo.reset()
+    programs.stats.clear()
+    yield tmp_path / "cache"
+    torch._dynamo.reset()
