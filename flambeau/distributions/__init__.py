@@ -2,105 +2,38 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec
+from typing import Any
+
 from .._absent import absent_names
-from . import (
-    bernoulli,
-    beta,
-    categorical,
-    constraints,
-    continuous,
-    dirichlet,
-    discrete,
-    distribution,
-    exponential,
-    gamma,
-    gumbel,
-    independent,
-    kl,
-    laplace,
-    multivariate_normal,
-    normal,
-    one_hot_categorical,
-    poisson,
-    uniform,
-    utils,
-)
-from .continuous import (
-    Beta,
-    Cauchy,
-    Chi2,
-    Dirichlet,
-    Exponential,
-    Gamma,
-    Gumbel,
-    Independent,
-    Laplace,
-    LogNormal,
-    MultivariateNormal,
-    Normal,
-    Uniform,
-)
-from .discrete import Bernoulli, Categorical, Geometric, NegativeBinomial, OneHotCategorical, Poisson
-from .distribution import Distribution, ExponentialFamily
+from . import constraints, continuous, discrete, distribution, kl
+from .continuous import *  # noqa: F403
+from .discrete import *  # noqa: F403
+from .distribution import Distribution, ExponentialFamily, broadcast_all
 from .kl import kl_divergence, register_kl
 
-__getattr__ = absent_names(
-    "torch.distributions",
-    (
-        "Binomial",
-        "ContinuousBernoulli",
-        "FisherSnedecor",
-        "HalfCauchy",
-        "HalfNormal",
-        "InverseGamma",
-        "Kumaraswamy",
-        "LKJCholesky",
-        "LogisticNormal",
-        "LowRankMultivariateNormal",
-        "MixtureSameFamily",
-        "Multinomial",
-        "OneHotCategoricalStraightThrough",
-        "Pareto",
-        "RelaxedBernoulli",
-        "RelaxedOneHotCategorical",
-        "StudentT",
-        "TransformedDistribution",
-        "VonMises",
-        "Weibull",
-        "Wishart",
-        "AffineTransform",
-        "ExpTransform",
-        "SigmoidTransform",
-        "TanhTransform",
-        "ComposeTransform",
-        "Transform",
-    ),
-    "use one of the distributions in torch.distributions.__all__, or its formula",
-)
+__getattr__ = absent_names("torch.distributions", (
+    "Binomial", "ContinuousBernoulli", "FisherSnedecor", "HalfCauchy", "HalfNormal", "InverseGamma", "Kumaraswamy",
+    "LKJCholesky", "LogisticNormal", "LowRankMultivariateNormal", "MixtureSameFamily", "Multinomial",
+    "OneHotCategoricalStraightThrough", "Pareto", "RelaxedBernoulli", "RelaxedOneHotCategorical", "StudentT",
+    "TransformedDistribution", "VonMises", "Weibull", "Wishart", "AffineTransform", "ExpTransform",
+    "SigmoidTransform", "TanhTransform", "ComposeTransform", "Transform",
+), "use one of the distributions in torch.distributions.__all__, or its formula")
 
-__all__ = [
-    "Bernoulli",
-    "Beta",
-    "Categorical",
-    "Cauchy",
-    "Chi2",
-    "Dirichlet",
-    "Distribution",
-    "Exponential",
-    "ExponentialFamily",
-    "Gamma",
-    "Geometric",
-    "Gumbel",
-    "Independent",
-    "Laplace",
-    "LogNormal",
-    "MultivariateNormal",
-    "NegativeBinomial",
-    "Normal",
-    "OneHotCategorical",
-    "Poisson",
-    "Uniform",
-    "constraints",
-    "kl_divergence",
-    "register_kl",
-]
+__all__ = [*continuous.__all__, *discrete.__all__, "Distribution", "ExponentialFamily", "constraints", "kl_divergence", "register_kl"]
+
+
+def _home(name: str, **contents: Any) -> None:
+    """A module where PyTorch keeps something, such as torch.distributions.normal with Normal."""
+    module = module_from_spec(ModuleSpec(f"{__name__}.{name}", None))
+    module.__doc__ = f"Where PyTorch keeps {', '.join(contents)} (torch.distributions.{name})."
+    vars(module).update(contents, __all__=list(contents))
+    globals()[name] = sys.modules[module.__name__] = module
+
+
+_home("utils", broadcast_all=broadcast_all)
+for _name in (*continuous.__all__, *discrete.__all__):
+    _home(re.sub("(?<=[a-z])(?=[A-Z])", "_", _name).lower(), **{_name: globals()[_name]})

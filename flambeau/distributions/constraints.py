@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .. import linalg
@@ -64,47 +65,15 @@ class _Interval(Constraint):
         return f"{kind}(lower_bound={self.lower_bound}, upper_bound={self.upper_bound})"
 
 
-class _Boolean(Constraint):
-    is_discrete = True
+class _Test(Constraint):
+    """The values that meet a test; `event_dim` dimensions make one value."""
 
-    def check(self, value: Tensor) -> Tensor:
-        return (value == 0) | (value == 1)
+    def __init__(self, name: str, test: Callable[[Tensor], Tensor], *, event_dim: int = 0, is_discrete: bool = False) -> None:
+        self._name, self.check = name, test     # type: ignore[method-assign, assignment]
+        self.event_dim, self.is_discrete = event_dim, is_discrete
 
-
-class _Real(Constraint):
-    def check(self, value: Tensor) -> Tensor:
-        return value == value
-
-
-class _Simplex(Constraint):
-    event_dim = 1
-
-    def check(self, value: Tensor) -> Tensor:
-        return (value >= 0).all(-1) & ((value.sum(-1) - 1).abs() < 1e-6)
-
-
-class _OneHot(Constraint):
-    is_discrete = True
-    event_dim = 1
-
-    def check(self, value: Tensor) -> Tensor:
-        return ((value == 0) | (value == 1)).all(-1) & (value.sum(-1) == 1)
-
-
-class _PositiveDefinite(Constraint):
-    event_dim = 2
-
-    def check(self, value: Tensor) -> Tensor:
-        symmetric = ((value - value.mT).abs() < 1e-6).all(-2).all(-1)
-        return symmetric & (linalg.eigvalsh(value) > 0).all(-1)
-
-
-class _LowerCholesky(Constraint):
-    event_dim = 2
-
-    def check(self, value: Tensor) -> Tensor:
-        triangular = (value.tril() == value).all(-2).all(-1)
-        return triangular & (value.diagonal(0, -2, -1) > 0).all(-1)
+    def __repr__(self) -> str:
+        return f"{self._name}()"
 
 
 class _Independent(Constraint):
@@ -125,18 +94,19 @@ inf = float("inf")
 dependent = _Dependent()
 dependent_property = _DependentProperty
 independent = _Independent
-boolean = _Boolean()
-one_hot = _OneHot()
-real = _Real()
+boolean = _Test("Boolean", lambda x: (x == 0) | (x == 1), is_discrete=True)
+one_hot = _Test("OneHot", lambda x: ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) == 1), event_dim=1, is_discrete=True)
+real = _Test("Real", lambda x: x == x)
 real_vector = _Independent(real, 1)
 positive = _Interval(0.0, inf, open_low=True)
 nonnegative = _Interval(0.0, inf)
 unit_interval = _Interval(0.0, 1.0)
 nonnegative_integer = _Interval(0, inf, integer=True)
 positive_integer = _Interval(1, inf, integer=True)
-simplex = _Simplex()
-positive_definite = _PositiveDefinite()
-lower_cholesky = _LowerCholesky()
+simplex = _Test("Simplex", lambda x: (x >= 0).all(-1) & ((x.sum(-1) - 1).abs() < 1e-6), event_dim=1)
+positive_definite = _Test("PositiveDefinite", lambda x: ((x - x.mT).abs() < 1e-6).all(-2).all(-1) & (linalg.eigvalsh(x) > 0).all(-1),
+                          event_dim=2)
+lower_cholesky = _Test("LowerCholesky", lambda x: (x.tril() == x).all(-2).all(-1) & (x.diagonal(0, -2, -1) > 0).all(-1), event_dim=2)
 
 
 def interval(lower_bound: Any, upper_bound: Any) -> Constraint:

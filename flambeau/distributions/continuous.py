@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,6 +14,9 @@ from ..core.tensor import Tensor
 from ..ops.registry import OPERATORS
 from . import constraints
 from .distribution import Distribution, ExponentialFamily, broadcast_all
+
+__all__ = ["Beta", "Cauchy", "Chi2", "Dirichlet", "Exponential", "Gamma", "Gumbel", "Independent", "Laplace", "LogNormal",
+           "MultivariateNormal", "Normal", "Uniform"]
 
 EULER = 0.57721566490153286
 _LOG_2PI = math.log(2 * math.pi)
@@ -431,22 +435,14 @@ class MultivariateNormal(Distribution):
     support = constraints.real_vector
     arg_constraints = {"loc": constraints.real_vector, "scale_tril": constraints.lower_cholesky}
 
-    def __init__(
-        self,
-        loc: Tensor,
-        covariance_matrix: Tensor | None = None,
-        precision_matrix: Tensor | None = None,
-        scale_tril: Tensor | None = None,
-        validate_args: bool | None = None,
-    ) -> None:
+    def __init__(self, loc: Tensor, covariance_matrix: Tensor | None = None, precision_matrix: Tensor | None = None,
+                 scale_tril: Tensor | None = None, validate_args: bool | None = None) -> None:
         if loc.ndim < 1:
             raise ValueError("loc must be at least one-dimensional.")
         if sum(m is not None for m in (covariance_matrix, precision_matrix, scale_tril)) != 1:
             raise ValueError("Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified.")
-        cholesky = linalg.cholesky
         if scale_tril is None:
-            covariance = covariance_matrix if covariance_matrix is not None else linalg.inv(precision_matrix)
-            scale_tril = cholesky(covariance)
+            scale_tril = linalg.cholesky(covariance_matrix if covariance_matrix is not None else linalg.inv(precision_matrix))
         batch = _op("broadcast_tensors", loc[..., 0], scale_tril[..., 0, 0])[0].shape
         self.loc, self.scale_tril = loc.expand((*batch, *loc.shape[-1:])), scale_tril.expand((*batch, *scale_tril.shape[-2:]))
         super().__init__(batch, loc.shape[-1:], validate_args)
@@ -497,10 +493,8 @@ class Independent(Distribution):
 
     def __init__(self, base_distribution: Distribution, reinterpreted_batch_ndims: int, validate_args: bool | None = None) -> None:
         if reinterpreted_batch_ndims > len(base_distribution.batch_shape):
-            raise ValueError(
-                "Expected reinterpreted_batch_ndims <= len(base_distribution.batch_shape), actual "
-                f"{reinterpreted_batch_ndims} vs {len(base_distribution.batch_shape)}"
-            )
+            raise ValueError("Expected reinterpreted_batch_ndims <= len(base_distribution.batch_shape), actual "
+                             f"{reinterpreted_batch_ndims} vs {len(base_distribution.batch_shape)}")
         self.base_dist, self.reinterpreted_batch_ndims = base_distribution, reinterpreted_batch_ndims
         shape = base_distribution.batch_shape + base_distribution.event_shape
         split = len(base_distribution.batch_shape) - reinterpreted_batch_ndims
@@ -509,19 +503,9 @@ class Independent(Distribution):
 
     @property
     def support(self) -> Any:
-        return constraints.independent(self.base_dist.support, self.reinterpreted_batch_ndims)  # type: ignore[arg-type]
+        return constraints.independent(self.base_dist.support, self.reinterpreted_batch_ndims)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.base_dist.mean
-
-    @property
-    def mode(self) -> Tensor:
-        return self.base_dist.mode
-
-    @property
-    def variance(self) -> Tensor:
-        return self.base_dist.variance
+    mean, mode, variance = (property(operator.attrgetter(f"base_dist.{fact}")) for fact in ("mean", "mode", "variance"))
 
     def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
         return self.base_dist.sample(sample_shape)

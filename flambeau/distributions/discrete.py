@@ -16,6 +16,8 @@ from . import constraints
 from .continuous import _draw_gamma, _op, _uniform
 from .distribution import Distribution, ExponentialFamily, broadcast_all
 
+__all__ = ["Bernoulli", "Categorical", "Geometric", "NegativeBinomial", "OneHotCategorical", "Poisson"]
+
 _special = LazyFunctions("scipy.special")
 
 

@@ -15,13 +15,19 @@ from .constraints import Constraint, _Dependent
 def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
     """Numbers and tensors as tensors of one shape; numbers take the dtype of the first tensor, else the default dtype."""
     if not all(isinstance(v, (Tensor, int, float)) for v in values):
-        raise ValueError(
-            f"Input arguments must all be instances of Number or torch.Tensor, got {[type(v).__name__ for v in values]}"
-        )
+        raise ValueError("Input arguments must all be instances of Number or torch.Tensor, got "
+                         f"{[type(v).__name__ for v in values]}")
     first = next((v for v in values if isinstance(v, Tensor)), None)
     options: dict[str, Any] = {} if first is None else {"dtype": first.dtype, "device": first.device}
     tensors = [v if isinstance(v, Tensor) else OPERATORS["tensor"](float(v), **options) for v in values]
     return tuple(OPERATORS["broadcast_tensors"](*tensors))
+
+
+def _untold(fact: str, doc: str) -> property:
+    """A fact that each distribution tells of itself."""
+    def get(self: Distribution) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} does not tell its {fact}")
+    return property(get, doc=doc)
 
 
 class Distribution:
@@ -53,10 +59,9 @@ class Distribution:
                 continue
             value = getattr(self, name)
             if not bool(constraint.check(value).all()):
-                raise ValueError(
-                    f"Expected parameter {name} ({type(value).__name__} of shape {tuple(value.shape)}) of distribution "
-                    f"{type(self).__name__} to satisfy the constraint {constraint!r}, but found invalid values:\n{value}"
-                )
+                raise ValueError(f"Expected parameter {name} ({type(value).__name__} of shape {tuple(value.shape)}) of "
+                                 f"distribution {type(self).__name__} to satisfy the constraint {constraint!r}, but "
+                                 f"found invalid values:\n{value}")
 
     @property
     def batch_shape(self) -> Size:
@@ -68,25 +73,10 @@ class Distribution:
         """The shape of one value."""
         return self._event_shape
 
-    @property
-    def support(self) -> Constraint | None:
-        """Where the values lie."""
-        raise NotImplementedError(f"{type(self).__name__} does not tell its support")
-
-    @property
-    def mean(self) -> Tensor:
-        """The expected value."""
-        raise NotImplementedError(f"{type(self).__name__} does not tell its mean")
-
-    @property
-    def mode(self) -> Tensor:
-        """The likeliest value."""
-        raise NotImplementedError(f"{type(self).__name__} does not tell its mode")
-
-    @property
-    def variance(self) -> Tensor:
-        """The variance."""
-        raise NotImplementedError(f"{type(self).__name__} does not tell its variance")
+    support: Any = _untold("support", "Where the values lie.")
+    mean: Any = _untold("mean", "The expected value.")
+    mode: Any = _untold("mode", "The likeliest value.")
+    variance: Any = _untold("variance", "The variance.")
 
     @property
     def stddev(self) -> Tensor:
@@ -157,24 +147,19 @@ class Distribution:
             raise ValueError("The value argument to log_prob must be a Tensor")
         events = len(self._event_shape)
         if events and tuple(value.shape[value.ndim - events :]) != tuple(self._event_shape):
-            raise ValueError(
-                f"The right-most size of value must match event_shape: {tuple(value.shape)} vs {tuple(self._event_shape)}."
-            )
+            raise ValueError(f"The right-most size of value must match event_shape: {tuple(value.shape)} vs "
+                             f"{tuple(self._event_shape)}.")
         for size, own in zip(reversed(value.shape), reversed((*self._batch_shape, *self._event_shape))):
             if size != 1 and own != 1 and size != own:
-                raise ValueError(
-                    f"Value is not broadcastable with batch_shape+event_shape: {tuple(value.shape)} vs "
-                    f"{(*self._batch_shape, *self._event_shape)}."
-                )
+                raise ValueError(f"Value is not broadcastable with batch_shape+event_shape: {tuple(value.shape)} vs "
+                                 f"{(*self._batch_shape, *self._event_shape)}.")
         try:
             support = self.support
         except NotImplementedError:
             return
         if support is not None and not isinstance(support, _Dependent) and not bool(support.check(value).all()):
-            raise ValueError(
-                f"Expected value argument (Tensor of shape {tuple(value.shape)}) to be within the support ({support!r}) of the "
-                f"distribution {self!r}, but found invalid values:\n{value}"
-            )
+            raise ValueError(f"Expected value argument (Tensor of shape {tuple(value.shape)}) to be within the support "
+                             f"({support!r}) of the distribution {self!r}, but found invalid values:\n{value}")
 
     def __repr__(self) -> str:
         shown = ", ".join(

@@ -31,10 +31,9 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     """KL(p || q); NotImplementedError for pairs without a formula."""
     fits = [pair for pair in _FORMULAS if isinstance(p, pair[0]) and isinstance(q, pair[1])]
     if not fits:
-        raise NotImplementedError(
-            f"No KL(p || q) is implemented for p type {type(p).__name__} and q type {type(q).__name__}; "
-            "estimate it as (p.log_prob(x) - q.log_prob(x)).mean() over samples x of p"
-        )
+        raise NotImplementedError(f"No KL(p || q) is implemented for p type {type(p).__name__} and q type "
+                                  f"{type(q).__name__}; estimate it as (p.log_prob(x) - q.log_prob(x)).mean() over "
+                                  "samples x of p")
     best = min(fits, key=lambda pair: type(p).__mro__.index(pair[0]) + type(q).__mro__.index(pair[1]))
     return _FORMULAS[best](p, q)
 
@@ -66,13 +65,8 @@ def _exponential(p: Exponential, q: Exponential) -> Tensor:
 @register_kl(Gamma, Gamma)
 def _gamma(p: Gamma, q: Gamma) -> Tensor:
     a, b = p.concentration, q.concentration
-    return (
-        b * (p.rate / q.rate).log()
-        + _op("lgamma", b)
-        - _op("lgamma", a)
-        + (a - b) * _op("digamma", a)
-        + (q.rate - p.rate) * a / p.rate
-    )
+    shapes = _op("lgamma", b) - _op("lgamma", a) + (a - b) * _op("digamma", a)
+    return b * (p.rate / q.rate).log() + shapes + (q.rate - p.rate) * a / p.rate
 
 
 @register_kl(Beta, Beta)
@@ -82,13 +76,8 @@ def _beta(p: Beta, q: Beta) -> Tensor:
         return _op("lgamma", a) + _op("lgamma", b) - _op("lgamma", a + b)
 
     a, b, c, d = p.concentration1, p.concentration0, q.concentration1, q.concentration0
-    return (
-        log_beta(q)
-        - log_beta(p)
-        + (a - c) * _op("digamma", a)
-        + (b - d) * _op("digamma", b)
-        + (c + d - a - b) * _op("digamma", a + b)
-    )
+    slopes = (a - c) * _op("digamma", a) + (b - d) * _op("digamma", b)
+    return log_beta(q) - log_beta(p) + slopes + (c + d - a - b) * _op("digamma", a + b)
 
 
 @register_kl(Dirichlet, Dirichlet)
@@ -135,8 +124,6 @@ def _multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
 @register_kl(Independent, Independent)
 def _independent(p: Independent, q: Independent) -> Tensor:
     if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
-        raise NotImplementedError(
-            "KL of two Independent distributions needs equal reinterpreted_batch_ndims, got "
-            f"{p.reinterpreted_batch_ndims} and {q.reinterpreted_batch_ndims}"
-        )
+        raise NotImplementedError("KL of two Independent distributions needs equal reinterpreted_batch_ndims, got "
+                                  f"{p.reinterpreted_batch_ndims} and {q.reinterpreted_batch_ndims}")
     return p._sum(kl_divergence(p.base_dist, q.base_dist))

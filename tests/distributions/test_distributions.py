@@ -165,3 +165,12 @@ def test_what_is_missing_says_so() -> None:
         fl.distributions.StudentT(1.0)
     with pytest.raises(NotImplementedError, match="No KL"):
         fl.distributions.kl_divergence(fl.distributions.Normal(0.0, 1.0), fl.distributions.Uniform(0.0, 1.0))
+
+
+def test_every_class_has_the_module_where_torch_keeps_it() -> None:
+    import flambeau.distributions.one_hot_categorical as home
+    from flambeau.distributions.utils import broadcast_all
+
+    assert home.OneHotCategorical is fl.distributions.OneHotCategorical
+    assert fl.distributions.log_normal.LogNormal is fl.distributions.LogNormal
+    assert [t.shape for t in broadcast_all(0.0, fl.ones(2))] == [(2,), (2,)]
