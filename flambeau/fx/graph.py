@@ -15,51 +15,12 @@ from flambeau.fx.node import OPS, Argument, Node, Target, function_name, map_agg
 
 _NOT_IDENTIFIER = re.compile(r"[^0-9a-zA-Z_]+")
 _CAMEL_HUMP = re.compile(r"(?<=[a-z0-9])([A-Z])")
-_RESERVED = frozenset(
-    [
-        *keyword.kwlist,
-        "self",
-        "torch",
-        "bool",
-        "int",
-        "float",
-        "str",
-        "bytes",
-        "complex",
-        "list",
-        "tuple",
-        "dict",
-        "set",
-        "slice",
-        "range",
-        "len",
-        "min",
-        "max",
-        "sum",
-        "abs",
-        "round",
-        "pow",
-        "print",
-        "type",
-        "object",
-        "map",
-        "filter",
-        "iter",
-        "next",
-        "all",
-        "any",
-        "zip",
-        "sorted",
-        "hash",
-        "id",
-        "repr",
-        "getattr",
-        "setattr",
-        "inf",
-        "nan",
-        "device",
-    ]
-)
+_RESERVED = frozenset((
+    *keyword.kwlist,
+    "self", "torch", "bool", "int", "float", "str", "bytes", "complex", "list", "tuple", "dict", "set", "slice",
+    "range", "len", "min", "max", "sum", "abs", "round", "pow", "print", "type", "object", "map", "filter", "iter",
+    "next", "all", "any", "zip", "sorted", "hash", "id", "repr", "getattr", "setattr", "inf", "nan", "device",
+))
 
 
 class Namespace:
@@ -178,10 +139,8 @@ class Graph:
 
     # -- building ----------------------------------------------------------------------------------------------------
 
-    def create_node(
-        self, op: str, target: Target, args: tuple | None = None, kwargs: dict | None = None, name: str | None = None,
-        type_expr: Any = None,
-    ) -> Node:  # fmt: skip
+    def create_node(self, op: str, target: Target, args: tuple | None = None, kwargs: dict | None = None,
+                    name: str | None = None, type_expr: Any = None) -> Node:
         """A new node at the insert point; `name` is a wish, made unique."""
         if op not in OPS:
             raise ValueError(f"create_node: op must be one of {', '.join(OPS)}, got {op!r}")
@@ -218,10 +177,8 @@ class Graph:
         """An attribute of the owning module by dotted path."""
         return self.create_node("get_attr", qualified_name, type_expr=type_expr)
 
-    def call_function(
-        self, the_function: Callable, args: tuple | None = None, kwargs: dict | None = None, type_expr: Any = None,
-        name: str | None = None,
-    ) -> Node:  # fmt: skip
+    def call_function(self, the_function: Callable, args: tuple | None = None, kwargs: dict | None = None,
+                      type_expr: Any = None, name: str | None = None) -> Node:
         """`the_function(*args, **kwargs)`."""
         return self.create_node("call_function", the_function, args, kwargs, name, type_expr)
 
@@ -254,10 +211,8 @@ class Graph:
         """Remove a node that nobody uses; RuntimeError names the users if there are any."""
         if to_erase.users:
             users = ", ".join(f"%{user.name}" for user in to_erase.users)
-            raise RuntimeError(
-                f"tried to erase node %{to_erase.name}, but {len(to_erase.users)} node(s) still use it: {users}; "
-                "replace_all_uses_with another node first"
-            )
+            raise RuntimeError(f"tried to erase node %{to_erase.name}, but {len(to_erase.users)} node(s) still use it: "
+                               f"{users}; replace_all_uses_with another node first")
         if to_erase.graph is not self:
             raise RuntimeError(f"tried to erase node %{to_erase.name} from a graph that it is not in")
         if to_erase._erased:
@@ -307,17 +262,11 @@ class Graph:
     def __reduce__(self) -> tuple:
         """Flat records, so that long graphs do not recurse; meta stays behind, for it may hold anything."""
         index = {node: _Ref(i) for i, node in enumerate(self.nodes)}
-        records = [
-            (
-                n.op,
-                n.name,
-                (importable_path(n.target) or n.target) if n.op == "call_function" else n.target,
-                map_arg(n.args, index.__getitem__),
-                map_arg(n.kwargs, index.__getitem__),
-                n.type,
-            )
-            for n in self.nodes
-        ]
+        records = []
+        for n in self.nodes:
+            target = (importable_path(n.target) or n.target) if n.op == "call_function" else n.target
+            args, kwargs = map_arg(n.args, index.__getitem__), map_arg(n.kwargs, index.__getitem__)
+            records.append((n.op, n.name, target, args, kwargs, n.type))
         return _rebuild_graph, (records, self._codegen)
 
     # -- checking and cleaning ---------------------------------------------------------------------------------------

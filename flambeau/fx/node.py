@@ -20,10 +20,9 @@ OPS = ("placeholder", "get_attr", "call_function", "call_method", "call_module",
 
 
 def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    raise NotImplementedError(
-        f"{type(self).__name__} holds a node's arguments and cannot be written to, because the node's inputs and users "
-        "would no longer agree with it; build new arguments and assign node.args or node.kwargs"
-    )
+    raise NotImplementedError(f"{type(self).__name__} holds a node's arguments and cannot be written to, because the "
+                              "node's inputs and users would no longer agree with it; build new arguments and assign "
+                              "node.args or node.kwargs")
 
 
 class immutable_list(list):
@@ -129,10 +128,8 @@ class Node:
     __slots__ = ("_args", "_erased", "_inputs", "_kwargs", "_next", "_prev", "graph", "meta", "name", "op", "target",
                  "type", "users")  # fmt: skip
 
-    def __init__(
-        self, graph: Graph, name: str, op: str, target: Target, args: tuple = (), kwargs: dict | None = None,
-        type_expr: Any = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, graph: Graph, name: str, op: str, target: Target, args: tuple = (), kwargs: dict | None = None,
+                 type_expr: Any = None) -> None:
         self.graph = graph
         self.name = name
         self.op = op
@@ -200,9 +197,8 @@ class Node:
         swap = lambda n: new_input if n is old_input else n  # noqa: E731
         self._set_arguments(map_arg(self._args, swap), map_arg(self._kwargs, swap))
 
-    def replace_all_uses_with(
-        self, replace_with: Node, delete_user_cb: Callable[[Node], bool] | None = None, *, propagate_meta: bool = False
-    ) -> list[Node]:
+    def replace_all_uses_with(self, replace_with: Node, delete_user_cb: Callable[[Node], bool] | None = None, *,
+                              propagate_meta: bool = False) -> list[Node]:
         """Make every user of this node, other than `replace_with` itself, use `replace_with`; return those users.
 
         `delete_user_cb(user)` may return False for users to leave as they are. With `propagate_meta` the replacement,
@@ -210,10 +206,9 @@ class Node:
         """
         if propagate_meta:
             if replace_with.meta:
-                raise ValueError(
-                    f"replace_all_uses_with(propagate_meta=True) of %{self.name}: the replacement %{replace_with.name} "
-                    f"already has meta entries {sorted(map(str, replace_with.meta))}; pass propagate_meta=False"
-                )
+                raise ValueError(f"replace_all_uses_with(propagate_meta=True) of %{self.name}: the replacement "
+                                 f"%{replace_with.name} already has meta entries "
+                                 f"{sorted(map(str, replace_with.meta))}; pass propagate_meta=False")
             replace_with.meta = dict(self.meta)
         users = [u for u in self.users if u is not replace_with and (delete_user_cb is None or delete_user_cb(u))]
         for user in users:
@@ -356,26 +351,10 @@ def is_impure_function(fn: Any) -> bool:
     return _is_inplace_name(name)
 
 
-_WRITING_OPERATORS = frozenset(
-    [
-        "setitem",
-        "delitem",
-        "iadd",
-        "iand",
-        "iconcat",
-        "ifloordiv",
-        "ilshift",
-        "imatmul",
-        "imod",
-        "imul",
-        "ior",
-        "ipow",
-        "irshift",
-        "isub",
-        "itruediv",
-        "ixor",
-    ]
-)
+_WRITING_OPERATORS = frozenset((
+    "setitem", "delitem", "iadd", "iand", "iconcat", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior", "ipow",
+    "irshift", "isub", "itruediv", "ixor",
+))
 
 
 def _is_inplace_name(name: str) -> bool:

@@ -39,9 +39,8 @@ class TracerBase:
 
     graph: Graph
 
-    def create_node(
-        self, kind: str, target: Target, args: tuple, kwargs: dict, name: str | None = None, type_expr: Any = None
-    ) -> Node:
+    def create_node(self, kind: str, target: Target, args: tuple, kwargs: dict, name: str | None = None,
+                    type_expr: Any = None) -> Node:
         """Append a node."""
         return self.graph.create_node(kind, target, args, kwargs, name, type_expr)
 
@@ -49,9 +48,8 @@ class TracerBase:
         """The stand-in for a node."""
         return Proxy(node, self)
 
-    def create_proxy(
-        self, kind: str, target: Target, args: tuple, kwargs: dict, name: str | None = None, type_expr: Any = None
-    ) -> Proxy:
+    def create_proxy(self, kind: str, target: Target, args: tuple, kwargs: dict, name: str | None = None,
+                     type_expr: Any = None) -> Proxy:
         """Record a node for arguments that may hold proxies, and return its stand-in."""
         node_args = tuple([self.create_arg(a) for a in args])
         node_kwargs = {key: self.create_arg(a) for key, a in kwargs.items()}
@@ -84,6 +82,13 @@ class GraphAppendingTracer(TracerBase):
         self.graph = graph
 
 
+def _needs_value(problem: str) -> Callable[..., NoReturn]:
+    def refuse(self: Proxy, *args: Any) -> NoReturn:
+        raise TraceError(f"{problem.format(self.node.name)}. {_ADVICE}")
+
+    return refuse
+
+
 class Proxy:
     """The value of `node` while tracing. Operators, methods, attributes and functions that honour
     `__torch_function__` become nodes."""
@@ -109,20 +114,11 @@ class Proxy:
     def __bool__(self) -> bool:
         return self.tracer.to_bool(self)
 
-    def __len__(self) -> NoReturn:
-        raise TraceError(f"len() of symbolically traced variable {self.node.name!r} is not known. {_ADVICE}")
-
-    def __index__(self) -> NoReturn:
-        raise TraceError(f"symbolically traced variable {self.node.name!r} used as an integer. {_ADVICE}")
-
-    def __int__(self) -> NoReturn:
-        raise TraceError(f"int() of symbolically traced variable {self.node.name!r} is not known. {_ADVICE}")
-
-    def __float__(self) -> NoReturn:
-        raise TraceError(f"float() of symbolically traced variable {self.node.name!r} is not known. {_ADVICE}")
-
-    def __contains__(self, item: Any) -> NoReturn:
-        raise TraceError(f"`in` on symbolically traced variable {self.node.name!r} is not known. {_ADVICE}")
+    __len__ = _needs_value("len() of symbolically traced variable {!r} is not known")
+    __index__ = _needs_value("symbolically traced variable {!r} used as an integer")
+    __int__ = _needs_value("int() of symbolically traced variable {!r} is not known")
+    __float__ = _needs_value("float() of symbolically traced variable {!r} is not known")
+    __contains__ = _needs_value("`in` on symbolically traced variable {!r} is not known")
 
     __hash__ = object.__hash__
 
@@ -180,17 +176,7 @@ class ParameterProxy(Proxy):
         self.param = param
         self.name = name
 
-    @property
-    def shape(self) -> Any:
-        return self.param.shape
-
-    @property
-    def ndim(self) -> int:
-        return self.param.ndim
-
-    @property
-    def dtype(self) -> Any:
-        return self.param.dtype
+    shape, ndim, dtype = (property(operator.attrgetter(f"param.{fact}")) for fact in ("shape", "ndim", "dtype"))
 
     def size(self, dim: int | None = None) -> Any:
         """As the parameter's."""

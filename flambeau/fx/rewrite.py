@@ -23,10 +23,8 @@ class Match:
 Filter = Callable[[Match, Graph, Graph], bool]
 
 
-def replace_pattern(
-    gm: GraphModule, pattern: Callable | GraphModule | Graph, replacement: Callable | GraphModule | Graph,
-    match_filters: tuple[Filter, ...] = (),
-) -> list[Match]:  # fmt: skip
+def replace_pattern(gm: GraphModule, pattern: Callable | GraphModule | Graph,
+                    replacement: Callable | GraphModule | Graph, match_filters: tuple[Filter, ...] = ()) -> list[Match]:
     """Replace each non-overlapping occurrence of `pattern` in `gm` by `replacement`, and return the matches.
 
     Both are functions, traced here, or graphs. The pattern's placeholders match any argument; every inner node of a
@@ -36,10 +34,8 @@ def replace_pattern(
     inputs = [n for n in pattern_graph.nodes if n.op == "placeholder"]
     new_inputs = [n for n in new_graph.nodes if n.op == "placeholder"]
     if len(inputs) != len(new_inputs):
-        raise ValueError(
-            f"replace_pattern: the pattern takes {len(inputs)} arguments and the replacement {len(new_inputs)}; "
-            "they must take the same"
-        )
+        raise ValueError(f"replace_pattern: the pattern takes {len(inputs)} arguments and the replacement "
+                         f"{len(new_inputs)}; they must take the same")
     matches = find_matches(gm.graph, pattern_graph, match_filters)
     rewritten: dict[Node, Argument] = {}
     for match in matches:
@@ -60,9 +56,8 @@ def find_matches(graph: Graph, pattern: Graph, filters: tuple[Filter, ...] = ())
     """Occurrences of `pattern` in `graph`, none overlapping another, in the graph's order."""
     anchor = pattern.output_node().args[0]
     if not isinstance(anchor, Node) or anchor.op == "placeholder":
-        raise NotImplementedError(
-            f"replace_pattern: the pattern must return the result of one step, not {anchor!r}; match each part alone"
-        )
+        raise NotImplementedError(f"replace_pattern: the pattern must return the result of one step, not {anchor!r}; "
+                                  "match each part alone")
     taken: set[Node] = set()
     matches: list[Match] = []
     for node in graph.nodes:

@@ -68,10 +68,8 @@ class Tracer(TracerBase):
 
     proxy_buffer_attributes = False  # a subclass may say True: buffers are then recorded, like parameters
 
-    def __init__(
-        self, autowrap_modules: tuple[ModuleType, ...] = (math,), autowrap_functions: tuple[Callable, ...] = (),
-        param_shapes_constant: bool = False,
-    ) -> None:  # fmt: skip
+    def __init__(self, autowrap_modules: tuple[ModuleType, ...] = (math,),
+                 autowrap_functions: tuple[Callable, ...] = (), param_shapes_constant: bool = False) -> None:
         functions = [f for m in autowrap_modules for n, f in vars(m).items() if callable(f) and not n.startswith("_")]
         self._autowrap = {id(f) for f in (*functions, *autowrap_functions)}
         self._autowrap_modules = autowrap_modules
@@ -100,10 +98,8 @@ class Tracer(TracerBase):
         for name, module in self.root.named_modules():
             if module is mod:
                 return name
-        raise NameError(
-            f"module {type(mod).__name__} was called but is not a submodule of {type(self.root).__name__}; "
-            "assign it to an attribute of the root module before tracing"
-        )
+        raise NameError(f"module {type(mod).__name__} was called but is not a submodule of {type(self.root).__name__}; "
+                        "assign it to an attribute of the root module before tracing")
 
     def iter(self, obj: Proxy) -> Iterator:
         """`a, b = proxy` is allowed, for the bytecode says how many there are; nothing else is."""
@@ -257,12 +253,9 @@ def _all_positional(fn: Callable) -> Callable:
     """`fn` with every parameter positional, `*args` and `**kwargs` included, in the order of its local variables."""
     code = fn.__code__
     variadic = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    flat = code.replace(
-        co_flags=code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS),
-        co_argcount=code.co_argcount + code.co_kwonlyargcount + variadic,
-        co_posonlyargcount=0,
-        co_kwonlyargcount=0,
-    )
+    flat = code.replace(co_flags=code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS),
+                        co_argcount=code.co_argcount + code.co_kwonlyargcount + variadic, co_posonlyargcount=0,
+                        co_kwonlyargcount=0)
     return FunctionType(flat, fn.__globals__, fn.__name__, None, fn.__closure__)
 
 

@@ -4,133 +4,48 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 from ..core.dtypes import bool_, dtype
 from ..core.tensor import Tensor
+
+# isort: off
 from ..ops import nn_activations as _act
 from ..ops.creation import one_hot
-from ..ops.nn import (
-    bilinear,
-    embedding,
-    linear,
-)
+from ..ops.nn import bilinear, embedding, linear
 from ..ops.nn import embedding_bag as _embedding_bag
 from ..ops.nn_activations import (
-    celu,
-    celu_,
-    elu,
-    elu_,
-    gelu,
-    glu,
-    hardshrink,
-    hardsigmoid,
-    hardswish,
-    hardtanh,
-    hardtanh_,
-    leaky_relu,
-    leaky_relu_,
-    logsigmoid,
-    mish,
-    prelu,
-    relu6,
-    relu_,
-    selu,
-    selu_,
-    silu,
-    softplus,
-    softshrink,
-    softsign,
-    tanhshrink,
-    threshold,
-    threshold_,
+    celu, celu_, elu, elu_, gelu, glu, hardshrink, hardsigmoid, hardswish, hardtanh, hardtanh_, leaky_relu,
+    leaky_relu_, logsigmoid, mish, prelu, relu6, relu_, selu, selu_, silu, softplus, softshrink, softsign, tanhshrink,
+    threshold, threshold_,
 )
-from ..ops.nn_attention import (
-    scaled_dot_product_attention,
-)
-from ..ops.nn_dropout import (
-    alpha_dropout,
-    dropout,
-    feature_alpha_dropout,
-    feature_dropout,
-)
+from ..ops.nn_attention import scaled_dot_product_attention
+from ..ops.nn_dropout import alpha_dropout, dropout, feature_alpha_dropout, feature_dropout
 from ..ops.nn_losses import (
-    binary_cross_entropy,
-    binary_cross_entropy_with_logits,
-    cosine_embedding_loss,
-    cosine_similarity,
-    cross_entropy,
-    ctc_loss,
-    gaussian_nll_loss,
-    hinge_embedding_loss,
-    huber_loss,
-    kl_div,
-    l1_loss,
-    margin_ranking_loss,
-    mse_loss,
-    multi_margin_loss,
-    multilabel_margin_loss,
-    multilabel_soft_margin_loss,
-    nll_loss,
-    pairwise_distance,
-    poisson_nll_loss,
-    smooth_l1_loss,
-    soft_margin_loss,
-    triplet_margin_loss,
-    triplet_margin_with_distance_loss,
+    binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss, cosine_similarity, cross_entropy,
+    ctc_loss, gaussian_nll_loss, hinge_embedding_loss, huber_loss, kl_div, l1_loss, margin_ranking_loss, mse_loss,
+    multi_margin_loss, multilabel_margin_loss, multilabel_soft_margin_loss, nll_loss, pairwise_distance,
+    poisson_nll_loss, smooth_l1_loss, soft_margin_loss, triplet_margin_loss, triplet_margin_with_distance_loss,
 )
 from ..ops.nn_norms import (
-    batch_norm,
-    group_norm,
-    instance_norm,
-    layer_norm,
-    local_response_norm,
-    normalize,
-    rms_norm,
+    batch_norm, group_norm, instance_norm, layer_norm, local_response_norm, normalize, rms_norm,
 )
 from ..ops.nn_resize import (
-    affine_grid,
-    channel_shuffle,
-    grid_sample,
-    interpolate,
-    pad,
-    pixel_shuffle,
-    pixel_unshuffle,
-    upsample,
+    affine_grid, channel_shuffle, grid_sample, interpolate, pad, pixel_shuffle, pixel_unshuffle, upsample,
 )
 from ..ops.nn_windows import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    adaptive_avg_pool3d,
-    adaptive_max_pool1d,
-    adaptive_max_pool2d,
-    adaptive_max_pool3d,
-    avg_pool1d,
-    avg_pool2d,
-    avg_pool3d,
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-    fold,
-    lp_pool1d,
-    lp_pool2d,
-    lp_pool3d,
-    max_pool1d,
-    max_pool2d,
-    max_pool3d,
-    max_unpool1d,
-    max_unpool2d,
-    max_unpool3d,
-    unfold,
+    adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool1d, adaptive_max_pool2d,
+    adaptive_max_pool3d, avg_pool1d, avg_pool2d, avg_pool3d, conv1d, conv2d, conv3d, conv_transpose1d,
+    conv_transpose2d, conv_transpose3d, fold, lp_pool1d, lp_pool2d, lp_pool3d, max_pool1d, max_pool2d, max_pool3d,
+    max_unpool1d, max_unpool2d, max_unpool3d, unfold,
 )
+# isort: on
 from ..ops.pointwise import relu as _relu  # type: ignore[attr-defined]
 from ..ops.pointwise import sigmoid
 from ..ops.pointwise import tanh as _tanh  # type: ignore[attr-defined]
-from ..ops.random import rand
+from ..ops.random import rand as _rand
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -166,7 +81,7 @@ def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
 
 def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
     """A sample of the relaxed one-hot distribution (Jang et al. 2016); `hard` rounds it but keeps the soft gradient."""
-    noise = -(-(rand(tuple(logits.shape), dtype=logits.dtype, device=logits.device).clamp_min(1e-20)).log()).log()
+    noise = -(-(_rand(tuple(logits.shape), dtype=logits.dtype, device=logits.device).clamp_min(1e-20)).log()).log()
     soft = _act.softmax((logits + noise) / tau, dim)
     if not hard:
         return soft
@@ -181,7 +96,7 @@ def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, trainin
         raise ValueError(f"Lower bound should be less than or equal to the upper bound, got lower: {lower}, upper: {upper}")
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
-    slopes = rand(tuple(input.shape), dtype=input.dtype, device=input.device) * (upper - lower) + lower
+    slopes = _rand(tuple(input.shape), dtype=input.dtype, device=input.device) * (upper - lower) + lower
     out = (input * slopes).where(input <= 0, input)
     return input.copy_(out) if inplace else out
 
@@ -195,10 +110,8 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     """dropout of whole channels of (n, c, l) or (c, l)."""
     if input.ndim not in (2, 3):
         raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {input.ndim}D input. Note that "
-                           f"dropout1d exists to provide "
-                           "channel-wise dropout on inputs with 1 spatial dimension, a channel dimension, and an "
-                           "optional batch dimension "
-                           "(i.e. 2D or 3D inputs).")
+                           "dropout1d exists to provide channel-wise dropout on inputs with 1 spatial dimension, a "
+                           "channel dimension, and an optional batch dimension (i.e. 2D or 3D inputs).")
     if input.ndim == 2:
         return feature_dropout(input.unsqueeze(0), p, training, inplace).squeeze(0)
     return feature_dropout(input, p, training, inplace)
@@ -241,19 +154,16 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     return (input[first] - input[second]).norm(p, 1)
 
 
-def max_pool1d_with_indices(input: Tensor, kernel_size: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-    """max_pool1d(return_indices=True)."""
-    return max_pool1d(input, kernel_size, *args, **{**kwargs, "return_indices": True})
+def _with_indices(pool: Callable) -> Callable:
+    def fn(input: Tensor, kernel_size: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        return pool(input, kernel_size, *args, **{**kwargs, "return_indices": True})
+
+    fn.__name__ = fn.__qualname__ = f"{pool.__name__}_with_indices"
+    fn.__doc__ = f"{pool.__name__}(return_indices=True)."
+    return fn
 
 
-def max_pool2d_with_indices(input: Tensor, kernel_size: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-    """max_pool2d(return_indices=True)."""
-    return max_pool2d(input, kernel_size, *args, **{**kwargs, "return_indices": True})
-
-
-def max_pool3d_with_indices(input: Tensor, kernel_size: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-    """max_pool3d(return_indices=True)."""
-    return max_pool3d(input, kernel_size, *args, **{**kwargs, "return_indices": True})
+max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = map(_with_indices, (max_pool1d, max_pool2d, max_pool3d))
 
 
 # -- attention with projections ------------------------------------------------------------------------------
@@ -391,24 +301,4 @@ def assert_int_or_pair(arg: Any, arg_name: str, message: str) -> None:
         raise AssertionError(message.format(arg_name))
 
 
-__all__ = [
-    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
-    "adaptive_max_pool2d_with_indices", "adaptive_max_pool3d", "affine_grid", "alpha_dropout", "assert_int_or_pair",
-    "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_norm", "bilinear", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "celu", "celu_", "channel_shuffle", "conv1d", "conv2d", "conv3d",
-    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cosine_embedding_loss", "cosine_similarity",
-    "cross_entropy", "ctc_loss", "dropout", "dropout1d", "dropout2d", "dropout3d", "elu", "elu_", "embedding",
-    "embedding_bag", "feature_alpha_dropout", "feature_dropout", "fold", "gaussian_nll_loss", "gelu", "glu",
-    "grid_sample", "group_norm", "gumbel_softmax", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hardtanh_",
-    "hinge_embedding_loss", "huber_loss", "instance_norm", "interpolate", "kl_div", "l1_loss", "layer_norm",
-    "leaky_relu", "leaky_relu_", "linear", "local_response_norm", "log_softmax", "logsigmoid", "lp_pool1d", "lp_pool2d",
-    "lp_pool3d", "margin_ranking_loss", "max_pool1d", "max_pool1d_with_indices", "max_pool2d",
-    "max_pool2d_with_indices", "max_pool3d", "max_pool3d_with_indices", "max_unpool1d", "max_unpool2d", "max_unpool3d",
-    "mish", "mse_loss", "multi_head_attention_forward", "multi_margin_loss", "multilabel_margin_loss",
-    "multilabel_soft_margin_loss", "nll_loss", "normalize", "one_hot", "pad", "pairwise_distance", "pdist",
-    "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "prelu", "relu", "relu6", "relu_", "rms_norm", "rrelu",
-    "rrelu_", "scaled_dot_product_attention", "selu", "selu_", "sigmoid", "silu", "smooth_l1_loss", "soft_margin_loss",
-    "softmax", "softmin", "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold", "threshold_",
-    "triplet_margin_loss", "triplet_margin_with_distance_loss", "unfold", "upsample", "upsample_bilinear",
-    "upsample_nearest",
-]
+__all__ = [name for name, value in globals().items() if isinstance(value, FunctionType) and not name.startswith("_")]

@@ -67,10 +67,9 @@ def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
         sizes = [sizes[i] for i in order]
         x = x.index_select(1, _index(order))
     elif sizes != sorted(sizes, reverse=True):
-        raise RuntimeError("`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can pass "
-                           "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this "
-                           "requirement if you do "
-                           "not need ONNX exportability.")
+        raise RuntimeError("`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can "
+                           "pass `enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this "
+                           "requirement if you do not need ONNX exportability.")
     batch_sizes = [sum(n > t for n in sizes) for t in range(sizes[0])]
     flat = x.reshape(-1, *x.shape[2:])
     rows = [t * len(sizes) + b for t, count in enumerate(batch_sizes) for b in range(count)]

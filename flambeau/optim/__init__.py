@@ -12,5 +12,4 @@ from .sgd import SGD
 SparseAdam = absent("torch.optim.SparseAdam", "use Adam: gradients are dense")
 
 __all__ = ["ASGD", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam",
-           "Optimizer", "RAdam",
-           "RMSprop", "Rprop", "adam", "adamw", "lr_scheduler", "optimizer", "sgd", "swa_utils"]
+           "Optimizer", "RAdam", "RMSprop", "Rprop", "adam", "adamw", "lr_scheduler", "optimizer", "sgd", "swa_utils"]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.tensor import Tensor
 from ..ops.nn_steps import adam_step_
-from .optimizer import GroupOptimizer, ParamsT, zeros
+from .optimizer import GroupOptimizer, ParamsT, options, refuse_differentiable, zeros
 
 
 class Adam(GroupOptimizer):
@@ -16,30 +15,11 @@ class Adam(GroupOptimizer):
                  weight_decay: float = 0, amsgrad: bool = False, *, foreach: bool | None = None, maximize: bool = False,
                  capturable: bool = False, differentiable: bool = False, fused: bool | None = None,
                  decoupled_weight_decay: bool = False) -> None:
-        if not (isinstance(lr, Tensor) or lr >= 0.0):
-            raise ValueError(f"Invalid learning rate: {lr}")
-        if not eps >= 0.0:
-            raise ValueError(f"Invalid epsilon value: {eps}")
-        for i, beta in enumerate(betas):
-            if not 0.0 <= beta < 1.0:
-                raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
-        if not weight_decay >= 0.0:
-            raise ValueError(f"Invalid weight_decay value: {weight_decay}")
-        if differentiable:
-            raise NotImplementedError("differentiable=True: optimizer steps are not recorded; use torch.func for "
-                                      "differentiable updates")
-        super().__init__(params, {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad, "maximize": maximize,
-            "foreach": foreach, "capturable": capturable, "differentiable": differentiable, "fused": fused,
-            "decoupled_weight_decay": decoupled_weight_decay})
+        refuse_differentiable(differentiable)
+        super().__init__(params, options(locals()))
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        decoupled = self.defaults.get("decoupled_weight_decay", False)
-        for group in self.param_groups:
-            for name, value in (("amsgrad", False), ("maximize", False), ("foreach", None), ("capturable", False),
-                                ("differentiable", False), ("fused", None), ("decoupled_weight_decay", decoupled)):
-                group.setdefault(name, value)
+    since = {"amsgrad": False, "maximize": False, "foreach": None, "capturable": False, "differentiable": False, "fused": None,
+             "decoupled_weight_decay": False}
 
     def _step_group(self, group: dict[str, Any]) -> None:
         params = self._with_grad(group)

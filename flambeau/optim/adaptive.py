@@ -5,17 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..core.tensor import Tensor
+from ..core.dtypes import finfo
 from ..ops.nn_steps import as_number, square_root, step_number
-from .optimizer import GroupOptimizer, ParamsT, check, decayed, step_counter, zeros
-
-
-def _lr_good(lr: Any) -> bool:
-    return isinstance(lr, Tensor) or lr >= 0.0
-
-
-def _betas_good(betas: tuple[float, float]) -> bool:
-    return all(0.0 <= b < 1.0 for b in betas)
+from .optimizer import GroupOptimizer, ParamsT, options, step_counter, zeros
 
 
 class Adagrad(GroupOptimizer):
@@ -24,20 +16,13 @@ class Adagrad(GroupOptimizer):
     def __init__(self, params: ParamsT, lr: Any = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
                  initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *, maximize: bool = False,
                  differentiable: bool = False, fused: bool | None = None) -> None:
-        check(lr=(lr, _lr_good(lr)), lr_decay=(lr_decay, lr_decay >= 0), weight_decay=(weight_decay, weight_decay >= 0),
-              initial_accumulator_value=(initial_accumulator_value, initial_accumulator_value >= 0), epsilon=(eps, eps >= 0))
-        super().__init__(params, {
-            "lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay,
-            "initial_accumulator_value": initial_accumulator_value, "foreach": foreach, "maximize": maximize,
-            "differentiable": differentiable, "fused": fused})
+        super().__init__(params, options(locals()))
         for group in self.param_groups:
             for p in group["params"]:
                 self.state[p] = {"step": step_counter(), "sum": zeros(p).add_(group["initial_accumulator_value"])}
 
     def _step_group(self, group: dict[str, Any]) -> None:
-        for p in self._with_grad(group):
-            state, g = self.state[p], decayed(p.grad, p, group)     # type: ignore[arg-type]
-            state["step"] += 1
+        for p, g, state in self._each(group):
             lr = as_number(group["lr"]) / (1 + (step_number(state["step"]) - 1) * group["lr_decay"])
             state["sum"].addcmul_(g, g, value=1)
             p.addcdiv_(g, state["sum"].sqrt().add_(group["eps"]), value=-lr)
@@ -49,15 +34,11 @@ class Adadelta(GroupOptimizer):
     def __init__(self, params: ParamsT, lr: Any = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0,
                  foreach: bool | None = None, *, capturable: bool = False, maximize: bool = False,
                  differentiable: bool = False) -> None:
-        check(lr=(lr, _lr_good(lr)), rho=(rho, 0 <= rho <= 1), epsilon=(eps, eps >= 0),
-              weight_decay=(weight_decay, weight_decay >= 0))
-        super().__init__(params, {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
-                                  "capturable": capturable, "foreach": foreach, "differentiable": differentiable})
+        super().__init__(params, options(locals()))
 
     def _step_group(self, group: dict[str, Any]) -> None:
         rho, eps = group["rho"], group["eps"]
-        for p in self._with_grad(group):
-            state, g = self._counted(p, square_avg=zeros, acc_delta=zeros), decayed(p.grad, p, group)     # type: ignore[arg-type]
+        for p, g, state in self._each(group, square_avg=zeros, acc_delta=zeros):
             state["square_avg"].mul_(rho).addcmul_(g, g, value=1 - rho)
             delta = (state["acc_delta"] + eps).sqrt() / (state["square_avg"] + eps).sqrt() * g
             state["acc_delta"].mul_(rho).addcmul_(delta, delta, value=1 - rho)
@@ -70,18 +51,15 @@ class RMSprop(GroupOptimizer):
     def __init__(self, params: ParamsT, lr: Any = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0,
                  momentum: float = 0, centered: bool = False, capturable: bool = False, foreach: bool | None = None,
                  maximize: bool = False, differentiable: bool = False) -> None:
-        check(lr=(lr, _lr_good(lr)), epsilon=(eps, eps >= 0), momentum=(momentum, momentum >= 0),
-              weight_decay=(weight_decay, weight_decay >= 0), alpha=(alpha, alpha >= 0))
-        super().__init__(params, {
-            "lr": lr, "momentum": momentum, "alpha": alpha, "eps": eps, "centered": centered, "weight_decay": weight_decay,
-            "capturable": capturable, "foreach": foreach, "maximize": maximize, "differentiable": differentiable})
+        if not alpha >= 0:
+            raise ValueError(f"Invalid alpha value: {alpha}")
+        super().__init__(params, options(locals()))
 
     def _step_group(self, group: dict[str, Any]) -> None:
         alpha, lr = group["alpha"], as_number(group["lr"])
         fields = {"square_avg": zeros} | ({"momentum_buffer": zeros} if group["momentum"] > 0 else {}) | \
             ({"grad_avg": zeros} if group["centered"] else {})
-        for p in self._with_grad(group):
-            state, g = self._counted(p, **fields), decayed(p.grad, p, group)     # type: ignore[arg-type]
+        for p, g, state in self._each(group, **fields):
             state["square_avg"].mul_(alpha).addcmul_(g, g, value=1 - alpha)
             spread = state["square_avg"]
             if group["centered"]:
@@ -101,15 +79,11 @@ class Adamax(GroupOptimizer):
     def __init__(self, params: ParamsT, lr: Any = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, foreach: bool | None = None, *, maximize: bool = False, differentiable: bool = False,
                  capturable: bool = False) -> None:
-        check(lr=(lr, _lr_good(lr)), epsilon=(eps, eps >= 0), beta_parameter=(betas, _betas_good(betas)),
-              weight_decay=(weight_decay, weight_decay >= 0))
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "foreach": foreach,
-                                  "maximize": maximize, "differentiable": differentiable, "capturable": capturable})
+        super().__init__(params, options(locals()))
 
     def _step_group(self, group: dict[str, Any]) -> None:
         beta1, beta2 = group["betas"]
-        for p in self._with_grad(group):
-            state, g = self._counted(p, exp_avg=zeros, exp_inf=zeros), decayed(p.grad, p, group)     # type: ignore[arg-type]
+        for p, g, state in self._each(group, exp_avg=zeros, exp_inf=zeros):
             state["exp_avg"].lerp_(g, 1 - beta1)
             state["exp_inf"].copy_((state["exp_inf"] * beta2).maximum(g.abs() + group["eps"]))
             correction = 1 - beta1 ** step_number(state["step"])
@@ -123,21 +97,11 @@ class NAdam(GroupOptimizer):
                  weight_decay: float = 0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
                  foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
                  differentiable: bool = False) -> None:
-        check(lr=(lr, _lr_good(lr)), epsilon=(eps, eps >= 0), beta_parameter=(betas, _betas_good(betas)),
-              weight_decay=(weight_decay, weight_decay >= 0), momentum_decay=(momentum_decay, momentum_decay >= 0))
-        super().__init__(params, {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "momentum_decay": momentum_decay,
-            "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize, "foreach": foreach, "capturable": capturable,
-            "differentiable": differentiable})
+        super().__init__(params, options(locals()))
 
     def _step_group(self, group: dict[str, Any]) -> None:
         (beta1, beta2), lr = group["betas"], as_number(group["lr"])
-        coupled = {**group, "weight_decay": 0} if group["decoupled_weight_decay"] else group
-        for p in self._with_grad(group):
-            state = self._counted(p, mu_product=lambda _: step_counter() + 1, exp_avg=zeros, exp_avg_sq=zeros)
-            g = decayed(p.grad, p, coupled)     # type: ignore[arg-type]
-            if group["decoupled_weight_decay"]:
-                p.mul_(1 - lr * group["weight_decay"])
+        for p, g, state in self._each(group, mu_product=lambda _: step_counter() + 1, exp_avg=zeros, exp_avg_sq=zeros):
             t = step_number(state["step"])
             mu = beta1 * (1.0 - 0.5 * 0.96 ** (t * group["momentum_decay"]))
             mu_next = beta1 * (1.0 - 0.5 * 0.96 ** ((t + 1) * group["momentum_decay"]))
@@ -156,19 +120,11 @@ class RAdam(GroupOptimizer):
     def __init__(self, params: ParamsT, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, decoupled_weight_decay: bool = False, *, foreach: bool | None = None,
                  maximize: bool = False, capturable: bool = False, differentiable: bool = False) -> None:
-        check(lr=(lr, _lr_good(lr)), epsilon=(eps, eps >= 0), beta_parameter=(betas, _betas_good(betas)),
-              weight_decay=(weight_decay, weight_decay >= 0))
-        super().__init__(params, {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize, "foreach": foreach,
-            "capturable": capturable, "decoupled_weight_decay": decoupled_weight_decay, "differentiable": differentiable})
+        super().__init__(params, options(locals()))
 
     def _step_group(self, group: dict[str, Any]) -> None:
         (beta1, beta2), lr = group["betas"], as_number(group["lr"])
-        coupled = {**group, "weight_decay": 0} if group["decoupled_weight_decay"] else group
-        for p in self._with_grad(group):
-            state, g = self._counted(p, exp_avg=zeros, exp_avg_sq=zeros), decayed(p.grad, p, coupled)     # type: ignore[arg-type]
-            if group["decoupled_weight_decay"]:
-                p.mul_(1 - lr * group["weight_decay"])
+        for p, g, state in self._each(group, exp_avg=zeros, exp_avg_sq=zeros):
             state["exp_avg"].lerp_(g, 1 - beta1)
             state["exp_avg_sq"].mul_(beta2).addcmul_(g, g, value=1 - beta2)
             t = step_number(state["step"])
@@ -188,15 +144,11 @@ class Rprop(GroupOptimizer):
     def __init__(self, params: ParamsT, lr: Any = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
                  step_sizes: tuple[float, float] = (1e-6, 50), *, capturable: bool = False, foreach: bool | None = None,
                  maximize: bool = False, differentiable: bool = False) -> None:
-        check(lr=(lr, _lr_good(lr)), eta=(etas, 0.0 < etas[0] < 1.0 < etas[1]))
-        super().__init__(params, {"lr": lr, "etas": etas, "step_sizes": step_sizes, "foreach": foreach, "maximize": maximize,
-                                  "differentiable": differentiable, "capturable": capturable})
+        super().__init__(params, options(locals()))
 
     def _step_group(self, group: dict[str, Any]) -> None:
         (less, more), (smallest, largest) = group["etas"], group["step_sizes"]
-        for p in self._with_grad(group):
-            state = self._counted(p, prev=zeros, step_size=lambda q: zeros(q).add_(as_number(group["lr"])))
-            g = decayed(p.grad, p, group)     # type: ignore[arg-type]
+        for p, g, state in self._each(group, prev=zeros, step_size=lambda q: zeros(q).add_(as_number(group["lr"]))):
             agreement = g * state["prev"]
             factor = (agreement > 0) * more + (agreement < 0) * less + (agreement == 0) * 1.0
             state["step_size"].mul_(factor.to(p.dtype)).clamp_(smallest, largest)
@@ -211,16 +163,11 @@ class ASGD(GroupOptimizer):
     def __init__(self, params: ParamsT, lr: Any = 1e-2, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6,
                  weight_decay: float = 0, foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
                  capturable: bool = False) -> None:
-        check(lr=(lr, _lr_good(lr)), weight_decay=(weight_decay, weight_decay >= 0))
-        super().__init__(params, {"lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay,
-                                  "foreach": foreach, "maximize": maximize, "differentiable": differentiable,
-                                  "capturable": capturable})
+        super().__init__(params, options(locals()))
 
     def _step_group(self, group: dict[str, Any]) -> None:
         lr = as_number(group["lr"])
-        for p in self._with_grad(group):
-            state = self._counted(p, eta=lambda _: step_counter() + lr, mu=lambda _: step_counter() + 1, ax=zeros)
-            g = decayed(p.grad, p, group)     # type: ignore[arg-type]
+        for p, g, state in self._each(group, eta=lambda _: step_counter() + lr, mu=lambda _: step_counter() + 1, ax=zeros):
             t, eta, mu = (step_number(state[k]) for k in ("step", "eta", "mu"))
             p.mul_(1 - group["lambd"] * eta).add_(g, alpha=-eta)
             if mu == 1:
@@ -236,10 +183,7 @@ class Adafactor(GroupOptimizer):
 
     def __init__(self, params: ParamsT, lr: Any = 1e-2, beta2_decay: float = -0.8, eps: tuple[float | None, float] = (None, 1e-3),
                  d: float = 1.0, weight_decay: float = 0.0, *, foreach: bool | None = None, maximize: bool = False) -> None:
-        check(lr=(lr, _lr_good(lr)), beta2_decay=(beta2_decay, beta2_decay <= 0), d=(d, d >= 1),
-              weight_decay=(weight_decay, weight_decay >= 0))
-        super().__init__(params, {"lr": lr, "beta2_decay": beta2_decay, "eps": eps, "d": d, "weight_decay": weight_decay,
-                                  "foreach": foreach, "maximize": maximize})
+        super().__init__(params, options(locals()))
 
     def _step_group(self, group: dict[str, Any]) -> None:
         eps1, eps2 = group["eps"]
@@ -255,8 +199,7 @@ class Adafactor(GroupOptimizer):
                     state["variance"] = zeros(p)
             state["step"] += 1
             t = step_number(state["step"])
-            tiny = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}[p.dtype.name] \
-                if eps1 is None else eps1
+            tiny = finfo(p.dtype).eps if eps1 is None else eps1
             keep = 1 - t ** group["beta2_decay"]
             lr = max(eps2, p.norm(2).item() / math.sqrt(p.numel())) * min(as_number(group["lr"]), 1 / math.sqrt(t))
             if group["weight_decay"]:

@@ -16,8 +16,7 @@ from ..core.tensor import Tensor
 from .optimizer import Optimizer
 
 EPOCH_DEPRECATION_WARNING = ("The epoch parameter in `scheduler.step()` was not necessary and is being deprecated "
-                             "where possible. Please "
-                             "use `scheduler.step()` to step the scheduler.")
+                             "where possible. Please use `scheduler.step()` to step the scheduler.")
 
 
 def _set_lr(group: dict[str, Any], lr: Any) -> None:
@@ -43,13 +42,17 @@ def _count_steps(optimizer: Optimizer) -> None:
     optimizer.step = counted       # type: ignore[method-assign]
 
 
+def _checked(optimizer: Any) -> Optimizer:
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+    return optimizer
+
+
 class LRScheduler:
     """Base of all schedules: `get_lr()` gives the rates for `last_epoch`; `step()` advances it and sets them."""
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
-        self.optimizer = optimizer
+        self.optimizer = _checked(optimizer)
         for i, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
                 rate = group["lr"]
@@ -94,10 +97,9 @@ class LRScheduler:
                           "to call `optimizer.step()` before `lr_scheduler.step()`.", UserWarning, stacklevel=3)
         elif not getattr(self.optimizer, "_opt_called", False):
             warnings.warn("Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch 1.1.0 and "
-                          "later, you should call them "
-                          "in the opposite order: `optimizer.step()` before `lr_scheduler.step()`.  Failure to do "
-                          "this will result in "
-                          "PyTorch skipping the first value of the learning rate schedule.", UserWarning, stacklevel=3)
+                          "later, you should call them in the opposite order: `optimizer.step()` before "
+                          "`lr_scheduler.step()`.  Failure to do this will result in PyTorch skipping the first value "
+                          "of the learning rate schedule.", UserWarning, stacklevel=3)
 
     def step(self, epoch: int | None = None) -> None:
         """Advance by one (or to `epoch`) and set the optimizer's rates."""
@@ -356,9 +358,8 @@ class SequentialLR(LRScheduler):
                                  f"be specified when calling `step`, but got one at index {i} in the given schedulers sequence.")
         if len(milestones) != len(schedulers) - 1:
             raise ValueError("Sequential Schedulers expects number of schedulers provided to be one more than the "
-                             "number of milestone "
-                             f"points, but got number of schedulers {len(schedulers)} and the number of milestones to be equal to "
-                             f"{len(milestones)}")
+                             f"number of milestone points, but got number of schedulers {len(schedulers)} and the "
+                             f"number of milestones to be equal to {len(milestones)}")
         self.optimizer, self._schedulers, self._milestones = optimizer, schedulers, milestones
         self.last_epoch = last_epoch + 1
         for group in optimizer.param_groups:      # each schedule has set its first rate: begin again with the first alone
@@ -429,13 +430,11 @@ class ReduceLROnPlateau(LRScheduler):
                  threshold_mode: str = "rel", cooldown: int = 0, min_lr: Any = 0, eps: float = 1e-8) -> None:
         if factor >= 1.0:
             raise ValueError("Factor should be < 1.0.")
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
         if mode not in ("min", "max"):
             raise ValueError(f"mode {mode} is unknown!")
         if threshold_mode not in ("rel", "abs"):
             raise ValueError(f"threshold mode {threshold_mode} is unknown!")
-        self.factor, self.optimizer, self.patience, self.cooldown, self.eps = factor, optimizer, patience, cooldown, eps
+        self.factor, self.optimizer, self.patience, self.cooldown, self.eps = factor, _checked(optimizer), patience, cooldown, eps
         self.min_lrs = _per_group(min_lr, optimizer, "min_lrs")
         self.default_min_lr = None if isinstance(min_lr, (list, tuple)) else min_lr
         self.mode, self.threshold, self.threshold_mode = mode, threshold, threshold_mode
@@ -489,9 +488,7 @@ class CyclicLR(LRScheduler):
                  mode: str = "triangular", gamma: float = 1.0, scale_fn: Callable[[float], float] | None = None,
                  scale_mode: str = "cycle", cycle_momentum: bool = True, base_momentum: Any = 0.8, max_momentum: Any = 0.9,
                  last_epoch: int = -1) -> None:
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
-        self.optimizer = optimizer
+        self.optimizer = _checked(optimizer)
         base_lrs = _per_group(base_lr, optimizer, "base_lr")
         if last_epoch == -1:
             for group, lr in zip(optimizer.param_groups, base_lrs):
@@ -511,9 +508,7 @@ class CyclicLR(LRScheduler):
         self.base_lrs = base_lrs
 
     def _init_momentum(self, base_momentum: Any, max_momentum: Any, last_epoch: int) -> None:
-        if "momentum" not in self.optimizer.defaults and "betas" not in self.optimizer.defaults:
-            raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
-        self.use_beta1 = "betas" in self.optimizer.defaults
+        self.use_beta1 = _cycles_beta1(self.optimizer)
         self.base_momentums = _per_group(base_momentum, self.optimizer, "base_momentum")
         self.max_momentums = _per_group(max_momentum, self.optimizer, "max_momentum")
         if last_epoch == -1:
@@ -551,6 +546,13 @@ class CyclicLR(LRScheduler):
         self.__dict__.update(fields)
 
 
+def _cycles_beta1(optimizer: Optimizer) -> bool:
+    """Whether beta1 takes the part of the momentum."""
+    if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
+        raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
+    return "betas" in optimizer.defaults
+
+
 def _set_momentum(group: dict[str, Any], momentum: float, use_beta1: bool) -> None:
     if use_beta1:
         group["betas"] = (momentum, *group["betas"][1:])
@@ -565,9 +567,7 @@ class OneCycleLR(LRScheduler):
                  steps_per_epoch: int | None = None, pct_start: float = 0.3, anneal_strategy: str = "cos",
                  cycle_momentum: bool = True, base_momentum: Any = 0.85, max_momentum: Any = 0.95, div_factor: float = 25.0,
                  final_div_factor: float = 1e4, three_phase: bool = False, last_epoch: int = -1) -> None:
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
-        self.optimizer = optimizer
+        self.optimizer = _checked(optimizer)
         self.total_steps = self._total(total_steps, epochs, steps_per_epoch)
         if not isinstance(pct_start, float) or not 0 <= pct_start <= 1:
             raise ValueError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
@@ -582,9 +582,7 @@ class OneCycleLR(LRScheduler):
                 group["max_lr"] = peak
                 group["min_lr"] = group["initial_lr"] / final_div_factor
         if cycle_momentum:
-            if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
-                raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
-            self.use_beta1 = "betas" in optimizer.defaults
+            self.use_beta1 = _cycles_beta1(optimizer)
             lows, tops = (_per_group(v, optimizer, "momentum") for v in (base_momentum, max_momentum))
             if last_epoch == -1:
                 for group, low, top in zip(optimizer.param_groups, lows, tops):
@@ -606,18 +604,14 @@ class OneCycleLR(LRScheduler):
         return total_steps
 
     def _phases(self, pct_start: float, three_phase: bool) -> list[dict[str, Any]]:
-        rise = float(pct_start * self.total_steps) - 1
-        up = {"end_step": rise, "start_lr": "initial_lr", "end_lr": "max_lr", "start_momentum": "max_momentum",
-              "end_momentum": "base_momentum"}
-        if not three_phase:
-            down = {"end_step": self.total_steps - 1, "start_lr": "max_lr", "end_lr": "min_lr", "start_momentum": "base_momentum",
-                    "end_momentum": "max_momentum"}
-            return [up, down]
-        fall = {"end_step": float(2 * pct_start * self.total_steps) - 2, "start_lr": "max_lr", "end_lr": "initial_lr",
-                "start_momentum": "base_momentum", "end_momentum": "max_momentum"}
-        out = {"end_step": self.total_steps - 1, "start_lr": "initial_lr", "end_lr": "min_lr", "start_momentum": "max_momentum",
-               "end_momentum": "max_momentum"}
-        return [up, fall, out]
+        rise, last = float(pct_start * self.total_steps) - 1, self.total_steps - 1
+        fall = float(2 * pct_start * self.total_steps) - 2
+        rows: list[tuple] = [(rise, "initial_lr", "max_lr", "max_momentum", "base_momentum")]
+        rows += [(fall, "max_lr", "initial_lr", "base_momentum", "max_momentum"),
+                 (last, "initial_lr", "min_lr", "max_momentum", "max_momentum")] if three_phase else [
+                 (last, "max_lr", "min_lr", "base_momentum", "max_momentum")]
+        names = ("end_step", "start_lr", "end_lr", "start_momentum", "end_momentum")
+        return [dict(zip(names, row)) for row in rows]
 
     def _between(self, start: float, end: float, share: float) -> float:
         if self._anneal_func_type == "linear":

@@ -8,7 +8,7 @@ from typing import Any
 from ..core.dtypes import bfloat16
 from ..core.tensor import Tensor
 from ..ops.nn_steps import as_number
-from .optimizer import GroupOptimizer, ParamsT, zeros
+from .optimizer import GroupOptimizer, ParamsT, options, zeros
 
 
 def newton_schulz(matrix: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float) -> Tensor:
@@ -44,9 +44,7 @@ class Muon(GroupOptimizer):
             raise ValueError(f"weight decay should be >= 0 but is: {weight_decay}")
         if adjust_lr_fn not in (None, "original", "match_rms_adamw"):
             raise ValueError(f"Adjust learning rate function {adjust_lr_fn} is not supported")
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov,
-                                  "ns_coefficients": ns_coefficients, "eps": eps, "ns_steps": ns_steps,
-                                  "adjust_lr_fn": adjust_lr_fn})
+        super().__init__(params, options(locals()))
         for group in self.param_groups:
             for p in group["params"]:
                 if p.ndim != 2:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 from ..autograd.grad_mode import enable_grad, no_grad
 from ..core.dtypes import float32, float64
@@ -15,6 +15,7 @@ from ..core.memory_format import preserve_format
 from ..core.tensor import Tensor
 from ..nn.modules.hooks import HookDict, RemovableHandle, add_hook
 from ..ops.creation import tensor, zeros_like
+from ..ops.nn_steps import as_number
 from ..ops.promotion import default_dtype
 
 ParamsT = Iterable[Any]
@@ -101,8 +102,7 @@ class Optimizer:
             params = [params]
         elif isinstance(params, set):
             raise TypeError("optimizer parameters need to be organized in ordered collections, but the ordering of "
-                            "tensors in sets will "
-                            "change between runs. Please use a list instead.")
+                            "tensors in sets will change between runs. Please use a list instead.")
         params = list(params)
         named = [p for p in params if isinstance(p, tuple)]
         if named:
@@ -259,8 +259,50 @@ def _with_hooks(step: Callable) -> Callable:
     return wrapper
 
 
+# By option: what is wrong with a value, and the values that are right.
+_BOUNDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "lr": ("Invalid learning rate: {}", lambda lr: isinstance(lr, Tensor) or lr >= 0.0),
+    "eps": ("Invalid epsilon value: {}", lambda eps: isinstance(eps, tuple) or eps >= 0.0),
+    "etas": ("Invalid eta values: {0[0]}, {0[1]}", lambda etas: 0.0 < etas[0] < 1.0 < etas[1]),
+    "rho": ("Invalid rho value: {}", lambda rho: 0.0 <= rho <= 1.0),
+    "d": ("Clipping threshold d should be >= 1 but is: {}", lambda d: d >= 1),
+    "beta2_decay": ("beta2_decay should be <= 0 but is: {}", lambda decay: decay <= 0),
+    **{name: (f"Invalid {name} value: {{}}", lambda value: value >= 0) for name in (
+        "weight_decay", "momentum", "lr_decay", "initial_accumulator_value", "momentum_decay")},
+}
+
+
+def options(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The options among a constructor's `locals()`; ValueError for a value out of bounds."""
+    found = {name: value for name, value in arguments.items() if name not in ("self", "params", "__class__")}
+    for name, value in found.items():
+        if name in _BOUNDS and not _BOUNDS[name][1](value):
+            raise ValueError(_BOUNDS[name][0].format(value))
+    for i, beta in enumerate(found.get("betas", ())):
+        if not 0.0 <= beta < 1.0:
+            raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
+    return found
+
+
+def refuse_differentiable(differentiable: bool) -> None:
+    """NotImplementedError for optimizers whose step is one pass over memory."""
+    if differentiable:
+        raise NotImplementedError("differentiable=True: optimizer steps are not recorded; use torch.func for differentiable updates")
+
+
 class GroupOptimizer(Optimizer):
-    """An optimizer whose step is one pass over each group: subclasses implement `_step_group`."""
+    """An optimizer whose step is one pass over each group: subclasses implement `_step_group`.
+
+    `since`: options that older checkpoints lack, with what they did then.
+    """
+
+    since: ClassVar[dict[str, Any]] = {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:
+            for name, value in self.since.items():
+                group.setdefault(name, value)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update the parameters by their gradients. `closure` computes the loss (with gradients) first; it is returned."""
@@ -286,22 +328,18 @@ class GroupOptimizer(Optimizer):
         state["step"] += 1
         return state
 
+    def _each(self, group: dict[str, Any], **fields: Callable[[Tensor], Any]) -> Iterator[tuple[Tensor, Tensor, dict[str, Any]]]:
+        """(parameter, gradient to descend, state) of those that have a gradient; a decoupled weight decay is done here."""
+        decoupled, decay = group.get("decoupled_weight_decay"), group.get("weight_decay")
+        for p in self._with_grad(group):
+            g: Any = -p.grad if group.get("maximize") else p.grad     # type: ignore[operator]
+            if decay and not decoupled:
+                g = g.add(p, alpha=decay)
+            elif decay:
+                p.mul_(1 - as_number(group["lr"]) * decay)
+            yield p, g, self._counted(p, **fields)
+
 
 def zeros(param: Tensor) -> Tensor:
     """Zeros in the shape and memory order of `param`."""
     return zeros_like(param.detach(), memory_format=preserve_format)
-
-
-def check(**bounds: tuple[Any, bool]) -> None:
-    """ValueError for the first option whose condition does not hold: check(lr=(lr, lr >= 0))."""
-    for name, (value, good) in bounds.items():
-        if not good:
-            raise ValueError(f"Invalid {name.replace('_', ' ')} value: "
-                             f"{value}" if name != "lr" else f"Invalid learning rate: {value}")
-
-
-def decayed(grad: Tensor, param: Tensor, group: dict[str, Any]) -> Tensor:
-    """The gradient to descend: negated to maximise, plus the weight decay."""
-    if group.get("maximize"):
-        grad = -grad
-    return grad.add(param, alpha=group["weight_decay"]) if group.get("weight_decay") else grad

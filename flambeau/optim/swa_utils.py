@@ -20,24 +20,21 @@ from .optimizer import Optimizer
 PARAM_LIST = Any
 
 
-def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable:
-    """avg = decay * avg + (1 - decay) * new, over lists."""
-    average = get_ema_avg_fn(decay)
-
-    def update(averaged: list, current: list, _: Any) -> None:
-        for a, c in zip(averaged, current):
-            a.copy_(average(a, c, _))
-    return update
-
-
-def get_swa_multi_avg_fn() -> Callable:
-    """The plain average of all models so far, over lists."""
-    average = get_swa_avg_fn()
-
+def _over_lists(average: Callable) -> Callable:
     def update(averaged: list, current: list, count: Any) -> None:
         for a, c in zip(averaged, current):
             a.copy_(average(a, c, count))
     return update
+
+
+def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable:
+    """avg = decay * avg + (1 - decay) * new, over lists."""
+    return _over_lists(get_ema_avg_fn(decay))
+
+
+def get_swa_multi_avg_fn() -> Callable:
+    """The plain average of all models so far, over lists."""
+    return _over_lists(get_swa_avg_fn())
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Callable:

@@ -83,16 +83,9 @@ SERIALIZED_TYPE_TO_PYTHON_TYPE: dict[str, type] = {}
 CONSTANT_NODES: set[type] = set()
 
 
-def register_pytree_node(
-    cls: type,
-    flatten_fn: Callable,
-    unflatten_fn: Callable,
-    *,
-    serialized_type_name: str | None = None,
-    to_dumpable_context: Callable | None = None,
-    from_dumpable_context: Callable | None = None,
-    flatten_with_keys_fn: Callable | None = None,
-) -> None:
+def register_pytree_node(cls: type, flatten_fn: Callable, unflatten_fn: Callable, *, serialized_type_name: str | None = None,
+                         to_dumpable_context: Callable | None = None, from_dumpable_context: Callable | None = None,
+                         flatten_with_keys_fn: Callable | None = None) -> None:
     """Make `cls` a node type.
 
     `flatten_with_keys_fn(node)` gives `([(key, child), ...], context)` for the functions that tell paths. Raises ValueError when
@@ -103,15 +96,8 @@ def register_pytree_node(
     _register(cls, flatten_fn, unflatten_fn, flatten_with_keys_fn, serialized_type_name, to_dumpable_context, from_dumpable_context)
 
 
-def _register(
-    cls: type,
-    flatten_fn: Callable,
-    unflatten_fn: Callable,
-    flatten_with_keys_fn: Callable | None = None,
-    name: str | None = None,
-    dump: Callable | None = None,
-    load: Callable | None = None,
-) -> None:
+def _register(cls: type, flatten_fn: Callable, unflatten_fn: Callable, flatten_with_keys_fn: Callable | None = None,
+              name: str | None = None, dump: Callable | None = None, load: Callable | None = None) -> None:
     SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn, flatten_with_keys_fn)
     SUPPORTED_SERIALIZED_TYPES[cls] = SerializeNodeDef(cls, name, dump, load)
     if name is not None:
@@ -141,26 +127,17 @@ def is_constant_class(cls: type) -> bool:
     return cls in CONSTANT_NODES
 
 
-def register_dataclass(
-    cls: type,
-    *,
-    field_names: list[str] | None = None,
-    drop_field_names: list[str] | None = None,
-    serialized_type_name: str | None = None,
-) -> None:
+def register_dataclass(cls: type, *, field_names: list[str] | None = None, drop_field_names: list[str] | None = None,
+                       serialized_type_name: str | None = None) -> None:
     """Make a dataclass a node type whose children are its fields."""
     names = field_names or [n for n in getattr(cls, "__dataclass_fields__") if n not in (drop_field_names or ())]  # noqa: B009
 
     def flatten_with_keys(x: Any) -> tuple[list, Context]:
         return [(GetAttrKey(n), getattr(x, n)) for n in names], None
 
-    register_pytree_node(
-        cls,
-        lambda x: ([getattr(x, n) for n in names], None),
-        lambda values, _: cls(**dict(zip(names, values))),
-        flatten_with_keys_fn=flatten_with_keys,
-        serialized_type_name=serialized_type_name,
-    )
+    register_pytree_node(cls, lambda x: ([getattr(x, n) for n in names], None), lambda values,
+                         _: cls(**dict(zip(names, values))), flatten_with_keys_fn=flatten_with_keys,
+                         serialized_type_name=serialized_type_name)
 
 
 # -- the containers that are known from the start -------------------------------------------------------
@@ -211,16 +188,10 @@ _register(
     "collections.namedtuple",
 )
 _register(OrderedDict, _dict_flatten, lambda c, keys: OrderedDict(zip(keys, c)), _dict_flatten_with_keys, "collections.OrderedDict")
-_register(
-    defaultdict,
-    lambda d: (list(d.values()), [d.default_factory, list(d)]),
-    lambda c, context: defaultdict(context[0], zip(context[1], c)),
-    _default_dict_with_keys,
-    "collections.defaultdict",
-)
-_register(
-    deque, _flatten_deque, lambda c, maxlen: deque(c, maxlen=maxlen), _sequence_with_keys(_flatten_deque), "collections.deque"
-)
+_register(defaultdict, lambda d: (list(d.values()), [d.default_factory, list(d)]), lambda c,
+          context: defaultdict(context[0], zip(context[1], c)), _default_dict_with_keys, "collections.defaultdict")
+_register(deque, _flatten_deque, lambda c, maxlen: deque(c, maxlen=maxlen), _sequence_with_keys(_flatten_deque),
+          "collections.deque")
 
 BUILTIN_TYPES = frozenset(SUPPORTED_NODES)
 
@@ -294,10 +265,8 @@ class TreeSpec:
                 raise ValueError(f"Node keys mismatch: expected {self.context}, got {context}")
             children = [tree[key] for key in self.context]
         elif len(children) != self.num_children or context != self.context:
-            raise ValueError(
-                f"Node mismatch: expected {self.num_children} children and context {self.context!r}, "
-                f"got {len(children)} and {context!r}"
-            )
+            raise ValueError(f"Node mismatch: expected {self.num_children} children and context {self.context!r}, got "
+                             f"{len(children)} and {context!r}")
         return [leaf for spec, child in zip(self.children_specs, children) for leaf in spec.flatten_up_to(child)]
 
     def __eq__(self, other: object) -> bool:
@@ -353,10 +322,8 @@ def tree_unflatten(leaves: Iterable, treespec: TreeSpec) -> Any:
         raise TypeError(f"tree_unflatten(leaves, treespec): expected a TreeSpec, got {type(treespec).__name__}")
     given = list(leaves)
     if len(given) != treespec.num_leaves:
-        raise ValueError(
-            f"tree_unflatten(leaves, treespec): `leaves` has length {len(given)} but the spec refers to a pytree that "
-            f"holds {treespec.num_leaves} items ({treespec})."
-        )
+        raise ValueError(f"tree_unflatten(leaves, treespec): `leaves` has length {len(given)} but the spec refers to a "
+                         f"pytree that holds {treespec.num_leaves} items ({treespec}).")
     rest = iter(given)
 
     def build(spec: TreeSpec) -> Any:
@@ -470,10 +437,8 @@ def tree_flatten_with_path(tree: Any, is_leaf: Callable[[Any], bool] | None = No
         kind = _node_type(node)
         with_keys = SUPPORTED_NODES[kind].flatten_with_keys_fn
         if with_keys is None:
-            raise ValueError(
-                f"Did not find a flatten_with_keys_fn for type: {kind}. Please pass a flatten_with_keys_fn argument to "
-                "register_pytree_node."
-            )
+            raise ValueError(f"Did not find a flatten_with_keys_fn for type: {kind}. Please pass a "
+                             "flatten_with_keys_fn argument to register_pytree_node.")
         for key, child in with_keys(node)[0]:
             walk((*path, key), child)
 
@@ -515,9 +480,8 @@ def treespec_dumps(treespec: TreeSpec, protocol: int | None = None) -> str:
             return {"type": None, "context": None, "children_spec": []}
         known = SUPPORTED_SERIALIZED_TYPES[spec.type]
         if known.serialized_type_name is None:
-            raise NotImplementedError(
-                f"No registered serialization name for {spec.type} found. Please register it with a serialized_type_name."
-            )
+            raise NotImplementedError(f"No registered serialization name for {spec.type} found. Please register it "
+                                      "with a serialized_type_name.")
         context = known.to_dumpable_context(spec.context) if known.to_dumpable_context else json.dumps(spec.context)
         return {"type": known.serialized_type_name, "context": context, "children_spec": [dump(c) for c in spec.children_specs]}
 

@@ -1,6 +1,7 @@
 """The module protocols: registration, traversal, hooks, state_dict, conversion, copies, printing. Needs no torch."""
 
 import copy
+import inspect
 import pickle
 
 import pytest
@@ -334,3 +335,24 @@ def test_what_is_missing_says_so():
     with pytest.raises(NotImplementedError, match="one process for each device"):
         nn.DataParallel(nn.Linear(1, 1), device_ids=[0, 1])
     assert nn.DataParallel(nn.Linear(1, 1))(fl.ones(1)).shape == (1,)
+
+
+def test_a_module_of_a_function_has_its_signature():
+    class Scaled(nn.modules.applied.FunctionModule, function=nn.functional.celu):
+        """celu, of negative alphas too."""
+
+        def _keep(self, alpha, inplace):
+            super()._keep(alpha=abs(alpha), inplace=inplace)
+
+    class Louder(Scaled):
+        def forward(self, input):
+            return 2 * super().forward(input)
+
+    assert str(inspect.signature(Scaled)) == "(alpha: 'float' = 1.0, inplace: 'bool' = False)"
+    assert repr(Scaled(-2)) == "Scaled(alpha=2)" and repr(Louder(inplace=True)) == "Louder(alpha=1.0, inplace=True)"
+    x = fl.tensor([-1.0, 2.0])
+    assert fl.equal(Louder(-2)(x), 2 * nn.functional.celu(x, 2.0))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'beta'"):
+        Scaled(beta=1)
+    with pytest.raises(AssertionError, match="max_val must be larger"):
+        nn.Hardtanh(1.0, -1.0)

@@ -272,6 +272,21 @@ def test_bad_arguments():
         optim.AdamW([p], betas=(0.9, 1.5))
 
 
+@pytest.mark.parametrize(("name", "options"), [
+    ("SGD", {"momentum": -1}), ("SGD", {"weight_decay": -1}), ("Adam", {"eps": -1}), ("AdamW", {"weight_decay": -1}),
+    ("Adagrad", {"lr_decay": -1}), ("Adagrad", {"initial_accumulator_value": -1}), ("Adadelta", {"rho": 2}), ("RMSprop", {"alpha": -1}),
+    ("RMSprop", {"momentum": -1}), ("Adamax", {"betas": (2, 0.5)}), ("NAdam", {"momentum_decay": -1}), ("RAdam", {"lr": -1}),
+    ("Rprop", {"etas": (2, 0.5)}), ("Adafactor", {"d": 0.5}), ("Adafactor", {"beta2_decay": 1}),
+])
+def test_options_out_of_bounds_are_refused_in_torchs_words(name, options):
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ValueError) as theirs:
+        getattr(torch.optim, name)([torch.ones(1, requires_grad=True)], **options)
+    with pytest.raises(ValueError) as mine:
+        getattr(optim, name)([fl.ones(1, requires_grad=True)], **options)
+    assert str(mine.value) == str(theirs.value)
+
+
 def test_a_step_of_fake_tensors_takes_the_formula():
     """Under capture there are no values: the formulas run on tensors, step counts included."""
     from flambeau.core.tensor import fake

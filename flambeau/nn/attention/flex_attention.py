@@ -118,16 +118,13 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, score_mod: Callabl
     shapes that do not fit.
     """
     if query.ndim != 4 or key.ndim != 4 or value.ndim != 4:
-        raise ValueError(
-            f"flex_attention: query, key and value must have 4 dimensions, got {query.ndim}, {key.ndim} and {value.ndim}"
-        )
+        raise ValueError(f"flex_attention: query, key and value must have 4 dimensions, got {query.ndim}, {key.ndim} "
+                         f"and {value.ndim}")
     b, h, q, e = query.shape
     if key.shape[1] != h:
         if not enable_gqa or h % key.shape[1]:
-            raise ValueError(
-                f"Expect query and key/value to have the same number of heads but got {h} and {key.shape[1]}; pass "
-                "enable_gqa=True when the first is a multiple of the second"
-            )
+            raise ValueError(f"Expect query and key/value to have the same number of heads but got {h} and "
+                             f"{key.shape[1]}; pass enable_gqa=True when the first is a multiple of the second")
         repeats = h // key.shape[1]
         key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
     kv = key.shape[2]
@@ -145,14 +142,5 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, score_mod: Callabl
     return (out, lse) if return_lse else out
 
 
-__all__ = [
-    "AuxOutput",
-    "AuxRequest",
-    "BlockMask",
-    "and_masks",
-    "create_block_mask",
-    "create_mask",
-    "flex_attention",
-    "noop_mask",
-    "or_masks",
-]
+__all__ = ["AuxOutput", "AuxRequest", "BlockMask", "and_masks", "create_block_mask", "create_mask",
+           "flex_attention", "noop_mask", "or_masks"]

@@ -1,31 +1,5 @@
 """The layers, by kind."""
 
-from . import (
-    activation,
-    adaptive,
-    batchnorm,
-    channelshuffle,
-    container,
-    conv,
-    distance,
-    dropout,
-    flatten,
-    fold,
-    instancenorm,
-    lazy,
-    linear,
-    loss,
-    module,
-    normalization,
-    padding,
-    pixelshuffle,
-    pooling,
-    rnn,
-    sparse,
-    transformer,
-    upsampling,
-    utils,
-)
 from .activation import *  # noqa: F403
 from .adaptive import AdaptiveLogSoftmaxWithLoss
 from .batchnorm import *  # noqa: F403
@@ -49,10 +23,5 @@ from .sparse import *  # noqa: F403
 from .transformer import *  # noqa: F403
 from .upsampling import Upsample, UpsamplingBilinear2d, UpsamplingNearest2d
 
-_HOME = (activation, adaptive, batchnorm, channelshuffle, container, conv, distance, dropout, flatten, fold,
-         instancenorm, linear, loss,
-         normalization, padding, pixelshuffle, pooling, rnn, sparse, transformer, upsampling)
-__all__ = ["Module", *sorted({
-    name for home in _HOME for name, value in vars(home).items()
-    if isinstance(value, type) and issubclass(value, Module) and not name.startswith("_") and value.__module__ == home.__name__
-} | {"CrossMapLRN2d", "NLLLoss2d"})]
+__all__ = sorted({name for name, value in globals().items()
+                  if isinstance(value, type) and issubclass(value, Module) and not name.startswith("_")} - {"FunctionModule"})

@@ -9,269 +9,126 @@ from ...ops.creation import empty
 from .. import functional as F
 from ..init import constant_, xavier_normal_, xavier_uniform_
 from ..parameter import Parameter
+from .applied import FunctionModule
 from .linear import NonDynamicallyQuantizableLinear
 from .module import Module
+from .utils import add_parameters
 
 
-class _Inplace(Module):
-    """An activation without parameters that can overwrite its input."""
-
-    __constants__ = ["inplace"]
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
-
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
-
-
-class ReLU(_Inplace):
+class ReLU(FunctionModule, function=F.relu):
     """max(x, 0)."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.relu(input, inplace=self.inplace)
 
-
-class SiLU(_Inplace):
+class SiLU(FunctionModule, function=F.silu):
     """x * sigmoid(x)."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.silu(input, inplace=self.inplace)
 
-
-class Mish(_Inplace):
+class Mish(FunctionModule, function=F.mish):
     """x * tanh(softplus(x))."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.mish(input, inplace=self.inplace)
 
-
-class SELU(_Inplace):
+class SELU(FunctionModule, function=F.selu):
     """The self-normalising elu."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.selu(input, self.inplace)
 
-
-class Hardswish(_Inplace):
+class Hardswish(FunctionModule, function=F.hardswish):
     """x * relu6(x + 3) / 6."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.hardswish(input, self.inplace)
 
-
-class Hardsigmoid(_Inplace):
+class Hardsigmoid(FunctionModule, function=F.hardsigmoid):
     """relu6(x + 3) / 6."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.hardsigmoid(input, self.inplace)
 
-
-class Hardtanh(Module):
+class Hardtanh(FunctionModule, function=F.hardtanh):
     """x limited to [min_val, max_val]."""
 
-    __constants__ = ["min_val", "max_val", "inplace"]
-
-    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
-        super().__init__()
+    def _keep(self, min_val: float, max_val: float, **settings: Any) -> None:     # type: ignore[override]
         if max_val <= min_val:
             raise AssertionError("max_val must be larger than min_val")
-        self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.hardtanh(input, self.min_val, self.max_val, self.inplace)
-
-    def extra_repr(self) -> str:
-        return f"min_val={self.min_val}, max_val={self.max_val}{', inplace=True' if self.inplace else ''}"
+        super()._keep(min_val=min_val, max_val=max_val, **settings)
 
 
 class ReLU6(Hardtanh):
     """x limited to [0, 6]."""
 
+    settings = ("inplace",)
+
     def __init__(self, inplace: bool = False) -> None:
         super().__init__(0.0, 6.0, inplace)
 
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
 
-
-class Threshold(Module):
+class Threshold(FunctionModule, function=F.threshold):
     """x where it exceeds `threshold`, else `value`."""
 
-    __constants__ = ["threshold", "value", "inplace"]
 
-    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
-        super().__init__()
-        self.threshold, self.value, self.inplace = threshold, value, inplace
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.threshold(input, self.threshold, self.value, self.inplace)
-
-    def extra_repr(self) -> str:
-        return f"threshold={self.threshold}, value={self.value}{', inplace=True' if self.inplace else ''}"
-
-
-class RReLU(Module):
+class RReLU(FunctionModule, function=F.rrelu):
     """leaky_relu with random slopes in training."""
 
-    __constants__ = ["lower", "upper", "inplace"]
 
-    def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False) -> None:
-        super().__init__()
-        self.lower, self.upper, self.inplace = lower, upper, inplace
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
-
-    def extra_repr(self) -> str:
-        return f"lower={self.lower}, upper={self.upper}{', inplace=True' if self.inplace else ''}"
-
-
-class Sigmoid(Module):
+class Sigmoid(FunctionModule, function=F.sigmoid):
     """1 / (1 + e^-x)."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.sigmoid(input)
 
-
-class Tanh(Module):
+class Tanh(FunctionModule, function=F.tanh):
     """The hyperbolic tangent."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.tanh(input)
 
-
-class LogSigmoid(Module):
+class LogSigmoid(FunctionModule, function=F.logsigmoid):
     """log(sigmoid(x))."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.logsigmoid(input)
 
-
-class Softsign(Module):
+class Softsign(FunctionModule, function=F.softsign):
     """x / (1 + |x|)."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.softsign(input)
 
-
-class Tanhshrink(Module):
+class Tanhshrink(FunctionModule, function=F.tanhshrink):
     """x - tanh(x)."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.tanhshrink(input)
 
-
-class GELU(Module):
+class GELU(FunctionModule, function=F.gelu):
     """x * cdf(x) of the standard normal distribution."""
 
-    __constants__ = ["approximate"]
 
-    def __init__(self, approximate: str = "none") -> None:
-        super().__init__()
-        self.approximate = approximate
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.gelu(input, approximate=self.approximate)
-
-    def extra_repr(self) -> str:
-        return f"approximate={self.approximate!r}"
-
-
-class _Alpha(Module):
-    """An activation with one constant `alpha`."""
-
-    __constants__ = ["alpha", "inplace"]
-
-    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
-        super().__init__()
-        self.alpha, self.inplace = alpha, inplace
-
-    def extra_repr(self) -> str:
-        return f"alpha={self.alpha}{', inplace=True' if self.inplace else ''}"
-
-
-class ELU(_Alpha):
+class ELU(FunctionModule, function=F.elu):
     """x where positive, else alpha * (e^x - 1)."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.elu(input, self.alpha, self.inplace)
 
-
-class CELU(_Alpha):
+class CELU(FunctionModule, function=F.celu):
     """x where positive, else alpha * (e^(x / alpha) - 1)."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.celu(input, self.alpha, self.inplace)
 
-
-class LeakyReLU(Module):
+class LeakyReLU(FunctionModule, function=F.leaky_relu):
     """x where positive, else negative_slope * x."""
 
-    __constants__ = ["inplace", "negative_slope"]
 
-    def __init__(self, negative_slope: float = 1e-2, inplace: bool = False) -> None:
-        super().__init__()
-        self.negative_slope, self.inplace = negative_slope, inplace
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.leaky_relu(input, self.negative_slope, self.inplace)
-
-    def extra_repr(self) -> str:
-        return f"negative_slope={self.negative_slope}{', inplace=True' if self.inplace else ''}"
-
-
-class Softplus(Module):
+class Softplus(FunctionModule, function=F.softplus):
     """log(1 + e^(beta x)) / beta."""
 
-    __constants__ = ["beta", "threshold"]
 
-    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
-        super().__init__()
-        self.beta, self.threshold = beta, threshold
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.softplus(input, self.beta, self.threshold)
-
-    def extra_repr(self) -> str:
-        return f"beta={self.beta}, threshold={self.threshold}"
-
-
-class _Lambda(Module):
-    __constants__ = ["lambd"]
-
-    def __init__(self, lambd: float = 0.5) -> None:
-        super().__init__()
-        self.lambd = lambd
+class Hardshrink(FunctionModule, function=F.hardshrink):
+    """x outside [-lambd, lambd], else 0."""
 
     def extra_repr(self) -> str:
         return f"{self.lambd}"
 
 
-class Hardshrink(_Lambda):
-    """x outside [-lambd, lambd], else 0."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.hardshrink(input, self.lambd)
-
-
-class Softshrink(_Lambda):
+class Softshrink(FunctionModule, function=F.softshrink):
     """x moved towards 0 by lambd."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.softshrink(input, self.lambd)
+    extra_repr = Hardshrink.extra_repr
+
+
+class GLU(FunctionModule, function=F.glu):
+    """a * sigmoid(b) of the halves along `dim`."""
 
 
 class PReLU(Module):
     """x where positive, else weight * x with a learnt weight (one, or one per channel)."""
 
-    __constants__ = ["num_parameters"]
-
     def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
         self.num_parameters, self.init = num_parameters, init
-        self.weight = Parameter(empty(num_parameters, device=device, dtype=dtype))
+        add_parameters(self, device, dtype, weight=num_parameters)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -285,26 +142,8 @@ class PReLU(Module):
         return f"num_parameters={self.num_parameters}"
 
 
-class GLU(Module):
-    """a * sigmoid(b) of the halves along `dim`."""
-
-    __constants__ = ["dim"]
-
-    def __init__(self, dim: int = -1) -> None:
-        super().__init__()
-        self.dim = dim
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.glu(input, self.dim)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
-
-
 class Softmin(Module):
     """softmax(-x) along `dim`."""
-
-    __constants__ = ["dim"]
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()
@@ -343,7 +182,6 @@ class Softmax2d(Module):
 class MultiheadAttention(Module):
     """Attention of several heads with input and output projections (Vaswani et al. 2017)."""
 
-    __constants__ = ["batch_first"]
     bias_k: Parameter | None
     bias_v: Parameter | None
 
@@ -361,19 +199,10 @@ class MultiheadAttention(Module):
         self.kdim, self.vdim = kdim if kdim is not None else embed_dim, vdim if vdim is not None else embed_dim
         self._qkv_same_embed_dim = self.kdim == embed_dim and self.vdim == embed_dim
         self.head_dim = embed_dim // num_heads
-        if self._qkv_same_embed_dim:
-            self.in_proj_weight = Parameter(empty((3 * embed_dim, embed_dim), **where))
-            for name in ("q_proj_weight", "k_proj_weight", "v_proj_weight"):
-                self.register_parameter(name, None)
-        else:
-            self.q_proj_weight = Parameter(empty((embed_dim, embed_dim), **where))
-            self.k_proj_weight = Parameter(empty((embed_dim, self.kdim), **where))
-            self.v_proj_weight = Parameter(empty((embed_dim, self.vdim), **where))
-            self.register_parameter("in_proj_weight", None)
-        if bias:
-            self.in_proj_bias = Parameter(empty(3 * embed_dim, **where))
-        else:
-            self.register_parameter("in_proj_bias", None)
+        one = self._qkv_same_embed_dim
+        add_parameters(self, device, dtype, in_proj_weight=(3 * embed_dim, embed_dim) if one else None, **{
+            f"{name}_proj_weight": None if one else (embed_dim, width)
+            for name, width in (("q", embed_dim), ("k", self.kdim), ("v", self.vdim))}, in_proj_bias=3 * embed_dim if bias else None)
         self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias=bias, **where)
         self.bias_k = Parameter(empty((1, 1, embed_dim), **where)) if add_bias_kv else None
         self.bias_v = Parameter(empty((1, 1, embed_dim), **where)) if add_bias_kv else None

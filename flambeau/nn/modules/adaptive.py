@@ -27,9 +27,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         if not bounds:
             raise ValueError("cutoffs should be a sequence of length larger than 0")
         if bounds != sorted(set(bounds)) or bounds[0] <= 0 or bounds[-1] > n_classes - 1 or any(int(c) != c for c in bounds):
-            raise ValueError("cutoffs should be a sequence of unique, positive integers sorted in an increasing "
-                             "order, where each value is "
-                             "between 1 and n_classes-1")
+            raise ValueError("cutoffs should be a sequence of unique, positive integers sorted in an increasing order, "
+                             "where each value is between 1 and n_classes-1")
         where = {"device": device, "dtype": dtype}
         self.in_features, self.n_classes, self.div_value, self.head_bias = in_features, n_classes, div_value, head_bias
         self.cutoffs = [*bounds, n_classes]

@@ -6,27 +6,27 @@ from typing import Any
 
 from ...core.dtypes import int64
 from ...core.tensor import Tensor
-from ...ops.creation import empty, ones, tensor, zeros
+from ...ops.creation import ones, tensor, zeros
 from .. import functional as F
-from .. import init
-from ..parameter import Parameter, UninitializedBuffer, UninitializedParameter
+from ..parameter import UninitializedBuffer, UninitializedParameter
 from .lazy import LazyModuleMixin, lazy_family
 from .module import Module
+from .normalization import _Affine
+from .utils import add_parameters
 
 
-class _NormBase(Module):
+class _NormBase(_Affine):
     """Affine parameters and running statistics per channel."""
 
     _version = 2
-    __constants__ = ["track_running_stats", "momentum", "eps", "num_features", "affine"]
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
                  track_running_stats: bool = True, device: Any = None, dtype: Any = None, *, bias: bool = True) -> None:
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
-        for name, wanted in (("weight", affine), ("bias", affine and bias)):
-            self.register_parameter(name, Parameter(empty(num_features, device=device, dtype=dtype)) if wanted else None)
+        size = num_features if affine else None
+        add_parameters(self, device, dtype, weight=size, bias=size if bias else None)
         if track_running_stats:
             self.register_buffer("running_mean", zeros(num_features, device=device, dtype=dtype))
             self.register_buffer("running_var", ones(num_features, device=device, dtype=dtype))
@@ -46,10 +46,7 @@ class _NormBase(Module):
     def reset_parameters(self) -> None:
         """Weight 1, bias 0, and fresh statistics."""
         self.reset_running_stats()
-        if self.weight is not None:
-            init.ones_(self.weight)
-        if self.bias is not None:
-            init.zeros_(self.bias)
+        super().reset_parameters()
 
     def _check_input_dim(self, input: Tensor) -> None:
         raise NotImplementedError(f"{type(self).__name__} does not say which inputs it takes")
@@ -68,6 +65,14 @@ class _NormBase(Module):
 
 
 class _BatchNorm(_NormBase):
+    _ranks: tuple[int, ...] = ()
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if not self._ranks:
+            super()._check_input_dim(input)
+        if input.ndim not in self._ranks:
+            raise ValueError(f"expected {' or '.join(f'{r}D' for r in self._ranks)} input (got {input.ndim}D input)")
+
     def forward(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)
         momentum = 0.0 if self.momentum is None else self.momentum
@@ -81,30 +86,22 @@ class _BatchNorm(_NormBase):
                             use_batch, momentum, self.eps)
 
 
-def _expect(module: str, input: Tensor, *ranks: int) -> None:
-    if input.ndim not in ranks:
-        raise ValueError(f"expected {' or '.join(f'{r}D' for r in ranks)} input (got {input.ndim}D input)")
-
-
 class BatchNorm1d(_BatchNorm):
     """Normalise each channel of (n, c) or (n, c, l) over the rest."""
 
-    def _check_input_dim(self, input: Tensor) -> None:
-        _expect("BatchNorm1d", input, 2, 3)
+    _ranks = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
     """Normalise each channel of (n, c, h, w) over the rest."""
 
-    def _check_input_dim(self, input: Tensor) -> None:
-        _expect("BatchNorm2d", input, 4)
+    _ranks = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
     """Normalise each channel of (n, c, d, h, w) over the rest."""
 
-    def _check_input_dim(self, input: Tensor) -> None:
-        _expect("BatchNorm3d", input, 5)
+    _ranks = (5,)
 
 
 class SyncBatchNorm(_BatchNorm):

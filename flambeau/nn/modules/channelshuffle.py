@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from ...core.tensor import Tensor
 from .. import functional as F
-from .module import Module
+from .applied import FunctionModule
 
 
-class ChannelShuffle(Module):
+class ChannelShuffle(FunctionModule, function=F.channel_shuffle):
     """Channels read across `groups`."""
-
-    __constants__ = ["groups"]
-
-    def __init__(self, groups: int) -> None:
-        super().__init__()
-        self.groups = groups
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.channel_shuffle(input, self.groups)
-
-    def extra_repr(self) -> str:
-        return f"groups={self.groups}"

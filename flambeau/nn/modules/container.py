@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 from ...core.tensor import Tensor
 from ..parameter import Parameter
-from .module import Module
+from .module import Module, T
 
 
 def _position(index: Any, size: int) -> int:
@@ -20,7 +20,31 @@ def _position(index: Any, size: int) -> int:
     return i % size if size else i
 
 
-class Sequential(Module):
+class _Listed(Module):
+    """What the lists of modules have in common."""
+
+    __getitem__: Callable[..., Any]
+    __delitem__: Callable[..., None]
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self._modules.values())     # type: ignore[arg-type]
+
+    def append(self: T, module: Module) -> T:
+        """Add a module at the end."""
+        self.add_module(str(len(self._modules)), module)
+        return self
+
+    def pop(self, key: Any) -> Any:
+        """Take out and return the module(s) at `key`."""
+        found = self[key]
+        del self[key]
+        return found
+
+
+class Sequential(_Listed):
     """Modules called one after another, each on the output of the one before; given in order or as an OrderedDict."""
 
     def __init__(self, *args: Any) -> None:
@@ -48,12 +72,6 @@ class Sequential(Module):
             delattr(self, key)
         self._modules = {str(i): module for i, module in enumerate(self._modules.values())}
 
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Module]:
-        return iter(self._modules.values())     # type: ignore[arg-type]
-
     def __add__(self, other: Sequential) -> Sequential:
         if not isinstance(other, Sequential):
             raise ValueError(f"add operator supports only objects of Sequential class, but {type(other)} is given.")
@@ -70,17 +88,6 @@ class Sequential(Module):
         return Sequential(*(module for _ in range(times) for module in self))
 
     __rmul__ = __mul__
-
-    def pop(self, key: int) -> Module:
-        """Take out and return the module at `key`."""
-        module = self[key]
-        del self[key]
-        return module
-
-    def append(self, module: Module) -> Sequential:
-        """Add a module at the end."""
-        self.add_module(str(len(self)), module)
-        return self
 
     def insert(self, index: int, module: Module) -> Sequential:
         """Put a module before position `index`."""
@@ -106,7 +113,7 @@ class Sequential(Module):
         return input
 
 
-class ModuleList(Module):
+class ModuleList(_Listed):
     """A list of modules that registers them."""
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
@@ -130,12 +137,6 @@ class ModuleList(Module):
         del modules[index]
         self._renumber(modules)
 
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Module]:
-        return iter(self._modules.values())     # type: ignore[arg-type]
-
     def __iadd__(self, modules: Iterable[Module]) -> ModuleList:
         return self.extend(modules)
 
@@ -147,17 +148,6 @@ class ModuleList(Module):
         modules = list(self)
         modules.insert(index, module)
         self._renumber(modules)
-
-    def append(self, module: Module) -> ModuleList:
-        """Add a module at the end."""
-        self.add_module(str(len(self)), module)
-        return self
-
-    def pop(self, key: int | slice) -> Any:
-        """Take out and return the module(s) at `key`."""
-        found = self[key]
-        del self[key]
-        return found
 
     def extend(self, modules: Iterable[Module]) -> ModuleList:
         """Add all of `modules` at the end."""
@@ -184,7 +174,47 @@ class ModuleList(Module):
         return f"{self._get_name()}(\n" + "\n".join(lines) + "\n)"
 
 
-class ModuleDict(Module):
+class _Named(Module):
+    """What the dictionaries have in common: all of it follows from their keys, and items by key."""
+
+    keys: Callable[[], Any]
+    __getitem__: Callable[..., Any]
+    __setitem__: Callable[..., None]
+    __delitem__: Callable[..., None]
+
+    def __len__(self) -> int:
+        return len(self.keys())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.keys()
+
+    def clear(self) -> None:
+        """Remove everything."""
+        for key in list(self.keys()):
+            del self[key]
+
+    def pop(self, key: str) -> Any:
+        """Take out and return the value under `key`."""
+        value = self[key]
+        del self[key]
+        return value
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value under `key`, or `default`."""
+        return self[key] if key in self.keys() else default
+
+    def _update(self, given: Any) -> None:
+        if not isinstance(given, Iterable):
+            raise TypeError(f"{type(self).__name__}.update should be called with an iterable of key/value pairs, but got "
+                            f"{type(given).__name__}")
+        for key, value in given.items() if isinstance(given, (Mapping, _Named)) else given:
+            self[key] = value
+
+
+class ModuleDict(_Named):
     """A dictionary of modules that registers them."""
 
     def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
@@ -201,23 +231,6 @@ class ModuleDict(Module):
     def __delitem__(self, key: str) -> None:
         del self._modules[key]
 
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._modules)
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._modules
-
-    def clear(self) -> None:
-        """Remove all modules."""
-        self._modules.clear()
-
-    def pop(self, key: str) -> Module:
-        """Take out and return the module under `key`."""
-        return self._modules.pop(key)     # type: ignore[return-value]
-
     def keys(self) -> Any:
         """The names."""
         return self._modules.keys()
@@ -230,17 +243,9 @@ class ModuleDict(Module):
         """The modules."""
         return self._modules.values()
 
-    def get(self, key: str, default: Any = None) -> Any:
-        """The module under `key`, or `default`."""
-        return self._modules.get(key, default)
-
     def update(self, modules: Any) -> None:
         """Add or replace modules from a mapping or from (name, module) pairs."""
-        if not isinstance(modules, Iterable):
-            raise TypeError("ModuleDict.update should be called with an iterable of key/value pairs, but got "
-                            f"{type(modules).__name__}")
-        for key, module in modules.items() if isinstance(modules, (Mapping, ModuleDict)) else modules:
-            self[key] = module
+        self._update(modules)
 
 
 def _as_parameter(value: Any) -> Any:
@@ -295,7 +300,7 @@ class ParameterList(Module):
         raise RuntimeError("ParameterList should not be called.")
 
 
-class ParameterDict(Module):
+class ParameterDict(_Named):
     """A dictionary of parameters that registers them; plain tensors become parameters."""
 
     def __init__(self, parameters: Any = None) -> None:
@@ -320,17 +325,8 @@ class ParameterDict(Module):
         del self._keys[key]
         delattr(self, key)
 
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._keys)
-
     def __reversed__(self) -> Iterator[str]:
         return reversed(list(self._keys))
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._keys
 
     def __or__(self, other: ParameterDict) -> ParameterDict:
         both = self.copy()
@@ -347,25 +343,10 @@ class ParameterDict(Module):
             self[key] = default
         return self[key]
 
-    def clear(self) -> None:
-        """Remove all parameters."""
-        for key in list(self._keys):
-            del self[key]
-
-    def pop(self, key: str) -> Any:
-        """Take out and return the value under `key`."""
-        value = self[key]
-        del self[key]
-        return value
-
     def popitem(self) -> tuple[str, Any]:
         """Take out and return the last (name, value) pair."""
         key = next(reversed(self))
         return key, self.pop(key)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The value under `key`, or `default`."""
-        return self[key] if key in self._keys else default
 
     def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
         """A new dictionary with these names, all with the value `default`."""
@@ -385,11 +366,7 @@ class ParameterDict(Module):
 
     def update(self, parameters: Any) -> None:
         """Add or replace values from a mapping or from (name, value) pairs."""
-        if not isinstance(parameters, Iterable):
-            raise TypeError("ParametersDict.update should be called with an iterable of key/value pairs, but got "
-                            f"{type(parameters).__name__}")
-        for key, value in parameters.items() if isinstance(parameters, (Mapping, ParameterDict)) else parameters:
-            self[key] = value
+        self._update(parameters)
 
     def extra_repr(self) -> str:
         return "\n".join(f"({key}): {_described(value)}" for key, value in self.items())

@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...core.tensor import Tensor
-from ...ops.creation import empty
 from .. import functional as F
 from .. import init
 from ..parameter import Parameter, UninitializedParameter
 from .lazy import LazyModuleMixin, lazy_family
 from .module import Module
-from .utils import _ntuple, _reverse_repeat_tuple, spatial_family
+from .utils import _ntuple, _reverse_repeat_tuple, add_parameters, chosen, spatial_family
 
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
@@ -21,8 +20,6 @@ _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 class _ConvNd(Module):
     """What all convolutions share: sizes, weights and their initialisation."""
 
-    __constants__ = ["stride", "padding", "dilation", "groups", "padding_mode", "output_padding", "in_channels", "out_channels",
-                     "kernel_size"]
     bias: Parameter | None
     spatial = 2
     _function: Callable[..., Tensor]
@@ -49,11 +46,7 @@ class _ConvNd(Module):
         self.transposed, self.output_padding, self.groups, self.padding_mode = transposed, output_padding, groups, padding_mode
         self._reversed_padding_repeated_twice = self._padding_amounts()
         shape = (in_channels, out_channels // groups) if transposed else (out_channels, in_channels // groups)
-        self.weight = Parameter(empty((*shape, *kernel_size), device=device, dtype=dtype))
-        if bias:
-            self.bias = Parameter(empty(out_channels, device=device, dtype=dtype))
-        else:
-            self.register_parameter("bias", None)
+        add_parameters(self, device, dtype, weight=(*shape, *kernel_size), bias=out_channels if bias else None)
         self.reset_parameters()
 
     def _padding_amounts(self) -> tuple | list:
@@ -87,21 +80,11 @@ class _ConvNd(Module):
         return self._conv_forward(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        parts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"]
-        none = (0,) * len(self.kernel_size)
-        if self.padding != none:
-            parts.append(f"padding={self.padding}")
-        if self.dilation != (1,) * len(self.kernel_size):
-            parts.append(f"dilation={self.dilation}")
-        if self.output_padding != none:
-            parts.append(f"output_padding={self.output_padding}")
-        if self.groups != 1:
-            parts.append(f"groups={self.groups}")
-        if self.bias is None:
-            parts.append("bias=False")
-        if self.padding_mode != "zeros":
-            parts.append(f"padding_mode={self.padding_mode}")
-        return ", ".join(parts)
+        none, one = ((n,) * len(self.kernel_size) for n in (0, 1))
+        return ", ".join([
+            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}",
+            *chosen(self, padding=none, dilation=one, output_padding=none, groups=1),
+            *(["bias=False"] if self.bias is None else []), *chosen(self, padding_mode="zeros")])
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)

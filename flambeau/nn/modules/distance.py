@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from ...core.tensor import Tensor
 from .. import functional as F
+from .applied import FunctionModule
 from .module import Module
 
 
 class PairwiseDistance(Module):
     """norm_p(x1 - x2 + eps) over the last dimension."""
-
-    __constants__ = ["norm", "eps", "keepdim"]
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
         super().__init__()
@@ -20,14 +19,7 @@ class PairwiseDistance(Module):
         return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)
 
 
-class CosineSimilarity(Module):
+class CosineSimilarity(FunctionModule, function=F.cosine_similarity):
     """x1 . x2 / (|x1| |x2|) along `dim`."""
 
-    __constants__ = ["dim", "eps"]
-
-    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
-        super().__init__()
-        self.dim, self.eps = dim, eps
-
-    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        return F.cosine_similarity(x1, x2, self.dim, self.eps)
+    extra_repr = Module.extra_repr

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from ...core.tensor import Tensor
 from .. import functional as F
-from .module import Module
+from .applied import FunctionModule
 
 
-class _DropoutNd(Module):
-    __constants__ = ["p", "inplace"]
-
+class _DropoutNd(FunctionModule):
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
+        self._keep(p, inplace)
+
+    def _keep(self, p: float, inplace: bool) -> None:     # type: ignore[override]
         if not 0.0 <= p <= 1.0:
             raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
         self.p, self.inplace = p, inplace
@@ -20,32 +21,20 @@ class _DropoutNd(Module):
         return f"p={self.p}, inplace={self.inplace}"
 
 
-class Dropout(_DropoutNd):
+class Dropout(_DropoutNd, function=F.dropout):
     """In training, zero elements with probability p and scale the rest by 1 / (1 - p)."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.dropout(input, self.p, self.training, self.inplace)
 
-
-class Dropout1d(_DropoutNd):
+class Dropout1d(_DropoutNd, function=F.dropout1d):
     """Dropout of whole channels of (n, c, l)."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.dropout1d(input, self.p, self.training, self.inplace)
 
-
-class Dropout2d(_DropoutNd):
+class Dropout2d(_DropoutNd, function=F.dropout2d):
     """Dropout of whole channels of (n, c, h, w)."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.dropout2d(input, self.p, self.training, self.inplace)
 
-
-class Dropout3d(_DropoutNd):
+class Dropout3d(_DropoutNd, function=F.dropout3d):
     """Dropout of whole channels of (n, c, d, h, w)."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.dropout3d(input, self.p, self.training, self.inplace)
 
 
 class AlphaDropout(_DropoutNd):

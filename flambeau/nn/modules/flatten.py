@@ -11,8 +11,6 @@ from .module import Module
 class Flatten(Module):
     """The dimensions start_dim..end_dim as one."""
 
-    __constants__ = ["start_dim", "end_dim"]
-
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim
@@ -26,8 +24,6 @@ class Flatten(Module):
 
 class Unflatten(Module):
     """One dimension split into several."""
-
-    __constants__ = ["dim", "unflattened_size"]
 
     def __init__(self, dim: Any, unflattened_size: Any) -> None:
         super().__init__()

@@ -19,8 +19,7 @@ class LazyModuleMixin:
         super().__init__(*args, **kwargs)
         self._initialize_hook = self.register_forward_pre_hook(self._infer_parameters, with_kwargs=True)     # type: ignore[attr-defined]
         warnings.warn("Lazy modules are a new feature under heavy development so changes to the API or functionality "
-                      "can happen at any "
-                      "moment.", stacklevel=3)
+                      "can happen at any moment.", stacklevel=3)
 
     def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
         """Give the uninitialised parameters shapes that fit these inputs; each lazy class has its own."""

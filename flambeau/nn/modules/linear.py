@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 from ...core.tensor import Tensor
-from ...ops.creation import empty
 from .. import functional as F
 from .. import init
 from ..parameter import Parameter, UninitializedParameter
 from .lazy import LazyModuleMixin
 from .module import Module
+from .utils import add_parameters
 
 
 class Identity(Module):
@@ -27,7 +27,6 @@ class Identity(Module):
 class Linear(Module):
     """y = x weight^T + bias."""
 
-    __constants__ = ["in_features", "out_features"]
     in_features: int
     out_features: int
     weight: Parameter
@@ -35,11 +34,7 @@ class Linear(Module):
     def __init__(self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        self.weight = Parameter(empty((out_features, in_features), device=device, dtype=dtype))
-        if bias:
-            self.bias = Parameter(empty(out_features, device=device, dtype=dtype))
-        else:
-            self.register_parameter("bias", None)
+        add_parameters(self, device, dtype, weight=(out_features, in_features), bias=out_features if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -63,19 +58,13 @@ class NonDynamicallyQuantizableLinear(Linear):
 class Bilinear(Module):
     """y_k = x1^T weight_k x2 + bias_k."""
 
-    __constants__ = ["in1_features", "in2_features", "out_features"]
-
     def __init__(self, in1_features: int, in2_features: int, out_features: int, bias: bool = True, device: Any = None,
                  dtype: Any = None) -> None:
         super().__init__()
         if in1_features <= 0:
             raise ValueError(f"in1_features must be > 0, but got {in1_features}")
         self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
-        self.weight = Parameter(empty((out_features, in1_features, in2_features), device=device, dtype=dtype))
-        if bias:
-            self.bias = Parameter(empty(out_features, device=device, dtype=dtype))
-        else:
-            self.register_parameter("bias", None)
+        add_parameters(self, device, dtype, weight=(out_features, in1_features, in2_features), bias=out_features if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -340,26 +340,26 @@ class Module:
             raise AttributeError(f"`{name}` is not an nn.Module")
         setattr(parent, name, module)
 
-    def get_parameter(self, target: str) -> Parameter:
-        """The parameter at the dotted path `target`; AttributeError if there is none."""
+    def _at(self, target: str) -> tuple[Module, str, Any]:
         path, _, name = target.rpartition(".")
         owner = self.get_submodule(path)
         if not hasattr(owner, name):
             raise AttributeError(f"{type(owner).__name__} has no attribute `{name}`")
-        found = getattr(owner, name)
+        return owner, name, getattr(owner, name)
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter at the dotted path `target`; AttributeError if there is none."""
+        _, name, found = self._at(target)
         if not isinstance(found, Parameter):
             raise AttributeError(f"`{name}` is not an nn.Parameter")
         return found
 
     def get_buffer(self, target: str) -> Tensor:
         """The buffer at the dotted path `target`; AttributeError if there is none."""
-        path, _, name = target.rpartition(".")
-        owner = self.get_submodule(path)
-        if not hasattr(owner, name):
-            raise AttributeError(f"{type(owner).__name__} has no attribute `{name}`")
+        owner, name, found = self._at(target)
         if name not in owner._buffers:
             raise AttributeError(f"`{name}` is not a buffer")
-        return getattr(owner, name)
+        return found
 
     def get_extra_state(self) -> Any:
         """What else belongs in the state_dict; override together with `set_extra_state`."""

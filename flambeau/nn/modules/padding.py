@@ -11,7 +11,6 @@ from .utils import _ntuple, spatial_family
 
 
 class _PadNd(Module):
-    __constants__ = ["padding"]
     spatial = 2
     mode = "constant"
     value: float | None = None
@@ -28,7 +27,6 @@ class _PadNd(Module):
 
 
 class _ConstantPadNd(_PadNd):
-    __constants__ = ["padding", "value"]
 
     def __init__(self, padding: Any, value: float) -> None:
         super().__init__(padding)

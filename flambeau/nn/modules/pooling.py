@@ -7,12 +7,12 @@ from typing import Any
 
 from ...core.tensor import Tensor
 from .. import functional as F
+from .applied import FunctionModule
 from .module import Module
 from .utils import _ntuple, spatial_family
 
 
 class _MaxPoolNd(Module):
-    __constants__ = ["kernel_size", "stride", "padding", "dilation", "return_indices", "ceil_mode"]
     _function: Callable[..., Any]
 
     def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, return_indices: bool = False,
@@ -58,8 +58,6 @@ MaxUnpool1d, MaxUnpool2d, MaxUnpool3d = spatial_family(
 class AvgPool1d(Module):
     """Mean over sliding windows of (n, c, l)."""
 
-    __constants__ = ["kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"]
-
     def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                  count_include_pad: bool = True) -> None:
         super().__init__()
@@ -74,85 +72,36 @@ class AvgPool1d(Module):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class _AvgPoolNd(Module):
-    __constants__ = ["kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"]
-    _function: Callable[..., Tensor]
-
-    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-                 count_include_pad: bool = True, divisor_override: int | None = None) -> None:
-        super().__init__()
-        self.kernel_size, self.stride = kernel_size, stride if stride is not None else kernel_size
-        self.padding, self.ceil_mode = padding, ceil_mode
-        self.count_include_pad, self.divisor_override = count_include_pad, divisor_override
-
-    def forward(self, input: Tensor) -> Tensor:
-        return type(self)._function(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad,
-                                    self.divisor_override)
+class _AvgPoolNd(FunctionModule):
+    def _keep(self, kernel_size: Any, stride: Any, **settings: Any) -> None:     # type: ignore[override]
+        super()._keep(kernel_size=kernel_size, stride=stride if stride is not None else kernel_size, **settings)
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class AvgPool2d(_AvgPoolNd):
+class AvgPool2d(_AvgPoolNd, function=F.avg_pool2d):
     """Mean over sliding windows of (n, c, h, w)."""
 
-    _function = staticmethod(F.avg_pool2d)
 
-
-class AvgPool3d(_AvgPoolNd):
+class AvgPool3d(_AvgPoolNd, function=F.avg_pool3d):
     """Mean over sliding windows of (n, c, d, h, w)."""
 
-    _function = staticmethod(F.avg_pool3d)
 
-
-class _LPPoolNd(Module):
-    __constants__ = ["norm_type", "kernel_size", "stride", "ceil_mode"]
-    _function: Callable[..., Tensor]
-
-    def __init__(self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> None:
-        super().__init__()
-        self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
-
-    def forward(self, input: Tensor) -> Tensor:
-        return type(self)._function(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
-
-    def extra_repr(self) -> str:
-        return f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, ceil_mode={self.ceil_mode}"
+class _LPPoolNd(FunctionModule):
+    pass
 
 
 LPPool1d, LPPool2d, LPPool3d = spatial_family(
     _LPPoolNd, "LPPool", "The norm_type-norm over sliding windows of {dims}.", function="lp_pool")
 
 
-class _AdaptiveNd(Module):
-    __constants__ = ["output_size"]
-    _function: Callable[..., Any]
-
-    def __init__(self, output_size: Any) -> None:
-        super().__init__()
-        self.output_size = output_size
-
-    def forward(self, input: Tensor) -> Any:
-        return type(self)._function(input, self.output_size)
-
+class _AdaptiveNd(FunctionModule):
     def extra_repr(self) -> str:
         return f"output_size={self.output_size}"
 
 
 AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d = spatial_family(
     _AdaptiveNd, "AdaptiveAvgPool", "Means of an even division of {dims} into output_size windows.", function="adaptive_avg_pool")
-
-
-class _AdaptiveMaxNd(_AdaptiveNd):
-    __constants__ = ["output_size", "return_indices"]
-
-    def __init__(self, output_size: Any, return_indices: bool = False) -> None:
-        super().__init__(output_size)
-        self.return_indices = return_indices
-
-    def forward(self, input: Tensor) -> Any:
-        return type(self)._function(input, self.output_size, self.return_indices)
-
-
 AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = spatial_family(
-    _AdaptiveMaxNd, "AdaptiveMaxPool", "Maxima of an even division of {dims} into output_size windows.", function="adaptive_max_pool")
+    _AdaptiveNd, "AdaptiveMaxPool", "Maxima of an even division of {dims} into output_size windows.", function="adaptive_max_pool")

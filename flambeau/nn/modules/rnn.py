@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ...core.tensor import Tensor
-from ...ops.creation import empty
 from .. import functional as F
 from .. import init
 from ..packing import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from ..parameter import Parameter
 from .module import Module
+from .utils import add_parameters, chosen
 
 State = tuple[Tensor, ...]
 
@@ -49,9 +49,6 @@ _STEPS: dict[str, tuple[Callable, int]] = {
 class RNNBase(Module):
     """Layers and directions of a recurrent network; `mode` names the step."""
 
-    __constants__ = ["mode", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional",
-                     "proj_size"]
-
     def __init__(self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
                  batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0,
                  device: Any = None, dtype: Any = None) -> None:
@@ -70,9 +67,8 @@ class RNNBase(Module):
         if proj_size and mode != "LSTM":
             raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
         if dropout > 0 and num_layers == 1:
-            warnings.warn("dropout option adds dropout after all but last recurrent layer, so non-zero dropout "
-                          "expects num_layers greater "
-                          f"than 1, but got dropout={dropout} and num_layers={num_layers}", stacklevel=3)
+            warnings.warn("dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects "
+                          f"num_layers greater than 1, but got dropout={dropout} and num_layers={num_layers}", stacklevel=3)
         self.mode, self.input_size, self.hidden_size, self.num_layers = mode, input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
         self.bidirectional, self.proj_size = bidirectional, proj_size
@@ -93,8 +89,7 @@ class RNNBase(Module):
                     shapes |= {f"bias_ih{suffix}": (gates,), f"bias_hh{suffix}": (gates,)}
                 if self.proj_size:
                     shapes[f"weight_hr{suffix}"] = (self.proj_size, self.hidden_size)
-                for name, shape in shapes.items():
-                    setattr(self, name, Parameter(empty(shape, device=device, dtype=dtype)))
+                add_parameters(self, device, dtype, **shapes)
                 self._all_weights.append(list(shapes))
 
     @property
@@ -206,20 +201,8 @@ class RNNBase(Module):
         return result, finals if self.mode == "LSTM" else finals[0]
 
     def extra_repr(self) -> str:
-        parts = [f"{self.input_size}, {self.hidden_size}"]
-        if self.proj_size:
-            parts.append(f"proj_size={self.proj_size}")
-        if self.num_layers != 1:
-            parts.append(f"num_layers={self.num_layers}")
-        if self.bias is not True:
-            parts.append(f"bias={self.bias}")
-        if self.batch_first is not False:
-            parts.append(f"batch_first={self.batch_first}")
-        if self.dropout:
-            parts.append(f"dropout={self.dropout}")
-        if self.bidirectional is not False:
-            parts.append(f"bidirectional={self.bidirectional}")
-        return ", ".join(parts)
+        return ", ".join([f"{self.input_size}, {self.hidden_size}", *chosen(
+            self, proj_size=0, num_layers=1, bias=True, batch_first=False, dropout=0, bidirectional=False)])
 
 
 class RNN(RNNBase):
@@ -253,22 +236,15 @@ class GRU(RNNBase):
 class RNNCellBase(Module):
     """One step of a recurrent network."""
 
-    __constants__ = ["input_size", "hidden_size", "bias"]
-    mode = "RNN_TANH"
+    mode, nonlinearity = "RNN_TANH", "tanh"
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: Any = None,
                  dtype: Any = None) -> None:
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
         gates = num_chunks * hidden_size
-        self.weight_ih = Parameter(empty((gates, input_size), device=device, dtype=dtype))
-        self.weight_hh = Parameter(empty((gates, hidden_size), device=device, dtype=dtype))
-        if bias:
-            self.bias_ih = Parameter(empty(gates, device=device, dtype=dtype))
-            self.bias_hh = Parameter(empty(gates, device=device, dtype=dtype))
-        else:
-            self.register_parameter("bias_ih", None)
-            self.register_parameter("bias_hh", None)
+        add_parameters(self, device, dtype, weight_ih=(gates, input_size), weight_hh=(gates, hidden_size),
+                       bias_ih=gates if bias else None, bias_hh=gates if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -291,18 +267,11 @@ class RNNCellBase(Module):
         return tuple(o.squeeze(0) for o in out) if single else out
 
     def extra_repr(self) -> str:
-        parts = [f"{self.input_size}, {self.hidden_size}"]
-        if self.bias is not True:
-            parts.append(f"bias={self.bias}")
-        if getattr(self, "nonlinearity", "tanh") != "tanh":
-            parts.append(f"nonlinearity={self.nonlinearity}")
-        return ", ".join(parts)
+        return ", ".join([f"{self.input_size}, {self.hidden_size}", *chosen(self, bias=True, nonlinearity="tanh")])
 
 
 class RNNCell(RNNCellBase):
     """One step of RNN."""
-
-    __constants__ = ["input_size", "hidden_size", "bias", "nonlinearity"]
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", device: Any = None,
                  dtype: Any = None) -> None:

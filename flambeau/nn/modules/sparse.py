@@ -7,18 +7,12 @@ from typing import Any
 from ...core import dispatch
 from ...core.tensor import Tensor
 from ...ops.creation import empty
+from ...ops.nn import padding_row
 from .. import functional as F
 from .. import init
 from ..parameter import Parameter
 from .module import Module
-
-
-def _padding_row(padding_idx: int | None, rows: int) -> int | None:
-    if padding_idx is None:
-        return None
-    if not -rows <= padding_idx < rows:
-        raise AssertionError(f"Padding_idx must be within num_embeddings, got {padding_idx} for {rows} rows")
-    return padding_idx % rows
+from .utils import chosen
 
 
 class _Table(Module):
@@ -42,27 +36,18 @@ class _Table(Module):
                 self.weight[self.padding_idx].fill_(0)
 
     def _shared_repr(self) -> list[str]:
-        parts = [f"{self.num_embeddings}, {self.embedding_dim}"]
-        if self.max_norm is not None:
-            parts.append(f"max_norm={self.max_norm}")
-        if self.norm_type != 2:
-            parts.append(f"norm_type={self.norm_type}")
-        if self.scale_grad_by_freq:
-            parts.append(f"scale_grad_by_freq={self.scale_grad_by_freq}")
-        return parts
+        return [f"{self.num_embeddings}, {self.embedding_dim}", *chosen(self, max_norm=None, norm_type=2, scale_grad_by_freq=False)]
 
 
 class Embedding(_Table):
     """A table of vectors looked up by index."""
-
-    __constants__ = ["num_embeddings", "embedding_dim", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse"]
 
     def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, max_norm: float | None = None,
                  norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False, _weight: Tensor | None = None,
                  _freeze: bool = False, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        self.padding_idx = _padding_row(padding_idx, num_embeddings)
+        self.padding_idx = padding_row(padding_idx, num_embeddings)
         self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse = max_norm, norm_type, scale_grad_by_freq, sparse
         self._make_weight(_weight, _freeze, device, dtype)
 
@@ -72,8 +57,7 @@ class Embedding(_Table):
 
     def extra_repr(self) -> str:
         size, *rest = self._shared_repr()
-        row = [f"padding_idx={self.padding_idx}"] if self.padding_idx is not None else []
-        return ", ".join([size, *row, *rest, *(["sparse=True"] if self.sparse else [])])
+        return ", ".join([size, *chosen(self, padding_idx=None), *rest, *chosen(self, sparse=False)])
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None,
@@ -89,9 +73,6 @@ class Embedding(_Table):
 class EmbeddingBag(_Table):
     """Sums, means or maxima of bags of embeddings."""
 
-    __constants__ = ["num_embeddings", "embedding_dim", "max_norm", "norm_type", "scale_grad_by_freq", "mode", "sparse",
-                     "include_last_offset", "padding_idx"]
-
     def __init__(self, num_embeddings: int, embedding_dim: int, max_norm: float | None = None, norm_type: float = 2.0,
                  scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, _weight: Tensor | None = None,
                  include_last_offset: bool = False, padding_idx: int | None = None, device: Any = None,
@@ -100,7 +81,7 @@ class EmbeddingBag(_Table):
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
         self.mode, self.sparse, self.include_last_offset = mode, sparse, include_last_offset
-        self.padding_idx = _padding_row(padding_idx, num_embeddings)
+        self.padding_idx = padding_row(padding_idx, num_embeddings)
         self._make_weight(_weight, False, device, dtype)
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
@@ -108,8 +89,7 @@ class EmbeddingBag(_Table):
                                self.sparse, per_sample_weights, self.include_last_offset, self.padding_idx)
 
     def extra_repr(self) -> str:
-        row = [f"padding_idx={self.padding_idx}"] if self.padding_idx is not None else []
-        return ", ".join([*self._shared_repr(), f"mode={self.mode!r}", *row])
+        return ", ".join([*self._shared_repr(), f"mode={self.mode!r}", *chosen(self, padding_idx=None)])
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, max_norm: float | None = None, norm_type: float = 2.0,

@@ -12,8 +12,6 @@ from .module import Module
 class Upsample(Module):
     """Resize the spatial dimensions to `size` or by `scale_factor`."""
 
-    __constants__ = ["size", "scale_factor", "mode", "align_corners", "name", "recompute_scale_factor"]
-
     def __init__(self, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None,
                  recompute_scale_factor: bool | None = None) -> None:
         super().__init__()

@@ -1,11 +1,26 @@
-"""Small helpers of the layers: a number once per spatial dimension, and padding in `F.pad`'s order."""
+"""Small helpers of the layers: parameters by shape, a number once per spatial dimension, padding in `F.pad`'s order, printing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ...ops.creation import empty
 from .. import functional as F
+from ..parameter import Parameter
+from .applied import FunctionModule
+from .module import Module
+
+
+def add_parameters(module: Module, device: Any, dtype: Any, **shapes: Any) -> None:
+    """Register an uninitialised parameter of each shape (a tuple or a length); None stands for a parameter left out."""
+    for name, shape in shapes.items():
+        module.register_parameter(name, None if shape is None else Parameter(empty(shape, device=device, dtype=dtype)))
+
+
+def chosen(module: Module, **usual: Any) -> list[str]:
+    """`name=value` of each attribute of `module` that differs from the usual value."""
+    return [f"{name}={getattr(module, name)}" for name, value in usual.items() if getattr(module, name) != value]
 
 
 def _ntuple(n: int, name: str = "parse") -> Callable[[Any], tuple]:
@@ -33,9 +48,12 @@ def spatial_family(base: type, name: str, doc: str, *, function: str | None = No
     made = []
     for n, dims in enumerate(("(n, c, l)", "(n, c, h, w)", "(n, c, d, h, w)"), 1):
         members = {"spatial": n, "__module__": base.__module__, "__doc__": doc.format(n=n, dims=dims), **attributes}
+        options = {}
         if function is not None:
-            members["_function"] = staticmethod(getattr(F, f"{function}{n}d"))
-        made.append(type(f"{name}{n}d", (base,), members))
+            of_n = getattr(F, f"{function}{n}d")
+            members["_function"] = staticmethod(of_n)
+            options = {"function": of_n} if issubclass(base, FunctionModule) else {}
+        made.append(type(f"{name}{n}d", (base,), members, **options))
     return made
 
 

@@ -43,8 +43,7 @@ def _fused(layer: Module, bn: Module, transpose: bool) -> Module:
         raise AssertionError("Fusion only for eval!")
     made = copy.deepcopy(layer)
     made.weight, made.bias = fuse_conv_bn_weights(made.weight, made.bias, bn.running_mean, bn.running_var, bn.eps,
-                                                  bn.weight, bn.bias,
-                                                  transpose)
+                                                  bn.weight, bn.bias, transpose)
     return made
 
 

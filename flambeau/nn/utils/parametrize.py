@@ -187,8 +187,7 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
         kept = original
     else:
         raise ValueError("Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is parametrized in "
-                         "terms of a sequence of "
-                         "tensors.")
+                         "terms of a sequence of tensors.")
     delattr(type(module), tensor_name)
     del module.parametrizations[tensor_name]
     if isinstance(kept, Parameter):

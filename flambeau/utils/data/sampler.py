@@ -95,8 +95,7 @@ class WeightedRandomSampler(Sampler[int]):
             raise ValueError(f"replacement should be a boolean value, but got replacement={replacement}")
         self.weights = as_tensor(weights, dtype=float64)
         if self.weights.dim() != 1:
-            raise ValueError("weights should be a 1d sequence but given weights have shape "
-                             f"{tuple(self.weights.shape)}")
+            raise ValueError(f"weights should be a 1d sequence but given weights have shape {tuple(self.weights.shape)}")
         self.num_samples = _positive("num_samples", num_samples)
         self.replacement, self.generator = replacement, generator
 
