@@ -1,7 +1,7 @@
 // CudaKernel: a loaded GPU function that Python launches with a few hundred nanoseconds of its own. PreparedCall: a C function
 // of numbers and addresses most of which are known beforehand (cuBLAS' products). The libraries' functions are handed over as
 // addresses, so that nothing of CUDA is needed to build this.
-#include "module.h"
+#include "cuda_launch.h"
 
 #include <structmember.h>
 
@@ -11,31 +11,13 @@
 
 namespace {
 
-using Launch = int (*)(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                       unsigned shared, void* stream, void** parameters, void** extra);
-
-constexpr int MOST = 96;  // parameters
 constexpr int NO_CONTEXT = 201;  // CUDA_ERROR_INVALID_CONTEXT: the thread has not used the GPU yet
 
-struct CudaKernel {
-    PyObject_HEAD
-    vectorcallfunc vectorcall;
-    Launch launch;
-    void* function;
-    PyObject* owner;  // keeps the loaded module alive
-    PyObject* enter;  // makes the device's context this thread's
-    unsigned block, shared;
-    int count;
-    char kinds[MOST];
-};
+PyTypeObject* kernel_type;
 
-union Word {
-    unsigned long long address;
-    long long wide;
-    int narrow;
-    double number;
-    float single;
-};
+}  // namespace
+
+bool is_cuda_kernel(PyObject* object) { return kernel_type != nullptr && Py_IS_TYPE(object, kernel_type); }
 
 bool read_word(char kind, PyObject* value, Word* word) {
     switch (kind) {
@@ -47,6 +29,26 @@ bool read_word(char kind, PyObject* value, Word* word) {
     return !PyErr_Occurred();
 }
 
+bool launch_kernel(const CudaKernel* self, void* stream, unsigned long grid, Word* words) {
+    void* parameters[most_parameters + 2];
+    Word scratch = {0};  // Triton's two scratch spaces, unused
+    for (int k = 0; k < self->count; k++) parameters[k] = &words[k];
+    parameters[self->count] = parameters[self->count + 1] = &scratch;
+    if (grid == 0) return true;
+    int status = self->launch(self->function, (unsigned)grid, 1, 1, self->block, 1, 1, self->shared, stream, parameters, nullptr);
+    if (status == NO_CONTEXT) {
+        PyObject* entered = PyObject_CallNoArgs(self->enter);
+        if (entered == nullptr) return false;
+        Py_DECREF(entered);
+        status = self->launch(self->function, (unsigned)grid, 1, 1, self->block, 1, 1, self->shared, stream, parameters, nullptr);
+    }
+    if (status == 0) return true;
+    PyErr_Format(PyExc_RuntimeError, "CUDA error: cuLaunchKernel failed with %d (grid %lu)", status, grid);
+    return false;
+}
+
+namespace {
+
 // kernel(stream, grid, *parameters)
 PyObject* kernel_call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject* names) {
     CudaKernel* self = (CudaKernel*)object;
@@ -54,30 +56,12 @@ PyObject* kernel_call(PyObject* object, PyObject* const* args, size_t nargsf, Py
     if (names != nullptr || given != self->count + 2)
         return PyErr_Format(PyExc_TypeError, "the kernel takes a stream, a grid and %d parameters, got %zd arguments",
                             self->count, given);
-    Word words[MOST + 2];
-    void* parameters[MOST + 2];
-    for (int k = 0; k < self->count; k++) {
+    Word words[most_parameters];
+    for (int k = 0; k < self->count; k++)
         if (!read_word(self->kinds[k], args[k + 2], &words[k])) return nullptr;
-        parameters[k] = &words[k];
-    }
-    for (int k = self->count; k < self->count + 2; k++) {  // Triton's two scratch spaces, unused
-        words[k].address = 0;
-        parameters[k] = &words[k];
-    }
     void* stream = PyLong_AsVoidPtr(args[0]);
     const unsigned long grid = PyLong_AsUnsignedLong(args[1]);
-    if (PyErr_Occurred()) return nullptr;
-    if (grid == 0) Py_RETURN_NONE;
-    int status = NO_CONTEXT;
-    for (int attempt = 0; attempt < 2 && status == NO_CONTEXT; attempt++) {
-        if (attempt == 1) {
-            PyObject* entered = PyObject_CallNoArgs(self->enter);
-            if (entered == nullptr) return nullptr;
-            Py_DECREF(entered);
-        }
-        status = self->launch(self->function, (unsigned)grid, 1, 1, self->block, 1, 1, self->shared, stream, parameters, nullptr);
-    }
-    if (status != 0) return PyErr_Format(PyExc_RuntimeError, "CUDA error: cuLaunchKernel failed with %d (grid %lu)", status, grid);
+    if (PyErr_Occurred() || !launch_kernel(self, stream, grid, words)) return nullptr;
     Py_RETURN_NONE;
 }
 
@@ -90,8 +74,8 @@ PyObject* kernel_new(PyTypeObject* type, PyObject* args, PyObject* keywords) {
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "KKsIIOO", (char**)names, &launch, &function, &kinds, &block, &shared, &owner, &enter))
         return nullptr;
     const size_t count = strlen(kinds);
-    if (count > MOST || launch == 0 || function == 0 || strspn(kinds, "plidf") != count)
-        return PyErr_Format(PyExc_ValueError, "a kernel takes at most %d parameters of kinds p, l, i, d and f, got '%s'", MOST, kinds);
+    if (count > (size_t)most_parameters || launch == 0 || function == 0 || strspn(kinds, "plidf") != count)
+        return PyErr_Format(PyExc_ValueError, "a kernel takes at most %d parameters of kinds p, l, i, d and f, got '%s'", most_parameters, kinds);
     CudaKernel* self = (CudaKernel*)type->tp_alloc(type, 0);
     if (self == nullptr) return nullptr;
     self->vectorcall = kernel_call;
@@ -224,6 +208,8 @@ void add_cuda_launch(PyObject* module) {
     for (PyType_Spec* spec : {&kernel_spec, &prepared_spec}) {
         PyTypeObject* type = (PyTypeObject*)PyType_FromSpec(spec);
         if (type != nullptr) add_type(module, type);
-        Py_XDECREF(type);
+        if (spec == &kernel_spec) kernel_type = type;  // lives for ever
+        else Py_XDECREF(type);
     }
+    add_gpu_program(module);
 }

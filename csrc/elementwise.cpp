@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "dtypes.h"
+#include "gpu_program.h"
 #include "scalar_ops.h"
 #include "state.h"
 #include "tensors.h"
@@ -24,6 +25,7 @@ struct Elementwise {
     int arity;
     bool costly;
     PyObject* name;
+    PyObject* launched;  // GpuPrograms of the primitive, once a GPU is used
     vectorcallfunc vectorcall;
 };
 
@@ -170,7 +172,7 @@ Outcome compute(const Elementwise* self, PyObject* const* args, Py_ssize_t count
     char* to;
     if (into_first) {
         PyArrayObject* target = all.arrays[0];
-        if (target == nullptr || loop->out != kind || !PyArray_ISWRITEABLE(target) || PyArray_SIZE(target) != all.size || PyArray_NDIM(target) != all.rank)
+        if (target == nullptr || refuses_writes(args[0]) || loop->out != kind || !PyArray_ISWRITEABLE(target) || PyArray_SIZE(target) != all.size || PyArray_NDIM(target) != all.rank)
             return Outcome::declined;
         for (int k = 1; k < count; k++)  // an operand that overlaps the target otherwise than being it
             if (all.arrays[k] != nullptr && !all.same_shape && PyArray_BYTES(all.arrays[k]) < PyArray_BYTES(target) + PyArray_NBYTES(target) &&
@@ -192,8 +194,23 @@ PyObject* answer(PyObject* self, PyObject* const* args, Py_ssize_t count, bool b
     switch (compute((Elementwise*)self, args, count, below, false, &made)) {
         case Outcome::done: return new_tensor(made);
         case Outcome::failed: return nullptr;
-        default: Py_RETURN_NOTIMPLEMENTED;
+        default: break;
     }
+    PyObject* launched = ((Elementwise*)self)->launched;
+    made = launched != nullptr && count == ((Elementwise*)self)->arity ? quick_on_gpu(launched, args, count, below) : nullptr;
+    if (made != nullptr || PyErr_Occurred()) return made;
+    Py_RETURN_NOTIMPLEMENTED;
+}
+
+PyObject* get_launched(PyObject* self, void*) {
+    PyObject* launched = ((Elementwise*)self)->launched;
+    return Py_NewRef(launched != nullptr ? launched : Py_None);
+}
+
+int set_launched(PyObject* self, PyObject* value, void*) {
+    if (value == nullptr || !are_gpu_programs(value)) return PyErr_SetString(PyExc_TypeError, "expected GpuPrograms"), -1;
+    Py_XSETREF(((Elementwise*)self)->launched, Py_NewRef(value));
+    return 0;
 }
 
 PyObject* call(PyObject* self, PyObject* const* args, size_t flags, PyObject* names) {
@@ -206,7 +223,9 @@ PyObject* below(PyObject* self, PyObject* const* args, Py_ssize_t count) { retur
 PyObject* into(PyObject* self, PyObject* const* args, Py_ssize_t count) {
     PyObject* target;
     bool done = compute((Elementwise*)self, args, count, false, true, &target) == Outcome::done;
-    return Py_NewRef(done ? Py_True : Py_False);
+    PyObject* launched = ((Elementwise*)self)->launched;
+    if (!done && launched != nullptr && count == ((Elementwise*)self)->arity) done = into_on_gpu(launched, args, count);
+    return PyErr_Occurred() ? nullptr : Py_NewRef(done ? Py_True : Py_False);
 }
 
 PyObject* create(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
@@ -233,6 +252,7 @@ PyObject* create(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
 void dealloc(PyObject* object) {
     PyTypeObject* type = Py_TYPE(object);
     Py_XDECREF(((Elementwise*)object)->name);
+    Py_XDECREF(((Elementwise*)object)->launched);
     type->tp_free(object);
     Py_DECREF(type);
 }
@@ -247,10 +267,14 @@ PyMemberDef type_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Elementwise, vectorcall), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr},
 };
+PyGetSetDef type_getters[] = {
+    {"launched", get_launched, set_launched, "The primitive's GpuPrograms, which take what is on a GPU; or None.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
 PyType_Slot type_slots[] = {
     {Py_tp_doc, (void*)"Elementwise(name)\n--\n\nOne scalar operation on small CPU tensors and numbers: a new tensor, or NotImplemented."},
     {Py_tp_new, (void*)create}, {Py_tp_dealloc, (void*)dealloc}, {Py_tp_call, (void*)PyVectorcall_Call},
-    {Py_tp_methods, type_methods}, {Py_tp_members, type_members}, {0, nullptr},
+    {Py_tp_methods, type_methods}, {Py_tp_members, type_members}, {Py_tp_getset, type_getters}, {0, nullptr},
 };
 PyType_Spec type_spec = {"flambeau._C.Elementwise", sizeof(Elementwise), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, type_slots};
 

@@ -10,14 +10,20 @@
 
 #include <cstdlib>
 #include <initializer_list>
+#include <unordered_map>
 
 namespace {
 
 // ---------------------------------------------------------------------------------------------- what a code object carries
+using Hints = std::unordered_map<PyObject*, PyObject*>;
+
 struct CodeRecord {
     bool skip;
     PyObject* entries;  // tuple of (guard, replacement), most recent hit first; never null
+    Hints* hints;       // by the first argument: the entry that fitted the last time; borrowed, so looked for among the entries
 };
+
+constexpr size_t most_hints = 1024;
 
 Py_ssize_t code_slot = -1;
 PyObject* no_entries;  // the empty tuple
@@ -26,6 +32,7 @@ void release_record(void* memory) {
     CodeRecord* record = (CodeRecord*)memory;
     if (record == nullptr) return;
     Py_CLEAR(record->entries);
+    delete record->hints;
     std::free(record);
 }
 
@@ -198,27 +205,50 @@ bool is_ordinary(PyCodeObject* code) {
     return (code->co_flags & function_body) == function_body && (code->co_flags & suspendable) == 0;
 }
 
-// Asks the entries of `record`, first to last. Returns a new reference to the replacement of the first whose guard holds; or
-// null, with an error set if a guard raised.
+// 1, 0, or -1 with an error set.
+int guard_holds(PyObject* entry, PyObject** arguments, size_t count) {
+    PyObject* answer = PyObject_Vectorcall(PyTuple_GET_ITEM(entry, 0), arguments, count | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+    int holds = answer == Py_True ? 1 : answer == nullptr ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    return holds;
+}
+
+// Twelve layers of one class may have an entry each, and are called in turn: the entry of each is remembered by its address.
+Py_ssize_t hinted_entry(const CodeRecord* record, PyObject* entries, PyObject* key) {
+    if (record->hints == nullptr || PyTuple_GET_SIZE(entries) < 2) return -1;
+    auto hint = record->hints->find(key);
+    if (hint == record->hints->end()) return -1;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(entries); i++)
+        if (PyTuple_GET_ITEM(entries, i) == hint->second) return i;
+    return -1;
+}
+
+void give_hint(CodeRecord* record, PyObject* entry, PyObject* key) {
+    if (record->hints == nullptr) record->hints = new Hints;
+    if (record->hints->size() >= most_hints) record->hints->clear();
+    (*record->hints)[key] = entry;
+}
+
+// Asks the entries of `record`: the one that fitted this first argument the last time, then first to last. Returns a new reference
+// to the replacement of the first whose guard holds; or null, with an error set if a guard raised.
 PyObject* find_replacement(CodeRecord* record, Watch* watch, PyObject** arguments, size_t count) {
     PyObject* entries = Py_NewRef(record->entries);
-    PyObject* found = nullptr;
+    PyObject* key = arguments[count > 1 ? 1 : 0];
     Quiet quiet(watch);
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(entries); i++) {
-        PyObject* entry = PyTuple_GET_ITEM(entries, i);
-        PyObject* answer = PyObject_Vectorcall(PyTuple_GET_ITEM(entry, 0), arguments,
-                                               count | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
-        int holds = answer == Py_True ? 1 : answer == nullptr ? -1 : PyObject_IsTrue(answer);
-        Py_XDECREF(answer);
-        if (holds < 0) break;
-        if (holds) {
-            found = Py_NewRef(PyTuple_GET_ITEM(entry, 1));
-            if (i > 0) promote_entry(record, entries, i);
-            break;
+    Py_ssize_t hinted = hinted_entry(record, entries, key), found = hinted;
+    int holds = hinted >= 0 ? guard_holds(PyTuple_GET_ITEM(entries, hinted), arguments, count) : 0;
+    for (Py_ssize_t i = 0; holds == 0 && i < PyTuple_GET_SIZE(entries); i++)
+        if (i != hinted) holds = guard_holds(PyTuple_GET_ITEM(entries, found = i), arguments, count);
+    PyObject* replacement = nullptr;
+    if (holds > 0) {
+        replacement = Py_NewRef(PyTuple_GET_ITEM(PyTuple_GET_ITEM(entries, found), 1));
+        if (found > 0 && found != hinted) {
+            give_hint(record, PyTuple_GET_ITEM(entries, found), key);
+            promote_entry(record, entries, found);
         }
     }
     Py_DECREF(entries);
-    return found;
+    return replacement;
 }
 
 bool is_entry(PyObject* object) {

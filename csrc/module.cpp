@@ -62,6 +62,9 @@ const Part parts[] = {
 #ifdef FLAMBEAU_WITH_THREADS
     {"threads", add_threads},
 #endif
+#ifdef FLAMBEAU_WITH_UNCHANGED
+    {"unchanged", add_unchanged},
+#endif
     {nullptr, nullptr},
 };
 

@@ -19,6 +19,7 @@ void add_special(PyObject* module);
 void add_state(PyObject* module);
 void add_tensors(PyObject* module);
 void add_threads(PyObject* module);
+void add_unchanged(PyObject* module);
 
 // Adds `type` to `module` under its short name; returns false with an error set when that fails.
 inline bool add_type(PyObject* module, PyTypeObject* type) { return PyModule_AddType(module, type) == 0; }

@@ -273,9 +273,17 @@ std::string implementation_of(const PrimitiveDesc* desc) {
     return name ? name : "";
 }
 
+// oneDNN has no word for a product whose two operands repeat along the same axis of the batch.
+void refuse_repetition(const Spec& spec) {
+    const Tensor &out = spec.operands[out_operand], a = as_counted(spec, 0), b = as_counted(spec, 1);
+    for (int i = 0; i < out.ndim - 2; i++)
+        if (out.dims[i] != 1 && a.dims[i] == 1 && b.dims[i] == 1) check(unimplemented, "repetition of a matmul");
+}
+
 // First with the layouts as asked; where oneDNN then has only its reference loops, with its own choice of weight layout, then
 // of every layout: the operation reorders inside, which is cheap beside reference loops.
 OwnedPrimitiveDesc Op::choose() {
+    if (spec.kind == matmul) refuse_repetition(spec);
     OwnedAttr attr = attributes();
     OwnedPrimitiveDesc first;
     std::exception_ptr refusal;

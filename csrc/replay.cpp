@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "arguments.h"
 #include "dtypes.h"
 #include "scalar_ops.h"
 #include "state.h"
@@ -112,23 +113,6 @@ PyObject* new_output(const Output& output) {
     Py_INCREF(output.descr);
     return PyArray_NewFromDescr(&PyArray_Type, output.descr, (int)output.shape.size(), (npy_intp*)output.shape.data(),
                                 output.strides.empty() ? nullptr : (npy_intp*)output.strides.data(), nullptr, 0, nullptr);
-}
-
-// The arguments with lists and tuples of tensors opened: visit(argument) for each until it answers false.
-template <class Visit>
-bool each_argument(PyObject* const* args, Py_ssize_t count, Visit visit) {
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject* argument = args[i];
-        bool opens = (PyList_CheckExact(argument) || PyTuple_CheckExact(argument)) && PySequence_Fast_GET_SIZE(argument) > 0 &&
-                     is_tensor(PySequence_Fast_GET_ITEM(argument, 0));
-        if (!opens) {
-            if (!visit(argument)) return false;
-            continue;
-        }
-        for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(argument); k++)
-            if (!visit(PySequence_Fast_GET_ITEM(argument, k))) return false;
-    }
-    return true;
 }
 
 // The results, or NotImplemented where an index turns out to be out of bounds.

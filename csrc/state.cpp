@@ -39,6 +39,30 @@ int set_flag(PyObject*, PyObject* value, void*) {
     return 0;
 }
 
+// Grad mode as the user's scopes set it and is_grad_enabled tells it: in inference mode it records nothing.
+bool& grad_mode() { return dispatch_state.inference ? dispatch_state.asked : dispatch_state.grad_enabled; }
+
+PyObject* get_grad_mode(PyObject*, void*) { return Py_NewRef(grad_mode() ? Py_True : Py_False); }
+
+int set_grad_mode(PyObject*, PyObject* value, void*) {
+    if (check_value(value) < 0) return -1;
+    int flag = PyObject_IsTrue(value);
+    if (flag >= 0) grad_mode() = flag;
+    return flag < 0 ? -1 : 0;
+}
+
+PyObject* get_recording(PyObject*, void*) {
+    return PyLong_FromLong(dispatch_state.grad_enabled | dispatch_state.inference << 1 | dispatch_state.asked << 2);
+}
+
+int set_recording(PyObject*, PyObject* value, void*) {
+    if (check_value(value) < 0) return -1;
+    long bits = PyLong_AsLong(value);
+    if (bits == -1 && PyErr_Occurred()) return -1;
+    dispatch_state.grad_enabled = bits & 1, dispatch_state.inference = bits & 2, dispatch_state.asked = bits & 4;
+    return 0;
+}
+
 PyObject* get_modes(PyObject*, void*) {
     return dispatch_state.modes != nullptr ? Py_NewRef(dispatch_state.modes) : PyTuple_New(0);
 }
@@ -95,6 +119,8 @@ PyGetSetDef members[] = {
      "Number of active __torch_function__ modes.", nullptr},
     {"grad_enabled", get_flag<&DispatchState::grad_enabled>, set_flag<&DispatchState::grad_enabled>, nullptr, nullptr},
     {"inference", get_flag<&DispatchState::inference>, set_flag<&DispatchState::inference>, nullptr, nullptr},
+    {"grad_mode", get_grad_mode, set_grad_mode, "grad_enabled as the user's scopes see and set it.", nullptr},
+    {"recording", get_recording, set_recording, "All of these in one number, to be put back: grad_enabled + 2 inference + 4 asked.", nullptr},
     {"fake", get_flag<&DispatchState::fake>, set_flag<&DispatchState::fake>, "Factories make fake tensors.", nullptr},
     {"modes", get_modes, set_modes, "The stack of modes, a tuple.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},

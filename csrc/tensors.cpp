@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "dtypes.h"
+#include "gpu_arrays.h"
 #include "module.h"
 #include "state.h"
 
@@ -16,6 +17,7 @@ PyObject* dtype_of_numpy;               // from a NumPy dtype to ours, or TypeEr
 constexpr int fixed_types = NPY_HALF + 1;
 PyObject* dtype_of_type[fixed_types];   // the same for NumPy's own numbers
 Py_ssize_t store_slot = -1;
+PyObject* inference;                    // stands for the storage of an inference tensor that nobody has asked for yet
 PyTypeObject *layout_type, *view_type;  // subclasses of tuple
 
 // A class with __slots__ whose instances are made here.
@@ -41,8 +43,8 @@ struct Record {
 Record<9> meta = {nullptr, {"grad_fn", "output_nr", "requires_grad", "grad", "hooks", "retains_grad", "accumulator",
                             "post_accumulate_hooks", "generation"}};
 enum { meta_grad_fn, meta_output_nr, meta_requires_grad, meta_generation = 8 };
-Record<5> storage = {nullptr, {"_array", "_buffer", "device", "nbytes", "version"}};
-enum { storage_array, storage_buffer };
+Record<6> storage = {nullptr, {"_array", "_buffer", "device", "nbytes", "version", "inference"}};
+enum { storage_array, storage_buffer, storage_nbytes = 3, storage_inference = 5 };
 PyObject* zero;
 
 }  // namespace
@@ -51,13 +53,15 @@ bool is_tensor(PyObject* object) { return tensor_type != nullptr && PyObject_Typ
 
 namespace {
 
-PyObject* dtype_of(PyArrayObject* array) {
-    int type = PyArray_TYPE(array);
-    if (type < fixed_types && dtype_of_type[type] != nullptr && PyArray_ISNBO(PyArray_DESCR(array)->byteorder)) return dtype_of_type[type];
-    PyObject* found = PyObject_CallOneArg(dtype_of_numpy, (PyObject*)PyArray_DESCR(array));
+PyObject* dtype_of_descr(PyArray_Descr* descr) {
+    int type = descr->type_num;
+    if (type < fixed_types && dtype_of_type[type] != nullptr && PyArray_ISNBO(descr->byteorder)) return dtype_of_type[type];
+    PyObject* found = PyObject_CallOneArg(dtype_of_numpy, (PyObject*)descr);
     Py_XDECREF(found);  // dtypes live for ever
     return found;
 }
+
+PyObject* dtype_of(PyArrayObject* array) { return dtype_of_descr(PyArray_DESCR(array)); }
 
 bool meta_is_idle(PyObject* record) {
     if (record == Py_None || record == nullptr) return true;
@@ -73,7 +77,7 @@ PyObject* make(PyObject* array, PyObject* dtype, PyObject* device) {
     if (made == nullptr) return Py_DECREF(array), nullptr;
     *(PyObject**)((char*)made + slots.data) = array;
     set_slot(made, slots.layout, Py_None);
-    set_slot(made, store_slot, Py_None);
+    set_slot(made, store_slot, dispatch_state.inference ? inference : Py_None);
     set_slot(made, slots.grad, Py_None);
     set_slot(made, slots.view, Py_None);
     set_slot(made, slots.dtype, dtype);
@@ -84,14 +88,13 @@ PyObject* make(PyObject* array, PyObject* dtype, PyObject* device) {
 // The dtype of an array of NumPy or of a library that describes its arrays as NumPy does (CuPy).
 PyObject* dtype_of_any(PyObject* array) {
     if (PyArray_Check(array)) return dtype_of((PyArrayObject*)array);
-    PyObject* descr = PyObject_GetAttrString(array, "dtype");
+    PyObject* descr = is_gpu_array(array) ? gpu_dtype(array) : PyObject_GetAttrString(array, "dtype");
     if (descr == nullptr) {
         PyErr_Clear();
         return PyErr_Format(PyExc_TypeError, "expected a NumPy array, got %R", (PyObject*)Py_TYPE(array));
     }
-    PyObject* found = PyObject_CallOneArg(dtype_of_numpy, descr);
+    PyObject* found = PyArray_DescrCheck(descr) ? dtype_of_descr((PyArray_Descr*)descr) : PyObject_CallOneArg(dtype_of_numpy, descr);
     Py_DECREF(descr);
-    Py_XDECREF(found);  // dtypes live for ever
     return found;
 }
 
@@ -104,9 +107,9 @@ PyObject* from_array(PyObject*, PyObject* const* args, Py_ssize_t count) {
 
 PyObject* know_tensors(PyObject*, PyObject* args) {
     PyTypeObject *type, *meta_type, *storage_type, *layout, *view;
-    PyObject *device, *function;
-    if (!PyArg_ParseTuple(args, "O!O!O!O!O!OO", &PyType_Type, &type, &PyType_Type, &meta_type, &PyType_Type, &storage_type,
-                          &PyType_Type, &layout, &PyType_Type, &view, &device, &function))
+    PyObject *device, *function, *mark;
+    if (!PyArg_ParseTuple(args, "O!O!O!O!O!OOO", &PyType_Type, &type, &PyType_Type, &meta_type, &PyType_Type, &storage_type,
+                          &PyType_Type, &layout, &PyType_Type, &view, &device, &function, &mark))
         return nullptr;
     store_slot = slot_offset(type, "_store");
     if (store_slot < 0 || !meta.learn(meta_type) || !storage.learn(storage_type) || !learn_slots(type) ||
@@ -115,7 +118,7 @@ PyObject* know_tensors(PyObject*, PyObject* args) {
     zero = PyLong_FromLong(0);
     tensor_type = (PyTypeObject*)Py_NewRef(type);
     layout_type = (PyTypeObject*)Py_NewRef(layout), view_type = (PyTypeObject*)Py_NewRef(view);
-    cpu = Py_NewRef(device), dtype_of_numpy = Py_NewRef(function);
+    cpu = Py_NewRef(device), dtype_of_numpy = Py_NewRef(function), inference = Py_NewRef(mark);
     for (int number : {NPY_BOOL, NPY_UBYTE, NPY_BYTE, NPY_SHORT, NPY_INT, NPY_LONG, NPY_LONGLONG, NPY_HALF, NPY_FLOAT, NPY_DOUBLE,
                        NPY_CFLOAT, NPY_CDOUBLE}) {
         PyObject* descr = (PyObject*)PyArray_DescrFromType(number);
@@ -138,15 +141,26 @@ PyObject* new_tuple(PyTypeObject* type, PyObject* a, PyObject* b, PyObject* c) {
     return made;
 }
 
-// The storage of a tensor whose data is a NumPy array, made if there is none yet; borrowed. Null without an error for others.
+// The array of a tensor, NumPy's or CuPy's; borrowed. Null (no error) for a fake tensor.
+PyObject* array_in(PyObject* tensor) {
+    PyArrayObject* array = cpu_array(tensor);
+    return array != nullptr ? (PyObject*)array : gpu_array(tensor);
+}
+
+bool is_dense(PyObject* array) {
+    if (is_gpu_array(array)) return is_dense_gpu_array(array);
+    return PyArray_IS_C_CONTIGUOUS((PyArrayObject*)array) || PyArray_IS_F_CONTIGUOUS((PyArrayObject*)array);
+}
+
+// The storage of a tensor with an array, made if there is none yet; borrowed. Null without an error for others.
 PyObject* storage_of(PyObject* tensor) {
     PyObject* found = read_slot(tensor, store_slot);
-    if (found != Py_None) return found;
-    PyArrayObject* array = cpu_array(tensor);
-    if (array == nullptr || !(PyArray_IS_C_CONTIGUOUS(array) || PyArray_IS_F_CONTIGUOUS(array))) return nullptr;
-    PyObject* nbytes = PyLong_FromSsize_t(PyArray_NBYTES(array));
+    if (found != Py_None && found != inference) return found;
+    PyObject* array = array_in(tensor);
+    if (array == nullptr || !is_dense(array)) return nullptr;
+    PyObject* nbytes = !is_gpu_array(array) ? PyLong_FromSsize_t(PyArray_NBYTES((PyArrayObject*)array)) : gpu_nbytes(array);
     if (nbytes == nullptr) return nullptr;
-    PyObject* made = storage({(PyObject*)array, Py_None, read_slot(tensor, known_slots().device), nbytes, zero});
+    PyObject* made = storage({array, Py_None, read_slot(tensor, known_slots().device), nbytes, zero, found == inference ? Py_True : Py_False});
     Py_DECREF(nbytes);
     if (made == nullptr) return nullptr;
     Py_SETREF(*(PyObject**)((char*)tensor + store_slot), made);
@@ -170,24 +184,34 @@ bool read_sizes(PyObject* tuple, npy_intp* out, npy_intp factor) {
     return !PyErr_Occurred();
 }
 
-// The array over the memory of `store` with this layout; null without an error where Python has to do it.
-PyObject* view_array(PyObject* store, PyArray_Descr* descr, PyObject* shape, PyObject* strides, PyObject* offset) {
+// The array over the memory of `store` with this layout, of `like`'s library and dtype; null without an error where Python has
+// to do it.
+PyObject* view_array(PyObject* store, PyObject* like, PyObject* shape, PyObject* strides, PyObject* offset) {
     PyObject* owner = read_slot(store, storage.slots[storage_array]);
     if (owner == Py_None) owner = read_slot(store, storage.slots[storage_buffer]);
-    if (!PyArray_Check(owner) || !PyTuple_Check(shape) || !PyTuple_Check(strides) || !PyLong_CheckExact(offset)) return nullptr;
-    npy_intp sizes[NPY_MAXDIMS], steps[NPY_MAXDIMS], item = PyDataType_ELSIZE(descr), at = PyLong_AsSsize_t(offset) * item;
+    if (Py_TYPE(owner) != Py_TYPE(like) || !(is_gpu_array(owner) || PyArray_Check(owner)) || !PyTuple_Check(shape) || !PyTuple_Check(strides) || !PyLong_CheckExact(offset)) return nullptr;
+    PyObject* descr = !is_gpu_array(like) ? Py_NewRef((PyObject*)PyArray_DESCR((PyArrayObject*)like)) : gpu_dtype(like);
+    if (descr == nullptr || !PyArray_DescrCheck(descr)) return Py_XDECREF(descr), nullptr;
+    npy_intp sizes[NPY_MAXDIMS], steps[NPY_MAXDIMS], item = PyDataType_ELSIZE((PyArray_Descr*)descr), at = PyLong_AsSsize_t(offset) * item;
     Py_ssize_t rank = PyTuple_GET_SIZE(shape);
-    if (rank > NPY_MAXDIMS || PyTuple_GET_SIZE(strides) != rank || !read_sizes(shape, sizes, 1) || !read_sizes(strides, steps, item)) return nullptr;
+    bool good = rank <= NPY_MAXDIMS && PyTuple_GET_SIZE(strides) == rank && read_sizes(shape, sizes, 1) && read_sizes(strides, steps, item);
     npy_intp last = at + item;
-    for (int d = 0; d < rank; d++) {
-        if (sizes[d] <= 0 || steps[d] < 0) return nullptr;
+    for (int d = 0; good && d < rank; d++) {
+        good = sizes[d] > 0 && steps[d] >= 0;
         last += (sizes[d] - 1) * steps[d];
     }
-    if (at < 0 || last > PyArray_NBYTES((PyArrayObject*)owner)) return nullptr;
+    if (!good || at < 0 || last > PyLong_AsSsize_t(read_slot(store, storage.slots[storage_nbytes]))) return Py_DECREF(descr), nullptr;
+    if (is_gpu_array(owner)) {
+        PyObject* bytes = PyTuple_New(rank);
+        for (int d = 0; bytes != nullptr && d < rank; d++) PyTuple_SET_ITEM(bytes, d, PyLong_FromSsize_t(steps[d]));
+        PyObject* made = bytes != nullptr ? gpu_array_over(owner, at, shape, descr, bytes) : nullptr;
+        Py_XDECREF(bytes);
+        Py_DECREF(descr);
+        return made;
+    }
     char* data = PyArray_BYTES((PyArrayObject*)owner) + at;
     int flags = PyArray_FLAGS((PyArrayObject*)owner) & NPY_ARRAY_WRITEABLE;
-    Py_INCREF(descr);
-    PyObject* made = PyArray_NewFromDescr(&PyArray_Type, descr, (int)rank, sizes, steps, data, flags, nullptr);
+    PyObject* made = PyArray_NewFromDescr(&PyArray_Type, (PyArray_Descr*)descr, (int)rank, sizes, steps, data, flags, nullptr);
     if (made == nullptr) return nullptr;
     if (PyArray_SetBaseObject((PyArrayObject*)made, Py_NewRef(owner)) < 0) return Py_DECREF(made), nullptr;
     return made;
@@ -212,10 +236,10 @@ PyObject* view_record(PyObject* source, PyObject* steps) {
 // `source` seen with another layout, reached by `steps`; null without an error where Python has to do it.
 PyObject* new_view(PyObject* source, PyObject* steps, PyObject* shape, PyObject* strides, PyObject* offset) {
     const TensorSlots& slots = known_slots();
-    PyArrayObject* array = cpu_array(source);
+    PyObject* array = array_in(source);
     PyObject* store = array != nullptr && !dispatch_state.fake ? storage_of(source) : nullptr;
-    PyObject* made = store != nullptr ? view_array(store, PyArray_DESCR(array), shape, strides, offset) : nullptr;
-    PyObject* tensor = made != nullptr ? make(made, read_slot(source, slots.dtype), cpu) : nullptr;
+    PyObject* made = store != nullptr ? view_array(store, array, shape, strides, offset) : nullptr;
+    PyObject* tensor = made != nullptr ? make(made, read_slot(source, slots.dtype), read_slot(source, slots.device)) : nullptr;
     PyObject* layout = tensor != nullptr ? new_tuple(layout_type, shape, strides, offset) : nullptr;
     PyObject* view = layout != nullptr ? view_record(source, steps) : nullptr;
     if (view == nullptr) {
@@ -248,22 +272,28 @@ PyObject* tensor_view(PyObject*, PyObject* const* given, Py_ssize_t count) {
     return or_not_implemented(made);
 }
 
-// The layout of a tensor with a NumPy array, made if it was not asked for yet; borrowed. Null without an error for others.
+}  // namespace
+
 PyObject* layout_of(PyObject* tensor) {
     Py_ssize_t slot = known_slots().layout;
     PyObject* found = read_slot(tensor, slot);
     if (found != Py_None) return found;
     PyArrayObject* array = cpu_array(tensor);
-    if (array == nullptr) return nullptr;
-    int rank = PyArray_NDIM(array);
-    PyObject *shape = PyTuple_New(rank), *strides = PyTuple_New(rank);
-    npy_intp step = 1, item = std::max<npy_intp>(PyArray_ITEMSIZE(array), 1);
-    bool dense = PyArray_IS_C_CONTIGUOUS(array);  // then a dimension of size 0 counts as 1, as in torch
-    for (int d = rank - 1; shape != nullptr && strides != nullptr && d >= 0; d--) {
-        npy_intp n = PyArray_DIM(array, d);
-        PyTuple_SET_ITEM(shape, d, PyLong_FromSsize_t(n));
-        PyTuple_SET_ITEM(strides, d, PyLong_FromSsize_t(dense ? step : PyArray_STRIDE(array, d) / item));
-        step *= std::max<npy_intp>(n, 1);
+    PyObject *shape = nullptr, *strides = nullptr;
+    if (array == nullptr) {
+        PyObject* elsewhere = gpu_array(tensor);
+        if (elsewhere == nullptr || !gpu_layout(elsewhere, &shape, &strides)) return nullptr;
+    } else {
+        int rank = PyArray_NDIM(array);
+        shape = PyTuple_New(rank), strides = PyTuple_New(rank);
+        npy_intp step = 1, item = std::max<npy_intp>(PyArray_ITEMSIZE(array), 1);
+        bool dense = PyArray_IS_C_CONTIGUOUS(array);  // then a dimension of size 0 counts as 1, as in torch
+        for (int d = rank - 1; shape != nullptr && strides != nullptr && d >= 0; d--) {
+            npy_intp n = PyArray_DIM(array, d);
+            PyTuple_SET_ITEM(shape, d, PyLong_FromSsize_t(n));
+            PyTuple_SET_ITEM(strides, d, PyLong_FromSsize_t(dense ? step : PyArray_STRIDE(array, d) / item));
+            step *= std::max<npy_intp>(n, 1);
+        }
     }
     PyObject* made = shape != nullptr && strides != nullptr ? new_tuple(layout_type, shape, strides, zero) : nullptr;
     Py_XDECREF(shape);
@@ -271,6 +301,8 @@ PyObject* layout_of(PyObject* tensor) {
     if (made != nullptr) Py_SETREF(*(PyObject**)((char*)tensor + slot), made);
     return made;
 }
+
+namespace {
 
 PyObject* tensor_layout(PyObject*, PyObject* tensor) {
     PyObject* found = is_tensor(tensor) ? layout_of(tensor) : nullptr;
@@ -299,7 +331,7 @@ PyObject* as_key(PyObject* argument) {
 
 // view_key(tensor, args): what a view operator's answer on these arguments depends on; NotImplemented where it is not known.
 PyObject* view_key(PyObject* tensor, PyObject* args) {
-    if (!is_tensor(tensor) || cpu_array(tensor) == nullptr || dispatch_state.word != 0) return nullptr;
+    if (!is_tensor(tensor) || array_in(tensor) == nullptr || dispatch_state.word != 0) return nullptr;
     PyObject* layout = layout_of(tensor);
     PyObject* rest = layout != nullptr ? as_key(args) : nullptr;
     PyObject* key = rest != nullptr ? PyTuple_Pack(2, layout, rest) : nullptr;
@@ -379,16 +411,19 @@ PyObject* know_sizes(PyObject*, PyObject* type) {
     Py_RETURN_NONE;
 }
 
+PyObject* size_of_tuple(PyObject* tuple) {
+    Py_ssize_t rank = PyTuple_GET_SIZE(tuple);
+    PyObject* made = size_type->tp_alloc(size_type, rank);
+    for (Py_ssize_t d = 0; made != nullptr && d < rank; d++) PyTuple_SET_ITEM(made, d, Py_NewRef(PyTuple_GET_ITEM(tuple, d)));
+    return made;
+}
+
 PyObject* tensor_shape(PyObject*, PyObject* tensor) {
     if (!is_tensor(tensor)) return PyErr_Format(PyExc_TypeError, "expected a Tensor, got %R", (PyObject*)Py_TYPE(tensor));
     PyArrayObject* array = cpu_array(tensor);
     if (array == nullptr) {
-        PyObject* data = read_slot(tensor, known_slots().data);
-        PyObject* from = data != nullptr && data != Py_None ? PyObject_GetAttrString(data, "shape")
-                                                            : Py_NewRef(PyTuple_GET_ITEM(read_slot(tensor, known_slots().layout), 0));
-        PyObject* made = from != nullptr ? PyObject_CallOneArg((PyObject*)size_type, from) : nullptr;
-        Py_XDECREF(from);
-        return made;
+        PyObject* layout = layout_of(tensor);
+        return layout != nullptr ? size_of_tuple(PyTuple_GET_ITEM(layout, 0)) : nullptr;
     }
     PyObject* made = size_type->tp_alloc(size_type, PyArray_NDIM(array));
     for (int d = 0; made != nullptr && d < PyArray_NDIM(array); d++) PyTuple_SET_ITEM(made, d, PyLong_FromSsize_t(PyArray_DIM(array, d)));
@@ -452,7 +487,20 @@ PyObject* any_wants_grad(PyObject*, PyObject* const* given, Py_ssize_t count) {
     Py_RETURN_FALSE;
 }
 
+PyObject* any_refuses_writes(PyObject*, PyObject* const* lists, Py_ssize_t count) {
+    for (Py_ssize_t k = 0; k < count; k++) {
+        if (!PyList_Check(lists[k]) && !PyTuple_Check(lists[k])) continue;
+        for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(lists[k]); i++) {
+            PyObject* item = PySequence_Fast_GET_ITEM(lists[k], i);
+            if (is_tensor(item) && refuses_writes(item)) Py_RETURN_TRUE;
+        }
+    }
+    Py_RETURN_FALSE;
+}
+
 PyMethodDef methods[] = {
+    {"any_refuses_writes", (PyCFunction)(void*)any_refuses_writes, METH_FASTCALL,
+     "any_refuses_writes(*lists) -> bool\n\nWhether one of the tensors in these lists (or None) may not be written to: inference tensors elsewhere."},
     {"any_wants_grad", (PyCFunction)(void*)any_wants_grad, METH_FASTCALL,
      "any_wants_grad(args, positions) -> bool\n\nWhether gradients flow to or through one of the arguments at `positions`."},
     {"tensor_storage", tensor_storage, METH_O, "The storage of a tensor, made where there is none yet; NotImplemented where Python has to."},
@@ -468,7 +516,7 @@ PyMethodDef methods[] = {
     {"tensor_alias", tensor_alias, METH_O, "The same memory as a new tensor that knows nothing of autograd (shares the version counter)."},
     {"attach", (PyCFunction)(void*)attach, METH_FASTCALL, "attach(tensor, node, output_nr)\n\nMake `node` the grad_fn of a fresh result."},
 
-    {"know_tensors", know_tensors, METH_VARARGS, "know_tensors(Tensor, AutogradMeta, Storage, Layout, View, CPU, dtype_of_numpy)\n\nOnce, before any tensor is made."},
+    {"know_tensors", know_tensors, METH_VARARGS, "know_tensors(Tensor, AutogradMeta, Storage, Layout, View, CPU, dtype_of_numpy, INFERENCE)\n\nOnce, before any tensor is made."},
     {"tensor_around", (PyCFunction)(void*)from_array, METH_FASTCALL,
      "tensor_around(array, dtype=None, device=CPU)\n\nA tensor around a fresh backend array."},
     {nullptr, nullptr, 0, nullptr},
@@ -481,6 +529,12 @@ PyObject* new_tensor(PyObject* array) {
     PyObject* dtype = dtype_of((PyArrayObject*)array);
     if (dtype == nullptr) return Py_DECREF(array), nullptr;
     return make(array, dtype, cpu);
+}
+
+PyObject* new_tensor_of(PyObject* array, PyObject* dtype, PyObject* device, PyObject* layout) {
+    PyObject* made = make(array, dtype, device);
+    if (made != nullptr) Py_SETREF(*(PyObject**)((char*)made + known_slots().layout), Py_NewRef(layout));
+    return made;
 }
 
 PyArrayObject* cpu_array(PyObject* object) {
@@ -498,6 +552,13 @@ bool needs_no_grad(PyObject* tensor) {
     // A view's history may be out of date if its base has one.
     PyObject* base = PyTuple_Check(view) && PyTuple_GET_SIZE(view) > 0 ? PyTuple_GET_ITEM(view, 0) : nullptr;
     return base != nullptr && PyType_IsSubtype(Py_TYPE(base), tensor_type) && read_slot(base, slots.grad) == Py_None;
+}
+
+bool refuses_writes(PyObject* tensor) {
+    if (dispatch_state.inference) return false;
+    PyObject* store = read_slot(tensor, store_slot);
+    if (store == Py_None) return false;
+    return store == inference || (Py_TYPE(store) == storage.type && read_slot(store, storage.slots[storage_inference]) == Py_True);
 }
 
 PyObject* new_array(Kind kind, int rank, const npy_intp* sizes) {

@@ -6,6 +6,13 @@
 // A tensor around `array`, whose reference is taken over (also on failure). Its dtype follows from the array's; on the CPU.
 PyObject* new_tensor(PyObject* array);
 
+// The same with all that is known of it.
+PyObject* new_tensor_of(PyObject* array, PyObject* dtype, PyObject* device, PyObject* layout);
+
+// The layout of a tensor with an array (NumPy's or CuPy's), made if it was not asked for yet; borrowed. Null without an error for
+// others.
+PyObject* layout_of(PyObject* tensor);
+
 // The array of a tensor with elements on the CPU; borrowed. Null (no error) for anything else.
 PyArrayObject* cpu_array(PyObject* object);
 
@@ -13,6 +20,9 @@ bool is_tensor(PyObject* object);
 
 // Whether autograd certainly has nothing to do with `tensor`: false also where that takes Python to find out.
 bool needs_no_grad(PyObject* tensor);
+
+// Whether `tensor` is an inference tensor, which nobody may write to outside of inference mode.
+bool refuses_writes(PyObject* tensor);
 
 // An array of these sizes in row-major order; not for bfloat16.
 PyObject* new_array(Kind kind, int rank, const npy_intp* sizes);

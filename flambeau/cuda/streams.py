@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from ..core.storage import unseen_writes
 from .library import cupy, device_count, index_of
 
 
@@ -155,6 +156,7 @@ class CUDAGraph:
         """Queue the recorded work on the current stream."""
         if self._graph is None:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
+        unseen_writes[0] += 1
         self._graph.launch(self._cupy.cuda.get_current_stream())
 
     def reset(self) -> None:

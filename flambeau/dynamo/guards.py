@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from .. import _C
+from .guards_plan import Plan
 from .source import Source
+
+About = Literal["value", "identity", "distinct", "keys", "length", "absent", "any"]
+"""What a guard depends on: the immutable values of its sources; which objects they are; that they are different ones; the keys of
+a dict, in order; the length of a list, tuple or dict; that a dict or an instance `{0}` has none of the keys `{1}`; or anything at all."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +24,7 @@ class Guard:
     template: str
     sources: tuple[Source, ...]
     reason: str = ""
+    about: About = "value"
 
 
 class Namespace:
@@ -54,12 +60,15 @@ class GuardSet:
         self.tensors: dict[Source, _C.TensorSpec] = {}
         """Tensor properties by source, checked together at the end by `check_tensors`."""
 
-    def add(self, template: str, *sources: Source, reason: str = "") -> None:
+    def add(self, template: str, *sources: Source, reason: str = "", about: About = "value") -> None:
         if any(source.trusted for source in sources):
             return
         key = (template, sources)
         if key not in self._guards:
-            self._guards[key] = Guard(template, sources, reason)
+            self._guards[key] = Guard(template, sources, reason, about)
+
+    def insert(self, guard: Guard) -> None:
+        self.add(guard.template, *guard.sources, reason=guard.reason, about=guard.about)
 
     def __iter__(self) -> Any:
         return iter(self._guards.values())
@@ -69,10 +78,10 @@ class GuardSet:
 
 
 class GuardWriter:
-    """Prints a GuardSet as a function; sub-expressions that are used twice are read once."""
+    """Prints guards as statements; sub-expressions that are used twice are read once."""
 
-    def __init__(self, namespace: Namespace) -> None:
-        self.namespace = namespace
+    def __init__(self, namespace: Namespace, prefix: str = "v") -> None:
+        self.namespace, self.prefix = namespace, prefix
         self.cache: dict[Source, str] = {}
         self.uses: Counter[Source] = Counter()
 
@@ -88,50 +97,117 @@ class GuardWriter:
         for base in source.bases:
             self.hoist(base, lines)
         if self.uses[source] > 1:
-            name = f"v{len(self.cache)}"
+            name = f"{self.prefix}{len(self.cache)}"
             lines.append(f"{name} = {source.render(self.namespace.name, self.cache)}")
             self.cache[source] = name
 
     def expression(self, guard: Guard) -> str:
         return guard.template.format(*(s.render(self.namespace.name, self.cache) for s in guard.sources))
 
+    def statements(self, guards: list[Guard], tensors: dict[Source, _C.TensorSpec]) -> list[str]:
+        """Statements that return False where one doesn't hold."""
+        for guard in guards:
+            for number, source in enumerate(guard.sources):
+                for _ in range(guard.template.count(f"{{{number}}}")):
+                    self.count(source)
+        for source in tensors:
+            self.count(source)
+        lines: list[str] = []
+        for guard in guards:
+            for source in guard.sources:
+                self.hoist(source, lines)
+            lines.append(f"if not ({self.expression(guard)}): return False")
+        for source in tensors:
+            self.hoist(source, lines)
+        if tensors:
+            lines.append(f"if not {self.tensor_checks(tensors)}: return False")
+        return lines
 
-def write_guard(guards: GuardSet, parameters: list[str], namespace: Namespace, checks: list[str]) -> str:
-    """The source of `guard(__function, *values) -> bool`; `checks` on global state come first."""
-    writer = GuardWriter(namespace)
-    for guard in guards:
-        for number, source in enumerate(guard.sources):
-            for _ in range(guard.template.count(f"{{{number}}}")):
-                writer.count(source)
-    for source in guards.tensors:
-        writer.count(source)
-    body = [f"if not ({check}): return False" for check in checks]
-    for guard in guards:
-        for source in guard.sources:
-            writer.hoist(source, body)
-        body.append(f"if not ({writer.expression(guard)}): return False")
-    if guards.tensors:
-        for source in guards.tensors:
-            writer.hoist(source, body)
-        body.append(f"return {_tensor_checks(guards, writer)}")
-    else:
-        body.append("return True")
-    indented = "\n".join("        " + line for line in body)
+    def tensor_checks(self, tensors: dict[Source, _C.TensorSpec]) -> str:
+        """All tensors in one native call."""
+        namespace = self.namespace
+        values = [source.render(namespace.name, self.cache) for source in tensors]
+        specs = list(tensors.values())
+        if len(specs) == 1:
+            return f"{namespace.bind('_tensor_spec', specs[0])}({values[0]})"
+        check = namespace.bind("_check_tensors", _C.check_tensors)
+        return f"{check}(({', '.join(values)}), {namespace.bind('_tensor_specs', tuple(specs))})"
+
+
+FEW = 6
+"""So many guards are checked before one could look whether anything has changed."""
+
+
+class Lasting:
+    """The guards that need to be asked again only after something was written to the objects that they read: to a model, mostly.
+
+    `name` is what generated code calls the `_C.Unchanged` that can tell, and `roots` are its arguments; `numbers` are those of
+    the tensors that it knows. `values` are the arguments that capture saw, by name.
+    """
+
+    def __init__(self, guards: GuardSet, namespace: Namespace, values: dict[str, Any]) -> None:
+        plan = Plan(values)
+        self.tensors = {source: spec for source, spec in guards.tensors.items() if plan.add_tensor(source, spec)}
+        self.guards: list[Guard] = []
+        self.others: list[Guard] = []
+        mixed: list[tuple[list[Source], list[Source]]] = []
+        for guard in guards:
+            inside = [source for source in guard.sources if source in self.tensors]
+            outside = [source for source in guard.sources if source not in self.tensors]
+            parts = [guard]
+            if guard.about == "distinct" and inside and outside:
+                mixed.append((inside, outside))
+                parts = [distinct(part, guard.reason) for part in (inside, outside) if len(part) > 1]
+            for part in parts:
+                (self.guards if plan.add_guard(part) else self.others).append(part)
+        self.worthwhile = len(self.guards) + len(self.tensors) >= FEW
+        if not self.worthwhile:
+            self.guards, self.others, self.tensors = [], list(guards), {}
+            return
+        self.numbers = plan.numbers()
+        self.name, self.roots = namespace.bind("_unchanged", _C.Unchanged(plan.nodes())), ", ".join(plan.roots)
+        self.others += [self._apart(inside, outside, namespace) for inside, outside in mixed]
+
+    def _apart(self, inside: list[Source], outside: list[Source], namespace: Namespace) -> Guard:
+        """None of the few tensors `outside` is one of the model's many `inside`."""
+        few = "".join(f"{{{i}}}, " for i in range(len(outside)))
+        return Guard(f"{self.name}.apart(({few}), {self._numbers_of(inside, namespace)}, {self.roots})", tuple(outside), "distinct")
+
+    def _numbers_of(self, sources: list[Source], namespace: Namespace) -> str:
+        return namespace.bind("_numbers", tuple(self.numbers[source] for source in sources))
+
+    def statements(self, namespace: Namespace) -> list[str]:
+        """Those of the guard function."""
+        if not self.worthwhile:
+            return []
+        return [
+            f"if not {self.name}({self.roots}):",
+            f"    _seen = {self.name}.look({self.roots})",
+            *("    " + line for line in GuardWriter(namespace, "m").statements(self.guards, self.tensors)),
+            f"    {self.name}.keep(_seen, {self.roots})",
+        ]
+
+    def fetch(self, sources: list[Source], namespace: Namespace) -> str:
+        """An expression for the tuple of these tensors."""
+        return f"{self.name}.fetch({self._numbers_of(sources, namespace)}, {self.roots})"
+
+
+def distinct(sources: Sequence[Source], reason: str) -> Guard:
+    """No two of them are one object."""
+    ids = ", ".join(f"id({{{i}}})" for i in range(len(sources)))
+    return Guard(f"len({{{{{ids}}}}}) == {len(sources)}", tuple(sources), reason, "distinct")
+
+
+def write_guard(guards: GuardSet, parameters: list[str], namespace: Namespace, checks: list[str], lasting: Lasting) -> str:
+    """The source of `guard(__function, *values) -> bool`; `checks` on global state come first, then the lasting guards."""
+    body = [f"if not ({check}): return False" for check in checks] + lasting.statements(namespace)
+    others = {source: spec for source, spec in guards.tensors.items() if source not in lasting.tensors}
+    body += GuardWriter(namespace).statements(lasting.others, others)
+    indented = "\n".join("        " + line for line in [*body, "return True"])
     return (
         f"def guard({', '.join(['__function', *parameters])}):\n    try:\n{indented}\n"
         "    except _lookup_errors:\n        return False\n"
     )
-
-
-def _tensor_checks(guards: GuardSet, writer: GuardWriter) -> str:
-    """All tensors in one native call."""
-    namespace = writer.namespace
-    values = [source.render(namespace.name, writer.cache) for source in guards.tensors]
-    specs = list(guards.tensors.values())
-    if len(specs) == 1:
-        return f"{namespace.bind('_tensor_spec', specs[0])}({values[0]})"
-    check = namespace.bind("_check_tensors", _C.check_tensors)
-    return f"{check}(({', '.join(values)}), {namespace.bind('_tensor_specs', tuple(specs))})"
 
 
 LOOKUP_ERRORS = (Exception,)

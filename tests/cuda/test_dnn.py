@@ -130,6 +130,17 @@ def test_pooling(name, last, kind, compiled):
     _compare(POOLS[name], [x], kind, compiled)
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+def test_padding_and_concatenation_stay_channels_last(kind, compiled):
+    def work(x):
+        return functional.pad(x, (1, 0, 2, -1)), fl.cat([x, x * 2], 1), functional.max_pool2d(x, 3, 2, 1, return_indices=True)[1]
+
+    x = _made((2, 8, 13, 10), getattr(fl, kind), 0, fl.channels_last)
+    for got, want in zip((fl.compile(work) if compiled else work)(x.cuda()), work(x), strict=True):
+        assert got.stride() == want.stride() and fl.equal(got.cpu(), want)
+
+
 def test_positions_of_maxima():
     x = _made((2, 3, 9, 9), fl.float32, 0)
     x[0, 0, 4, 4] = float("nan")

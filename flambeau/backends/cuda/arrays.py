@@ -8,9 +8,11 @@ from typing import Any
 import cupy
 import numpy as np
 
+from ... import _C
 from ...core.device import device
 from ...core.size import memory_order
 from ...core.storage import ARRAY_KINDS, ArrayKind
+from .cubins import stream_pointer
 
 
 def _flat_bytes(array: Any) -> Any:
@@ -101,3 +103,4 @@ def is_pinned(array: np.ndarray) -> bool:
 
 _PINNED = 1     # cudaMemoryTypeHost
 ARRAY_KINDS[cupy.ndarray] = ArrayKind(_flat_bytes, _view_of)
+_C.know_gpu_arrays(cupy.ndarray, cupy.cuda.runtime.getDevice, stream_pointer())

@@ -13,9 +13,11 @@ import cupy
 import numpy as np
 
 from ... import _C
+from ...core.size import contiguous_strides
 from . import matmul as precision
 from .cubins import Kernel, stream_pointer
 from .layouts import Layout, layout
+from .programs import Launch, places, program
 
 Array = Any
 
@@ -103,6 +105,17 @@ def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
 _calls: dict[tuple, Callable[[Array, Array, Array], None]] = {}      # by layout: a model's products are always the same
 
 
+def _layout_of(x: Array) -> Layout | None:
+    return layout(x.shape, [s // x.itemsize for s in x.strides])
+
+
+def product_program(record: Any, args: Sequence[Any]) -> _C.GpuProgram | None:
+    """What calls of a product with tensors of these layouts come to; None where it is no call of cuBLAS alone."""
+    shape, (a, b) = record.shape(*args).shape, [t._data for t in args]
+    call = by_address(a.dtype, shape, a.shape[-1], _layout_of(a), _layout_of(b), layout(shape, contiguous_strides(shape)))
+    return None if call is None else program(2, [(shape, a.dtype)], [Launch(call, 0, places(3))])
+
+
 def _prepare(a: Array, b: Array, out: Array) -> Callable[[Array, Array, Array], None]:
     """What computes products of these layouts."""
     if out.size == 0:
@@ -111,7 +124,7 @@ def _prepare(a: Array, b: Array, out: Array) -> Callable[[Array, Array, Array], 
         def by_cupy(a: Array, b: Array, out: Array) -> None:
             out[...] = cupy.matmul(a, b)
         return by_cupy
-    layouts = [layout(x.shape, [s // x.itemsize for s in x.strides]) for x in (a, b, out)]
+    layouts = [_layout_of(x) for x in (a, b, out)]
     found = by_address(a.dtype, out.shape, a.shape[-1], *layouts)
     if found is not None:
         call = found

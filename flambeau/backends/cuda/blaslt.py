@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cupy
@@ -12,13 +12,15 @@ import cupy
 from ... import _C
 from . import matmul as precision
 from .blas import KINDS, TF32, matmul
+from .blas import by_address as plain_product
 from .cubins import stream_pointer
 from .layouts import Layout, layout
+from .programs import REMEMBERED, Launch, Place, program
 
 Array = Any
 WORKSPACE = 32 << 20
 _TRANSA, _TRANSB, _EPILOGUE, _BIAS_POINTER = 3, 4, 7, 8     # attributes of a product
-_WITH_BIAS = 4                                              # an epilogue
+_ENDS = {"": 4, "relu": 6, "gelu": 36}                      # epilogues: the bias, and an activation after it
 _MAX_WORKSPACE = 1                                          # an attribute of preferences
 _FORMAT = {0: 0, 1: 1, 2: 0, 14: 0}                         # cudaDataType -> that of alpha and beta
 
@@ -65,10 +67,11 @@ def _matrix(kind: int, rows: int, columns: int, leading: int) -> ctypes.c_void_p
 class BiasedProduct:
     """(n, k) x (k, m) + (m,) for matrices laid out so, as a function of their addresses; RuntimeError where cuBLASLt has none.
 
-    cuBLAS thinks in columns: out^T = b^T a^T, and the bias goes along its rows.
+    `activation`: "relu", or "gelu" in its tanh form, is done to the result. cuBLAS thinks in columns: out^T = b^T a^T, and the
+    bias goes along its rows.
     """
 
-    def __init__(self, name: str, n: int, m: int, k: int, of_a: Layout, of_b: Layout, of_out: Layout):
+    def __init__(self, name: str, n: int, m: int, k: int, of_a: Layout, of_b: Layout, of_out: Layout, activation: str = ""):
         library = _library()
         data, compute, _ = KINDS[name]
         scale = _FORMAT[data]
@@ -76,20 +79,23 @@ class BiasedProduct:
         self.product = ctypes.c_void_p()
         compute = TF32 if name == "float32" and precision.allow_tf32 else compute
         _check(library.cublasLtMatmulDescCreate(ctypes.byref(self.product), compute, scale), "cublasLtMatmulDescCreate")
-        for attribute, value in ((_TRANSA, int(not of_b.rows)), (_TRANSB, int(not of_a.rows)), (_EPILOGUE, _WITH_BIAS)):
+        for attribute, value in ((_TRANSA, int(not of_b.rows)), (_TRANSB, int(not of_a.rows)), (_EPILOGUE, _ENDS[activation])):
             self._set(attribute, ctypes.c_int32(value))
         self.first = _matrix(data, *((m, k) if of_b.rows else (k, m)), of_b.leading)
         self.second = _matrix(data, *((k, n) if of_a.rows else (n, k)), of_a.leading)
         self.result = _matrix(data, m, n, of_out.leading)
         number = ctypes.c_double if scale else ctypes.c_float
         self.one, self.zero = number(1), number(0)
-        self.bias: int | None = None
+        self.bias = ctypes.c_uint64(0)
         self.algorithm = self._choose()
         one, zero = ctypes.addressof(self.one), ctypes.addressof(self.zero)
         self.run = _C.PreparedCall(
             ctypes.cast(library.cublasLtMatmul, ctypes.c_void_p).value or 0,
             (self.handle.value, self.product.value, one, None, self.first.value, None, self.second.value, zero, None, self.result.value,
              None, self.result.value, ctypes.addressof(self.algorithm), self.workspace.ptr, WORKSPACE, None), library)
+        self.take_bias = _C.PreparedCall(
+            ctypes.cast(library.cublasLtMatmulDescSetAttribute, ctypes.c_void_p).value or 0,
+            (self.product.value, _BIAS_POINTER, ctypes.addressof(self.bias), ctypes.sizeof(self.bias)), library)
         self.stream = stream_pointer()
 
     def _set(self, attribute: int, value: Any) -> None:
@@ -111,12 +117,19 @@ class BiasedProduct:
         return found[0]
 
     def __call__(self, a: int, b: int, out: int, bias: int) -> None:
-        if bias != self.bias:
-            self._set(_BIAS_POINTER, ctypes.c_uint64(bias))
-            self.bias = bias
+        if bias != self.bias.value:
+            self.bias.value = bias
+            _check(self.take_bias(), "cublasLtMatmulDescSetAttribute")
         status = self.run(b, a, out, out, self.stream())
         if status:
             _check(status, "cublasLtMatmul")
+
+
+def by_address(name: str, n: int, m: int, k: int, of_a: Layout, of_b: Layout, of_out: Layout, activation: str) -> BiasedProduct:
+    """A product in 16 bits that ends in a bias and an activation. RuntimeError where there is no cuBLASLt, or it has none."""
+    if _library() is None:
+        raise RuntimeError("products that end in a bias need libcublasLt, which comes with cuBLAS: pip install nvidia-cublas")
+    return BiasedProduct(name, n, m, k, of_a, of_b, of_out, activation)
 
 
 _products: dict[tuple, Callable[[int, int, int, int], None] | None] = {}
@@ -145,8 +158,50 @@ def linear(x: Array, w: Array, bias: Array | None) -> Any:
     return out
 
 
+def _linear_program(args: Sequence[Any]) -> _C.GpuProgram | None:
+    """What linear maps of tensors of these layouts come to; None where they are no call of cuBLAS alone."""
+    x, w = (t._data for t in args[:2])
+    bias = None if args[2] is None else args[2]._data
+    if x.ndim < 2 or w.ndim != 2 or x.shape[-1] != w.shape[1] or x.dtype != w.dtype or x.dtype.name not in KINDS:
+        return None
+    if not x._c_contiguous and x.ndim > 2:
+        return None
+    flat = x.reshape(-1, x.shape[-1])
+    shape = (*x.shape[:-1], w.shape[0])
+    out = cupy.ndarray((flat.shape[0], w.shape[0]), x.dtype)
+    call: Callable | None
+    if bias is None:
+        call = plain_product(x.dtype, out.shape, flat.shape[1], *_layouts(flat, w.T, out))
+        order: tuple[int, ...] = (0, 1, 2)
+    elif bias.shape != w.shape[:1] or bias.dtype != x.dtype or not bias._c_contiguous:
+        return None
+    else:
+        call = _prepare(flat, w, out) if x.dtype.name != "float32" else _of_precision(flat, w, out)
+        order = (0, 1, 3, 2)
+    if call is None:
+        return None
+    return program(len(order) - 1, [(shape, x.dtype)], [Launch(call, 0, tuple([Place(False, k) for k in order]))])
+
+
+def _of_precision(x: Array, w: Array, out: Array) -> Callable[..., None] | None:
+    """The product in f32, which rounds to TF32 where that is allowed at the time of the call."""
+    made: dict[bool, Any] = {precision.allow_tf32: _prepare(x, w, out)}
+
+    def call(a: int, b: int, out: int, bias: int) -> None:
+        found = made.get(precision.allow_tf32)
+        if found is None:
+            found = made[precision.allow_tf32] = BiasedProduct(*facts)
+        found(a, b, out, bias)
+    facts = ("float32", out.shape[0], out.shape[1], x.shape[1], *_layouts(x, w.T, out))
+    return None if made[precision.allow_tf32] is None else call
+
+
+def _layouts(*arrays: Array) -> list[Any]:
+    return [layout(a.shape, [s // a.itemsize for s in a.strides]) for a in arrays]
+
+
 def _prepare(x: Array, w: Array, out: Array) -> Callable[[int, int, int, int], None] | None:
-    layouts: list[Any] = [layout(a.shape, [s // a.itemsize for s in a.strides]) for a in (x, w.T, out)]
+    layouts = _layouts(x, w.T, out)
     if any(of is None or (x.itemsize == 2 and of.leading % 8) for of in layouts) or _library() is None:
         return None
     try:
@@ -161,6 +216,7 @@ def install(composites: dict[str, Any]) -> None:
         out = linear(x, w, bias)
         return out if out is NotImplemented else out.reshape(*x.shape[:-1], w.shape[0])
     composites["_linear"].kernels["cuda"] = kernel
+    composites["_linear"].launched = _C.GpuPrograms(_linear_program, REMEMBERED)
 
 
-__all__ = ["BiasedProduct", "install", "linear"]
+__all__ = ["BiasedProduct", "by_address", "install", "linear"]

@@ -12,9 +12,13 @@ import hashlib
 import importlib
 import inspect
 import json
+import re
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +33,7 @@ TYPES = {
 }
 _KINDS = {"i32": "i", "i64": "l", "fp32": "f", "fp64": "d"}
 _STATIC_SHARED = 48 * 1024          # more shared memory than this has to be asked for
+_PACKED = re.compile(r"(add|min|max)\.([su])16x2\s+(%r\d+), (%r\d+), (%r\d+);")
 _MAX_DYNAMIC_SHARED = 8             # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
@@ -55,6 +60,36 @@ def triton() -> Any:
         raise NoTriton(f"{HINT} ({error})") from None
 
 
+def unpacked(ptx: str) -> str:
+    """PTX with each sum, minimum and maximum of a pair of 16-bit integers as two of single ones.
+
+    ptxas (12.8 to 13.0, from -O1) may lose the constant of such a sum: `add.s16x2` of 0xffff0009 adds 0 to a half that is
+    also used alone. LLVM makes these of positions that it knows to be small.
+    """
+    return _PACKED.sub(r"""{
+	.reg .b16 %low<3>, %high<3>;
+	mov.b32 {%low1, %high1}, \4;
+	mov.b32 {%low2, %high2}, \5;
+	\1.\g<2>16 %low0, %low1, %low2;
+	\1.\g<2>16 %high0, %high1, %high2;
+	mov.b32 \3, {%low0, %high0};
+	}""", ptx)
+
+
+def _assembled(ptx: str) -> bytes:
+    """The cubin of a text of PTX."""
+    target = re.search(r"\.target (\w+)", ptx)
+    tool = importlib.import_module("triton.knobs").nvidia.ptxas.path
+    with tempfile.TemporaryDirectory() as folder:
+        source, out = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
+        source.write_text(ptx)
+        made = subprocess.run([tool, f"--gpu-name={target[1] if target else ''}", str(source), "-o", str(out)],
+                              capture_output=True, text=True)
+        if made.returncode:
+            raise RuntimeError(f"ptxas refuses a kernel: {made.stderr.strip()}")
+        return out.read_bytes()
+
+
 def compile_function(function: Callable[[], Any], source: str, signature: Mapping[str, str], constants: Mapping[str, Any],
                      capability: int, aligned: frozenset[str], options: Mapping[str, int]) -> Cubin:
     """The cubin of a `triton.jit` function (what `function` returns) from the cache, or by Triton.
@@ -64,7 +99,7 @@ def compile_function(function: Callable[[], Any], source: str, signature: Mappin
     """
     kinds = "".join("p" if t[0] == "*" else _KINDS[t] for t in signature.values() if t != "constexpr")
     description = json.dumps([source, list(signature.items()), dict(constants), capability, sorted(aligned), dict(options),
-                              triton().__version__])
+                              triton().__version__, _PACKED.pattern])
     key = hashlib.sha256(description.encode()).hexdigest()[:32]
     path = cache_directory() / "cubin" / key[:2] / key
     content = read_sealed(path)
@@ -79,7 +114,9 @@ def compile_function(function: Callable[[], Any], source: str, signature: Mappin
     values = {(names.index(c),): v for c, v in constants.items()}
     made = triton().compile(compiler.ASTSource(fn=function(), signature=dict(signature), constexprs=values, attrs=attrs),
                             target=target, options=dict(options))
-    cubin = Cubin(made.metadata.name, made.asm["cubin"], made.metadata.shared, made.metadata.num_warps, kinds)
+    ptx = unpacked(made.asm["ptx"])
+    code = made.asm["cubin"] if ptx == made.asm["ptx"] else _assembled(ptx)
+    cubin = Cubin(made.metadata.name, code, made.metadata.shared, made.metadata.num_warps, kinds)
     facts = {"name": cubin.name, "shared": cubin.shared, "num_warps": cubin.num_warps}
     write_sealed(path, json.dumps(facts).encode() + b"\n" + cubin.code)
     return cubin
@@ -158,15 +195,19 @@ class Kernel:
         return compile_function(lambda: self.function, self.function.__name__ + self.source, signature, constants, capability,
                                 aligned, options)
 
-    def bind(self, args: Sequence[Any], constants: Mapping[str, Any], **options: int) -> Callable[[tuple, tuple], None]:
-        """The launch for arguments such as these: takes the grid and the addresses of the arrays, which come first."""
+    def prepared(self, args: Sequence[Any], constants: Mapping[str, Any], **options: int) -> tuple[Callable[..., None], tuple]:
+        """(the loaded kernel for arguments such as these, the numbers that follow its addresses)."""
         device = importlib.import_module("cupy").cuda.runtime.getDevice()
         kinds, passed = self.describe(args)
         key = (device, kinds, *constants.values(), *options.values())
         kernel = self._loaded.get(key)
         if kernel is None:
             kernel = self._loaded[key] = load(self.compile(kinds, constants, options, _capability(device)))
-        stream, numbers = stream_pointer(), passed[sum(kind[0] == "*" for kind, _ in kinds):]
+        return kernel, passed[sum(kind[0] == "*" for kind, _ in kinds):]
+
+    def bind(self, args: Sequence[Any], constants: Mapping[str, Any], **options: int) -> Callable[[tuple, tuple], None]:
+        """The launch for arguments such as these: takes the grid and the addresses of the arrays, which come first."""
+        (kernel, numbers), stream = self.prepared(args, constants, **options), stream_pointer()
         return lambda grid, addresses: kernel(stream(), *grid, *addresses, *numbers)
 
     def __call__(self, grid: tuple, args: Sequence[Any], constants: Mapping[str, Any], **options: int) -> None:

@@ -7,17 +7,20 @@ input, as on the CPU. Plans are made once for a description and kept.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import cupy
 
+from ... import _C
 from ...core.dtypes import DTYPES
 from .. import cudnn as settings
 from . import dnn_library
 from .cubins import stream_pointer
 from .dnn_library import DATA_TYPES, Convolution, Operand, Plan
+from .programs import REMEMBERED, Launch, Place, program
 
 Array = Any
 Call = Callable[..., None]      # of the addresses of x, w and y, and of the current stream where it is known
@@ -180,6 +183,36 @@ def run(kind: str, x: Array, w: Array, y: Array, last: bool, *window: Sequence[i
     by_address(conv)(*(a.data.ptr for a in operands))
 
 
+def _program(kind: str, record: Any, args: Sequence[Any]) -> _C.GpuProgram | None:
+    """What such convolutions of tensors of these layouts come to; None where operands or the result go through copies."""
+    first, second, *rest = args
+    shape, a, b = record.shape(*args).shape, first._data, second._data
+    window = rest[-4:-1]
+    order = {"forward": (0, 1, 2), "input_grad": (2, 1, 0), "weight_grad": (2, 0, 1)}[kind]   # of x, w and y: where the arguments go
+    last = is_channels_last(a) or (kind == "weight_grad" and is_channels_last(b))
+    if a.dtype.name not in DATA_TYPES or a.dtype != b.dtype or last or 0 in shape or not (_is_placed(a) and _is_placed(b)):
+        return None
+    shapes: list[Any] = [None, None, None]
+    for position, of in zip(order, (a.shape, b.shape, shape)):
+        shapes[position] = of
+    name: str = a.dtype.name
+    made: dict[tuple, Call] = {}
+
+    def call(*places: int) -> None:
+        setting = settings.benchmark, settings.allow_tf32
+        found = made.get(setting)
+        if found is None:
+            found = made[setting] = by_address(dnn_library.describe(kind, name, shapes, False, *window))
+        found(*places)
+    numbers = sorted(range(3), key=order.__getitem__)
+    return program(2, [(shape, a.dtype)], [Launch(call, 0, tuple([Place(False, k) for k in numbers]))])
+
+
+def _is_placed(x: Array) -> bool:
+    """Whether x is contiguous, and aligned for vector loads."""
+    return x._c_contiguous and x.data.ptr % dnn_library.ALIGNMENT == 0
+
+
 def _check(x: Array, name: str) -> None:
     if x.dtype.name not in DATA_TYPES:
         raise RuntimeError(f'"{name}" not implemented for {x.dtype.name!r} on CUDA; float16, bfloat16, float32 and float64 are')
@@ -234,5 +267,6 @@ KERNELS: dict[str, Callable] = {
 
 def install(primitives: dict[str, Any]) -> None:
     """Fill in the CUDA column of the convolutions. cuDNN is loaded when one is called."""
-    for name, kernel in KERNELS.items():
+    for (name, kernel), kind in zip(KERNELS.items(), TARGETS):
         primitives[name].kernels["cuda"] = kernel
+        primitives[name].launched = _C.GpuPrograms(functools.partial(_program, kind, primitives[name]), REMEMBERED)

@@ -16,8 +16,11 @@ import cupyx
 import numpy as np
 from cupyx.scipy import special
 
+from ... import _C
 from ...core.dtypes import DTYPES, bool_, dtype
+from ..cpu.conv import FROM_LAST, TO_LAST, is_channels_last
 from . import blas
+from .programs import REMEMBERED
 
 Array = Any
 _NARROW = frozenset(d.numpy for d in DTYPES.values() if d.is_floating_point and d.itemsize < 4)
@@ -176,12 +179,24 @@ def _index_put(x: Array, indices: Sequence, values: Array, accumulate: bool) -> 
 
 
 def _pad(x: Array, low: Sequence[int], high: Sequence[int], inner: Sequence[int]) -> Array:
+    if is_channels_last(x):
+        last = TO_LAST[x.ndim]
+        moved = ([sizes[d] for d in last] for sizes in (low, high, inner))
+        return _pad(x.transpose(last), *moved).transpose(FROM_LAST[x.ndim])
     shape = [lo + n + hi + max(n - 1, 0) * gap for n, lo, hi, gap in zip(x.shape, low, high, inner)]
     out = cupy.zeros(shape, x.dtype)
     source = [slice(max(-lo, 0) if not gap else 0, n - max(-hi, 0)) for n, lo, hi, gap in zip(x.shape, low, high, inner)]
     target = [slice(max(lo, 0), size - max(hi, 0), gap + 1) for size, lo, hi, gap in zip(shape, low, high, inner)]
     out[tuple(target)] = x[tuple(source)]
     return out
+
+
+def _cat(arrays: Sequence[Array], dim: int) -> Array:
+    rank = arrays[0].ndim
+    if all(map(is_channels_last, arrays)):
+        last = TO_LAST[rank]
+        return cupy.concatenate([a.transpose(last) for a in arrays], axis=last.index(dim)).transpose(FROM_LAST[rank])
+    return cupy.concatenate(arrays, axis=dim)
 
 
 def _clone(x: Array, format: Any) -> Array:
@@ -319,7 +334,7 @@ TABLE: dict[str, Callable] = {
     "cumsum": lambda x, dim: cupy.cumsum(x, axis=dim, dtype=_accumulator(x)).astype(x.dtype) if x.ndim else x.copy(),
     "cumprod": lambda x, dim: cupy.cumprod(x, axis=dim, dtype=_accumulator(x)).astype(x.dtype) if x.ndim else x.copy(),
     "sort": _sort, "topk": _topk,
-    "cat": lambda tensors, dim: cupy.concatenate(tensors, axis=dim), "flip": lambda x, dims: cupy.flip(x, dims).copy(),
+    "cat": _cat, "flip": lambda x, dims: cupy.flip(x, dims).copy(),
     "gather": _gather, "scatter": _scatter, "index_select": lambda x, dim, index: cupy.take(x, index, axis=dim),
     "index_add": _index_add, "index": lambda x, indices: cupy.ascontiguousarray(x[_advanced(indices)]), "index_put": _index_put,
     "nonzero": lambda x: cupy.stack(cupy.nonzero(x), 1).astype(np.int64), "pad_zeros": _pad, "clone": _clone,
@@ -340,6 +355,8 @@ def install(primitives: dict[str, Any], movers: dict[tuple[str, str], Callable],
             prim.kernels["cuda"] = TABLE[name]
         elif prim.kind == "pointwise":
             prim.kernels["cuda"] = pointwise_kernel(prim.loop)
+    for name in ("mm", "bmm"):
+        primitives[name].launched = _C.GpuPrograms(functools.partial(blas.product_program, primitives[name]), REMEMBERED)
     movers["cpu", "cuda"] = arrays.to_gpu
     movers["cuda", "cpu"] = arrays.to_host
     movers["cuda", "cuda"] = arrays.between_gpus
@@ -351,20 +368,8 @@ GENERATED = ("convert", "sum", "prod", "amax", "amin", "any", "all", "argmax", "
 
 def prefer_generated(primitives: dict[str, Any], composites: dict[str, Any], generated: Callable) -> None:
     """Ask for generated kernels first: pointwise primitives, reductions, and operators that are several of them."""
-    for prim in primitives.values():
-        if prim.kind == "pointwise" or prim.name in GENERATED:
-            prim.kernels["cuda"] = _generated_first(prim, prim.kernels["cuda"], generated)
-    for record in composites.values():
-        if record.fused and "cuda" not in record.kernels:
-            record.kernels["cuda"] = functools.partial(_generated_operator, generated, record)
-
-
-def _generated_first(prim: Any, plain: Callable, generated: Callable) -> Callable:
-    def kernel(*args: Any) -> Any:
-        out = generated(prim, args)
-        return plain(*args) if out is NotImplemented else out
-    return kernel
-
-
-def _generated_operator(generated: Callable, record: Any, *args: Any) -> Any:
-    return generated(record, args)
+    whole = [p for p in primitives.values() if p.kind == "pointwise" or p.name in GENERATED]
+    for record in (*whole, *[c for c in composites.values() if c.fused and "cuda" not in c.kernels]):
+        record.launched = _C.GpuPrograms(functools.partial(generated, record), REMEMBERED)
+        if isinstance(getattr(record, "quick", None), _C.Elementwise):
+            record.quick.launched = record.launched

@@ -29,17 +29,24 @@ def _block(table, blocks, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def _step(table, blocks, like, kind: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, MAXIMIZE: tl.constexpr):
+    """How the step of an optimizer begins: the row, positions, which exist, where the parameter lies, it, and its gradient."""
+    row, at, inside = _block(table, blocks, WIDTH, BLOCK)
+    p_at = _place(row, 1, like) + at
+    p, g = tl.load(p_at, inside, other=0).to(kind), tl.load(_place(row, 2, like) + at, inside, other=0).to(kind)
+    if MAXIMIZE:
+        g = -g
+    return row, at, inside, p_at, p, g
+
+
+@triton.jit
 def adam(table, blocks, like, beta1, beta2, eps, weight_decay, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
          DECAY: tl.constexpr, AMSGRAD: tl.constexpr, MAXIMIZE: tl.constexpr):
     """Parts: param, grad, mean, square, largest square. Numbers: 1 - lr * decay, lr / correction1, sqrt(correction2)."""
     kind: tl.constexpr = tl.float64 if like.dtype.element_ty == tl.float64 else tl.float32
-    row, at, inside = _block(table, blocks, WIDTH, BLOCK)
-    p_at, g_at = _place(row, 1, like) + at, _place(row, 2, like) + at
+    row, at, inside, p_at, p, g = _step(table, blocks, like, kind, WIDTH, BLOCK, MAXIMIZE)
     m_at, s_at = _place(row, 3, like) + at, _place(row, 4, like) + at
-    p, g = tl.load(p_at, inside, other=0).to(kind), tl.load(g_at, inside, other=0).to(kind)
     m, s = tl.load(m_at, inside, other=0).to(kind), tl.load(s_at, inside, other=0).to(kind)
-    if MAXIMIZE:
-        g = -g
     if DECAY == 1:
         g = g + p * tl.cast(weight_decay, kind)
     if DECAY == 2:
@@ -62,11 +69,7 @@ def sgd(table, blocks, like, lr, momentum, dampening, weight_decay, WIDTH: tl.co
         BUFFERS: tl.constexpr, NESTEROV: tl.constexpr, MAXIMIZE: tl.constexpr):
     """Parts: param, grad, momentum buffer. Numbers: 1 where the buffer is fresh, else 0."""
     kind: tl.constexpr = tl.float64 if like.dtype.element_ty == tl.float64 else tl.float32
-    row, at, inside = _block(table, blocks, WIDTH, BLOCK)
-    p_at, g_at = _place(row, 1, like) + at, _place(row, 2, like) + at
-    p, g = tl.load(p_at, inside, other=0).to(kind), tl.load(g_at, inside, other=0).to(kind)
-    if MAXIMIZE:
-        g = -g
+    row, at, inside, p_at, p, g = _step(table, blocks, like, kind, WIDTH, BLOCK, MAXIMIZE)
     g = g + p * tl.cast(weight_decay, kind)
     if BUFFERS:
         b_at = _place(row, 3, like) + at

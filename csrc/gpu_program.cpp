@@ -1,0 +1,592 @@
+// GpuProgram: what one call of an operator does on a GPU, written down for one set of layouts of its arguments
+// (flambeau/inductor/gpu_operators.py): arrays to make, launches, results. GpuPrograms: the programs of one operator by what
+// they depend on. As replay.cpp does for small tensors on the CPU, a call of a known kind runs no Python but CuPy's allocator.
+#include "module.h"
+
+#include <structmember.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "arguments.h"
+#include "cuda_launch.h"
+#include "gpu_arrays.h"
+#include "gpu_program.h"
+#include "state.h"
+
+namespace {
+
+constexpr int max_bases = 64;   // the arguments' arrays, then those that the program makes
+constexpr int max_rank = 16;
+
+struct Parameter {
+    enum { address, constant, argument } from;
+    int base;           // whose address, or which argument's number
+    long long offset;   // in bytes
+    Word word;
+    PyObject* number;   // a constant
+};
+
+struct Step {
+    PyObject* call;     // a CudaKernel; or what is called like one; or, where the grid is 0, with its parameters alone
+    unsigned long grid;
+    std::vector<Parameter> parameters;
+    std::vector<int> makes, drops;  // arrays that are new here, and those that nobody needs afterwards
+};
+
+struct Made {
+    PyObject *shape, *dtype;
+};
+
+struct Output {
+    int base;
+    PyObject *dtype, *layout;   // the tensor's
+    PyObject *strides;          // in bytes; null: the made array as it is
+    long long offset;
+};
+
+struct Program {
+    int inputs = 0;
+    std::vector<Made> made;
+    std::vector<Step> steps;
+    std::vector<Output> outputs;
+    bool several = false;
+    std::vector<PyObject*> owned;   // references
+};
+
+struct GpuProgram {
+    PyObject_HEAD
+    Program* program;
+};
+
+PyTypeObject *program_type, *programs_type;  // live for ever
+
+// ---- the arguments ----
+
+struct Operands {
+    unsigned long long addresses[max_bases];
+    PyObject* device = nullptr;     // the tensors'; borrowed
+    int count = 0;
+};
+
+long device_number(PyObject* device) {
+    static PyObject* last = nullptr;    // kept alive, so that its address stays its own
+    static long number = -1;
+    if (device == last) return number;
+    PyObject* index = PyObject_GetAttrString(device, "index");
+    long found = index == nullptr ? -1 : index == Py_None ? 0 : PyLong_AsLong(index);
+    Py_XDECREF(index);
+    if (PyErr_Occurred()) return PyErr_Clear(), -1;
+    Py_XSETREF(last, Py_NewRef(device));
+    return number = found;
+}
+
+// The bytes of a program's key, mostly few.
+struct Bytes {
+    char few[512];
+    std::string many;
+    size_t used = 0;
+
+    void add(const void* bytes, size_t n) {
+        if (many.empty() && used + n <= sizeof few) return (void)(std::memcpy(few + used, bytes, n), used += n);
+        if (many.empty()) many.assign(few, used);
+        many.append((const char*)bytes, n);
+    }
+
+    PyObject* object() const { return many.empty() ? PyBytes_FromStringAndSize(few, used) : PyBytes_FromStringAndSize(many.data(), many.size()); }
+};
+
+// Adds a tuple of ints; false where one is something else. `total` becomes the product.
+bool add_numbers(Bytes& key, PyObject* tuple, long long* total) {
+    long long numbers[max_rank];
+    Py_ssize_t count = PyTuple_GET_SIZE(tuple);
+    if (count > max_rank) return false;
+    *total = 1;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject* item = PyTuple_GET_ITEM(tuple, i);
+        if (!PyLong_CheckExact(item)) return false;
+        numbers[i] = PyLong_AsLongLong(item);
+        *total *= numbers[i];
+    }
+    key.add(numbers, count * sizeof *numbers);
+    return true;
+}
+
+bool add_tensor(Bytes& key, PyObject* tensor, Operands& operands) {
+    PyObject* array = gpu_array(tensor);
+    PyObject* layout = array != nullptr && operands.count < max_bases / 2 ? layout_of(tensor) : nullptr;
+    if (layout == nullptr) return false;
+    const TensorSlots& slots = known_slots();
+    PyObject *dtype = read_slot(tensor, slots.dtype), *device = read_slot(tensor, slots.device), *shape = PyTuple_GET_ITEM(layout, 0);
+    unsigned long long& address = operands.addresses[operands.count++];
+    if (!gpu_address(array, &address)) return false;
+    if (operands.device == nullptr) operands.device = device;
+    else if (operands.device != device && device_number(operands.device) != device_number(device)) return false;
+    char marks[2] = {(char)(2 + (address & 15 ? 1 : 0)), (char)PyTuple_GET_SIZE(shape)};
+    key.add(marks, sizeof marks);
+    key.add(&dtype, sizeof dtype);  // dtypes live for ever
+    long long elements, ignored;
+    return add_numbers(key, shape, &elements) && elements > 0 && add_numbers(key, PyTuple_GET_ITEM(layout, 1), &ignored);
+}
+
+// What a program for these arguments depends on, hashable; null where they are not for one: tensors elsewhere than on this
+// thread's GPU, or without elements. Floats count only where `looked_at` says so (a bit for each position).
+PyObject* describe(PyObject* const* args, Py_ssize_t count, unsigned long long looked_at, Operands& operands) {
+    Bytes key;
+    PyObject* others[32];
+    Py_ssize_t other_count = 0, position = 0;
+    bool serves = !dispatch_state.fake && each_argument(args, count, [&](PyObject* argument) {
+        if (is_tensor(argument)) return position++, add_tensor(key, argument, operands);
+        PyTypeObject* type = Py_TYPE(argument);
+        bool parameter = type == &PyFloat_Type && position < 64 && !(looked_at >> position & 1);
+        char mark = parameter;
+        key.add(&mark, 1);
+        position++;
+        if (parameter) return true;
+        key.add(&type, sizeof type);
+        if (type == &PyFloat_Type) key.add(&((PyFloatObject*)argument)->ob_fval, sizeof(double));  // by its bits: -0.0 is not 0.0
+        else if (other_count == 32) return false;
+        else others[other_count++] = argument;
+        return true;
+    });
+    if (!serves || operands.device == nullptr) return nullptr;
+    for (Py_ssize_t i = 0; i < count; i++) {  // where lists begin and end
+        if (!PyList_CheckExact(args[i]) && !PyTuple_CheckExact(args[i])) continue;
+        Py_ssize_t place[2] = {i, PySequence_Fast_GET_SIZE(args[i])};
+        key.add(place, sizeof place);
+    }
+    long gpu;
+    if (!current_gpu(&gpu) || gpu != device_number(operands.device)) return nullptr;
+    key.add(&gpu, sizeof gpu);
+    PyObject* bytes = key.object();
+    PyObject* made = bytes != nullptr ? PyTuple_New(1 + other_count) : nullptr;
+    if (made == nullptr) return Py_XDECREF(bytes), nullptr;
+    PyTuple_SET_ITEM(made, 0, bytes);
+    for (Py_ssize_t i = 0; i < other_count; i++) PyTuple_SET_ITEM(made, i + 1, Py_NewRef(others[i]));
+    return made;
+}
+
+// ---- running ----
+
+struct Run {
+    const Program& program;
+    PyObject* const* args;
+    unsigned long long* addresses;
+    PyObject* arrays[max_bases] = {};
+
+    ~Run() {
+        for (PyObject* array : arrays) Py_XDECREF(array);
+    }
+
+    bool make(int base) {
+        if (addresses[base] != 0) return true;  // given by the caller
+        const Made& made = program.made[base - program.inputs];
+        arrays[base] = new_gpu_array(made.shape, made.dtype);
+        return arrays[base] != nullptr && gpu_address(arrays[base], &addresses[base]);
+    }
+
+    bool read(const Parameter& p, char kind, Word* word) const {
+        if (p.from == Parameter::address) return word->address = addresses[p.base] + p.offset, true;
+        if (p.from == Parameter::argument) return read_word(kind, args[p.base], word);
+        return *word = p.word, true;
+    }
+
+    bool launch(const Step& step, void* stream) const {
+        const CudaKernel* kernel = (const CudaKernel*)step.call;
+        Word words[most_parameters];
+        for (int k = 0; k < kernel->count; k++)
+            if (!read(step.parameters[k], kernel->kinds[k], &words[k])) return false;
+        return launch_kernel(kernel, stream, step.grid, words);
+    }
+
+    bool call(const Step& step, void* stream) const {
+        PyObject* given[most_parameters + 2] = {};
+        Py_ssize_t count = 0;
+        if (step.grid != 0) given[count++] = PyLong_FromVoidPtr(stream), given[count++] = PyLong_FromUnsignedLong(step.grid);
+        for (const Parameter& p : step.parameters)
+            given[count++] = p.from == Parameter::address    ? PyLong_FromUnsignedLongLong(addresses[p.base] + p.offset)
+                             : p.from == Parameter::argument ? Py_NewRef(args[p.base])
+                                                             : Py_NewRef(p.number);
+        PyObject* answer = PyErr_Occurred() ? nullptr : PyObject_Vectorcall(step.call, given, count, nullptr);
+        while (count > 0) Py_XDECREF(given[--count]);
+        Py_XDECREF(answer);
+        return answer != nullptr;
+    }
+
+    bool steps() {
+        void* stream;
+        if (!current_stream(&stream)) return false;
+        for (const Step& step : program.steps) {
+            for (int base : step.makes)
+                if (!make(base)) return false;
+            if (!(is_cuda_kernel(step.call) ? launch(step, stream) : call(step, stream))) return false;
+            for (int base : step.drops) Py_CLEAR(arrays[base]);
+        }
+        return true;
+    }
+
+    PyObject* result(const Output& output, PyObject* device) const {
+        PyObject* array = arrays[output.base];
+        array = output.strides == nullptr
+                    ? Py_NewRef(array)
+                    : gpu_array_over(array, output.offset, PyTuple_GET_ITEM(output.layout, 0), program.made[output.base - program.inputs].dtype, output.strides);
+        return array != nullptr ? new_tensor_of(array, output.dtype, device, output.layout) : nullptr;
+    }
+};
+
+PyObject* run_program(const Program& program, PyObject* const* args, Operands& operands) {
+    std::memset(operands.addresses + operands.count, 0, program.made.size() * sizeof operands.addresses[0]);
+    Run run{program, args, operands.addresses};
+    if (!run.steps()) return nullptr;
+    if (!program.several) return run.result(program.outputs[0], operands.device);
+    PyObject* all = PyTuple_New(program.outputs.size());
+    for (size_t i = 0; all != nullptr && i < program.outputs.size(); i++) {
+        PyObject* one = run.result(program.outputs[i], operands.device);
+        if (one == nullptr) Py_CLEAR(all);
+        else PyTuple_SET_ITEM(all, i, one);
+    }
+    return all;
+}
+
+// ---- writing down ----
+
+PyObject* owned(Program& program, PyObject* object) { return program.owned.push_back(Py_NewRef(object)), object; }
+
+bool read_parameter(PyObject* item, Program& program, char kind, Parameter* out) {
+    if (!PyTuple_Check(item)) {
+        out->from = Parameter::constant, out->number = owned(program, item);
+        return kind == 0 || read_word(kind, item, &out->word);
+    }
+    int is_argument;
+    if (!PyArg_ParseTuple(item, "piL", &is_argument, &out->base, &out->offset)) return false;
+    out->from = is_argument ? Parameter::argument : Parameter::address;
+    if (out->base >= 0 && (is_argument || out->base < program.inputs + (int)program.made.size())) return true;
+    return PyErr_SetString(PyExc_ValueError, "a parameter of a launch names no argument and no array"), false;
+}
+
+bool read_step(PyObject* item, Program& program) {
+    PyObject *call, *parameters;
+    Step step;
+    if (!PyArg_ParseTuple(item, "OkO!", &call, &step.grid, &PyTuple_Type, &parameters)) return false;
+    const CudaKernel* kernel = is_cuda_kernel(call) ? (const CudaKernel*)call : nullptr;
+    Py_ssize_t count = PyTuple_GET_SIZE(parameters);
+    if (count > most_parameters || (kernel != nullptr && count != kernel->count))
+        return PyErr_Format(PyExc_ValueError, "a launch has %zd parameters", count), false;
+    step.call = owned(program, call);
+    step.parameters.resize(count);
+    for (Py_ssize_t k = 0; k < count; k++)
+        if (!read_parameter(PyTuple_GET_ITEM(parameters, k), program, kernel != nullptr ? kernel->kinds[k] : '\0', &step.parameters[k])) return false;
+    program.steps.push_back(step);
+    return true;
+}
+
+bool read_output(PyObject* item, Program& program) {
+    Output output;
+    PyObject* strides;
+    if (!PyArg_ParseTuple(item, "iOO!OL", &output.base, &output.dtype, &PyTuple_Type, &output.layout, &strides, &output.offset)) return false;
+    if (output.base < program.inputs || output.base >= program.inputs + (int)program.made.size() || PyTuple_GET_SIZE(output.layout) != 3)
+        return PyErr_SetString(PyExc_ValueError, "a result is none of the arrays that the program makes"), false;
+    owned(program, output.dtype), owned(program, output.layout);
+    output.strides = strides == Py_None ? nullptr : owned(program, strides);
+    program.outputs.push_back(output);
+    return true;
+}
+
+// Each array is made by the first step that names it, and let go of after the last.
+void settle_lives(Program& program) {
+    std::vector<int> first(max_bases, -1), last(max_bases, -1);
+    for (size_t k = 0; k < program.steps.size(); k++)
+        for (const Parameter& p : program.steps[k].parameters)
+            if (p.from == Parameter::address && p.base >= program.inputs) first[p.base] < 0 ? first[p.base] = k : 0, last[p.base] = k;
+    for (const Output& output : program.outputs) {
+        if (first[output.base] < 0) first[output.base] = 0;
+        last[output.base] = -1;
+    }
+    for (int base = program.inputs; base < max_bases; base++) {
+        if (first[base] >= 0) program.steps[first[base]].makes.push_back(base);
+        if (last[base] >= 0) program.steps[last[base]].drops.push_back(base);
+    }
+}
+
+PyObject* create(PyTypeObject* type, PyObject* arguments, PyObject*) {
+    PyObject *made, *steps, *outputs;
+    int inputs, several;
+    if (!PyArg_ParseTuple(arguments, "iO!O!O!p:GpuProgram", &inputs, &PyTuple_Type, &made, &PyTuple_Type, &steps, &PyTuple_Type, &outputs, &several))
+        return nullptr;
+    if (inputs < 0 || inputs + PyTuple_GET_SIZE(made) > max_bases || PyTuple_GET_SIZE(steps) == 0 || PyTuple_GET_SIZE(outputs) == 0)
+        return PyErr_Format(PyExc_ValueError, "a program needs a launch, a result and at most %d arrays", max_bases);
+    GpuProgram* self = (GpuProgram*)type->tp_alloc(type, 0);
+    if (self == nullptr) return nullptr;
+    Program& program = *(self->program = new Program);
+    program.inputs = inputs, program.several = several;
+    bool good = true;
+    for (Py_ssize_t i = 0; good && i < PyTuple_GET_SIZE(made); i++) {
+        Made one;
+        good = PyArg_ParseTuple(PyTuple_GET_ITEM(made, i), "O!O", &PyTuple_Type, &one.shape, &one.dtype);
+        if (good) owned(program, one.shape), owned(program, one.dtype), program.made.push_back(one);
+    }
+    for (Py_ssize_t i = 0; good && i < PyTuple_GET_SIZE(steps); i++) good = read_step(PyTuple_GET_ITEM(steps, i), program);
+    for (Py_ssize_t i = 0; good && i < PyTuple_GET_SIZE(outputs); i++) good = read_output(PyTuple_GET_ITEM(outputs, i), program);
+    if (!good || PyErr_Occurred()) Py_CLEAR(self);
+    else settle_lives(program);
+    return (PyObject*)self;
+}
+
+void dealloc(PyObject* object) {
+    PyTypeObject* type = Py_TYPE(object);
+    Program* program = ((GpuProgram*)object)->program;
+    if (program != nullptr)
+        for (PyObject* reference : program->owned) Py_DECREF(reference);
+    delete program;
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+// ---- programs by what they depend on ----
+
+struct GpuPrograms {
+    PyObject_HEAD
+    PyObject *make, *programs;
+    Py_ssize_t kept;
+    unsigned long long looked_at;
+    vectorcallfunc vectorcall;
+};
+
+// The program for these arguments, new reference; None where there is none, null without an error where they are not for one.
+PyObject* find(GpuPrograms* self, PyObject* const* args, Py_ssize_t count, Operands& operands) {
+    PyObject* key = describe(args, count, self->looked_at, operands);
+    if (key == nullptr) return nullptr;
+    PyObject* program = PyDict_GetItemWithError(self->programs, key);
+    if (program != nullptr || PyErr_Occurred()) {
+        Py_DECREF(key);
+        if (program == nullptr && PyErr_ExceptionMatches(PyExc_TypeError)) PyErr_Clear();  // a list among the arguments
+        return Py_XNewRef(program);
+    }
+    Py_DECREF(key);
+    PyObject* all = PyTuple_New(count);
+    for (Py_ssize_t i = 0; all != nullptr && i < count; i++) PyTuple_SET_ITEM(all, i, Py_NewRef(args[i]));
+    program = all != nullptr ? PyObject_CallOneArg(self->make, all) : nullptr;
+    Py_XDECREF(all);
+    if (program == nullptr) return nullptr;
+    Operands again;
+    key = describe(args, count, self->looked_at, again);  // it may depend on more by now
+    if (PyDict_GET_SIZE(self->programs) >= self->kept) PyDict_Clear(self->programs);
+    if (key == nullptr || PyDict_SetItem(self->programs, key, program) < 0) Py_CLEAR(program);
+    Py_XDECREF(key);
+    return program;
+}
+
+PyObject* or_not_implemented(PyObject* made) {
+    if (made != nullptr || PyErr_Occurred()) return made;
+    Py_RETURN_NOTIMPLEMENTED;
+}
+
+// The results; null without an error where there is no program for these arguments.
+PyObject* run_found(GpuPrograms* self, PyObject* const* args, Py_ssize_t count) {
+    Operands operands;
+    PyObject* program = find(self, args, count, operands);
+    PyObject* result = program != nullptr && Py_IS_TYPE(program, program_type) ? run_program(*((GpuProgram*)program)->program, args, operands) : nullptr;
+    Py_XDECREF(program);
+    return result;
+}
+
+PyObject* programs_call(PyObject* object, PyObject* const* given, size_t flags, PyObject* names) {
+    if (names != nullptr || PyVectorcall_NARGS(flags) != 1 || !PyTuple_Check(given[0]))
+        return PyErr_Format(PyExc_TypeError, "GpuPrograms take the tuple of the operator's arguments");
+    return or_not_implemented(run_found((GpuPrograms*)object, &PyTuple_GET_ITEM(given[0], 0), PyTuple_GET_SIZE(given[0])));
+}
+
+// Whether [a, a + m) and [b, b + n) have a byte in common.
+bool overlap(unsigned long long a, unsigned long long m, unsigned long long b, unsigned long long n) { return a < b + n && b < a + m; }
+
+// Bytes from a tensor's first element to behind its last.
+unsigned long long extent(PyObject* tensor, long long item) {
+    PyObject* layout = layout_of(tensor);
+    unsigned long long last = 0;
+    for (Py_ssize_t d = 0; d < PyTuple_GET_SIZE(PyTuple_GET_ITEM(layout, 0)); d++)
+        last += (PyLong_AsLongLong(PyTuple_GET_ITEM(PyTuple_GET_ITEM(layout, 0), d)) - 1) *
+                PyLong_AsLongLong(PyTuple_GET_ITEM(PyTuple_GET_ITEM(layout, 1), d));
+    return (last + 1) * item;
+}
+
+// Whether a pointwise program may write its result over the first operand: it is laid out like that, and every other operand,
+// which has its shape and dtype, lies exactly there or elsewhere.
+bool may_overwrite(const Program& program, PyObject* const* args, Py_ssize_t count, const Operands& operands) {
+    const TensorSlots& slots = known_slots();
+    const Output& output = program.outputs[0];
+    PyObject* target = layout_of(args[0]);
+    if (program.several || program.steps.size() != 1 || program.made.size() != 1 || !is_cuda_kernel(program.steps[0].call) || output.strides != nullptr)
+        return false;
+    if (read_slot(args[0], slots.dtype) != output.dtype || PyObject_RichCompareBool(PyTuple_GET_ITEM(target, 1), PyTuple_GET_ITEM(output.layout, 1), Py_EQ) != 1)
+        return false;
+    PyObject* size = PyObject_GetAttrString(output.dtype, "itemsize");
+    long long item = size != nullptr ? PyLong_AsLongLong(size) : 0;
+    Py_XDECREF(size);
+    unsigned long long bytes = item > 0 ? extent(args[0], item) : 0;
+    int which = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (!is_tensor(args[i])) continue;
+        unsigned long long address = operands.addresses[which++];
+        bool same = address == operands.addresses[0] &&
+                    PyObject_RichCompareBool(PyTuple_GET_ITEM(target, 1), PyTuple_GET_ITEM(layout_of(args[i]), 1), Py_EQ) == 1;
+        if (!same && overlap(operands.addresses[0], bytes, address, extent(args[i], item))) return false;
+    }
+    return bytes > 0 && !PyErr_Occurred();
+}
+
+// Whether two tensors with arrays have the same dtype and shape.
+bool is_like(PyObject* a, PyObject* b) {
+    Py_ssize_t dtype = known_slots().dtype;
+    PyObject *of_a = layout_of(a), *of_b = layout_of(b);
+    return of_a != nullptr && of_b != nullptr && read_slot(a, dtype) == read_slot(b, dtype) &&
+           PyObject_RichCompareBool(PyTuple_GET_ITEM(of_a, 0), PyTuple_GET_ITEM(of_b, 0), Py_EQ) == 1;
+}
+
+enum { INT = 1, FLOAT = 2 };  // as in flambeau/core/dtypes.py
+
+long category_of(PyObject* dtype) {
+    PyObject* number = PyObject_GetAttrString(dtype, "category");
+    long category = number != nullptr ? PyLong_AsLong(number) : -1;
+    Py_XDECREF(number);
+    return category;
+}
+
+// The arguments of a pointwise operation, whose numbers are brought to the tensors' kind.
+struct Plain {
+    static constexpr Py_ssize_t most = 8;
+    PyObject *all[most], *numbers[most] = {};
+
+    ~Plain() {
+        for (PyObject* number : numbers) Py_XDECREF(number);
+    }
+
+    bool read(PyObject* const* args, Py_ssize_t count, bool below, bool over_first) {
+        if (count == 0 || count > most || dispatch_state.fake || (!below && dispatch_state.word != 0)) return false;
+        PyObject* like = nullptr;
+        for (Py_ssize_t i = 0; like == nullptr && i < (over_first ? 1 : count); i++)
+            if (gpu_array(args[i]) != nullptr) like = args[i];
+        if (like == nullptr) return false;
+        long category = category_of(read_slot(like, known_slots().dtype));
+        bool grads = !below && dispatch_state.grad_enabled;
+        for (Py_ssize_t i = 0; i < count; i++) {
+            all[i] = args[i];
+            if (is_tensor(args[i])) {
+                if ((category != FLOAT && i > 0) || !is_like(args[i], like) || (grads && !needs_no_grad(args[i]))) return false;
+            } else if (!(category == FLOAT ? as_float(i) : over_first && category == INT && is_small(args[i]))) {
+                return false;
+            }
+        }
+        return category == FLOAT || over_first;
+    }
+
+    bool as_float(Py_ssize_t i) {
+        if (PyFloat_CheckExact(all[i])) return true;
+        double value = PyLong_CheckExact(all[i]) ? PyLong_AsDouble(all[i]) : -1;
+        if (PyErr_Occurred()) return PyErr_Clear(), false;
+        return PyLong_CheckExact(all[i]) && (all[i] = numbers[i] = PyFloat_FromDouble(value)) != nullptr;
+    }
+
+    // Whether a number is what it is in every integer dtype, and no divisor that must be looked at.
+    static bool is_small(PyObject* number) {
+        int overflow = 1;
+        long value = PyLong_CheckExact(number) ? PyLong_AsLongAndOverflow(number, &overflow) : 0;
+        return !overflow && value > 0 && value < 128;
+    }
+};
+
+bool wants_no_grads(PyObject* const* args, Py_ssize_t count) {
+    return !dispatch_state.grad_enabled ||
+           each_argument(args, count, [](PyObject* argument) { return !is_tensor(argument) || needs_no_grad(argument); });
+}
+
+PyObject* programs_quick(PyObject* object, PyObject* given) {
+    if (!PyTuple_Check(given)) return PyErr_Format(PyExc_TypeError, "GpuPrograms take the tuple of the operator's arguments");
+    if (dispatch_state.word != 0 || !wants_no_grads(&PyTuple_GET_ITEM(given, 0), PyTuple_GET_SIZE(given))) Py_RETURN_NOTIMPLEMENTED;
+    return or_not_implemented(run_found((GpuPrograms*)object, &PyTuple_GET_ITEM(given, 0), PyTuple_GET_SIZE(given)));
+}
+
+PyObject* programs_look_at(PyObject* object, PyObject* position) {
+    long bit = PyLong_AsLong(position);
+    if (bit < 0 || bit >= 64) return PyErr_Occurred() ? nullptr : PyErr_Format(PyExc_ValueError, "there is no argument %ld", bit);
+    ((GpuPrograms*)object)->looked_at |= 1ull << bit;
+    Py_RETURN_NONE;
+}
+
+PyObject* programs_create(PyTypeObject* type, PyObject* arguments, PyObject*) {
+    PyObject* make;
+    Py_ssize_t kept;
+    if (!PyArg_ParseTuple(arguments, "On:GpuPrograms", &make, &kept)) return nullptr;
+    GpuPrograms* self = (GpuPrograms*)type->tp_alloc(type, 0);
+    if (self == nullptr) return nullptr;
+    self->make = Py_NewRef(make), self->programs = PyDict_New(), self->kept = kept;
+    self->vectorcall = programs_call;
+    return (PyObject*)self;
+}
+
+void programs_dealloc(PyObject* object) {
+    PyTypeObject* type = Py_TYPE(object);
+    Py_XDECREF(((GpuPrograms*)object)->make);
+    Py_XDECREF(((GpuPrograms*)object)->programs);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+PyMethodDef programs_methods[] = {
+    {"quick", programs_quick, METH_O, "quick(args)\n\nThe whole call, where no mode and no gradient has to do with it; NotImplemented elsewhere."},
+    {"look_at", programs_look_at, METH_O, "look_at(position)\n\nFrom now on programs depend on the float at this position."},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyMemberDef programs_members[] = {
+    {"programs", T_OBJECT_EX, offsetof(GpuPrograms, programs), READONLY, "{what it depends on: program or None}"},
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(GpuPrograms, vectorcall), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+PyType_Slot programs_slots[] = {
+    {Py_tp_doc, (void*)"GpuPrograms(make, kept): the programs of one operator on GPUs; call it with the tuple of arguments.\n\n"
+                       "make(args) writes one down, or answers None; after `kept` of them all are forgotten."},
+    {Py_tp_new, (void*)programs_create}, {Py_tp_dealloc, (void*)programs_dealloc}, {Py_tp_call, (void*)PyVectorcall_Call},
+    {Py_tp_methods, programs_methods}, {Py_tp_members, programs_members}, {0, nullptr},
+};
+PyType_Spec programs_spec = {"flambeau._C.GpuPrograms", sizeof(GpuPrograms), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, programs_slots};
+
+PyType_Slot type_slots[] = {
+    {Py_tp_doc, (void*)"GpuProgram(inputs, made, steps, outputs, several): see flambeau/inductor/gpu_operators.py"},
+    {Py_tp_new, (void*)create}, {Py_tp_dealloc, (void*)dealloc}, {0, nullptr},
+};
+PyType_Spec type_spec = {"flambeau._C.GpuProgram", sizeof(GpuProgram), 0, Py_TPFLAGS_DEFAULT, type_slots};
+
+}  // namespace
+
+bool are_gpu_programs(PyObject* object) { return programs_type != nullptr && Py_IS_TYPE(object, programs_type); }
+
+PyObject* quick_on_gpu(PyObject* programs, PyObject* const* args, Py_ssize_t count, bool below) {
+    Plain plain;
+    return plain.read(args, count, below, false) ? run_found((GpuPrograms*)programs, plain.all, count) : nullptr;
+}
+
+bool into_on_gpu(PyObject* programs, PyObject* const* args, Py_ssize_t count) {
+    Plain plain;
+    if (!plain.read(args, count, false, true) || refuses_writes(args[0])) return false;
+    Operands operands;
+    PyObject* program = find((GpuPrograms*)programs, plain.all, count, operands);
+    bool done = false;
+    if (program != nullptr && Py_IS_TYPE(program, program_type)) {
+        const Program& found = *((GpuProgram*)program)->program;
+        if (may_overwrite(found, plain.all, count, operands)) {
+            operands.addresses[found.inputs] = operands.addresses[0];
+            Run run{found, plain.all, operands.addresses};
+            done = run.steps();
+        }
+    }
+    Py_XDECREF(program);
+    return done;
+}
+
+void add_gpu_program(PyObject* module) {
+    program_type = (PyTypeObject*)PyType_FromSpec(&type_spec);
+    if (program_type != nullptr) add_type(module, program_type);
+    programs_type = (PyTypeObject*)PyType_FromSpec(&programs_spec);
+    if (programs_type != nullptr) add_type(module, programs_type);
+    add_gpu_arrays(module);
+}
