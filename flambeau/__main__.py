@@ -5,6 +5,7 @@
     python -m flambeau ops [PATTERN]          every operator with its facets
     python -m flambeau bench [names]          the figures side by side with torch (from a clone)
     python -m flambeau info                   versions, compiler, threads, caches
+    python -m flambeau cache [--clear]        what the cache of compiled code holds; --clear empties it
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import runpy
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
 from importlib import import_module
@@ -110,14 +110,38 @@ def _first_line(command: list[str]) -> str:
     return found.splitlines()[0] if found else "no answer"
 
 
-def _cache() -> str:
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB"
+
+
+def _cache_kinds() -> dict[str, tuple[int, int]]:
+    """By what lies in the cache: how many entries, how many bytes."""
+    cache = import_module("flambeau.core.cache")
+    sizes: dict[str, list[int]] = {kind: [] for kind in cache.KINDS}
+    for entry in cache.entries():
+        sizes[entry.kind].append(entry.size)
+    return {name: (len(sizes[kind]), sum(sizes[kind])) for kind, (name, _) in cache.KINDS.items()}
+
+
+def _cache_summary() -> str:
     """Where compiled code is kept, and how much of it there is."""
-    folder = import_module("flambeau.core.cache").cache_directory()
-    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
-    kinds = {"programs": "programs", "lib": "libraries", "cubin": "GPU kernels"}
-    found = Counter(path.relative_to(folder).parts[0] for path in files if path.suffix != ".cpp")
-    size = sum(path.stat().st_size for path in files)
-    return f"{folder}: {', '.join(f'{found[part]} {name}' for part, name in kinds.items())}, {size / 2**20:.1f} MiB"
+    cache, kinds = import_module("flambeau.core.cache"), _cache_kinds()
+    held = ", ".join(f"{count} {name}" for name, (count, _) in kinds.items() if count) or "empty"
+    return f"{cache.cache_directory()}: {held}, {_mib(sum(size for _, size in kinds.values()))} of at most {_mib(cache.limit())}"
+
+
+def _cache(args: argparse.Namespace) -> int:
+    """The cache of compiled code: a line a kind of entry, or `--clear`."""
+    cache = import_module("flambeau.core.cache")
+    if args.clear:
+        print(f"{cache.cache_directory()}: {_mib(cache.clear())} removed")
+        return 0
+    kinds = _cache_kinds()
+    print(f"{cache.cache_directory()}")
+    for name, (count, size) in (*kinds.items(), ("in all", tuple(map(sum, zip(*kinds.values()))))):
+        print(f"{name:<24}{count:>8}{_mib(size):>14}")
+    print(f"{'at most':<32}{_mib(cache.limit()):>14}    (FLAMBEAU_CACHE_LIMIT)")
+    return 0
 
 
 def _info(args: argparse.Namespace) -> int:
@@ -129,7 +153,7 @@ def _info(args: argparse.Namespace) -> int:
         "processors": os.cpu_count(),
         "threads": import_module("flambeau._C").get_num_threads(),
         **{name: _version(name) for name in ("numpy", "scipy", "ml_dtypes", "safetensors", "onednn-cpu-gomp")},
-        "compiler's cache": _cache(),
+        "compiler's cache": _cache_summary(),
         "C++ compiler": _first_line([os.environ.get("CXX", "g++"), "--version"]),
         "PyTorch beside it": _version("torch"),
     }
@@ -161,6 +185,8 @@ def _parser() -> argparse.ArgumentParser:
     bench = command("bench", _bench, "the figures, side by side with torch")
     bench.add_argument("names", nargs="*")
     command("info", _info, "versions, compiler, threads, caches")
+    cache = command("cache", _cache, "what the cache of compiled code holds: entries and size of each kind")
+    cache.add_argument("--clear", action="store_true", help="remove everything in it")
     return parser
 
 

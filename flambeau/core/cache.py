@@ -2,20 +2,27 @@
 
 The directory is trusted as much as the program itself, for it holds native code that is loaded: a seal tells damage, not
 malice. It is made readable and writable for its owner alone.
+
+What was not used for longest goes when there is more than the limit. Any process may take a file away at any time: whoever
+has it open keeps it, and whoever comes later makes it anew.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import hashlib
+import itertools
 import os
+import re
 import shutil
 import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +30,11 @@ _MAGIC = b"FLAMBEAU"
 _SEAL = len(_MAGIC) + 16
 _IMPORTED = time.time()
 LEFT_ALONE = 24 * 3600  # seconds for which a half-made file may still be somebody's work
+DEFAULT_LIMIT = 4 << 30
+NOTED = 24 * 3600  # seconds: a file's time of last change tells when it was last used, and is set anew when it is older than this
+LOOKED_AFTER = 3600, 256  # the size is looked at when nobody has done so for these seconds, and at every so manyeth write of a process
+YOUNG = 600  # seconds for which a new entry stays, whatever the limit: a compilation may be about to use it
+KEPT = 0.8  # of the limit, once it is passed
 
 settings: dict[str, Callable[[], Any]] = {}
 """Process-wide settings that compiled code depends on: each room above enters a function that tells its own."""
@@ -59,6 +71,24 @@ def _remove_own(folder: Path, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def limit() -> int:
+    """$FLAMBEAU_CACHE_LIMIT, the most bytes that the cache may hold: a number, also as 512K, 100M or 4G; else 4 GiB."""
+    given = os.environ.get("FLAMBEAU_CACHE_LIMIT", "").strip()
+    if not given:
+        return DEFAULT_LIMIT
+    read = re.fullmatch(r"(\d+)([KMGT]?)", given.upper())
+    if read is None:
+        _warn_of_limit(given)
+        return DEFAULT_LIMIT
+    return int(read[1]) << 10 * " KMGT".index(read[2] or " ")
+
+
+@functools.cache
+def _warn_of_limit(given: str) -> None:
+    warnings.warn(f"FLAMBEAU_CACHE_LIMIT={given!r} is not a number of bytes, such as 2000000000, 512M or 4G; the limit is "
+                  f"{DEFAULT_LIMIT >> 30} GiB", stacklevel=4)
+
+
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
@@ -69,12 +99,24 @@ def seal(content: bytes) -> bytes:
 
 def read_sealed(path: Path) -> bytes | None:
     """A file's content; None if it is missing, cut short or damaged."""
-    try:
-        data = path.read_bytes()
-    except OSError:
+    data = read(path)
+    if data is None:
         return None
     content = data[:-_SEAL]
     return content if data[-_SEAL:] == seal(content) else None
+
+
+def read(path: Path, noted: float = NOTED) -> bytes | None:
+    """A file of the cache, which counts as used now (to some `noted` seconds); None if it is missing."""
+    try:
+        with open(path, "rb", buffering=0) as f:
+            age, data = time.time() - os.fstat(f.fileno()).st_mtime, f.readall()
+    except OSError:
+        return None
+    if age > noted:
+        with contextlib.suppress(OSError):  # not ours to change, or gone
+            os.utime(path)
+    return data
 
 
 def make_folder(path: Path) -> None:
@@ -113,6 +155,7 @@ def write_file(path: Path, data: bytes) -> None:
     except BaseException:
         os.unlink(aside)
         raise
+    note_write()
 
 
 def write_sealed(path: Path, content: bytes) -> bool:
@@ -134,6 +177,96 @@ def _warn_once(directory: str, reason: str) -> None:
 def warn_unwritable(error: OSError) -> None:
     """Say, once for each reason, that nothing is kept."""
     _warn_once(str(cache_directory()), error.strerror or str(error))
+
+
+# -- how much there is -------------------------------------------------------------------------------------------------
+
+
+# Name of a folder -> (what lies in it, which of its files are the cache's: others are nobody's to remove).
+_KEY = "[0-9a-f]{2}/[0-9a-f]{32}"
+KINDS = {
+    "programs": ("programs", re.compile(_KEY)),
+    "lib": ("libraries", re.compile(rf"({_KEY})\.(so|cpp)")),
+    "cubin": ("GPU kernels", re.compile(_KEY)),
+    "triton": ("sources of GPU kernels", re.compile(r"(kernels_[0-9a-f]{24}\.py|__pycache__/kernels_[0-9a-f]{24}\.[\w.-]+\.pyc)")),
+    "tuned": ("measurements", re.compile(r"[0-9a-f]{32}\.json")),
+}
+
+
+@dataclass
+class Entry:
+    """Files that are of use together."""
+
+    kind: str
+    files: list[str] = field(default_factory=list)
+    size: int = 0
+    used: float = 0.0  # when last, in seconds since the epoch
+
+
+def entries() -> list[Entry]:
+    """All that the cache holds."""
+    found: dict[tuple[str, str], Entry] = {}
+    for kind, (_, pattern) in KINDS.items():
+        top = os.path.join(cache_directory(), kind, "")
+        for folder, _, names in os.walk(top):
+            for name in names:
+                path = os.path.join(folder, name)
+                if pattern.fullmatch(path, len(top)) is None:
+                    continue
+                try:
+                    facts = os.stat(path)
+                except OSError:  # gone meanwhile
+                    continue
+                entry = found.setdefault((kind, name.partition(".")[0]), Entry(kind))
+                entry.files.append(path)
+                entry.size += facts.st_size
+                entry.used = max(entry.used, facts.st_mtime)
+    return list(found.values())
+
+
+def _remove(entry: Entry) -> None:
+    for path in entry.files:
+        with contextlib.suppress(OSError):  # another process was faster, or it is not ours
+            if os.stat(path).st_mtime <= entry.used:  # nobody has made or used it since it was looked at
+                os.unlink(path)
+
+
+def evict() -> int:
+    """Where the cache holds more than its limit, remove what was not used for longest. The number of bytes that went."""
+    found, most = entries(), limit()
+    total = before = sum(entry.size for entry in found)
+    if total <= most:
+        return 0
+    for entry in sorted(found, key=lambda entry: entry.used):
+        if total <= most * KEPT or entry.used > time.time() - YOUNG:
+            break
+        _remove(entry)
+        total -= entry.size
+    return before - total
+
+
+def clear() -> int:
+    """Remove everything that the cache holds. The number of bytes that went."""
+    found = entries()
+    for entry in found:
+        _remove(entry)
+    return sum(entry.size for entry in found)
+
+
+_written = itertools.count()  # by this process
+
+
+def note_write() -> None:
+    """Called when a file was added: looks now and then whether there are too many. At most a scan of the cache an hour, over
+    all processes, and one in some hundred writes of this one."""
+    seconds, writes = LOOKED_AFTER
+    number, stamp = next(_written), cache_directory() / "looked-after"
+    if number % writes:
+        return
+    with contextlib.suppress(OSError):
+        if number or not stamp.exists() or stamp.stat().st_mtime < time.time() - seconds:
+            stamp.touch()
+            evict()
 
 
 # -- what is compiled by what ------------------------------------------------------------------------------------------
