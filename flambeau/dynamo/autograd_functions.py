@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..autograd.function import Function
+from ..autograd.grad_mode import no_grad
 from ..core import dispatch
 from .break_kinds import graph_break
 from .variables.base import Args, ConstantVariable, Kwargs, Variable
+from .variables.contexts import recording_in
 from .variables.objects import ObjectVariable
 from .variables.sequences import TupleVariable
 from .variables.tensor import TensorVariable
@@ -58,8 +60,8 @@ def _forward(tx: Any, cls: type, args: Args, kwargs: Kwargs) -> Variable:
         ConstantVariable(isinstance(arg, TensorVariable) and bool(arg.fake.requires_grad)) for arg in args
     ]
     ctx.written["needs_input_grad"] = TupleVariable(needs)
-    mode = dispatch.state.grad_enabled
-    tx.set_grad_mode(False)
+    mode = dispatch.state.recording
+    tx.set_grad_mode(recording_in(no_grad, False))
     forward = tx.class_function(cls.forward)  # type: ignore[attr-defined]
     if cls.setup_context is not Function.setup_context:  # type: ignore[attr-defined]
         result: Variable = tx.call(forward, args, kwargs)

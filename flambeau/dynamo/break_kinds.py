@@ -95,12 +95,21 @@ KINDS: dict[str, Kind] = {
         "There is a graph break inside a with block whose context manager is a generator (contextlib.contextmanager), so the "
         "generator runs as ordinary Python, and the block is compiled by itself.",
     ),
+    "except block with a graph break": Kind(
+        "There is a graph break in an except or finally block, so the statement that raises runs as ordinary Python, and the block "
+        "is compiled by itself.",
+    ),
     "break inside a loop": Kind(
         "There is a graph break inside a loop that can't be taken apart, so the function that holds the loop runs as ordinary "
         "Python; the functions that it calls are still captured.",
         ("Move the loop's body into a function of its own, or compile that function.",),
     ),
     "random state": Kind("Python's or NumPy's random numbers change at each call.", ("Use torch's random functions.",)),
+    "global state": Kind(
+        "The function reads or changes what holds for the whole process, such as the state of random numbers, so it is called between "
+        "two graphs.",
+        (_MOVE,),
+    ),
     "subclass of Tensor": Kind("Capture has no model of this subclass of Tensor.", (_DISABLE,)),
 }
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from .bytecode import PY312, PY313, Instruction
 from .handlers.calls import take_call
 from .handlers.operators import NUMBERED
-from .variables.base import NULL, Variable
 
 if TYPE_CHECKING:
     from .frame import Frame
@@ -33,6 +32,8 @@ class Step:
     """For branches: the test that decides whether to jump."""
     keep: bool = False
     """For JUMP_IF_..._OR_POP: the operand stays when the jump is taken."""
+    raises: bool = False
+    """Nothing comes after it but a handler."""
 
 
 Recipe = Callable[["Frame", Instruction, "Writer"], Step]
@@ -78,29 +79,37 @@ def compare_op(f: Frame, i: Instruction, w: Writer) -> Step:
     return Step(f"{RESULT} = {left} {i.argval.removeprefix('bool(').removesuffix(')')} {right}", [RESULT])
 
 
-@recipe("CONTAINS_OP")
-def contains_op(f: Frame, i: Instruction, w: Writer) -> Step:
+TEMPLATES: dict[str, tuple[int, str]] = {
+    "UNARY_NEGATIVE": (1, "-{0}"), "UNARY_POSITIVE": (1, "+{0}"), "UNARY_INVERT": (1, "~{0}"), "UNARY_NOT": (1, "not {0}"),
+    "TO_BOOL": (1, "bool({0})"), "GET_ITER": (1, "iter({0})"), "FORMAT_SIMPLE": (1, "format({0})"),
+    "BINARY_SUBSCR": (2, "{0}[{1}]"), "BINARY_SLICE": (3, "{0}[{1}:{2}]"),
+}  # fmt: skip
+"""Instructions that push an expression of their operands: how many, and how it is written."""
+
+STATEMENTS: dict[str, tuple[int, str]] = {
+    "STORE_SUBSCR": (3, "{1}[{2}] = {0}"), "DELETE_SUBSCR": (2, "del {0}[{1}]"),
+    "STORE_ATTR": (2, "{1}.{name} = {0}"), "DELETE_ATTR": (1, "del {0}.{name}"),
+}  # fmt: skip
+"""Instructions that push nothing."""
+
+
+@recipe(*TEMPLATES)
+def expression(f: Frame, i: Instruction, w: Writer) -> Step:
+    count, template = TEMPLATES[i.opname]
+    return Step(f"{RESULT} = {template.format(*operands(f, w, count))}", [RESULT])
+
+
+@recipe(*STATEMENTS)
+def statement(f: Frame, i: Instruction, w: Writer) -> Step:
+    count, template = STATEMENTS[i.opname]
+    return Step(template.format(*operands(f, w, count), name=i.argval))
+
+
+@recipe("CONTAINS_OP", "IS_OP")
+def contains_or_is(f: Frame, i: Instruction, w: Writer) -> Step:
     left, right = operands(f, w, 2)
-    return Step(f"{RESULT} = {left} {'not in' if i.arg else 'in'} {right}", [RESULT])
-
-
-@recipe("IS_OP")
-def is_op(f: Frame, i: Instruction, w: Writer) -> Step:
-    left, right = operands(f, w, 2)
-    return Step(f"{RESULT} = {left} {'is not' if i.arg else 'is'} {right}", [RESULT])
-
-
-def _unary(template: str) -> Recipe:
-    return lambda f, i, w: Step(f"{RESULT} = {template.format(*operands(f, w, 1))}", [RESULT])
-
-
-RECIPES["UNARY_NEGATIVE"] = _unary("-{0}")
-RECIPES["UNARY_POSITIVE"] = _unary("+{0}")
-RECIPES["UNARY_INVERT"] = _unary("~{0}")
-RECIPES["UNARY_NOT"] = _unary("not {0}")
-RECIPES["TO_BOOL"] = _unary("bool({0})")
-RECIPES["GET_ITER"] = _unary("iter({0})")
-RECIPES["FORMAT_SIMPLE"] = _unary("format({0})")
+    plain, inverted = ("in", "not in") if i.opname == "CONTAINS_OP" else ("is", "is not")
+    return Step(f"{RESULT} = {left} {inverted if i.arg else plain} {right}", [RESULT])
 
 
 @recipe("GET_LEN")
@@ -115,28 +124,15 @@ def before_with(f: Frame, i: Instruction, w: Writer) -> Step:
     return Step(f"_exit = {manager}.__exit__; {RESULT} = {manager}.__enter__()", ["_exit", RESULT])
 
 
-@recipe("BINARY_SUBSCR")
-def binary_subscr(f: Frame, i: Instruction, w: Writer) -> Step:
-    owner, key = operands(f, w, 2)
-    return Step(f"{RESULT} = {owner}[{key}]", [RESULT])
+@recipe("WITH_EXCEPT_START")
+def with_except_start(f: Frame, i: Instruction, w: Writer) -> Step:
+    error, exit_method = w.value(f.stack[-1]), w.value(f.stack[-4])
+    return Step(f"{RESULT} = {exit_method}(type({error}), {error}, {error}.__traceback__)", [RESULT])
 
 
-@recipe("STORE_SUBSCR")
-def store_subscr(f: Frame, i: Instruction, w: Writer) -> Step:
-    value, owner, key = operands(f, w, 3)
-    return Step(f"{owner}[{key}] = {value}")
-
-
-@recipe("DELETE_SUBSCR")
-def delete_subscr(f: Frame, i: Instruction, w: Writer) -> Step:
-    owner, key = operands(f, w, 2)
-    return Step(f"del {owner}[{key}]")
-
-
-@recipe("BINARY_SLICE")
-def binary_slice(f: Frame, i: Instruction, w: Writer) -> Step:
-    owner, start, stop = operands(f, w, 3)
-    return Step(f"{RESULT} = {owner}[{start}:{stop}]", [RESULT])
+@recipe("RAISE_VARARGS")
+def raise_varargs(f: Frame, i: Instruction, w: Writer) -> Step:
+    return Step(("raise", "raise {}", "raise {} from {}")[i.arg].format(*operands(f, w, i.arg)), raises=True)
 
 
 @recipe("LOAD_ATTR", "LOAD_METHOD")
@@ -148,22 +144,10 @@ def load_attr(f: Frame, i: Instruction, w: Writer) -> Step:
     return Step(statement, [RESULT])
 
 
-@recipe("STORE_ATTR")
-def store_attr(f: Frame, i: Instruction, w: Writer) -> Step:
-    value, owner = operands(f, w, 2)
-    return Step(f"{owner}.{i.argval} = {value}")
-
-
-@recipe("DELETE_ATTR")
-def delete_attr(f: Frame, i: Instruction, w: Writer) -> Step:
-    (owner,) = operands(f, w, 1)
-    return Step(f"del {owner}.{i.argval}")
-
-
 @recipe("LOAD_GLOBAL")
 def load_global(f: Frame, i: Instruction, w: Writer) -> Step:
-    scope = w.fetch(f.globals_source)
-    statement = f"{RESULT} = {scope}[{i.argval!r}] if {i.argval!r} in {scope} else __builtins__[{i.argval!r}]"
+    scope, name = w.fetch(f.globals_source), i.argval
+    statement = f"{RESULT} = {scope}[{name!r}] if {name!r} in {scope} else {name}"  # the replacement's own globals are builtins
     if i.arg & 1:
         return Step(statement, [RESULT, None] if PY313 else [None, RESULT])
     return Step(statement, [RESULT])
@@ -211,7 +195,3 @@ def _branch_or_pop(test: str) -> Recipe:
 
 RECIPES["JUMP_IF_TRUE_OR_POP"] = _branch_or_pop("{0}")
 RECIPES["JUMP_IF_FALSE_OR_POP"] = _branch_or_pop("not {0}")
-
-
-def is_null(variable: Variable) -> bool:
-    return variable is NULL

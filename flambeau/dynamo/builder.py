@@ -23,12 +23,14 @@ from ..core.tensor import Tensor
 from . import policy
 from .break_kinds import describe, graph_break
 from .exceptions import RunEagerly
+from .guards import About
 from .source import Source, constant_source
 from .variables.autocast import autocast_class, wrap_autocast
 from .variables.base import ConstantVariable, LazyVariable, NotConstant, ValueVariable, Variable, is_plain_constant
 from .variables.builtins import HANDLERS, BuiltinVariable
 from .variables.contexts import GRAD_SCOPES, GradScope, ScopeExit
 from .variables.dicts import DictVariable, MappingProxyVariable, SetVariable
+from .variables.floats import FloatVariable
 from .variables.functions import CellVariable, DisabledVariable, FunctionVariable, MethodVariable, PartialVariable
 from .variables.nn_module import ModuleObjectVariable
 from .variables.objects import ClassVariable, ModuleVariable, ObjectVariable, PropertyVariable
@@ -138,7 +140,7 @@ class Builder:
 
     def _guard_alias(self, known: Variable, source: Source) -> None:
         if known.source is not None and known.source != source and not source.is_constant:
-            self.guard("{0} is {1}", source, known.source, reason="the same object")
+            self.guard("{0} is {1}", source, known.source, reason="the same object", about="identity")
 
     def remember(self, value: Any, variable: Any) -> Any:
         """An existing mutable object: one variable for all ways that lead to it."""
@@ -146,9 +148,9 @@ class Builder:
         return variable
 
     # -- guards -------------------------------------------------------------------------------------------------------------
-    def guard(self, template: str, *sources: Source, reason: str = "") -> None:
+    def guard(self, template: str, *sources: Source, reason: str = "", about: About = "value") -> None:
         if not all(source.is_constant for source in sources):
-            self.guards.add(template, *sources, reason=reason)
+            self.guards.add(template, *sources, reason=reason, about=about)
 
     def guard_identity(self, source: Source, value: Any) -> None:
         if source.is_constant:
@@ -157,10 +159,20 @@ class Builder:
         if isinstance(value, types.BuiltinMethodType) and isinstance(owner, type):  # a new object each time that it is asked for
             self.guard(f"{{0}}.__self__ is {{1}} and {{0}}.__name__ == {value.__name__!r}", source, constant_source(owner))
         else:
-            self.guard("{0} is {1}", source, constant_source(value))
+            self.guard("{0} is {1}", source, constant_source(value), about="identity")
 
     def guard_type(self, source: Source, value: Any) -> None:
-        self.guard("{0} is {1}", source.type(), constant_source(type(value)))
+        self.guard("{0} is {1}", source.type(), constant_source(type(value)), about="identity")
+
+    def guard_number(self, source: Source, value: Any) -> None:
+        """It is this float or complex number, NaN and the sign of zero included."""
+        kind = type(value).__name__
+        if value != value:
+            self.guard(f"{{0}}.__class__ is {kind} and {{0}} != {{0}}", source)
+        elif value == 0:
+            self.guard(f"repr({{0}}) == {repr(value)!r}", source)
+        else:
+            self.guard(f"{{0}}.__class__ is {kind} and {{0}} == {{1}}", source, constant_source(value))
 
     def guard_absent(self, source: Source, name: str) -> None:
         """`name` isn't in the instance's `__dict__`."""
@@ -175,9 +187,9 @@ class Builder:
         """The keys of an existing dict, in order."""
         keys = list(value)
         if all(map(is_plain_constant, keys)):
-            self.guard("list({0}) == {1}", source, constant_source(keys), reason="keys")
+            self.guard("list({0}) == {1}", source, constant_source(keys), reason="keys", about="keys")
         else:
-            self.guard(f"len({{0}}) == {len(keys)}", source)
+            self.guard(f"len({{0}}) == {len(keys)}", source, about="length")
             for position, key in enumerate(keys):
                 self.guard("{0} is {1}", source.derive(f"list({{0}})[{position}]"), constant_source(key))
 
@@ -205,7 +217,7 @@ class Builder:
     def guard_sequence(self, value: Any, source: Source) -> list[Variable]:
         """Guard type and length; the elements stay unlooked-at."""
         self.guard_type(source, value)
-        self.guard(f"len({{0}}) == {len(value)}", source, reason="length")
+        self.guard(f"len({{0}}) == {len(value)}", source, reason="length", about="length")
         return [LazyVariable(item, source.item(i)) for i, item in enumerate(value)]
 
     def existing_cell(self, cell: Any, source: Source) -> CellVariable:
@@ -214,7 +226,7 @@ class Builder:
             return known
         made = CellVariable(None, source)
         try:
-            made.contents = LazyVariable(cell.cell_contents, source.attr("cell_contents"))
+            made.contents = LazyVariable(cell.cell_contents, source.contents())
         except ValueError:
             pass
         return self.remember(cell, made)
@@ -235,14 +247,15 @@ def _wrap_int(tx: Any, value: int, source: Source) -> Variable:
 
 
 def _wrap_number(tx: Any, value: Any, source: Source) -> Variable:
-    kind = type(value).__name__
-    if value != value:
-        tx.guard(f"{{0}}.__class__ is {kind} and {{0}} != {{0}}", source)
-    elif value == 0:
-        tx.guard(f"repr({{0}}) == {repr(value)!r}", source)
-    else:
-        tx.guard(f"{{0}}.__class__ is {kind} and {{0}} == {{1}}", source, constant_source(value))
+    tx.guard_number(source, value)
     return ConstantVariable(value, source)
+
+
+def _wrap_float(tx: Any, value: float, source: Source) -> Variable:
+    if not tx.float_varies(value, source):
+        return _wrap_number(tx, value, source)
+    tx.guard("{0}.__class__ is float", source, about="any")
+    return FloatVariable(tx, value, source)
 
 
 def _wrap_text(tx: Any, value: Any, source: Source) -> Variable:
@@ -354,11 +367,10 @@ def _wrap_iterator(tx: Any, value: Any, source: Source) -> Variable:
 class EnvironmentVariable(Variable):
     """`os.environ`: what is read is guarded."""
 
+    kind: Any = type(os.environ)
+
     def __init__(self, source: Source) -> None:
         self.source = source
-
-    def python_type(self) -> type:
-        return type(os.environ)
 
     def lookup(self, tx: Any, key: Variable) -> str | None:
         name = tx.known(key)
@@ -412,7 +424,7 @@ def _wrap_function(tx: Any, value: types.FunctionType, source: Source) -> Variab
         tx.guard_identity(source, value)
     else:
         tx.guard_type(source, value)
-        tx.guard("{0}.__code__ is {1}", source, constant_source(value.__code__))
+        tx.guard("{0} is {1}", source.code(), constant_source(value.__code__), about="identity")
     return FunctionVariable(value, source)
 
 
@@ -427,11 +439,12 @@ def _wrap_method(tx: Any, value: types.MethodType, source: Source) -> Variable:
 
 def _wrap_builtin(tx: Any, value: Any, source: Source) -> Variable:
     owner = getattr(value, "__self__", None)
-    bound_to_object = isinstance(value, types.BuiltinMethodType) and owner is not None
+    bound_to_object = isinstance(value, (types.BuiltinMethodType, types.MethodWrapperType)) and owner is not None
     if bound_to_object and not isinstance(owner, (type, types.ModuleType)):
         tx.guard_type(source, value)
         tx.guard(f"{{0}}.__name__ == {value.__name__!r}", source)
-        return tx.attr(tx.wrap(owner, source.attr("__self__")), value.__name__)
+        bound_to = tx.wrap(owner, source.attr("__self__"))
+        return OpaqueVariable(value, source) if isinstance(bound_to, OpaqueVariable) else tx.attr(bound_to, value.__name__)
     tx.guard_identity(source, value)
     return BuiltinVariable(value, source)
 
@@ -461,7 +474,8 @@ def _wrap_partial(tx: Any, value: functools.partial, source: Source) -> Variable
 
 
 class CachedFunction(Variable):
-    """A function behind functools.lru_cache. Of known arguments its result is a constant; else it is traced through."""
+    """A function behind functools.lru_cache. Called with known arguments it gives the object that the cache holds, which exists
+    outside of the graph as the same call; else it is traced through."""
 
     def __init__(self, function: Variable, value: Any, source: Source) -> None:
         self.function, self.value, self.source = function, value, source
@@ -476,9 +490,15 @@ class CachedFunction(Variable):
             result = tx.checked(self.value, *known, **named)
             if is_plain_constant(result) or isinstance(result, IMMUTABLE):
                 return ConstantVariable(result)
+            parts = [f"{{{i}}}" for i in range(1, len(known) + 1)]
+            parts += [f"{name}={{{i}}}" for i, name in enumerate(named, len(known) + 1)]
+            values = map(constant_source, (*known, *named.values()))
+            return tx.wrap(result, constant_source(self.value).derive(f"{{0}}({', '.join(parts)})", *values))
         return tx.call(self.function, args, kwargs)
 
     def attr(self, tx: Any, name: str) -> Variable:
+        if name in ("cache_info", "cache_clear", "cache_parameters"):
+            graph_break("unknown attribute", f"{self.function.describe()}.{name}")
         return tx.attr(self.function, name)
 
 
@@ -533,14 +553,11 @@ def dispatching(kind: type) -> bool:
 
 def _wrap_scope(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_type(source, value)
-    flag = getattr(value, "flag", None)
-    if hasattr(value, "mode"):
-        tx.guard(f"{{0}}.mode is {value.mode}", source)
-        flag = False if value.mode else None
-    else:
-        tx.guard(f"{{0}}.flag is {flag}", source)
-    for i, (saved, _) in enumerate(getattr(value, "saved", ())):
-        tx.guard(f"{{0}}.saved[{i}][0] is {saved}", source)
+    name = "mode" if hasattr(value, "mode") else "flag"
+    flag = getattr(value, name)
+    tx.guard(f"{{0}}.{name} is {flag}", source)
+    for i, saved in enumerate(getattr(value, "saved", ())):
+        tx.guard(f"{{0}}.saved[{i}] == {saved}", source)
     return tx.remember(value, GradScope(type(value), flag, None, value, source))
 
 
@@ -558,12 +575,12 @@ def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
     cls = type(value)
     if tx.is_module(value):
         return _wrap_nn_module(tx, value, source)
+    tx.guard_type(source, value)
     if cls.__module__.startswith(("numpy", "re")) or not (cls.__flags__ & _HEAP_TYPE or cls is types.SimpleNamespace):
         return tx.remember(value, OpaqueVariable(value, source))
     if any(not base.__flags__ & _HEAP_TYPE and base not in (object, dict, list, tuple, collections.OrderedDict, types.SimpleNamespace)
            and base.__module__ not in ("typing", "abc") for base in cls.__mro__):  # fmt: skip
         return tx.remember(value, OpaqueVariable(value, source))
-    tx.guard_type(source, value)
     container: Variable | None = None
     if isinstance(value, dict):
         kind = next(base for base in cls.__mro__ if base.__module__ in ("builtins", "collections"))
@@ -588,7 +605,7 @@ _NUMPY_NUMBERS = (np.float64, np.float32, np.float16, np.int64, np.int32, np.int
 _Build = Callable[[Any, Any, Source], Variable]
 _EXACT: dict[type, _Build] = {
     type(None): _wrap_singleton, bool: _wrap_singleton, type(...): _wrap_singleton, type(NotImplemented): _wrap_singleton,
-    int: _wrap_int, float: _wrap_number, complex: _wrap_number, str: _wrap_text, bytes: _wrap_text,
+    int: _wrap_int, float: _wrap_float, complex: _wrap_number, str: _wrap_text, bytes: _wrap_text,
     dtype: _wrap_same, layout: _wrap_same, memory_format: _wrap_same, device: _wrap_equal, types.CodeType: _wrap_same,
     tuple: _wrap_tuple, list: _wrap_list, dict: _wrap_dict, collections.OrderedDict: _wrap_dict,
     collections.defaultdict: _wrap_dict, collections.Counter: _wrap_dict, collections.deque: _wrap_deque, Size: _wrap_size,

@@ -74,7 +74,7 @@ class Compiler:
         family = family_of(function, values)
         state = families.get(family)
         if state is None:
-            state = families[family] = CodeState(Shapes(self.dynamic))
+            state = families[family] = CodeState(Shapes(self.dynamic, not self.fullgraph))
         if state.failures >= config.eager_attempts and not self.fullgraph:
             if not family:
                 self.given_up[id(code)] = code

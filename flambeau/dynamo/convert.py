@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import inspect
 import sys
 import time
 import types
@@ -15,6 +16,7 @@ from .. import _C, fx
 from ..core import dispatch
 from ..core.device import default_device
 from ..core.tensor import Tensor
+from ..ops.linalg_decompositions import LinAlgError
 from ..ops.promotion import default_dtype
 from . import breaks, config, logs
 from .break_kinds import Break, describe
@@ -22,7 +24,7 @@ from .bytecode import loop_of
 from .dynamic import Shapes
 from .exceptions import BackendCompilerFailed, GraphBreak, RaisedInTrace, RestartTrace, RunEagerly
 from .frame import Frame
-from .guards import LOOKUP_ERRORS, GuardSet, Namespace, compile_source, write_guard
+from .guards import LOOKUP_ERRORS, GuardSet, Lasting, Namespace, compile_source, distinct, write_guard
 from .replacement import Writer
 from .resume import origin
 from .source import FUNCTION, Source, argument_name, argument_source, constant_source
@@ -74,6 +76,9 @@ class Request:
     compiler: Any
 
 
+DATA_ERRORS = (IndexError, ValueError, ArithmeticError, LinAlgError)
+"""What operators raise because of the contents of tensors."""
+
 DEEP = 10_000
 _SWITCHES = (set_grad_mode, enter_autocast, exit_autocast)
 """Nodes that only switch state."""
@@ -114,7 +119,7 @@ class _Conversion:
     def run(self) -> Captured:
         if not only_autocast_is_active():
             raise RunEagerly(describe("unknown context manager", "a function mode (TorchFunctionMode) is active"))
-        grad_mode, recursion = dispatch.state.grad_enabled, sys.getrecursionlimit()
+        grad_mode, recursion = dispatch.state.recording, sys.getrecursionlimit()
         self.autocast = (dispatch.state.overrides, autocast_key())
         self.tx = Trace(self.request.shapes, self.pinned)
         sys.setrecursionlimit(max(recursion, DEEP))  # an inlined call takes about ten of the tracer's own
@@ -123,7 +128,7 @@ class _Conversion:
         finally:
             sys.setrecursionlimit(recursion)
             self.tx.abandon_scopes()
-            dispatch.state.grad_enabled = grad_mode
+            dispatch.state.recording = grad_mode
 
     def _run(self) -> Captured:
         tx = self.tx
@@ -141,6 +146,8 @@ class _Conversion:
             error.info.stack = tx.stack()
             self._enter_outside(frame, error.info)
             raise RunEagerly(error.info) from None
+        if any(generator.has_cleanup() for generator in tx.generators):
+            raise RunEagerly(describe("iterator escapes", "a generator inside of a finally or with block is given up"))
         return self._finish(frame, broken, tail)
 
     def _root_frame(self, tx: Trace) -> Frame:
@@ -149,7 +156,7 @@ class _Conversion:
         for i, (name, value) in enumerate(zip(code.co_varnames, request.values, strict=False)):
             local[name] = LazyVariable(value, argument_source(i, name))
         closure = [
-            tx.existing_cell(cell, FUNCTION.derive(f"{{0}}.__closure__[{i}]"))
+            tx.existing_cell(cell, FUNCTION.cell(i))
             for i, cell in enumerate(request.function.__closure__ or ())
         ]
         frame = Frame(tx, code, request.function.__globals__, local, closure)
@@ -179,20 +186,22 @@ class _Conversion:
     def _note_break(self, frame: Frame, info: Break) -> None:
         """Remember where to break and start anew, or give the frame up."""
         info.stack = self.tx.stack()
-        index, code = frame.current, frame.code
-        if index in self.breaks:
-            raise RunEagerly(info)
+        index = frame.current
+        made_here = next((error for error in frame.handling if error.source is None), None)
+        if made_here is not None:  # done as plain Python, what raised it gives a real exception, with the program's own traceback
+            index, info = frame.raised_at[id(made_here)], _around(info, "except block with a graph break")
+        loop = loop_of(frame.code, index)
         if info.kind == "frame inspection":
             raise RunEagerly(info)
-        loop = loop_of(code, index)
         if loop is not None:
             if loop.head < 0 or not _handles_tensors(self.tx, frame):
                 raise RunEagerly(_around(info, "break inside a loop"))
-            self.breaks[loop.head] = _around(info, "loop with a graph break")
-        elif frame.handling or frame.program.instructions[index].opname not in breaks.RECIPES:
+            index, info = loop.head, _around(info, "loop with a graph break")
+        elif frame.program.instructions[index].opname not in breaks.RECIPES:
             raise RunEagerly(info)
-        else:
-            self.breaks[index] = info
+        if index in self.breaks:
+            raise RunEagerly(info)
+        self.breaks[index] = info
         raise RestartTrace from None
 
     def _enter_outside(self, frame: Frame, info: Break) -> None:
@@ -218,8 +227,8 @@ class _Conversion:
     def _finish(self, frame: Frame, broken: Break | None, tail: list[tuple[str, int]]) -> Captured:
         tx, writer = self.tx, self.writer
         tx.close_scopes()
-        final_mode = dispatch.state.grad_enabled
-        if final_mode is not tx.entry_grad_mode:
+        final_mode = dispatch.state.recording
+        if final_mode != tx.entry_grad_mode:
             tx.set_grad_mode(tx.entry_grad_mode)
             writer.effect(f"{writer.constant(set_grad_mode)}({final_mode})")
         graph = self._close_graph()
@@ -227,17 +236,34 @@ class _Conversion:
         if not useful and broken is None:
             raise NothingToCompile
         self._final_guards(graph)
-        module, name = None, ""
+        values = dict(zip(["__function", *self.parameters], (self.request.function, *self.request.values), strict=True))
+        self.lasting = Lasting(tx.guards, self.namespace, values)
+        module, calls = None, []
         if useful:
-            module = self._compile(graph)
-            name = self.namespace.bind("_graph", module[1])
-        sources = [source for _, source, _ in tx.inputs]
-        lines = writer.statements(name, sources, useful)
-        captured = self._write(lines, tail)
-        captured.graph = module[0] if module is not None else None
+            module, compiled = self._compile(graph)
+            sources = [source for _, source, _ in tx.inputs]
+            calls = [writer.graph_call(self.namespace.bind("_graph", compiled), sources, self.lasting)]
+        after = [(line, tail[0][1]) for line in writer.building + writer.effects] + tail
+        if calls and self._may_run_again(graph):
+            after = self._or_as_written(calls.pop(), after)
+        captured = self._write([*writer.prelude, *calls], after)
+        captured.graph = module
         captured.broken = broken
         captured.resumes = self.resumes
         return captured
+
+    def _may_run_again(self, graph: fx.Graph) -> bool:
+        """Would it show that a graph has failed half-way, and is it undone by doing nothing?"""
+        shows = bool(self.writer.effects or self.tx.has_handlers)
+        return shows and not any(node.meta.get("writes") or node.is_impure() for node in graph.nodes if node.op.startswith("call"))
+
+    def _or_as_written(self, call: str, after: list[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Call the graph and go on; if it fails because of what is in a tensor, run the function as it is written, so that the
+        program's own effects come before the error and its own handlers after it."""
+        errors, again = self.namespace.bind("_data_errors", DATA_ERRORS), self.namespace.bind("_as_written", as_written)
+        lines = ["try:", f"    {call}", f"except {errors}:", "    pass", "else:", *("    " + text for text, _ in after)]
+        lines.append(f"return {again}({', '.join(['__function', *self.parameters])})")
+        return [(text, after[0][1]) for text in lines]
 
     def _close_graph(self) -> fx.Graph:
         tx, graph = self.tx, self.tx.graph
@@ -271,13 +297,15 @@ class _Conversion:
             self.pinned |= pinned
             raise RestartTrace
         for source, names in tx.absent.items():
-            tx.guard("{1}.isdisjoint({0}.__dict__)", source, constant_source(frozenset(names)), reason=", ".join(sorted(names)))
+            tx.guard("{1}.isdisjoint({0}.__dict__)", source, constant_source(frozenset(names)),
+                     reason=", ".join(sorted(names)), about="absent")
         for scope, missing in tx.absent_globals.values():
             if not missing.isdisjoint(scope):
                 raise RestartTrace
-            tx.guards.add("{1}.isdisjoint({0})", constant_source(scope), constant_source(frozenset(missing)), reason="builtins")
+            tx.guards.add("{1}.isdisjoint({0})", constant_source(scope), constant_source(frozenset(missing)),
+                          reason="builtins", about="absent")
         for template, sources in tx.shape_guards():
-            tx.guards.add(template, *sources, reason="size")
+            tx.guards.add(template, *sources, reason="size", about="any")
         self._distinct_guards(graph)
 
     def _distinct_guards(self, graph: fx.Graph) -> None:
@@ -292,13 +320,12 @@ class _Conversion:
                 if other is changed or type(other) is not type(changed) or other.source is None:
                     continue
                 if other.python_type() is changed.python_type():
-                    tx.guard("{0} is not {1}", changed.source, other.source, reason="distinct objects")
+                    tx.guard("{0} is not {1}", changed.source, other.source, reason="distinct objects", about="identity")
 
     def _guard_distinct(self, sources: list[Source], reason: str) -> None:
         sources = [source for source in sources if not source.trusted]
         if len(sources) > 1:
-            ids = ", ".join(f"id({{{i}}})" for i in range(len(sources)))
-            self.tx.guards.add(f"len({{{{{ids}}}}}) == {len(sources)}", *sources, reason=reason)
+            self.tx.guards.insert(distinct(sources, reason))
 
     def _write(self, lines: list[str], tail: list[tuple[str, int]]) -> Captured:
         user = origin(self.request.code)
@@ -320,7 +347,7 @@ class _Conversion:
         checks = [
             f"{self.namespace.bind('_active', self.request.active)}.compiler is "
             f"{self.namespace.bind('_compiler', self.request.compiler)}",
-            f"{self.namespace.bind('_state', dispatch.state)}.grad_enabled is {tx.entry_grad_mode}",
+            f"{self.namespace.bind('_state', dispatch.state)}.recording == {tx.entry_grad_mode}",
             "not _state.word",
             f"_state.overrides == {self.autocast[0]}",
         ]
@@ -330,9 +357,23 @@ class _Conversion:
         if self.autocast[0]:
             key = self.namespace.bind("_autocast", self.autocast[1])
             checks.append(f"{self.namespace.bind('_autocast_key', autocast_key)}() == {key}")
-        text = write_guard(tx.guards, self.parameters, self.namespace, checks)
+        text = write_guard(tx.guards, self.parameters, self.namespace, checks, self.lasting)
         guard = compile_source(text, "<flambeau guard>", self.namespace.values)
         return text, guard
+
+
+def as_written(function: types.FunctionType, *values: Any) -> Any:
+    """Call a function whose frame would have these arguments (of `*args` the tuple, of `**kwargs` the dict) as ordinary Python."""
+    code = function.__code__
+    names = code.co_varnames[: len(values)]
+    rest = list(values[code.co_argcount + code.co_kwonlyargcount :])
+    args = values[: code.co_argcount] + (rest.pop(0) if code.co_flags & inspect.CO_VARARGS else ())
+    keywords = dict(zip(names[code.co_argcount :], values[code.co_argcount : code.co_argcount + code.co_kwonlyargcount], strict=False))
+    callback = _C.set_frame_callback(None)
+    try:
+        return function(*args, **keywords, **(rest.pop() if rest else {}))
+    finally:
+        _C.set_frame_callback(callback)
 
 
 def _defaults() -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""Which sizes and ints vary: learned from recompilations of a function, or told by the user."""
+"""Which sizes, ints and floats vary: learned from recompilations of a function, or told by the user."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from . import config
 
 
 class Shapes:
-    """What one code object has seen, by source: sizes of tensors and values of ints.
+    """What one code object has seen, by source: sizes of tensors and values of ints and floats.
 
     The first capture is static. A later capture that finds another size marks this dimension as varying. `dynamic=True` lets
     all sizes vary from the start; `dynamic=False` none ever.
     """
 
-    def __init__(self, dynamic: bool | None) -> None:
+    def __init__(self, dynamic: bool | None, floats_vary: bool = True) -> None:
         self.dynamic = dynamic
+        self.floats_vary = floats_vary
+        """Floats vary, too; not in one graph (fullgraph), where what needs their value could not be done."""
         self._sizes: dict[str, list[int | None]] = {}
-        self._ints: dict[str, int | None] = {}
+        self._ints: dict[str, float | None] = {}
         self._pending: list[tuple[dict[str, Any], str, Any]] = []
 
     def dims(self, name: str, value: Any) -> tuple[bool | None, ...]:
@@ -47,8 +49,8 @@ class Shapes:
             self._sizes[name] = [old if old == new else None for old, new in zip(seen, sizes, strict=True)]
         return self._sizes[name]
 
-    def varies(self, name: str, value: int) -> bool:
-        """Has an int changed between captures?"""
+    def varies(self, name: str, value: float) -> bool:
+        """Has an int or float changed between captures?"""
         if config.specialize_int or self.dynamic is False:
             return False
         known = self._ints.setdefault(name, value)

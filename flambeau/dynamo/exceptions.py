@@ -36,6 +36,8 @@ class RaisedInTrace(Exception):
         super().__init__(value)
         self.value = value
         self.stack: tuple[tuple[str, int, str, str], ...] = ()
+        self.has_context = False
+        """Is it noted which exception was handled when this one was raised?"""
 
 
 class Unsupported(RuntimeError):

@@ -7,9 +7,9 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from . import handlers
-from .break_kinds import describe, graph_break
+from .break_kinds import graph_break
 from .bytecode import decode
-from .exceptions import RaisedInTrace, RunEagerly
+from .exceptions import RaisedInTrace
 from .source import Source, constant_source
 from .variables.base import ConstantVariable, NotConstant, Variable
 from .variables.functions import CellVariable
@@ -26,6 +26,7 @@ class Frame:
         self.tx = tx
         self.code = code
         self.program = decode(code)
+        tx.has_handlers = tx.has_handlers or bool(self.program.exceptions)
         self.globals = scope
         self.globals_source: Source = constant_source(scope, trusted=tx.is_trusted_module(scope.get("__name__", "")))
         self.function = function
@@ -39,6 +40,8 @@ class Frame:
         self.keyword_names: tuple[str, ...] = ()
         self.handling: list[Variable] = []
         """Exceptions whose handlers are running, innermost last."""
+        self.raised_at: dict[int, int] = {}
+        """By the id of an exception's variable, the instruction of this frame that it came from."""
         self.scopes: list[tuple[Variable, int]] = []
         """What `with` statements have put on the stack, and where."""
         arguments = code.co_argcount + code.co_kwonlyargcount
@@ -99,6 +102,7 @@ class Frame:
 
     def unwind(self, error: RaisedInTrace) -> None:
         """Go to the handler of the current instruction, or out of the frame."""
+        self.tx.note_raised(error, self)
         entry = self.program.handler_of(self.current)
         if entry is None:
             raise error
@@ -122,9 +126,3 @@ class Frame:
             self.step()
         found, self.yielded = self.yielded, None
         return found
-
-
-def check_resumable(frame: Frame, index: int) -> None:
-    """Can this frame be split before instruction `index`? Raises RunEagerly if not."""
-    if frame.handling:
-        raise RunEagerly(describe("unsupported instruction", "a graph break inside an except block"))

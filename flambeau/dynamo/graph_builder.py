@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import math
 import operator
 import re
 from collections.abc import Callable
@@ -103,6 +104,7 @@ class GraphBuilder:
         example = fake(tuple(sizes), value.dtype, value.device, self._strides(value, sizes), value.storage_offset())
         if value.requires_grad:
             example.requires_grad = True
+        example._storage.inference = value.is_inference()
         if type(value) is not Tensor and getattr(type(value), "_plain_torch_function", True):
             example = example._as_subclass(type(value)) if type(value).__name__ == "Parameter" else example
         return example
@@ -238,12 +240,15 @@ class GraphBuilder:
         name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
         tensors = [t for value in (*examples, *named.values()) for t in _tensors_in(value)]
         self.uses_defaults |= not tensors
-        versions = [t._version for t in tensors]
+        versions = [t._writes for t in tensors]
+        shapes = [t.shape for t in tensors]
         try:
             with dispatch.fake_mode():
                 answer = function(*examples, **named)
         except Exception as error:
             self._refused(name, error, examples)
+        if any(self._reshaped(t, shape) for t, shape in zip(tensors, shapes, strict=True)):
+            graph_break("unknown operation", f"{name}, which changes the shape or the size in memory of what it is given")
         if answer is NotImplemented:
             graph_break("unknown operation", f"{name} of {', '.join(a.describe() for a in args)}")
         constant = isinstance(answer, Tensor) and answer._data is not None  # such as torch.tensor(3.0)
@@ -253,12 +258,19 @@ class GraphBuilder:
         node_kwargs = {name: self.argument(value) for name, value in kwargs.items()}
         node = self.graph.create_node(kind, target, node_args, node_kwargs)
         node.meta.update(val=answer, stack=self.stack())
-        if versions != [t._version for t in tensors]:
+        if versions != [t._writes for t in tensors]:
             node.meta["writes"] = True
         self.calls += 1
         made = self.from_node(node, answer)
         # the program may write to its tensor, but not to what is a constant of the graph
         return self.emit_method("clone", [made], {}) if constant else made
+
+    def _reshaped(self, tensor: Tensor, before: Any) -> bool:
+        """Has an operator given an input another shape, or any tensor another size?"""
+        if tensor.shape is before or (len(tensor.shape) == len(before) and all(map(operator.eq, tensor.shape, before))):
+            return False
+        known = self._by_fake.get(id(tensor))
+        return (known is not None and known.source is not None) or math.prod(tensor.shape) != math.prod(before)
 
     def _refused(self, name: str, error: Exception, examples: list[Any]) -> None:
         shapes = ", ".join(f"{tuple(e.shape)}" for e in examples if isinstance(e, Tensor))
@@ -293,13 +305,13 @@ class GraphBuilder:
             graph_break("unknown value", "a tensor made during capture that isn't in the graph")
         return known
 
-    def set_grad_mode(self, flag: bool, *, lasting: bool = False) -> None:
+    def set_grad_mode(self, recording: int, *, lasting: bool = False) -> None:
         """Switch the recording of gradients, in the graph and for what is captured next."""
-        if dispatch.state.grad_enabled is flag:
+        if dispatch.state.recording == recording:
             return
-        node = self.graph.call_function(set_grad_mode, (flag,))
-        node.meta.update(val=None, stack=self.stack())
-        dispatch.state.grad_enabled = flag
+        node = self.graph.call_function(set_grad_mode, (recording,))
+        node.meta.update(val=None, stack=self.stack(), recording=recording)
+        dispatch.state.recording = recording
 
     def enter_autocast(self, settings: Settings) -> tuple[fx.Node, Any]:
         """Open an autocast block, in the graph and for what is captured next."""

@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import collections
+import functools
 import operator
+import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
@@ -13,15 +15,15 @@ from typing import Any, NoReturn
 from .break_kinds import graph_break
 from .exceptions import RaisedInTrace
 from .source import Source, constant_source
-from .variables.base import Args, ConstantVariable, IdentityKey, Kwargs, NotConstant, Variable
+from .variables.base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, NotConstant, Variable
 from .variables.dicts import ContainerMethod, DictVariable, SetVariable
+from .variables.exceptions import ExceptionVariable
+from .variables.floats import FloatVariable
 from .variables.functions import FunctionBase, FunctionVariable, MethodVariable
+from .variables.generators import GeneratorVariable
 from .variables.identity import IdVariable
 from .variables.objects import (
-    _MISSING,
     ClassVariable,
-    ExceptionVariable,
-    GeneratorVariable,
     ObjectMethod,
     ObjectVariable,
     lookup_in_class,
@@ -53,6 +55,32 @@ OUT_OF_PLACE = {
 _COMPARES = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
 
 
+_SLOTS: dict[str, Callable[..., Variable | None]] = {
+    "__getitem__": lambda tx, owner, key: owner.item(tx, key),
+    "__setitem__": lambda tx, owner, key, value: owner.set_item(tx, key, value),
+    "__delitem__": lambda tx, owner, key: owner.del_item(tx, key),
+    "__contains__": lambda tx, owner, key: ConstantVariable(owner.contains(tx, key)),
+    "__len__": lambda tx, owner: owner.length(tx),
+    "__iter__": lambda tx, owner: tx.iterator(owner),
+}
+"""What special methods of built-in types are: the operation of their variable."""
+
+
+class EqualKey:
+    """Key of an object whose class says itself what is equal to it."""
+
+    def __init__(self, tx: Any, variable: Variable, hashed: int) -> None:
+        self.tx, self.variable, self.hashed = tx, variable, hashed
+
+    def __hash__(self) -> int:
+        return self.hashed
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, EqualKey):
+            graph_break("unknown operation", f"comparison of {self.variable.describe()} with another key")
+        return self.tx.same_or_equal(self.variable, other.variable)
+
+
 class Operations:
     """Mixed into Trace."""
 
@@ -63,6 +91,33 @@ class Operations:
 
     def raise_variable(self, error: Variable) -> NoReturn:
         raise RaisedInTrace(error)
+
+    def make_exception(self, value: Variable) -> Variable:
+        """What `raise value` raises: classes are instantiated."""
+        if isinstance(value, ClassVariable) and issubclass(value.value, BaseException):
+            return self.call(value, [], {})
+        if not issubclass(value.python_type(), BaseException):
+            self.raise_(TypeError, "exceptions must derive from BaseException")
+        return value
+
+    def handled_exception(self) -> Variable | None:
+        """The exception whose handler is running, innermost frame first."""
+        return next((frame.handling[-1] for frame in reversed(self.frames) if frame.handling), None)
+
+    def callers_handle_nothing(self) -> None:
+        """Guard that the function isn't called from an except block."""
+        if sys.exc_info()[1] is not None:
+            graph_break("frame inspection", "the exception that a caller handles")
+        self.guard("{0}.exc_info()[1] is None", self.module_source(sys), reason="exceptions that callers handle")
+
+    def note_raised(self, error: RaisedInTrace, frame: Any) -> None:
+        """`error` passes through `frame`: remember where it came from and, once, what was handled when it was raised."""
+        frame.raised_at.setdefault(id(error.value), frame.current)
+        if not error.has_context and isinstance(error.value, ExceptionVariable):
+            handled = self.handled_exception()
+            if handled is not None and handled is not error.value:
+                error.value.written.setdefault("__context__", handled)
+        error.has_context = True
 
     def checked(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a Python function; what it raises is raised in the traced program."""
@@ -135,7 +190,7 @@ class Operations:
                 graph_break("unknown operation", "identity of tuples")
             return a is b or (type(a) is type(b) and isinstance(a, (int, str, float)) and a == b)
         if left.source is not None and right.source is not None and not left.is_constant() and not right.is_constant():
-            self.guard("{0} is not {1}", left.source, right.source, reason="distinct objects")
+            self.guard("{0} is not {1}", left.source, right.source, reason="distinct objects", about="identity")
         return False
 
     def same_or_equal(self, left: Variable, right: Variable) -> bool:
@@ -160,15 +215,16 @@ class Operations:
                 self._note_identities(part)
 
     def _object_key(self, variable: ObjectVariable) -> Any:
-        if lookup_in_class(variable.cls, "__hash__") in (object.__hash__, BaseException.__hash__):
+        hashing, equal = lookup_in_class(variable.cls, "__hash__"), lookup_in_class(variable.cls, "__eq__")
+        if equal is object.__eq__ or hasattr(variable, "identity_hash"):
             return IdentityKey(variable)
-        if isinstance(lookup_in_class(variable.cls, "__hash__"), types.FunctionType) and variable.value is not None and (
-            lookup_in_class(variable.cls, "__eq__") in (object.__eq__, _MISSING)
-        ):
-            return IdentityKey(variable)
-        if hasattr(variable, "identity_hash"):
-            return IdentityKey(variable)
-        return variable.key()
+        if hashing is None:
+            self.raise_(TypeError, f"unhashable type: '{variable.cls.__name__}'")
+        if isinstance(variable.container, TupleVariable) and hashing is tuple.__hash__ and equal is tuple.__eq__:
+            return variable.container.key()
+        if isinstance(hashing, types.FunctionType) and isinstance(equal, types.FunctionType):
+            return EqualKey(self, variable, self.known(self.call(self.class_function(hashing), [variable], {})))
+        graph_break("unknown operation", f"hash of {variable.describe()}")
 
     # -- truth and arithmetic -----------------------------------------------------------------------------------------------
     def truth(self, variable: Variable) -> bool:
@@ -226,7 +282,7 @@ class Operations:
         return self.is_same(left, right)
 
     def compare(self, op: Any, left: Variable, right: Variable) -> Variable:
-        if op in (operator.eq, operator.ne) and left is right and not isinstance(left, (TensorVariable, ConstantVariable)):
+        if op in (operator.eq, operator.ne) and left is right and not isinstance(left, (TensorVariable, ConstantVariable, SymVariable)):
             return ConstantVariable(op is operator.eq)
         return self.binary(op, left, right)
 
@@ -260,15 +316,26 @@ class Operations:
     def container_method(self, owner: Variable, name: str) -> Variable:
         return ContainerMethod(owner, name)
 
+    def bind(self, entry: Any, owner: Variable | None, cls: type) -> Variable | None:
+        """What a class's entry gives when it is asked of an instance (of the class without one), if it is one of Python's own kinds."""
+        if isinstance(entry, staticmethod):
+            return self.class_function(entry.__func__)
+        if isinstance(entry, classmethod):
+            return MethodVariable(self.class_function(entry.__func__), self.class_variable(cls, None))
+        if isinstance(entry, types.FunctionType) or self.is_operator(entry):
+            return self.class_function(entry) if owner is None else MethodVariable(self.class_function(entry), owner)
+        if owner is not None and isinstance(entry, property):
+            return self.call(self.class_function(entry.fget), [owner], {})
+        if owner is not None and isinstance(entry, functools._lru_cache_wrapper):
+            return MethodVariable(self.class_function(entry), owner)
+        return None
+
     def type_attribute(self, owner: Variable, kind: type, name: str) -> Variable:
         """A method of a built-in container that has no handler of its own, bound; found through the class."""
         entry = lookup_in_class(kind, name)
-        if isinstance(entry, (types.FunctionType, property)):
-            if isinstance(entry, property):
-                return self.call(self.class_function(entry.fget), [owner], {})
-            return MethodVariable(self.class_function(entry), owner)
-        if isinstance(entry, (classmethod, staticmethod)):
-            return self.attr(self.class_variable(kind, None), name)
+        bound = self.bind(entry, owner, kind)
+        if bound is not None:
+            return bound
         if isinstance(entry, (types.MethodDescriptorType, types.WrapperDescriptorType)):
             return MethodVariable(self.wrap(entry, constant_source(entry, trusted=True)), owner)
         graph_break("unknown attribute", f"{kind.__name__}.{name}")
@@ -327,24 +394,41 @@ class Operations:
 
     # -- text ---------------------------------------------------------------------------------------------------------------
     def format(self, value: Variable, conversion: Callable[[Any], str] | None, spec: Variable) -> Variable:
-        """What f-strings, str() and repr() give."""
-        if isinstance(value, SymVariable):
-            value = ConstantVariable(value.specialize())
+        """What f-strings and format() give."""
+        if conversion is not None:
+            value = self.text(value, conversion)
         if isinstance(value, ObjectVariable):
-            name = "__repr__" if conversion in (repr, ascii) else "__str__"
-            entry = lookup_in_class(value.cls, name)
-            if name == "__str__" and not isinstance(entry, types.FunctionType):
+            own = lookup_in_class(value.cls, "__format__")
+            if isinstance(own, types.FunctionType):
+                return self.call(self.class_function(own), [value, spec], {})
+            if own is object.__format__:
+                if self.known(spec):
+                    self.raise_(TypeError, f"unsupported format string passed to {value.cls.__name__}.__format__")
+                return self.text(value, str)
+        return ConstantVariable(self.checked(format, self._plain_text(value), self.known(spec)))
+
+    def text(self, value: Variable, conversion: Callable[[Any], str]) -> Variable:
+        """`str`, `repr` or `ascii` of a value."""
+        if isinstance(value, ObjectVariable):
+            entry = lookup_in_class(value.cls, "__str__") if conversion is str else object.__str__
+            if entry is object.__str__:
                 entry = lookup_in_class(value.cls, "__repr__")
             if isinstance(entry, types.FunctionType):
-                return self.call(self.class_function(entry), [value], {})
+                text = self.call(self.class_function(entry), [value], {})
+                return ConstantVariable(ascii(self.known(text))[1:-1]) if conversion is ascii else text
         if isinstance(value, ExceptionVariable):
-            return ConstantVariable(self._exception_text(value, name == "__repr__"))
+            return ConstantVariable(self._exception_text(value, conversion is not str))
+        return ConstantVariable(self.checked(conversion, self._plain_text(value)))
+
+    def _plain_text(self, value: Variable) -> Any:
+        if isinstance(value, FloatVariable):
+            return value.known(self, "text").value
+        if isinstance(value, SymVariable):
+            return value.specialize()
         try:
-            plain = self.constant_of(value)
+            return self.constant_of(value)
         except NotConstant as unknown:
             graph_break("print or logging", f"text of {unknown.args[0].describe()}")
-        text = conversion(plain) if conversion is not None else plain
-        return ConstantVariable(self.checked(format, text, self.known(spec)))
 
     def _exception_text(self, error: ExceptionVariable, exact: bool) -> str:
         """What `str` or `repr` of an exception gives, by the built-in class that it comes from."""
@@ -386,12 +470,23 @@ class Operations:
     def call(self, function: Variable, args: Args, kwargs: Kwargs) -> Variable:
         return function.realize(self).call(self, args, kwargs).realize(self)
 
+    def call_slot(self, owner: Variable, name: str, args: Args) -> Variable | None:
+        """A special method of a built-in type, or None if it has no model."""
+        slot = _SLOTS.get(name)
+        if slot is not None:
+            return slot(self, owner, *args) or NONE
+        op = getattr(operator, name, None) if name.startswith("__") and len(args) == 1 else None
+        return self.binary(op, owner, getattr(args[0], "container", None) or args[0]) if op is not None else None
+
     def call_method(self, owner: Variable, name: str, args: Args) -> Variable:
         return owner.method(self, name, args, {}).realize(self)
 
     def class_function(self, function: Any) -> Variable:
         """A function found in a class: taken as it is, without a guard."""
         return self.wrap(function, constant_source(function, trusted=True))
+
+    def bound_method(self, function: Any, owner: Variable) -> Variable:
+        return MethodVariable(self.class_function(function), owner)
 
     def python_function(self, function: Any) -> Variable:
         return FunctionVariable(function, constant_source(function, trusted=True))
@@ -429,8 +524,8 @@ class Operations:
             return self._construct_exception(cls, args, kwargs)
         if issubclass(cls, tuple):
             return self._construct_tuple(cls, args, kwargs)
-        if cls.__flags__ & (1 << 20):
-            self.raise_(TypeError, f"Can't instantiate abstract class {cls.__name__}")
+        if cls.__flags__ & (1 << 20):  # abstract
+            self.checked(object.__new__, cls)
         new = lookup_in_class(cls, "__new__")
         new = getattr(new, "__func__", new)
         if isinstance(new, types.FunctionType):
@@ -444,7 +539,7 @@ class Operations:
             self.call(self.class_function(init), [made, *args], kwargs)
         elif isinstance(made, ObjectVariable) and made.container is not None:
             ObjectMethod(made, "__init__").call(self, args, kwargs)
-        elif args or kwargs:
+        elif (args or kwargs) and new is object.__new__:
             self.raise_(TypeError, f"{cls.__name__}() takes no arguments")
         return made
 

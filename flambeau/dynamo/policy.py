@@ -17,7 +17,7 @@ INLINED = (f"{PACKAGE}.nn", f"{PACKAGE}.optim", f"{PACKAGE}.utils", f"{PACKAGE}.
 CAPTURED = (f"{PACKAGE}.nn.modules", f"{PACKAGE}.nn.functional", f"{PACKAGE}.optim")
 """Of these, the ones whose frames are captured by themselves when they are called from plain Python ..."""
 
-MACHINERY = tuple(f"{PACKAGE}.nn.modules.{name}" for name in ("module", "hooks", "state", "lazy", "utils"))
+MACHINERY = tuple(f"{PACKAGE}.nn.modules.{name}" for name in ("module", "hooks", "state", "lazy", "utils", "applied"))
 """... but not these."""
 
 GRAPH = (f"{PACKAGE}.ops", f"{PACKAGE}.special", f"{PACKAGE}.linalg", f"{PACKAGE}.fft")
@@ -32,6 +32,9 @@ CONSTANT = {
     "is_current_stream_capturing", "is_bf16_supported", "device_count", "has_torch_function", "is_initialized", "is_built",
 }  # fmt: skip
 """Functions of Flambeau that answer with facts known during capture."""
+
+STATE = {"manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state", "set_default_dtype"}
+"""Functions of Flambeau that read or change the process's state: called between graphs."""
 
 NUMPY_NUMBERS = frozenset(
     {"sqrt", "cbrt", "exp", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tan", "tanh", "floor", "ceil", "trunc", "rint",
@@ -74,9 +77,10 @@ IMPLICIT = frozenset(
     {"__getattribute__", "__getattr__", "__setattr__", "__delattr__", "__get__", "__set__", "__hash__", "__eq__", "__repr__",
      "__str__", "__del__", "__iter__", "__len__", "__contains__", "__bool__", "__dir__", "__format__", "__instancecheck__",
      "__subclasscheck__", "__init_subclass__", "__set_name__", "__class_getitem__",
-     "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__deepcopy__", "__copy__", "__prepare__", "__missing__"}
+     "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__deepcopy__", "__copy__", "__prepare__", "__missing__",
+     "find_spec", "create_module", "exec_module"}
 )  # fmt: skip
-"""Special methods that run behind the program's back; reading their own sources would call them again."""
+"""Special methods, and those of importers, that run behind the program's back; reading their own sources would call them again."""
 
 
 COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
@@ -126,6 +130,10 @@ def _own_treatment(function: types.FunctionType, module: str) -> str:
     if module.startswith(f"{PACKAGE}.autograd"):
         return "autograd"
     return "skip"
+
+
+def is_state(function: types.FunctionType) -> bool:
+    return function.__name__ in STATE and is_own(function.__module__)
 
 
 def is_fact_class(cls: type) -> bool:

@@ -7,12 +7,13 @@ and the call of a resume function).
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import TYPE_CHECKING, Any
 
 from ..core.symbolic import SymBool, SymFloat, SymInt, free_variables, to_python
 from .break_kinds import graph_break
-from .guards import Namespace
+from .guards import FEW, Lasting, Namespace
 from .source import Source
 from .variables.base import LazyVariable, Variable
 
@@ -125,15 +126,30 @@ class Writer:
             return f"({self.size(env.symint(relation.left))} {relation.op} {self.size(env.symint(relation.right))})"
         return repr(value)
 
-    def statements(self, graph_name: str, inputs: list[Source], call: bool) -> list[str]:
-        """All parts but the tail, in order."""
-        arguments = [self.fetch(source) for source in inputs] if call else []
-        lines = list(self.prelude)
-        if call:
-            names = list(self.outputs.values())
-            target = f"({', '.join(names)},) = " if names else ""
-            lines.append(f"{target}{graph_name}({', '.join(arguments)})")
-        return lines + self.building + self.effects
+    def inputs(self, sources: list[Source], lasting: Lasting) -> list[str]:
+        """The arguments of the graph; a model's many tensors are fetched at once."""
+        many = [source for source in sources if source in lasting.tensors]
+        if len(many) < FEW:
+            return [self.fetch(source) for source in sources]
+        name = self.fresh("p")
+        self.prelude.append(f"{name} = {lasting.fetch(many, self.namespace)}")
+        arguments: list[str] = []
+        taken = 0
+        for inside, group in itertools.groupby(sources, lasting.tensors.__contains__):
+            found = list(group)
+            if not inside:
+                arguments += [self.fetch(source) for source in found]
+                continue
+            arguments.append(f"*{name}" if len(found) == len(many) else f"*{name}[{taken}:{taken + len(found)}]")
+            taken += len(found)
+        return arguments
+
+    def graph_call(self, graph_name: str, inputs: list[Source], lasting: Lasting) -> str:
+        """The statement that calls the graph."""
+        arguments = self.inputs(inputs, lasting)
+        names = list(self.outputs.values())
+        target = f"({', '.join(names)},) = " if names else ""
+        return f"{target}{graph_name}({', '.join(arguments)})"
 
 
 def _renamed(text: str, names: dict[str, str]) -> str:

@@ -10,6 +10,7 @@ returns the loop's mark where the original would jump back (`Cut`); if it leaves
 
 from __future__ import annotations
 
+import enum
 import inspect
 from dataclasses import dataclass
 from types import CodeType
@@ -25,6 +26,17 @@ _AS_CELL = {"LOAD_FAST": "LOAD_DEREF", "LOAD_FAST_CHECK": "LOAD_DEREF", "STORE_F
 _DEREF = frozenset(
     {"MAKE_CELL", "LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
 )
+
+
+class Slot(enum.Enum):
+    """How a place on the value stack is filled when a resume function starts."""
+
+    VALUE = enum.auto()
+    """By an argument."""
+    NULL = enum.auto()
+    """By the NULL that belongs to a call, which can't be an argument."""
+    HANDLED = enum.auto()
+    """By PUSH_EXC_INFO: the argument is the exception that the function handles from its start on."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +65,8 @@ class ResumePoint:
     code: CodeType
     index: int
     """The instruction to go on with."""
-    nulls: tuple[bool, ...]
-    """For each stack slot, is it a NULL (which can't be an argument)?"""
+    slots: tuple[Slot, ...]
+    """How each stack slot is filled."""
     locals: tuple[str, ...]
     """The locals that are passed, in order; they come before the stack so that `super()` finds `self` first."""
     carried: tuple[str, ...] = ()
@@ -91,7 +103,7 @@ def _at_origin(point: ResumePoint) -> ResumePoint:
     if found is None or not all(index in found.places for index in (point.index, *(cut.head for cut in point.cuts))):
         return point
     cuts = tuple(Cut(found.places[cut.head], cut.depth) for cut in point.cuts)
-    return ResumePoint(found.point.code, found.places[point.index], point.nulls, point.locals,
+    return ResumePoint(found.point.code, found.places[point.index], point.slots, point.locals,
                        found.point.carried + point.carried, found.point.cuts + cuts)  # fmt: skip
 
 
@@ -122,7 +134,7 @@ def resume_code(point: ResumePoint) -> CodeType:
 
 def _assemble(point: ResumePoint) -> tuple[CodeType, dict[int, int]]:
     code, program = point.code, decode(point.code)
-    stack = [f"{STACK_PREFIX}{i}" for i, null in enumerate(point.nulls) if not null]
+    stack = [f"{STACK_PREFIX}{i}" for i, slot in enumerate(point.slots) if slot is not Slot.NULL]
     free = free_variables(code) + point.carried
     taken = set(code.co_varnames)
     stack_names = [name if name not in taken else f"{name}_" for name in stack]
@@ -219,12 +231,15 @@ def _prologue(point: ResumePoint, stack_names: list[str], names: list[str], free
     lines: list[Line] = [Line("COPY_FREE_VARS", free, None, position)] if free else []
     lines.append(Line("RESUME", 0, None, position))
     values = iter(stack_names)
-    lines.extend(
-        Line("PUSH_NULL", 0, None, position) if null else Line("LOAD_FAST", names.index(next(values)), None, position)
-        for null in point.nulls
-    )
+    for slot in point.slots:
+        if slot is Slot.NULL:
+            lines.append(Line("PUSH_NULL", 0, None, position))
+        else:
+            lines.append(Line("LOAD_FAST", names.index(next(values)), None, position))
+        if slot is Slot.HANDLED:  # the exception becomes the handled one; what was handled before stays on the stack
+            lines += [Line("PUSH_EXC_INFO", 0, None, position), Line("POP_TOP", 0, None, position)]
     lines.append(Line("JUMP_FORWARD", 0, 0, position))
     return lines
 
 
-__all__ = ["Cut", "LoopMark", "ResumePoint", "free_variables", "loop_mark", "origin", "resume_code"]
+__all__ = ["Cut", "LoopMark", "ResumePoint", "Slot", "free_variables", "loop_mark", "origin", "resume_code"]

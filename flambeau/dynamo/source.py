@@ -22,6 +22,8 @@ class Source:
     is_constant: bool = False
     trusted: bool = False
     """Belongs to Flambeau or to the standard library: never rebound, so never guarded."""
+    step: tuple[str, Any] = ("", None)
+    """How it is read from its base, where a guard can tell that it would find the same again (`guards_plan`)."""
 
     def __post_init__(self) -> None:
         key = (self.template, self.bases, id(self.constant) if self.is_constant else None)
@@ -38,9 +40,9 @@ class Source:
             and self.bases == other.bases
         )
 
-    def derive(self, template: str, *more: Source) -> Source:
+    def derive(self, template: str, *more: Source, step: tuple[str, Any] = ("", None)) -> Source:
         """A value computed from this one, e.g. `derive("type({0})")`."""
-        return Source(template, (self, *more))
+        return Source(template, (self, *more), step=step)
 
     def attr(self, name: str) -> Source:
         if name.isidentifier() and not keyword.iskeyword(name):
@@ -49,12 +51,16 @@ class Source:
 
     def dict_item(self, name: str) -> Source:
         """An entry of the instance's `__dict__`."""
-        return self.derive("{0}.__dict__[" + _braced(repr(name)) + "]")
+        return self.derive("{0}.__dict__[" + _braced(repr(name)) + "]", step=("entry", name))
+
+    def field(self, name: str) -> Source:
+        """The same, for a name that no class attribute hides, as programs write it."""
+        return self.derive("{0}." + name, step=("entry", name))
 
     def item(self, key: Any) -> Source:
         """`self[key]` for a key that prints as a literal, else through a constant."""
         if is_literal(key):
-            return self.derive("{0}[" + _braced(repr(key)) + "]")
+            return self.derive("{0}[" + _braced(repr(key)) + "]", step=("item", key))
         return self.derive("{0}[{1}]", constant_source(key))
 
     def size(self, dim: int) -> Source:
@@ -62,7 +68,27 @@ class Source:
         return self.derive(f"{{0}}.shape[{dim}]")
 
     def type(self) -> Source:
-        return self.derive("type({0})")
+        return self.derive("type({0})", step=("type", None))
+
+    def cell(self, index: int) -> Source:
+        """A cell of a function's closure."""
+        return self.derive(f"{{0}}.__closure__[{index}]", step=("cell", index))
+
+    def default(self, index: int) -> Source:
+        """A default value of a function."""
+        return self.derive(f"{{0}}.__defaults__[{index}]", step=("default", index))
+
+    def code(self) -> Source:
+        """The code of a function."""
+        return self.derive("{0}.__code__", step=("code", None))
+
+    def class_attr(self, name: str) -> Source:
+        """An attribute of a class that is read as it lies there: no descriptor."""
+        return Source(self.attr(name).template, (self,), step=("class", name))
+
+    def contents(self) -> Source:
+        """What a cell holds."""
+        return self.derive("{0}.cell_contents", step=("contents", None))
 
     def render(self, constant_name: Callable[[Any], str], cache: dict[Source, str] | None = None) -> str:
         """The Python expression; `constant_name` gives constants their names, `cache` holds known sub-expressions."""

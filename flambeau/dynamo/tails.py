@@ -11,8 +11,9 @@ from .bytecode import ExceptionEntry, Loop, live_locals, loop_exit
 from .exceptions import RunEagerly
 from .frame import Frame
 from .replacement import Writer
-from .resume import Cut, ResumePoint, free_variables, loop_mark, resume_code
-from .variables.base import NULL
+from .resume import Cut, ResumePoint, Slot, free_variables, loop_mark, resume_code
+from .variables.base import NULL, Variable
+from .variables.exceptions import PreviousException
 
 ITEM = "_item"
 
@@ -34,6 +35,7 @@ class Tail:
         instruction = self.program.instructions[index]
         entry = self.program.handler_of(index)
         handler_stack = frame.stack[: entry.depth] if entry is not None else []
+        handled = self.writer.value(frame.handling[-1]) if frame.handling else None
         step = breaks.RECIPES[instruction.opname](frame, instruction, self.writer)
         body = [step.statement] if step.statement else []
         if step.condition is not None:
@@ -41,14 +43,18 @@ class Tail:
         after = self._after(index, step)
         if entry is None:
             return body + after
-        return [
-            "try:", *_indented(body), "except BaseException as _caught:", f"    {breaks.ERROR} = _caught",
-            "else:", *_indented(after), self._handle(index, entry, handler_stack),
+        guarded = [
+            f"{breaks.ERROR} = None", "try:", *_indented(body), "except BaseException as _caught:", f"    {breaks.ERROR} = _caught",
         ]  # fmt: skip
+        if handled is not None:
+            guarded = _while_handling(handled, guarded)
+        return [*guarded, f"if {breaks.ERROR} is None:", *_indented(after), self._handle(index, entry, handler_stack)]
 
     def _after(self, index: int, step: breaks.Step) -> list[str]:
         """Statements that go on after the breaking operation."""
         target = self.program.instructions[index].target
+        if step.raises:
+            return ["pass"]
         if step.condition is None:
             return [self.resume(index + 1, step.pushed)]
         assert target is not None
@@ -126,17 +132,19 @@ class Tail:
         plain = None if cuts else self._plain_return(index, pushed)
         if plain is not None:
             return plain
-        stack = [None if value is NULL else w.value(value) for value in frame.stack] + pushed
+        slots = tuple(map(_slot, frame.stack)) + tuple(Slot.NULL if item is None else Slot.VALUE for item in pushed)
+        values = [value.error if isinstance(value, PreviousException) else value for value in frame.stack if value is not NULL]
         live = live_locals(code, index)
         names = [name for name in code.co_varnames if name in live and name in frame.locals]
         if "__class__" in code.co_freevars and frame.first_argument in frame.locals:
             first = str(frame.first_argument)
             names = [first, *(name for name in names if name != first)]
-        point = ResumePoint(code, index, tuple(item is None for item in stack), tuple(names), tuple(self.cells), cuts)
+        point = ResumePoint(code, index, slots, tuple(names), tuple(self.cells), cuts)
         target = resume_code(point)
         self.resumes.append(target)
-        arguments = ", ".join([w.value(frame.locals[name]) for name in names] + [item for item in stack if item is not None])
-        return f"return {self._function(target)}({arguments})"
+        arguments = [w.value(value) for value in (*map(frame.locals.__getitem__, names), *values)]
+        arguments += [item for item in pushed if item is not None]
+        return f"return {self._function(target)}({', '.join(arguments)})"
 
     def _plain_return(self, index: int, pushed: list[str | None]) -> str | None:
         """Where nothing is left but to return a known value, no function is needed."""
@@ -163,7 +171,6 @@ class Tail:
         made_here = f"{w.constant(types.FunctionType)}({w.constant(target)}, {w.constant(scope)}, {name!r}, None, ({cells}))"
         return w.bind(made_here)
 
-
     def _cell(self, name: str) -> str:
         """A cell of the closure; a comprehension may have taken it out of the frame."""
         if name in self.cells:
@@ -172,6 +179,21 @@ class Tail:
         return w.value(cell) if cell is not None else f"{w.constant(types.CellType)}()"
 
 
+def _slot(value: Variable) -> Slot:
+    if value is NULL:
+        return Slot.NULL
+    return Slot.HANDLED if isinstance(value, PreviousException) else Slot.VALUE
+
+
+def _while_handling(error: str, body: list[str]) -> list[str]:
+    """Statements that run while an exception is handled, as what they call may ask for it or raise it again. Raising it for that
+    purpose leaves no trace in it."""
+    return [
+        f"_handled, _traceback, _context = {error}, {error}.__traceback__, {error}.__context__",
+        "try:", "    raise _handled", "except BaseException:", "    _handled.__traceback__, _handled.__context__ = _traceback, _context",
+        *_indented(body),
+    ]  # fmt: skip
+
+
 def _indented(lines: list[str]) -> list[str]:
     return ["    " + line for line in lines]
-

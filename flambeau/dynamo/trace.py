@@ -28,12 +28,13 @@ from .source import Source, constant_source
 from .variables import copying, toolbox  # noqa: F401 - they register their handlers
 from .variables.autocast import autocast_class, make_autocast
 from .variables.base import Args, ConstantVariable, Kwargs, NotConstant, Variable, is_plain_constant
-from .variables.builtins import HANDLERS, PURE, BuiltinVariable, call_handler, install_extremes
-from .variables.contexts import GRAD_SCOPES, make_scope
+from .variables.builtins import HANDLERS, PURE, BuiltinVariable, call_modelled, install_extremes
+from .variables.contexts import GRAD_SCOPES, enable_grad, make_scope, no_grad
 from .variables.dicts import DictVariable, SetVariable
 from .variables.functions import FunctionBase, FunctionVariable, MethodVariable
+from .variables.generators import GeneratorVariable
 from .variables.nn_module import ModuleObjectVariable
-from .variables.objects import GeneratorVariable, ModuleVariable, ObjectVariable
+from .variables.objects import ModuleVariable, ObjectVariable
 from .variables.sequences import (
     ListVariable,
     NamedTupleVariable,
@@ -66,8 +67,12 @@ class Trace(Builder, GraphBuilder, Operations):
         self.absent_globals: dict[int, tuple[dict[str, Any], set[str]]] = {}
         self.told_apart: dict[int, Variable] = {}
         """Existing objects that were keys by their identity."""
+        self.has_handlers = False
+        """Does any function that was captured handle exceptions?"""
+        self.generators: list[GeneratorVariable] = []
+        """All that the program has made."""
         self.steps = 0
-        self.entry_grad_mode = dispatch.state.grad_enabled
+        self.entry_grad_mode = dispatch.state.recording
         self.start_graph()
 
     def count_step(self) -> None:
@@ -94,7 +99,7 @@ class Trace(Builder, GraphBuilder, Operations):
         hooks = policy.global_hooks()
         if hooks is None or hooks.any:
             return True
-        self.guard("not {0}", constant_source(hooks).attr("any"), reason="hooks on all modules")
+        self.guard("not {0}", constant_source(hooks).class_attr("any"), reason="hooks on all modules")
         return False
 
     def may_vary(self, source: Source) -> bool:
@@ -123,8 +128,12 @@ class Trace(Builder, GraphBuilder, Operations):
             return None
         variable = self.int_input(value, source)
         exactly = f" and {{0}} == {value}" if isinstance(variable, ConstantVariable) else ""  # 0 and 1 are never variables
-        self.guard("{0}.__class__ is int" + exactly, source)
+        self.guard("{0}.__class__ is int" + exactly, source, about="value" if exactly else "any")
         return variable
+
+    def float_varies(self, value: float, source: Source) -> bool:
+        """Is a float one that changes, and may what needs its value be done between graphs?"""
+        return not source.is_constant and self.shapes.floats_vary and self.shapes.varies(str(source), value)
 
     def shape_text(self, value: Any) -> tuple[str, tuple[Source, ...]]:
         """A symbolic size as a guard template (first source is {1}) and its sources."""
@@ -174,11 +183,13 @@ class Trace(Builder, GraphBuilder, Operations):
         """Classes with a model of their own: built-in types, scopes, enums, sizes."""
         if cls in GRAD_SCOPES:
             return make_scope(self, cls, [*args, *kwargs.values()])
+        if cls is dispatch.grad_enabled:
+            return make_scope(self, enable_grad if self.truth(args[0]) else no_grad, [])
         if cls is autocast_class():
             return make_autocast(self, args, kwargs)
         handler = HANDLERS.get(cls)
         if handler is not None:
-            return call_handler(self, handler, cls, args, kwargs)
+            return call_modelled(self, cls, handler, args, kwargs)
         if cls in PURE or issubclass(cls, IMMUTABLE) or policy.is_enum(cls) or policy.is_fact_class(cls):
             return self.fold(cls, args, kwargs)
         if issubclass(cls, np.generic):
@@ -202,6 +213,8 @@ class Trace(Builder, GraphBuilder, Operations):
     def call_function(self, function: FunctionVariable, args: Args, kwargs: Kwargs) -> Variable:
         """A call of an existing Python function: into the graph, by a handler, or inlined."""
         real = function.function
+        if policy.is_state(real):
+            graph_break("global state", f"{real.__name__}()")
         if is_operator(real):
             return self.call_operator(real, args, kwargs)
         match policy.treatment(real):

@@ -82,3 +82,17 @@ def test_error_inside_leaves_the_mode() -> None:
     except RuntimeError:
         pass
     assert not torch.is_autocast_enabled("cpu") and (torch.ones(2, 2) @ torch.ones(2, 2)).dtype is torch.float32
+
+
+def test_a_decorated_function_that_raises_leaves_the_block() -> None:
+    def fail(x):
+        raise ValueError(x.shape)
+
+    def f(x):
+        try:
+            torch.autocast("cpu")(fail)(x)
+        except ValueError:
+            pass
+        return x @ x
+
+    check(f, torch.ones(2, 2))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import traceback
+import types
 
 import pytest
 from dynamo_harness import Counter, check, run, same
 
 import flambeau as torch
 from flambeau import dynamo
+from flambeau.dynamo.compiler import observing
 
 LOG: list = []
 
@@ -563,3 +566,86 @@ def test_break_inside_a_generator_scope(f) -> None:
     LOG.clear()
     kinds = [info.kind for info in dynamo.explain(f)(x3()).breaks]
     assert "context manager with a graph break" in kinds and "iterator escapes" not in kinds
+
+
+def test_generated_code_beneath_an_eager_call_is_not_captured() -> None:
+    """In a function that runs eagerly the frames below are captured, but not the wrappers that the compiler wrote."""
+    def f(x):
+        assert "x" in locals()
+        return torch.nn.functional.layer_norm(x, (250,)).softmax(-1)
+
+    with observing(types.SimpleNamespace(captured=[], breaks=[], recompiles=[])) as seen:
+        torch.compile(f)(torch.randn(300, 250))
+    # others' frames may be: a garbage collector's callback of the test runner, for one
+    assert not [captured.where for captured in seen.captured if "wrapper" in captured.where or "/flambeau/" in captured.where]
+
+
+def test_except_blocks_are_captured_in_pieces() -> None:
+    """The statement that raises runs as it is; before it, in the handler up to the break, and after it there are graphs."""
+    def f(x):
+        y = x * 2
+        try:
+            raise ValueError("a")
+        except ValueError as error:
+            y = y + 1
+            note(error.args)
+            y = y * 3
+        return y - 1
+
+    check(f, x3(), graphs=3, breaks=None)
+
+
+def test_the_exception_is_handled_in_the_resume_function() -> None:
+    def f(x):
+        try:
+            try:
+                raise KeyError("first")
+            except KeyError as first:
+                note(sys.exc_info()[1] is first)
+                x = x * 2
+                raise ValueError("second") from None
+        except ValueError as second:
+            note((type(second.__context__), second.__suppress_context__, sys.exc_info()[1] is second))
+            x = x + 1
+        note(sys.exc_info())
+        return x
+
+    LOG.clear()
+    check(f, x3(), graphs=None, breaks=None)
+    assert [entry for (entry,) in LOG] == 2 * [True, (KeyError, True, True), (None, None, None)]
+
+
+def test_exceptions_in_a_handler_keep_their_context_and_lines() -> None:
+    def fail():
+        raise RuntimeError("second")
+
+    def f(x):
+        try:
+            raise KeyError("first")
+        except KeyError:
+            note("handling")
+            fail()  # the line
+        return x
+
+    with pytest.raises(RuntimeError, match="second") as caught:
+        dynamo.compile(f, backend="eager")(x3())
+    assert isinstance(caught.value.__context__, KeyError)
+    text = "".join(traceback.format_exception(caught.value))
+    assert "fail()  # the line" in text and 'raise KeyError("first")' in text
+
+
+def test_errors_of_operators_come_after_the_effects() -> None:
+    """What is wrong with the contents of a tensor shows when the graph runs: then the function runs as it is written."""
+    def f(x, index, log):
+        log.append("before")
+        try:
+            x = x[index]
+        except IndexError:
+            log.append("caught")
+        return x * 2
+
+    compiled = dynamo.compile(f, backend="inductor")
+    for index, log in ((1, ["before"]), (9, ["before", "caught"]), (2, ["before"])):
+        seen: list[str] = []
+        want = f(x3(), torch.tensor([index]), [])
+        assert same(compiled(x3(), torch.tensor([index]), seen), want) and seen == log

@@ -254,3 +254,44 @@ def test_a_version_whose_guards_refuse_its_own_call_is_not_used(monkeypatch) -> 
     monkeypatch.setattr(convert._Conversion, "_write_guard", lambda self: (written(self)[0], lambda *values: False))
     with pytest.warns(UserWarning, match="guards don't hold for the call that they were made for"):
         assert same(dynamo.compile(lambda x: x + 1, backend="eager")(torch.ones(3)), torch.ones(3) + 1)
+
+
+def test_sums_of_floats_are_not_recompiled() -> None:
+    """A loss that is read and summed up: the float is no part of any guard, and the sum is computed by Python."""
+    def epoch(xs, log):
+        total, best = 0.0, float("inf")
+        for i, x in enumerate(xs):
+            loss = (x * x).sum().item()
+            total += loss * len(x)
+            if loss < best:
+                best = loss
+            log.append((i, total))
+        return total / len(xs), best, f"{total:.2f}"
+
+    xs = [torch.arange(4.0) * 0.3 * k for k in (3, 5, 2, 7, 1, 9, 4, 8, 6, 2, 5, 3)]
+    log: list = []
+    want = epoch(xs, log)
+    counter, seen = Counter(), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # no limit is reached
+        assert same(dynamo.compile(epoch, backend=counter)(xs, seen), want) and seen == log
+    assert len(counter.graphs) == 3  # one for the first round, one for the second (i is 1), one for all others
+
+
+def test_a_float_that_tensors_meet_is_guarded() -> None:
+    def f(x, scale, offset):
+        rate = scale * 2 + offset
+        return x * rate, rate - 1
+
+    compiled = dynamo.compile(f, backend="eager")
+    for scale in (0.5, 0.25, -0.0, 3.0, float("inf")):
+        assert same(compiled(torch.ones(2), scale, 1), f(torch.ones(2), scale, 1))
+
+
+def test_nan_that_changes_is_unequal_to_itself() -> None:
+    def f(x, a):
+        return x + 1, a != a, [a].count(a), a + 1.5
+
+    compiled = dynamo.compile(f, backend="eager")
+    for a in (1.0, 2.0, float("nan"), 3.0):
+        assert same(compiled(torch.ones(2), a)[:3], f(torch.ones(2), a)[:3])

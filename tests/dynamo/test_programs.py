@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import programs_library  # noqa: F401 - registers its programs
+import programs_calls  # noqa: F401 - registers its programs
+import programs_exceptions  # noqa: F401
+import programs_library  # noqa: F401
+import programs_protocols  # noqa: F401
 import programs_torch  # noqa: F401
 import pytest
 from dynamo_harness import Counter, same

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ..bytecode import Instruction
-from ..variables.base import ConstantVariable, Variable
-from ..variables.dicts import DictVariable, SetVariable
+from ..variables.base import NONE, ConstantVariable, Variable
 from ..variables.sequences import ListVariable, SliceVariable, TupleVariable
-from .table import Handler, handler
+from .table import Handler, handler, pushes
 
 if TYPE_CHECKING:
     from ..frame import Frame
 
 TABLE: dict[str, Handler] = {}
 
-
-@handler(TABLE, "BUILD_TUPLE")
-def build_tuple(f: Frame, i: Instruction) -> None:
-    f.push(TupleVariable(f.pop_many(i.arg)))
+ADDING = {"LIST_APPEND": "append", "SET_ADD": "add", "LIST_EXTEND": "extend", "SET_UPDATE": "update", "DICT_UPDATE": "update"}
+"""Instructions that add the operand to a container further down on the stack: the method that they are."""
 
 
-@handler(TABLE, "BUILD_LIST")
-def build_list(f: Frame, i: Instruction) -> None:
-    f.push(ListVariable(f.pop_many(i.arg)))
+BUILDS: dict[str, Callable[[Any, list[Variable]], Variable]] = {
+    "BUILD_TUPLE": lambda tx, items: TupleVariable(items),
+    "BUILD_LIST": lambda tx, items: ListVariable(items),
+    "BUILD_SET": lambda tx, items: tx.call(tx.class_variable(set, None), [TupleVariable(items)], {}),
+    "BUILD_SLICE": lambda tx, parts: SliceVariable(parts[0], parts[1], parts[2] if len(parts) > 2 else NONE),
+    "BUILD_STRING": lambda tx, parts: tx.concatenate(parts),
+}
+"""Instructions that make one value of the uppermost ones."""
 
 
-@handler(TABLE, "BUILD_SET")
-def build_set(f: Frame, i: Instruction) -> None:
-    made = SetVariable()
-    for item in f.pop_many(i.arg):
-        made.items.setdefault(f.tx.hashable(item), item)
-    f.push(made)
+@handler(TABLE, *BUILDS)
+def build(f: Frame, i: Instruction) -> None:
+    f.push(BUILDS[i.opname](f.tx, f.pop_many(i.arg)))
 
 
 @handler(TABLE, "BUILD_MAP")
@@ -47,46 +47,21 @@ def build_const_key_map(f: Frame, i: Instruction) -> None:
     f.push(f.tx.make_dict({ConstantVariable(k): v for k, v in zip(keys, values, strict=True)}))
 
 
-@handler(TABLE, "BUILD_SLICE")
-def build_slice(f: Frame, i: Instruction) -> None:
-    parts = f.pop_many(i.arg)
-    start, stop, step = [*parts, ConstantVariable(None)][:3]
-    f.push(SliceVariable(start, stop, step))
-
-
 @handler(TABLE, "LIST_TO_TUPLE")
 def list_to_tuple(f: Frame, i: Instruction) -> None:
     f.push(TupleVariable(list(f.tx.iterate(f.pop()))))
 
 
-@handler(TABLE, "LIST_APPEND")
-def list_append(f: Frame, i: Instruction) -> None:
+@handler(TABLE, *ADDING)
+def add(f: Frame, i: Instruction) -> None:
     value = f.pop()
-    f.stack[-i.arg].method(f.tx, "append", [value], {})
-
-
-@handler(TABLE, "SET_ADD")
-def set_add(f: Frame, i: Instruction) -> None:
-    value = f.pop()
-    f.stack[-i.arg].method(f.tx, "add", [value], {})
+    f.stack[-i.arg].method(f.tx, ADDING[i.opname], [value], {})
 
 
 @handler(TABLE, "MAP_ADD")
 def map_add(f: Frame, i: Instruction) -> None:
     key, value = f.pop_many(2)
     f.stack[-i.arg].set_item(f.tx, key, value)
-
-
-@handler(TABLE, "LIST_EXTEND")
-def list_extend(f: Frame, i: Instruction) -> None:
-    values = f.pop()
-    f.stack[-i.arg].method(f.tx, "extend", [values], {})
-
-
-@handler(TABLE, "SET_UPDATE", "DICT_UPDATE")
-def update(f: Frame, i: Instruction) -> None:
-    values = f.pop()
-    f.stack[-i.arg].method(f.tx, "update", [values], {})
 
 
 @handler(TABLE, "DICT_MERGE")
@@ -133,20 +108,8 @@ def convert_value(f: Frame, i: Instruction) -> None:
     f.push(f.tx.format(f.pop(), _CONVERSIONS[i.arg], ConstantVariable("")))
 
 
-@handler(TABLE, "FORMAT_SIMPLE")
-def format_simple(f: Frame, i: Instruction) -> None:
-    f.push(f.tx.format(f.pop(), None, ConstantVariable("")))
-
-
-@handler(TABLE, "FORMAT_WITH_SPEC")
-def format_with_spec(f: Frame, i: Instruction) -> None:
-    value, spec = f.pop_many(2)
-    f.push(f.tx.format(value, None, spec))
-
-
-@handler(TABLE, "BUILD_STRING")
-def build_string(f: Frame, i: Instruction) -> None:
-    f.push(f.tx.concatenate(f.pop_many(i.arg)))
+TABLE["FORMAT_SIMPLE"] = pushes(1, lambda tx, value: tx.format(value, None, ConstantVariable("")))
+TABLE["FORMAT_WITH_SPEC"] = pushes(2, lambda tx, value, spec: tx.format(value, None, spec))
 
 
 # -- pattern matching --------------------------------------------------------------------------------------------------------
@@ -157,12 +120,20 @@ def get_len(f: Frame, i: Instruction) -> None:
 
 @handler(TABLE, "MATCH_SEQUENCE")
 def match_sequence(f: Frame, i: Instruction) -> None:
-    f.push(ConstantVariable(isinstance(f.stack[-1], (TupleVariable, ListVariable))))
+    f.push(ConstantVariable(_has_flag(f.stack[-1], _SEQUENCE)))
 
 
 @handler(TABLE, "MATCH_MAPPING")
 def match_mapping(f: Frame, i: Instruction) -> None:
-    f.push(ConstantVariable(isinstance(f.stack[-1], DictVariable)))
+    f.push(ConstantVariable(_has_flag(f.stack[-1], _MAPPING)))
+
+
+_SEQUENCE, _MAPPING = 1 << 5, 1 << 6
+"""Py_TPFLAGS_SEQUENCE and Py_TPFLAGS_MAPPING: what patterns take for a sequence or mapping."""
+
+
+def _has_flag(variable: Variable, flag: int) -> bool:
+    return bool(variable.python_type().__flags__ & flag)
 
 
 @handler(TABLE, "MATCH_KEYS")
@@ -172,19 +143,32 @@ def match_keys(f: Frame, i: Instruction) -> None:
     if all(subject.contains(f.tx, key) for key in wanted):
         f.push(TupleVariable([subject.item(f.tx, key) for key in wanted]))
     else:
-        f.push(ConstantVariable(None))
+        f.push(NONE)
 
 
 @handler(TABLE, "MATCH_CLASS")
 def match_class(f: Frame, i: Instruction) -> None:
     subject, cls, names = f.pop_many(3)
     if not f.tx.is_instance(subject, cls):
-        f.push(ConstantVariable(None))
+        f.push(NONE)
         return
-    fields = list(names.as_constant())
-    kind = cls.as_constant()
-    positional = list(getattr(kind, "__match_args__", ()))[: i.arg]
-    if i.arg and kind in (bool, int, float, str, bytes, list, tuple, dict, set, frozenset, bytearray):
-        f.push(TupleVariable([subject]))
-        return
-    f.push(TupleVariable([subject.attr(f.tx, name) for name in positional + fields]))
+    found = _fields_of(f.tx, subject, cls.as_constant(), i.arg, names.as_constant())
+    f.push(NONE if found is None else TupleVariable(found))
+
+
+_SELF_MATCHING = (bool, int, float, str, bytes, list, tuple, dict, set, frozenset, bytearray)
+
+
+def _fields_of(tx: Any, subject: Variable, kind: type, count: int, names: tuple[str, ...]) -> list[Variable] | None:
+    """What a class pattern with `count` positional patterns looks at, or None if the subject lacks an attribute."""
+    found: list[Variable | None] = []
+    positional: tuple[str, ...] = getattr(kind, "__match_args__", ())
+    if count and not positional and issubclass(kind, _SELF_MATCHING):
+        found, count = [subject], count - 1
+    if count > len(positional):
+        allowed = len(positional) + len(found)
+        tx.raise_(TypeError, f"{kind.__name__}() accepts {allowed} positional sub-pattern{'s' * (allowed != 1)} "
+                  f"({count + len(found)} given)")  # fmt: skip
+    found += [subject.attr_or_none(tx, name) for name in (*positional[:count], *names)]
+    present = [value.realize(tx) for value in found if value is not None]
+    return present if len(present) == len(found) else None

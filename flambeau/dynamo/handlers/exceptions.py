@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..break_kinds import graph_break
 from ..bytecode import Instruction
 from ..exceptions import RaisedInTrace
-from ..variables.base import ConstantVariable, Variable
-from ..variables.objects import ExceptionVariable
+from ..variables.base import NONE, ConstantVariable, Variable, is_none
+from ..variables.exceptions import ExceptionVariable, PreviousException
 from .table import Handler, handler
 
 if TYPE_CHECKING:
@@ -17,38 +17,26 @@ if TYPE_CHECKING:
 TABLE: dict[str, Handler] = {}
 
 
-def make_exception(tx: Any, value: Variable) -> Variable:
-    """`raise value`: instantiate classes."""
-    kind = value.as_constant() if value.is_constant() else None
-    if isinstance(kind, type) and issubclass(kind, BaseException):
-        return tx.call(value, [], {})
-    if not issubclass(value.python_type(), BaseException):
-        tx.raise_(TypeError, "exceptions must derive from BaseException")
-    return value
-
-
 @handler(TABLE, "RAISE_VARARGS")
 def raise_varargs(f: Frame, i: Instruction) -> None:
     if i.arg == 0:
-        if not f.handling:
+        handled = f.tx.handled_exception()
+        if handled is None:
+            f.tx.callers_handle_nothing()
             f.tx.raise_(RuntimeError, "No active exception to reraise")
-        raise RaisedInTrace(f.handling[-1])
+        raise again(handled)
     cause = f.pop() if i.arg == 2 else None
-    error = make_exception(f.tx, f.pop())
+    error = f.tx.make_exception(f.pop())
     if cause is not None and isinstance(error, ExceptionVariable):
-        error.written["__cause__"] = make_exception(f.tx, cause) if not _is_none(cause) else cause
+        error.written["__cause__"] = f.tx.make_exception(cause) if not is_none(cause) else cause
     raise RaisedInTrace(error)
-
-
-def _is_none(variable: Variable) -> bool:
-    return isinstance(variable, ConstantVariable) and variable.value is None
 
 
 @handler(TABLE, "PUSH_EXC_INFO")
 def push_exc_info(f: Frame, i: Instruction) -> None:
     """The exception that is handled already goes below the new one."""
     error = f.pop()
-    f.push(f.handling[-1] if f.handling else ConstantVariable(None))
+    f.push(PreviousException(error))
     f.push(error)
     f.handling.append(error)
 
@@ -68,8 +56,14 @@ def check_exc_match(f: Frame, i: Instruction) -> None:
 
 @handler(TABLE, "RERAISE")
 def reraise(f: Frame, i: Instruction) -> None:
-    error = f.pop()
-    raise RaisedInTrace(error)
+    raise again(f.pop())
+
+
+def again(error: Variable) -> RaisedInTrace:
+    """An exception that goes on after it was handled keeps its context."""
+    raised = RaisedInTrace(error)
+    raised.has_context = True
+    return raised
 
 
 @handler(TABLE, "BEFORE_WITH")
@@ -86,7 +80,7 @@ def with_except_start(f: Frame, i: Instruction) -> None:
     """Stack: exit, lasti, previous exception, exception; push what exit answers."""
     error, exit_method = f.stack[-1], f.stack[-4]
     kind = f.tx.class_variable(error.python_type(), None)
-    f.push(f.tx.call(exit_method, [kind, error, ConstantVariable(None)], {}))
+    f.push(f.tx.call(exit_method, [kind, error, NONE], {}))
 
 
 @handler(TABLE, "CLEANUP_THROW", "PREP_RERAISE_STAR", "CHECK_EG_MATCH")

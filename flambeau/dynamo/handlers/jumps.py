@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ..bytecode import PY312, Instruction, loop_exit
-from ..variables.base import ConstantVariable, Variable
-from ..variables.objects import GeneratorVariable
+from ..variables.base import NONE, Variable, is_none
+from ..variables.generators import GeneratorVariable
 from .table import Handler, handler
 
 if TYPE_CHECKING:
@@ -23,48 +24,32 @@ def jump(f: Frame, i: Instruction) -> None:
 handler(TABLE, "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP", "JUMP_NO_INTERRUPT")(jump)
 
 
-@handler(TABLE, "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE", "POP_JUMP_IF_TRUE")
-def pop_jump_if_true(f: Frame, i: Instruction) -> None:
-    if f.tx.truth(f.pop()):
-        jump(f, i)
+def _jump_if(test: Callable[[Any, Variable], bool]) -> Handler:
+    def handle(f: Frame, i: Instruction) -> None:
+        if test(f.tx, f.pop()):
+            jump(f, i)
+
+    return handle
 
 
-@handler(TABLE, "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE", "POP_JUMP_IF_FALSE")
-def pop_jump_if_false(f: Frame, i: Instruction) -> None:
-    if not f.tx.truth(f.pop()):
-        jump(f, i)
+def _jump_or_pop(wanted: bool) -> Handler:
+    def handle(f: Frame, i: Instruction) -> None:
+        if f.tx.truth(f.stack[-1]) is wanted:
+            jump(f, i)
+        else:
+            f.pop()
+
+    return handle
 
 
-def is_none(variable: Variable) -> bool:
-    return isinstance(variable, ConstantVariable) and variable.value is None
-
-
-@handler(TABLE, "POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE", "POP_JUMP_IF_NONE")
-def pop_jump_if_none(f: Frame, i: Instruction) -> None:
-    if is_none(f.pop()):
-        jump(f, i)
-
-
-@handler(TABLE, "POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE", "POP_JUMP_IF_NOT_NONE")
-def pop_jump_if_not_none(f: Frame, i: Instruction) -> None:
-    if not is_none(f.pop()):
-        jump(f, i)
-
-
-@handler(TABLE, "JUMP_IF_TRUE_OR_POP")
-def jump_if_true_or_pop(f: Frame, i: Instruction) -> None:
-    if f.tx.truth(f.stack[-1]):
-        jump(f, i)
-    else:
-        f.pop()
-
-
-@handler(TABLE, "JUMP_IF_FALSE_OR_POP")
-def jump_if_false_or_pop(f: Frame, i: Instruction) -> None:
-    if f.tx.truth(f.stack[-1]):
-        f.pop()
-    else:
-        jump(f, i)
+TESTS: dict[str, Callable[[Any, Variable], bool]] = {
+    "TRUE": lambda tx, value: tx.truth(value), "FALSE": lambda tx, value: not tx.truth(value),
+    "NONE": lambda tx, value: is_none(value), "NOT_NONE": lambda tx, value: not is_none(value),
+}  # fmt: skip
+for _name, _test in TESTS.items():
+    handler(TABLE, *(f"POP_JUMP_{way}IF_{_name}" for way in ("", "FORWARD_", "BACKWARD_")))(_jump_if(_test))
+handler(TABLE, "JUMP_IF_TRUE_OR_POP")(_jump_or_pop(True))
+handler(TABLE, "JUMP_IF_FALSE_OR_POP")(_jump_or_pop(False))
 
 
 @handler(TABLE, "GET_ITER", "GET_YIELD_FROM_ITER")
@@ -91,7 +76,7 @@ def send(f: Frame, i: Instruction) -> None:
         produced = inner.send(f.tx, value)
         result: Variable = inner.result()
     else:
-        produced, result = f.tx.next_or_none(inner), ConstantVariable(None)
+        produced, result = f.tx.next_or_none(inner), NONE
     if produced is not None:
         f.push(produced)
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..break_kinds import graph_break
 from ..bytecode import PY313, Instruction
-from ..variables.base import NULL, ConstantVariable, Variable
+from ..variables.base import NONE, NULL, Variable
 from ..variables.functions import CellVariable, NestedFunction
 from .table import Handler, handler
 
@@ -224,7 +224,7 @@ def set_function_attribute(f: Frame, i: Instruction) -> None:
 @handler(TABLE, "RETURN_GENERATOR")
 def return_generator(f: Frame, i: Instruction) -> None:
     # the caller made the generator already (Trace.inline); 3.11 drops what RETURN_GENERATOR pushes
-    f.push(ConstantVariable(None))
+    f.push(NONE)
 
 
 @handler(TABLE, "YIELD_VALUE")

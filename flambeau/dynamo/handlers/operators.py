@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..bytecode import Instruction
-from ..variables.base import ConstantVariable
+from ..variables.base import NONE, ConstantVariable, Variable
 from ..variables.sequences import SliceVariable
-from .table import Handler, handler
+from .table import Handler, does, handler, pushes
 
 if TYPE_CHECKING:
     from ..frame import Frame
@@ -35,30 +35,10 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 
-UNARY: dict[str, Callable[[Any], Any]] = {
-    "UNARY_NEGATIVE": operator.neg, "UNARY_POSITIVE": operator.pos, "UNARY_INVERT": operator.invert,
-}  # fmt: skip
-
-
 @handler(TABLE, "BINARY_OP")
 def binary_op(f: Frame, i: Instruction) -> None:
     left, right = f.pop_many(2)
     f.push(f.tx.binary(BINARY[NUMBERED[i.arg]], left, right))
-
-
-@handler(TABLE, *UNARY)
-def unary(f: Frame, i: Instruction) -> None:
-    f.push(f.tx.unary(UNARY[i.opname], f.pop()))
-
-
-@handler(TABLE, "UNARY_NOT")
-def unary_not(f: Frame, i: Instruction) -> None:
-    f.push(f.tx.logical_not(f.pop()))
-
-
-@handler(TABLE, "TO_BOOL")
-def to_bool(f: Frame, i: Instruction) -> None:
-    f.push(ConstantVariable(f.tx.truth(f.pop())))
 
 
 @handler(TABLE, "COMPARE_OP")
@@ -79,31 +59,19 @@ def contains_op(f: Frame, i: Instruction) -> None:
     f.push(ConstantVariable(container.contains(f.tx, item) is not bool(i.arg)))
 
 
-@handler(TABLE, "BINARY_SUBSCR")
-def binary_subscr(f: Frame, i: Instruction) -> None:
-    container, key = f.pop_many(2)
-    f.push(f.tx.item(container, key))
+def _slice(start: Variable, stop: Variable) -> Variable:
+    return SliceVariable(start, stop, NONE)
 
 
-@handler(TABLE, "STORE_SUBSCR")
-def store_subscr(f: Frame, i: Instruction) -> None:
-    value, container, key = f.pop_many(3)
-    container.set_item(f.tx, key, value)
-
-
-@handler(TABLE, "DELETE_SUBSCR")
-def delete_subscr(f: Frame, i: Instruction) -> None:
-    container, key = f.pop_many(2)
-    container.del_item(f.tx, key)
-
-
-@handler(TABLE, "BINARY_SLICE")
-def binary_slice(f: Frame, i: Instruction) -> None:
-    container, start, stop = f.pop_many(3)
-    f.push(f.tx.item(container, SliceVariable(start, stop, ConstantVariable(None))))
-
-
-@handler(TABLE, "STORE_SLICE")
-def store_slice(f: Frame, i: Instruction) -> None:
-    value, container, start, stop = f.pop_many(4)
-    container.set_item(f.tx, SliceVariable(start, stop, ConstantVariable(None)), value)
+TABLE.update({
+    "UNARY_NEGATIVE": pushes(1, lambda tx, value: tx.unary(operator.neg, value)),
+    "UNARY_POSITIVE": pushes(1, lambda tx, value: tx.unary(operator.pos, value)),
+    "UNARY_INVERT": pushes(1, lambda tx, value: tx.unary(operator.invert, value)),
+    "UNARY_NOT": pushes(1, lambda tx, value: tx.logical_not(value)),
+    "TO_BOOL": pushes(1, lambda tx, value: ConstantVariable(tx.truth(value))),
+    "BINARY_SUBSCR": pushes(2, lambda tx, owner, key: tx.item(owner, key)),
+    "BINARY_SLICE": pushes(3, lambda tx, owner, start, stop: tx.item(owner, _slice(start, stop))),
+    "STORE_SUBSCR": does(3, lambda tx, value, owner, key: owner.set_item(tx, key, value)),
+    "STORE_SLICE": does(4, lambda tx, value, owner, start, stop: owner.set_item(tx, _slice(start, stop), value)),
+    "DELETE_SUBSCR": does(2, lambda tx, owner, key: owner.del_item(tx, key)),
+})  # fmt: skip

@@ -20,3 +20,21 @@ def handler(table: dict[str, Handler], *names: str) -> Callable[[Handler], Handl
         return function
 
     return register
+
+
+def pushes(count: int, make: Callable[..., Any]) -> Handler:
+    """Pop `count` operands and push `make(tx, *operands)`."""
+
+    def handle(f: Any, i: Any) -> None:
+        f.push(make(f.tx, *f.pop_many(count)))
+
+    return handle
+
+
+def does(count: int, act: Callable[..., None]) -> Handler:
+    """Pop `count` operands for `act(tx, *operands)`."""
+
+    def handle(f: Any, i: Any) -> None:
+        act(f.tx, *f.pop_many(count))
+
+    return handle

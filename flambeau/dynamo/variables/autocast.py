@@ -9,8 +9,8 @@ from ...core import dispatch
 from ...fx.node import mark_impure
 from ..break_kinds import graph_break
 from ..source import Source
-from .base import Args, ConstantVariable, Kwargs, Variable
-from .contexts import ScopeExit
+from .base import Args, Kwargs, Variable
+from .contexts import Scope, ScopeExit
 
 if TYPE_CHECKING:
     from ..replacement import Writer
@@ -59,7 +59,7 @@ def settings_of(value: Any) -> Settings:
     return value.device, value.fast_dtype, value._enabled, value._cache_enabled
 
 
-class AutocastScope(Variable):
+class AutocastScope(Scope):
     """An instance of autocast that capture can enter."""
 
     def __init__(self, settings: Settings, source: Source | None = None) -> None:
@@ -79,22 +79,6 @@ class AutocastScope(Variable):
             graph_break("unknown context manager", "the end of an autocast block that was entered before")
         tx.leave_autocast(self.open.pop())
 
-    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
-        return AutocastDecorated(self, args[0])
-
-    def attr(self, tx: Trace, name: str) -> Variable:
-        if name in ("__enter__", "__exit__"):
-            return tx.container_method(self, name)
-        return super().attr(tx, name)
-
-    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
-        if name == "__enter__":
-            return self.enter_scope(tx)[1]
-        if name == "__exit__":
-            self.leave(tx)
-            return ConstantVariable(None)
-        return super().method(tx, name, args, kwargs)
-
     def build(self, w: Writer) -> str:
         if self.source is not None:
             made = w.fetch(self.source)
@@ -105,22 +89,6 @@ class AutocastScope(Variable):
         for _ in self.open:
             w.effect(f"{made}.__enter__()")
         return made
-
-
-class AutocastDecorated(Variable):
-    """`autocast(...)(function)`, made during capture."""
-
-    def __init__(self, scope: AutocastScope, function: Variable) -> None:
-        self.scope, self.function = scope, function
-
-    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
-        self.scope.enter_scope(tx)
-        result = tx.call(self.function, args, kwargs)
-        self.scope.leave(tx)
-        return result
-
-    def build(self, w: Writer) -> str:
-        return f"{w.value(self.scope)}({w.value(self.function)})"
 
 
 def wrap_autocast(tx: Any, value: Any, source: Source) -> Variable:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from ..break_kinds import graph_break
@@ -29,6 +30,8 @@ class Variable:
     """
 
     source: Source | None = None
+    kind: Any = None
+    """The type that the program sees, unless `python_type` finds it."""
 
     def __init__(self, source: Source | None = None) -> None:
         self.source = source
@@ -36,6 +39,8 @@ class Variable:
     # what it is
     def python_type(self) -> type:
         """The type that the program sees."""
+        if self.kind is not None:
+            return self.kind
         graph_break("unknown value", f"type of {self!r}")
 
     def as_constant(self) -> Any:
@@ -79,6 +84,10 @@ class Variable:
     def has_attr(self, tx: Trace, name: str) -> bool:
         graph_break("unknown attribute", f"hasattr({self.describe()}, {name!r})")
 
+    def attr_or_none(self, tx: Trace, name: str) -> Variable | None:
+        """The attribute, or None where Python would raise AttributeError; the program's own code for it runs once."""
+        return self.attr(tx, name) if self.has_attr(tx, name) else None
+
     def item(self, tx: Trace, key: Variable) -> Variable:
         graph_break("unknown operation", f"{self.describe()}[{key.describe()}]")
 
@@ -120,9 +129,48 @@ class Variable:
     # how it exists outside of the graph
     def build(self, w: Writer) -> str:
         """An expression that makes this value in the replacement function."""
-        if self.source is not None:
-            return w.fetch(self.source)
+        return w.fetch(self.source) if self.source is not None else self.make(w)
+
+    def make(self, w: Writer) -> str:
+        """The same for a value that the program made."""
         graph_break("value can't be rebuilt", self.describe())
+
+
+def call_handler(handler: Callable[..., Variable | None], what: str, *args: Any, **kwargs: Any) -> Variable:
+    """Call what models a function or method; a call that it has no parameters for is a graph break."""
+    try:
+        return handler(*args, **kwargs) or NONE
+    except TypeError as error:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+            graph_break("unknown operation", f"{what}() with arguments that capture has no model of")
+        raise
+
+
+class ModelledVariable(Variable):
+    """A value of a built-in type: its methods are in a table, from the name to a function of self, tx and the arguments."""
+
+    METHODS: dict[str, Callable[..., Variable | None]] = {}
+    """Those that give None as the program sees it may return None."""
+
+    def model_of(self, name: str) -> Callable[..., Variable | None] | None:
+        """What models a method, or None."""
+        return self.METHODS.get(name) if hasattr(self.kind, name) else None
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        if self.model_of(name) is not None:
+            return tx.container_method(self, name)
+        if hasattr(self.kind, name):
+            return tx.type_attribute(self, self.kind, name)
+        tx.raise_(AttributeError, f"{self.kind.__name__!r} object has no attribute {name!r}")
+
+    def has_attr(self, tx: Trace, name: str) -> bool:
+        return hasattr(self.kind, name)
+
+    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
+        handler = self.model_of(name)
+        if handler is None:
+            return self.attr(tx, name).call(tx, args, kwargs)
+        return call_handler(handler, f"{self.kind.__name__}.{name}", self, tx, *args, **kwargs)
 
 
 class IdentityKey:
@@ -172,6 +220,8 @@ class ConstantVariable(Variable):
             value = getattr(self.value, name)
         except AttributeError as error:
             tx.raise_(AttributeError, *error.args)
+        if isinstance(value, MethodType) and value.__self__ is self.value and isinstance(self.value, enum.Enum):
+            return tx.bound_method(value.__func__, self)
         if callable(value) and getattr(value, "__self__", None) is self.value:
             return ConstantMethod(self, name)
         return tx.literal(value)
@@ -196,12 +246,22 @@ class ConstantVariable(Variable):
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
         if not callable(self.value):
             tx.raise_(TypeError, f"{type(self.value).__name__!r} object is not callable")
+        if isinstance(self.value, enum.Enum):
+            return self.attr(tx, "__call__").call(tx, args, kwargs)
         graph_break("call of unknown object", self.describe())
 
     def build(self, w: Writer) -> str:
         if is_literal(self.value):
             return f"({self.value!r})" if type(self.value) in (int, float) else repr(self.value)
         return w.constant(self.value)
+
+
+NONE = ConstantVariable(None)
+
+
+def is_none(variable: Variable) -> bool:
+    """Is it known to be None?"""
+    return isinstance(variable, ConstantVariable) and variable.value is None
 
 
 class ValueVariable(Variable):

@@ -15,8 +15,9 @@ import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ...core.tensor import is_inference
 from ..break_kinds import graph_break
-from .base import Args, ConstantVariable, Kwargs, ValueVariable, Variable
+from .base import NONE, Args, ConstantVariable, Kwargs, ValueVariable, Variable, call_handler
 from .dicts import DictVariable, MappingProxyVariable, SetVariable
 from .functions import MethodVariable
 from .identity import IdVariable
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from ..trace import Trace
 
 HANDLERS: dict[Any, Callable[..., Variable]] = {}
-_NONE = ConstantVariable(None)
 
 
 def handles(*targets: Any) -> Callable[[Callable[..., Variable]], Callable[..., Variable]]:
@@ -73,7 +73,7 @@ class BuiltinVariable(ValueVariable):
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
         handler = HANDLERS.get(self.value)
         if handler is not None:
-            return call_handler(tx, handler, self.value, args, kwargs)
+            return call_modelled(tx, self.value, handler, args, kwargs)
         owner = getattr(self.value, "__self__", None)
         if self.value in PURE or isinstance(owner, (str, bytes, int, float)):
             return tx.fold(self.value, args, kwargs)
@@ -99,15 +99,9 @@ LAZY = (
 """Functions whose iterators take nothing from their arguments before they are asked."""
 
 
-def call_handler(tx: Trace, handler: Callable[..., Variable], target: Any, args: Args, kwargs: Kwargs) -> Variable:
-    """A handler with arguments that it may not know: that is a graph break."""
-    try:
-        made = handler(tx, *args, **kwargs)
-    except TypeError as error:
-        if error.__traceback__ is not None and error.__traceback__.tb_next is None:
-            name = getattr(target, "__qualname__", repr(target))
-            graph_break("unknown operation", f"{name}() called with {len(args)} arguments and {sorted(kwargs)}")
-        raise
+def call_modelled(tx: Trace, target: Any, handler: Callable[..., Variable], args: Args, kwargs: Kwargs) -> Variable:
+    """Call a handler; a lazy iterator notes how it can be made again."""
+    made = call_handler(handler, getattr(target, "__qualname__", repr(target)), tx, *args, **kwargs)
     if isinstance(made, IteratorVariable) and made.origin is None and target in LAZY:
         made.made_by(target, args, kwargs)
     return made
@@ -123,7 +117,7 @@ def call_descriptor(tx: Trace, method: Any, args: Args, kwargs: Kwargs) -> Varia
         if found is not None:
             return found.call(tx, rest, kwargs)
     if not isinstance(owner, ObjectVariable) and issubclass(owner.python_type(), method.__objclass__):
-        handled = _slot_call(tx, owner, method.__name__, rest)
+        handled = tx.call_slot(owner, method.__name__, rest)
         if handled is not None:
             return handled
         if method.__name__ in getattr(owner, "METHODS", (method.__name__,)):
@@ -131,29 +125,7 @@ def call_descriptor(tx: Trace, method: Any, args: Args, kwargs: Kwargs) -> Varia
     graph_break("call of C function", f"{method.__qualname__}()")
 
 
-def _slot_call(tx: Trace, owner: Variable, name: str, rest: Args) -> Variable | None:
-    match name:
-        case "__getitem__":
-            return owner.item(tx, rest[0])
-        case "__setitem__":
-            owner.set_item(tx, rest[0], rest[1])
-            return _NONE
-        case "__delitem__":
-            owner.del_item(tx, rest[0])
-            return _NONE
-        case "__contains__":
-            return ConstantVariable(owner.contains(tx, rest[0]))
-        case "__len__":
-            return owner.length(tx)
-        case "__iter__":
-            return tx.iterator(owner)
-    op = getattr(operator, name, None)
-    if op is not None and name.startswith("__") and len(rest) == 1:
-        return tx.binary(op, owner, rest[0])
-    return None
-
-
-def _fromkeys(tx: Trace, keys: Variable, value: Variable = _NONE) -> Variable:
+def _fromkeys(tx: Trace, keys: Variable, value: Variable = NONE) -> Variable:
     return tx.make_dict(dict.fromkeys(tx.iterate(keys), value))
 
 
@@ -166,37 +138,37 @@ PURE: set[Any] = {
 """Functions of known values that may be computed during capture."""
 
 
+_NO_TEXT = ConstantVariable("")
+_SHORT: dict[Any, Callable[..., Variable]] = {
+    isinstance: lambda tx, value, kind: ConstantVariable(tx.is_instance(value, kind)),
+    issubclass: lambda tx, value, kind: tx.fold(issubclass, [value, kind]),
+    type.__instancecheck__: lambda tx, kind, value: ConstantVariable(issubclass(value.python_type(), tx.known(kind))),
+    type.__subclasscheck__: lambda tx, kind, value: tx.fold(type.__subclasscheck__, [kind, value]),
+    type.__call__: lambda tx, cls, *args, **kwargs: tx.construct_plainly(tx.known(cls), list(args), kwargs),
+    object.__init__: lambda tx, *args: NONE,
+    tuple.__new__: lambda tx, cls, items=None: tx.new_tuple(cls.as_constant(), list(tx.iterate(items)) if items is not None else []),
+    hasattr: lambda tx, owner, name: ConstantVariable(tx.has_attr(owner, tx.known(name))),
+    os.getenv: lambda tx, key, default=NONE: tx.environment().method(tx, "get", [key, default], {}),
+    len: lambda tx, value: tx.length(value),
+    next: lambda tx, iterator, default=None: tx.next(iterator, default),
+    sorted: lambda tx, values, *, key=None, reverse=None: ListVariable(sort_variables(tx, list(tx.iterate(values)), key, reverse)),
+    any: lambda tx, values: ConstantVariable(any(tx.truth(value) for value in tx.iterate(values))),
+    all: lambda tx, values: ConstantVariable(all(tx.truth(value) for value in tx.iterate(values))),
+    repr: lambda tx, value: tx.text(value, repr),
+    format: lambda tx, value, spec=_NO_TEXT: tx.format(value, None, spec),
+    abs: lambda tx, value: tx.unary(operator.abs, value),
+}  # fmt: skip
+HANDLERS.update(_SHORT)
+for _new in (object.__new__, dict.__new__, list.__new__, collections.OrderedDict.__new__):
+    HANDLERS[_new] = lambda tx, cls, *args, **kwargs: tx.allocate(cls.as_constant(), [])
+
+
 # -- types and attributes ----------------------------------------------------------------------------------------------------
 @handles(type)
 def _type(tx: Trace, value: Variable, *rest: Variable) -> Variable:
     if rest:
         graph_break("call of C function", "type() that makes a new class")
     return tx.class_variable(value.python_type(), value.source)
-
-
-@handles(isinstance)
-def _isinstance(tx: Trace, value: Variable, kind: Variable) -> Variable:
-    return ConstantVariable(tx.is_instance(value, kind))
-
-
-@handles(issubclass)
-def _issubclass(tx: Trace, value: Variable, kind: Variable) -> Variable:
-    return tx.fold(issubclass, [value, kind])
-
-
-@handles(type.__instancecheck__)
-def _plain_isinstance(tx: Trace, kind: Variable, value: Variable) -> Variable:
-    return ConstantVariable(issubclass(value.python_type(), tx.known(kind)))
-
-
-@handles(type.__subclasscheck__)
-def _plain_issubclass(tx: Trace, kind: Variable, value: Variable) -> Variable:
-    return tx.fold(type.__subclasscheck__, [kind, value])
-
-
-@handles(type.__call__)
-def _type_call(tx: Trace, cls: Variable, *args: Variable, **kwargs: Variable) -> Variable:
-    return tx.construct_plainly(tx.known(cls), list(args), kwargs)
 
 
 @handles(callable)
@@ -208,26 +180,21 @@ def _callable(tx: Trace, value: Variable) -> Variable:
 
 @handles(getattr)
 def _getattr(tx: Trace, owner: Variable, name: Variable, default: Variable | None = None) -> Variable:
-    if default is not None and not tx.has_attr(owner, tx.known(name)):
-        return default
-    return tx.attr(owner, tx.known(name))
-
-
-@handles(hasattr)
-def _hasattr(tx: Trace, owner: Variable, name: Variable) -> Variable:
-    return ConstantVariable(tx.has_attr(owner, tx.known(name)))
+    if default is None:
+        return tx.attr(owner, tx.known(name))
+    return owner.attr_or_none(tx, tx.known(name)) or default
 
 
 @handles(setattr)
 def _setattr(tx: Trace, owner: Variable, name: Variable, value: Variable) -> Variable:
     owner.set_attr(tx, tx.known(name), value)
-    return _NONE
+    return NONE
 
 
 @handles(delattr)
 def _delattr(tx: Trace, owner: Variable, name: Variable) -> Variable:
     owner.del_attr(tx, tx.known(name))
-    return _NONE
+    return NONE
 
 
 @handles(object.__setattr__)
@@ -235,7 +202,7 @@ def _object_setattr(tx: Trace, owner: Variable, name: Variable, value: Variable)
     if not isinstance(owner, ObjectVariable):
         graph_break("unknown attribute", "object.__setattr__")
     owner.store_attr(tx, tx.known(name), value)
-    return _NONE
+    return NONE
 
 
 @handles(object.__getattribute__)
@@ -246,24 +213,11 @@ def _object_getattribute(tx: Trace, owner: Variable, name: Variable) -> Variable
     return found
 
 
-@handles(object.__init__)
-def _object_init(tx: Trace, *args: Variable) -> Variable:
-    return _NONE
-
-
-@handles(object.__new__)
-def _object_new(tx: Trace, cls: Variable, *args: Variable, **kwargs: Variable) -> Variable:
-    return tx.allocate(cls.as_constant(), [])
-
-
-@handles(dict.__new__, list.__new__, collections.OrderedDict.__new__)
-def _container_new(tx: Trace, cls: Variable, *args: Variable, **kwargs: Variable) -> Variable:
-    return tx.allocate(cls.as_constant(), [])
-
-
-@handles(tuple.__new__)
-def _tuple_new(tx: Trace, cls: Variable, items: Variable | None = None) -> Variable:
-    return tx.new_tuple(cls.as_constant(), list(tx.iterate(items)) if items is not None else [])
+@handles(is_inference)
+def _is_inference(tx: Trace, input: Variable) -> Variable:
+    if not isinstance(input, TensorVariable):
+        tx.raise_(TypeError, "is_inference(): argument 'input' (position 1) must be Tensor")
+    return input.method(tx, "is_inference", [], {})
 
 
 @handles(vars)
@@ -283,11 +237,6 @@ def _id(tx: Trace, value: Variable) -> Variable:
     if isinstance(value, ConstantVariable):
         graph_break("unknown operation", f"id() of the constant {value.describe()}")
     return IdVariable(value)
-
-
-@handles(os.getenv)
-def _getenv(tx: Trace, name: Variable, default: Variable = _NONE) -> Variable:
-    return tx.environment().method(tx, "get", [name, default], {})
 
 
 @handles(print, open)
@@ -315,11 +264,6 @@ def _property(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
 
 
 # -- iteration ---------------------------------------------------------------------------------------------------------------
-@handles(len)
-def _len(tx: Trace, value: Variable) -> Variable:
-    return tx.length(value)
-
-
 @handles(iter)
 def _iter(tx: Trace, value: Variable, sentinel: Variable | None = None) -> Variable:
     if sentinel is None:
@@ -332,11 +276,6 @@ def _iter(tx: Trace, value: Variable, sentinel: Variable | None = None) -> Varia
     return IteratorVariable(until())
 
 
-@handles(next)
-def _next(tx: Trace, iterator: Variable, default: Variable | None = None) -> Variable:
-    return tx.next(iterator, default)
-
-
 @handles(range)
 def _range(tx: Trace, *args: Variable) -> Variable:
     bounds = [tx.index(arg) for arg in args]
@@ -345,7 +284,7 @@ def _range(tx: Trace, *args: Variable) -> Variable:
 
 @handles(slice)
 def _slice(tx: Trace, *args: Variable) -> Variable:
-    start, stop, step = [*(args if len(args) > 1 else (_NONE, *args)), _NONE][:3]
+    start, stop, step = [*(args if len(args) > 1 else (NONE, *args)), NONE][:3]
     return SliceVariable(start, stop, step)
 
 
@@ -403,21 +342,6 @@ def _reversed(tx: Trace, values: Variable) -> Variable:
     return made.made_by(reversed, [values]) if isinstance(values, RangeVariable) else made
 
 
-@handles(sorted)
-def _sorted(tx: Trace, values: Variable, *, key: Variable | None = None, reverse: Variable | None = None) -> Variable:
-    return ListVariable(sort_variables(tx, list(tx.iterate(values)), key, reverse))
-
-
-@handles(any)
-def _any(tx: Trace, values: Variable) -> Variable:
-    return ConstantVariable(any(tx.truth(value) for value in tx.iterate(values)))
-
-
-@handles(all)
-def _all(tx: Trace, values: Variable) -> Variable:
-    return ConstantVariable(all(tx.truth(value) for value in tx.iterate(values)))
-
-
 @handles(sum)
 def _sum(tx: Trace, values: Variable, start: Variable | None = None) -> Variable:
     total: Variable = start if start is not None else ConstantVariable(0)
@@ -429,6 +353,7 @@ def _sum(tx: Trace, values: Variable, start: Variable | None = None) -> Variable
 def _extreme(better: Callable[[Any, Any], Any], symbolic: Callable[..., Any]) -> Callable[..., Variable]:
     def handler(tx: Trace, *values: Variable, key: Variable | None = None, default: Variable | None = None) -> Variable:
         items = list(tx.iterate(values[0])) if len(values) == 1 else list(values)
+        key = None if key is not None and key.is_constant() and key.as_constant() is None else key
         if not items:
             if default is None:
                 tx.raise_(ValueError, f"{'min' if better is operator.lt else 'max'}() arg is an empty sequence")
@@ -494,7 +419,7 @@ HANDLERS[collections.OrderedDict] = _make_dict(collections.OrderedDict)
 
 
 @handles(collections.defaultdict)
-def _defaultdict(tx: Trace, factory: Variable = _NONE, *args: Variable, **kwargs: Variable) -> Variable:
+def _defaultdict(tx: Trace, factory: Variable = NONE, *args: Variable, **kwargs: Variable) -> Variable:
     made = DictVariable({}, collections.defaultdict)
     made.default_factory = None if factory.is_constant() and factory.as_constant() is None else factory
     made.METHODS["update"](made, tx, *args, **kwargs)
@@ -502,15 +427,14 @@ def _defaultdict(tx: Trace, factory: Variable = _NONE, *args: Variable, **kwargs
 
 
 @handles(collections.Counter)
-def _counter(tx: Trace, values: Variable | None = None) -> Variable:
+def _counter(tx: Trace, *values: Variable, **kwargs: Variable) -> Variable:
     made = DictVariable({}, collections.Counter)
-    for value in tx.iterate(values) if values is not None else ():
-        made.set_item(tx, value, tx.binary(operator.add, made.item(tx, value), ConstantVariable(1)))
+    made.method(tx, "update", list(values), kwargs)
     return made
 
 
 @handles(collections.deque)
-def _deque(tx: Trace, values: Variable | None = None, maxlen: Variable = _NONE) -> Variable:
+def _deque(tx: Trace, values: Variable | None = None, maxlen: Variable = NONE) -> Variable:
     limit = maxlen.as_constant()
     items = list(tx.iterate(values)) if values is not None else []
     return DequeVariable(items[max(0, len(items) - limit) :] if limit is not None else items, limit)
@@ -559,36 +483,25 @@ HANDLERS[complex] = _number(complex, "__complex__")
 
 @handles(str)
 def _str(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
-    return tx.format(args[0], str, ConstantVariable("")) if args else ConstantVariable("")
-
-
-@handles(repr)
-def _repr(tx: Trace, value: Variable) -> Variable:
-    return tx.format(value, repr, ConstantVariable(""))
-
-
-@handles(format)
-def _format(tx: Trace, value: Variable, spec: Variable = ConstantVariable("")) -> Variable:
-    return tx.format(value, None, spec)
-
-
-@handles(abs)
-def _abs(tx: Trace, value: Variable) -> Variable:
-    return tx.unary(operator.abs, value)
+    if kwargs or len(args) > 1:  # str(data, encoding)
+        return tx.fold(str, list(args), kwargs)
+    return tx.text(args[0], str) if args else ConstantVariable("")
 
 
 @handles(round)
-def _round(tx: Trace, value: Variable, digits: Variable = _NONE) -> Variable:
+def _round(tx: Trace, value: Variable, ndigits: Variable = NONE) -> Variable:
     if isinstance(value, TensorVariable):
-        rest = {} if digits.as_constant() is None else {"decimals": digits}
+        rest = {} if ndigits.as_constant() is None else {"decimals": ndigits}
         return tx.emit_method("round", [value], rest)
     if isinstance(value, SymVariable):
         value = ConstantVariable(value.specialize())
-    return tx.fold(round, [value, digits])
+    return tx.fold(round, [value, ndigits])
 
 
 @handles(divmod)
 def _divmod(tx: Trace, left: Variable, right: Variable) -> Variable:
+    if not all(isinstance(value, (ConstantVariable, SymVariable)) for value in (left, right)):
+        graph_break("unknown operation", f"divmod({left.describe()}, {right.describe()})")
     return TupleVariable([tx.binary(operator.floordiv, left, right), tx.binary(operator.mod, left, right)])
 
 
@@ -635,4 +548,4 @@ for _name in ("sqrt", "log", "log2", "log10", "exp", "sin", "cos", "tan", "floor
     HANDLERS[getattr(math, _name)] = _on_size(getattr(math, _name))
 
 
-__all__ = ["HANDLERS", "PURE", "BuiltinVariable", "call_descriptor", "call_handler", "handles", "install_extremes"]
+__all__ = ["HANDLERS", "PURE", "BuiltinVariable", "call_descriptor", "call_modelled", "handles", "install_extremes"]

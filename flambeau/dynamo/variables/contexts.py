@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...autograd.grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
+from ...autograd.grad_mode import GRAD, INFERENCE, enable_grad, inference_mode, no_grad, set_grad_enabled
 from ...core import dispatch
 from ...fx.node import mark_impure
 from ..source import Source
-from .base import Args, ConstantVariable, Kwargs, Variable
+from .base import NONE, Args, Kwargs, Variable
 
 if TYPE_CHECKING:
     from ..replacement import Writer
@@ -18,31 +18,69 @@ GRAD_SCOPES = (no_grad, enable_grad, set_grad_enabled, inference_mode)
 
 
 @mark_impure
-def set_grad_mode(flag: bool) -> None:
-    """Put into graphs: turn the recording of gradients on or off from here on."""
-    dispatch.state.grad_enabled = flag
+def set_grad_mode(recording: int) -> None:
+    """Put into graphs: from here on gradients are recorded, and inference tensors made, as `recording` (of dispatch.state) says."""
+    dispatch.state.recording = recording
 
 
-class GradScope(Variable):
+def recording_in(kind: type, flag: bool) -> int:
+    """What `state.recording` is inside a scope that is entered now."""
+    state = dispatch.state
+    if kind is inference_mode:
+        return INFERENCE if flag else GRAD
+    before = state.recording
+    state.grad_mode = flag
+    inside, state.recording = state.recording, before
+    return inside
+
+
+class Scope(Variable):
+    """A context manager of Flambeau that capture enters itself."""
+
+    def enter_scope(self, tx: Trace) -> tuple[Variable, Variable]:
+        """`with`: its bound `__exit__`, and what `__enter__` gives."""
+        raise NotImplementedError
+
+    def leave(self, tx: Trace) -> None:
+        raise NotImplementedError
+
+    def fresh(self) -> Scope:
+        """The scope for one call of a function that this one decorates."""
+        return self
+
+    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        return DecoratedByScope(self, args[0])
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        if name in ("__enter__", "__exit__", "clone"):
+            return tx.container_method(self, name)
+        return super().attr(tx, name)
+
+    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
+        if name == "__enter__":
+            return self.enter_scope(tx)[1]
+        if name == "__exit__":
+            self.leave(tx)
+            return NONE
+        return self.fresh() if name == "clone" else super().method(tx, name, args, kwargs)
+
+
+class GradScope(Scope):
     """An instance of no_grad, enable_grad, set_grad_enabled or inference_mode."""
 
-    def __init__(self, kind: type, flag: bool | None, before: bool | None = None, value: Any = None,
+    def __init__(self, kind: type, flag: bool, before: int | None = None, value: Any = None,
                  source: Source | None = None) -> None:  # fmt: skip
         self.kind, self.flag, self.before, self.value, self.source = kind, flag, before, value, source
-        self.saved: list[bool] = [entry[0] for entry in getattr(value, "saved", [])]
+        self.saved: list[int] = list(getattr(value, "saved", []))
         self.entered = 0
         self.left_existing = 0
 
-    def python_type(self) -> type:
-        return self.kind
-
     def enter_scope(self, tx: Trace) -> tuple[Variable, Variable]:
-        self.saved.append(self.before if self.before is not None else dispatch.state.grad_enabled)
+        self.saved.append(self.before if self.before is not None else dispatch.state.recording)
         self.before = None
         self.entered += 1
-        if self.flag is not None:
-            tx.set_grad_mode(self.flag)
-        return ScopeExit(self), ConstantVariable(None)
+        tx.set_grad_mode(recording_in(self.kind, self.flag))
+        return ScopeExit(self), NONE
 
     def leave(self, tx: Trace) -> None:
         tx.set_grad_mode(self.saved.pop())
@@ -52,28 +90,11 @@ class GradScope(Variable):
             self.left_existing += 1
             tx.effects.touch(self)
 
-    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
-        return DecoratedByScope(self, args[0])
+    def fresh(self) -> Scope:
+        return GradScope(self.kind, self.flag)
 
-    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
-        if name == "__enter__":
-            return self.enter_scope(tx)[1]
-        if name == "__exit__":
-            self.leave(tx)
-            return ConstantVariable(None)
-        if name == "clone":
-            return GradScope(self.kind, self.flag)
-        return super().method(tx, name, args, kwargs)
-
-    def attr(self, tx: Trace, name: str) -> Variable:
-        if name in ("__enter__", "__exit__", "clone"):
-            return tx.container_method(self, name)
-        return super().attr(tx, name)
-
-    def build(self, w: Writer) -> str:
-        if self.source is not None:
-            return w.fetch(self.source)
-        argument = repr(self.flag) if self.kind is set_grad_enabled else ""
+    def make(self, w: Writer) -> str:
+        argument = repr(self.flag) if self.kind in (set_grad_enabled, inference_mode) else ""
         made = w.bind(f"{w.constant(self.kind)}({argument})")
         w.remember(self, made)
         for _ in range(self.entered):
@@ -93,7 +114,7 @@ class ScopeExit(Variable):
 
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
         self.scope.leave(tx)
-        return ConstantVariable(None)
+        return NONE
 
     def build(self, w: Writer) -> str:
         return f"{w.value(self.scope)}.__exit__"
@@ -102,11 +123,11 @@ class ScopeExit(Variable):
 class DecoratedByScope(Variable):
     """`no_grad()(function)`, made during capture."""
 
-    def __init__(self, scope: GradScope, function: Variable) -> None:
+    def __init__(self, scope: Scope, function: Variable) -> None:
         self.scope, self.function = scope, function
 
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
-        leave, _ = GradScope(self.scope.kind, self.scope.flag).enter_scope(tx)
+        leave, _ = self.scope.fresh().enter_scope(tx)
         try:
             return tx.call(self.function, args, kwargs)
         finally:
@@ -119,12 +140,12 @@ class DecoratedByScope(Variable):
 def make_scope(tx: Trace, kind: type, args: Args) -> Variable:
     """`no_grad()` and its kin, called during capture; with a function, decorates it."""
     if (args and kind is not set_grad_enabled and not args[0].is_constant()) or (args and callable(args[0].as_constant())):
-        return DecoratedByScope(GradScope(kind, kind is enable_grad), args[0])
-    before = dispatch.state.grad_enabled
+        return DecoratedByScope(GradScope(kind, kind in (enable_grad, inference_mode)), args[0])
+    before = dispatch.state.recording
     if kind is set_grad_enabled:
         flag = tx.truth(args[0])
-        tx.set_grad_mode(flag, lasting=True)
+        tx.set_grad_mode(recording_in(kind, flag), lasting=True)
         return GradScope(kind, flag, before)
     if kind is inference_mode:
-        return GradScope(kind, False if not args or tx.truth(args[0]) else None)
+        return GradScope(kind, not args or tx.truth(args[0]))
     return GradScope(kind, kind is enable_grad)

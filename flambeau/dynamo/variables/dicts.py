@@ -6,12 +6,13 @@ import collections
 import inspect
 import operator
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ..break_kinds import graph_break
 from ..source import Source
-from .base import Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, NotConstant, Variable
+from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, ModelledVariable, NotConstant, Variable
 from .identity import IdVariable
 from .sequences import IteratorVariable, ListVariable, SequenceVariable, TupleVariable
 
@@ -25,7 +26,7 @@ def _plain_id(tx: Trace, key: Variable, owner: Variable) -> Variable:
     return key.specialize(tx) if isinstance(key, IdVariable) and owner.source is not None else key
 
 
-class DictVariable(Variable):
+class DictVariable(ModelledVariable):
     """A dict, OrderedDict, defaultdict or Counter.
 
     An existing dict is *closed* at first: single keys are read (and guarded) one by one. Whatever needs all keys (iteration,
@@ -43,9 +44,6 @@ class DictVariable(Variable):
         self.plain_source = source
         """Where the entries are read: for a subclass of dict, past what it overrides."""
 
-    def python_type(self) -> type:
-        return self.kind
-
     # reading
     def open(self, tx: Trace) -> dict[Any, tuple[Variable, Variable]]:
         """All entries; guards the keys of an existing dict."""
@@ -57,7 +55,7 @@ class DictVariable(Variable):
             tx.guard_keys(self.plain_source, real)
             for position, (key, value) in enumerate(real.items()):
                 key_variable = tx.key_variable(key, self.plain_source, position)
-                hashed = key_variable.key()
+                hashed = tx.hashable(key_variable)
                 self.items[hashed] = seen.get(hashed) or (
                     key_variable, LazyVariable(value, tx.key_source(self.plain_source, key, position))
                 )  # fmt: skip
@@ -70,7 +68,8 @@ class DictVariable(Variable):
             assert self.plain_source is not None
             value = key.as_constant()
             if value not in self.real:
-                tx.guard("{1} not in {0}", self.plain_source, tx.constant_key(value), reason=f"key {value!r}")
+                tx.guard("{1}.isdisjoint({0})", self.plain_source, tx.constant_key(frozenset((value,))), reason=f"key {value!r}",
+                         about="absent")
                 return None
             found: Variable = tx.wrap(self.real[value], self.plain_source.item(value))
             self.items[hashed] = (key, found)
@@ -103,7 +102,7 @@ class DictVariable(Variable):
     def truth(self, tx: Trace) -> bool:
         if self.real is not None and not self.items:
             assert self.source is not None
-            tx.guard("{0}" if self.real else "not {0}", self.source)
+            tx.guard("{0}" if self.real else "not {0}", self.source, about="length")
             return bool(self.real)
         return bool(self.open(tx))
 
@@ -172,7 +171,7 @@ class DictVariable(Variable):
     # methods
     def _get(self, tx: Trace, key: Variable, default: Variable | None = None) -> Variable:
         found = self.lookup(tx, key)
-        return found if found is not None else default or ConstantVariable(None)
+        return found if found is not None else default or NONE
 
     def _pop(self, tx: Trace, key: Variable, default: Variable | None = None) -> Variable:
         found = self.lookup(tx, key)
@@ -195,27 +194,25 @@ class DictVariable(Variable):
     def _setdefault(self, tx: Trace, key: Variable, default: Variable | None = None) -> Variable:
         found = self.lookup(tx, key)
         if found is None:
-            found = default or ConstantVariable(None)
+            found = default or NONE
             self.set_item(tx, key, found)
         return found
 
-    def _update(self, tx: Trace, *others: Variable, **kwargs: Variable) -> Variable:
+    def _update(self, tx: Trace, *others: Variable, **kwargs: Variable) -> None:
         self.changed(tx)
         for other in others:
             self.update_from(tx, other)
         for name, value in kwargs.items():
             self.set_item(tx, ConstantVariable(name), value)
-        return ConstantVariable(None)
 
-    def _clear(self, tx: Trace) -> Variable:
+    def _clear(self, tx: Trace) -> None:
         self.changed(tx)
         self.items.clear()
-        return ConstantVariable(None)
 
     def _copy(self, tx: Trace) -> Variable:
         return DictVariable(dict(self.open(tx)), self.kind, default_factory=self.default_factory)
 
-    def _move_to_end(self, tx: Trace, key: Variable, last: Variable | None = None) -> Variable:
+    def _move_to_end(self, tx: Trace, key: Variable, last: Variable | None = None) -> None:
         self.changed(tx)
         hashed = self.hashed(tx, key)
         if hashed not in self.items:
@@ -227,49 +224,32 @@ class DictVariable(Variable):
         else:
             self.items.clear()
             self.items.update({hashed: entry, **rest})
-        return ConstantVariable(None)
 
-    def _keys(self, tx: Trace) -> Variable:
-        return DictView(self, "keys")
+    def _view(self, tx: Trace, which: str) -> Variable:
+        return DictView(self, which)
 
-    def _values(self, tx: Trace) -> Variable:
-        return DictView(self, "values")
-
-    def _items(self, tx: Trace) -> Variable:
-        return DictView(self, "items")
-
-    METHODS: dict[str, Callable[..., Variable]] = {
+    METHODS = {
         "get": _get, "pop": _pop, "popitem": _popitem, "setdefault": _setdefault, "update": _update, "clear": _clear,
-        "copy": _copy, "move_to_end": _move_to_end, "keys": _keys, "values": _values, "items": _items,
+        "copy": _copy, "move_to_end": _move_to_end, "keys": partial(_view, which="keys"),
+        "values": partial(_view, which="values"), "items": partial(_view, which="items"),
     }  # fmt: skip
 
-    def attr(self, tx: Trace, name: str) -> Variable:
-        counts = self.kind is collections.Counter and name in ("update", "subtract")
-        if counts or (name in self.METHODS and hasattr(self.kind, name) and self._python_method(name) is None):
-            return ContainerMethod(self, name)
-        if name == "default_factory" and self.kind is collections.defaultdict:
-            return self.default_factory or ConstantVariable(None)
-        if hasattr(self.kind, name):
-            return tx.type_attribute(self, self.kind, name)
-        tx.raise_(AttributeError, f"{self.kind.__name__!r} object has no attribute {name!r}")
-
-    def has_attr(self, tx: Trace, name: str) -> bool:
-        return hasattr(self.kind, name)
-
-    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
-        handler = self.METHODS.get(name)
+    def model_of(self, name: str) -> Callable[..., Variable | None] | None:
         if self.kind is collections.Counter and name in ("update", "subtract"):
-            return self._count(tx, operator.add if name == "update" else operator.sub, *args, **kwargs)
-        if handler is None or not hasattr(self.kind, name) or self._python_method(name) is not None:
-            return self.attr(tx, name).call(tx, args, kwargs)
-        return handler(self, tx, *args, **kwargs)
+            return partial(DictVariable._count, op=operator.add if name == "update" else operator.sub)
+        return super().model_of(name) if self._python_method(name) is None else None
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        if name == "default_factory" and self.kind is collections.defaultdict:
+            return self.default_factory or NONE
+        return super().attr(tx, name)
 
     def _python_method(self, name: str) -> Any:
         """A method that the kind of dict (Counter) has written in Python."""
         found = inspect.getattr_static(self.kind, name, None)
         return found if isinstance(found, FunctionType) else None
 
-    def _count(self, tx: Trace, op: Any, values: Variable | None = None, **kwargs: Variable) -> Variable:
+    def _count(self, tx: Trace, values: Variable | None = None, *, op: Any, **kwargs: Variable) -> None:
         """Counter.update and Counter.subtract."""
         counted: Args = []
         if isinstance(values, (DictVariable, MappingProxyVariable)):
@@ -281,7 +261,6 @@ class DictVariable(Variable):
         for pair in counted:
             key, count = tx.iterate(pair)
             self.set_item(tx, key, tx.binary(op, self.item(tx, key), count))
-        return ConstantVariable(None)
 
     def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
         if not isinstance(other, DictVariable):
@@ -308,9 +287,7 @@ class DictVariable(Variable):
         return None
 
     # outside of the graph
-    def build(self, w: Writer) -> str:
-        if self.source is not None:
-            return w.fetch(self.source)
+    def make(self, w: Writer) -> str:
         return self.literal(w)
 
     def literal(self, w: Writer) -> str:
@@ -375,11 +352,10 @@ class DictView(Variable):
 class MappingProxyVariable(Variable):
     """A read-only view of a dict."""
 
+    kind: Any = MappingProxyType
+
     def __init__(self, mapping: DictVariable, source: Source | None = None) -> None:
         self.mapping, self.source = mapping, source
-
-    def python_type(self) -> type:
-        return MappingProxyType
 
     def item(self, tx: Trace, key: Variable) -> Variable:
         return self.mapping.item(tx, key)
@@ -396,25 +372,22 @@ class MappingProxyVariable(Variable):
     def iterate(self, tx: Trace) -> Iterator[Variable]:
         return self.mapping.iterate(tx)
 
+    def attr(self, tx: Trace, name: str) -> Variable:
+        return self.mapping.attr(tx, name)
+
     def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
         if name in ("get", "keys", "values", "items", "copy"):
             return self.mapping.method(tx, name, args, kwargs)
         return super().method(tx, name, args, kwargs)
 
-    def attr(self, tx: Trace, name: str) -> Variable:
-        return self.mapping.attr(tx, name)
 
-
-class SetVariable(Variable):
+class SetVariable(ModelledVariable):
     """A set or frozenset of hashable values; iteration order is that of insertion, so building keeps only membership."""
 
     def __init__(self, items: dict[Any, Variable] | None = None, kind: type = set, source: Source | None = None) -> None:
         self.items = items if items is not None else {}
         self.kind = kind
         self.source = source
-
-    def python_type(self) -> type:
-        return self.kind
 
     def as_constant(self) -> Any:
         if self.kind is not frozenset:
@@ -441,93 +414,75 @@ class SetVariable(Variable):
     def hashed(self, tx: Trace, key: Variable) -> Any:
         return tx.hashable(_plain_id(tx, key, self))
 
-    def _add(self, tx: Trace, value: Variable) -> Variable:
+    def _add(self, tx: Trace, value: Variable) -> None:
         self.changed(tx)
         self.items.setdefault(self.hashed(tx, value), value)
-        return ConstantVariable(None)
 
-    def _discard(self, tx: Trace, value: Variable) -> Variable:
+    def _discard(self, tx: Trace, value: Variable) -> None:
         self.changed(tx)
         self.items.pop(self.hashed(tx, value), None)
-        return ConstantVariable(None)
 
-    def _remove(self, tx: Trace, value: Variable) -> Variable:
+    def _remove(self, tx: Trace, value: Variable) -> None:
         if not self.contains(tx, value):
             tx.raise_(KeyError, value.as_constant() if value.is_constant() else value.describe())
-        return self._discard(tx, value)
+        self._discard(tx, value)
 
-    def _clear(self, tx: Trace) -> Variable:
+    def _clear(self, tx: Trace) -> None:
         self.changed(tx)
         self.items.clear()
-        return ConstantVariable(None)
 
     def _copy(self, tx: Trace) -> Variable:
         return SetVariable(dict(self.items), self.kind)
 
-    def _update(self, tx: Trace, *others: Variable) -> Variable:
+    def _update(self, tx: Trace, *others: Variable) -> None:
         for other in others:
             for item in list(tx.iterate(other)):
                 self._add(tx, item)
-        return ConstantVariable(None)
 
     def _others(self, tx: Trace, others: tuple[Variable, ...]) -> list[dict[Any, Variable]]:
         return [{tx.hashable(item): item for item in tx.iterate(other)} for other in others]
 
-    def _union(self, tx: Trace, *others: Variable) -> Variable:
+    def _union(self, tx: Trace, *others: Variable) -> SetVariable:
         merged = dict(self.items)
         for other in self._others(tx, others):
             merged = {**other, **merged}
         return SetVariable(merged, self.kind)
 
-    def _intersection(self, tx: Trace, *others: Variable) -> Variable:
+    def _intersection(self, tx: Trace, *others: Variable) -> SetVariable:
         sets = self._others(tx, others)
         return SetVariable({k: v for k, v in self.items.items() if all(k in s for s in sets)}, self.kind)
 
-    def _difference(self, tx: Trace, *others: Variable) -> Variable:
+    def _difference(self, tx: Trace, *others: Variable) -> SetVariable:
         sets = self._others(tx, others)
         return SetVariable({k: v for k, v in self.items.items() if not any(k in s for s in sets)}, self.kind)
 
-    def _symmetric_difference(self, tx: Trace, other: Variable) -> Variable:
+    def _symmetric_difference(self, tx: Trace, other: Variable) -> SetVariable:
         (yours,) = self._others(tx, (other,))
         kept = {k: v for k, v in self.items.items() if k not in yours}
         return SetVariable({**kept, **{k: v for k, v in yours.items() if k not in self.items}}, self.kind)
 
-    def _issubset(self, tx: Trace, other: Variable) -> Variable:
-        return ConstantVariable(self.items.keys() <= self._others(tx, (other,))[0].keys())
+    def _updated(self, tx: Trace, *others: Variable, by: Callable[..., SetVariable]) -> None:
+        made = by(self, tx, *others)
+        self.changed(tx)
+        self.items = made.items
 
-    def _less(self, tx: Trace, other: Variable) -> Variable:
-        return ConstantVariable(self.items.keys() < self._others(tx, (other,))[0].keys())
+    def _compared(self, tx: Trace, other: Variable, *, by: Callable[[Any, Any], bool]) -> Variable:
+        return ConstantVariable(by(self.items.keys(), self._others(tx, (other,))[0].keys()))
 
-    def _greater(self, tx: Trace, other: Variable) -> Variable:
-        return ConstantVariable(self.items.keys() > self._others(tx, (other,))[0].keys())
-
-    def _issuperset(self, tx: Trace, other: Variable) -> Variable:
-        return ConstantVariable(self.items.keys() >= self._others(tx, (other,))[0].keys())
-
-    def _isdisjoint(self, tx: Trace, other: Variable) -> Variable:
-        return ConstantVariable(self.items.keys().isdisjoint(self._others(tx, (other,))[0]))
-
-    METHODS: dict[str, Callable[..., Variable]] = {
+    METHODS = {
         "add": _add, "discard": _discard, "remove": _remove, "clear": _clear, "copy": _copy, "update": _update,
-        "union": _union, "intersection": _intersection, "difference": _difference, "issubset": _issubset,
-        "symmetric_difference": _symmetric_difference, "issuperset": _issuperset, "isdisjoint": _isdisjoint,
+        "union": _union, "intersection": _intersection, "difference": _difference, "symmetric_difference": _symmetric_difference,
+        "intersection_update": partial(_updated, by=_intersection), "difference_update": partial(_updated, by=_difference),
+        "symmetric_difference_update": partial(_updated, by=_symmetric_difference),
+        "issubset": partial(_compared, by=operator.le), "issuperset": partial(_compared, by=operator.ge),
+        "isdisjoint": partial(_compared, by=lambda mine, yours: mine.isdisjoint(yours)),
     }  # fmt: skip
 
-    _OPERATORS: dict[Any, Callable[..., Variable]] = {
+    _OPERATORS: dict[Any, Callable[..., Variable | None]] = {
         operator.or_: _union, operator.and_: _intersection, operator.sub: _difference,
-        operator.xor: _symmetric_difference, operator.le: _issubset, operator.ge: _issuperset,
-        operator.lt: _less, operator.gt: _greater,
+        operator.xor: _symmetric_difference, operator.le: METHODS["issubset"], operator.ge: METHODS["issuperset"],
+        operator.lt: partial(_compared, by=operator.lt), operator.gt: partial(_compared, by=operator.gt),
     }  # fmt: skip
-
-    def attr(self, tx: Trace, name: str) -> Variable:
-        if name in self.METHODS and hasattr(self.kind, name):
-            return ContainerMethod(self, name)
-        graph_break("unknown attribute", f"{self.kind.__name__}.{name}")
-
-    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
-        if name not in self.METHODS or not hasattr(self.kind, name):
-            return self.attr(tx, name).call(tx, args, kwargs)
-        return self.METHODS[name](self, tx, *args, **kwargs)
 
     def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
         if isinstance(other, DictView):
@@ -553,8 +508,8 @@ class SetVariable(Variable):
             return f"frozenset(({elements}{',' if len(self.items) == 1 else ''}))"
         return "{" + elements + "}" if self.items else "set()"
 
-    def build(self, w: Writer) -> str:
-        return w.fetch(self.source) if self.source is not None else self.literal(w)
+    def make(self, w: Writer) -> str:
+        return self.literal(w)
 
     def replay(self, w: Writer) -> None:
         target, new = w.fetch(self.source), w.bind(self.literal(w))
@@ -568,11 +523,10 @@ _IN_PLACE = {operator.ior: operator.or_, operator.iand: operator.and_, operator.
 class ContainerMethod(Variable):
     """A bound method of a container, e.g. `append = xs.append`."""
 
+    kind: Any = type([].append)
+
     def __init__(self, owner: Variable, name: str) -> None:
         self.owner, self.name = owner, name
-
-    def python_type(self) -> type:
-        return type([].append)
 
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
         return self.owner.method(tx, self.name, args, kwargs)

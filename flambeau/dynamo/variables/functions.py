@@ -6,11 +6,11 @@ import functools
 import inspect
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..break_kinds import graph_break
 from ..source import Source, constant_source
-from .base import Args, ConstantVariable, Kwargs, LazyVariable, ValueVariable, Variable
+from .base import NONE, Args, ConstantVariable, Kwargs, LazyVariable, ValueVariable, Variable
 from .dicts import DictVariable
 from .sequences import TupleVariable
 
@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 class CellVariable(Variable):
     """A closure cell; `contents` is None while it is unbound."""
 
+    kind: Any = types.CellType
+
     def __init__(self, contents: Variable | None = None, source: Source | None = None) -> None:
         self.contents, self.source = contents, source
-
-    def python_type(self) -> type:
-        return types.CellType
 
     def load(self, tx: Trace, name: str) -> Variable:
         if self.contents is None:
@@ -43,9 +42,7 @@ class CellVariable(Variable):
             return self.load(tx, "cell_contents")
         return super().attr(tx, name)
 
-    def build(self, w: Writer) -> str:
-        if self.source is not None:
-            return w.fetch(self.source)
+    def make(self, w: Writer) -> str:
         cell = w.bind(f"{w.constant(types.CellType)}()")
         w.remember(self, cell)
         w.effects_of(self)
@@ -62,16 +59,13 @@ class CellVariable(Variable):
 class FunctionBase(Variable):
     """What calling needs to know of a Python function."""
 
+    kind: Any = types.FunctionType
+
     code: types.CodeType
     globals: dict[str, Any]
     function: Any = None
     """The real function, if there is one."""
-
-    def python_type(self) -> type:
-        return types.FunctionType
-
-    def name(self) -> str:
-        return self.code.co_name
+    qualname = ""
 
     def closure_cells(self, tx: Trace) -> list[CellVariable]:
         raise NotImplementedError
@@ -92,26 +86,32 @@ class FunctionBase(Variable):
         for name, value in kwargs.items():
             accepted = name in names and name not in code.co_varnames[: code.co_posonlyargcount]
             if accepted and name in bound:
-                tx.raise_(TypeError, f"{self.name()}() got multiple values for argument '{name}'")
+                self._wrong_call(tx, args, kwargs)
             (bound if accepted else extra)[name] = value
         for name, default in zip(reversed(positional), reversed(defaults), strict=False):
             bound.setdefault(name, default)
         for name, default in keyword_defaults.items():
             bound.setdefault(name, default)
-        missing = [name for name in names if name not in bound]
-        if missing:
-            tx.raise_(TypeError, f"{self.name()}() missing required argument(s): {', '.join(map(repr, missing))}")
-        if code.co_flags & inspect.CO_VARARGS:
+        variadic, takes_any_keyword = code.co_flags & inspect.CO_VARARGS, code.co_flags & inspect.CO_VARKEYWORDS
+        if any(name not in bound for name in names) or (len(args) > count and not variadic) or (extra and not takes_any_keyword):
+            self._wrong_call(tx, args, kwargs)
+        if variadic:
             bound[code.co_varnames[position]] = TupleVariable(list(args[count:]))
             position += 1
-        elif len(args) > count:
-            tx.raise_(TypeError, f"{self.name()}() takes {count} positional arguments but {len(args)} were given")
-        if code.co_flags & inspect.CO_VARKEYWORDS:
+        if takes_any_keyword:
             entries: dict[Any, tuple[Variable, Variable]] = {k: (ConstantVariable(k), v) for k, v in extra.items()}
             bound[code.co_varnames[position]] = DictVariable(entries)
-        elif extra:
-            tx.raise_(TypeError, f"{self.name()}() got an unexpected keyword argument '{next(iter(extra))}'")
         return bound
+
+    def _wrong_call(self, tx: Trace, args: Args, kwargs: Kwargs) -> NoReturn:
+        """Raise Python's own TypeError: a function with the same signature refuses the same call before it runs anything."""
+        defaults, keyword_defaults = self.default_values(tx)
+        cells = tuple(types.CellType() for _ in self.code.co_freevars)
+        stub = types.FunctionType(self.code, {}, self.code.co_name, (None,) * len(defaults), cells)
+        stub.__kwdefaults__ = dict.fromkeys(keyword_defaults)
+        stub.__qualname__ = self.function.__qualname__ if self.function is not None else self.qualname
+        tx.checked(stub, *[None] * len(args), **dict.fromkeys(kwargs))
+        raise AssertionError(f"{stub.__qualname__} takes a call that capture refused")
 
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
         return tx.inline(self, args, kwargs)
@@ -134,7 +134,7 @@ class FunctionVariable(FunctionBase):
     def closure_cells(self, tx: Trace) -> list[CellVariable]:
         base = self.origin()
         return [
-            tx.existing_cell(cell, base.derive(f"{{0}}.__closure__[{i}]"))
+            tx.existing_cell(cell, base.cell(i))
             for i, cell in enumerate(self.function.__closure__ or ())
         ]
 
@@ -144,7 +144,7 @@ class FunctionVariable(FunctionBase):
     def default_values(self, tx: Trace) -> tuple[list[Variable], dict[str, Variable]]:
         base = self.origin()
         positional: list[Variable] = [
-            LazyVariable(value, base.derive(f"{{0}}.__defaults__[{i}]"))
+            LazyVariable(value, base.default(i))
             for i, value in enumerate(self.function.__defaults__ or ())
         ]
         keyword: dict[str, Variable] = {
@@ -178,8 +178,8 @@ class FunctionVariable(FunctionBase):
             tx.guard_identity(self.source, self.function)
         tx.effects.set_attribute(self.function, name, value)
 
-    def build(self, w: Writer) -> str:
-        return w.fetch(self.source) if self.source is not None else w.constant(self.function)
+    def make(self, w: Writer) -> str:
+        return w.constant(self.function)
 
 
 class NestedFunction(FunctionBase):
@@ -217,12 +217,12 @@ class NestedFunction(FunctionBase):
             "__doc__": lambda: ConstantVariable(self.code.co_consts[0] if self.code.co_consts and isinstance(
                 self.code.co_consts[0], str) else None),
             "__code__": lambda: ConstantVariable(self.code),
-            "__defaults__": lambda: self.defaults or ConstantVariable(None),
-            "__kwdefaults__": lambda: self.keyword_defaults or ConstantVariable(None),
+            "__defaults__": lambda: self.defaults or NONE,
+            "__kwdefaults__": lambda: self.keyword_defaults or NONE,
             "__annotations__": lambda: DictVariable(),
             "__type_params__": lambda: TupleVariable([]),
             "__dict__": lambda: DictVariable({k: (ConstantVariable(k), v) for k, v in self.attributes.items()}),
-            "__closure__": lambda: TupleVariable(list(self.cells)) if self.cells else ConstantVariable(None),
+            "__closure__": lambda: TupleVariable(list(self.cells)) if self.cells else NONE,
         }  # fmt: skip
         if name in known:
             return known[name]()
@@ -259,11 +259,10 @@ class NestedFunction(FunctionBase):
 class MethodVariable(Variable):
     """A function bound to an object."""
 
+    kind: Any = types.MethodType
+
     def __init__(self, function: Variable, owner: Variable, source: Source | None = None) -> None:
         self.function, self.owner, self.source = function, owner, source
-
-    def python_type(self) -> type:
-        return types.MethodType
 
     def describe(self) -> str:
         return f"method {self.function.describe()}"
@@ -284,21 +283,18 @@ class MethodVariable(Variable):
     def key(self) -> Any:
         return ("method", self.function.key(), self.owner.key())
 
-    def build(self, w: Writer) -> str:
-        if self.source is not None:
-            return w.fetch(self.source)
+    def make(self, w: Writer) -> str:
         return f"{w.constant(types.MethodType)}({w.value(self.function)}, {w.value(self.owner)})"
 
 
 class PartialVariable(Variable):
     """`functools.partial(function, *args, **kwargs)`."""
 
+    kind: Any = functools.partial
+
     def __init__(self, function: Variable, args: Args, kwargs: Kwargs, source: Source | None = None) -> None:
         self.function, self.args, self.kwargs, self.source = function, args, kwargs, source
         self.written: dict[str, Variable] = {}
-
-    def python_type(self) -> type:
-        return functools.partial
 
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
         if self.source is not None or name in ("func", "args", "keywords"):
@@ -320,9 +316,7 @@ class PartialVariable(Variable):
     def has_attr(self, tx: Trace, name: str) -> bool:
         return name in ("func", "args", "keywords") or name in self.written
 
-    def build(self, w: Writer) -> str:
-        if self.source is not None:
-            return w.fetch(self.source)
+    def make(self, w: Writer) -> str:
         parts = [w.value(self.function), *map(w.value, self.args)]
         parts += [f"{name}={w.value(value)}" for name, value in self.kwargs.items()]
         made = w.bind(f"{w.constant(functools.partial)}({', '.join(parts)})")
@@ -342,5 +336,5 @@ class DisabledVariable(ValueVariable):
         name = getattr(self.value, "__qualname__", repr(self.value))
         graph_break("call of disabled function", f"{name} is marked with torch.compiler.disable")
 
-    def build(self, w: Writer) -> str:
-        return w.fetch(self.source) if self.source is not None else w.constant(self.value)
+    def make(self, w: Writer) -> str:
+        return w.constant(self.value)

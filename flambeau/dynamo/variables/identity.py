@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 class IdVariable(Variable):
     """`id(target)`. Two of them are equal if their targets are one object; where the number itself is asked for, a guard fixes it."""
 
+    kind: Any = int
+
     def __init__(self, target: Variable) -> None:
         self.target = target
-
-    def python_type(self) -> type:
-        return int
 
     def describe(self) -> str:
         return f"id({self.target.describe()})"

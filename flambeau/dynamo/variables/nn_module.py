@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
+from ..source import constant_source
 from .base import Args, ConstantVariable, Kwargs, Variable
 from .objects import ObjectVariable, lookup_in_class
 from .tensor import TensorVariable
@@ -52,24 +53,29 @@ class ModuleObjectVariable(ObjectVariable):
                     return found
             elif name in entries:
                 if name not in self.read:
-                    self.read[name] = tx.wrap(entries[name], self.source.attr(part).item(name))
+                    self.read[name] = tx.wrap(entries[name], self.source.field(part).item(name))
                 return self.read[name]
         return None
 
     def has_attr(self, tx: Trace, name: str) -> bool:
-        if self.find_attr(tx, name) is not None:
-            return True
+        return self.attr_or_none(tx, name) is not None
+
+    def attr_or_none(self, tx: Trace, name: str) -> Variable | None:
         getter = lookup_in_class(self.cls, "__getattr__")
-        if _is_base_method(getter, ("__getattr__",)):
+        own = isinstance(lookup_in_class(self.cls, "__getattribute__"), types.FunctionType)
+        if _is_base_method(getter, ("__getattr__",)) and not own and not isinstance(lookup_in_class(self.cls, name), property):
+            found = self.find_attr(tx, name)
+            if found is not None:
+                return found
             if self.value is not None and self.source is not None:
                 for part in STATE:
-                    tx.guard(f"{name!r} not in {{0}}", self.source.attr(part))
-            return False
-        return super().has_attr(tx, name)
+                    tx.guard("{1}.isdisjoint({0})", self.source.field(part), constant_source(frozenset((name,))), about="absent")
+            return None
+        return super().attr_or_none(tx, name)
 
-    def plain_setattr(self, setter: types.FunctionType, name: str, value: Variable) -> bool:
+    def plain_setattr(self, setter: types.FunctionType, name: str, value: Variable | None) -> bool:
         """A value that isn't registered with the module, under a name that isn't either."""
-        if self.value is None or not _is_base_method(setter, ("__setattr__",)):
+        if self.value is None or not _is_base_method(setter, ("__setattr__", "__delattr__")):
             return False
         if isinstance(value, (TensorVariable, ModuleObjectVariable)):
             return False
@@ -88,6 +94,6 @@ class ModuleObjectVariable(ObjectVariable):
         if any(self.value.__dict__[name] for name in present):
             return False
         assert self.source is not None
-        if present:
-            tx.guard(f"not ({' or '.join('{0}.' + name for name in present)})", self.source, reason="hooks")
+        for name in present:
+            tx.guard("not {0}", self.source.field(name), reason="hooks", about="length")
         return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import functools
 import inspect
@@ -13,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 from ..break_kinds import graph_break
 from ..exceptions import RaisedInTrace
 from ..source import Source, constant_source
-from .base import Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, ValueVariable, Variable
+from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, ValueVariable, Variable
 from .dicts import DictVariable
 from .functions import MethodVariable
-from .sequences import IteratorVariable, ListVariable, TupleVariable
+from .sequences import ListVariable, TupleVariable
 
 if TYPE_CHECKING:
-    from ..frame import Frame
     from ..replacement import Writer
     from ..trace import Trace
 
@@ -33,6 +31,11 @@ def lookup_in_class(cls: type, name: str) -> Any:
         if name in base.__dict__:
             return base.__dict__[name]
     return _MISSING
+
+
+def _holds(value: Any, name: str) -> bool:
+    """Has an existing object this attribute of its own, in its `__dict__` or in a slot?"""
+    return name in getattr(value, "__dict__", ()) or isinstance(lookup_in_class(type(value), name), SLOT_DESCRIPTORS)
 
 
 class ObjectVariable(Variable):
@@ -70,22 +73,29 @@ class ObjectVariable(Variable):
                 return found
         if isinstance(fallback, types.FunctionType):
             return tx.call(tx.class_function(fallback), [self, ConstantVariable(name)], {})
+        entry = lookup_in_class(self.cls, name)
+        if isinstance(entry, types.MemberDescriptorType):  # a slot that is empty
+            tx.checked(entry.__get__, self._bare())
         tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+
+    def _bare(self) -> Any:
+        """Another object of the class, without attributes."""
+        if self.container is not None:
+            graph_break("unknown attribute", f"slots of {self.describe()}")
+        return object.__new__(self.cls)
 
     def find_attr(self, tx: Trace, name: str) -> Variable | None:
         """What `object.__getattribute__` finds, or None."""
         if name == "__class__":
             return tx.class_variable(self.cls, self.source)
-        if name == "__dict__":
+        if name == "__dict__" and self.cls.__dictoffset__:
             return InstanceDict(self)
         entry = lookup_in_class(self.cls, name)
-        if isinstance(entry, property):
-            if name in self.written:
-                return self.written[name]
-            return tx.call(tx.class_function(entry.fget), [self], {})
-        if name in self.written:
+        if self.written.get(name) is not None:
             return self.written[name]
-        if self.value is not None:
+        if isinstance(entry, property):
+            return tx.call(tx.class_function(entry.fget), [self], {})
+        if self.value is not None and name not in self.written:
             found = self.read.get(name) or self.existing_attr(tx, name, entry)
             if found is not None:
                 self.read[name] = found
@@ -116,17 +126,12 @@ class ObjectVariable(Variable):
                 return tx.effects.attributes(base)[name]
             if name in base.__dict__:
                 break
-        if isinstance(entry, staticmethod):
-            return tx.class_function(entry.__func__)
-        if isinstance(entry, classmethod):
-            return MethodVariable(tx.class_function(entry.__func__), tx.class_variable(self.cls, None))
-        if isinstance(entry, types.FunctionType) or tx.is_operator(entry):
-            return MethodVariable(tx.class_function(entry), self)
+        bound = tx.bind(entry, self, self.cls)
+        if bound is not None:
+            return bound
         special = self.special_method(tx, name, entry)
         if special is not None:
             return special
-        if isinstance(entry, functools._lru_cache_wrapper):
-            return MethodVariable(tx.class_function(entry), self)
         if isinstance(entry, functools.cached_property) and entry.attrname is not None:
             value = tx.call(tx.class_function(entry.func), [self], {})
             self.store_attr(tx, entry.attrname, value)
@@ -137,7 +142,7 @@ class ObjectVariable(Variable):
             return tx.call(tx.class_function(getter), [owner, self, tx.class_variable(self.cls, None)], {})
         if getter is not _MISSING:
             graph_break("unknown attribute", f"{self.cls.__name__}.{name} is a {type(entry).__name__}")
-        return tx.wrap(entry, constant_source(self.cls).attr(name))
+        return tx.wrap(entry, constant_source(self.cls).class_attr(name))
 
     def special_method(self, tx: Trace, name: str, entry: Any) -> Variable | None:
         """Methods of object, dict, list and tuple that capture models."""
@@ -154,20 +159,22 @@ class ObjectVariable(Variable):
     def has_attr(self, tx: Trace, name: str) -> bool:
         own = lookup_in_class(self.cls, "__getattribute__")
         if lookup_in_class(self.cls, "__getattr__") is _MISSING and not isinstance(own, types.FunctionType):
-            if name in self.written:
-                return self.written[name] is not None
+            if self.written.get(name) is not None:
+                return True
             entry = lookup_in_class(self.cls, name)
             if not isinstance(entry, (property, *SLOT_DESCRIPTORS)):
                 if entry is not _MISSING:
                     return True
                 return self.find_attr(tx, name) is not None
+        return self.attr_or_none(tx, name) is not None
+
+    def attr_or_none(self, tx: Trace, name: str) -> Variable | None:
         try:
-            self.attr(tx, name)
+            return self.attr(tx, name)
         except RaisedInTrace as error:
             if issubclass(error.value.python_type(), AttributeError):
-                return False
+                return None
             raise
-        return True
 
     # writing
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
@@ -187,7 +194,7 @@ class ObjectVariable(Variable):
             return
         self.store_attr(tx, name, value)
 
-    def plain_setattr(self, setter: types.FunctionType, name: str, value: Variable) -> bool:
+    def plain_setattr(self, setter: types.FunctionType, name: str, value: Variable | None) -> bool:
         """Does the class's own `__setattr__` do nothing but object's here?"""
         return False
 
@@ -196,17 +203,35 @@ class ObjectVariable(Variable):
         entry = lookup_in_class(self.cls, name)
         if inspect.isdatadescriptor(entry) and not isinstance(entry, (property, *SLOT_DESCRIPTORS)):
             graph_break("unknown attribute", f"{self.cls.__name__}.{name} is a {type(entry).__name__}")
+        if not self.cls.__dictoffset__ and not isinstance(entry, SLOT_DESCRIPTORS):
+            tx.checked(object.__setattr__, self._bare(), name, None)  # Python refuses in its own words
         tx.effects.touch(self)
-        self.written[name] = value
+        if value is None and (self.value is None or not _holds(self.value, name)):
+            self.written.pop(name, None)  # it was made during capture
+        else:
+            self.written[name] = value
 
     def del_attr(self, tx: Trace, name: str) -> None:
-        deleter = lookup_in_class(self.cls, "__delattr__")
-        if isinstance(deleter, types.FunctionType):
+        deleter, entry = lookup_in_class(self.cls, "__delattr__"), lookup_in_class(self.cls, name)
+        own = entry.fdel if isinstance(entry, property) else lookup_in_class(type(entry), "__delete__")
+        if isinstance(deleter, types.FunctionType) and not self.plain_setattr(deleter, name, None):
             tx.call(tx.class_function(deleter), [self, ConstantVariable(name)], {})
-            return
-        if self.find_attr(tx, name) is None:
-            tx.raise_(AttributeError, name)
-        self.store_attr(tx, name, None)
+        elif isinstance(entry, property):
+            if own is None:
+                tx.raise_(AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no deleter")
+            tx.call(tx.class_function(own), [self], {})
+        elif isinstance(own, types.FunctionType):
+            tx.call(tx.class_function(own), [tx.wrap(entry, constant_source(self.cls).dict_item(name)), self], {})
+        else:
+            if not self._has_own(tx, name, entry):
+                tx.raise_(AttributeError, name if entry is _MISSING else f"{self.cls.__name__!r} object attribute {name!r} is read-only")
+            self.store_attr(tx, name, None)
+
+    def _has_own(self, tx: Trace, name: str, entry: Any) -> bool:
+        """Has the object itself, not its class, this attribute?"""
+        if name in self.written:
+            return self.written[name] is not None
+        return self.value is not None and self.existing_attr(tx, name, entry) is not None
 
     # operators: the class's special methods
     def special(self, tx: Trace, name: str) -> Variable | None:
@@ -255,7 +280,8 @@ class ObjectVariable(Variable):
 
     def iterate(self, tx: Trace) -> Iterator[Variable]:
         if self.special(tx, "__iter__") is not None:
-            return tx.iterate(self._special_call(tx, "__iter__", [], ""))
+            made = self._special_call(tx, "__iter__", [], "")
+            return made._drive(tx) if isinstance(made, ObjectVariable) else tx.iterate(made)
         if self.special(tx, "__next__") is not None:
             return self._drive(tx)
         if self.special(tx, "__getitem__") is not None:
@@ -293,25 +319,24 @@ class ObjectVariable(Variable):
     def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
         for name in tx.special_names(op, reflected):
             entry = lookup_in_class(self.cls, name)
+            inverted = entry is object.__ne__
+            if inverted:
+                entry = lookup_in_class(self.cls, "__eq__")
             if isinstance(entry, types.FunctionType):
                 answer = tx.call(tx.class_function(entry), [self, other], {})
                 if not (isinstance(answer, ConstantVariable) and answer.value is NotImplemented):
-                    return answer
+                    return tx.logical_not(answer) if inverted else answer
         if self.container is not None:
             return self.container.binary(tx, op, getattr(other, "container", None) or other, reflected)
         return None
 
     def key(self) -> Any:
-        if lookup_in_class(self.cls, "__hash__") is object.__hash__:
+        if lookup_in_class(self.cls, "__eq__") is object.__eq__ or hasattr(self, "identity_hash"):
             return IdentityKey(self)
-        if dataclasses.is_dataclass(self.cls) and self.cls.__hash__ is not None and self.value is None:
-            return (self.cls, *(v.key() for v in self.written.values() if v is not None))
         graph_break("unknown operation", f"hash of {self.describe()}")
 
     # outside of the graph
-    def build(self, w: Writer) -> str:
-        if self.source is not None:
-            return w.fetch(self.source)
+    def make(self, w: Writer) -> str:
         made = w.bind(self.allocation(w))
         w.remember(self, made)
         w.effects_of(self)
@@ -411,12 +436,11 @@ class InstanceDict(DictVariable):
             tx.raise_(KeyError, tx.known(key))
         self.owner.store_attr(tx, tx.known(key), None)
 
-    def _update(self, tx: Trace, *others: Variable, **kwargs: Variable) -> Variable:
+    def _update(self, tx: Trace, *others: Variable, **kwargs: Variable) -> None:
         fresh = DictVariable()
         fresh.METHODS["update"](fresh, tx, *others, **kwargs)
         for key, value in fresh.items.values():
             self.set_item(tx, key, value)
-        return ConstantVariable(None)
 
     def _pop(self, tx: Trace, key: Variable, default: Variable | None = None) -> Variable:
         found = self.lookup(tx, key)
@@ -437,20 +461,19 @@ class InstanceDict(DictVariable):
 class ObjectMethod(Variable):
     """A method that the class inherits from object, dict, list or tuple."""
 
+    kind: Any = types.MethodWrapperType
+
     def __init__(self, owner: ObjectVariable, name: str) -> None:
         self.owner, self.name = owner, name
-
-    def python_type(self) -> type:
-        return types.MethodWrapperType
 
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
         owner, name = self.owner, self.name
         if name == "__setattr__":
             owner.store_attr(tx, str(args[0].as_constant()), args[1])
-            return ConstantVariable(None)
+            return NONE
         if name == "__delattr__":
             owner.store_attr(tx, str(args[0].as_constant()), None)
-            return ConstantVariable(None)
+            return NONE
         if name == "__getattribute__":
             found = owner.find_attr(tx, str(args[0].as_constant()))
             if found is None:
@@ -460,37 +483,22 @@ class ObjectMethod(Variable):
             same = args[0] is owner
             return ConstantVariable(same is (name == "__eq__")) if same else ConstantVariable(NotImplemented)
         if name == "__init__" and owner.container is None:
-            return ConstantVariable(None)
+            return NONE
         if owner.container is not None:
             return self._container_call(tx, owner.container, args, kwargs)
         graph_break("unknown attribute", f"{owner.describe()}.{name}")
 
     def _container_call(self, tx: Trace, container: Variable, args: Args, kwargs: Kwargs) -> Variable:
-        none = ConstantVariable(None)
         tx.effects.touch(self.owner)
-        match self.name:
-            case "__init__":
-                if isinstance(container, DictVariable):
-                    container.method(tx, "update", args, kwargs)
-                elif isinstance(container, ListVariable) and args:
-                    container.method(tx, "extend", args, {})
-                return none
-            case "__getitem__":
-                return container.item(tx, args[0])
-            case "__setitem__":
-                container.set_item(tx, args[0], args[1])
-                return none
-            case "__delitem__":
-                container.del_item(tx, args[0])
-                return none
-            case "__contains__":
-                return ConstantVariable(container.contains(tx, args[0]))
-            case "__len__":
-                return container.length(tx)
-            case "__iter__":
-                return IteratorVariable(container.iterate(tx))
-            case "__eq__" | "__ne__":
-                return tx.compare(getattr(__import__("operator"), self.name), container, getattr(args[0], "container", args[0]))
+        if self.name == "__init__":
+            if isinstance(container, DictVariable):
+                container.method(tx, "update", args, kwargs)
+            elif isinstance(container, ListVariable) and args:
+                container.method(tx, "extend", args, {})
+            return NONE
+        slot = tx.call_slot(container, self.name, args)
+        if slot is not None:
+            return slot
         return container.method(tx, self.name, args, kwargs)
 
     def build(self, w: Writer) -> str:
@@ -521,16 +529,13 @@ class ClassVariable(ValueVariable):
                 return tx.wrap(getattr(cls, name), constant_source(cls).attr(name))
             except AttributeError as error:
                 tx.raise_(AttributeError, *error.args)
-        if isinstance(entry, classmethod):
-            return MethodVariable(tx.class_function(entry.__func__), self)
-        if isinstance(entry, staticmethod):
-            return tx.class_function(entry.__func__)
-        if isinstance(entry, types.FunctionType) or tx.is_operator(entry):
-            return tx.class_function(entry)
+        bound = tx.bind(entry, None, cls)
+        if bound is not None:
+            return bound
         getter = lookup_in_class(type(entry), "__get__")
         if isinstance(getter, types.FunctionType) and type(entry).__module__ not in ("enum", "types", "functools"):
             descriptor = tx.wrap(entry, constant_source(entry))
-            return tx.call(tx.class_function(getter), [descriptor, ConstantVariable(None), self], {})
+            return tx.call(tx.class_function(getter), [descriptor, NONE, self], {})
         return tx.wrap(getattr(cls, name), constant_source(cls).attr(name))
 
     def has_attr(self, tx: Trace, name: str) -> bool:
@@ -545,9 +550,13 @@ class ClassVariable(ValueVariable):
         if issubclass(self.value, enum.Enum):
             members: Any = self.value
             return tx.fold(lambda k: members[k], [key])
-        if hasattr(self.value, "__class_getitem__"):
-            return self  # list[int]: only annotations use it
-        return super().item(tx, key)
+        entry = lookup_in_class(self.value, "__class_getitem__")
+        if entry is _MISSING:
+            return super().item(tx, key)
+        function = getattr(entry, "__func__", None)
+        if isinstance(function, types.FunctionType) and function.__module__ != "typing":
+            return tx.call(tx.class_function(function), [self, key], {})
+        return self  # list[int], Generic[T]: only annotations use it
 
     def contains(self, tx: Trace, key: Variable) -> bool:
         return bool(tx.fold(lambda k: k in self.value, [key]).as_constant())
@@ -611,11 +620,10 @@ class PropertyVariable(ValueVariable):
 class SuperVariable(Variable):
     """`super(cls, owner)`."""
 
+    kind: Any = super
+
     def __init__(self, cls: type, owner: Variable) -> None:
         self.cls, self.owner = cls, owner
-
-    def python_type(self) -> type:
-        return super
 
     def _resolve(self, name: str) -> tuple[Any, bool]:
         """The entry after `cls` in the MRO, and whether the owner is a class."""
@@ -630,16 +638,11 @@ class SuperVariable(Variable):
         entry, is_class = self._resolve(name)
         if entry is _MISSING:
             tx.raise_(AttributeError, f"'super' object has no attribute {name!r}")
-        if isinstance(entry, staticmethod) or name == "__new__":
+        if name == "__new__":
             return tx.class_function(getattr(entry, "__func__", entry))
-        if isinstance(entry, classmethod):
-            owner = self.owner if is_class else tx.class_variable(self.owner.python_type(), None)
-            return MethodVariable(tx.class_function(entry.__func__), owner)
-        if isinstance(entry, types.FunctionType):
-            function = tx.class_function(entry)
-            return function if is_class else MethodVariable(function, self.owner)
-        if isinstance(entry, property):
-            return tx.call(tx.class_function(entry.fget), [self.owner], {})
+        bound = tx.bind(entry, None if is_class else self.owner, self.owner.value if is_class else self.owner.python_type())  # type: ignore[attr-defined]
+        if bound is not None:
+            return bound
         if isinstance(self.owner, ObjectVariable):
             special = self.owner.special_method(tx, name, entry)
             if special is not None:
@@ -655,109 +658,3 @@ class SuperVariable(Variable):
 
     def build(self, w: Writer) -> str:
         return f"super({w.constant(self.cls)}, {w.value(self.owner)})"
-
-
-class ExceptionVariable(ObjectVariable):
-    """An exception made by the traced program."""
-
-    def __init__(self, cls: type, args: Args, kwargs: Kwargs | None = None) -> None:
-        super().__init__(cls)
-        self.args = args
-        self.kwargs = kwargs or {}
-
-    def attr(self, tx: Trace, name: str) -> Variable:
-        if name in self.written and self.written[name] is not None:
-            return self.written[name]  # type: ignore[return-value]
-        if name == "args":
-            return TupleVariable(list(self.args))
-        if name in ("__cause__", "__context__", "__traceback__"):
-            return ConstantVariable(None)
-        if name == "value" and issubclass(self.cls, StopIteration):
-            return self.args[0] if self.args else ConstantVariable(None)
-        if name == "with_traceback":
-            return MethodVariable(tx.python_function(_with_traceback), self)
-        return super().attr(tx, name)
-
-    def special_method(self, tx: Trace, name: str, entry: Any) -> Variable | None:
-        if name == "__init__" and isinstance(entry, types.WrapperDescriptorType):
-            return ExceptionInit(self)
-        return super().special_method(tx, name, entry)
-
-    def store_attr(self, tx: Trace, name: str, value: Variable | None) -> None:
-        self.written[name] = value
-
-    def text(self) -> str:
-        return ", ".join(str(a.as_constant()) if a.is_constant() else a.describe() for a in self.args)
-
-    def build(self, w: Writer) -> str:
-        parts = [w.value(a) for a in self.args] + [f"{k}={w.value(v)}" for k, v in self.kwargs.items()]
-        made = w.bind(f"{w.constant(self.cls)}({', '.join(parts)})")
-        w.remember(self, made)
-        for name, value in self.written.items():
-            if value is not None:
-                w.effect(f"{made}.{name} = {w.value(value)}")
-        return made
-
-
-def _with_traceback(error: Any, traceback: Any) -> Any:
-    return error
-
-
-class ExceptionInit(Variable):
-    """`super().__init__` of an exception class."""
-
-    def __init__(self, owner: ExceptionVariable) -> None:
-        self.owner = owner
-
-    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
-        self.owner.written["args"] = TupleVariable(args)
-        return ConstantVariable(None)
-
-
-class GeneratorVariable(IteratorVariable):
-    """A generator made by the traced program; its frame is interpreted as elements are asked for."""
-
-    def __init__(self, frame: Frame) -> None:
-        self.frame = frame
-        self.kind = types.GeneratorType
-        self.finished = False
-
-    def next(self, tx: Trace) -> Variable | None:
-        return self.send(tx, ConstantVariable(None))
-
-    def send(self, tx: Trace, value: Variable) -> Variable | None:
-        """Run to the next yield, or None at the end."""
-        if self.finished:
-            return None
-        if self.started:
-            self.frame.push(value)
-        self.started = True
-        try:
-            produced = tx.run_generator(self.frame)
-        except RaisedInTrace:
-            self.finished = True
-            raise
-        if produced is None:
-            self.finished = True
-        return produced
-
-    def result(self) -> Variable:
-        """What the generator returned."""
-        return self.frame.returned or ConstantVariable(None)
-
-    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
-        if name == "send":
-            produced = self.send(tx, args[0])
-            if produced is None:
-                tx.raise_variable(ExceptionVariable(StopIteration, [self.result()]))
-            return produced
-        if name == "close":
-            self.finished = True
-            return ConstantVariable(None)
-        return super().method(tx, name, args, kwargs)
-
-    def attr(self, tx: Trace, name: str) -> Variable:
-        if name in ("send", "close", "__next__", "__iter__"):
-            return tx.container_method(self, name)
-        return super().attr(tx, name)
-

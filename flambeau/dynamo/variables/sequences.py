@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import collections
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..break_kinds import graph_break
 from ..source import Source
-from .base import Args, ConstantVariable, Kwargs, NotConstant, Variable
+from .base import Args, ConstantVariable, Kwargs, ModelledVariable, NotConstant, Variable, is_none
 
 if TYPE_CHECKING:
     from ..replacement import Writer
     from ..trace import Trace
 
 
-class SequenceVariable(Variable):
+class SequenceVariable(ModelledVariable):
     """Common part of lists and tuples: `items` are the elements, perhaps not yet looked at."""
 
     kind: Any = tuple
@@ -24,9 +24,6 @@ class SequenceVariable(Variable):
     def __init__(self, items: list[Variable], source: Source | None = None) -> None:
         self.items = items
         self.source = source
-
-    def python_type(self) -> type:
-        return self.kind
 
     def as_constant(self) -> Any:
         return self.kind(item.as_constant() for item in self.items)
@@ -60,25 +57,8 @@ class SequenceVariable(Variable):
     def contains(self, tx: Trace, key: Variable) -> bool:
         return any(tx.same_or_equal(self.element(tx, i), key) for i in range(len(self.items)))
 
-    def attr(self, tx: Trace, name: str) -> Variable:
-        if name in self.METHODS:
-            return tx.container_method(self, name)
-        if hasattr(self.kind, name):
-            return tx.type_attribute(self, self.kind, name)
-        tx.raise_(AttributeError, f"{self.kind.__name__!r} object has no attribute {name!r}")
-
-    def has_attr(self, tx: Trace, name: str) -> bool:
-        return hasattr(self.kind, name)
-
-    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
-        handler = self.METHODS.get(name)
-        if handler is None:
-            return self.attr(tx, name).call(tx, args, kwargs)
-        return handler(self, tx, *args, **kwargs)
-
-    def _index(self, tx: Trace, value: Variable, start: Variable | None = None) -> Variable:
-        first = tx.index(start) if start is not None else 0
-        for i in range(first, len(self.items)):
+    def _index(self, tx: Trace, value: Variable, start: Variable = ConstantVariable(0), stop: Variable | None = None) -> Variable:
+        for i in range(len(self.items))[tx.index(start) : None if stop is None else tx.index(stop)]:
             if tx.same_or_equal(self.element(tx, i), value):
                 return ConstantVariable(i)
         tx.raise_(ValueError, f"{value.describe()} is not in {self.kind.__name__}")
@@ -108,11 +88,9 @@ class SequenceVariable(Variable):
                 return tx.compare(op, mine, yours)
         return ConstantVariable(op(len(self.items), len(other.items)))
 
-    METHODS: dict[str, Callable[..., Variable]] = {"index": _index, "count": _count}
+    METHODS = {"index": _index, "count": _count}
 
-    def build(self, w: Writer) -> str:
-        if self.source is not None:
-            return w.fetch(self.source)
+    def make(self, w: Writer) -> str:
         return self.wrap_elements([w.value(item) for item in self.items], w)
 
     def wrap_elements(self, elements: list[str], w: Writer) -> str:
@@ -207,7 +185,7 @@ class ListVariable(SequenceVariable):
     def set_item(self, tx: Trace, key: Variable, value: Variable) -> None:
         self.changed(tx)
         if isinstance(key, SliceVariable):
-            self.items[key.as_slice(tx)] = list(tx.iterate(value))
+            tx.checked(operator.setitem, self.items, key.as_slice(tx), list(tx.iterate(value)))
             return
         index = tx.index(key)
         if not -len(self.items) <= index < len(self.items):
@@ -232,21 +210,18 @@ class ListVariable(SequenceVariable):
             return self
         return super().binary(tx, op, other, reflected)
 
-    def _append(self, tx: Trace, value: Variable) -> Variable:
+    def _append(self, tx: Trace, value: Variable) -> None:
         self.changed(tx)
         self.items.append(value)
-        return ConstantVariable(None)
 
-    def _extend(self, tx: Trace, values: Variable) -> Variable:
+    def _extend(self, tx: Trace, values: Variable) -> None:
         added = list(tx.iterate(values))
         self.changed(tx)
         self.items.extend(added)
-        return ConstantVariable(None)
 
-    def _insert(self, tx: Trace, index: Variable, value: Variable) -> Variable:
+    def _insert(self, tx: Trace, index: Variable, value: Variable) -> None:
         self.changed(tx)
         self.items.insert(tx.index(index), value)
-        return ConstantVariable(None)
 
     def _pop(self, tx: Trace, index: Variable | None = None) -> Variable:
         position = tx.index(index) if index is not None else -1
@@ -257,30 +232,26 @@ class ListVariable(SequenceVariable):
         del self.items[position]
         return value
 
-    def _remove(self, tx: Trace, value: Variable) -> Variable:
+    def _remove(self, tx: Trace, value: Variable) -> None:
         position = tx.index(self._index(tx, value))
         self.changed(tx)
         del self.items[position]
-        return ConstantVariable(None)
 
-    def _clear(self, tx: Trace) -> Variable:
+    def _clear(self, tx: Trace) -> None:
         self.changed(tx)
         self.items.clear()
-        return ConstantVariable(None)
 
-    def _reverse(self, tx: Trace) -> Variable:
+    def _reverse(self, tx: Trace) -> None:
         self.changed(tx)
         self.items.reverse()
-        return ConstantVariable(None)
 
     def _copy(self, tx: Trace) -> Variable:
         return type(self)(list(self.items))
 
-    def _sort(self, tx: Trace, key: Variable | None = None, reverse: Variable | None = None) -> Variable:
+    def _sort(self, tx: Trace, key: Variable | None = None, reverse: Variable | None = None) -> None:
         ordered = sort_variables(tx, list(tx.iterate(self)), key, reverse)
         self.changed(tx)
         self.items[:] = ordered
-        return ConstantVariable(None)
 
     METHODS = {
         **SequenceVariable.METHODS, "append": _append, "extend": _extend, "insert": _insert, "pop": _pop,
@@ -312,36 +283,31 @@ class DequeVariable(ListVariable):
     def attr(self, tx: Trace, name: str) -> Variable:
         return ConstantVariable(self.maxlen) if name == "maxlen" else super().attr(tx, name)
 
-    def _append(self, tx: Trace, value: Variable) -> Variable:
+    def _append(self, tx: Trace, value: Variable) -> None:
         super()._append(tx, value)
         self._trim(left=False)
-        return ConstantVariable(None)
 
-    def _appendleft(self, tx: Trace, value: Variable) -> Variable:
+    def _appendleft(self, tx: Trace, value: Variable) -> None:
         self.changed(tx)
         self.items.insert(0, value)
         self._trim(left=True)
-        return ConstantVariable(None)
 
-    def _extend(self, tx: Trace, values: Variable) -> Variable:
+    def _extend(self, tx: Trace, values: Variable) -> None:
         super()._extend(tx, values)
         self._trim(left=False)
-        return ConstantVariable(None)
 
     def _popleft(self, tx: Trace) -> Variable:
         return self._pop(tx, ConstantVariable(0))
 
-    def _extendleft(self, tx: Trace, values: Variable) -> Variable:
+    def _extendleft(self, tx: Trace, values: Variable) -> None:
         for value in list(tx.iterate(values)):
             self._appendleft(tx, value)
-        return ConstantVariable(None)
 
-    def _rotate(self, tx: Trace, steps: Variable | None = None) -> Variable:
+    def _rotate(self, tx: Trace, steps: Variable | None = None) -> None:
         moved = collections.deque(self.items)
         moved.rotate(tx.index(steps) if steps is not None else 1)
         self.changed(tx)
         self.items[:] = moved
-        return ConstantVariable(None)
 
     METHODS = {
         **ListVariable.METHODS, "append": _append, "appendleft": _appendleft, "extend": _extend, "popleft": _popleft,
@@ -361,11 +327,10 @@ class DequeVariable(ListVariable):
 class RangeVariable(Variable):
     """A `range` of known bounds."""
 
+    kind: Any = range
+
     def __init__(self, value: range, source: Source | None = None) -> None:
         self.value, self.source = value, source
-
-    def python_type(self) -> type:
-        return range
 
     def as_constant(self) -> Any:
         return self.value
@@ -392,19 +357,18 @@ class RangeVariable(Variable):
 
 
 class SliceVariable(Variable):
+    kind: Any = slice
+
     def __init__(self, start: Variable, stop: Variable, step: Variable, source: Source | None = None) -> None:
         self.parts = (start, stop, step)
         self.source = source
-
-    def python_type(self) -> type:
-        return slice
 
     def as_constant(self) -> Any:
         return slice(*(part.as_constant() for part in self.parts))
 
     def as_slice(self, tx: Trace) -> slice:
         """The slice as ints or None, for indexing a Python sequence."""
-        return slice(*(None if _is_none(part) else tx.index(part) for part in self.parts))
+        return slice(*(None if is_none(part) else tx.index(part) for part in self.parts))
 
     def attr(self, tx: Trace, name: str) -> Variable:
         if name in ("start", "stop", "step"):
@@ -413,16 +377,12 @@ class SliceVariable(Variable):
 
     def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
         if name == "indices":
-            plain = slice(*(None if _is_none(part) else tx.index(part) for part in self.parts))
+            plain = slice(*(None if is_none(part) else tx.index(part) for part in self.parts))
             return tx.literal(tx.checked(plain.indices, tx.index(args[0])))
         graph_break("unknown attribute", f"slice.{name}")
 
     def build(self, w: Writer) -> str:
         return f"slice({', '.join(w.value(part) for part in self.parts)})"
-
-
-def _is_none(variable: Variable) -> bool:
-    return isinstance(variable, ConstantVariable) and variable.value is None
 
 
 class IteratorVariable(Variable):
@@ -441,9 +401,6 @@ class IteratorVariable(Variable):
         """Note the call (of a function of Python or of a variable) that makes this iterator."""
         self.origin = (function, args, kwargs or {})
         return self
-
-    def python_type(self) -> type:
-        return self.kind
 
     def next(self, tx: Trace) -> Variable | None:
         """The next element, or None at the end."""
@@ -512,13 +469,23 @@ class ReversedIterator(IteratorVariable):
         return iterator
 
 
+class _Ordered:
+    """A key that is compared by the traced program."""
+
+    def __init__(self, tx: Trace, variable: Variable) -> None:
+        self.tx, self.variable = tx, variable
+
+    def __lt__(self, other: _Ordered) -> bool:
+        return self.tx.truth(self.tx.compare(operator.lt, self.variable, other.variable))
+
+
 def sort_variables(tx: Trace, items: Args, key: Variable | None, reverse: Variable | None) -> Args:
-    """`sorted` over elements whose keys are known (or sequences of such)."""
-    keys = [tx.call(key, [item], {}) if key is not None and not _is_none(key) else item for item in items]
+    """`sorted`: by the values of the keys if they are known, else by what the program says of them."""
+    keys = [tx.call(key, [item], {}) if key is not None and not is_none(key) else item for item in items]
     try:
-        plain = [k.as_constant() for k in keys]
+        plain: list[Any] = [k.as_constant() for k in keys]
     except NotConstant:
-        graph_break("unknown operation", "sorting values that are not known during capture")
+        plain = [_Ordered(tx, k) for k in keys]
     backwards = reverse is not None and tx.truth(reverse)
     try:
         order = sorted(range(len(items)), key=plain.__getitem__, reverse=backwards)

@@ -13,7 +13,7 @@ from ...core.symbolic import SymBool, SymFloat, SymInt
 from ...core.tensor import Tensor
 from ..break_kinds import graph_break
 from ..source import Source
-from .base import Args, ConstantVariable, IdentityKey, Kwargs, Variable
+from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, Variable
 from .dicts import DictVariable
 from .sequences import ListVariable, SequenceVariable, SliceVariable
 
@@ -33,7 +33,7 @@ FACTS = frozenset(
 FACT_METHODS = frozenset(
     {
         "size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "is_contiguous", "element_size",
-        "is_floating_point", "is_complex", "is_signed", "get_device", "type", "is_inference", "is_same_size", "__len__",
+        "is_floating_point", "is_complex", "is_signed", "get_device", "type", "is_same_size", "__len__",
         "is_conj", "is_neg", "dim_order",
     }
 )  # fmt: skip
@@ -42,6 +42,8 @@ FACT_METHODS = frozenset(
 READS = frozenset({"item", "tolist", "numpy", "__array__", "__bool__", "__int__", "__float__", "__index__", "__complex__",
                    "__dlpack__", "data_ptr", "is_nonzero", "equal", "allclose", "__contains__"})  # fmt: skip
 """Methods that read elements into Python."""
+
+RESIZING = frozenset({"resize_", "resize_as_"})
 
 AUTOGRAD = frozenset({"backward", "register_hook", "retain_grad", "register_post_accumulate_grad_hook"})
 
@@ -96,7 +98,7 @@ class TensorVariable(Variable):
 
     def _grad(self, tx: Trace) -> Variable:
         if self.real is None:
-            return ConstantVariable(None)
+            return NONE
         assert self.source is not None
         if self in tx.effects.grads:
             return tx.effects.grads[self]
@@ -138,8 +140,14 @@ class TensorVariable(Variable):
     def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
         if name in FACT_METHODS:
             return self._fact(tx, name, args, kwargs)
+        if name == "is_inference":
+            if self.source is not None:
+                tx.guard(f"{{0}}.is_inference() is {self.fake.is_inference()}", self.source)
+            return ConstantVariable(self.fake.is_inference())
         if name in READS:
             graph_break("tensor to Python value", f"{self.describe()}.{name}()")
+        if name in RESIZING:
+            graph_break("unknown operation", f"{self.describe()}.{name}(), which changes the size in memory")
         if name in AUTOGRAD:
             graph_break("autograd inside a compiled function", f"{self.describe()}.{name}()")
         if name in SPECIAL:
@@ -164,9 +172,7 @@ class TensorVariable(Variable):
             return None
         return tx.emit(op, [other, self] if reflected else [self, other], {})
 
-    def build(self, w: Writer) -> str:
-        if self.source is not None:
-            return w.fetch(self.source)
+    def make(self, w: Writer) -> str:
         made = w.output(self)
         if self.written:
             w.remember(self, made)
@@ -199,7 +205,7 @@ def _hash(self: TensorVariable, tx: Trace) -> Variable:
 SPECIAL: dict[str, Callable[..., Variable]] = {
     "requires_grad_": _requires_grad_,
     "__getitem__": lambda self, tx, key: self.item(tx, key),
-    "__setitem__": lambda self, tx, key, value: self.set_item(tx, key, value) or ConstantVariable(None),
+    "__setitem__": lambda self, tx, key, value: self.set_item(tx, key, value) or NONE,
     "__hash__": _hash,
 }
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..break_kinds import graph_break
-from .base import Args, ConstantVariable, Kwargs, Variable
+from .base import NONE, Args, ConstantVariable, Kwargs, Variable, call_handler, is_none
 from .builtins import HANDLERS, handles
 from .functions import MethodVariable, PartialVariable
 from .sequences import IteratorVariable, TupleVariable
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ..replacement import Writer
     from ..trace import Trace
 
-_NONE = ConstantVariable(None)
 
 
 def _binary_handler(op: Callable[[Any, Any], Any]) -> Callable[..., Variable]:
@@ -48,7 +47,7 @@ HANDLERS[operator.is_] = lambda tx, left, right: ConstantVariable(tx.is_same(lef
 HANDLERS[operator.is_not] = lambda tx, left, right: ConstantVariable(not tx.is_same(left, right))
 HANDLERS[operator.getitem] = lambda tx, owner, key: tx.item(owner, key)
 HANDLERS[operator.contains] = lambda tx, owner, key: ConstantVariable(owner.contains(tx, key))
-HANDLERS[operator.setitem] = lambda tx, owner, key, value: owner.set_item(tx, key, value) or _NONE
+HANDLERS[operator.setitem] = lambda tx, owner, key, value: owner.set_item(tx, key, value) or NONE
 
 
 @handles(operator.index)
@@ -74,25 +73,18 @@ def _partial(tx: Trace, function: Variable, *args: Variable, **kwargs: Variable)
 
 @handles(sys.exc_info)
 def _exc_info(tx: Trace) -> Variable:
-    if any(frame.handling for frame in tx.frames):
-        graph_break("frame inspection", "sys.exc_info() while an exception is handled")
-    _callers_handle_nothing(tx)
-    return TupleVariable([_NONE, _NONE, _NONE])
+    if tx.handled_exception() is not None:
+        graph_break("call of C function", "sys.exc_info() while an exception is handled")
+    tx.callers_handle_nothing()
+    return TupleVariable([NONE, NONE, NONE])
 
 
 @handles(sys.exception)
 def _exception(tx: Trace) -> Variable:
-    handled = next((frame.handling[-1] for frame in reversed(tx.frames) if frame.handling), None)
+    handled = tx.handled_exception()
     if handled is None:
-        _callers_handle_nothing(tx)
-    return handled or _NONE
-
-
-def _callers_handle_nothing(tx: Trace) -> None:
-    """The function may be called from an except block."""
-    if sys.exc_info()[1] is not None:
-        graph_break("frame inspection", "sys.exc_info() while a caller handles an exception")
-    tx.guard("{0}.exc_info()[1] is None", tx.module_source(sys), reason="exceptions that callers handle")
+        tx.callers_handle_nothing()
+    return handled or NONE
 
 
 @handles(functools.reduce)
@@ -106,44 +98,44 @@ def _reduce(tx: Trace, function: Variable, values: Variable, start: Variable | N
     return total
 
 
-@handles(itertools.chain)
-def _chain(tx: Trace, *iterables: Variable) -> Variable:
-    return IteratorVariable((element for iterable in iterables for element in tx.iterate(iterable)), itertools.chain)
+def _lazily(function: Any, elements: Callable[..., Any]) -> None:
+    """A function whose iterator over variables is made by `elements(tx, *args, **kwargs)`."""
+    def handler(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
+        made: Any = call_handler(elements, function.__name__, tx, *args, **kwargs)
+        return IteratorVariable(made, function)
+
+    HANDLERS[function] = handler
 
 
-@handles(itertools.chain.from_iterable)
-def _chain_from(tx: Trace, iterables: Variable) -> Variable:
-    return IteratorVariable((e for iterable in tx.iterate(iterables) for e in tx.iterate(iterable)), itertools.chain)
+def _test(tx: Trace, predicate: Variable) -> Callable[[Variable], bool]:
+    return lambda value: tx.truth(value if is_none(predicate) else tx.call(predicate, [value], {}))
 
 
-@handles(itertools.islice)
-def _islice(tx: Trace, values: Variable, *bounds: Variable) -> Variable:
-    limits = [bound.as_constant() for bound in bounds]
-    return IteratorVariable(itertools.islice(tx.iterate(values), *limits), itertools.islice)
-
-
-@handles(itertools.count)
-def _count(tx: Trace, start: Variable = ConstantVariable(0), step: Variable = ConstantVariable(1)) -> Variable:
-    numbers = itertools.count(start.as_constant(), step.as_constant())
-    return IteratorVariable(map(ConstantVariable, numbers), itertools.count)
-
-
-@handles(itertools.repeat)
-def _repeat(tx: Trace, value: Variable, times: Variable | None = None) -> Variable:
-    repeated = itertools.repeat(value) if times is None else itertools.repeat(value, tx.index(times))
-    return IteratorVariable(repeated, itertools.repeat)
+_ZERO, _ONE = ConstantVariable(0), ConstantVariable(1)
+_lazily(itertools.chain, lambda tx, *iterables: (e for iterable in iterables for e in tx.iterate(iterable)))
+_lazily(itertools.chain.from_iterable, lambda tx, rows: (e for iterable in tx.iterate(rows) for e in tx.iterate(iterable)))
+_lazily(itertools.islice, lambda tx, values, *bounds: itertools.islice(tx.iterate(values), *(b.as_constant() for b in bounds)))
+_lazily(itertools.count, lambda tx, start=_ZERO, step=_ONE: map(ConstantVariable, itertools.count(start.as_constant(), step.as_constant())))
+_lazily(itertools.repeat, lambda tx, object, times=None: itertools.repeat(object, *(() if times is None else (tx.index(times),))))
+_lazily(itertools.cycle, lambda tx, values: itertools.cycle(tx.iterate(values)))
+_lazily(itertools.starmap, lambda tx, function, rows: (tx.call(function, list(tx.iterate(row)), {}) for row in tx.iterate(rows)))
+_lazily(itertools.takewhile, lambda tx, predicate, values: itertools.takewhile(_test(tx, predicate), tx.iterate(values)))
+_lazily(itertools.dropwhile, lambda tx, predicate, values: itertools.dropwhile(_test(tx, predicate), tx.iterate(values)))
+_lazily(itertools.filterfalse, lambda tx, predicate, values: itertools.filterfalse(_test(tx, predicate), tx.iterate(values)))
+_lazily(itertools.compress, lambda tx, data, selectors: itertools.compress(tx.iterate(data), map(tx.truth, tx.iterate(selectors))))
 
 
 @handles(itertools.accumulate)
-def _accumulate(tx: Trace, values: Variable, function: Variable | None = None) -> Variable:
+def _accumulate(tx: Trace, values: Variable, func: Variable = NONE, *, initial: Variable = NONE) -> Variable:
     def combine(left: Variable, right: Variable) -> Variable:
-        return tx.binary(operator.add, left, right) if function is None else tx.call(function, [left, right], {})
+        return tx.binary(operator.add, left, right) if is_none(func) else tx.call(func, [left, right], {})
 
-    return IteratorVariable(itertools.accumulate(tx.iterate(values), combine), itertools.accumulate)
+    start = None if is_none(initial) else initial
+    return IteratorVariable(itertools.accumulate(tx.iterate(values), combine, initial=start), itertools.accumulate)
 
 
 @handles(itertools.zip_longest)
-def _zip_longest(tx: Trace, *iterables: Variable, fillvalue: Variable = _NONE) -> Variable:
+def _zip_longest(tx: Trace, *iterables: Variable, fillvalue: Variable = NONE) -> Variable:
     rows = itertools.zip_longest(*(tx.iterate(i) for i in iterables), fillvalue=fillvalue)
     return IteratorVariable((TupleVariable(list(row)) for row in rows), itertools.zip_longest)
 
@@ -170,7 +162,7 @@ def _groupby(tx: Trace, values: Variable, key: Variable | None = None) -> Variab
         current: Variable | None = None
         members: Args = []
         for value in tx.iterate(values):
-            found = value if key is None or _is_none(key) else tx.call(key, [value], {})
+            found = value if key is None or is_none(key) else tx.call(key, [value], {})
             if current is not None and not tx.same_or_equal(current, found):
                 yield TupleVariable([current, IteratorVariable(iter(members), itertools.groupby)])
                 members, current = [], None
@@ -188,58 +180,11 @@ def _tee(tx: Trace, values: Variable, n: Variable = ConstantVariable(2)) -> Vari
     return TupleVariable([IteratorVariable(copy, itertools.tee) for copy in copies])  # type: ignore[arg-type]
 
 
-@handles(itertools.compress)
-def _compress(tx: Trace, values: Variable, selectors: Variable) -> Variable:
-    pairs = zip(tx.iterate(values), tx.iterate(selectors), strict=False)
-    return IteratorVariable((value for value, wanted in pairs if tx.truth(wanted)), itertools.compress)
-
-
-@handles(itertools.filterfalse)
-def _filterfalse(tx: Trace, predicate: Variable, values: Variable) -> Variable:
-    def verdict(value: Variable) -> Variable:
-        return value if _is_none(predicate) else tx.call(predicate, [value], {})
-
-    return IteratorVariable((value for value in tx.iterate(values) if not tx.truth(verdict(value))), itertools.filterfalse)
-
-
-@handles(itertools.cycle)
-def _cycle(tx: Trace, values: Variable) -> Variable:
-    return IteratorVariable(itertools.cycle(tx.iterate(values)), itertools.cycle)
-
-
-def _is_none(variable: Variable) -> bool:
-    return isinstance(variable, ConstantVariable) and variable.value is None
-
-
-@handles(itertools.starmap)
-def _starmap(tx: Trace, function: Variable, rows: Variable) -> Variable:
-    return IteratorVariable((tx.call(function, list(tx.iterate(row)), {}) for row in tx.iterate(rows)), itertools.starmap)
-
-
-@handles(itertools.takewhile)
-def _takewhile(tx: Trace, predicate: Variable, values: Variable) -> Variable:
-    test = functools.partial(_holds, tx, predicate)
-    return IteratorVariable(itertools.takewhile(test, tx.iterate(values)), itertools.takewhile)
-
-
-@handles(itertools.dropwhile)
-def _dropwhile(tx: Trace, predicate: Variable, values: Variable) -> Variable:
-    test = functools.partial(_holds, tx, predicate)
-    return IteratorVariable(itertools.dropwhile(test, tx.iterate(values)), itertools.dropwhile)
-
-
-def _holds(tx: Trace, predicate: Variable, value: Variable) -> bool:
-    return tx.truth(tx.call(predicate, [value], {}))
-
-
 class ItemGetter(Variable):
     """`operator.itemgetter(...)` or `operator.attrgetter(...)`."""
 
     def __init__(self, kind: Any, keys: Args) -> None:
         self.kind, self.keys = kind, keys
-
-    def python_type(self) -> type:
-        return self.kind
 
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
         found = [self._get(tx, args[0], key) for key in self.keys]

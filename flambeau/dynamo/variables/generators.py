@@ -1,0 +1,133 @@
+"""Generators made by the traced program."""
+
+from __future__ import annotations
+
+import builtins
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..break_kinds import graph_break
+from ..exceptions import RaisedInTrace
+from .base import NONE, Args, Kwargs, Variable, call_handler
+from .exceptions import ExceptionVariable
+from .sequences import IteratorVariable
+
+if TYPE_CHECKING:
+    from ..bytecode import Program
+    from ..frame import Frame
+    from ..trace import Trace
+
+
+class GeneratorVariable(IteratorVariable):
+    """A generator made by the traced program; its frame is interpreted as elements are asked for."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        frame.tx.generators.append(self)
+        self.kind = types.GeneratorType
+        self.finished = False
+
+    def next(self, tx: Trace) -> Variable | None:
+        return self.send(tx, NONE)
+
+    def send(self, tx: Trace, value: Variable) -> Variable | None:
+        """Run to the next yield, or None at the end."""
+        if self.finished:
+            return None
+        if self.started:
+            self.frame.push(value)
+        self.started = True
+        try:
+            produced = tx.run_generator(self.frame)
+        except RaisedInTrace:
+            self.finished = True
+            raise
+        if produced is None:
+            self.finished = True
+        return produced
+
+    def result(self) -> Variable:
+        """What the generator returned."""
+        return self.frame.returned or NONE
+
+    def throw(self, tx: Trace, error: Variable) -> Variable | None:
+        """Raise an exception at the yield where it stands and run to the next yield, or None at the end."""
+        raised = RaisedInTrace(error)
+        if not self.started or self.finished:
+            self.finished = True
+            raise raised
+        if self.frame.program.instructions[self.frame.current - 1].opname == "SEND":
+            graph_break("call of generator", "an exception thrown into a generator while it delegates to another")
+        try:
+            self.frame.unwind(raised)
+            produced = tx.run_generator(self.frame)
+        except RaisedInTrace:
+            self.finished = True
+            raise
+        self.finished = produced is None
+        return produced
+
+    def close(self, tx: Trace) -> None:
+        """Raise GeneratorExit where it stands, which has to leave it."""
+        if self.started and not self.finished:
+            try:
+                produced = self.throw(tx, ExceptionVariable(GeneratorExit, []))
+            except RaisedInTrace as error:
+                if not issubclass(error.value.python_type(), (GeneratorExit, StopIteration)):
+                    raise
+                produced = None
+            if produced is not None:
+                tx.raise_(RuntimeError, "generator ignored GeneratorExit")
+        self.finished = True
+
+    def has_cleanup(self) -> bool:
+        """Has it something left to do when it is given up where it stands: a `finally`, a `with`, or an `except` for all?"""
+        frame = self.frame
+        return self.started and not self.finished and _handles_exit(frame.program, frame.current, frame.globals)
+
+    def _send(self, tx: Trace, value: Variable) -> Variable:
+        return self._element(tx, self.send(tx, value))
+
+    def _throw(self, tx: Trace, kind: Variable, value: Variable | None = None, traceback: Variable | None = None) -> Variable:
+        given = kind if value is None or (value.is_constant() and value.as_constant() is None) else value
+        return self._element(tx, self.throw(tx, tx.make_exception(given)))
+
+    def _close(self, tx: Trace) -> None:
+        self.close(tx)
+
+    def _element(self, tx: Trace, produced: Variable | None) -> Variable:
+        if produced is None:
+            tx.raise_variable(ExceptionVariable(StopIteration, [self.result()]))
+        return produced
+
+    METHODS: dict[str, Callable[..., Variable | None]] = {"send": _send, "throw": _throw, "close": _close}
+
+    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
+        handler = self.METHODS.get(name)
+        return super().method(tx, name, args, kwargs) if handler is None else call_handler(handler, name, self, tx, *args, **kwargs)
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        if name in self.METHODS or name in ("__next__", "__iter__"):
+            return tx.container_method(self, name)
+        return super().attr(tx, name)
+
+
+def _handles_exit(program: Program, index: int, scope: dict[str, Any]) -> bool:
+    """Does GeneratorExit at instruction `index` run anything but `except` clauses that don't take it?"""
+    entry = program.handler_of(index)
+    code = program.instructions
+    if entry is None or code[entry.handler].opname == "CALL_INTRINSIC_1":  # which is in every generator
+        return False
+    at = entry.handler
+    if code[at].opname == "COPY" and code[at + 1].opname == "POP_EXCEPT":  # out of an except clause
+        at += 2
+    elif code[at].opname == "PUSH_EXC_INFO":
+        at += 1
+        while code[at].opname == "LOAD_GLOBAL" and code[at + 1].opname == "CHECK_EXC_MATCH":
+            kind = scope.get(code[at].argval, getattr(builtins, code[at].argval, None))
+            passed = code[at + 2].target
+            if not isinstance(kind, type) or issubclass(GeneratorExit, kind) or passed is None:
+                return True
+            at = passed
+    return code[at].opname != "RERAISE" or _handles_exit(program, at, scope)
