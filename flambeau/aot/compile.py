@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau.aot.cache import Artefacts, Parts, Request, obtain
-from flambeau.aot.joint import LEAF, NON_LEAF, Program, trace
+from flambeau.aot.joint import INFERENCE, LEAF, NON_LEAF, FromArgument, FromAttribute, Program, trace
 from flambeau.aot.partition import Partition, partition
 from flambeau.aot.passes import CLEAN_UP, separate_results
 from flambeau.aot.runtime import Compiled, Part, Saving, TrainingCode, deliverer, gatherer, share_memory, without_backward
@@ -66,6 +66,7 @@ class AotFunction:
         self.compilers = compilers
         self.artefacts = artefacts
         self.attributes = list({id(t): t for t in (*gm.parameters(), *gm.buffers())}.values())
+        self.turns_on = any(n.meta.get("recording", 0) & 1 for n in gm.graph.nodes)  # gradients, after a start without
         self.needs = self._needs(examples)
         self.examples = [stripped(e) if isinstance(e, Tensor) else e for e in examples]  # no data is kept alive
         self.variants: dict[tuple | None, Callable[[tuple], Any]] = {}
@@ -75,7 +76,7 @@ class AotFunction:
         needs = self.needs
         run = self.variants[needs] = self._compile(needs)
         tensors = [i for i, example in enumerate(self.examples) if isinstance(example, Tensor)]
-        if needs is not None or self.attributes:
+        if needs is not None or self.attributes or self.turns_on:
             return lambda *args: self.call(args)
 
         def compiled(*args: Any) -> Any:
@@ -91,10 +92,10 @@ class AotFunction:
 
     def _needs(self, args: Sequence[Any]) -> tuple | None:
         """How each tensor needs a gradient; None if none does."""
-        if not state.grad_enabled:
+        if not (state.grad_enabled or self.turns_on):
             return None
         needs = tuple([_need(a) for a in (*args, *self.attributes)])
-        return needs if any(needs) else None
+        return needs if LEAF in needs or NON_LEAF in needs else None
 
     def call(self, args: tuple) -> Any:
         """Run the variant for these arguments, compiled if it is not there yet."""
@@ -125,7 +126,15 @@ class AotFunction:
         Observers.show(joint._class_name, joint)
         if training:
             return self._training(program)
+        self._mark_parameters(program)
         return Parts(interface, [_compile(self.compilers[2], program, joint.graph, interface.results)])
+
+    def _mark_parameters(self, program: Program) -> None:
+        """Tell the compiler which inputs are parameters: it may keep what it makes of them until one is written."""
+        given = [n for n in self.gm.graph.nodes if n.op == "placeholder"]
+        for node, source in zip(program.inputs, program.interface.sources):
+            node.meta["parameter"] = isinstance(source, FromAttribute) or (
+                isinstance(source, FromArgument) and bool(given[source.index].meta.get("parameter")))
 
     def _training(self, program: Program) -> Parts:
         """Compiled forward and backward."""
@@ -173,14 +182,15 @@ def _made_by(stage: str, started: float, graph: Graph) -> str:
 
 
 def _need(a: Any) -> int:
-    """0, LEAF or NON_LEAF: called for every input of every call, so it looks at the record itself."""
+    """0, LEAF, NON_LEAF or INFERENCE: called for every input of every call, so it looks at the record itself."""
     if not isinstance(a, Tensor):
         return 0
     if a._view is not None and not a.requires_grad:  # a view brings its record up to date when asked
         return 0
     record = a._grad
     if record is None:
-        return 0
+        store = a._store
+        return INFERENCE if store is not None and store.inference else 0
     if record.grad_fn is not None:
         return NON_LEAF
     return LEAF if record.requires_grad else 0

@@ -20,7 +20,7 @@ from flambeau.core import dispatch
 from flambeau.core.symbolic import SymInt, is_symbolic, is_var
 from flambeau.core.tensor import AutogradMeta, Tensor, fake
 from flambeau.fx import Graph, GraphModule, Node, map_aggregate
-from flambeau.ops.registry import PRIMITIVES
+from flambeau.ops.registry import PRIMITIVES, channels_last_like
 
 # -- what the runtime must know ----------------------------------------------------------------------------------------
 
@@ -108,6 +108,8 @@ class Interface:
     gradient_inputs: list[int] = field(default_factory=list)
     no_backward: RuntimeError | None = None  # why there are no gradients, although results need them
     names: list[str] = field(default_factory=list)  # of the inputs; those of sizes are their symbols
+    other_mode: list[int] = field(default_factory=list)  # results that are inference tensors where the call's are not, or the reverse
+    channels_last: dict[int, int] = field(default_factory=dict)  # number of dimensions of gradients that are taken in that order
     specs: list[tuple] | None = None  # shape, dtype and device of the differentiable results, where sizes are known
 
 
@@ -139,7 +141,7 @@ class Slot:
     index: int
 
 
-LEAF, NON_LEAF = 1, 2  # how an input needs a gradient
+LEAF, NON_LEAF, INFERENCE = 1, 2, 4  # how an input needs a gradient; a tensor that backward must not keep
 
 
 # -- inputs ------------------------------------------------------------------------------------------------------------
@@ -168,8 +170,9 @@ class _Inputs:
 
     def add(self, source: Source, like: Tensor, name: str) -> Tensor:
         """A fake input with the layout of `like`; `needs` says whether it is to have a gradient."""
-        made = stripped(like)
-        if need := next(self.needs):
+        made, need = stripped(like), next(self.needs)
+        made._storage.inference = need == INFERENCE
+        if need in (LEAF, NON_LEAF):
             self._require_grad(made, need == LEAF)
         self.entries.append(self.mode.input(name, made, len(self.sources)))
         self.sources.append(source)
@@ -244,11 +247,11 @@ def trace(gm: GraphModule, examples: Sequence[Any], attributes: Sequence[Tensor]
     """The functional program of `gm` on inputs like `examples`.
 
     `attributes` are the module's parameters and buffers, which become inputs too. `needs` holds for each example and each
-    attribute whether it is to have a gradient (0, LEAF or NON_LEAF); without it only the forward pass is traced.
+    attribute whether it is to have a gradient (0, LEAF or NON_LEAF) or is an INFERENCE tensor; without it only the forward pass is traced.
     """
     mode = TraceMode()
     inputs = _Inputs(mode, needs or [0] * (len(examples) + len(attributes)))
-    with tracing(mode), dispatch.grad_enabled(needs is not None):
+    with tracing(mode), dispatch.grad_enabled(needs is not None and dispatch.state.grad_enabled):
         arguments = inputs.add_arguments(examples)
         twins = inputs.add_attributes(attributes)
         with _swapped(gm, twins):
@@ -265,6 +268,7 @@ class _Finish:
         self.inputs = inputs
         self.with_gradients = with_gradients
         self.results: list[Any] = []  # the functional graph's results, as nodes
+        self.other_mode: list[int] = []
         self.tensors: list[Tensor | None] = []  # the fake tensor that each result is the value of
 
     def program(self, answer: Any) -> Program:
@@ -284,6 +288,7 @@ class _Finish:
 
         structure = map_aggregate(answer, slot)
         interface = Interface(self.inputs.sources, written, outputs, structure, len(self.results))
+        interface.other_mode = self.other_mode
         program = Program(self.mode.graph, self.mode.constants, interface)
         gradients = self._backward(program) if self.with_gradients else ()
         if self.mode.random is not None:
@@ -344,12 +349,14 @@ class _Finish:
         history = self._value(leaf) if leaf.requires_grad and not tracked else None
         chain = entry.chain or ((PRIMITIVES["alias"], ()),)
         steps = tuple((prim, map_aggregate(attrs, self._attribute)) for prim, attrs in chain)
-        return ViewOf(base, steps, tracked, history)
+        return ViewOf(base, steps, tracked and leaf.requires_grad, history)
 
     def _attribute(self, a: Any) -> Any:
         return self._add(self.mode.sizes.of(a), None) if is_symbolic(a) else a
 
     def _value(self, tensor: Tensor) -> Result:
+        if tensor.is_inference() != dispatch.state.inference:
+            self.other_mode.append(len(self.results))
         return self._add(self.mode.node_of(tensor), tensor)
 
     def _add(self, node: Any, tensor: Tensor | None) -> Result:
@@ -367,6 +374,7 @@ class _Finish:
         interface.differentiable = places
         if all(type(size) is int for root in roots for size in root._layout.shape):
             interface.specs = [(root.shape, root.dtype, root.device) for root in roots]
+        interface.channels_last = {i: root.ndim for i, root in enumerate(roots) if _channels_last(root) is not None}
         if not roots:
             return []
         tangents = [self._tangent(i, root) for i, root in enumerate(roots)]
@@ -389,8 +397,15 @@ class _Finish:
         return [self.mode.node_of(g) for g in gradients if g is not None]
 
     def _tangent(self, i: int, root: Tensor) -> Entry:
-        """The input for the gradient of a result; the runtime hands it over contiguous."""
-        return self.mode.input(f"tangents_{i + 1}", fake(root._layout.shape, root.dtype, root.device))
+        """The input for the gradient of a result; the runtime hands it over channels-last as the result is, or contiguous."""
+        tangent = fake(root._layout.shape, root.dtype, root.device, _channels_last(root))
+        return self.mode.input(f"tangents_{i + 1}", tangent)
+
+
+def _channels_last(t: Tensor) -> tuple | None:
+    """The strides of a tensor in that order, if its sizes are known."""
+    shape = t._layout.shape
+    return channels_last_like(t, shape) if all(type(n) is int for n in shape) else None
 
 
 def _history(tensor: Tensor) -> TapeNode | None:

@@ -57,7 +57,7 @@ def surroundings() -> str:
     if strangers:
         raise Uncacheable(f"the function mode {strangers[0]} is active")
     state = dispatch.state
-    own = f"{state.grad_enabled} {state.inference} {state.overrides} {default_dtype()} {default_device()} {Settings.anomaly}"
+    own = f"{state.recording} {state.overrides} {default_dtype()} {default_device()} {Settings.anomaly}"
     entered = [f"{name} {read()!r}" for name, read in sorted(cache.settings.items())]
     return "\n".join([own, *entered])
 

@@ -24,7 +24,7 @@ from flambeau.core.symbolic import SymInt, expr_of, free_variables, hint_of, is_
 from flambeau.core.tensor import Tensor
 from flambeau.fx import Graph, Node
 from flambeau.fx.node import walk_nodes
-from flambeau.ops.registry import PointwisePrimitive
+from flambeau.ops.registry import CompositeRecord, PointwisePrimitive
 from flambeau.ops.scalar import TABLE
 
 _SCALAR_BYTES = 8
@@ -154,7 +154,7 @@ def _ends_a_kernel(node: Node) -> bool:
     if node.op != "call_function" or node.target is operator.getitem:
         return False
     target: Any = node.target
-    if getattr(target, "lowering", None) is not None or "extern" in _tags(node):
+    if isinstance(target, CompositeRecord) or "extern" in _tags(node):
         return True
     return "view" not in _tags(node) and getattr(target, "loop", True) in (None, "extern", "scatter")
 

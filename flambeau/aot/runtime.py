@@ -17,10 +17,12 @@ from flambeau.aot.joint import (
     Slot,
     ViewOf,
 )
-from flambeau.autograd.graph import SECOND_TIME, Node, Output, Saved, Settings, bare, edge_of
+from flambeau.autograd.graph import SECOND_TIME, Node, Output, Saved, Settings, bare, edge_of, version_to_save
 from flambeau.core import dispatch
+from flambeau.core.memory_format import channels_last, channels_last_3d, contiguous_format
+from flambeau.core.storage import Storage
 from flambeau.core.symbolic import evaluate, is_symbolic
-from flambeau.core.tensor import AutogradMeta, Tensor
+from flambeau.core.tensor import AutogradMeta, Tensor, set_inference
 from flambeau.fx import map_aggregate
 from flambeau.ops.nn_steps import write_all
 from flambeau.ops.pointwise import assign
@@ -50,8 +52,10 @@ class Part(NamedTuple):
         if outputs is None:
             return compiled
 
+        passed = {j for i, j, _ in outputs if i < 0 and j >= 0}
+
         def fill_in(inputs: list) -> list:
-            kept = inputs[:]
+            kept = {j: inputs[j] for j in passed}   # and no others: the graph frees each input after its last use
             made = compiled(inputs)
             return [made[i] if i >= 0 else kept[j] if j >= 0 else constant for i, j, constant in outputs]
 
@@ -59,6 +63,9 @@ class Part(NamedTuple):
 
 
 # -- backward ----------------------------------------------------------------------------------------------------------
+
+
+CHANNELS_LAST = {4: channels_last, 5: channels_last_3d}
 
 
 class CompiledBackward(Node):
@@ -78,7 +85,7 @@ class CompiledBackward(Node):
         self.saved: list[Any] = [inputs[i] for i in code.saved_inputs]
         self.saved += [bare(outs[i]) if isinstance(outs[i], Tensor) else outs[i] for i in code.saved_results]
         self.saved += outs[code.results :]
-        self.versions = [(i, self.saved[i]._version) for i in code.reachable if isinstance(self.saved[i], Tensor)]
+        self.versions = [(i, version_to_save(self.saved[i])) for i in code.reachable if isinstance(self.saved[i], Tensor)]
         if Settings.saved_hooks:
             self.versions = []
             self.saved = [Saved(value) if isinstance(value, Tensor) else value for value in self.saved]
@@ -92,7 +99,7 @@ class CompiledBackward(Node):
         if self.released:
             raise RuntimeError(SECOND_TIME)
         for i, version in self.versions:
-            if self.saved[i]._version != version:
+            if self.saved[i]._writes != version:
                 Saved.get(_as_saved(self.saved[i], version), self)  # raises
         given = [value.get(self) if type(value) is Saved else value for value in self.saved]
         sources = [*given, *gs] if state.grad_enabled else None
@@ -105,15 +112,16 @@ class CompiledBackward(Node):
         return gradients
 
     def _tangent(self, i: int, g: Tensor | None) -> Tensor:
-        """The gradient of a result as the backward graph takes it: there, contiguous, without history."""
+        """The gradient of a result as the backward graph takes it: there, in its memory order, without history."""
         if g is None:
             spec = self.output_specs[i]
             return PRIMITIVES["full"](tuple(spec.shape), 0, spec.dtype, spec.device)
         if g._grad is not None:
             g = bare(g)
-        if not g.is_contiguous():
+        order = self.code.orders.get(i, contiguous_format)
+        if not g.is_contiguous(memory_format=order):
             with dispatch.grad_enabled(False):
-                g = g.contiguous()
+                g = g.contiguous(memory_format=order)
         return g
 
     def release(self) -> None:
@@ -205,16 +213,17 @@ class TrainingCode:
         self.saved_inputs = saved.inputs
         self.saved_results = saved.results
         self.reachable = range(len(self.saved_inputs) + len(self.saved_results))
+        self.orders = {i: CHANNELS_LAST[rank] for i, rank in interface.channels_last.items()}
         self.static_specs = None if interface.specs is None else tuple(Output(*spec) for spec in interface.specs)
 
     def run_forward(self, inputs: list) -> list:
         """The results, differentiable ones with their history."""
         edges = [edge_of(inputs[i]) for i in self.gradient_inputs]
-        state.grad_enabled = False
+        before, state.grad_enabled = state.grad_enabled, False
         try:
             outs = self.forward(inputs[:])
         finally:
-            state.grad_enabled = True
+            state.grad_enabled = before
         node = CompiledBackward(edges, self, outs, inputs)
         made = [outs[i] for i in self.differentiable]
         node.output_specs = self.static_specs or tuple(map(_spec, made))
@@ -274,7 +283,7 @@ def deliverer(interface: Interface) -> Callable[[list, list], Any] | None:
     outputs, structure, written = interface.outputs, interface.structure, interface.written
     plain = [output.index for output in outputs if isinstance(output, Result)]
     flat = isinstance(structure, tuple) and all(isinstance(leaf, Slot) for leaf in structure)
-    if flat and not written and plain == list(range(len(outputs))) == [leaf.index for leaf in structure]:
+    if flat and not written and not interface.other_mode and plain == list(range(len(outputs))) == [leaf.index for leaf in structure]:
         return None
 
     # A write that autograd saw in the function is one here too; one behind its back (no_grad, detach) stays so.
@@ -286,6 +295,8 @@ def deliverer(interface: Interface) -> Callable[[list, list], Any] | None:
             write_all([inputs[place] for _, place in bare], [results[i] for i, _ in bare])
         for i, place in assigned:
             assign(inputs[place], results[i])
+        for i in interface.other_mode:
+            set_inference(results[i], not state.inference)
         values = [_make_output(output, inputs, results) for output in outputs]
         if flat:
             return tuple([values[leaf.index] for leaf in structure])
@@ -303,7 +314,7 @@ def _make_output(output: Any, inputs: list, results: list) -> Any:
         return output.value
     assert isinstance(output, ViewOf)
     base = _make_output(output.base, inputs, results)
-    with dispatch.grad_enabled(state.grad_enabled and output.tracked):
+    with dispatch.grad_enabled(output.tracked):
         for prim, attrs in output.chain:
             base = prim(base, *_plain(attrs, results))
     if output.history is not None:
@@ -327,5 +338,5 @@ def _writable(a: Any) -> Any:
 
 def share_memory(inputs: list, written: list[int]) -> bool:
     """Whether an input that the program writes to shares memory with another input."""
-    users = Counter([id(t._store) for t in inputs if isinstance(t, Tensor) and t._store is not None])
+    users = Counter([id(t._store) for t in inputs if isinstance(t, Tensor) and type(t._store) is Storage])
     return any(users[id(inputs[place]._store)] > 1 for place in written)

@@ -213,7 +213,7 @@ class TraceMode:
         """Called by dispatch for every primitive: record it, and answer with fake tensors."""
         if prim is copy_into:
             return self._write(*args)
-        if isinstance(prim, CompositeRecord) and prim.lowering is None:
+        if isinstance(prim, CompositeRecord) and not prim.stays_whole(args):
             with dispatch.push_mode(self), dispatch.grad_enabled(False):
                 return prim.fn(*args)
         if "random" in prim.tags and args[0] is not self.random:
@@ -308,12 +308,12 @@ class TraceMode:
 @contextmanager
 def tracing(mode: TraceMode) -> Iterator[None]:
     """Trace what the block does; factories make fake tensors meanwhile, and grad mode is restored."""
-    saved = dispatch.state.grad_enabled, dispatch.state.inference
+    saved = dispatch.state.recording
     try:
         with dispatch.fake_mode(), dispatch.push_mode(mode):
             yield
     finally:
-        dispatch.state.grad_enabled, dispatch.state.inference = saved
+        dispatch.state.recording = saved
 
 
 class GraphRunner(Interpreter):

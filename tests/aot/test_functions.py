@@ -138,6 +138,31 @@ def test_non_tensor_arguments():
     assert aot_eager(gm, [x, 3, "name"])(x, 3, "name").tolist() == (x * 3).tolist()
 
 
+@pytest.mark.parametrize("rank", [4, 5])
+def test_gradients_of_channels_last_results_are_taken_in_that_order(rank):
+    last = torch.channels_last if rank == 4 else torch.channels_last_3d
+    taken = []
+
+    def backward_compiler(gm, examples):
+        run = interpret(gm, examples)
+
+        def noted(inputs):
+            taken.append(inputs[-1].is_contiguous(memory_format=last) and not inputs[-1].is_contiguous())
+            return run(inputs)
+        return noted
+
+    def backend(gm, examples):
+        return aot_compile(gm, examples, forward_compiler=interpret, backward_compiler=backward_compiler)
+
+    x = torch.randn(2, 3, *[4] * (rank - 2)).contiguous(memory_format=last).requires_grad_()
+    f = torch.compile(lambda x: x.sin() * 2, backend=backend)
+    g = torch.randn_like(x)
+    for given in (g, g.contiguous()):
+        (grad,) = torch.autograd.grad(f(x), x, given)
+        torch.testing.assert_close(grad, 2 * g * x.detach().cos())
+    assert taken == [True, True]
+
+
 def test_transposed_tangents_and_results():
     check(lambda x, w: (x @ w).t(), data(3, 4), data(4, 5, seed=1))
 
