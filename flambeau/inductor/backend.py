@@ -98,7 +98,7 @@ class Kept:
         key, code = record
         if isinstance(code, CudaCode):
             call = code.link(call_primitive)[1]
-            return cuda.Replayed(call) if code.replayed else call
+            return cuda.recorded(call) if code.replayed else call
         runs = build.open_library(key, code.symbols, code.arguments) if key else []
         return None if runs is None else code.link(runs)
 

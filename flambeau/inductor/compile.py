@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flambeau import _C
-from flambeau.core.cache import cache_directory, make_folder, read_sealed, seal, temporary_folder, warn_unwritable
+from flambeau.core.cache import cache_directory, make_folder, note_write, read_sealed, seal, temporary_folder, warn_unwritable
 from flambeau.inductor.unit import HEADERS, INCLUDES
 
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
@@ -208,6 +208,7 @@ class Build:
                 os.fsync(f.fileno())
             os.replace(self._made, self.path)
             os.replace(self._made.with_suffix(".cpp"), self.path.with_suffix(".cpp"))  # beside its library, for reading
+            note_write()
         except OSError as error:
             if not self._made.exists():  # the library is there, its text is not: so be it
                 return True

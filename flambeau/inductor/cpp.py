@@ -29,6 +29,8 @@ PARALLEL_FROM = 1 << 15      # units of work (an addition or load of one element
 LARGEST_SCRATCH = 1 << 15    # bytes of a row kept on the stack
 COLUMN_BLOCK = 64
 INNER_BLOCK = 4096
+TILE = 32                    # of transposed copies: their lines on both sides stay in cache
+CACHE_LINE = 64
 
 COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
@@ -74,8 +76,9 @@ def constant_text(value: Any, kind: dtype) -> str:
 class KernelPrinter:
     """Prints one kernel."""
 
-    def __init__(self, kernel: Kernel, program: Program, stored: set[str]):
+    def __init__(self, kernel: Kernel, program: Program, stored: set[str], tiles: bool = False):
         self.kernel, self.program = kernel, program
+        self.tiles = tiles                        # transposed copies may go through tiles
         self.stored = stored                      # buffers that someone outside the kernel reads
         self.tracer = Tracer()
         self.lines: list[str] = []
@@ -94,6 +97,7 @@ class KernelPrinter:
         self.roots: list[Value] = []
         self.computed: list[dict[str, Value]] = []
         self.written: set[str] = set()
+        self.tiled = False                        # the innermost two loops go through tiles
         self.parallel = False
         self.checks = False                       # whether an index may turn out to be out of bounds
         self.count = 0
@@ -151,12 +155,15 @@ class KernelPrinter:
                 del part[position]
             position -= 1
 
-    def _accesses(self) -> list[tuple[Index, float]]:
-        """Indices of what is written and read, by the memory that they move: what runs over part of the loops counts for less."""
+    def _accesses(self, real: bool = False) -> list[tuple[Index, float]]:
+        """Indices of what is written and read, by the memory that they move: what runs over part of the loops counts for less.
+        `real`: without buffers that only the kernel itself knows."""
         found = []
+        inside = self.kernel.writes - self.stored if real else set()
         for m in self.kernel.members:
-            found.append((self.at(m, m.step.index), 1.5))
-            found += [(self.at(m, a.index), 1.0) for a in m.step.loads]
+            if m.step.buffer not in inside:
+                found.append((self.at(m, m.step.index), 1.5))
+            found += [(self.at(m, a.index), 1.0) for a in m.step.loads if a.buffer not in inside]
         sizes = {f"x{k}": max(self.program.hint(n), 1) for k, n in self.sizes.items()}
         return [(index, weight * math.prod([n for name, n in sizes.items() if name in free_variables(index)])) for index, weight in found]
 
@@ -180,6 +187,24 @@ class KernelPrinter:
         best = max(self.outer, key=lambda k: (score[k], -stride(k)))
         self.outer = sorted((k for k in self.outer if k != best), key=stride, reverse=True)
         self.inner = [best]
+        across = self._across(best) if self.tiles else None
+        if across is not None:
+            self.outer = [k for k in self.outer if k != across] + [across]
+            self.tiled = True
+
+    def _across(self, inner: int) -> int | None:
+        """The loop along which most is contiguous of what is strided along `inner`, as one side of a transposed copy is."""
+        weights: dict[int, float] = {}
+        for index, weight in self._accesses(real=True):
+            stride = coefficient(index, f"x{inner}")
+            if stride is None or abs(self.program.hint(stride)) < CACHE_LINE // 4:
+                continue
+            for k in self.outer:
+                if coefficient(index, f"x{k}") == 1 and self.program.hint(self.sizes[k]) >= TILE // 2:
+                    weights[k] = weights.get(k, 0.0) + weight
+        full = math.prod([max(self.program.hint(self.sizes[k]), 1) for k in [*self.outer, inner]])
+        best = max(weights, key=lambda k: weights[k], default=None)
+        return best if best is not None and weights[best] >= full and self.program.hint(self.sizes[inner]) >= TILE else None
 
     def _order_columns(self) -> None:
         """Last among the kept loops the one along which the folded elements are contiguous."""

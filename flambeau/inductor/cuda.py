@@ -22,7 +22,7 @@ from typing import Any
 from flambeau.backends.cuda import cubins
 from flambeau.backends.cuda.cubins import HINT, Cubin, NoTriton
 from flambeau.backends.cuda.layouts import layout
-from flambeau.core.cache import cache_directory, temporary_folder, warn_unwritable, write_file
+from flambeau.core.cache import YOUNG, cache_directory, read, temporary_folder, warn_unwritable, write_file
 from flambeau.core.device import device
 from flambeau.core.dtypes import DTYPES, dtype
 from flambeau.core.expr import Index, to_python
@@ -32,7 +32,9 @@ from flambeau.inductor.dnn import CONVOLUTIONS, ROLES
 from flambeau.inductor.ir import Extern, Program, View
 from flambeau.inductor.products import Product, print_product
 from flambeau.inductor.scheduler import Kernel, Node
-from flambeau.inductor.triton import PROLOGUE, TritonKernel, print_triton
+from flambeau.inductor.settled import Settled, kept_buffers, settled_steps
+from flambeau.inductor.triton import PROLOGUE, TritonKernel
+from flambeau.inductor.triton_rows import print_triton
 
 
 # -- compiling -----------------------------------------------------------------------------------------------
@@ -49,7 +51,7 @@ def _import(text: str) -> types.ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     try:
-        if not path.exists() or path.read_bytes() != text.encode():
+        if read(path, noted=YOUNG / 2) != text.encode():  # Triton is going to read it again
             write_file(path, text.encode())
     except OSError as error:
         warn_unwritable(error)
@@ -98,8 +100,10 @@ class CudaUnit:
     wrapper: str
     products: dict[str, tuple]      # products by address: their names in the wrapper, and what `blas.by_address` is told
     convolutions: dict[str, Any]    # likewise, and what `dnn.by_address` is told
+    ended: dict[str, tuple]         # products that end in a bias, and what `blaslt.by_address` is told
     loaded: dict[str, Callable[..., None]] = field(default_factory=dict)   # the kernels by name, once they are built
     code: CudaCode | None = None    # likewise, and what is kept of it in the cache
+    watched: tuple[int, ...] = ()   # the inputs that `settle` reads, where the wrapper has one
 
 
 def print_program(program: Program, nodes: Sequence[Node | Product], arrays: bool = False) -> CudaUnit:
@@ -119,8 +123,11 @@ def print_program(program: Program, nodes: Sequence[Node | Product], arrays: boo
             known[key] = first = printed
         printed.name = first.name
         steps.append((printed, node))
-    wrapper = _Wrapper(program, steps, arrays)
-    return CudaUnit(list(known.values()), steps, wrapper.text(), wrapper.products, wrapper.convolutions)
+    settled = set() if arrays else settled_steps(program, steps)
+    wrapper = _Wrapper(program, steps, arrays, settled)
+    read = {name for k in settled for name in steps[k][1].reads}
+    watched = tuple([position for position, name in enumerate(program.inputs) if name in read])
+    return CudaUnit(list(known.values()), steps, wrapper.text(), wrapper.products, wrapper.convolutions, wrapper.ended, watched=watched)
 
 
 def print_node(program: Program, nodes: Sequence[Node | Product], node: Kernel | Product) -> TritonKernel:
@@ -145,20 +152,37 @@ def _stored(program: Program, nodes: Sequence[Node | Product], kernel: Kernel | 
 
 
 class _Wrapper:
-    """Prints `call(inputs)`: allocates each buffer before its first use, lets go of it after its last."""
+    """Prints `call(inputs)`: allocates each buffer before its first use, lets go of it after its last.
 
-    def __init__(self, program: Program, steps: Sequence[tuple[TritonKernel | Extern, Node | Product]], arrays: bool):
-        self.program, self.steps, self.arrays = program, steps, arrays
+    Where steps are `settled` (settled.py), they are `settle(inputs, kept)` and the others `call(inputs, kept)`.
+    """
+
+    def __init__(self, program: Program, steps: Sequence[tuple[TritonKernel | Extern, Node | Product]], arrays: bool,
+                 settled: set[int]):
+        self.program, self.steps, self.arrays, self.settled = program, steps, arrays, settled
+        self.kept = kept_buffers(steps, settled)
         self.lines: list[str] = []
         self.products: dict[str, tuple] = {}
         self.convolutions: dict[str, Any] = {}
+        self.ended: dict[str, tuple] = {}
         self.flat: set[str] = set()     # buffers that are made without their shape
 
     def text(self) -> str:
+        emit, kept = self.lines.append, "".join(f"{name}, " for name in self.kept)
+        if self.settled:
+            emit("def settle(inputs, kept):")
+            self._body(self.settled, set(self.kept), f"({kept}) = kept or ({''.join(f'{self._empty(n)}, ' for n in self.kept)})")
+            emit(f"    return ({kept})")
+        emit(f"def call(inputs{', kept' if self.settled else ''}):")
+        results = {v.buffer for v in self.program.outputs if isinstance(v, View)}
+        self._body(set(range(len(self.steps))) - self.settled, results, f"({kept}) = kept" if self.settled else "", not self.arrays)
+        emit(f"    return [{', '.join(self._result(v) for v in self.program.outputs)}]")
+        return "\n".join(self.lines) + "\n"
+
+    def _body(self, steps: set[int], results: set[str], kept: str, clear: bool = False) -> None:
+        """Some of the steps; `kept` brings in what is there before and after them."""
         program, emit = self.program, self.lines.append
-        results = {v.buffer for v in program.outputs if isinstance(v, View)}
-        last = {name: k for k, (step, _) in enumerate(self.steps) for name in self._buffers(step)}
-        emit("def call(inputs):")
+        last = {name: k for k in sorted(steps) for name in self._buffers(self.steps[k][0])}
         emit("    stream = current_stream()")
         for symbol, (position, dim) in program.symbols.items():
             number = f"{'float' if symbol[0] == 'f' else 'int'}(inputs[{position}])"
@@ -169,12 +193,16 @@ class _Wrapper:
                 emit(f"    {name} = inputs[{position}]{'' if self.arrays else '._data'}")
                 if not self.arrays:     # who calls with arrays has looked at their layouts
                     emit(f"    if {name}.strides != {strides} or {name}.data.ptr & 15: {name} = fit({name}, {strides})")
-        if not self.arrays:
+        if clear:
             emit("    inputs.clear()")
         for name in program.constants:
-            emit(f"    {name} = constants[{name!r}]._data")
-        alive = {n for n in program.inputs if n} | set(program.constants)
-        for k, (step, _) in enumerate(self.steps):
+            if name in last or name in results:
+                emit(f"    {name} = constants[{name!r}]._data")
+        if kept:
+            emit(f"    {kept}")
+        alive = {n for n in program.inputs if n} | set(program.constants) | set(self.kept)
+        for k in sorted(steps):
+            step = self.steps[k][0]
             used = self._buffers(step)
             made = [v.buffer for v in step.outputs] if isinstance(step, Extern) and step.op not in WRITERS else []
             for name in used:
@@ -183,11 +211,9 @@ class _Wrapper:
                     if name not in made:
                         emit(f"    {name} = {self._empty(name)}")
             self._step(k, step)
-            dead = [n for n in used if last[n] == k and n not in results]
+            dead = [n for n in used if last[n] == k and n not in results and n not in self.kept]
             if dead:
                 emit(f"    {' = '.join(dead)} = None")
-        emit(f"    return [{', '.join(self._result(v) for v in program.outputs)}]")
-        return "\n".join(self.lines) + "\n"
 
     def _buffers(self, step: TritonKernel | Extern) -> list[str]:
         if isinstance(step, Extern):
@@ -197,6 +223,9 @@ class _Wrapper:
     def _step(self, k: int, step: TritonKernel | Extern) -> None:
         if isinstance(step, Extern):
             views = "".join(f"{self._view(v)}, " for v in step.inputs)
+            if "activation" in step.attrs:
+                self._ended(k, step)
+                return
             if step.op in PRODUCTS:
                 self._product(k, (*step.inputs, *step.outputs), views)
                 return
@@ -229,6 +258,15 @@ class _Wrapper:
         self.products[f"g{k}"] = (views[0].dtype.numpy, views[2].shape, views[0].shape[-1], *layouts)
         places = [f"{v.buffer}.data.ptr" + (f" + {v.offset * v.dtype.itemsize}" if v.offset else "") for v in views]
         self.lines.append(f"    g{k}({', '.join(places)})")
+
+    def _ended(self, k: int, step: Extern) -> None:
+        """A product that ends in a bias (product_ends.py), by addresses."""
+        a, b, bias = step.inputs
+        out, = step.outputs
+        layouts = [layout(v.shape, v.strides) for v in (a, b, out)]     # type: ignore[arg-type]
+        self.ended[f"e{k}"] = (out.dtype.name, *out.shape, a.shape[1], *layouts, step.attrs["activation"])
+        places = [f"{v.buffer}.data.ptr" + (f" + {v.offset * v.dtype.itemsize}" if v.offset else "") for v in (a, b, out, bias)]
+        self.lines.append(f"    e{k}({', '.join(places)})")
 
     def _convolution(self, k: int, step: Extern) -> None:
         """By addresses where all sizes are known, else through arrays."""
@@ -300,8 +338,10 @@ class CudaCode:
     steps: dict[int, Extern]            # those that are called through arrays, by number
     products: dict[str, tuple]
     convolutions: dict[str, Any]
+    ended: dict[str, tuple]
     dtypes: dict[str, dtype]            # of the buffers that it makes
     constants: dict[str, Tensor]
+    watched: tuple[int, ...]            # the inputs that `settle` reads, where the wrapper has one
     replayed: bool = False              # whether its launches are to be recorded
 
     @classmethod
@@ -312,7 +352,8 @@ class CudaCode:
         steps = {k: replace(s, origins=()) for k, (s, _) in enumerate(unit.steps) if k in called and isinstance(s, Extern)}
         used = set(re.findall(r"\bd_(\w+)", unit.wrapper))
         dtypes = {name: buffer.dtype for name, buffer in program.buffers.items() if name in used}
-        return cls(unit.wrapper, made, steps, unit.products, unit.convolutions, dtypes, dict(program.constants))
+        return cls(unit.wrapper, made, steps, unit.products, unit.convolutions, unit.ended, dtypes,
+                   dict(program.constants), unit.watched)
 
     def link(self, call_primitive: Callable) -> tuple[dict[str, Callable[..., None]], Callable[[list], list]]:
         """(the kernels loaded on the current device, by name; the function from inputs to outputs)."""
@@ -320,18 +361,22 @@ class CudaCode:
         blas = importlib.import_module("flambeau.backends.cuda.blas")
         loaded = {name: cubins.load(cubin) for name, cubin in self.cubins.items()}
         scope: dict[str, Any] = {
+            "__name__": __name__,
             "empty": cupy.ndarray, "current_stream": cubins.stream_pointer(), "strided": _strided(cupy), "fit": _fit(cupy),
             "tensor": _tensor, "constants": self.constants, "steps": self.steps,
             "extern": _extern(call_primitive, _fit(cupy)), "product": blas.matmul, **loaded,
         }
         scope |= {f"k_{name}": kind for name, kind in DTYPES.items()}
         scope |= {name: blas.by_address(*facts) for name, facts in self.products.items()}
+        if self.ended:
+            blaslt = importlib.import_module("flambeau.backends.cuda.blaslt")
+            scope |= {name: blaslt.by_address(*facts) for name, facts in self.ended.items()}
         if self.convolutions or "convolve(" in self.wrapper:
             dnn = importlib.import_module("flambeau.backends.cuda.dnn")
             scope |= {"convolve": dnn.run, **{name: dnn.by_address(conv) for name, conv in self.convolutions.items()}}
         scope |= {f"d_{name}": kind.numpy for name, kind in self.dtypes.items()}
         exec(compile(self.wrapper, "<inductor cuda wrapper>", "exec"), scope)
-        return loaded, scope["call"]
+        return loaded, Settled(scope["settle"], scope["call"], self.watched) if "settle" in scope else scope["call"]
 
 
 @functools.cache
@@ -414,6 +459,14 @@ class _Result:
         if self.copied:
             return from_array(self.array.copy(), None, self.gpu)
         return from_array(self.make(*self.facts, self.pointer(self.memory, self.offset), self.array.strides), None, self.gpu)
+
+
+def recorded(call: Callable[[list], list]) -> Callable[[list], list]:
+    """A compiled program, its launches recorded; what it settles once stays outside of the recording."""
+    if not isinstance(call, Settled):
+        return Replayed(call)
+    call.record = Replayed
+    return call
 
 
 COPIED_TO = 1 << 14     # bytes of a result that is copied out, so that it may be kept (losses are)
@@ -499,4 +552,5 @@ def _addresses(inputs: list) -> list[int]:
     return [t._data.data.ptr if isinstance(t, Tensor) else 0 for t in inputs]
 
 
-__all__ = ["Cubin", "CudaCode", "CudaUnit", "NoTriton", "Replayed", "build", "compile_all", "compile_cubin", "module_text", "print_program"]
+__all__ = ["Cubin", "CudaCode", "CudaUnit", "NoTriton", "Replayed", "build", "compile_all", "compile_cubin", "module_text", "print_program",
+           "recorded"]

@@ -2,7 +2,7 @@
 
 An operand that is yet to be stored is stored so; what lies otherwise already (images, weights that nothing is done to) is
 copied once a call. Narrow floats get their channels filled up to whole words of 16 bytes, without which cuDNN's kernels are
-slow: the three of an image are eight then.
+slow, and images with few channels that a kernel strides over are taken in blocks of pixels (blocks.py).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.backends.cuda.dnn_library import describe, laid_out
 from flambeau.core.expr import Index
+from flambeau.inductor.blocks import Blocks, blocks_for
 from flambeau.inductor.ir import Value, View
 
 if TYPE_CHECKING:
@@ -26,21 +27,41 @@ WORD = 8            # channels of 16 bits
 
 
 def lower(lowering: Lowering, op: str, boxes: Sequence[Box], shape: tuple,
-          args: Sequence[Any]) -> tuple[tuple[View, ...], View, View, dict[str, Any]]:
+          args: Sequence[Any]) -> tuple[tuple[View, ...], View, Box, dict[str, Any]]:
     """(operands, the whole buffer of the result, the result in it, attributes of the call) of a convolution."""
     kind = CONVOLUTIONS[op]
     *window, groups = args[2 if op == "convolution" else 3:]
-    dtype = boxes[0].dtype
-    fill = groups == 1 and dtype.itemsize == 2 and len(shape) > 3
+    dtype, asked = boxes[0].dtype, shape
+    shapes: dict[int, Any] = {role: getattr(item, "shape", item) for role, item in zip(ROLES[kind], (*boxes, shape))}
+    known = isinstance(shapes[0][1], int) and isinstance(shapes[1][1], int)      # the channels, of both or of none
+    fill = groups == 1 and dtype.itemsize == 2 and len(shape) > 3 and known
+    blocks = blocks_for([shapes[role] for role in range(3)], *window) if fill else None
+    if blocks is not None:
+        boxes = [_cut(lowering, box, blocks, role) for box, role in zip(boxes, ROLES[kind])]
+        shape, window = blocks.shapes[ROLES[kind][2]], [(1, 1), (0, 0), (1, 1)]
     views = tuple(_placed(lowering, box, fill and role != Y) for box, role in zip(boxes, ROLES[kind]))
     full = _filled(shape) if fill and ROLES[kind][2] != Y else shape
     strides = laid_out(full, len(shape) > 3)
     out = lowering.new_buffer(dtype, full, strides)
     shapes = {role: v.shape for role, v in zip(ROLES[kind], (*views, out))}
     conv = None
-    if all(isinstance(n, int) for s in shapes.values() for n in s):
-        conv = describe(kind, dtype.name, [shapes[k] for k in range(3)], len(shape) > 3, *window)  # type: ignore[misc]
-    return views, out, out._replace(shape=shape), {"conv": conv, "window": tuple(tuple(w) for w in window)}
+    if all(isinstance(n, int) for numbers in (*shapes.values(), *window) for n in numbers):
+        conv = describe(kind, dtype.name, [shapes[k] for k in range(3)], len(shape) > 3, *window)
+    result = lowering.strided(out._replace(shape=shape))
+    if blocks is not None and ROLES[kind][2] != Y:
+        result = type(result)(lowering, asked, dtype, fn=blocks.joined(ROLES[kind][2], result))
+    return views, out, result, {"conv": conv, "window": tuple(tuple(w) for w in window)}
+
+
+def _cut(lowering: Lowering, box: Box, blocks: Blocks, role: int) -> Box:
+    """An operand by blocks of pixels."""
+    if role == Y:
+        return box
+    key = (box, blocks, role)
+    if key not in lowering.cut:
+        lowering.cut[key] = type(box)(lowering, blocks.shapes[role], box.dtype, fn=blocks.cut(role, lowering.tracer, box),
+                                      origins=box.origins)
+    return lowering.cut[key]
 
 
 def _filled(shape: Sequence[Index]) -> tuple[Index, ...]:

@@ -126,11 +126,8 @@ def _convolution(kind: str) -> Callable[[Extern, Program, Pointer], list[str]]:
 def convolution_words(kind: str, step: Extern) -> tuple[tuple[int, ...], list[View]]:
     """The description of a convolution or of one of its gradients, and the tensors in oneDNN's order."""
     *_, stride, padding, dilation, groups = step.attrs["args"]
-    first, second, *rest = step.inputs
-    out = step.outputs[0]
-    bias, posts, read = _epilogue(step, rest)
-    x, w, y = {"conv_forward": (first, second, out), "conv_input_grad": (out, second, first),
-               "conv_weight_grad": (second, out, first)}[kind]
+    bias, posts, read = _epilogue(step, step.inputs[2:])
+    x, w, y = _roles(kind, step)
     layouts = step.attrs["layouts"]
     made = {id(x): operand(x, layouts[0]), id(w): operand(w, layouts[1]), id(y): operand(y, layouts[2])}
     order = {"conv_forward": (x, w, y), "conv_input_grad": (y, w, x), "conv_weight_grad": (x, y, w)}[kind]
@@ -147,7 +144,8 @@ CONVOLUTIONS = {"convolution": "conv_forward", "convolution_input_grad": "conv_i
 def choose_layouts(step: Extern) -> bool:
     """Find layouts of the operands (x, w, y) that oneDNN has a fast kernel for; False where there are none."""
     kind = CONVOLUTIONS[step.op]
-    for layouts in (("given", "free", "given"), ("free", "free", "given"), ("given", "free", "free"), ("free",) * 3):
+    likely = _likely_layouts(kind, step)
+    for layouts in (likely, ("given", "free", "given"), ("free", "free", "given"), ("given", "free", "free"), ("free",) * 3):
         step.attrs["layouts"] = layouts
         try:
             words, _ = convolution_words(kind, step)
@@ -156,6 +154,25 @@ def choose_layouts(step: Extern) -> bool:
         except (NotImplementedError, ValueError, RuntimeError):
             continue
     return False
+
+
+def _likely_layouts(kind: str, step: Extern) -> tuple[str, str, str]:
+    """Images that lie with their channels innermost stay so; others are better reordered in the call, but for windows of one
+    element, which are matrix products."""
+    x, w, y = _roles(kind, step)
+    window = any(n != 1 for n in w.shape[2:])
+
+    def layout(image: View) -> str:
+        return "free" if window and image.shape[1] != 1 and image.strides[1] != 1 else "given"
+    return layout(x), "free", layout(y)
+
+
+def _roles(kind: str, step: Extern) -> tuple[View, View, View]:
+    """The image, the weight and the result of a convolution among the operands of it or of its gradient."""
+    first, second, *_ = step.inputs
+    out = step.outputs[0]
+    return {"conv_forward": (first, second, out), "conv_input_grad": (out, second, first),
+            "conv_weight_grad": (second, out, first)}[kind]
 
 
 def runs_fast(step: Extern) -> bool:

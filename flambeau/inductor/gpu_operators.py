@@ -2,43 +2,59 @@
 
 What `operators.py` is for NumPy's arrays, for CuPy's. Pointwise primitives on contiguous arrays run over one flat range of
 symbolic length; other layouts have symbolic sizes and strides. Operators that fold are compiled for the sizes of all but their
-first dimension, since a row of known length is kept in registers. A call of a known kind costs a dictionary look-up, the
-allocation of its results, and the launch.
+first dimension (of more than one element), since a row of known length is kept in registers.
+
+What a call with arguments of certain layouts comes to (arrays to make, launches) is written down once as a `_C.GpuProgram`, which
+runs natively from then on (csrc/gpu_program.cpp): a call of a known kind costs a look-up, CuPy's allocation, and the launch.
 """
 
 from __future__ import annotations
 
 import importlib
+import types
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from flambeau.backends.cuda import cubins
+import numpy as np
+
+from flambeau import _C
+from flambeau.backends.cuda.programs import Launch, Place, StandIn, program
 from flambeau.core.device import device
 from flambeau.core.dtypes import dtype_of_numpy
 from flambeau.core.symbolic import DataDependentFloat, ShapeEnv, SymFloat, SymInt
 from flambeau.core.tensor import Tensor, fake
 from flambeau.fx import GraphModule
-from flambeau.inductor.graph import compile_graph
+from flambeau.inductor.graph import CompiledGraph, compile_graph
 from flambeau.inductor.ir import View
 from flambeau.inductor.operators import trace_call
 from flambeau.inductor.triton import TritonKernel
 from flambeau.ops import registry
 
-FROM = 1 << 8       # elements of the largest array; below, compiling isn't worth its while
+FROM = 1 << 8       # elements of the largest array; below, compiling for such sizes isn't worth its while
 MANY = 1 << 17      # elements that fill the device
 LARGE = 1 << 31     # elements that 32 bits do not count
 MOST = 64           # kernels of one operator; beyond, something varies that should not
-REMEMBERED = 512    # exact layouts of an operator's arguments whose kernel is known at once
-
-Run = Callable[[Sequence[Any]], Any]
-
 
 class Variant(NamedTuple):
-    """A compiled kernel (None: there is none), and for which arguments of its kind it is right (None: for all)."""
+    """A compiled graph (None: there is none), for which arguments of its kind it is right (None: for all), and what it takes:
+    sizes and strides, then the floats' and the arrays' positions."""
 
     holds: Callable[[Sequence[Any]], bool] | None
-    run: Run | None
+    graph: CompiledGraph | None
+    sources: tuple[Source, ...] = ()
+    floats: tuple[int, ...] = ()
+    several: bool = False
+
+
+class Flat(NamedTuple):
+    """A kernel over one flat range: for each of its pointers the argument (None: the result), and its numbers (None: the length)."""
+
+    kernel: Callable[..., None]
+    tile: int
+    pointers: tuple[int | None, ...]
+    numbers: tuple[int | None, ...]
+    kind: np.dtype
 
 
 class Source(NamedTuple):
@@ -55,52 +71,95 @@ class Source(NamedTuple):
             return f"args[{self.position}].strides[{self.dim}] // {self.itemsize}"
         return f"args[{self.position}].shape[{self.dim}]"
 
+    def value(self, args: Sequence[Any]) -> int:
+        """Its value for these arguments."""
+        array = args[self.position]
+        return array.strides[self.dim] // self.itemsize if self.itemsize else array.shape[self.dim]
+
+
+# -- writing down ------------------------------------------------------------------------------------------------
+def _written_down(graph: CompiledGraph, inputs: list[Any], arrays: int, several: bool) -> _C.GpuProgram | None:
+    """The Python function of a graph, run with stand-ins for arrays, CuPy and the kernels; None where it gives back an argument."""
+    made: list[tuple] = []
+    steps: list[Launch] = []
+
+    def empty(shape: Any, kind: Any) -> StandIn:
+        sizes = (shape,) if isinstance(shape, int) else shape
+        made.append((sizes, kind))
+        return StandIn(arrays + len(made) - 1, sizes, kind)
+
+    def strided(array: StandIn, shape: tuple, strides: tuple, offset: int) -> StandIn:
+        return StandIn(array.base, shape, array.kind, strides, offset)
+
+    def launching(kernel: Any) -> Callable[..., None]:
+        return lambda stream, grid, *parameters: steps.append(Launch(kernel, grid, parameters))
+
+    call: Any = graph.call
+    scope = {**call.__globals__, "empty": empty, "strided": strided, "current_stream": lambda: None, "float": lambda x: x}
+    scope |= {name: launching(kernel) for name, kernel in graph.cuda.loaded.items()}
+    results = types.FunctionType(call.__code__, scope)(inputs)
+    if not all(isinstance(r, StandIn) and r.base >= arrays for r in results):
+        return None
+    return _C.GpuProgram(arrays, tuple(made), tuple(steps), tuple([r.result() for r in results]), several)
+
+
+def _leading(shape: tuple) -> int:
+    """The dimension whose size is a parameter where an operator folds: the first of several elements that is not the last."""
+    return next((d for d, n in enumerate(shape[:-1]) if n > 1), 0)
+
 
 class Family:
-    """The kernels of one primitive or operator, by the kind of its arguments. Answers NotImplemented where it has none."""
+    """The kernels of one primitive or operator, by the kind of its arguments."""
 
-    def __init__(self, fn: Callable, name: str, pointwise: bool):
-        self.fn, self.name, self.pointwise = fn, name, pointwise
-        cupy = importlib.import_module("cupy")
-        self.array_type, self.current_device = cupy.ndarray, cupy.cuda.runtime.getDevice
-        self.flat: dict[tuple, Callable[[Sequence[Any], int], Any] | None] = {}
+    def __init__(self, record: Any):
+        self.record, self.name, self.pointwise = record, record.name, record.kind == "pointwise"
+        self.is_operator = record.kind == "operator"
+        self.fn: Callable = record.fn if self.is_operator else record
+        self.array_type = importlib.import_module("cupy").ndarray
+        self.flat: dict[tuple, Flat | None] = {}
         self.made: dict[tuple, list[Variant]] = {}
-        self.exact: dict[tuple, Run] = {}
         self.fixed: set[int] = set()    # the floats that `fn` looks at: they are part of the key, the others are parameters
 
-    def __call__(self, args: Sequence[Any]) -> Any:
-        array_type = self.array_type
-        arrays = [a for a in args if type(a) is array_type]
-        largest = max([a.size for a in arrays], default=0)
-        if largest < FROM or arrays[0].data.device_id != self.current_device():
-            return NotImplemented
-        if self.pointwise:
+    def program(self, args: Sequence[Any]) -> _C.GpuProgram | None:
+        """What calls with tensors of these layouts on the current GPU come to; None where there are no kernels for them."""
+        if not self.is_operator:
+            self.record.shape(*args)    # refuses what is wrong
+        args = [a._data if isinstance(a, Tensor) else a for a in args]
+        arrays = [a for a in args if type(a) is self.array_type]
+        largest = max([a.size for a in arrays])
+        if self.pointwise and all(a.shape == arrays[0].shape for a in arrays):
             key = self._flat_key(args, largest)
             if key is not None:
                 if key not in self.flat:
                     self.flat[key] = self._make(args, self._build_flat) if len(self.flat) < MOST else None
-                run = self.flat[key]
-                return NotImplemented if run is None else run(args, largest)
-        exact = self._exact_key(args)
-        found = self.exact.get(exact)
-        if found is None:
-            made = self._find(args, largest)
-            if made is None:
-                return NotImplemented
-            if len(self.exact) >= REMEMBERED:
-                self.exact.clear()
-            found = self.exact[self._exact_key(args)] = made
-        return found(args)
+                found = self.flat[key]
+                return None if found is None else self._flat_program(found, args, arrays[0].shape, largest)
+        if largest < FROM:
+            return None
+        variant = self._find(args, largest)
+        if variant.graph is None:
+            return None
+        inputs: list[Any] = [source.value(args) for source in variant.sources]
+        inputs += [Place(True, k) for k in variant.floats]
+        inputs += [StandIn(k) for k in range(len(arrays))]
+        return _written_down(variant.graph, inputs, len(arrays), variant.several)
 
-    def _find(self, args: Sequence[Any], largest: int) -> Run | None:
-        """The kernel for arguments like these, made if it is not there yet."""
+    def _flat_program(self, flat: Flat, args: Sequence[Any], shape: tuple, n: int) -> _C.GpuProgram:
+        positions = [k for k, a in enumerate(args) if type(a) is self.array_type]
+        count = len(positions)
+        pointers = [Place(False, count if k is None else positions.index(k)) for k in flat.pointers]
+        numbers = [n if k is None else Place(True, k) for k in flat.numbers]
+        return program(count, [(shape, flat.kind)], [Launch(flat.kernel, -(-n // flat.tile), (*pointers, *numbers))])
+
+    def _find(self, args: Sequence[Any], largest: int) -> Variant:
+        """The kernels for arguments like these, made if they are not there yet."""
         variants = self.made.setdefault(self._key(args, largest), [])
-        for holds, found in variants:
-            if holds is None or holds(args):
-                return found
+        for variant in variants:
+            if variant.holds is None or variant.holds(args):
+                return variant
         full = len(self.made) > MOST or len(variants) > MOST
         variants.append(Variant(None, None) if full else self._make(args, self._build) or Variant(None, None))
-        return variants[-1].run
+        return variants[-1]
 
     # -- what a kernel depends on --
 
@@ -112,26 +171,12 @@ class Family:
             if type(a) is self.array_type:
                 if not a._c_contiguous:
                     return None
-                memory = a.data
-                bits |= memory.ptr
-                where = memory.device_id
+                bits |= a.data.ptr
+                where = a.data.device_id
                 key.append(a.dtype)
             else:
                 key += self._plain(a, position)
         key.append((bits & 15 == 0, n & 15 == 0, n < LARGE, n >= MANY, where))
-        return tuple(key)
-
-    def _exact_key(self, args: Sequence[Any]) -> tuple:
-        """The layouts of all arrays, and the other arguments."""
-        key: list[Any] = []
-        for position, a in enumerate(args):
-            if type(a) is self.array_type:
-                memory = a.data
-                key += (a.dtype, a.shape, a.strides, memory.ptr & 15 == 0, memory.device_id)
-            elif type(a) is float and position not in self.fixed:
-                key.append(float)
-            else:
-                key += self._plain(a, position)
         return tuple(key)
 
     def _plain(self, a: Any, position: int) -> tuple:
@@ -152,8 +197,9 @@ class Family:
                 numbers = shape if strides is None else shape + strides
                 layout: Any = tuple([sizes.setdefault(m, len(sizes)) for m in numbers])
             else:
-                first = shape[0] if shape else 1
-                layout = (first if first < 2 else first.bit_length() // 3, shape[1:], strides, sizes.setdefault(first, len(sizes)))
+                d = _leading(shape)
+                first = shape[d] if shape else 1
+                layout = (d, first if first < 2 else first.bit_length() // 3, shape[d + 1:], strides, sizes.setdefault(first, len(sizes)))
             key += (a.dtype, layout, strides is None, a.data.ptr & 15 == 0, a.data.device_id)
         if self.pointwise:
             key += [m & 15 == 0 for m in sizes]
@@ -167,6 +213,7 @@ class Family:
                 return build(args)
             except DataDependentFloat as looked_at:
                 self.fixed.add(int(looked_at.args[0][1:]))
+                self.record.launched.look_at(int(looked_at.args[0][1:]))
             except Exception as error:
                 warnings.warn(f"no kernel could be generated for {self.name} on the GPU, so that it runs as several of CuPy's: "
                               f"{type(error).__name__}: {error}", stacklevel=6)
@@ -203,18 +250,15 @@ class Family:
         if found is None:
             return Variant(holds, None)
         graph, floats, several = found
-        arrays = [k for k, a in enumerate(made) if isinstance(a, Tensor)]
-        given = ", ".join([*(s.text() for s in symbols.values()), *(f"args[{k}]" for k in (*floats, *arrays))])
-        return Variant(holds, eval(f"lambda args: {'tuple' if several else ''}(call([{given}])){'' if several else '[0]'}",
-                                   {"call": graph.call}))
+        return Variant(holds, graph, tuple(symbols.values()), tuple(floats), several)
 
     def _stand_in(self, a: Any, position: int, env: ShapeEnv, symbols: dict[str, Source]) -> Any:
         if type(a) is not self.array_type:
             return a
-        size = a.itemsize
+        size, leading = a.itemsize, _leading(a.shape)
 
         def number(n: int, dim: int, itemsize: int) -> Any:
-            if not self.pointwise and (dim or itemsize):
+            if not self.pointwise and (dim != leading or itemsize):
                 return n
             symbol = env.create_symint(n, f"args[{position}]")
             if isinstance(symbol, SymInt):
@@ -224,11 +268,10 @@ class Family:
         strides = None if a._c_contiguous else tuple([number(s // size, d, size) for d, s in enumerate(a.strides)])
         return fake(shape, dtype_of_numpy(a.dtype), device("cuda", a.data.device_id), strides)
 
-    def _build_flat(self, args: Sequence[Any]) -> Callable[[Sequence[Any], int], Any] | None:
-        """The function of the arguments and the number of elements, over one flat range."""
+    def _build_flat(self, args: Sequence[Any]) -> Flat | None:
         env = ShapeEnv()
         first = next(a for a in args if type(a) is self.array_type)
-        n = env.create_symint(first.size, "n")
+        n = env.create_symint(max(first.size, 2), "n")
         where = device("cuda", first.data.device_id)
         made = [fake((n,), dtype_of_numpy(a.dtype), where) if type(a) is self.array_type else a for a in args]
         found = self._trace(args, made, env, {str(n): Source(n, 0, 0)})
@@ -240,29 +283,24 @@ class Family:
             return None
         step = graph.cuda.steps[0][0]
         arrays = [k for k, a in enumerate(args) if type(a) is self.array_type]
-        places = {f"arg{1 + len(floats) + j}": f"args[{k}]" for j, k in enumerate(arrays)} | {results[0].buffer: "out"}
+        places: dict[str, int | None] = {f"arg{1 + len(floats) + j}": k for j, k in enumerate(arrays)}
+        places[results[0].buffer] = None
         if any(name not in places or offset != 0 for name, offset in step.pointers) or results[0].buffer not in dict(step.pointers):
             return None
-        pointers = [f"{places[name]}.data.ptr" for name, _ in step.pointers]
-        numbers = ["n" if name == str(n) else f"args[{name[1:]}]" for name in step.symbols]
-        text = (f"def run(args, n):\n    out = empty(args[{arrays[0]}].shape, kind)\n"
-                f"    kernel(stream(), (n + {step.tile - 1}) // {step.tile}, {', '.join([*pointers, *numbers])})\n    return out\n")
-        scope = {"empty": self.array_type, "kind": results[0].dtype.numpy, "stream": cubins.stream_pointer(),
-                 "kernel": graph.cuda.loaded[step.name]}
-        exec(compile(text, "<generated operator>", "exec"), scope)
-        return scope["run"]
+        numbers = [None if name == str(n) else int(name[1:]) for name in step.symbols]
+        return Flat(graph.cuda.loaded[step.name], step.tile, tuple([places[name] for name, _ in step.pointers]), tuple(numbers),
+                    results[0].dtype.numpy)
 
 
 _families: dict[Any, Family] = {}
 
 
-def generated_gpu(record: Any, args: Sequence[Any]) -> Any:
-    """A primitive or fused operator on CuPy arrays: an array or a tuple, or NotImplemented. The slot of `ops/registry.py`."""
+def generated_gpu(record: Any, args: Sequence[Any]) -> _C.GpuProgram | None:
+    """A primitive or fused operator on CuPy's arrays as a program, if there is one. The slot of `ops/registry.py`."""
     family = _families.get(record)
     if family is None:
-        pointwise = getattr(record, "kind", "") == "pointwise"
-        family = _families[record] = Family(record if record.kind != "operator" else record.fn, record.name, pointwise)
-    return family(args)
+        family = _families[record] = Family(record)
+    return family.program(args)
 
 
 def install() -> None:

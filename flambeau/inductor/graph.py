@@ -24,7 +24,8 @@ from flambeau.inductor.epilogues import fuse_epilogues
 from flambeau.inductor.ir import Extern, Program, View, verify
 from flambeau.inductor.lowering import lower
 from flambeau.inductor.native import NativeCode, call_primitive, run_eager
-from flambeau.inductor.ranges import split_ranges
+from flambeau.inductor.product_ends import end_products
+from flambeau.inductor.ranges import split_loops, split_ranges
 from flambeau.inductor.scheduler import GPU, Node, schedule
 from flambeau.inductor.tuning import tune_products
 from flambeau.inductor.unit import Unit, print_unit
@@ -85,6 +86,7 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool =
     graph = CompiledGraph(gm, program, fallbacks)
     if _device(gm) == "cuda":
         return _compile_cuda(graph, arrays)
+    split_loops(program)
     fuse_epilogues(program)
     graph.seconds["lower"] = -started + (now := time.perf_counter())
     if config.verify:
@@ -117,13 +119,12 @@ def _compile_cuda(graph: CompiledGraph, arrays: bool) -> CompiledGraph:
     graph.nodes = schedule(graph.program, GPU)
     if config.verify:
         verify(graph.program)
-    if config.max_autotune:
-        graph.nodes = tune_products(graph.program, graph.nodes)
+    graph.nodes = (tune_products if config.max_autotune else end_products)(graph.program, graph.nodes)
     graph.cuda, graph.call = cuda.build(graph.program, graph.nodes, call_primitive, arrays)
     graph.code = graph.cuda.code
     if config.cuda_graphs and not graph.program.symbols:
         graph.code.replayed = True
-        graph.call = cuda.Replayed(graph.call)
+        graph.call = cuda.recorded(graph.call)
     graph.wrapper = graph.cuda.wrapper
     for listener in listening:
         listener(graph)

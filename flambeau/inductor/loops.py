@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flambeau.core.expr import Index, coefficient
-from flambeau.inductor.cpp import CPP_TYPES, FOLDS, KernelPrinter, Printed, constant_text
+from flambeau.inductor.cpp import CPP_TYPES, FOLDS, TILE, KernelPrinter, Printed, constant_text
 from flambeau.inductor.ir import REDUCTIONS, Compute, Program, Value, walk
 from flambeau.inductor.reference import empty_value
 from flambeau.inductor.scheduler import Kernel, kernel_var
@@ -17,7 +17,7 @@ COLUMN_BLOCK = 64
 
 def print_kernel(kernel: Kernel, program: Program, stored: set[str]) -> Printed:
     """A kernel as a C++ function; `stored` are the buffers that others read."""
-    p = KernelPrinter(kernel, program, stored)
+    p = KernelPrinter(kernel, program, stored, tiles=True)
     p.prepare()
     p.connect()
     {"rows": _rows, "columns": _columns, "scatter": _scatter}[kernel.style](p)
@@ -66,6 +66,15 @@ def _for(p: KernelPrinter, k: int) -> None:
     p.open(f"for (int64_t x{k} = 0; x{k} < {size}; x{k}++)")
 
 
+def _for_block(p: KernelPrinter, k: int, start: str, block: int) -> None:
+    """Loop k over the block of it that begins at the C++ variable `start`."""
+    size, end = p.sizes[k], f"{start} + {block}"
+    if not (isinstance(size, int) and size % block == 0):
+        limit = p.expr(size)
+        end = f"({end} < {limit} ? {end} : {limit})"
+    p.open(f"for (int64_t x{k} = {start}; x{k} < {end}; x{k}++)")
+
+
 def _declare_fold(p: KernelPrinter, member: int, length: int | None = None) -> str:
     """The accumulator of a reduction, set to the fold of nothing."""
     step = p.kernel.members[member].step
@@ -105,18 +114,24 @@ def _rows(p: KernelPrinter) -> None:
     p.need(p.roots, 0, memo)
     blocked = (p.kernel.split is None and len(p.inner) == 1 and p.program.hint(count) < FEW
                and p.program.hint(inner) >= 2 * INNER_BLOCK)
+    block = TILE if p.tiled else INNER_BLOCK if blocked else 0
     if p.outer:
-        _pragma(p, count * inner, len(p.outer) + blocked)
-    for k in p.outer:
+        _pragma(p, count * inner, len(p.outer) + (block > 0))
+    for k in p.outer[:-1] if p.tiled else p.outer:
         _for(p, k)
-    if blocked:
-        p.open(f"for (int64_t start = 0; start < {p.expr(inner)}; start += {INNER_BLOCK})")
+    across = p.outer[-1] if p.tiled else None
+    if across is not None:
+        p.open(f"for (int64_t first = 0; first < {p.expr(p.sizes[across])}; first += {TILE})")
+    if block:
+        p.open(f"for (int64_t start = 0; start < {p.expr(inner)}; start += {block})")
+    if across is not None:
+        _for_block(p, across, "first", TILE)
     for buffer, name in p.scratch.items():
         kind = CPP_TYPES[p.program.buffers[buffer].dtype.name]
         p.emit(f"alignas(64) {kind} {name}[{p.scratch_size[buffer]}];")
     for level in range(max(p.levels) + 1):
-        _pass(p, level, memo, blocked)
-    for _ in range(len(p.outer) + blocked):
+        _pass(p, level, memo, block)
+    for _ in range(len(p.outer) + (block > 0) + p.tiled):
         p.close()
 
 
@@ -135,7 +150,7 @@ def _flat(p: KernelPrinter) -> None:
         p.close()
 
 
-def _pass(p: KernelPrinter, level: int, memo: dict[int, float], blocked: bool) -> None:
+def _pass(p: KernelPrinter, level: int, memo: dict[int, float], block: int) -> None:
     """All members of one level: first those that run once a row, then one nest of inner loops for the rest."""
     members = [k for k in range(len(p.levels)) if p.levels[k] == level]
     once = [k for k in members if not p.kernel.members[k].full]
@@ -152,10 +167,8 @@ def _pass(p: KernelPrinter, level: int, memo: dict[int, float], blocked: bool) -
     for position, loop in enumerate(p.inner):
         if position == len(p.inner) - 1:
             _simd(p, folds)
-        if blocked:
-            end = f"start + {INNER_BLOCK}"
-            size = p.expr(p.sizes[loop])
-            p.open(f"for (int64_t x{loop} = start; x{loop} < ({end} < {size} ? {end} : {size}); x{loop}++)")
+        if block:
+            _for_block(p, loop, "start", block)
         else:
             _for(p, loop)
         p.need(roots, p.rows + position + 1, memo)

@@ -111,6 +111,7 @@ class Lowering:
         self.fallbacks: list[str] = []
         self._folds: dict[tuple, View] = {}
         self.relaid: dict[Any, View] = {}   # operands of convolutions on a GPU that were copied
+        self.cut: dict[Any, Box] = {}       # likewise, by blocks of pixels
         self.products: dict[str, str] = {}  # results of library calls that have one reader: it may move into the call
         self._count = 0
 
@@ -178,6 +179,8 @@ class Lowering:
             return
         name = f"arg{position}"
         self.program.inputs.append(name)
+        if node.meta.get("parameter"):
+            self.program.parameters.add(name)
         shape, strides = index_of(tuple(val._layout.shape)), index_of(tuple(val._layout.strides))
         self.boxes[node] = self.strided(self.new_buffer(val.dtype, shape, strides, "input", name))
         for dim, (size, actual) in enumerate(zip(shape, val._layout.shape, strict=True)):
@@ -276,11 +279,20 @@ class Lowering:
                 box.realize()
             elif node.meta["val"].device.type == "cuda":
                 read = sum(self.program.buffers[v.attr.buffer].dtype.itemsize for v in full)
-                users, size, again = len(node.users), box.dtype.itemsize, read + cost / WORTH_A_BYTE
+                users, size, again = self._readings(node), box.dtype.itemsize, read + cost / WORTH_A_BYTE
                 if users * again >= again + size + users * size:
                     self._store(node, box)
             elif cost > CHEAP or len(full) > 1:
                 box.realize()
+
+    def _readings(self, node: Any) -> float:
+        """How often the users of a node read all of it: a slice reads a part."""
+        def part(user: Any) -> float:
+            if "view" not in getattr(user.target, "tags", ()):
+                return 1
+            whole, seen = (math.prod([self.program.hint(index_of(n)) for n in t.meta["val"].shape]) for t in (node, user))
+            return min(1, seen / max(whole, 1))
+        return sum(map(part, node.users))
 
     def _store(self, node: Any, box: Box) -> None:
         """Store a box; where it only widens another, that one is stored."""
@@ -297,6 +309,8 @@ class Lowering:
         prim, val = node.target, node.meta["val"]
         if getattr(prim, "lowering", None) in ATTENTION and _boxes(args)[0].dtype is float32 and val[0].device.type == "cpu":
             return self._attention(node, prim.lowering, args)
+        if getattr(prim, "whole", None) and getattr(prim, "lowering", None) is None:
+            return self._call(node, "kernel", args)
         if not isinstance(prim, Primitive) or not self._loops(val, args):
             return self._fallback(node, args)
         loop = prim.loop
@@ -324,7 +338,7 @@ class Lowering:
         def fn(idx: Sequence[Index]) -> Value:
             return prim.loop(self.tracer, *[a(idx) if isinstance(a, Box) else a for a in args])
         box = self.virtual(node, fn)
-        box.strides = _memory_order_of(box, [a for a in args if isinstance(a, Box)])
+        box.strides = _memory_order_of(box.shape, [a for a in args if isinstance(a, Box)])
         return box
 
     def _store_all_products_but_one(self, args: list) -> None:
@@ -361,7 +375,7 @@ class Lowering:
             elif _count(box.shape) is _count(source.shape) or _count(box.shape) == _count(source.shape):
                 box.source = (source, lambda view: self._compose(view, prim, box, args))
         else:
-            box.strides = _memory_order_of(box, sources)
+            box.strides = _memory_order_of(box.shape, sources)
         if len(sources) == 1 and not sources[0].settled() and _grows(box, sources[0]):
             self._realize_if_costly(sources[0])
         return box
@@ -546,7 +560,7 @@ class Lowering:
         views, out, result, attrs = dnn.lower(self, op, args[:2], shape, args)
         call = {"target": node.target, "args": _template(args, iter(range(10**6))), **attrs}
         self.add(Extern(op, views, (out,), call, (_origin(node),)))
-        return self.strided(result)
+        return result
 
     def _attention(self, node: Any, op: str, args: list) -> Any:
         """Attention or its gradient, over operands whose last dimension is contiguous."""
@@ -599,6 +613,8 @@ class Lowering:
         outs = []
         for val in (vals,) if single else vals:
             shape, strides = index_of(tuple(val._layout.shape)), index_of(tuple(val._layout.strides))
+            if op == "kernel":
+                strides = _memory_order_of(shape, views[:1])
             outs.append(self.new_buffer(val.dtype, shape, strides if _dense(shape, strides) else
                                         contiguous_strides(shape)))
         call = {"target": node.target, "args": _template(args, iter(range(10**6)))}
@@ -754,19 +770,19 @@ def _dense(shape: Sequence[Index], strides: Sequence[Index]) -> bool:
     return True
 
 
-def _memory_order_of(box: Box, sources: Sequence[Box]) -> tuple[Index, ...]:
+def _memory_order_of(shape: Sequence[Index], sources: Sequence[Box | View]) -> tuple[Index, ...]:
     """The strides of a result that goes through its operands element by element: channels-last if one of them is."""
+    rank = len(shape)
+    order = (0, *range(2, rank), 1)
     for source in sources:
-        strides = source.view.strides if source.view is not None else source.strides
-        if not len(source.shape) == len(box.shape) > 3 or any(isinstance(n, int) and n == 0 for n in box.shape):
+        strides = source.strides if isinstance(source, View) or source.view is None else source.view.strides
+        if not len(source.shape) == rank > 3 or any(isinstance(n, int) and n == 0 for n in shape):
             continue
-        rank = len(box.shape)
-        order = (0, *range(2, rank), 1)
         placed = [strides[d] for d in order if not (isinstance(source.shape[d], int) and source.shape[d] == 1)]
         if source.shape[1] != 1 and all(isinstance(s, int) for s in placed) and 0 not in placed and \
                 placed == sorted(placed, reverse=True):
-            return tuple(permuted_strides(box.shape, order))
-    return tuple(contiguous_strides(box.shape))
+            return tuple(permuted_strides(shape, order))
+    return tuple(contiguous_strides(shape))
 
 
 def _origin(node: Any) -> Origin:

@@ -46,6 +46,7 @@ class NativeCode:
     def link(self, runs: Sequence[Callable]) -> Callable[[list], list]:
         """The function from inputs to outputs, given the library's."""
         scope: dict[str, Any] = {
+            "__name__": __name__,
             "np": np, "empty": np.empty, "tensor": from_array, "_fit": _fit, "_eager": run_eager, "_strided": strided_view,
             "_out": from_array, "_refused": _refused, "constants": self.constants, "steps": self.steps,
         }
@@ -88,7 +89,13 @@ def _refused(error: RuntimeError) -> None:
 
 
 def run_eager(step: Extern, views: Sequence[np.ndarray], outs: Sequence[np.ndarray], sizes: dict[str, int]) -> None:
-    """Call a primitive on arrays and put its results where the program wants them."""
+    """Call a primitive, or an operator's kernel, on arrays and put its results where the program wants them."""
+    if step.op == "kernel":
+        results = step.attrs["target"].kernels["cpu"](*fill(step.attrs["args"], views, sizes), into=outs)
+        for out, result in zip(outs, results if isinstance(results, tuple) else (results,), strict=True):
+            if result is not out:
+                out[...] = result
+        return
     tensors = [from_array(v, view.dtype) for v, view in zip(views, step.inputs, strict=True)]
     if step.op == "bmm" and views[0].ndim == 4:  # one batch dimension written as two
         tensors = [from_array(v.reshape(-1, *v.shape[2:])) for v in views]
@@ -103,7 +110,7 @@ def call_primitive(step: Extern, tensors: Sequence[Tensor], sizes: dict[str, int
     return results if isinstance(results, tuple) else (results,)
 
 
-def fill(template: Any, tensors: Sequence[Tensor], sizes: dict[str, int]) -> Any:
+def fill(template: Any, tensors: Sequence[Any], sizes: dict[str, int]) -> Any:
     """A step's arguments: the tensors in their places, sizes worked out."""
     if isinstance(template, Slot):
         return tensors[template]

@@ -1,4 +1,4 @@
-"""Loops that a comparison of their variable with a constant cuts in two become two loops.
+"""Loops are cut: where a comparison of their variable with a constant does, and folds where an index divides the variable.
 
 Concatenation and padding choose by position what to load: `where(i < 384, load a[i], ...)`. Over `i < 384` alone that is
 a plain copy of `a`, without a mask, and often one that a library call can write directly.
@@ -13,6 +13,8 @@ from dataclasses import replace
 from flambeau.core.dtypes import int64
 from flambeau.core.expr import Expr, Index, coefficient, free_variables, substitute, var
 from flambeau.inductor.ir import Access, Compute, Program, Tracer, Value, walk
+from flambeau.inductor.lowering import divisors_in
+from flambeau.inductor.scheduler import rewrite
 from flambeau.ops.scalar import TABLE
 
 MOST_PIECES = 8
@@ -42,6 +44,43 @@ def _pieces(step: object) -> Sequence:
                 (b - a) * stride >= SHORTEST for a, b in itertools.pairwise(ends)):
             return [p for a, b in itertools.pairwise(ends) for p in _pieces(_piece(step, name, a, b))]
     return [step]
+
+
+def split_loops(program: Program) -> None:
+    """Make loops of the parts that indices of `program` divide a loop of a fold into, as a reshaped operand's do, and fold
+    innermost along contiguous memory, in place."""
+    program.steps[:] = [_by_parts(step) if isinstance(step, Compute) and step.reduce_loops else step for step in program.steps]
+
+
+def _by_parts(step: Compute) -> Compute:
+    for name, size in step.reduce_loops:
+        found = {d for a in step.loads for d in divisors_in(a.index, name)}
+        if not found or not isinstance(size, int):
+            continue
+        ends = [1, *sorted(found), size]
+        if all(b % a == 0 and b > a for a, b in itertools.pairwise(ends)):
+            step = _contiguous_last(_in_parts(step, name, [b // a for a, b in itertools.pairwise(ends)][::-1]))
+    return step
+
+
+def _in_parts(step: Compute, name: str, sizes: Sequence[int]) -> Compute:
+    """The step with a loop for each of `sizes` in the place of the loop `name`, whose size is their product."""
+    parts = tuple((f"{name}_{k}", size) for k, size in enumerate(sizes))
+    whole: Index = 0
+    for part, size in parts:
+        whole = whole * size + var(part, size=size)
+
+    def place(x: Index) -> Index:
+        return substitute(x, {name: whole})
+    loops = tuple(loop for old in step.reduce_loops for loop in (parts if old[0] == name else (old,)))
+    return replace(step, reduce_loops=loops, body=rewrite([step.body], Tracer(), place)[step.body.uid])
+
+
+def _contiguous_last(step: Compute) -> Compute:
+    """The step folding innermost along the loop in which most of its operands are contiguous."""
+    def score(loop: tuple[str, Index]) -> int:
+        return sum(coefficient(a.index, loop[0]) == 1 for a in step.loads)
+    return replace(step, reduce_loops=tuple(sorted(step.reduce_loops, key=score)))
 
 
 def _over_indices(v: Value) -> bool:

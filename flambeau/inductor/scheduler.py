@@ -10,12 +10,13 @@ permutation of the loops.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from flambeau.core.dtypes import bool_
-from flambeau.core.expr import Expr, Index, coefficient, substitute, to_python, var
+from flambeau.core.expr import Expr, Index, coefficient, free_variables, substitute, to_python, var
 from flambeau.inductor.ir import REDUCTIONS, Access, Compute, Extern, Loop, Program, Step, Tracer, Value, numel, walk
 from flambeau.inductor.reference import empty_value
 
@@ -404,15 +405,15 @@ def new_kernel(step: Compute, program: Program) -> Kernel:
 
 
 def reduction_style(step: Compute, program: Program) -> str:
-    """'rows' where the folded elements are contiguous in memory, 'columns' where the kept ones are."""
+    """'rows' where the folded elements are contiguous in memory, 'columns' where the kept ones are; by the memory that is read."""
     if not step.loops:
         return "rows"
+    sizes = {name: max(program.hint(size), 1) for name, size in (*step.loops, *step.reduce_loops)}
     rows = columns = 0
     for access in step.loads:
-        for name, size in step.loops:
-            columns += _same(coefficient(access.index, name) or 0, 1) and program.hint(size) >= 4
-        for name, _ in step.reduce_loops:
-            rows += _same(coefficient(access.index, name) or 0, 1)
+        weight = math.prod([n for name, n in sizes.items() if name in free_variables(access.index)])
+        columns += weight * sum(_same(coefficient(access.index, name) or 0, 1) and sizes[name] >= 4 for name, _ in step.loops)
+        rows += weight * sum(_same(coefficient(access.index, name) or 0, 1) for name, _ in step.reduce_loops)
     return "columns" if columns > rows else "rows"
 
 

@@ -1,8 +1,9 @@
 """Triton for a scheduled program: one kernel function per scheduled `Kernel`, the same schedule that `cpp.py` prints.
 
 A kernel works on tiles: `x` runs over its rows (for a pointwise kernel over everything), `r` over what it folds. A fold whose
-row fits in registers is *persistent*: the whole row is one tile, read once. Longer rows are looped over, once per level, and
-what a later level needs again is computed again. Narrow floats are loaded to f32 and rounded when stored.
+row row fits in registers is *persistent*: the whole row is one tile, read once. Longer rows are looped over (triton_rows.py), and so
+are folds over outer loops. What a later level needs again is computed again. Narrow floats are loaded to f32 and rounded when
+stored.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flambeau.core.dtypes import bool_, float64
-from flambeau.core.expr import Expr, Index, free_variables, substitute, to_python, var
+from flambeau.core.expr import Expr, Index, free_variables, substitute, to_triton, var
 from flambeau.core.symbolic import SymFloat, SymInt
 from flambeau.inductor.cpp import KernelPrinter
 from flambeau.inductor.ir import REDUCTIONS, Access, Program, Value, computed_names
@@ -30,22 +31,22 @@ SIGNATURE = {
     "bool": "i1", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint16": "u16", "uint32": "u32",
     "uint64": "u64", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64",
 }
-PERSISTENT = 8192       # longest row held in registers; twice that where little else is, or few rows there are
+PERSISTENT = 8192       # longest row held in registers; more where few are (`longest_row`)
 FEW_ROWS = 32
-LOOP_TILE = 2048        # elements of a tile when rows are looped over
+LOOP_TILE = 2048        # elements of a tile when columns are looped over
 POINTWISE_TILE = 1024
 FEW_COLUMNS = 8192      # are shared out in blocks of 8, so that more multiprocessors have some
 
 IN_FLOAT64 = {"sqrt": "libdevice.sqrt({0})"}     # where the table's function is for float32 alone
 
-# Folds: (Triton's reduction of a tile along r, how two accumulators combine).
+# Folds: (Triton's reduction of a tile along an axis, how two accumulators combine).
 FOLDS = {
-    "sum": ("tl.sum({0}, 1)", "{0} + {1}"),
-    "prod": ("tl.reduce({0}, 1, product)", "{0} * {1}"),
-    "max": ("tl.reduce({0}, 1, largest)", "largest({0}, {1})"),
-    "min": ("tl.reduce({0}, 1, smallest)", "smallest({0}, {1})"),
-    "any": ("tl.max({0}, 1)", "{0} | {1}"),
-    "all": ("tl.min({0}, 1)", "{0} & {1}"),
+    "sum": ("tl.sum({0}, {1})", "{0} + {1}"),
+    "prod": ("tl.reduce({0}, {1}, product)", "{0} * {1}"),
+    "max": ("tl.reduce({0}, {1}, largest)", "largest({0}, {1})"),
+    "min": ("tl.reduce({0}, {1}, smallest)", "smallest({0}, {1})"),
+    "any": ("tl.max({0}, {1})", "{0} | {1}"),
+    "all": ("tl.min({0}, {1})", "{0} & {1}"),
 }
 
 
@@ -78,6 +79,10 @@ def power_of_two(n: int) -> int:
 
 class TritonPrinter(KernelPrinter):
     """Prints one kernel for Triton. The preparation (merged loops, connected bodies, levels) is that of the C++ printer."""
+
+    row_masks: tuple[str, ...] = ("rmask",)     # what keeps accesses within rows, and within the rows that there are
+    x_masks: tuple[str, ...] = ("xmask",)
+    tile_shape = "[XBLOCK, RBLOCK]"
 
     def connect(self) -> None:
         """As for C++, but nothing is kept between levels: registers or recomputation take its place."""
@@ -136,29 +141,16 @@ class TritonPrinter(KernelPrinter):
             self.x_tile = min(POINTWISE_TILE, max(power_of_two(rows), 32))
             self.num_warps = 4
             return
-        longest = PERSISTENT if self._rows_read() > 1 and rows > FEW_ROWS else 2 * PERSISTENT
-        self.persistent = isinstance(self.r_size, int) and self.r_size <= longest and self.kernel.style == "rows"
-        if self.persistent:
-            self.r_tile = power_of_two(self.program.hint(self.r_size))
-            self.x_tile = max(1, min(1024 // self.r_tile, power_of_two(rows)))
-            self.num_warps = max(1, min(16, self.r_tile * self.x_tile // 256))
-            return
         inner = self.program.hint(self.r_size)
-        if self.kernel.style == "columns":
-            self.x_tile = min(32 if rows > FEW_COLUMNS else 8, power_of_two(rows))
-            self.r_tile = min(LOOP_TILE // self.x_tile, power_of_two(inner))
-            self.num_warps = 4
-        else:
-            self.x_tile = 1
-            self.r_tile = min(LOOP_TILE, power_of_two(inner))
-            self.num_warps = 8
-
-    def _rows_read(self) -> int:
-        """How many whole rows the kernel reads or writes."""
-        mine = {f"x{k}" for k in self.r_loops}
-        accesses = [(a.buffer, a.index, m) for m in self.kernel.members for a in m.step.loads]
-        accesses += [(m.step.buffer, m.step.index, m) for m in self.kernel.members if m.step.buffer in self.stored]
-        return len({buffer for buffer, index, m in accesses if mine & set(free_variables(self.at(m, index)))})
+        self.persistent = self.kernel.style == "rows"
+        if self.persistent:
+            self.r_tile = power_of_two(inner)
+            self.x_tile = max(1, min(1024 // self.r_tile, power_of_two(rows)))
+            self.num_warps = max(1, min(16, self.r_tile * self.x_tile // 256)) if self.r_tile <= PERSISTENT else 32
+            return
+        self.x_tile = min(32 if rows > FEW_COLUMNS else 8, power_of_two(rows))
+        self.r_tile = min(LOOP_TILE // self.x_tile, power_of_two(inner))
+        self.num_warps = 4
 
     # -- the parts of the text --
 
@@ -216,23 +208,27 @@ class TritonPrinter(KernelPrinter):
             self._define_outside(full)
             folds = [k for k in full if self.kernel.members[k].step.kind in REDUCTIONS]
             for k in folds:
-                self.emit(f"acc{k} = tl.full([XBLOCK, RBLOCK], {self._identity(k)}, tl.{self._fold_type(k)})")
+                self._begin(k, "[XBLOCK, RBLOCK]")
             self.emit(f"for start in range(0, {self.expr(self.r_size)}, RBLOCK):")
             self.indent += 1
-            self.scopes.append([])
-            self._rows_of_r("start + ")
-            for k in full:
-                self._define_below(k)
-                if k in folds:
-                    self._accumulate(k)
-                else:
-                    self._store(k)
+            self._body(full, folds)
             self.indent -= 1
-            for uid in self.scopes.pop():
-                del self.names[uid]
             for k in folds:
-                self._hold(k, FOLDS[self._kind(k)][0].format(f"acc{k}"))
+                self._hold(k, FOLDS[self._kind(k)][0].format(f"acc{k}", 1))
                 self._store(k)
+
+    def _body(self, full: Sequence[int], folds: Sequence[int]) -> None:
+        """What a loop over rows does in one turn."""
+        self.scopes.append([])
+        self._rows_of_r("start + ")
+        for k in full:
+            self._define_below(k)
+            if k in folds:
+                self._accumulate(k)
+            else:
+                self._store(k)
+        for uid in self.scopes.pop():
+            del self.names[uid]
 
     def _define_below(self, k: int) -> None:
         mask = self.masks[k]
@@ -274,11 +270,19 @@ class TritonPrinter(KernelPrinter):
         value = self.names[self.roots[k].uid]
         if self.kernel.members[k].step.body.dtype is bool_:
             value = f"({value}).to(tl.int32)"
-        return f"tl.where(rmask & xmask, {value}, {self._identity(k)})"
+        masks = " & ".join([*self.row_masks, *self.x_masks])
+        return f"tl.where({masks}, {value}, {self._identity(k)})" if masks else value
+
+    def _policy(self, index: Index, member: Any = None, stored: bool = False) -> str:
+        """What to tell the cache of an access."""
+        return ""
 
     def _fold_tile(self, k: int) -> None:
         self.emit(f"fold{k} = {self._masked_value(k)}")
-        self._hold(k, FOLDS[self._kind(k)][0].format(f"fold{k}"))
+        self._hold(k, FOLDS[self._kind(k)][0].format(f"fold{k}", 1))
+
+    def _begin(self, k: int, shape: str) -> None:
+        self.emit(f"acc{k} = tl.full({shape}, {self._identity(k)}, tl.{self._fold_type(k)})")
 
     def _accumulate(self, k: int) -> None:
         self.emit(f"acc{k} = {FOLDS[self._kind(k)][1].format(f'acc{k}', self._masked_value(k))}")
@@ -299,9 +303,10 @@ class TritonPrinter(KernelPrinter):
         index, root = self.at(m, m.step.index), self.root(k)
         self.written.add(m.step.buffer)
         moves_r = bool(self.r_loops) and m.full and m.step.kind not in REDUCTIONS
-        mask = "rmask & xmask" if moves_r else "xmask"
+        masks = [*(self.row_masks if moves_r else ()), *self.x_masks]
         if self.masks[k] is not None:
-            mask = f"({mask}) & {self.names[self.masks[k].uid]}"  # type: ignore[union-attr]
+            masks.append(self.names[self.masks[k].uid])     # type: ignore[union-attr]
+        mask = " & ".join(masks) or "None"
         place = self.expr(index - self.offset.get(m.step.buffer, 0), self.computed[k])
         tile = "x * 0 + r * 0" if moves_r else "x * 0"
         pointer = f"{self.pointer(m.step.buffer)} + ({place} + {tile})"
@@ -309,11 +314,11 @@ class TritonPrinter(KernelPrinter):
         kind = self.program.buffers[m.step.buffer].dtype
         if kind is not root.dtype:
             value = f"({value}).to(tl.{TRITON_TYPES[kind.name]})"
-        value = f"tl.broadcast_to({value}, [XBLOCK, {'RBLOCK' if moves_r else '1'}])"
+        value = f"tl.broadcast_to({value}, {self.tile_shape if moves_r else '[XBLOCK, 1]'})"
         if m.step.kind == "scatter_add":
             self.emit(f"tl.atomic_add({pointer}, {value}, {mask}, sem='relaxed')")
         else:
-            self.emit(f"tl.store({pointer}, {value}, {mask})")
+            self.emit(f"tl.store({pointer}, {value}, {mask}{self._policy(m.step.index, m, True)})")
 
     # -- values --
 
@@ -327,7 +332,7 @@ class TritonPrinter(KernelPrinter):
         if computed:
             x = substitute(x, {name: var(self.names[v.uid], lo=0) for name, v in computed.items()})
         self.symbols.update(n for n in free_variables(x) if n[0] in "su" and n[1:].isdigit())
-        return to_python(x)
+        return to_triton(x)
 
     def text(self, v: Value) -> str:
         args = [self.names[a.uid] for a in v.args]
@@ -346,7 +351,7 @@ class TritonPrinter(KernelPrinter):
         if v.op == "checked":
             return args[0]
         if v.op == "round_to":
-            return self._widened(f"({args[0]}).to(tl.{TRITON_TYPES[v.attr.name]})", v.attr.name, kind)
+            return f"({args[0]}).to(tl.{TRITON_TYPES[v.attr.name]}).to({kind})"
         if v.op == "bitcast":
             return f"({args[0]}).to({kind}, bitcast=True)"
         template = IN_FLOAT64.get(v.op) if v.dtype is float64 else None
@@ -376,20 +381,19 @@ class TritonPrinter(KernelPrinter):
         moves_r = bool(self.r_loops) and (any(f"x{k}" in used for k in self.r_loops) or shape_of_args)
         moves_x = any(f"x{k}" in used for k in self.x_loops) or bool(v.args)
         fixed = not any(name[0] in "xv" for name in used)
-        mask = " & ".join([*(["rmask"] if moves_r else []), *(["xmask"] if moves_x else [])])
+        mask = " & ".join([*(self.row_masks if moves_r else ()), *(self.x_masks if moves_x else ())])
         if access.masked:
             mask = f"({mask}) & {args[-1]}" if mask else args[-1]
         tile = "" if not fixed else " + x * 0" if mask else " + tl.zeros([1, 1], tl.int32)"
         text = f"tl.load({self.pointer(access.buffer)} + ({place}){tile}"
         if mask:
             text += f", {mask}, other=0"
-        text += ")"
+        text += f"{self._policy(access.index)})"
         stored = self.program.buffers[access.buffer].dtype
-        return text if stored is v.dtype else self._widened(text, stored.name, f"tl.{TRITON_TYPES[v.dtype.name]}")
+        return text if stored is v.dtype else f"{text}.to(tl.{TRITON_TYPES[v.dtype.name]})"
 
-    @staticmethod
-    def _widened(text: str, stored: str, kind: str) -> str:
-        return f"widened({text})" if (stored, kind) == ("bfloat16", "tl.float32") else f"{text}.to({kind})"
+    def _constants(self) -> dict[str, int]:
+        return {"XBLOCK": self.x_tile, **({"RBLOCK": self.r_tile} if self.r_loops else {})}
 
     def _finish(self) -> TritonKernel:
         order = sorted(self.pointers, key=lambda name: self.pointers[name])
@@ -398,12 +402,31 @@ class TritonPrinter(KernelPrinter):
         signature = {self.pointer(n): f"*{SIGNATURE[self.program.buffers[n].dtype.name]}" for n in order}
         integer = "i64" if self._is_large() else "i32"
         signature |= {n: "fp64" if n[0] == "f" else integer for n in symbols}
-        constants = {"XBLOCK": self.x_tile, **({"RBLOCK": self.r_tile} if self.r_loops else {})}
+        constants = self._constants()
         signature |= dict.fromkeys(constants, "constexpr")
         header = ", ".join([*parameters, *symbols, *(f"{c}: tl.constexpr" for c in constants)])
         text = f"({header}):\n" + "\n".join(self.lines) + "\n"
         return TritonKernel("", text, [(n, self.offset.get(n, 0)) for n in order], symbols, signature, constants, self.x_size,
                             self.x_tile, self.num_warps, set(self.written))
+
+
+def rows_loaded(kernel: Kernel, program: Program) -> dict[str, Index]:
+    """The buffers of which the kernel loads whole rows, and for each one of the places."""
+    split = len(kernel.sizes) if kernel.split is None else kernel.split
+    mine = {f"x{k}" for k in range(split, len(kernel.sizes))}
+    places = [(a.buffer, substitute(a.index, m.subs)) for m in kernel.members for a in m.step.loads]
+    made = {m.step.buffer for m in kernel.members}
+    return {buffer: index for buffer, index in places if buffer not in made and mine & set(free_variables(index))}
+
+
+def longest_row(kernel: Kernel, program: Program, stored: set[str]) -> int:
+    """The longest row that the kernel should hold in registers, by what it reads and writes of each row."""
+    loaded = rows_loaded(kernel, program)
+    if program.hint(math.prod(kernel.sizes[:kernel.split])) <= FEW_ROWS or not any(
+            m.full and m.step.kind not in REDUCTIONS and m.step.buffer in stored for m in kernel.members):
+        return 2 * PERSISTENT
+    narrow = any(program.buffers[name].dtype.itemsize < 4 for name in loaded)
+    return PERSISTENT * {1: 2 if narrow else 4, 2: 2}.get(len(loaded), 1)
 
 
 def number(value: Any) -> str:
@@ -428,25 +451,17 @@ def product(a, b):
 
 
 @triton.jit
-def widened(x):
-    # By its bits: of comparisons of widened bfloat16s LLVM makes comparisons of pairs of bfloat16s, and where another condition
-    # joins them (x < y or x is NaN) ptxas 12.8 gets one of the two wrong.
-    return (x.to(tl.uint16, bitcast=True).to(tl.uint32) << 16).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def isnan(x):
-    return x != x
-
-
-@triton.jit
 def largest(a, b):
-    return tl.where((a > b) | isnan(a), a, b)
+    if a.dtype == tl.float32:
+        return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    return tl.where((a > b) | (a != a), a, b)
 
 
 @triton.jit
 def smallest(a, b):
-    return tl.where((a < b) | isnan(a), a, b)
+    if a.dtype == tl.float32:
+        return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    return tl.where((a < b) | (a != a), a, b)
 
 
 @triton.jit
@@ -466,6 +481,17 @@ def floordiv(a, b):
         quotient = a // b
         return tl.where((quotient * b != a) & ((a < 0) != (b < 0)), quotient - 1, quotient)
     return tl.floor(a / b)
+
+
+@triton.jit
+def quotient(a, b):
+    towards_zero = a // b
+    return towards_zero - tl.where((a - towards_zero * b) * b < 0, 1, 0)
+
+
+@triton.jit
+def rest(a, b):
+    return a - quotient(a, b) * b
 
 
 @triton.jit
@@ -492,9 +518,4 @@ def unit(bits):
 '''
 
 
-def print_triton(kernel: Kernel, program: Program, stored: set[str]) -> TritonKernel:
-    """`kernel` as a Triton function; `stored` are the buffers that others read."""
-    return TritonPrinter(kernel, program, stored).print()
-
-
-__all__ = ["PROLOGUE", "TritonKernel", "TritonPrinter", "print_triton"]
+__all__ = ["FOLDS", "PROLOGUE", "TritonKernel", "TritonPrinter", "longest_row", "power_of_two", "rows_loaded"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from flambeau.backends.cuda import cubins
 from flambeau.backends.cuda.layouts import layout
-from flambeau.core.cache import cache_directory, write_file
+from flambeau.core.cache import cache_directory, read, write_file
 from flambeau.inductor import cuda
 from flambeau.inductor.ir import Extern, Program, View
 from flambeau.inductor.products import Product, Tile, find_products, tiles_for
@@ -48,8 +48,8 @@ def _choice(program: Program, nodes: Sequence[Node], call: Extern, kernel: Kerne
     key = hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
     path = cache_directory() / "tuned" / f"{key}.json"
     try:
-        return int(json.loads(path.read_text())["choice"])
-    except (OSError, ValueError, KeyError):
+        return int(json.loads(read(path) or b"")["choice"])
+    except (ValueError, KeyError):
         times = _measure(cupy, program, call, printed, after)
         best = min(range(len(times)), key=lambda k: times[k])
         found = best - 1        # the first is cuBLAS

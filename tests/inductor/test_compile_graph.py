@@ -11,11 +11,16 @@ import pytest
 
 import flambeau as fl
 from flambeau import inductor
+from flambeau.aot.trace import make_fx
 from flambeau.backends.cpu import onednn
+from flambeau.core.dispatch import fake_mode
 from flambeau.core.dtypes import float32, int64
 from flambeau.core.tensor import from_array
 from flambeau.fx import Node
 from flambeau.inductor.graph import _interpreted
+from flambeau.inductor.ir import Compute
+from flambeau.inductor.lowering import lower
+from flambeau.inductor.scheduler import reduction_style
 from tests.inductor.graphs import Builder, eager
 
 rng = np.random.default_rng(0)
@@ -102,6 +107,16 @@ def test_large_reductions_are_split(shape: tuple) -> None:
     every = tuple(range(len(shape)))
     graph = check(b, b.sum(b.mul(x, x), every), b.amax(x, every), tol=1e-4)
     assert any("_pieces" in name for name in graph.program.buffers)
+
+
+def test_folds_follow_what_moves_most_memory() -> None:
+    """Two vectors along the folded loop do not outweigh two matrices along the kept one."""
+    with fake_mode():
+        x, column = fl.empty(4096, 512), fl.empty(4096, 1)
+    gm = make_fx(lambda g, x, mean, rstd: (g * ((x - mean) * rstd)).sum(0))(x, x, column, column)
+    program, _ = lower(gm)
+    (fold,) = [step for step in program.steps if isinstance(step, Compute)]
+    assert reduction_style(fold, program) == "columns"
 
 
 def test_nan_wins_in_extrema() -> None:

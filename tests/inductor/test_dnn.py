@@ -153,7 +153,7 @@ def _network(x, w1, w2, scale, shift):
     return fl.nn.functional.adaptive_avg_pool2d(fl.nn.functional.conv2d(y, w2, None, 1, 1), 1).flatten(1)
 
 
-def test_compiled_networks_lay_channels_innermost_and_fill_words():
+def test_compiled_networks_lay_channels_innermost_take_blocks_and_fill_words():
     with fake_mode():
         def made(*shape):
             return fl.empty(shape, device="cuda", dtype=fl.bfloat16)
@@ -162,7 +162,7 @@ def test_compiled_networks_lay_channels_innermost_and_fill_words():
     assert not fallbacks
     unit = cuda.print_program(program, schedule(program, GPU))
     first, second = unit.convolutions.values()
-    assert first.x.shape == (4, 8, 32, 32) and first.w.shape == (64, 8, 7, 7) and second.x.shape == (4, 64, 8, 8)
+    assert first.x.shape == (4, 16, 19, 19) and first.w.shape == (64, 16, 4, 4) and second.x.shape == (4, 64, 8, 8)
     assert all(o.strides[1] == 1 for conv in (first, second) for o in (conv.x, conv.w, conv.y))
     compile(unit.wrapper, "wrapper", "exec")
     statistics = [k for k in unit.kernels if k.text.count("tl.load") and "acc1" in k.text]
@@ -180,7 +180,7 @@ def test_kernels_around_convolutions_compile_to_cubins(tmp_path, monkeypatch):
         assert cuda.compile_cubin(kernel, 90, cuda.aligned_parameters(program, kernel)).code[:4] == b"\x7fELF"
 
 
-@pytest.mark.parametrize("case", ["convolutions", "pooling", "batch_norm"])
+@pytest.mark.parametrize("case", ["convolutions", "blocks", "settled", "pooling", "batch_norm"])
 def test_kernels_compute_the_right_numbers_under_the_interpreter(case, tmp_path):
     pytest.importorskip("triton", reason="Triton is an optional extra (flambeau[cuda])")
     script = Path(__file__).parent / "triton_windows.py"

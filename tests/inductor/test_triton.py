@@ -12,8 +12,11 @@ import pytest
 
 import flambeau as fl
 from flambeau.aot.trace import make_fx
+from flambeau.backends.cuda import cubins
 from flambeau.core import cache
 from flambeau.core.dispatch import fake_mode
+from flambeau.core.expr import to_triton, var
+from flambeau.core.symbolic import ShapeEnv
 from flambeau.inductor import cuda
 from flambeau.inductor.graph import compile_graph
 from flambeau.inductor.lowering import lower
@@ -89,6 +92,22 @@ def test_cubins_without_a_directory_to_keep_them(tmp_path, monkeypatch):
         assert cuda.compile_cubin(*_a_kernel()[:1], 90, frozenset()).code[:4] == b"\x7fELF"
 
 
+def test_indices_are_divided_downwards():
+    """Triton divides integers towards zero: the size of a convolution over a kernel of unknown size is (9 - s) // 2 + 1."""
+    size, loop = var("s0", lo=1), var("x1", size=640)
+    assert to_triton((9 - size) // 2 + 1 + size // 2) == "(s0 // 2) + quotient(-s0 + 1, 2) + 5"
+    assert to_triton(loop // 4 + loop % 8) == "(x1 % 8) + (x1 // 4)" and to_triton((loop - size) % 3) == "rest(-s0 + x1, 3)"
+    with fake_mode():
+        env = ShapeEnv()
+        k = env.create_symint(7, "k", True)
+        x, w = fl.empty(2, 8, 16, 16, device="cuda"), fl.empty(4, 8, k, k, device="cuda")
+        program, _ = lower(make_fx(lambda x, w: fl.nn.functional.conv2d(x, w, None, 2, 1).relu())(x, w))
+    unit = cuda.print_program(program, schedule(program))
+    assert any("quotient(" in kernel.text.split("tl.load")[0] for kernel in unit.kernels)
+    for kernel in unit.kernels:
+        assert cuda.compile_cubin(kernel, 90, frozenset(cuda.aligned_parameters(program, kernel))).code[:4] == b"\x7fELF"
+
+
 def test_without_cupy_the_error_says_what_to_install():
     if importlib.util.find_spec("cupy") is not None:
         pytest.skip("CuPy is installed")
@@ -98,9 +117,37 @@ def test_without_cupy_the_error_says_what_to_install():
         compile_graph(make_fx(lambda x: x.softmax(-1))(x))
 
 
-@pytest.mark.parametrize("case", ["products", "eager_pointwise", "eager_operators", "eager_reductions", "graphs"])
+@pytest.mark.parametrize("case", ["products", "ended_products", "long_rows",
+                                 "eager_pointwise", "eager_operators", "eager_reductions", "graphs"])
 def test_kernels_compute_the_right_numbers_under_the_interpreter(case, tmp_path):
     script = Path(__file__).parent / "triton_interpreter.py"
     found = subprocess.run([sys.executable, str(script), case], capture_output=True, text=True, timeout=110,
                            env=os.environ | {"TRITON_INTERPRET": "1", "FLAMBEAU_CACHE_DIR": str(tmp_path)})
     assert found.returncode == 0 and f"{case} is right" in found.stdout, found.stderr[-3000:]
+
+
+PACKED = """
+.version 8.4
+.target sm_90a
+.address_size 64
+.visible .entry sum(.param .u64 out)
+{
+	.reg .b32 %r<4>;
+	.reg .b64 %rd<2>;
+	ld.param.u64 	%rd1, [out];
+	ld.global.b32 	%r1, [%rd1];
+	mov.b32 	%r2, -65527;
+	add.s16x2 	%r3, %r1, %r2;
+	st.global.b32 	[%rd1], %r3;
+	ret;
+}
+"""
+
+
+def test_packed_sums_are_taken_apart_before_ptxas():
+    """ptxas loses the constant of a packed sum where one half is also used alone (see `cubins.unpacked`)."""
+    ptx = cubins.unpacked(PACKED)
+    assert ptx.count("add.s16 ") == 2 and "16x2" not in ptx
+    assert cubins._assembled(ptx)[:4] == b"\x7fELF"
+    with pytest.raises(RuntimeError, match="ptxas refuses"):
+        cubins._assembled(ptx.replace("%low0", "%lost"))

@@ -16,9 +16,14 @@ from typing import Any
 import numpy as np
 
 import flambeau as fl
+from flambeau.aot.trace import make_fx
 from flambeau.backends.cpu import conv as cpu
 from flambeau.backends.cuda.dnn_library import Convolution, Operand
+from flambeau.core import storage
+from flambeau.core.device import device
 from flambeau.core.dtypes import DTYPES
+from flambeau.core.tensor import bump_version, from_array
+from flambeau.inductor.graph import compile_graph
 
 sys.path.insert(0, str(Path(__file__).parent))
 import triton_interpreter as triton
@@ -78,12 +83,79 @@ def convolutions() -> None:
     for kind in ("f4", BF16):
         triton.compiled(forward_and_gradients, _random(2, 3, 9, 8, kind=kind), _random(16, 3, 3, 3, kind=kind),
                         _random(2, 16, 5, 4, kind=kind))
-    shapes = {c.x.shape[1] for c in calls if c.dtype == "bfloat16"}
-    assert shapes == {8}, shapes
+        triton.compiled(forward_and_gradients, _random(2, 5, 9, 8, kind=kind), _random(16, 5, 3, 3, kind=kind),
+                        _random(2, 16, 5, 4, kind=kind))
+    shapes = [c.x.shape[1] for c in calls if c.dtype == "bfloat16"]
+    assert shapes == [16] * 3 + [8] * 3, shapes     # blocks of pixels, words
     assert all(c.x.strides[1] == 1 for c in calls)
     triton.compiled(lambda x, w: functional.conv2d(x + 1, w, None, 1, 1, 1, 4), _random(2, 8, 6, 6), _random(8, 2, 3, 3))
     triton.compiled(lambda x, w: functional.conv1d(x, w, None, 1, 1).sigmoid(), _random(2, 4, 9), _random(6, 4, 3))
     assert calls[-1].x.shape == (2, 4, 1, 9)
+
+
+def blocks() -> None:
+    """Few channels and a stride, in blocks of pixels: forward and gradients. Sums of small integers are exact in any order."""
+    prims = fl.ops.prims
+
+    def small(*shape: int) -> np.ndarray:
+        return RNG.integers(-1, 2, shape).astype("f2")
+    windows = [((3, 14, 12), (7, 7), (2, 2), (3, 3)), ((1, 9, 11), (2, 5), (2, 3), (1, 0)), ((4, 8, 12), (4, 4), (4, 4), (0, 0)),
+               ((2, 11, 7), (3, 3), (2, 2), (1, 1)), ((3, 10, 10), (3, 2), (3, 2), (2, 1))]
+    for image, kernel, stride, padding in windows:
+        window = (stride, padding, (1, 1), 1)
+        x, w = small(2, *image), small(5, image[0], *kernel)
+        g = small(*functional.conv2d(fl.tensor(x), fl.tensor(w), None, stride, padding).shape)
+
+        def fn(x: Any, w: Any, g: Any, window: Any = window) -> Any:
+            return (functional.conv2d(x, w, None, *window[:2]), prims.convolution_input_grad(g, w, tuple(x.shape), *window),
+                    prims.convolution_weight_grad(g, x * 1, tuple(w.shape), *window))
+        calls.clear()
+        with fl.core.dispatch.fake_mode():
+            fakes = [fl.empty(a.shape, dtype=fl.float16, device="cuda") for a in (x, w, g)]
+        got = compile_graph(make_fx(fn)(*fakes))([from_array(triton.to_gpu(a), None, device("cuda", 0)) for a in (x, w, g)])
+        assert [c.window.stride for c in calls] == [(1, 1)] * 3 and all(c.x.shape[1] >= image[0] * math.prod(stride) for c in calls)
+        for a, b in zip(got, fn(*map(fl.tensor, (x, w, g)))):
+            np.testing.assert_array_equal(np.asarray(a._data), b.numpy())
+
+
+def settled() -> None:
+    """What is made of parameters alone is made once, and again when one of them is written, replaced or given away."""
+    def fn(x: Any, w: Any, scale: Any) -> Any:
+        return functional.conv2d(x, (w * scale.exp()).to(x.dtype), None, 1, 1).relu()
+    x, w, scale = _random(2, 8, 6, 6, kind=BF16), _random(8, 8, 3, 3), _random(8, 1, 1, 1)
+    with fl.core.dispatch.fake_mode():
+        fakes = [fl.empty(a.shape, dtype=fl.tensor(a).dtype, device="cuda") for a in (x, w, scale)]
+    gm = make_fx(fn)(*fakes)
+    for node, learned in zip([n for n in gm.graph.nodes if n.op == "placeholder"], (False, True, True)):
+        node.meta["parameter"] = learned
+    graph = compile_graph(gm)
+    tensors = [from_array(triton.to_gpu(a), None, device("cuda", 0)) for a in (x, w, scale)]
+
+    def launches_of_a_call() -> int:
+        before = triton.launches[0]
+        got = graph(list(tensors))[0]._data
+        triton.close(got, fn(*[fl.tensor(np.array(t._data)) for t in tensors]))
+        return triton.launches[0] - before
+    first = launches_of_a_call()
+    again = launches_of_a_call()
+    assert again < first and launches_of_a_call() == again, (first, again)
+    kept = None
+    for position in (1, 2):
+        tensors[position]._data[...] *= 1.5
+        bump_version(tensors[position])
+        assert launches_of_a_call() == first and launches_of_a_call() == again
+        now = graph.call.state.kept      # type: ignore[union-attr]
+        assert kept is None or now is kept, "in the memory that recordings read"
+        kept = now
+    tensors[1] = from_array(triton.to_gpu(_random(8, 8, 3, 3)), None, device("cuda", 0))
+    assert launches_of_a_call() == first and launches_of_a_call() == again
+    assert all(a is not b for a, b in zip(kept, graph.call.state.kept)), "the old memory may be in use"    # type: ignore[union-attr]
+    storage.unseen_writes[0] += 1
+    assert launches_of_a_call() == first and launches_of_a_call() == again
+    storage.shared.add(tensors[2]._storage)
+    assert launches_of_a_call() == first and launches_of_a_call() == first
+    tensors.clear()
+    assert graph.call.state is None, "nothing is kept of parameters that are gone"     # type: ignore[union-attr]
 
 
 def pooling() -> None:
@@ -121,7 +193,7 @@ def batch_norm() -> None:
     triton.compiled(lambda x: fl.ops.nn_norms._batch_norm_train(x, None, None, 1e-5)[1:], far)
 
 
-CASES = {f.__name__: f for f in (convolutions, pooling, batch_norm)}
+CASES = {f.__name__: f for f in (convolutions, blocks, settled, pooling, batch_norm)}
 
 
 if __name__ == "__main__":

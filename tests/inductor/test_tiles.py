@@ -1,0 +1,86 @@
+"""Transposed copies of compiled graphs, and the layouts that convolutions take."""
+
+from __future__ import annotations
+
+import pytest
+
+import flambeau as fl
+import flambeau.nn.functional as F
+from flambeau.inductor import graph
+
+
+@pytest.fixture
+def sources(monkeypatch):
+    found: list[str] = []
+    fl.compiler.reset()
+    monkeypatch.setattr(graph, "listening", [*graph.listening, lambda g: found.append(g.unit.source)])
+    return found
+
+
+def is_tiled(source: str) -> bool:
+    return "int64_t first = 0" in source
+
+
+@pytest.mark.parametrize("dtype", [fl.float32, fl.float64, fl.bfloat16, fl.int64, fl.uint8, fl.bool])
+@pytest.mark.parametrize("shape", [(3, 45, 70), (2, 64, 32), (2, 33, 31), (1, 40, 300)])
+def test_transposed_copies_go_through_tiles(sources, dtype, shape):
+    x = (fl.randn(*shape) * 20).to(dtype)
+
+    def copy(x):
+        return x.transpose(1, 2).contiguous()
+    got = fl.compile(copy)(x)
+    assert is_tiled(sources[-1])
+    assert got.stride() == copy(x).stride()
+    fl.testing.assert_close(got, copy(x), rtol=0, atol=0)
+
+
+def test_what_is_computed_on_the_way_is_computed_in_the_tiles(sources):
+    x, bias = fl.randn(2, 48, 40, 40).contiguous(memory_format=fl.channels_last), fl.randn(48)
+
+    def planes(x, bias):
+        return (x.relu() + bias.view(1, -1, 1, 1)).to(fl.bfloat16).contiguous(memory_format=fl.contiguous_format)
+    got = fl.compile(planes)(x, bias)
+    assert is_tiled(sources[-1])
+    fl.testing.assert_close(got, planes(x, bias))
+
+
+def test_sizes_that_change(sources):
+    def copy(x):
+        return (x.transpose(1, 2) * 2).contiguous()
+    compiled = fl.compile(copy, dynamic=True)
+    for shape in [(3, 45, 70), (2, 64, 128), (7, 33, 200), (4, 200, 3)]:
+        x = fl.randn(*shape)
+        fl.testing.assert_close(compiled(x), copy(x), rtol=0, atol=0)
+    assert any(map(is_tiled, sources))
+
+
+def test_copies_without_a_transposed_side_have_no_tiles(sources):
+    x = fl.randn(4, 32, 64, 32)
+    fl.compile(lambda x: x.permute(0, 2, 1, 3).contiguous())(x)
+    assert not is_tiled(sources[-1])
+
+
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+@pytest.mark.parametrize("window", [1, 3])
+def test_gradients_of_convolutions_of_plain_images(ndim, window):
+    function = (F.conv1d, F.conv2d, F.conv3d)[ndim - 1]
+    x, w = fl.randn(2, 16, *(9,) * ndim), fl.randn(24, 16, *(window,) * ndim)
+
+    def gradients(f):
+        leaves = [t.detach().requires_grad_() for t in (x, w)]
+        out = f(*leaves, padding=window // 2)
+        return fl.autograd.grad(out.sin().sum(), leaves)
+    for got, want in zip(gradients(fl.compile(function)), gradients(function), strict=True):
+        fl.testing.assert_close(got, want, rtol=1e-3, atol=1e-3)
+
+
+def test_folds_over_reshaped_images_divide_no_index(sources):
+    x = fl.randn(2, 32, 14, 14).contiguous(memory_format=fl.channels_last)
+
+    def groups(x):
+        return x.reshape(2, 4, -1).sum(-1)
+    got = fl.compile(groups)(x)
+    assert " % " not in sources[-1] and " / " not in sources[-1]
+    fl.testing.assert_close(got, groups(x), rtol=1e-4, atol=1e-4)
+    norm = fl.nn.GroupNorm(4, 32)
+    fl.testing.assert_close(fl.compile(norm)(x), norm(x), rtol=1e-4, atol=1e-5)
