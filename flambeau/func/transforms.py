@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..autograd import engine
-from ..autograd.grad_mode import enable_grad
+from ..core import dispatch
 from ..core.tensor import Tensor
 from ..ops.registry import OPERATORS
 from .trees import flatten, map_tree, unflatten
@@ -27,9 +27,8 @@ def _grads(outs: list, seeds: list, inputs: list[Tensor]) -> list[Tensor]:
     pairs = [(o, s) for o, s in zip(outs, seeds) if isinstance(o, Tensor) and o.requires_grad]
     if not pairs:
         return [x.new_zeros(x.shape) for x in inputs]
-    found = engine.run_backward(
-        [o for o, _ in pairs], [s for _, s in pairs], inputs=inputs, retain_graph=True, create_graph=True, accumulate=False
-    )
+    found = engine.run_backward([o for o, _ in pairs], [s for _, s in pairs], inputs=inputs, retain_graph=True,
+                                create_graph=True, accumulate=False)
     return [x.new_zeros(x.shape) if g is None else g for x, g in zip(inputs, found)]
 
 
@@ -75,16 +74,14 @@ def grad_and_value(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: 
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         outer = _wants_graph((args, kwargs))
-        with enable_grad():
+        with dispatch.grad_enabled(True):
             replaced, leaves, spec = _differentiable(args, argnums)
             out, aux = _split_aux(func(*replaced, **kwargs), has_aux, "grad")
             if not isinstance(out, Tensor):
                 raise RuntimeError(f"grad(f)(*args): Expected f(*args) to return a tensor, got {type(out).__name__}")
             if out.ndim != 0:
-                raise RuntimeError(
-                    "grad(f)(*args): Expected f(*args) to return a scalar tensor (0 dimensions), got tensor of "
-                    f"shape {list(out.shape)}"
-                )
+                raise RuntimeError("grad(f)(*args): Expected f(*args) to return a scalar tensor (0 dimensions), got "
+                                   f"tensor of shape {list(out.shape)}")
             found = unflatten(_grads([out], [None], leaves), spec)
         found, value = _detached(found, outer), _detached(out, outer)
         return (found, (value, aux)) if has_aux else (found, value)
@@ -107,7 +104,7 @@ def grad(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = Fal
 def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
     """`(func(*primals), pullback)`; `pullback(cotangents)` is a tuple with a gradient for each primal."""
     outer = _wants_graph(primals)
-    with enable_grad():
+    with dispatch.grad_enabled(True):
         replaced = tuple(map_tree(_fresh, p) for p in primals)
         leaves, spec = flatten(replaced)
         out, aux = _split_aux(func(*replaced), has_aux, "vjp")
@@ -116,12 +113,10 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
     def pullback(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
         seeds, seed_spec = flatten(cotangents)
         if seed_spec != out_spec:
-            raise RuntimeError(
-                f"Expected pytree structure of cotangents to be the same as that of the outputs: got {seed_spec}, "
-                f"expected {out_spec}"
-            )
+            raise RuntimeError("Expected pytree structure of cotangents to be the same as that of the outputs: got "
+                               f"{seed_spec}, expected {out_spec}")
         keep = outer or _wants_graph(cotangents)
-        with enable_grad():
+        with dispatch.grad_enabled(True):
             found = unflatten(_grads(outs, seeds, leaves), spec)
         return _detached(found, keep)
 
@@ -132,12 +127,10 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
 def jvp(func: Callable, primals: tuple, tangents: tuple, *, strict: bool = False, has_aux: bool = False) -> tuple:
     """`(func(*primals), J tangents)`. The pullback is linear in its cotangents; its own transpose is the pushforward."""
     if not isinstance(primals, tuple) or not isinstance(tangents, tuple):
-        raise RuntimeError(
-            "jvp(f, primals, tangents): expected primals and tangents to be tuples, got "
-            f"{type(primals).__name__} and {type(tangents).__name__}"
-        )
+        raise RuntimeError("jvp(f, primals, tangents): expected primals and tangents to be tuples, got "
+                           f"{type(primals).__name__} and {type(tangents).__name__}")
     outer = _wants_graph((primals, tangents))
-    with enable_grad():
+    with dispatch.grad_enabled(True):
         replaced = tuple(map_tree(_fresh, p) for p in primals)
         leaves, spec = flatten(replaced)
         directions, direction_spec = flatten(tangents)
@@ -167,21 +160,15 @@ def _basis(x: Tensor) -> Iterable[Tensor]:
         yield unit.reshape(x.shape)
 
 
-def jacrev(
-    func: Callable,
-    argnums: int | tuple[int, ...] = 0,
-    *,
-    has_aux: bool = False,
-    chunk_size: int | None = None,
-    _preallocate_and_copy: bool = False,
-) -> Callable:
+def jacrev(func: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False, chunk_size: int | None = None,
+           _preallocate_and_copy: bool = False) -> Callable:
     """The Jacobian, one row at a time in reverse mode; entries have shape (*out.shape, *in.shape)."""
     stack = OPERATORS["stack"]
 
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         outer = _wants_graph((args, kwargs))
-        with enable_grad():
+        with dispatch.grad_enabled(True):
             replaced, leaves, spec = _differentiable(args, argnums)
             out, aux = _split_aux(func(*replaced, **kwargs), has_aux, "jacrev")
 

@@ -40,27 +40,22 @@ def _batch_size(leaves: list, dims: list) -> int:
         if dim is None:
             continue
         if not isinstance(leaf, Tensor):
-            raise ValueError(
-                f"vmap: in_dims asks to map over dimension {dim} of an input of type {type(leaf).__name__}, which is no Tensor"
-            )
+            raise ValueError(f"vmap: in_dims asks to map over dimension {dim} of an input of type "
+                             f"{type(leaf).__name__}, which is no Tensor")
         if not -leaf.ndim <= dim < leaf.ndim:
-            raise ValueError(
-                f"vmap: got in_dim={dim} for an input of shape {list(leaf.shape)}, but it must lie in [-{leaf.ndim}, {leaf.ndim})"
-            )
+            raise ValueError(f"vmap: got in_dim={dim} for an input of shape {list(leaf.shape)}, but it must lie in "
+                             f"[-{leaf.ndim}, {leaf.ndim})")
         sizes.add(leaf.shape[dim])
     if not sizes:
         raise ValueError("vmap: at least one input must be mapped over, but in_dims is None for all of them")
     if len(sizes) > 1:
-        raise ValueError(
-            f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sorted(sizes)} for the mapped "
-            "dimension"
-        )
+        raise ValueError("vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
+                         f"{sorted(sizes)} for the mapped dimension")
     return sizes.pop()
 
 
-def vmap(
-    func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error", *, chunk_size: int | None = None
-) -> Callable:
+def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error", *,
+         chunk_size: int | None = None) -> Callable:
     """`func` over a batch: dimension `in_dims` of each input runs over the examples, and `out_dims` of each output.
 
     Dims are a number for all, None for what is not mapped, or a tree like the arguments' tuple. `randomness`: "different" draws

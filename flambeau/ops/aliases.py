@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..core.tensor import Tensor
-from .pointwise import inplace
-from .registry import OPERATORS, as_dunder, operator
+from .pointwise import inplace, reflected
+from .registry import OPERATORS, as_dunder
 
-# name -> the operator it means; each is a function of the namespace and a method.
+# operator -> its other names; each is a function of the namespace and a method, and so are the in-place forms.
 _ALIASES = {
-    "arctan2": "atan2", "clip": "clamp", "conj_physical": "conj", "divide": "div", "true_divide": "div", "fix": "trunc",
-    "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne", "multiply": "mul",
-    "subtract": "sub", "moveaxis": "movedim", "swapaxes": "transpose", "swapdims": "transpose", "split_with_sizes":
-    "split", "unsafe_split": "split", "unsafe_chunk": "chunk", "unsafe_split_with_sizes": "split", "resolve_conj":
-    "positive", "resolve_neg": "positive", "clip_": "clamp_", "divide_": "div_", "true_divide_": "div_", "fix_":
-    "trunc_", "multiply_": "mul_", "subtract_": "sub_", "greater_": "gt_", "greater_equal_": "ge_", "less_": "lt_",
-    "less_equal_": "le_", "not_equal_": "ne_", "arctan2_": "atan2_", "absolute_": "abs_", "negative_": "neg_",
+    "abs": "absolute", "acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh", "atan": "arctan",
+    "atan2": "arctan2", "atanh": "arctanh", "chunk": "unsafe_chunk", "clamp": "clip", "conj": "conj_physical",
+    "div": "divide true_divide", "ge": "greater_equal", "gt": "greater", "le": "less_equal", "linalg_det": "det",
+    "linalg_inv": "inverse", "linalg_matrix_exp": "matrix_exp", "linalg_matrix_power": "matrix_power",
+    "linalg_pinv": "pinverse", "linalg_slogdet": "slogdet", "lt": "less", "movedim": "moveaxis", "mul": "multiply",
+    "ne": "not_equal", "neg": "negative", "positive": "resolve_conj resolve_neg",
+    "split": "split_with_sizes unsafe_split unsafe_split_with_sizes", "sub": "subtract",
+    "transpose": "swapaxes swapdims", "trunc": "fix",
 }
 _INPLACE = (
     "deg2rad", "rad2deg", "frac", "sinc", "logit", "xlogy", "nan_to_num", "float_power", "heaviside", "ldexp",
@@ -33,23 +32,17 @@ def _name(alias: str, target: str) -> None:
             setattr(Tensor, alias, made)
 
 
-for _alias, _target in _ALIASES.items():
-    _name(_alias, _target)
+for _target, _names in _ALIASES.items():
+    for _alias in _names.split():
+        _name(_alias, _target)
+        _name(f"{_alias}_", f"{_target}_")
 for _base in _INPLACE:
     if f"{_base}_" not in OPERATORS and _base in OPERATORS:
         inplace(OPERATORS[_base], f"{_base}_")
 
 
-@operator(method="__rlshift__")
-def rlshift(input: Tensor, other: Any) -> Tensor:
-    """other << input."""
-    return OPERATORS["bitwise_left_shift"](other, input)
-
-
-@operator(method="__rrshift__")
-def rrshift(input: Tensor, other: Any) -> Tensor:
-    """other >> input."""
-    return OPERATORS["bitwise_right_shift"](other, input)
+reflected("rlshift", OPERATORS["bitwise_left_shift"], "other << input.")
+reflected("rrshift", OPERATORS["bitwise_right_shift"], "other >> input.")
 
 
 for _dunder, _target in (("__imod__", "remainder_"), ("__ifloordiv__", "floor_divide_"), ("__ilshift__", "bitwise_left_shift_"),

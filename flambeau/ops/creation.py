@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import numbers
 import warnings
@@ -15,6 +16,7 @@ from ..core.device import CPU, as_device, device
 from ..core.dtypes import COMPLEX, FLOAT, bool_, dtype, dtype_of_numpy, int64
 from ..core.memory_format import contiguous_format, memory_format, preserve_format
 from ..core.size import canonical_dim, is_contiguous, is_dense, memory_order
+from ..core.storage import shared
 from ..core.tensor import Tensor, from_array
 from . import prims
 from .pointwise import store_out
@@ -86,19 +88,12 @@ def filled(shape: tuple, value: Any, kind: dtype, where: device) -> Tensor:
     return prims.full(shape, cast(value, kind), kind, where)
 
 
-class _Like:
+_NOTHING_SPECIAL = contextlib.nullcontext()
+
+
+def faking_like(source: Tensor) -> contextlib.AbstractContextManager:
     """Within the block factories make fakes if `source` is one."""
-
-    def __init__(self, source: Tensor):
-        self.context: Any = dispatch.fake_mode() if source._data is None and source.device.type != "meta" else None
-
-    def __enter__(self) -> None:
-        if self.context is not None:
-            self.context.__enter__()
-
-    def __exit__(self, *exc: Any) -> None:
-        if self.context is not None:
-            self.context.__exit__(*exc)
+    return dispatch.fake_mode() if source._data is None and source.device.type != "meta" else _NOTHING_SPECIAL
 
 
 # -- from Python data --------------------------------------------------------------------------------------
@@ -374,11 +369,9 @@ def _like(name: str, value: Any) -> Callable:
     def fn(input: Tensor, *, dtype: dtype | None = None, layout: Any = None, device: Any = None, pin_memory: bool = False,
            requires_grad: bool = False, memory_format: memory_format = preserve_format) -> Tensor:
         kind, where = dtype or input.dtype, input.device if device is None else as_device(device)
-        with _Like(input):
-            if value is None:
-                made = _in_layout(input, memory_format, lambda shape: prims.empty(shape, kind, where))
-            else:
-                made = _in_layout(input, memory_format, lambda shape: prims.full(shape, cast(value, kind), kind, where))
+        with faking_like(input):
+            made = _in_layout(input, memory_format, lambda shape: prims.empty(shape, kind, where) if value is None else
+                              prims.full(shape, cast(value, kind), kind, where))
         return finish(made, requires_grad)
 
     fn.__name__, fn.__doc__ = name, f"{name.split('_')[0]} in the shape, layout, dtype and device of `input` unless given."
@@ -393,7 +386,7 @@ def full_like(input: Tensor, fill_value: Any, *, dtype: dtype | None = None, lay
               pin_memory: bool = False, requires_grad: bool = False, memory_format: memory_format = preserve_format) -> Tensor:
     """`fill_value` in the shape, layout, dtype and device of `input` unless given."""
     kind, where = dtype or input.dtype, input.device if device is None else as_device(device)
-    with _Like(input):
+    with faking_like(input):
         made = _in_layout(input, memory_format, lambda shape: filled(shape, fill_value, kind, where))
     return finish(made, requires_grad)
 
@@ -401,13 +394,9 @@ def full_like(input: Tensor, fill_value: Any, *, dtype: dtype | None = None, lay
 def _new_constant(name: str, value: Any) -> None:
     def fn(self: Tensor, *size: Any, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False,
            layout: Any = None, pin_memory: bool = False, **kwargs: Any) -> Tensor:
-        if "size" in kwargs:
-            size = (kwargs.pop("size"),)
-        if kwargs:
-            raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(kwargs))}'")
         kind, where = dtype or self.dtype, self.device if device is None else as_device(device)
-        with _Like(self):
-            shape = sizes(size, name)
+        with faking_like(self):
+            shape = sizes(_named_size(size, kwargs, name), name)
             made = prims.empty(shape, kind, where) if value is None else prims.full(shape, cast(value, kind), kind, where)
         return finish(made, requires_grad)
 
@@ -423,7 +412,7 @@ for _name, _value in (("new_zeros", 0), ("new_ones", 1), ("new_empty", None)):
 def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: dtype | None = None, device: Any = None,
              requires_grad: bool = False, layout: Any = None, pin_memory: bool = False) -> Tensor:
     """full(size, fill_value) in this tensor's dtype and on its device unless given."""
-    with _Like(self):
+    with faking_like(self):
         made = filled(sizes((size,), "new_full"), fill_value, dtype or self.dtype,
                       self.device if device is None else as_device(device))
     return finish(made, requires_grad)
@@ -440,7 +429,7 @@ def new_tensor(self: Tensor, data: Any, *, dtype: dtype | None = None, device: A
 def new_empty_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], dtype: dtype | None = None, device: Any = None,
                       requires_grad: bool = False) -> Tensor:
     """empty_strided in this tensor's dtype and on its device unless given."""
-    with _Like(self):
+    with faking_like(self):
         made = prims.empty_strided(tuple(size), tuple(stride), dtype or self.dtype,
                                    self.device if device is None else as_device(device))
     return finish(made, requires_grad)
@@ -449,7 +438,7 @@ def new_empty_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], 
 @method("new_arange")
 def new_arange(self: Tensor, n: Any) -> Tensor:
     """0, 1, ..., n - 1 in int64 on this tensor's device."""
-    with _Like(self):
+    with faking_like(self):
         return prims.iota(n, 0, 1, int64, self.device)
 
 
@@ -643,12 +632,11 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
 def block_diag(*tensors: Tensor) -> Tensor:
     """The matrices along the diagonal of one matrix."""
     parts = [t.reshape(1, -1) if t.ndim < 2 else t for t in tensors]
-    rows, columns = (sum(t.shape[d] for t in parts) for d in (0, 1))
+    columns = sum(t.shape[1] for t in parts)
     strips, done = [], 0
     for t in parts:
         strips.append(prims.pad_zeros(t, (0, done), (0, columns - done - t.shape[1]), (0, 0)))
         done += t.shape[1]
-    del rows
     return OPERATORS["cat"](strips, 0)
 
 
@@ -683,6 +671,7 @@ def _dlpack(self: Tensor, *, stream: Any = None, max_version: tuple | None = Non
     if self.requires_grad:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
     if self.device.type != "cpu":
+        shared.add(self._storage)       # who gets the memory may write to it unseen
         return self._data.__dlpack__(stream=stream)
     array = self.numpy()
     return (array.copy() if copy else array).__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device)

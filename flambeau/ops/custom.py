@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..core import dispatch
-from ..core.tensor import Tensor, bump_version, fake, from_array
+from ..core.tensor import Tensor, bump_version, fake, from_array, refuse_inference_write
 from .registry import General, Primitive, Spec, _call_override
 
 SIGNATURE_KINDS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -52,9 +52,10 @@ class CustomOperator:
         """Run an operator that writes to its arguments; those of them that need a gradient are refused."""
         written = [arguments[name] for name in self.mutates if isinstance(arguments[name], Tensor)]
         if dispatch.state.grad_enabled and any(t.requires_grad for t in written):
-            raise NotImplementedError(
-                f"{self.qualname} writes to a tensor that requires grad; define it to return a new tensor instead"
-            )
+            raise NotImplementedError(f"{self.qualname} writes to a tensor that requires grad; define it to return a "
+                                      "new tensor instead")
+        for tensor in written:
+            refuse_inference_write(tensor)
         with dispatch.grad_enabled(False):
             out = self._kernel_for(values)(*self._call_arguments(values)[0], **self._call_arguments(values)[1])
         for tensor in written:
@@ -75,10 +76,8 @@ class CustomOperator:
         where = next((v.device.type for v in values if isinstance(v, Tensor)), "cpu")
         kernel = self.kernels.get(where) or self.kernels.get("any")
         if kernel is None:
-            raise NotImplementedError(
-                f"{self.qualname}: no kernel for device '{where}'; register one for it "
-                f"(there are kernels for {sorted(self.kernels)})"
-            )
+            raise NotImplementedError(f"{self.qualname}: no kernel for device '{where}'; register one for it (there "
+                                      f"are kernels for {sorted(self.kernels)})")
         return kernel
 
     # -- the primitive ------------------------------------------------------------------------------------
@@ -93,10 +92,9 @@ class CustomOperator:
 
     def _specs(self, values: tuple) -> Any:
         if self.fake is None:
-            raise NotImplementedError(
-                f"{self.qualname} was called on tensors without data (a compiled graph is traced with them), but has "
-                f"no function for their shapes; add one with torch.library.register_fake({self.qualname!r})"
-            )
+            raise NotImplementedError(f"{self.qualname} was called on tensors without data (a compiled graph is traced "
+                                      "with them), but has no function for their shapes; add one with "
+                                      f"torch.library.register_fake({self.qualname!r})")
         stand_ins = [_without_data(v) for v in values]
         positional, keyword = self._call_arguments(tuple(stand_ins))
         with dispatch.fake_mode():
@@ -112,9 +110,8 @@ class CustomOperator:
             if setup_context is not None:
                 plain, keyword = self._call_arguments(inputs)
                 with dispatch.grad_enabled(False):
-                    setup_context(
-                        ctx, tuple(plain), outs if len(outs) > 1 else outs[0], **({"keyword_only_inputs": keyword} if keyword else {})
-                    )
+                    setup_context(ctx, tuple(plain), outs if len(outs) > 1 else outs[0],
+                                  **({"keyword_only_inputs": keyword} if keyword else {}))
             return ctx
 
         def vjp(gs: tuple, context: list) -> tuple:
@@ -135,14 +132,8 @@ class _CustomPrimitive(Primitive):
 
     def __init__(self, owner: CustomOperator, shape: Callable) -> None:
         self.setup_context: Callable[[tuple, tuple], Any] | None = None
-        super().__init__(
-            owner.qualname.replace("::", "_"),
-            shape,
-            kernel=self._run_kernel,
-            tags={"extern", "custom"},
-            tensors=len(owner.names),
-            doc=f"The custom operator {owner.qualname}.",
-        )
+        super().__init__(owner.qualname.replace("::", "_"), shape, kernel=self._run_kernel, tags={"extern", "custom"},
+                         tensors=len(owner.names), doc=f"The custom operator {owner.qualname}.")
         self.owner = owner
 
     def __reduce__(self) -> tuple:
@@ -251,7 +242,5 @@ def when_defined(qualname: str, register: Callable[[CustomOperator], None]) -> N
 
 def load_library(path: str) -> None:
     """Refuse: libraries of PyTorch operators are bound to PyTorch's C++ classes."""
-    raise OSError(
-        f"cannot load {path}: it holds operators compiled for PyTorch, which Flambeau does not run; write them in Python with "
-        "torch.library.custom_op"
-    )
+    raise OSError(f"cannot load {path}: it holds operators compiled for PyTorch, which Flambeau does not run; write "
+                  "them in Python with torch.library.custom_op")

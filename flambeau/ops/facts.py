@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ..core import dispatch
 from ..core.dtypes import complex64
 from ..core.memory_format import strided
 from ..core.storage import Storage
@@ -39,12 +38,6 @@ for _name in ("is_conj", "is_neg", "is_coalesced", "is_distributed"):
 def _itself(self: Tensor, *ignored: Any, **also: Any) -> Tensor:
     """The tensor itself: nothing is lazy, sparse or quantized here."""
     return self
-
-
-@method("is_inference")
-def _is_inference(self: Tensor) -> bool:
-    """Whether inference mode is on."""
-    return dispatch.state.inference
 
 
 @method("is_shared")

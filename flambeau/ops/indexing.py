@@ -13,7 +13,7 @@ from ..core.dtypes import FLOAT, bool_, dtype, iinfo, int32, int64, promote_type
 from ..core.memory_format import contiguous_format
 from ..core.size import Size, canonical_dim, canonical_dims, contiguous_strides
 from ..core.storage import view_of
-from ..core.tensor import Layout, Tensor, bump_version
+from ..core.tensor import Layout, Tensor, bump_version, refuse_inference_write
 from . import prims
 from .creation import from_data
 from .pointwise import assign, inplace, store_out
@@ -699,6 +699,7 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     shape = _ints(sizes)
     if self.requires_grad:
         raise RuntimeError("cannot resize variables that require grad")
+    refuse_inference_write(self)
     storage, size = self._storage, self.dtype.itemsize
     lay = Layout(shape, contiguous_strides(shape), self.storage_offset())
     need = (lay.offset + Size(shape).numel()) * size

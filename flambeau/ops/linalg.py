@@ -10,22 +10,11 @@ from ..core.dtypes import FLOAT
 from ..core.size import broadcast_shapes, canonical_dim
 from ..core.tensor import Tensor
 from . import prims
-from .pointwise import inplace, store_out
+from .pointwise import inplace, reflected
+from .prims.views import _is_one as _one
 from .promotion import broadcast, cast, expand_to, prepare, result_type
-from .reductions import linalg_vector_norm, scalar_type
+from .reductions import _differ, _finish, linalg_vector_norm, scalar_type
 from .registry import OPERATORS, operator
-
-
-def _one(n: Any) -> bool:
-    return type(n) is int and n == 1
-
-
-def _differ(a: Any, b: Any) -> bool:
-    return a is not b and bool(a != b)
-
-
-def _finish(result: Tensor, out: Tensor | None) -> Tensor:
-    return result if out is None else store_out(out, result)
 
 
 def _tensor_arguments(name: str, **tensors: Any) -> None:
@@ -152,10 +141,7 @@ def _batched(x: Tensor, y: Tensor) -> Tensor:
     return prims.bmm(expand_to(x, batch + s[-2:]), expand_to(y, batch + t[-2:]))
 
 
-@operator(method="__rmatmul__")
-def rmatmul(input: Tensor, other: Tensor) -> Tensor:
-    """other @ input."""
-    return matmul(other, input)
+rmatmul = reflected("rmatmul", matmul, "other @ input.")
 
 
 def _scaled(x: Any, factor: Any) -> Any:
@@ -497,9 +483,8 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
     """p-norm distances between rows: (..., n, d) and (..., m, d) -> (..., n, m)."""
     if x1.ndim < 2 or x2.ndim < 2 or _differ(x1.shape[-1], x2.shape[-1]):
-        raise RuntimeError(f"cdist: X1 and X2 must have at least two dimensions and the same number of columns. X1: "
-                           f"{list(x1.shape)} X2: "
-                           f"{list(x2.shape)}")
+        raise RuntimeError("cdist: X1 and X2 must have at least two dimensions and the same number of columns. X1: "
+                           f"{list(x1.shape)} X2: {list(x2.shape)}")
     return linalg_vector_norm(prims.unsqueeze(x1, x1.ndim - 1) - prims.unsqueeze(x2, x2.ndim - 2), p, -1)
 
 

@@ -24,7 +24,7 @@ from .creation import eye, tril, triu
 from .linalg import matmul
 from .promotion import cast, expand_to
 from .reductions import scalar_type
-from .registry import OPERATORS, General, Spec, operator, primitive
+from .registry import General, Spec, operator, primitive
 from .return_types import named
 
 scipy_linalg = LazyFunctions("scipy.linalg")
@@ -73,6 +73,17 @@ def _lapack(message: str) -> Callable:
     return wrap
 
 
+def _routine(name: str, kernel: Callable, vjp: Callable, shape: Callable, doc: str, sample: Callable, *, tensors: int = 1,
+             failure: str | None = None) -> Any:
+    """A primitive that LAPACK computes; `failure` is the message of the LinAlgError where it cannot."""
+    return primitive(name, kernel=kernel if failure is None else _lapack(failure)(kernel), tensors=tensors, derivative=General(vjp),
+                     samples=lambda r: [sample(r)], why_absent=_WHY, doc=doc)(shape)
+
+
+def _of_input(x: Tensor) -> Spec:
+    return Spec(x._layout.shape, x.dtype)
+
+
 def _h(x: Tensor) -> Tensor:
     """Conjugate transpose of the matrices."""
     t = prims.permute(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
@@ -101,10 +112,8 @@ def _inv_vjp(g: Tensor, out: Tensor) -> tuple:
     return (-(_h(out) @ g @ _h(out)),)
 
 
-inv_prim = primitive(
-    "inv", doc="The inverse of (..., n, n).", samples=lambda r: [(_square(r),)], derivative=General(_inv_vjp), why_absent=_WHY,
-    kernel=_lapack("linalg.inv: The inversion could not be completed because the input matrix is singular.")(np.linalg.inv))(
-        lambda x: Spec(x._layout.shape, x.dtype))
+inv_prim = _routine("inv", np.linalg.inv, _inv_vjp, _of_input, "The inverse of (..., n, n).", lambda r: (_square(r),),
+                    failure="linalg.inv: The inversion could not be completed because the input matrix is singular.")
 
 
 @operator
@@ -114,23 +123,15 @@ def linalg_inv(A: Tensor) -> Tensor:
     return inv_prim(A)
 
 
-inverse = linalg_inv
-Tensor.inverse = linalg_inv  # type: ignore[attr-defined]
-
-
 def _solve_vjp(g: Tensor, a: Tensor, out: Tensor) -> tuple:
     gb = solve_prim(_h(a), g)
     return -(gb @ _h(out)), gb
 
 
-def _solve_shape(a: Tensor, b: Tensor) -> Spec:
-    """X with A X = B for (..., n, n) and (..., n, k) of the same batch."""
-    return Spec(b._layout.shape, b.dtype)
-
-
-solve_prim = primitive("solve", samples=lambda r: [(_square(r), r.standard_normal((2, 3, 2)))],
-                       kernel=_lapack("torch.linalg.solve: The solver failed because the input matrix is singular.")(
-    np.linalg.solve), tensors=2, derivative=General(_solve_vjp), why_absent=_WHY)(_solve_shape)
+solve_prim = _routine("solve", np.linalg.solve, _solve_vjp, lambda a, b: Spec(b._layout.shape, b.dtype),
+                      "X with A X = B for (..., n, n) and (..., n, k) of the same batch.",
+                      lambda r: (_square(r), r.standard_normal((2, 3, 2))), tensors=2,
+                      failure="torch.linalg.solve: The solver failed because the input matrix is singular.")
 
 
 @operator
@@ -167,12 +168,10 @@ def _triangular_vjp(g: Tensor, a: Tensor, out: Tensor, upper: bool, unit: bool) 
     return triu(ga, k) if upper else tril(ga, -k), gb
 
 
-triangular_prim = primitive(
-    "solve_triangular", doc="X with A X = B for triangular A, of one batch.",
-    tensors=2, derivative=General(_triangular_vjp), why_absent=_WHY,
-    samples=lambda r: [(_square(r), r.standard_normal((2, 3, 2)), True, False)],
-    kernel=_lapack("linalg.solve_triangular: the matrix is singular.")(_triangular_kernel))(
-        lambda a, b, upper, unit: Spec(b._layout.shape, b.dtype))
+triangular_prim = _routine("solve_triangular", _triangular_kernel, _triangular_vjp,
+                           lambda a, b, upper, unit: Spec(b._layout.shape, b.dtype), "X with A X = B for triangular A, of one batch.",
+                           lambda r: (_square(r), r.standard_normal((2, 3, 2)), True, False), tensors=2,
+                           failure="linalg.solve_triangular: the matrix is singular.")
 
 
 @operator
@@ -190,10 +189,8 @@ def _det_vjp(g: Tensor, x: Tensor, out: Tensor) -> tuple:
     return (prims.unsqueeze(prims.unsqueeze(scale, scale.ndim), scale.ndim + 1) * _h(inv_prim(x)),)
 
 
-det_prim = primitive("det", doc="Determinants: (..., n, n) -> (...).", samples=lambda r: [(_square(r),)],
-                     kernel=lambda x: np.asarray(np.linalg.det(x)),
-                     derivative=General(_det_vjp), why_absent=_WHY)(
-    lambda x: Spec(x._layout.shape[:-2], x.dtype))
+det_prim = _routine("det", lambda x: np.asarray(np.linalg.det(x)), _det_vjp, lambda x: Spec(x._layout.shape[:-2], x.dtype),
+                    "Determinants: (..., n, n) -> (...).", lambda r: (_square(r),))
 
 
 @operator(method="det")
@@ -201,9 +198,6 @@ def linalg_det(A: Tensor) -> Tensor:
     """Determinants of square matrices."""
     _check(A, "linalg.det", square=True)
     return det_prim(A)
-
-
-det = linalg_det
 
 
 def _slogdet_vjp(gs: tuple, x: Tensor) -> tuple:
@@ -214,10 +208,9 @@ def _slogdet_vjp(gs: tuple, x: Tensor) -> tuple:
     return (prims.unsqueeze(prims.unsqueeze(g, g.ndim), g.ndim + 1) * _h(inv_prim(x)),)
 
 
-slogdet_prim = primitive("slogdet", doc="(sign, log |det|) of (..., n, n).", samples=lambda r: [(_square(r),)],
-                         kernel=lambda x: tuple(np.asarray(v) for v in np.linalg.slogdet(x)),
-                         derivative=General(_slogdet_vjp), why_absent=_WHY)(
-    lambda x: (Spec(x._layout.shape[:-2], x.dtype), Spec(x._layout.shape[:-2], x.dtype.to_real())))
+slogdet_prim = _routine("slogdet", lambda x: tuple(np.asarray(v) for v in np.linalg.slogdet(x)), _slogdet_vjp,
+                        lambda x: (Spec(x._layout.shape[:-2], x.dtype), Spec(x._layout.shape[:-2], x.dtype.to_real())),
+                        "(sign, log |det|) of (..., n, n).", lambda r: (_square(r),))
 
 
 @operator(method="slogdet")
@@ -225,9 +218,6 @@ def linalg_slogdet(A: Tensor) -> Any:
     """(sign, log of the absolute value) of the determinant."""
     _check(A, "linalg.slogdet", square=True)
     return named("linalg_slogdet", *slogdet_prim(A))
-
-
-slogdet = linalg_slogdet
 
 
 @operator(method=True)
@@ -248,11 +238,10 @@ def _cholesky_vjp(g: Tensor, out: Tensor) -> tuple:
     return ((whole + _h(whole)) * 0.5,)
 
 
-cholesky_prim = primitive(
-    "cholesky", doc="The lower Cholesky factor of hermitian positive-definite matrices.",
-    samples=lambda r: [(_positive(r),)], derivative=General(_cholesky_vjp), why_absent=_WHY,
-    kernel=_lapack("linalg.cholesky: The factorization could not be completed because the input is not positive-definite.")(
-        np.linalg.cholesky))(lambda x: Spec(x._layout.shape, x.dtype))
+cholesky_prim = _routine(
+    "cholesky", np.linalg.cholesky, _cholesky_vjp, _of_input, "The lower Cholesky factor of hermitian positive-definite matrices.",
+    lambda r: (_positive(r),),
+    failure="linalg.cholesky: The factorization could not be completed because the input is not positive-definite.")
 
 
 @operator
@@ -272,13 +261,17 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
 @operator
 def linalg_cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
     """(L, info): info is 0 where the factorization succeeded, 1 where it did not (L is then NaN)."""
+    return _with_info("linalg_cholesky_ex", lambda: linalg_cholesky(A, upper=upper), A, check_errors)
+
+
+def _with_info(name: str, compute: Callable[[], Tensor], like: Tensor, check_errors: bool) -> Any:
+    batch = tuple(like.shape[:-2])
     try:
-        lower = linalg_cholesky(A, upper=upper)
-        return named("linalg_cholesky_ex", lower, A.new_zeros(tuple(A.shape[:-2]), dtype=int32))
+        return named(name, compute(), like.new_zeros(batch, dtype=int32))
     except LinAlgError:
         if check_errors:
             raise
-        return named("linalg_cholesky_ex", A * math.nan, A.new_ones(tuple(A.shape[:-2]), dtype=int32))
+        return named(name, like * math.nan, like.new_ones(batch, dtype=int32))
 
 
 @operator(method=True)
@@ -325,8 +318,7 @@ def _qr_shape(x: Tensor, mode: str) -> tuple[Spec, Spec]:
     return Spec(q, x.dtype), Spec((*batch, k if mode != "complete" else m, n), x.dtype)
 
 
-qr_prim = primitive("qr", samples=lambda r: [(r.standard_normal((4, 3)), "reduced")], kernel=_qr_kernel,
-                    derivative=General(_qr_vjp), why_absent=_WHY)(_qr_shape)
+qr_prim = _routine("qr", _qr_kernel, _qr_vjp, _qr_shape, "", lambda r: (r.standard_normal((4, 3)), "reduced"))
 
 
 @operator
@@ -342,10 +334,6 @@ def linalg_qr(A: Tensor, mode: str = "reduced") -> Any:
 def qr(input: Tensor, some: bool = True) -> Any:
     """torch.qr: see linalg.qr."""
     return named("qr", *linalg_qr(input, "reduced" if some else "complete"))
-
-
-def _svd_kernel(x: np.ndarray, full: bool) -> tuple:
-    return tuple(np.linalg.svd(x, full_matrices=full))
 
 
 def _svd_vjp(gs: tuple, outs: tuple, full: bool) -> tuple:
@@ -402,9 +390,8 @@ def _svd_shape(x: Tensor, full: bool) -> tuple[Spec, Spec, Spec]:
             Spec((*batch, n if full else k, n), x.dtype))
 
 
-svd_prim = primitive("svd", samples=lambda r: [(r.standard_normal((4, 3)), False)],
-                     kernel=_lapack("linalg.svd: The algorithm failed to converge.")(_svd_kernel),
-                     derivative=General(_svd_vjp), why_absent=_WHY)(_svd_shape)
+svd_prim = _routine("svd", lambda x, full: tuple(np.linalg.svd(x, full_matrices=full)), _svd_vjp, _svd_shape, "",
+                    lambda r: (r.standard_normal((4, 3)), False), failure="linalg.svd: The algorithm failed to converge.")
 
 
 @operator
@@ -442,11 +429,10 @@ def _eigh_vjp(gs: tuple, outs: tuple) -> tuple:
     return ((whole + _h(whole)) * 0.5,)
 
 
-eigh_prim = primitive("eigh", doc="(eigenvalues, eigenvectors) of hermitian matrices; uplo says which triangle is read.",
-                      samples=lambda r: [(_positive(r), "L")],
-                      kernel=_lapack("linalg.eigh: The algorithm failed to converge.")(
-    lambda x, uplo: tuple(np.linalg.eigh(x, uplo))), derivative=General(_eigh_vjp), why_absent=_WHY)(
-    lambda x, uplo: (Spec(x._layout.shape[:-1], x.dtype.to_real()), Spec(x._layout.shape, x.dtype)))
+eigh_prim = _routine("eigh", lambda x, uplo: tuple(np.linalg.eigh(x, uplo)), _eigh_vjp,
+                     lambda x, uplo: (Spec(x._layout.shape[:-1], x.dtype.to_real()), Spec(x._layout.shape, x.dtype)),
+                     "(eigenvalues, eigenvectors) of hermitian matrices; uplo says which triangle is read.", lambda r: (_positive(r), "L"),
+                     failure="linalg.eigh: The algorithm failed to converge.")
 
 
 @operator
@@ -485,10 +471,10 @@ def _eig_vjp(gs: tuple, outs: tuple, x_dtype: dtype) -> tuple:
     return (whole if x_dtype.is_complex else prims.real(whole),)
 
 
-eig_prim = primitive("eig", doc="(eigenvalues, eigenvectors), complex.", samples=lambda r: [(_square(r),)],
-                     kernel=_lapack("linalg.eig: The algorithm failed to converge.")(_eig_kernel),
-                     derivative=General(_eig_vjp), why_absent=_WHY)(
-    lambda x: (Spec(x._layout.shape[:-1], x.dtype.to_complex()), Spec(x._layout.shape, x.dtype.to_complex())))
+eig_prim = _routine("eig", _eig_kernel, _eig_vjp,
+                    lambda x: (Spec(x._layout.shape[:-1], x.dtype.to_complex()), Spec(x._layout.shape, x.dtype.to_complex())),
+                    "(eigenvalues, eigenvectors), complex.", lambda r: (_square(r),),
+                    failure="linalg.eig: The algorithm failed to converge.")
 
 
 @operator
@@ -513,11 +499,11 @@ def _pinv_vjp(g: Tensor, x: Tensor, out: Tensor) -> tuple:
     return (grad + (ph @ p @ gh) @ (_identity(x, n) - p @ x),)
 
 
-pinv_prim = primitive("pinv", doc="The pseudo-inverse; singular values below rtol times the largest count as zero.",
-                      samples=lambda r: [(r.standard_normal((4, 3)), 1e-12, False)],
-                      kernel=_lapack("linalg.pinv: The algorithm failed to converge.")(
-    lambda x, rtol, hermitian: np.linalg.pinv(x, rcond=rtol, hermitian=hermitian)), derivative=General(_pinv_vjp), why_absent=_WHY)(
-    lambda x, rtol, hermitian: Spec((*x._layout.shape[:-2], x._layout.shape[-1], x._layout.shape[-2]), x.dtype))
+pinv_prim = _routine(
+    "pinv", lambda x, rtol, hermitian: np.linalg.pinv(x, rcond=rtol, hermitian=hermitian), _pinv_vjp,
+    lambda x, rtol, hermitian: Spec((*x._layout.shape[:-2], x._layout.shape[-1], x._layout.shape[-2]), x.dtype),
+    "The pseudo-inverse; singular values below rtol times the largest count as zero.",
+    lambda r: (r.standard_normal((4, 3)), 1e-12, False), failure="linalg.pinv: The algorithm failed to converge.")
 
 
 def _rtol(x: Tensor, rtol: float | None) -> float:
@@ -531,7 +517,6 @@ def linalg_pinv(A: Tensor, *, atol: float | None = None, rtol: float | None = No
     return pinv_prim(A, _rtol(A, rtol), hermitian)
 
 
-pinverse = linalg_pinv
 Tensor.pinverse = lambda self, rcond=None: linalg_pinv(self, rtol=rcond)  # type: ignore[attr-defined]
 
 
@@ -576,9 +561,6 @@ def linalg_matrix_power(A: Tensor, n: int) -> Tensor:
     return result
 
 
-matrix_power = linalg_matrix_power
-
-
 def _exp_vjp(g: Tensor, x: Tensor) -> tuple:
     """The top right block of exp([[A^H, g], [0, A^H]]) (Mathias, 1996)."""
     a = _h(x)
@@ -587,9 +569,9 @@ def _exp_vjp(g: Tensor, x: Tensor) -> tuple:
     return (matrix_exp_prim(prims.cat([top, bottom], x.ndim - 2)).narrow(-2, 0, n).narrow(-1, n, n),)
 
 
-matrix_exp_prim = primitive("matrix_exp", doc="The exponential of (..., n, n).", samples=lambda r: [(_square(r),)],
-                            kernel=lambda x: scipy_linalg.expm(x).astype(x.dtype, copy=False) if x.size else x.copy(),
-                            derivative=General(_exp_vjp), why_absent=_WHY)(lambda x: Spec(x._layout.shape, x.dtype))
+matrix_exp_prim = _routine(
+    "matrix_exp", lambda x: scipy_linalg.expm(x).astype(x.dtype, copy=False) if x.size else x.copy(), _exp_vjp, _of_input,
+    "The exponential of (..., n, n).", lambda r: (_square(r),))
 
 
 @operator(method="matrix_exp")
@@ -597,9 +579,6 @@ def linalg_matrix_exp(A: Tensor) -> Tensor:
     """The matrix exponential."""
     _check(A, "linalg.matrix_exp", square=True)
     return matrix_exp_prim(A)
-
-
-matrix_exp = linalg_matrix_exp
 
 
 # -- LU --------------------------------------------------------------------------------------------------------------------
@@ -636,8 +615,7 @@ def _lu_shape(x: Tensor) -> tuple[Spec, Spec, Spec]:
     return Spec((*batch, m, m), x.dtype), Spec((*batch, m, k), x.dtype), Spec((*batch, k, n), x.dtype)
 
 
-lu_prim = primitive("lu", samples=lambda r: [(_square(r),)], kernel=_lu_kernel, derivative=General(_lu_vjp),
-                    why_absent=_WHY)(_lu_shape)
+lu_prim = _routine("lu", _lu_kernel, _lu_vjp, _lu_shape, "", lambda r: (_square(r),))
 
 
 @operator
@@ -703,12 +681,7 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
 @operator
 def linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
     """(inverse, info): info is 0 where it exists, 1 where not (NaN then)."""
-    try:
-        return named("linalg_inv_ex", linalg_inv(A), A.new_zeros(tuple(A.shape[:-2]), dtype=int32))
-    except LinAlgError:
-        if check_errors:
-            raise
-        return named("linalg_inv_ex", A * math.nan, A.new_ones(tuple(A.shape[:-2]), dtype=int32))
+    return _with_info("linalg_inv_ex", lambda: linalg_inv(A), A, check_errors)
 
 
 @operator
@@ -728,9 +701,3 @@ def linalg_tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
         A = A.movedim(tuple(dims), tuple(range(A.ndim - len(dims), A.ndim)))
     shape = tuple(A.shape[B.ndim:])
     return linalg_solve(A.reshape(-1, math.prod(shape)), B.reshape(-1)).reshape(shape)
-
-
-# torch's other names for some of these.
-for _name, _fn in (("inverse", linalg_inv), ("det", linalg_det), ("slogdet", linalg_slogdet), ("pinverse", linalg_pinv),
-                   ("matrix_power", linalg_matrix_power), ("matrix_exp", linalg_matrix_exp)):
-    OPERATORS.setdefault(_name, _fn)

@@ -124,7 +124,8 @@ def _embedding(weight: Tensor, indices: Tensor, padding_idx: int | None, scale_g
     return prims.index_select(weight, 0, indices)
 
 
-def _padding_row(padding_idx: int | None, rows: int) -> int | None:
+def padding_row(padding_idx: int | None, rows: int) -> int | None:
+    """The row that `padding_idx` names, counted from the start."""
     if padding_idx is None:
         return None
     if not -rows <= padding_idx < rows:
@@ -140,12 +141,11 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max
     if sparse:
         raise NotImplementedError("embedding(sparse=True): sparse gradients are not supported; use sparse=False")
     if input.dtype.category != 1:
-        raise RuntimeError("Expected tensor for argument #1 'indices' to have one of the following scalar types: "
-                           "Long, Int; but got "
-                           f"{input.dtype} instead (while checking arguments for embedding)")
+        raise RuntimeError("Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, "
+                           f"Int; but got {input.dtype} instead (while checking arguments for embedding)")
     if weight.ndim != 2:
         raise RuntimeError(f"'weight' must be 2-D, got size {list(weight.shape)}")
-    row = _padding_row(padding_idx, weight.shape[0])
+    row = padding_row(padding_idx, weight.shape[0])
     if max_norm is not None:
         _shorten_rows(weight, input, max_norm, norm_type)
     return _embedding(weight, input, row, scale_grad_by_freq)
@@ -191,10 +191,9 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, 
         raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.ndim}")
     if per_sample_weights is not None and mode != "sum":
         raise NotImplementedError("embedding_bag: per_sample_weights was not None. per_sample_weights is only "
-                                  "supported for mode='sum' "
-                                  f"(got mode='{mode}').")
+                                  f"supported for mode='sum' (got mode='{mode}').")
     rows = embedding(flat, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
-    row = _padding_row(padding_idx, weight.shape[0])
+    row = padding_row(padding_idx, weight.shape[0])
     kept = None if row is None else (flat != row)
     return _reduce_bags(rows, bag, bags, mode, kept, per_sample_weights)
 
@@ -228,5 +227,4 @@ def _max_of_bags(rows: Tensor, bag: Tensor, bags: int, kept: Tensor | None) -> T
 
 
 __all__ = ["linear", "bilinear", "embedding", "embedding_bag", "nn_activations", "nn_attention", "nn_dropout",
-           "nn_losses", "nn_norms",
-           "nn_resize", "nn_steps", "nn_windows"]
+           "nn_losses", "nn_norms", "nn_resize", "nn_steps", "nn_windows"]

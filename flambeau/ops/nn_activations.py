@@ -178,8 +178,7 @@ def _leaky_relu_backward(g: Tensor, x: Tensor, slope: float) -> Tensor:
     return prims.where(prims.gt(x, 0.0), g, prims.mul(g, slope))
 
 
-@operator(name="_leaky_relu", fused=True,
-          vjp=lambda g, input, slope: (_leaky_relu_backward(g, input, slope),))
+@operator(name="_leaky_relu", fused=True, vjp=lambda g, input, slope: (_leaky_relu_backward(g, input, slope),))
 def _leaky_relu(input: Tensor, slope: float) -> Tensor:
     return prims.where(prims.gt(input, 0.0), input, prims.mul(input, slope))
 
@@ -273,16 +272,18 @@ def _or_inplace(kernel: Callable, input: Tensor, write: bool, *settings: Any) ->
     return assign(input, new_value(kernel, input, settings, {})) if write else kernel(input, *settings)
 
 
-@operator
-def silu(input: Tensor, inplace: bool = False) -> Tensor:
-    """x * sigmoid(x) (also called swish)."""
-    return _or_inplace(_silu, check_float(input, "silu"), inplace)
+def _without_options(name: str, kernel: Callable, doc: str) -> Callable:
+    def fn(input: Tensor, inplace: bool = False) -> Tensor:
+        return _or_inplace(kernel, check_float(input, name), inplace)
+
+    fn.__name__, fn.__doc__ = name, doc
+    return operator(fn)
 
 
-@operator
-def mish(input: Tensor, inplace: bool = False) -> Tensor:
-    """x * tanh(softplus(x))."""
-    return _or_inplace(_mish, check_float(input, "mish"), inplace)
+silu = _without_options("silu", _silu, "x * sigmoid(x) (also called swish).")
+mish = _without_options("mish", _mish, "x * tanh(softplus(x)).")
+hardswish = _without_options("hardswish", _hardswish, "x * relu6(x + 3) / 6.")
+hardsigmoid = _without_options("hardsigmoid", _hardsigmoid, "relu6(x + 3) / 6.")
 
 
 @operator
@@ -331,19 +332,7 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 @operator
-def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
-    """x * relu6(x + 3) / 6."""
-    return _or_inplace(_hardswish, check_float(input, "hardswish"), inplace)
-
-
-@operator
-def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
-    """relu6(x + 3) / 6."""
-    return _or_inplace(_hardsigmoid, check_float(input, "hardsigmoid"), inplace)
-
-
-@operator
-def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + e^(beta x)) / beta; x itself where beta x exceeds `threshold`."""
     return _softplus(check_float(input, "softplus"), float(beta), float(threshold))
 
@@ -391,6 +380,19 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
     return _or_inplace(lambda x: where(x > threshold, x, value).to(x.dtype), input, inplace)
 
 
+@operator(fused=True)
+def _prelu_backward(g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of _prelu for x and for the weight."""
+    above = prims.gt(x, 0.0)
+    return prims.where(above, g, prims.mul(g, weight)), prims.where(above, 0.0, prims.mul(g, x))
+
+
+@operator(name="_prelu", fused=True, vjp=lambda g, input, weight: _prelu_backward(g, input, weight))
+def _prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """x where positive, else weight * x, element by element."""
+    return prims.where(prims.gt(input, 0.0), input, prims.mul(input, weight))
+
+
 @operator(method=True)
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where positive, else weight * x; one weight, or one per channel (dimension 1)."""
@@ -403,7 +405,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     elif weight.ndim != input.ndim:
         weight = weight.reshape((1,) * input.ndim)
     x, w = broadcast(input, cast(weight, input.dtype))
-    return prims.where(prims.gt(x, 0.0), x, prims.mul(x, w))
+    return _prelu(x, w)
 
 
 @operator

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ..core.dtypes import bool_, int64, uint8
+from ..backends.cpu import ctc as ctc_kernels
+from ..core.dtypes import int64, uint8
 from ..core.tensor import Tensor
 from . import prims
 from .nn_activations import log_softmax, logsigmoid, widened
 from .pointwise import where
-from .promotion import broadcast, cast
-from .registry import operator
+from .promotion import broadcast, cast, prepare
+from .registry import COMPOSITES, operator
 
 _REDUCTIONS = ("none", "mean", "sum")
 
@@ -119,14 +120,19 @@ def _check_weight(weight: Tensor | None, classes: Any) -> None:
                            f"shape: {list(weight.shape)}")
 
 
+def _kept_rows(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, name: str) -> tuple[Tensor, Tensor, Tensor]:
+    """The checked rows of `input`, the class of each (0 where it is ignored), and which ones are not ignored."""
+    _check_shapes(input, target, name)
+    classes = input.shape[1] if input.ndim > 1 else input.shape[0]
+    _check_weight(weight, classes)
+    _check_targets(target, classes, ignore_index)
+    x, t = _rows(input, cast(target, int64))
+    kept = t != ignore_index
+    return x, t.masked_fill(~kept, 0), kept
+
+
 def _weighted(losses: Tensor, counts: Tensor, reduction: str, shape: tuple) -> Tensor:
-    if reduction == "none":
-        return losses.reshape(shape)
-    if reduction == "sum":
-        return losses.sum()
-    if reduction != "mean":
-        raise ValueError(f"{reduction} is not a valid value for reduction; expected one of {', '.join(_REDUCTIONS)}")
-    return losses.sum() / counts.sum()
+    return losses.sum() / counts.sum() if reduction == "mean" else reduced(losses.reshape(shape), reduction)
 
 
 @operator(fused=True)
@@ -145,13 +151,8 @@ def mean_of_kept(losses: Tensor, kept: Tensor) -> Tensor:
 
 def _index_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str,
                          smoothing: float) -> Tensor:
-    _check_shapes(input, target, "cross_entropy")
-    classes = input.shape[1] if input.ndim > 1 else input.shape[0]
-    _check_weight(weight, classes)
-    _check_targets(target, classes, ignore_index)
-    x, t = _rows(input, cast(target, int64))
-    kept = t != ignore_index
-    safe = t.masked_fill(~kept, 0)
+    x, safe, kept = _kept_rows(input, target, weight, ignore_index, "cross_entropy")
+    classes = x.shape[1]
     nll, lse = _cross_entropy_rows(x, safe)
     if weight is None and not smoothing and reduction == "mean":
         return cast(mean_of_kept(nll, kept), input.dtype)
@@ -205,13 +206,7 @@ def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, size_a
              ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """-input[target] over the classes (dimension 1): input holds log-probabilities."""
     reduction = legacy_reduction(size_average, reduce, reduction)
-    _check_shapes(input, target, "nll_loss")
-    classes = input.shape[1] if input.ndim > 1 else input.shape[0]
-    _check_weight(weight, classes)
-    _check_targets(target, classes, ignore_index)
-    x, t = _rows(input, cast(target, int64))
-    kept = t != ignore_index
-    safe = t.masked_fill(~kept, 0)
+    x, safe, kept = _kept_rows(input, target, weight, ignore_index, "nll_loss")
     picked = -x.gather(1, safe.unsqueeze(1)).squeeze(1)
     counts = kept.to(x.dtype) if weight is None else weight[safe] * kept
     losses = picked * counts if weight is not None else picked.masked_fill(~kept, 0)
@@ -318,6 +313,33 @@ def l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None, red
     return _weighted_mean((x - t).abs(), weight, legacy_reduction(size_average, reduce, reduction))
 
 
+def _floats(x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in the dtype they promote to; integers as floats."""
+    x, t = prepare(x, t)
+    return (x, t) if x.dtype.is_floating_point else (x * 1.0, t * 1.0)
+
+
+@operator(fused=True)
+def _rounded_distance_backward(g: Tensor, x: Tensor, target: Tensor, width: float, slope: float) -> Tensor:
+    """Gradient of _rounded_distance for x: slope * d / width near 0, else slope with the sign of d."""
+    d = prims.sub(x, target)
+    inner = prims.mul(d, slope / width)
+    return prims.mul(g, prims.where(prims.lt(prims.abs(d), width), inner, prims.mul(prims.sign(d), slope)))
+
+
+def _rounded_distance_vjp(g: Tensor, input: Tensor, target: Tensor, width: float, slope: float, needs: tuple) -> tuple:
+    by_input = _rounded_distance_backward(g, input, target, width, slope)
+    return by_input if needs[0] else None, -by_input if needs[1] else None
+
+
+@operator(name="_rounded_distance", fused=True, vjp=_rounded_distance_vjp)
+def _rounded_distance(input: Tensor, target: Tensor, width: float, slope: float) -> Tensor:
+    """slope * d^2 / (2 width) where d = |input - target| is below `width`, else slope * (d - width / 2)."""
+    d = prims.abs(prims.sub(input, target))
+    inner = prims.mul(prims.mul(d, d), 0.5 * slope / width)
+    return prims.where(prims.lt(d, width), inner, prims.mul(prims.sub(d, 0.5 * width), slope))
+
+
 @operator
 def smooth_l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
                    reduction: str = "mean", beta: float = 1.0) -> Tensor:
@@ -325,8 +347,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, size_average: bool | None = No
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     x, t = _pair(input, target, "smooth_l1_loss")
-    d = (x - t).abs()
-    loss = d if beta == 0 else where(d < beta, d * d * (0.5 / beta), d - 0.5 * beta)
+    loss = (x - t).abs() if beta == 0 else _rounded_distance(*_floats(x, t), float(beta), 1.0)
     return reduced(loss, legacy_reduction(size_average, reduce, reduction))
 
 
@@ -337,8 +358,7 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     x, t = _pair(input, target, "huber_loss")
-    d = (x - t).abs()
-    return _weighted_mean(where(d <= delta, 0.5 * d * d, delta * (d - 0.5 * delta)), weight, reduction)
+    return _weighted_mean(_rounded_distance(*_floats(x, t), float(delta), float(delta)), weight, reduction)
 
 
 # -- divergences ---------------------------------------------------------------------------------------------
@@ -398,7 +418,7 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, siz
 
 
 @operator
-def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0, size_average: bool | None = None,
+def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, size_average: bool | None = None,
                         reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """max(0, -target * (input1 - input2) + margin)."""
     if not input1.ndim == input2.ndim == target.ndim:
@@ -424,7 +444,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 
 
 @operator
-def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0, size_average: bool | None = None,
+def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, size_average: bool | None = None,
                           reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """1 - cos where the target is 1, max(0, cos - margin) where it is -1."""
     dim = input1.ndim - 1
@@ -443,14 +463,13 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
 
 
 @operator
-def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2,
+def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0,
                         eps: float = 1e-6, swap: bool = False, size_average: bool | None = None, reduce: bool | None = None,
                         reduction: str = "mean") -> Tensor:
     """max(0, d(anchor, positive) - d(anchor, negative) + margin)."""
-    near, far = pairwise_distance(anchor, positive, p, eps), pairwise_distance(anchor, negative, p, eps)
-    if swap:
-        far = far.minimum(pairwise_distance(positive, negative, p, eps))
-    return reduced((near - far + margin).clamp_min(0), legacy_reduction(size_average, reduce, reduction))
+    return triplet_margin_with_distance_loss(
+        anchor, positive, negative, distance_function=lambda x, y: pairwise_distance(x, y, p, eps), margin=margin, swap=swap,
+        reduction=legacy_reduction(size_average, reduce, reduction))
 
 
 def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative: Tensor, *,
@@ -504,34 +523,106 @@ def multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | 
 
 # -- CTC --------------------------------------------------------------------------------------------------------
 def _lengths(value: Any) -> list[int]:
-    return value.tolist() if isinstance(value, Tensor) else [int(v) for v in value]
+    return value.reshape(-1).tolist() if isinstance(value, Tensor) else [int(v) for v in value]
 
 
 @operator
-def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0,
+def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Tensor | Any, target_lengths: Tensor | Any, blank: int = 0,
              reduction: str = "mean", zero_infinity: bool = False) -> Tensor:
     """Connectionist temporal classification (Graves et al. 2006): -log of the probability of all alignments.
 
     log_probs is (time, batch, classes), or (time, classes); targets (batch, longest), or all of them in a row. The forward
-    recursion runs over the labels with blanks between, in the logarithm; its gradient is the tape's.
+    recursion runs over the labels with blanks between, in the logarithm; the gradient comes from the posteriors.
     """
     single = log_probs.ndim == 2
     logp = log_probs.unsqueeze(1) if single else log_probs
-    in_lengths, out_lengths = (_lengths(v) if not (isinstance(v, Tensor) and not v.ndim) else [int(v)]
-                               for v in (input_lengths, target_lengths))
+    in_lengths, out_lengths = _lengths(input_lengths), _lengths(target_lengths)
     _check_ctc(logp, targets, in_lengths, out_lengths, blank)
-    rows = targets.reshape(-1).tolist() if targets.ndim < 2 or single else None
-    losses, start = [], 0
-    for b, (steps, length) in enumerate(zip(in_lengths, out_lengths, strict=True)):
-        labels = rows[start:start + length] if rows is not None else targets[b, :length].tolist()
-        start += length
-        losses.append(_ctc_one(logp[:steps, b], labels, blank))
-    loss = logp.new_cat([v.reshape(1) for v in losses], 0)
+    steps, labels = (logp.new_tensor(v).to(int64) for v in (in_lengths, out_lengths))
+    path = _ctc_path(targets.to(logp.device), out_lengths, labels, blank, single)
+    loss = cast(_ctc(widened(logp), path, steps, labels, blank), logp.dtype)
     if zero_infinity:
         loss = loss.masked_fill(loss.isinf(), 0)
     if reduction == "mean":
-        return (loss / logp.new_tensor([float(max(n, 1)) for n in out_lengths])).mean()
+        return (loss / labels.clamp_min(1).to(loss.dtype)).mean()
     return reduced(loss.reshape(()) if single else loss, reduction)
+
+
+def _ctc_path(targets: Tensor, lengths: list[int], labels: Tensor, blank: int, single: bool) -> Tensor:
+    """Each row's labels with blanks between, around and behind them: (batch, 2 * longest + 1)."""
+    longest = max(lengths, default=0)
+    columns = prims.iota(longest, 0, 1, int64, targets.device)
+    if targets.ndim == 2 and not single:
+        rows = targets[:, :longest].to(int64)
+    else:
+        starts = (labels.cumsum(0) - labels).unsqueeze(1)
+        flat = targets.reshape(-1).to(int64)
+        rows = flat[(starts + columns).clamp_max(max(flat.shape[0] - 1, 0))] if longest else flat.new_zeros((len(lengths), 0))
+    rows = rows.masked_fill(columns >= labels.unsqueeze(1), blank)
+    pairs = rows.new_full((len(lengths), longest, 2), blank)
+    pairs[:, :, 1] = rows
+    return rows.new_cat([pairs.reshape(len(lengths), 2 * longest), rows.new_full((len(lengths), 1), blank)], 1)
+
+
+def _ctc_sums(emit: Tensor, skips: Tensor, start: Tensor, start_at: Tensor) -> Tensor:
+    """log of the probability of all ways to each place of the paths at each time: (time, batch, places)."""
+    low, places, sums = ctc_kernels.LOW, emit.shape[2], []
+    before = emit.new_full((emit.shape[1], places + 2), low)
+    for t in range(emit.shape[0]):
+        here = before[:, 2:].logaddexp(before[:, 1:-1]).logaddexp(before[:, :-2].masked_fill(~skips, low))
+        begins = (start_at == t).unsqueeze(1)
+        here = where(begins, where(start, 0.0, low).to(here.dtype), here) + emit[t]
+        sums.append(here)
+        before = emit.new_cat([before[:, :2] * 0 + low, here], 1)
+    return emit.new_tensor([]).reshape(0, emit.shape[1], places) if not sums else prims.cat([v.unsqueeze(0) for v in sums], 0)
+
+
+def _ctc_parts(log_probs: Tensor, path: Tensor, labels: Tensor, blank: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What the places emit, and which of them may be entered past a blank, begin a row and end one."""
+    index = prims.expand(path.unsqueeze(0), (log_probs.shape[0], *path.shape))
+    emit = log_probs.gather(2, index)
+    places = prims.iota(path.shape[1], 0, 1, int64, path.device)
+    twice = path.new_cat([path[:, :1], path[:, :1], path], 1)[:, :-2]
+    gap = 2 * labels.unsqueeze(1) - places
+    return emit, (path != blank) & (path != twice) & (places >= 2), places < 2, (gap == 0) | (gap == 1)
+
+
+def _ctc_read(alpha: Tensor, ends: Tensor, steps: Tensor, labels: Tensor) -> Tensor:
+    index = (steps - 1).clamp_min(0).reshape(1, -1, 1)
+    last = alpha.gather(0, prims.expand(index, (1, *alpha.shape[1:]))).squeeze(0)
+    total = last.masked_fill(~ends, ctc_kernels.LOW).logsumexp(1)
+    total = where(steps > 0, total, where(labels == 0, 0.0, ctc_kernels.LOW).to(total.dtype))
+    return where(total < ctc_kernels.LOW / 2, math.inf, -total)
+
+
+@operator(fused=True)
+def _ctc_backward(g: Tensor, log_probs: Tensor, path: Tensor, steps: Tensor, labels: Tensor, blank: int) -> Tensor:
+    """The gradient of _ctc: -g times the posterior probability of each class at each time."""
+    emit, skips, start, ends = _ctc_parts(log_probs, path, labels, blank)
+    time = emit.shape[0]
+    alpha = _ctc_sums(emit, skips, start, steps * 0)
+    back = skips.new_cat([skips, skips[:, :2] & False], 1)[:, 2:].flip(1)
+    beta = _ctc_sums(emit.flip((0, 2)), back, ends.flip(1), time - steps).flip((0, 2))
+    loss = _ctc_read(alpha, ends, steps, labels)
+    seen = (prims.iota(time, 0, 1, int64, path.device).unsqueeze(1) < steps) & ~loss.isinf()
+    posterior = (alpha + beta - emit + loss.masked_fill(loss.isinf(), 0).unsqueeze(1)).exp()
+    parts = (-posterior * g.unsqueeze(1)).masked_fill(~seen.unsqueeze(2), 0)
+    return (log_probs * 0).scatter_add(2, prims.expand(path.unsqueeze(0), tuple(emit.shape)), parts)
+
+
+def _ctc_vjp(g: Tensor, log_probs: Tensor, path: Tensor, steps: Tensor, labels: Tensor, blank: int) -> tuple:
+    return (_ctc_backward(g, log_probs, path, steps, labels, blank),)
+
+
+@operator(name="_ctc", vjp=_ctc_vjp)
+def _ctc(log_probs: Tensor, path: Tensor, steps: Tensor, labels: Tensor, blank: int) -> Tensor:
+    """The losses of the rows (batch,): log_probs (time, batch, classes), path (batch, places), both lengths (batch,)."""
+    emit, skips, start, ends = _ctc_parts(log_probs, path, labels, blank)
+    return _ctc_read(_ctc_sums(emit, skips, start, steps * 0), ends, steps, labels)
+
+
+COMPOSITES["_ctc"].has_kernel("cpu", lambda *args, into=(): ctc_kernels.loss(*args), stays_whole=lambda args: True)
+COMPOSITES["_ctc_backward"].has_kernel("cpu", lambda *args, into=(): ctc_kernels.gradient(*args), stays_whole=lambda args: True)
 
 
 def _check_ctc(logp: Tensor, targets: Tensor, in_lengths: list[int], out_lengths: list[int], blank: int) -> None:
@@ -548,21 +639,3 @@ def _check_ctc(logp: Tensor, targets: Tensor, in_lengths: list[int], out_lengths
     needed = max(out_lengths, default=0) if targets.ndim == 2 else sum(out_lengths)
     if needed > room:
         raise RuntimeError(f"ctc_loss: target_lengths ask for {needed} labels, but targets of shape {list(targets.shape)} have {room}")
-
-
-def _ctc_one(logp: Tensor, labels: list[int], blank: int) -> Tensor:
-    path = [blank]
-    for label in labels:
-        path += [label, blank]
-    emit = logp.index_select(1, logp.new_tensor(path).to(int64))
-    size, low = len(path), -1e30
-    skips = logp.new_tensor([i >= 2 and path[i] != blank and path[i] != path[i - 2] for i in range(size)]).to(bool_)
-    start = logp.new_tensor([i < 2 for i in range(size)]).to(bool_)
-    alpha = emit[0].masked_fill(~start, low)
-    edge = logp.new_full((2,), low)
-    for step in range(1, logp.shape[0]):
-        padded = logp.new_cat([edge, alpha], 0)
-        one, two = padded[1:1 + size], padded[:size].masked_fill(~skips, low)
-        alpha = alpha.logaddexp(one).logaddexp(two) + emit[step]
-    total = alpha[-1].logaddexp(alpha[-2]) if size > 1 else alpha[-1]
-    return where(total < low / 2, math.inf, -total)

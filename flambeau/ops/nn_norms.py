@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core import dispatch
+from ..core.dtypes import finfo
 from ..core.tensor import Tensor
 from . import prims
 from .nn_activations import check_float, widened
@@ -83,6 +84,11 @@ def layer_norm_backward_affine(g: Tensor, x: Tensor, mean: Tensor, rstd: Tensor)
     return prims.sum(prims.mul(gw, xhat), over), prims.sum(gw, over)
 
 
+def _in_dtypes(grads: tuple, parameters: tuple, needs: Sequence[bool]) -> tuple:
+    """The gradients of these parameters in their dtypes, None for those that need none."""
+    return tuple(cast(g, p.dtype) if need else None for g, p, need in zip(grads, parameters, needs))
+
+
 def _layer_norm_vjp(gs: tuple, input: Tensor, weight: Tensor | None, bias: Tensor | None, out1: Tensor,
                     out2: Tensor, dims: int, eps: float, needs: tuple) -> tuple:
     g, mean, rstd = gs[0], out1, out2
@@ -91,12 +97,8 @@ def _layer_norm_vjp(gs: tuple, input: Tensor, weight: Tensor | None, bias: Tenso
     if dispatch.state.grad_enabled:   # second derivatives flow through the statistics too
         mean, rstd = _layer_statistics(input, dims, eps)
     gx = layer_norm_backward(g, input, weight, mean, rstd) if needs[0] else None
-    gw = gb = None
-    if needs[1] or needs[2]:
-        gw, gb = layer_norm_backward_affine(g, input, mean, rstd)
-        gw = cast(gw, weight.dtype) if needs[1] else None         # type: ignore[union-attr]
-        gb = cast(gb, bias.dtype) if needs[2] else None           # type: ignore[union-attr]
-    return gx, gw, gb
+    sums = layer_norm_backward_affine(g, input, mean, rstd) if needs[1] or needs[2] else (None, None)
+    return gx, *_in_dtypes(sums, (weight, bias), needs[1:])
 
 
 def _layer_statistics(input: Tensor, dims: int, eps: float) -> tuple[Tensor, Tensor]:
@@ -202,7 +204,7 @@ def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | No
     """x / sqrt(mean(x^2) + eps) * weight over the trailing `normalized_shape`; eps None is the dtype's machine epsilon."""
     shape = _check_normalized(input, normalized_shape, "rms_norm", weight)
     if eps is None:
-        eps = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}[input.dtype.name]
+        eps = finfo(input.dtype).eps
     return _rms_norm(input, weight, len(shape), float(eps))[0]
 
 
@@ -251,8 +253,7 @@ def _batch_norm_train_vjp(gs: tuple, input: Tensor, weight: Tensor | None, bias:
     rstd = prims.rsqrt(prims.add(var, eps))
     gw, gb = batch_norm_backward_sums(g, input, mean, rstd)
     gx = batch_norm_backward_input(g, input, weight, mean, rstd, gw, gb) if needs[0] else None
-    return (gx, cast(gw, weight.dtype) if needs[1] else None,          # type: ignore[union-attr]
-            cast(gb, bias.dtype) if needs[2] else None)                # type: ignore[union-attr]
+    return gx, *_in_dtypes((gw, gb), (weight, bias), needs[1:])
 
 
 @operator(name="_batch_norm_train", fused=True, vjp=_batch_norm_train_vjp)
@@ -279,12 +280,8 @@ def _batch_norm_eval_vjp(g: Tensor, input: Tensor, weight: Tensor | None, bias: 
                          eps: float, needs: tuple) -> tuple:
     rstd = prims.rsqrt(prims.add(widened(var), eps))
     gx = _batch_norm_eval_backward(g, weight, rstd) if needs[0] else None
-    gw = gb = None
-    if needs[1] or needs[2]:
-        gw, gb = batch_norm_backward_sums(g, input, widened(mean), rstd)
-        gw = cast(gw, weight.dtype) if needs[1] else None              # type: ignore[union-attr]
-        gb = cast(gb, bias.dtype) if needs[2] else None                # type: ignore[union-attr]
-    return gx, gw, gb
+    sums = batch_norm_backward_sums(g, input, widened(mean), rstd) if needs[1] or needs[2] else (None, None)
+    return gx, *_in_dtypes(sums, (weight, bias), needs[1:])
 
 
 @operator(name="_batch_norm_eval", fused=True, vjp=_batch_norm_eval_vjp)
@@ -327,12 +324,15 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
     out, mean, var = _batch_norm_train(input, weight, bias, float(eps))
     with dispatch.grad_enabled(False):
-        if running_mean is not None:
-            running_mean.mul_(1 - momentum).add_(mean.detach().to(running_mean.dtype), alpha=momentum)
+        _move(running_mean, mean, momentum)
         if running_var is not None:
-            unbiased = var.detach() * (n / (n - 1))
-            running_var.mul_(1 - momentum).add_(unbiased.to(running_var.dtype), alpha=momentum)
+            _move(running_var, var.detach() * (n / (n - 1)), momentum)
     return out
+
+
+def _move(running: Tensor | None, statistic: Tensor, momentum: float) -> None:
+    if running is not None:
+        running.mul_(1 - momentum).add_(statistic.detach().to(running.dtype), alpha=momentum)
 
 
 # -- group_norm, instance_norm ------------------------------------------------------------------------------------
@@ -369,9 +369,8 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
     if len(shape) < 2:
         raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {len(shape)}")
     if num_groups <= 0 or shape[1] % num_groups:
-        raise RuntimeError(f"Expected number of channels in input to be divisible by num_groups, but got input of "
-                           f"shape {list(shape)} "
-                           f"and num_groups={num_groups}")
+        raise RuntimeError("Expected number of channels in input to be divisible by num_groups, but got input of shape "
+                           f"{list(shape)} and num_groups={num_groups}")
     _check_channels(input, weight=weight, bias=bias)
     rows = check_float(input, "group_norm").reshape(shape[0], num_groups, math.prod(shape[1:]) // num_groups)
     out = _layer_norm(rows, None, None, 1, float(eps))[0].reshape(shape)
@@ -392,11 +391,9 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
     rows = check_float(input, "instance_norm").reshape(shape[0], shape[1], spatial)
     out, mean, rstd = _layer_norm(rows, None, None, 1, float(eps))
     with dispatch.grad_enabled(False):
-        if running_mean is not None:
-            running_mean.mul_(1 - momentum).add_(mean.detach().mean(0).to(running_mean.dtype), alpha=momentum)
+        _move(running_mean, mean.mean(0), momentum)
         if running_var is not None:
-            var = (rstd.detach() ** -2 - eps) * (spatial / (spatial - 1))
-            running_var.mul_(1 - momentum).add_(var.mean(0).to(running_var.dtype), alpha=momentum)
+            _move(running_var, ((rstd.detach() ** -2 - eps) * (spatial / (spatial - 1))).mean(0), momentum)
     out = out.reshape(shape)
     return out if weight is None and bias is None else channel_affine(out, weight, bias)
 

@@ -44,9 +44,8 @@ def _source(mode: str, n: Any, low: int, high: int, like: Tensor) -> Tensor:
 def _check_extent(mode: str, n: Any, low: int, high: int, shape: Sequence) -> None:
     limit = {"reflect": n - 1, "circular": n}.get(mode)
     if limit is not None and max(low, high) > limit:
-        raise RuntimeError(f"Argument #4: Padding size should be less than the corresponding input dimension, but "
-                           f"got: padding ({low}, {high})"
-                           f" of mode {mode!r} at a dimension of size {n} of input {list(shape)}")
+        raise RuntimeError("Argument #4: Padding size should be less than the corresponding input dimension, but got: "
+                           f"padding ({low}, {high}) of mode {mode!r} at a dimension of size {n} of input {list(shape)}")
     if mode == "replicate" and n == 0:
         raise RuntimeError(f"replicate padding needs a non-empty dimension, got input {list(shape)}")
 
@@ -165,16 +164,13 @@ def _output_sizes(input: Tensor, size: Any, scale_factor: Any, recompute: bool |
         sizes = tuple(size) if isinstance(size, (tuple, list)) else (size,) * spatial
         if len(sizes) != spatial:
             raise ValueError("Input and output must have the same number of spatial dimensions, but got input with "
-                             "spatial dimensions of "
-                             f"{list(input.shape[2:])} and output size of {size}. Please provide input tensor in (N, "
-                             f"C, d1, d2, ...,dK) "
-                             "format and output size in (o1, o2, ...,oK) format.")
+                             f"spatial dimensions of {list(input.shape[2:])} and output size of {size}. Please provide "
+                             "input tensor in (N, C, d1, d2, ...,dK) format and output size in (o1, o2, ...,oK) format.")
         return tuple(int(n) for n in sizes), (None,) * spatial
     scales = tuple(scale_factor) if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * spatial
     if len(scales) != spatial:
         raise ValueError("Input and scale_factor must have the same number of spatial dimensions, but got input with "
-                         "spatial dimensions of "
-                         f"{list(input.shape[2:])} and scale_factor of shape {scale_factor}.")
+                         f"spatial dimensions of {list(input.shape[2:])} and scale_factor of shape {scale_factor}.")
     sizes = tuple(math.floor(float(n) * s) for n, s in zip(input.shape[2:], scales))
     return sizes, (None,) * spatial if recompute else tuple(float(s) for s in scales)
 
@@ -230,9 +226,8 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """(*, c r^2, h, w) -> (*, c, h r, w r)."""
     r, (c, h, w) = upscale_factor, tuple(input.shape[-3:])
     if c % (r * r):
-        raise RuntimeError(f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
-                           f"upscale_factor, but "
-                           f"input.size(-3)={c} is not divisible by {r * r}")
+        raise RuntimeError("pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
+                           f"upscale_factor, but input.size(-3)={c} is not divisible by {r * r}")
     lead = tuple(input.shape[:-3])
     parts = input.reshape(-1, c // (r * r), r, r, h, w)
     return parts.permute(0, 1, 4, 2, 5, 3).reshape(*lead, c // (r * r), h * r, w * r)

@@ -22,15 +22,17 @@ from .registry import operator
 FUSED: dict[str, dict[str, Callable[..., Any]]] = {}
 
 
-def _fused(name: str, params: Sequence[Tensor]) -> Callable[..., Any] | None:
-    """A backend's pass for these tensors: real, and nobody watching."""
+def _fused(name: str, params: Sequence[Tensor], *also_written: Sequence[Tensor] | None) -> Callable[..., Any] | None:
+    """A backend's pass for these tensors: real, writable, and nobody watching."""
     found = FUSED.get(params[0].device.type, {}).get(name) if FUSED and not dispatch.state.word else None
-    return found if found and all(p._data is not None for p in params) else None
+    if found is None or _C.any_refuses_writes(params, *also_written):
+        return None
+    return found if all(p._data is not None for p in params) else None
 
 
-def _native(params: Sequence[Tensor]) -> bool:
-    """Whether the native loops may take these tensors: real, on the CPU, f32 or f64, and nobody watching."""
-    if dispatch.state.word:
+def _native(params: Sequence[Tensor], *also_written: Sequence[Tensor] | None) -> bool:
+    """Whether the native loops may take these tensors: real, writable, on the CPU, f32 or f64, and nobody watching."""
+    if dispatch.state.word or _C.any_refuses_writes(params, *also_written):
         return False
     return all(type(p._data) is np.ndarray and p.dtype in (float32, float64) for p in params)
 
@@ -76,16 +78,15 @@ def adam_step_(params: list, grads: list, means: list, squares: list, max_square
 
     `steps` are the 0-dim counters, already counting this step; `max_squares` makes it AMSGrad.
     """
-    if _native(params):
+    if _native(params, means, squares, max_squares):
         numbers = [float(s._data) if isinstance(s, Tensor) else float(s) for s in steps]
         if _C.adam_step(params, grads, means, squares, max_squares, numbers, float(as_number(lr)), beta1, beta2, eps, weight_decay,
                         decoupled, maximize):
             _bump(params, means, squares, max_squares)
             return
-    fused = _fused("adam_step", params)
+    fused = _fused("adam_step", params, means, squares, max_squares)
     if fused and fused(params, grads, means, squares, max_squares, [float(as_number(s)) for s in steps],
-                       float(as_number(lr)), beta1,
-                       beta2, eps, weight_decay, decoupled, maximize):
+                       float(as_number(lr)), beta1, beta2, eps, weight_decay, decoupled, maximize):
         _bump(params, means, squares, max_squares)
         return
     for i, param in enumerate(params):
@@ -122,11 +123,11 @@ def adam_formula(param: Any, grad: Any, mean: Any, square: Any, top: Any, step: 
 def sgd_step_(params: list, grads: list, buffers: list | None, fresh: list, lr: Any, momentum: float, dampening: float,
               weight_decay: float, nesterov: bool, maximize: bool) -> None:
     """Stochastic gradient descent in place, with momentum `buffers` or None; a `fresh` buffer begins as the gradient."""
-    if _native(params) and _C.sgd_step(params, grads, buffers, [float(f) for f in fresh], float(as_number(lr)), momentum, dampening,
-                                       weight_decay, nesterov, maximize):
+    if _native(params, buffers) and _C.sgd_step(
+            params, grads, buffers, [float(f) for f in fresh], float(as_number(lr)), momentum, dampening, weight_decay, nesterov, maximize):
         _bump(params, buffers)
         return
-    fused = _fused("sgd_step", params)
+    fused = _fused("sgd_step", params, buffers)
     if fused and fused(params, grads, buffers, fresh, float(as_number(lr)), momentum, dampening, weight_decay, nesterov, maximize):
         _bump(params, buffers)
         return

@@ -6,6 +6,7 @@ the backend's pooling kernel instead (`backends/cpu/pool.py`).
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -13,12 +14,13 @@ from typing import Any
 
 from ..backends.cpu import conv as conv_kernels
 from ..backends.cpu import pool as pool_kernels
-from ..core.dtypes import FLOAT, bool_, iinfo, int64
+from ..core.dtypes import FLOAT, bool_, iinfo, int8, int32, int64
+from ..core.memory_format import channels_last, channels_last_3d
 from ..core.tensor import Tensor
 from . import prims
-from .nn_activations import check_float, widened
-from .promotion import cast, expand_to
-from .registry import COMPOSITES, operator
+from .nn_activations import check_float
+from .promotion import expand_to
+from .registry import COMPOSITES, channels_last_like, operator
 
 Sizes = int | Sequence[int]
 
@@ -267,32 +269,54 @@ def _max_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, dilat
     sizes = tuple(pool_size(n, k, s, p, d, ceil_mode) for n, k, s, p, d in zip(spatial, kernel, stride, padding, dilation))
     padded = _padded(input, padding, sizes, kernel, stride, dilation)
     inside = _padded(prims.full(spatial, True, bool_, input.device), padding, sizes, kernel, stride, dilation)
-    best = index = peak = None  # `peak` needs no positions: where they aren't wanted, nothing of them is left in a graph
     low = -math.inf if input.dtype.category == FLOAT else iinfo(input.dtype).min
-    for tap in _taps(kernel):
+    number = int8 if math.prod(kernel) <= iinfo(int8).max else int32
+    best = taken = peak = None  # `peak` needs no positions: where they aren't wanted, nothing of them is left in a graph
+    for k, tap in enumerate(_taps(kernel)):
         offset = tuple(t * d for t, d in zip(tap, dilation))
         here = _tap(padded, offset, sizes, stride)
-        here = widened(here) if input.dtype.category == FLOAT else here
         valid = expand_to(_tap(inside, offset, sizes, stride), here.shape)
         here = prims.where(valid, here, low)
-        peak = here if peak is None else prims.maximum(peak, here)
-        start = [o - p for o, p in zip(offset, padding)]
-        position = expand_to(_flat_positions(input, sizes, stride, start, spatial), here.shape)
+        tap_number = prims.full(here.shape, k, number, input.device)
         if best is None:
-            best, index = here, position
+            best = peak = here
+            taken = prims.where(valid, tap_number, -1)
             continue
+        peak = prims.maximum(peak, here)
         better = prims.gt(here, best)
         if input.dtype.category == FLOAT:
             better = prims.logical_or(better, prims.isnan(here))
-        first = prims.logical_and(valid, prims.lt(index, 0))
-        better = prims.logical_or(better, first)
-        best, index = prims.where(better, here, best), prims.where(better, position, index)
-    return cast(peak, input.dtype), index      # type: ignore[return-value]
+        better = prims.logical_or(better, prims.logical_and(valid, prims.lt(taken, 0)))
+        best, taken = prims.where(better, here, best), prims.where(better, tap_number, taken)
+    return peak, _taken_positions(taken, kernel, sizes, stride, padding, dilation, spatial)     # type: ignore[return-value]
 
 
-COMPOSITES["_max_pool"].kernels["cpu"] = pool_kernels.max_pool_with_indices
-COMPOSITES["max_pool_backward"].kernels["cpu"] = lambda g, indices, shape, *window: pool_kernels.max_pool_backward(
-    g, indices, shape)
+def _taken_positions(taken: Any, kernel: tuple, sizes: tuple, stride: tuple, padding: tuple, dilation: tuple,
+                     spatial: tuple) -> Tensor:
+    """The flattened positions (i64) that the taps of these numbers read, window by window.
+
+    A graph keeps the numbers for backward, which are eight times smaller, and finds the positions again.
+    """
+    start = _flat_positions(taken, sizes, stride, [-p for p in padding], spatial)
+    total, rest = expand_to(start, taken.shape), prims.convert(taken, int64)
+    for d, (size, gap) in enumerate(zip(kernel, dilation)):
+        below, along = math.prod(kernel[d + 1:]), rest
+        if size == 1:
+            continue
+        if below > 1:   # how far along this dimension: rest // below, which is cheap to compare for
+            reached = [prims.convert(prims.ge(rest, row * below), int64) for row in range(1, size)]
+            along = functools.reduce(prims.add, reached)
+            rest = prims.sub(rest, prims.mul(along, below))
+        total = prims.add(total, prims.mul(along, gap * math.prod(spatial[d + 1:])))
+    return total
+
+
+def _max_pool_backward_kernel(g: Any, indices: Any, shape: tuple, *window: Any, into: Sequence = ()) -> Any:
+    return pool_kernels.max_pool_backward(g, indices, shape, into)
+
+
+COMPOSITES["_max_pool"].has_kernel("cpu", pool_kernels.max_pool_with_indices, stays_whole=lambda args: True)
+COMPOSITES["max_pool_backward"].has_kernel("cpu", _max_pool_backward_kernel, stays_whole=lambda args: True)
 
 
 def _max_pool_nd(spatial: int) -> Callable:
@@ -410,8 +434,11 @@ def _avg_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, ceil_
     return _divided(total, sizes, spatial, kernel, stride, padding, ceil_mode, count_include_pad, divisor)
 
 
-COMPOSITES["_avg_pool"].kernels["cpu"] = pool_kernels.avg_pool
-COMPOSITES["avg_pool_backward"].kernels["cpu"] = pool_kernels.avg_pool_backward
+MOST_TAPS = 9       # windows up to which generated code averages faster than the kernel
+
+COMPOSITES["_avg_pool"].has_kernel("cpu", pool_kernels.avg_pool, stays_whole=lambda args: math.prod(args[1]) > MOST_TAPS)
+COMPOSITES["avg_pool_backward"].has_kernel("cpu", pool_kernels.avg_pool_backward,
+                                           stays_whole=lambda args: math.prod(args[2]) > MOST_TAPS)
 
 
 def _avg_pool_nd(spatial: int) -> Callable:
@@ -467,6 +494,42 @@ def _even(n: Any, out: Any) -> bool:
     return n is out or (type(out) is int and out == 1) or n % out == 0
 
 
+def _adaptive_avg_backward_vjp(g: Tensor, g__shape: tuple) -> tuple:
+    return (_adaptive_avg_cells(g, tuple(g__shape[2:])),)
+
+
+@operator(name="_adaptive_avg_backward", vjp=_adaptive_avg_backward_vjp)
+def _adaptive_avg_backward(g_: Tensor, shape: tuple) -> Tensor:
+    """Gradient of uneven adaptive averaging: each cell's gradient, divided, goes to all its elements, one dimension at a time."""
+    out = g_
+    for d in range(2, len(shape)):
+        total: Any = None
+        for i, (a, b) in enumerate(_cells(shape[d], g_.shape[d])):
+            part = expand_to(out.narrow(d, i, 1) / (b - a), (*out.shape[:d], b - a, *out.shape[d + 1:]))
+            low, high = ([n if at == d else 0 for at in range(out.ndim)] for n in (a, shape[d] - b))
+            part = prims.pad_zeros(part, tuple(low), tuple(high), (0,) * out.ndim)
+            total = part if total is None else prims.add(total, part)
+        out = total
+    return _as_laid_out(out, g_)
+
+
+@operator(name="_adaptive_avg_cells", vjp=lambda g, input_shape: (_adaptive_avg_backward(g, tuple(input_shape)),))
+def _adaptive_avg_cells(input: Tensor, wanted: tuple) -> Tensor:
+    """The means of overlapping cells, one dimension at a time."""
+    out = input
+    for d, size in enumerate(wanted, 2):
+        cells = [out.narrow(d, a, b - a).mean(d, keepdim=True) for a, b in _cells(input.shape[d], size)]
+        out = prims.cat(cells, d)
+    return _as_laid_out(out, input)
+
+
+def _as_laid_out(out: Tensor, like: Tensor) -> Tensor:
+    """`out` in the memory order that the kernels give: channels-last as `like` is, or contiguous."""
+    if channels_last_like(like, tuple(out.shape)) is None:
+        return out.contiguous()
+    return out.contiguous(memory_format=channels_last if out.ndim == 4 else channels_last_3d)
+
+
 def _adaptive_avg(spatial: int) -> Callable:
     name = f"adaptive_avg_pool{spatial}d"
 
@@ -480,10 +543,7 @@ def _adaptive_avg(spatial: int) -> Callable:
             kernel = tuple(n // m for n, m in zip(have, wanted))
             out = _avg_pool(x, kernel, kernel, (0,) * spatial, False, True, None)
         else:
-            out = x
-            for d in range(spatial):
-                cells = [out.narrow(2 + d, a, b - a).mean(2 + d, keepdim=True) for a, b in _cells(have[d], wanted[d])]
-                out = prims.cat(cells, 2 + d)
+            out = _adaptive_avg_cells(x, wanted)
         return prims.squeeze(out, (0,)) if single else out
 
     fn.__name__, fn.__doc__ = name, "Mean over windows that divide the input evenly into `output_size`."
@@ -504,7 +564,7 @@ def _adaptive_max(spatial: int) -> Callable:
             kernel = tuple(n // m for n, m in zip(have, wanted))
             values, indices = _max_pool(x, kernel, kernel, (0,) * spatial, (1,) * spatial, False)
         else:
-            values, indices = _adaptive_max_cells(x, wanted, have)
+            values, indices = _adaptive_max_cells(x, wanted)
         if single:
             values, indices = prims.squeeze(values, (0,)), prims.squeeze(indices, (0,))
         return (values, indices) if return_indices else values
@@ -513,8 +573,23 @@ def _adaptive_max(spatial: int) -> Callable:
     return operator(fn)
 
 
-def _adaptive_max_cells(x: Tensor, wanted: tuple, have: tuple) -> tuple[Tensor, Tensor]:
+@operator(name="_adaptive_max_backward", vjp=_max_pool_backward_vjp)
+def _adaptive_max_backward(g: Tensor, indices: Tensor, shape: tuple) -> Tensor:
+    """Gradient of uneven adaptive maxima: each cell's gradient goes to the element it took."""
+    lead = tuple(shape[:2])
+    flat = g.new_zeros((*lead, math.prod(shape[2:])))
+    out = flat.scatter_add(2, indices.reshape(*lead, -1), g.reshape(*lead, -1)).reshape(shape)
+    return _as_laid_out(out, g)
+
+
+def _adaptive_max_vjp(gs: tuple, input_shape: tuple, out1: Tensor) -> tuple:
+    return (None if gs[0] is None else _adaptive_max_backward(gs[0], out1, tuple(input_shape)),)
+
+
+@operator(name="_adaptive_max_cells", vjp=_adaptive_max_vjp)
+def _adaptive_max_cells(input: Tensor, wanted: tuple) -> tuple[Tensor, Tensor]:
     """Cell by cell: the flattened positions of each cell, and the largest among them."""
+    x, have = input, tuple(input.shape[2:])
     lead = tuple(x.shape[:2])
     flat = x.reshape(*lead, -1)
     grid = prims.iota(math.prod(have), 0, 1, int64, x.device).reshape(have)
@@ -528,7 +603,18 @@ def _adaptive_max_cells(x: Tensor, wanted: tuple, have: tuple) -> tuple[Tensor, 
         values.append(best.unsqueeze(2))
         indices.append(positions[at].unsqueeze(2))
     shape = (*lead, *wanted)
-    return prims.cat(values, 2).reshape(shape), prims.cat(indices, 2).reshape(shape)
+    return _as_laid_out(prims.cat(values, 2).reshape(shape), x), _as_laid_out(prims.cat(indices, 2).reshape(shape), x)
+
+
+def _whole(kernel: Callable) -> Callable:
+    return lambda *args, into=(): kernel(*args)
+
+
+for _name, _kernel in (("_adaptive_avg_cells", pool_kernels.adaptive_avg_pool),
+                       ("_adaptive_avg_backward", pool_kernels.adaptive_avg_pool_backward),
+                       ("_adaptive_max_cells", pool_kernels.adaptive_max_pool_with_indices),
+                       ("_adaptive_max_backward", pool_kernels.max_pool_backward)):
+    COMPOSITES[_name].has_kernel("cpu", _whole(_kernel), stays_whole=lambda args: True)
 
 
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = _adaptive_max(1), _adaptive_max(2), _adaptive_max(3)

@@ -13,7 +13,7 @@ import numpy as np
 from ..backends.cpu import native
 from ..core import dispatch
 from ..core.dtypes import BOOL, FLOAT, INT, bool_, can_cast, finfo, int64, uint8
-from ..core.tensor import Tensor, bump_version
+from ..core.tensor import Tensor, bump_version, refuse_inference_write
 from . import prims
 from .promotion import broadcast, cast, category_of_number, default_dtype, prepare, result_type, to_float
 from .registry import DECLINES, OPERATORS, PRIMITIVES, PointwisePrimitive, Primitive, as_dunder, operator
@@ -55,6 +55,7 @@ def _repeats_itself(x: Tensor) -> bool:
 
 def write(target: Tensor, value: Any) -> None:
     """The bare write: memory and version counter, through the modes but without autograd. `value` may be a number."""
+    refuse_inference_write(target)
     state = dispatch.state
     if state.modes or target._data is None:
         with dispatch.grad_enabled(False):
@@ -129,15 +130,6 @@ def _shaped(value: Tensor, target: Tensor, name: str) -> Tensor:
     return value
 
 
-def with_out(fn: Callable) -> Callable:
-    """Add torch's `out=` argument to a function that returns one tensor."""
-    @functools.wraps(fn)
-    def wrapper(*args: Any, out: Tensor | None = None, **kwargs: Any) -> Tensor:
-        result = fn(*args, **kwargs)
-        return result if out is None else store_out(out, result)
-    return wrapper
-
-
 def store_out(out: Tensor, result: Tensor) -> Tensor:
     """Write `result` into the tensor given as `out=` (resized if it is empty)."""
     if dispatch.state.grad_enabled and (out.requires_grad or result.requires_grad):
@@ -151,7 +143,7 @@ def store_out(out: Tensor, result: Tensor) -> Tensor:
 
 
 # -- builders ------------------------------------------------------------------------------------------
-def _unary(prim: PointwisePrimitive, name: str, aliases: tuple[str, ...], floats: bool, in_place: bool, doc: str) -> Callable:
+def _unary(prim: PointwisePrimitive, name: str, floats: bool) -> Callable:
     quick = prim.quick
 
     def fn(input: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -164,19 +156,15 @@ def _unary(prim: PointwisePrimitive, name: str, aliases: tuple[str, ...], floats
             result = prim(to_float(input) if floats else input)
         return result if out is None else store_out(out, result)
 
-    fn.__name__, fn.__doc__ = name, doc
-    made = operator(fn, name=name, method=(name, *aliases))
-    for alias in aliases:
-        OPERATORS.setdefault(alias, made)
-    if in_place:
-        written = inplace(made, name + "_")
-        for alias in aliases:
-            if not alias.startswith("__"):
-                setattr(Tensor, alias + "_", written)
-                OPERATORS.setdefault(alias + "_", written)
+    fn.__name__, fn.__doc__ = name, f"Elementwise {name}" + (" (integers become the default float)." if floats else ".")
+    made = operator(fn, name=name, method=(name, *_ALSO.get(name, ())))
+    for also in _ALSO.get(name, ()):
+        OPERATORS[also] = made
     return made
 
 
+_ALSO = {"neg": ("negative", "__neg__"), "abs": ("absolute", "__abs__"), "bitwise_not": ("__invert__",),
+         **{f"a{name}": (f"arc{name}",) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")}}
 _NOT_OF_BOOLS = {
     "neg": "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the `~` or "
            "`logical_not()` operator instead.",
@@ -184,26 +172,14 @@ _NOT_OF_BOOLS = {
     "relu": "Boolean inputs not supported for relu; convert the input with .int() or .float() first",
 }
 
-_UNARY = [
-    # primitive, name, other names, integers become floats, has an in-place form
-    ("neg", "neg", ("negative", "__neg__"), False, True), ("abs", "abs", ("absolute", "__abs__"), False, True),
-    ("reciprocal", "reciprocal", (), True, True), ("sqrt", "sqrt", (), True, True), ("rsqrt", "rsqrt", (), True, True),
-    ("exp", "exp", (), True, True), ("exp2", "exp2", (), True, True), ("expm1", "expm1", (), True, True),
-    ("log", "log", (), True, True), ("log2", "log2", (), True, True), ("log10", "log10", (), True, True),
-    ("log1p", "log1p", (), True, True), ("sin", "sin", (), True, True), ("cos", "cos", (), True, True),
-    ("tan", "tan", (), True, True), ("asin", "asin", ("arcsin",), True, True), ("acos", "acos", ("arccos",), True, True),
-    ("atan", "atan", ("arctan",), True, True), ("sinh", "sinh", (), True, True), ("cosh", "cosh", (), True, True),
-    ("tanh", "tanh", (), True, True), ("asinh", "asinh", ("arcsinh",), True, True),
-    ("acosh", "acosh", ("arccosh",), True, True), ("atanh", "atanh", ("arctanh",), True, True),
-    ("sigmoid", "sigmoid", (), True, True), ("erf", "erf", (), True, True), ("erfc", "erfc", (), True, True),
-    ("erfinv", "erfinv", (), True, True), ("lgamma", "lgamma", (), True, True), ("digamma", "digamma", (), True, True),
-    ("relu", "relu", (), False, True), ("signbit", "signbit", (), False, False),
-    ("logical_not", "logical_not", (), False, False),
-    ("bitwise_not", "bitwise_not", ("__invert__",), False, True),
-]
-for _row in _UNARY:
-    globals()[_row[1]] = _unary(getattr(prims, _row[0]), _row[1], _row[2], _row[3], _row[4],
-                                f"Elementwise {_row[1]}" + (" (integers become the default float)." if _row[3] else "."))
+_OF_FLOATS = (
+    "reciprocal", "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "erfinv", "lgamma", "digamma",
+)  # integers become the default float
+for _name in (*_OF_FLOATS, "neg", "abs", "relu", "signbit", "logical_not", "bitwise_not"):
+    globals()[_name] = _unary(getattr(prims, _name), _name, _name in _OF_FLOATS)
+    if _name not in ("signbit", "logical_not"):
+        inplace(globals()[_name], _name + "_")
 
 neg: Callable
 abs: Callable
@@ -227,7 +203,6 @@ def _rounding(name: str) -> Callable:
 
 
 floor, ceil, trunc = (_rounding(n) for n in ("floor", "ceil", "trunc"))
-Tensor.fix = trunc  # type: ignore[attr-defined]
 
 
 @operator(method=True)
@@ -239,9 +214,6 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
         return prims.round(input)
     scale = 10.0 ** (decimals if decimals > 0 else -decimals)
     return prims.round(input * scale) / scale if decimals > 0 else prims.round(input / scale) * scale
-
-
-inplace(round, "round_")
 
 
 @operator(method=True)
@@ -366,7 +338,6 @@ remainder = _binary(prims.remainder, "remainder", ("remainder", "__mod__"), True
 fmod = _binary(prims.fmod, "fmod", ("fmod",), True, check=_check_zero_division)
 Tensor.__radd__ = as_dunder(add)
 Tensor.__iadd__, Tensor.__isub__, Tensor.__imul__ = as_dunder(add_), as_dunder(sub_), as_dunder(OPERATORS["mul_"])
-Tensor.multiply_, Tensor.subtract, Tensor.subtract_ = OPERATORS["mul_"], sub, sub_  # type: ignore[attr-defined]
 
 
 @operator(method=("rsub", "__rsub__"))
@@ -401,16 +372,19 @@ def _integral(x: Any) -> bool:
     return x.dtype.category <= INT if isinstance(x, Tensor) else category_of_number(x) <= INT
 
 
-inplace(div, "div_")
-Tensor.divide_ = Tensor.true_divide_ = OPERATORS["div_"]  # type: ignore[attr-defined]
-Tensor.__itruediv__ = as_dunder(OPERATORS["div_"])
-true_divide = div
+Tensor.__itruediv__ = as_dunder(inplace(div, "div_"))
 
 
-@operator(method=("__rtruediv__",))
-def rtruediv(input: Tensor, other: Any) -> Tensor:
-    """other / input."""
-    return div(other, input)
+def reflected(name: str, fn: Callable, doc: str) -> Callable:
+    """The operator that Python asks for where a tensor stands on the right: fn(other, input)."""
+    def swapped(input: Tensor, other: Any) -> Tensor:
+        return fn(other, input)
+
+    swapped.__name__, swapped.__doc__ = name, doc
+    return operator(swapped, method=f"__{name}__")
+
+
+rtruediv = reflected("rtruediv", div, "other / input.")
 
 
 @operator(method=("floor_divide", "__floordiv__"))
@@ -425,13 +399,7 @@ def rfloordiv(input: Tensor, other: Any) -> Tensor:
     return div(other, input, rounding_mode="floor")
 
 
-@operator(method=("__rmod__",))
-def rmod(input: Tensor, other: Any) -> Tensor:
-    """other % input."""
-    return remainder(other, input)
-
-
-inplace(floor_divide, "floor_divide_")
+rmod = reflected("rmod", remainder, "other % input.")
 
 
 @operator(method=("pow", "__pow__"))
@@ -462,8 +430,7 @@ def _pow_number(x: Tensor, p: Any) -> Tensor:
     return prims.pow(x, cast(p, x.dtype))
 
 
-inplace(pow, "pow_")
-Tensor.__ipow__ = as_dunder(OPERATORS["pow_"])  # type: ignore[attr-defined]
+Tensor.__ipow__ = as_dunder(inplace(pow, "pow_"))  # type: ignore[attr-defined]
 
 
 @operator(method=("__rpow__",))
@@ -472,9 +439,8 @@ def rpow(input: Tensor, base: Any) -> Tensor:
     return pow(base, input)
 
 
-def _compare(name: str, python: str, swapped: str) -> Callable:
+def _compare(name: str, python: str) -> Callable:
     prim = getattr(prims, name)
-    dunder = f"__{name}__"
     ordered, quick = name not in ("eq", "ne"), prim.quick
 
     def fn(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
@@ -487,18 +453,13 @@ def _compare(name: str, python: str, swapped: str) -> Callable:
         return result if out is None else store_out(out, result)
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {python}; a bool tensor."
-    made = operator(fn, name=name, method=(name,) if name in ("eq", "ne") else (name, dunder))
-    return made
+    return operator(fn, name=name, method=(name, f"__{name}__") if ordered else name)
 
 
-eq, ne = _compare("eq", "==", "eq"), _compare("ne", "!=", "ne")
-lt, le = _compare("lt", "<", "gt"), _compare("le", "<=", "ge")
-gt, ge = _compare("gt", ">", "lt"), _compare("ge", ">=", "le")
-greater, greater_equal, less, less_equal, not_equal = gt, ge, lt, le, ne
-for _alias, _target in (("greater", gt), ("greater_equal", ge), ("less", lt), ("less_equal", le), ("not_equal", ne)):
-    setattr(Tensor, _alias, _target)
-for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    inplace(globals()[_name], _name + "_")
+eq, ne = _compare("eq", "=="), _compare("ne", "!=")
+lt, le, gt, ge = _compare("lt", "<"), _compare("le", "<="), _compare("gt", ">"), _compare("ge", ">=")
+for _fn in (eq, ne, lt, le, gt, ge):
+    inplace(_fn, _fn.__name__ + "_")
 
 
 def _tensor_eq(self: Tensor, other: Any) -> Any:
@@ -619,9 +580,6 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     return prims.where(mask, cast(value, input.dtype), input)
 
 
-inplace(masked_fill, "masked_fill_")
-
-
 @operator(method=("clamp", "clip"))
 def clamp(input: Tensor, min: Any = None, max: Any = None, *, out: Tensor | None = None) -> Tensor:
     """`input` limited to [min, max]; a bound may be a number, a tensor or None."""
@@ -669,10 +627,6 @@ def _bounded(prim: Primitive, x: Tensor, bound: Any) -> Tensor:
     return prims.where(beyond, b, a)
 
 
-inplace(clamp, "clamp_")
-Tensor.clip_ = OPERATORS["clamp_"]  # type: ignore[attr-defined]
-
-
 @operator(method=True)
 def clamp_min(input: Tensor, min: Any) -> Tensor:
     """clamp with a lower bound alone."""
@@ -685,24 +639,18 @@ def clamp_max(input: Tensor, max: Any) -> Tensor:
     return clamp(input, max=max)
 
 
-inplace(clamp_min, "clamp_min_")
-inplace(clamp_max, "clamp_max_")
+def _kind_of_float(prim: Primitive, doc: str) -> Callable:
+    def fn(input: Tensor) -> Tensor:
+        if input.dtype.category < FLOAT:
+            return prims.ne(input, input)
+        return prim(prims.real(input)) | prim(prims.imag(input)) if input.dtype.is_complex else prim(input)
+
+    fn.__name__, fn.__doc__ = prim.name, doc
+    return operator(fn, method=True)
 
 
-@operator(method=True)
-def isnan(input: Tensor) -> Tensor:
-    """Whether each element is NaN."""
-    if input.dtype.category < FLOAT:
-        return prims.ne(input, input)
-    return prims.isnan(prims.real(input)) | prims.isnan(prims.imag(input)) if input.dtype.is_complex else prims.isnan(input)
-
-
-@operator(method=True)
-def isinf(input: Tensor) -> Tensor:
-    """Whether each element is infinite."""
-    if input.dtype.category < FLOAT:
-        return prims.ne(input, input)
-    return prims.isinf(prims.real(input)) | prims.isinf(prims.imag(input)) if input.dtype.is_complex else prims.isinf(input)
+isnan = _kind_of_float(prims.isnan, "Whether each element is NaN.")
+isinf = _kind_of_float(prims.isinf, "Whether each element is infinite.")
 
 
 @operator(method=True)
@@ -734,10 +682,6 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     return input + (end - input) * weight if -0.5 < weight < 0.5 else end - (end - input) * (1 - weight)
 
 
-for _name in ("addcmul", "addcdiv", "lerp", "sign", "sgn"):
-    inplace(globals()[_name], _name + "_")
-
-
 @operator(method=True)
 def square(input: Tensor) -> Tensor:
     """input * input; bools as int64."""
@@ -745,16 +689,10 @@ def square(input: Tensor) -> Tensor:
     return mul(input, input)
 
 
-inplace(square, "square_")
-
-
 @operator(method=True)
 def conj(input: Tensor) -> Tensor:
     """The complex conjugate; real tensors are returned as they are."""
     return prims.conj(input) if input.dtype.is_complex else input
-
-
-Tensor.conj_physical = conj  # type: ignore[attr-defined]
 
 
 @operator
@@ -854,4 +792,8 @@ def angle(input: Tensor) -> Tensor:
         return prims.atan2(prims.imag(input), prims.real(input))
     x = to_float(input)
     return where(x < 0, math.pi, where(x.isnan(), x, 0.0))
+
+
+for _fn in (round, sign, sgn, floor_divide, masked_fill, clamp, clamp_min, clamp_max, addcmul, addcdiv, lerp, square):
+    inplace(_fn, _fn.__name__ + "_")
 

@@ -252,8 +252,11 @@ def _make(cls: type, storage: Storage, kind: dtype, lay: Layout, requires_grad: 
         made._data = view_of(storage.buffer, kind.numpy, lay.shape, lay.strides, lay.offset)
         made._lay, made._store, made.dtype, made.device = lay, storage, kind, storage.device
         made._grad = made._view = None
-    if cls is not Tensor:
-        made = made._as_subclass(cls)
+    return _dressed(made, cls, requires_grad, extra)
+
+
+def _dressed(made: Tensor, cls: type, requires_grad: bool, extra: dict) -> Tensor:
+    made = made if cls is Tensor else made._as_subclass(cls)
     if requires_grad:
         made._grad = AutogradMeta(True)
     made.__dict__.update(extra)
@@ -302,11 +305,6 @@ def _reduce_ex(self: Tensor, protocol: int) -> tuple[Callable, tuple]:
 
 
 def _from_host(cls: type, host: Tensor, where: str, requires_grad: bool, extra: dict) -> Tensor:
-    made = host.to(where)
-    made = made if cls is Tensor else made._as_subclass(cls)
-    if requires_grad:
-        made._grad = AutogradMeta(True)
-    made.__dict__.update(extra)
-    return made
+    return _dressed(host.to(where), cls, requires_grad, extra)
 
 

@@ -21,7 +21,7 @@ from ..core.lazy import LazyFunctions
 from ..core.memory_format import memory_format, preserve_format
 from ..core.tensor import Tensor, fake, from_array
 from . import prims
-from .creation import _in_layout, _Like, finish, sizes
+from .creation import _in_layout, _named_size, faking_like, finish, sizes
 from .pointwise import assign
 from .prims import random as random_prims
 from .prims.random import blocks
@@ -199,10 +199,7 @@ def _integers(shape: tuple, low: int, high: int, kind: dtype, where: device, gen
 def _factory(name: str, draw: Any, doc: str) -> Any:
     def fn(*size: Any, generator: Generator | None = None, out: Tensor | None = None, dtype: dtype | None = None,
            layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False, **keyword: Any) -> Tensor:
-        if "size" in keyword:
-            size = (keyword.pop("size"),)
-        if keyword:
-            raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(keyword))}'")
+        size = _named_size(size, keyword, name)
         made = draw(sizes(size, name), dtype or (out.dtype if out is not None else default_dtype()), as_device(device), generator)
         return finish(made, requires_grad, out)
 
@@ -245,7 +242,7 @@ def _like(name: str, draw: Any) -> Any:
            device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
            memory_format: memory_format = preserve_format) -> Tensor:
         kind, where = dtype or input.dtype, input.device if device is None else as_device(device)
-        with _Like(input):
+        with faking_like(input):
             made = _in_layout(input, memory_format, lambda shape: draw(shape, kind, where, generator))
         return finish(made, requires_grad)
 
@@ -261,7 +258,7 @@ def randint_like(input: Tensor, low: int, high: int | None = None, *, dtype: dty
                  requires_grad: bool = False, **ignored: Any) -> Tensor:
     """randint in the shape, dtype and device of `input` unless given."""
     low, high = (0, low) if high is None else (low, high)
-    with _Like(input):
+    with faking_like(input):
         where = input.device if device is None else as_device(device)
         made = _integers(tuple(input.shape), low, high, dtype or input.dtype, where, None)
     return finish(made, requires_grad)
@@ -275,7 +272,7 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Gene
     _check_std(std)
     if tensors:
         like = broadcast(*tensors)[0]
-        with _Like(like):
+        with faking_like(like):
             z = _normal(tuple(like.shape), like.dtype, like.device, generator)
         return finish(z * std + mean, requires_grad, out)
     if size is None:
@@ -296,7 +293,7 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
     chance = input if p is None else p
     _check_probability(chance)
     kind = input.dtype if input.dtype.category == FLOAT else float32
-    with _Like(input):
+    with faking_like(input):
         u = _uniform(tuple(input.shape), kind if kind.itemsize >= 4 else float32, input.device, generator)
     return cast(u < chance, input.dtype)
 
@@ -319,7 +316,7 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
     _check_distribution(input, num_samples, replacement)
     kind = float64 if input.dtype is float64 else float32
     p = cast(input, kind).detach()
-    with _Like(input):
+    with faking_like(input):
         if replacement and num_samples > 1:
             edges = prims.cumsum(p, p.ndim - 1)
             u = _uniform((*p.shape[:-1], num_samples), kind, p.device, generator)
@@ -381,7 +378,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     if input._data is not None and input._data.size and not float(input._data.min()) >= 0:
         raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
     rate = cast(input.detach(), float64)
-    with _Like(input):
+    with faking_like(input):
         u = _uniform(tuple(input.shape), float64, input.device, generator)
     return cast(_poisson_quantile(u, rate.masked_fill(rate == 0, 1)).masked_fill(rate == 0, 0), input.dtype)
 
@@ -391,7 +388,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     """How many of `count` trials of probability `prob` succeed, by inversion."""
     n, p = broadcast(cast(count.detach(), int64), cast(prob.detach(), float64))
     _check_probability(p)
-    with _Like(n):
+    with faking_like(n):
         u = _uniform(tuple(n.shape), float64, n.device, generator)
     k = _binomial_quantile(u, n, p.clamp(1e-300, 1 - 1e-16))
     return cast(k.masked_fill(p == 0, 0).where(p < 1, cast(n, float64)), count.dtype)
@@ -400,7 +397,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
 # -- filling in place -----------------------------------------------------------------------------------------------
 def _filler(name: str, draw: Any, doc: str) -> None:
     def fn(self: Tensor, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
-        with _Like(self):
+        with faking_like(self):
             value = draw(self, generator, *args, **kwargs)
         return assign(self, cast(value, self.dtype), anew=True)
 

@@ -326,15 +326,6 @@ def _arguments(dim: Any, unbiased: bool | None, correction: float | None) -> tup
     return dim, correction
 
 
-@operator(method=True)
-def var(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
-        correction: float | None = None) -> Tensor:
-    """Variance over `dim`, divided by n - correction (1 unless given; `unbiased=False` means 0)."""
-    _check_moment(input)
-    dim, correction = _arguments(dim, unbiased, correction)
-    return _var(input, dim, correction, keepdim)
-
-
 def _std_vjp(g: Tensor, input: Tensor, out: Tensor, dim: Dims, correction: float, keepdim: bool) -> tuple:
     """Through the variance; zero where the deviation is zero."""
     return _var_vjp((g / (out * 2)).masked_fill(out == 0, 0), input, dim, correction, keepdim)
@@ -346,31 +337,23 @@ def _std(input: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
     return prims.sqrt(_var(input, dim, correction, keepdim))
 
 
-@operator(method=True)
-def std(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
-        correction: float | None = None) -> Tensor:
-    """Standard deviation over `dim`: the square root of `var`."""
-    _check_moment(input)
-    dim, correction = _arguments(dim, unbiased, correction)
-    return _std(input, dim, correction, keepdim)
+def _moment(name: str, compute: Callable, doc: str, method: bool = False) -> Callable:
+    def fn(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+           correction: float | None = None) -> Any:
+        _check_moment(input)
+        dim, correction = _arguments(dim, unbiased, correction)
+        return compute(input, dim, correction, keepdim)
+
+    fn.__name__, fn.__doc__ = name, doc
+    return operator(fn, method=method)
 
 
-@operator
-def var_mean(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
-             correction: float | None = None) -> tuple[Tensor, Tensor]:
-    """(var, mean) over `dim`."""
-    _check_moment(input)
-    dim, correction = _arguments(dim, unbiased, correction)
-    return _var(input, dim, correction, keepdim), mean(input, dim, keepdim)
-
-
-@operator
-def std_mean(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
-             correction: float | None = None) -> tuple[Tensor, Tensor]:
-    """(std, mean) over `dim`."""
-    _check_moment(input)
-    dim, correction = _arguments(dim, unbiased, correction)
-    return _std(input, dim, correction, keepdim), mean(input, dim, keepdim)
+var = _moment("var", _var, "Variance over `dim`, divided by n - correction (1 unless given; `unbiased=False` means 0).", True)
+std = _moment("std", _std, "Standard deviation over `dim`: the square root of `var`.", True)
+var_mean = _moment("var_mean", lambda x, dim, correction, keepdim: (_var(x, dim, correction, keepdim), mean(x, dim, keepdim)),
+                   "(var, mean) over `dim`.")
+std_mean = _moment("std_mean", lambda x, dim, correction, keepdim: (_std(x, dim, correction, keepdim), mean(x, dim, keepdim)),
+                   "(std, mean) over `dim`.")
 
 
 # -- exponentials and norms ----------------------------------------------------------------------------------
@@ -478,16 +461,17 @@ def _running(name: str) -> Callable:
 cumsum, cumprod = _running("cumsum"), _running("cumprod")
 
 
-@operator(method=True)
-def cummax(input: Tensor, dim: int) -> Any:
-    """Running maximum along `dim` and where it stands (the last of equals)."""
-    return named("cummax", *prims.cummax(input, canonical_dim(dim, input.ndim)))
+def _running_extremum(name: str) -> Callable:
+    prim = getattr(prims, name)
+
+    def fn(input: Tensor, dim: int) -> Any:
+        return named(name, *prim(input, canonical_dim(dim, input.ndim)))
+
+    fn.__name__, fn.__doc__ = name, f"Running {name[3:]}imum along `dim` and where it stands (the last of equals)."
+    return operator(fn, method=True)
 
 
-@operator(method=True)
-def cummin(input: Tensor, dim: int) -> Any:
-    """Running minimum along `dim` and where it stands (the last of equals)."""
-    return named("cummin", *prims.cummin(input, canonical_dim(dim, input.ndim)))
+cummax, cummin = _running_extremum("cummax"), _running_extremum("cummin")
 
 
 @operator(method=True)

@@ -103,6 +103,7 @@ class Primitive:
         self.tensors = 1 if tensors is None else tensors
         self.tensor_positions = tuple(range(self.tensors))
         self.replayed = replayed(self) if may_be_replayed(self) else None
+        self.launched: _C.GpuPrograms | None = None     # what the calls come to on a GPU, once one is used
         self.__name__ = self.__qualname__ = name
         self.__module__ = "flambeau.ops.prims"
 
@@ -117,6 +118,10 @@ class Primitive:
 
     def __call__(self, *args: Any) -> Any:
         state = dispatch.state
+        if self.launched is not None:
+            out = self.launched.quick(args)
+            if out is not NotImplemented:
+                return out
         if state.word:
             return dispatch.call(self, args)
         if state.grad_enabled and dispatch.needs_grad(self, args):
@@ -131,6 +136,10 @@ class Primitive:
         """The kernel, or for fake tensors the shape rule. Nothing of autograd or modes."""
         if self.replayed is not None:
             out = self.replayed(args)
+            if out is not NotImplemented:
+                return out
+        if self.launched is not None:
+            out = self.launched(args)
             if out is not NotImplemented:
                 return out
         specs = self.shape(*args)
@@ -190,6 +199,8 @@ class PointwisePrimitive(Primitive):
         out = self.quick.below(*args)
         if out is NotImplemented:
             out = self.replayed(args)  # type: ignore[misc]
+        if out is NotImplemented and self.launched is not None:
+            out = self.launched(args)
         if out is not NotImplemented:
             return out
         arrays = []
@@ -255,14 +266,13 @@ class ViewPrimitive(Primitive):
 # inductor: generated kernels for eager mode. Each answers NotImplemented where NumPy should do it.
 generated_pointwise: Callable[[Primitive, tuple], Any] | None = None       # -> array, from GENERATED_FROM elements on
 generated_operator: Callable[[Any, tuple], Any] | None = None              # -> tensor or tuple of tensors
-generated_gpu: Callable[[Any, Sequence[Any]], Any] | None = None           # -> array or tuple of arrays, of a GPU's arrays
+generated_gpu: Callable[[Any, Sequence[Any]], Any] | None = None           # -> what a call comes to on a GPU: _C.GpuProgram or None
 GENERATED_FROM = 1 << 15
 
 
 def on_gpu(record: Any, args: Sequence[Any]) -> Any:
-    """A generated kernel's results for a GPU's arrays, or NotImplemented."""
-    return NotImplemented if generated_gpu is None else generated_gpu(record, args)
-
+    """The program of generated kernels for such a call on a GPU, or None."""
+    return None if generated_gpu is None else generated_gpu(record, args)
 
 
 def _first_tensor(args: Sequence) -> Tensor:
@@ -344,6 +354,17 @@ def elementwise_strides(tensors: Sequence[Tensor]) -> tuple | None:
         strides = permuted_strides(lay.shape, order)
         return strides if strides != contiguous_strides(lay.shape) else None
     return None
+
+
+def channels_last_like(x: Tensor, shape: tuple) -> tuple | None:
+    """Channels-last strides for `shape` if x (n, c, h, w) or (n, c, d, h, w) is channels-last, else None (contiguous)."""
+    lay = x._layout
+    if len(shape) not in (4, 5) or is_contiguous(lay.shape, lay.strides):
+        return None
+    order = (0, *range(2, len(shape)), 1)
+    dense = permuted_strides(lay.shape, order)
+    same = all(s == d or n == 1 for s, d, n in zip(lay.strides, dense, lay.shape))
+    return permuted_strides(shape, order) if same else None
 
 
 def _pointwise_shape(name: str, params: Sequence[str], result: Any) -> Callable:
@@ -677,8 +698,23 @@ class CompositeRecord:
             self.derivative = General(vjp.fn)
         self.tags = frozenset({"operator"})
         self.kernels: dict[str, Callable] = {}
+        self.whole: dict[str, Callable[[tuple], bool]] = {}
         self.replayed = replayed(fn) if fused else None  # for small tensors
+        self.launched: _C.GpuPrograms | None = None
         self.__name__ = name
+
+    def stays_whole(self, args: tuple) -> bool:
+        """Whether a graph of primitives keeps a call as one node: for inductor's own lowering, or for the device's kernel."""
+        if self.lowering is not None or not self.whole:
+            return self.lowering is not None
+        rule = self.whole.get(_first_tensor(args).device.type)
+        return rule is not None and rule(args)
+
+    def has_kernel(self, device: str, kernel: Callable, stays_whole: Callable[[tuple], bool]) -> None:
+        """Add a kernel that compiled code calls too, where `stays_whole(args)`, as it is faster there than code made of the
+        body. It takes a keyword argument `into`: arrays for its results in the memory order of its first operand, which it
+        may fill and return."""
+        self.kernels[device], self.whole[device] = kernel, stays_whole
 
     def __repr__(self) -> str:
         return f"ops.{self.name}"
@@ -691,10 +727,15 @@ class CompositeRecord:
 
     def run(self, args: tuple) -> Any:
         """A library or generated kernel if there is one for these arguments, else the body."""
-        if self.replayed is not None and not dispatch.state.word and not self.kernels:
-            out = self.replayed(args)
-            if out is not NotImplemented:
-                return out
+        if not dispatch.state.word:
+            if self.launched is not None:
+                out = self.launched(args)
+                if out is not NotImplemented:
+                    return out
+            if self.replayed is not None and "cpu" not in self.kernels:
+                out = self.replayed(args)
+                if out is not NotImplemented:
+                    return out
         if not dispatch.state.word and not _is_fake(args):
             kernel = self.kernels.get(_first_tensor(args).device.type)
             if kernel is not None:
@@ -733,6 +774,10 @@ def _with_facets(name: str, fn: Callable, vjp: Rule | None, lowering: str | None
             args = args + defaults[len(args):]
             if inspect.Parameter.empty in args[len(args) - count:]:
                 record.signature.bind(*args[:count])
+        if record.launched is not None:
+            out = record.launched.quick(args)
+            if out is not NotImplemented:
+                return out
         if record.derivative is None and (
                 (dispatch.state.grad_enabled and _C.any_wants_grad(args, positions))
                 or not (fused or dispatch.state.modes or record.kernels)):

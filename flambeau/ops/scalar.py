@@ -220,7 +220,7 @@ _ROWS = [
     ScalarOp("le", 2, BOOL, np.less_equal, "{0} <= {1}", "{0} <= {1}"),
     ScalarOp("gt", 2, BOOL, np.greater, "{0} > {1}", "{0} > {1}"),
     ScalarOp("ge", 2, BOOL, np.greater_equal, "{0} >= {1}", "{0} >= {1}"),
-    ScalarOp("isnan", 1, BOOL, np.isnan, _fn("isnan"), "isnan({0})"),
+    ScalarOp("isnan", 1, BOOL, np.isnan, _fn("isnan"), "{0} != {0}"),
     ScalarOp("isinf", 1, BOOL, np.isinf, _fn("isinf"), _lib("isinf")),
     ScalarOp("signbit", 1, BOOL, np.signbit, _fn("signbit"), _lib("signbit")),
     # logic and bits

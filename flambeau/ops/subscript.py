@@ -13,7 +13,7 @@ import numpy as np
 
 from ..core import dispatch
 from ..core.dtypes import FLOAT, bool_, int64, uint8
-from ..core.tensor import Tensor, bump_version
+from ..core.tensor import Tensor, bump_version, refuse_inference_write
 from . import prims
 from .creation import from_data, from_numpy
 from .pointwise import assign
@@ -135,12 +135,15 @@ def _number_of(item: Tensor) -> int | None:
     return int(item._data)
 
 
-def _mask_indices(x: Tensor, mask: Tensor, dim: int, at: int) -> list[Tensor]:
-    have = x._layout.shape[dim:dim + mask.ndim]
-    for offset, (n, m) in enumerate(zip(have, mask._layout.shape)):
+def _check_mask(x: Tensor, mask: Tensor, dim: int) -> None:
+    for d, (n, m) in enumerate(zip(x._layout.shape[dim:dim + mask.ndim], mask._layout.shape)):
         if n is not m and n != m:
-            raise IndexError(f"The shape of the mask {list(mask.shape)} at index {offset} does not match the shape of the indexed "
-                             f"tensor {list(x.shape)} at index {at + offset}")
+            raise IndexError(f"The shape of the mask {list(mask.shape)} at index {d} does not match the shape of the indexed "
+                             f"tensor {list(x.shape)} at index {dim + d}")
+
+
+def _mask_indices(x: Tensor, mask: Tensor, dim: int) -> list[Tensor]:
+    _check_mask(x, mask, dim)
     rows = prims.nonzero(mask)
     return [prims.select(rows, 1, d) for d in range(mask.ndim)]
 
@@ -202,7 +205,7 @@ class Read:
         if lone_mask:
             self.mask = mask, dim
         else:
-            self._put(dim, _mask_indices(self.view, mask, dim, dim))
+            self._put(dim, _mask_indices(self.view, mask, dim))
         return dim + mask.ndim
 
 
@@ -280,11 +283,7 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
 
 def _set_masked(target: Tensor, mask: Tensor, dim: int, value: Any) -> None:
     """One value under a mask is a selection: no index is formed, so that it can be captured and fused."""
-    have = target._layout.shape[dim:dim + mask.ndim]
-    for d, (n, m) in enumerate(zip(have, mask._layout.shape)):
-        if n is not m and n != m:
-            raise IndexError(f"The shape of the mask {list(mask.shape)} at index {d} does not match the shape of the indexed "
-                             f"tensor {list(target.shape)} at index {dim + d}")
+    _check_mask(target, mask, dim)
     for _ in range(target.ndim - dim - mask.ndim):
         mask = prims.unsqueeze(mask, mask.ndim)
     if _in_place_now(target, value):
@@ -298,6 +297,7 @@ def _in_place_now(target: Tensor, value: Any) -> bool:
     """Whether a kernel may write straight into target's memory: nothing records or traces, and the data is here."""
     if dispatch.state.word or not isinstance(target._data, np.ndarray) or not target._data.flags.writeable:
         return False
+    refuse_inference_write(target)
     if not dispatch.state.grad_enabled:
         return not (isinstance(value, Tensor) and value._data is None)
     return not target.requires_grad and not (isinstance(value, Tensor) and (value.requires_grad or value._data is None)) \
@@ -330,7 +330,7 @@ def index_list(x: Tensor, indices: Sequence) -> list:
         if item is not None and item.dtype.category >= FLOAT:
             raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
         if _is_mask(item):
-            found.extend(_mask_indices(x, cast(item, bool_), len(found), len(found)))
+            found.extend(_mask_indices(x, cast(item, bool_), len(found)))
         else:
             found.append(item)
     if len(found) > x.ndim:

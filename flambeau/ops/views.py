@@ -16,7 +16,7 @@ from ..core.dtypes import dtype
 from ..core.memory_format import contiguous_format, memory_format, preserve_format
 from ..core.size import broadcast_shapes, canonical_dim, canonical_dims, is_dense, permuted_strides
 from ..core.size import memory_order as order_of
-from ..core.tensor import Tensor, fake, from_array
+from ..core.tensor import Tensor, fake, from_array, refuse_inference_write
 from . import prims
 from .pointwise import assign
 from .promotion import cast, expand_to
@@ -51,9 +51,8 @@ def infer_size(shape: Sequence, numel: Any) -> tuple:
         return tuple(shape)
     rest = math.prod(n for i, n in enumerate(shape) if i != unknown[0])
     if type(rest) is int and rest == 0:
-        raise RuntimeError(f"cannot reshape tensor of 0 elements into shape {list(shape)} because the unspecified dimension "
-                           f"size -1 "
-                           "can be any value and is ambiguous")
+        raise RuntimeError(f"cannot reshape tensor of 0 elements into shape {list(shape)} because the unspecified "
+                           "dimension size -1 can be any value and is ambiguous")
     missing = numel // rest
     if missing * rest != numel:
         raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {numel}")
@@ -153,10 +152,6 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     return prims.permute(input, tuple(dims))
 
 
-swapaxes = swapdims = transpose
-Tensor.swapaxes = Tensor.swapdims = transpose  # type: ignore[attr-defined]
-
-
 @operator(method=True, tags=("view",))
 def t(input: Tensor) -> Tensor:
     """Transpose of a matrix; vectors and numbers as they are."""
@@ -197,10 +192,6 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     return prims.permute(input, tuple(next(rest) if d is None else d for d in order))
 
 
-moveaxis = movedim
-Tensor.moveaxis = movedim  # type: ignore[attr-defined]
-
-
 @operator(method=True, tags=("view",))
 def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Without the dimensions of size 1 (or those of `dim` that are)."""
@@ -222,9 +213,8 @@ def expand(self: Tensor, *sizes: Any, **named: Any) -> Tensor:
     wanted, have = list(_ints(_by_name(sizes, named, "expand", "size"))), self._layout.shape
     lead = len(wanted) - len(have)
     if lead < 0:
-        raise RuntimeError(f"expand({list(have)}, size={wanted}): the number of sizes provided ({len(wanted)}) must be greater "
-                           f"or equal "
-                           f"to the number of dimensions in the tensor ({len(have)})")
+        raise RuntimeError(f"expand({list(have)}, size={wanted}): the number of sizes provided ({len(wanted)}) must be "
+                           f"greater or equal to the number of dimensions in the tensor ({len(have)})")
     for i, n in enumerate(wanted):
         old = have[i - lead] if i >= lead else None
         if type(n) is int and n == -1:
@@ -325,8 +315,7 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
         sizes = list(split_size_or_sections)
         if sum(sizes) != size:
             raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at "
-                               f"dimension {d}), "
-                               f"but got split_sizes={sizes}")
+                               f"dimension {d}), but got split_sizes={sizes}")
     else:
         step = split_size_or_sections
         if step <= 0:
@@ -334,10 +323,6 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
         whole = int(size) // int(step)
         sizes = [step] * whole + ([size - whole * step] if size - whole * step > 0 or not whole else [])
     return _split(tensor, tuple(sizes), d)
-
-
-Tensor.split_with_sizes = split  # type: ignore[attr-defined]
-split_with_sizes = split
 
 
 @operator(method=True)
@@ -649,9 +634,8 @@ def _numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
     if self.requires_grad and dispatch.state.grad_enabled:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     if self.device.type != "cpu":
-        raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
-                        f"memory "
-                        "first.")
+        raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor "
+                        "to host memory first.")
     if self._data is None:
         raise RuntimeError("numpy() of a tensor without data: a fake tensor has no values")
     self._storage  # noqa: B018 - the layout is now visible from outside
@@ -825,6 +809,7 @@ def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
 for _name, _fn in (("squeeze_", squeeze), ("unsqueeze_", unsqueeze), ("transpose_", transpose), ("t_", t)):
     def _relayout(self: Tensor, *args: Any, _fn: Any = _fn, **kwargs: Any) -> Tensor:
         """The view operator applied to this tensor object itself."""
+        refuse_inference_write(self)
         out = _fn(self, *args, **kwargs)
         for slot in ("_data", "_lay", "_store", "_grad"):
             setattr(self, slot, getattr(out, slot))

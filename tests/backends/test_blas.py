@@ -82,6 +82,8 @@ def test_bmm(library, dtype) -> None:
     assert_close(blas.bmm(a, b), wide(a) @ wide(b))
     assert_close(blas.bmm(a, b[:1]), wide(a) @ wide(b[:1]))
     assert_close(blas.bmm(a, np.broadcast_to(b[:1], b.shape)), wide(a) @ wide(b[:1]))
+    once = np.broadcast_to(a[:1], a.shape)
+    assert_close(blas.bmm(once, np.broadcast_to(b[:1], b.shape)), wide(once) @ wide(b[:1]))
     assert blas.bmm(a[:0], b[:0]).shape == (0, 33, 50)
 
 

@@ -95,7 +95,7 @@ def bias_grad(g: np.ndarray) -> np.ndarray:
 
 def is_channels_last(x: np.ndarray) -> bool:
     """Whether x (n, c, h, w) or (n, c, d, h, w) lies in memory with its channels innermost, and not contiguous as it is."""
-    return x.ndim >= 4 and not x.flags.c_contiguous and x.transpose(TO_LAST[x.ndim]).flags.c_contiguous
+    return x.ndim in TO_LAST and not x.flags.c_contiguous and x.transpose(TO_LAST[x.ndim]).flags.c_contiguous
 
 
 def _empty_like(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

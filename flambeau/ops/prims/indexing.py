@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from ...backends.cpu import native
+from ...backends.cpu.conv import FROM_LAST, TO_LAST, is_channels_last
 from ...core import dispatch
 from ...core.dtypes import int64
 from ...core.size import broadcast_shapes
 from ...core.tensor import Tensor
-from ..registry import General, Linear, Spec, primitive
+from ..registry import General, Linear, Spec, channels_last_like, primitive
 from .views import pad_zeros
 
 
@@ -46,7 +47,15 @@ def _cat_grads(gs: Any, tensors_shapes: Sequence, dim: int) -> list:
     return grads
 
 
-@primitive("cat", kernel=lambda tensors, dim: np.concatenate(tensors, axis=dim), loop=_cat_loop, tags=("linear", "recomputable"),
+def _cat_kernel(arrays: Sequence[np.ndarray], dim: int) -> np.ndarray:
+    rank = arrays[0].ndim
+    if all(map(is_channels_last, arrays)):
+        last = TO_LAST[rank]
+        return np.concatenate([a.transpose(last) for a in arrays], axis=last.index(dim)).transpose(FROM_LAST[rank])
+    return np.concatenate(arrays, axis=dim)
+
+
+@primitive("cat", kernel=_cat_kernel, loop=_cat_loop, tags=("linear", "recomputable"),
            derivative=Linear(tensors=lambda g, tensors_shape, dim: _cat_grads(g, tensors_shape, dim)),
            samples=lambda r: [([r.standard_normal((2, 3)), r.standard_normal((2, 1)), r.standard_normal((2, 2))], 1)])
 def cat(tensors: Sequence[Tensor], dim: int) -> Spec:
@@ -64,7 +73,10 @@ def cat(tensors: Sequence[Tensor], dim: int) -> Spec:
                                    f"for tensor with shape {list(other)} in the list.")
         total = total + other[dim]
     shape[dim] = total
-    return Spec(tuple(shape), first.dtype)
+    strides = channels_last_like(first, tuple(shape))
+    if strides is not None and any(channels_last_like(t, tuple(shape)) is None for t in tensors):
+        strides = None
+    return Spec(tuple(shape), first.dtype, strides)
 
 
 def _flip_loop(o: Any, idx: Sequence, x: Any, dims: Sequence[int]) -> Any:
@@ -72,8 +84,7 @@ def _flip_loop(o: Any, idx: Sequence, x: Any, dims: Sequence[int]) -> Any:
 
 
 @primitive("flip", kernel=lambda x, dims: np.flip(x, dims).copy(), loop=_flip_loop, tags=("linear", "recomputable"),
-           derivative=Linear(x=lambda g, dims: flip(g, dims)),
-           samples=lambda r: [(r.standard_normal((2, 3)), (0, 1))])
+           derivative=Linear(x=lambda g, dims: flip(g, dims)), samples=lambda r: [(r.standard_normal((2, 3)), (0, 1))])
 def flip(x: Tensor, dims: tuple[int, ...]) -> Spec:
     """The elements in reverse order along `dims`."""
     return Spec(x._layout.shape, x.dtype)
@@ -85,18 +96,22 @@ def _check_index(name: str, index: Tensor) -> None:
         raise RuntimeError(f"{name}(): Expected dtype int64 for index, got {index.dtype}")
 
 
+def _stray(index: np.ndarray, low: int, size: int) -> int | None:
+    """The largest or smallest index if it lies outside [low, size)."""
+    if not index.size:
+        return None
+    least, most = int(index.min()), int(index.max())
+    return most if most >= size else least if least < low else None
+
+
 def _bounds(index: np.ndarray, size: int, dim: int) -> None:
-    if index.size:
-        low, high = int(index.min()), int(index.max())
-        if low < 0 or high >= size:
-            raise RuntimeError(f"index {high if high >= size else low} is out of bounds for dimension {dim} with size {size}")
+    if (stray := _stray(index, 0, size)) is not None:
+        raise RuntimeError(f"index {stray} is out of bounds for dimension {dim} with size {size}")
 
 
 def _rows_in_range(index: np.ndarray, size: int, dim: int) -> None:
-    if index.size:
-        low, high = int(index.min()), int(index.max())
-        if low < 0 or high >= size:
-            raise IndexError(f"index out of range in self: index {high if high >= size else low}, dimension {dim} of size {size}")
+    if (stray := _stray(index, 0, size)) is not None:
+        raise IndexError(f"index out of range in self: index {stray}, dimension {dim} of size {size}")
 
 
 def _positions(index: np.ndarray, dim: int) -> tuple:
@@ -264,11 +279,8 @@ def _advanced(indices: Sequence) -> tuple:
 
 def _check_bounds(x: np.ndarray, indices: Sequence) -> None:
     for d, index in enumerate(indices):
-        if index is None or not index.size:
-            continue
-        low, high = int(index.min()), int(index.max())
-        if low < -x.shape[d] or high >= x.shape[d]:
-            raise IndexError(f"index {high if high >= x.shape[d] else low} is out of bounds for dimension {d} with size {x.shape[d]}")
+        if index is not None and (stray := _stray(index, -x.shape[d], x.shape[d])) is not None:
+            raise IndexError(f"index {stray} is out of bounds for dimension {d} with size {x.shape[d]}")
 
 
 def _index_kernel(x: np.ndarray, indices: Sequence) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...backends.cpu import native
-from ...core.dtypes import bool_, float32, int64
+from ...core.dtypes import bool_, int64
 from ...core.tensor import Tensor
 from ..registry import General, Linear, Spec, primitive
 
@@ -87,66 +87,43 @@ def _extremum_vjp(g: Tensor, x: Tensor, out: Tensor, dims: Sequence[int]) -> tup
     return (_restore(g, dims, x.shape).masked_fill(~hit, 0) / count.to(g.dtype),)
 
 
-def _extremum_kernel(ufunc: Any) -> Any:
-    return _quiet(lambda x, dims: np.asarray(ufunc.reduce(x, axis=dims)))
+def _extremum(name: str, ufunc: Any, loop: str, doc: str) -> Any:
+    def shape(x: Tensor, dims: tuple[int, ...]) -> Spec:
+        _check_not_empty(x, dims, name)
+        return Spec(_reduced(x, dims), x.dtype)
+    return primitive(name, kernel=_quiet(lambda x, dims: np.asarray(ufunc.reduce(x, axis=dims))), loop=loop, tags=("reduction",), doc=doc,
+                     derivative=General(_extremum_vjp), samples=lambda r: [(r.standard_normal((2, 3, 4)), (0, 2))])(shape)
 
 
-@primitive("amax", kernel=_extremum_kernel(np.maximum), loop="max", tags=("reduction",), derivative=General(_extremum_vjp),
-           samples=lambda r: [(r.standard_normal((2, 3, 4)), (0, 2))])
-def amax(x: Tensor, dims: tuple[int, ...]) -> Spec:
-    """Maximum over `dims`; NaN wins."""
-    _check_not_empty(x, dims, "amax")
-    return Spec(_reduced(x, dims), x.dtype)
+amax = _extremum("amax", np.maximum, "max", "Maximum over `dims`; NaN wins.")
+amin = _extremum("amin", np.minimum, "min", "Minimum over `dims`; NaN wins.")
 
 
-@primitive("amin", kernel=_extremum_kernel(np.minimum), loop="min", tags=("reduction",), derivative=General(_extremum_vjp),
-           samples=lambda r: [(r.standard_normal((2, 3, 4)), (1,))])
-def amin(x: Tensor, dims: tuple[int, ...]) -> Spec:
-    """Minimum over `dims`; NaN wins."""
-    _check_not_empty(x, dims, "amin")
-    return Spec(_reduced(x, dims), x.dtype)
-
-
-def _arg_kernel(fn: Any) -> Any:
+def _place_of(name: str, fn: Any, doc: str) -> Any:
     def kernel(x: np.ndarray, dim: int) -> np.ndarray:
-        if x.dtype.kind == "V":
-            x = x.astype(np.float32)
-        return np.asarray(fn(x, axis=dim), np.int64)
-    return kernel
+        return np.asarray(fn(x.astype(np.float32) if x.dtype.kind == "V" else x, axis=dim), np.int64)
+
+    def shape(x: Tensor, dim: int) -> Spec:
+        _check_not_empty(x, (dim,), name)
+        return Spec(_reduced(x, (dim,)), int64)
+    return primitive(name, kernel=kernel, loop=name, tags=("reduction",), doc=doc, samples=lambda r: [(r.standard_normal((2, 3)), 1)],
+                     why_absent={"derivative": "an index is not differentiable"})(shape)
 
 
-@primitive("argmax", kernel=_arg_kernel(np.argmax), loop="argmax", tags=("reduction",),
-           why_absent={"derivative": "an index is not differentiable"},
-           samples=lambda r: [(r.standard_normal((2, 3)), 1)])
-def argmax(x: Tensor, dim: int) -> Spec:
-    """Index of the first maximum along `dim` (i64); NaN wins."""
-    _check_not_empty(x, (dim,), "argmax")
-    return Spec(_reduced(x, (dim,)), int64)
+argmax = _place_of("argmax", np.argmax, "Index of the first maximum along `dim` (i64); NaN wins.")
+argmin = _place_of("argmin", np.argmin, "Index of the first minimum along `dim` (i64); NaN wins.")
 
 
-@primitive("argmin", kernel=_arg_kernel(np.argmin), loop="argmin", tags=("reduction",),
-           why_absent={"derivative": "an index is not differentiable"},
-           samples=lambda r: [(r.standard_normal((2, 3)), 0)])
-def argmin(x: Tensor, dim: int) -> Spec:
-    """Index of the first minimum along `dim` (i64); NaN wins."""
-    _check_not_empty(x, (dim,), "argmin")
-    return Spec(_reduced(x, (dim,)), int64)
+def _truth(name: str, ufunc: Any, doc: str) -> Any:
+    def shape(x: Tensor, dims: tuple[int, ...]) -> Spec:
+        return Spec(_reduced(x, dims), bool_)
+    return primitive(name, kernel=lambda x, dims: np.asarray(ufunc.reduce(x, axis=dims), np.bool_), loop=name, tags=("reduction",),
+                     doc=doc, samples=lambda r: [(r.standard_normal((2, 3)) > 0, (1,))],
+                     why_absent={"derivative": "a truth value is not differentiable"})(shape)
 
 
-@primitive("any", kernel=lambda x, dims: np.asarray(np.logical_or.reduce(x, axis=dims), np.bool_), loop="any", tags=("reduction",),
-           why_absent={"derivative": "a truth value is not differentiable"},
-           samples=lambda r: [(r.standard_normal((2, 3)) > 0, (1,))])
-def any(x: Tensor, dims: tuple[int, ...]) -> Spec:
-    """Whether some element over `dims` is true (bool input)."""
-    return Spec(_reduced(x, dims), bool_)
-
-
-@primitive("all", kernel=lambda x, dims: np.asarray(np.logical_and.reduce(x, axis=dims), np.bool_), loop="all", tags=("reduction",),
-           why_absent={"derivative": "a truth value is not differentiable"},
-           samples=lambda r: [(r.standard_normal((2, 3)) > 0, (0,))])
-def all(x: Tensor, dims: tuple[int, ...]) -> Spec:
-    """Whether every element over `dims` is true (bool input)."""
-    return Spec(_reduced(x, dims), bool_)
+any = _truth("any", np.logical_or, "Whether some element over `dims` is true (bool input).")
+all = _truth("all", np.logical_and, "Whether every element over `dims` is true (bool input).")
 
 
 def _cumsum_kernel(x: np.ndarray, dim: int) -> np.ndarray:
@@ -264,11 +241,7 @@ def _few_of_many(x: np.ndarray, k: int, dim: int, largest: bool) -> tuple:
     return np.take_along_axis(x, indices, dim), indices.astype(np.int64, copy=False)
 
 
-def _topk_vjp(gs: tuple, x_shape: Sequence, out1: Tensor, dim: int) -> tuple:
-    return _by_index_vjp(gs, x_shape, out1, dim)
-
-
-@primitive("topk", kernel=_topk_kernel, derivative=General(_topk_vjp),
+@primitive("topk", kernel=_topk_kernel, derivative=General(_by_index_vjp),
            why_absent={"loop": "selection is not a loop over independent elements"},
            samples=lambda r: [(r.standard_normal((2, 4)), 2, 1, True, True)])
 def topk(x: Tensor, k: int, dim: int, largest: bool, sorted_: bool) -> tuple[Spec, Spec]:
@@ -282,4 +255,3 @@ def topk(x: Tensor, k: int, dim: int, largest: bool, sorted_: bool) -> tuple[Spe
 
 
 __all__ = ["sum", "prod", "amax", "amin", "argmax", "argmin", "any", "all", "cumsum", "cumprod", "cummax", "cummin", "sort", "topk"]
-del float32

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ...backends.cpu.conv import FROM_LAST, TO_LAST, is_channels_last
 from ...core.dtypes import int64
 from ...core.size import contiguous_strides
 from ...core.tensor import Tensor
-from ..registry import Linear, Spec, primitive, view
+from ..registry import Linear, Spec, channels_last_like, primitive, view
 
 
 def _view_loop_permute(o: Any, idx: Sequence, x: Any, dims: Sequence[int]) -> Any:
@@ -235,6 +236,10 @@ def _diagonal_back(g: Tensor, shape: Sequence, offset: int, dim1: int, dim2: int
 
 
 def _pad_kernel(x: np.ndarray, low: Sequence[int], high: Sequence[int], inner: Sequence[int]) -> np.ndarray:
+    if is_channels_last(x):
+        last = TO_LAST[x.ndim]
+        moved = ([sizes[d] for d in last] for sizes in (low, high, inner))
+        return _pad_kernel(x.transpose(last), *moved).transpose(FROM_LAST[x.ndim])
     shape = [lo + n + hi + max(n - 1, 0) * gap for n, lo, hi, gap in zip(x.shape, low, high, inner)]
     source = [slice(max(-lo, 0) if not gap else 0, n - max(-hi, 0)) for n, lo, hi, gap in zip(x.shape, low, high, inner)]
     target = [slice(max(lo, 0), size - max(hi, 0), gap + 1) for size, lo, hi, gap in zip(shape, low, high, inner)]
@@ -278,7 +283,7 @@ def pad_zeros(x: Tensor, low: tuple[int, ...], high: tuple[int, ...], inner: tup
     if any(type(n) is int and n < 0 for n in shape):
         raise RuntimeError(f"The input size {list(x.shape)}, plus negative padding {list(low)} and {list(high)}, resulted in a "
                            "negative output size")
-    return Spec(tuple(shape), x.dtype)
+    return Spec(tuple(shape), x.dtype, channels_last_like(x, tuple(shape)))
 
 
 def _pad_back(g: Tensor, shape: Sequence, low: Sequence, inner: Sequence) -> Tensor:

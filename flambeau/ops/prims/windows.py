@@ -6,25 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...backends.cpu import conv
-from ...core.size import is_contiguous, permuted_strides
 from ...core.tensor import Tensor
-from ..registry import Linear, Spec, primitive
+from ..registry import Linear, Spec, channels_last_like, primitive
 
 
 def conv_size(n: Any, k: Any, stride: int, padding: int, dilation: int) -> Any:
     """Output size of a window of `k` taps along a dimension of size `n`."""
     return (n + 2 * padding - dilation * (k - 1) - 1) // stride + 1
-
-
-def _like(x: Tensor, shape: tuple) -> tuple | None:
-    """Channels-last strides for `shape` if `x` is channels-last, else None (contiguous)."""
-    lay = x._layout
-    if len(shape) < 4 or is_contiguous(lay.shape, lay.strides):
-        return None
-    order = (0, *range(2, len(shape)), 1)
-    dense = permuted_strides(lay.shape, order)
-    same = all(s == d or n == 1 for s, d, n in zip(lay.strides, dense, lay.shape))
-    return permuted_strides(shape, order) if same else None
 
 
 @primitive("convolution", kernel=lambda x, w, *attrs: conv.convolution(x, w, None, *attrs), loop="extern", tensors=2,
@@ -51,7 +39,7 @@ def convolution(x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[i
         raise RuntimeError(f"Calculated padded input size per channel: {[n + 2 * p for n, p in zip(xs[2:], padding)]}. Kernel size: "
                            f"{list(ws[2:])}. Kernel size can't be greater than actual input size")
     shape = (xs[0], ws[0], *sizes)
-    return Spec(shape, x.dtype, _like(x, shape))
+    return Spec(shape, x.dtype, channels_last_like(x, shape))
 
 
 @primitive("convolution_input_grad", kernel=lambda g, w, *attrs: conv.convolution_input_grad(g, w, *attrs), loop="extern",
@@ -64,7 +52,7 @@ def convolution(x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[i
 def convolution_input_grad(g_: Tensor, w: Tensor, x_shape: Sequence[int], stride: Sequence[int], padding: Sequence[int],
                            dilation: Sequence[int], groups: int) -> Spec:
     """The transpose of `convolution` in its input: also the transposed convolution."""
-    return Spec(tuple(x_shape), g_.dtype, _like(g_, tuple(x_shape)))
+    return Spec(tuple(x_shape), g_.dtype, channels_last_like(g_, tuple(x_shape)))
 
 
 @primitive("convolution_weight_grad", kernel=lambda g, x, *attrs: conv.convolution_weight_grad(g, x, *attrs), loop="extern",
