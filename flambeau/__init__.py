@@ -37,7 +37,7 @@ from .core.memory_format import (
 )
 from .core.size import Size, broadcast_shapes
 from .core.storage import Storage as _Storage
-from .core.tensor import Tensor
+from .core.tensor import Tensor, is_inference
 from .ops import registry as _registry
 from .ops.creation import TYPED_TENSORS as _TYPED_TENSORS
 from .ops.promotion import default_dtype as get_default_dtype

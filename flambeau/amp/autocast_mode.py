@@ -18,19 +18,16 @@ from ..ops import registry
 
 NARROW = frozenset({
     "linear", "bilinear", "matmul", "__matmul__", "mm", "bmm", "mv", "addmm", "addmv", "addbmm", "baddbmm", "einsum",
-    "conv1d", "conv2d",
-    "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "scaled_dot_product_attention",
-    "chain_matmul", "addr", "dot",
+    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "scaled_dot_product_attention", "chain_matmul", "addr", "dot",
 })
 WIDE = frozenset({
     "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
     "binary_cross_entropy_with_logits", "kl_div", "ctc_loss", "cosine_embedding_loss", "hinge_embedding_loss",
-    "margin_ranking_loss",
-    "multi_margin_loss", "multilabel_margin_loss", "soft_margin_loss", "triplet_margin_loss", "poisson_nll_loss",
-    "gaussian_nll_loss",
-    "prod", "cumprod", "cdist", "grid_sample", "linalg_vector_norm", "linalg_norm", "quantile", "nanquantile", "stft",
-    "cumsum", "pow",
-    "rsqrt", "erfinv", "norm", "log_softmax", "softmax",
+    "margin_ranking_loss", "multi_margin_loss", "multilabel_margin_loss", "soft_margin_loss", "triplet_margin_loss",
+    "poisson_nll_loss", "gaussian_nll_loss", "prod", "cumprod", "cdist", "grid_sample", "linalg_vector_norm",
+    "linalg_norm", "quantile", "nanquantile", "stft", "cumsum", "pow", "rsqrt", "erfinv", "norm", "log_softmax",
+    "softmax",
 })
 # On the CPU softmax, pow and their like keep the dtype that they are given.
 WIDE_ON_GPU_ONLY = frozenset({"pow", "rsqrt", "erfinv", "norm", "log_softmax", "softmax", "cumsum", "prod"})

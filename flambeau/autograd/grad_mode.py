@@ -10,6 +10,7 @@ from typing import Any
 from ..core import dispatch
 
 state = dispatch.state
+GRAD, INFERENCE = 1, 2  # of state.recording
 
 
 class _Scope:
@@ -18,11 +19,11 @@ class _Scope:
     flag = False
 
     def __enter__(self) -> None:
-        self.__dict__.setdefault("saved", []).append((state.grad_enabled, state.inference))
-        state.grad_enabled = self.flag
+        self.__dict__.setdefault("saved", []).append(state.recording)
+        state.grad_mode = self.flag
 
     def __exit__(self, *exc: object) -> None:
-        state.grad_enabled, state.inference = self.__dict__["saved"].pop()
+        state.recording = self.__dict__["saved"].pop()
 
     def clone(self) -> _Scope:
         """A fresh scope of the same kind, for each call of a decorated function."""
@@ -67,7 +68,7 @@ class no_grad(_Scope):
 
 
 class enable_grad(_Scope):
-    """Within it operations on tensors that require grad are recorded, also inside no_grad."""
+    """Within it operations on tensors that require grad are recorded, also inside no_grad (but not inside inference_mode)."""
 
     flag = True
 
@@ -81,23 +82,29 @@ class set_grad_enabled(_Scope):
 
     def __init__(self, mode: bool):
         self.flag = bool(mode)
-        self.before = (state.grad_enabled, state.inference)
-        state.grad_enabled = self.flag
+        self.before = state.recording
+        state.grad_mode = self.flag
 
     def __enter__(self) -> None:
         self.__dict__.setdefault("saved", []).append(self.before)
-        state.grad_enabled = self.flag
+        state.grad_mode = self.flag
 
     def clone(self) -> _Scope:
         return set_grad_enabled(self.flag)
 
     def __call__(self, fn: Callable) -> Callable:
-        state.grad_enabled = self.before[0]
+        state.recording = self.before
         return super().__call__(fn)
 
 
 class inference_mode(_Scope):
-    """no_grad that also marks the block as inference; `inference_mode(False)` leaves everything as it is."""
+    """Within it nothing is recorded, and tensors are made that never will be: inference tensors.
+
+    A tensor allocated here, and every view of it, is an inference tensor for good (`is_inference()`): it has no version counter, and
+    outside of the block it cannot be written to in place, saved for backward, or told to require a gradient. `clone()` makes a
+    normal tensor of it. Views of normal tensors are normal, and normal tensors may be written to. `inference_mode(False)` is a
+    block outside of inference mode, with gradients on.
+    """
 
     def __new__(cls, mode: Any = True) -> Any:
         made = object.__new__(cls)
@@ -110,17 +117,16 @@ class inference_mode(_Scope):
         self.mode = mode if isinstance(mode, bool) else True
 
     def __enter__(self) -> None:
-        self.__dict__.setdefault("saved", []).append((state.grad_enabled, state.inference))
-        if self.mode:
-            state.grad_enabled, state.inference = False, True
+        self.__dict__.setdefault("saved", []).append(state.recording)
+        state.recording = INFERENCE if self.mode else GRAD
 
     def clone(self) -> _Scope:
         return inference_mode(self.mode)
 
 
 def is_grad_enabled() -> bool:
-    """Whether operations are recorded."""
-    return state.grad_enabled
+    """Whether operations are recorded (outside of inference mode: there it is what enable_grad and no_grad have said)."""
+    return state.grad_mode
 
 
 def is_inference_mode_enabled() -> bool:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from flambeau import _C
 
 from ..core import dispatch
-from ..core.tensor import AutogradMeta, Tensor, View, from_array, view_tensor
+from ..core.tensor import AutogradMeta, Tensor, View, from_array, refuse_inference_write, view_tensor
 from ..ops import pointwise, registry
 from ..ops.registry import General, Linear, Rule
 
@@ -144,8 +144,7 @@ class Saved:
     def __init__(self, tensor: Tensor, output: int | None = None):
         if pointwise.InPlace.overwriting is tensor:
             tensor = _copy_with_history(tensor)
-        store = tensor._store
-        self.version = 0 if store is None else store.version
+        self.version = version_to_save(tensor)
         self.output = output
         self.unpack: Callable | None = None
         if output is not None:
@@ -171,6 +170,19 @@ class Saved:
         attached = bare(tensor)
         _C.attach(attached, node, self.output)
         return attached
+
+
+def version_to_save(tensor: Tensor) -> int:
+    """The version of a tensor that is kept for backward. RuntimeError for an inference tensor."""
+    store = tensor._store
+    if store is None:
+        return 0
+    if store.inference and not dispatch.state.inference:
+        raise RuntimeError(
+            f"an inference tensor (of shape {list(tensor.shape)}) cannot be saved for backward. Use clone() to get a normal tensor, "
+            "and that in what autograd records; or torch.no_grad() in place of torch.inference_mode() where it is made."
+        )
+    return store.version
 
 
 class saved_tensors_hooks:
@@ -206,7 +218,7 @@ def _modified(tensor: Tensor, expected: int, node: Node) -> str:
     kind = f"torch.{tensor.dtype.name.capitalize()}Tensor {list(tensor.shape)}"
     return (
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
-        f"[{kind}], needed by {node.name()}, is at version {tensor._version}; expected version {expected} instead. Hint: "
+        f"[{kind}], needed by {node.name()}, is at version {tensor._writes}; expected version {expected} instead. Hint: "
         "the backtrace of the operation that failed to compute its gradient is shown under "
         "torch.autograd.set_detect_anomaly(True); clone() the tensor before writing to it."
     )
@@ -556,7 +568,8 @@ class CopySlices(Node):
 
 
 def check_inplace(target: Tensor) -> None:
-    """Refuse a recorded in-place write to a leaf that requires grad, or to a view of one."""
+    """Refuse a recorded in-place write to a leaf that requires grad or to a view of one, and any to an inference tensor."""
+    refuse_inference_write(target)
     if not dispatch.state.grad_enabled:
         return
     if target._view is not None:
@@ -586,6 +599,8 @@ def rebase(target: Tensor, source: Any, anew: bool = False) -> None:
         if edge is not None and isinstance(edge.node, AccumulateGrad):
             identity = source.view_as(source)
             fresh.grad_fn, fresh.output_nr = identity._grad.grad_fn, identity._grad.output_nr
+        elif edge is not None and not anew:
+            _save_instead(edge, source, target)
         _keep_identity(target, fresh)
         return
     base, chain, _ = target._view
@@ -594,6 +609,15 @@ def rebase(target: Tensor, source: Any, anew: bool = False) -> None:
         return
     node = CopySlices(base_edge, edge, chain, base)
     _keep_identity(base, AutogradMeta(False, node, 0))
+
+
+def _save_instead(edge: Edge, source: Tensor, target: Tensor) -> None:
+    """Let the operation that made `source` save `target`, which has the same elements now: nobody else keeps the source."""
+    if not isinstance(edge.node, PrimitiveNode) or source._data is None:
+        return
+    for value in edge.node.saved.values():
+        if type(value) is Saved and value.output == edge.nr and value.unpack is None and value.tensor._data is source._data:
+            value.tensor, value.version = bare(target), target._version
 
 
 def _keep_identity(target: Tensor, fresh: AutogradMeta) -> None:

@@ -24,7 +24,9 @@ class Mode(Protocol):
 
 # What dispatch must know beside the arguments; every thread has values of its own (csrc/state.cpp, which native paths read):
 #   word          number of active modes
-#   grad_enabled  whether autograd records; inference: within torch.inference_mode
+#   grad_enabled  whether autograd records; inference: within torch.inference_mode, where it never does
+#   grad_mode     grad_enabled as the user's scopes set it and is_grad_enabled() tells it: in inference mode a flag of its own
+#   recording     these three as one number, to be put back
 #   modes         the stack of modes, a tuple
 #   fake          whether factories make fake tensors
 #   overrides     number of active __torch_function__ modes

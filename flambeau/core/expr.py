@@ -554,6 +554,20 @@ def to_cpp(x: Index) -> str:
     return _print(x, _cpp_atom) if isinstance(x, Expr) else f"{x}L" if abs(x) > 2**31 - 1 else str(x)
 
 
+def to_triton(x: Index) -> str:
+    """`x` as Triton's Python, whose integers are divided towards zero: `quotient` and `rest` stand for what may be negative."""
+    return _print(x, _triton_atom) if isinstance(x, Expr) else str(x)
+
+
+def _triton_atom(a: Atom) -> str:
+    if a.kind == "var":
+        return a.name
+    args = [to_triton(x) for x in a.args]
+    if a.kind not in ("max", "min") and (bounds(a.args[0])[0] < 0 or bounds(a.args[1])[0] < 0):
+        return f"{'quotient' if a.kind == 'floordiv' else 'rest'}({', '.join(args)})"
+    return _in_python(a, args)
+
+
 def _print(x: Expr, atom_text: Callable[[Atom], str]) -> str:
     parts: list[tuple[tuple, str, int]] = []
     for m, c in x.terms.items():
@@ -575,7 +589,10 @@ def _group(text: str) -> str:
 def _python_atom(a: Atom) -> str:
     if a.kind == "var":
         return a.name
-    args = [to_python(x) for x in a.args]
+    return _in_python(a, [to_python(x) for x in a.args])
+
+
+def _in_python(a: Atom, args: Sequence[str]) -> str:
     if a.kind in ("max", "min"):
         return f"{a.kind}({', '.join(args)})"
     return f"({_group(args[0])} {'//' if a.kind == 'floordiv' else '%'} {_group(args[1])})"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .device import CPU, device
+from .dispatch import state
 from .size import memory_order
 
 
@@ -15,12 +17,14 @@ class Storage:
     """Bytes shared by a tensor and its views. `version` counts in-place writes.
 
     `buffer` is a 1-D uint8 array, or None where there is no memory (fake and meta tensors). It may be given as a dense array
-    that lies at its beginning: most storages exist for the sake of the version alone.
+    that lies at its beginning: most storages exist for the sake of the version alone. `inference`: it was made in inference
+    mode (by default, if that is on now).
     """
 
-    __slots__ = ("__weakref__", "_array", "_buffer", "device", "nbytes", "version")
+    __slots__ = ("__weakref__", "_array", "_buffer", "device", "inference", "nbytes", "version")
 
-    def __init__(self, buffer: Any, nbytes: Any, where: device = CPU, array: Any = None):
+    def __init__(self, buffer: Any, nbytes: Any, where: device = CPU, array: Any = None, inference: bool | None = None):
+        self.inference = state.inference if inference is None else inference
         self._buffer, self._array, self.nbytes, self.device, self.version = buffer, array, nbytes, where, 0
 
     @property
@@ -32,6 +36,24 @@ class Storage:
     @buffer.setter
     def buffer(self, buffer: Any) -> None:
         self._buffer, self._array = buffer, None
+
+    def __reduce__(self) -> tuple:
+        """Pickled as its bytes: the copy is made by whoever loads it, in the mode that is on there."""
+        return Storage, (self.buffer, self.nbytes, self.device)
+
+
+class Unasked:
+    """Stands for the storage of an inference tensor that nobody has asked for yet."""
+
+    version, inference = 0, True
+
+
+UNASKED = Unasked()
+
+
+# What versions cannot tell of: storages whose memory other libraries were given, and how many recorded programs were replayed.
+shared: weakref.WeakSet[Storage] = weakref.WeakSet()
+unseen_writes = [0]
 
 
 class ArrayKind(NamedTuple):

@@ -16,7 +16,7 @@ from . import dispatch
 from .device import CPU, device
 from .dtypes import dtype, dtype_of_numpy
 from .size import Size, contiguous_strides, is_contiguous
-from .storage import Storage, flat_bytes, view_of
+from .storage import UNASKED, Storage, Unasked, flat_bytes, view_of
 
 
 class Layout(NamedTuple):
@@ -71,7 +71,7 @@ class Tensor:
     _grad: AutogradMeta | None
     _view: View | None
     _lay: Layout | None
-    _store: Storage | None
+    _store: Storage | Unasked | None
 
     if TYPE_CHECKING:  # the operators, which flambeau.ops attaches as methods
 
@@ -163,19 +163,34 @@ class Tensor:
 
     @property
     def _storage(self) -> Storage:
-        store = self._store
-        if store is None:
+        store: Any = self._store
+        if store is None or store is UNASKED:
             self._layout  # noqa: B018 - the layout must be fixed before views share the storage
             store = _C.tensor_storage(self)
             if store is NotImplemented:
                 flat = flat_bytes(self._data)
-                store = self._store = Storage(flat, flat.nbytes, self.device)
+                store = self._store = Storage(flat, flat.nbytes, self.device, inference=self._store is not None)
         return store
 
     @property
     def _version(self) -> int:
         """How often the memory was written in place."""
+        store = self._store
+        if store is None:
+            return 0
+        if store.inference:
+            raise RuntimeError("_version: inference tensors have no version counter; clone() one to get a tensor that has")
+        return store.version
+
+    @property
+    def _writes(self) -> int:
+        """`_version`, for Flambeau's own eyes: the memory of inference tensors is written to as well."""
         return 0 if self._store is None else self._store.version
+
+    def is_inference(self) -> bool:
+        """Whether this is an inference tensor: its memory was allocated in inference mode (see torch.inference_mode)."""
+        store = self._store
+        return store is not None and store.inference
 
     @property
     def _base(self) -> Tensor | None:
@@ -230,6 +245,9 @@ class Tensor:
                     "var_no_grad = var.detach()."
                 )
             return
+        if flag and self.is_inference() and not dispatch.state.inference:
+            raise RuntimeError("requires_grad=True cannot be set on an inference tensor outside of inference mode; clone() it to get a "
+                               "normal tensor")
         if flag and self.dtype.category < 2:
             raise RuntimeError(f"only Tensors of floating point and complex dtype can require gradients, this one is {self.dtype}")
         if self._grad is None:
@@ -316,7 +334,7 @@ def _run_without_overrides(func: Callable, args: tuple, kwargs: dict) -> Any:
 
 
 _new = object.__new__
-_C.know_tensors(Tensor, AutogradMeta, Storage, Layout, View, CPU, dtype_of_numpy)
+_C.know_tensors(Tensor, AutogradMeta, Storage, Layout, View, CPU, dtype_of_numpy, UNASKED)
 
 
 def from_array(array: Any, kind: dtype | None = None, where: device = CPU) -> Tensor:
@@ -358,6 +376,34 @@ def element_strides(array: np.ndarray) -> tuple:
     return tuple(s // size for s in array.strides)
 
 
+def refuse_inference_write(tensor: Tensor) -> None:
+    """RuntimeError where `tensor` is an inference tensor that is about to be written to outside of inference mode."""
+    store = tensor._store
+    if store is not None and store.inference and not dispatch.state.inference:
+        raise RuntimeError(
+            f"an inference tensor (of shape {list(tensor.shape)}) may be written to in place in inference mode alone; clone() it to "
+            "get a normal tensor"
+        )
+
+
+def is_inference(input: Tensor) -> bool:
+    """Whether `input` is an inference tensor: allocated in inference mode, or a view of one."""
+    if not isinstance(input, Tensor):
+        raise TypeError(f"is_inference(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    return input.is_inference()
+
+
+def set_inference(tensor: Tensor, flag: bool) -> None:
+    """Make a fresh tensor an inference tensor, or a normal one."""
+    if isinstance(tensor._store, Storage):
+        tensor._store.inference = flag
+    else:
+        tensor._store = UNASKED if flag else None
+
+
 def bump_version(tensor: Tensor) -> None:
     """Note an in-place write."""
-    tensor._storage.version += 1
+    store: Any = tensor._store
+    if store is None or store is UNASKED:
+        store = tensor._storage
+    store.version += 1

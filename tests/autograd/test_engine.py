@@ -119,6 +119,20 @@ def test_stale_saved_tensor_raises():
         z.sum().backward()
 
 
+def test_an_operation_in_place_saves_what_it_wrote():
+    x = fl.randn(4, 5, requires_grad=True)
+    y = x * 1
+    y.relu_()
+    assert y.grad_fn._saved_out.data_ptr() == y.data_ptr()      # no second copy is kept
+    y.sum().backward()
+    assert (x.grad == (x > 0)).all()
+    y = x * 1
+    total = y.sigmoid_().sum()
+    y.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        total.backward()
+
+
 def test_leaf_in_place_raises():
     x = fl.ones(3, requires_grad=True)
     with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
