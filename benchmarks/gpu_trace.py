@@ -71,7 +71,7 @@ def main() -> None:
         graph.listening.append(lambda made: texts.extend(
             f"# {k.name} warps {k.num_warps} {k.constants}\n{k.text}" for k in (made.cuda.kernels if made.cuda else [])))
     torch.zeros(1, device="cuda")
-    context = lib.no_grad() if work != "training" else lib.enable_grad()
+    context = lib.enable_grad() if "training" in work else lib.no_grad()
     with context:
         step = _step(lib, work, mode == "compile")
         if library != "torch":

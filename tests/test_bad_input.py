@@ -25,8 +25,6 @@ DIFFERENT = {
     "sdpa both": "documented as an error, which PyTorch's CPU kernel does not raise",
     "split view inplace": "allowed here: the gradients are right",
     "unbind inplace": "allowed here: the gradients are right",
-    "inference": "allowed here: inference_mode is a no_grad that can be asked for",
-    "inference inplace": "allowed here: inference_mode is a no_grad that can be asked for",
     "compile": "a TypeError instead of a failed assertion",
     "compile backend": "torch._dynamo's InvalidBackend is a ValueError here",
 }

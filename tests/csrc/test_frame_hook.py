@@ -135,6 +135,43 @@ def test_guards_are_asked_in_order_of_the_most_recent_hit():
     assert _C.cache_entries(f.__code__) == [entries["c"], entries["b"], entries["a"]]
 
 
+def test_the_entry_that_fitted_the_same_first_argument_is_asked_first():
+    asked = []
+
+    class Layer:
+        def __init__(self, number):
+            self.number = number
+
+        def forward(self, x):
+            return "plain"
+
+    def entry(number):
+        def guard(function, self, x):
+            asked.append(number)
+            return self.number == number
+
+        def replacement(function, self, x):
+            return number
+
+        _C.skip_code(replacement.__code__)
+        return guard, replacement
+
+    layers = [Layer(number) for number in range(5)]
+    for number in range(5):
+        _C.add_cache_entry(Layer.forward.__code__, *entry(number))
+    run = _C.watched(lambda: [layer.forward(0) for layer in layers], Recorder())
+    for _ in range(3):
+        assert run() == [0, 1, 2, 3, 4]
+    asked.clear()
+    assert run() == [0, 1, 2, 3, 4] and asked == [0, 1, 2, 3, 4]
+    layers[1].number, layers[2].number = 2, 1  # only a hint: the guards decide
+    assert run() == [0, 2, 1, 3, 4] == run()
+    _C.clear_cache(Layer.forward.__code__)
+    _C.add_cache_entry(Layer.forward.__code__, *entry(3))
+    _C.add_cache_entry(Layer.forward.__code__, *entry(4))
+    assert run() == ["plain", "plain", "plain", 3, 4]
+
+
 def test_a_guard_sees_the_function_and_its_values():
     seen = []
 
