@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import math
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Union
 
 Monomial = tuple["tuple[Atom, int]", ...]  # (atom, power), ordered by the atoms' creation
