@@ -6,9 +6,10 @@ Both sides run `worker.py` in processes of their own, because a process can have
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -59,8 +60,8 @@ def worker(library: str, folder: Path, cases: list[str], *options: str) -> dict[
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> Callable:
-    """`answers(guest library, mode)`: the folder and what the worker said; each process runs once."""
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable]:
+    """`answers(guest library, mode)`: the folder and what the worker said; each process runs once. They leave some GB behind."""
     found: dict[tuple[str, str], tuple[Path, dict[str, str]]] = {}
     folders: dict[str, Path] = {}
 
@@ -75,14 +76,18 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Callable:
             found[guest, mode] = folders[guest], worker("flambeau", folders[guest], cases, *compiled)
         return found[guest, mode]
 
-    return get
+    yield get
+    for folder in folders.values():
+        shutil.rmtree(folder)
 
 
 def check(answers: Callable, guest: str, case: str, mode: str) -> None:
     folder, said = answers(guest, mode)
     assert said[case] == "ok"
     suffix = "" if mode == "eager" else f".{mode}"
-    worst = differences(folder / f"{case}.flambeau{suffix}.npz", folder / f"{case}.torch.npz")
+    made = folder / f"{case}.flambeau{suffix}.npz"
+    worst = differences(made, folder / f"{case}.torch.npz")
+    made.unlink()
     assert {"eval", "loss", "grad", "stepped"} <= set(worst)
     assert not {kind: found for kind, found in worst.items() if found[0] > TOLERANCE}
 
