@@ -70,6 +70,12 @@ PyObject* new_gpu_array(PyObject* shape, PyObject* dtype) {
 }
 
 PyObject* gpu_array_over(PyObject* owner, long long offset, PyObject* shape, PyObject* dtype, PyObject* strides) {
+    if (dtype == nullptr) {
+        PyObject* own = gpu_dtype(owner);
+        PyObject* made = own != nullptr ? gpu_array_over(owner, offset, shape, own, strides) : nullptr;
+        Py_XDECREF(own);
+        return made;
+    }
     PyObject* memory = PyObject_GetAttr(owner, name_data);
     if (memory != nullptr && offset != 0) {
         PyObject* by = PyLong_FromLongLong(offset);

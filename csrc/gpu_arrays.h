@@ -13,7 +13,8 @@ bool gpu_address(PyObject* array, unsigned long long* out);
 // A new array in memory of CuPy's current pool. `shape` and `dtype` as Python has them.
 PyObject* new_gpu_array(PyObject* shape, PyObject* dtype);
 
-// An array over the memory of `owner`, `offset` bytes behind its beginning; `strides` in bytes.
+// An array over the memory of `owner`, `offset` bytes behind its beginning; `strides` in bytes. Without a dtype it
+// is the owner's.
 PyObject* gpu_array_over(PyObject* owner, long long offset, PyObject* shape, PyObject* dtype, PyObject* strides);
 
 // The number of the GPU that this thread works on, and the handle of its current stream; false with an error set.

@@ -1,5 +1,5 @@
-// GpuProgram: what one call of an operator does on a GPU, written down for one set of layouts of its arguments
-// (flambeau/inductor/gpu_operators.py): arrays to make, launches, results. GpuPrograms: the programs of one operator by what
+// GpuProgram: what one call of an operator or of a compiled graph does on a GPU, written down for one set of layouts of its
+// arguments (flambeau/inductor/written.py): arrays to make, launches, results. GpuPrograms: the programs of one operator by what
 // they depend on. As replay.cpp does for small tensors on the CPU, a call of a known kind runs no Python but CuPy's allocator.
 #include "module.h"
 
@@ -17,33 +17,48 @@
 
 namespace {
 
-constexpr int max_bases = 64;   // the arguments' arrays, then those that the program makes
+constexpr int max_bases = 64;   // of an operator: the arguments' arrays, then those that the program makes
 constexpr int max_rank = 16;
 
+struct Look {           // at an array's memory
+    int base;
+    long long offset;   // in bytes
+    PyObject *shape, *strides;  // strides in bytes; null: the array as it is
+};
+
 struct Parameter {
-    enum { address, constant, argument } from;
+    enum { address, constant, argument, array } from;
     int base;           // whose address, or which argument's number
     long long offset;   // in bytes
     Word word;
     PyObject* number;   // a constant
+    Look look;          // an array
 };
 
 struct Step {
     PyObject* call;     // a CudaKernel; or what is called like one; or, where the grid is 0, with its parameters alone
     unsigned long grid;
     std::vector<Parameter> parameters;
+    std::vector<int> results;       // the arrays that it answers with, in a list
     std::vector<int> makes, drops;  // arrays that are new here, and those that nobody needs afterwards
 };
 
 struct Made {
-    PyObject *shape, *dtype;
+    PyObject *shape, *dtype;    // null: a step answers with it
 };
 
 struct Output {
-    int base;
-    PyObject *dtype, *layout;   // the tensor's
-    PyObject *strides;          // in bytes; null: the made array as it is
-    long long offset;
+    Look look;
+    PyObject *dtype, *layout;   // the tensor's; the layout may be null
+    PyObject* number;           // instead of a tensor
+    int argument;               // or the number at this place among the inputs, where it is not negative
+};
+
+// Where a compiled graph finds an array.
+struct Source {
+    Py_ssize_t input = -1, kept = -1;       // which of the inputs, or of the arrays that were kept
+    PyObject* tensor = nullptr;             // or a constant
+    PyObject *strides = nullptr, *bytes = nullptr;  // what the tensor's have to be, in elements and in bytes
 };
 
 struct Program {
@@ -53,10 +68,17 @@ struct Program {
     std::vector<Output> outputs;
     bool several = false;
     std::vector<PyObject*> owned;   // references
+    // of compiled graphs:
+    std::vector<Source> sources;
+    PyObject *fit = nullptr, *device = nullptr;
+    bool reads_numbers = false;     // among the inputs
+
+    size_t bases() const { return inputs + made.size(); }
 };
 
 struct GpuProgram {
     PyObject_HEAD
+    vectorcallfunc vectorcall;
     Program* program;
 };
 
@@ -173,17 +195,33 @@ struct Run {
     const Program& program;
     PyObject* const* args;
     unsigned long long* addresses;
-    PyObject* arrays[max_bases] = {};
+    PyObject** arrays;  // references
+
+    Run(const Program& program, PyObject* const* args, unsigned long long* addresses, PyObject** arrays)
+        : program(program), args(args), addresses(addresses), arrays(arrays) {
+        std::memset(arrays, 0, program.bases() * sizeof *arrays);
+        std::memset(addresses + program.inputs, 0, program.made.size() * sizeof *addresses);
+    }
 
     ~Run() {
-        for (PyObject* array : arrays) Py_XDECREF(array);
+        for (size_t base = 0; base < program.bases(); base++) Py_XDECREF(arrays[base]);
+    }
+
+    // Takes the reference over.
+    bool have(int base, PyObject* array) {
+        Py_XSETREF(arrays[base], array);
+        return array != nullptr && gpu_address(array, &addresses[base]);
     }
 
     bool make(int base) {
         if (addresses[base] != 0) return true;  // given by the caller
         const Made& made = program.made[base - program.inputs];
-        arrays[base] = new_gpu_array(made.shape, made.dtype);
-        return arrays[base] != nullptr && gpu_address(arrays[base], &addresses[base]);
+        return have(base, new_gpu_array(made.shape, made.dtype));
+    }
+
+    PyObject* look(const Look& at) const {
+        PyObject* array = arrays[at.base];
+        return at.strides == nullptr ? Py_NewRef(array) : gpu_array_over(array, at.offset, at.shape, nullptr, at.strides);
     }
 
     bool read(const Parameter& p, char kind, Word* word) const {
@@ -200,18 +238,36 @@ struct Run {
         return launch_kernel(kernel, stream, step.grid, words);
     }
 
-    bool call(const Step& step, void* stream) const {
+    PyObject* object(const Parameter& p) const {
+        switch (p.from) {
+            case Parameter::address: return PyLong_FromUnsignedLongLong(addresses[p.base] + p.offset);
+            case Parameter::argument: return Py_NewRef(args[p.base]);
+            case Parameter::array: return look(p.look);
+            default: return Py_NewRef(p.number);
+        }
+    }
+
+    bool call(const Step& step, void* stream) {
         PyObject* given[most_parameters + 2] = {};
         Py_ssize_t count = 0;
         if (step.grid != 0) given[count++] = PyLong_FromVoidPtr(stream), given[count++] = PyLong_FromUnsignedLong(step.grid);
-        for (const Parameter& p : step.parameters)
-            given[count++] = p.from == Parameter::address    ? PyLong_FromUnsignedLongLong(addresses[p.base] + p.offset)
-                             : p.from == Parameter::argument ? Py_NewRef(args[p.base])
-                                                             : Py_NewRef(p.number);
+        for (const Parameter& p : step.parameters) {
+            given[count] = object(p);
+            if (given[count++] == nullptr) break;
+        }
         PyObject* answer = PyErr_Occurred() ? nullptr : PyObject_Vectorcall(step.call, given, count, nullptr);
         while (count > 0) Py_XDECREF(given[--count]);
+        bool good = answer != nullptr && (step.results.empty() || take(step, answer));
         Py_XDECREF(answer);
-        return answer != nullptr;
+        return good;
+    }
+
+    bool take(const Step& step, PyObject* answer) {
+        if (!PyList_Check(answer) || PyList_GET_SIZE(answer) != (Py_ssize_t)step.results.size())
+            return PyErr_SetString(PyExc_TypeError, "a step of a program answers with another number of arrays"), false;
+        for (size_t i = 0; i < step.results.size(); i++)
+            if (!have(step.results[i], Py_NewRef(PyList_GET_ITEM(answer, i)))) return false;
+        return true;
     }
 
     bool steps() {
@@ -227,48 +283,130 @@ struct Run {
     }
 
     PyObject* result(const Output& output, PyObject* device) const {
-        PyObject* array = arrays[output.base];
-        array = output.strides == nullptr
-                    ? Py_NewRef(array)
-                    : gpu_array_over(array, output.offset, PyTuple_GET_ITEM(output.layout, 0), program.made[output.base - program.inputs].dtype, output.strides);
+        if (output.argument >= 0) return Py_NewRef(args[output.argument]);
+        if (output.number != nullptr) return Py_NewRef(output.number);
+        PyObject* array = look(output.look);
         return array != nullptr ? new_tensor_of(array, output.dtype, device, output.layout) : nullptr;
+    }
+
+    // Puts the results into a new tuple or list.
+    template <class Set>
+    PyObject* results(PyObject* all, PyObject* device, Set set) const {
+        for (size_t i = 0; all != nullptr && i < program.outputs.size(); i++) {
+            PyObject* one = result(program.outputs[i], device);
+            if (one == nullptr) Py_CLEAR(all);
+            else set(all, i, one);
+        }
+        return all;
     }
 };
 
 PyObject* run_program(const Program& program, PyObject* const* args, Operands& operands) {
-    std::memset(operands.addresses + operands.count, 0, program.made.size() * sizeof operands.addresses[0]);
-    Run run{program, args, operands.addresses};
+    PyObject* arrays[max_bases];
+    Run run{program, args, operands.addresses, arrays};
     if (!run.steps()) return nullptr;
     if (!program.several) return run.result(program.outputs[0], operands.device);
-    PyObject* all = PyTuple_New(program.outputs.size());
-    for (size_t i = 0; all != nullptr && i < program.outputs.size(); i++) {
-        PyObject* one = run.result(program.outputs[i], operands.device);
-        if (one == nullptr) Py_CLEAR(all);
-        else PyTuple_SET_ITEM(all, i, one);
+    return run.results(PyTuple_New(program.outputs.size()), operands.device,
+                       [](PyObject* all, Py_ssize_t i, PyObject* one) { PyTuple_SET_ITEM(all, i, one); });
+}
+
+// ---- compiled graphs ----
+
+// The array of a tensor as the program expects it; new reference. Null without an error for what is no tensor of this kind.
+PyObject* fitted(const Program& program, const Source& source, PyObject* tensor) {
+    PyObject* array = gpu_array(tensor);
+    PyObject* layout = array != nullptr ? layout_of(tensor) : nullptr;
+    unsigned long long address;
+    if (layout == nullptr || !gpu_address(array, &address)) return nullptr;
+    int same = address & 15 ? 0 : PyObject_RichCompareBool(PyTuple_GET_ITEM(layout, 1), source.strides, Py_EQ);
+    if (same < 0) return nullptr;
+    return same ? Py_NewRef(array) : PyObject_CallFunctionObjArgs(program.fit, array, source.bytes, nullptr);
+}
+
+PyObject* source_of(const Program& program, const Source& source, PyObject* inputs, PyObject* kept) {
+    if (source.kept >= 0) return kept != nullptr && source.kept < PyTuple_GET_SIZE(kept) ? Py_NewRef(PyTuple_GET_ITEM(kept, source.kept)) : nullptr;
+    if (source.tensor != nullptr) return fitted(program, source, source.tensor);
+    return source.input < PyList_GET_SIZE(inputs) ? fitted(program, source, PyList_GET_ITEM(inputs, source.input)) : nullptr;
+}
+
+// The numbers among the inputs, kept while a run reads them.
+struct Numbers {
+    std::vector<PyObject*> all;
+
+    Numbers(const Program& program, PyObject* inputs) {
+        if (!program.reads_numbers) return;
+        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(inputs); i++) {
+            PyObject* item = PyList_GET_ITEM(inputs, i);
+            all.push_back(is_tensor(item) ? nullptr : Py_NewRef(item));
+        }
     }
-    return all;
+
+    ~Numbers() {
+        for (PyObject* number : all) Py_XDECREF(number);
+    }
+};
+
+// program(inputs[, kept]): the results of a compiled graph as a list; NotImplemented where inputs are not as they have to be.
+// The list of inputs is emptied, so that each array goes after its last use.
+PyObject* program_call(PyObject* object, PyObject* const* given, size_t flags, PyObject* names) {
+    const Program& program = *((GpuProgram*)object)->program;
+    Py_ssize_t count = PyVectorcall_NARGS(flags);
+    PyObject* kept = count > 1 ? given[1] : nullptr;
+    if (names != nullptr || count < 1 || count > 2 || !PyList_Check(given[0]) || (kept != nullptr && !PyTuple_Check(kept)) || program.fit == nullptr)
+        return PyErr_Format(PyExc_TypeError, "a compiled graph takes the list of its inputs, and the tuple of arrays that were kept");
+    std::vector<unsigned long long> addresses(program.bases());
+    std::vector<PyObject*> arrays(program.bases());
+    Numbers numbers(program, given[0]);
+    Run run{program, numbers.all.data(), addresses.data(), arrays.data()};
+    for (int base = 0; base < program.inputs; base++) {
+        PyObject* array = source_of(program, program.sources[base], given[0], kept);
+        if (array == nullptr && !PyErr_Occurred()) Py_RETURN_NOTIMPLEMENTED;
+        if (!run.have(base, array)) return nullptr;
+    }
+    if (PyList_SetSlice(given[0], 0, PyList_GET_SIZE(given[0]), nullptr) < 0 || !run.steps()) return nullptr;
+    return run.results(PyList_New(program.outputs.size()), program.device,
+                       [](PyObject* all, Py_ssize_t i, PyObject* one) { PyList_SET_ITEM(all, i, one); });
 }
 
 // ---- writing down ----
 
 PyObject* owned(Program& program, PyObject* object) { return program.owned.push_back(Py_NewRef(object)), object; }
 
+bool is_base(const Program& program, int base) {
+    if (base >= 0 && base < (int)program.bases()) return true;
+    return PyErr_SetString(PyExc_ValueError, "a part of a program names none of its arrays"), false;
+}
+
+// (base, offset, shape, strides or None)
+bool read_look(PyObject* item, Program& program, Look* out) {
+    PyObject *shape, *strides;
+    if (!PyArg_ParseTuple(item, "iLOO", &out->base, &out->offset, &shape, &strides) || !is_base(program, out->base)) return false;
+    out->shape = owned(program, shape);
+    out->strides = strides == Py_None ? nullptr : owned(program, strides);
+    return true;
+}
+
 bool read_parameter(PyObject* item, Program& program, char kind, Parameter* out) {
     if (!PyTuple_Check(item)) {
         out->from = Parameter::constant, out->number = owned(program, item);
         return kind == 0 || read_word(kind, item, &out->word);
     }
+    if (PyTuple_GET_SIZE(item) == 4) {
+        out->from = Parameter::array;
+        if (kind == 0) return read_look(item, program, &out->look);
+        return PyErr_SetString(PyExc_TypeError, "a kernel takes addresses, not arrays"), false;
+    }
     int is_argument;
     if (!PyArg_ParseTuple(item, "piL", &is_argument, &out->base, &out->offset)) return false;
     out->from = is_argument ? Parameter::argument : Parameter::address;
-    if (out->base >= 0 && (is_argument || out->base < program.inputs + (int)program.made.size())) return true;
-    return PyErr_SetString(PyExc_ValueError, "a parameter of a launch names no argument and no array"), false;
+    if (is_argument) program.reads_numbers = true;
+    return is_argument ? out->base >= 0 : is_base(program, out->base);
 }
 
 bool read_step(PyObject* item, Program& program) {
-    PyObject *call, *parameters;
+    PyObject *call, *parameters, *results;
     Step step;
-    if (!PyArg_ParseTuple(item, "OkO!", &call, &step.grid, &PyTuple_Type, &parameters)) return false;
+    if (!PyArg_ParseTuple(item, "OkO!O!", &call, &step.grid, &PyTuple_Type, &parameters, &PyTuple_Type, &results)) return false;
     const CudaKernel* kernel = is_cuda_kernel(call) ? (const CudaKernel*)call : nullptr;
     Py_ssize_t count = PyTuple_GET_SIZE(parameters);
     if (count > most_parameters || (kernel != nullptr && count != kernel->count))
@@ -277,58 +415,104 @@ bool read_step(PyObject* item, Program& program) {
     step.parameters.resize(count);
     for (Py_ssize_t k = 0; k < count; k++)
         if (!read_parameter(PyTuple_GET_ITEM(parameters, k), program, kernel != nullptr ? kernel->kinds[k] : '\0', &step.parameters[k])) return false;
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(results); k++) {
+        step.results.push_back((int)PyLong_AsLong(PyTuple_GET_ITEM(results, k)));
+        if (PyErr_Occurred() || !is_base(program, step.results.back())) return false;
+    }
     program.steps.push_back(step);
     return true;
 }
 
+// (look, dtype, layout or None) for a tensor, a Place for a number among the inputs, or a number.
 bool read_output(PyObject* item, Program& program) {
-    Output output;
-    PyObject* strides;
-    if (!PyArg_ParseTuple(item, "iOO!OL", &output.base, &output.dtype, &PyTuple_Type, &output.layout, &strides, &output.offset)) return false;
-    if (output.base < program.inputs || output.base >= program.inputs + (int)program.made.size() || PyTuple_GET_SIZE(output.layout) != 3)
-        return PyErr_SetString(PyExc_ValueError, "a result is none of the arrays that the program makes"), false;
-    owned(program, output.dtype), owned(program, output.layout);
-    output.strides = strides == Py_None ? nullptr : owned(program, strides);
+    Output output = {};
+    output.argument = -1;
+    if (!PyTuple_Check(item)) {
+        output.number = owned(program, item);
+    } else if (PyLong_Check(PyTuple_GET_ITEM(item, 0))) {
+        output.argument = (int)PyLong_AsLong(PyTuple_GET_ITEM(item, 1)), program.reads_numbers = true;
+    } else {
+        PyObject *look, *layout;
+        if (!PyArg_ParseTuple(item, "O!OO", &PyTuple_Type, &look, &output.dtype, &layout) || !read_look(look, program, &output.look)) return false;
+        owned(program, output.dtype);
+        output.layout = layout == Py_None ? nullptr : owned(program, layout);
+    }
     program.outputs.push_back(output);
-    return true;
+    return !PyErr_Occurred();
+}
+
+// (a position among the inputs, ~ a position among the kept arrays, or a tensor; strides in elements; strides in bytes)
+bool read_source(PyObject* item, Program& program) {
+    Source source;
+    PyObject* where;
+    if (!PyArg_ParseTuple(item, "OOO", &where, &source.strides, &source.bytes)) return false;
+    owned(program, source.strides), owned(program, source.bytes);
+    if (!PyLong_Check(where)) {
+        source.tensor = owned(program, where);
+    } else {
+        Py_ssize_t position = PyLong_AsSsize_t(where);
+        (position >= 0 ? source.input : source.kept) = position >= 0 ? position : ~position;
+    }
+    program.sources.push_back(source);
+    return !PyErr_Occurred();
 }
 
 // Each array is made by the first step that names it, and let go of after the last.
 void settle_lives(Program& program) {
-    std::vector<int> first(max_bases, -1), last(max_bases, -1);
-    for (size_t k = 0; k < program.steps.size(); k++)
+    std::vector<int> first(program.bases(), -1), last(program.bases(), -1);
+    auto use = [&](int base, int k) { first[base] < 0 ? first[base] = k : 0, last[base] = k; };
+    for (size_t k = 0; k < program.steps.size(); k++) {
         for (const Parameter& p : program.steps[k].parameters)
-            if (p.from == Parameter::address && p.base >= program.inputs) first[p.base] < 0 ? first[p.base] = k : 0, last[p.base] = k;
-    for (const Output& output : program.outputs) {
-        if (first[output.base] < 0) first[output.base] = 0;
-        last[output.base] = -1;
+            if (p.from == Parameter::address || p.from == Parameter::array) use(p.from == Parameter::array ? p.look.base : p.base, k);
+        for (int base : program.steps[k].results) use(base, k);
     }
-    for (int base = program.inputs; base < max_bases; base++) {
-        if (first[base] >= 0) program.steps[first[base]].makes.push_back(base);
+    for (const Output& output : program.outputs) {
+        if (output.number != nullptr || output.argument >= 0) continue;
+        if (first[output.look.base] < 0) first[output.look.base] = 0;
+        last[output.look.base] = -1;
+    }
+    for (int base = 0; base < (int)program.bases(); base++) {
+        bool makes = base >= program.inputs && program.made[base - program.inputs].shape != nullptr;
+        if (makes && first[base] >= 0) program.steps[first[base]].makes.push_back(base);
         if (last[base] >= 0) program.steps[last[base]].drops.push_back(base);
     }
 }
 
+bool read_made(PyObject* item, Program& program) {
+    Made one = {nullptr, nullptr};
+    if (item != Py_None) {
+        if (!PyArg_ParseTuple(item, "O!O", &PyTuple_Type, &one.shape, &one.dtype)) return false;
+        owned(program, one.shape), owned(program, one.dtype);
+    }
+    program.made.push_back(one);
+    return true;
+}
+
+template <class Read>
+bool read_all(PyObject* items, Program& program, Read read) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); i++)
+        if (!read(PyTuple_GET_ITEM(items, i), program)) return false;
+    return true;
+}
+
 PyObject* create(PyTypeObject* type, PyObject* arguments, PyObject*) {
-    PyObject *made, *steps, *outputs;
+    PyObject *made, *steps, *outputs, *sources = nullptr, *fit = nullptr, *device = nullptr;
     int inputs, several;
-    if (!PyArg_ParseTuple(arguments, "iO!O!O!p:GpuProgram", &inputs, &PyTuple_Type, &made, &PyTuple_Type, &steps, &PyTuple_Type, &outputs, &several))
+    if (!PyArg_ParseTuple(arguments, "iO!O!O!p|O!OO:GpuProgram", &inputs, &PyTuple_Type, &made, &PyTuple_Type, &steps, &PyTuple_Type, &outputs, &several,
+                          &PyTuple_Type, &sources, &fit, &device))
         return nullptr;
-    if (inputs < 0 || inputs + PyTuple_GET_SIZE(made) > max_bases || PyTuple_GET_SIZE(steps) == 0 || PyTuple_GET_SIZE(outputs) == 0)
-        return PyErr_Format(PyExc_ValueError, "a program needs a launch, a result and at most %d arrays", max_bases);
+    bool few = sources != nullptr ? device != nullptr && PyTuple_GET_SIZE(sources) == inputs : inputs + PyTuple_GET_SIZE(made) <= max_bases;
+    if (inputs < 0 || !few || PyTuple_GET_SIZE(steps) == 0 || PyTuple_GET_SIZE(outputs) == 0)
+        return PyErr_Format(PyExc_ValueError, "a program needs a launch, a result and, of an operator, at most %d arrays", max_bases);
     GpuProgram* self = (GpuProgram*)type->tp_alloc(type, 0);
     if (self == nullptr) return nullptr;
     Program& program = *(self->program = new Program);
+    self->vectorcall = program_call;
     program.inputs = inputs, program.several = several;
-    bool good = true;
-    for (Py_ssize_t i = 0; good && i < PyTuple_GET_SIZE(made); i++) {
-        Made one;
-        good = PyArg_ParseTuple(PyTuple_GET_ITEM(made, i), "O!O", &PyTuple_Type, &one.shape, &one.dtype);
-        if (good) owned(program, one.shape), owned(program, one.dtype), program.made.push_back(one);
-    }
-    for (Py_ssize_t i = 0; good && i < PyTuple_GET_SIZE(steps); i++) good = read_step(PyTuple_GET_ITEM(steps, i), program);
-    for (Py_ssize_t i = 0; good && i < PyTuple_GET_SIZE(outputs); i++) good = read_output(PyTuple_GET_ITEM(outputs, i), program);
-    if (!good || PyErr_Occurred()) Py_CLEAR(self);
+    if (sources != nullptr) program.fit = owned(program, fit), program.device = owned(program, device);
+    bool good = (sources == nullptr || read_all(sources, program, read_source)) && read_all(made, program, read_made) &&
+                read_all(steps, program, read_step) && read_all(outputs, program, read_output);
+    if (!good) Py_CLEAR(self);
     else settle_lives(program);
     return (PyObject*)self;
 }
@@ -416,7 +600,7 @@ bool may_overwrite(const Program& program, PyObject* const* args, Py_ssize_t cou
     const TensorSlots& slots = known_slots();
     const Output& output = program.outputs[0];
     PyObject* target = layout_of(args[0]);
-    if (program.several || program.steps.size() != 1 || program.made.size() != 1 || !is_cuda_kernel(program.steps[0].call) || output.strides != nullptr)
+    if (program.several || program.steps.size() != 1 || program.made.size() != 1 || !is_cuda_kernel(program.steps[0].call) || output.look.strides != nullptr)
         return false;
     if (read_slot(args[0], slots.dtype) != output.dtype || PyObject_RichCompareBool(PyTuple_GET_ITEM(target, 1), PyTuple_GET_ITEM(output.layout, 1), Py_EQ) != 1)
         return false;
@@ -550,11 +734,15 @@ PyType_Slot programs_slots[] = {
 };
 PyType_Spec programs_spec = {"flambeau._C.GpuPrograms", sizeof(GpuPrograms), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, programs_slots};
 
-PyType_Slot type_slots[] = {
-    {Py_tp_doc, (void*)"GpuProgram(inputs, made, steps, outputs, several): see flambeau/inductor/gpu_operators.py"},
-    {Py_tp_new, (void*)create}, {Py_tp_dealloc, (void*)dealloc}, {0, nullptr},
+PyMemberDef type_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(GpuProgram, vectorcall), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
 };
-PyType_Spec type_spec = {"flambeau._C.GpuProgram", sizeof(GpuProgram), 0, Py_TPFLAGS_DEFAULT, type_slots};
+PyType_Slot type_slots[] = {
+    {Py_tp_doc, (void*)"GpuProgram(inputs, made, steps, outputs, several[, sources, fit, device]): see flambeau/inductor/written.py"},
+    {Py_tp_new, (void*)create}, {Py_tp_dealloc, (void*)dealloc}, {Py_tp_call, (void*)PyVectorcall_Call}, {Py_tp_members, type_members}, {0, nullptr},
+};
+PyType_Spec type_spec = {"flambeau._C.GpuProgram", sizeof(GpuProgram), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, type_slots};
 
 }  // namespace
 
@@ -574,8 +762,9 @@ bool into_on_gpu(PyObject* programs, PyObject* const* args, Py_ssize_t count) {
     if (program != nullptr && Py_IS_TYPE(program, program_type)) {
         const Program& found = *((GpuProgram*)program)->program;
         if (may_overwrite(found, plain.all, count, operands)) {
+            PyObject* arrays[max_bases];
+            Run run{found, plain.all, operands.addresses, arrays};
             operands.addresses[found.inputs] = operands.addresses[0];
-            Run run{found, plain.all, operands.addresses};
             done = run.steps();
         }
     }

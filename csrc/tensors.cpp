@@ -533,7 +533,7 @@ PyObject* new_tensor(PyObject* array) {
 
 PyObject* new_tensor_of(PyObject* array, PyObject* dtype, PyObject* device, PyObject* layout) {
     PyObject* made = make(array, dtype, device);
-    if (made != nullptr) Py_SETREF(*(PyObject**)((char*)made + known_slots().layout), Py_NewRef(layout));
+    if (made != nullptr && layout != nullptr) Py_SETREF(*(PyObject**)((char*)made + known_slots().layout), Py_NewRef(layout));
     return made;
 }
 

@@ -6,7 +6,7 @@
 // A tensor around `array`, whose reference is taken over (also on failure). Its dtype follows from the array's; on the CPU.
 PyObject* new_tensor(PyObject* array);
 
-// The same with all that is known of it.
+// The same with all that is known of it; `layout` may be null.
 PyObject* new_tensor_of(PyObject* array, PyObject* dtype, PyObject* device, PyObject* layout);
 
 // The layout of a tensor with an array (NumPy's or CuPy's), made if it was not asked for yet; borrowed. Null without an error for

@@ -79,9 +79,11 @@ class CudaKernel:
     def __call__(self, stream: int, grid: int, /, *parameters: float) -> None: ...
 
 class GpuProgram:
-    """What one call of an operator does on a GPU: see inductor/gpu_operators.py."""
+    """What one call of an operator or of a compiled graph does on a GPU: see inductor/written.py."""
 
-    def __init__(self, inputs: int, made: tuple[Any, ...], steps: tuple[Any, ...], outputs: tuple[Any, ...], several: bool, /) -> None: ...
+    def __init__(self, inputs: int, made: tuple[Any, ...], steps: tuple[Any, ...], outputs: tuple[Any, ...], several: bool,
+                 sources: tuple[Any, ...] = ..., fit: Callable[..., Any] = ..., device: Any = ..., /) -> None: ...
+    def __call__(self, inputs: list[Any], kept: tuple[Any, ...] = ..., /) -> Any: ...
 
 class GpuPrograms:
     """The programs of one operator on GPUs: call it with the tuple of arguments; NotImplemented where there is none for them."""

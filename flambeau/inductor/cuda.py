@@ -35,6 +35,7 @@ from flambeau.inductor.scheduler import Kernel, Node
 from flambeau.inductor.settled import Settled, kept_buffers, settled_steps
 from flambeau.inductor.triton import PROLOGUE, TritonKernel
 from flambeau.inductor.triton_rows import print_triton
+from flambeau.inductor.written import Written
 
 
 # -- compiling -----------------------------------------------------------------------------------------------
@@ -104,6 +105,8 @@ class CudaUnit:
     loaded: dict[str, Callable[..., None]] = field(default_factory=dict)   # the kernels by name, once they are built
     code: CudaCode | None = None    # likewise, and what is kept of it in the cache
     watched: tuple[int, ...] = ()   # the inputs that `settle` reads, where the wrapper has one
+    symbols: tuple[tuple[int, int], ...] = ()   # where the sizes are found: inputs and their dimensions (-1: numbers)
+    arrays: bool = False            # whether it takes and gives arrays
 
 
 def print_program(program: Program, nodes: Sequence[Node | Product], arrays: bool = False) -> CudaUnit:
@@ -127,7 +130,9 @@ def print_program(program: Program, nodes: Sequence[Node | Product], arrays: boo
     wrapper = _Wrapper(program, steps, arrays, settled)
     read = {name for k in settled for name in steps[k][1].reads}
     watched = tuple([position for position, name in enumerate(program.inputs) if name in read])
-    return CudaUnit(list(known.values()), steps, wrapper.text(), wrapper.products, wrapper.convolutions, wrapper.ended, watched=watched)
+    symbols = tuple([place for name, place in program.symbols.items() if name[0] != "f"])
+    return CudaUnit(list(known.values()), steps, wrapper.text(), wrapper.products, wrapper.convolutions, wrapper.ended, watched=watched,
+                    symbols=symbols, arrays=arrays)
 
 
 def print_node(program: Program, nodes: Sequence[Node | Product], node: Kernel | Product) -> TritonKernel:
@@ -190,14 +195,14 @@ class _Wrapper:
         for position, name in enumerate(program.inputs):
             if name in last or name in results:
                 strides = self._tuple([s * program.buffers[name].dtype.itemsize for s in program.buffers[name].strides])
-                emit(f"    {name} = inputs[{position}]{'' if self.arrays else '._data'}")
-                if not self.arrays:     # who calls with arrays has looked at their layouts
-                    emit(f"    if {name}.strides != {strides} or {name}.data.ptr & 15: {name} = fit({name}, {strides})")
+                # who calls with arrays has looked at their layouts
+                emit(f"    {name} = " + (f"inputs[{position}]" if self.arrays else f"fit(inputs[{position}]._data, {strides})"))
         if clear:
             emit("    inputs.clear()")
         for name in program.constants:
             if name in last or name in results:
-                emit(f"    {name} = constants[{name!r}]._data")
+                strides = self._tuple([s * program.buffers[name].dtype.itemsize for s in program.buffers[name].strides])
+                emit(f"    {name} = fit(constants[{name!r}]._data, {strides})")
         if kept:
             emit(f"    {kept}")
         alive = {n for n in program.inputs if n} | set(program.constants) | set(self.kept)
@@ -277,7 +282,7 @@ class _Wrapper:
             self.lines.append(f"    convolve({kind!r}, {', '.join(map(self._view, views))}, {last}, *{step.attrs['window']!r})")
             return
         self.convolutions[f"c{k}"] = conv
-        self.lines.append(f"    c{k}({', '.join(f'{v.buffer}.data.ptr' for v in views)}, stream)")
+        self.lines.append(f"    c{k}({', '.join(f'{v.buffer}.data.ptr' for v in views)})")
 
     def _tuple(self, items: Sequence[Index]) -> str:
         return "(" + "".join(f"{to_python(n)}, " for n in items) + ")"
@@ -341,7 +346,9 @@ class CudaCode:
     ended: dict[str, tuple]
     dtypes: dict[str, dtype]            # of the buffers that it makes
     constants: dict[str, Tensor]
-    watched: tuple[int, ...]            # the inputs that `settle` reads, where the wrapper has one
+    watched: tuple[int, ...]            # these as `CudaUnit` has them
+    symbols: tuple[tuple[int, int], ...]
+    arrays: bool
     replayed: bool = False              # whether its launches are to be recorded
 
     @classmethod
@@ -353,30 +360,34 @@ class CudaCode:
         used = set(re.findall(r"\bd_(\w+)", unit.wrapper))
         dtypes = {name: buffer.dtype for name, buffer in program.buffers.items() if name in used}
         return cls(unit.wrapper, made, steps, unit.products, unit.convolutions, unit.ended, dtypes,
-                   dict(program.constants), unit.watched)
+                   dict(program.constants), unit.watched, unit.symbols, unit.arrays)
 
     def link(self, call_primitive: Callable) -> tuple[dict[str, Callable[..., None]], Callable[[list], list]]:
         """(the kernels loaded on the current device, by name; the function from inputs to outputs)."""
         cupy = importlib.import_module("cupy")
-        blas = importlib.import_module("flambeau.backends.cuda.blas")
+        blas, blaslt, dnn = (functools.partial(_library, name) for name in ("blas", "blaslt", "dnn"))
         loaded = {name: cubins.load(cubin) for name, cubin in self.cubins.items()}
+        calls = {name: blas().by_address(*facts) for name, facts in self.products.items()}
+        calls |= {name: blaslt().by_address(*facts) for name, facts in self.ended.items()}
+        calls |= {name: dnn().by_address(conv) for name, conv in self.convolutions.items()}
         scope: dict[str, Any] = {
             "__name__": __name__,
             "empty": cupy.ndarray, "current_stream": cubins.stream_pointer(), "strided": _strided(cupy), "fit": _fit(cupy),
-            "tensor": _tensor, "constants": self.constants, "steps": self.steps,
-            "extern": _extern(call_primitive, _fit(cupy)), "product": blas.matmul, **loaded,
+            "tensor": _tensor, "constants": self.constants, "steps": self.steps, "extern": _extern(call_primitive, _fit(cupy)),
+            "product": lambda *arrays: blas().matmul(*arrays), "convolve": lambda *args: dnn().run(*args), **loaded, **calls,
         }
         scope |= {f"k_{name}": kind for name, kind in DTYPES.items()}
-        scope |= {name: blas.by_address(*facts) for name, facts in self.products.items()}
-        if self.ended:
-            blaslt = importlib.import_module("flambeau.backends.cuda.blaslt")
-            scope |= {name: blaslt.by_address(*facts) for name, facts in self.ended.items()}
-        if self.convolutions or "convolve(" in self.wrapper:
-            dnn = importlib.import_module("flambeau.backends.cuda.dnn")
-            scope |= {"convolve": dnn.run, **{name: dnn.by_address(conv) for name, conv in self.convolutions.items()}}
         scope |= {f"d_{name}": kind.numpy for name, kind in self.dtypes.items()}
         exec(compile(self.wrapper, "<inductor cuda wrapper>", "exec"), scope)
-        return loaded, Settled(scope["settle"], scope["call"], self.watched) if "settle" in scope else scope["call"]
+        if self.arrays:
+            return loaded, scope["call"]
+        call = Written(scope["call"], loaded, calls, self.symbols, _gpu(cupy.cuda.runtime.getDevice()))
+        return loaded, Settled(scope["settle"], call, self.watched) if "settle" in scope else call
+
+
+def _library(name: str) -> Any:
+    """One of NVIDIA's libraries, which a graph may not need."""
+    return importlib.import_module(f"flambeau.backends.cuda.{name}")
 
 
 @functools.cache

@@ -11,7 +11,6 @@ runs natively from then on (csrc/gpu_program.cpp): a call of a known kind costs 
 from __future__ import annotations
 
 import importlib
-import types
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -29,6 +28,7 @@ from flambeau.inductor.graph import CompiledGraph, compile_graph
 from flambeau.inductor.ir import View
 from flambeau.inductor.operators import trace_call
 from flambeau.inductor.triton import TritonKernel
+from flambeau.inductor.written import Writer
 from flambeau.ops import registry
 
 FROM = 1 << 8       # elements of the largest array; below, compiling for such sizes isn't worth its while
@@ -77,30 +77,13 @@ class Source(NamedTuple):
         return array.strides[self.dim] // self.itemsize if self.itemsize else array.shape[self.dim]
 
 
-# -- writing down ------------------------------------------------------------------------------------------------
 def _written_down(graph: CompiledGraph, inputs: list[Any], arrays: int, several: bool) -> _C.GpuProgram | None:
-    """The Python function of a graph, run with stand-ins for arrays, CuPy and the kernels; None where it gives back an argument."""
-    made: list[tuple] = []
-    steps: list[Launch] = []
-
-    def empty(shape: Any, kind: Any) -> StandIn:
-        sizes = (shape,) if isinstance(shape, int) else shape
-        made.append((sizes, kind))
-        return StandIn(arrays + len(made) - 1, sizes, kind)
-
-    def strided(array: StandIn, shape: tuple, strides: tuple, offset: int) -> StandIn:
-        return StandIn(array.base, shape, array.kind, strides, offset)
-
-    def launching(kernel: Any) -> Callable[..., None]:
-        return lambda stream, grid, *parameters: steps.append(Launch(kernel, grid, parameters))
-
-    call: Any = graph.call
-    scope = {**call.__globals__, "empty": empty, "strided": strided, "current_stream": lambda: None, "float": lambda x: x}
-    scope |= {name: launching(kernel) for name, kernel in graph.cuda.loaded.items()}
-    results = types.FunctionType(call.__code__, scope)(inputs)
+    """The Python function of a graph as a program; None where it gives back an argument."""
+    writer = Writer(arrays)
+    results = writer.results(graph.call, graph.cuda.loaded, {}, inputs)
     if not all(isinstance(r, StandIn) and r.base >= arrays for r in results):
         return None
-    return _C.GpuProgram(arrays, tuple(made), tuple(steps), tuple([r.result() for r in results]), several)
+    return _C.GpuProgram(arrays, tuple(writer.made), tuple(writer.steps), tuple([r.result() for r in results]), several)
 
 
 def _leading(shape: tuple) -> int:

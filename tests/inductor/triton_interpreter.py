@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import functools
+import gc
 import sys
 import types
 from collections.abc import Sequence
@@ -25,13 +26,16 @@ from flambeau import _C
 from flambeau.aot.trace import make_fx
 from flambeau.backends.cuda import cubins
 from flambeau.core.device import device
-from flambeau.core.symbolic import ShapeEnv
+from flambeau.core.symbolic import ShapeEnv, SymFloat
 from flambeau.core.tensor import from_array
+from flambeau.fx import GraphModule
 from flambeau.inductor import cuda, gpu_operators
 from flambeau.inductor.graph import compile_graph
 from flambeau.inductor.lowering import lower
+from flambeau.inductor.operators import trace_call
 from flambeau.inductor.products import Tile, find_products
 from flambeau.inductor.scheduler import GPU, schedule
+from flambeau.inductor.settled import Settled
 from flambeau.ops.registry import COMPOSITES, PRIMITIVES
 
 
@@ -84,7 +88,7 @@ def expanded(array: Array, shape: tuple) -> Array:
 
 
 cupy: Any = types.ModuleType("cupy")
-cupy.ndarray = Array
+cupy.ndarray = cupy.empty = Array
 cupy.cuda = types.SimpleNamespace(Device=lambda *_: types.SimpleNamespace(compute_capability="90"),
                                   Event=lambda **_: types.SimpleNamespace(record=lambda: None, ptr=0),
                                   runtime=types.SimpleNamespace(getDevice=lambda: 0))
@@ -205,8 +209,24 @@ def compiled(fn: Any, *arrays: np.ndarray, parameters: Sequence[int] = ()) -> No
     for position, node in enumerate([n for n in gm.graph.nodes if n.op == "placeholder"]):
         node.meta["parameter"] = position in parameters
     graph = compile_graph(gm)
-    got = graph([from_array(to_gpu(a), None, device("cuda", 0)) for a in arrays])
-    close([g._data for g in got], want if isinstance(want, tuple) else [want])
+    for order in (to_gpu, to_gpu, shifted):
+        got = graph([from_array(order(a), None, device("cuda", 0)) for a in arrays])
+        close([g._data for g in got], want if isinstance(want, tuple) else [want])
+    runs_natively(graph)
+
+
+def runs_natively(graph: Any) -> None:
+    """Whether every program of a graph was written down."""
+    written = graph.call.call if isinstance(graph.call, Settled) else graph.call
+    assert written.programs and all(isinstance(p, _C.GpuProgram) for p in written.programs.values()), written.programs
+
+
+def shifted(array: np.ndarray) -> Array:
+    """A copy that is not aligned, with its memory the other way around."""
+    room = Array(array.size + 1, array.dtype)
+    out = Array(array.shape, array.dtype, room.memory + array.itemsize, np.empty(array.shape[::-1], array.dtype).T.strides)
+    np.copyto(out, array)
+    return out
 
 
 def generated(name: str, *args: Any) -> None:
@@ -324,6 +344,54 @@ def long_rows() -> None:
     close(got._data, 1 + x[:, 1:].var(-1, ddof=1))
 
 
+def programs() -> None:
+    """What a graph's program can do beside launches: primitives on arrays, inputs and numbers as results, sizes that change."""
+    PRIMITIVES["cumsum"].kernels["cuda"] = lambda x, dim: to_gpu(np.asarray(x).cumsum(dim))
+    x, w = RNG.standard_normal((24, 96)).astype("f4"), RNG.standard_normal((96, 24)).astype("f4")
+    compiled(lambda x, w: ((x * 2).cumsum(1) + 1, w.t().cumsum(0), x[:, 5:], w), x, w)
+    with fl.core.dispatch.fake_mode():
+        fake = fl.empty(24, 96, device="cuda")
+    constant = from_array(to_gpu(w.T.copy()), None, device("cuda", 0))
+    graph = compile_graph(make_fx(lambda x: x + constant)(fake))
+    close(graph([from_array(to_gpu(x), None, device("cuda", 0))])[0]._data, x + w.T)
+    runs_natively(graph)
+
+    env = ShapeEnv()
+    rows, factor = env.create_symint(24, "rows", True), SymFloat.variable("f0", env)
+    with fl.core.dispatch.fake_mode():
+        fake = fl.empty(rows, 96, device="cuda")
+    mode, _ = trace_call(lambda x, n, f: (x * f).cumsum(1) + n, [fake, rows, factor], [("rows", rows), ("factor", factor)])
+    graph = compile_graph(GraphModule({}, mode.graph))
+    sized = compile_graph(make_fx(lambda x, n: (x, n + 1, x * n))(fake, rows))
+    for k, n in enumerate((24, 40, 24, 40, 40)):
+        x = RNG.standard_normal((n, 96)).astype("f4")
+        got, = graph([n, k + 0.5, from_array(to_gpu(x), None, device("cuda", 0))])
+        close(got._data, (x * np.float32(k + 0.5)).cumsum(1) + n)
+        same, more, times = sized([from_array(to_gpu(x), None, device("cuda", 0)), n])
+        close((same._data, times._data), (x, x * n))
+        assert more == n + 1
+    for made in (graph, sized):
+        runs_natively(made)
+        assert len(made.call.programs) == 2
+
+
+def lifetimes() -> None:
+    """No array outlives the step that reads it last, inputs included."""
+    alive: list[int] = []
+
+    def cumsum(x: Array, dim: int) -> Array:
+        alive.append(len({id(a.memory.owner) for a in gc.get_objects() if type(a) is Array and hasattr(a, "memory")} - before))
+        return to_gpu(np.asarray(x))
+    PRIMITIVES["cumsum"].kernels["cuda"] = cumsum
+    with fl.core.dispatch.fake_mode():
+        fake = fl.empty(24, 96, device="cuda")
+    graph = compile_graph(make_fx(lambda x: ((x.cumsum(0).cumsum(1) * 2).cumsum(0) + 1).cumsum(1))(fake))
+    before = {id(a.memory.owner) for a in gc.get_objects() if type(a) is Array}
+    graph([from_array(to_gpu(np.zeros((24, 96), "f4")), None, device("cuda", 0))])
+    runs_natively(graph)
+    assert alive == [1, 1, 1, 1], alive
+
+
 def products() -> None:
     """Products that end in pointwise kernels: every tile, sizes that are no multiples, views of heads, residuals."""
     functional = fl.nn.functional
@@ -400,7 +468,8 @@ def ended_products() -> None:
         assert ended == ["none"], ended
 
 
-CASES = {f.__name__: f for f in (products, ended_products, long_rows, eager_pointwise, eager_operators, eager_reductions, graphs)}
+CASES = {f.__name__: f for f in (products, ended_products, long_rows, eager_pointwise, eager_operators, eager_reductions, graphs, programs,
+                                lifetimes)}
 
 
 if __name__ == "__main__":

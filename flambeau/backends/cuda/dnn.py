@@ -23,7 +23,7 @@ from .dnn_library import DATA_TYPES, Convolution, Operand, Plan
 from .programs import REMEMBERED, Launch, Place, program
 
 Array = Any
-Call = Callable[..., None]      # of the addresses of x, w and y, and of the current stream where it is known
+Call = Callable[[int, int, int], None]      # of the addresses of x, w and y
 CANDIDATES = 8          # plans that are timed against each other with torch.backends.cudnn.benchmark
 REPEATS = 3
 TARGETS = {"forward": 2, "input_grad": 0, "weight_grad": 1}     # which of x, w and y is computed
@@ -91,7 +91,7 @@ def _relaid(conv: Convolution) -> Call:
                            f"{shapes}, {conv.window}): compute it on the CPU or in another dtype")
     kind = DTYPES[conv.dtype].numpy
 
-    def relaid(x: int, w: int, y: int, stream: int | None = None) -> None:
+    def relaid(x: int, w: int, y: int) -> None:
         arrays = [_at(place, o, kind) for place, o in zip((x, w, y), operands)]
         moved = [empty(a.shape, kind, not last) if k == target else placed(a, not last) for k, a in enumerate(arrays)]
         call(*(a.data.ptr for a in moved))
@@ -110,9 +110,8 @@ def _runner(plan: Plan) -> Call:
     compute, size, alloc = plan.call, plan.workspace, cupy.cuda.alloc
     device, streams = cupy.cuda.runtime.getDevice(), _handles.streams
 
-    def call(x: int, w: int, y: int, stream: int | None = None) -> None:
-        if stream is None:
-            stream = _current_stream()
+    def call(x: int, w: int, y: int) -> None:
+        stream = _current_stream()
         if streams.get(device) != stream:
             _handles.use(device, stream)
         if size:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from ... import _C
-from ...core.dtypes import dtype_of_numpy
+from ...core.dtypes import dtype, dtype_of_numpy
 from ...core.size import contiguous_strides
 from ...core.tensor import Layout
 
@@ -22,30 +22,48 @@ class Place(NamedTuple):
     offset: int = 0
 
     def __add__(self, distance: int) -> Place:  # type: ignore[override]
-        return Place(False, self.base, self.offset + distance)
+        return _unknown() if self.is_argument else Place(False, self.base, self.offset + distance)
+
+    def __mul__(self, other: object) -> Any:
+        return _unknown()
+
+    def __rmul__(self, other: object) -> Any:
+        return _unknown()
+
+
+def _unknown() -> NoReturn:
+    raise TypeError("a program does not compute with numbers that are known at the call only")
 
 
 class StandIn:
     """An array in a program, with as much of CuPy's interface as code that launches kernels asks for; strides in bytes, None
-    where they are of its shape."""
+    where it is the whole array as it is. What a step answers with has neither shape nor dtype yet."""
 
-    def __init__(self, base: int, shape: tuple = (), kind: Any = None, strides: tuple | None = None, offset: int = 0):
+    def __init__(self, base: int, shape: tuple | None = None, kind: Any = None, strides: tuple | None = None, offset: int = 0):
         self.base, self.shape, self.kind, self.strides, self.offset = base, shape, kind, strides, offset
         self.data, self.ptr = self, Place(False, base)
 
-    def result(self) -> tuple:
-        """It as `GpuProgram` takes results."""
-        size = self.kind.itemsize
-        strides = contiguous_strides(self.shape) if self.strides is None else tuple([s // size for s in self.strides])
-        return self.base, dtype_of_numpy(self.kind), Layout(self.shape, strides, 0), self.strides, self.offset
+    def look(self) -> tuple:
+        """It as `GpuProgram` takes arrays."""
+        return self.base, self.offset, self.shape, self.strides
+
+    def result(self, kind: dtype | None = None) -> tuple:
+        """It as `GpuProgram` takes results, tensors of this dtype."""
+        kind = kind or dtype_of_numpy(self.kind)
+        if self.shape is None:
+            return self.look(), kind, None
+        strides = contiguous_strides(self.shape) if self.strides is None else tuple([s // kind.itemsize for s in self.strides])
+        return self.look(), kind, Layout(self.shape, strides, 0)
 
 
 class Launch(NamedTuple):
-    """A step of a program: a kernel and its grid, or (without one) a function of addresses."""
+    """A step of a program: a kernel and its grid, or (without one) a function of addresses and arrays; `results`: the arrays that
+    it answers with, in a list."""
 
     call: Callable[..., Any]
     grid: int
     parameters: tuple
+    results: tuple[int, ...] = ()
 
 
 def program(arguments: int, results: Sequence[tuple[tuple, Any]], steps: Sequence[Launch], several: bool = False,
