@@ -73,14 +73,15 @@ class ProcessContext:
         for process in self.processes:
             if process.sentinel in ended:
                 process.join()  # its exit code comes a little after its end
-        failed = next((i for i, process in enumerate(self.processes) if process.exitcode not in (None, 0)), None)
+        codes = [process.exitcode for process in self.processes]  # looked at once: a process may end in between
+        failed = next((i for i, code in enumerate(codes) if code), None)
         if failed is None:
-            return not any(process.is_alive() for process in self.processes)
+            return None not in codes
         for process in self.processes:
             if process.is_alive():
                 process.terminate()
             process.join()
-        process, code = self.processes[failed], self.processes[failed].exitcode
+        process, code = self.processes[failed], codes[failed]
         try:
             error = self.errors[failed].recv()
         except EOFError:  # it had no time to say anything

@@ -37,6 +37,33 @@ def test_an_exception_comes_back_with_its_traceback() -> None:
     assert caught.value.error_index == 1
 
 
+class EndsWhenLookedAtTwice:
+    """A process that has failed by the second look at it."""
+
+    sentinel, pid, looks = -1, 0, 0
+
+    def is_alive(self) -> bool:
+        return self.exitcode is None
+
+    @property
+    def exitcode(self) -> int | None:
+        self.looks += 1
+        return None if self.looks < 3 else 1
+
+    def terminate(self) -> None: ...
+    def join(self) -> None: ...
+
+
+def test_an_error_between_two_looks_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    receiver, sender = mp.get_context("spawn").Pipe(duplex=False)
+    sender.send("it failed")
+    monkeypatch.setattr(mp, "wait", lambda running, timeout: [])
+    started = mp.ProcessContext([EndsWhenLookedAtTwice()], [receiver])
+    assert not started.join()
+    with pytest.raises(mp.ProcessRaisedException, match="it failed"):
+        started.join()
+
+
 def test_a_process_that_dies() -> None:
     with pytest.raises(mp.ProcessExitedException, match="exit code 7"):
         mp.start_processes(die, nprocs=1, start_method="fork")
