@@ -1,6 +1,9 @@
 #include "gpu_arrays.h"
 
+#include <structmember.h>
+
 #include <algorithm>
+#include <cstddef>
 
 #include "tensors.h"
 
@@ -8,24 +11,26 @@ namespace {
 
 // Told by `know_gpu_arrays`.
 PyTypeObject* array_type;
-PyObject *device_function, *stream_function;
+PyObject *device_function, *stream_function, *alloc_function;
+PyTypeObject* saved_type;
 
-PyObject *name_data, *name_ptr, *name_shape, *name_strides, *name_itemsize, *name_c_contiguous, *name_f_contiguous, *name_dtype, *name_nbytes;
+PyObject *name_data, *name_ptr, *name_shape, *name_strides, *name_itemsize, *name_c_contiguous, *name_f_contiguous, *name_dtype, *name_nbytes, *name_numpy;
 
 PyObject* know_gpu_arrays(PyObject*, PyObject* args) {
     PyTypeObject* type;
-    PyObject *device, *stream;
-    if (!PyArg_ParseTuple(args, "O!OO", &PyType_Type, &type, &device, &stream)) return nullptr;
+    PyObject *device, *stream, *alloc;
+    if (!PyArg_ParseTuple(args, "O!OOO", &PyType_Type, &type, &device, &stream, &alloc)) return nullptr;
     struct {
         PyObject** name;
         const char* text;
     } names[] = {{&name_data, "data"}, {&name_ptr, "ptr"}, {&name_shape, "shape"}, {&name_strides, "strides"}, {&name_itemsize, "itemsize"},
                  {&name_c_contiguous, "_c_contiguous"}, {&name_f_contiguous, "_f_contiguous"},
-                 {&name_dtype, "dtype"}, {&name_nbytes, "nbytes"}};
+                 {&name_dtype, "dtype"}, {&name_nbytes, "nbytes"}, {&name_numpy, "numpy"}};
     for (auto& each : names)
         if (*each.name == nullptr && (*each.name = PyUnicode_InternFromString(each.text)) == nullptr) return nullptr;
     Py_XSETREF(device_function, Py_NewRef(device));
     Py_XSETREF(stream_function, Py_NewRef(stream));
+    Py_XSETREF(alloc_function, Py_NewRef(alloc));
     array_type = (PyTypeObject*)Py_NewRef(type);
     Py_RETURN_NONE;
 }
@@ -38,10 +43,65 @@ bool is_true(PyObject* array, PyObject* name) {
     return answer == 1;
 }
 
+// CuPy's pointer to the memory; new reference.
+PyObject* memory_of(PyObject* owner) {
+    if (is_saved_array(owner)) return Py_NewRef(((SavedArray*)owner)->memory);
+    return is_gpu_array(owner) ? PyObject_GetAttr(owner, name_data) : Py_NewRef(owner);
+}
+
+PyObject* memory_at(PyObject* owner, long long offset) {
+    PyObject* memory = memory_of(owner);
+    if (memory == nullptr || offset == 0) return memory;
+    PyObject* by = PyLong_FromLongLong(offset);
+    Py_SETREF(memory, by != nullptr ? PyNumber_Add(memory, by) : nullptr);
+    Py_XDECREF(by);
+    return memory;
+}
+
+// ---- saved arrays ----
+
+void saved_dealloc(PyObject* object) {
+    PyTypeObject* type = Py_TYPE(object);
+    SavedArray* self = (SavedArray*)object;
+    for (PyObject* part : {self->memory, self->dtype, self->layout, self->device, self->strides}) Py_XDECREF(part);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+PyObject* saved_shape(PyObject* object, void*) { return Py_NewRef(PyTuple_GET_ITEM(((SavedArray*)object)->layout, 0)); }
+
+PyObject* saved_data(PyObject* object, void*) { return array_of_saved(object); }
+
+PyObject* saved_tensor(PyObject* object, PyObject*) {
+    SavedArray* self = (SavedArray*)object;
+    PyObject* array = array_of_saved(object);
+    return array != nullptr ? new_tensor_of(array, self->dtype, self->device, self->layout) : nullptr;
+}
+
+PyGetSetDef saved_attributes[] = {
+    {"shape", saved_shape, nullptr, "The sizes.", nullptr},
+    {"_data", saved_data, nullptr, "A new array over the memory.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+PyMemberDef saved_members[] = {
+    {"dtype", T_OBJECT_EX, offsetof(SavedArray, dtype), READONLY, "The dtype of `tensor()`."},
+    {nullptr, 0, 0, 0, nullptr},
+};
+PyMethodDef saved_methods[] = {
+    {"tensor", saved_tensor, METH_NOARGS, "tensor()\n\nA tensor over the memory."},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyType_Slot saved_slots[] = {
+    {Py_tp_doc, (void*)"What a compiled graph on a GPU saves for its backward: memory of which no array was made yet."},
+    {Py_tp_dealloc, (void*)saved_dealloc}, {Py_tp_getset, saved_attributes}, {Py_tp_members, saved_members}, {Py_tp_methods, saved_methods},
+    {0, nullptr},
+};
+PyType_Spec saved_spec = {"flambeau._C.SavedArray", sizeof(SavedArray), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, saved_slots};
+
 PyMethodDef methods[] = {
     {"know_gpu_arrays", know_gpu_arrays, METH_VARARGS,
-     "know_gpu_arrays(ndarray, current_device, current_stream)\n\nCuPy's class of arrays, and functions that give the number of the\n"
-     "current GPU and the handle of the current stream."},
+     "know_gpu_arrays(ndarray, current_device, current_stream, alloc)\n\nCuPy's class of arrays, and functions that give the number of the\n"
+     "current GPU, the handle of the current stream, and a pointer to so many bytes of new memory."},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -55,8 +115,9 @@ PyObject* gpu_array(PyObject* tensor) {
     return data != nullptr && Py_IS_TYPE(data, array_type) ? data : nullptr;
 }
 
-bool gpu_address(PyObject* array, unsigned long long* out) {
-    PyObject* memory = PyObject_GetAttr(array, name_data);
+bool gpu_address(PyObject* owner, unsigned long long* out) {
+    if (is_saved_array(owner)) return *out = ((SavedArray*)owner)->address, true;
+    PyObject* memory = memory_of(owner);
     PyObject* address = memory != nullptr ? PyObject_GetAttr(memory, name_ptr) : nullptr;
     if (address != nullptr) *out = PyLong_AsUnsignedLongLong(address);
     Py_XDECREF(memory);
@@ -64,28 +125,35 @@ bool gpu_address(PyObject* array, unsigned long long* out) {
     return address != nullptr && !PyErr_Occurred();
 }
 
-PyObject* new_gpu_array(PyObject* shape, PyObject* dtype) {
-    PyObject* args[] = {nullptr, shape, dtype};
-    return PyObject_Vectorcall((PyObject*)array_type, args + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
-}
+PyObject* new_gpu_memory(PyObject* bytes) { return PyObject_CallOneArg(alloc_function, bytes); }
 
 PyObject* gpu_array_over(PyObject* owner, long long offset, PyObject* shape, PyObject* dtype, PyObject* strides) {
-    if (dtype == nullptr) {
-        PyObject* own = gpu_dtype(owner);
-        PyObject* made = own != nullptr ? gpu_array_over(owner, offset, shape, own, strides) : nullptr;
-        Py_XDECREF(own);
-        return made;
-    }
-    PyObject* memory = PyObject_GetAttr(owner, name_data);
-    if (memory != nullptr && offset != 0) {
-        PyObject* by = PyLong_FromLongLong(offset);
-        Py_SETREF(memory, by != nullptr ? PyNumber_Add(memory, by) : nullptr);
-        Py_XDECREF(by);
-    }
-    if (memory == nullptr) return nullptr;
-    PyObject* args[] = {nullptr, shape, dtype, memory, strides};
-    PyObject* made = PyObject_Vectorcall((PyObject*)array_type, args + 1, 4 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
-    Py_DECREF(memory);
+    PyObject* kind = dtype != nullptr ? Py_NewRef(dtype) : gpu_dtype(owner);
+    PyObject* memory = kind != nullptr ? memory_at(owner, offset) : nullptr;
+    PyObject* args[] = {nullptr, shape, kind, memory, strides};
+    PyObject* made = memory != nullptr ? PyObject_Vectorcall((PyObject*)array_type, args + 1, (strides != nullptr ? 4 : 3) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr) : nullptr;
+    Py_XDECREF(kind);
+    Py_XDECREF(memory);
+    return made;
+}
+
+bool is_saved_array(PyObject* object) { return saved_type != nullptr && Py_IS_TYPE(object, saved_type); }
+
+PyObject* new_saved_array(PyObject* owner, long long offset, PyObject* dtype, PyObject* layout, PyObject* device, PyObject* strides) {
+    SavedArray* made = (SavedArray*)saved_type->tp_alloc(saved_type, 0);
+    if (made == nullptr) return nullptr;
+    made->dtype = Py_NewRef(dtype), made->layout = Py_NewRef(layout), made->device = Py_NewRef(device), made->strides = Py_XNewRef(strides);
+    made->memory = memory_at(owner, offset);
+    if (!gpu_address(owner, &made->address)) Py_CLEAR(made);
+    else if ((made->address += offset, made->memory == nullptr)) Py_CLEAR(made);
+    return (PyObject*)made;
+}
+
+PyObject* array_of_saved(PyObject* object) {
+    SavedArray* saved = (SavedArray*)object;
+    PyObject* kind = gpu_dtype(object);
+    PyObject* made = kind != nullptr ? gpu_array_over(saved->memory, 0, PyTuple_GET_ITEM(saved->layout, 0), kind, saved->strides) : nullptr;
+    Py_XDECREF(kind);
     return made;
 }
 
@@ -123,10 +191,14 @@ bool gpu_layout(PyObject* array, PyObject** shape, PyObject** strides) {
     return false;
 }
 
-PyObject* gpu_dtype(PyObject* array) { return PyObject_GetAttr(array, name_dtype); }
+PyObject* gpu_dtype(PyObject* array) { return is_saved_array(array) ? PyObject_GetAttr(((SavedArray*)array)->dtype, name_numpy) : PyObject_GetAttr(array, name_dtype); }
 
 PyObject* gpu_nbytes(PyObject* array) { return PyObject_GetAttr(array, name_nbytes); }
 
 bool is_dense_gpu_array(PyObject* array) { return is_true(array, name_c_contiguous) || is_true(array, name_f_contiguous); }
 
-void add_gpu_arrays(PyObject* module) { PyModule_AddFunctions(module, methods); }
+void add_gpu_arrays(PyObject* module) {
+    saved_type = (PyTypeObject*)PyType_FromSpec(&saved_spec);   // lives for ever
+    if (saved_type != nullptr) add_type(module, saved_type);
+    PyModule_AddFunctions(module, methods);
+}

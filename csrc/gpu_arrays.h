@@ -7,15 +7,34 @@ bool is_gpu_array(PyObject* object);
 // The array of a tensor on a GPU; borrowed. Null (no error) for anything else.
 PyObject* gpu_array(PyObject* tensor);
 
-// Where the array's first element lies; false with an error set.
-bool gpu_address(PyObject* array, unsigned long long* out);
+// What keeps memory on a GPU alive here: an array, CuPy's pointer to memory (`.ptr`), or a saved array.
 
-// A new array in memory of CuPy's current pool. `shape` and `dtype` as Python has them.
-PyObject* new_gpu_array(PyObject* shape, PyObject* dtype);
+// Where its first element lies; false with an error set.
+bool gpu_address(PyObject* owner, unsigned long long* out);
 
-// An array over the memory of `owner`, `offset` bytes behind its beginning; `strides` in bytes. Without a dtype it
-// is the owner's.
+// A pointer to so many new bytes of CuPy's current pool; `bytes` is an int.
+PyObject* new_gpu_memory(PyObject* bytes);
+
+// An array over the memory of `owner`, `offset` bytes behind its beginning; `strides` in bytes, null: row-major. Without a dtype
+// it is the owner's.
 PyObject* gpu_array_over(PyObject* owner, long long offset, PyObject* shape, PyObject* dtype, PyObject* strides);
+
+// What a compiled graph saves for another one: memory whose use the two know, of which an array is made where somebody asks.
+struct SavedArray {
+    PyObject_HEAD
+    PyObject* memory;       // CuPy's pointer, to the first element
+    unsigned long long address;
+    PyObject *dtype, *layout, *device;  // as a tensor's
+    PyObject* strides;      // in bytes, or null: row-major
+};
+
+bool is_saved_array(PyObject* object);
+
+// Over the memory of `owner`, `offset` bytes behind its beginning.
+PyObject* new_saved_array(PyObject* owner, long long offset, PyObject* dtype, PyObject* layout, PyObject* device, PyObject* strides);
+
+// It as an array.
+PyObject* array_of_saved(PyObject* saved);
 
 // The number of the GPU that this thread works on, and the handle of its current stream; false with an error set.
 bool current_gpu(long* out);

@@ -44,7 +44,7 @@ struct Step {
 };
 
 struct Made {
-    PyObject *shape, *dtype;    // null: a step answers with it
+    PyObject *shape, *dtype, *bytes;    // null: a step answers with it
 };
 
 struct Output {
@@ -52,6 +52,7 @@ struct Output {
     PyObject *dtype, *layout;   // the tensor's; the layout may be null
     PyObject* number;           // instead of a tensor
     int argument;               // or the number at this place among the inputs, where it is not negative
+    bool saved;                 // not made a tensor: another graph takes it
 };
 
 // Where a compiled graph finds an array.
@@ -215,13 +216,16 @@ struct Run {
 
     bool make(int base) {
         if (addresses[base] != 0) return true;  // given by the caller
-        const Made& made = program.made[base - program.inputs];
-        return have(base, new_gpu_array(made.shape, made.dtype));
+        return have(base, new_gpu_memory(program.made[base - program.inputs].bytes));
     }
 
     PyObject* look(const Look& at) const {
-        PyObject* array = arrays[at.base];
-        return at.strides == nullptr ? Py_NewRef(array) : gpu_array_over(array, at.offset, at.shape, nullptr, at.strides);
+        static const Made given = {};
+        const Made& made = at.base < program.inputs ? given : program.made[at.base - program.inputs];
+        PyObject* owner = arrays[at.base];
+        if (at.strides != nullptr) return gpu_array_over(owner, at.offset, at.shape, made.dtype, at.strides);
+        if (is_saved_array(owner)) return array_of_saved(owner);
+        return made.shape == nullptr ? Py_NewRef(owner) : gpu_array_over(owner, 0, made.shape, made.dtype, nullptr);
     }
 
     bool read(const Parameter& p, char kind, Word* word) const {
@@ -285,6 +289,7 @@ struct Run {
     PyObject* result(const Output& output, PyObject* device) const {
         if (output.argument >= 0) return Py_NewRef(args[output.argument]);
         if (output.number != nullptr) return Py_NewRef(output.number);
+        if (output.saved) return new_saved_array(arrays[output.look.base], output.look.offset, output.dtype, output.layout, device, output.look.strides);
         PyObject* array = look(output.look);
         return array != nullptr ? new_tensor_of(array, output.dtype, device, output.layout) : nullptr;
     }
@@ -312,15 +317,19 @@ PyObject* run_program(const Program& program, PyObject* const* args, Operands& o
 
 // ---- compiled graphs ----
 
-// The array of a tensor as the program expects it; new reference. Null without an error for what is no tensor of this kind.
-PyObject* fitted(const Program& program, const Source& source, PyObject* tensor) {
-    PyObject* array = gpu_array(tensor);
-    PyObject* layout = array != nullptr ? layout_of(tensor) : nullptr;
+// The array of a tensor (or what was saved) as the program expects it; new reference. Null without an error for anything else.
+PyObject* fitted(const Program& program, const Source& source, PyObject* given) {
+    bool saved = is_saved_array(given);
+    PyObject* owner = saved ? given : gpu_array(given);
+    PyObject* layout = owner == nullptr ? nullptr : saved ? ((SavedArray*)given)->layout : layout_of(given);
     unsigned long long address;
-    if (layout == nullptr || !gpu_address(array, &address)) return nullptr;
+    if (layout == nullptr || !gpu_address(owner, &address)) return nullptr;
     int same = address & 15 ? 0 : PyObject_RichCompareBool(PyTuple_GET_ITEM(layout, 1), source.strides, Py_EQ);
-    if (same < 0) return nullptr;
-    return same ? Py_NewRef(array) : PyObject_CallFunctionObjArgs(program.fit, array, source.bytes, nullptr);
+    if (same != 0) return same < 0 ? nullptr : Py_NewRef(owner);
+    PyObject* array = saved ? array_of_saved(given) : Py_NewRef(owner);
+    PyObject* made = array != nullptr ? PyObject_CallFunctionObjArgs(program.fit, array, source.bytes, nullptr) : nullptr;
+    Py_XDECREF(array);
+    return made;
 }
 
 PyObject* source_of(const Program& program, const Source& source, PyObject* inputs, PyObject* kept) {
@@ -337,7 +346,7 @@ struct Numbers {
         if (!program.reads_numbers) return;
         for (Py_ssize_t i = 0; i < PyList_GET_SIZE(inputs); i++) {
             PyObject* item = PyList_GET_ITEM(inputs, i);
-            all.push_back(is_tensor(item) ? nullptr : Py_NewRef(item));
+            all.push_back(is_tensor(item) || is_saved_array(item) ? nullptr : Py_NewRef(item));
         }
     }
 
@@ -423,7 +432,7 @@ bool read_step(PyObject* item, Program& program) {
     return true;
 }
 
-// (look, dtype, layout or None) for a tensor, a Place for a number among the inputs, or a number.
+// (look, dtype, layout or None, saved) for a tensor or what is saved, a Place for a number among the inputs, or a number.
 bool read_output(PyObject* item, Program& program) {
     Output output = {};
     output.argument = -1;
@@ -433,9 +442,11 @@ bool read_output(PyObject* item, Program& program) {
         output.argument = (int)PyLong_AsLong(PyTuple_GET_ITEM(item, 1)), program.reads_numbers = true;
     } else {
         PyObject *look, *layout;
-        if (!PyArg_ParseTuple(item, "O!OO", &PyTuple_Type, &look, &output.dtype, &layout) || !read_look(look, program, &output.look)) return false;
+        int saved;
+        if (!PyArg_ParseTuple(item, "O!OOp", &PyTuple_Type, &look, &output.dtype, &layout, &saved) || !read_look(look, program, &output.look)) return false;
         owned(program, output.dtype);
         output.layout = layout == Py_None ? nullptr : owned(program, layout);
+        output.saved = saved && output.layout != nullptr;
     }
     program.outputs.push_back(output);
     return !PyErr_Occurred();
@@ -479,10 +490,14 @@ void settle_lives(Program& program) {
 }
 
 bool read_made(PyObject* item, Program& program) {
-    Made one = {nullptr, nullptr};
+    Made one = {};
     if (item != Py_None) {
-        if (!PyArg_ParseTuple(item, "O!O", &PyTuple_Type, &one.shape, &one.dtype)) return false;
+        long long bytes;
+        if (!PyArg_ParseTuple(item, "O!OL", &PyTuple_Type, &one.shape, &one.dtype, &bytes)) return false;
         owned(program, one.shape), owned(program, one.dtype);
+        one.bytes = PyLong_FromLongLong(bytes);
+        if (one.bytes == nullptr) return false;
+        program.owned.push_back(one.bytes);
     }
     program.made.push_back(one);
     return true;

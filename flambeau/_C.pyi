@@ -94,7 +94,16 @@ class GpuPrograms:
     def quick(self, args: tuple[Any, ...], /) -> Any: ...
     def look_at(self, position: int, /) -> None: ...
 
-def know_gpu_arrays(ndarray: Type, current_device: Callable[[], int], current_stream: Callable[[], int], /) -> None: ...
+def know_gpu_arrays(ndarray: Type, current_device: Callable[[], int], current_stream: Callable[[], int],
+                    alloc: Callable[[int], Any], /) -> None: ...
+
+class SavedArray:
+    """What a compiled graph on a GPU saves for its backward: memory of which no array was made yet."""
+
+    dtype: Any
+    shape: tuple[int, ...]
+    _data: Any
+    def tensor(self) -> Tensor: ...
 
 class PreparedCall:
     """A C function of integers and addresses; a call gives those that are None in `words`."""

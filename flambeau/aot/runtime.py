@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from flambeau import _C
 from flambeau.aot.joint import (
     Constant,
     FromArgument,
@@ -88,6 +89,7 @@ class CompiledBackward(Node):
         self.versions = [(i, version_to_save(self.saved[i])) for i in code.reachable if isinstance(self.saved[i], Tensor)]
         if Settings.saved_hooks:
             self.versions = []
+            self.saved = [value.tensor() if isinstance(value, _C.SavedArray) else value for value in self.saved]
             self.saved = [Saved(value) if isinstance(value, Tensor) else value for value in self.saved]
 
     def name(self) -> str:

@@ -107,6 +107,7 @@ class CudaUnit:
     watched: tuple[int, ...] = ()   # the inputs that `settle` reads, where the wrapper has one
     symbols: tuple[tuple[int, int], ...] = ()   # where the sizes are found: inputs and their dimensions (-1: numbers)
     arrays: bool = False            # whether it takes and gives arrays
+    tensors: int = 1 << 30          # how many of the first results are for users; others go to the backward graph alone
 
 
 def print_program(program: Program, nodes: Sequence[Node | Product], arrays: bool = False) -> CudaUnit:
@@ -132,7 +133,7 @@ def print_program(program: Program, nodes: Sequence[Node | Product], arrays: boo
     watched = tuple([position for position, name in enumerate(program.inputs) if name in read])
     symbols = tuple([place for name, place in program.symbols.items() if name[0] != "f"])
     return CudaUnit(list(known.values()), steps, wrapper.text(), wrapper.products, wrapper.convolutions, wrapper.ended, watched=watched,
-                    symbols=symbols, arrays=arrays)
+                    symbols=symbols, arrays=arrays, tensors=program.exact)
 
 
 def print_node(program: Program, nodes: Sequence[Node | Product], node: Kernel | Product) -> TritonKernel:
@@ -349,6 +350,7 @@ class CudaCode:
     watched: tuple[int, ...]            # these as `CudaUnit` has them
     symbols: tuple[tuple[int, int], ...]
     arrays: bool
+    tensors: int
     replayed: bool = False              # whether its launches are to be recorded
 
     @classmethod
@@ -360,7 +362,7 @@ class CudaCode:
         used = set(re.findall(r"\bd_(\w+)", unit.wrapper))
         dtypes = {name: buffer.dtype for name, buffer in program.buffers.items() if name in used}
         return cls(unit.wrapper, made, steps, unit.products, unit.convolutions, unit.ended, dtypes,
-                   dict(program.constants), unit.watched, unit.symbols, unit.arrays)
+                   dict(program.constants), unit.watched, unit.symbols, unit.arrays, unit.tensors)
 
     def link(self, call_primitive: Callable) -> tuple[dict[str, Callable[..., None]], Callable[[list], list]]:
         """(the kernels loaded on the current device, by name; the function from inputs to outputs)."""
@@ -381,7 +383,7 @@ class CudaCode:
         exec(compile(self.wrapper, "<inductor cuda wrapper>", "exec"), scope)
         if self.arrays:
             return loaded, scope["call"]
-        call = Written(scope["call"], loaded, calls, self.symbols, _gpu(cupy.cuda.runtime.getDevice()))
+        call = Written(scope["call"], loaded, calls, self.symbols, self.tensors, _gpu(cupy.cuda.runtime.getDevice()))
         return loaded, Settled(scope["settle"], call, self.watched) if "settle" in scope else call
 
 
@@ -475,6 +477,8 @@ class _Result:
 def recorded(call: Callable[[list], list]) -> Callable[[list], list]:
     """A compiled program, its launches recorded; what it settles once stays outside of the recording."""
     if not isinstance(call, Settled):
+        if isinstance(call, Written):
+            call.tensors = 1 << 30      # recorded memory is looked after by its tensors
         return Replayed(call)
     call.record = Replayed
     return call

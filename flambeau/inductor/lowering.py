@@ -157,7 +157,8 @@ class Lowering:
         """Lower all nodes of `gm.graph`."""
         results = next((n.args[0] for n in gm.graph.nodes if n.op == "output"), ())
         results = results if isinstance(results, (tuple, list)) else (results,)
-        self._exact_results = [n for n in results if hasattr(n, "op")][:gm.graph.meta.get("exact_outputs", 1 << 30)]
+        self.program.exact = gm.graph.meta.get("exact_outputs", self.program.exact)
+        self._exact_results = [n for n in results if hasattr(n, "op")][:self.program.exact]
         for node in gm.graph.nodes:
             method = getattr(self, f"_{node.op}", None)
             if method is None:

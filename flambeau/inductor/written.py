@@ -12,22 +12,24 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flambeau import _C
-from flambeau.backends.cuda.programs import REMEMBERED, Launch, Place, StandIn
+from flambeau.backends.cuda.programs import REMEMBERED, Launch, Place, StandIn, made
 from flambeau.core.device import device
 from flambeau.core.tensor import Tensor
 
 
 class _Input:
-    """A tensor that the function is given: an input by its position, or a constant."""
+    """A tensor that the function is given, or what was saved: an input by its position, or a constant."""
 
-    def __init__(self, where: int | Tensor, tensor: Tensor):
+    def __init__(self, where: int | Tensor, tensor: Tensor | _C.SavedArray):
         self.where, self.kind, self.shape, self._data = where, tensor.dtype.numpy, tensor.shape, self
 
 
 class Writer:
-    """Notes what a printed function does. `arrays`: how many arrays it is given, numbered from 0."""
+    """Notes what a printed function does. `arrays`: how many arrays it is given, numbered from 0; `tensors`: how many of the
+    first results are tensors, the others being saved."""
 
-    def __init__(self, arrays: int = 0):
+    def __init__(self, arrays: int = 0, tensors: int = 1 << 30):
+        self.tensors = tensors
         self.sources: list[tuple] = [(~k, (), ()) for k in range(arrays)]
         self.made: list[tuple | None] = []
         self.steps: list[Launch] = []
@@ -44,7 +46,8 @@ class Writer:
         scope |= {name: self._of_arrays(scope[name]) for name in ("product", "convolve")}
         scope["extern"] = self._extern(scope["extern"])
         scope["constants"] = {name: _Input(tensor, tensor) for name, tensor in scope["constants"].items()}
-        return types.FunctionType(function.__code__, scope)(*args)
+        results = types.FunctionType(function.__code__, scope)(*args)
+        return [r if k < self.tensors else _saved(r) for k, r in enumerate(results)]
 
     def _new(self, made: tuple | None) -> int:
         self.made.append(made)
@@ -52,7 +55,7 @@ class Writer:
 
     def _empty(self, shape: Any, kind: Any) -> StandIn:
         sizes = (shape,) if isinstance(shape, int) else shape
-        return StandIn(self._new((sizes, kind)), sizes, kind)
+        return StandIn(self._new(made(sizes, kind)), sizes, kind)
 
     def _fit(self, given: _Input, strides: tuple) -> StandIn:
         assert not self.made, "inputs are numbered before what is made"
@@ -97,6 +100,11 @@ def _call_extern(call: Callable, step: Any, strides: Sequence[tuple], sizes: dic
     return call(step, args[:count], strides, {**sizes, **dict(zip(names, args[count:]))})
 
 
+def _saved(result: Any) -> Any:
+    """A tensor as what is saved instead; numbers stay."""
+    return (*result[:3], True) if isinstance(result, tuple) and not isinstance(result, Place) else result
+
+
 def _strided(array: StandIn, shape: tuple, strides: tuple, offset: int) -> StandIn:
     return StandIn(array.base, shape, array.kind, strides, offset)
 
@@ -111,8 +119,9 @@ class Written:
     """
 
     def __init__(self, function: Callable[..., list], kernels: Mapping[str, Callable], calls: Mapping[str, Callable],
-                 symbols: Sequence[tuple[int, int]], where: device):
+                 symbols: Sequence[tuple[int, int]], tensors: int, where: device):
         self.function, self.kernels, self.calls, self.symbols, self.device = function, kernels, calls, symbols, where
+        self.tensors = tensors      # how many of the first results are for users; others go to the backward graph
         self.programs: dict[tuple, _C.GpuProgram | str | None] = {}
 
     def __call__(self, inputs: list, *kept: tuple) -> list:
@@ -132,8 +141,8 @@ class Written:
 
     def _write(self, inputs: list, kept: tuple) -> _C.GpuProgram | None:
         """The program for these sizes; None where the function does what none can."""
-        writer = Writer(len(kept))
-        given = [_Input(k, x) if isinstance(x, Tensor) else Place(True, k) if isinstance(x, float) else x for k, x in enumerate(inputs)]
+        writer = Writer(len(kept), self.tensors)
+        given = [_Input(k, x) if isinstance(x, (Tensor, _C.SavedArray)) else Place(True, k) if isinstance(x, float) else x for k, x in enumerate(inputs)]
         stand_ins = [tuple([StandIn(k) for k in range(len(kept))])] if kept else []
         try:
             outputs = writer.results(self.function, self.kernels, self.calls, given, *stand_ins)

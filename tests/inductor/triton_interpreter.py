@@ -176,7 +176,7 @@ def install() -> None:
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
     interpreter._patch_lang_tensor = with_index
     sys.modules["cupy"] = cupy
-    _C.know_gpu_arrays(Array, lambda: 0, lambda: 0)
+    _C.know_gpu_arrays(Array, lambda: 0, lambda: 0, lambda n: Array(n, np.uint8).memory)
     cubins.stream_pointer = lambda: lambda: 0     # type: ignore[assignment]
     cuda.compile_all = lambda kernels, capability, aligned: list(kernels)     # type: ignore[assignment]
     cubins.load = interpreted     # type: ignore[assignment]

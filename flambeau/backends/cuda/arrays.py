@@ -103,4 +103,4 @@ def is_pinned(array: np.ndarray) -> bool:
 
 _PINNED = 1     # cudaMemoryTypeHost
 ARRAY_KINDS[cupy.ndarray] = ArrayKind(_flat_bytes, _view_of)
-_C.know_gpu_arrays(cupy.ndarray, cupy.cuda.runtime.getDevice, stream_pointer())
+_C.know_gpu_arrays(cupy.ndarray, cupy.cuda.runtime.getDevice, stream_pointer(), cupy.cuda.alloc)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -47,13 +48,18 @@ class StandIn:
         """It as `GpuProgram` takes arrays."""
         return self.base, self.offset, self.shape, self.strides
 
-    def result(self, kind: dtype | None = None) -> tuple:
-        """It as `GpuProgram` takes results, tensors of this dtype."""
+    def result(self, kind: dtype | None = None, saved: bool = False) -> tuple:
+        """It as `GpuProgram` takes results: tensors of this dtype, or what is `saved` for another program."""
         kind = kind or dtype_of_numpy(self.kind)
         if self.shape is None:
-            return self.look(), kind, None
+            return self.look(), kind, None, False
         strides = contiguous_strides(self.shape) if self.strides is None else tuple([s // kind.itemsize for s in self.strides])
-        return self.look(), kind, Layout(self.shape, strides, 0)
+        return self.look(), kind, Layout(self.shape, strides, 0), saved
+
+
+def made(shape: Sequence[int], kind: Any) -> tuple:
+    """An array that a program makes: its shape, NumPy dtype and bytes."""
+    return tuple(shape), kind, math.prod(shape) * kind.itemsize
 
 
 class Launch(NamedTuple):
@@ -70,9 +76,8 @@ def program(arguments: int, results: Sequence[tuple[tuple, Any]], steps: Sequenc
             temporaries: Sequence[tuple[tuple, Any]] = ()) -> _C.GpuProgram:
     """A program over the arrays of so many arguments; its results and then its temporaries (shapes and NumPy dtypes, contiguous)
     have the next numbers."""
-    made = [StandIn(arguments + k, tuple(shape), kind) for k, (shape, kind) in enumerate((*results, *temporaries))]
-    outputs = tuple([s.result() for s in made[:len(results)]])
-    return _C.GpuProgram(arguments, tuple([(s.shape, s.kind) for s in made]), tuple(steps), outputs, several)
+    outputs = tuple([StandIn(arguments + k, tuple(shape), kind).result() for k, (shape, kind) in enumerate(results)])
+    return _C.GpuProgram(arguments, tuple([made(*facts) for facts in (*results, *temporaries)]), tuple(steps), outputs, several)
 
 
 def places(count: int) -> tuple[Place, ...]:
