@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
+#include <vector>
 
 #include "tensors.h"
 
@@ -98,10 +100,109 @@ PyType_Slot saved_slots[] = {
 };
 PyType_Spec saved_spec = {"flambeau._C.SavedArray", sizeof(SavedArray), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, saved_slots};
 
+// ---- tables of many tensors ----
+
+// Whether a layout's elements lie without gaps, in whichever order of the dimensions; how many they are.
+bool is_dense(PyObject* layout, long long* count) {
+    std::vector<std::pair<long long, long long>> dims;     // strides and sizes
+    PyObject *shape = PyTuple_GET_ITEM(layout, 0), *strides = PyTuple_GET_ITEM(layout, 1);
+    *count = 1;
+    for (Py_ssize_t d = 0; d < PyTuple_GET_SIZE(shape); d++) {
+        long long size = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, d));
+        if (size != 1) dims.push_back({PyLong_AsLongLong(PyTuple_GET_ITEM(strides, d)), size});
+        *count *= size;
+    }
+    std::sort(dims.begin(), dims.end());
+    long long expected = 1;
+    for (auto& [stride, size] : dims) {
+        if (stride != expected && *count != 0) return false;
+        expected *= size;
+    }
+    return true;
+}
+
+// Whether two layouts are the same; strides of single elements mean nothing.
+bool alike(PyObject* a, PyObject* b) {
+    PyObject *shape = PyTuple_GET_ITEM(a, 0), *strides = PyTuple_GET_ITEM(a, 1), *others = PyTuple_GET_ITEM(b, 1);
+    if (PyObject_RichCompareBool(shape, PyTuple_GET_ITEM(b, 0), Py_EQ) != 1) return false;
+    for (Py_ssize_t d = 0; d < PyTuple_GET_SIZE(shape); d++)
+        if (PyLong_AsLongLong(PyTuple_GET_ITEM(shape, d)) != 1 &&
+            PyLong_AsLongLong(PyTuple_GET_ITEM(strides, d)) != PyLong_AsLongLong(PyTuple_GET_ITEM(others, d)))
+            return false;
+    return true;
+}
+
+struct Rows {
+    PyObject* dtype;
+    std::vector<Py_ssize_t> positions;
+    std::vector<long long> words;   // the number of elements, then an address of each part
+};
+
+// Adds the tensors at one position of all parts; false without an error where they are not laid out alike.
+bool add_row(std::vector<Rows>& groups, PyObject* parts, Py_ssize_t position, long device) {
+    PyObject *dtype = nullptr, *layout = nullptr;
+    std::vector<long long> words(1);
+    for (Py_ssize_t p = 0; p < PyTuple_GET_SIZE(parts); p++) {
+        PyObject* tensor = PySequence_Fast_GET_ITEM(PyTuple_GET_ITEM(parts, p), position);
+        PyObject* array = gpu_array(tensor);
+        PyObject* own = array != nullptr ? layout_of(tensor) : nullptr;
+        unsigned long long address;
+        if (own == nullptr || device_number(read_slot(tensor, known_slots().device)) != device || !gpu_address(array, &address)) return false;
+        if (p == 0) dtype = read_slot(tensor, known_slots().dtype), layout = own;
+        if (read_slot(tensor, known_slots().dtype) != dtype || !(p == 0 ? is_dense(own, &words[0]) : alike(own, layout))) return false;
+        words.push_back((long long)address);
+    }
+    if (words[0] == 0) return true;
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const Rows& rows) { return rows.dtype == dtype; });
+    if (group == groups.end()) group = groups.insert(group, Rows{dtype, {}, {}});
+    group->positions.push_back(position);
+    group->words.insert(group->words.end(), words.begin(), words.end());
+    return true;
+}
+
+PyObject* as_list(const std::vector<Rows>& groups, Py_ssize_t width) {
+    PyObject* all = PyList_New(0);
+    for (const Rows& rows : groups) {
+        npy_intp sizes[] = {(npy_intp)rows.positions.size(), (npy_intp)width};
+        PyObject* words = PyArray_SimpleNew(2, sizes, NPY_INT64);
+        PyObject* positions = PyList_New(rows.positions.size());
+        if (words != nullptr) std::copy(rows.words.begin(), rows.words.end(), (long long*)PyArray_DATA((PyArrayObject*)words));
+        for (size_t i = 0; positions != nullptr && i < rows.positions.size(); i++) PyList_SET_ITEM(positions, i, PyLong_FromSsize_t(rows.positions[i]));
+        PyObject* item = words != nullptr && positions != nullptr && all != nullptr ? PyTuple_Pack(3, rows.dtype, positions, words) : nullptr;
+        if (item == nullptr || PyList_Append(all, item) < 0) Py_CLEAR(all);
+        Py_XDECREF(words), Py_XDECREF(positions), Py_XDECREF(item);
+    }
+    return all;
+}
+
+// gpu_rows(parts): see below.
+PyObject* gpu_rows(PyObject*, PyObject* parts) {
+    if (!PyTuple_Check(parts) || PyTuple_GET_SIZE(parts) == 0) return PyErr_Format(PyExc_TypeError, "gpu_rows takes a tuple of lists of tensors");
+    for (Py_ssize_t p = 0; p < PyTuple_GET_SIZE(parts); p++) {
+        PyObject* part = PyTuple_GET_ITEM(parts, p);
+        if ((!PyList_Check(part) && !PyTuple_Check(part)) || PySequence_Fast_GET_SIZE(part) != PySequence_Fast_GET_SIZE(PyTuple_GET_ITEM(parts, 0)))
+            return PyErr_Format(PyExc_TypeError, "gpu_rows takes lists of the same length");
+    }
+    std::vector<Rows> groups;
+    Py_ssize_t count = PySequence_Fast_GET_SIZE(PyTuple_GET_ITEM(parts, 0));
+    PyObject* first = count > 0 ? PySequence_Fast_GET_ITEM(PyTuple_GET_ITEM(parts, 0), 0) : nullptr;
+    long device = first != nullptr && gpu_array(first) != nullptr ? device_number(read_slot(first, known_slots().device)) : -1;
+    for (Py_ssize_t k = 0; k < count; k++) {
+        if (add_row(groups, parts, k, device)) continue;
+        if (PyErr_Occurred()) return nullptr;
+        Py_RETURN_NONE;
+    }
+    return as_list(groups, 1 + PyTuple_GET_SIZE(parts));
+}
+
 PyMethodDef methods[] = {
     {"know_gpu_arrays", know_gpu_arrays, METH_VARARGS,
      "know_gpu_arrays(ndarray, current_device, current_stream, alloc)\n\nCuPy's class of arrays, and functions that give the number of the\n"
      "current GPU, the handle of the current stream, and a pointer to so many bytes of new memory."},
+    {"gpu_rows", gpu_rows, METH_O,
+     "gpu_rows(parts)\n\n`parts` are lists of tensors on one GPU; those at one position are laid out alike, without gaps. For each dtype a\n"
+     "tuple (dtype, positions, words): an int64 row for each position with the number of elements and the addresses. Tensors without\n"
+     "elements are left out. None where something else is among them."},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -155,6 +256,18 @@ PyObject* array_of_saved(PyObject* object) {
     PyObject* made = kind != nullptr ? gpu_array_over(saved->memory, 0, PyTuple_GET_ITEM(saved->layout, 0), kind, saved->strides) : nullptr;
     Py_XDECREF(kind);
     return made;
+}
+
+long device_number(PyObject* device) {
+    static PyObject* last = nullptr;    // kept alive, so that its address stays its own
+    static long number = -1;
+    if (device == last) return number;
+    PyObject* index = PyObject_GetAttrString(device, "index");
+    long found = index == nullptr ? -1 : index == Py_None ? 0 : PyLong_AsLong(index);
+    Py_XDECREF(index);
+    if (PyErr_Occurred()) return PyErr_Clear(), -1;
+    Py_XSETREF(last, Py_NewRef(device));
+    return number = found;
 }
 
 bool current_gpu(long* out) {

@@ -40,6 +40,9 @@ PyObject* array_of_saved(PyObject* saved);
 bool current_gpu(long* out);
 bool current_stream(void** out);
 
+// The number of a tensor's device.
+long device_number(PyObject* device);
+
 // (sizes, strides in elements) of an array as new tuples; false with an error set.
 bool gpu_layout(PyObject* array, PyObject** shape, PyObject** strides);
 

@@ -93,18 +93,6 @@ struct Operands {
     int count = 0;
 };
 
-long device_number(PyObject* device) {
-    static PyObject* last = nullptr;    // kept alive, so that its address stays its own
-    static long number = -1;
-    if (device == last) return number;
-    PyObject* index = PyObject_GetAttrString(device, "index");
-    long found = index == nullptr ? -1 : index == Py_None ? 0 : PyLong_AsLong(index);
-    Py_XDECREF(index);
-    if (PyErr_Occurred()) return PyErr_Clear(), -1;
-    Py_XSETREF(last, Py_NewRef(device));
-    return number = found;
-}
-
 // The bytes of a program's key, mostly few.
 struct Bytes {
     char few[512];

@@ -97,13 +97,15 @@ class GpuPrograms:
 def know_gpu_arrays(ndarray: Type, current_device: Callable[[], int], current_stream: Callable[[], int],
                     alloc: Callable[[int], Any], /) -> None: ...
 
+def gpu_rows(parts: tuple[Sequence[Any], ...], /) -> list[tuple[Any, list[int], np.ndarray]] | None: ...
+
 class SavedArray:
     """What a compiled graph on a GPU saves for its backward: memory of which no array was made yet."""
 
     dtype: Any
     shape: tuple[int, ...]
     _data: Any
-    def tensor(self) -> Tensor: ...
+    def tensor(self) -> Any: ...
 
 class PreparedCall:
     """A C function of integers and addresses; a call gives those that are None in `words`."""

@@ -340,5 +340,8 @@ def _writable(a: Any) -> Any:
 
 def share_memory(inputs: list, written: list[int]) -> bool:
     """Whether an input that the program writes to shares memory with another input."""
-    users = Counter([id(t._store) for t in inputs if isinstance(t, Tensor) and type(t._store) is Storage])
+    stores = [id(t._store) for t in inputs if isinstance(t, Tensor) and type(t._store) is Storage]
+    if len(set(stores)) == len(stores):
+        return False
+    users = Counter(stores)
     return any(users[id(inputs[place]._store)] > 1 for place in written)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core import dispatch
 from ..core.dtypes import promote_types
-from ..core.tensor import AutogradMeta, Tensor
+from ..core.tensor import AutogradMeta, Tensor, shape_of
 from .graph import AccumulateGrad, Edge, Node, Output, RemovableHandle, Settings, bare, edge_of
 
 
@@ -214,8 +214,7 @@ def _fit(grad: Tensor, edge: Edge, node: Node) -> Tensor:
     spec: Output | None = specs[nr] if nr < len(specs) else None
     if spec is None:
         return grad
-    data = grad._data
-    if (grad._lay.shape if data is None else data.shape) != spec.shape:  # type: ignore[union-attr]
+    if shape_of(grad) != spec.shape:
         if not _expandable(spec.shape, grad.shape):
             raise RuntimeError(
                 f"Function {node.name()} returned an invalid gradient at index {edge.nr} - got "

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from flambeau import _C
 
 from ..core import dispatch
-from ..core.tensor import AutogradMeta, Tensor, View, from_array, refuse_inference_write, view_tensor
+from ..core.tensor import AutogradMeta, Tensor, View, from_array, refuse_inference_write, shape_of, view_tensor
 from ..ops import pointwise, registry
 from ..ops.registry import General, Linear, Rule
 
@@ -129,8 +129,8 @@ class AccumulateGrad(Node):
 
     __slots__ = ("tensor_hooks", "variable")
 
-    def __init__(self, variable: Tensor):
-        super().__init__([])
+    def __init__(self, variable: Tensor):  # one for each parameter and step, so without Node's
+        self.edges = []
         self.variable = variable
         self.sequence = 1 << 62  # as early as possible: gradients are ready for hooks and communication
         self.output_specs = (_spec(variable),)
@@ -241,8 +241,7 @@ _output = functools.partial(tuple.__new__, Output)
 
 
 def _spec(t: Tensor) -> Output:
-    data = t._data
-    return _output((t._lay.shape if data is None else data.shape, t.dtype, t.device))  # type: ignore[union-attr]
+    return _output((shape_of(t), t.dtype, t.device))
 
 
 class Plan:

@@ -337,6 +337,12 @@ _new = object.__new__
 _C.know_tensors(Tensor, AutogradMeta, Storage, Layout, View, CPU, dtype_of_numpy, UNASKED)
 
 
+def shape_of(tensor: Tensor) -> tuple:
+    """The sizes as a plain tuple, for code that asks often."""
+    lay = tensor._lay
+    return tensor._data.shape if lay is None else lay.shape
+
+
 def from_array(array: Any, kind: dtype | None = None, where: device = CPU) -> Tensor:
     """A tensor around a fresh backend array (no copy). The array must not be shared with a live tensor."""
     return _C.tensor_around(array, kind, where)

@@ -100,6 +100,13 @@ def _call_extern(call: Callable, step: Any, strides: Sequence[tuple], sizes: dic
     return call(step, args[:count], strides, {**sizes, **dict(zip(names, args[count:]))})
 
 
+def _stand_in(position: int, given: Any) -> Any:
+    """For an input: sizes are numbers, other numbers are known at the call only."""
+    if isinstance(given, (Tensor, _C.SavedArray)):
+        return _Input(position, given)
+    return Place(True, position) if isinstance(given, float) else given
+
+
 def _saved(result: Any) -> Any:
     """A tensor as what is saved instead; numbers stay."""
     return (*result[:3], True) if isinstance(result, tuple) and not isinstance(result, Place) else result
@@ -142,7 +149,7 @@ class Written:
     def _write(self, inputs: list, kept: tuple) -> _C.GpuProgram | None:
         """The program for these sizes; None where the function does what none can."""
         writer = Writer(len(kept), self.tensors)
-        given = [_Input(k, x) if isinstance(x, (Tensor, _C.SavedArray)) else Place(True, k) if isinstance(x, float) else x for k, x in enumerate(inputs)]
+        given = [_stand_in(k, x) for k, x in enumerate(inputs)]
         stand_ins = [tuple([StandIn(k) for k in range(len(kept))])] if kept else []
         try:
             outputs = writer.results(self.function, self.kernels, self.calls, given, *stand_ins)

@@ -375,6 +375,57 @@ def programs() -> None:
         assert len(made.call.programs) == 2
 
 
+def saved() -> None:
+    """What one graph saves another one takes, as it lies or laid out anew; it is a tensor where somebody asks."""
+    x = RNG.standard_normal((24, 96)).astype("f4")
+    with fl.core.dispatch.fake_mode():
+        fake = fl.empty(24, 96, device="cuda")
+        turned = fl.empty(96, 24, device="cuda").t()
+    first = make_fx(lambda x: (x + 1, x * 2, (x * 3)[:, 8:], (x * 4).t().contiguous().t()))(fake)
+    first.graph.meta["exact_outputs"] = 1
+    graph = compile_graph(first)
+    got, *others = graph([from_array(to_gpu(x), None, device("cuda", 0))])
+    runs_natively(graph)
+    close(got._data, x + 1)
+    assert all(isinstance(other, _C.SavedArray) for other in others)
+    for other, want in zip(others, (x * 2, (x * 3)[:, 8:], x * 4)):
+        assert other.shape == want.shape and other.dtype is fl.float32
+        close(other.tensor()._data, want)
+        close(other._data, want)
+    for like in (fake, turned):
+        graph = compile_graph(make_fx(lambda a, b: (a * b, a.sum(0)))(like, like))
+        for given in ((others[0], others[2]), (others[2], others[0]), (others[0], got)):
+            wants = [g._data for g in given]
+            product, total = graph(list(given))
+            close((product._data, total._data), (wants[0] * wants[1], wants[0].sum(0)))
+        runs_natively(graph)
+
+
+def tables() -> None:
+    """Rows of sizes and addresses for kernels over many tensors, by dtype; refused where companions are laid out differently."""
+    def tensors(*arrays: Array) -> list:
+        return [from_array(x, None, device("cuda", 0)) for x in arrays]
+    turned = Array((3, 4), "f4", a(4, 3).memory, (4, 12))
+    params = tensors(a(3, 4), turned, a(0), a(5, kind=BF16), a(1, 7))
+    grads = tensors(a(3, 4), Array((3, 4), "f4", a(4, 3).memory, (4, 12)), a(0), a(5, kind=BF16), Array((1, 7), "f4", a(7).memory, (4, 4)))
+    floats, narrow = _C.gpu_rows((params, grads))
+    assert (floats[0], floats[1], narrow[0], narrow[1]) == (fl.float32, [0, 1, 4], fl.bfloat16, [3])
+    assert floats[2].tolist() == [[params[k]._data.size, params[k]._data.data.ptr, grads[k]._data.data.ptr] for k in (0, 1, 4)]
+    assert narrow[2][:, 0].tolist() == [5]
+    gaps = tensors(Array((2, 4), "f4", a(2, 8).memory, (32, 4)))
+    columns = tensors(Array((2, 4), "f4", a(4, 3).memory, (4, 8)))
+    for wrong in (gaps, columns, tensors(a(2, 5)), tensors(a(2, 4, kind=BF16)), [fl.zeros(2, 4)]):
+        assert _C.gpu_rows((tensors(a(2, 4)), wrong)) is None
+    assert _C.gpu_rows((gaps,)) is None
+    assert _C.gpu_rows(([], [])) == []
+    for wrong in ((params, grads[:2]), (params, 3)):
+        try:
+            _C.gpu_rows(wrong)
+        except TypeError:
+            continue
+        raise AssertionError(wrong)
+
+
 def lifetimes() -> None:
     """No array outlives the step that reads it last, inputs included."""
     alive: list[int] = []
@@ -469,7 +520,7 @@ def ended_products() -> None:
 
 
 CASES = {f.__name__: f for f in (products, ended_products, long_rows, eager_pointwise, eager_operators, eager_reductions, graphs, programs,
-                                lifetimes)}
+                                saved, tables, lifetimes)}
 
 
 if __name__ == "__main__":
