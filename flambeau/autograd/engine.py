@@ -284,10 +284,10 @@ _OWNED = 4  # references to a gradient nobody else holds: variables of _walk, _a
 
 def _own(g: Tensor) -> Tensor:
     """`g` itself if nobody else can see its memory, else a copy: `.grad` is written in place by users and optimizers."""
-    if g._view is None and g._store is None and sys.getrefcount(g) <= _OWNED and g._grad is None:
+    plain = g._view is None and g._grad is None
+    if plain and g._store is None and sys.getrefcount(g) <= _OWNED:
         return g
-    copy = bare(g).clone()
-    return copy
+    return g.clone() if plain else bare(g).clone()  # an alias asks for the storage, and the next leaf would copy it too
 
 
 def tensor_hook(tensor: Tensor, hook: Callable) -> RemovableHandle:

@@ -344,3 +344,23 @@ def test_pieces_may_be_written_in_place():
         (y * 2).sum().backward()
         changed = [2.0, 2.0, 6.0, 6.0] if len(pieces(y)) == 2 else [2.0, 6.0, 2.0, 2.0]
         assert x.grad.tolist() == changed
+
+
+def test_a_gradient_of_two_leaves_is_copied_for_one_of_them():
+    given = []
+
+    class Sum(fl.autograd.Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            return a + b
+
+        @staticmethod
+        def backward(ctx, g):
+            both = g * 2
+            given.append(both.data_ptr())
+            return both, both
+
+    a, b = fl.ones(100, requires_grad=True), fl.ones(100, requires_grad=True)
+    Sum.apply(a, b).sum().backward()
+    assert a.grad.data_ptr() != b.grad.data_ptr()
+    assert given[0] in (a.grad.data_ptr(), b.grad.data_ptr())
