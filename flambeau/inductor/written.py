@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flambeau import _C
-from flambeau.backends.cuda.programs import REMEMBERED, Launch, Place, StandIn, made
+from flambeau.backends.cuda.programs import Launch, Place, StandIn, new_array
 from flambeau.core.device import device
 from flambeau.core.tensor import Tensor
 
@@ -55,7 +55,7 @@ class Writer:
 
     def _empty(self, shape: Any, kind: Any) -> StandIn:
         sizes = (shape,) if isinstance(shape, int) else shape
-        return StandIn(self._new(made(sizes, kind)), sizes, kind)
+        return StandIn(self._new(new_array(sizes, kind)), sizes, kind)
 
     def _fit(self, given: _Input, strides: tuple) -> StandIn:
         assert not self.made, "inputs are numbered before what is made"
@@ -117,6 +117,7 @@ def _strided(array: StandIn, shape: tuple, strides: tuple, offset: int) -> Stand
 
 
 UNSEEN, SEEN = "unseen", "seen once"
+MOST = 64       # sets of sizes of one graph whose programs are kept
 
 
 class Written:
@@ -140,7 +141,7 @@ class Written:
         sizes = tuple([inputs[k].shape[dim] if dim >= 0 else int(inputs[k]) for k, dim in self.symbols])
         found = self.programs.get(sizes, UNSEEN)
         if isinstance(found, str):
-            if len(self.programs) >= REMEMBERED:
+            if len(self.programs) >= MOST:
                 self.programs.clear()
             ready = found is SEEN or not self.symbols
             found = self.programs[sizes] = self._write(inputs, kept) if ready else SEEN

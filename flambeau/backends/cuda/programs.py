@@ -57,7 +57,7 @@ class StandIn:
         return self.look(), kind, Layout(self.shape, strides, 0), saved
 
 
-def made(shape: Sequence[int], kind: Any) -> tuple:
+def new_array(shape: Sequence[int], kind: Any) -> tuple:
     """An array that a program makes: its shape, NumPy dtype and bytes."""
     return tuple(shape), kind, math.prod(shape) * kind.itemsize
 
@@ -77,7 +77,7 @@ def program(arguments: int, results: Sequence[tuple[tuple, Any]], steps: Sequenc
     """A program over the arrays of so many arguments; its results and then its temporaries (shapes and NumPy dtypes, contiguous)
     have the next numbers."""
     outputs = tuple([StandIn(arguments + k, tuple(shape), kind).result() for k, (shape, kind) in enumerate(results)])
-    return _C.GpuProgram(arguments, tuple([made(*facts) for facts in (*results, *temporaries)]), tuple(steps), outputs, several)
+    return _C.GpuProgram(arguments, tuple([new_array(*facts) for facts in (*results, *temporaries)]), tuple(steps), outputs, several)
 
 
 def places(count: int) -> tuple[Place, ...]:
