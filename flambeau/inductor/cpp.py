@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from flambeau.core.dtypes import bool_, dtype, int64
 from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables, is_var, substitute, to_cpp, var
 from flambeau.core.symbolic import SymFloat
-from flambeau.inductor.ir import REDUCTIONS, Access, Program, Tracer, Value, computed_names
+from flambeau.inductor.ir import REDUCTIONS, Access, Program, Tracer, Value, computed_names, varies_with
 from flambeau.inductor.scheduler import Kernel, Member, kernel_var, rewrite
 from flambeau.ops.scalar import TABLE, compute_dtype
 
@@ -31,6 +31,7 @@ COLUMN_BLOCK = 64
 INNER_BLOCK = 4096
 TILE = 32                    # of transposed copies: their lines on both sides stay in cache
 CACHE_LINE = 64
+COLLIDING = 512              # lines a multiple of so many elements apart share few places in a cache
 
 COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
@@ -98,6 +99,7 @@ class KernelPrinter:
         self.computed: list[dict[str, Value]] = []
         self.written: set[str] = set()
         self.tiled = False                        # the innermost two loops go through tiles
+        self.turned: dict[int, str] = {}          # members that are stored by way of a tile, and where in it
         self.parallel = False
         self.checks = False                       # whether an index may turn out to be out of bounds
         self.count = 0
@@ -155,21 +157,31 @@ class KernelPrinter:
                 del part[position]
             position -= 1
 
-    def _accesses(self, real: bool = False) -> list[tuple[Index, float]]:
-        """Indices of what is written and read, by the memory that they move: what runs over part of the loops counts for less.
-        `real`: without buffers that only the kernel itself knows."""
-        found = []
-        inside = self.kernel.writes - self.stored if real else set()
-        for m in self.kernel.members:
-            if m.step.buffer not in inside:
-                found.append((self.at(m, m.step.index), 1.5))
-            found += [(self.at(m, a.index), 1.0) for a in m.step.loads if a.buffer not in inside]
+    @functools.cached_property
+    def _moved(self) -> list[tuple[str, Index, float]]:
+        """(buffer, index, weight) of what is written and read, by the memory that it moves: what runs over part of the loops
+        counts for less, and a computed position, which would be a gather along another loop, for more."""
         sizes = {f"x{k}": max(self.program.hint(n), 1) for k, n in self.sizes.items()}
-        return [(index, weight * math.prod([n for name, n in sizes.items() if name in free_variables(index)])) for index, weight in found]
 
-    def _contiguous(self, loops: Sequence[int]) -> dict[int, float]:
+        def elements(names: Container[str]) -> int:
+            return math.prod([n for name, n in sizes.items() if name in names])
+        found = []
+        for m in self.kernel.members:
+            index = self.at(m, m.step.index)
+            found.append((m.step.buffer, index, 1.5 * elements(free_variables(index))))
+            over = varies_with(m.step.values, functools.partial(self.at, m))
+            found += [(v.attr.buffer, self.at(m, v.attr.index), (2.0 if v.attr.names else 1.0) * elements(over[v.uid]))
+                      for v in m.step.values if v.op == "load"]
+        return found
+
+    def _accesses(self, inside: bool = True, stores: bool = True) -> list[tuple[Index, float]]:
+        """Indices and weights of `_moved`; `inside`: also of buffers that only the kernel itself knows."""
+        hidden = (set() if inside else self.kernel.writes - self.stored) | (set() if stores else self.kernel.writes)
+        return [(index, weight) for buffer, index, weight in self._moved if buffer not in hidden]
+
+    def _contiguous(self, loops: Sequence[int], stores: bool = True) -> dict[int, float]:
         """For each loop, the weight of the accesses that are contiguous along it."""
-        accesses = self._accesses()
+        accesses = self._accesses(stores=stores)
         return {k: sum(weight for index, weight in accesses if coefficient(index, f"x{k}") == 1)
                 if self.program.hint(self.sizes[k]) >= 4 else 0 for k in loops}
 
@@ -189,13 +201,22 @@ class KernelPrinter:
         self.inner = [best]
         across = self._across(best) if self.tiles else None
         if across is not None:
-            self.outer = [k for k in self.outer if k != across] + [across]
+            loads = self._contiguous([best, across], stores=False)
+            turned = loads[across] > loads[best] and any(self.collides(x, best) for x, _ in self._accesses(stores=False))
+            self.outer = [k for k in self.outer if k != across] + [best if turned else across]
+            self.inner = [across if turned else best]
             self.tiled = True
+
+    def collides(self, index: Index, k: int) -> bool:
+        """Whether elements along loop `k` lie so far apart that those of a tile don't stay in cache together."""
+        stride = coefficient(index, f"x{k}")
+        hint = self.program.hint(stride) if stride is not None else 0
+        return hint != 0 and hint % COLLIDING == 0
 
     def _across(self, inner: int) -> int | None:
         """The loop along which most is contiguous of what is strided along `inner`, as one side of a transposed copy is."""
         weights: dict[int, float] = {}
-        for index, weight in self._accesses(real=True):
+        for index, weight in self._accesses(inside=False):
             stride = coefficient(index, f"x{inner}")
             if stride is None or abs(self.program.hint(stride)) < CACHE_LINE // 4:
                 continue
@@ -462,7 +483,11 @@ class KernelPrinter:
         buffer = self.program.buffers[m.step.buffer]
         if buffer.name not in self.stored and buffer.name not in self.kept:
             return
-        self.write(buffer.name, self.at(m, m.step.index), self.names[self.root(member).uid], self.root(member).dtype)
+        text, kind = self.names[self.root(member).uid], self.root(member).dtype
+        if member in self.turned:
+            self.emit(f"{self.turned[member]} = {self.as_kind(text, kind, buffer.dtype)};")
+        else:
+            self.write(buffer.name, self.at(m, m.step.index), text, kind)
 
     def root(self, member: int) -> Value:
         """What a member stores: its body, or its fold."""
@@ -476,8 +501,15 @@ class KernelPrinter:
         """`buffer[index] = text`."""
         buffer = self.program.buffers[name]
         self.written.add(self.alias.get(name, name))
-        cast = text if buffer.dtype is kind else f"{CPP_TYPES[buffer.dtype.name]}({text})"
-        self.emit(f"{self.place(name, index, computed)} {how} {cast};")
+        place = self.place(name, index, computed)
+        if how == "+=" and buffer.dtype is not kind:    # narrow floats have no arithmetic of their own
+            how, text = "=", f"{CPP_TYPES[kind.name]}({place}) + {text}"
+        self.emit(f"{place} {how} {self.as_kind(text, kind, buffer.dtype)};")
+
+    @staticmethod
+    def as_kind(text: str, kind: dtype, wanted: dtype) -> str:
+        """A value of `kind` as another dtype."""
+        return text if wanted is kind else f"{CPP_TYPES[wanted.name]}({text})"
 
 
 def _even(x: Index, a: int, b: int, size: Index) -> bool:

@@ -63,6 +63,16 @@ def walk(roots: Sequence[Value]) -> list[Value]:
     return order
 
 
+def varies_with(values: Sequence[Value], place: Callable[[Index], Index] = lambda index: index) -> dict[int, set[str]]:
+    """By uid, the variables that each of `values` (operands first) depends on, also by way of computed positions; `place`
+    changes their indices."""
+    found: dict[int, set[str]] = {}
+    for v in values:
+        index = place(v.attr.index if v.op == "load" else v.attr) if v.op in ("load", "index") else 0
+        found[v.uid] = set(free_variables(index)).union(*[found[a.uid] for a in v.args])
+    return found
+
+
 _POWERS: dict[float, Callable[[Tracer, Value], Value]] = {
     1.0: lambda o, x: x,
     2.0: lambda o, x: o.mul(x, x),

@@ -125,14 +125,41 @@ def _rows(p: KernelPrinter) -> None:
     if block:
         p.open(f"for (int64_t start = 0; start < {p.expr(inner)}; start += {block})")
     if across is not None:
+        _declare_tiles(p, across)
         _for_block(p, across, "first", TILE)
     for buffer, name in p.scratch.items():
         kind = CPP_TYPES[p.program.buffers[buffer].dtype.name]
         p.emit(f"alignas(64) {kind} {name}[{p.scratch_size[buffer]}];")
     for level in range(max(p.levels) + 1):
         _pass(p, level, memo, block)
-    for _ in range(len(p.outer) + (block > 0) + p.tiled):
+    if across is not None:
         p.close()
+        _write_tiles(p, across)
+    for _ in range(len(p.outer) + (block > 0)):
+        p.close()
+
+
+def _declare_tiles(p: KernelPrinter, across: int) -> None:
+    """Room for what a tile stores along the loop `across`, to be stored line by line where lines push each other out."""
+    for k, m in enumerate(p.kernel.members):
+        index = p.at(m, m.step.index)
+        if m.full and m.step.buffer in p.stored and coefficient(index, f"x{across}") == 1 and p.collides(index, p.inner[0]):
+            p.turned[k] = f"tile{k}[(x{p.inner[0]} - start) * {TILE} + x{across} - first]"
+            p.emit(f"alignas(64) {CPP_TYPES[p.program.buffers[m.step.buffer].dtype.name]} tile{k}[{TILE * TILE}];")
+
+
+def _write_tiles(p: KernelPrinter, across: int) -> None:
+    """Store the tiles, line by line."""
+    if not p.turned:
+        return
+    _for_block(p, p.inner[0], "start", TILE)
+    p.emit("#pragma omp simd")
+    _for_block(p, across, "first", TILE)
+    for k, tile in p.turned.items():
+        m = p.kernel.members[k]
+        p.write(m.step.buffer, p.at(m, m.step.index), tile, p.program.buffers[m.step.buffer].dtype)
+    p.close()
+    p.close()
 
 
 def _flat(p: KernelPrinter) -> None:

@@ -20,7 +20,7 @@ from flambeau.core.symbolic import SymFloat, SymInt, hint_of
 from flambeau.core.tensor import Tensor, fake
 from flambeau.inductor import dnn
 from flambeau.inductor.externs import ATTENTION, CONVOLUTIONS, EXTERNS, choose_layouts, runs_fast, supported
-from flambeau.inductor.ir import REDUCTIONS, Buffer, Compute, Extern, Origin, Program, Tracer, Value, View, walk
+from flambeau.inductor.ir import REDUCTIONS, Buffer, Compute, Extern, Origin, Program, Tracer, Value, View, varies_with, walk
 from flambeau.ops.prims import index_shape
 from flambeau.ops.registry import Primitive
 from flambeau.ops.scalar import TABLE, compute_dtype
@@ -28,6 +28,8 @@ from flambeau.ops.scalar import TABLE, compute_dtype
 CHEAP = 5          # at most so costly is computed again rather than stored, when several consumers want it
 WORTH_A_BYTE = 4   # cost of arithmetic that a GPU does while it moves a byte: storing costs a write, and a read for each consumer
 STRICT = ("index_select", "index_add")  # they take no negative indices
+# They read or write at positions that are computed.
+POSITIONED = ("gather", "index", "index_select", "index_put", "index_add", "scatter")
 PADDED_FROM = 1 << 20  # elements of a matrix whose rows are worth aligning
 LARGEST_BODY = 96  # a virtual box with more values than this is stored
 
@@ -270,12 +272,13 @@ class Lowering:
             _align_rows(box)
         idx, _ = self.iterate(box.shape)
         values = walk([box(idx)])
-        if len(values) > LARGEST_BODY:
+        if len(values) > LARGEST_BODY or (self._is_relaid(box) and _feeds_positions(node)):
             box.realize()
         elif len(node.users) > 1:
             cost = sum(TABLE[v.op].cost if v.op in TABLE else 1 for v in values if v.args and v.op != "load")
             names = {to_python(i) for i in idx if not isinstance(i, int)}
-            full = [v for v in values if v.op == "load" and names <= free_variables(v.attr.index)]
+            over = varies_with(values)
+            full = [v for v in values if v.op == "load" and names <= over[v.uid]]
             if any(v.attr.buffer in self.products for v in full):
                 box.realize()
             elif node.meta["val"].device.type == "cuda":
@@ -285,6 +288,13 @@ class Lowering:
                     self._store(node, box)
             elif cost > CHEAP or len(full) > 1:
                 box.realize()
+
+    def _is_relaid(self, box: Box) -> bool:
+        """Whether a box is a copy of part of a buffer in another memory order."""
+        place = self._where_copied(box)
+        return place is not None and (place.split > 0 or any(
+            isinstance(s, int) and s == 1 and not (isinstance(t, int) and t in (0, 1))
+            for s, t in zip(box.strides, place.view.strides)))
 
     def _readings(self, node: Any) -> float:
         """How often the users of a node read all of it: a slice reads a part."""
@@ -339,7 +349,7 @@ class Lowering:
         def fn(idx: Sequence[Index]) -> Value:
             return prim.loop(self.tracer, *[a(idx) if isinstance(a, Box) else a for a in args])
         box = self.virtual(node, fn)
-        box.strides = _memory_order_of(box.shape, [a for a in args if isinstance(a, Box)])
+        box.strides = self._memory_order_of(box.shape, [a for a in args if isinstance(a, Box)])
         return box
 
     def _store_all_products_but_one(self, args: list) -> None:
@@ -375,10 +385,11 @@ class Lowering:
                     return self.strided(view)
             elif _count(box.shape) is _count(source.shape) or _count(box.shape) == _count(source.shape):
                 box.source = (source, lambda view: self._compose(view, prim, box, args))
-        else:
-            box.strides = _memory_order_of(box.shape, sources)
-        if len(sources) == 1 and not sources[0].settled() and _grows(box, sources[0]):
-            self._realize_if_costly(sources[0])
+        elif box.strides == tuple(contiguous_strides(box.shape)):   # the shape rule has not chosen another order
+            box.strides = self._memory_order_of(box.shape, sources)
+        for source in sources if len(sources) == 1 or prim.name in POSITIONED else ():
+            if not source.settled() and _grows(box, source):
+                self._realize_if_costly(source)
         return box
 
     def _compose(self, source: View, prim: Primitive, box: Box, args: list) -> View | None:
@@ -615,13 +626,27 @@ class Lowering:
         for val in (vals,) if single else vals:
             shape, strides = index_of(tuple(val._layout.shape)), index_of(tuple(val._layout.strides))
             if op == "kernel":
-                strides = _memory_order_of(shape, views[:1])
+                strides = self._memory_order_of(shape, views[:1])
             outs.append(self.new_buffer(val.dtype, shape, strides if _dense(shape, strides) else
                                         contiguous_strides(shape)))
         call = {"target": node.target, "args": _template(args, iter(range(10**6)))}
         self.add(Extern(op, views, tuple(outs), call, (_origin(node),)))
         results = [self.strided(out) for out in outs]
         return results[0] if single else results
+
+    def _memory_order_of(self, shape: Sequence[Index], sources: Sequence[Box | View]) -> tuple[Index, ...]:
+        """The strides of a result that goes through its operands element by element: channels-last if one of them is."""
+        rank = len(shape)
+        order = (0, *range(2, rank), 1)
+        for source in sources:
+            strides = source.strides if isinstance(source, View) or source.view is None else source.view.strides
+            if not len(source.shape) == rank > 3 or any(isinstance(n, int) and n == 0 for n in shape):
+                continue
+            placed = [self.program.hint(strides[d]) for d in order
+                      if not (isinstance(source.shape[d], int) and source.shape[d] == 1)]
+            if source.shape[1] != 1 and 0 not in placed and placed == sorted(placed, reverse=True):
+                return tuple(permuted_strides(shape, order))
+        return tuple(contiguous_strides(shape))
 
     def _remove_dead_steps(self) -> None:
         live = {out.buffer for out in self.program.outputs if isinstance(out, View)}
@@ -672,6 +697,19 @@ def _feeds_product(node: Any) -> bool:
     """Whether a node, or a view of it, is an operand of a matrix product."""
     return any(getattr(user.target, "name", "") in ("mm", "bmm") or ("view" in getattr(user.target, "tags", ()) and _feeds_product(user))
                for user in node.users)
+
+
+def _feeds_positions(node: Any) -> bool:
+    """Whether a node, or what is made of it element by element, is read or added at computed positions."""
+    seen, waiting = {node}, [node]
+    while waiting:
+        for user in waiting.pop().users:
+            if getattr(user.target, "name", "") in POSITIONED:
+                return True
+            if user not in seen and not {"view", "pointwise"}.isdisjoint(getattr(user.target, "tags", ())):
+                seen.add(user)
+                waiting.append(user)
+    return False
 
 
 def split_batch(view: View, size: int) -> View:
@@ -769,21 +807,6 @@ def _dense(shape: Sequence[Index], strides: Sequence[Index]) -> bool:
         left.remove(hit)
         step = step * hit[1]
     return True
-
-
-def _memory_order_of(shape: Sequence[Index], sources: Sequence[Box | View]) -> tuple[Index, ...]:
-    """The strides of a result that goes through its operands element by element: channels-last if one of them is."""
-    rank = len(shape)
-    order = (0, *range(2, rank), 1)
-    for source in sources:
-        strides = source.strides if isinstance(source, View) or source.view is None else source.view.strides
-        if not len(source.shape) == rank > 3 or any(isinstance(n, int) and n == 0 for n in shape):
-            continue
-        placed = [strides[d] for d in order if not (isinstance(source.shape[d], int) and source.shape[d] == 1)]
-        if source.shape[1] != 1 and all(isinstance(s, int) for s in placed) and 0 not in placed and \
-                placed == sorted(placed, reverse=True):
-            return tuple(permuted_strides(shape, order))
-    return tuple(contiguous_strides(shape))
 
 
 def _origin(node: Any) -> Origin:

@@ -424,3 +424,10 @@ def test_times_of_kernels() -> None:
 def test_a_constant_that_turns_out_to_be_unused(program: Any) -> None:
     x = fl.arange(3.0)
     np.testing.assert_array_equal(fl.compile(program, fullgraph=True)(x).numpy(), program(x).numpy())
+
+
+def test_narrow_floats_are_added_at_computed_positions():
+    """g++ has no `+=` for them."""
+    x, index, rows = fl.zeros(20, 64).bfloat16(), fl.arange(40) % 20, fl.randn(40, 64).bfloat16()
+    got = fl.compile(lambda x, index, rows: x.index_add(0, index, rows))(x, index, rows)
+    fl.testing.assert_close(got, rows[:20] + rows[20:])

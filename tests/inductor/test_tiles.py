@@ -84,3 +84,25 @@ def test_folds_over_reshaped_images_divide_no_index(sources):
     fl.testing.assert_close(got, groups(x), rtol=1e-4, atol=1e-4)
     norm = fl.nn.GroupNorm(4, 32)
     fl.testing.assert_close(fl.compile(norm)(x), norm(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [fl.float32, fl.bfloat16, fl.int64])
+@pytest.mark.parametrize("channels", [40, 64])
+def test_lines_that_would_push_each_other_out_of_cache_are_stored_from_tiles(sources, dtype, channels):
+    x, rows = (fl.randn(2, 33 * 64, channels) * 20).to(dtype), fl.randint(0, 33 * 64, (2, 32 * 32))
+
+    def planes(x, rows):    # one row of `x` after another is read, and what is made of it stored 32 * 32 elements apart
+        return fl.stack([a[i] * 2 + 1 for a, i in zip(x, rows)]).transpose(1, 2).contiguous()
+    got = fl.compile(planes)(x, rows)
+    assert "tile0[" in sources[-1]
+    fl.testing.assert_close(got, planes(x, rows), rtol=0, atol=0)
+
+
+def test_relaid_rows_are_stored_before_they_are_read_at_computed_positions(sources):
+    x, rows = fl.randn(2, 32, 40, 40), fl.randint(0, 1600, (5000,))
+
+    def read(x, rows):
+        return x.flatten(2).transpose(1, 2).contiguous()[:, rows].sum(1)
+    got = fl.compile(read)(x, rows)
+    assert is_tiled(sources[-1])
+    fl.testing.assert_close(got, read(x, rows), rtol=1e-4, atol=1e-3)
