@@ -5,17 +5,18 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.dtypes import bool_, int64
+from ..core.dtypes import bool_, dtype, float32, float64, int64
 from ..core.tensor import Tensor, from_array
 from . import prims
-from .nn_windows import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
+from .nn_windows import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, as_laid_out
+from .pointwise import where
 from .promotion import cast
-from .registry import operator
+from .registry import channels_last_like, operator
 
 
 # -- padding -----------------------------------------------------------------------------------------------
@@ -34,11 +35,46 @@ def _source(mode: str, n: Any, low: int, high: int, like: Tensor) -> Tensor:
     if mode == "replicate":
         return i.clamp(0, n - 1)
     if mode == "circular":
-        return i.remainder(n)
-    if n == 1:
-        return i.clamp(0, 0)
-    distance = i.remainder(2 * (n - 1))
-    return distance.minimum(2 * (n - 1) - distance)
+        return prims.where(i < 0, i + n, prims.where(i < n, i, i - n))
+    return n - 1 - (n - 1 - i.abs()).abs()
+
+
+@operator(name="_edge_padded", fused=True, vjp=lambda g, low, high, mode: (_edges_folded(g, low, high, mode),))
+def _edge_padded(input: Tensor, low: tuple, high: tuple, mode: str) -> Tensor:
+    """`input` with its own elements around it: `low` before and `high` after, by dimension."""
+    out = input
+    for d, (before, after) in enumerate(zip(low, high)):
+        if before or after:
+            out = prims.index_select(out, d, _source(mode, input.shape[d], before, after, input))
+    return _in_order(out, input, mode)
+
+
+# Where the gradient of the elements before (`head`) and after (`tail`) goes, by mode: (piece, position) for each.
+_FOLDS: dict[str, Callable[[Tensor, Tensor, int, Any], list]] = {
+    "reflect": lambda head, tail, d, n: [(prims.flip(head, (d,)), 1), (prims.flip(tail, (d,)), n - 1 - tail.shape[d])],
+    "replicate": lambda head, tail, d, n: [(head.sum(d, keepdim=True), 0), (tail.sum(d, keepdim=True), n - 1)],
+    "circular": lambda head, tail, d, n: [(head, n - head.shape[d]), (tail, 0)],
+}
+
+
+@operator(name="_edges_folded", fused=True, vjp=lambda g, low, high, mode: (_edge_padded(g, low, high, mode),))
+def _edges_folded(g_: Tensor, low: tuple, high: tuple, mode: str) -> Tensor:
+    """The transpose of `_edge_padded`: the middle, to which both edges are added where their elements came from."""
+    out, none = g_, (0,) * g_.ndim
+    for d, (before, after) in enumerate(zip(low, high)):
+        n = g_.shape[d] - before - after
+        whole, out = out, out.narrow(d, before, n) if before or after else out
+        pieces = _FOLDS[mode](whole.narrow(d, 0, before), whole.narrow(d, before + n, after), d, n)
+        for (piece, at), count in zip(pieces, (before, after)):
+            if count:
+                start, rest = ([k if axis == d else 0 for axis in range(g_.ndim)] for k in (at, n - at - piece.shape[d]))
+                out = prims.add(out, prims.pad_zeros(piece, tuple(start), tuple(rest), none))
+    return _in_order(out, g_, mode)
+
+
+def _in_order(out: Tensor, like: Tensor, mode: str) -> Tensor:
+    """`out` in the memory order that torch gives it: circular padding forgets channels-last."""
+    return out.contiguous() if mode == "circular" else as_laid_out(out, like)
 
 
 def _check_extent(mode: str, n: Any, low: int, high: int, shape: Sequence) -> None:
@@ -71,12 +107,19 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         raise ValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
     if mode not in ("reflect", "replicate", "circular"):
         raise NotImplementedError(f"Unrecognised padding mode {mode}")
-    out = input
     for d in range(input.ndim):
         if low[d] or high[d]:
             _check_extent(mode, input.shape[d], low[d], high[d], input.shape)
-            out = prims.index_select(out, d, _source(mode, input.shape[d], low[d], high[d], input))
-    return out
+    if min(*low, *high) < 0:    # it crops as well; what is cropped away is still reflected, but does not go round
+        out = input
+        if mode == "circular":
+            out = prims.pad_zeros(out, *(tuple(min(n, 0) for n in ends) for ends in (low, high)), (0,) * input.ndim)
+            low, high = ([max(n, 0) for n in ends] for ends in (low, high))
+        for d in range(input.ndim):
+            if low[d] or high[d]:
+                out = prims.index_select(out, d, _source(mode, out.shape[d], low[d], high[d], input))
+        return _in_order(out, input, mode)
+    return _edge_padded(input, tuple(low), tuple(high), mode)
 
 
 # -- interpolation --------------------------------------------------------------------------------------------
@@ -97,29 +140,160 @@ def _cubic(t: np.ndarray, a: float) -> np.ndarray:
     return np.where(t <= 1, near, np.where(t < 2, far, 0.0))
 
 
+class _Taps(NamedTuple):
+    """A sparse matrix that makes a dimension anew: element o is the sum of elements `source[k, o]` times `weight[k, o]` over
+    the taps k. No weights: they are all one."""
+
+    source: np.ndarray
+    weight: np.ndarray | None
+
+    def of(self, kind: type) -> _Taps:
+        """The same with weights of this type."""
+        return _Taps(self.source, None if self.weight is None else self.weight.astype(kind))
+
+    def transposed(self, n: int) -> _Taps:
+        """The matrix of the gradient, for an input of `n` elements; rows with fewer taps have some of weight 0."""
+        size = self.source.shape[1]
+        weight = np.ones(self.source.shape) if self.weight is None else self.weight
+        dense, where = np.unique(self.source * size + np.arange(size), return_inverse=True)
+        share = np.bincount(where.ravel(), weight.ravel(), len(dense))
+        dense, share = dense[share != 0], share[share != 0]
+        row = dense // size
+        count = np.bincount(row, minlength=n)
+        place = np.arange(len(row)) - (np.cumsum(count) - count)[row]
+        source, back = np.zeros((max(count.max(), 1), n), np.int64), np.zeros((max(count.max(), 1), n))
+        source[place, row], back[place, row] = dense % size, share
+        return _Taps(source, None if (back == 1).all() else back)
+
+
+def _linear_taps(x: np.ndarray, n: int) -> _Taps:
+    x = np.maximum(x, 0)
+    first = np.minimum(np.floor(x).astype(np.int64), n - 1)
+    return _Taps(np.stack([first, np.minimum(first + 1, n - 1)]), np.stack([1 - (x - first), x - first]))
+
+
+def _cubic_taps(x: np.ndarray, n: int) -> _Taps:
+    at = np.floor(x).astype(np.int64) + np.arange(-1, 3)[:, None]
+    return _Taps(np.clip(at, 0, n - 1), _cubic(x - at, -0.75))
+
+
+def _nearest_taps(n: int, out: int, scale: float | None, exact: bool) -> _Taps:
+    step = np.float32(n / out if scale is None else 1.0 / scale)
+    at = (np.arange(out, dtype=np.float32) + np.float32(0.5 if exact else 0)) * step
+    return _Taps(np.minimum(np.floor(at).astype(np.int64), n - 1)[None], None)
+
+
 @functools.lru_cache(maxsize=256)
-def _taps(mode: str, n: int, out: int, scale: float | None, align_corners: bool) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(source index, weight) of each tap, per output element."""
-    x = _position(out, n, scale, align_corners)
-    if mode == "linear":
-        x = np.maximum(x, 0)
-        first = np.minimum(np.floor(x).astype(np.int64), n - 1)
-        t = x - first
-        return [(first, 1 - t), (np.minimum(first + 1, n - 1), t)]
-    first = np.floor(x).astype(np.int64)
-    return [(np.clip(first + k, 0, n - 1), _cubic(x - first - k, -0.75)) for k in (-1, 0, 1, 2)]
+def _taps(mode: str, n: int, out: int, scale: float | None, align_corners: bool, kind: type) -> tuple[_Taps, _Taps]:
+    """How a dimension of size `n` becomes one of size `out`, and how the gradient comes back, with weights of `kind`."""
+    if mode.startswith("nearest"):
+        there = _nearest_taps(n, out, scale, mode == "nearest-exact")
+    else:
+        there = (_linear_taps if mode == "linear" else _cubic_taps)(_position(out, n, scale, align_corners), n)
+    pair = there, there.transposed(n)
+    return pair[0].of(kind), pair[1].of(kind)
 
 
-def _along(input: Tensor, dim: int, taps: list, out: int) -> Tensor:
-    """The weighted sum of the taps' elements along one dimension."""
+class _Axis(NamedTuple):
+    """A dimension that is made anew: its `_Taps` as tensors, and those of the gradient."""
+
+    dim: int
+    source: Tensor
+    weight: Tensor | None
+    back_source: Tensor
+    back_weight: Tensor | None
+
+    def reversed(self) -> _Axis:
+        """The axis of the gradient."""
+        return _Axis(self.dim, self.back_source, self.back_weight, self.source, self.weight)
+
+    @property
+    def taps(self) -> int:
+        """The elements that are read for one."""
+        return int(self.source.shape[0])
+
+    @property
+    def growth(self) -> float:
+        """How many times longer the dimension becomes."""
+        return self.source.shape[1] / self.back_source.shape[1]
+
+
+def _axis(dim: int, there: _Taps, back: _Taps, like: Tensor) -> _Axis:
+    tensors: list[Any] = [None if array is None else from_array(array, None, like.device) for array in (*there, *back)]
+    return _Axis(dim, *tensors)
+
+
+MOST_TAPS = 16  # that are written out for an element; more are a loop
+
+
+def _remade(input: Tensor, axes: Sequence[_Axis], kind: dtype) -> Tensor:
+    """`input` with some dimensions made anew, as `kind`: two at once where the channels are contiguous, else one by one, in an
+    order that keeps what lies between small and spares the contiguous dimension."""
+    left = sorted(axes, key=lambda axis: (axis.growth, axis.dim if axis.growth < 1 else -axis.dim))
+    while left:
+        first, *left = left
+        pair = [first]
+        if left and abs(first.dim - left[0].dim) == 1 and first.taps * left[0].taps <= MOST_TAPS \
+                and channels_last_like(input, tuple(input.shape)) is not None:
+            pair = sorted([first, left.pop(0)], key=lambda axis: axis.dim)
+        wide = float32 if left and kind.is_floating_point and kind.itemsize < 4 else kind
+        input = _resampled(input, wide, *pair[0], *(pair[1] if len(pair) > 1 else ()))
+    return input
+
+
+def _resampled_vjp(g: Tensor, input_dtype: dtype, dim: int, source: Tensor, weight: Tensor | None, back_source: Tensor,
+                   back_weight: Tensor | None, dim2: int | None, source2: Tensor | None, weight2: Tensor | None,
+                   back_source2: Tensor | None, back_weight2: Tensor | None) -> tuple:
+    axes = [_Axis(dim, source, weight, back_source, back_weight).reversed()]
+    if dim2 is not None:
+        axes.append(_Axis(dim2, source2, weight2, back_source2, back_weight2).reversed())     # type: ignore[arg-type]
+    return (_remade(g, axes, input_dtype),)
+
+
+@operator(name="_resampled", fused=True, vjp=_resampled_vjp)
+def _resampled(input: Tensor, kind: dtype, dim: int, source: Tensor, weight: Tensor | None, back_source: Tensor,
+               back_weight: Tensor | None, dim2: int | None = None, source2: Tensor | None = None, weight2: Tensor | None = None,
+               back_source2: Tensor | None = None, back_weight2: Tensor | None = None) -> Tensor:
+    """Dimension `dim` made anew, and with it the one after it, `dim2`."""
+    first = _Axis(dim, source, weight, back_source, back_weight)
+    x = input if first.taps == 1 and input.dtype is kind else cast(input, _computed_in(input.dtype))
+    if dim2 is None:
+        out = _looped(x, first) if first.taps > MOST_TAPS else _weighted_sum(
+            x, first, lambda at: prims.index_select(x, dim, at))
+    else:
+        second = _Axis(dim2, source2, weight2, back_source2, back_weight2)     # type: ignore[arg-type]
+        whole: list[Tensor | None] = [None] * dim
+        out = _weighted_sum(x, first, lambda at: _weighted_sum(
+            x, second, lambda at2: prims.index(x, [*whole, prims.unsqueeze(at, 1), at2])))
+    return as_laid_out(cast(out, kind), input)
+
+
+def _computed_in(kind: dtype) -> dtype:
+    return float32 if kind.is_floating_point and kind.itemsize < 4 else kind
+
+
+def _weighted_sum(x: Tensor, axis: _Axis, read: Callable[[Tensor], Tensor]) -> Tensor:
+    """What `read` gives for the positions of each tap, weighted and added up."""
     total: Any = None
-    for index, weight in taps:
-        part = prims.index_select(input, dim, from_array(index.copy(), int64, input.device))
-        shape = [1] * input.ndim
-        shape[dim] = out
-        part = part * from_array(weight.astype(np.float64), None, input.device).to(part.dtype).reshape(shape)
+    for k in range(axis.taps):
+        part = read(prims.select(axis.source, 0, k))
+        if axis.weight is not None:
+            part = _share(part, prims.select(axis.weight, 0, k).reshape([-1 if d == axis.dim else 1 for d in range(x.ndim)]))
         total = part if total is None else total + part
     return total
+
+
+def _share(part: Tensor, weight: Tensor) -> Tensor:
+    """`part * weight`; 0 where the weight is, for then nobody reads the part, which may be infinite."""
+    return where(weight != 0, part * weight, 0)
+
+
+def _looped(x: Tensor, axis: _Axis) -> Tensor:
+    """The same for many taps."""
+    parts = prims.index_select(x, axis.dim, axis.source)     # the taps are a dimension before their own
+    if axis.weight is not None:
+        parts = _share(parts, axis.weight.reshape([1] * axis.dim + list(axis.weight.shape) + [1] * (x.ndim - axis.dim - 1)))
+    return parts.sum(axis.dim)
 
 
 @functools.lru_cache(maxsize=64)
@@ -141,14 +315,6 @@ def _antialias_matrix(mode: str, n: int, out: int, scale: float | None, align_co
 def _antialiased(input: Tensor, dim: int, matrix: np.ndarray) -> Tensor:
     weights = from_array(matrix.copy(), None, input.device).to(input.dtype)
     return input.movedim(dim, -1).matmul(weights.t()).movedim(-1, dim)
-
-
-def _nearest(input: Tensor, dim: int, out: int, scale: float | None, exact: bool) -> Tensor:
-    n = input.shape[dim]
-    step = np.float32(n / out if scale is None else 1.0 / scale)
-    at = (np.arange(out, dtype=np.float32) + np.float32(0.5 if exact else 0)) * step
-    index = np.minimum(np.floor(at).astype(np.int64), n - 1)
-    return prims.index_select(input, dim, from_array(index, int64, input.device))
 
 
 _LINEAR_RANK = {"linear": 3, "bilinear": 4, "trilinear": 5, "bicubic": 4}
@@ -192,24 +358,26 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
     sizes, scales = _output_sizes(input, size, scale_factor, recompute_scale_factor)
     if antialias and mode not in ("bilinear", "bicubic"):
         raise ValueError("Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D tensor as input")
-    out = input
-    if mode in ("nearest", "nearest-exact"):
-        for d, (n, s) in enumerate(zip(sizes, scales)):
-            out = _nearest(out, 2 + d, n, s, mode == "nearest-exact") if n != out.shape[2 + d] or s is not None else out
-        return out if out is not input else input.clone()
     if mode == "area":
         return _AREA[input.ndim - 3](input, sizes)
-    if _LINEAR_RANK.get(mode) != input.ndim:
-        raise NotImplementedError("Input Error: Only 3D, 4D and 5D input Tensors supported (got "
-                                  f"{input.ndim}D) for the modes: nearest | linear | bilinear | bicubic | trilinear | area | "
-                                  f"nearest-exact (got {mode})")
-    kind = "cubic" if mode == "bicubic" else "linear"
-    for d, (n, s) in enumerate(zip(sizes, scales)):
-        have = int(out.shape[2 + d])
+    if not mode.startswith("nearest"):
+        if _LINEAR_RANK.get(mode) != input.ndim:
+            raise NotImplementedError("Input Error: Only 3D, 4D and 5D input Tensors supported (got "
+                                      f"{input.ndim}D) for the modes: nearest | linear | bilinear | bicubic | trilinear | area | "
+                                      f"nearest-exact (got {mode})")
+        if not input.dtype.is_floating_point:
+            raise NotImplementedError(f"interpolate(mode={mode!r}) weights elements, which {input.dtype} cannot: convert the input "
+                                      "to a floating dtype first, or use mode='nearest'")
+        mode = "cubic" if mode == "bicubic" else "linear"
+    kind = np.float64 if input.dtype is float64 else np.float32
+    axes, out = [], input
+    for d, (n, s) in enumerate(zip(sizes, scales), 2):
+        have = int(input.shape[d])
         if antialias:
-            out = _antialiased(out, 2 + d, _antialias_matrix(kind, have, n, s, bool(align_corners)))
+            out = _antialiased(out, d, _antialias_matrix(mode, have, n, s, bool(align_corners)))
         elif have != n or s is not None:
-            out = _along(out, 2 + d, _taps(kind, have, n, s, bool(align_corners)), n)
+            axes.append(_axis(d, *_taps(mode, have, n, s, bool(align_corners), kind), input))
+    out = as_laid_out(out, input) if antialias else _remade(out, axes, input.dtype)
     return out if out is not input else input.clone()
 
 
@@ -276,39 +444,144 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     return points.matmul(theta.transpose(1, 2)).reshape(size[0], *spatial, rank)
 
 
-def _unnormalise(x: Tensor, n: int, align_corners: bool) -> Tensor:
-    return (x + 1) * ((n - 1) / 2) if align_corners else ((x + 1) * n - 1) / 2
-
-
-def _reflected(x: Tensor, n: int, align_corners: bool) -> Tensor:
+def _reflected(x: Tensor, n: int, align_corners: bool) -> tuple[Tensor, Tensor]:
+    """Positions reflected into an image of `n` elements, and which way they go there as x goes up (1 or -1)."""
     low, high = (0.0, n - 1.0) if align_corners else (-0.5, n - 0.5)
     span = high - low
     if span <= 0:
-        return x * 0
+        return x * 0, x * 0
     t = (x - low).abs().remainder(2 * span)
-    return t.minimum(2 * span - t) + low
+    return t.minimum(2 * span - t) + low, where((x < low) == (t >= span), 1.0, -1.0)
 
 
-def _inside(x: Tensor, n: int, padding_mode: str, align_corners: bool) -> Tensor:
-    if padding_mode == "border":
-        return x.clamp(0, n - 1)
-    if padding_mode == "reflection":
-        return _reflected(x, n, align_corners).clamp(0, n - 1)
-    return x
+def _inside(x: Tensor, n: int, padding_mode: str, align_corners: bool) -> tuple[Tensor, Any]:
+    """Positions brought into an image of `n` elements, and how fast they move there with x."""
+    if padding_mode == "zeros":
+        return x, 1.0
+    at, speed = _reflected(x, n, align_corners) if padding_mode == "reflection" else (x, 1.0)
+    return at.clamp(0, n - 1), where((at > 0) & (at < n - 1), speed, 0.0)
 
 
-def _fetch(flat: Tensor, positions: list[Tensor], sizes: Sequence[int]) -> Tensor:
-    """(n, c, points) values at integer positions; 0 outside."""
-    valid: Any = None
-    linear: Any = 0
-    for p, n in zip(positions, sizes):
-        ok = (p >= 0) & (p <= n - 1)
-        valid = ok if valid is None else valid & ok
-        linear = linear * n + p.clamp(0, n - 1).to(int64)
-    batch, channels, points = flat.shape[0], flat.shape[1], linear.reshape(linear.shape[0], -1).shape[1]
-    index = linear.reshape(batch, 1, points).expand(batch, channels, points)
-    values = flat.gather(2, index)
-    return values * valid.reshape(batch, 1, points).to(values.dtype)
+def _linear_weights(t: Tensor) -> tuple[list, list]:
+    return [1 - t, t], [-1.0, 1.0]
+
+
+def _cubic_weights(t: Tensor) -> tuple[list, list]:
+    """Keys' kernel with a = -0.75 at distances t + 1, t, 1 - t and 2 - t, and how it changes with t."""
+    a = -0.75
+
+    def near(x: Tensor) -> tuple[Tensor, Tensor]:
+        return ((a + 2) * x - (a + 3)) * x * x + 1, (3 * (a + 2) * x - 2 * (a + 3)) * x
+
+    def far(x: Tensor) -> tuple[Tensor, Tensor]:
+        return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a, (3 * a * x - 10 * a) * x + 8 * a
+
+    weights, slopes = zip(far(t + 1), near(t), near(1 - t), far(2 - t))
+    return list(weights), [slopes[0], slopes[1], -slopes[2], -slopes[3]]
+
+
+_OFFSETS = {"nearest": (0,), "bilinear": (0, 1), "bicubic": (-1, 0, 1, 2)}     # of a point's taps along a dimension
+_WEIGHTS: dict[str, Callable[[Tensor], tuple[list, list]]] = {
+    "nearest": lambda t: ([prims.full((), 1.0, t.dtype, t.device)], [0.0]), "bilinear": _linear_weights, "bicubic": _cubic_weights}
+
+
+class _Reach(NamedTuple):
+    """What the taps of points read along a dimension; all (n, taps, points) or broadcast to it."""
+
+    position: Tensor
+    exists: Tensor      # does it lie in the image?
+    weight: Tensor
+    slope: Tensor       # of the weight, by the grid
+
+
+def _reaches(grid: Tensor, sizes: Sequence, mode: str, padding_mode: str, corners: bool) -> Iterator[_Reach]:
+    """By dimension of the image, what the taps of the points `grid` (n, points, rank) read."""
+    offsets, rank = _OFFSETS[mode], len(sizes)
+    tap = prims.iota(len(offsets) ** rank, 0, 1, int64, grid.device).reshape(-1, 1)
+    for d, n in enumerate(sizes):
+        x = cast(grid.select(-1, rank - 1 - d), _computed_in(grid.dtype)).unsqueeze(1)
+        at, speed = (x + 1) * ((n - 1) / 2) if corners else ((x + 1) * n - 1) / 2, 1.0
+        if mode != "bicubic":
+            at, speed = _inside(at, n, padding_mode, corners)
+        first = (at.round() if mode == "nearest" else at.floor()).detach()
+        mine = tap // len(offsets) ** (rank - 1 - d) % len(offsets)
+        position = first + (mine + offsets[0])
+        if mode == "bicubic":
+            position, _ = _inside(position, n, padding_mode, corners)
+        weights, slopes = _WEIGHTS[mode](at - first)
+        yield _Reach(position, (position >= 0) & (position <= n - 1), _chosen(mine, weights),
+                     _chosen(mine, slopes) * speed * ((n - 1 if corners else n) / 2))
+
+
+def _chosen(number: Tensor, values: Sequence[Any]) -> Any:
+    """`values[number]`, element by element."""
+    return functools.reduce(lambda out, k: where(number == k, values[k], out), range(1, len(values)), values[0])
+
+
+def _sample_taps_vjp(gs: tuple, grid: Tensor, input: Tensor, mode: str, padding_mode: str, corners: bool) -> tuple:
+    return None if gs[1] is None else _points_gradient(gs[1], grid, input, mode, padding_mode, corners), None
+
+
+@operator(name="_sample_taps", fused=True, vjp=_sample_taps_vjp)
+def _sample_taps(grid: Tensor, input: Tensor, mode: str, padding_mode: str, corners: bool) -> tuple[Tensor, Tensor]:
+    """For each point of `grid` (n, points, rank) the positions in the flattened image that its taps read (i64), and their
+    weights: (n, taps, points) both."""
+    flat: Any = 0
+    weight: Any = 1.0
+    for n, reach in zip(input.shape[2:], _reaches(grid, input.shape[2:], mode, padding_mode, corners)):
+        flat = flat * n + where(reach.exists, reach.position, 0).to(int64)
+        weight = where(reach.exists, weight * reach.weight, 0)
+    return flat, weight
+
+
+@operator(name="_points_gradient", fused=True)
+def _points_gradient(g_: Tensor, grid: Tensor, input: Tensor, mode: str, padding_mode: str, corners: bool) -> Tensor:
+    """The gradient of `_sample_taps` by `grid`, from that by its weights."""
+    reaches = list(_reaches(grid, input.shape[2:], mode, padding_mode, corners))
+    by_dimension = []
+    for mine in reversed(reaches):
+        product: Any = g_ * mine.slope
+        for reach in reaches:
+            product = where(reach.exists, product if reach is mine else product * reach.weight, 0)
+        by_dimension.append(product.sum(1).unsqueeze(-1))
+    return cast(prims.cat(by_dimension, 2), grid.dtype)
+
+
+def _rows_read_vjp(g: Tensor, rows: Tensor, index: Tensor, weight: Tensor, needs: tuple) -> tuple:
+    g = g.contiguous()
+    return (_rows_added(g, rows, index, weight) if needs[0] else None, None,
+            _row_products(g, rows, index) if needs[2] else None)
+
+
+def _places(index: Tensor) -> list[Tensor]:
+    """Advanced indices of rows (n, all, channels): those at `index` (n, ...) of each image."""
+    images = prims.iota(index.shape[0], 0, 1, int64, index.device)
+    return [images.reshape(-1, *[1] * (index.ndim - 1)), index]
+
+
+@operator(name="_rows_read", fused=True, vjp=_rows_read_vjp)
+def _rows_read(rows: Tensor, index: Tensor, weight: Tensor) -> Tensor:
+    """Weighted sums of `rows` (n, all, channels): of those at `index` (n, taps, points); (n, points, channels)."""
+    total: Any = None
+    for k in range(int(index.shape[1])):
+        part = _share(prims.index(rows, _places(index.select(1, k))), weight.select(1, k).unsqueeze(2))
+        total = part if total is None else total + part
+    return cast(total, rows.dtype)
+
+
+@operator(name="_rows_added", fused=True)
+def _rows_added(g_: Tensor, rows: Tensor, index: Tensor, weight: Tensor) -> Tensor:
+    """The transpose of `_rows_read` in `rows`: each point's gradient (n, points, channels) is added to the rows that it read."""
+    parts = _share(g_.unsqueeze(1), weight.unsqueeze(3))
+    zeros = prims.full(tuple(rows.shape), 0.0, parts.dtype, g_.device)
+    return cast(prims.index_put(zeros, _places(index), parts, True), rows.dtype)
+
+
+@operator(name="_row_products", fused=True)
+def _row_products(g_: Tensor, rows: Tensor, index: Tensor) -> Tensor:
+    """The gradient of `_rows_read` by its weights: products of a point's gradient with the rows that it read."""
+    kind = _computed_in(rows.dtype)
+    return (cast(prims.index(rows, _places(index)), kind) * cast(g_, kind).unsqueeze(1)).sum(3)
 
 
 @operator
@@ -327,57 +600,7 @@ def grid_sample(input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mod
                          f"'{padding_mode}'")
     if mode == "bicubic" and rank == 3:
         raise NotImplementedError("grid_sample(mode='bicubic') takes 4-D input only; use 'bilinear'")
-    sizes, corners = tuple(input.shape[2:]), bool(align_corners)
-    at = [_unnormalise(grid.select(-1, rank - 1 - d), n, corners) for d, n in enumerate(sizes)]
-    if mode != "bicubic":
-        at = [_inside(x, n, padding_mode, corners) for x, n in zip(at, sizes)]
-    flat = input.reshape(input.shape[0], input.shape[1], -1)
-    out_shape = (input.shape[0], input.shape[1], *grid.shape[1:-1])
-    if mode == "nearest":
-        return _fetch(flat, [x.round() for x in at], sizes).reshape(out_shape)
-    if mode == "bicubic":
-        return _bicubic_sample(flat, at, sizes, padding_mode, corners).reshape(out_shape)
-    return _linear_sample(flat, at, sizes).reshape(out_shape)
-
-
-def _linear_sample(flat: Tensor, at: list[Tensor], sizes: Sequence[int]) -> Tensor:
-    low = [x.floor().detach() for x in at]
-    total: Any = None
-    for corner in range(1 << len(at)):
-        positions, weight = [], None
-        for d, (x, lo) in enumerate(zip(at, low)):
-            up = corner >> d & 1
-            positions.append(lo + up)
-            w = (x - lo) if up else (1 - (x - lo))
-            weight = w if weight is None else weight * w
-        part = _fetch(flat, positions, sizes) * weight.reshape(weight.shape[0], 1, -1)      # type: ignore[union-attr]
-        total = part if total is None else total + part
-    return total
-
-
-def _cubic_weights(t: Tensor) -> list[Tensor]:
-    """Keys' kernel with a = -0.75 at distances t + 1, t, 1 - t and 2 - t."""
-    a = -0.75
-
-    def near(x: Tensor) -> Tensor:
-        return ((a + 2) * x - (a + 3)) * x * x + 1
-
-    def far(x: Tensor) -> Tensor:
-        return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-
-    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
-
-
-def _bicubic_sample(flat: Tensor, at: list[Tensor], sizes: Sequence[int], padding_mode: str, corners: bool) -> Tensor:
-    low = [x.floor().detach() for x in at]
-    weights = [_cubic_weights(x - lo) for x, lo in zip(at, low)]
-    total: Any = None
-    for i in range(4):
-        for j in range(4):
-            positions = [_inside(lo + (k - 1), n, padding_mode, corners) for lo, k, n in zip(low, (i, j), sizes)]
-            weight = weights[0][i] * weights[1][j]
-            part = _fetch(flat, positions, sizes) * weight.reshape(weight.shape[0], 1, -1)
-            total = part if total is None else total + part
-    return total
-
-
+    index, weight = _sample_taps(grid.flatten(1, -2), input, mode, padding_mode, bool(align_corners))
+    rows = input.flatten(2).transpose(1, 2).contiguous()
+    out = _rows_read(rows, index, weight).transpose(1, 2).contiguous()
+    return out.reshape(input.shape[0], input.shape[1], *grid.shape[1:-1])

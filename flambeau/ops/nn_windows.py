@@ -510,7 +510,7 @@ def _adaptive_avg_backward(g_: Tensor, shape: tuple) -> Tensor:
             part = prims.pad_zeros(part, tuple(low), tuple(high), (0,) * out.ndim)
             total = part if total is None else prims.add(total, part)
         out = total
-    return _as_laid_out(out, g_)
+    return as_laid_out(out, g_)
 
 
 @operator(name="_adaptive_avg_cells", vjp=lambda g, input_shape: (_adaptive_avg_backward(g, tuple(input_shape)),))
@@ -520,10 +520,10 @@ def _adaptive_avg_cells(input: Tensor, wanted: tuple) -> Tensor:
     for d, size in enumerate(wanted, 2):
         cells = [out.narrow(d, a, b - a).mean(d, keepdim=True) for a, b in _cells(input.shape[d], size)]
         out = prims.cat(cells, d)
-    return _as_laid_out(out, input)
+    return as_laid_out(out, input)
 
 
-def _as_laid_out(out: Tensor, like: Tensor) -> Tensor:
+def as_laid_out(out: Tensor, like: Tensor) -> Tensor:
     """`out` in the memory order that the kernels give: channels-last as `like` is, or contiguous."""
     if channels_last_like(like, tuple(out.shape)) is None:
         return out.contiguous()
@@ -579,7 +579,7 @@ def _adaptive_max_backward(g: Tensor, indices: Tensor, shape: tuple) -> Tensor:
     lead = tuple(shape[:2])
     flat = g.new_zeros((*lead, math.prod(shape[2:])))
     out = flat.scatter_add(2, indices.reshape(*lead, -1), g.reshape(*lead, -1)).reshape(shape)
-    return _as_laid_out(out, g)
+    return as_laid_out(out, g)
 
 
 def _adaptive_max_vjp(gs: tuple, input_shape: tuple, out1: Tensor) -> tuple:
@@ -603,7 +603,7 @@ def _adaptive_max_cells(input: Tensor, wanted: tuple) -> tuple[Tensor, Tensor]:
         values.append(best.unsqueeze(2))
         indices.append(positions[at].unsqueeze(2))
     shape = (*lead, *wanted)
-    return _as_laid_out(prims.cat(values, 2).reshape(shape), x), _as_laid_out(prims.cat(indices, 2).reshape(shape), x)
+    return as_laid_out(prims.cat(values, 2).reshape(shape), x), as_laid_out(prims.cat(indices, 2).reshape(shape), x)
 
 
 def _whole(kernel: Callable) -> Callable:
