@@ -389,7 +389,7 @@ class Lowering:
             box.strides = self._memory_order_of(box.shape, sources)
         for source in sources if len(sources) == 1 or prim.name in POSITIONED else ():
             if not source.settled() and _grows(box, source):
-                self._realize_if_costly(source)
+                self._realize_if_costly(source, 2 * CHEAP if source is sources[0] else 1)
         return box
 
     def _compose(self, source: View, prim: Primitive, box: Box, args: list) -> View | None:
@@ -409,10 +409,10 @@ class Lowering:
                 strides[d] = ours[d]
         return View(source.buffer, source.dtype, box.shape, tuple(strides), offset)
 
-    def _realize_if_costly(self, box: Box) -> None:
+    def _realize_if_costly(self, box: Box, limit: int) -> None:
         idx, _ = self.iterate(box.shape)
         values = walk([box(idx)])
-        if sum(TABLE[v.op].cost for v in values if v.op in TABLE) > 2 * CHEAP:
+        if sum(TABLE[v.op].cost for v in values if v.op in TABLE) > limit:
             box.realize()
 
     def _reduction(self, node: Any, kind: str, args: list) -> Box:
