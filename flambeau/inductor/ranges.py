@@ -17,7 +17,7 @@ from flambeau.inductor.lowering import divisors_in
 from flambeau.inductor.scheduler import rewrite
 from flambeau.ops.scalar import TABLE
 
-MOST_PIECES = 8
+MOST_PIECES = 16
 SHORTEST = 16  # elements in a row that a piece must have
 
 _MIRROR = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}

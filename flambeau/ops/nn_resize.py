@@ -20,13 +20,13 @@ from .registry import channels_last_like, operator
 
 
 # -- padding -----------------------------------------------------------------------------------------------
-def _constant(input: Tensor, low: tuple, high: tuple, value: Any) -> Tensor:
+@operator(name="_surrounded", fused=True, vjp=lambda g, low, high: (
+    prims.pad_zeros(g, tuple(-n for n in low), tuple(-n for n in high), (0,) * len(low)),))
+def _surrounded(input: Tensor, low: tuple, high: tuple, value: Any) -> Tensor:
+    """`input` with `value` around it."""
     gaps = (0,) * input.ndim
-    out = prims.pad_zeros(input, low, high, gaps)
-    if not value:
-        return out
     inside = prims.pad_zeros(prims.full(tuple(input.shape), True, bool_, input.device), low, high, gaps)
-    return prims.where(inside, out, cast(value, input.dtype))
+    return as_laid_out(prims.where(inside, prims.pad_zeros(input, low, high, gaps), cast(value, input.dtype)), input)
 
 
 def _source(mode: str, n: Any, low: int, high: int, like: Tensor) -> Tensor:
@@ -102,7 +102,8 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     for i in range(len(amounts) // 2):
         low[-1 - i], high[-1 - i] = amounts[2 * i], amounts[2 * i + 1]
     if mode == "constant":
-        return _constant(input, tuple(low), tuple(high), value or 0)
+        return _surrounded(input, tuple(low), tuple(high), value) if value else \
+            prims.pad_zeros(input, tuple(low), tuple(high), (0,) * input.ndim)
     if value is not None and value != 0:
         raise ValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
     if mode not in ("reflect", "replicate", "circular"):
@@ -389,27 +390,44 @@ def upsample(input: Tensor, size: Any = None, scale_factor: Any = None, mode: st
 
 
 # -- shuffles ---------------------------------------------------------------------------------------------------
+def _merged(parts: Tensor, shape: tuple, like: Tensor, last: tuple) -> Tensor:
+    """`parts` as `shape`, in memory as `like` is: `last` is the order of the parts that puts channels last."""
+    if channels_last_like(like, shape) is None:
+        return parts.reshape(shape)
+    return parts.permute(last).reshape(shape[0], *shape[2:], shape[1]).movedim(-1, 1)
+
+
 @operator
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """(*, c r^2, h, w) -> (*, c, h r, w r)."""
-    r, (c, h, w) = upscale_factor, tuple(input.shape[-3:])
+    r, c = upscale_factor, input.shape[-3]
     if c % (r * r):
         raise RuntimeError("pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
                            f"upscale_factor, but input.size(-3)={c} is not divisible by {r * r}")
-    lead = tuple(input.shape[:-3])
-    parts = input.reshape(-1, c // (r * r), r, r, h, w)
-    return parts.permute(0, 1, 4, 2, 5, 3).reshape(*lead, c // (r * r), h * r, w * r)
+    return _pixels_spread(input, r)
+
+
+@operator(name="_pixels_spread", vjp=lambda g, r: (_pixels_gathered(g, r),))
+def _pixels_spread(input: Tensor, r: int) -> Tensor:
+    *lead, c, h, w = input.shape
+    parts = input.reshape(-1, c // (r * r), r, r, h, w).permute(0, 1, 4, 2, 5, 3)
+    return _merged(parts, (*lead, c // (r * r), h * r, w * r), input, (0, 2, 3, 4, 5, 1))
 
 
 @operator
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """(*, c, h r, w r) -> (*, c r^2, h, w)."""
-    r, (c, h, w) = downscale_factor, tuple(input.shape[-3:])
+    r, (h, w) = downscale_factor, tuple(input.shape[-2:])
     if h % r or w % r:
         raise RuntimeError(f"pixel_unshuffle expects height and width to be divisible by downscale_factor, but got {h}x{w} and {r}")
-    lead = tuple(input.shape[:-3])
-    parts = input.reshape(-1, c, h // r, r, w // r, r)
-    return parts.permute(0, 1, 3, 5, 2, 4).reshape(*lead, c * r * r, h // r, w // r)
+    return _pixels_gathered(input, r)
+
+
+@operator(name="_pixels_gathered", vjp=lambda g, r: (_pixels_spread(g, r),))
+def _pixels_gathered(input: Tensor, r: int) -> Tensor:
+    *lead, c, h, w = input.shape
+    parts = input.reshape(-1, c, h // r, r, w // r, r).permute(0, 1, 3, 5, 2, 4)
+    return _merged(parts, (*lead, c * r * r, h // r, w // r), input, (0, 4, 5, 1, 2, 3))
 
 
 @operator
@@ -419,7 +437,7 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     if shape[1] % groups:
         raise RuntimeError(f"Number of channels must be divisible by groups. Got {shape[1]} channels and {groups} groups.")
     parts = input.reshape(shape[0], groups, shape[1] // groups, *shape[2:])
-    return parts.transpose(1, 2).reshape(shape)
+    return _merged(parts.transpose(1, 2), shape, input, (0, *range(3, parts.ndim), 1, 2))
 
 
 # -- sampling ------------------------------------------------------------------------------------------------------

@@ -632,10 +632,17 @@ def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Size
     kernel, gap, pad, step = (ntuple(v, 2) for v in (kernel_size, dilation, padding, stride))
     sizes = _columns(x.shape[2:], kernel, step, pad, gap)
     _check_sizes(x, sizes, "unfold")
-    padded = _padded(x, pad, sizes, kernel, step, gap)
-    taps = [_tap(padded, tuple(t * d for t, d in zip(tap, gap)), sizes, step).unsqueeze(2) for tap in _taps(kernel)]
-    out = prims.cat(taps, 2).reshape(x.shape[0], x.shape[1] * math.prod(kernel), math.prod(sizes))
+    out = _unfold(x, kernel, gap, pad, step)
     return prims.squeeze(out, (0,)) if single else out
+
+
+@operator(name="_unfold", vjp=lambda g, input_shape, kernel, gap, pad, step: (
+    _fold(g, tuple(input_shape[2:]), kernel, gap, pad, step),))
+def _unfold(input: Tensor, kernel: tuple, gap: tuple, pad: tuple, step: tuple) -> Tensor:
+    sizes = _columns(input.shape[2:], kernel, step, pad, gap)
+    padded = _padded(input, pad, sizes, kernel, step, gap)
+    taps = [_tap(padded, tuple(t * d for t, d in zip(tap, gap)), sizes, step).unsqueeze(2) for tap in _taps(kernel)]
+    return prims.cat(taps, 2).reshape(input.shape[0], input.shape[1] * math.prod(kernel), math.prod(sizes))
 
 
 @operator
@@ -656,7 +663,14 @@ def fold(input: Tensor, output_size: Sizes, kernel_size: Sizes, dilation: Sizes 
                            f"of input's dimension 2 to match the calculated number of sliding blocks "
                            f"{' * '.join(map(str, sizes))} = "
                            f"{math.prod(sizes)}, but got input.size(2)={x.shape[2]}.")
-    parts = x.reshape(x.shape[0], x.shape[1] // taps, taps, *sizes)
+    out = _fold(x, target, kernel, gap, pad, step)
+    return prims.squeeze(out, (0,)) if single else out
+
+
+@operator(name="_fold", vjp=lambda g, kernel, gap, pad, step: (_unfold(g, kernel, gap, pad, step),))
+def _fold(columns: Tensor, target: tuple, kernel: tuple, gap: tuple, pad: tuple, step: tuple) -> Tensor:
+    sizes, taps = _columns(target, kernel, step, pad, gap), math.prod(kernel)
+    parts = columns.reshape(columns.shape[0], columns.shape[1] // taps, taps, *sizes)
     total: Any = None
     for number, tap in enumerate(_taps(kernel)):
         part = parts.select(2, number)
@@ -666,4 +680,4 @@ def fold(input: Tensor, output_size: Sizes, kernel_size: Sizes, dilation: Sizes 
         high = [n - lo - (m - 1) * s - 1 for n, lo, m, s in zip(target, low, sizes, step)]
         part = prims.pad_zeros(part, (0, 0, *low), (0, 0, *high), (0,) * 4)
         total = part if total is None else prims.add(total, part)
-    return prims.squeeze(total, (0,)) if single else total
+    return total

@@ -139,6 +139,26 @@ def test_second_derivatives(layout):
             lambda x, g, mode=mode: F.grid_sample(laid(x), g, mode, align_corners=False), (x, points))
 
 
+SHUFFLES = {
+    "pixel_shuffle": lambda f, x: f.pixel_shuffle(x, 2), "pixel_unshuffle": lambda f, x: f.pixel_unshuffle(x, 3),
+    "channel_shuffle": lambda f, x: f.channel_shuffle(x, 4), "pad": lambda f, x: f.pad(x, (1, -2, 3, 0), value=0.5)}
+
+
+@pytest.mark.parametrize("shape", [(3, 16, 33, 42), (2, 8, 6, 3)])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", SHUFFLES)
+def test_shuffled_and_surrounded_images(name, layout, shape):
+    compare(lambda x: SHUFFLES[name](F, x), lambda x: SHUFFLES[name](TF, x), [image(*shape, layout=layout)], 1e-6)
+
+
+@pytest.mark.parametrize("window", [
+    {"kernel_size": 3}, {"kernel_size": (2, 3), "stride": (2, 1), "padding": 1, "dilation": (1, 2)}], ids=str)
+def test_windows_as_columns_and_back(window):
+    compare(lambda x: F.unfold(x, **window), lambda x: TF.unfold(x, **window), [image(2, 8, 33, 41)], 1e-5)
+    columns = TF.unfold(torch.zeros(2, 8, 33, 41), **window).shape
+    compare(lambda x: F.fold(x, (33, 41), **window), lambda x: TF.fold(x, (33, 41), **window), [image(*columns)], 1e-5)
+
+
 def test_weights_need_a_floating_dtype():
     with pytest.raises(NotImplementedError, match="convert the input to a floating dtype"):
         F.interpolate(flambeau.zeros(1, 1, 4, 4, dtype=flambeau.uint8), scale_factor=2, mode="bilinear")
@@ -191,6 +211,15 @@ def test_compiled_sampling(layout):
     for got, wanted in ((out, expected), (x.grad, same.grad), (mine.grad, theirs.grad)):
         flambeau.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
     assert out.stride() == expected.stride()
+
+
+def test_compiled_windows_are_plain_copies(steps):
+    x = flambeau.randn(2, 4, 30, 30)
+    expected = F.unfold(x, 3)
+    steps.clear()
+    out = flambeau.compile(lambda x: F.unfold(x, 3))(x)
+    assert steps == ["pointwise"] * 9
+    flambeau.testing.assert_close(out, expected, rtol=0, atol=0)
 
 
 def test_compiled_for_sizes_that_change():
