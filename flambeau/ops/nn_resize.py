@@ -515,14 +515,14 @@ class _Reach(NamedTuple):
 def _reaches(grid: Tensor, sizes: Sequence, mode: str, padding_mode: str, corners: bool) -> Iterator[_Reach]:
     """By dimension of the image, what the taps of the points `grid` (n, points, rank) read."""
     offsets, rank = _OFFSETS[mode], len(sizes)
-    tap = prims.iota(len(offsets) ** rank, 0, 1, int64, grid.device).reshape(-1, 1)
+    number = prims.iota(len(offsets), 0, 1, int64, grid.device)
     for d, n in enumerate(sizes):
         x = cast(grid.select(-1, rank - 1 - d), _computed_in(grid.dtype)).unsqueeze(1)
         at, speed = (x + 1) * ((n - 1) / 2) if corners else ((x + 1) * n - 1) / 2, 1.0
         if mode != "bicubic":
             at, speed = _inside(at, n, padding_mode, corners)
         first = (at.round() if mode == "nearest" else at.floor()).detach()
-        mine = tap // len(offsets) ** (rank - 1 - d) % len(offsets)
+        mine = number.reshape([-1 if axis == d else 1 for axis in range(rank)]).expand([len(offsets)] * rank).reshape(-1, 1)
         position = first + (mine + offsets[0])
         if mode == "bicubic":
             position, _ = _inside(position, n, padding_mode, corners)
@@ -582,7 +582,8 @@ def _rows_read(rows: Tensor, index: Tensor, weight: Tensor) -> Tensor:
     """Weighted sums of `rows` (n, all, channels): of those at `index` (n, taps, points); (n, points, channels)."""
     total: Any = None
     for k in range(int(index.shape[1])):
-        part = _share(prims.index(rows, _places(index.select(1, k))), weight.select(1, k).unsqueeze(2))
+        at = index.select(1, k).unsqueeze(2).expand(index.shape[0], index.shape[2], rows.shape[2])
+        part = _share(prims.gather(rows, 1, at), weight.select(1, k).unsqueeze(2))
         total = part if total is None else total + part
     return cast(total, rows.dtype)
 

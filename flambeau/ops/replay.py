@@ -287,6 +287,14 @@ def _clone(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> No
     r.step("convert", out.dtype, tuple(out._layout.shape), [place, r.value(args[0])])
 
 
+def _flip(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None:
+    x, dims = args
+    value, shape = r.value(x), tuple(x._layout.shape)
+    last = value.offset + sum((shape[d] - 1) * value.strides[d] for d in dims)
+    back = [-s if d in dims else s for d, s in enumerate(value.strides)]
+    r.step("convert", out.dtype, shape, [place, Value(value.buffer, value.kind, back, last)])
+
+
 def _pad_zeros(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None:
     x, low, high, inner = args
     if min((*low, *high), default=0) < 0 or any(inner):
@@ -307,8 +315,8 @@ def _cat(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None
 
 
 _WRITERS: dict[str, Callable] = {
-    "cat": _cat, "clone": _clone, "full": _full, "gather": _gather, "index": _index, "index_select": _index_select, "iota": _iota,
-    "pad_zeros": _pad_zeros,
+    "cat": _cat, "clone": _clone, "flip": _flip, "full": _full, "gather": _gather, "index": _index,
+    "index_select": _index_select, "iota": _iota, "pad_zeros": _pad_zeros,
 }
 
 

@@ -14,6 +14,7 @@ import flambeau
 import flambeau.nn.functional as F
 from flambeau.inductor import graph as graphs
 from flambeau.inductor.ir import Compute
+from flambeau.ops.registry import COMPOSITES
 from tests.nn.oracle import assert_close, to_ours
 
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10, "bfloat16": 3e-2}
@@ -163,6 +164,24 @@ def test_weights_need_a_floating_dtype():
     with pytest.raises(NotImplementedError, match="convert the input to a floating dtype"):
         F.interpolate(flambeau.zeros(1, 1, 4, 4, dtype=flambeau.uint8), scale_factor=2, mode="bilinear")
     assert F.interpolate(flambeau.eye(2, dtype=flambeau.uint8)[None, None], scale_factor=2)[0, 0, :2, :2].eq(1).all()
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+def test_small_images_are_padded_by_native_programs(mode):
+    x, amounts = flambeau.randn(1, 3, 8, 9), ((0, 0, 1, 2), (0, 0, 3, 1), mode)
+    for name in ("_edge_padded", "_edges_folded"):
+        record = COMPOSITES[name]
+        flambeau.testing.assert_close(record.replayed((x, *amounts)), record.fn(x, *amounts), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_small_images_are_sampled_by_native_programs(mode):
+    x, grid = flambeau.randn(1, 3, 6, 7), flambeau.rand(1, 10, 2)
+    args = (grid, x, mode, "border", True)
+    taps = COMPOSITES["_sample_taps"].replayed(args)
+    rows = x.flatten(2).transpose(1, 2).contiguous()
+    got, expected = COMPOSITES["_rows_read"].replayed((rows, *taps)), F.grid_sample(x, grid.unsqueeze(1), mode, "border", True)
+    flambeau.testing.assert_close(got.transpose(1, 2).reshape(expected.shape), expected)
 
 
 # -- compiled ---------------------------------------------------------------------------------------------------
