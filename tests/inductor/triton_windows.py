@@ -46,7 +46,7 @@ def by_address(conv: Convolution) -> Any:
     kind, window = DTYPES[conv.dtype].numpy, conv.window
     groups = conv.x.shape[1] // conv.w.shape[1]
 
-    def call(x: int, w: int, y: int, stream: int) -> None:
+    def call(x: int, w: int, y: int) -> None:
         a, b, c = _at(x, conv.x, kind), _at(w, conv.w, kind), _at(y, conv.y, kind)
         if conv.kind == "forward":
             c[...] = cpu.convolution(a, b, None, *window, groups)
