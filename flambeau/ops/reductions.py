@@ -446,11 +446,11 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
 
 
 # -- running forms -------------------------------------------------------------------------------------------
-def _running(name: str) -> Callable:
+def _running(name: str, *more: Any) -> Callable:
     prim = getattr(prims, name)
 
     def fn(input: Tensor, dim: int, *, dtype: dtype | None = None, out: Tensor | None = None) -> Tensor:
-        return _finish(prim(_accumulator(input, dtype), canonical_dim(dim, input.ndim)), out)
+        return _finish(prim(_accumulator(input, dtype), canonical_dim(dim, input.ndim), *more), out)
 
     fn.__name__, fn.__doc__ = name, f"Running {name[3:]} along `dim`; integers and bools in int64."
     made = operator(fn, method=True)
@@ -458,7 +458,7 @@ def _running(name: str) -> Callable:
     return made
 
 
-cumsum, cumprod = _running("cumsum"), _running("cumprod")
+cumsum, cumprod = _running("cumsum", False), _running("cumprod")
 
 
 def _running_extremum(name: str) -> Callable:
