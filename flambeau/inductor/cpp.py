@@ -25,6 +25,7 @@ CPP_TYPES = {
     "uint32": "uint32_t", "uint64": "uint64_t", "float16": "fl::float16", "bfloat16": "fl::bfloat16", "float32": "float",
     "float64": "double",
 }
+MEMORY_TYPES = {**CPP_TYPES, "bool": "uint8_t"}  # as what it is loaded and stored: GCC 12 does not vectorise over bool loads
 PARALLEL_FROM = 1 << 15      # units of work (an addition or load of one element)
 LARGEST_SCRATCH = 1 << 15    # bytes of a row kept on the stack
 COLUMN_BLOCK = 64
@@ -419,7 +420,7 @@ class KernelPrinter:
         place = self.place(access.buffer, access.index, computed)
         kind = CPP_TYPES[v.dtype.name]
         stored = self.program.buffers[access.buffer].dtype
-        text = place if stored is v.dtype else f"{kind}({place})"
+        text = f"{place} != 0" if v.dtype is stored is bool_ else place if stored is v.dtype else f"{kind}({place})"
         return f"{args[-1]} ? {text} : {kind}(0)" if access.masked else text
 
     def place(self, buffer: str, index: Index, computed: Mapping[str, Value] | None = None) -> str:
@@ -489,4 +490,4 @@ def _even(x: Index, a: int, b: int, size: Index) -> bool:
     return product is outer or (isinstance(product, int) and product == outer)
 
 
-__all__ = ["CPP_TYPES", "FOLDS", "KernelPrinter", "Printed", "constant_text"]
+__all__ = ["CPP_TYPES", "FOLDS", "MEMORY_TYPES", "KernelPrinter", "Printed", "constant_text"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flambeau.core.expr import Index, coefficient
-from flambeau.inductor.cpp import CPP_TYPES, FOLDS, TILE, KernelPrinter, Printed, constant_text
+from flambeau.inductor.cpp import CPP_TYPES, FOLDS, MEMORY_TYPES, TILE, KernelPrinter, Printed, constant_text
 from flambeau.inductor.ir import REDUCTIONS, Compute, Program, Value, walk
 from flambeau.inductor.reference import empty_value
 from flambeau.inductor.scheduler import Kernel, kernel_var
@@ -25,7 +25,7 @@ def print_kernel(kernel: Kernel, program: Program, stored: set[str]) -> Printed:
     parameters = ["int nt"] if p.parallel else []
     for name in order:
         const = "" if name in p.written else "const "
-        parameters.append(f"{const}{CPP_TYPES[program.buffers[name].dtype.name]}* __restrict__ {p.pointer(name)}")
+        parameters.append(f"{const}{MEMORY_TYPES[program.buffers[name].dtype.name]}* __restrict__ {p.pointer(name)}")
     symbols = sorted(p.symbols)
     parameters += [f"{'double' if s[0] == 'f' else 'int64_t'} {s}" for s in symbols]
     text = f"({', '.join(parameters)}) {{\n" + "\n".join(p.lines) + "\n}\n"
@@ -127,7 +127,7 @@ def _rows(p: KernelPrinter) -> None:
     if across is not None:
         _for_block(p, across, "first", TILE)
     for buffer, name in p.scratch.items():
-        kind = CPP_TYPES[p.program.buffers[buffer].dtype.name]
+        kind = MEMORY_TYPES[p.program.buffers[buffer].dtype.name]
         p.emit(f"alignas(64) {kind} {name}[{p.scratch_size[buffer]}];")
     for level in range(max(p.levels) + 1):
         _pass(p, level, memo, block)
