@@ -428,11 +428,13 @@ def split_reduction(step: Step, program: Program, limits: Limits = CPU) -> list[
         return [step]
     if limits.blocks and all(isinstance(n, int) for _, n in step.reduce_loops):
         return _split_outermost(step, program, limits.blocks // max(1, results // (32 if style == "columns" else 1)))
-    at = max(range(len(step.reduce_loops)), key=lambda k: program.hint(step.reduce_loops[k][1]))
+    cuts = [(_stride(step, name, program), at) for at, (name, size) in enumerate(step.reduce_loops) if _pieces(size)[0] is not None]
+    if not cuts:
+        return [step]
+    at = max(cuts)[1]     # pieces of memory, if the outermost loop is long enough
     name, size = step.reduce_loops[at]
     pieces, chunk = _pieces(size)
-    if pieces is None:
-        return [step]
+    assert pieces is not None
     tracer = Tracer()
     outer, within = var("p", size=pieces), var(name, size=chunk)
     position = outer * chunk + within
@@ -443,6 +445,11 @@ def split_reduction(step: Step, program: Program, limits: Limits = CPU) -> list[
         body = tracer.where(inside, body, tracer.constant(_identity(step), body.dtype))
     rest = (*step.reduce_loops[:at], (name, chunk), *step.reduce_loops[at + 1:])
     return _two_folds(step, program, tracer, body, (("p", pieces),), rest)
+
+
+def _stride(step: Compute, name: str, program: Program) -> int:
+    """How far apart in memory the operands of neighbouring iterations of a loop are, at most."""
+    return max((abs(program.hint(coefficient(a.index, name) or 0)) for a in step.loads), default=0)
 
 
 def _split_outermost(step: Compute, program: Program, most: int) -> list[Step]:

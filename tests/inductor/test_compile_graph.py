@@ -109,6 +109,12 @@ def test_large_reductions_are_split(shape: tuple) -> None:
     assert any("_pieces" in name for name in graph.program.buffers)
 
 
+def test_pieces_of_a_fold_are_pieces_of_memory() -> None:
+    b = Builder()
+    graph = check(b, b.sum(b.relu(b.input(array(512, 1000))), (0, 1)), tol=1e-4)
+    assert graph.unit is not None and " < 16000;" in graph.unit.source  # 32 times 16 rows
+
+
 def test_folds_follow_what_moves_most_memory() -> None:
     """Two vectors along the folded loop do not outweigh two matrices along the kept one."""
     with fake_mode():
@@ -117,6 +123,14 @@ def test_folds_follow_what_moves_most_memory() -> None:
     program, _ = lower(gm)
     (fold,) = [step for step in program.steps if isinstance(step, Compute)]
     assert reduction_style(fold, program) == "columns"
+
+
+def test_truth_values_in_memory_are_bytes() -> None:
+    """GCC 12 does not vectorise loops that load bool."""
+    b = Builder()
+    x, mask = b.input(array(64, 300)), b.input(array(64, 300) > 0)
+    graph = check(b, b.where(mask, x, 0.0), b.any(b.logical_not(mask), (1,)), b.gt(x, 0.5))
+    assert graph.unit is not None and "bool* " not in graph.unit.source
 
 
 def test_nan_wins_in_extrema() -> None:
@@ -234,7 +248,7 @@ def test_batched_matmul_of_strided_views() -> None:
 def test_primitive_without_a_loop_runs_eagerly() -> None:
     b = Builder()
     x = b.input(array(8, 9))
-    y = b.mul(b.cumsum(b.relu(x), 1), 2.0)
+    y = b.mul(b.cumsum(b.relu(x), 1, False), 2.0)
     graph = check(b, y)
     assert graph.fallbacks == ["cumsum"] and not graph.unit.native
 
