@@ -621,8 +621,8 @@ def _ctc(log_probs: Tensor, path: Tensor, steps: Tensor, labels: Tensor, blank: 
     return _ctc_read(_ctc_sums(emit, skips, start, steps * 0), ends, steps, labels)
 
 
-COMPOSITES["_ctc"].has_kernel("cpu", lambda *args, into=(): ctc_kernels.loss(*args), stays_whole=lambda args: True)
-COMPOSITES["_ctc_backward"].has_kernel("cpu", lambda *args, into=(): ctc_kernels.gradient(*args), stays_whole=lambda args: True)
+COMPOSITES["_ctc"].has_kernel("cpu", ctc_kernels.loss, stays_whole=lambda args: True)
+COMPOSITES["_ctc_backward"].has_kernel("cpu", ctc_kernels.gradient, stays_whole=lambda args: True)
 
 
 def _check_ctc(logp: Tensor, targets: Tensor, in_lengths: list[int], out_lengths: list[int], blank: int) -> None:

@@ -311,8 +311,8 @@ def _taken_positions(taken: Any, kernel: tuple, sizes: tuple, stride: tuple, pad
     return total
 
 
-def _max_pool_backward_kernel(g: Any, indices: Any, shape: tuple, *window: Any, into: Sequence = ()) -> Any:
-    return pool_kernels.max_pool_backward(g, indices, shape, into)
+def _max_pool_backward_kernel(g: Any, indices: Any, shape: tuple, *window: Any) -> Any:
+    return pool_kernels.max_pool_backward(g, indices, shape)
 
 
 COMPOSITES["_max_pool"].has_kernel("cpu", pool_kernels.max_pool_with_indices, stays_whole=lambda args: True)
@@ -606,15 +606,11 @@ def _adaptive_max_cells(input: Tensor, wanted: tuple) -> tuple[Tensor, Tensor]:
     return _as_laid_out(prims.cat(values, 2).reshape(shape), x), _as_laid_out(prims.cat(indices, 2).reshape(shape), x)
 
 
-def _whole(kernel: Callable) -> Callable:
-    return lambda *args, into=(): kernel(*args)
-
-
 for _name, _kernel in (("_adaptive_avg_cells", pool_kernels.adaptive_avg_pool),
                        ("_adaptive_avg_backward", pool_kernels.adaptive_avg_pool_backward),
                        ("_adaptive_max_cells", pool_kernels.adaptive_max_pool_with_indices),
                        ("_adaptive_max_backward", pool_kernels.max_pool_backward)):
-    COMPOSITES[_name].has_kernel("cpu", _whole(_kernel), stays_whole=lambda args: True)
+    COMPOSITES[_name].has_kernel("cpu", _kernel, stays_whole=lambda args: True)
 
 
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = _adaptive_max(1), _adaptive_max(2), _adaptive_max(3)

@@ -712,8 +712,7 @@ class CompositeRecord:
 
     def has_kernel(self, device: str, kernel: Callable, stays_whole: Callable[[tuple], bool]) -> None:
         """Add a kernel that compiled code calls too, where `stays_whole(args)`, as it is faster there than code made of the
-        body. It takes a keyword argument `into`: arrays for its results in the memory order of its first operand, which it
-        may fill and return."""
+        body."""
         self.kernels[device], self.whole[device] = kernel, stays_whole
 
     def __repr__(self) -> str:

@@ -21,6 +21,7 @@ from flambeau.inductor.graph import _interpreted
 from flambeau.inductor.ir import Compute
 from flambeau.inductor.lowering import lower
 from flambeau.inductor.scheduler import reduction_style
+from flambeau.ops.registry import PRIMITIVES
 from tests.inductor.graphs import Builder, eager
 
 rng = np.random.default_rng(0)
@@ -251,6 +252,19 @@ def test_primitive_without_a_loop_runs_eagerly() -> None:
     y = b.mul(b.cumsum(b.relu(x), 1, False), 2.0)
     graph = check(b, y)
     assert graph.fallbacks == ["cumsum"] and not graph.unit.native
+
+
+def test_results_of_eager_primitives_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, made = PRIMITIVES["cumsum"].kernels["cpu"], []
+
+    def noting(*args: Any) -> np.ndarray:
+        made.append(kernel(*args))
+        return made[-1]
+    b = Builder()
+    graph = check(b, b.cumsum(b.input(array(8, 9)), 1, False))
+    monkeypatch.setitem(PRIMITIVES["cumsum"].kernels, "cpu", noting)
+    result, = graph(list(b.inputs))
+    assert np.shares_memory(result._data, made[-1])
 
 
 def test_several_results_of_an_eager_primitive() -> None:
