@@ -319,6 +319,8 @@ class Lowering:
             return self._pointwise(node, prim, args)
         if isinstance(loop, str) and loop in (*REDUCTIONS, "argmax", "argmin"):
             return self._reduction(node, loop, args)
+        if loop == "strided":
+            return self._look_into_memory(node, args)
         if loop == "scatter":
             return self._scatter(node, prim.name, args)
         if callable(loop):
@@ -397,6 +399,22 @@ class Lowering:
             if isinstance(i, int):
                 strides[d] = ours[d]
         return View(source.buffer, source.dtype, box.shape, tuple(strides), offset)
+
+    def _look_into_memory(self, node: Any, args: list) -> Box:
+        """as_strided: a view of the buffer in which the operand lies as its fake tensor does."""
+        x, size, strides, offset = args
+        lies = node.args[0].meta["val"]._layout
+        if not all(isinstance(n, int) for n in (*x.shape, *lies.strides, *size, *strides, offset)) or 0 in (*size, *x.shape):
+            return self._fallback(node, args)
+        view = x.realize()
+        if view.strides != lies.strides:
+            view = x.copied(lies.strides).realize()
+        seen = View(view.buffer, x.dtype, size, strides, view.offset + offset - lies.offset)
+        left = self.program.buffers[view.buffer].numel - seen.index([n - 1 for n in size])
+        if bounds(seen.offset)[0] < 0 or bounds(left)[0] < 1:
+            raise NotImplementedError(f"as_strided({size}, {strides}, {offset}) reaches outside of what a compiled graph has of its "
+                                      f"operand's memory; call it outside of the compiled function")
+        return self.strided(seen)
 
     def _realize_if_costly(self, box: Box) -> None:
         idx, _ = self.iterate(box.shape)

@@ -621,16 +621,45 @@ def _columns(sizes: Sequence, kernel: tuple, stride: tuple, padding: tuple, dila
     return tuple(pool_size(n, k, s, p, d, False) for n, k, s, p, d in zip(sizes, kernel, stride, padding, dilation))
 
 
+def _unfold_vjp(g: Tensor, input_shape: tuple, kernel: tuple, dilation: tuple, padding: tuple, stride: tuple) -> tuple:
+    return (_fold_columns(g, tuple(input_shape[2:]), kernel, dilation, padding, stride),)
+
+
+@operator(name="_unfold_columns", vjp=_unfold_vjp)
+def _unfold_columns(input: Tensor, kernel: tuple, dilation: tuple, padding: tuple, stride: tuple) -> Tensor:
+    sizes = _columns(input.shape[2:], kernel, stride, padding, dilation)
+    padded = _padded(input, padding, sizes, kernel, stride, dilation)
+    lead, steps, offset = tuple(padded.shape[:2]), padded._layout.strides, padded._layout.offset
+    between_taps, between_windows = (tuple(n * s for n, s in zip(steps[2:], apart)) for apart in (dilation, stride))
+    windows = prims.as_strided(padded, (*lead, *kernel, *sizes), (*steps[:2], *between_taps, *between_windows), offset)
+    return windows.reshape(lead[0], lead[1] * math.prod(kernel), math.prod(sizes))
+
+
+@operator(name="_fold_columns", vjp=lambda g, target, kernel, dilation, padding, stride: (
+    _unfold_columns(g, kernel, dilation, padding, stride),))
+def _fold_columns(input: Tensor, target: tuple, kernel: tuple, dilation: tuple, padding: tuple, stride: tuple) -> Tensor:
+    """The sum over the taps of where each puts its elements."""
+    sizes, taps = _columns(target, kernel, stride, padding, dilation), math.prod(kernel)
+    parts = input.reshape(input.shape[0], input.shape[1] // taps, taps, *sizes)
+    total: Any = None
+    for number, tap in enumerate(_taps(kernel)):
+        part = prims.select(parts, 2, number)
+        if any(s > 1 for s in stride):
+            part = prims.pad_zeros(part, (0,) * 4, (0,) * 4, (0, 0, *(s - 1 for s in stride)))
+        low = [t * d - p for t, d, p in zip(tap, dilation, padding)]
+        high = [n - lo - (m - 1) * s - 1 for n, lo, m, s in zip(target, low, sizes, stride)]
+        part = prims.pad_zeros(part, (0, 0, *low), (0, 0, *high), (0,) * 4)
+        total = part if total is None else prims.add(total, part)
+    return total
+
+
 @operator(name="unfold_windows")
 def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> Tensor:
     """The sliding windows of a (n, c, h, w) input as columns: (n, c * taps, windows)."""
     x, single = _batched(input, 2, "unfold")
     kernel, gap, pad, step = (ntuple(v, 2) for v in (kernel_size, dilation, padding, stride))
-    sizes = _columns(x.shape[2:], kernel, step, pad, gap)
-    _check_sizes(x, sizes, "unfold")
-    padded = _padded(x, pad, sizes, kernel, step, gap)
-    taps = [_tap(padded, tuple(t * d for t, d in zip(tap, gap)), sizes, step).unsqueeze(2) for tap in _taps(kernel)]
-    out = prims.cat(taps, 2).reshape(x.shape[0], x.shape[1] * math.prod(kernel), math.prod(sizes))
+    _check_sizes(x, _columns(x.shape[2:], kernel, step, pad, gap), "unfold")
+    out = _unfold_columns(x, kernel, gap, pad, step)
     return prims.squeeze(out, (0,)) if single else out
 
 
@@ -652,14 +681,5 @@ def fold(input: Tensor, output_size: Sizes, kernel_size: Sizes, dilation: Sizes 
                            f"of input's dimension 2 to match the calculated number of sliding blocks "
                            f"{' * '.join(map(str, sizes))} = "
                            f"{math.prod(sizes)}, but got input.size(2)={x.shape[2]}.")
-    parts = x.reshape(x.shape[0], x.shape[1] // taps, taps, *sizes)
-    total: Any = None
-    for number, tap in enumerate(_taps(kernel)):
-        part = parts.select(2, number)
-        if any(s > 1 for s in step):
-            part = prims.pad_zeros(part, (0,) * 4, (0,) * 4, (0, 0, *(s - 1 for s in step)))
-        low = [t * d - p for t, d, p in zip(tap, gap, pad)]
-        high = [n - lo - (m - 1) * s - 1 for n, lo, m, s in zip(target, low, sizes, step)]
-        part = prims.pad_zeros(part, (0, 0, *low), (0, 0, *high), (0,) * 4)
-        total = part if total is None else prims.add(total, part)
-    return prims.squeeze(total, (0,)) if single else total
+    out = _fold_columns(x, target, kernel, gap, pad, step)
+    return prims.squeeze(out, (0,)) if single else out

@@ -464,7 +464,7 @@ def pointwise(name: str, loop: Callable, *, result: Any = None, kernel: Callable
     return _register(PRIMITIVES, name, record)
 
 
-def view(name: str, *, derivative: Derivative, loop: Callable | None = None, samples: Callable | None = None,
+def view(name: str, *, derivative: Derivative, loop: Callable | str | None = None, samples: Callable | None = None,
          tags: Iterable[str] = (), why_absent: dict[str, str] | None = None) -> Callable[[Callable], Any]:
     """Decorate a shape rule that answers with strides and offset: registers a view primitive."""
     def add(shape: Callable) -> Primitive:

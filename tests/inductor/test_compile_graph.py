@@ -16,6 +16,7 @@ from flambeau.backends.cpu import onednn
 from flambeau.core.dispatch import fake_mode
 from flambeau.core.dtypes import float32, int64
 from flambeau.core.tensor import from_array
+from flambeau.dynamo.exceptions import BackendCompilerFailed
 from flambeau.fx import Node
 from flambeau.inductor.graph import _interpreted
 from flambeau.inductor.ir import Compute
@@ -411,7 +412,24 @@ def test_views_that_only_memory_explains() -> None:
     b = Builder()
     x = b.input(array(6, 8))
     y = b.relu(x)
-    check(b, b.neg(b.as_strided(y, (3, 5), (8, 2), 1)), b.mul(y, 2.0))
+    graph = check(b, b.neg(b.as_strided(y, (3, 5), (8, 2), 1)), b.mul(y, 2.0))
+    assert not graph.fallbacks
+
+
+@pytest.mark.parametrize("layout", [lambda x: x, lambda x: x.T, lambda x: fl.cat([x, x])[3:9]], ids=["plain", "transposed", "part"])
+def test_windows_of_memory(layout: Any) -> None:
+    x = layout(from_array(array(6, 8)))
+
+    def windows(x: Any) -> Any:
+        return x.unfold(1, 4, 2).sin(), x[1:, 1:].as_strided((2, 3), (8, 1)) + 1
+    for got, want in zip(fl.compile(windows, dynamic=False)(x), windows(x), strict=True):
+        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-5)
+
+
+def test_memory_before_an_operand_is_refused() -> None:
+    x = from_array(array(8, 8))[4:]
+    with pytest.raises(BackendCompilerFailed, match="outside of the compiled function"):
+        fl.compile(lambda x: x.as_strided((2,), (1,), 3) + 1)(x)
 
 
 def test_equal_reductions_are_computed_once() -> None:
