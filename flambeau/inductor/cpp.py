@@ -122,6 +122,7 @@ class KernelPrinter:
         if kernel.style == "columns" and self.outer:  # the vectorised loop is innermost
             order = self.outer[:-1] + self.inner + self.outer[-1:]
         self.depth = {f"x{k}": position + 1 for position, k in enumerate(order)}
+        self.innermost = f"x{order[-1]}" if order else ""
         self.rows = len(self.outer)
         self._offsets()
 
@@ -359,6 +360,10 @@ class KernelPrinter:
         """Whether a value that has a variable is known before the innermost loop."""
         return any(v.uid in scope for scope in self.scopes[:-1])
 
+    def is_strided(self, v: Value) -> bool:
+        """Whether a value is loaded from places apart in the innermost loop: GCC would load it only where it is selected, by a branch."""
+        return v.op == "load" and coefficient(v.attr.index, self.innermost) not in (0, 1)
+
     def text(self, v: Value) -> str:
         """The C++ expression of `v` over its operands' variables."""
         args = [self.names[a.uid] for a in v.args]
@@ -385,7 +390,7 @@ class KernelPrinter:
             if all(self.is_narrow(x) for x in sides):
                 return TABLE[v.op].cpp.format(*(f"int32_t({self.expr(x)})" for x in sides))
         template = TABLE[v.op].cpp
-        if v.op == "where" and self.is_outside(v.args[0]) and v.dtype is not bool_:
+        if v.op == "where" and v.dtype is not bool_ and (self.is_outside(v.args[0]) or any(map(self.is_strided, v.args[1:]))):
             return f"fl::select({', '.join(args)})"
         if v.op == "where" and v.dtype is int64 and any(map(self.is_outside, v.args[1:])):
             return f"fl::select(int32_t({args[0]}), {args[1]}, {args[2]})"
