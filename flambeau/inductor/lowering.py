@@ -550,8 +550,17 @@ class Lowering:
             self.products[out.buffer] = op
         return self.strided(out)
 
+    def _becomes_result(self, node: Any) -> bool:
+        """Whether a node, seen otherwise or finished element by element, is a result with exact strides and nothing else."""
+        user, *more = node.users
+        if more:
+            return False
+        tags = getattr(user.target, "tags", ())
+        return any(node is n for n in self._exact_results) or (("pointwise" in tags or "view" in tags) and self._becomes_result(user))
+
     def _convolution(self, node: Any, op: str, args: list) -> Box:
-        """A convolution or one of its gradients, on images in channels-last order, which libraries are fastest with."""
+        """A convolution or one of its gradients, on images in channels-last order, which libraries are fastest with; only a
+        result that is not worked on further is made as it is wanted."""
         val = node.meta["val"]
         shape = index_of(tuple(val._layout.shape))
         if val.device.type == "cuda":
@@ -560,7 +569,8 @@ class Lowering:
         if not all(isinstance(n, int) for n in (*shape, *first.shape, *second.shape)) or 0 in shape or len(shape) < 3:
             return self._fallback(node, args)
         order = (0, *range(2, len(shape)), 1)
-        strides = contiguous_strides(shape) if op == "convolution_weight_grad" else permuted_strides(shape, order)
+        plain = op == "convolution_weight_grad" or (first.strides == tuple(contiguous_strides(first.shape)) and self._becomes_result(node))
+        strides = contiguous_strides(shape) if plain else permuted_strides(shape, order)
         out = self.new_buffer(val.dtype, shape, strides)
         call = {"target": node.target, "args": _template(args, iter(range(10**6)))}
         step = Extern(op, (first, second), (out,), call, (_origin(node),))

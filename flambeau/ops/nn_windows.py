@@ -120,8 +120,13 @@ def _conv(spatial: int) -> Callable:
             raise RuntimeError("negative padding is not supported")
         if any(s <= 0 for s in steps):
             raise RuntimeError("non-positive stride is not supported")
+        as_image = spatial == 1 and groups > 1 and weight.shape[1] == 1      # oneDNN has fast depthwise kernels for images only
+        if as_image:
+            x, weight = prims.unsqueeze(x, 2), prims.unsqueeze(weight, 2)
+            steps, pads, gaps = (1, *steps), (0, *pads), (1, *gaps)
         out = prims.convolution(x, weight, steps, pads, gaps, groups) if bias is None else \
             _conv_bias(x, weight, bias, steps, pads, gaps, groups)
+        out = prims.squeeze(out, (2,)) if as_image else out
         return prims.squeeze(out, (0,)) if single else out
 
     fn.__name__ = name

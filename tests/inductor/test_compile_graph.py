@@ -19,13 +19,14 @@ from flambeau.core.tensor import from_array
 from flambeau.dynamo.exceptions import BackendCompilerFailed
 from flambeau.fx import Node
 from flambeau.inductor.graph import _interpreted
-from flambeau.inductor.ir import Compute
+from flambeau.inductor.ir import Compute, Extern
 from flambeau.inductor.lowering import lower
 from flambeau.inductor.scheduler import reduction_style
 from flambeau.ops.registry import PRIMITIVES
 from tests.inductor.graphs import Builder, eager
 
 rng = np.random.default_rng(0)
+DEPTHWISE = ((1, 1), (1, 1), (1, 1), 8)
 
 
 @pytest.fixture(autouse=True)
@@ -358,6 +359,32 @@ def test_convolution_and_its_gradients(groups: int, stride: int) -> None:
     g = b.input(array(*y.meta["val"].shape))
     check(b, b.relu(y), b.convolution_input_grad(g, w, (2, 8, 13, 13), *attrs),
           b.convolution_weight_grad(g, x, (12, 8 // groups, 3, 3), *attrs), tol=1e-4)
+
+
+@pytest.mark.skipif(not onednn.available(), reason="oneDNN's layouts")
+@pytest.mark.parametrize("window", [1, 3])
+def test_a_convolution_that_is_a_result_is_made_as_it_is_wanted(window: int) -> None:
+    b = Builder()
+    x, w, bias = b.input(array(2, 8, 13, 13)), b.input(array(12, 8, window, window)), b.input(array(12))
+    y = b.convolution(x, w, (1, 1), (0, 0), (1, 1), 1)
+    spread = b.expand(b.unsqueeze(b.unsqueeze(bias, 1), 2), tuple(y.meta["val"].shape))
+    graph = check(b, b.add(y, spread), tol=1e-4)
+    assert not any(isinstance(s, Compute) and s.buffer == graph.program.outputs[0].buffer for s in graph.program.steps)
+
+
+@pytest.mark.skipif(not onednn.available(), reason="oneDNN's layouts")
+def test_images_of_depthwise_convolutions_are_reordered_both_or_neither() -> None:
+    b = Builder()
+    x, w = b.input(array(2, 8, 13, 13)), b.input(array(8, 1, 3, 3))
+    graph = check(b, b.relu(b.mul(b.convolution(b.relu(b.convolution(x, w, *DEPTHWISE)), w, *DEPTHWISE), 2.0)), tol=1e-4)
+    assert {s.attrs["layouts"] for s in graph.program.steps if isinstance(s, Extern)} == {("given", "free", "given")}
+
+
+def test_selected_loads_that_lie_apart_are_no_branches() -> None:
+    b = Builder()
+    x, y = b.input(array(64, 70)), b.input(array(70, 64))
+    graph = check(b, b.where(b.gt(x, 0.1), b.permute(y, (1, 0)), 0.0), b.where(b.gt(x, 0.1), x, 1.0))
+    assert graph.unit is not None and graph.unit.source.count("fl::select(") == 1
 
 
 def test_convolution_with_batch_norm_and_residual_is_one_call() -> None:
