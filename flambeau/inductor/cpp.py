@@ -17,7 +17,7 @@ from flambeau.core.dtypes import bool_, dtype, int64
 from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables, is_var, substitute, to_cpp, var
 from flambeau.core.symbolic import SymFloat
 from flambeau.inductor.ir import REDUCTIONS, Access, Program, Tracer, Value, computed_names
-from flambeau.inductor.scheduler import Kernel, Member, kernel_var, rewrite
+from flambeau.inductor.scheduler import Kernel, Member, kernel_var, lie_apart, rewrite
 from flambeau.ops.scalar import TABLE, compute_dtype
 
 CPP_TYPES = {
@@ -209,9 +209,10 @@ class KernelPrinter:
         return best if best is not None and weights[best] >= full and self.program.hint(self.sizes[inner]) >= TILE else None
 
     def _order_columns(self) -> None:
-        """Last among the kept loops the one along which the folded elements are contiguous."""
+        """Last among the kept loops the one along which the folded elements are contiguous, and the fewest lie apart."""
         score = self._contiguous(self.outer)
-        best = max(self.outer, key=lambda k: (score[k], k))
+        loads = [self.at(m, a.index) for m in self.kernel.members for a in m.step.loads]
+        best = max(self.outer, key=lambda k: (score[k] > 0, -lie_apart(loads, f"x{k}"), score[k], k))
         self.outer = [k for k in self.outer if k != best] + [best]
 
     def _offsets(self) -> None:

@@ -405,16 +405,30 @@ def new_kernel(step: Compute, program: Program) -> Kernel:
 
 
 def reduction_style(step: Compute, program: Program) -> str:
-    """'rows' where the folded elements are contiguous in memory, 'columns' where the kept ones are; by the memory that is read."""
+    """'rows' where the folded elements are contiguous in memory, 'columns' where the kept ones are: along what the fewest operands
+    lie apart, then by the memory that is read."""
     if not step.loops:
         return "rows"
     sizes = {name: max(program.hint(size), 1) for name, size in (*step.loops, *step.reduce_loops)}
-    rows = columns = 0
+    gains = dict.fromkeys(sizes, 0)
     for access in step.loads:
         weight = math.prod([n for name, n in sizes.items() if name in free_variables(access.index)])
-        columns += weight * sum(_same(coefficient(access.index, name) or 0, 1) and sizes[name] >= 4 for name, _ in step.loops)
-        rows += weight * sum(_same(coefficient(access.index, name) or 0, 1) for name, _ in step.reduce_loops)
-    return "columns" if columns > rows else "rows"
+        for name in sizes:
+            gains[name] += weight * _same(coefficient(access.index, name) or 0, 1)
+    kept = [name for name, _ in step.loops if gains[name] and sizes[name] >= 4]
+    folded = [name for name, _ in step.reduce_loops if gains[name]]
+    if not kept or not folded:
+        return "columns" if kept else "rows"
+    apart, apart_folded = (min(lie_apart([a.index for a in step.loads], name) for name in names) for names in (kept, folded))
+    if apart != apart_folded:
+        return "columns" if apart < apart_folded else "rows"
+    return "columns" if sum(gains[name] for name in kept) > sum(gains[name] for name in folded) else "rows"
+
+
+def lie_apart(indices: Sequence[Index], name: str) -> int:
+    """How many of the places are neither the same nor neighbours as the loop variable moves."""
+    steps = [coefficient(index, name) for index in indices]
+    return sum(step is None or not (_same(step, 0) or _same(step, 1)) for step in steps)
 
 
 def split_reduction(step: Step, program: Program, limits: Limits = CPU) -> list[Step]:

@@ -21,7 +21,7 @@ from flambeau.fx import Node
 from flambeau.inductor.graph import _interpreted
 from flambeau.inductor.ir import Compute, Extern
 from flambeau.inductor.lowering import lower
-from flambeau.inductor.scheduler import reduction_style
+from flambeau.inductor.scheduler import Kernel, reduction_style
 from flambeau.ops.registry import PRIMITIVES
 from tests.inductor.graphs import Builder, eager
 
@@ -126,6 +126,19 @@ def test_folds_follow_what_moves_most_memory() -> None:
     program, _ = lower(gm)
     (fold,) = [step for step in program.steps if isinstance(step, Compute)]
     assert reduction_style(fold, program) == "columns"
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_folds_go_along_what_is_contiguous_everywhere(over: int) -> None:
+    """One large operand is contiguous along another loop, but the two small ones would be read element by element there."""
+    b = Builder()
+    x, y, g = b.input(array(48, 40)), b.input(array(44, 40)), b.input(array(48, 44))
+    wide = (48, 44, 40)
+    gap = b.sub(b.expand(b.unsqueeze(x, 1), wide), b.expand(b.unsqueeze(y, 0), wide))
+    graph = check(b, b.sum(b.mul(b.sign(gap), b.expand(b.unsqueeze(g, 2), wide)), (over,)), tol=1e-4)
+    kernel, = graph.nodes
+    assert isinstance(kernel, Kernel) and kernel.style == "columns"
+    assert graph.unit is not None and "j < 40" in graph.unit.source
 
 
 def test_truth_values_in_memory_are_bytes() -> None:
