@@ -381,7 +381,7 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     return _logsumexp(to_float(input), dim, keepdim)
 
 
-def _vector_norm_vjp(g: Tensor, input: Tensor, out: Tensor, ord: float, dim: Dims, keepdim: bool) -> tuple:
+def vector_norm_vjp(g: Tensor, input: Tensor, out: Tensor, ord: float, dim: Dims, keepdim: bool) -> tuple:
     """d |x|_p / d x = sgn(x) (|x| / |x|_p)^(p-1); zero at zero, and for the extrema shared among ties."""
     rank = input.ndim
     g, out = _spread(g, dim, keepdim, rank), _spread(out, dim, keepdim, rank)
@@ -399,7 +399,7 @@ def _vector_norm_vjp(g: Tensor, input: Tensor, out: Tensor, ord: float, dim: Dim
     return ((input.sgn() * (ratio * g)).masked_fill(size == 0, 0),)
 
 
-@operator(name="_vector_norm", vjp=_vector_norm_vjp, fused=True)
+@operator(name="_vector_norm", vjp=vector_norm_vjp, fused=True)
 def _vector_norm(input: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
     """(sum |x|^p)^(1/p) with its limits for p = 0, inf and -inf."""
     dims = canonical_dims(dim, input.ndim)
