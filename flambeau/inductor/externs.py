@@ -15,7 +15,7 @@ import numpy as np
 from flambeau import _C
 from flambeau.backends.cpu import onednn
 from flambeau.core.dtypes import bfloat16, dtype, float16, float32
-from flambeau.core.expr import to_cpp
+from flambeau.core.expr import Index, to_cpp
 from flambeau.inductor import dnn
 from flambeau.inductor.ir import Extern, Program, View
 
@@ -217,12 +217,25 @@ def _heads_first(view: View) -> View:
     return view._replace(shape=(b, h, r, e), strides=(sb, sh, sr, se))
 
 
+def _draw(step: Extern, program: Program, pointer: Pointer) -> list[str]:
+    """An array of random numbers; csrc/philox.cpp says what the words mean."""
+    _, increment, shape, kind = step.attrs["args"]
+    total: Index = 1
+    for n in shape:
+        total = total * n
+    words = ", ".join(map(to_cpp, (DRAWS.index(step.op), kind.itemsize, total, increment)))
+    state, out = step.inputs[0], step.outputs[0]
+    return ["{", f"    const int64_t words[] = {{{words}}};",
+            f"    if (fl::draw(rt, words, {pointer(state.buffer, state.offset)}, {pointer(out.buffer, out.offset)})) return 1;", "}"]
+
+
 # Products and convolutions, which take epilogues, and below them every call that generated code makes itself.
 EXTERNS: dict[str, Callable[[Extern, Program, Pointer], list[str]]] = {
     "mm": _matmul, "bmm": _matmul, **{op: _convolution(kind) for op, kind in CONVOLUTIONS.items()},
 }
 ATTENTION = ("flash_attention", "flash_attention_backward")
-CALLS = {**EXTERNS, **dict.fromkeys(ATTENTION, _attention)}
+DRAWS = ("philox_uniform", "philox_normal")
+CALLS = {**EXTERNS, **dict.fromkeys(ATTENTION, _attention), **dict.fromkeys(DRAWS, _draw)}
 
-__all__ = ["ATTENTION", "CALLS", "CONVOLUTIONS", "EXTERNS", "PostOp", "apply_epilogue", "call", "choose_layouts", "operand", "runs_fast",
-           "supported"]
+__all__ = ["ATTENTION", "CALLS", "CONVOLUTIONS", "DRAWS", "EXTERNS", "PostOp", "apply_epilogue", "call", "choose_layouts", "operand",
+           "runs_fast", "supported"]

@@ -396,6 +396,15 @@ struct Library {
 };
 static Library library;
 
+// Random numbers by the array (csrc/philox.cpp).
+FL_INLINE int draw(FlambeauRuntime* rt, const int64_t* words, const int64_t* state, void* out) {
+    static void (*run)(const int64_t*, const int64_t*, void*) = nullptr;
+    if (run == nullptr) run = (void (*)(const int64_t*, const int64_t*, void*))rt->find("philox_run");
+    if (run == nullptr) return rt->fail(rt, "this process has no native random numbers");
+    run(words, state, out);
+    return 0;
+}
+
 // Attention (csrc/attention.cpp).
 FL_INLINE int attention(FlambeauRuntime* rt, const int64_t* words, void* const* operands, int count) {
     static int (*run)(const int64_t*, void* const*, int, int) = nullptr;

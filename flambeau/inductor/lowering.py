@@ -19,7 +19,7 @@ from flambeau.core.size import contiguous_strides, permuted_strides
 from flambeau.core.symbolic import SymFloat, SymInt, hint_of
 from flambeau.core.tensor import Tensor, fake
 from flambeau.inductor import dnn
-from flambeau.inductor.externs import ATTENTION, CONVOLUTIONS, EXTERNS, choose_layouts, runs_fast, supported
+from flambeau.inductor.externs import ATTENTION, CONVOLUTIONS, DRAWS, EXTERNS, choose_layouts, runs_fast, supported
 from flambeau.inductor.ir import REDUCTIONS, Buffer, Compute, Extern, Origin, Program, Tracer, Value, View, walk
 from flambeau.ops.prims import index_shape
 from flambeau.ops.registry import Primitive
@@ -29,6 +29,7 @@ CHEAP = 5          # at most so costly is computed again rather than stored, whe
 WORTH_A_BYTE = 4   # cost of arithmetic that a GPU does while it moves a byte: storing costs a write, and a read for each consumer
 STRICT = ("index_select", "index_add")  # they take no negative indices
 PADDED_FROM = 1 << 20  # elements of a matrix whose rows are worth aligning
+DRAWN_FROM = 1 << 12   # random numbers from which drawing four at a time is worth a pass over memory
 LARGEST_BODY = 96  # a virtual box with more values than this is stored
 
 # dtypes that loop bodies compute with; a primitive that meets another one runs its eager kernel.
@@ -317,6 +318,8 @@ class Lowering:
         loop = prim.loop
         if "pointwise" in prim.tags:
             return self._pointwise(node, prim, args)
+        if prim.name in DRAWS and val.device.type == "cpu" and val.dtype.itemsize >= 4 and self.program.hint(_count(args[2])) >= DRAWN_FROM:
+            return self._call(node, prim.name, args)
         if isinstance(loop, str) and loop in (*REDUCTIONS, "argmax", "argmin"):
             return self._reduction(node, loop, args)
         if loop == "strided":

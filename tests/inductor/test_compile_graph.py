@@ -14,7 +14,7 @@ from flambeau import inductor
 from flambeau.aot.trace import make_fx
 from flambeau.backends.cpu import onednn
 from flambeau.core.dispatch import fake_mode
-from flambeau.core.dtypes import float32, int64
+from flambeau.core.dtypes import float32, float64, int64
 from flambeau.core.tensor import from_array
 from flambeau.dynamo.exceptions import BackendCompilerFailed
 from flambeau.fx import Node
@@ -297,6 +297,15 @@ def test_random_numbers_are_the_eager_ones() -> None:
     state = b.input(np.array([42, 7]))
     check(b, b.philox_uniform(state, 3, (33, 5), float32), b.philox_normal(state, 50, (9,), float32),
           b.philox_integers(state, 80, (10,), 0, 65), tol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [float32, float64])
+def test_many_random_numbers_are_drawn_natively(kind: Any) -> None:
+    b = Builder()
+    state = b.input(np.array([42, 7]))
+    draws = b.philox_uniform(state, 3, (65, 101), kind), b.philox_normal(state, 4000, (5003,), kind)
+    graph = check(b, draws[0], b.mul(draws[1], 2.0), tol=0)
+    assert graph.unit is not None and graph.unit.native and graph.unit.source.count("fl::draw(") == 2
 
 
 def test_outputs_that_are_inputs_or_views() -> None:
