@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from flambeau.core.dtypes import bool_, dtype, int64
 from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables, is_var, substitute, to_cpp, var
 from flambeau.core.symbolic import SymFloat
-from flambeau.inductor.ir import REDUCTIONS, Access, Program, Tracer, Value, computed_names
+from flambeau.inductor.ir import REDUCTIONS, Access, Program, Tracer, Value, computed_names, walk
 from flambeau.inductor.scheduler import Kernel, Member, kernel_var, lie_apart, rewrite
 from flambeau.ops.scalar import TABLE, compute_dtype
 
@@ -32,6 +32,8 @@ COLUMN_BLOCK = 64
 INNER_BLOCK = 4096
 TILE = 32                    # of transposed copies: their lines on both sides stay in cache
 CACHE_LINE = 64
+SCATTERED = 10               # the cost of an index that is divided, and of the load that gathers by it
+WORTH_AN_ARRAY = 4           # the cost from which values that a loop computes again and again are kept
 
 COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
@@ -356,6 +358,39 @@ class KernelPrinter:
         """Let `name` stand for `v` in the innermost block."""
         self.names[v.uid] = name
         self.scopes[-1].append(v.uid)
+
+    def invariants(self, roots: Sequence[Value], inner: str, around: Collection[str]) -> list[Value]:
+        """What the loop `inner` would compute, at some cost, anew in all iterations of the loops `around`."""
+        used: dict[int, frozenset[str]] = {}
+        cost: dict[int, float] = {}
+        users: dict[int, list[Value]] = {}
+        order = walk(roots)
+        for v in order:
+            place = v.attr.index if v.op == "load" else v.attr if v.op == "index" else 0
+            used[v.uid] = free_variables(place).union({"held"} if v.op == "held" else (), *(used[a.uid] for a in v.args))
+            own = SCATTERED if coefficient(place, inner) is None else TABLE[v.op].cost if v.op in TABLE else 0
+            cost[v.uid] = own + sum(cost[a.uid] for a in v.args)
+            for a in v.args:
+                users.setdefault(a.uid, []).append(v)
+        stays = {v.uid: inner in used[v.uid] and used[v.uid].isdisjoint({*around, "held"}) and v.dtype is not bool_ for v in order}
+        return [v for v in order if stays[v.uid] and cost[v.uid] >= WORTH_AN_ARRAY
+                and not all(stays[u.uid] for u in users.get(v.uid, [v]))]
+
+    def keep_along(self, values: Sequence[Value], loop: str, names: str, length: int, place: str, memo: dict[int, float]) -> None:
+        """Compute `values` in a loop of their own into arrays, which stand for them from here on."""
+        if not values:
+            return
+        arrays = [f"{names}{k}" for k in range(len(values))]
+        for v, array in zip(values, arrays, strict=True):
+            self.emit(f"alignas(64) {CPP_TYPES[v.dtype.name]} {array}[{length}];")
+        self.emit("#pragma omp simd")
+        self.open(loop)
+        self.need(values, 99, memo)
+        for v, array in zip(values, arrays, strict=True):
+            self.emit(f"{array}[{place}] = {self.names[v.uid]};")
+        self.close()
+        for v, array in zip(values, arrays, strict=True):
+            self.bind(v, f"{array}[{place}]")
 
     def is_outside(self, v: Value) -> bool:
         """Whether a value that has a variable is known before the innermost loop."""

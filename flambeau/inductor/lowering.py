@@ -344,7 +344,7 @@ class Lowering:
         def fn(idx: Sequence[Index]) -> Value:
             return prim.loop(self.tracer, *[a(idx) if isinstance(a, Box) else a for a in args])
         box = self.virtual(node, fn)
-        box.strides = _memory_order_of(box.shape, [a for a in args if isinstance(a, Box)])
+        box.strides = _memory_order_of(box.shape, [a for a in args if isinstance(a, Box)], box.strides)
         return box
 
     def _store_all_products_but_one(self, args: list) -> None:
@@ -381,7 +381,7 @@ class Lowering:
             elif _count(box.shape) is _count(source.shape) or _count(box.shape) == _count(source.shape):
                 box.source = (source, lambda view: self._compose(view, prim, box, args))
         else:
-            box.strides = _memory_order_of(box.shape, sources)
+            box.strides = _memory_order_of(box.shape, sources, contiguous_strides(box.shape))
         if len(sources) == 1 and not sources[0].settled() and _grows(box, sources[0]):
             self._realize_if_costly(sources[0])
         return box
@@ -646,7 +646,7 @@ class Lowering:
         for val in (vals,) if single else vals:
             shape, strides = index_of(tuple(val._layout.shape)), index_of(tuple(val._layout.strides))
             if op == "kernel":
-                strides = _memory_order_of(shape, views[:1])
+                strides = _memory_order_of(shape, views[:1], contiguous_strides(shape))
             outs.append(self.new_buffer(val.dtype, shape, strides if _dense(shape, strides) else
                                         contiguous_strides(shape)))
         call = {"target": node.target, "args": _template(args, iter(range(10**6)))}
@@ -802,19 +802,23 @@ def _dense(shape: Sequence[Index], strides: Sequence[Index]) -> bool:
     return True
 
 
-def _memory_order_of(shape: Sequence[Index], sources: Sequence[Box | View]) -> tuple[Index, ...]:
-    """The strides of a result that goes through its operands element by element: channels-last if one of them is."""
+def _memory_order_of(shape: Sequence[Index], sources: Sequence[Box | View], otherwise: Sequence[Index]) -> tuple[Index, ...]:
+    """The strides of a result that goes through its operands element by element: with the channels of images innermost, or of
+    groups of them, if an operand has them there."""
     rank = len(shape)
-    order = (0, *range(2, rank), 1)
+    last = (0, *range(2, rank), 1)
     for source in sources:
         strides = source.strides if isinstance(source, View) or source.view is None else source.view.strides
         if not len(source.shape) == rank > 3 or any(isinstance(n, int) and n == 0 for n in shape):
             continue
-        placed = [strides[d] for d in order if not (isinstance(source.shape[d], int) and source.shape[d] == 1)]
-        if source.shape[1] != 1 and all(isinstance(s, int) for s in placed) and 0 not in placed and \
-                placed == sorted(placed, reverse=True):
-            return tuple(permuted_strides(shape, order))
-    return tuple(contiguous_strides(shape))
+        placed = [strides[d] for d in last if not (isinstance(source.shape[d], int) and source.shape[d] == 1)]
+        if not all(isinstance(s, int) for s in placed) or 0 in placed:
+            continue
+        if source.shape[1] != 1 and placed == sorted(placed, reverse=True):
+            return tuple(permuted_strides(shape, last))
+        if 1 in placed and strides[-1] != 1 and source.shape[-1] != 1:
+            return tuple(permuted_strides(shape, sorted(range(rank), key=lambda d: (-strides[d], d))))
+    return tuple(otherwise)
 
 
 def _origin(node: Any) -> Origin:

@@ -24,6 +24,7 @@ LARGEST_KERNEL = 32      # buffers
 TINY = 1 << 14           # iterations of a step that costs a GPU less than launching it: it joins others that have its loops
 SPLIT_FROM = 1 << 15     # reductions with few rows of at least so many elements are split in two
 PIECES = 32
+SHORTEST_RUN = 64        # elements of contiguous memory along which a fold goes at once
 
 
 class Limits(NamedTuple):
@@ -435,6 +436,10 @@ def split_reduction(step: Step, program: Program, limits: Limits = CPU) -> list[
     """Two steps for a reduction with too few results to keep the threads busy: over pieces, then over the pieces' results."""
     if not isinstance(step, Compute) or step.kind not in REDUCTIONS:
         return [step]
+    run = None if limits.blocks else _short_run(step, program)
+    if run is not None:
+        rest = tuple([loop for loop in step.reduce_loops if loop != run])
+        return _two_folds(step, program, Tracer(), step.body, (*step.loops, run), rest)
     results, inner = program.hint(numel(step.loops)), program.hint(numel(step.reduce_loops))
     style = reduction_style(step, program)
     enough = results >= (limits.few_rows if style == "rows" else limits.few_columns)
@@ -458,7 +463,20 @@ def split_reduction(step: Step, program: Program, limits: Limits = CPU) -> list[
     if inside is not None:
         body = tracer.where(inside, body, tracer.constant(_identity(step), body.dtype))
     rest = (*step.reduce_loops[:at], (name, chunk), *step.reduce_loops[at + 1:])
-    return _two_folds(step, program, tracer, body, (("p", pieces),), rest)
+    return _two_folds(step, program, tracer, body, (("p", pieces), *step.loops), rest)
+
+
+def _short_run(step: Compute, program: Program) -> Loop | None:
+    """The loop of a fold in which memory is contiguous for a few elements only, as in a group of channels: these are folded last,
+    from sums that lie side by side."""
+    largest = max(step.loads, key=lambda a: len(free_variables(a.index)), default=None)
+    if largest is None or len(step.reduce_loops) < 2:
+        return None
+    run = next((loop for loop in step.reduce_loops if _same(coefficient(largest.index, loop[0]) or 0, 1)), None)
+    if run is None or program.hint(run[1]) > SHORTEST_RUN or program.hint(numel(step.reduce_loops)) < 16 * program.hint(run[1]):
+        return None
+    others = [coefficient(largest.index, name) for name, _ in step.reduce_loops if name != run[0]]
+    return None if any(stride is not None and _same(stride, run[1]) for stride in others) else run
 
 
 def _stride(step: Compute, name: str, program: Program) -> int:
@@ -485,14 +503,14 @@ def _split_outermost(step: Compute, program: Program, most: int) -> list[Step]:
         return [step]
     tracer = Tracer()
     body = rewrite([step.body], tracer, lambda x: substitute(x, subs))[step.body.uid]
-    return _two_folds(step, program, tracer, body, tuple(pieces), tuple(inner))
+    return _two_folds(step, program, tracer, body, (*pieces, *step.loops), tuple(inner))
 
 
-def _two_folds(step: Compute, program: Program, tracer: Tracer, body: Value, pieces: tuple[Loop, ...],
+def _two_folds(step: Compute, program: Program, tracer: Tracer, body: Value, loops: tuple[Loop, ...],
                inner: tuple[Loop, ...]) -> list[Step]:
-    """A fold of `body` over `inner` for every piece, and one over the pieces."""
+    """A fold of `body` over `inner` for each of `loops`, in memory in their order, and one over those that are not the step's."""
     buffer = program.buffers[step.buffer]
-    loops = (*pieces, *step.loops)
+    pieces = tuple([loop for loop in loops if loop not in step.loops])
     sizes = _sizes(loops)
     partial = replace(buffer, name=f"{buffer.name}_pieces", shape=tuple(sizes), kind="temp",
                       dtype=step.body.dtype, strides=tuple([_product(sizes[k + 1:]) for k in range(len(sizes))]))

@@ -141,6 +141,23 @@ def test_folds_go_along_what_is_contiguous_everywhere(over: int) -> None:
     assert graph.unit is not None and "j < 40" in graph.unit.source
 
 
+def test_short_runs_of_memory_are_folded_last() -> None:
+    """Groups of channels of channels-last images: sums by channel side by side, then by group."""
+    b = Builder()
+    x = b.input(array(3, 20, 24).transpose(0, 2, 1))
+    groups = b.view_(x, (3, 4, 6, 20))
+    graph = check(b, b.sum(b.mul(groups, groups), (2, 3)), tol=1e-4)
+    assert [n.style for n in graph.nodes if isinstance(n, Kernel)] == ["columns", "rows"]
+
+
+def test_values_of_inner_loops_are_kept_over_outer_ones() -> None:
+    b = Builder()
+    x, mean, scale = b.input(array(2, 50, 24)), b.input(array(2, 4)), b.input(np.abs(array(2, 4)))
+    wide = [b.view_(b.abs(b.expand(b.unsqueeze(b.unsqueeze(v, 2), 1), (2, 50, 4, 6))), (2, 50, 24)) for v in (mean, scale)]
+    graph = check(b, b.mul(b.sub(x, wide[0]), b.rsqrt(wide[1])), tol=1e-4)
+    assert graph.unit is not None and "kept1[x" in graph.unit.source
+
+
 def test_truth_values_in_memory_are_bytes() -> None:
     """GCC 12 does not vectorise loops that load bool."""
     b = Builder()
