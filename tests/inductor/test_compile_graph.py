@@ -158,6 +158,17 @@ def test_values_of_inner_loops_are_kept_over_outer_ones() -> None:
     assert graph.unit is not None and "kept1[x" in graph.unit.source
 
 
+def test_folds_of_reshaped_planes_go_by_their_own_dimensions() -> None:
+    with fake_mode():
+        x = fl.empty(4, 21, 8, 8)
+    graph = inductor.compile_graph(make_fx(lambda x: x.movedim(1, -1).reshape(-1, 21).amax(1))(x))
+    image = from_array(array(4, 21, 8, 8))
+    np.testing.assert_array_equal(graph([image])[0].numpy(), image.amax(1).reshape(-1).numpy())
+    kernel, = graph.nodes
+    assert isinstance(kernel, Kernel) and kernel.style == "columns"
+    assert graph.unit is not None and "x0 /" not in graph.unit.source
+
+
 def test_truth_values_in_memory_are_bytes() -> None:
     """GCC 12 does not vectorise loops that load bool."""
     b = Builder()

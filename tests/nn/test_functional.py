@@ -135,6 +135,21 @@ def test_large_inputs_take_generated_kernels():
 
 
 # -- dropout ------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels_last"])
+@pytest.mark.parametrize("kwargs", [
+    {}, {"ignore_index": 2}, {"label_smoothing": 0.1, "weight": torch.rand(7) + 0.5}, {"reduction": "none"},
+], ids=lambda kwargs: ",".join(kwargs))
+def test_cross_entropy_of_images(kwargs, last):
+    target = torch.randint(0, 7, (2, 5, 6), generator=torch.Generator().manual_seed(0))
+    weight, rest = kwargs.get("weight"), {name: value for name, value in kwargs.items() if name != "weight"}
+
+    def call(library, functional, x, weight):
+        x = x.contiguous(memory_format=library.channels_last) if last else x
+        return functional.cross_entropy(x, target if library is torch else to_ours(target), weight, **rest)
+    compare_call(lambda x: call(flambeau, F, x, None if weight is None else to_ours(weight)),
+                 lambda x: call(torch, TF, x, weight), [randn(2, 7, 5, 6)])
+
+
 def test_dropout_keeps_and_scales():
     flambeau.manual_seed(1)
     x = flambeau.ones(200, 100, requires_grad=True)
