@@ -447,12 +447,13 @@ def split_reduction(step: Step, program: Program, limits: Limits = CPU) -> list[
         return [step]
     if limits.blocks and all(isinstance(n, int) for _, n in step.reduce_loops):
         return _split_outermost(step, program, limits.blocks // max(1, results // (32 if style == "columns" else 1)))
-    cuts = [(_stride(step, name, program), at) for at, (name, size) in enumerate(step.reduce_loops) if _pieces(size)[0] is not None]
-    if not cuts:
+    loops = [loop for loop in step.reduce_loops if _pieces(loop[1])[0] is not None]
+    if not loops:
         return [step]
-    at = max(cuts)[1]     # pieces of memory, if the outermost loop is long enough
-    name, size = step.reduce_loops[at]
-    pieces, chunk = _pieces(size)
+    long = [loop for loop in loops if isinstance(loop[1], int) or program.hint(loop[1]) >= 4 * PIECES]
+    name, size = max(long, key=lambda loop: _stride(step, loop[0], program)) if long else max(loops, key=lambda loop: program.hint(loop[1]))
+    at = next(k for k, loop in enumerate(step.reduce_loops) if loop[0] == name)
+    pieces, chunk = _pieces(size)    # of memory, if the outermost loop is long enough
     assert pieces is not None
     tracer = Tracer()
     outer, within = var("p", size=pieces), var(name, size=chunk)
