@@ -361,8 +361,8 @@ PyObject* scan(PyObject*, PyObject* const* args, Py_ssize_t count) {
     Pieces columns = cut(inner, sum_columns);
     Py_BEGIN_ALLOW_THREADS
     in_parallel(outer * columns.count, threads, [&](ptrdiff_t begin, ptrdiff_t end) {
-        if (inner == 1)
-            return loops.scan_rows[product][(int)kind](from + begin * n * itemsize, to + begin * n * itemsize, end - begin, n, reverse);
+        ptrdiff_t start = begin * n * itemsize;
+        if (inner == 1) return loops.scan_rows[product][(int)kind](from + start, to + start, end - begin, n, reverse);
         for (ptrdiff_t unit = begin; unit < end; unit++) {
             ptrdiff_t column = unit % columns.count * columns.length, at = (unit / columns.count * n * inner + column) * itemsize;
             loops.scan_down[product][(int)kind](from + at, to + at, n, inner, std::min(columns.length, inner - column), reverse);

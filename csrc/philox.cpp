@@ -198,7 +198,8 @@ PyMethodDef methods[] = {
 
 }  // namespace
 
-// For generated code: words are (0 uniform, 1 normal; bytes of an element; elements; blocks used up before), state is (seed, offset).
+// For generated code: words are (0 uniform, 1 normal; bytes of an element; elements; blocks used up before), state is
+// (seed, offset).
 extern "C" void philox_run(const int64_t* words, const int64_t* state, void* out) {
     uint64_t seed = (uint64_t)state[0], offset = (uint64_t)(state[1] + words[3]);
     auto fill = [&](auto* to) {

@@ -397,7 +397,7 @@ class KernelPrinter:
         return any(v.uid in scope for scope in self.scopes[:-1])
 
     def is_strided(self, v: Value) -> bool:
-        """Whether a value is loaded from places apart in the innermost loop: GCC would load it only where it is selected, by a branch."""
+        """Whether a value is loaded from places apart in the innermost loop: GCC would branch, to load it only if it is selected."""
         return v.op == "load" and coefficient(v.attr.index, self.innermost) not in (0, 1)
 
     def text(self, v: Value) -> str:

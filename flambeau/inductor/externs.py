@@ -225,8 +225,8 @@ def _draw(step: Extern, program: Program, pointer: Pointer) -> list[str]:
         total = total * n
     words = ", ".join(map(to_cpp, (DRAWS.index(step.op), kind.itemsize, total, increment)))
     state, out = step.inputs[0], step.outputs[0]
-    return ["{", f"    const int64_t words[] = {{{words}}};",
-            f"    if (fl::draw(rt, words, {pointer(state.buffer, state.offset)}, {pointer(out.buffer, out.offset)})) return 1;", "}"]
+    pointers = f"{pointer(state.buffer, state.offset)}, {pointer(out.buffer, out.offset)}"
+    return ["{", f"    const int64_t words[] = {{{words}}};", f"    if (fl::draw(rt, words, {pointers})) return 1;", "}"]
 
 
 # Products and convolutions, which take epilogues, and below them every call that generated code makes itself.
@@ -237,5 +237,5 @@ ATTENTION = ("flash_attention", "flash_attention_backward")
 DRAWS = ("philox_uniform", "philox_normal")
 CALLS = {**EXTERNS, **dict.fromkeys(ATTENTION, _attention), **dict.fromkeys(DRAWS, _draw)}
 
-__all__ = ["ATTENTION", "CALLS", "CONVOLUTIONS", "DRAWS", "EXTERNS", "PostOp", "apply_epilogue", "call", "choose_layouts", "operand",
-           "runs_fast", "supported"]
+__all__ = ["ATTENTION", "CALLS", "CONVOLUTIONS", "DRAWS", "EXTERNS", "PostOp", "apply_epilogue", "call", "choose_layouts",
+           "operand", "runs_fast", "supported"]

@@ -318,7 +318,7 @@ class Lowering:
         loop = prim.loop
         if "pointwise" in prim.tags:
             return self._pointwise(node, prim, args)
-        if prim.name in DRAWS and val.device.type == "cpu" and val.dtype.itemsize >= 4 and self.program.hint(_count(args[2])) >= DRAWN_FROM:
+        if prim.name in DRAWS and self._draws_natively(val, args[2]):
             return self._call(node, prim.name, args)
         if isinstance(loop, str) and loop in (*REDUCTIONS, "argmax", "argmin"):
             return self._reduction(node, loop, args)
@@ -331,6 +331,9 @@ class Lowering:
         if loop == "extern":
             return self._extern(node, prim.name, args)
         return self._fallback(node, args)
+
+    def _draws_natively(self, val: Tensor, shape: Sequence[Index]) -> bool:
+        return val.device.type == "cpu" and val.dtype.itemsize >= 4 and self.program.hint(_count(shape)) >= DRAWN_FROM
 
     def _loops(self, val: Any, args: Sequence) -> bool:
         """Whether loop bodies can compute with all dtypes involved."""
@@ -415,8 +418,8 @@ class Lowering:
         seen = View(view.buffer, x.dtype, size, strides, view.offset + offset - lies.offset)
         left = self.program.buffers[view.buffer].numel - seen.index([n - 1 for n in size])
         if bounds(seen.offset)[0] < 0 or bounds(left)[0] < 1:
-            raise NotImplementedError(f"as_strided({size}, {strides}, {offset}) reaches outside of what a compiled graph has of its "
-                                      f"operand's memory; call it outside of the compiled function")
+            raise NotImplementedError(f"as_strided({size}, {strides}, {offset}) reaches outside of what a compiled graph has of "
+                                      f"its operand's memory; call it outside of the compiled function")
         return self.strided(seen)
 
     def _realize_if_costly(self, box: Box) -> None:
@@ -558,8 +561,9 @@ class Lowering:
         user, *more = node.users
         if more:
             return False
-        tags = getattr(user.target, "tags", ())
-        return any(node is n for n in self._exact_results) or (("pointwise" in tags or "view" in tags) and self._becomes_result(user))
+        if any(node is n for n in self._exact_results):
+            return True
+        return not {"pointwise", "view"}.isdisjoint(getattr(user.target, "tags", ())) and self._becomes_result(user)
 
     def _convolution(self, node: Any, op: str, args: list) -> Box:
         """A convolution or one of its gradients, on images in channels-last order, which libraries are fastest with; only a
@@ -572,7 +576,8 @@ class Lowering:
         if not all(isinstance(n, int) for n in (*shape, *first.shape, *second.shape)) or 0 in shape or len(shape) < 3:
             return self._fallback(node, args)
         order = (0, *range(2, len(shape)), 1)
-        plain = op == "convolution_weight_grad" or (first.strides == tuple(contiguous_strides(first.shape)) and self._becomes_result(node))
+        as_given = first.strides == tuple(contiguous_strides(first.shape)) and self._becomes_result(node)
+        plain = op == "convolution_weight_grad" or as_given
         strides = contiguous_strides(shape) if plain else permuted_strides(shape, order)
         out = self.new_buffer(val.dtype, shape, strides)
         call = {"target": node.target, "args": _template(args, iter(range(10**6)))}

@@ -451,7 +451,8 @@ def split_reduction(step: Step, program: Program, limits: Limits = CPU) -> list[
     if not loops:
         return [step]
     long = [loop for loop in loops if isinstance(loop[1], int) or program.hint(loop[1]) >= 4 * PIECES]
-    name, size = max(long, key=lambda loop: _stride(step, loop[0], program)) if long else max(loops, key=lambda loop: program.hint(loop[1]))
+    longest = max(loops, key=lambda loop: program.hint(loop[1]))
+    name, size = max(long, key=lambda loop: _stride(step, loop[0], program), default=longest)
     at = next(k for k, loop in enumerate(step.reduce_loops) if loop[0] == name)
     pieces, chunk = _pieces(size)    # of memory, if the outermost loop is long enough
     assert pieces is not None

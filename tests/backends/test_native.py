@@ -191,7 +191,8 @@ def test_large_sum_is_accurate() -> None:
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("product", [False, True])
-@pytest.mark.parametrize(("shape", "dim"), [((7, 33), 1), ((7, 33), 0), ((3, 40, 5), 1), ((2, 9, 1500), 1), ((5,), 0), ((3, 0, 2), 1)])
+@pytest.mark.parametrize(("shape", "dim"), [
+    ((7, 33), 1), ((7, 33), 0), ((3, 40, 5), 1), ((2, 9, 1500), 1), ((5,), 0), ((3, 0, 2), 1)])
 @pytest.mark.parametrize("dtype", [np.float16, BF16, np.float32, np.float64, np.int64], ids=str)
 def test_scans(dtype, shape, dim, product, reverse) -> None:
     rng = np.random.default_rng(0)
