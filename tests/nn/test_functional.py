@@ -222,6 +222,18 @@ def test_recurrent_with_a_state_and_without_a_batch():
     compare_module("GRU", (4, 5), {}, [randn(6, 4), randn(1, 5, seed=1)])
 
 
+@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+def test_recurrent_second_derivatives_and_compiled_gradients(name):
+    ours = getattr(flambeau.nn, name)(2, 3).double()
+    x = flambeau.randn(3, 2, 2, dtype=flambeau.float64, requires_grad=True)
+    assert flambeau.autograd.gradgradcheck(lambda x: ours(x)[0], (x,))
+    for dynamic in (False, True):
+        want, got = (flambeau.autograd.grad(net(x)[0].sin().sum(), [x, *ours.parameters()])
+                     for net in (ours, flambeau.compile(ours, dynamic=dynamic)))
+        for g, w in zip(got, want, strict=True):
+            assert flambeau.allclose(g, w)
+
+
 @pytest.mark.parametrize("name", ["RNNCell", "LSTMCell", "GRUCell"])
 def test_cells(name):
     compare_module(name, (4, 5), {}, [randn(3, 4)])
