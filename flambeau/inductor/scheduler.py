@@ -412,17 +412,23 @@ def reduction_style(step: Compute, program: Program) -> str:
         return "rows"
     sizes = {name: max(program.hint(size), 1) for name, size in (*step.loops, *step.reduce_loops)}
     gains = dict.fromkeys(sizes, 0)
-    for access in step.loads:
-        weight = math.prod([n for name, n in sizes.items() if name in free_variables(access.index)])
+    apart = dict.fromkeys(sizes, 0)
+    for load in step.values:
+        if load.op != "load":
+            continue
+        computed = {name for v in walk(load.args[:len(load.attr.names)]) if v.op == "load" for name in free_variables(v.attr.index)}
+        weight = math.prod([n for name, n in sizes.items() if name in free_variables(load.attr.index) | computed])
         for name in sizes:
-            gains[name] += weight * _same(coefficient(access.index, name) or 0, 1)
+            near = _same(coefficient(load.attr.index, name) or 0, 1) and name not in computed
+            gains[name] += weight * near
+            apart[name] += lie_apart([load.attr.index], name) or name in computed
     kept = [name for name, _ in step.loops if gains[name] and sizes[name] >= 4]
     folded = [name for name, _ in step.reduce_loops if gains[name]]
     if not kept or not folded:
         return "columns" if kept else "rows"
-    apart, apart_folded = (min(lie_apart([a.index for a in step.loads], name) for name in names) for names in (kept, folded))
-    if apart != apart_folded:
-        return "columns" if apart < apart_folded else "rows"
+    ours, theirs = (min(apart[name] for name in names) for names in (kept, folded))
+    if ours != theirs:
+        return "columns" if ours < theirs else "rows"
     return "columns" if sum(gains[name] for name in kept) > sum(gains[name] for name in folded) else "rows"
 
 

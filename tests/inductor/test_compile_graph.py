@@ -169,6 +169,14 @@ def test_folds_of_reshaped_planes_go_by_their_own_dimensions() -> None:
     assert graph.unit is not None and "x0 /" not in graph.unit.source
 
 
+def test_sums_of_looked_up_rows_go_along_the_rows() -> None:
+    b = Builder()
+    table, index = b.input(array(100, 64)), b.input(rng.integers(0, 100, (32, 20)))
+    graph = check(b, b.sum(b.index_select(table, 0, index), (1,)), tol=1e-4)
+    kernel, = graph.nodes
+    assert isinstance(kernel, Kernel) and kernel.style == "columns"
+
+
 def test_truth_values_in_memory_are_bytes() -> None:
     """GCC 12 does not vectorise loops that load bool."""
     b = Builder()
