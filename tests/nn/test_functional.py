@@ -150,6 +150,23 @@ def test_cross_entropy_of_images(kwargs, last):
                  lambda x: call(torch, TF, x, weight), [randn(2, 7, 5, 6)])
 
 
+@pytest.mark.parametrize("padding", [None, 2, -1])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_embedding_bags_of_one_size(mode, padding):
+    index = torch.randint(0, 11, (5, 6), generator=torch.Generator().manual_seed(0))
+    index[0] = 2 if padding == 2 else 10
+    flambeau._dynamo.reset()
+    ours = flambeau.compile(lambda w: F.embedding_bag(to_ours(index), w, mode=mode, padding_idx=padding))
+    for function in (lambda w: F.embedding_bag(to_ours(index), w, mode=mode, padding_idx=padding), ours):
+        compare_call(function, lambda w: TF.embedding_bag(index, w, mode=mode, padding_idx=padding), [randn(11, 4)])
+
+
+def test_embedding_bags_of_one_size_with_weights():
+    index = torch.randint(0, 11, (5, 6), generator=torch.Generator().manual_seed(0))
+    compare_call(lambda w, s: F.embedding_bag(to_ours(index), w, mode="sum", per_sample_weights=s),
+                 lambda w, s: TF.embedding_bag(index, w, mode="sum", per_sample_weights=s), [randn(11, 4), randn(5, 6, seed=1)])
+
+
 def test_dropout_keeps_and_scales():
     flambeau.manual_seed(1)
     x = flambeau.ones(200, 100, requires_grad=True)
