@@ -129,9 +129,55 @@ void add_row(char* to, const char* from, ptrdiff_t n) {
     for (ptrdiff_t i = 0; i < n; i++) t[i] = Element<T>::store(Element<T>::load(t[i]) + Element<T>::load(f[i]));
 }
 
+// ---- scans ----
+
+template <class T, class Sum, bool product>
+inline void scan_step(Sum& total, const T& from, T& to) {
+    if constexpr (product) total *= Element<T>::load(from);
+    else total += Element<T>::load(from);
+    to = Element<T>::store((decltype(Element<T>::load(T{})))total);
+}
+
+// Rows of n elements that lie end to end, four at a time: each is a chain in which every step waits for the one before.
+template <class T, class Sum, bool product>
+void scan_rows(const char* x, char* out, ptrdiff_t rows, ptrdiff_t n, bool reverse) {
+    ptrdiff_t step = reverse ? -1 : 1, r = 0;
+    const T* __restrict from = (const T*)x + (reverse ? n - 1 : 0);
+    T* __restrict to = (T*)out + (reverse ? n - 1 : 0);
+    for (; r + 4 <= rows; r += 4, from += 4 * n, to += 4 * n) {
+        Sum a = product, b = product, c = product, d = product;
+        for (ptrdiff_t i = 0, at = 0; i < n; i++, at += step) {
+            scan_step<T, Sum, product>(a, from[at], to[at]);
+            scan_step<T, Sum, product>(b, from[at + n], to[at + n]);
+            scan_step<T, Sum, product>(c, from[at + 2 * n], to[at + 2 * n]);
+            scan_step<T, Sum, product>(d, from[at + 3 * n], to[at + 3 * n]);
+        }
+    }
+    for (; r < rows; r++, from += n, to += n) {
+        Sum total = product;
+        for (ptrdiff_t i = 0, at = 0; i < n; i++, at += step) scan_step<T, Sum, product>(total, from[at], to[at]);
+    }
+}
+
+// Down at most `sum_columns` neighbouring columns.
+template <class T, class Sum, bool product>
+void scan_down(const char* x, char* out, ptrdiff_t rows, ptrdiff_t row_size, ptrdiff_t columns, bool reverse) {
+    Sum total[sum_columns];
+    for (ptrdiff_t c = 0; c < columns; c++) total[c] = product;
+    for (ptrdiff_t r = 0; r < rows; r++) {
+        ptrdiff_t at = (reverse ? rows - 1 - r : r) * row_size;
+        const T* __restrict from = (const T*)x + at;
+        T* __restrict to = (T*)out + at;
+        for (ptrdiff_t c = 0; c < columns; c++) scan_step<T, Sum, product>(total[c], from[c], to[c]);
+    }
+}
+
 #define FLAMBEAU_FROM(To)                                                                                                      \
     {convert_row<To, bool>, convert_row<To, uint8_t>, convert_row<To, int8_t>, convert_row<To, int16_t>, convert_row<To, int32_t>, \
      convert_row<To, int64_t>, convert_row<To, Half>, convert_row<To, BFloat>, convert_row<To, float>, convert_row<To, double>}
+#define FLAMBEAU_SCANS(scan, product)                                                                                     \
+    {nullptr, nullptr, nullptr, nullptr, nullptr, scan<int64_t, int64_t, product>, scan<Half, float, product>,            \
+     scan<BFloat, float, product>, scan<float, double, product>, scan<double, double, product>}
 const Loops loops = {
     {FLAMBEAU_FROM(bool), FLAMBEAU_FROM(uint8_t), FLAMBEAU_FROM(int8_t), FLAMBEAU_FROM(int16_t), FLAMBEAU_FROM(int32_t),
      FLAMBEAU_FROM(int64_t), FLAMBEAU_FROM(Half), FLAMBEAU_FROM(BFloat), FLAMBEAU_FROM(float), FLAMBEAU_FROM(double)},
@@ -140,5 +186,8 @@ const Loops loops = {
     {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, sum_run<Half, float>, sum_run<BFloat, float>, sum_run<float, float>, sum_run<double, double>},
     {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, sum_down<Half, float>, sum_down<BFloat, float>, sum_down<float, float>, sum_down<double, double>},
     {nullptr, add_row<uint8_t>, add_row<int8_t>, add_row<int16_t>, add_row<int32_t>, add_row<int64_t>, add_row<Half>, add_row<BFloat>, add_row<float>, add_row<double>},
+    {FLAMBEAU_SCANS(scan_rows, false), FLAMBEAU_SCANS(scan_rows, true)},
+    {FLAMBEAU_SCANS(scan_down, false), FLAMBEAU_SCANS(scan_down, true)},
 };
+#undef FLAMBEAU_SCANS
 #undef FLAMBEAU_FROM

@@ -31,6 +31,8 @@ struct Loops {
     void (*sum_run[kind_count])(const char* x, ptrdiff_t n, char* total);
     void (*sum_down[kind_count])(const char* x, ptrdiff_t rows, ptrdiff_t row_bytes, ptrdiff_t columns, char* total);
     void (*add_row[kind_count])(char* to, const char* from, ptrdiff_t n);
+    void (*scan_rows[2][kind_count])(const char* x, char* out, ptrdiff_t rows, ptrdiff_t n, bool reverse);  // [sum, product]
+    void (*scan_down[2][kind_count])(const char* x, char* out, ptrdiff_t rows, ptrdiff_t row_size, ptrdiff_t columns, bool reverse);
 };
 
 namespace baseline {
@@ -339,6 +341,37 @@ PyObject* sum_axis(PyObject*, PyObject* const* args, Py_ssize_t count) {
     Py_RETURN_TRUE;
 }
 
+// ---- scans ----
+
+// scan(out, x, product, reverse): x and out (outer, n, inner), contiguous; sums or products of what comes before along n, or after.
+PyObject* scan(PyObject*, PyObject* const* args, Py_ssize_t count) {
+    if (count != 4 || !arrays(args, 2, 2, "scan(out, x, product, reverse)")) return nullptr;
+    PyArrayObject *out = (PyArrayObject*)args[0], *x = (PyArrayObject*)args[1];
+    bool product = args[2] == Py_True, reverse = args[3] == Py_True;
+    if (!writeable(out)) return nullptr;
+    Kind kind = kind_of(x);
+    if (kind == Kind::other || loops.scan_rows[product][(int)kind] == nullptr) Py_RETURN_FALSE;
+    if (PyArray_NDIM(x) != 3 || PyArray_NDIM(out) != 3 || !PyArray_CompareLists(PyArray_DIMS(x), PyArray_DIMS(out), 3) ||
+        kind_of(out) != kind || !PyArray_ISCARRAY(out) || !PyArray_ISCARRAY_RO(x))
+        return PyErr_Format(PyExc_ValueError, "scan: expected contiguous x and out (outer, n, inner) of one dtype");
+    ptrdiff_t outer = PyArray_DIM(x, 0), n = PyArray_DIM(x, 1), inner = PyArray_DIM(x, 2), itemsize = PyArray_ITEMSIZE(x);
+    const char* from = PyArray_BYTES(x);
+    char* to = PyArray_BYTES(out);
+    int threads = threads_for(outer * n * inner * itemsize);
+    Pieces columns = cut(inner, sum_columns);
+    Py_BEGIN_ALLOW_THREADS
+    in_parallel(outer * columns.count, threads, [&](ptrdiff_t begin, ptrdiff_t end) {
+        ptrdiff_t start = begin * n * itemsize;
+        if (inner == 1) return loops.scan_rows[product][(int)kind](from + start, to + start, end - begin, n, reverse);
+        for (ptrdiff_t unit = begin; unit < end; unit++) {
+            ptrdiff_t column = unit % columns.count * columns.length, at = (unit / columns.count * n * inner + column) * itemsize;
+            loops.scan_down[product][(int)kind](from + at, to + at, n, inner, std::min(columns.length, inner - column), reverse);
+        }
+    });
+    Py_END_ALLOW_THREADS
+    Py_RETURN_TRUE;
+}
+
 // ---- fill ----
 
 PyObject* fill(PyObject*, PyObject* const* args, Py_ssize_t count) {
@@ -369,6 +402,8 @@ PyMethodDef methods[] = {
     {"fill", (PyCFunction)(void*)fill, METH_FASTCALL, "fill(out, value) -> bool\n\nA one-element array of out's dtype into all of contiguous `out`."},
     {"take_rows", (PyCFunction)(void*)take_rows, METH_FASTCALL, "take_rows(out, table, index)\n\nout[i] = table[index[i]]; IndexError outside [0, rows)."},
     {"add_rows", (PyCFunction)(void*)add_rows, METH_FASTCALL, "add_rows(table, index, rows) -> bool\n\ntable[index[i]] += rows[i], in order."},
+    {"scan", (PyCFunction)(void*)scan, METH_FASTCALL,
+     "scan(out, x, product, reverse) -> bool\n\nout (outer, n, inner) = running sums or products of x along n, or from its end."},
     {"sum_axis", (PyCFunction)(void*)sum_axis, METH_FASTCALL, "sum_axis(out, x) -> bool\n\nout (outer, inner) = x (outer, n, inner) summed over n."},
     {nullptr},
 };

@@ -1,10 +1,12 @@
 // philox_bits, philox_uniform and philox_normal: fill an array with the numbers that philox.h defines, in blocks that vectorise.
+#define FLAMBEAU_NATIVE_MODULE
 #include "philox.h"
 
 #include <algorithm>
 
 #include "module.h"
 #include "numpy_api.h"
+#include "runtime.h"
 #include "threads.h"
 
 namespace {
@@ -196,4 +198,19 @@ PyMethodDef methods[] = {
 
 }  // namespace
 
-void add_philox(PyObject* module) { PyModule_AddFunctions(module, methods); }
+// For generated code: words are (0 uniform, 1 normal; bytes of an element; elements; blocks used up before), state is
+// (seed, offset).
+extern "C" void philox_run(const int64_t* words, const int64_t* state, void* out) {
+    uint64_t seed = (uint64_t)state[0], offset = (uint64_t)(state[1] + words[3]);
+    auto fill = [&](auto* to) {
+        void (*uniform)(uint64_t, uint64_t, decltype(to)) = fill_uniform;
+        void (*normal)(uint64_t, uint64_t, decltype(to)) = fill_normal;
+        fill_array(words[0] ? normal : uniform, to, words[2], seed, offset);
+    };
+    if (words[1] == 4) fill((float*)out);
+    else fill((double*)out);
+}
+
+void add_philox(PyObject* module) {
+    if (PyModule_AddFunctions(module, methods) == 0) flambeau_register("philox_run", (void*)philox_run);
+}

@@ -27,7 +27,8 @@ from flambeau.core.cache import cache_directory, make_folder, note_write, read_s
 from flambeau.inductor.unit import HEADERS, INCLUDES
 
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
-         "-fno-exceptions", "-fno-rtti", "-fno-semantic-interposition", "-fno-plt", "-w")
+         "-fno-exceptions", "-fno-rtti", "-fno-semantic-interposition", "-fno-plt", "-w",
+         "-fno-loop-unroll-and-jam")  # which keeps GCC 12 from vectorising innermost loops over accumulators
 
 
 class CompilerError(RuntimeError):

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from flambeau.core.dtypes import bool_, dtype, int64
 from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables, is_var, substitute, to_cpp, var
 from flambeau.core.symbolic import SymFloat
-from flambeau.inductor.ir import REDUCTIONS, Access, Program, Tracer, Value, computed_names, varies_with
-from flambeau.inductor.scheduler import Kernel, Member, kernel_var, rewrite
+from flambeau.inductor.ir import REDUCTIONS, Access, Program, Tracer, Value, computed_names, varies_with, walk
+from flambeau.inductor.scheduler import Kernel, Member, kernel_var, lie_apart, rewrite
 from flambeau.ops.scalar import TABLE, compute_dtype
 
 CPP_TYPES = {
@@ -25,6 +25,7 @@ CPP_TYPES = {
     "uint32": "uint32_t", "uint64": "uint64_t", "float16": "fl::float16", "bfloat16": "fl::bfloat16", "float32": "float",
     "float64": "double",
 }
+MEMORY_TYPES = {**CPP_TYPES, "bool": "uint8_t"}  # as what it is loaded and stored: GCC 12 does not vectorise over bool loads
 PARALLEL_FROM = 1 << 15      # units of work (an addition or load of one element)
 LARGEST_SCRATCH = 1 << 15    # bytes of a row kept on the stack
 COLUMN_BLOCK = 64
@@ -32,6 +33,8 @@ INNER_BLOCK = 4096
 TILE = 32                    # of transposed copies: their lines on both sides stay in cache
 CACHE_LINE = 64
 COLLIDING = 512              # lines a multiple of so many elements apart share few places in a cache
+SCATTERED = 10               # the cost of an index that is divided, and of the load that gathers by it
+WORTH_AN_ARRAY = 4           # the cost from which values that a loop computes again and again are kept
 
 COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
@@ -123,6 +126,7 @@ class KernelPrinter:
         if kernel.style == "columns" and self.outer:  # the vectorised loop is innermost
             order = self.outer[:-1] + self.inner + self.outer[-1:]
         self.depth = {f"x{k}": position + 1 for position, k in enumerate(order)}
+        self.innermost = f"x{order[-1]}" if order else ""
         self.rows = len(self.outer)
         self._offsets()
 
@@ -228,9 +232,10 @@ class KernelPrinter:
         return best if best is not None and weights[best] >= full and self.program.hint(self.sizes[inner]) >= TILE else None
 
     def _order_columns(self) -> None:
-        """Last among the kept loops the one along which the folded elements are contiguous."""
+        """Last among the kept loops the one along which the folded elements are contiguous, and the fewest lie apart."""
         score = self._contiguous(self.outer)
-        best = max(self.outer, key=lambda k: (score[k], k))
+        loads = [self.at(m, a.index) for m in self.kernel.members for a in m.step.loads]
+        best = max(self.outer, key=lambda k: (score[k] > 0, -lie_apart(loads, f"x{k}"), score[k], k))
         self.outer = [k for k in self.outer if k != best] + [best]
 
     def _offsets(self) -> None:
@@ -375,9 +380,46 @@ class KernelPrinter:
         self.names[v.uid] = name
         self.scopes[-1].append(v.uid)
 
+    def invariants(self, roots: Sequence[Value], inner: str, around: Collection[str]) -> list[Value]:
+        """What the loop `inner` would compute, at some cost, anew in all iterations of the loops `around`."""
+        used: dict[int, frozenset[str]] = {}
+        cost: dict[int, float] = {}
+        users: dict[int, list[Value]] = {}
+        order = walk(roots)
+        for v in order:
+            place = v.attr.index if v.op == "load" else v.attr if v.op == "index" else 0
+            used[v.uid] = free_variables(place).union({"held"} if v.op == "held" else (), *(used[a.uid] for a in v.args))
+            own = SCATTERED if coefficient(place, inner) is None else TABLE[v.op].cost if v.op in TABLE else 0
+            cost[v.uid] = own + sum(cost[a.uid] for a in v.args)
+            for a in v.args:
+                users.setdefault(a.uid, []).append(v)
+        stays = {v.uid: inner in used[v.uid] and used[v.uid].isdisjoint({*around, "held"}) and v.dtype is not bool_ for v in order}
+        return [v for v in order if stays[v.uid] and cost[v.uid] >= WORTH_AN_ARRAY
+                and not all(stays[u.uid] for u in users.get(v.uid, [v]))]
+
+    def keep_along(self, values: Sequence[Value], loop: str, names: str, length: int, place: str, memo: dict[int, float]) -> None:
+        """Compute `values` in a loop of their own into arrays, which stand for them from here on."""
+        if not values:
+            return
+        arrays = [f"{names}{k}" for k in range(len(values))]
+        for v, array in zip(values, arrays, strict=True):
+            self.emit(f"alignas(64) {CPP_TYPES[v.dtype.name]} {array}[{length}];")
+        self.emit("#pragma omp simd")
+        self.open(loop)
+        self.need(values, 99, memo)
+        for v, array in zip(values, arrays, strict=True):
+            self.emit(f"{array}[{place}] = {self.names[v.uid]};")
+        self.close()
+        for v, array in zip(values, arrays, strict=True):
+            self.bind(v, f"{array}[{place}]")
+
     def is_outside(self, v: Value) -> bool:
         """Whether a value that has a variable is known before the innermost loop."""
         return any(v.uid in scope for scope in self.scopes[:-1])
+
+    def is_strided(self, v: Value) -> bool:
+        """Whether a value is loaded from places apart in the innermost loop: GCC would branch, to load it only if it is selected."""
+        return v.op == "load" and coefficient(v.attr.index, self.innermost) not in (0, 1)
 
     def text(self, v: Value) -> str:
         """The C++ expression of `v` over its operands' variables."""
@@ -405,7 +447,7 @@ class KernelPrinter:
             if all(self.is_narrow(x) for x in sides):
                 return TABLE[v.op].cpp.format(*(f"int32_t({self.expr(x)})" for x in sides))
         template = TABLE[v.op].cpp
-        if v.op == "where" and self.is_outside(v.args[0]) and v.dtype is not bool_:
+        if v.op == "where" and v.dtype is not bool_ and (self.is_outside(v.args[0]) or any(map(self.is_strided, v.args[1:]))):
             return f"fl::select({', '.join(args)})"
         if v.op == "where" and v.dtype is int64 and any(map(self.is_outside, v.args[1:])):
             return f"fl::select(int32_t({args[0]}), {args[1]}, {args[2]})"
@@ -440,7 +482,7 @@ class KernelPrinter:
         place = self.place(access.buffer, access.index, computed)
         kind = CPP_TYPES[v.dtype.name]
         stored = self.program.buffers[access.buffer].dtype
-        text = place if stored is v.dtype else f"{kind}({place})"
+        text = f"{place} != 0" if v.dtype is stored is bool_ else place if stored is v.dtype else f"{kind}({place})"
         return f"{args[-1]} ? {text} : {kind}(0)" if access.masked else text
 
     def place(self, buffer: str, index: Index, computed: Mapping[str, Value] | None = None) -> str:
@@ -521,4 +563,4 @@ def _even(x: Index, a: int, b: int, size: Index) -> bool:
     return product is outer or (isinstance(product, int) and product == outer)
 
 
-__all__ = ["CPP_TYPES", "FOLDS", "KernelPrinter", "Printed", "constant_text"]
+__all__ = ["CPP_TYPES", "FOLDS", "MEMORY_TYPES", "KernelPrinter", "Printed", "constant_text"]

@@ -15,7 +15,7 @@ import numpy as np
 from flambeau import _C
 from flambeau.backends.cpu import onednn
 from flambeau.core.dtypes import bfloat16, dtype, float16, float32
-from flambeau.core.expr import to_cpp
+from flambeau.core.expr import Index, to_cpp
 from flambeau.inductor import dnn
 from flambeau.inductor.ir import Extern, Program, View
 
@@ -85,8 +85,10 @@ def _epilogue(step: Extern, views: Sequence[View]) -> tuple[View | None, list[on
     epilogue: list[PostOp] = list(step.attrs.get("epilogue", ()))
     rest = list(views)
     bias = None
-    if epilogue and epilogue[0].kind == "add" and epilogue[0].tensor and _is_bias(rest[0]):
+    if epilogue and epilogue[0].kind == "add" and epilogue[0].tensor and _is_bias(rest[0], 1 if step.op in CONVOLUTIONS else -1):
         bias = rest.pop(0)
+        if step.op in CONVOLUTIONS:
+            bias = bias._replace(shape=bias.shape[1:2], strides=bias.strides[1:2])
         epilogue.pop(0)
     posts, read = [], []
     for post in epilogue:
@@ -98,8 +100,9 @@ def _epilogue(step: Extern, views: Sequence[View]) -> tuple[View | None, list[on
     return bias, posts, read
 
 
-def _is_bias(view: View) -> bool:
-    return all(isinstance(n, int) and n == 1 for n in view.shape[:-1])
+def _is_bias(view: View, axis: int) -> bool:
+    """Whether a tensor varies along one axis at most."""
+    return all(isinstance(n, int) and n == 1 for d, n in enumerate(view.shape) if d != axis % len(view.shape))
 
 
 def matmul_words(step: Extern) -> tuple[tuple, list[View]]:
@@ -158,13 +161,13 @@ def choose_layouts(step: Extern) -> bool:
 
 def _likely_layouts(kind: str, step: Extern) -> tuple[str, str, str]:
     """Images that lie with their channels innermost stay so; others are better reordered in the call, but for windows of one
-    element, which are matrix products."""
+    element, which are matrix products, and where each channel is a group of its own and the other image stays."""
     x, w, y = _roles(kind, step)
-    window = any(n != 1 for n in w.shape[2:])
-
-    def layout(image: View) -> str:
-        return "free" if window and image.shape[1] != 1 and image.strides[1] != 1 else "given"
-    return layout(x), "free", layout(y)
+    lies_last = [image.shape[1] != 1 and image.strides[1] == 1 for image in (x, y)]
+    if all(n == 1 for n in w.shape[2:]) or (w.shape[1] == 1 and any(lies_last)):
+        return "given", "free", "given"
+    first, second = ("free" if image.shape[1] != 1 and not last else "given" for image, last in zip((x, y), lies_last, strict=True))
+    return first, "free", second
 
 
 def _roles(kind: str, step: Extern) -> tuple[View, View, View]:
@@ -178,7 +181,9 @@ def _roles(kind: str, step: Extern) -> tuple[View, View, View]:
 def runs_fast(step: Extern) -> bool:
     """Whether oneDNN has a fast kernel for the call as it now is, epilogue and all."""
     if step.op in CONVOLUTIONS:
-        return choose_layouts(step)
+        *_, read = _epilogue(step, step.inputs[2:])
+        by_channel = any(_is_bias(view, 1) for view in read)      # slow beside planes, which is not to be seen from outside
+        return not (by_channel and step.outputs[0].strides[1] != 1) and choose_layouts(step)
     words, _ = matmul_words(step)
     if not all(isinstance(w, (int, np.integer)) for w in words):
         return True
@@ -212,12 +217,25 @@ def _heads_first(view: View) -> View:
     return view._replace(shape=(b, h, r, e), strides=(sb, sh, sr, se))
 
 
+def _draw(step: Extern, program: Program, pointer: Pointer) -> list[str]:
+    """An array of random numbers; csrc/philox.cpp says what the words mean."""
+    _, increment, shape, kind = step.attrs["args"]
+    total: Index = 1
+    for n in shape:
+        total = total * n
+    words = ", ".join(map(to_cpp, (DRAWS.index(step.op), kind.itemsize, total, increment)))
+    state, out = step.inputs[0], step.outputs[0]
+    pointers = f"{pointer(state.buffer, state.offset)}, {pointer(out.buffer, out.offset)}"
+    return ["{", f"    const int64_t words[] = {{{words}}};", f"    if (fl::draw(rt, words, {pointers})) return 1;", "}"]
+
+
 # Products and convolutions, which take epilogues, and below them every call that generated code makes itself.
 EXTERNS: dict[str, Callable[[Extern, Program, Pointer], list[str]]] = {
     "mm": _matmul, "bmm": _matmul, **{op: _convolution(kind) for op, kind in CONVOLUTIONS.items()},
 }
 ATTENTION = ("flash_attention", "flash_attention_backward")
-CALLS = {**EXTERNS, **dict.fromkeys(ATTENTION, _attention)}
+DRAWS = ("philox_uniform", "philox_normal")
+CALLS = {**EXTERNS, **dict.fromkeys(ATTENTION, _attention), **dict.fromkeys(DRAWS, _draw)}
 
-__all__ = ["ATTENTION", "CALLS", "CONVOLUTIONS", "EXTERNS", "PostOp", "apply_epilogue", "call", "choose_layouts", "operand", "runs_fast",
-           "supported"]
+__all__ = ["ATTENTION", "CALLS", "CONVOLUTIONS", "DRAWS", "EXTERNS", "PostOp", "apply_epilogue", "call", "choose_layouts",
+           "operand", "runs_fast", "supported"]

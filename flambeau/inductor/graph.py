@@ -187,10 +187,11 @@ class _Wrapper:
             emit("    inputs.clear()")
         for name in program.constants:
             emit(f"    {name} = constants[{name!r}]._data")
+        made = {v.buffer for segment in unit.segments if not isinstance(segment, int) for v in segment.outputs if self._is_whole(v)}
         for name in unit.arguments:
             buffer = program.buffers[name]
             if buffer.kind in ("temp", "output"):
-                emit(f"    {name} = {self._empty(name)}")
+                emit(f"    {name} = {'None' if name in made else self._empty(name)}")
         arena = to_python(unit.arena)
         emit(f"    arena = empty({arena}, 'u1')" if unit.arena != 0 else "    arena = None")
         arguments = "".join(f"{n}, " for n in (*unit.arguments, "arena"))
@@ -202,9 +203,14 @@ class _Wrapper:
                 emit(f"    {call}" if not unit.checks else f"    try: {call}\n    except RuntimeError as e: _refused(e)")
                 continue
             views = "".join(f"{self._view(v)}, " for v in segment.inputs)
-            outs = "".join(f"{self._view(v)}, " for v in segment.outputs)
+            outs = [v.buffer if self._is_whole(v) else f"part{k}" for k, v in enumerate(segment.outputs)]
             sizes = "{" + ", ".join(f"{s!r}: {s}" for s in program.symbols) + "}"
-            emit(f"    _eager(steps[{step}], ({views}), ({outs}), {sizes})")
+            emit(f"    {', '.join(outs)}, = _eager(steps[{step}], ({views}), {sizes})")
+            for name, view in zip(outs, segment.outputs, strict=True):
+                if name == view.buffer:
+                    self._check(name)
+                else:
+                    emit(f"    {self._view(view)}[...] = {name}")
             step += 1
         emit(f"    return [{', '.join(self._result(v) for v in program.outputs)}]")
         return "\n".join(self.lines) + "\n"
@@ -227,12 +233,14 @@ class _Wrapper:
         return f"_strided(empty({to_python(buffer.numel)}, {kind}), ({shape}), ({strides}), 0)"
 
     def _view(self, view: View) -> str:
-        buffer = self.program.buffers[view.buffer]
-        if _whole(view, buffer):
+        if self._is_whole(view):
             return view.buffer
         shape = "".join(f"{to_python(n)}, " for n in view.shape)
         strides = "".join(f"{to_python(n)}, " for n in view.strides)
         return f"_strided({view.buffer}, ({shape}), ({strides}), {to_python(view.offset)})"
+
+    def _is_whole(self, view: View) -> bool:
+        return _whole(view, self.program.buffers[view.buffer])
 
     def _result(self, out: View | Index | None) -> str:
         if not isinstance(out, View):
@@ -252,9 +260,7 @@ def _whole(view: View, buffer: Any) -> bool:
 def _interpreted(program: Program, plain: bool = False) -> Callable[[list], list]:
     """The program run by the loop IR's NumPy reading."""
     def eager(step: Extern, views: list[np.ndarray], sizes: Any) -> list[np.ndarray]:
-        outs = [np.empty([evaluate(n, sizes) for n in v.shape], v.dtype.numpy) for v in step.outputs]
-        run_eager(step, views, outs, dict(sizes))
-        return outs
+        return run_eager(step, views, dict(sizes))
 
     externs = {step.op: eager for step in program.steps if isinstance(step, Extern)}
 

@@ -57,6 +57,7 @@ struct bfloat16 {
     }
     __attribute__((always_inline)) operator float() const { return bits<float>(uint32_t(word) << 16); }
 };
+FL_INLINE void operator+=(bfloat16& x, bfloat16 y) { x = float(x) + float(y); }
 typedef _Float16 float16;
 
 // --- arithmetic ---
@@ -395,6 +396,15 @@ struct Library {
     int fail(FlambeauRuntime* rt) { return rt->fail(rt, "oneDNN: %s", run ? last_error() : "it is not loaded"); }
 };
 static Library library;
+
+// Random numbers by the array (csrc/philox.cpp).
+FL_INLINE int draw(FlambeauRuntime* rt, const int64_t* words, const int64_t* state, void* out) {
+    static void (*run)(const int64_t*, const int64_t*, void*) = nullptr;
+    if (run == nullptr) run = (void (*)(const int64_t*, const int64_t*, void*))rt->find("philox_run");
+    if (run == nullptr) return rt->fail(rt, "this process has no native random numbers");
+    run(words, state, out);
+    return 0;
+}
 
 // Attention (csrc/attention.cpp).
 FL_INLINE int attention(FlambeauRuntime* rt, const int64_t* words, void* const* operands, int count) {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flambeau.core.expr import Index, coefficient
-from flambeau.inductor.cpp import CPP_TYPES, FOLDS, TILE, KernelPrinter, Printed, constant_text
+from flambeau.inductor.cpp import CPP_TYPES, FOLDS, MEMORY_TYPES, TILE, KernelPrinter, Printed, constant_text
 from flambeau.inductor.ir import REDUCTIONS, Compute, Program, Value, walk
 from flambeau.inductor.reference import empty_value
 from flambeau.inductor.scheduler import Kernel, kernel_var
@@ -13,6 +13,8 @@ PARALLEL_FROM = 1 << 15      # units of work: one element's addition or load
 FEW = 32                     # outer iterations: with fewer, inner loops are cut into blocks to share out
 INNER_BLOCK = 4096
 COLUMN_BLOCK = 64
+KEPT_FOR = 64                # iterations of an outer loop for which values are kept in arrays
+KEPT_BLOCK = 256             # of so many elements
 
 
 def print_kernel(kernel: Kernel, program: Program, stored: set[str]) -> Printed:
@@ -25,7 +27,7 @@ def print_kernel(kernel: Kernel, program: Program, stored: set[str]) -> Printed:
     parameters = ["int nt"] if p.parallel else []
     for name in order:
         const = "" if name in p.written else "const "
-        parameters.append(f"{const}{CPP_TYPES[program.buffers[name].dtype.name]}* __restrict__ {p.pointer(name)}")
+        parameters.append(f"{const}{MEMORY_TYPES[program.buffers[name].dtype.name]}* __restrict__ {p.pointer(name)}")
     symbols = sorted(p.symbols)
     parameters += [f"{'double' if s[0] == 'f' else 'int64_t'} {s}" for s in symbols]
     text = f"({', '.join(parameters)}) {{\n" + "\n".join(p.lines) + "\n}\n"
@@ -68,11 +70,15 @@ def _for(p: KernelPrinter, k: int) -> None:
 
 def _for_block(p: KernelPrinter, k: int, start: str, block: int) -> None:
     """Loop k over the block of it that begins at the C++ variable `start`."""
+    p.open(_block_header(p, k, start, block))
+
+
+def _block_header(p: KernelPrinter, k: int, start: str, block: int) -> str:
     size, end = p.sizes[k], f"{start} + {block}"
     if not (isinstance(size, int) and size % block == 0):
         limit = p.expr(size)
         end = f"({end} < {limit} ? {end} : {limit})"
-    p.open(f"for (int64_t x{k} = {start}; x{k} < {end}; x{k}++)")
+    return f"for (int64_t x{k} = {start}; x{k} < {end}; x{k}++)"
 
 
 def _declare_fold(p: KernelPrinter, member: int, length: int | None = None) -> str:
@@ -114,21 +120,24 @@ def _rows(p: KernelPrinter) -> None:
     p.need(p.roots, 0, memo)
     blocked = (p.kernel.split is None and len(p.inner) == 1 and p.program.hint(count) < FEW
                and p.program.hint(inner) >= 2 * INNER_BLOCK)
-    block = TILE if p.tiled else INNER_BLOCK if blocked else 0
+    kept = _kept(p)
+    block = TILE if p.tiled else KEPT_BLOCK if kept else INNER_BLOCK if blocked else 0
     if p.outer:
         _pragma(p, count * inner, len(p.outer) + (block > 0))
-    for k in p.outer[:-1] if p.tiled else p.outer:
+    across, step = (p.outer[-1], TILE if p.tiled else KEPT_FOR) if p.tiled or kept else (None, 0)
+    for k in p.outer[:-1] if across is not None else p.outer:
         _for(p, k)
-    across = p.outer[-1] if p.tiled else None
     if across is not None:
-        p.open(f"for (int64_t first = 0; first < {p.expr(p.sizes[across])}; first += {TILE})")
+        p.open(f"for (int64_t first = 0; first < {p.expr(p.sizes[across])}; first += {step})")
     if block:
         p.open(f"for (int64_t start = 0; start < {p.expr(inner)}; start += {block})")
     if across is not None:
-        _declare_tiles(p, across)
-        _for_block(p, across, "first", TILE)
+        if p.tiled:
+            _declare_tiles(p, across)
+        p.keep_along(kept, _block_header(p, p.inner[0], "start", block), "kept", block, f"x{p.inner[0]} - start", memo)
+        _for_block(p, across, "first", step)
     for buffer, name in p.scratch.items():
-        kind = CPP_TYPES[p.program.buffers[buffer].dtype.name]
+        kind = MEMORY_TYPES[p.program.buffers[buffer].dtype.name]
         p.emit(f"alignas(64) {kind} {name}[{p.scratch_size[buffer]}];")
     for level in range(max(p.levels) + 1):
         _pass(p, level, memo, block)
@@ -145,7 +154,7 @@ def _declare_tiles(p: KernelPrinter, across: int) -> None:
         index = p.at(m, m.step.index)
         if m.full and m.step.buffer in p.stored and coefficient(index, f"x{across}") == 1 and p.collides(index, p.inner[0]):
             p.turned[k] = f"tile{k}[(x{p.inner[0]} - start) * {TILE} + x{across} - first]"
-            p.emit(f"alignas(64) {CPP_TYPES[p.program.buffers[m.step.buffer].dtype.name]} tile{k}[{TILE * TILE}];")
+            p.emit(f"alignas(64) {MEMORY_TYPES[p.program.buffers[m.step.buffer].dtype.name]} tile{k}[{TILE * TILE}];")
 
 
 def _write_tiles(p: KernelPrinter, across: int) -> None:
@@ -160,6 +169,13 @@ def _write_tiles(p: KernelPrinter, across: int) -> None:
         p.write(m.step.buffer, p.at(m, m.step.index), tile, p.program.buffers[m.step.buffer].dtype)
     p.close()
     p.close()
+
+
+def _kept(p: KernelPrinter) -> list[Value]:
+    """What a pointwise kernel computes once for many iterations of the loop around the innermost one."""
+    if p.tiled or p.kernel.split is not None or not p.outer or p.program.hint(p.sizes[p.outer[-1]]) < KEPT_FOR // 4:
+        return []
+    return p.invariants(p.roots, f"x{p.inner[0]}", {f"x{p.outer[-1]}"})
 
 
 def _flat(p: KernelPrinter) -> None:

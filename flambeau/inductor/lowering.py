@@ -19,7 +19,7 @@ from flambeau.core.size import contiguous_strides, permuted_strides
 from flambeau.core.symbolic import SymFloat, SymInt, hint_of
 from flambeau.core.tensor import Tensor, fake
 from flambeau.inductor import dnn
-from flambeau.inductor.externs import ATTENTION, CONVOLUTIONS, EXTERNS, choose_layouts, runs_fast, supported
+from flambeau.inductor.externs import ATTENTION, CONVOLUTIONS, DRAWS, EXTERNS, choose_layouts, runs_fast, supported
 from flambeau.inductor.ir import REDUCTIONS, Buffer, Compute, Extern, Origin, Program, Tracer, Value, View, varies_with, walk
 from flambeau.ops.prims import index_shape
 from flambeau.ops.registry import Primitive
@@ -31,6 +31,7 @@ STRICT = ("index_select", "index_add")  # they take no negative indices
 # They read or write at positions that are computed.
 POSITIONED = ("gather", "index", "index_select", "index_put", "index_add", "scatter")
 PADDED_FROM = 1 << 20  # elements of a matrix whose rows are worth aligning
+DRAWN_FROM = 1 << 12   # random numbers from which drawing four at a time is worth a pass over memory
 LARGEST_BODY = 96  # a virtual box with more values than this is stored
 
 # dtypes that loop bodies compute with; a primitive that meets another one runs its eager kernel.
@@ -327,8 +328,12 @@ class Lowering:
         loop = prim.loop
         if "pointwise" in prim.tags:
             return self._pointwise(node, prim, args)
+        if prim.name in DRAWS and self._draws_natively(val, args[2]):
+            return self._call(node, prim.name, args)
         if isinstance(loop, str) and loop in (*REDUCTIONS, "argmax", "argmin"):
             return self._reduction(node, loop, args)
+        if loop == "strided":
+            return self._look_into_memory(node, args)
         if loop == "scatter":
             return self._scatter(node, prim.name, args)
         if callable(loop):
@@ -336,6 +341,9 @@ class Lowering:
         if loop == "extern":
             return self._extern(node, prim.name, args)
         return self._fallback(node, args)
+
+    def _draws_natively(self, val: Tensor, shape: Sequence[Index]) -> bool:
+        return val.device.type == "cpu" and val.dtype.itemsize >= 4 and self.program.hint(_count(shape)) >= DRAWN_FROM
 
     def _loops(self, val: Any, args: Sequence) -> bool:
         """Whether loop bodies can compute with all dtypes involved."""
@@ -349,7 +357,7 @@ class Lowering:
         def fn(idx: Sequence[Index]) -> Value:
             return prim.loop(self.tracer, *[a(idx) if isinstance(a, Box) else a for a in args])
         box = self.virtual(node, fn)
-        box.strides = self._memory_order_of(box.shape, [a for a in args if isinstance(a, Box)])
+        box.strides = self._memory_order_of(box.shape, [a for a in args if isinstance(a, Box)], box.strides)
         return box
 
     def _store_all_products_but_one(self, args: list) -> None:
@@ -386,7 +394,7 @@ class Lowering:
             elif _count(box.shape) is _count(source.shape) or _count(box.shape) == _count(source.shape):
                 box.source = (source, lambda view: self._compose(view, prim, box, args))
         elif box.strides == tuple(contiguous_strides(box.shape)):   # the shape rule has not chosen another order
-            box.strides = self._memory_order_of(box.shape, sources)
+            box.strides = self._memory_order_of(box.shape, sources, box.strides)
         for source in sources if len(sources) == 1 or prim.name in POSITIONED else ():
             if not source.settled() and _grows(box, source):
                 self._realize_if_costly(source, 2 * CHEAP if source is sources[0] else 1)
@@ -408,6 +416,22 @@ class Lowering:
             if isinstance(i, int):
                 strides[d] = ours[d]
         return View(source.buffer, source.dtype, box.shape, tuple(strides), offset)
+
+    def _look_into_memory(self, node: Any, args: list) -> Box:
+        """as_strided: a view of the buffer in which the operand lies as its fake tensor does."""
+        x, size, strides, offset = args
+        lies = node.args[0].meta["val"]._layout
+        if not all(isinstance(n, int) for n in (*x.shape, *lies.strides, *size, *strides, offset)) or 0 in (*size, *x.shape):
+            return self._fallback(node, args)
+        view = x.realize()
+        if view.strides != lies.strides:
+            view = x.copied(lies.strides).realize()
+        seen = View(view.buffer, x.dtype, size, strides, view.offset + offset - lies.offset)
+        left = self.program.buffers[view.buffer].numel - seen.index([n - 1 for n in size])
+        if bounds(seen.offset)[0] < 0 or bounds(left)[0] < 1:
+            raise NotImplementedError(f"as_strided({size}, {strides}, {offset}) reaches outside of what a compiled graph has of "
+                                      f"its operand's memory; call it outside of the compiled function")
+        return self.strided(seen)
 
     def _realize_if_costly(self, box: Box, limit: int) -> None:
         idx, _ = self.iterate(box.shape)
@@ -543,8 +567,18 @@ class Lowering:
             self.products[out.buffer] = op
         return self.strided(out)
 
+    def _becomes_result(self, node: Any) -> bool:
+        """Whether a node, seen otherwise or finished element by element, is a result with exact strides and nothing else."""
+        user, *more = node.users
+        if more:
+            return False
+        if any(node is n for n in self._exact_results):
+            return True
+        return not {"pointwise", "view"}.isdisjoint(getattr(user.target, "tags", ())) and self._becomes_result(user)
+
     def _convolution(self, node: Any, op: str, args: list) -> Box:
-        """A convolution or one of its gradients, on images in channels-last order, which libraries are fastest with."""
+        """A convolution or one of its gradients, on images in channels-last order, which libraries are fastest with; only a
+        result that is not worked on further is made as it is wanted."""
         val = node.meta["val"]
         shape = index_of(tuple(val._layout.shape))
         if val.device.type == "cuda":
@@ -553,7 +587,9 @@ class Lowering:
         if not all(isinstance(n, int) for n in (*shape, *first.shape, *second.shape)) or 0 in shape or len(shape) < 3:
             return self._fallback(node, args)
         order = (0, *range(2, len(shape)), 1)
-        strides = contiguous_strides(shape) if op == "convolution_weight_grad" else permuted_strides(shape, order)
+        as_given = first.strides == tuple(contiguous_strides(first.shape)) and self._becomes_result(node)
+        plain = op == "convolution_weight_grad" or as_given
+        strides = contiguous_strides(shape) if plain else permuted_strides(shape, order)
         out = self.new_buffer(val.dtype, shape, strides)
         call = {"target": node.target, "args": _template(args, iter(range(10**6)))}
         step = Extern(op, (first, second), (out,), call, (_origin(node),))
@@ -626,7 +662,7 @@ class Lowering:
         for val in (vals,) if single else vals:
             shape, strides = index_of(tuple(val._layout.shape)), index_of(tuple(val._layout.strides))
             if op == "kernel":
-                strides = self._memory_order_of(shape, views[:1])
+                strides = self._memory_order_of(shape, views[:1], contiguous_strides(shape))
             outs.append(self.new_buffer(val.dtype, shape, strides if _dense(shape, strides) else
                                         contiguous_strides(shape)))
         call = {"target": node.target, "args": _template(args, iter(range(10**6)))}
@@ -634,19 +670,24 @@ class Lowering:
         results = [self.strided(out) for out in outs]
         return results[0] if single else results
 
-    def _memory_order_of(self, shape: Sequence[Index], sources: Sequence[Box | View]) -> tuple[Index, ...]:
-        """The strides of a result that goes through its operands element by element: channels-last if one of them is."""
+    def _memory_order_of(self, shape: Sequence[Index], sources: Sequence[Box | View], otherwise: Sequence[Index]) -> tuple[Index, ...]:
+        """The strides of a result that goes through its operands element by element: with the channels of images innermost, or of
+        groups of them, if an operand has them there."""
         rank = len(shape)
-        order = (0, *range(2, rank), 1)
+        last = (0, *range(2, rank), 1)
         for source in sources:
             strides = source.strides if isinstance(source, View) or source.view is None else source.view.strides
             if not len(source.shape) == rank > 3 or any(isinstance(n, int) and n == 0 for n in shape):
                 continue
-            placed = [self.program.hint(strides[d]) for d in order
-                      if not (isinstance(source.shape[d], int) and source.shape[d] == 1)]
-            if source.shape[1] != 1 and 0 not in placed and placed == sorted(placed, reverse=True):
-                return tuple(permuted_strides(shape, order))
-        return tuple(contiguous_strides(shape))
+            steps = [self.program.hint(s) for s in strides]
+            placed = [steps[d] for d in last if not (isinstance(source.shape[d], int) and source.shape[d] == 1)]
+            if 0 in placed:
+                continue
+            if source.shape[1] != 1 and placed == sorted(placed, reverse=True):
+                return tuple(permuted_strides(shape, last))
+            if all(isinstance(s, int) for s in strides) and 1 in placed and steps[-1] != 1 and source.shape[-1] != 1:
+                return tuple(permuted_strides(shape, sorted(range(rank), key=lambda d: (-steps[d], d))))
+        return tuple(otherwise)
 
     def _remove_dead_steps(self) -> None:
         live = {out.buffer for out in self.program.outputs if isinstance(out, View)}

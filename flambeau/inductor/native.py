@@ -88,20 +88,18 @@ def _refused(error: RuntimeError) -> None:
     raise error
 
 
-def run_eager(step: Extern, views: Sequence[np.ndarray], outs: Sequence[np.ndarray], sizes: dict[str, int]) -> None:
-    """Call a primitive, or an operator's kernel, on arrays and put its results where the program wants them."""
+def run_eager(step: Extern, views: Sequence[np.ndarray], sizes: dict[str, int]) -> list[np.ndarray]:
+    """The results of a primitive, or of an operator's kernel, on arrays: in memory of their own, in any layout."""
     if step.op == "kernel":
-        results = step.attrs["target"].kernels["cpu"](*fill(step.attrs["args"], views, sizes), into=outs)
-        for out, result in zip(outs, results if isinstance(results, tuple) else (results,), strict=True):
-            if result is not out:
-                out[...] = result
-        return
-    tensors = [from_array(v, view.dtype) for v, view in zip(views, step.inputs, strict=True)]
-    if step.op == "bmm" and views[0].ndim == 4:  # one batch dimension written as two
-        tensors = [from_array(v.reshape(-1, *v.shape[2:])) for v in views]
-    results = call_primitive(step, tensors, sizes)
-    for out, result in zip(outs, results, strict=True):
-        out[...] = apply_epilogue(step, result._data.reshape(out.shape), list(views))
+        results = step.attrs["target"].kernels["cpu"](*fill(step.attrs["args"], views, sizes))
+        arrays = list(results) if isinstance(results, tuple) else [results]
+    else:
+        tensors = [from_array(v, view.dtype) for v, view in zip(views, step.inputs, strict=True)]
+        if step.op == "bmm" and views[0].ndim == 4:  # one batch dimension written as two
+            tensors = [from_array(v.reshape(-1, *v.shape[2:])) for v in views]
+        arrays = [apply_epilogue(step, result._data.reshape([evaluate(n, sizes) for n in out.shape]), list(views))
+                  for out, result in zip(step.outputs, call_primitive(step, tensors, sizes), strict=True)]
+    return [a.copy() if any(np.may_share_memory(a, v) for v in views) else a for a in arrays]
 
 
 def call_primitive(step: Extern, tensors: Sequence[Tensor], sizes: dict[str, int]) -> tuple[Tensor, ...]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from flambeau.core.dtypes import int64
 from flambeau.core.expr import Expr, Index, coefficient, free_variables, substitute, var
-from flambeau.inductor.ir import Access, Compute, Program, Tracer, Value, walk
+from flambeau.inductor.ir import Access, Compute, Loop, Program, Tracer, Value, walk
 from flambeau.inductor.lowering import divisors_in
 from flambeau.inductor.scheduler import rewrite
 from flambeau.ops.scalar import TABLE
@@ -47,13 +47,13 @@ def _pieces(step: object) -> Sequence:
 
 
 def split_loops(program: Program) -> None:
-    """Make loops of the parts that indices of `program` divide a loop of a fold into, as a reshaped operand's do, and fold
+    """Make loops of the parts that indices of `program` divide the loops of folds into, as a reshaped operand's do, and fold
     innermost along contiguous memory, in place."""
     program.steps[:] = [_by_parts(step) if isinstance(step, Compute) and step.reduce_loops else step for step in program.steps]
 
 
 def _by_parts(step: Compute) -> Compute:
-    for name, size in step.reduce_loops:
+    for name, size in step.loops + step.reduce_loops:
         found = {d for a in step.loads for d in divisors_in(a.index, name)}
         if not found or not isinstance(size, int):
             continue
@@ -72,8 +72,11 @@ def _in_parts(step: Compute, name: str, sizes: Sequence[int]) -> Compute:
 
     def place(x: Index) -> Index:
         return substitute(x, {name: whole})
-    loops = tuple(loop for old in step.reduce_loops for loop in (parts if old[0] == name else (old,)))
-    return replace(step, reduce_loops=loops, body=rewrite([step.body], Tracer(), place)[step.body.uid])
+
+    def divided(loops: Sequence[Loop]) -> tuple[Loop, ...]:
+        return tuple(loop for old in loops for loop in (parts if old[0] == name else (old,)))
+    return replace(step, index=place(step.index), loops=divided(step.loops), reduce_loops=divided(step.reduce_loops),
+                   body=rewrite([step.body], Tracer(), place)[step.body.uid])
 
 
 def _contiguous_last(step: Compute) -> Compute:

@@ -24,6 +24,7 @@ LARGEST_KERNEL = 32      # buffers
 TINY = 1 << 14           # iterations of a step that costs a GPU less than launching it: it joins others that have its loops
 SPLIT_FROM = 1 << 15     # reductions with few rows of at least so many elements are split in two
 PIECES = 32
+SHORTEST_RUN = 64        # elements of contiguous memory along which a fold goes at once
 
 
 class Limits(NamedTuple):
@@ -405,22 +406,46 @@ def new_kernel(step: Compute, program: Program) -> Kernel:
 
 
 def reduction_style(step: Compute, program: Program) -> str:
-    """'rows' where the folded elements are contiguous in memory, 'columns' where the kept ones are; by the memory that is read."""
+    """'rows' where the folded elements are contiguous in memory, 'columns' where the kept ones are: along what the fewest operands
+    lie apart, then by the memory that is read."""
     if not step.loops:
         return "rows"
     sizes = {name: max(program.hint(size), 1) for name, size in (*step.loops, *step.reduce_loops)}
-    rows = columns = 0
-    for access in step.loads:
-        weight = math.prod([n for name, n in sizes.items() if name in free_variables(access.index)])
-        columns += weight * sum(_same(coefficient(access.index, name) or 0, 1) and sizes[name] >= 4 for name, _ in step.loops)
-        rows += weight * sum(_same(coefficient(access.index, name) or 0, 1) for name, _ in step.reduce_loops)
-    return "columns" if columns > rows else "rows"
+    gains = dict.fromkeys(sizes, 0)
+    apart = dict.fromkeys(sizes, 0)
+    for load in step.values:
+        if load.op != "load":
+            continue
+        computed = {name for v in walk(load.args[:len(load.attr.names)]) if v.op == "load" for name in free_variables(v.attr.index)}
+        weight = math.prod([n for name, n in sizes.items() if name in free_variables(load.attr.index) | computed])
+        for name in sizes:
+            near = _same(coefficient(load.attr.index, name) or 0, 1) and name not in computed
+            gains[name] += weight * near
+            apart[name] += lie_apart([load.attr.index], name) or name in computed
+    kept = [name for name, _ in step.loops if gains[name] and sizes[name] >= 4]
+    folded = [name for name, _ in step.reduce_loops if gains[name]]
+    if not kept or not folded:
+        return "columns" if kept else "rows"
+    ours, theirs = (min(apart[name] for name in names) for names in (kept, folded))
+    if ours != theirs:
+        return "columns" if ours < theirs else "rows"
+    return "columns" if sum(gains[name] for name in kept) > sum(gains[name] for name in folded) else "rows"
+
+
+def lie_apart(indices: Sequence[Index], name: str) -> int:
+    """How many of the places are neither the same nor neighbours as the loop variable moves."""
+    steps = [coefficient(index, name) for index in indices]
+    return sum(step is None or not (_same(step, 0) or _same(step, 1)) for step in steps)
 
 
 def split_reduction(step: Step, program: Program, limits: Limits = CPU) -> list[Step]:
     """Two steps for a reduction with too few results to keep the threads busy: over pieces, then over the pieces' results."""
     if not isinstance(step, Compute) or step.kind not in REDUCTIONS:
         return [step]
+    run = None if limits.blocks else _short_run(step, program)
+    if run is not None:
+        rest = tuple([loop for loop in step.reduce_loops if loop != run])
+        return _two_folds(step, program, Tracer(), step.body, (*step.loops, run), rest)
     results, inner = program.hint(numel(step.loops)), program.hint(numel(step.reduce_loops))
     style = reduction_style(step, program)
     enough = results >= (limits.few_rows if style == "rows" else limits.few_columns)
@@ -428,11 +453,15 @@ def split_reduction(step: Step, program: Program, limits: Limits = CPU) -> list[
         return [step]
     if limits.blocks and all(isinstance(n, int) for _, n in step.reduce_loops):
         return _split_outermost(step, program, limits.blocks // max(1, results // (32 if style == "columns" else 1)))
-    at = max(range(len(step.reduce_loops)), key=lambda k: program.hint(step.reduce_loops[k][1]))
-    name, size = step.reduce_loops[at]
-    pieces, chunk = _pieces(size)
-    if pieces is None:
+    loops = [loop for loop in step.reduce_loops if _pieces(loop[1])[0] is not None]
+    if not loops:
         return [step]
+    long = [loop for loop in loops if isinstance(loop[1], int) or program.hint(loop[1]) >= 4 * PIECES]
+    longest = max(loops, key=lambda loop: program.hint(loop[1]))
+    name, size = max(long, key=lambda loop: _stride(step, loop[0], program), default=longest)
+    at = next(k for k, loop in enumerate(step.reduce_loops) if loop[0] == name)
+    pieces, chunk = _pieces(size)    # of memory, if the outermost loop is long enough
+    assert pieces is not None
     tracer = Tracer()
     outer, within = var("p", size=pieces), var(name, size=chunk)
     position = outer * chunk + within
@@ -442,7 +471,25 @@ def split_reduction(step: Step, program: Program, limits: Limits = CPU) -> list[
     if inside is not None:
         body = tracer.where(inside, body, tracer.constant(_identity(step), body.dtype))
     rest = (*step.reduce_loops[:at], (name, chunk), *step.reduce_loops[at + 1:])
-    return _two_folds(step, program, tracer, body, (("p", pieces),), rest)
+    return _two_folds(step, program, tracer, body, (("p", pieces), *step.loops), rest)
+
+
+def _short_run(step: Compute, program: Program) -> Loop | None:
+    """The loop of a fold in which memory is contiguous for a few elements only, as in a group of channels: these are folded last,
+    from sums that lie side by side."""
+    largest = max(step.loads, key=lambda a: len(free_variables(a.index)), default=None)
+    if largest is None or len(step.reduce_loops) < 2:
+        return None
+    run = next((loop for loop in step.reduce_loops if _same(coefficient(largest.index, loop[0]) or 0, 1)), None)
+    if run is None or program.hint(run[1]) > SHORTEST_RUN or program.hint(numel(step.reduce_loops)) < 16 * program.hint(run[1]):
+        return None
+    others = [coefficient(largest.index, name) for name, _ in step.reduce_loops if name != run[0]]
+    return None if any(stride is not None and _same(stride, run[1]) for stride in others) else run
+
+
+def _stride(step: Compute, name: str, program: Program) -> int:
+    """How far apart in memory the operands of neighbouring iterations of a loop are, at most."""
+    return max((abs(program.hint(coefficient(a.index, name) or 0)) for a in step.loads), default=0)
 
 
 def _split_outermost(step: Compute, program: Program, most: int) -> list[Step]:
@@ -464,14 +511,14 @@ def _split_outermost(step: Compute, program: Program, most: int) -> list[Step]:
         return [step]
     tracer = Tracer()
     body = rewrite([step.body], tracer, lambda x: substitute(x, subs))[step.body.uid]
-    return _two_folds(step, program, tracer, body, tuple(pieces), tuple(inner))
+    return _two_folds(step, program, tracer, body, (*pieces, *step.loops), tuple(inner))
 
 
-def _two_folds(step: Compute, program: Program, tracer: Tracer, body: Value, pieces: tuple[Loop, ...],
+def _two_folds(step: Compute, program: Program, tracer: Tracer, body: Value, loops: tuple[Loop, ...],
                inner: tuple[Loop, ...]) -> list[Step]:
-    """A fold of `body` over `inner` for every piece, and one over the pieces."""
+    """A fold of `body` over `inner` for each of `loops`, in memory in their order, and one over those that are not the step's."""
     buffer = program.buffers[step.buffer]
-    loops = (*pieces, *step.loops)
+    pieces = tuple([loop for loop in loops if loop not in step.loops])
     sizes = _sizes(loops)
     partial = replace(buffer, name=f"{buffer.name}_pieces", shape=tuple(sizes), kind="temp",
                       dtype=step.body.dtype, strides=tuple([_product(sizes[k + 1:]) for k in range(len(sizes))]))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flambeau.core.expr import Expr, Index, free_variables, to_cpp
-from flambeau.inductor.cpp import CPP_TYPES, Printed
+from flambeau.inductor.cpp import MEMORY_TYPES, Printed
 from flambeau.inductor.externs import CALLS
 from flambeau.inductor.ir import Compute, Extern, Program, View
 from flambeau.inductor.loops import print_kernel
@@ -149,13 +149,13 @@ class _UnitPrinter:
                     lines.append(f'if ({s} >= 1L << 30) return rt->fail(rt, "a size of %ld is too large", {s});')
         for k, name in enumerate(unit.arguments):
             if name in text:
-                kind = CPP_TYPES.get(self.program.buffers[name].dtype.name, "char")
+                kind = MEMORY_TYPES.get(self.program.buffers[name].dtype.name, "char")
                 lines.append(f"{kind}* const {name} = ({kind}*)args[{k}];")
         if any(name in text for name in unit.places):
             lines.append(f"char* const arena = (char*)args[{len(unit.arguments)}];")
         for name, place in unit.places.items():
             if name in text:
-                kind = CPP_TYPES[self.program.buffers[name].dtype.name]
+                kind = MEMORY_TYPES[self.program.buffers[name].dtype.name]
                 lines.append(f"{kind}* const {name} = ({kind}*)(arena + {to_cpp(place)});")
         inner = "\n    ".join(lines + body)
         return (f'extern "C" int run_{number}(void** args, const int64_t* scalars, void* runtime) {{\n'

@@ -14,6 +14,8 @@ from ..core.tensor import Tensor
 # isort: off
 from ..ops import nn_activations as _act
 from ..ops.creation import one_hot
+from ..ops.creation import triu_indices as _triu_indices
+from ..ops.linalg import distances as _distances
 from ..ops.nn import bilinear, embedding, linear
 from ..ops.nn import embedding_bag as _embedding_bag
 from ..ops.nn_activations import (
@@ -149,9 +151,8 @@ def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None)
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """The distances between all pairs of rows, upper triangle row by row."""
     rows = input.shape[0]
-    first = [i for i in range(rows) for _ in range(i + 1, rows)]
-    second = [j for i in range(rows) for j in range(i + 1, rows)]
-    return (input[first] - input[second]).norm(p, 1)
+    first, second = _triu_indices(rows, rows, 1, device=input.device).unbind(0)
+    return _distances(input, input, float(p)).reshape(-1).index_select(0, first * rows + second)
 
 
 def _with_indices(pool: Callable) -> Callable:

@@ -213,7 +213,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if mask._data is not None and int(mask._data.sum()) > source.numel():
         raise RuntimeError("Number of elements of source < number of ones in mask: "
                            f"{source.numel()} elements for {int(mask._data.sum())} ones")
-    order = prims.cumsum(cast(mask.reshape(-1), int64), 0) - 1
+    order = prims.cumsum(cast(mask.reshape(-1), int64), 0, False) - 1
     if source.numel() == 0:
         return input.clone()
     picked = prims.index_select(source.reshape(-1), 0, order.clamp(0, source.numel() - 1))

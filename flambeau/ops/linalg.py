@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..core.dtypes import FLOAT
+from ..core.dtypes import FLOAT, float32, float64, promote_types
 from ..core.size import broadcast_shapes, canonical_dim
 from ..core.tensor import Tensor
 from . import prims
 from .pointwise import inplace, reflected
 from .prims.views import _is_one as _one
 from .promotion import broadcast, cast, expand_to, prepare, result_type
-from .reductions import _differ, _finish, linalg_vector_norm, scalar_type
+from .reductions import _differ, _finish, linalg_vector_norm, scalar_type, vector_norm_vjp
 from .registry import OPERATORS, operator
 
 
@@ -485,7 +485,43 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = Non
     if x1.ndim < 2 or x2.ndim < 2 or _differ(x1.shape[-1], x2.shape[-1]):
         raise RuntimeError("cdist: X1 and X2 must have at least two dimensions and the same number of columns. X1: "
                            f"{list(x1.shape)} X2: {list(x2.shape)}")
-    return linalg_vector_norm(prims.unsqueeze(x1, x1.ndim - 1) - prims.unsqueeze(x2, x2.ndim - 2), p, -1)
+    lead = broadcast_shapes(tuple(x1.shape[:-2]), tuple(x2.shape[:-2]))
+    x1, x2 = (expand_to(cast(x, promote_types(x1.dtype, x2.dtype)), (*lead, *x.shape[-2:])) for x in (x1, x2))
+    many = compute_mode == "use_mm_for_euclid_dist" or (
+        compute_mode in (None, "use_mm_for_euclid_dist_if_necessary") and (x1.shape[-2] > 25 or x2.shape[-2] > 25))
+    return _euclidean(x1, x2) if p == 2 and many and x1.dtype in (float32, float64) else distances(x1, x2, float(p))
+
+
+def _euclidean_vjp(g: Tensor, x1: Tensor, x2: Tensor, out: Tensor) -> tuple:
+    w = (g / out).masked_fill(out == 0, 0)
+    return x1 * w.sum(-1, keepdim=True) - w @ x2, x2 * w.sum(-2).unsqueeze(-1) - w.mT @ x1
+
+
+@operator(name="_euclidean", vjp=_euclidean_vjp)
+def _euclidean(x1: Tensor, x2: Tensor) -> Tensor:
+    """Distances by one product: (-2 x, |x|^2, 1) (y, 1, |y|^2)."""
+    ones1, ones2 = (prims.full((*x.shape[:-1], 1), 1, x.dtype, x.device) for x in (x1, x2))
+    left = prims.cat([x1 * -2, (x1 * x1).sum(-1, keepdim=True), ones1], x1.ndim - 1)
+    right = prims.cat([x2, ones2, (x2 * x2).sum(-1, keepdim=True)], x2.ndim - 1)
+    return (left @ right.mT).clamp_min(0).sqrt()
+
+
+def _between(x1: Tensor, x2: Tensor) -> Tensor:
+    """x1[..., i, :] - x2[..., j, :] for all i and j."""
+    return prims.unsqueeze(x1, x1.ndim - 1) - prims.unsqueeze(x2, x2.ndim - 2)
+
+
+@operator(name="_distances_backward", fused=True)
+def _distances_backward(g: Tensor, x1: Tensor, x2: Tensor, out: Tensor, p: float) -> tuple[Tensor, Tensor]:
+    """The slope of the norm in each difference, added up over the rows of the other set."""
+    slope, = vector_norm_vjp(g, _between(x1, x2), out, p, -1, False)
+    return slope.sum(-2), -slope.sum(-3)
+
+
+@operator(name="_distances", fused=True, vjp=lambda g, x1, x2, out, p: _distances_backward(g, x1, x2, out, p))
+def distances(x1: Tensor, x2: Tensor, p: float) -> Tensor:
+    """The p-norms of all differences of rows, difference by difference."""
+    return linalg_vector_norm(_between(x1, x2), p, -1)
 
 
 def _centred(x: Tensor) -> Tensor:

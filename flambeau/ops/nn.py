@@ -178,10 +178,7 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, 
         if offsets is not None:
             raise ValueError("if input is 2D, then offsets has to be None, as input is treated is a mini-batch of "
                              "fixed length sequences.")
-        bags, width = tuple(input.shape)
-        bag = prims.expand(prims.unsqueeze(prims.iota(bags, 0, 1, int64, input.device), 1), (bags, width)).reshape(-1)
-        per_sample_weights = None if per_sample_weights is None else per_sample_weights.reshape(-1)
-        flat = cast(input.reshape(-1), int64)
+        flat = cast(input, int64)
     elif input.ndim == 1:
         if offsets is None:
             raise ValueError("offsets has to be a 1D Tensor but got None")
@@ -195,7 +192,23 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, 
     rows = embedding(flat, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
     row = padding_row(padding_idx, weight.shape[0])
     kept = None if row is None else (flat != row)
+    if input.ndim == 2:
+        return _reduce_even_bags(rows, mode, kept, per_sample_weights)
     return _reduce_bags(rows, bag, bags, mode, kept, per_sample_weights)
+
+
+def _reduce_even_bags(rows: Tensor, mode: str, kept: Tensor | None, weights: Tensor | None) -> Tensor:
+    """(bags, rows of each, features) over the rows."""
+    if weights is not None:
+        rows = rows * weights.unsqueeze(2)
+    if kept is not None:
+        rows = rows.masked_fill(~kept.unsqueeze(2), -math.inf if mode == "max" else 0)
+    if mode == "max":
+        best = rows.max(1)[0] if rows.shape[1] else rows.sum(1)
+        return best if kept is None else best.masked_fill(~kept.any(1, True), 0)
+    if mode == "sum":
+        return rows.sum(1)
+    return rows.sum(1) / (max(rows.shape[1], 1) if kept is None else kept.sum(1, True).clamp_min(1))
 
 
 def _reduce_bags(rows: Tensor, bag: Tensor, bags: int, mode: str, kept: Tensor | None, weights: Tensor | None) -> Tensor:

@@ -42,10 +42,11 @@ def legacy_reduction(size_average: bool | None, reduce: bool | None, reduction: 
 
 
 # -- cross entropy -----------------------------------------------------------------------------------------
-def _is_target(rows: int, columns: int, target: Tensor, shape: tuple) -> Tensor:
-    """Where column c of row r is target[r]: a bool matrix."""
-    classes = prims.iota(columns, 0, 1, int64, target.device)
-    return prims.eq(prims.expand(prims.unsqueeze(classes, 0), shape), prims.expand(prims.unsqueeze(target, 1), shape))
+def _is_target(target: Tensor, shape: tuple) -> Tensor:
+    """Where the class (dimension 1) is the target."""
+    classes = prims.unsqueeze(prims.iota(shape[1], 0, 1, int64, target.device), 0)
+    classes = prims.unsqueeze(classes, 2) if len(shape) > 2 else classes
+    return prims.eq(prims.expand(classes, shape), prims.expand(prims.unsqueeze(target, 1), shape))
 
 
 @operator(fused=True)
@@ -54,7 +55,7 @@ def cross_entropy_rows_backward(g: Tensor, x: Tensor, target: Tensor, lse: Tenso
     shape = tuple(x.shape)
     xw = widened(x)
     p = prims.exp(prims.sub(xw, prims.expand(prims.unsqueeze(lse, 1), shape)))
-    hit = _is_target(shape[0], shape[1], target, shape)
+    hit = _is_target(target, shape)
     scale = prims.expand(prims.unsqueeze(widened(g), 1), shape)
     return cast(prims.mul(scale, prims.where(hit, prims.sub(p, 1.0), p)), x.dtype)
 
@@ -72,7 +73,7 @@ def _cross_entropy_rows_vjp(gs: tuple, input: Tensor, target: Tensor, out1: Tens
 
 @operator(name="_cross_entropy_rows", fused=True, vjp=_cross_entropy_rows_vjp)
 def _cross_entropy_rows(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """(-log softmax(x)[target], logsumexp(x)) of each row of (n, classes) logits, in float32 at least."""
+    """(-log softmax(x)[target], logsumexp(x)) of (n, classes) or (n, classes, positions) logits, in float32 at least."""
     x, shape = widened(input), tuple(input.shape)
     top = prims.amax(x, (1,))
     shifted = prims.sub(x, prims.expand(prims.unsqueeze(top, 1), shape))
@@ -92,13 +93,14 @@ def _check_targets(target: Tensor, classes: Any, ignore_index: int) -> None:
 
 
 def _rows(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """(n, c, ...) logits and (n, ...) classes as a matrix and a vector."""
+    """(n, c, ...) logits and (n, ...) classes with at most one dimension after the classes."""
     if input.ndim == 1:
         return input.unsqueeze(0), target.reshape(1)
     if input.ndim == 2:
         return input, target
-    classes = input.shape[1]
-    return input.movedim(1, -1).reshape(-1, classes), target.reshape(-1)
+    n, classes, *sizes = input.shape
+    positions = math.prod(sizes)
+    return input.reshape(n, classes, positions), target.reshape(n, positions)
 
 
 def _check_shapes(input: Tensor, target: Tensor, name: str) -> None:
@@ -121,7 +123,7 @@ def _check_weight(weight: Tensor | None, classes: Any) -> None:
 
 
 def _kept_rows(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, name: str) -> tuple[Tensor, Tensor, Tensor]:
-    """The checked rows of `input`, the class of each (0 where it is ignored), and which ones are not ignored."""
+    """The checked `input` by rows or planes, the class of each position (0 where it is ignored), and which ones are not ignored."""
     _check_shapes(input, target, name)
     classes = input.shape[1] if input.ndim > 1 else input.shape[0]
     _check_weight(weight, classes)
@@ -155,7 +157,7 @@ def _index_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, i
     classes = x.shape[1]
     nll, lse = _cross_entropy_rows(x, safe)
     if weight is None and not smoothing and reduction == "mean":
-        return cast(mean_of_kept(nll, kept), input.dtype)
+        return cast(mean_of_kept(nll.reshape(-1), kept.reshape(-1)), input.dtype)
     w = cast(weight, nll.dtype) if weight is not None else None
     counts = kept.to(nll.dtype) if w is None else w[safe] * kept
     losses = nll * counts if w is not None else nll.masked_fill(~kept, 0)
@@ -164,7 +166,7 @@ def _index_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, i
         if w is None:
             spread = lse * classes - wide.sum(1)
         else:
-            spread = lse * w.sum() - (wide * w).sum(1)
+            spread = lse * w.sum() - (wide * (w if x.ndim == 2 else w.unsqueeze(1))).sum(1)
         losses = losses * (1 - smoothing) + spread.masked_fill(~kept, 0) * (smoothing / classes)
     return cast(_weighted(losses, counts, reduction, tuple(target.shape)), input.dtype)
 
@@ -493,7 +495,7 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
     gap = gap if p == 1 else gap ** p
     if weight is not None:
         gap = gap * weight[t]
-    own = _is_target(x.shape[0], x.shape[1], t.reshape(-1), tuple(x.shape))
+    own = _is_target(t.reshape(-1), tuple(x.shape))
     loss = gap.masked_fill(own, 0).sum(1) / x.shape[1]
     return reduced(loss.reshape(()) if input.ndim == 1 else loss, legacy_reduction(size_average, reduce, reduction))
 
@@ -621,8 +623,8 @@ def _ctc(log_probs: Tensor, path: Tensor, steps: Tensor, labels: Tensor, blank: 
     return _ctc_read(_ctc_sums(emit, skips, start, steps * 0), ends, steps, labels)
 
 
-COMPOSITES["_ctc"].has_kernel("cpu", lambda *args, into=(): ctc_kernels.loss(*args), stays_whole=lambda args: True)
-COMPOSITES["_ctc_backward"].has_kernel("cpu", lambda *args, into=(): ctc_kernels.gradient(*args), stays_whole=lambda args: True)
+COMPOSITES["_ctc"].has_kernel("cpu", ctc_kernels.loss, stays_whole=lambda args: True)
+COMPOSITES["_ctc_backward"].has_kernel("cpu", ctc_kernels.gradient, stays_whole=lambda args: True)
 
 
 def _check_ctc(logp: Tensor, targets: Tensor, in_lengths: list[int], out_lengths: list[int], blank: int) -> None:

@@ -120,8 +120,13 @@ def _conv(spatial: int) -> Callable:
             raise RuntimeError("negative padding is not supported")
         if any(s <= 0 for s in steps):
             raise RuntimeError("non-positive stride is not supported")
+        as_image = spatial == 1 and groups > 1 and weight.shape[1] == 1      # oneDNN has fast depthwise kernels for images only
+        if as_image:
+            x, weight = prims.unsqueeze(x, 2), prims.unsqueeze(weight, 2)
+            steps, pads, gaps = (1, *steps), (0, *pads), (1, *gaps)
         out = prims.convolution(x, weight, steps, pads, gaps, groups) if bias is None else \
             _conv_bias(x, weight, bias, steps, pads, gaps, groups)
+        out = prims.squeeze(out, (2,)) if as_image else out
         return prims.squeeze(out, (0,)) if single else out
 
     fn.__name__ = name
@@ -311,8 +316,8 @@ def _taken_positions(taken: Any, kernel: tuple, sizes: tuple, stride: tuple, pad
     return total
 
 
-def _max_pool_backward_kernel(g: Any, indices: Any, shape: tuple, *window: Any, into: Sequence = ()) -> Any:
-    return pool_kernels.max_pool_backward(g, indices, shape, into)
+def _max_pool_backward_kernel(g: Any, indices: Any, shape: tuple, *window: Any) -> Any:
+    return pool_kernels.max_pool_backward(g, indices, shape)
 
 
 COMPOSITES["_max_pool"].has_kernel("cpu", pool_kernels.max_pool_with_indices, stays_whole=lambda args: True)
@@ -606,15 +611,11 @@ def _adaptive_max_cells(input: Tensor, wanted: tuple) -> tuple[Tensor, Tensor]:
     return as_laid_out(prims.cat(values, 2).reshape(shape), x), as_laid_out(prims.cat(indices, 2).reshape(shape), x)
 
 
-def _whole(kernel: Callable) -> Callable:
-    return lambda *args, into=(): kernel(*args)
-
-
 for _name, _kernel in (("_adaptive_avg_cells", pool_kernels.adaptive_avg_pool),
                        ("_adaptive_avg_backward", pool_kernels.adaptive_avg_pool_backward),
                        ("_adaptive_max_cells", pool_kernels.adaptive_max_pool_with_indices),
                        ("_adaptive_max_backward", pool_kernels.max_pool_backward)):
-    COMPOSITES[_name].has_kernel("cpu", _whole(_kernel), stays_whole=lambda args: True)
+    COMPOSITES[_name].has_kernel("cpu", _kernel, stays_whole=lambda args: True)
 
 
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = _adaptive_max(1), _adaptive_max(2), _adaptive_max(3)
@@ -625,24 +626,46 @@ def _columns(sizes: Sequence, kernel: tuple, stride: tuple, padding: tuple, dila
     return tuple(pool_size(n, k, s, p, d, False) for n, k, s, p, d in zip(sizes, kernel, stride, padding, dilation))
 
 
+def _unfold_vjp(g: Tensor, input_shape: tuple, kernel: tuple, dilation: tuple, padding: tuple, stride: tuple) -> tuple:
+    return (_fold_columns(g, tuple(input_shape[2:]), kernel, dilation, padding, stride),)
+
+
+@operator(name="_unfold_columns", vjp=_unfold_vjp)
+def _unfold_columns(input: Tensor, kernel: tuple, dilation: tuple, padding: tuple, stride: tuple) -> Tensor:
+    sizes = _columns(input.shape[2:], kernel, stride, padding, dilation)
+    padded = _padded(input, padding, sizes, kernel, stride, dilation)
+    lead, steps, offset = tuple(padded.shape[:2]), padded._layout.strides, padded._layout.offset
+    between_taps, between_windows = (tuple(n * s for n, s in zip(steps[2:], apart)) for apart in (dilation, stride))
+    windows = prims.as_strided(padded, (*lead, *kernel, *sizes), (*steps[:2], *between_taps, *between_windows), offset)
+    return windows.reshape(lead[0], lead[1] * math.prod(kernel), math.prod(sizes))
+
+
+@operator(name="_fold_columns", vjp=lambda g, target, kernel, dilation, padding, stride: (
+    _unfold_columns(g, kernel, dilation, padding, stride),))
+def _fold_columns(input: Tensor, target: tuple, kernel: tuple, dilation: tuple, padding: tuple, stride: tuple) -> Tensor:
+    """The sum over the taps of where each puts its elements."""
+    sizes, taps = _columns(target, kernel, stride, padding, dilation), math.prod(kernel)
+    parts = input.reshape(input.shape[0], input.shape[1] // taps, taps, *sizes)
+    total: Any = None
+    for number, tap in enumerate(_taps(kernel)):
+        part = prims.select(parts, 2, number)
+        if any(s > 1 for s in stride):
+            part = prims.pad_zeros(part, (0,) * 4, (0,) * 4, (0, 0, *(s - 1 for s in stride)))
+        low = [t * d - p for t, d, p in zip(tap, dilation, padding)]
+        high = [n - lo - (m - 1) * s - 1 for n, lo, m, s in zip(target, low, sizes, stride)]
+        part = prims.pad_zeros(part, (0, 0, *low), (0, 0, *high), (0,) * 4)
+        total = part if total is None else prims.add(total, part)
+    return total
+
+
 @operator(name="unfold_windows")
 def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> Tensor:
     """The sliding windows of a (n, c, h, w) input as columns: (n, c * taps, windows)."""
     x, single = _batched(input, 2, "unfold")
     kernel, gap, pad, step = (ntuple(v, 2) for v in (kernel_size, dilation, padding, stride))
-    sizes = _columns(x.shape[2:], kernel, step, pad, gap)
-    _check_sizes(x, sizes, "unfold")
-    out = _unfold(x, kernel, gap, pad, step)
+    _check_sizes(x, _columns(x.shape[2:], kernel, step, pad, gap), "unfold")
+    out = _unfold_columns(x, kernel, gap, pad, step)
     return prims.squeeze(out, (0,)) if single else out
-
-
-@operator(name="_unfold", vjp=lambda g, input_shape, kernel, gap, pad, step: (
-    _fold(g, tuple(input_shape[2:]), kernel, gap, pad, step),))
-def _unfold(input: Tensor, kernel: tuple, gap: tuple, pad: tuple, step: tuple) -> Tensor:
-    sizes = _columns(input.shape[2:], kernel, step, pad, gap)
-    padded = _padded(input, pad, sizes, kernel, step, gap)
-    taps = [_tap(padded, tuple(t * d for t, d in zip(tap, gap)), sizes, step).unsqueeze(2) for tap in _taps(kernel)]
-    return prims.cat(taps, 2).reshape(input.shape[0], input.shape[1] * math.prod(kernel), math.prod(sizes))
 
 
 @operator
@@ -663,21 +686,5 @@ def fold(input: Tensor, output_size: Sizes, kernel_size: Sizes, dilation: Sizes 
                            f"of input's dimension 2 to match the calculated number of sliding blocks "
                            f"{' * '.join(map(str, sizes))} = "
                            f"{math.prod(sizes)}, but got input.size(2)={x.shape[2]}.")
-    out = _fold(x, target, kernel, gap, pad, step)
+    out = _fold_columns(x, target, kernel, gap, pad, step)
     return prims.squeeze(out, (0,)) if single else out
-
-
-@operator(name="_fold", vjp=lambda g, kernel, gap, pad, step: (_unfold(g, kernel, gap, pad, step),))
-def _fold(columns: Tensor, target: tuple, kernel: tuple, gap: tuple, pad: tuple, step: tuple) -> Tensor:
-    sizes, taps = _columns(target, kernel, step, pad, gap), math.prod(kernel)
-    parts = columns.reshape(columns.shape[0], columns.shape[1] // taps, taps, *sizes)
-    total: Any = None
-    for number, tap in enumerate(_taps(kernel)):
-        part = parts.select(2, number)
-        if any(s > 1 for s in step):
-            part = prims.pad_zeros(part, (0,) * 4, (0,) * 4, (0, 0, *(s - 1 for s in step)))
-        low = [t * d - p for t, d, p in zip(tap, gap, pad)]
-        high = [n - lo - (m - 1) * s - 1 for n, lo, m, s in zip(target, low, sizes, step)]
-        part = prims.pad_zeros(part, (0, 0, *low), (0, 0, *high), (0,) * 4)
-        total = part if total is None else prims.add(total, part)
-    return total

@@ -318,7 +318,7 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
     p = cast(input, kind).detach()
     with faking_like(input):
         if replacement and num_samples > 1:
-            edges = prims.cumsum(p, p.ndim - 1)
+            edges = prims.cumsum(p, p.ndim - 1, False)
             u = _uniform((*p.shape[:-1], num_samples), kind, p.device, generator)
             found = PRIMITIVES["searchsorted"](edges, u * edges.narrow(-1, p.shape[-1] - 1, 1), True)
             return finish(found.clamp(max=p.shape[-1] - 1), False, out)

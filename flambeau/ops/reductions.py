@@ -381,7 +381,7 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     return _logsumexp(to_float(input), dim, keepdim)
 
 
-def _vector_norm_vjp(g: Tensor, input: Tensor, out: Tensor, ord: float, dim: Dims, keepdim: bool) -> tuple:
+def vector_norm_vjp(g: Tensor, input: Tensor, out: Tensor, ord: float, dim: Dims, keepdim: bool) -> tuple:
     """d |x|_p / d x = sgn(x) (|x| / |x|_p)^(p-1); zero at zero, and for the extrema shared among ties."""
     rank = input.ndim
     g, out = _spread(g, dim, keepdim, rank), _spread(out, dim, keepdim, rank)
@@ -399,7 +399,7 @@ def _vector_norm_vjp(g: Tensor, input: Tensor, out: Tensor, ord: float, dim: Dim
     return ((input.sgn() * (ratio * g)).masked_fill(size == 0, 0),)
 
 
-@operator(name="_vector_norm", vjp=_vector_norm_vjp, fused=True)
+@operator(name="_vector_norm", vjp=vector_norm_vjp, fused=True)
 def _vector_norm(input: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
     """(sum |x|^p)^(1/p) with its limits for p = 0, inf and -inf."""
     dims = canonical_dims(dim, input.ndim)
@@ -446,11 +446,11 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
 
 
 # -- running forms -------------------------------------------------------------------------------------------
-def _running(name: str) -> Callable:
+def _running(name: str, *more: Any) -> Callable:
     prim = getattr(prims, name)
 
     def fn(input: Tensor, dim: int, *, dtype: dtype | None = None, out: Tensor | None = None) -> Tensor:
-        return _finish(prim(_accumulator(input, dtype), canonical_dim(dim, input.ndim)), out)
+        return _finish(prim(_accumulator(input, dtype), canonical_dim(dim, input.ndim), *more), out)
 
     fn.__name__, fn.__doc__ = name, f"Running {name[3:]} along `dim`; integers and bools in int64."
     made = operator(fn, method=True)
@@ -458,7 +458,7 @@ def _running(name: str) -> Callable:
     return made
 
 
-cumsum, cumprod = _running("cumsum"), _running("cumprod")
+cumsum, cumprod = _running("cumsum", False), _running("cumprod")
 
 
 def _running_extremum(name: str) -> Callable:

@@ -464,7 +464,7 @@ def pointwise(name: str, loop: Callable, *, result: Any = None, kernel: Callable
     return _register(PRIMITIVES, name, record)
 
 
-def view(name: str, *, derivative: Derivative, loop: Callable | None = None, samples: Callable | None = None,
+def view(name: str, *, derivative: Derivative, loop: Callable | str | None = None, samples: Callable | None = None,
          tags: Iterable[str] = (), why_absent: dict[str, str] | None = None) -> Callable[[Callable], Any]:
     """Decorate a shape rule that answers with strides and offset: registers a view primitive."""
     def add(shape: Callable) -> Primitive:
@@ -712,8 +712,7 @@ class CompositeRecord:
 
     def has_kernel(self, device: str, kernel: Callable, stays_whole: Callable[[tuple], bool]) -> None:
         """Add a kernel that compiled code calls too, where `stays_whole(args)`, as it is faster there than code made of the
-        body. It takes a keyword argument `into`: arrays for its results in the memory order of its first operand, which it
-        may fill and return."""
+        body."""
         self.kernels[device], self.whole[device] = kernel, stays_whole
 
     def __repr__(self) -> str:

@@ -23,6 +23,7 @@ from ..core.tensor import Tensor, fake
 from .scalar import TABLE, compute_dtype, result_dtype
 
 MOST = 1 << 14     # elements of a tensor; beyond, inductor/operators.py
+WIDEST = 1 << 18   # elements of what lies between; a loop over all of it at once is worth compiling
 PROGRAMS = 1 << 7  # kept for one operator; then it is forgotten what they were
 
 KINDS = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")  # as in csrc/kinds.h
@@ -82,7 +83,10 @@ class Recorder:
 
     def scratch(self, kind: dtype, shape: Sequence[int]) -> Value:
         """Fresh memory for elements of this shape."""
-        buffer = Buffer(int(np.prod(shape, dtype=np.int64)) * kind.itemsize, "scratch")
+        size = int(np.prod(shape, dtype=np.int64))
+        if size > WIDEST:
+            raise Unsupported("much larger tensors in between")
+        buffer = Buffer(size * kind.itemsize, "scratch")
         self.buffers.append(buffer)
         return Value(buffer, kind, contiguous_strides(shape))
 

@@ -58,7 +58,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
     _needs_elements(input, d, "kthvalue")
     if not 1 <= k <= (input.shape[d] if input.ndim else 1):
         raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {d}: k = {k}, shape {list(input.shape)}")
-    order = argsort(input.detach(), d)
+    order = prims.topk(input.detach(), k, d, False, True)[1]
     return named("kthvalue", *_pick(input, d, order.select(d, k - 1) if input.ndim else order, keepdim))
 
 

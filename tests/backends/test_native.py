@@ -187,3 +187,27 @@ def test_large_sum_is_accurate() -> None:
     assert abs(float(got[0]) - 1e6) < 1
     columns = native.large_sum(np.full((1_000_000, 4), 0.1, np.float32), (0,))
     assert np.abs(columns - 1e5).max() < 0.5
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("product", [False, True])
+@pytest.mark.parametrize(("shape", "dim"), [
+    ((7, 33), 1), ((7, 33), 0), ((3, 40, 5), 1), ((2, 9, 1500), 1), ((5,), 0), ((3, 0, 2), 1)])
+@pytest.mark.parametrize("dtype", [np.float16, BF16, np.float32, np.float64, np.int64], ids=str)
+def test_scans(dtype, shape, dim, product, reverse) -> None:
+    rng = np.random.default_rng(0)
+    x = (rng.integers(-3, 4, shape) if dtype is np.int64 else rng.uniform(0.5, 1.4, shape)).astype(dtype)
+    wide = np.flip(x.astype(np.int64 if dtype is np.int64 else np.float64), dim if reverse else ())
+    want = np.flip((np.cumprod if product else np.cumsum)(wide, dim), dim if reverse else ())
+    got = native.scan(x, dim, product, reverse)
+    assert got is not None and got.dtype == x.dtype
+    np.testing.assert_allclose(got.astype(wide.dtype), want, rtol={2: 1e-2, 4: 1e-6, 8: 1e-13}[x.itemsize])
+
+
+def test_f32_is_added_up_in_f64() -> None:
+    x = np.full(1 << 20, 0.1, np.float32)
+    np.testing.assert_allclose(native.scan(x, 0, False, False)[-1], x.astype(np.float64).sum(), rtol=1e-7)
+
+
+def test_scans_of_other_dtypes_are_left_to_numpy() -> None:
+    assert native.scan(np.ones((2, 3), np.complex64), 1, False, False) is None

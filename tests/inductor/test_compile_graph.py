@@ -14,16 +14,19 @@ from flambeau import inductor
 from flambeau.aot.trace import make_fx
 from flambeau.backends.cpu import onednn
 from flambeau.core.dispatch import fake_mode
-from flambeau.core.dtypes import float32, int64
+from flambeau.core.dtypes import float32, float64, int64
 from flambeau.core.tensor import from_array
+from flambeau.dynamo.exceptions import BackendCompilerFailed
 from flambeau.fx import Node
 from flambeau.inductor.graph import _interpreted
-from flambeau.inductor.ir import Compute
+from flambeau.inductor.ir import Compute, Extern
 from flambeau.inductor.lowering import lower
-from flambeau.inductor.scheduler import reduction_style
+from flambeau.inductor.scheduler import Kernel, reduction_style
+from flambeau.ops.registry import PRIMITIVES
 from tests.inductor.graphs import Builder, eager
 
 rng = np.random.default_rng(0)
+DEPTHWISE = ((1, 1), (1, 1), (1, 1), 8)
 
 
 @pytest.fixture(autouse=True)
@@ -109,6 +112,12 @@ def test_large_reductions_are_split(shape: tuple) -> None:
     assert any("_pieces" in name for name in graph.program.buffers)
 
 
+def test_pieces_of_a_fold_are_pieces_of_memory() -> None:
+    b = Builder()
+    graph = check(b, b.sum(b.relu(b.input(array(512, 1000))), (0, 1)), tol=1e-4)
+    assert graph.unit is not None and " < 16000;" in graph.unit.source  # 32 times 16 rows
+
+
 def test_folds_follow_what_moves_most_memory() -> None:
     """Two vectors along the folded loop do not outweigh two matrices along the kept one."""
     with fake_mode():
@@ -117,6 +126,63 @@ def test_folds_follow_what_moves_most_memory() -> None:
     program, _ = lower(gm)
     (fold,) = [step for step in program.steps if isinstance(step, Compute)]
     assert reduction_style(fold, program) == "columns"
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_folds_go_along_what_is_contiguous_everywhere(over: int) -> None:
+    """One large operand is contiguous along another loop, but the two small ones would be read element by element there."""
+    b = Builder()
+    x, y, g = b.input(array(48, 40)), b.input(array(44, 40)), b.input(array(48, 44))
+    wide = (48, 44, 40)
+    gap = b.sub(b.expand(b.unsqueeze(x, 1), wide), b.expand(b.unsqueeze(y, 0), wide))
+    graph = check(b, b.sum(b.mul(b.sign(gap), b.expand(b.unsqueeze(g, 2), wide)), (over,)), tol=1e-4)
+    kernel, = graph.nodes
+    assert isinstance(kernel, Kernel) and kernel.style == "columns"
+    assert graph.unit is not None and "j < 40" in graph.unit.source
+
+
+def test_short_runs_of_memory_are_folded_last() -> None:
+    """Groups of channels of channels-last images: sums by channel side by side, then by group."""
+    b = Builder()
+    x = b.input(array(3, 20, 24).transpose(0, 2, 1))
+    groups = b.view_(x, (3, 4, 6, 20))
+    graph = check(b, b.sum(b.mul(groups, groups), (2, 3)), tol=1e-4)
+    assert [n.style for n in graph.nodes if isinstance(n, Kernel)] == ["columns", "rows"]
+
+
+def test_values_of_inner_loops_are_kept_over_outer_ones() -> None:
+    b = Builder()
+    x, mean, scale = b.input(array(2, 50, 24)), b.input(array(2, 4)), b.input(np.abs(array(2, 4)))
+    wide = [b.view_(b.abs(b.expand(b.unsqueeze(b.unsqueeze(v, 2), 1), (2, 50, 4, 6))), (2, 50, 24)) for v in (mean, scale)]
+    graph = check(b, b.mul(b.sub(x, wide[0]), b.rsqrt(wide[1])), tol=1e-4)
+    assert graph.unit is not None and "kept1[x" in graph.unit.source
+
+
+def test_folds_of_reshaped_planes_go_by_their_own_dimensions() -> None:
+    with fake_mode():
+        x = fl.empty(4, 21, 8, 8)
+    graph = inductor.compile_graph(make_fx(lambda x: x.movedim(1, -1).reshape(-1, 21).amax(1))(x))
+    image = from_array(array(4, 21, 8, 8))
+    np.testing.assert_array_equal(graph([image])[0].numpy(), image.amax(1).reshape(-1).numpy())
+    kernel, = graph.nodes
+    assert isinstance(kernel, Kernel) and kernel.style == "columns"
+    assert graph.unit is not None and "x0 /" not in graph.unit.source
+
+
+def test_sums_of_looked_up_rows_go_along_the_rows() -> None:
+    b = Builder()
+    table, index = b.input(array(100, 64)), b.input(rng.integers(0, 100, (32, 20)))
+    graph = check(b, b.sum(b.index_select(table, 0, index), (1,)), tol=1e-4)
+    kernel, = graph.nodes
+    assert isinstance(kernel, Kernel) and kernel.style == "columns"
+
+
+def test_truth_values_in_memory_are_bytes() -> None:
+    """GCC 12 does not vectorise loops that load bool."""
+    b = Builder()
+    x, mask = b.input(array(64, 300)), b.input(array(64, 300) > 0)
+    graph = check(b, b.where(mask, x, 0.0), b.any(b.logical_not(mask), (1,)), b.gt(x, 0.5))
+    assert graph.unit is not None and "bool* " not in graph.unit.source
 
 
 def test_nan_wins_in_extrema() -> None:
@@ -234,9 +300,22 @@ def test_batched_matmul_of_strided_views() -> None:
 def test_primitive_without_a_loop_runs_eagerly() -> None:
     b = Builder()
     x = b.input(array(8, 9))
-    y = b.mul(b.cumsum(b.relu(x), 1), 2.0)
+    y = b.mul(b.cumsum(b.relu(x), 1, False), 2.0)
     graph = check(b, y)
     assert graph.fallbacks == ["cumsum"] and not graph.unit.native
+
+
+def test_results_of_eager_primitives_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, made = PRIMITIVES["cumsum"].kernels["cpu"], []
+
+    def noting(*args: Any) -> np.ndarray:
+        made.append(kernel(*args))
+        return made[-1]
+    b = Builder()
+    graph = check(b, b.cumsum(b.input(array(8, 9)), 1, False))
+    monkeypatch.setitem(PRIMITIVES["cumsum"].kernels, "cpu", noting)
+    result, = graph(list(b.inputs))
+    assert np.shares_memory(result._data, made[-1])
 
 
 def test_several_results_of_an_eager_primitive() -> None:
@@ -254,6 +333,15 @@ def test_random_numbers_are_the_eager_ones() -> None:
     state = b.input(np.array([42, 7]))
     check(b, b.philox_uniform(state, 3, (33, 5), float32), b.philox_normal(state, 50, (9,), float32),
           b.philox_integers(state, 80, (10,), 0, 65), tol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [float32, float64])
+def test_many_random_numbers_are_drawn_natively(kind: Any) -> None:
+    b = Builder()
+    state = b.input(np.array([42, 7]))
+    draws = b.philox_uniform(state, 3, (65, 101), kind), b.philox_normal(state, 4000, (5003,), kind)
+    graph = check(b, draws[0], b.mul(draws[1], 2.0), tol=0)
+    assert graph.unit is not None and graph.unit.native and graph.unit.source.count("fl::draw(") == 2
 
 
 def test_outputs_that_are_inputs_or_views() -> None:
@@ -331,6 +419,32 @@ def test_convolution_and_its_gradients(groups: int, stride: int) -> None:
           b.convolution_weight_grad(g, x, (12, 8 // groups, 3, 3), *attrs), tol=1e-4)
 
 
+@pytest.mark.skipif(not onednn.available(), reason="oneDNN's layouts")
+@pytest.mark.parametrize("window", [1, 3])
+def test_a_convolution_that_is_a_result_is_made_as_it_is_wanted(window: int) -> None:
+    b = Builder()
+    x, w, bias = b.input(array(2, 8, 13, 13)), b.input(array(12, 8, window, window)), b.input(array(12))
+    y = b.convolution(x, w, (1, 1), (0, 0), (1, 1), 1)
+    spread = b.expand(b.unsqueeze(b.unsqueeze(bias, 1), 2), tuple(y.meta["val"].shape))
+    graph = check(b, b.add(y, spread), tol=1e-4)
+    assert not any(isinstance(s, Compute) and s.buffer == graph.program.outputs[0].buffer for s in graph.program.steps)
+
+
+@pytest.mark.skipif(not onednn.available(), reason="oneDNN's layouts")
+def test_images_of_depthwise_convolutions_are_reordered_both_or_neither() -> None:
+    b = Builder()
+    x, w = b.input(array(2, 8, 13, 13)), b.input(array(8, 1, 3, 3))
+    graph = check(b, b.relu(b.mul(b.convolution(b.relu(b.convolution(x, w, *DEPTHWISE)), w, *DEPTHWISE), 2.0)), tol=1e-4)
+    assert {s.attrs["layouts"] for s in graph.program.steps if isinstance(s, Extern)} == {("given", "free", "given")}
+
+
+def test_selected_loads_that_lie_apart_are_no_branches() -> None:
+    b = Builder()
+    x, y = b.input(array(64, 70)), b.input(array(70, 64))
+    graph = check(b, b.where(b.gt(x, 0.1), b.permute(y, (1, 0)), 0.0), b.where(b.gt(x, 0.1), x, 1.0))
+    assert graph.unit is not None and graph.unit.source.count("fl::select(") == 1
+
+
 def test_convolution_with_batch_norm_and_residual_is_one_call() -> None:
     b = Builder()
     x, w, r = b.input(array(2, 16, 8, 8)), b.input(array(16, 16, 3, 3)), b.input(array(2, 16, 8, 8))
@@ -383,7 +497,24 @@ def test_views_that_only_memory_explains() -> None:
     b = Builder()
     x = b.input(array(6, 8))
     y = b.relu(x)
-    check(b, b.neg(b.as_strided(y, (3, 5), (8, 2), 1)), b.mul(y, 2.0))
+    graph = check(b, b.neg(b.as_strided(y, (3, 5), (8, 2), 1)), b.mul(y, 2.0))
+    assert not graph.fallbacks
+
+
+@pytest.mark.parametrize("layout", [lambda x: x, lambda x: x.T, lambda x: fl.cat([x, x])[3:9]], ids=["plain", "transposed", "part"])
+def test_windows_of_memory(layout: Any) -> None:
+    x = layout(from_array(array(6, 8)))
+
+    def windows(x: Any) -> Any:
+        return x.unfold(1, 4, 2).sin(), x[1:, 1:].as_strided((2, 3), (8, 1)) + 1
+    for got, want in zip(fl.compile(windows, dynamic=False)(x), windows(x), strict=True):
+        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-5)
+
+
+def test_memory_before_an_operand_is_refused() -> None:
+    x = from_array(array(8, 8))[4:]
+    with pytest.raises(BackendCompilerFailed, match="outside of the compiled function"):
+        fl.compile(lambda x: x.as_strided((2,), (1,), 3) + 1)(x)
 
 
 def test_equal_reductions_are_computed_once() -> None:

@@ -346,7 +346,7 @@ def long_rows() -> None:
 
 def programs() -> None:
     """What a graph's program can do beside launches: primitives on arrays, inputs and numbers as results, sizes that change."""
-    PRIMITIVES["cumsum"].kernels["cuda"] = lambda x, dim: to_gpu(np.asarray(x).cumsum(dim))
+    PRIMITIVES["cumsum"].kernels["cuda"] = lambda x, dim, reverse: to_gpu(np.asarray(x).cumsum(dim))
     x, w = RNG.standard_normal((24, 96)).astype("f4"), RNG.standard_normal((96, 24)).astype("f4")
     compiled(lambda x, w: ((x * 2).cumsum(1) + 1, w.t().cumsum(0), x[:, 5:], w), x, w)
     with fl.core.dispatch.fake_mode():
@@ -430,7 +430,7 @@ def lifetimes() -> None:
     """No array outlives the step that reads it last, inputs included."""
     alive: list[int] = []
 
-    def cumsum(x: Array, dim: int) -> Array:
+    def cumsum(x: Array, dim: int, reverse: bool) -> Array:
         alive.append(len({id(a.memory.owner) for a in gc.get_objects() if type(a) is Array and hasattr(a, "memory")} - before))
         return to_gpu(np.asarray(x))
     PRIMITIVES["cumsum"].kernels["cuda"] = cumsum

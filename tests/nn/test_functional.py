@@ -135,6 +135,38 @@ def test_large_inputs_take_generated_kernels():
 
 
 # -- dropout ------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels_last"])
+@pytest.mark.parametrize("kwargs", [
+    {}, {"ignore_index": 2}, {"label_smoothing": 0.1, "weight": torch.rand(7) + 0.5}, {"reduction": "none"},
+], ids=lambda kwargs: ",".join(kwargs))
+def test_cross_entropy_of_images(kwargs, last):
+    target = torch.randint(0, 7, (2, 5, 6), generator=torch.Generator().manual_seed(0))
+    weight, rest = kwargs.get("weight"), {name: value for name, value in kwargs.items() if name != "weight"}
+
+    def call(library, functional, x, weight):
+        x = x.contiguous(memory_format=library.channels_last) if last else x
+        return functional.cross_entropy(x, target if library is torch else to_ours(target), weight, **rest)
+    compare_call(lambda x: call(flambeau, F, x, None if weight is None else to_ours(weight)),
+                 lambda x: call(torch, TF, x, weight), [randn(2, 7, 5, 6)])
+
+
+@pytest.mark.parametrize("padding", [None, 2, -1])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_embedding_bags_of_one_size(mode, padding):
+    index = torch.randint(0, 11, (5, 6), generator=torch.Generator().manual_seed(0))
+    index[0] = 2 if padding == 2 else 10
+    flambeau._dynamo.reset()
+    ours = flambeau.compile(lambda w: F.embedding_bag(to_ours(index), w, mode=mode, padding_idx=padding))
+    for function in (lambda w: F.embedding_bag(to_ours(index), w, mode=mode, padding_idx=padding), ours):
+        compare_call(function, lambda w: TF.embedding_bag(index, w, mode=mode, padding_idx=padding), [randn(11, 4)])
+
+
+def test_embedding_bags_of_one_size_with_weights():
+    index = torch.randint(0, 11, (5, 6), generator=torch.Generator().manual_seed(0))
+    compare_call(lambda w, s: F.embedding_bag(to_ours(index), w, mode="sum", per_sample_weights=s),
+                 lambda w, s: TF.embedding_bag(index, w, mode="sum", per_sample_weights=s), [randn(11, 4), randn(5, 6, seed=1)])
+
+
 def test_dropout_keeps_and_scales():
     flambeau.manual_seed(1)
     x = flambeau.ones(200, 100, requires_grad=True)
@@ -205,6 +237,18 @@ def test_recurrent(name, kwargs):
 def test_recurrent_with_a_state_and_without_a_batch():
     compare_module("LSTM", (4, 5), {}, [randn(6, 3, 4), (randn(1, 3, 5, seed=1), randn(1, 3, 5, seed=2))])
     compare_module("GRU", (4, 5), {}, [randn(6, 4), randn(1, 5, seed=1)])
+
+
+@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+def test_recurrent_second_derivatives_and_compiled_gradients(name):
+    ours = getattr(flambeau.nn, name)(2, 3).double()
+    x = flambeau.randn(3, 2, 2, dtype=flambeau.float64, requires_grad=True)
+    assert flambeau.autograd.gradgradcheck(lambda x: ours(x)[0], (x,))
+    for dynamic in (False, True):
+        want, got = (flambeau.autograd.grad(net(x)[0].sin().sum(), [x, *ours.parameters()])
+                     for net in (ours, flambeau.compile(ours, dynamic=dynamic)))
+        for g, w in zip(got, want, strict=True):
+            assert flambeau.allclose(g, w)
 
 
 @pytest.mark.parametrize("name", ["RNNCell", "LSTMCell", "GRUCell"])

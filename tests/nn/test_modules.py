@@ -39,6 +39,7 @@ LAYERS = [
     ("Conv2d", (4, 6, 3), {"padding": 2, "padding_mode": "reflect"}, IMAGE),
     ("Conv2d", (4, 6, 3), {"padding": 1, "padding_mode": "circular"}, IMAGE), ("Conv2d", (4, 6, 4), {"padding": "same"}, IMAGE),
     ("Conv2d", (4, 6, 3), {}, IMAGE[1:]), ("Conv3d", (2, 3, 2), {"padding": 1}, VOLUME),
+    ("Conv1d", (6, 6, 4), {"padding": 3, "groups": 6}, X), ("Conv1d", (6, 12, 3), {"groups": 6, "dilation": 2, "bias": False}, X),
     ("ConvTranspose1d", (6, 4, 3), {"stride": 2, "padding": 1, "output_padding": 1}, X),
     ("ConvTranspose2d", (4, 6, 3), {"stride": 2, "groups": 2}, IMAGE), ("ConvTranspose3d", (2, 3, 2), {"dilation": 2}, VOLUME),
     ("BatchNorm1d", (6,), {}, X), ("BatchNorm1d", (6,), {"momentum": None}, (5, 6)), ("BatchNorm2d", (4,), {}, IMAGE),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import flambeau as fl
-from flambeau.ops import prims
+from flambeau.ops import prims, registry
 from flambeau.ops.indexing import view_scatter
 
 RNG = np.random.default_rng(2)
@@ -275,6 +275,39 @@ def test_view_scatter_gradients(name):
         view = prim(view, *attrs)
     value = fl.tensor(RNG.standard_normal(tuple(view.shape)), requires_grad=True)
     assert fl.autograd.gradcheck(lambda a, b: view_scatter(a, tuple(CHAINS[name]), b), (x, value))
+
+
+LARGE = {
+    "gather": lambda t, x, i: x.gather(1, i),
+    "scatter_add": lambda t, x, i: x.scatter_add(1, i, x[:30, :1100].repeat(1, 2)),
+    "amax": lambda t, x, i: x.scatter_reduce(1, i, x[:30, :1100].repeat(1, 2), "amax"),
+    "index_add": lambda t, x, i: x.index_add(1, i[0], x.repeat(1, 2)[:, :1200]),
+    "index_select": lambda t, x, i: x.index_select(1, i[0]),
+}
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32", "bfloat16", "int64", "complex64"])
+@pytest.mark.parametrize("name", LARGE)
+def test_large_arrays(name, kind):
+    """Through the generated loops, against NumPy's in f64: the same program on small pieces would not reach them."""
+    if name == "amax" and kind == "complex64":
+        pytest.skip("complex numbers have no order")
+    rng = np.random.default_rng(0)
+    x, i = fl.tensor(rng.integers(-8, 8, (40, 1000))), fl.tensor(rng.integers(0, 1000, (30, 1200)))
+    got = LARGE[name](fl, x.to(getattr(fl, kind)), i)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "GENERATED_FROM", 1 << 30)
+        want = LARGE[name](fl, x, i)
+    np.testing.assert_array_equal(got.to(fl.complex128).numpy(), want.to(fl.complex128).numpy())
+
+
+@pytest.mark.parametrize("stray", [1000, -1])
+@pytest.mark.parametrize("name", ["gather", "index_add", "index_select"])
+def test_large_arrays_and_an_index_that_is_out_of_range(name, stray):
+    i = fl.zeros(30, 1200, dtype=fl.int64)
+    i[0, 7] = stray
+    with pytest.raises((IndexError, RuntimeError), match=str(stray)):
+        LARGE[name](fl, fl.zeros(40, 1000), i)
 
 
 def test_resize_keeps_the_storage():

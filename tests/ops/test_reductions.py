@@ -126,6 +126,13 @@ def test_gradients_at_zeros(agrees, fn):
     agrees(fn, ZEROS)
 
 
+def test_compiled_gradient_of_cumprod_at_zeros():
+    x = fl.tensor(ZEROS, requires_grad=True)
+    eager, = fl.autograd.grad(x.cumprod(1).sin().sum(), x)
+    compiled, = fl.autograd.grad(fl.compile(lambda x: x.cumprod(1).sin().sum(), fullgraph=True)(x), x)
+    np.testing.assert_allclose(compiled.numpy(), eager.numpy(), rtol=1e-12)
+
+
 @pytest.mark.parametrize("fn", [lambda t, x: x.amax(1), lambda t, x: x.max(), lambda t, x: x.max(1).values, lambda t, x: x.amin(0)])
 def test_gradients_at_ties(agrees, fn):
     agrees(fn, TIES)

@@ -44,6 +44,12 @@ def test_programs_compute_what_the_bodies_do(name, kind):
         np.testing.assert_allclose(g.double().numpy(), e.double().numpy(), rtol=digits, atol=digits)
 
 
+def test_much_larger_tensors_in_between_are_left_to_generated_kernels():
+    x = fl.ones(100, 64)
+    assert record(COMPOSITES["_distances"].fn, (x[:10], x[:10], 1.0)) is not None
+    assert record(COMPOSITES["_distances"].fn, (x, x, 1.0)) is None
+
+
 def samples():
     for prim in PRIMITIVES.values():
         if may_be_replayed(prim) and prim.samples is not None:

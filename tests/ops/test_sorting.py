@@ -95,3 +95,10 @@ def test_sort_returns_names():
     answer = fl.tensor([2.0, 1.0]).sort()
     assert answer.values.tolist() == [1.0, 2.0]
     assert answer.indices.tolist() == [1, 0]
+
+
+def test_kthvalue_of_many(agrees):
+    """By selection, with the first of equals."""
+    x = np.random.default_rng(0).permuted(np.tile(np.arange(200.0), (3, 1)), axis=1)
+    agrees(lambda t, x: t.kthvalue(x, 9, 1), x)
+    agrees(lambda t, x: t.kthvalue(x, 150, 1), x)

@@ -91,6 +91,14 @@ def index_add(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarray) -> np
     return add_rows(out, index, src)
 
 
+def scan(x: np.ndarray, dim: int, product: bool, reverse: bool) -> np.ndarray | None:
+    """Running sums (or products) of x along `dim`, of what comes after each element with `reverse`; f32 is added up in f64.
+    None for dtypes that have no native loop."""
+    out = np.empty(x.shape, x.dtype)
+    rows = (math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1:]))
+    return out if _C.scan(out.reshape(rows), np.ascontiguousarray(x).reshape(rows), product, reverse) else None
+
+
 def large_sum(x: np.ndarray, dims: Sequence[int]) -> np.ndarray | None:
     """x summed over `dims`, in x's dtype; None where NumPy does as well. Partial sums keep f32 errors at a few ulp."""
     accumulator = ACCUMULATOR.get(x.dtype)

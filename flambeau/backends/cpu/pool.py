@@ -1,8 +1,7 @@
 """Maximum and average pooling over NumPy arrays (n, c, *sizes) of one to three spatial axes.
 
 A pooling is described by its windows: for each output position of each axis the taps [start, end) that it sees and its share
-of the divisor. Strided and adaptive pooling differ in nothing else. Results take the memory order of the input. Where a
-function has an argument `into`, results are made in those arrays if they are in that order, and are new arrays otherwise.
+of the divisor. Strided and adaptive pooling differ in nothing else. Results take the memory order of the input.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ def pooled_size(n: int, kernel: int, stride: int, padding: int, dilation: int = 
 
 
 def max_pool_with_indices(x: np.ndarray, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
-                          dilation: Sequence[int], ceil_mode: bool = False, into: Into = ()) -> tuple[np.ndarray, np.ndarray]:
+                          dilation: Sequence[int], ceil_mode: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """The maximum of each window and its flat index in the input plane (i64); a NaN beats all, the first of equals wins."""
     windows = _windows(x.shape[2:], tuple(kernel), tuple(stride), tuple(padding), tuple(dilation), ceil_mode, False)
-    return _max_forward(x, windows, tuple(dilation), into)
+    return _max_forward(x, windows, tuple(dilation))
 
 
 def adaptive_max_pool_with_indices(x: np.ndarray, sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -43,30 +42,29 @@ def adaptive_max_pool_with_indices(x: np.ndarray, sizes: Sequence[int]) -> tuple
     return _max_forward(x, _adaptive_windows(x.shape[2:], tuple(sizes)), (1,) * len(sizes))
 
 
-def max_pool_backward(g: np.ndarray, indices: np.ndarray, x_shape: Sequence[int], into: Into = ()) -> np.ndarray:
+def max_pool_backward(g: np.ndarray, indices: np.ndarray, x_shape: Sequence[int]) -> np.ndarray:
     """The gradient by x (of `x_shape`) of either maximum pooling: g added up at `indices`."""
     if g.dtype in NARROW:
         return max_pool_backward(g.astype(F32), indices, x_shape).astype(g.dtype)
-    out = _zeros_in_order(g, tuple(x_shape), *into)
+    out = _zeros_in_order(g, tuple(x_shape))
     if out.size and g.size:
         _C.pool(MAX_GRAD, out, _like(g, out), _like(indices, out), None, (1,) * (g.ndim - 2), 0)
     return out
 
 
 def avg_pool(x: np.ndarray, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], ceil_mode: bool = False,
-             count_include_pad: bool = True, divisor_override: int | None = None, into: Into = ()) -> np.ndarray:
+             count_include_pad: bool = True, divisor_override: int | None = None) -> np.ndarray:
     """The mean of each window. Padding counts as zeros, or not at all; `divisor_override` replaces the number of taps."""
     windows = _windows(x.shape[2:], tuple(kernel), tuple(stride), tuple(padding), (1,) * len(kernel), ceil_mode, count_include_pad)
-    return _average_forward(x, windows, divisor_override, into)
+    return _average_forward(x, windows, divisor_override)
 
 
 def avg_pool_backward(g: np.ndarray, x_shape: Sequence[int], kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
-                      ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
-                      into: Into = ()) -> np.ndarray:
+                      ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None) -> np.ndarray:
     """The gradient of `avg_pool` by x, which has `x_shape`."""
     windows = _windows(tuple(x_shape[2:]), tuple(kernel), tuple(stride), tuple(padding), (1,) * len(kernel), ceil_mode,
                        count_include_pad)
-    return _average_backward(g, tuple(x_shape), windows, divisor_override, into)
+    return _average_backward(g, tuple(x_shape), windows, divisor_override)
 
 
 def adaptive_avg_pool(x: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
@@ -82,7 +80,6 @@ def adaptive_avg_pool_backward(g: np.ndarray, x_shape: Sequence[int]) -> np.ndar
 
 
 Windows = tuple[np.ndarray, tuple[int, ...]]  # the table that csrc/pool.cpp reads, and the output sizes
-Into = Sequence[np.ndarray]
 
 
 @functools.lru_cache(512)
@@ -113,13 +110,13 @@ def _adaptive_windows(sizes: tuple[int, ...], outs: tuple[int, ...]) -> Windows:
     return np.concatenate(tables).astype(np.int64), outs
 
 
-def _max_forward(x: np.ndarray, windows: Windows, dilation: tuple[int, ...], into: Into = ()) -> tuple[np.ndarray, np.ndarray]:
+def _max_forward(x: np.ndarray, windows: Windows, dilation: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     if x.dtype not in NATIVE:
         return _generic_max_forward(x, windows, dilation)
     table, sizes = windows
     shape = (*x.shape[:2], *sizes)
     x = _ordered(x)
-    out, where = _empty_in_order(x, shape, x.dtype, *into[:1]), _empty_in_order(x, shape, np.dtype(np.int64), *into[1:])
+    out, where = _empty_in_order(x, shape, x.dtype), _empty_in_order(x, shape, np.dtype(np.int64))
     if out.size:
         _C.pool(MAX, x, out, where, table, dilation, 0)
     return out, where
@@ -144,11 +141,11 @@ def _generic_max_forward(x: np.ndarray, windows: Windows, dilation: tuple[int, .
     return out, where
 
 
-def _average_forward(x: np.ndarray, windows: Windows, divisor: int | None, into: Into = ()) -> np.ndarray:
+def _average_forward(x: np.ndarray, windows: Windows, divisor: int | None) -> np.ndarray:
     _check_average(x, divisor)
     table, sizes = windows
     x = _ordered(x)
-    out = _empty_in_order(x, (*x.shape[:2], *sizes), x.dtype, *into)
+    out = _empty_in_order(x, (*x.shape[:2], *sizes), x.dtype)
     if out.size:
         _C.pool(AVERAGE, x, out, None, table, (1,) * len(sizes), divisor or 0)
     return out
@@ -163,12 +160,11 @@ def _global_mean(x: np.ndarray) -> np.ndarray:
     return total.astype(x.dtype, copy=False).reshape(*x.shape[:2], *(1,) * len(axes))
 
 
-def _average_backward(g: np.ndarray, x_shape: tuple[int, ...], windows: Windows, divisor: int | None,
-                      into: Into = ()) -> np.ndarray:
+def _average_backward(g: np.ndarray, x_shape: tuple[int, ...], windows: Windows, divisor: int | None) -> np.ndarray:
     _check_average(g, divisor)
     if g.dtype in NARROW:
         return _average_backward(g.astype(F32), x_shape, windows, divisor).astype(g.dtype)
-    out = _zeros_in_order(g, x_shape, *into)
+    out = _zeros_in_order(g, x_shape)
     if out.size and g.size:
         _C.pool(AVERAGE_GRAD, out, _like(g, out), None, windows[0], (1,) * (g.ndim - 2), divisor or 0)
     return out
@@ -193,17 +189,14 @@ def _like(x: np.ndarray, model: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(x)
 
 
-def _empty_in_order(x: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, given: np.ndarray | None = None) -> np.ndarray:
-    """Room in the memory order of x: what is given, if it is."""
-    last = is_channels_last(x)
-    if given is not None and (is_channels_last(given) if last else given.flags.c_contiguous):
-        return given
-    if last:
+def _empty_in_order(x: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Room in the memory order of x."""
+    if is_channels_last(x):
         return np.empty((shape[0], *shape[2:], shape[1]), dtype).transpose(FROM_LAST[x.ndim])
     return np.empty(shape, dtype)
 
 
-def _zeros_in_order(g: np.ndarray, shape: tuple[int, ...], given: np.ndarray | None = None) -> np.ndarray:
-    out = _empty_in_order(g, shape, g.dtype, given)
+def _zeros_in_order(g: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    out = _empty_in_order(g, shape, g.dtype)
     fill(out if out.flags.c_contiguous else out.transpose(TO_LAST[out.ndim]), 0)
     return out

@@ -324,6 +324,15 @@ def _iota(n: int, start: Any, step: Any, kind: dtype, where: Any) -> Array:
         return (cupy.arange(n) * step + start).astype(kind.numpy)
 
 
+def _scan(fn: Callable) -> Callable:
+    def kernel(x: Array, dim: int, reverse: bool = False) -> Array:
+        if not x.ndim:
+            return x.copy()
+        out = fn(cupy.flip(x, dim) if reverse else x, axis=dim, dtype=_accumulator(x)).astype(x.dtype)
+        return cupy.flip(out, dim).copy() if reverse else out
+    return kernel
+
+
 TABLE: dict[str, Callable] = {
     "sum": lambda x, dims: cupy.sum(x, axis=tuple(dims), dtype=_accumulator(x)).astype(x.dtype, copy=False),
     "prod": lambda x, dims: cupy.prod(x, axis=tuple(dims), dtype=_accumulator(x)).astype(x.dtype, copy=False),
@@ -331,8 +340,7 @@ TABLE: dict[str, Callable] = {
     "any": lambda x, dims: cupy.any(x, axis=tuple(dims)), "all": lambda x, dims: cupy.all(x, axis=tuple(dims)),
     "argmax": lambda x, dim: cupy.argmax(_wide(x), axis=dim).astype(np.int64),
     "argmin": lambda x, dim: cupy.argmin(_wide(x), axis=dim).astype(np.int64),
-    "cumsum": lambda x, dim: cupy.cumsum(x, axis=dim, dtype=_accumulator(x)).astype(x.dtype) if x.ndim else x.copy(),
-    "cumprod": lambda x, dim: cupy.cumprod(x, axis=dim, dtype=_accumulator(x)).astype(x.dtype) if x.ndim else x.copy(),
+    "cumsum": _scan(cupy.cumsum), "cumprod": _scan(cupy.cumprod),
     "sort": _sort, "topk": _topk,
     "cat": _cat, "flip": lambda x, dims: cupy.flip(x, dims).copy(),
     "gather": _gather, "scatter": _scatter, "index_select": lambda x, dim, index: cupy.take(x, index, axis=dim),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...core.tensor import Tensor
+from ...ops.nn_recurrent import gru_gates, lstm_gates
 from .. import functional as F
 from .. import init
 from ..packing import PackedSequence, pack_padded_sequence, pad_packed_sequence
@@ -26,19 +27,11 @@ def _rnn_step(activation: Callable) -> Callable:
 
 
 def _lstm_step(gates: Tensor, state: State, w: Tensor, b: Tensor | None) -> State:
-    h, c = state
-    i, f, g, o = (gates + F.linear(h, w, b)).chunk(4, -1)
-    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-    return o.sigmoid() * c.tanh(), c
+    return lstm_gates(gates, F.linear(state[0], w, b), state[1])
 
 
 def _gru_step(gates: Tensor, state: State, w: Tensor, b: Tensor | None) -> State:
-    h = state[0]
-    ir, iz, inew = gates.chunk(3, -1)
-    hr, hz, hnew = F.linear(h, w, b).chunk(3, -1)
-    r, z = (ir + hr).sigmoid(), (iz + hz).sigmoid()
-    n = (inew + r * hnew).tanh()
-    return (n + z * (h - n),)
+    return (gru_gates(gates, F.linear(state[0], w, b), state[0]),)
 
 
 _STEPS: dict[str, tuple[Callable, int]] = {
@@ -111,10 +104,10 @@ class RNNBase(Module):
         """(time, batch, features) through one layer in one direction. `mask` (time, batch, 1) says which steps exist."""
         weights = {name.rsplit("_l", 1)[0]: getattr(self, name) for name in names}
         step = _STEPS[self.mode][0]
-        gates = F.linear(x, weights["weight_ih"], weights.get("bias_ih"))
+        gates = F.linear(x, weights["weight_ih"], weights.get("bias_ih")).unbind(0)
         w, b, projection = weights["weight_hh"], weights.get("bias_hh"), weights.get("weight_hr")
         outputs: list[Tensor] = []
-        times = range(x.shape[0] - 1, -1, -1) if reverse else range(x.shape[0])
+        times = range(len(gates) - 1, -1, -1) if reverse else range(len(gates))
         for t in times:
             new = step(gates[t], state, w, b)
             if projection is not None:

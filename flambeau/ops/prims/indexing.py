@@ -13,6 +13,7 @@ from ...core import dispatch
 from ...core.dtypes import int64
 from ...core.size import broadcast_shapes
 from ...core.tensor import Tensor
+from .. import registry
 from ..registry import General, Linear, Spec, channels_last_like, primitive
 from .views import pad_zeros
 
@@ -124,12 +125,22 @@ def _crop(x: np.ndarray, index: np.ndarray, dim: int) -> np.ndarray:
     return x[tuple(slice(None) if d == dim else slice(n) for d, n in enumerate(index.shape))]
 
 
+def _compiled(name: str, *args: Any) -> Any:
+    """What the loop of a primitive makes of large arrays; NotImplemented where NumPy should do it."""
+    if registry.generated_pointwise is None or max([a.size for a in args if isinstance(a, np.ndarray)]) < registry.GENERATED_FROM:
+        return NotImplemented
+    return registry.generated_pointwise(registry.PRIMITIVES[name], args)
+
+
 def _gather_kernel(x: np.ndarray, dim: int, index: np.ndarray) -> np.ndarray:
     if not x.ndim:
         return np.broadcast_to(x, index.shape).copy()
     if not index.ndim:
         return x[index].reshape(())
     _bounds(index, x.shape[dim], dim)
+    out = _compiled("gather", x, dim, index)
+    if out is not NotImplemented:
+        return out
     return np.take_along_axis(_crop(x, index, dim), index, dim)
 
 
@@ -155,10 +166,13 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Spec:
 
 
 def _scatter_kernel(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarray, reduce: str) -> np.ndarray:
+    _bounds(index, x.shape[dim] if x.ndim else 1, dim)
+    made = _compiled("scatter", x, dim, index, src, reduce) if x.ndim and index.ndim else NotImplemented
+    if made is not NotImplemented:
+        return made
     out = x.copy()
     if not out.ndim:
         out, index, src = out.reshape(1), index.reshape(-1), src.reshape(-1)
-    _bounds(index, out.shape[dim], dim)
     where = _positions(index, dim)
     src = src[tuple(slice(n) for n in index.shape)]
     if reduce == "set":
@@ -246,6 +260,9 @@ def _index_add_kernel(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarra
     _rows_in_range(index, x.shape[dim], dim)
     if (added := native.index_add(x, dim, index, src)) is not None:
         return added
+    made = _compiled("index_add", x, dim, index, src)
+    if made is not NotImplemented:
+        return made
     out = x.copy()
     rank = index.ndim
     flat = src.reshape(src.shape[:dim] + (-1,) + src.shape[dim + rank:])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...backends.cpu import native
+from ...core import dispatch
 from ...core.dtypes import bool_, int64
 from ...core.tensor import Tensor
 from ..registry import General, Linear, Spec, primitive
@@ -126,27 +127,40 @@ any = _truth("any", np.logical_or, "Whether some element over `dims` is true (bo
 all = _truth("all", np.logical_and, "Whether every element over `dims` is true (bool input).")
 
 
-def _cumsum_kernel(x: np.ndarray, dim: int) -> np.ndarray:
-    if not x.ndim:
-        return x.copy()
-    return np.cumsum(x, axis=dim, dtype=_accumulating(x) or x.dtype).astype(x.dtype, copy=False)
+def _scan_kernel(ufunc: np.ufunc) -> Any:
+    def kernel(x: np.ndarray, dim: int, reverse: bool = False) -> np.ndarray:
+        if not x.ndim:
+            return x.copy()
+        out = native.scan(x, dim, ufunc is np.multiply, reverse)
+        if out is not None:
+            return out
+        out = ufunc.accumulate(np.flip(x, dim) if reverse else x, axis=dim, dtype=_accumulating(x) or x.dtype)
+        return np.ascontiguousarray(np.flip(out, dim) if reverse else out, x.dtype)
+    return _quiet(kernel)
 
 
-@primitive("cumsum", kernel=_quiet(_cumsum_kernel), loop=None, tags=("linear",),
-           derivative=Linear(x=lambda g, dim: g.flip(dim).cumsum(dim).flip(dim)),
-           samples=lambda r: [(r.standard_normal((2, 3)), 1)],
+@primitive("cumsum", kernel=_scan_kernel(np.add), loop=None, tags=("linear",),
+           derivative=Linear(x=lambda g, dim, reverse: cumsum(g, dim, not reverse)),
+           samples=lambda r: [(r.standard_normal((2, 3)), 1, False), (r.standard_normal((2, 3)), 0, True)],
            why_absent={"loop": "a scan; inductor calls the kernel until the loop IR has scans"})
-def cumsum(x: Tensor, dim: int) -> Spec:
-    """Running sum along `dim`."""
+def cumsum(x: Tensor, dim: int, reverse: bool) -> Spec:
+    """Running sum along `dim`; with `reverse` from the end, of each element and those after it."""
     return Spec(x._layout.shape, x.dtype)
 
 
 def _cumprod_vjp(g: Tensor, x: Tensor, out: Tensor, dim: int) -> tuple:
-    """d L / d x_k = sum over i >= k of g_i out_i / x_k; where x has zeros the ratio is formed without dividing by them."""
-    weighted = (g * out.conj()).flip(dim).cumsum(dim).flip(dim)
-    if not x.is_fake and not bool((x == 0).any()):
+    """d L / d x_k = sum over i >= k of g_i out_i / x_k up to the first zero, whose own gradient has the products without it;
+    what comes after has none."""
+    zeros = x == 0
+    seen = not x.is_fake and bool(zeros.any())
+    if seen and dispatch.state.grad_enabled:     # second derivatives look past the first zero
+        return (_cumprod_grad_with_zeros(g, x, dim),)
+    weighted = cumsum(g * out.conj(), dim, True)
+    if not x.is_fake and not seen:
         return (weighted / x.conj(),)
-    return (_cumprod_grad_with_zeros(g, x, dim),)
+    first = zeros & (cumsum(zeros.to(int64), dim, False) == 1)
+    without = cumsum(g * cumprod(x.masked_fill(first, 1), dim).conj(), dim, True)
+    return (without.where(first, weighted / x.masked_fill(zeros, 1).conj()),)
 
 
 def _cumprod_grad_with_zeros(g: Tensor, x: Tensor, dim: int) -> Tensor:
@@ -162,7 +176,7 @@ def _cumprod_grad_with_zeros(g: Tensor, x: Tensor, dim: int) -> Tensor:
     return pieces[0].new_cat(pieces, dim)
 
 
-@primitive("cumprod", kernel=_quiet(lambda x, dim: np.cumprod(x, axis=dim, dtype=x.dtype) if x.ndim else x.copy()),
+@primitive("cumprod", kernel=_scan_kernel(np.multiply),
            derivative=General(_cumprod_vjp), why_absent={"loop": "a scan; inductor calls the kernel until the loop IR has scans"},
            samples=lambda r: [(r.standard_normal((2, 3)), 1), (np.array([2.0, 0.0, 3.0]), 0)])
 def cumprod(x: Tensor, dim: int) -> Spec:

@@ -1,0 +1,37 @@
+"""Windows as columns and back, with gradients, against torch; compiled as eager."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import flambeau as fl
+
+X = np.random.default_rng(0).standard_normal((2, 3, 11, 9))
+WINDOWS = [(3, 1, 1, 1), ((2, 3), 2, (1, 2), (2, 1)), (3, 1, 0, 2), ((1, 2), 1, 0, 3)]  # size, dilation, padding, stride
+WORKS = {
+    "unfold": lambda t, x, *window: t.nn.functional.unfold(x, *window),
+    "fold": lambda t, x, *window: t.nn.functional.fold(t.nn.functional.unfold(x, *window).sin(), x.shape[2:], *window),
+}
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+@pytest.mark.parametrize("name", WORKS)
+@pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels_last"])
+def test_columns(agrees, name, window, last):
+    agrees(lambda t, x: WORKS[name](t, x.contiguous(memory_format=t.channels_last) if last else x, *window), X)
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+@pytest.mark.parametrize("name", WORKS)
+def test_compiled_columns(name, window):
+    x = fl.tensor(X, requires_grad=True)
+    eager, compiled = WORKS[name](fl, x, *window), fl.compile(lambda x: WORKS[name](fl, x, *window))(x)
+    np.testing.assert_allclose(compiled.detach().numpy(), eager.detach().numpy(), rtol=1e-12)
+    want, got = (fl.autograd.grad(out.sin().sum(), x)[0].numpy() for out in (eager, compiled))
+    np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
+
+
+def test_second_derivatives_of_columns():
+    x = fl.tensor(X[:1, :1, :5, :5], requires_grad=True)
+    assert fl.autograd.gradgradcheck(lambda x: WORKS["fold"](fl, x, 3, 1, 1, 2), (x,))
