@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.dtypes import bool_, dtype, float32, float64, int64
+from ..core.dtypes import bool_, dtype, float32, float64, int64, uint8
 from ..core.tensor import Tensor, from_array
 from . import prims
 from .nn_windows import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, as_laid_out
@@ -366,6 +366,9 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
             raise NotImplementedError("Input Error: Only 3D, 4D and 5D input Tensors supported (got "
                                       f"{input.ndim}D) for the modes: nearest | linear | bilinear | bicubic | trilinear | area | "
                                       f"nearest-exact (got {mode})")
+        if input.dtype is uint8 and input.ndim == 4:     # images, whose pixels are rounded
+            out = interpolate(input.float(), size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
+            return cast(out.round().clamp(0, 255), uint8)
         if not input.dtype.is_floating_point:
             raise NotImplementedError(f"interpolate(mode={mode!r}) weights elements, which {input.dtype} cannot: convert the input "
                                       "to a floating dtype first, or use mode='nearest'")

@@ -162,8 +162,18 @@ def test_windows_as_columns_and_back(window):
 
 def test_weights_need_a_floating_dtype():
     with pytest.raises(NotImplementedError, match="convert the input to a floating dtype"):
-        F.interpolate(flambeau.zeros(1, 1, 4, 4, dtype=flambeau.uint8), scale_factor=2, mode="bilinear")
+        F.interpolate(flambeau.zeros(1, 1, 4, 4, dtype=flambeau.int32), scale_factor=2, mode="bilinear")
     assert F.interpolate(flambeau.eye(2, dtype=flambeau.uint8)[None, None], scale_factor=2)[0, 0, :2, :2].eq(1).all()
+
+
+@pytest.mark.parametrize(("mode", "options"), [("bilinear", {}), ("bilinear", {"antialias": True}), ("bicubic", {"align_corners": True}),
+                                                ("bicubic", {"antialias": True})], ids=str)
+def test_pixels_of_images_are_rounded(mode, options):
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 9, 14), dtype=np.uint8)
+    got = F.interpolate(flambeau.from_numpy(pixels), size=(6, 20), mode=mode, **options)
+    expected = TF.interpolate(torch.from_numpy(pixels), size=(6, 20), mode=mode, **options)
+    assert got.dtype is flambeau.uint8
+    assert np.abs(got.numpy().astype(int) - expected.numpy()).max() <= 1    # torch's weights are of 16 bits
 
 
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
