@@ -171,9 +171,10 @@ def test_weights_need_a_floating_dtype():
 def test_pixels_of_images_are_rounded(mode, options):
     pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 9, 14), dtype=np.uint8)
     got = F.interpolate(flambeau.from_numpy(pixels), size=(6, 20), mode=mode, **options)
-    expected = TF.interpolate(torch.from_numpy(pixels), size=(6, 20), mode=mode, **options)
+    # of the exact result: torch rounds and clamps between the axes too
+    expected = TF.interpolate(torch.from_numpy(pixels).double(), size=(6, 20), mode=mode, **options).round().clamp(0, 255)
     assert got.dtype is flambeau.uint8
-    assert np.abs(got.numpy().astype(int) - expected.numpy()).max() <= 1    # torch's weights are of 16 bits
+    assert np.abs(got.numpy() - expected.numpy()).max() <= 1 and (got.numpy() == expected.numpy()).mean() > 0.99
 
 
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
