@@ -11,8 +11,8 @@ from .nn_steps import FUSED
 from .registry import BACKENDS, COMPOSITES, OPERATORS, PRIMITIVES, on_gpu
 from .views import MOVERS
 
-FAMILIES = ("pointwise", "views", "reductions", "creation", "indexing", "linalg", "random", "math", "printing", "facts", "shapes",
-            "nn", "nn_torch", "foreach", "signal", "aliases")
+FAMILIES = ("pointwise", "views", "reductions", "creation", "indexing", "linalg", "random", "math", "polynomials", "printing",
+            "facts", "shapes", "nn", "nn_torch", "foreach", "signal", "aliases")
 for _family in FAMILIES:
     importlib.import_module(f"{__name__}.{_family}")
 

@@ -13,7 +13,7 @@ from ..core.lazy import LazyFunctions
 from ..core.size import canonical_dim
 from ..core.tensor import Tensor
 from . import fft, linalg_decompositions, linalg_norms, prims, sorting  # noqa: F401 - these fill the table
-from .pointwise import inplace
+from .pointwise import inplace, with_out
 from .promotion import broadcast, cast, default_dtype, prepare, result_type, to_float
 from .reductions import linalg_vector_norm, scalar_type
 from .registry import OPERATORS, PRIMITIVES, General, Pointwise, Primitive, Spec, operator, primitive
@@ -147,6 +147,8 @@ igamma_prim = _library("igamma", special.gammainc, {
     "y": lambda x, y: ((x - 1) * y.log() - y - x.lgamma()).exp()}, params=("x", "y"), samples=_two_positive)
 igammac_prim = _library("igammac", special.gammaincc, {
     "y": lambda x, y: -((x - 1) * y.log() - y - x.lgamma()).exp()}, params=("x", "y"), samples=_two_positive)
+airy_ai_prim = _library("airy_ai", lambda x: special.airy(x)[0], {"x": lambda x: airy_ai_slope_prim(x)})
+airy_ai_slope_prim = _library("airy_ai_slope", lambda x: special.airy(x)[1], {"x": lambda x: x * airy_ai_prim(x)})
 for _name in ("j0", "j1", "y0", "y1", "k0", "k1", "k0e", "k1e"):
     _library(f"bessel_{_name}", getattr(special, _name), why="Bessel functions other than i0, i1 have none here yet")
 prims.digamma.derivative = Pointwise(x=lambda x: polygamma_prim(x, 1))
@@ -158,14 +160,14 @@ def _unary(name: str, prim: Primitive, doc: str, *, method: Any = False) -> Call
         return prim(to_float(input))
 
     fn.__name__, fn.__doc__ = name, doc
-    return operator(fn, name=name, method=method)
+    return operator(with_out(fn), name=name, method=method)
 
 
 i0 = _unary("i0", i0_prim, "The modified Bessel function of order 0.", method=True)
 special_ops = {
     name: _unary(f"special_{name}", prim, f"Elementwise {name} (see scipy.special).")
     for name, prim in (("i0e", i0e_prim), ("i1", i1_prim), ("i1e", i1e_prim), ("ndtri", ndtri_prim), ("erfcx", erfcx_prim),
-                       ("log_ndtr", log_ndtr_prim))}
+                       ("log_ndtr", log_ndtr_prim), ("airy_ai", airy_ai_prim))}
 inplace(i0, "i0_")
 
 
@@ -181,7 +183,10 @@ def polygamma(n: int, input: Tensor) -> Tensor:
 Tensor.polygamma = lambda self, n: polygamma(n, self)  # type: ignore[attr-defined]
 
 
-def _pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
+def pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
+    """Two operands, of which one may be a number, as tensors of one floating dtype and one shape."""
+    if not isinstance(x, Tensor) and not isinstance(y, Tensor):
+        raise TypeError(f"expected a Tensor for one of the arguments, got {type(x).__name__} and {type(y).__name__}")
     kind = result_type(x, y)
     kind = kind if kind.category >= FLOAT else default_dtype()
     like = x if isinstance(x, Tensor) else y
@@ -191,10 +196,10 @@ def _pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
 
 def _binary(name: str, prim: Primitive, doc: str, method: Any = False) -> Callable:
     def fn(input: Any, other: Any) -> Tensor:
-        return prim(*_pair(input, other))
+        return prim(*pair(input, other))
 
     fn.__name__, fn.__doc__ = name, doc
-    return operator(fn, name=name, method=method)
+    return operator(with_out(fn), name=name, method=method)
 
 
 igamma = _binary("igamma", igamma_prim, "The regularised lower incomplete gamma function.", True)
@@ -318,7 +323,7 @@ def special_entr(input: Tensor) -> Tensor:
 @operator
 def special_xlog1py(input: Any, other: Any) -> Tensor:
     """input * log1p(other), 0 where input is 0 (unless other is NaN)."""
-    x, y = _pair(input, other)
+    x, y = pair(input, other)
     zero = (x == 0) & ~y.isnan()
     return (x * prims.log1p(y.masked_fill(zero, 0))).masked_fill(zero, 0)
 
@@ -329,3 +334,13 @@ def _bessel(name: str) -> Callable:
 
 
 bessel_ops = {name: _bessel(name) for name in ("j0", "j1", "y0", "y1", "k0", "k1", "k0e", "k1e")}
+
+
+@operator
+@with_out
+def special_spherical_bessel_j0(input: Tensor) -> Tensor:
+    """sin(x) / x, 1 at 0 (Abramowitz and Stegun, 10.1.11)."""
+    x = to_float(input)
+    plain = x.isfinite() & (x != 0)
+    safe = x.masked_fill(~plain, 1)
+    return (safe.sin() / safe).where(plain, (x == 0).to(x.dtype)).masked_fill(x.isnan(), math.nan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import numbers
 from collections.abc import Callable
@@ -140,6 +141,19 @@ def store_out(out: Tensor, result: Tensor) -> Tensor:
             raise RuntimeError(f"out= has shape {list(out.shape)}, the result {list(result.shape)}; resize or omit it")
         out.resize_(result.shape)
     return assign(out, result, anew=True)
+
+
+def with_out(fn: Callable) -> Callable:
+    """`fn`, which makes one tensor, with `out=`: a tensor to write it into."""
+    def call(*args: Any, out: Tensor | None = None, **kwargs: Any) -> Tensor:
+        result = fn(*args, **kwargs)
+        return result if out is None else store_out(out, result)
+
+    signature = inspect.signature(fn)
+    last = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Tensor | None")
+    functools.update_wrapper(call, fn)
+    call.__signature__ = signature.replace(parameters=[*signature.parameters.values(), last])  # type: ignore[attr-defined]
+    return call
 
 
 # -- builders ------------------------------------------------------------------------------------------

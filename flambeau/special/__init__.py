@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..ops import OPERATORS as _OPERATORS
+from ..ops.polynomials import polynomials as _polynomials
 
 # torch.special's name -> the operator's.
 _NAMES = {
@@ -16,7 +17,8 @@ _NAMES = {
     "bessel_j1": "special_bessel_j1", "bessel_y0": "special_bessel_y0", "bessel_y1": "special_bessel_y1",
     "modified_bessel_i0": "i0", "modified_bessel_i1": "special_i1", "modified_bessel_k0": "special_bessel_k0",
     "modified_bessel_k1": "special_bessel_k1", "scaled_modified_bessel_k0": "special_bessel_k0e",
-    "scaled_modified_bessel_k1": "special_bessel_k1e",
-}
+    "scaled_modified_bessel_k1": "special_bessel_k1e", "airy_ai": "special_airy_ai",
+    "spherical_bessel_j0": "special_spherical_bessel_j0",
+} | {name: f"special_{name}" for name in _polynomials}
 globals().update({name: _OPERATORS[target] for name, target in _NAMES.items() if target in _OPERATORS})
 __all__ = sorted(name for name in _NAMES if _NAMES[name] in _OPERATORS)

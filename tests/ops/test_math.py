@@ -50,9 +50,10 @@ SPECIAL = {
     "expit": X, "logit": U, "erfcx": X, "ndtr": X, "ndtri": U, "log_ndtr": X * 4, "entr": U, "i0e": X, "i1": X, "i1e": X,
     "gammaln": P, "psi": P, "sinc": X, "bessel_j0": X, "bessel_j1": X, "bessel_y0": P, "bessel_y1": P, "modified_bessel_k0": P,
     "scaled_modified_bessel_k1": P, "exp2": X, "log1p": P, "erfinv": U, "round": X * 3, "expm1": X, "erfc": X,
+    "airy_ai": X * 3, "spherical_bessel_j0": X * 9,
 }
-NO_GRADIENT = {"bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "modified_bessel_k0", "scaled_modified_bessel_k1", "heaviside",
-               "isclose integers", "gcd", "lcm"}
+NO_GRADIENT = {"airy_ai", "spherical_bessel_j0", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "modified_bessel_k0",
+               "scaled_modified_bessel_k1", "heaviside", "isclose integers", "gcd", "lcm"}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -72,6 +73,20 @@ def test_special_pairs(agrees):
     agrees(lambda t, x, y: t.special.zeta(x.detach() + 2, y), P, P, tolerance=1e-8)
     agrees(lambda t, x: t.special.entr(x), np.array([-1.0, 0.0, 0.5]), grad=False)
     agrees(lambda t, x: t.special.logsumexp(x, 1), X)
+
+
+def test_functions_of_which_torch_has_no_gradient():
+    for fn in (fl.special.airy_ai, fl.special.spherical_bessel_j0):
+        assert fl.autograd.gradgradcheck(fn, (fl.tensor(X, requires_grad=True),))
+    x = fl.tensor([0.0, math.inf, -math.inf, math.nan], requires_grad=True)
+    y = fl.special.spherical_bessel_j0(x)
+    y.sum().backward()
+    assert y[:3].tolist() == [1, 0, 0] and y[3].isnan() and x.grad[:3].tolist() == [0, 0, 0]
+
+
+def test_special_functions_write_into_out():
+    out = fl.empty(0)
+    assert fl.special.i1(fl.ones(2), out=out) is out and fl.equal(out, fl.special.i1(fl.ones(2)))
 
 
 def test_special_at_zero(agrees):
