@@ -54,7 +54,8 @@ globals().update(ALIASES)
 globals().update(_TYPED_TENSORS)
 for _name, _operator in _OPERATORS.items():
     globals().setdefault(_name, _operator)
-
+for _name in ("as_strided_", "dequantize", "detach_", "get_device", "is_conj", "is_distributed", "is_neg", "is_signed", "resize_as_"):
+    globals()[_name] = getattr(Tensor, _name)  # methods that are functions too
 
 
 def _generated(slot: str, module: str = ".inductor.operators") -> Any:
@@ -83,7 +84,11 @@ _LAZY: dict[str, tuple[str, Any]] = {
         "set_float32_matmul_precision", "get_float32_matmul_precision", "set_num_threads", "get_num_threads", "set_num_interop_threads",
         "get_num_interop_threads", "set_warn_always", "is_warn_always_enabled", "typename", "compiled_with_cxx11_abi",
         "is_vulkan_available", "_assert", "_assert_async", "_assert_scalar", "_check", "_check_with", "_check_is_size", "_check_index",
-        "_check_value", "_check_type", "_check_not_implemented", "_check_tensor_all", "_check_tensor_all_with")
+        "_check_value", "_check_type", "_check_not_implemented",
+        "set_default_tensor_type", "set_flush_denormal", "_check_tensor_all", "_check_tensor_all_with")
+} | {
+    name: (".core.symbolic", name) for name in (
+        "SymInt", "SymFloat", "SymBool", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sqrt", "sym_sum")
 } | {
     "_dynamo": (".dynamo", None),
     "_inductor": (".inductor", None),
@@ -102,14 +107,20 @@ _LAZY: dict[str, tuple[str, Any]] = {
     "clear_autocast_cache": (".amp", "clear_autocast_cache"),
     "get_device_module": (".accelerator", "get_device_module"),
     "Stream": (".cpu", "Stream"),
-    "SymInt": (".core.symbolic", "SymInt"),
-    "SymFloat": (".core.symbolic", "SymFloat"),
-    "SymBool": (".core.symbolic", "SymBool"),
     "legacy_contiguous_format": (".core.memory_format", "contiguous_format"),
     "UntypedStorage": (".storage", "UntypedStorage"),
     "TypedStorage": (".storage", "TypedStorage"),
     "Event": (".cpu", "Event"),
     "vmap": (".func", "vmap"),
+    "cond": ("._higher_order_ops.cond", "cond"),
+    "GradScaler": (".amp", "GradScaler"),
+    "gru_cell": (".nn.modules.rnn", "gru_cell"),
+    "lstm_cell": (".nn.modules.rnn", "lstm_cell"),
+    "rnn_relu_cell": (".nn.modules.rnn", "rnn_relu_cell"),
+    "rnn_tanh_cell": (".nn.modules.rnn", "rnn_tanh_cell"),
+    "rrelu": (".nn.functional", "rrelu"),
+    "rrelu_": (".nn.functional", "rrelu_"),
+    "max_pool1d_with_indices": (".nn.functional", "max_pool1d_with_indices"),
     "Generator": (".ops.random", "Generator"),
     "default_generator": (".ops.random", "default_generator"),
     "manual_seed": (".ops.random", "manual_seed"),

@@ -13,6 +13,8 @@ from .backends.cuda import matmul
 from .core import cache
 from .core.symbolic import SymInt
 from .core.tensor import Tensor
+from .ops.creation import TYPED_TENSORS
+from .ops.promotion import set_default_dtype
 
 
 class OutOfMemoryError(RuntimeError):
@@ -74,6 +76,24 @@ def set_float32_matmul_precision(precision: str) -> None:
 def get_float32_matmul_precision() -> str:
     """What `set_float32_matmul_precision` set."""
     return _State.matmul_precision
+
+
+def set_default_tensor_type(t: Any) -> None:
+    """Make `t` ("torch.DoubleTensor", or torch.DoubleTensor) the kind of tensor that factories make: its dtype.
+
+    Deprecated: use set_default_dtype and set_default_device.
+    """
+    warnings.warn("torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use torch.set_default_dtype() and "
+                  "torch.set_default_device() as alternatives.", UserWarning, stacklevel=2)
+    kind = TYPED_TENSORS.get(t.removeprefix("torch."), t) if isinstance(t, str) else t
+    if not getattr(getattr(kind, "kind", None), "is_floating_point", False):
+        raise TypeError(f"only floating-point types are supported as the default type, got {t}")
+    set_default_dtype(kind.kind)  # type: ignore[union-attr]
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """Treat denormal numbers as zeros? False: that isn't supported here, they stay as they are."""
+    return False
 
 
 def set_num_threads(number: int) -> None:

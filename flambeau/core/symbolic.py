@@ -555,7 +555,8 @@ _install_float_operators()
 def _extreme(symbolic: Callable[..., Index], plain: Callable[..., Any], args: tuple) -> Any:
     env = next((a.env for a in args if isinstance(a, SymInt)), None)
     if env is None or any(isinstance(a, (float, SymFloat)) for a in args):
-        return plain(args)
+        found = plain(args)
+        return sym_float(found) if any(isinstance(a, (float, SymFloat)) for a in args) else found
     return env.symint(symbolic(*(expr_of(a) for a in args)))
 
 
@@ -572,3 +573,30 @@ def sym_min(*args: Any) -> Any:
 def sym_not(x: Any) -> Any:
     """`not x` without a guard."""
     return ~x if isinstance(x, SymBool) else not x
+
+
+def sym_int(x: Any) -> Any:
+    """int(x); a symbolic integer stays one."""
+    return x if isinstance(x, SymInt) else int(x)
+
+
+def sym_float(x: Any) -> Any:
+    """float(x); a symbolic number stays one."""
+    return x if isinstance(x, SymFloat) else x * 1.0 if isinstance(x, SymInt) else float(x)
+
+
+def sym_sum(args: Any) -> Any:
+    """The sum of a sequence of numbers."""
+    return sum(args)
+
+
+def sym_ite(b: Any, t: Any, f: Any) -> Any:
+    """t if b else f, which are of one type."""
+    if not isinstance(b, (bool, SymBool)) or type(t) is not type(f):
+        raise AssertionError(f"sym_ite: expected a bool and two values of one type, got {type(b)}, {type(t)} and {type(f)}")
+    return t if b else f
+
+
+def sym_sqrt(x: Any) -> Any:
+    """The square root as a float."""
+    return sym_float(x) ** 0.5

@@ -14,8 +14,6 @@ from .parameter import Buffer, Parameter, UninitializedBuffer, UninitializedPara
 
 set_module_base(Module, Parameter)
 
-FractionalMaxPool2d = absent("torch.nn.FractionalMaxPool2d", "use MaxPool2d or AdaptiveMaxPool2d")
-FractionalMaxPool3d = absent("torch.nn.FractionalMaxPool3d", "use MaxPool3d or AdaptiveMaxPool3d")
 LinearCrossEntropyLoss = absent("torch.nn.LinearCrossEntropyLoss", "use Linear and CrossEntropyLoss")
 
 

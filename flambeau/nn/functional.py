@@ -14,8 +14,6 @@ from ..core.tensor import Tensor
 # isort: off
 from ..ops import nn_activations as _act
 from ..ops.creation import one_hot
-from ..ops.creation import triu_indices as _triu_indices
-from ..ops.linalg import distances as _distances
 from ..ops.nn import bilinear, embedding, linear
 from ..ops.nn import embedding_bag as _embedding_bag
 from ..ops.nn_activations import (
@@ -24,7 +22,9 @@ from ..ops.nn_activations import (
     threshold, threshold_,
 )
 from ..ops.nn_attention import scaled_dot_product_attention
+from ..ops.linalg import pdist
 from ..ops.nn_dropout import alpha_dropout, dropout, feature_alpha_dropout, feature_dropout
+from ..ops.nn_fractional import fractional_max_pool2d, fractional_max_pool3d
 from ..ops.nn_losses import (
     binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss, cosine_similarity, cross_entropy,
     ctc_loss, gaussian_nll_loss, hinge_embedding_loss, huber_loss, kl_div, l1_loss, margin_ranking_loss, mse_loss,
@@ -148,16 +148,9 @@ def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None)
     return interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)
 
 
-def pdist(input: Tensor, p: float = 2.0) -> Tensor:
-    """The distances between all pairs of rows, upper triangle row by row."""
-    rows = input.shape[0]
-    first, second = _triu_indices(rows, rows, 1, device=input.device).unbind(0)
-    return _distances(input, input, float(p)).reshape(-1).index_select(0, first * rows + second)
-
-
 def _with_indices(pool: Callable) -> Callable:
-    def fn(input: Tensor, kernel_size: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        return pool(input, kernel_size, *args, **{**kwargs, "return_indices": True})
+    def fn(input: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        return pool(input, *args, **{**kwargs, "return_indices": True})
 
     fn.__name__ = fn.__qualname__ = f"{pool.__name__}_with_indices"
     fn.__doc__ = f"{pool.__name__}(return_indices=True)."
@@ -165,6 +158,10 @@ def _with_indices(pool: Callable) -> Callable:
 
 
 max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = map(_with_indices, (max_pool1d, max_pool2d, max_pool3d))
+adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices, adaptive_max_pool3d_with_indices = map(
+    _with_indices, (adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d))
+fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices = map(
+    _with_indices, (fractional_max_pool2d, fractional_max_pool3d))
 
 
 # -- attention with projections ------------------------------------------------------------------------------
@@ -289,11 +286,6 @@ def multi_head_attention_forward(
         weights = weights.mean(1) if average_attn_weights else weights
         weights = weights.squeeze(0) if single else weights
     return (out.squeeze(1) if single else out), weights
-
-
-def adaptive_max_pool2d_with_indices(input: Tensor, output_size: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """adaptive_max_pool2d(return_indices=True)."""
-    return adaptive_max_pool2d(input, output_size, True)
 
 
 def assert_int_or_pair(arg: Any, arg_name: str, message: str) -> None:

@@ -12,7 +12,7 @@ from .registry import BACKENDS, COMPOSITES, OPERATORS, PRIMITIVES, on_gpu
 from .views import MOVERS
 
 FAMILIES = ("pointwise", "views", "reductions", "creation", "indexing", "linalg", "random", "math", "polynomials", "printing",
-            "facts", "shapes", "nn", "nn_torch", "foreach", "signal", "aliases")
+            "facts", "shapes", "nn", "nn_torch", "nn_fractional", "foreach", "signal", "aliases")
 for _family in FAMILIES:
     importlib.import_module(f"{__name__}.{_family}")
 

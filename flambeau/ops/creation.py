@@ -475,6 +475,20 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Tensor | None = N
     return finish(prims.iota(_steps(start, end, step), start, step, kind, as_device(device)), requires_grad, out)
 
 
+@operator(name="range")
+def range_(start: Any, end: Any, step: Any = 1, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None,
+           device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
+    """start, start + step, ... up to and with end, in the default dtype unless given. Deprecated: use arange."""
+    warnings.warn("torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with Python's "
+                  "range builtin. Instead, use torch.arange, which produces values in [start, end).", UserWarning, stacklevel=3)
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if _known_backwards(start, end, step):
+        raise RuntimeError(f"upper bound and lower bound inconsistent with step sign: range({start}, {end}, {step})")
+    count = math.floor((end - start) / step) + 1
+    return finish(prims.iota(count, start, step, dtype or default_dtype(), as_device(device)), requires_grad, out)
+
+
 def _known_backwards(start: Any, end: Any, step: Any) -> bool:
     if not all(isinstance(v, numbers.Number) for v in (start, end, step)):
         return False

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -50,6 +52,28 @@ def _is_shared(self: Tensor) -> bool:
 def _share_memory(self: Tensor) -> Tensor:
     """Itself: forked processes see the memory as it was, and results travel by pickle."""
     return self
+
+
+# What a queue of a GPU may still read though nobody else holds it: (mark behind the work, memory), oldest first.
+_in_use: deque[tuple[Any, Any]] = deque()
+
+
+def _until_done(stream: Any, memory: Any) -> None:
+    """The memory of a dead tensor goes back to the pool when the work that `stream` has now is done and the next one dies."""
+    while _in_use and _in_use[0][0].done:
+        _in_use.popleft()
+    _in_use.append((stream.record(), memory))
+
+
+@method("record_stream")
+def _record_stream(self: Tensor, stream: Any) -> None:
+    """Say that `stream`, which isn't the one that made the tensor, works with it: its memory is not used for another tensor before
+    the work queued there when the tensor dies is done. Nothing is to be done for a tensor on the CPU, whose work is never queued."""
+    if self.device.type == "cpu":
+        return
+    if not hasattr(stream, "_stream"):
+        raise RuntimeError(f"record_stream() expects a torch.cuda.Stream, got {type(stream).__name__}")
+    weakref.finalize(self._storage, _until_done, stream._stream, self._storage.buffer).atexit = False
 
 
 @method("dim_order")

@@ -185,6 +185,19 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 
 
 @operator(method=True)
+def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """The first `size` rows of nonzero, filled up with rows of `fill_value` if there are fewer: a shape known beforehand."""
+    if size < 0:
+        raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
+    there = (input != 0).reshape(-1)
+    row = (cast(there, int64).cumsum(0) - 1).clamp(max=size).masked_fill(~there, size)     # row `size` takes what isn't wanted
+    places = prims.scatter(there.new_zeros((size + 1,), dtype=int64), 0, row, there.new_arange(there.shape[0]), "set")[:size]
+    missing = there.new_arange(size) >= there.sum()
+    columns = [column.masked_fill(missing, fill_value) for column in OPERATORS["unravel_index"](places, [max(n, 1) for n in input.shape])]
+    return stack(columns, 1) if columns else places.new_zeros((size, 0))
+
+
+@operator(method=True)
 def argwhere(input: Tensor) -> Tensor:
     """nonzero: one row of indices for each element that is not zero."""
     return nonzero(input)
@@ -233,14 +246,21 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     return prims.index(flat, [index])
 
 
-@operator(method=True)
-def put_elements(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+@operator(name="put", method=True)
+def put_elements(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """A copy with `source` written, or added, at `index` of the flattened tensor."""
-    flat = prims.index_put(self.reshape(-1), [index.reshape(-1)], source.reshape(-1), accumulate)
-    return flat.reshape(tuple(self.shape))
+    if index.dtype is not int64:
+        raise RuntimeError(f"put_(): Expected a long tensor for index, but got {scalar_type(index.dtype)}")
+    if source.dtype is not input.dtype:
+        raise RuntimeError(f"put_(): self and source expected to have the same dtype, but got self.dtype = {scalar_type(input.dtype)} "
+                           f"and source.dtype = {scalar_type(source.dtype)}")
+    if source.numel() != index.numel():
+        raise IndexError("put_(): Expected source and index to have the same number of elements, but got source.numel() = "
+                         f"{source.numel()}, index.numel() = {index.numel()}")
+    flat = prims.index_put(input.reshape(-1), [index.reshape(-1)], source.reshape(-1), accumulate)
+    return flat.reshape(tuple(input.shape))
 
 
-Tensor.put = put_elements  # type: ignore[attr-defined]
 inplace(put_elements, "put_")
 
 

@@ -10,6 +10,7 @@ from ..core.dtypes import FLOAT, float32, float64, promote_types
 from ..core.size import broadcast_shapes, canonical_dim
 from ..core.tensor import Tensor
 from . import prims
+from .creation import triu_indices
 from .pointwise import inplace, reflected
 from .prims.views import _is_one as _one
 from .promotion import broadcast, cast, expand_to, prepare, result_type
@@ -522,6 +523,20 @@ def _distances_backward(g: Tensor, x1: Tensor, x2: Tensor, out: Tensor, p: float
 def distances(x1: Tensor, x2: Tensor, p: float) -> Tensor:
     """The p-norms of all differences of rows, difference by difference."""
     return linalg_vector_norm(_between(x1, x2), p, -1)
+
+
+@operator
+def pdist(input: Tensor, p: float = 2) -> Tensor:
+    """p-norm distances between all pairs of rows of a matrix, those of the first row first."""
+    if input.ndim != 2:
+        raise RuntimeError(f"pdist only supports 2D tensors, got: {input.ndim}D")
+    if input.dtype.category < FLOAT:
+        raise RuntimeError("pdist only supports floating-point dtypes")
+    if p < 0:
+        raise RuntimeError("pdist only supports non-negative p values")
+    rows = input.shape[0]
+    first, second = triu_indices(rows, rows, 1, device=input.device).unbind()
+    return prims.index_select(distances(input, input, float(p)).reshape(rows * rows), 0, first * rows + second)
 
 
 def _centred(x: Tensor) -> Tensor:

@@ -80,3 +80,29 @@ def linalg_vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
 def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """The diagonal of the planes (dim1, dim2), as a view."""
     return A.diagonal(offset, dim1, dim2)
+
+
+@operator
+def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+    """The 2-norm over at most two dimensions (none: all of them)."""
+    dims = (dim,) if isinstance(dim, int) else tuple(dim)
+    if len(dims) > 2:
+        raise RuntimeError(f"Expected at most 2 dimensions, but got {len(dims)} dimensions instead.")
+    return linalg_vector_norm(input, 2, dims or None, keepdim)
+
+
+@operator
+def nuclear_norm(input: Tensor, dim: Sequence[int] = (-2, -1), keepdim: bool = False) -> Tensor:
+    """The sum of the singular values of matrices."""
+    if len(dim) != 2:
+        raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {list(dim)}")
+    return linalg_matrix_norm(input, "nuc", dim, keepdim)
+
+
+@operator
+def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
+    """The norms of the slices along `dim`, with the other dimensions kept as 1; of the whole tensor for dim -1."""
+    if dim == -1:
+        return linalg_vector_norm(v, pow)
+    kept = canonical_dim(dim, v.ndim)
+    return linalg_vector_norm(v, pow, tuple(d for d in range(v.ndim) if d != kept), True)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ..core.dtypes import BOOL, FLOAT, INT, float64, int32
+from ..core.dtypes import BOOL, FLOAT, INT, float64, int32, uint8
 from ..core.lazy import LazyFunctions
-from ..core.size import canonical_dim
+from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
 from . import fft, linalg_decompositions, linalg_norms, prims, sorting  # noqa: F401 - these fill the table
-from .pointwise import inplace, with_out
+from .pointwise import assign, inplace, new_value, with_out
 from .promotion import broadcast, cast, default_dtype, prepare, result_type, to_float
 from .reductions import linalg_vector_norm, scalar_type
 from .registry import OPERATORS, PRIMITIVES, General, Pointwise, Primitive, Spec, operator, primitive
@@ -181,6 +181,7 @@ def polygamma(n: int, input: Tensor) -> Tensor:
 
 
 Tensor.polygamma = lambda self, n: polygamma(n, self)  # type: ignore[attr-defined]
+Tensor.polygamma_ = lambda self, n: assign(self, new_value(lambda x: polygamma(n, x), self, (), {}))  # type: ignore[attr-defined]
 
 
 def pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
@@ -292,6 +293,52 @@ trapz = OPERATORS["trapz"] = trapezoid
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
     """Running sums of the trapezoidal rule."""
     return _areas(y, x, dx, dim).cumsum(dim)
+
+
+def _slopes(x: Tensor, gaps: Any, d: int, edge_order: int) -> Tensor:
+    """Derivatives along `d` over points `gaps` apart (a number, or a tensor of distances): of the parabola through three points."""
+    s = x.diff(dim=d) / gaps
+    n = s.shape[d]
+
+    def at(v: Any, start: int, length: int) -> Any:
+        return v.narrow(d, start, length) if isinstance(v, Tensor) else v
+
+    def edge(i: int, beside: int) -> Tensor:
+        s0, a = at(s, i, 1), at(gaps, i, 1)
+        return s0 if edge_order == 1 else s0 + (s0 - at(s, beside, 1)) * (a / (a + at(gaps, beside, 1)))
+
+    a, b = at(gaps, 0, n - 1), at(gaps, 1, n - 1)
+    middle = (a * at(s, 1, n - 1) + b * at(s, 0, n - 1)) / (a + b)
+    return OPERATORS["cat"]([edge(0, 1), middle, edge(n - 1, n - 2)], d)
+
+
+@operator
+def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> tuple[Tensor, ...]:
+    """The derivatives along each of `dim` (all, unless given) of a function known at points: second-order central differences
+    (B. Fornberg, "Generation of finite difference formulas on arbitrarily spaced grids", 1988), one-sided at the ends.
+
+    `spacing`: the distance of the points, or one distance, or tensor of coordinates, for each dimension.
+    """
+    if input.dtype is uint8:
+        raise RuntimeError("torch.gradient does not support uint8 input.")
+    if edge_order not in (1, 2):
+        raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
+    dims = range(input.ndim) if dim is None else canonical_dims(dim, input.ndim)
+    each = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(dims)
+    if len(each) != len(dims):
+        raise RuntimeError(f"torch.gradient expected spacing to be a number or a list of one for each of {len(dims)} dimensions, but got "
+                           f"a list of length {len(each)}")
+    if any(input.shape[d] <= edge_order for d in dims):
+        raise RuntimeError("torch.gradient expected each dimension size to be at least edge_order+1")
+    x, found = to_float(input), []
+    for d, gaps in zip(dims, each):
+        if isinstance(gaps, Tensor):
+            if tuple(gaps.shape) != (x.shape[d],):
+                raise RuntimeError(f"torch.gradient expected coordinates of shape [{x.shape[d]}] for dimension {d}, but got "
+                                   f"{list(gaps.shape)}")
+            gaps = gaps.diff().reshape([-1 if i == d else 1 for i in range(x.ndim)])
+        found.append(_slopes(x, gaps, d, edge_order))
+    return tuple(found)
 
 
 @operator(method=True)

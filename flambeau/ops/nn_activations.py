@@ -357,7 +357,7 @@ def tanhshrink(input: Tensor) -> Tensor:
     return prims.sub(x, prims.tanh(x))
 
 
-@operator
+@operator(method=True)
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x outside [-lambd, lambd], else 0."""
     inside = prims.logical_and(prims.ge(input, -float(lambd)), prims.le(input, float(lambd)))

@@ -80,3 +80,9 @@ def affine_grid_generator(theta: Tensor, size: Sequence[int], align_corners: boo
 def dropout_(input: Tensor, p: float, train: bool) -> Tensor:
     """dropout in place."""
     return dropout(input, p, train, True)
+
+
+@operator
+def constant_pad_nd(input: Tensor, pad: Sequence[int], value: Any = 0) -> Tensor:
+    """nn.functional.pad with a constant."""
+    return nn_resize.pad(input, pad, "constant", value)

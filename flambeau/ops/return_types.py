@@ -13,7 +13,8 @@ _FIELDS = {
     "svd": "U S V", "qr": "Q R", "linalg_svd": "U S Vh", "linalg_qr": "Q R", "linalg_eigh": "eigenvalues eigenvectors",
     "linalg_eig": "eigenvalues eigenvectors", "linalg_slogdet": "sign logabsdet", "slogdet": "sign logabsdet",
     "linalg_lstsq": "solution residuals rank singular_values", "linalg_lu": "P L U", "linalg_cholesky_ex": "L info",
-    "linalg_inv_ex": "inverse info", "linalg_lu_factor": "LU pivots", "frexp": "mantissa exponent",
+    "histogram": "hist bin_edges", "histogramdd": "hist bin_edges", "linalg_inv_ex": "inverse info",
+    "linalg_lu_factor": "LU pivots", "frexp": "mantissa exponent",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -9,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from ..core import dispatch
-from ..core.dtypes import FLOAT, float32, float64, int64
+from ..core.dtypes import FLOAT, bool_, float32, float64, int64
 from ..core.size import canonical_dim
 from ..core.tensor import Tensor
 from . import prims
+from .creation import linspace
 from .promotion import cast
 from .reductions import _is_zero, _pick, keep_dims, scalar_type
-from .registry import Spec, operator, primitive
+from .registry import OPERATORS, Spec, operator, primitive
 from .return_types import named
 
 
@@ -281,3 +283,85 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     if max < min:
         raise RuntimeError(f"max must be larger than min, got min={min}, max={max}")
     return _histc(input, bins, float(min), float(max))
+
+
+def _edges(x: Tensor, bins: Any, span: Sequence[float] | None, where: str) -> Tensor:
+    """The edges of the bins for the points `x` of one dimension: given, or equally spaced over `span` or what the points span."""
+    if isinstance(bins, Tensor):
+        if bins.ndim != 1 or bins.dtype is not x.dtype:
+            raise RuntimeError(f"torch.{where}: bins must be one-dimensional and of input's dtype {x.dtype}, but got shape "
+                               f"{list(bins.shape)} and {bins.dtype}")
+        return bins
+    if bins <= 0:
+        raise RuntimeError(f"torch.{where}: bins must be > 0, but got {bins}")
+    low, high = span if span is not None else (x.min().item(), x.max().item()) if x.numel() else (0.0, 1.0)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise RuntimeError(f"torch.{where}: the range [{low}, {high}] is not finite")
+    if low > high:
+        raise RuntimeError(f"torch.{where}: min should not exceed max, but got min {low} max {high}")
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    return linspace(low, high, int(bins) + 1, dtype=x.dtype, device=x.device)
+
+
+def _count(points: Tensor, edges: list[Tensor], weight: Tensor | None, density: bool) -> Tensor:
+    """The sums of weights (1 unless given) of the rows of `points` in each cell of the grid; the last bins are closed."""
+    shape = tuple(e.shape[0] - 1 for e in edges)
+    cell, inside = points.new_zeros((points.shape[0],), dtype=int64), points.new_full((points.shape[0],), True, dtype=bool_)
+    for d, e in enumerate(edges):
+        x = prims.select(points, 1, d).contiguous()
+        bin = OPERATORS["searchsorted"](e, x, right=True) - 1
+        cell = cell * shape[d] + bin.clamp(0, shape[d] - 1)
+        inside = inside & (x >= prims.select(e, 0, 0)) & (x <= prims.select(e, 0, shape[d]))
+    amount = inside.to(points.dtype) if weight is None else weight.reshape(-1).masked_fill(~inside, 0)
+    counts = prims.index_add(points.new_zeros((math.prod(shape),)), 0, cell.masked_fill(~inside, 0), amount).reshape(shape)
+    if density:
+        counts = counts / counts.sum()
+        for d, e in enumerate(edges):
+            counts = counts / e.diff().reshape([-1 if i == d else 1 for i in range(len(shape))])
+    return counts
+
+
+def _histogram(input: Tensor, bins: Sequence, range: Sequence[float] | None, weight: Tensor | None, density: bool,
+               where: str) -> tuple[Tensor, list[Tensor]]:
+    """Counts and edges for an input whose last dimension holds the coordinates of points."""
+    n = input.shape[-1]
+    if input.dtype not in (float32, float64):
+        raise NotImplementedError(f'"histogramdd" not implemented for \'{scalar_type(input.dtype)}\'; it takes float32 and float64')
+    if len(bins) != n:
+        raise RuntimeError(f"{where}: The size of bins must be equal to the innermost dimension of the input, {n}, but got {len(bins)}.")
+    if range is not None and len(range) != 2 * n:
+        raise RuntimeError(f"torch.{where}: for a {n}-dimensional histogram range should have {2 * n} elements, but got {len(range)}")
+    if weight is not None and (weight.shape != input.shape[:-1] or weight.dtype is not input.dtype):
+        raise RuntimeError(f"torch.{where}: if weight tensor is provided it should have the same dtype and shape as the input tensor "
+                           f"excluding its innermost dimension, but got input with shape {list(input.shape)} and weight with shape "
+                           f"{list(weight.shape)}")
+    points = input.reshape(-1, n)
+    spans = itertools.repeat(None) if range is None else zip(range[::2], range[1::2])
+    edges = [_edges(prims.select(points, 1, d), b, span, where) for d, (b, span) in enumerate(zip(bins, spans))]
+    return _count(points, edges, weight, density), edges
+
+
+@operator(method=True)
+def histogram(input: Tensor, bins: Any, *, range: Sequence[float] | None = None, weight: Tensor | None = None,
+              density: bool = False) -> Any:
+    """(hist, bin_edges): how many elements, or how much `weight`, lie in each bin: [a, b), and [a, b] for the last one.
+
+    `bins`: a tensor of edges, or how many equal ones there are in `range` (the data's unless given). `density`: the counts
+    divided so that the integral is 1.
+    """
+    counts, edges = _histogram(prims.unsqueeze(input.reshape(-1), 1), [bins], range,
+                               None if weight is None else weight.reshape(-1), density, "histogram")
+    return named("histogram", counts, edges[0])
+
+
+@operator
+def histogramdd(input: Tensor, bins: Any, *, range: Sequence[float] | None = None, weight: Tensor | None = None,
+                density: bool = False) -> Any:
+    """histogram of points (..., n) in n dimensions: (hist, bin_edges) with a tensor of edges for each; `bins` and `range`
+    (lowest and highest by turns) hold one after the other."""
+    if input.ndim < 2:
+        raise RuntimeError("torch.histogramdd: input tensor should have at least 2 dimensions")
+    each = list(bins) if isinstance(bins, (tuple, list)) else [bins] * int(input.shape[-1])
+    counts, edges = _histogram(input, each, range, weight, density, "histogramdd")
+    return named("histogramdd", counts, tuple(edges))

@@ -806,7 +806,8 @@ def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     return assign(self, src, anew=True)
 
 
-for _name, _fn in (("squeeze_", squeeze), ("unsqueeze_", unsqueeze), ("transpose_", transpose), ("t_", t)):
+for _name, _fn in (("squeeze_", squeeze), ("unsqueeze_", unsqueeze), ("transpose_", transpose), ("t_", t),
+                   ("swapaxes_", transpose), ("swapdims_", transpose), ("as_strided_", as_strided)):
     def _relayout(self: Tensor, *args: Any, _fn: Any = _fn, **kwargs: Any) -> Tensor:
         """The view operator applied to this tensor object itself."""
         refuse_inference_write(self)

@@ -18,7 +18,14 @@ from flambeau.core.symbolic import (
     maximum,
     minimum,
     substitute,
+    sym_float,
+    sym_int,
+    sym_ite,
     sym_max,
+    sym_min,
+    sym_not,
+    sym_sqrt,
+    sym_sum,
     to_cpp,
     to_python,
     var,
@@ -184,3 +191,14 @@ def test_data_dependent_size_cannot_branch() -> None:
 def test_symint_is_unhashable() -> None:
     with pytest.raises(TypeError, match="unhashable"):
         hash(ShapeEnv().create_symint(4, "n"))
+
+
+def test_functions_of_numbers_that_may_be_symbolic() -> None:
+    assert [sym_int(3.7), sym_int(-3.7), sym_sum([1, 2, 3]), sym_ite(True, 1, 2), sym_not(True)] == [3, -3, 6, 1, False]
+    for value, expected in ((sym_float(3), 3.0), (sym_max(3, 2.0), 3.0), (sym_min(2, 3.0), 2.0), (sym_sqrt(4), 2.0)):
+        assert type(value) is float and value == expected
+    n = ShapeEnv().create_symint(5, "x.shape[0]")
+    assert sym_int(n) is n and isinstance(sym_sum([n, n, 1]), SymInt) and sym_sum([n, n, 1]) == 11
+    for wrong in ((1, 2, 3), (True, 2, 3.0)):
+        with pytest.raises(AssertionError, match="sym_ite"):
+            sym_ite(*wrong)

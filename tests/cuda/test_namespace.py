@@ -30,6 +30,25 @@ def test_memory_is_counted():
     fl.cuda.empty_cache()
 
 
+def test_memory_that_a_stream_still_reads_is_not_used_again():
+    side, out = fl.cuda.Stream(), fl.zeros(1 << 22, device="cuda")
+    slow = fl.randn(4096, 4096, device="cuda")
+    for _ in range(5):
+        x = fl.ones(1 << 22, device="cuda")
+        side.wait_stream(fl.cuda.current_stream())
+        with fl.cuda.stream(side):
+            for _ in range(20):
+                slow @ slow
+            out.copy_(x)
+        x.record_stream(side)
+        del x
+        fl.full((1 << 22,), 7.0, device="cuda")     # of the size that was freed
+        fl.cuda.synchronize()
+        assert bool((out == 1).all())
+    with pytest.raises(RuntimeError, match="expects a torch"):
+        out.record_stream(3)
+
+
 def test_streams_and_events():
     side, done = fl.cuda.Stream(), fl.cuda.Event(enable_timing=True)
     start = fl.cuda.Event(enable_timing=True)

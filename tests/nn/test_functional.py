@@ -256,6 +256,63 @@ def test_cells(name):
     compare_module(name, (4, 5), {}, [randn(3, 4)])
 
 
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("name", "gates"), [("rnn_tanh_cell", 1), ("rnn_relu_cell", 1), ("gru_cell", 3), ("lstm_cell", 4)])
+def test_functions_of_cells(name, gates, bias):
+    n = 5 * gates
+    tensors = [randn(3, 4), randn(3, 5, seed=1), randn(3, 5, seed=2), randn(n, 4, seed=3), randn(n, 5, seed=4)]
+    tensors += [randn(n, seed=5), randn(n, seed=6)] if bias else []
+
+    def of(fn):
+        return lambda x, h, c, *weights: fn(x, (h, c) if name == "lstm_cell" else h + c, *weights)
+
+    compare_call(of(getattr(flambeau, name)), of(getattr(torch, name)), tensors)
+
+
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize(("spatial", "wanted"), [(2, {"output_size": (3, 4)}), (2, {"output_ratio": (0.7, 0.5)}), (2, {"output_size": 1}),
+                                                 (3, {"output_size": (3, 4, 1)}), (3, {"output_ratio": (0.5, 0.6, 0.4)})])
+def test_fractional_max_pooling(spatial, wanted, single):
+    name, kernel = f"fractional_max_pool{spatial}d", (2, 3, 1)[:spatial]
+    x = randn(*((2, 3, 7, 9, 6)[:spatial + 2][single:]))
+    samples = torch.rand(1 if single else 2, 3, spatial, generator=torch.Generator().manual_seed(1))
+    compare_call(*(lambda x, u, lib=lib: getattr(lib, name)(x, kernel, **wanted, return_indices=True, _random_samples=u)
+                   for lib in (F, TF)), [x, samples])
+
+
+def test_fractional_max_pooling_by_itself():
+    x = flambeau.arange(56.0).reshape(1, 7, 8)
+    values, where = F.fractional_max_pool2d_with_indices(x, 2, 3)
+    assert flambeau.equal(values, x.flatten().take(where)) and (values.diff(dim=1) > 0).all() and values[0, 2, 2] == 55
+    module = flambeau.nn.FractionalMaxPool2d(2, output_ratio=0.5, _random_samples=flambeau.full((1, 1, 2), 0.5))
+    assert module(x).shape == (1, 3, 4) and list(module.state_dict()) == ["_random_samples"]
+    fixed = flambeau.tensor([[[0.1, 0.7]]])
+    compiled = flambeau.compile(lambda x: F.fractional_max_pool2d(x, 2, 3, _random_samples=fixed), backend="aot_eager")
+    assert flambeau.equal(compiled(x), F.fractional_max_pool2d(x, 2, 3, _random_samples=fixed))
+
+
+@pytest.mark.parametrize("call", [
+    lambda t, x: t.nn.functional.fractional_max_pool2d(x, 2), lambda t, x: t.nn.functional.fractional_max_pool2d(x, 2, 9),
+    lambda t, x: t.nn.functional.fractional_max_pool2d(x.int(), 2, 3),
+    lambda t, x: t.nn.functional.fractional_max_pool2d(x, 2, 3, _random_samples=t.ones(2, 3, 3)),
+    lambda t, x: t.nn.functional.fractional_max_pool2d(x, 2, 3, _random_samples=t.ones(2, 3, 2, dtype=t.float16)),
+    lambda t, x: t.nn.FractionalMaxPool2d(2), lambda t, x: t.nn.FractionalMaxPool2d(2, 3, 0.5),
+    lambda t, x: t.nn.FractionalMaxPool3d(2, output_ratio=1.5)])
+def test_fractional_max_pooling_refuses(call):
+    with pytest.raises(Exception) as theirs:
+        call(torch, torch.ones(2, 3, 7, 8))
+    with pytest.raises(theirs.type):
+        call(flambeau, flambeau.ones(2, 3, 7, 8))
+
+
+@pytest.mark.parametrize("name", ["max_pool1d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"])
+def test_pools_with_indices(name):
+    x = randn(*(2, 5, 6, 7)[:int(name[-2]) + 1])
+    compare_call(*(getattr(lib, f"{name}_with_indices") for lib in (F, TF)), [x], {"kernel_size" if name[0] == "m" else "output_size": 3})
+    if name == "max_pool1d":
+        compare_call(flambeau.max_pool1d_with_indices, torch.max_pool1d_with_indices, [randn(2, 5), 2, 1, 1])
+
+
 @pytest.mark.parametrize("name", ["LSTM", "GRU"])
 def test_packed_sequences(name):
     torch.manual_seed(0)

@@ -217,3 +217,33 @@ def test_typed_constructors_and_isinstance():
     assert fl.FloatTensor(2, 3).shape == (2, 3)
     assert fl.Tensor(2, 3).shape == (2, 3)
     assert fl.Tensor().shape == (0,)
+
+
+@pytest.mark.filterwarnings("ignore:torch.range is deprecated")
+def test_range(agrees, both_refuse):
+    for args in ((1, 4), (1, 4, 0.5), (3, 1, -1), (1, 4.2)):
+        agrees(lambda t, args=args: t.range(*args))
+    agrees(lambda t: t.range(0, 3, dtype=t.int64))
+    both_refuse(lambda t: t.range(3))
+    both_refuse(lambda t: t.range(3, 1))
+    both_refuse(lambda t: t.range(1, 4, 0))
+    with pytest.warns(UserWarning, match="use torch.arange"):
+        fl.range(0, 1)
+
+
+@pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type")
+def test_default_tensor_type():
+    try:
+        fl.set_default_tensor_type("torch.DoubleTensor")
+        assert fl.zeros(1).dtype is fl.float64
+    finally:
+        fl.set_default_tensor_type(fl.FloatTensor)
+    assert fl.zeros(1).dtype is fl.float32
+    for wrong in (fl.IntTensor, fl.float64, "torch.IntTensor", "a.b"):
+        with pytest.raises(TypeError, match="only floating-point types"):
+            fl.set_default_tensor_type(wrong)
+
+
+def test_denormals_stay():
+    assert fl.set_flush_denormal(True) is False
+    assert fl.tensor(1e-320, dtype=fl.float64).item() != 0

@@ -130,6 +130,13 @@ def test_subscripts_refused(both_refuse, fn):
 
 
 MOVES = {
+    "put counted from the end": lambda t, x: t.put(x, t.tensor([1, -1]), x[0, :2]),
+    "put adding": lambda t, x: x.put(t.tensor([1, 1]), x[0, :2], accumulate=True),
+    "nonzero_static": lambda t, x: t.nonzero_static(x > 0, size=3),
+    "nonzero_static filled up": lambda t, x: (x > 0).nonzero_static(size=9, fill_value=7),
+    "nonzero_static of nothing": lambda t, x: t.nonzero_static(x[:0] > 0, size=2),
+    "nonzero_static of a number": lambda t, x: t.nonzero_static(x[0, 0] > 9, size=2),
+    "hardshrink": lambda t, x: x.hardshrink(0.4),
     "gather": lambda t, x: x.gather(1, t.tensor(ROWS)),
     "gather fewer rows": lambda t, x: x.gather(0, t.tensor([[0, 1]])),
     "gather nothing": lambda t, x: x.gather(1, t.zeros(2, 0, dtype=t.int64)),
@@ -331,3 +338,28 @@ def test_views_share_memory():
     x[1:, ::2][0, 1] = 5
     assert x[1, 2].item() == 5
     assert x[1]._base is x
+
+
+@pytest.mark.parametrize("fn", [
+    lambda t, x: t.put(x, t.tensor([99]), x[0, :1]), lambda t, x: t.put(x, t.tensor([0]), x[0, :2]),
+    lambda t, x: t.put(x, t.tensor([0.0]), x[0, :1]), lambda t, x: t.put(x, t.tensor([0]), t.tensor([1])),
+    lambda t, x: t.nonzero_static(x, size=-1), lambda t, x: x.clone().as_strided_((9, 9), (9, 2), 1)])
+def test_put_and_its_kin_refuse(both_refuse, fn):
+    both_refuse(fn, M)
+
+
+@pytest.mark.parametrize("fn", [
+    lambda t, x: x.swapaxes_(0, 1), lambda t, x: x.swapdims_(0, -1), lambda t, x: x.as_strided_((2, 2), (1, 2), 1),
+    lambda t, x: t.as_strided_(x, (2,), (1,)), lambda t, x: t.resize_as_(x.detach(), x.detach()[:1])])
+def test_views_in_place(agrees, fn):
+    agrees(lambda t, x: fn(t, x.clone()), M)
+
+
+def test_methods_that_are_functions_too():
+    x = fl.tensor(M, requires_grad=True)
+    assert fl.is_signed(x) and not fl.is_signed(x.byte()) and not fl.is_conj(x) and not fl.is_neg(x) and fl.get_device(x) == -1
+    x.record_stream(None)  # nothing to wait for on a CPU
+    y = x * 2
+    assert fl.detach_(y) is y and not y.requires_grad
+    compiled = fl.compile(lambda x: x * fl.is_signed(x) + fl.detach_(x * 2), backend="aot_eager")
+    np.testing.assert_allclose(compiled(x.detach()).numpy(), M * 3)

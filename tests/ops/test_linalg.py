@@ -39,6 +39,15 @@ def test_matmul_dtypes(agrees, kind):
 
 A, B, V, W = normal(3, 4), normal(4, 2), normal(4), normal(3)
 PRODUCTS = {
+    "pdist": (lambda t, x: t.pdist(x), A),
+    "pdist 1.5": (lambda t, x: t.nn.functional.pdist(x, 1.5), A),
+    "pdist inf": (lambda t, x: t.pdist(x, float("inf")), A),
+    "pdist of one row": (lambda t, x: t.pdist(x[:1]), A),
+    "nuclear_norm": (lambda t, x: t.nuclear_norm(x, keepdim=True), A),
+    "frobenius_norm": (lambda t, x: t.frobenius_norm(x, (0, 1)), A),
+    "frobenius_norm of columns": (lambda t, x: t.frobenius_norm(x, 0, True), A),
+    "norm_except_dim": (lambda t, x: t.norm_except_dim(x, 2, 1), A),
+    "norm_except_dim of all": (lambda t, x: t.norm_except_dim(x, 3, -1), A),
     "mm": (lambda t, x, y: t.mm(x, y), A, B),
     "bmm": (lambda t, x, y: x.bmm(y), normal(2, 3, 4), normal(2, 4, 5)),
     "mv": (lambda t, x, y: x.mv(y), A, V),

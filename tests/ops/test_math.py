@@ -35,6 +35,12 @@ CASES = {
     "trapezoid": (lambda t, x: t.trapezoid(x, dx=0.5, dim=0), X),
     "trapezoid over points": (lambda t, x, y: t.trapezoid(x, y), X, P.cumsum(1)),
     "cumulative_trapezoid": (lambda t, x: t.cumulative_trapezoid(x), X),
+    "gradient": (lambda t, x: t.gradient(x), X),
+    "gradient spacing": (lambda t, x: t.gradient(x, spacing=[2.0, 0.5], edge_order=2), X),
+    "gradient dim": (lambda t, x: t.gradient(x, dim=-1, spacing=2), X),
+    "gradient coordinates": (lambda t, x, y: t.gradient(x, spacing=(y[:, 0].detach(), y[0].detach()), edge_order=2), X, P.cumsum(1)),
+    "gradient of integers": (lambda t, x: t.gradient(x), I),
+    "gradient of a number": (lambda t, x: t.gradient(x[0, 0]), X),
     "renorm": (lambda t, x: t.renorm(x, 2, 0, 1.0), X),
     "i0": (lambda t, x: t.i0(x), X),
     "digamma": (lambda t, x: t.digamma(x), P),
@@ -95,9 +101,17 @@ def test_special_at_zero(agrees):
 
 
 @pytest.mark.parametrize("fn", [lambda t, x: t.isclose(x, x.float()), lambda t, x: t.gcd(x, x), lambda t, x: t.polygamma(-1, x),
-                                lambda t, x: t.is_nonzero(x), lambda t, x: +(x > 0), lambda t, x: t.frexp(x.long())])
+                                lambda t, x: t.is_nonzero(x), lambda t, x: +(x > 0), lambda t, x: t.frexp(x.long()),
+                                lambda t, x: t.gradient(x, spacing=[1.0]), lambda t, x: t.gradient(x, edge_order=3),
+                                lambda t, x: t.gradient(x[:1]), lambda t, x: t.gradient(x[:2], edge_order=2),
+                                lambda t, x: t.gradient(x, dim=(0, 0)), lambda t, x: t.gradient(x, dim=2),
+                                lambda t, x: t.gradient(x.abs().byte())])
 def test_refused(both_refuse, fn):
     both_refuse(fn, X)
+
+
+def test_polygamma_in_place(agrees):
+    agrees(lambda t, x: x.clone().polygamma_(1), P)
 
 
 def test_values_known_by_heart():

@@ -31,7 +31,25 @@ CASES = {
     "quantile": lambda t, x: x.quantile(0.3),
     "quantile dim": lambda t, x: x.quantile(t.tensor([0.1, 0.5, 0.9], dtype=x.dtype), 2, keepdim=True),
     "mode": lambda t, x: (x / 5).floor().mode(1),
+    "histogram": lambda t, x: t.histogram(x.detach(), 5),
+    "histogram range": lambda t, x: x.detach().histogram(4, range=(2.0, 15.0), weight=x.detach() + 1, density=True),
+    "histogram edges": lambda t, x: t.histogram(x.detach(), t.tensor([0, 5, 5.5, 23], dtype=x.dtype)),
+    "histogram of equals": lambda t, x: t.histogram(x.detach() * 0, 2),
+    "histogram of nothing": lambda t, x: t.histogram(x.detach()[:0], 2),
+    "histogramdd": lambda t, x: t.histogramdd(x.detach()[..., :2], [3, 2], weight=x.detach()[..., 2]),
+    "histogramdd range": lambda t, x: t.histogramdd(x.detach()[..., :2], 2, range=[0.0, 9, 4, 20], density=True),
+    "histogramdd edges": lambda t, x: t.histogramdd(x.detach()[..., :2], [t.tensor([0, 9, 30], dtype=x.dtype),
+                                                                            t.tensor([0.0, 20], dtype=x.dtype)]),
 }
+
+
+@pytest.mark.parametrize("fn", [
+    lambda t, x: t.histogram(x, 0), lambda t, x: t.histogram(x, 2, range=(3.0, 1)), lambda t, x: t.histogram(x.int(), 2),
+    lambda t, x: t.histogram(x, 2, weight=x[0]), lambda t, x: t.histogram(x, x), lambda t, x: t.histogram(x, x.float()[0, 0]),
+    lambda t, x: t.histogram(x * math.nan, 2), lambda t, x: t.histogram(x, 2, range=(1.0, 2.0, 3.0)),
+    lambda t, x: t.histogramdd(x, [2, 2]), lambda t, x: t.histogramdd(x[0, 0], [2])])
+def test_histograms_refuse(both_refuse, fn):
+    both_refuse(fn, X)
 
 
 @pytest.mark.parametrize("name", CASES)

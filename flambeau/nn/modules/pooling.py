@@ -96,6 +96,36 @@ LPPool1d, LPPool2d, LPPool3d = spatial_family(
     _LPPoolNd, "LPPool", "The norm_type-norm over sliding windows of {dims}.", function="lp_pool")
 
 
+class _FractionalNd(Module):
+    spatial = 2
+    _function: Callable[..., Any]
+
+    def __init__(self, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
+                 _random_samples: Tensor | None = None) -> None:
+        super().__init__()
+        name = type(self).__name__
+        if output_size is None and output_ratio is None:
+            raise ValueError(f"{name} requires specifying either an output size, or a pooling ratio")
+        if output_size is not None and output_ratio is not None:
+            raise ValueError("only one of output_size and output_ratio may be specified")
+        each = _ntuple(self.spatial)
+        self.kernel_size, self.return_indices = each(kernel_size), return_indices
+        self.output_size = None if output_size is None else each(output_size)
+        self.output_ratio = None if output_ratio is None else each(output_ratio)
+        if self.output_ratio is not None and not all(0 < r < 1 for r in self.output_ratio):
+            raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
+        self.register_buffer("_random_samples", _random_samples)
+
+    def forward(self, input: Tensor) -> Any:
+        return type(self)._function(input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices,
+                                    self._random_samples)
+
+
+FractionalMaxPool2d, FractionalMaxPool3d = spatial_family(
+    _FractionalNd, "FractionalMaxPool", "Maximum over windows at random distances in {dims}.", function="fractional_max_pool",
+    ranks=(2, 3))
+
+
 class _AdaptiveNd(FunctionModule):
     def extra_repr(self) -> str:
         return f"output_size={self.output_size}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...core.tensor import Tensor
@@ -224,6 +224,29 @@ class GRU(RNNBase):
         if "proj_size" in kwargs:
             raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
         super().__init__("GRU", *args, **kwargs)
+
+
+# -- cells: torch's functions of one step, and modules ---------------------------------------------------------------------
+def _cell(name: str, mode: str, doc: str) -> Callable:
+    step = _STEPS[mode][0]
+
+    def cell(input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None) -> Tensor:
+        return step(F.linear(input, w_ih, b_ih), (hx,), w_hh, b_hh)[0]
+
+    cell.__name__, cell.__doc__ = name, doc
+    return cell
+
+
+rnn_tanh_cell = _cell("rnn_tanh_cell", "RNN_TANH", "The next state: tanh(w_ih x + b_ih + w_hh h + b_hh).")
+rnn_relu_cell = _cell("rnn_relu_cell", "RNN_RELU", "The next state: relu(w_ih x + b_ih + w_hh h + b_hh).")
+gru_cell = _cell("gru_cell", "GRU", "The next state of a GRU; rows of the weights are the reset, update and new gates.")
+
+
+def lstm_cell(input: Tensor, hx: Sequence[Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
+              b_hh: Tensor | None = None) -> State:
+    """The next (h, c) of an LSTM; rows of the weights are the input, forget, cell and output gates."""
+    h, c = hx
+    return _lstm_step(F.linear(input, w_ih, b_ih), (h, c), w_hh, b_hh)
 
 
 class RNNCellBase(Module):

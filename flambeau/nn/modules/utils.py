@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...ops.creation import empty
@@ -42,11 +42,13 @@ def _reverse_repeat_tuple(t: tuple, n: int) -> tuple:
     return tuple(x for x in reversed(t) for _ in range(n))
 
 
-def spatial_family(base: type, name: str, doc: str, *, function: str | None = None, **attributes: Any) -> list[Any]:
-    """The classes `name`1d, 2d and 3d below `base`: `spatial` is their number of dimensions, `_function` the function of
-    nn.functional that begins with `function`. `doc` may speak of {n} and of {dims}, the input's dimensions."""
+def spatial_family(base: type, name: str, doc: str, *, function: str | None = None, ranks: Sequence[int] = (1, 2, 3),
+                   **attributes: Any) -> list[Any]:
+    """The classes `name`1d, 2d and 3d (or those of `ranks`) below `base`: `spatial` is their number of dimensions, `_function` the
+    function of nn.functional that begins with `function`. `doc` may speak of {n} and of {dims}, the input's dimensions."""
     made = []
-    for n, dims in enumerate(("(n, c, l)", "(n, c, h, w)", "(n, c, d, h, w)"), 1):
+    for n in ranks:
+        dims = ("(n, c, l)", "(n, c, h, w)", "(n, c, d, h, w)")[n - 1]
         members = {"spatial": n, "__module__": base.__module__, "__doc__": doc.format(n=n, dims=dims), **attributes}
         options = {}
         if function is not None:

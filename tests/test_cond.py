@@ -1,0 +1,48 @@
+"""torch.cond: eager, with gradients, compiled, and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import flambeau as torch
+
+
+def choose(pred: Any, x: torch.Tensor) -> torch.Tensor:
+    return torch.cond(pred, lambda x: x.sin(), lambda x: x * 2, (x,))
+
+
+@pytest.mark.parametrize("pred", [True, False, torch.tensor(True), torch.tensor([False]), torch.tensor([[1]]), 0])
+def test_one_branch_is_taken(pred: Any) -> None:
+    x = torch.ones(3, requires_grad=True)
+    y = choose(pred, x)
+    y.sum().backward()
+    assert torch.equal(y, x.sin() if pred else x * 2)
+    assert x.grad is not None and torch.allclose(x.grad, x.cos() if pred else torch.full((3,), 2.0))
+
+
+def test_operands_may_be_nested_or_absent() -> None:
+    x = torch.ones(2)
+    pair = torch.cond(torch.tensor(False), lambda d: (d["a"], d["b"][0]), lambda d: (d["b"][0], d["a"]), ({"a": x, "b": [x * 3]},))
+    assert pair[0].tolist() == [3, 3] and pair[1] is x
+    assert torch.cond(torch.tensor(True), lambda: 1, lambda: 2) == 1
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compiled(backend: str) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return choose(x.sum() > 0, x + 1) * 3
+
+    compiled = torch.compile(f, backend=backend)
+    for x in (torch.ones(3), -torch.ones(3), torch.ones(3)):
+        assert torch.equal(compiled(x), f(x))
+
+
+@pytest.mark.parametrize(("args", "message"), [
+    (("a", abs, abs), "pred to be bool or tensor"), ((torch.ones(2), abs, abs), "single-element tensor"),
+    ((True, 1, abs), "branches to be callable"), ((True, abs, abs, torch.ones(2)), "operands to be a tuple"),
+    ((True, abs, abs, (3,)), "only consists of tensor leaves")])
+def test_refused(args: tuple, message: str) -> None:
+    with pytest.raises(RuntimeError, match=message):
+        torch.cond(*args)
