@@ -14,11 +14,7 @@ from ..ops.linalg_decompositions import linalg_eigh as eigh
 from ..ops.linalg_decompositions import linalg_eigvals as eigvals
 from ..ops.linalg_decompositions import linalg_eigvalsh as eigvalsh
 from ..ops.linalg_decompositions import linalg_inv as inv
-from ..ops.linalg_decompositions import linalg_inv_ex as inv_ex
 from ..ops.linalg_decompositions import linalg_lstsq as lstsq
-from ..ops.linalg_decompositions import linalg_lu as lu
-from ..ops.linalg_decompositions import linalg_lu_factor as lu_factor
-from ..ops.linalg_decompositions import linalg_lu_solve as lu_solve
 from ..ops.linalg_decompositions import linalg_matrix_exp as matrix_exp
 from ..ops.linalg_decompositions import linalg_matrix_power as matrix_power
 from ..ops.linalg_decompositions import linalg_matrix_rank as matrix_rank
@@ -31,6 +27,16 @@ from ..ops.linalg_decompositions import linalg_svd as svd
 from ..ops.linalg_decompositions import linalg_svdvals as svdvals
 from ..ops.linalg_decompositions import linalg_tensorinv as tensorinv
 from ..ops.linalg_decompositions import linalg_tensorsolve as tensorsolve
+from ..ops.linalg_factors import linalg_householder_product as householder_product
+from ..ops.linalg_factors import linalg_inv_ex as inv_ex
+from ..ops.linalg_factors import linalg_ldl_factor as ldl_factor
+from ..ops.linalg_factors import linalg_ldl_factor_ex as ldl_factor_ex
+from ..ops.linalg_factors import linalg_ldl_solve as ldl_solve
+from ..ops.linalg_factors import linalg_lu as lu
+from ..ops.linalg_factors import linalg_lu_factor as lu_factor
+from ..ops.linalg_factors import linalg_lu_factor_ex as lu_factor_ex
+from ..ops.linalg_factors import linalg_lu_solve as lu_solve
+from ..ops.linalg_factors import linalg_solve_ex as solve_ex
 from ..ops.linalg_norms import linalg_cond as cond
 from ..ops.linalg_norms import linalg_diagonal as diagonal
 from ..ops.linalg_norms import linalg_matrix_norm as matrix_norm
@@ -40,7 +46,8 @@ from ..ops.reductions import linalg_vector_norm as vector_norm
 
 __all__ = [
     "LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh",
-    "inv", "inv_ex", "lstsq", "lu", "lu_factor", "lu_solve", "matmul", "matrix_exp", "matrix_norm", "matrix_power",
-    "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals",
+    "householder_product", "inv", "inv_ex", "ldl_factor", "ldl_factor_ex", "ldl_solve", "lstsq", "lu", "lu_factor", "lu_factor_ex",
+    "lu_solve", "matmul", "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet",
+    "solve", "solve_ex", "solve_triangular", "svd", "svdvals",
     "tensorinv", "tensorsolve", "vander", "vecdot", "vector_norm",
 ]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.dtypes import FLOAT, complex64, complex128, dtype, float32, float64, int32, int64
+from ..core.dtypes import FLOAT, complex64, complex128, dtype, float32, float64, int32
 from ..core.lazy import LazyFunctions
 from ..core.size import broadcast_shapes
 from ..core.tensor import Tensor
@@ -581,109 +581,7 @@ def linalg_matrix_exp(A: Tensor) -> Tensor:
     return matrix_exp_prim(A)
 
 
-# -- LU --------------------------------------------------------------------------------------------------------------------
-def _lu_kernel(x: np.ndarray) -> tuple:
-    *batch, m, n = x.shape
-    k = min(m, n)
-    p, low, up = np.empty((*batch, m, m), x.dtype), np.empty((*batch, m, k), x.dtype), np.empty((*batch, k, n), x.dtype)
-    for at in np.ndindex(*batch):
-        p[at], low[at], up[at] = scipy_linalg.lu(x[at])
-    return p, low, up
-
-
-def _lu_vjp(gs: tuple, outs: tuple) -> tuple:
-    """P L^-H (tril(L^H gL, -1) + triu(gU U^H)) U^-H for square matrices (Walter and Lehmann)."""
-    _, gl, gu = gs
-    p, low, up = outs
-    if low.shape[-2] != up.shape[-1]:
-        raise NotImplementedError("the derivative of the LU decomposition of matrices that are not square is not implemented")
-    middle: Any = 0
-    if gl is not None:
-        middle = middle + tril(_h(low) @ gl, -1)
-    if gu is not None:
-        middle = middle + triu(gu @ _h(up))
-    if isinstance(middle, int):
-        return (None,)
-    left = triangular_prim(_h(low), middle, True, True)
-    return (p @ _h(triangular_prim(up, _h(left), True, False)),)
-
-
-def _lu_shape(x: Tensor) -> tuple[Spec, Spec, Spec]:
-    """(P, L, U) with x = P L U."""
-    *batch, m, n = x._layout.shape
-    k = min(m, n)
-    return Spec((*batch, m, m), x.dtype), Spec((*batch, m, k), x.dtype), Spec((*batch, k, n), x.dtype)
-
-
-lu_prim = _routine("lu", _lu_kernel, _lu_vjp, _lu_shape, "", lambda r: (_square(r),))
-
-
-@operator
-def linalg_lu(A: Tensor, *, pivot: bool = True) -> Any:
-    """(P, L, U) with A = P L U, by partial pivoting."""
-    _check(A, "linalg.lu")
-    if not pivot:
-        raise NotImplementedError("linalg.lu without pivoting; use pivot=True")
-    return named("linalg_lu", *lu_prim(A))
-
-
-def _grown(x: Tensor, shape: Sequence) -> Tensor:
-    zeros = (0,) * x.ndim
-    return prims.pad_zeros(x, zeros, tuple(n - m for n, m in zip(shape, x.shape)), zeros)
-
-
-@operator
-def linalg_lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
-    """(LU, pivots): both factors in one matrix, and the row exchanges, counted from 1."""
-    _check(A, "linalg.lu_factor")
-    if not pivot:
-        raise NotImplementedError("linalg.lu_factor without pivoting; use pivot=True")
-    _, low, up = lu_prim(A)
-    packed = _grown(tril(low, -1), A.shape) + _grown(up, A.shape)
-    return named("linalg_lu_factor", packed, pivots_prim(A))
-
-
-def _pivots_kernel(x: np.ndarray) -> np.ndarray:
-    out = np.empty((*x.shape[:-2], min(x.shape[-2:])), np.int32)
-    for at in np.ndindex(x.shape[:-2]):
-        out[at] = scipy_linalg.lu_factor(x[at])[1] + 1
-    return out
-
-
-pivots_prim = primitive("lu_pivots", samples=lambda r: [(_square(r),)], kernel=_pivots_kernel,
-                        doc="The row exchanges of the LU decomposition, counted from 1.",
-                        why_absent={**_WHY, "derivative": "an index is not differentiable"})(
-    lambda x: Spec((*x._layout.shape[:-2], min(x._layout.shape[-2:])), int32))
-
-
-def _rows_of(pivots: Tensor, n: int) -> Tensor:
-    """The order of rows that the exchanges lead to."""
-    if pivots._data is None:
-        raise NotImplementedError("lu_solve of tensors without data (fake or meta)")
-    swaps = pivots._data.reshape(-1, pivots.shape[-1])
-    order = np.tile(np.arange(n), (len(swaps), 1))
-    for rows, exchanges in zip(order, swaps):
-        for i, j in enumerate(exchanges - 1):
-            rows[[i, j]] = rows[[j, i]]
-    return pivots.new_tensor(order, dtype=int64).reshape((*pivots.shape[:-1], n))
-
-
-@operator
-def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
-    """X with A X = B, given lu_factor's answer for A."""
-    if not left or adjoint:
-        raise NotImplementedError("linalg.lu_solve with left=False or adjoint=True; use linalg.solve")
-    rows = prims.unsqueeze(_rows_of(pivots, LU.shape[-1]), pivots.ndim)
-    b = prims.gather(B, B.ndim - 2, expand_to(rows, tuple(B.shape)))
-    return linalg_solve_triangular(LU, linalg_solve_triangular(LU, b, upper=False, unitriangular=True), upper=True)
-
-
-@operator
-def linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
-    """(inverse, info): info is 0 where it exists, 1 where not (NaN then)."""
-    return _with_info("linalg_inv_ex", lambda: linalg_inv(A), A, check_errors)
-
-
+# -- tensors as matrices ------------------------------------------------------------------------------------------------
 @operator
 def linalg_tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of A as a map from its last dimensions to its first `ind`."""

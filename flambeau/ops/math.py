@@ -12,7 +12,7 @@ from ..core.dtypes import BOOL, FLOAT, INT, float64, int32, uint8
 from ..core.lazy import LazyFunctions
 from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
-from . import fft, linalg_decompositions, linalg_norms, prims, sorting  # noqa: F401 - these fill the table
+from . import fft, linalg_decompositions, linalg_factors, linalg_norms, prims, sorting  # noqa: F401 - these fill the table
 from .pointwise import assign, inplace, new_value, with_out
 from .promotion import broadcast, cast, default_dtype, prepare, result_type, to_float
 from .reductions import linalg_vector_norm, scalar_type

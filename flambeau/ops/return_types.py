@@ -14,7 +14,9 @@ _FIELDS = {
     "linalg_eig": "eigenvalues eigenvectors", "linalg_slogdet": "sign logabsdet", "slogdet": "sign logabsdet",
     "linalg_lstsq": "solution residuals rank singular_values", "linalg_lu": "P L U", "linalg_cholesky_ex": "L info",
     "histogram": "hist bin_edges", "histogramdd": "hist bin_edges", "linalg_inv_ex": "inverse info",
-    "linalg_lu_factor": "LU pivots", "frexp": "mantissa exponent",
+    "linalg_lu_factor": "LU pivots", "linalg_lu_factor_ex": "LU pivots info", "lu_unpack": "P L U", "linalg_solve_ex": "result info",
+    "linalg_ldl_factor": "LD pivots", "linalg_ldl_factor_ex": "LD pivots info", "geqrf": "a tau",
+    "triangular_solve": "solution cloned_coefficient", "frexp": "mantissa exponent",
 }
 
 

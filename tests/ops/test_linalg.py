@@ -191,7 +191,41 @@ DECOMPOSITIONS = {
     "cond": (lambda t, x: t.linalg.cond(x), S),
     "cond 1": (lambda t, x: t.linalg.cond(x.detach(), 1), S),
     "vecdot": (lambda t, x, y: t.linalg.vecdot(x, y), TALL, normal(2, 5, 3)),
-    "lu": (lambda t, x: t.linalg.lu(x)[1:], S),
+    "lu": (lambda t, x: t.linalg.lu(x), S),
+    "lu tall": (lambda t, x: t.linalg.lu(x), TALL),
+    "lu wide": (lambda t, x: t.linalg.lu(x.mT), TALL),
+    "lu_factor": (lambda t, x: t.linalg.lu_factor(x), TALL),
+    "lu_factor_ex": (lambda t, x: t.linalg.lu_factor_ex(x), S),
+    "lu_factor_ex of a singular matrix": (lambda t, x: t.linalg.lu_factor_ex(x.detach() * 0)[1:], S),
+    "lu_factor of nothing": (lambda t, x: t.linalg.lu_factor(x.detach()[:0]), S),
+    "lu_unpack": (lambda t, x: t.lu_unpack(*t.linalg.lu_factor(x)), TALL),
+    "lu_unpack pivots": (lambda t, x: t.lu_unpack(*t.linalg.lu_factor(x.detach()), unpack_data=False), S),
+    "lu_solve": (lambda t, a, b: t.linalg.lu_solve(*t.linalg.lu_factor(a), b), S, normal(4, 2)),
+    "lu_solve adjoint": (lambda t, a, b: t.linalg.lu_solve(*t.linalg.lu_factor(a), b, adjoint=True), S, normal(2, 4, 2)),
+    "lu_solve right": (lambda t, a, b: t.linalg.lu_solve(*t.linalg.lu_factor(a), b, left=False), S, normal(3, 4)),
+    "lu_solve complex": (lambda t, a, b: t.linalg.lu_solve(*t.linalg.lu_factor(a), b, left=False, adjoint=True).abs(), S + 1j,
+                         normal(3, 4) * 1j),
+    "lu_solve method": (lambda t, a, b: b.lu_solve(*t.linalg.lu_factor(a)), S, normal(4, 2)),
+    "solve_ex": (lambda t, a, b: t.linalg.solve_ex(a, b, left=False), S, normal(3, 4)),
+    "solve_ex vectors": (lambda t, a, b: t.linalg.solve_ex(a, b), S, normal(2, 4)),
+    "inv_ex": (lambda t, x: t.linalg.inv_ex(x), S),
+    "ldl_factor": (lambda t, x: t.linalg.ldl_factor(x.detach()), SPD),
+    "ldl_factor indefinite": (lambda t, x: t.linalg.ldl_factor_ex((x + x.mT).detach()), normal(2, 4, 4)),
+    "ldl_factor hermitian": (lambda t, x: t.linalg.ldl_factor((x + x.mH).detach(), hermitian=True), normal(3, 3) + 1j * normal(3, 3)),
+    "ldl_solve": (lambda t, a, b: t.linalg.ldl_solve(*t.linalg.ldl_factor(hermitian(a).detach()), b.detach()),
+                  normal(2, 4, 4), normal(4, 3)),
+    "ldl_solve hermitian": (lambda t, a, b: t.linalg.ldl_solve(*t.linalg.ldl_factor((a + a.mH).detach(), hermitian=True),
+                                                               b.detach() + 0j, hermitian=True),
+                            normal(3, 3) + 1j * normal(3, 3), normal(3, 2)),
+    "geqrf": (lambda t, x: t.geqrf(x.detach()), TALL),
+    "geqrf wide": (lambda t, x: x.detach().mT.geqrf(), TALL),
+    "householder_product": (lambda t, a, tau: t.linalg.householder_product(a, tau), TALL, normal(2, 3)),
+    "householder_product of fewer": (lambda t, a, tau: t.orgqr(a, tau), S, normal(2, 2)),
+    "householder_product of none": (lambda t, a: a.detach().orgqr(a.detach()[..., 0, :0]), TALL),
+    "ormqr": (lambda t, a, tau, c: t.ormqr(a, tau, c), TALL, normal(2, 3), normal(2, 5, 2)),
+    "ormqr transposed right": (lambda t, a, tau, c: a.ormqr(tau, c, False, True), TALL, normal(2, 3), normal(2, 2, 5)),
+    "triangular_solve": (lambda t, b, a: t.triangular_solve(b, a, transpose=True)[0], normal(3, 2), T),
+    "triangular_solve lower": (lambda t, b, a: b.triangular_solve(a, upper=False, unitriangular=True), normal(3, 2), T),
     "qr R": (lambda t, x: t.linalg.qr(x).R.abs(), TALL),
     "qr of a square": (lambda t, x: t.linalg.qr(x).Q.abs(), S),
 }
@@ -247,7 +281,7 @@ def test_qr_rebuilds():
             assert fl.allclose(q.mT @ q, fl.eye(q.shape[-1], dtype=fl.float64).expand(2, -1, -1))
 
 
-@pytest.mark.parametrize("name", ["inv", "det", "solve", "cholesky", "pinv", "matrix_exp", "lu"])
+@pytest.mark.parametrize("name", ["inv", "det", "solve", "cholesky", "pinv", "matrix_exp", "lu", "lu wide"])
 def test_gradients_by_finite_differences(name):
     fn, *arrays = DECOMPOSITIONS[name]
     inputs = tuple(fl.tensor(a[0] if a.ndim == 3 else a, requires_grad=True) for a in arrays)
@@ -259,3 +293,43 @@ def test_products_of_fakes_have_shapes():
     assert (x @ y).shape == (2, 3, 5)
     assert fl.einsum("bij,jk->bk", x, y).shape == (2, 5)
     assert fl.linalg.svd(x).Vh.shape == (2, 4, 4)
+
+
+def test_one_singular_matrix_of_a_batch(agrees):
+    some = S * np.array([1.0, 0.0]).reshape(2, 1, 1)
+    b = normal(4, 2)
+    agrees(lambda t, a, b: [t.linalg.solve_ex(a, b)[0][0], t.linalg.solve_ex(a, b).info], some, b, grad=False)
+    agrees(lambda t, a: [t.linalg.inv_ex(a)[0][0], t.linalg.inv_ex(a).info], some, grad=False)
+    assert not fl.linalg.solve_ex(fl.tensor(some), fl.tensor(b))[0][1].isfinite().any()
+    assert fl.linalg.solve_ex(fl.tensor(some[1]), fl.tensor(b[:, 0]))[1] == 1
+
+
+@pytest.mark.parametrize("fn", [
+    lambda t, x: t.linalg.lu_factor(x * 0), lambda t, x: t.linalg.lu_factor_ex(x * 0, check_errors=True),
+    lambda t, x: t.linalg.solve_ex(x * 0, x, check_errors=True), lambda t, x: t.linalg.inv_ex(x * 0, check_errors=True),
+    lambda t, x: t.linalg.ldl_factor(x * 0), lambda t, x: t.linalg.ldl_factor(x[:, :2]),
+    lambda t, x: t.lu_unpack(x, t.ones(2, 4, dtype=t.int64)), lambda t, x: t.lu_unpack(x, t.full((2, 4), 9, dtype=t.int32)),
+    lambda t, x: t.linalg.lu_solve(*t.linalg.lu_factor(x), x[0, 0]), lambda t, x: t.geqrf(x[0, 0]),
+    lambda t, x: t.linalg.ldl_solve(x, t.ones(2, 4, dtype=t.int32), x[0, 0]),
+    lambda t, x: t.orgqr(x, x[0]), lambda t, x: t.orgqr(x, x[:, 0].float()), lambda t, x: t.orgqr(x[:, :2], x[:, 0, :1]),
+    lambda t, x: t.orgqr(x[..., :2], x[:, 0]), lambda t, x: t.ormqr(x, x[:, 0], x[:, :2]), lambda t, x: t.triangular_solve(x[0, 0], x)])
+def test_factors_refuse(both_refuse, fn):
+    both_refuse(fn, S)
+
+
+def test_gradients_of_packed_factors_by_finite_differences():
+    a, tau, b = (fl.tensor(x, requires_grad=True) for x in (TALL[0], TALL[0, 0], normal(4, 2)))
+    assert fl.autograd.gradcheck(fl.linalg.householder_product, (a, tau))
+    assert fl.autograd.gradcheck(lambda a, tau: fl.ormqr(a, tau, a, transpose=True), (a, tau))
+    factors = fl.linalg.ldl_factor(fl.tensor(SPD[0]))
+    assert fl.autograd.gradcheck(lambda b: fl.linalg.ldl_solve(*factors, b), (b,))
+    symmetric = fl.tensor(SPD[0] + 1j * SPD[1])
+    factors = fl.linalg.ldl_factor(symmetric)
+    assert fl.autograd.gradcheck(lambda b: fl.linalg.ldl_solve(*factors, b + 0j), (b,))
+
+
+def test_packed_factors_without_a_gradient_say_so():
+    x = fl.tensor(SPD, requires_grad=True)
+    for fn in (lambda: fl.geqrf(x)[0], lambda: fl.linalg.ldl_factor(x)[0], lambda: fl.linalg.ldl_solve(*fl.linalg.ldl_factor(x), x)):
+        with pytest.raises(NotImplementedError, match=r"derivative of .* use linalg\."):
+            fn().sum().backward()
