@@ -9,21 +9,24 @@ from importlib.util import module_from_spec
 from typing import Any
 
 from .._absent import absent_names
-from . import constraints, continuous, discrete, distribution, kl
+from . import constraint_registry, constraints, continuous, discrete, distribution, kl, transformed, transforms
+from .constraint_registry import biject_to, transform_to
 from .continuous import *  # noqa: F403
 from .discrete import *  # noqa: F403
 from .distribution import Distribution, ExponentialFamily, broadcast_all
 from .kl import kl_divergence, register_kl
+from .transformed import TransformedDistribution
+from .transforms import *  # noqa: F403
 
 __getattr__ = absent_names("torch.distributions", (
     "Binomial", "ContinuousBernoulli", "FisherSnedecor", "HalfCauchy", "HalfNormal", "InverseGamma", "Kumaraswamy",
     "LKJCholesky", "LogisticNormal", "LowRankMultivariateNormal", "MixtureSameFamily", "Multinomial",
     "OneHotCategoricalStraightThrough", "Pareto", "RelaxedBernoulli", "RelaxedOneHotCategorical", "StudentT",
-    "TransformedDistribution", "VonMises", "Weibull", "Wishart", "AffineTransform", "ExpTransform",
-    "SigmoidTransform", "TanhTransform", "ComposeTransform", "Transform",
+    "VonMises", "Weibull", "Wishart",
 ), "use one of the distributions in torch.distributions.__all__, or its formula")
 
-__all__ = [*continuous.__all__, *discrete.__all__, "Distribution", "ExponentialFamily", "constraints", "kl_divergence", "register_kl"]
+__all__ = [*continuous.__all__, *discrete.__all__, *transformed.__all__, *transforms.__all__, "Distribution", "ExponentialFamily",
+           "biject_to", "constraints", "kl_divergence", "register_kl", "transform_to"]
 
 
 def _home(name: str, **contents: Any) -> None:
@@ -34,6 +37,6 @@ def _home(name: str, **contents: Any) -> None:
     globals()[name] = sys.modules[module.__name__] = module
 
 
-_home("utils", broadcast_all=broadcast_all)
-for _name in (*continuous.__all__, *discrete.__all__):
+_home("utils", broadcast_all=broadcast_all, sum_rightmost=distribution.sum_rightmost)
+for _name in (*continuous.__all__, *discrete.__all__, *transformed.__all__):
     _home(re.sub("(?<=[a-z])(?=[A-Z])", "_", _name).lower(), **{_name: globals()[_name]})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import linalg
+from ..core.dtypes import bool_
 from ..core.tensor import Tensor
+from ..ops.registry import OPERATORS
 
 
 class Constraint:
@@ -90,6 +92,38 @@ class _Independent(Constraint):
         return result
 
 
+class _Parts(Constraint):
+    """Constraints side by side along `dim`."""
+
+    def __init__(self, cseq: Sequence[Constraint], dim: int = 0) -> None:
+        self.cseq, self.dim = list(cseq), dim
+        self.is_discrete = any(c.is_discrete for c in self.cseq)
+        self.event_dim = max(c.event_dim for c in self.cseq)
+
+
+class _Cat(_Parts):
+    """A constraint for each piece of `lengths` along `dim`."""
+
+    def __init__(self, cseq: Sequence[Constraint], dim: int = 0, lengths: Sequence[int] | None = None) -> None:
+        super().__init__(cseq, dim)
+        self.lengths = list(lengths) if lengths is not None else [1] * len(self.cseq)
+
+    def check(self, value: Tensor) -> Tensor:
+        return OPERATORS["cat"]([c.check(piece) for c, piece in zip(self.cseq, value.split(self.lengths, self.dim))], self.dim)
+
+
+class _Stack(_Parts):
+    """A constraint for each slice along `dim`."""
+
+    def __init__(self, cseq: Sequence[Constraint], dim: int = 0) -> None:
+        super().__init__(cseq, dim)
+        self.event_dim += dim + self.event_dim < 0
+
+    def check(self, value: Tensor) -> Tensor:
+        return OPERATORS["stack"]([c.check(piece) for c, piece in zip(self.cseq, value.unbind(self.dim))], self.dim)
+
+
+cat, stack = _Cat, _Stack
 inf = float("inf")
 dependent = _Dependent()
 dependent_property = _DependentProperty
@@ -104,9 +138,19 @@ unit_interval = _Interval(0.0, 1.0)
 nonnegative_integer = _Interval(0, inf, integer=True)
 positive_integer = _Interval(1, inf, integer=True)
 simplex = _Test("Simplex", lambda x: (x >= 0).all(-1) & ((x.sum(-1) - 1).abs() < 1e-6), event_dim=1)
+square = _Test("Square", lambda x: x.new_full(x.shape[:-2], x.shape[-2] == x.shape[-1], dtype=bool_), event_dim=2)
+symmetric = _Test("Symmetric", lambda x: ((x - x.mT).abs() < 1e-6).all(-2).all(-1), event_dim=2)
+positive_semidefinite = _Test("PositiveSemidefinite", lambda x: symmetric.check(x) & (linalg.eigvalsh(x) >= 0).all(-1), event_dim=2)
+lower_triangular = _Test("LowerTriangular", lambda x: (x.tril() == x).all(-2).all(-1), event_dim=2)
 positive_definite = _Test("PositiveDefinite", lambda x: ((x - x.mT).abs() < 1e-6).all(-2).all(-1) & (linalg.eigvalsh(x) > 0).all(-1),
                           event_dim=2)
 lower_cholesky = _Test("LowerCholesky", lambda x: (x.tril() == x).all(-2).all(-1) & (x.diagonal(0, -2, -1) > 0).all(-1), event_dim=2)
+corr_cholesky = _Test("CorrCholesky", lambda x: lower_cholesky.check(x) & (((x * x).sum(-1) - 1).abs() < 1e-4).all(-1), event_dim=2)
+
+
+def is_dependent(constraint: Constraint) -> bool:
+    """Whether a constraint depends on other parameters."""
+    return isinstance(constraint, _Dependent)
 
 
 def interval(lower_bound: Any, upper_bound: Any) -> Constraint:

@@ -13,7 +13,7 @@ from ..core.size import Size
 from ..core.tensor import Tensor
 from ..ops.registry import OPERATORS
 from . import constraints
-from .distribution import Distribution, ExponentialFamily, broadcast_all
+from .distribution import Distribution, ExponentialFamily, broadcast_all, sum_rightmost
 
 __all__ = ["Beta", "Cauchy", "Chi2", "Dirichlet", "Exponential", "Gamma", "Gumbel", "Independent", "Laplace", "LogNormal",
            "MultivariateNormal", "Normal", "Uniform"]
@@ -513,13 +513,12 @@ class Independent(Distribution):
     def rsample(self, sample_shape: Iterable[int] = ()) -> Tensor:
         return self.base_dist.rsample(sample_shape)
 
-    def _sum(self, x: Tensor) -> Tensor:
-        for _ in range(self.reinterpreted_batch_ndims):
-            x = x.sum(-1)
-        return x
+    def expand(self, batch_shape: Iterable[int], _instance: Any = None) -> Distribution:
+        wide = (*batch_shape, *self.event_shape[:self.reinterpreted_batch_ndims])
+        return Independent(self.base_dist.expand(wide), self.reinterpreted_batch_ndims, self._validate_args)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        return self._sum(self.base_dist.log_prob(value))
+        return sum_rightmost(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)
 
     def entropy(self) -> Tensor:
-        return self._sum(self.base_dist.entropy())
+        return sum_rightmost(self.base_dist.entropy(), self.reinterpreted_batch_ndims)

@@ -23,6 +23,11 @@ def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
     return tuple(OPERATORS["broadcast_tensors"](*tensors))
 
 
+def sum_rightmost(x: Tensor, dims: int) -> Tensor:
+    """The sums over the last `dims` dimensions."""
+    return x.sum(tuple(range(-dims, 0))) if dims else x
+
+
 def _untold(fact: str, doc: str) -> property:
     """A fact that each distribution tells of itself."""
     def get(self: Distribution) -> Any:

@@ -9,7 +9,7 @@ from .. import linalg
 from ..core.tensor import Tensor
 from .continuous import Beta, Dirichlet, Exponential, Gamma, Independent, Laplace, MultivariateNormal, Normal, Uniform, _op
 from .discrete import Bernoulli, Categorical, OneHotCategorical, Poisson
-from .distribution import Distribution
+from .distribution import Distribution, sum_rightmost
 
 _FORMULAS: dict[tuple[type, type], Callable[[Any, Any], Tensor]] = {}
 
@@ -126,4 +126,4 @@ def _independent(p: Independent, q: Independent) -> Tensor:
     if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
         raise NotImplementedError("KL of two Independent distributions needs equal reinterpreted_batch_ndims, got "
                                   f"{p.reinterpreted_batch_ndims} and {q.reinterpreted_batch_ndims}")
-    return p._sum(kl_divergence(p.base_dist, q.base_dist))
+    return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), p.reinterpreted_batch_ndims)
