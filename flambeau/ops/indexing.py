@@ -16,7 +16,7 @@ from ..core.storage import view_of
 from ..core.tensor import Layout, Tensor, bump_version, refuse_inference_write
 from . import prims
 from .creation import from_data
-from .pointwise import assign, inplace, store_out
+from .pointwise import assign, inplace, store_out, with_out
 from .prims.views import _diagonal_back, _inverse, _slice_back
 from .promotion import as_tensor_operand, broadcast, cast, expand_to, is_number, prepare
 from .reductions import scalar_type
@@ -185,6 +185,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 
 
 @operator(method=True)
+@with_out
 def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     """The first `size` rows of nonzero, filled up with rows of `fill_value` if there are fewer: a shape known beforehand."""
     if size < 0:

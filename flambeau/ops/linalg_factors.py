@@ -32,6 +32,7 @@ from .linalg_decompositions import (
     scipy_linalg,
     triangular_prim,
 )
+from .pointwise import with_out
 from .promotion import cast, expand_to
 from .registry import General, Spec, operator, primitive
 from .return_types import named
@@ -121,6 +122,7 @@ def _lu(A: Tensor, pivot: bool, name: str, check: bool) -> tuple[Tensor, Tensor,
 
 
 @operator
+@with_out
 def linalg_lu(A: Tensor, *, pivot: bool = True) -> Any:
     """(P, L, U) with A = P L U, by partial pivoting."""
     lu, pivots, _ = _lu(A, pivot, "linalg.lu", False)
@@ -128,18 +130,21 @@ def linalg_lu(A: Tensor, *, pivot: bool = True) -> Any:
 
 
 @operator
+@with_out
 def linalg_lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
     """(LU, pivots): both factors in one matrix, and the row exchanges, counted from 1."""
     return named("linalg_lu_factor", *_lu(A, pivot, "linalg.lu_factor", True)[:2])
 
 
 @operator
+@with_out
 def linalg_lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
     """lu_factor and info: for each matrix 0, or which element of U's diagonal is zero, counted from 1."""
     return named("linalg_lu_factor_ex", *_lu(A, pivot, "linalg.lu_factor_ex", check_errors))
 
 
 @operator
+@with_out
 def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
     """(P, L, U) out of lu_factor's answer; empty tensors for what isn't asked for."""
     if LU_pivots.dtype is not int32:
@@ -162,6 +167,7 @@ def _eye(like: Tensor, m: Any, n: Any) -> Tensor:
 
 
 @operator
+@with_out
 def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
     """X with A X = B (X A = B if not left, and A^H for A if adjoint), given lu_factor's answer for A."""
     _check(LU, "linalg.lu_solve", square=True)
@@ -178,12 +184,14 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
 
 
 @operator(method=True)
+@with_out
 def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """linalg.lu_solve with the right side first."""
     return linalg_lu_solve(LU_data, LU_pivots, b)
 
 
 @operator(method=True)
+@with_out
 def triangular_solve(b: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False) -> Any:
     """(X with A X = b, or A^T X = b, for triangular A; a copy of A)."""
     if b.ndim < 2 or A.ndim < 2:
@@ -207,12 +215,14 @@ def _with_lu(name: str, compute: Callable[[], Tensor], A: Tensor, B: Callable[[]
 
 
 @operator
+@with_out
 def linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
     """(inverse, info): for each matrix info is 0 where it exists, else which element of U's diagonal is zero (NaN then)."""
     return _with_lu("linalg_inv_ex", lambda: linalg_inv(A), A, lambda: _identity(A, A.shape[-1]), True, check_errors)
 
 
 @operator
+@with_out
 def linalg_solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
     """(solution, info) of linalg.solve: for each matrix info is 0, or which element of U's diagonal is zero (NaN then)."""
     vector = B.ndim == 1 or (B.ndim == A.ndim - 1 and tuple(B.shape) == tuple(A.shape[:-1]))
@@ -258,12 +268,14 @@ def _ldl(A: Tensor, hermitian: bool, name: str, check: bool) -> tuple[Tensor, Te
 
 
 @operator
+@with_out
 def linalg_ldl_factor(A: Tensor, *, hermitian: bool = False) -> Any:
     """(LD, pivots) of symmetric (hermitian if asked for) matrices by the Bunch-Kaufman algorithm, as LAPACK packs them."""
     return named("linalg_ldl_factor", *_ldl(A, hermitian, "linalg.ldl_factor", True)[:2])
 
 
 @operator
+@with_out
 def linalg_ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> Any:
     """ldl_factor and info: for each matrix 0, or which element of D is zero, counted from 1."""
     return named("linalg_ldl_factor_ex", *_ldl(A, hermitian, "linalg.ldl_factor_ex", check_errors))
@@ -300,6 +312,7 @@ def _ldl_solve(ld: Tensor, pivots: Tensor, b: Tensor, hermitian: bool) -> Tensor
 
 
 @operator
+@with_out
 def linalg_ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False) -> Tensor:
     """X with A X = B, given ldl_factor's answer for A."""
     _check(LD, "linalg.ldl_solve", square=True)
@@ -328,6 +341,7 @@ def _geqrf(input: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @operator(method=True)
+@with_out
 def geqrf(input: Tensor) -> Any:
     """(a, tau): R and, below its diagonal, the vectors of Householder reflections, whose scales are tau. See linalg.qr."""
     _check(input, "geqrf")
@@ -356,6 +370,7 @@ def _check_reflections(a: Tensor, tau: Tensor, name: str) -> None:
 
 
 @operator(name="linalg_householder_product", method="orgqr")
+@with_out
 def linalg_householder_product(input: Tensor, tau: Tensor) -> Tensor:
     """The first columns of H_1 ... H_k with H_i = I - tau_i v_i v_i^H: v_i is 0 above its i-th element, which is 1, and the i-th
     column of `input` below it."""
@@ -368,6 +383,7 @@ def linalg_householder_product(input: Tensor, tau: Tensor) -> Tensor:
 
 
 @operator(method=True)
+@with_out
 def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     """Q other (other Q if not left; Q^H if transpose) for the square Q that geqrf's answer (input, tau) stands for."""
     _check_reflections(input, tau, "ormqr")

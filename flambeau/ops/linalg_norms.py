@@ -11,6 +11,7 @@ from ..core.size import canonical_dim
 from ..core.tensor import Tensor
 from . import prims
 from .linalg_decompositions import _check, linalg_inv, linalg_svdvals
+from .pointwise import with_out
 from .promotion import cast
 from .reductions import linalg_vector_norm
 from .registry import operator
@@ -83,6 +84,7 @@ def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -
 
 
 @operator
+@with_out
 def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
     """The 2-norm over at most two dimensions (none: all of them)."""
     dims = (dim,) if isinstance(dim, int) else tuple(dim)
@@ -92,6 +94,7 @@ def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
 
 
 @operator
+@with_out
 def nuclear_norm(input: Tensor, dim: Sequence[int] = (-2, -1), keepdim: bool = False) -> Tensor:
     """The sum of the singular values of matrices."""
     if len(dim) != 2:

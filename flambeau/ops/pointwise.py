@@ -144,13 +144,15 @@ def store_out(out: Tensor, result: Tensor) -> Tensor:
 
 
 def with_out(fn: Callable) -> Callable:
-    """`fn`, which makes one tensor, with `out=`: a tensor to write it into."""
-    def call(*args: Any, out: Tensor | None = None, **kwargs: Any) -> Tensor:
+    """`fn` with `out=`: a tensor to write the result into, or a tuple of them for the tensors of a named tuple."""
+    def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         result = fn(*args, **kwargs)
-        return result if out is None else store_out(out, result)
+        if out is None:
+            return result
+        return type(result)(*map(store_out, out, result)) if isinstance(result, tuple) else store_out(out, result)
 
     signature = inspect.signature(fn)
-    last = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Tensor | None")
+    last = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
     functools.update_wrapper(call, fn)
     call.__signature__ = signature.replace(parameters=[*signature.parameters.values(), last])  # type: ignore[attr-defined]
     return call

@@ -15,6 +15,7 @@ from ..core.size import canonical_dim
 from ..core.tensor import Tensor
 from . import prims
 from .creation import linspace
+from .pointwise import with_out
 from .promotion import cast
 from .reductions import _is_zero, _pick, keep_dims, scalar_type
 from .registry import OPERATORS, Spec, operator, primitive
@@ -343,6 +344,7 @@ def _histogram(input: Tensor, bins: Sequence, range: Sequence[float] | None, wei
 
 
 @operator(method=True)
+@with_out
 def histogram(input: Tensor, bins: Any, *, range: Sequence[float] | None = None, weight: Tensor | None = None,
               density: bool = False) -> Any:
     """(hist, bin_edges): how many elements, or how much `weight`, lie in each bin: [a, b), and [a, b] for the last one.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import flambeau as fl
-from flambeau.ops import prims, registry
+from flambeau.ops import facts, prims, registry
 from flambeau.ops.indexing import view_scatter
 
 RNG = np.random.default_rng(2)
@@ -363,3 +363,23 @@ def test_methods_that_are_functions_too():
     assert fl.detach_(y) is y and not y.requires_grad
     compiled = fl.compile(lambda x: x * fl.is_signed(x) + fl.detach_(x * 2), backend="aot_eager")
     np.testing.assert_allclose(compiled(x.detach()).numpy(), M * 3)
+
+
+def test_memory_is_kept_for_a_stream_until_its_work_is_done():
+    class Mark:
+        done = False
+
+    class Queue:
+        def record(self):
+            return mark
+
+    mark, kept = Mark(), facts._in_use
+    kept.clear()
+    facts._until_done(Queue(), "memory")
+    facts._until_done(Queue(), "other memory")
+    assert [memory for _, memory in kept] == ["memory", "other memory"]
+    mark.done = True
+    mark = Mark()
+    facts._until_done(Queue(), "third")
+    assert [memory for _, memory in kept] == ["third"]
+    kept.clear()

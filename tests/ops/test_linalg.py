@@ -333,3 +333,12 @@ def test_packed_factors_without_a_gradient_say_so():
     for fn in (lambda: fl.geqrf(x)[0], lambda: fl.linalg.ldl_factor(x)[0], lambda: fl.linalg.ldl_solve(*fl.linalg.ldl_factor(x), x)):
         with pytest.raises(NotImplementedError, match=r"derivative of .* use linalg\."):
             fn().sum().backward()
+
+
+def test_out_of_one_tensor_and_of_several():
+    a, b = fl.tensor(S), fl.tensor(normal(4, 2))
+    lu, pivots, info = fl.empty(0, dtype=fl.float64), fl.empty(0, dtype=fl.int32), fl.empty(0, dtype=fl.int32)
+    made = fl.linalg.lu_factor_ex(a, out=(lu, pivots, info))
+    assert made.LU is lu and made.info is info and fl.equal(lu, fl.linalg.lu_factor(a).LU)
+    x = fl.empty(0, dtype=fl.float64)
+    assert fl.linalg.lu_solve(lu, pivots, b, out=x) is x and fl.allclose(a @ x, b.expand(2, 4, 2))
