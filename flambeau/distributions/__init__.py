@@ -9,9 +9,10 @@ from importlib.util import module_from_spec
 from typing import Any
 
 from .._absent import absent_names
-from . import constraint_registry, constraints, continuous, discrete, distribution, kl, transformed, transforms
+from . import constraint_registry, constraints, continuous, derived, discrete, distribution, kl, transformed, transforms
 from .constraint_registry import biject_to, transform_to
 from .continuous import *  # noqa: F403
+from .derived import *  # noqa: F403
 from .discrete import *  # noqa: F403
 from .distribution import Distribution, ExponentialFamily, broadcast_all
 from .kl import kl_divergence, register_kl
@@ -19,14 +20,13 @@ from .transformed import TransformedDistribution
 from .transforms import *  # noqa: F403
 
 __getattr__ = absent_names("torch.distributions", (
-    "Binomial", "ContinuousBernoulli", "FisherSnedecor", "HalfCauchy", "HalfNormal", "InverseGamma", "Kumaraswamy",
-    "LKJCholesky", "LogisticNormal", "LowRankMultivariateNormal", "MixtureSameFamily", "Multinomial",
-    "OneHotCategoricalStraightThrough", "Pareto", "RelaxedBernoulli", "RelaxedOneHotCategorical", "StudentT",
-    "VonMises", "Weibull", "Wishart",
+    "Binomial", "ContinuousBernoulli", "GeneralizedPareto", "LKJCholesky", "LowRankMultivariateNormal", "MixtureSameFamily",
+    "Multinomial", "OneHotCategoricalStraightThrough", "RelaxedBernoulli", "RelaxedOneHotCategorical", "VonMises", "Wishart",
 ), "use one of the distributions in torch.distributions.__all__, or its formula")
 
-__all__ = [*continuous.__all__, *discrete.__all__, *transformed.__all__, *transforms.__all__, "Distribution", "ExponentialFamily",
-           "biject_to", "constraints", "kl_divergence", "register_kl", "transform_to"]
+_MODULES = (continuous, derived, discrete, transformed)
+__all__ = [*(name for module in _MODULES for name in module.__all__), *transforms.__all__, "Distribution", "ExponentialFamily", "biject_to",
+           "constraints", "kl_divergence", "register_kl", "transform_to"]
 
 
 def _home(name: str, **contents: Any) -> None:
@@ -38,5 +38,5 @@ def _home(name: str, **contents: Any) -> None:
 
 
 _home("utils", broadcast_all=broadcast_all, sum_rightmost=distribution.sum_rightmost)
-for _name in (*continuous.__all__, *discrete.__all__, *transformed.__all__):
+for _name in (name for module in _MODULES for name in module.__all__):
     _home(re.sub("(?<=[a-z])(?=[A-Z])", "_", _name).lower(), **{_name: globals()[_name]})

@@ -15,7 +15,7 @@ from ..ops.registry import OPERATORS
 from . import constraints
 from .distribution import Distribution, ExponentialFamily, broadcast_all, sum_rightmost
 
-__all__ = ["Beta", "Cauchy", "Chi2", "Dirichlet", "Exponential", "Gamma", "Gumbel", "Independent", "Laplace", "LogNormal",
+__all__ = ["Beta", "Cauchy", "Chi2", "Dirichlet", "Exponential", "Gamma", "Gumbel", "Independent", "Laplace",
            "MultivariateNormal", "Normal", "Uniform"]
 
 EULER = 0.57721566490153286
@@ -171,44 +171,6 @@ class Cauchy(_LocationScale):
 
     def entropy(self) -> Tensor:
         return math.log(4 * math.pi) + self.scale.log()
-
-
-class LogNormal(Distribution):
-    """exp of a Normal(loc, scale)."""
-
-    has_rsample = True
-    support = constraints.positive
-    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        self.loc, self.scale = broadcast_all(loc, scale)
-        self.base_dist = Normal(self.loc, self.scale, validate_args)
-        super().__init__(self.loc.shape, (), validate_args)
-
-    def rsample(self, sample_shape: Iterable[int] = ()) -> Tensor:
-        return self.base_dist.rsample(sample_shape).exp()
-
-    @property
-    def mean(self) -> Tensor:
-        return (self.loc + self.scale**2 / 2).exp()
-
-    @property
-    def mode(self) -> Tensor:
-        return (self.loc - self.scale**2).exp()
-
-    @property
-    def variance(self) -> Tensor:
-        return _op("expm1", self.scale**2) * (2 * self.loc + self.scale**2).exp()
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._validate_sample(value)
-        return self.base_dist.log_prob(value.log()) - value.log()
-
-    def cdf(self, value: Tensor) -> Tensor:
-        return self.base_dist.cdf(value.log())
-
-    def entropy(self) -> Tensor:
-        return self.base_dist.entropy() + self.loc
 
 
 class Uniform(Distribution):

@@ -54,10 +54,10 @@ class TransformedDistribution(Distribution):
 
     def expand(self, batch_shape: Iterable[int], _instance: Any = None) -> Distribution:
         """The same distributions, broadcast to `batch_shape`."""
-        shape = (*batch_shape, *self.event_shape)
-        base = self.base_dist
-        wide = tuple(ComposeTransform(self.transforms).inverse_shape(shape))
-        return TransformedDistribution(base.expand(wide[:len(wide) - len(base.event_shape)]), self.transforms, self._validate_args)
+        made: Any = super().expand(batch_shape)
+        wide = tuple(ComposeTransform(self.transforms).inverse_shape((*made.batch_shape, *self.event_shape)))
+        made.base_dist = self.base_dist.expand(wide[:len(wide) - len(self.base_dist.event_shape)])
+        return made
 
     def _through(self, x: Tensor) -> Tensor:
         for transform in self.transforms:

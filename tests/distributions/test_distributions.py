@@ -20,6 +20,15 @@ CASES: dict[str, tuple[str, tuple, dict, Any]] = {
     "gumbel": ("Gumbel", (A, B), {}, [0.1, 0.9, 4.0]),
     "cauchy": ("Cauchy", (A, B), {}, [0.1, -2.0, 4.0]),
     "lognormal": ("LogNormal", (A, B), {}, [0.1, 2.0, 4.0]),
+    "logistic_normal": ("LogisticNormal", (A, B), {}, [0.1, 0.2, 0.3, 0.4]),
+    "half_normal": ("HalfNormal", (A,), {}, [0.1, 2.0, 4.0]),
+    "half_cauchy": ("HalfCauchy", (A,), {}, [0.1, 2.0, 4.0]),
+    "pareto": ("Pareto", (B, [0.7, 4.5, 5.0]), {}, [2.1, 2.0, 4.0]),
+    "weibull": ("Weibull", (B, A), {}, [0.1, 2.0, 4.0]),
+    "kumaraswamy": ("Kumaraswamy", (A, [2.0, 0.4, 1.0]), {}, [0.1, 0.5, 0.9]),
+    "inverse_gamma": ("InverseGamma", ([0.7, 1.5, 6.0], B), {}, [0.1, 2.0, 4.0]),
+    "student": ("StudentT", ([0.7, 1.5, 6.0], B, A), {}, [0.1, -2.0, 4.0]),
+    "fisher_snedecor": ("FisherSnedecor", (A, [1.5, 3.0, 9.0]), {}, [0.1, 2.0, 4.0]),
     "uniform": ("Uniform", ([0.0, -1.0, 2.0], [1.0, 3.0, 2.5]), {}, [0.5, 0.0, 2.2]),
     "exponential": ("Exponential", (A,), {}, [0.1, 2.0, 4.0]),
     "gamma": ("Gamma", (A, B), {}, [0.1, 2.0, 4.0]),
@@ -36,8 +45,9 @@ CASES: dict[str, tuple[str, tuple, dict, Any]] = {
     "negative_binomial": ("NegativeBinomial", (A,), {"probs": P}, [0.0, 1.0, 4.0]),
     "multivariate": ("MultivariateNormal", ([0.5, -1.0],), {"covariance_matrix": [[2.0, 0.3], [0.3, 0.7]]}, [0.1, 0.2]),
 }
-NO_ENTROPY = {"poisson", "negative_binomial"}
-NO_MOMENTS = {"categorical", "categorical_logits"}
+NO_ENTROPY = {"poisson", "negative_binomial", "logistic_normal", "fisher_snedecor"}
+NO_MOMENTS = {"categorical", "categorical_logits", "logistic_normal"}
+HEAVY_TAILS = {"cauchy", "lognormal", "half_cauchy", "pareto", "inverse_gamma", "student", "fisher_snedecor", "logistic_normal"}
 
 
 def make(library: Any, name: str) -> Any:
@@ -65,7 +75,38 @@ def test_facts_are_torch_s(name: str) -> None:
         same(mine.variance, theirs.variance)
 
 
-@pytest.mark.parametrize("name", ["normal", "laplace", "gumbel", "cauchy", "uniform", "exponential"])
+@pytest.mark.parametrize("name", ["half_normal", "half_cauchy", "pareto", "inverse_gamma", "student"])
+def test_modes(name: str) -> None:
+    same(make(fl, name).mode, make(torch, name).mode)
+
+
+def test_modes_at_the_ends() -> None:
+    """Where densities fall from 0 on, or rise up to 1: PyTorch has NaN there."""
+    assert make(fl, "weibull").mode[0] == 0
+    mode = make(fl, "kumaraswamy").mode
+    assert bool(mode[:2].isnan().all()) and mode[2] == 1
+    for kind in (fl.distributions.Weibull, fl.distributions.Kumaraswamy):
+        made, points = kind(2.5, 1.7), fl.linspace(0.001, 0.999, 999) * (1 if kind is fl.distributions.Kumaraswamy else 5)
+        assert abs(points[made.log_prob(points).argmax()] - made.mode) < 0.01
+
+
+@pytest.mark.parametrize("name", sorted(HEAVY_TAILS))
+def test_samples_of_heavy_tails_have_the_quantiles(name: str) -> None:
+    fl.manual_seed(3)
+    torch.manual_seed(3)
+    mine, theirs = (make(lib, name).expand((2, *make(lib, name).batch_shape)).sample((20000,)) for lib in (fl, torch))
+    assert tuple(mine.shape) == tuple(theirs.shape)
+    for share in (0.2, 0.5, 0.8):
+        np.testing.assert_allclose(np.quantile(mine.numpy(), share, 0), np.quantile(theirs.numpy(), share, 0), rtol=0.1, atol=0.03)
+
+
+def test_expanded_distributions_are_of_their_class() -> None:
+    wide = make(fl, "lognormal").expand((4, 3))
+    assert type(wide) is fl.distributions.LogNormal and tuple(wide.sample().shape) == tuple(wide.mean.shape) == (4, 3)
+
+
+@pytest.mark.parametrize("name", ["normal", "laplace", "gumbel", "cauchy", "uniform", "exponential", "half_normal", "half_cauchy", "pareto",
+                                  "weibull", "kumaraswamy", "lognormal"])
 def test_cdf_and_its_inverse(name: str) -> None:
     mine, theirs = make(fl, name), make(torch, name)
     value = CASES[name][3]
@@ -73,7 +114,7 @@ def test_cdf_and_its_inverse(name: str) -> None:
     same(mine.icdf(fl.tensor(P)), theirs.icdf(torch.tensor(P)))
 
 
-@pytest.mark.parametrize("name", [n for n in CASES if n not in {"cauchy", "lognormal"}])
+@pytest.mark.parametrize("name", [n for n in CASES if n not in HEAVY_TAILS])
 def test_samples_have_the_moments(name: str) -> None:
     fl.manual_seed(3)
     mine = make(fl, name)
