@@ -181,3 +181,11 @@ def greater_than_eq(lower_bound: Any) -> Constraint:
 def less_than(upper_bound: Any) -> Constraint:
     """Numbers below `upper_bound`."""
     return _Interval(-inf, upper_bound, open_high=True)
+
+
+def multinomial(upper_bound: int) -> Constraint:
+    """Vectors of counts whose sum is `upper_bound`."""
+    def check(x: Tensor) -> Tensor:
+        return ((x >= 0) & (x % 1 == 0)).all(-1) & (x.sum(-1) == upper_bound)
+
+    return _Test("Multinomial", check, event_dim=1, is_discrete=True)

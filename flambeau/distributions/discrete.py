@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,7 +17,8 @@ from . import constraints
 from .continuous import _draw_gamma, _op, _uniform
 from .distribution import Distribution, ExponentialFamily, broadcast_all
 
-__all__ = ["Bernoulli", "Categorical", "Geometric", "NegativeBinomial", "OneHotCategorical", "Poisson"]
+__all__ = ["Bernoulli", "Binomial", "Categorical", "Geometric", "Multinomial", "NegativeBinomial", "OneHotCategorical",
+           "OneHotCategoricalStraightThrough", "Poisson"]
 
 _special = LazyFunctions("scipy.special")
 
@@ -96,6 +98,59 @@ class Bernoulli(_Binary, ExponentialFamily):
     def enumerate_support(self, expand: bool = True) -> Tensor:
         values = _op("arange", 2, dtype=self._param.dtype, device=self._param.device).reshape((2,) + (1,) * len(self._batch_shape))
         return values.expand((2, *self._batch_shape)) if expand else values
+
+
+class Binomial(_Binary):
+    """How many of `total_count` draws succeed."""
+
+    has_enumerate_support = True
+    arg_constraints = {"total_count": constraints.nonnegative_integer, **_Binary.arg_constraints}
+
+    def __init__(self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+        _one_of(probs, logits)
+        self.total_count, given = broadcast_all(total_count, probs if probs is not None else logits)
+        self.total_count = self.total_count.to(given.dtype)
+        super().__init__(None if probs is None else given, None if logits is None else given, validate_args)
+
+    support = property(lambda self: constraints.integer_interval(0, self.total_count))
+
+    @property
+    def mean(self) -> Tensor:
+        return self.total_count * self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        return ((self.total_count + 1) * self.probs).floor().minimum(self.total_count)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.total_count * self.probs * (1 - self.probs)
+
+    def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        return _op("binomial", self.total_count.expand(shape), self.probs.detach().expand(shape))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
+        n, lgamma = self.total_count, OPERATORS["lgamma"]
+        return (lgamma(n + 1) - lgamma(value + 1) - lgamma(n - value + 1) + value * self.logits
+                - n * _op("softplus", self.logits))
+
+    def _one_count(self, fact: str) -> int:
+        count = int(self.total_count.max())
+        if bool((self.total_count != count).any()):
+            raise NotImplementedError(f"Inhomogeneous total count not supported by `{fact}`.")
+        return count
+
+    def entropy(self) -> Tensor:
+        self._one_count("entropy")
+        log_prob = self.log_prob(self.enumerate_support(False))
+        return -(log_prob.exp() * log_prob).sum(0)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        count = 1 + self._one_count("enumerate_support")
+        values = _op("arange", count, dtype=self._param.dtype, device=self._param.device).reshape((-1,) + (1,) * len(self._batch_shape))
+        return values.expand((count, *self._batch_shape)) if expand else values
 
 
 class Geometric(_Binary):
@@ -206,6 +261,11 @@ class OneHotCategorical(Distribution):
         self._categorical = Categorical(probs, logits)
         super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args)
 
+    def expand(self, batch_shape: Iterable[int], _instance: Any = None) -> Distribution:
+        made: Any = super().expand(batch_shape)
+        made._categorical = self._categorical.expand(made.batch_shape)
+        return made
+
     @property
     def probs(self) -> Tensor:
         """The probabilities of the classes."""
@@ -234,6 +294,54 @@ class OneHotCategorical(Distribution):
 
     def entropy(self) -> Tensor:
         return self._categorical.entropy()
+
+
+class OneHotCategoricalStraightThrough(OneHotCategorical):
+    """A OneHotCategorical whose samples pass their gradient on to the probabilities (Y. Bengio, N. Leonard and A. Courville, 2013)."""
+
+    has_rsample = True
+
+    def rsample(self, sample_shape: Iterable[int] = ()) -> Tensor:
+        return self.sample(sample_shape) + (self.probs - self.probs.detach())
+
+
+class Multinomial(OneHotCategorical):
+    """How often each class comes in `total_count` draws."""
+
+    def __init__(self, total_count: int = 1, probs: Tensor | None = None, logits: Tensor | None = None,
+                 validate_args: bool | None = None) -> None:
+        if not isinstance(total_count, int):
+            raise NotImplementedError("inhomogeneous total_count is not supported; give Multinomial an int")
+        self.total_count = total_count
+        super().__init__(probs, logits, validate_args)
+
+    support = property(lambda self: constraints.multinomial(self.total_count))
+
+    @property
+    def mean(self) -> Tensor:
+        return self.total_count * self.probs
+
+    @property
+    def variance(self) -> Tensor:
+        return self.total_count * self.probs * (1 - self.probs)
+
+    def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
+        return super().sample((self.total_count, *sample_shape)).sum(0)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
+        logits, value = broadcast_all(self.logits, value)
+        lgamma = OPERATORS["lgamma"]
+        logits = logits.masked_fill((value == 0) & (logits == -float("inf")), 0)
+        return lgamma(value.sum(-1) + 1) - lgamma(value + 1).sum(-1) + (value * logits).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """n H - log n! and the expectation of log k! over the binomial count k of each class."""
+        n = self.total_count
+        counts = Binomial(n, probs=self.probs, validate_args=False)
+        support = counts.enumerate_support(False)[1:]
+        extra = (counts.log_prob(support).exp() * OPERATORS["lgamma"](support + 1)).sum((0, -1))
+        return n * self._categorical.entropy() - math.lgamma(n + 1) + extra
 
 
 class Poisson(ExponentialFamily):

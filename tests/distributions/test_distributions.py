@@ -43,17 +43,24 @@ CASES: dict[str, tuple[str, tuple, dict, Any]] = {
     "one_hot": ("OneHotCategorical", (), {"probs": ROWS}, [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]),
     "poisson": ("Poisson", (A,), {}, [0.0, 1.0, 4.0]),
     "negative_binomial": ("NegativeBinomial", (A,), {"probs": P}, [0.0, 1.0, 4.0]),
+    "binomial": ("Binomial", ([5.0, 5.0, 5.0],), {"probs": P}, [0.0, 5.0, 3.0]),
+    "binomial_logits": ("Binomial", (), {"total_count": [5.0, 5.0, 5.0], "logits": [2.0, -3.0, 0.1]}, [0.0, 5.0, 3.0]),
+    "multinomial": ("Multinomial", (4,), {"probs": ROWS}, [[1.0, 2.0, 1.0], [0.0, 0.0, 4.0]]),
+    "straight_through": ("OneHotCategoricalStraightThrough", (), {"probs": ROWS}, [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]),
+    "relaxed_bernoulli": ("RelaxedBernoulli", (0.7,), {"probs": P}, [0.3, 0.9, 0.5]),
+    "relaxed_one_hot": ("RelaxedOneHotCategorical", (0.7,), {"probs": ROWS}, ROWS),
     "multivariate": ("MultivariateNormal", ([0.5, -1.0],), {"covariance_matrix": [[2.0, 0.3], [0.3, 0.7]]}, [0.1, 0.2]),
 }
-NO_ENTROPY = {"poisson", "negative_binomial", "logistic_normal", "fisher_snedecor"}
-NO_MOMENTS = {"categorical", "categorical_logits", "logistic_normal"}
-HEAVY_TAILS = {"cauchy", "lognormal", "half_cauchy", "pareto", "inverse_gamma", "student", "fisher_snedecor", "logistic_normal"}
+NO_ENTROPY = {"poisson", "negative_binomial", "logistic_normal", "fisher_snedecor", "relaxed_bernoulli", "relaxed_one_hot"}
+NO_MOMENTS = {"categorical", "categorical_logits", "logistic_normal", "relaxed_bernoulli", "relaxed_one_hot"}
+HEAVY_TAILS = {"cauchy", "lognormal", "half_cauchy", "pareto", "inverse_gamma", "student", "fisher_snedecor", "logistic_normal",
+               "relaxed_bernoulli", "relaxed_one_hot"}
 
 
 def make(library: Any, name: str) -> Any:
     kind, args, kwargs, _ = CASES[name]
     return getattr(library.distributions, kind)(
-        *[library.tensor(a) for a in args], **{k: library.tensor(v) for k, v in kwargs.items()}
+        *[a if isinstance(a, int) else library.tensor(a) for a in args], **{k: library.tensor(v) for k, v in kwargs.items()}
     )
 
 
@@ -98,6 +105,55 @@ def test_samples_of_heavy_tails_have_the_quantiles(name: str) -> None:
     assert tuple(mine.shape) == tuple(theirs.shape)
     for share in (0.2, 0.5, 0.8):
         np.testing.assert_allclose(np.quantile(mine.numpy(), share, 0), np.quantile(theirs.numpy(), share, 0), rtol=0.1, atol=0.03)
+
+
+def _mixture(t: Any, kind: str) -> Any:
+    d = t.distributions
+    if kind == "numbers":
+        return d.MixtureSameFamily(d.Categorical(probs=t.tensor(ROWS)), d.Normal(t.tensor([A, B]), t.tensor(B)))
+    return d.MixtureSameFamily(d.Categorical(logits=t.tensor(A)), d.Independent(d.Normal(t.tensor([[0.0, 1], [2, 3], [4, -9]]), 1.5), 1))
+
+
+@pytest.mark.parametrize("kind", ["numbers", "vectors"])
+def test_mixtures(kind: str) -> None:
+    mine, theirs = _mixture(fl, kind), _mixture(torch, kind)
+    value = [0.3, 1.5]
+    assert tuple(mine.batch_shape) == tuple(theirs.batch_shape) and tuple(mine.event_shape) == tuple(theirs.event_shape)
+    same(mine.log_prob(fl.tensor(value)), theirs.log_prob(torch.tensor(value)))
+    same(mine.mean, theirs.mean)
+    same(mine.variance, theirs.variance)
+    if kind == "numbers":
+        same(mine.cdf(fl.tensor(value)), theirs.cdf(torch.tensor(value)))
+    fl.manual_seed(1)
+    drawn = mine.expand((4, *mine.batch_shape)).sample((8000,))
+    assert tuple(drawn.shape) == (8000, 4, *theirs.batch_shape, *theirs.event_shape)
+    np.testing.assert_allclose(drawn.numpy().mean((0, 1)), theirs.mean.numpy(), atol=0.1)
+    np.testing.assert_allclose(drawn.numpy().var((0, 1)), theirs.variance.numpy(), rtol=0.1)
+
+
+def test_relaxed_samples_have_gradients() -> None:
+    for kind in ("RelaxedBernoulli", "RelaxedOneHotCategorical", "OneHotCategoricalStraightThrough"):
+        logits = fl.tensor([0.1, 0.2, 0.3], requires_grad=True)
+        temperature = () if kind[0] == "O" else (fl.tensor(0.5),)
+        drawn = getattr(fl.distributions, kind)(*temperature, logits=logits).rsample((5,))
+        (drawn * fl.tensor([1.0, 2.0, 4.0])).sum().backward()
+        assert logits.grad is not None and bool((logits.grad != 0).all())
+
+
+def test_binomials_of_several_counts() -> None:
+    for lib in (fl, torch):
+        d = lib.distributions.Binomial(lib.tensor([5, 3]), probs=lib.tensor([0.2, 0.5]))
+        for fact in (d.entropy, d.enumerate_support):
+            with pytest.raises(NotImplementedError, match="Inhomogeneous total count"):
+                fact()
+        with pytest.raises(NotImplementedError, match="inhomogeneous total_count"):
+            lib.distributions.Multinomial(lib.tensor([4]), probs=lib.tensor(ROWS))
+    same(fl.distributions.Binomial(2, probs=fl.tensor(P)).enumerate_support(),
+         torch.distributions.Binomial(2, probs=torch.tensor(P)).enumerate_support())
+
+
+def test_expanded_one_hot() -> None:
+    assert tuple(make(fl, "one_hot").expand((3, 2)).sample((4,)).shape) == (4, 3, 2, 3)
 
 
 def test_expanded_distributions_are_of_their_class() -> None:
@@ -192,6 +248,10 @@ def test_expand() -> None:
         (lambda: fl.distributions.Uniform(1.0, 0.0), "low>= high"),
         (lambda: fl.distributions.Bernoulli(probs=fl.tensor(1.5)), "parameter probs"),
         (lambda: fl.distributions.Bernoulli(), "but not both"),
+        (lambda: fl.distributions.Binomial(-1, probs=fl.tensor([0.5])), "parameter total_count"),
+        (lambda: fl.distributions.Multinomial(4, probs=fl.tensor(ROWS)).log_prob(fl.tensor([1.0, 2.0, 2.0])), "within the support"),
+        (lambda: fl.distributions.MixtureSameFamily(make(fl, "normal"), make(fl, "normal")), "instance of torch.distributions.Categorical"),
+        (lambda: fl.distributions.MixtureSameFamily(fl.distributions.Categorical(fl.ones(2)), make(fl, "normal")), "does not equal"),
         (lambda: fl.distributions.Categorical(probs=fl.tensor([0.5, 0.5])).log_prob(fl.tensor(7)), "within the support"),
         (lambda: fl.distributions.Normal(fl.zeros(3), 1.0).log_prob(fl.zeros(2)), "not broadcastable"),
     ],
