@@ -36,3 +36,13 @@ class detect_anomaly(set_detect_anomaly):
 def is_anomaly_enabled() -> bool:
     """Whether anomaly detection is on."""
     return Settings.anomaly
+
+
+def is_anomaly_check_nan_enabled() -> bool:
+    """Whether anomaly detection looks for NaN."""
+    return Settings.check_nan
+
+
+def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
+    """Turn anomaly detection on or off."""
+    set_detect_anomaly(mode, check_nan)

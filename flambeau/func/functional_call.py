@@ -73,3 +73,12 @@ def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Tensor], dict[s
         return {name: stack([t[name].detach() for t in tables]).requires_grad_(tables[0][name].requires_grad) for name in tables[0]}
 
     return stacked("named_parameters"), stacked("named_buffers")
+
+
+def replace_all_batch_norm_modules_(root: Any) -> Any:
+    """`root`, in which no normalisation keeps running statistics any more: a call within vmap cannot write them."""
+    for module in root.modules():
+        if getattr(module, "track_running_stats", False):
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+            module.track_running_stats = False
+    return root

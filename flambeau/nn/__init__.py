@@ -30,7 +30,7 @@ def factory_kwargs(kwargs: dict | None) -> dict:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("utils", "attention", "parallel"):
+    if name in ("utils", "attention", "grad", "parallel"):
         return importlib.import_module(f"{__name__}.{name}")
     if name == "DataParallel":
         return importlib.import_module(f"{__name__}.parallel").DataParallel

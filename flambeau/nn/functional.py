@@ -37,6 +37,7 @@ from ..ops.nn_norms import (
 from ..ops.nn_resize import (
     affine_grid, channel_shuffle, grid_sample, interpolate, pad, pixel_shuffle, pixel_unshuffle, upsample,
 )
+from ..ops.nn_torch import conv_tbc
 from ..ops.nn_windows import (
     adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool1d, adaptive_max_pool2d,
     adaptive_max_pool3d, avg_pool1d, avg_pool2d, avg_pool3d, conv1d, conv2d, conv3d, conv_transpose1d,
@@ -48,6 +49,8 @@ from ..ops.pointwise import relu as _relu  # type: ignore[attr-defined]
 from ..ops.pointwise import sigmoid
 from ..ops.pointwise import tanh as _tanh  # type: ignore[attr-defined]
 from ..ops.random import rand as _rand
+
+native_channel_shuffle = channel_shuffle
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:

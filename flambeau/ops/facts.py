@@ -129,6 +129,13 @@ def _map(self: Tensor, other: Tensor, callable: Callable) -> Tensor:
     return _written(self, (callable(a, b) for a, b in zip(self.detach().reshape(-1).tolist(), theirs)))
 
 
+@method("map2_")
+def _map2(self: Tensor, x: Tensor, y: Tensor, callable: Callable) -> Tensor:
+    """Each element replaced by callable(element, x's element, y's element), in Python."""
+    others = (t.expand(*self.shape).reshape(-1).tolist() for t in (x, y))
+    return _written(self, map(callable, self.detach().reshape(-1).tolist(), *others))
+
+
 # -- storages -----------------------------------------------------------------------------------------------------
 class UntypedStorage:
     """The bytes that a tensor and its views share; equal and hashed by that memory. `UntypedStorage(n)`: n fresh bytes."""

@@ -143,6 +143,13 @@ def linalg_lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = F
     return named("linalg_lu_factor_ex", *_lu(A, pivot, "linalg.lu_factor_ex", check_errors))
 
 
+@operator(method=True)
+def lu(A: Tensor, pivot: bool = True, get_infos: bool = False, out: Any = None) -> tuple:
+    """linalg.lu_factor, with lu_factor_ex's info if `get_infos`."""
+    packed = linalg_lu_factor_ex(A, pivot=pivot, out=out) if get_infos else linalg_lu_factor(A, pivot=pivot, out=out)
+    return tuple(packed)
+
+
 @operator
 @with_out
 def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:

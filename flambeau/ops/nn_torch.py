@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..core.dtypes import bool_
 from ..core.tensor import Tensor
 from . import nn, nn_norms, nn_resize, nn_windows
-from .nn_dropout import dropout
-from .registry import operator
+from .nn_dropout import alpha_dropout, dropout, feature_alpha_dropout, feature_dropout
+from .registry import OPERATORS, operator
 
 Stats = Tensor | None
 
@@ -86,3 +87,51 @@ def dropout_(input: Tensor, p: float, train: bool) -> Tensor:
 def constant_pad_nd(input: Tensor, pad: Sequence[int], value: Any = 0) -> Tensor:
     """nn.functional.pad with a constant."""
     return nn_resize.pad(input, pad, "constant", value)
+
+
+@operator
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+    """A convolution over time of (time, batch, channels) with (kernel, channels, out) weights."""
+    if input.ndim != 3 or weight.ndim != 3 or bias.ndim != 1:
+        raise RuntimeError("conv_tbc: Input must have 3 dims: time, batch, in_channel; weight 3: kernel, in_channel, out_channel; and bias "
+                           f"1; got {list(input.shape)}, {list(weight.shape)} and {list(bias.shape)}")
+    return nn_windows.conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)
+
+
+@operator
+def native_group_norm(input: Tensor, weight: Stats, bias: Stats, N: int, C: int, HxW: int, group: int,
+                      eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """(group_norm, mean, 1 / sqrt(var + eps)), the statistics for each sample and group."""
+    rows = input.reshape(N, group, C * HxW // group)
+    var, mean = rows.var(-1, correction=0), rows.mean(-1)
+    return nn_norms.group_norm(input, group, weight, bias, eps), mean, (var + eps).rsqrt()
+
+
+@operator
+def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
+    """(dropout, the mask of what was kept)."""
+    if train is False:
+        return input.clone(), input.new_full(tuple(input.shape), True, dtype=bool_)
+    kept = input.new_empty(tuple(input.shape)).bernoulli_(1 - p)
+    return input * kept * (1 / (1 - p) if p < 1 else 0.0), kept.to(bool_)
+
+
+@operator
+def embedding_renorm_(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
+    """The rows of `weight` that `indices` name, scaled down to at most `max_norm` in place."""
+    nn._shorten_rows(weight, indices, max_norm, norm_type)
+    return weight
+
+
+def _dropout_in_place(fn: Callable) -> None:
+    def dropped(input: Tensor, p: float, train: bool) -> Tensor:
+        return fn(input, p, train, True)
+
+    dropped.__doc__ = f"nn.functional.{fn.__name__} in place."
+    operator(dropped, name=f"{fn.__name__}_")
+
+
+for _fn in (alpha_dropout, feature_dropout, feature_alpha_dropout):
+    _dropout_in_place(_fn)
+OPERATORS["grid_sampler_2d"] = OPERATORS["grid_sampler_3d"] = grid_sampler
+OPERATORS["native_channel_shuffle"] = nn_resize.channel_shuffle

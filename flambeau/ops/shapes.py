@@ -11,6 +11,7 @@ from . import prims
 from .indexing import _identity, _scatter, view_scatter
 from .promotion import cast
 from .registry import OPERATORS, operator
+from .subscript import slice_bounds
 from .views import _ints, narrow, tensor_split
 
 
@@ -77,6 +78,19 @@ def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce:
     return _scatter(base, d, wide, source, reduce)
 
 
+@operator
+def slice_copy(input: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
+    """input[start:end:step] along `dim`, copied."""
+    d = canonical_dim(dim, input.ndim)
+    return prims.slice_(input, d, *slice_bounds(slice(start, end, step), input.shape[d])).clone()
+
+
+@operator
+def alias_copy(input: Tensor) -> Tensor:
+    """The tensor, copied."""
+    return input.clone()
+
+
 def _copied(name: str) -> None:
     fn = OPERATORS[name]
 
@@ -91,3 +105,4 @@ def _copied(name: str) -> None:
 for _name in ("view", "expand", "permute", "transpose", "t", "squeeze", "unsqueeze", "select", "split", "unbind", "diagonal",
               "detach", "as_strided", "unfold", "view_as_real", "view_as_complex"):
     _copied(_name)
+OPERATORS["split_with_sizes_copy"] = OPERATORS["split_copy"]

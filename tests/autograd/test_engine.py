@@ -364,3 +364,13 @@ def test_a_gradient_of_two_leaves_is_copied_for_one_of_them():
     Sum.apply(a, b).sum().backward()
     assert a.grad.data_ptr() != b.grad.data_ptr()
     assert given[0] in (a.grad.data_ptr(), b.grad.data_ptr())
+
+
+def test_anomaly_detection_by_functions_of_the_namespace():
+    assert not fl.is_anomaly_enabled()
+    try:
+        fl.set_anomaly_enabled(True, False)
+        assert fl.is_anomaly_enabled() and not fl.is_anomaly_check_nan_enabled()
+    finally:
+        fl.set_anomaly_enabled(False)
+    assert not fl.is_anomaly_enabled() and fl.is_anomaly_check_nan_enabled()

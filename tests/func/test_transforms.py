@@ -96,3 +96,12 @@ def test_same_and_different_randomness() -> None:
 def test_bad_use(call: Callable[[], Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+def test_batch_norm_without_running_statistics():
+    model = fl.nn.Sequential(fl.nn.Conv1d(2, 3, 1), fl.nn.BatchNorm1d(3))
+    assert fl.func.replace_all_batch_norm_modules_(model) is model
+    assert model[1].running_mean is None and list(model[1].state_dict()) == ["weight", "bias"]
+    x = fl.randn(4, 5, 2, 6)
+    out = fl.vmap(model)(x)
+    assert fl.allclose(out[1], model(x[1])) and fl.allclose(model.eval()(x[1]), out[1])

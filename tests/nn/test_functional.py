@@ -269,6 +269,16 @@ def test_functions_of_cells(name, gates, bias):
     compare_call(of(getattr(flambeau, name)), of(getattr(torch, name)), tensors)
 
 
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_gradients_of_convolutions_by_themselves(rank):
+    x, w = randn(2, 4, 7, 6, 5)[(..., *[0] * (3 - rank))], randn(6, 2, 3, 2, 2, seed=1)[(..., *[0] * (3 - rank))]
+    attrs = {"stride": 2, "padding": 1, "groups": 2}
+    g = getattr(TF, f"conv{rank}d")(x, w, **attrs).detach().cos()
+    for name, args in ((f"conv{rank}d_input", (tuple(x.shape), w.detach(), g)), (f"conv{rank}d_weight", (x.detach(), tuple(w.shape), g))):
+        ours = [a if isinstance(a, tuple) else to_ours(a) for a in args]
+        assert_close(getattr(flambeau.nn.grad, name)(*ours, **attrs), getattr(torch.nn.grad, name)(*args, **attrs))
+
+
 @pytest.mark.parametrize("single", [False, True])
 @pytest.mark.parametrize(("spatial", "wanted"), [(2, {"output_size": (3, 4)}), (2, {"output_ratio": (0.7, 0.5)}), (2, {"output_size": 1}),
                                                  (3, {"output_size": (3, 4, 1)}), (3, {"output_ratio": (0.5, 0.6, 0.4)})])

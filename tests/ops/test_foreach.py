@@ -55,6 +55,25 @@ def test_layers_with_torchs_argument_order():
         found.append([lib.batch_norm(*t, False, 0.1, 1e-5, False), lib.instance_norm(t[0], t[1], t[2], None, None,
                                                                                      True, 0.1, 1e-5, False),
                       lib.embedding(lib.tensor(x[0]), lib.tensor([0, 2])), *lib.native_layer_norm(t[0], [5], None, None, 1e-5),
-                      lib.convolution(t[0], lib.tensor(x[:2, :, :2].copy()), None, [1], [0], [1], False, [0], 1)])
+                      lib.convolution(t[0], lib.tensor(x[:2, :, :2].copy()), None, [1], [0], [1], False, [0], 1),
+                      *lib.native_group_norm(t[0], t[1], t[2], 4, 3, 5, 3, 1e-5), lib.native_dropout(t[0], 0.5, False)[1],
+                      lib.nn.functional.conv_tbc(t[0], lib.tensor(x[:2, 0, :, None] * x[:2, :1, :2]), t[1][:2], 1),
+                      lib.embedding_renorm_(lib.tensor(x[0].copy()), lib.tensor([0, 2]), 0.3, 2.0),
+                      lib.alpha_dropout_(t[0], 0.5, False), lib.native_channel_shuffle(t[0], 3),
+                      lib.grid_sampler_2d(t[0][None], lib.zeros(1, 2, 2, 2), 0, 0, False)])
     for ours, theirs in zip(*found):
         np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_native_dropout_keeps_what_its_mask_says():
+    fl.manual_seed(0)
+    out, mask = fl.native_dropout(fl.ones(1000), 0.25, True)
+    assert fl.allclose(out, mask / 0.75) and 0.7 < mask.float().mean() < 0.8
+    x = fl.ones(4, 6)
+    assert fl.feature_dropout_(x, 0.5, True) is x and ((x == 0) | (x == 2)).all()
+
+
+def test_refused_shapes_of_conv_tbc():
+    for lib in (fl, torch):
+        with pytest.raises(RuntimeError, match="time, batch"):
+            lib.conv_tbc(lib.ones(2, 2), lib.ones(2, 2, 2), lib.ones(2))

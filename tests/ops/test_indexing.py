@@ -137,6 +137,9 @@ MOVES = {
     "nonzero_static of nothing": lambda t, x: t.nonzero_static(x[:0] > 0, size=2),
     "nonzero_static of a number": lambda t, x: t.nonzero_static(x[0, 0] > 9, size=2),
     "hardshrink": lambda t, x: x.hardshrink(0.4),
+    "slice_copy": lambda t, x: t.slice_copy(x, 1, -2, None, 2),
+    "alias_copy": lambda t, x: t.alias_copy(x).mul_(2),
+    "split_with_sizes_copy": lambda t, x: t.split_with_sizes_copy(x, [1, x.shape[1] - 1], 1),
     "gather": lambda t, x: x.gather(1, t.tensor(ROWS)),
     "gather fewer rows": lambda t, x: x.gather(0, t.tensor([[0, 1]])),
     "gather nothing": lambda t, x: x.gather(1, t.zeros(2, 0, dtype=t.int64)),
@@ -383,3 +386,7 @@ def test_memory_is_kept_for_a_stream_until_its_work_is_done():
     facts._until_done(Queue(), "third")
     assert [memory for _, memory in kept] == ["third"]
     kept.clear()
+
+
+def test_map2(agrees):
+    agrees(lambda t, x: x.clone().map2_(x, x[0], lambda a, b, c: a + b * c), M, grad=False)

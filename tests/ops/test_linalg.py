@@ -195,6 +195,8 @@ DECOMPOSITIONS = {
     "lu tall": (lambda t, x: t.linalg.lu(x), TALL),
     "lu wide": (lambda t, x: t.linalg.lu(x.mT), TALL),
     "lu_factor": (lambda t, x: t.linalg.lu_factor(x), TALL),
+    "lu method": (lambda t, x: x.lu(get_infos=True), S),
+    "lu function": (lambda t, x: t.lu(x), TALL),
     "lu_factor_ex": (lambda t, x: t.linalg.lu_factor_ex(x), S),
     "lu_factor_ex of a singular matrix": (lambda t, x: t.linalg.lu_factor_ex(x.detach() * 0)[1:], S),
     "lu_factor of nothing": (lambda t, x: t.linalg.lu_factor(x.detach()[:0]), S),
