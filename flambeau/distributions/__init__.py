@@ -9,22 +9,35 @@ from importlib.util import module_from_spec
 from typing import Any
 
 from .._absent import absent_names
-from . import constraint_registry, constraints, continuous, derived, discrete, distribution, kl, mixed, transformed, transforms
+from . import (
+    constraint_registry,
+    constraints,
+    continuous,
+    derived,
+    discrete,
+    distribution,
+    further,
+    kl,
+    mixed,
+    transformed,
+    transforms,
+)
 from .constraint_registry import biject_to, transform_to
 from .continuous import *  # noqa: F403
 from .derived import *  # noqa: F403
 from .discrete import *  # noqa: F403
 from .distribution import Distribution, ExponentialFamily, broadcast_all
+from .further import *  # noqa: F403
 from .kl import kl_divergence, register_kl
 from .mixed import *  # noqa: F403
 from .transformed import TransformedDistribution
 from .transforms import *  # noqa: F403
 
 __getattr__ = absent_names("torch.distributions", (
-    "ContinuousBernoulli", "GeneralizedPareto", "LKJCholesky", "LowRankMultivariateNormal", "VonMises", "Wishart",
+    "LKJCholesky", "Wishart",
 ), "use one of the distributions in torch.distributions.__all__, or its formula")
 
-_MODULES = (continuous, derived, discrete, mixed, transformed)
+_MODULES = (continuous, derived, discrete, further, mixed, transformed)
 __all__ = [*(name for module in _MODULES for name in module.__all__), *transforms.__all__, "Distribution", "ExponentialFamily", "biject_to",
            "constraints", "kl_divergence", "register_kl", "transform_to"]
 

@@ -43,6 +43,11 @@ CASES: dict[str, tuple[str, tuple, dict, Any]] = {
     "one_hot": ("OneHotCategorical", (), {"probs": ROWS}, [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]),
     "poisson": ("Poisson", (A,), {}, [0.0, 1.0, 4.0]),
     "negative_binomial": ("NegativeBinomial", (A,), {"probs": P}, [0.0, 1.0, 4.0]),
+    "von_mises": ("VonMises", ([0.3, 1.0, -3.0], [0.5, 50.0, 2.0]), {}, [0.1, 2.0, 3.0]),
+    "generalized_pareto": ("GeneralizedPareto", (A, B, [0.2, 0.0, -0.7]), {}, [0.9, 2.0, 3.5]),
+    "continuous_bernoulli": ("ContinuousBernoulli", (), {"probs": [0.2, 0.5003, 0.9]}, [0.3, 0.4, 0.8]),
+    "low_rank": ("LowRankMultivariateNormal", ([0.5, -1.0, 2.0], [[1.0, 0.3], [-0.5, 2.0], [0.7, 0.1]], [0.5, 1.0, 2.0]), {},
+                 [0.1, 0.2, 3.0]),
     "binomial": ("Binomial", ([5.0, 5.0, 5.0],), {"probs": P}, [0.0, 5.0, 3.0]),
     "binomial_logits": ("Binomial", (), {"total_count": [5.0, 5.0, 5.0], "logits": [2.0, -3.0, 0.1]}, [0.0, 5.0, 3.0]),
     "multinomial": ("Multinomial", (4,), {"probs": ROWS}, [[1.0, 2.0, 1.0], [0.0, 0.0, 4.0]]),
@@ -51,10 +56,11 @@ CASES: dict[str, tuple[str, tuple, dict, Any]] = {
     "relaxed_one_hot": ("RelaxedOneHotCategorical", (0.7,), {"probs": ROWS}, ROWS),
     "multivariate": ("MultivariateNormal", ([0.5, -1.0],), {"covariance_matrix": [[2.0, 0.3], [0.3, 0.7]]}, [0.1, 0.2]),
 }
-NO_ENTROPY = {"poisson", "negative_binomial", "logistic_normal", "fisher_snedecor", "relaxed_bernoulli", "relaxed_one_hot"}
+NO_ENTROPY = {"poisson", "negative_binomial", "logistic_normal", "fisher_snedecor", "relaxed_bernoulli", "relaxed_one_hot",
+              "von_mises"}
 NO_MOMENTS = {"categorical", "categorical_logits", "logistic_normal", "relaxed_bernoulli", "relaxed_one_hot"}
 HEAVY_TAILS = {"cauchy", "lognormal", "half_cauchy", "pareto", "inverse_gamma", "student", "fisher_snedecor", "logistic_normal",
-               "relaxed_bernoulli", "relaxed_one_hot"}
+               "relaxed_bernoulli", "relaxed_one_hot", "von_mises"}
 
 
 def make(library: Any, name: str) -> Any:
@@ -140,6 +146,15 @@ def test_relaxed_samples_have_gradients() -> None:
         assert logits.grad is not None and bool((logits.grad != 0).all())
 
 
+def test_covariances_of_low_rank() -> None:
+    mine, theirs = make(fl, "low_rank"), make(torch, "low_rank")
+    for fact in ("covariance_matrix", "precision_matrix", "scale_tril"):
+        same(getattr(mine, fact), getattr(theirs, fact))
+    assert tuple(mine.expand((2, 4)).rsample((5,)).shape) == (5, 2, 4, 3)
+    with pytest.raises(ValueError, match="3 x m"):
+        fl.distributions.LowRankMultivariateNormal(fl.zeros(3), fl.zeros(2, 1), fl.ones(3))
+
+
 def test_binomials_of_several_counts() -> None:
     for lib in (fl, torch):
         d = lib.distributions.Binomial(lib.tensor([5, 3]), probs=lib.tensor([0.2, 0.5]))
@@ -162,7 +177,7 @@ def test_expanded_distributions_are_of_their_class() -> None:
 
 
 @pytest.mark.parametrize("name", ["normal", "laplace", "gumbel", "cauchy", "uniform", "exponential", "half_normal", "half_cauchy", "pareto",
-                                  "weibull", "kumaraswamy", "lognormal"])
+                                  "weibull", "kumaraswamy", "lognormal", "generalized_pareto", "continuous_bernoulli"])
 def test_cdf_and_its_inverse(name: str) -> None:
     mine, theirs = make(fl, name), make(torch, name)
     value = CASES[name][3]
@@ -262,8 +277,8 @@ def test_bad_arguments(call: Any, message: str) -> None:
 
 
 def test_what_is_missing_says_so() -> None:
-    with pytest.raises(NotImplementedError, match="VonMises"):
-        fl.distributions.VonMises(1.0)
+    with pytest.raises(NotImplementedError, match="Wishart"):
+        fl.distributions.Wishart(1.0)
     with pytest.raises(NotImplementedError, match="No KL"):
         fl.distributions.kl_divergence(fl.distributions.Normal(0.0, 1.0), fl.distributions.Uniform(0.0, 1.0))
 
