@@ -8,7 +8,6 @@ from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec
 from typing import Any
 
-from .._absent import absent_names
 from . import (
     constraint_registry,
     constraints,
@@ -18,6 +17,7 @@ from . import (
     distribution,
     further,
     kl,
+    matrices,
     mixed,
     transformed,
     transforms,
@@ -29,15 +29,12 @@ from .discrete import *  # noqa: F403
 from .distribution import Distribution, ExponentialFamily, broadcast_all
 from .further import *  # noqa: F403
 from .kl import kl_divergence, register_kl
+from .matrices import *  # noqa: F403
 from .mixed import *  # noqa: F403
 from .transformed import TransformedDistribution
 from .transforms import *  # noqa: F403
 
-__getattr__ = absent_names("torch.distributions", (
-    "LKJCholesky", "Wishart",
-), "use one of the distributions in torch.distributions.__all__, or its formula")
-
-_MODULES = (continuous, derived, discrete, further, mixed, transformed)
+_MODULES = (continuous, derived, discrete, further, matrices, mixed, transformed)
 __all__ = [*(name for module in _MODULES for name in module.__all__), *transforms.__all__, "Distribution", "ExponentialFamily", "biject_to",
            "constraints", "kl_divergence", "register_kl", "transform_to"]
 
