@@ -79,7 +79,7 @@ PRODUCTS = {
     "cdist 3": (lambda t, x, y: t.cdist(x, y, 3.0), normal(3, 4), normal(5, 4)),
     "cdist inf": (lambda t, x, y: t.cdist(x, y, float("inf")), normal(3, 4), normal(5, 4)),
     "cdist at zero": (lambda t, x: t.cdist(x, x), normal(4, 3)),
-    "pdist": (lambda t, x: t.nn.functional.pdist(x), normal(6, 4)),
+    "pdist of nn.functional": (lambda t, x: t.nn.functional.pdist(x), normal(6, 4)),
     "pdist 1": (lambda t, x: t.nn.functional.pdist(x, 1.0), normal(6, 4)),
     "cov": (lambda t, x: t.cov(x), A),
     "corrcoef": (lambda t, x: t.corrcoef(x), A),
