@@ -9,6 +9,7 @@ import enum
 import functools
 import os
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -33,8 +34,9 @@ from .variables.dicts import DictVariable, MappingProxyVariable, SetVariable
 from .variables.floats import FloatVariable
 from .variables.functions import CellVariable, DisabledVariable, FunctionVariable, MethodVariable, PartialVariable
 from .variables.nn_module import ModuleObjectVariable
-from .variables.objects import ClassVariable, ModuleVariable, ObjectVariable, PropertyVariable
+from .variables.objects import ClassVariable, ModuleVariable, ObjectVariable, PropertyVariable, written_in_c
 from .variables.sequences import (
+    EXHAUSTED,
     DequeVariable,
     ListVariable,
     NamedTupleVariable,
@@ -48,17 +50,29 @@ from .variables.sequences import (
 IMMUTABLE = (dtype, device, layout, memory_format, types.CodeType, types.UnionType, types.GenericAlias)
 """Objects that are constants, compared by identity or value."""
 
-_HEAP_TYPE = 1 << 9
-
 
 class OpaqueVariable(ValueVariable):
     """An existing object that capture doesn't understand: it can be passed on, nothing else."""
 
+    source: Source
+
     def as_constant(self) -> Any:
         raise NotConstant(self)
 
+    def attr(self, tx: Any, name: str) -> Variable:
+        if name == "__traceback__" and isinstance(self.value, BaseException):
+            return tx.wrap(self.value.__traceback__, self.source.attr(name))
+        return super().attr(tx, name)
+
     def describe(self) -> str:
         return f"{type(self.value).__module__}.{type(self.value).__qualname__} object {self.source}"
+
+
+class WeakReference(OpaqueVariable):
+    """A `weakref.ref`: a call gives its object."""
+
+    def call(self, tx: Any, args: Any, kwargs: Any) -> Variable:
+        return tx.wrap(self.value(), self.source.derive("{0}()"))
 
 
 class NumpyFunction(ValueVariable):
@@ -187,11 +201,16 @@ class Builder:
         """The keys of an existing dict, in order."""
         keys = list(value)
         if all(map(is_plain_constant, keys)):
-            self.guard("list({0}) == {1}", source, constant_source(keys), reason="keys", about="keys")
+            self.guard_elements(source, keys, reason="keys", about="keys")
         else:
             self.guard(f"len({{0}}) == {len(keys)}", source, about="length")
             for position, key in enumerate(keys):
                 self.guard("{0} is {1}", source.derive(f"list({{0}})[{position}]"), constant_source(key))
+
+    def guard_elements(self, source: Source, values: list[Any], *, reason: str = "", about: About = "value") -> None:
+        """The elements of an iterable, in order. Equal ones may be of different types: 1, 1.0 and True."""
+        self.guard("[*{0}] == {1} and [*map(type, {0})] == {2}", source, constant_source(values),
+                   constant_source([*map(type, values)]), reason=reason, about=about)
 
     def constant_key(self, value: Any) -> Source:
         return constant_source(value)
@@ -285,18 +304,10 @@ def _wrap_equal(tx: Any, value: Any, source: Source) -> Variable:
     return ConstantVariable(value, source)
 
 
-def _constant_tuple(value: Any) -> bool:
-    return all(
-        is_plain_constant(v) or isinstance(v, IMMUTABLE) or (type(v) is tuple and _constant_tuple(v)) for v in value
-    )
-
-
 def _wrap_tuple(tx: Any, value: tuple, source: Source) -> Variable:
-    if value and len(value) <= 16 and _constant_tuple(value) and not any(isinstance(v, float) for v in value) and (
-        not tx.may_vary(source)
-    ):
-        tx.guard("{0} == {1}", source, constant_source(value))
+    if value and len(value) <= 16 and all(map(_plainly_equal, value)) and not tx.may_vary(source):
         tx.guard_type(source, value)
+        tx.guard_elements(source, list(value))
         return TupleVariable([tx.literal(v) for v in value], source)
     return TupleVariable(tx.guard_sequence(value, source), source)
 
@@ -322,13 +333,16 @@ def _wrap_dict(tx: Any, value: dict, source: Source) -> Variable:
     return tx.remember(value, made)
 
 
+def _plainly_equal(value: Any) -> bool:
+    """Is it a constant for which `==` among values of its type says all? Of floats it doesn't: 0.0 and -0.0, NaN."""
+    return isinstance(value, IMMUTABLE) or (is_plain_constant(value) and not isinstance(value, (float, complex)))
+
+
 def _wrap_set(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_type(source, value)
-    constant = all(is_plain_constant(item) or isinstance(item, IMMUTABLE) for item in value)
-    if constant or all(isinstance(item, (type, types.FunctionType)) for item in value):
-        tx.guard("{0} == {1}", source, constant_source(type(value)(value)))
-    else:
+    if not all(is_plain_constant(item) or isinstance(item, (*IMMUTABLE, type, types.FunctionType)) for item in value):
         graph_break("unknown value", f"the set {source} of objects")
+    tx.guard_elements(source, list(value))
     items = {}
     for item in value:
         variable = tx.literal(item)
@@ -343,7 +357,7 @@ def _wrap_mapping_proxy(tx: Any, value: Any, source: Source) -> Variable:
 
 def _wrap_range(tx: Any, value: range, source: Source) -> Variable:
     tx.guard_type(source, value)
-    tx.guard("{0} == {1}", source, constant_source(value))
+    tx.guard("({0}.start, {0}.stop, {0}.step) == {1}", source, constant_source((value.start, value.stop, value.step)))
     return RangeVariable(value, source)
 
 
@@ -416,7 +430,8 @@ class ExistingIterator(SequenceIterator):
         return w.fetch(self.source)
 
     def replay(self, w: Any) -> None:
-        w.effect(f"{w.fetch(self.source)}.__setstate__({self.position})")
+        iterator = w.fetch(self.source)
+        w.effect(f"list({iterator})" if self.position == EXHAUSTED else f"{iterator}.__setstate__({self.position})")
 
 
 def _wrap_function(tx: Any, value: types.FunctionType, source: Source) -> Variable:
@@ -518,6 +533,11 @@ def _wrap_cached(tx: Any, value: Any, source: Source) -> Variable:
     return CachedFunction(tx.class_function(value.__wrapped__), value, source)
 
 
+def _wrap_weak_reference(tx: Any, value: Any, source: Source) -> Variable:
+    tx.guard_type(source, value)
+    return WeakReference(value, source)
+
+
 def _wrap_cell(tx: Any, value: Any, source: Source) -> Variable:
     return tx.existing_cell(value, source)
 
@@ -576,9 +596,9 @@ def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
     if tx.is_module(value):
         return _wrap_nn_module(tx, value, source)
     tx.guard_type(source, value)
-    if cls.__module__.startswith(("numpy", "re")) or not (cls.__flags__ & _HEAP_TYPE or cls is types.SimpleNamespace):
+    if cls.__module__.startswith(("numpy", "re")) or (written_in_c(cls) and cls is not types.SimpleNamespace):
         return tx.remember(value, OpaqueVariable(value, source))
-    if any(not base.__flags__ & _HEAP_TYPE and base not in (object, dict, list, tuple, collections.OrderedDict, types.SimpleNamespace)
+    if any(written_in_c(base) and base not in (object, dict, list, tuple, collections.OrderedDict, types.SimpleNamespace)
            and base.__module__ not in ("typing", "abc") for base in cls.__mro__):  # fmt: skip
         return tx.remember(value, OpaqueVariable(value, source))
     container: Variable | None = None
@@ -586,12 +606,13 @@ def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
         kind = next(base for base in cls.__mro__ if base.__module__ in ("builtins", "collections"))
         container = DictVariable({}, kind, source, plain_entries(value))
         container.plain_source = constant_source(plain_entries).derive("{0}({1})", source)
-    elif isinstance(value, list):
-        container = ListVariable([LazyVariable(v, source.item(i)) for i, v in enumerate(value)], source)
-        tx.guard(f"len({{0}}) == {len(value)}", source)
-    elif isinstance(value, tuple):
-        container = TupleVariable([LazyVariable(v, source.item(i)) for i, v in enumerate(value)], source)
-        tx.guard(f"len({{0}}) == {len(value)}", source)
+    elif isinstance(value, (list, tuple)):
+        base, made = (list, ListVariable) if isinstance(value, list) else (tuple, TupleVariable)
+        elements = [*base.__iter__(value)]  # past what the class overrides
+        tx.guard(f"{base.__name__}.__len__({{0}}) == {len(elements)}", source)
+        container = made([
+            LazyVariable(element, source.derive(f"{base.__name__}.__getitem__({{0}}, {i})")) for i, element in enumerate(elements)
+        ], source)  # fmt: skip
     return tx.remember(value, ObjectVariable(cls, value, source, container))
 
 
@@ -618,7 +639,7 @@ _EXACT: dict[type, _Build] = {
     property: _wrap_property, staticmethod: _wrap_property, classmethod: _wrap_property,
     functools._lru_cache_wrapper: _wrap_cached, functools.partial: _wrap_partial, types.CellType: _wrap_cell, Tensor: _wrap_tensor,
     np.ufunc: _wrap_ufunc, type(np.prod): _wrap_ufunc, **dict.fromkeys(_NUMPY_NUMBERS, _wrap_numpy_number),
-    types.UnionType: _wrap_same, types.GenericAlias: _wrap_same,
+    weakref.ReferenceType: _wrap_weak_reference, types.UnionType: _wrap_same, types.GenericAlias: _wrap_same,
     **dict.fromkeys(GRAD_SCOPES, _wrap_scope),
 }  # fmt: skip
 

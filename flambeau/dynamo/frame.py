@@ -71,15 +71,17 @@ class Frame:
     def load_global(self, name: str) -> Variable:
         tx = self.tx
         written = tx.effects.globals_of(self.globals)
-        if name in written:
-            return written[name]
-        if name in self.globals:
+        new = written.get(name)
+        if new is not None:
+            return new
+        if name in self.globals and name not in written:
             value = self.globals[name]
             if self.globals_source.trusted and not isinstance(value, (bool, int, float, list, dict, set)):
                 return tx.wrap(value, constant_source(value, trusted=True))
             return tx.wrap(value, constant_source(self.globals).item(name))
         if hasattr(builtins, name):
-            tx.guard_not_global(self.globals_source, self.globals, name)
+            if name not in written:
+                tx.guard_not_global(self.globals_source, self.globals, name)
             return tx.wrap(getattr(builtins, name), constant_source(getattr(builtins, name), trusted=True))
         tx.raise_(NameError, f"name '{name}' is not defined")
 

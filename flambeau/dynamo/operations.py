@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import functools
 import operator
 import sys
@@ -15,18 +16,19 @@ from typing import Any, NoReturn
 from .break_kinds import graph_break
 from .exceptions import RaisedInTrace
 from .source import Source, constant_source
-from .variables.base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, NotConstant, Variable
+from .variables.base import NONE, Args, ConstantMethod, ConstantVariable, EqualKey, IdentityKey, Kwargs, NotConstant, Variable
 from .variables.dicts import ContainerMethod, DictVariable, SetVariable
-from .variables.exceptions import ExceptionVariable
+from .variables.exceptions import ExceptionVariable, TracebackVariable
 from .variables.floats import FloatVariable
 from .variables.functions import FunctionBase, FunctionVariable, MethodVariable
-from .variables.generators import GeneratorVariable
+from .variables.generators import stop_of
 from .variables.identity import IdVariable
 from .variables.objects import (
     ClassVariable,
     ObjectMethod,
     ObjectVariable,
     lookup_in_class,
+    written_in_c,
 )
 from .variables.sequences import (
     IteratorVariable,
@@ -35,6 +37,7 @@ from .variables.sequences import (
     RangeVariable,
     SequenceIterator,
     SequenceVariable,
+    SliceVariable,
     TupleVariable,
 )
 from .variables.tensor import SymVariable, TensorVariable, example_of
@@ -52,7 +55,7 @@ OUT_OF_PLACE = {
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift")
 }
 """`a += b` is `a = a + b` where `a` has no way of its own."""
-_COMPARES = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
+NAMED_METHODS = (ConstantMethod, ContainerMethod, ObjectMethod)
 
 
 _SLOTS: dict[str, Callable[..., Variable | None]] = {
@@ -64,21 +67,6 @@ _SLOTS: dict[str, Callable[..., Variable | None]] = {
     "__iter__": lambda tx, owner: tx.iterator(owner),
 }
 """What special methods of built-in types are: the operation of their variable."""
-
-
-class EqualKey:
-    """Key of an object whose class says itself what is equal to it."""
-
-    def __init__(self, tx: Any, variable: Variable, hashed: int) -> None:
-        self.tx, self.variable, self.hashed = tx, variable, hashed
-
-    def __hash__(self) -> int:
-        return self.hashed
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, EqualKey):
-            graph_break("unknown operation", f"comparison of {self.variable.describe()} with another key")
-        return self.tx.same_or_equal(self.variable, other.variable)
 
 
 class Operations:
@@ -113,6 +101,8 @@ class Operations:
     def note_raised(self, error: RaisedInTrace, frame: Any) -> None:
         """`error` passes through `frame`: remember where it came from and, once, what was handled when it was raised."""
         frame.raised_at.setdefault(id(error.value), frame.current)
+        if isinstance(error.value, ExceptionVariable) and error.value.traceback is NONE:
+            error.value.traceback = TracebackVariable()
         if not error.has_context and isinstance(error.value, ExceptionVariable):
             handled = self.handled_exception()
             if handled is not None and handled is not error.value:
@@ -145,16 +135,21 @@ class Operations:
         if isinstance(variable, IdVariable):
             return variable.known(self).as_constant()
         if isinstance(variable, ListVariable):
-            return variable.kind(self.constant_of(item) for item in variable.items)
+            plain = copy.copy(variable.items)
+            plain.clear()
+            plain.extend(self.constant_of(item) for item in variable.items)
+            return plain
         if isinstance(variable, DictVariable):
-            plain = {self.constant_of(k): self.constant_of(v) for k, v in variable.open(self).values()}
-            return variable.kind(None, plain) if variable.kind is collections.defaultdict else variable.kind(plain)
+            entries = {self.constant_of(k): self.constant_of(v) for k, v in variable.open(self).values()}
+            return variable.kind(None, entries) if variable.kind is collections.defaultdict else variable.kind(entries)
         if isinstance(variable, SetVariable):
-            return variable.kind(self.constant_of(item) for item in variable.items.values())
+            return variable.kind(self.constant_of(item) for _, item in variable.contents())
         if isinstance(variable, IteratorVariable):
             return [self.constant_of(item) for item in variable.iterate(self)]
         if type(variable) is TupleVariable:
             return tuple(self.constant_of(item) for item in variable.items)
+        if isinstance(variable, SliceVariable):
+            return slice(*map(self.constant_of, variable.parts))
         return variable.as_constant()
 
     def known(self, variable: Variable) -> Any:
@@ -166,12 +161,15 @@ class Operations:
 
     def index(self, variable: Variable) -> int:
         """`operator.index`."""
+        return int(self.checked(operator.index, self.plain_index(variable)))
+
+    def plain_index(self, variable: Variable) -> Any:
+        """An index or slice as Python takes it, if it does: what it isn't good for, Python says itself."""
         if isinstance(variable, TensorVariable):
             graph_break("tensor to Python value", f"{variable.describe()} as an index")
         if isinstance(variable, ObjectVariable):
             return self.index(self.call_method(variable, "__index__", []))
-        value = self.known(variable)
-        return int(self.checked(operator.index, value))
+        return variable.as_slice(self) if isinstance(variable, SliceVariable) else self.known(variable)
 
     def example(self, variable: Variable) -> Any:
         """The value with which operators are tried: fake tensors for tensors."""
@@ -184,10 +182,12 @@ class Operations:
     def is_same(self, left: Variable, right: Variable) -> bool:
         if left is right:
             return True
+        if isinstance(left, SymVariable) or isinstance(right, SymVariable):  # of numbers, Python leaves it open
+            return left.python_type() is right.python_type() and self.truth(self.binary(operator.eq, left, right))
+        if isinstance(left, TupleVariable) and isinstance(right, TupleVariable):
+            graph_break("unknown operation", "identity of tuples")
         if left.is_constant() and right.is_constant():
             a, b = left.as_constant(), right.as_constant()
-            if type(a) in (tuple, frozenset) or type(b) in (tuple, frozenset):
-                graph_break("unknown operation", "identity of tuples")
             return a is b or (type(a) is type(b) and isinstance(a, (int, str, float)) and a == b)
         if left.source is not None and right.source is not None and not left.is_constant() and not right.is_constant():
             self.guard("{0} is not {1}", left.source, right.source, reason="distinct objects", about="identity")
@@ -202,6 +202,8 @@ class Operations:
         variable = variable.realize(self)
         if isinstance(variable, (ListVariable, DictVariable, SetVariable)) and not variable.is_constant():
             self.raise_(TypeError, f"unhashable type: '{variable.python_type().__name__}'")
+        if isinstance(variable, TupleVariable):
+            return tuple(map(self.hashable, variable.items))
         key = self._object_key(variable) if isinstance(variable, ObjectVariable) else variable.key()
         self._note_identities(key)
         return key
@@ -279,18 +281,21 @@ class Operations:
                     entry = lookup_in_class(variable.cls, "__eq__")
                     if entry is not object.__eq__ and not isinstance(entry, types.FunctionType):
                         graph_break("unknown operation", f"comparison of {variable.describe()}")
+        if isinstance(left, MethodVariable) and isinstance(right, MethodVariable):
+            return self.is_same(left.owner, right.owner) and self.is_same(left.function, right.function)
+        if isinstance(left, NAMED_METHODS) and type(left) is type(right):
+            return left.name == right.name and self.is_same(left.owner, right.owner)
         return self.is_same(left, right)
 
     def compare(self, op: Any, left: Variable, right: Variable) -> Variable:
-        if op in (operator.eq, operator.ne) and left is right and not isinstance(left, (TensorVariable, ConstantVariable, SymVariable)):
-            return ConstantVariable(op is operator.eq)
-        return self.binary(op, left, right)
+        alike = left is right and not isinstance(left, (TensorVariable, ConstantVariable, SymVariable, ObjectVariable))
+        return ConstantVariable(op is operator.eq) if alike and op in (operator.eq, operator.ne) else self.binary(op, left, right)
 
     def unary(self, op: Any, value: Variable) -> Variable:
         if isinstance(value, TensorVariable):
             return self.emit(op, [value], {})
         if isinstance(value, SymVariable):
-            return self.literal(op(value.value))
+            return self.literal(op(value.specialize() if op is operator.invert else value.value))
         if isinstance(value, ObjectVariable):
             name = {"neg": "__neg__", "pos": "__pos__", "invert": "__invert__", "abs": "__abs__"}[op.__name__]
             return self.call_method(value, name, [])
@@ -363,6 +368,8 @@ class Operations:
         """The next element, or None at the end."""
         if isinstance(iterator, IteratorVariable):
             return iterator.next(self)
+        if not hasattr(iterator.python_type(), "__next__"):
+            self.raise_(TypeError, f"{iterator.python_type().__name__!r} object is not an iterator")
         try:
             return self.call_method(iterator, "__next__", [])
         except RaisedInTrace as error:
@@ -374,14 +381,15 @@ class Operations:
         element = self.next_or_none(iterator)
         if element is None:
             if default is None:
-                result = iterator.result() if isinstance(iterator, GeneratorVariable) else None
-                self.raise_variable(ExceptionVariable(StopIteration, [result] if result is not None else []))
+                self.raise_variable(stop_of(iterator))
             return default
         return element
 
     def unpack(self, variable: Variable, count: int) -> Args:
         if isinstance(variable, TensorVariable) and variable.fake.ndim and int(variable.fake.shape[0]) != count:
             self._wrong_count(count, int(variable.fake.shape[0]))
+        if not any(hasattr(variable.python_type(), name) for name in ("__iter__", "__getitem__")):
+            self.raise_(TypeError, f"cannot unpack non-iterable {variable.python_type().__name__} object")
         items = list(self.iterate(variable))
         if len(items) != count:
             self._wrong_count(count, len(items))
@@ -546,7 +554,7 @@ class Operations:
     def allocate(self, cls: type, args: Args) -> Variable:
         """A bare new object of a class that is written in Python."""
         container: Variable | None = None
-        bases = [base for base in cls.__mro__ if not base.__flags__ & (1 << 9) and base is not object]
+        bases = [base for base in cls.__mro__[1:] if written_in_c(base) and base is not object]
         if cls is object:
             return self.object_variable(cls, None)
         if issubclass(cls, dict):
@@ -555,7 +563,7 @@ class Operations:
             container = ListVariable([])
         elif bases and any(base.__module__ not in ("typing", "abc", "collections.abc") for base in bases):
             graph_break("call of C function", f"making a {cls.__module__}.{cls.__qualname__}")
-        if not cls.__flags__ & (1 << 9):
+        if written_in_c(cls):
             graph_break("call of C function", f"making a {cls.__module__}.{cls.__qualname__}")
         return self.object_variable(cls, container)
 
@@ -576,6 +584,8 @@ class Operations:
         graph_break("call of C function", f"making a {cls.__qualname__}")
 
     def _construct_exception(self, cls: type, args: Args, kwargs: Kwargs) -> Variable:
+        if cls is OSError and len(args) > 1:  # the error number tells which kind of OSError it is
+            cls = type(OSError(*map(self.known, args)))
         made = ExceptionVariable(cls, args, kwargs)
         init = lookup_in_class(cls, "__init__")
         if isinstance(init, types.FunctionType):

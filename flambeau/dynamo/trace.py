@@ -304,7 +304,7 @@ class Trace(Builder, GraphBuilder, Operations):
 
 def _literal_set(tx: Trace, value: Any) -> Variable:
     items = [tx.literal(item) for item in value]
-    return SetVariable({item.key(): item for item in items}, type(value))
+    return SetVariable({item.key(): item for item in items}, type(value), None, type(value)(value))
 
 
 def _literal_dict(tx: Trace, value: Any) -> Variable:

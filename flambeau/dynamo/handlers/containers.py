@@ -52,9 +52,18 @@ def list_to_tuple(f: Frame, i: Instruction) -> None:
     f.push(TupleVariable(list(f.tx.iterate(f.pop()))))
 
 
+REFUSED = {
+    "LIST_EXTEND": ("__iter__", "Value after * must be an iterable, not {}"), "DICT_UPDATE": ("keys", "'{}' object is not a mapping"),
+}  # fmt: skip
+"""What a starred value has to have, and what is said of one that hasn't."""
+
+
 @handler(TABLE, *ADDING)
 def add(f: Frame, i: Instruction) -> None:
     value = f.pop()
+    needed, message = REFUSED.get(i.opname, ("", ""))
+    if needed and not any(hasattr(value.python_type(), name) for name in (needed, "__getitem__")):
+        f.tx.raise_(TypeError, message.format(value.python_type().__name__))
     f.stack[-i.arg].method(f.tx, ADDING[i.opname], [value], {})
 
 

@@ -138,7 +138,10 @@ def store_global(f: Frame, i: Instruction) -> None:
 
 @handler(TABLE, "DELETE_GLOBAL")
 def delete_global(f: Frame, i: Instruction) -> None:
-    graph_break("unsupported instruction", f"del of the global {i.argval}")
+    if f.tx.effects.globals_of(f.globals).get(i.argval, f.globals.get(i.argval)) is None and f.globals.get(i.argval, f) is not None:
+        f.tx.raise_(NameError, f"name '{i.argval}' is not defined")
+    f.load_global(i.argval)  # guards that it is there
+    f.tx.effects.set_global(f.globals, i.argval, None)
 
 
 @handler(TABLE, "LOAD_ASSERTION_ERROR")

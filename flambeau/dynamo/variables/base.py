@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
+import inspect
 from collections.abc import Callable, Iterator
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from ..break_kinds import graph_break
-from ..source import Source, is_literal
+from ..source import Source, constant_source, is_literal
 
 if TYPE_CHECKING:
     from ..replacement import Writer
@@ -188,6 +189,26 @@ class IdentityKey:
         return isinstance(other, IdentityKey) and other.variable is self.variable
 
 
+class EqualKey:
+    """Key of an object whose class says itself what is equal to it."""
+
+    def __init__(self, tx: Any, variable: Variable, hashed: int) -> None:
+        self.tx, self.variable, self.hashed = tx, variable, hashed
+
+    def __hash__(self) -> int:
+        return self.hashed
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, EqualKey):
+            graph_break("unknown operation", f"comparison of {self.variable.describe()} with another key")
+        return self.tx.same_or_equal(self.variable, other.variable)
+
+
+def by_equality(key: Any) -> bool:
+    """Does a key ask the program's own `__hash__`, when the object outside is already what it is to be?"""
+    return isinstance(key, EqualKey) or (isinstance(key, tuple) and any(map(by_equality, key)))
+
+
 class NullVariable(Variable):
     """The NULL that CPython pushes below a callable."""
 
@@ -216,6 +237,9 @@ class ConstantVariable(Variable):
         return text if len(text) < 60 else text[:57] + "..."
 
     def attr(self, tx: Trace, name: str) -> Variable:
+        entry = inspect.getattr_static(type(self.value), name, None) if isinstance(self.value, enum.Enum) else None
+        if type(entry) is property:
+            return tx.call(tx.class_function(entry.fget), [self], {})
         try:
             value = getattr(self.value, name)
         except AttributeError as error:
@@ -224,6 +248,8 @@ class ConstantVariable(Variable):
             return tx.bound_method(value.__func__, self)
         if callable(value) and getattr(value, "__self__", None) is self.value:
             return ConstantMethod(self, name)
+        if isinstance(self.value, enum.Enum) and not is_plain_constant(value):
+            return tx.wrap(value, constant_source(self.value).attr(name))
         return tx.literal(value)
 
     def has_attr(self, tx: Trace, name: str) -> bool:

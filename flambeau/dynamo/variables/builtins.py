@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.tensor import is_inference
 from ..break_kinds import graph_break
 from .base import NONE, Args, ConstantVariable, Kwargs, ValueVariable, Variable, call_handler
-from .dicts import DictVariable, MappingProxyVariable, SetVariable
+from .dicts import DictVariable, MappingProxyVariable, SetVariable, set_of
 from .functions import MethodVariable
 from .identity import IdVariable
 from .objects import ClassVariable, ObjectVariable, SuperVariable
@@ -180,6 +180,8 @@ def _callable(tx: Trace, value: Variable) -> Variable:
 
 @handles(getattr)
 def _getattr(tx: Trace, owner: Variable, name: Variable, default: Variable | None = None) -> Variable:
+    if not isinstance(tx.known(name), str):
+        tx.checked(getattr, None, tx.known(name))
     if default is None:
         return tx.attr(owner, tx.known(name))
     return owner.attr_or_none(tx, tx.known(name)) or default
@@ -306,8 +308,11 @@ def _zip(tx: Trace, *iterables: Variable, strict: Variable | None = None) -> Var
             for i, source in enumerate(sources):
                 element = next(source, None)
                 if element is None:
-                    if checked and (i or any(next(other, None) is not None for other in sources[1:])):
-                        tx.raise_(ValueError, "zip() arguments have different lengths")
+                    longer = next((j for j, other in enumerate(sources) if j > i == 0 and next(other, None) is not None), 0)
+                    if checked and (i or longer):
+                        number, relation = (i, "shorter") if i else (longer, "longer")
+                        others = f"arguments 1-{number}" if number > 1 else "argument 1"
+                        tx.raise_(ValueError, f"zip() argument {number + 1} is {relation} than {others}")
                     return
                 row.append(element.realize(tx))
             yield TupleVariable(row)
@@ -316,8 +321,8 @@ def _zip(tx: Trace, *iterables: Variable, strict: Variable | None = None) -> Var
 
 
 @handles(map)
-def _map(tx: Trace, function: Variable, *iterables: Variable) -> Variable:
-    sources = [tx.iterate(iterable) for iterable in iterables]
+def _map(tx: Trace, function: Variable, first: Variable, *rest: Variable) -> Variable:
+    sources = [tx.iterate(iterable) for iterable in (first, *rest)]
     return IteratorVariable((tx.call(function, list(row), {}) for row in zip(*sources, strict=False)), map)
 
 
@@ -338,6 +343,8 @@ def _reversed(tx: Trace, values: Variable) -> Variable:
         return tx.call(values.special(tx, "__reversed__"), [], {})  # type: ignore[arg-type]
     if isinstance(values, SequenceVariable):
         return ReversedIterator(values)
+    if not hasattr(values.python_type(), "__reversed__") and not hasattr(values.python_type(), "__getitem__"):
+        tx.raise_(TypeError, f"{values.python_type().__name__!r} object is not reversible")
     made = IteratorVariable(iter(list(tx.iterate(values))[::-1]), reversed)
     return made.made_by(reversed, [values]) if isinstance(values, RangeVariable) else made
 
@@ -391,18 +398,8 @@ def _tuple(tx: Trace, values: Variable | None = None) -> Variable:
     return TupleVariable(list(tx.iterate(values)) if values is not None else [])
 
 
-def _make_set(kind: type) -> Callable[..., Variable]:
-    def handler(tx: Trace, values: Variable | None = None) -> Variable:
-        made = SetVariable({}, kind)
-        for value in tx.iterate(values) if values is not None else ():
-            made.items.setdefault(tx.hashable(value), value)
-        return made
-
-    return handler
-
-
-HANDLERS[set] = _make_set(set)
-HANDLERS[frozenset] = _make_set(frozenset)
+for _kind in (set, frozenset):
+    HANDLERS[_kind] = lambda tx, values=None, kind=_kind: SetVariable({}, kind) if values is None else set_of(tx, values, kind)
 
 
 def _make_dict(kind: type) -> Callable[..., Variable]:
@@ -435,9 +432,7 @@ def _counter(tx: Trace, *values: Variable, **kwargs: Variable) -> Variable:
 
 @handles(collections.deque)
 def _deque(tx: Trace, values: Variable | None = None, maxlen: Variable = NONE) -> Variable:
-    limit = maxlen.as_constant()
-    items = list(tx.iterate(values)) if values is not None else []
-    return DequeVariable(items[max(0, len(items) - limit) :] if limit is not None else items, limit)
+    return DequeVariable(tx.iterate(values) if values is not None else (), tx.known(maxlen))
 
 
 @handles(types.SimpleNamespace)
@@ -491,10 +486,7 @@ def _str(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
 @handles(round)
 def _round(tx: Trace, value: Variable, ndigits: Variable = NONE) -> Variable:
     if isinstance(value, TensorVariable):
-        rest = {} if ndigits.as_constant() is None else {"decimals": ndigits}
-        return tx.emit_method("round", [value], rest)
-    if isinstance(value, SymVariable):
-        value = ConstantVariable(value.specialize())
+        tx.raise_(TypeError, f"type {value.python_type().__name__} doesn't define __round__ method")
     return tx.fold(round, [value, ndigits])
 
 

@@ -54,7 +54,7 @@ def deep(tx: Trace, value: Variable, memo: Memo) -> Variable:
             graph_break("unknown operation", f"copy.deepcopy of a {value.cls.__name__}, which has its own __deepcopy__")
         return _copy_object(tx, value, memo)
     if isinstance(value, ListVariable):
-        made = memo[id(value)] = type(value)([])
+        made = memo[id(value)] = value.like([])
         made.items.extend(deep(tx, item, memo) for item in tx.iterate(value))
         return made
     if isinstance(value, DictVariable):

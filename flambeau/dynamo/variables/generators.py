@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..break_kinds import graph_break
 from ..exceptions import RaisedInTrace
-from .base import NONE, Args, Kwargs, Variable, call_handler
+from .base import NONE, Args, Kwargs, Variable, call_handler, is_none
 from .exceptions import ExceptionVariable
 from .sequences import IteratorVariable
 
@@ -98,7 +98,7 @@ class GeneratorVariable(IteratorVariable):
 
     def _element(self, tx: Trace, produced: Variable | None) -> Variable:
         if produced is None:
-            tx.raise_variable(ExceptionVariable(StopIteration, [self.result()]))
+            tx.raise_variable(stop_of(self))
         return produced
 
     METHODS: dict[str, Callable[..., Variable | None]] = {"send": _send, "throw": _throw, "close": _close}
@@ -111,6 +111,12 @@ class GeneratorVariable(IteratorVariable):
         if name in self.METHODS or name in ("__next__", "__iter__"):
             return tx.container_method(self, name)
         return super().attr(tx, name)
+
+
+def stop_of(iterator: Variable) -> ExceptionVariable:
+    """The StopIteration at the end of an iterator."""
+    result = iterator.result() if isinstance(iterator, GeneratorVariable) else NONE
+    return ExceptionVariable(StopIteration, [] if is_none(result) else [result])
 
 
 def _handles_exit(program: Program, index: int, scope: dict[str, Any]) -> bool:

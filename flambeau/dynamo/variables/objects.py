@@ -14,7 +14,7 @@ from ..exceptions import RaisedInTrace
 from ..source import Source, constant_source
 from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, ValueVariable, Variable
 from .dicts import DictVariable
-from .functions import MethodVariable
+from .functions import FunctionBase, MethodVariable
 from .sequences import ListVariable, TupleVariable
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..trace import Trace
 
 _MISSING = object()
+_HEAP_TYPE = 1 << 9
 SLOT_DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 
 
@@ -33,9 +34,24 @@ def lookup_in_class(cls: type, name: str) -> Any:
     return _MISSING
 
 
+def written_in_c(cls: type) -> bool:
+    """Is it a class that C code defines? It may be a heap type as well; but then it has methods of its own that are not Python's."""
+    methods = [entry for entry in vars(cls).values() if isinstance(entry, (types.WrapperDescriptorType, types.MethodDescriptorType))]
+    return not cls.__flags__ & _HEAP_TYPE or any(method.__objclass__ is cls for method in methods)
+
+
 def _holds(value: Any, name: str) -> bool:
     """Has an existing object this attribute of its own, in its `__dict__` or in a slot?"""
     return name in getattr(value, "__dict__", ()) or isinstance(lookup_in_class(type(value), name), SLOT_DESCRIPTORS)
+
+
+def bind_written(value: Variable, name: str, owner: Variable | None) -> Variable:
+    """What a class attribute that was written during capture gives when it is asked of an instance (of the class without one)."""
+    if not hasattr(value.python_type(), "__get__"):
+        return value
+    if not isinstance(value, FunctionBase):
+        graph_break("unknown attribute", f"{name}, a new {value.python_type().__name__}")
+    return value if owner is None else MethodVariable(value, owner)
 
 
 class ObjectVariable(Variable):
@@ -90,9 +106,10 @@ class ObjectVariable(Variable):
             return tx.class_variable(self.cls, self.source)
         if name == "__dict__" and self.cls.__dictoffset__:
             return InstanceDict(self)
-        entry = lookup_in_class(self.cls, name)
         if self.written.get(name) is not None:
             return self.written[name]
+        new = tx.effects.class_attribute(self.cls.__mro__, name)
+        entry = lookup_in_class(self.cls, name) if new is None else _MISSING
         if isinstance(entry, property):
             return tx.call(tx.class_function(entry.fget), [self], {})
         if self.value is not None and name not in self.written:
@@ -100,6 +117,8 @@ class ObjectVariable(Variable):
             if found is not None:
                 self.read[name] = found
                 return found
+        if new is not None:
+            return bind_written(new, name, self)
         if entry is _MISSING or isinstance(entry, SLOT_DESCRIPTORS):
             return None
         return self.class_attr(tx, name, entry)
@@ -121,11 +140,6 @@ class ObjectVariable(Variable):
 
     def class_attr(self, tx: Trace, name: str, entry: Any) -> Variable:
         """A class attribute, bound as its descriptor says."""
-        for base in self.cls.__mro__:
-            if name in tx.effects.attributes(base):
-                return tx.effects.attributes(base)[name]
-            if name in base.__dict__:
-                break
         bound = tx.bind(entry, self, self.cls)
         if bound is not None:
             return bound
@@ -224,7 +238,7 @@ class ObjectVariable(Variable):
             tx.call(tx.class_function(own), [tx.wrap(entry, constant_source(self.cls).dict_item(name)), self], {})
         else:
             if not self._has_own(tx, name, entry):
-                tx.raise_(AttributeError, name if entry is _MISSING else f"{self.cls.__name__!r} object attribute {name!r} is read-only")
+                tx.checked(object.__delattr__, self._bare(), name)
             self.store_attr(tx, name, None)
 
     def _has_own(self, tx: Trace, name: str, entry: Any) -> bool:
@@ -248,7 +262,7 @@ class ObjectVariable(Variable):
     def _special_call(self, tx: Trace, name: str, args: Args, what: str) -> Variable:
         found = self.special(tx, name)
         if found is None:
-            tx.raise_(TypeError, f"{self.cls.__name__!r} object {what}")
+            tx.raise_(TypeError, what.format(repr(self.cls.__name__)))
         return tx.call(found, args, {})
 
     def truth(self, tx: Trace) -> bool:
@@ -262,20 +276,22 @@ class ObjectVariable(Variable):
         graph_break("unknown operation", f"truth value of {self.describe()}")
 
     def length(self, tx: Trace) -> Variable:
-        return self._special_call(tx, "__len__", [], "has no len()")
+        return self._special_call(tx, "__len__", [], "object of type {} has no len()")
 
     def item(self, tx: Trace, key: Variable) -> Variable:
-        return self._special_call(tx, "__getitem__", [key], "is not subscriptable")
+        return self._special_call(tx, "__getitem__", [key], "{} object is not subscriptable")
 
     def set_item(self, tx: Trace, key: Variable, value: Variable) -> None:
-        self._special_call(tx, "__setitem__", [key, value], "does not support item assignment")
+        self._special_call(tx, "__setitem__", [key, value], "{} object does not support item assignment")
 
     def del_item(self, tx: Trace, key: Variable) -> None:
-        self._special_call(tx, "__delitem__", [key], "does not support item deletion")
+        self._special_call(tx, "__delitem__", [key], "{} object does not support item deletion")
 
     def contains(self, tx: Trace, key: Variable) -> bool:
         if self.special(tx, "__contains__") is not None:
             return tx.truth(self._special_call(tx, "__contains__", [key], ""))
+        if self.special(tx, "__iter__") is None and self.special(tx, "__getitem__") is None:
+            tx.raise_(TypeError, f"argument of type {self.cls.__name__!r} is not iterable")
         return any(tx.same_or_equal(item, key) for item in self.iterate(tx))
 
     def iterate(self, tx: Trace) -> Iterator[Variable]:
@@ -291,7 +307,7 @@ class ObjectVariable(Variable):
     def _drive(self, tx: Trace) -> Iterator[Variable]:
         while True:
             try:
-                element = self._special_call(tx, "__next__", [], "is not an iterator")
+                element = self._special_call(tx, "__next__", [], "{} object is not an iterator")
             except RaisedInTrace as error:
                 if issubclass(error.value.python_type(), StopIteration):
                     return
@@ -326,9 +342,10 @@ class ObjectVariable(Variable):
                 answer = tx.call(tx.class_function(entry), [self, other], {})
                 if not (isinstance(answer, ConstantVariable) and answer.value is NotImplemented):
                     return tx.logical_not(answer) if inverted else answer
-        if self.container is not None:
-            return self.container.binary(tx, op, getattr(other, "container", None) or other, reflected)
-        return None
+        if self.container is None:
+            return None
+        made = self.container.binary(tx, op, getattr(other, "container", None) or other, reflected)
+        return self if made is self.container else made  # in place
 
     def key(self) -> Any:
         if lookup_in_class(self.cls, "__eq__") is object.__eq__ or hasattr(self, "identity_hash"):
@@ -490,6 +507,9 @@ class ObjectMethod(Variable):
 
     def _container_call(self, tx: Trace, container: Variable, args: Args, kwargs: Kwargs) -> Variable:
         tx.effects.touch(self.owner)
+        missing = lookup_in_class(self.owner.cls, "__missing__") if self.name == "__getitem__" else None
+        if isinstance(missing, types.FunctionType) and not container.contains(tx, args[0]):
+            return tx.call(tx.class_function(missing), [self.owner, *args], {})
         if self.name == "__init__":
             if isinstance(container, DictVariable):
                 container.method(tx, "update", args, kwargs)
@@ -513,14 +533,16 @@ class ClassVariable(ValueVariable):
 
     def attr(self, tx: Trace, name: str) -> Variable:
         cls = self.value
-        written = tx.effects.attributes(cls)
-        if name in written:
-            return written[name]
+        new: Variable | None = tx.effects.class_attribute(cls.__mro__, name)
+        if new is not None:
+            return bind_written(new, name, None)
         entry = lookup_in_class(cls, name)
         meta = lookup_in_class(type(cls), name)
         if isinstance(meta, property) and meta.fget is not None:
             return tx.call(tx.class_function(meta.fget), [self], {})
         if name == "__dict__":
+            if tx.effects.attributes(cls):
+                graph_break("unknown attribute", f"{self.describe()}.__dict__ after it was changed")
             return tx.wrap(cls.__dict__, constant_source(cls).attr(name))
         if entry is _MISSING or isinstance(entry, types.GetSetDescriptorType):
             if isinstance(meta, types.FunctionType):
@@ -539,10 +561,10 @@ class ClassVariable(ValueVariable):
         return tx.wrap(getattr(cls, name), constant_source(cls).attr(name))
 
     def has_attr(self, tx: Trace, name: str) -> bool:
-        return name in tx.effects.attributes(self.value) or hasattr(self.value, name)
+        return tx.effects.class_attribute(self.value.__mro__, name) is not None or hasattr(self.value, name)
 
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
-        if isinstance(lookup_in_class(type(self.value), "__setattr__"), types.FunctionType):
+        if isinstance(lookup_in_class(type(self.value), "__setattr__"), types.FunctionType) or name.startswith("__"):
             graph_break("unknown attribute", f"{self.value.__name__}.{name} = ...")
         tx.effects.set_attribute(self.value, name, value)
 
@@ -556,7 +578,7 @@ class ClassVariable(ValueVariable):
         function = getattr(entry, "__func__", None)
         if isinstance(function, types.FunctionType) and function.__module__ != "typing":
             return tx.call(tx.class_function(function), [self, key], {})
-        return self  # list[int], Generic[T]: only annotations use it
+        return tx.fold(self.value.__class_getitem__, [key]) if function is None else self  # list[int]; Generic[T] is for annotations
 
     def contains(self, tx: Trace, key: Variable) -> bool:
         return bool(tx.fold(lambda k: k in self.value, [key]).as_constant())
@@ -588,11 +610,11 @@ class ModuleVariable(ValueVariable):
         return f"module {self.value.__name__}"
 
     def attr(self, tx: Trace, name: str) -> Variable:
-        written = tx.effects.globals_of(self.value.__dict__)
-        if name in written:
-            return written[name]
+        found = tx.effects.globals_of(self.value.__dict__).get(name, _MISSING)
+        if isinstance(found, Variable):
+            return found
         try:
-            value = getattr(self.value, name)
+            value = getattr(self.value if found is _MISSING else types.ModuleType(self.value.__name__), name)
         except AttributeError as error:
             tx.raise_(AttributeError, *error.args)
         base = constant_source(self.value, trusted=tx.is_trusted_module(self.value.__name__))
@@ -601,7 +623,8 @@ class ModuleVariable(ValueVariable):
         return tx.wrap(value, constant_source(self.value).attr(name))
 
     def has_attr(self, tx: Trace, name: str) -> bool:
-        return hasattr(self.value, name)
+        written = tx.effects.globals_of(self.value.__dict__)
+        return written[name] is not None if name in written else hasattr(self.value, name)
 
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
         tx.effects.set_global(self.value.__dict__, name, value)
@@ -625,17 +648,18 @@ class SuperVariable(Variable):
     def __init__(self, cls: type, owner: Variable) -> None:
         self.cls, self.owner = cls, owner
 
-    def _resolve(self, name: str) -> tuple[Any, bool]:
-        """The entry after `cls` in the MRO, and whether the owner is a class."""
+    def _resolve(self, tx: Trace, name: str) -> tuple[Any, bool]:
+        """The entry after `cls` in the MRO (a variable if capture wrote it), and whether the owner is a class."""
         is_class = isinstance(self.owner, ClassVariable) and issubclass(self.owner.value, self.cls)
         mro = (self.owner.value if is_class else self.owner.python_type()).__mro__  # type: ignore[attr-defined]
-        for base in mro[mro.index(self.cls) + 1 :]:
-            if name in base.__dict__:
-                return base.__dict__[name], is_class
-        return _MISSING, is_class
+        rest = mro[mro.index(self.cls) + 1 :]
+        found = (base.__dict__[name] for base in rest if name in base.__dict__)
+        return tx.effects.class_attribute(rest, name) or next(found, _MISSING), is_class
 
     def attr(self, tx: Trace, name: str) -> Variable:
-        entry, is_class = self._resolve(name)
+        entry, is_class = self._resolve(tx, name)
+        if isinstance(entry, Variable):
+            return bind_written(entry, name, None if is_class else self.owner)
         if entry is _MISSING:
             tx.raise_(AttributeError, f"'super' object has no attribute {name!r}")
         if name == "__new__":
@@ -654,7 +678,7 @@ class SuperVariable(Variable):
         graph_break("unknown attribute", f"super().{name} of {self.owner.describe()}")
 
     def has_attr(self, tx: Trace, name: str) -> bool:
-        return self._resolve(name)[0] is not _MISSING
+        return self._resolve(tx, name)[0] is not _MISSING
 
     def build(self, w: Writer) -> str:
         return f"super({w.constant(self.cls)}, {w.value(self.owner)})"

@@ -83,10 +83,10 @@ class TensorVariable(Variable):
             graph_break("unknown attribute", f"{self.describe()}.{name}")
         if name == "__class__":
             return tx.class_variable(self.python_type(), None)
-        if self.real is not None and name in getattr(self.real, "__dict__", {}):
+        entry = getattr(type(self.fake), name, None)
+        if entry is None and self._given(tx, name):
             assert self.source is not None
             return tx.wrap(self.real.__dict__[name], self.source.dict_item(name))
-        entry = getattr(type(self.fake), name, None)
         if isinstance(entry, property):
             return tx.emit(getattr, [self, ConstantVariable(name)], {})
         if entry is None:
@@ -105,7 +105,15 @@ class TensorVariable(Variable):
         return tx.wrap(self.real.grad, self.source.attr("grad"))
 
     def has_attr(self, tx: Trace, name: str) -> bool:
-        return name in self.written or hasattr(self.real if self.real is not None else self.fake, name)
+        return name in self.written or hasattr(self.python_type(), name) or self._given(tx, name)
+
+    def _given(self, tx: Trace, name: str) -> bool:
+        """Has an existing tensor an attribute that the program gave it?"""
+        if self.real is None or self.source is None:
+            return False
+        found = name in self.real.__dict__
+        tx.guard(f"({name!r} in {{0}}.__dict__) is {found}", self.source, about="any")
+        return found
 
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
         if name == "grad" and self.source is not None:
@@ -256,11 +264,14 @@ class SymVariable(Variable):
         return ConstantVariable(self.specialize()).attr(tx, name)
 
     def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
-        if isinstance(other, SymVariable) or (isinstance(other, ConstantVariable) and isinstance(other.value, (int, float, bool))):
-            theirs = other.value
-        else:
-            return None
-        op = _OUT_OF_PLACE.get(op, op)
+        number = isinstance(other, SymVariable) or (isinstance(other, ConstantVariable) and isinstance(other.value, (int, float)))
+        symbolic = _SYMBOLIC.get(op)
+        if not number or symbolic is None:
+            if op in (operator.eq, operator.ne) or not isinstance(other, (ConstantVariable, SymVariable, SequenceVariable)):
+                return None
+            known = ConstantVariable(self.specialize())
+            return tx.binary(op, other, known) if reflected else tx.binary(op, known, other)
+        op, theirs = symbolic, other.value  # type: ignore[attr-defined]
         try:
             return tx.literal(op(theirs, self.value) if reflected else op(self.value, theirs))
         except ZeroDivisionError as error:
@@ -270,10 +281,11 @@ class SymVariable(Variable):
         return w.size(self.value)
 
 
-_OUT_OF_PLACE = {
-    getattr(operator, "i" + name): getattr(operator, name)
-    for name in ("add", "sub", "mul", "floordiv", "truediv", "mod", "pow")
-}
+_SYMBOLIC = {
+    getattr(operator, prefix + name): getattr(operator, name)
+    for name in ("add", "sub", "mul", "floordiv", "truediv", "mod", "pow") for prefix in ("", "i")
+} | {op: op for op in (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)}
+"""Operators that sizes have."""
 
 
 def example_of(tx: Trace, variable: Variable) -> Any:

@@ -114,8 +114,8 @@ def _test(tx: Trace, predicate: Variable) -> Callable[[Variable], bool]:
 _ZERO, _ONE = ConstantVariable(0), ConstantVariable(1)
 _lazily(itertools.chain, lambda tx, *iterables: (e for iterable in iterables for e in tx.iterate(iterable)))
 _lazily(itertools.chain.from_iterable, lambda tx, rows: (e for iterable in tx.iterate(rows) for e in tx.iterate(iterable)))
-_lazily(itertools.islice, lambda tx, values, *bounds: itertools.islice(tx.iterate(values), *(b.as_constant() for b in bounds)))
-_lazily(itertools.count, lambda tx, start=_ZERO, step=_ONE: map(ConstantVariable, itertools.count(start.as_constant(), step.as_constant())))
+_lazily(itertools.islice, lambda tx, values, *bounds: tx.checked(itertools.islice, tx.iterate(values), *map(tx.known, bounds)))
+_lazily(itertools.count, lambda tx, start=_ZERO, step=_ONE: map(ConstantVariable, itertools.count(tx.known(start), tx.known(step))))
 _lazily(itertools.repeat, lambda tx, object, times=None: itertools.repeat(object, *(() if times is None else (tx.index(times),))))
 _lazily(itertools.cycle, lambda tx, values: itertools.cycle(tx.iterate(values)))
 _lazily(itertools.starmap, lambda tx, function, rows: (tx.call(function, list(tx.iterate(row)), {}) for row in tx.iterate(rows)))
@@ -201,5 +201,22 @@ class ItemGetter(Variable):
         return f"{w.constant(self.kind)}({', '.join(map(w.value, self.keys))})"
 
 
+class MethodCaller(Variable):
+    """`operator.methodcaller(name, *args, **kwargs)`."""
+
+    kind: Any = operator.methodcaller
+
+    def __init__(self, tx: Trace, name: Variable, *args: Variable, **kwargs: Variable) -> None:
+        self.name, self.args, self.kwargs = name, args, kwargs
+
+    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        return tx.call(tx.attr(args[0], tx.known(self.name)), list(self.args), self.kwargs)
+
+    def build(self, w: Writer) -> str:
+        parts = [*map(w.value, (self.name, *self.args)), *(f"{name}={w.value(value)}" for name, value in self.kwargs.items())]
+        return f"{w.constant(self.kind)}({', '.join(parts)})"
+
+
+HANDLERS[operator.methodcaller] = MethodCaller
 HANDLERS[operator.itemgetter] = lambda tx, *keys: ItemGetter(operator.itemgetter, list(keys))
 HANDLERS[operator.attrgetter] = lambda tx, *keys: ItemGetter(operator.attrgetter, list(keys))
