@@ -351,6 +351,14 @@ Pair = collections.namedtuple("Pair", "a b")
 @program
 def errors_in_pythons_words(T):
     def f(x, o, d, word="a"):
+        gone = late = 1
+        del gone, late
+
+        def own():
+            later = 2
+            del later
+            return (lambda: later), later
+
         def no_pair():
             a, b = 3
             return a, b
@@ -363,6 +371,7 @@ def errors_in_pythons_words(T):
             lambda: reversed(3), lambda: len(o), lambda: 1 in o, lambda: o[0], lambda: delattr(o, "zz"), lambda: next([]), lambda: next(k for k in []),
             lambda: Pair(1, 2)._replace(c=1), lambda: getattr(o, 3), lambda: round(x), lambda: OSError(2, "no").__class__.__name__,
             lambda: set().remove(4), lambda: d["zz"], lambda: operator.methodcaller("zz")(o),
+            lambda: gone, own, lambda: (lambda: late).__closure__[0].cell_contents,
         )
 
     return f, (v(T), Plain(), {})

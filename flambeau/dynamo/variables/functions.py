@@ -29,7 +29,9 @@ class CellVariable(Variable):
 
     def load(self, tx: Trace, name: str) -> Variable:
         if self.contents is None:
-            tx.raise_(NameError, f"cannot access free variable '{name}' where it is not associated with a value")
+            if name in tx.frames[-1].code.co_freevars:
+                tx.raise_(NameError, f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope")
+            tx.raise_(UnboundLocalError, f"cannot access local variable '{name}' where it is not associated with a value")
         self.contents = self.contents.realize(tx)
         return self.contents
 
@@ -39,7 +41,7 @@ class CellVariable(Variable):
 
     def attr(self, tx: Trace, name: str) -> Variable:
         if name == "cell_contents":
-            return self.load(tx, "cell_contents")
+            return self.load(tx, name) if self.contents is not None else tx.raise_(ValueError, "Cell is empty")
         return super().attr(tx, name)
 
     def make(self, w: Writer) -> str:
