@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import enum
+import types
 import weakref
 
 import pytest
@@ -47,6 +48,11 @@ CALLS = {
         [3, 4, 5, 4],
     ),
     "one number twice": (lambda x, n: (x * n[0], n[0] is n[1], n[0] is None), [(0.5,) * 2, (0.7,) * 2, (0.9,) * 2, (3, 3), (4, 4)]),
+    "a view of a dict": (
+        lambda x, d: (x * d["a"], d == {"a": 1}, d == {"a": 1}, d != d.copy(), d | {"b": 2}),
+        [types.MappingProxyType({"a": 1}), types.MappingProxyType({"a": 2}), {"a": 1}],
+    ),
+    "a cell": (lambda x, c: x * c.cell_contents, [types.CellType(1), types.CellType(2), types.CellType(3.5)]),
     "attributes of a tensor": (lambda x, y: (x * 2, hasattr(y, "tag"), getattr(y, "tag", 0)), [tagged(), tagged(1), tagged(2), tagged()]),
 }
 

@@ -407,6 +407,11 @@ class MappingProxyVariable(Variable):
     def iterate(self, tx: Trace) -> Iterator[Variable]:
         return self.mapping.iterate(tx)
 
+    def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
+        if op not in (operator.eq, operator.ne, operator.or_):
+            return None
+        return self.mapping.binary(tx, op, other.mapping if isinstance(other, MappingProxyVariable) else other, reflected)
+
     def attr(self, tx: Trace, name: str) -> Variable:
         return self.mapping.attr(tx, name)
 
