@@ -21,6 +21,7 @@ from ..core.dtypes import dtype
 from ..core.memory_format import layout, memory_format
 from ..core.size import Size, is_contiguous
 from ..core.tensor import Tensor
+from ..ops.registry import is_operator
 from . import policy
 from .break_kinds import describe, graph_break
 from .exceptions import RunEagerly
@@ -49,6 +50,9 @@ from .variables.sequences import (
 
 IMMUTABLE = (dtype, device, layout, memory_format, types.CodeType, types.UnionType, types.GenericAlias)
 """Objects that are constants, compared by identity or value."""
+
+
+_Build = Callable[[Any, Any, Source], Variable]
 
 
 class OpaqueVariable(ValueVariable):
@@ -121,23 +125,23 @@ class Builder:
         return self.wrap(value, constant_source(value, trusted=True))
 
     def special_value(self, value: Any, source: Source) -> Variable | None:
-        """Callables with a handler and disabled functions."""
-        if isinstance(value, (types.FunctionType, type)) or callable(value):
-            marker = getattr(value, "__dict__", None)
-            if marker and "_flambeau_original" in marker and not isinstance(value, type):
-                return self._original(value, value._flambeau_original, source, "{0}._flambeau_original")
-            if hasattr(type(value), "_flambeau_original"):
-                return self._original(value, type(value)._flambeau_original, source, "type({0})._flambeau_original")
-            if marker and "_flambeau_disabled" in marker:
-                self.guard_identity(source, value)
-                return DisabledVariable(value, source)
-            if self.is_operator(value) and not isinstance(value, (type, types.FunctionType)):
-                self.guard_identity(source, value)
-                return OperatorVariable(value, source)
-            if not isinstance(value, type) and self._has_handler(value):
-                self.guard_identity(source, value)
-                return BuiltinVariable(value, source)
-        return None
+        """Callables with a handler, operators that are objects, compiled and disabled functions."""
+        if not callable(value):
+            return None
+        marks = getattr(value, "__dict__", {})
+        plain_class = isinstance(value, type)
+        if "_flambeau_original" in marks and not plain_class:
+            return self._original(value, value._flambeau_original, source, "{0}._flambeau_original")
+        if hasattr(type(value), "_flambeau_original"):
+            return self._original(value, type(value)._flambeau_original, source, "type({0})._flambeau_original")
+        kind: Any = None
+        if "_flambeau_disabled" in marks:
+            kind = DisabledVariable
+        elif is_operator(value) and not isinstance(value, (type, types.FunctionType)):
+            kind = OperatorVariable
+        elif not plain_class and self._has_handler(value):
+            kind = BuiltinVariable
+        return _by_identity(kind)(self, value, source) if kind is not None else None
 
     def _original(self, value: Any, original: Any, source: Source, template: str) -> Variable:
         """A compiled function or module inside of another: captured as what it was made from."""
@@ -212,9 +216,6 @@ class Builder:
         self.guard("[*{0}] == {1} and [*map(type, {0})] == {2}", source, constant_source(values),
                    constant_source([*map(type, values)]), reason=reason, about=about)
 
-    def constant_key(self, value: Any) -> Source:
-        return constant_source(value)
-
     def key_variable(self, key: Any, source: Source, position: int) -> Variable:
         if is_plain_constant(key) or isinstance(key, (type, *IMMUTABLE)):
             return ConstantVariable(key) if not isinstance(key, type) else ClassVariable(key)
@@ -224,9 +225,6 @@ class Builder:
         if is_plain_constant(key) or isinstance(key, (type, *IMMUTABLE)):
             return source.item(key)
         return source.derive(f"{{0}}[list({{0}})[{position}]]")
-
-    def environment(self) -> Variable:
-        return EnvironmentVariable(constant_source(os.environ))
 
     def module_source(self, module: types.ModuleType) -> Source:
         """A module as a source that guards look into."""
@@ -252,6 +250,19 @@ class Builder:
 
 
 # -- how each kind of value is wrapped -----------------------------------------------------------------------------------------
+def _by_identity(kind: Callable[..., Variable]) -> _Build:
+    """An object that stands for itself: a guard says that it is this one."""
+
+    def wrap(tx: Any, value: Any, source: Source) -> Variable:
+        tx.guard_identity(source, value)
+        return kind(value, source)
+
+    return wrap
+
+
+_wrap_same = _by_identity(ConstantVariable)
+
+
 def _wrap_singleton(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard(f"{{0}} is {'...' if value is ... else value}", source)
     return ConstantVariable(value, source)
@@ -282,20 +293,10 @@ def _wrap_text(tx: Any, value: Any, source: Source) -> Variable:
     return ConstantVariable(value, source)
 
 
-def _wrap_same(tx: Any, value: Any, source: Source) -> Variable:
-    tx.guard_identity(source, value)
-    return ConstantVariable(value, source)
-
-
 def _wrap_numpy_number(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_type(source, value)
     tx.guard("{0} == {1}" if value == value else "{0} != {0}", source, constant_source(value))
     return ConstantVariable(value, source)
-
-
-def _wrap_ufunc(tx: Any, value: Any, source: Source) -> Variable:
-    tx.guard_identity(source, value)
-    return NumpyFunction(value, source)
 
 
 def _wrap_equal(tx: Any, value: Any, source: Source) -> Variable:
@@ -435,7 +436,7 @@ class ExistingIterator(SequenceIterator):
 
 
 def _wrap_function(tx: Any, value: types.FunctionType, source: Source) -> Variable:
-    if source.is_constant or source.trusted or tx.is_operator(value) or tx.is_stable(source):
+    if source.is_constant or source.trusted or is_operator(value) or tx.is_stable(source):
         tx.guard_identity(source, value)
     else:
         tx.guard_type(source, value)
@@ -462,21 +463,6 @@ def _wrap_builtin(tx: Any, value: Any, source: Source) -> Variable:
         return OpaqueVariable(value, source) if isinstance(bound_to, OpaqueVariable) else tx.attr(bound_to, value.__name__)
     tx.guard_identity(source, value)
     return BuiltinVariable(value, source)
-
-
-def _wrap_class(tx: Any, value: type, source: Source) -> Variable:
-    tx.guard_identity(source, value)
-    return ClassVariable(value, source)
-
-
-def _wrap_module(tx: Any, value: types.ModuleType, source: Source) -> Variable:
-    tx.guard_identity(source, value)
-    return ModuleVariable(value, source)
-
-
-def _wrap_property(tx: Any, value: Any, source: Source) -> Variable:
-    tx.guard_identity(source, value)
-    return PropertyVariable(value, source)
 
 
 def _wrap_partial(tx: Any, value: functools.partial, source: Source) -> Variable:
@@ -593,7 +579,7 @@ def _wrap_nn_module(tx: Any, value: Any, source: Source) -> Variable:
 def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
     """An instance of a class written in Python; of any other class it is opaque."""
     cls = type(value)
-    if tx.is_module(value):
+    if policy.is_nn_module(value):
         return _wrap_nn_module(tx, value, source)
     tx.guard_type(source, value)
     if cls.__module__.startswith(("numpy", "re")) or (written_in_c(cls) and cls is not types.SimpleNamespace):
@@ -623,7 +609,6 @@ def plain_entries(value: dict[Any, Any]) -> dict[Any, Any]:
 
 
 _NUMPY_NUMBERS = (np.float64, np.float32, np.float16, np.int64, np.int32, np.int16, np.int8, np.uint8, np.bool_)
-_Build = Callable[[Any, Any, Source], Variable]
 _EXACT: dict[type, _Build] = {
     type(None): _wrap_singleton, bool: _wrap_singleton, type(...): _wrap_singleton, type(NotImplemented): _wrap_singleton,
     int: _wrap_int, float: _wrap_float, complex: _wrap_number, str: _wrap_text, bytes: _wrap_text,
@@ -635,10 +620,10 @@ _EXACT: dict[type, _Build] = {
     types.FunctionType: _wrap_function, types.MethodType: _wrap_method, types.BuiltinFunctionType: _wrap_builtin,
     types.MethodDescriptorType: _wrap_builtin, types.WrapperDescriptorType: _wrap_builtin,
     types.MethodWrapperType: _wrap_builtin, types.ClassMethodDescriptorType: _wrap_builtin,
-    type(os.environ): _wrap_environment, types.ModuleType: _wrap_module,
-    property: _wrap_property, staticmethod: _wrap_property, classmethod: _wrap_property,
+    type(os.environ): _wrap_environment, types.ModuleType: _by_identity(ModuleVariable),
+    **dict.fromkeys((property, staticmethod, classmethod), _by_identity(PropertyVariable)),
     functools._lru_cache_wrapper: _wrap_cached, functools.partial: _wrap_partial, types.CellType: _wrap_cell, Tensor: _wrap_tensor,
-    np.ufunc: _wrap_ufunc, type(np.prod): _wrap_ufunc, **dict.fromkeys(_NUMPY_NUMBERS, _wrap_numpy_number),
+    **dict.fromkeys((np.ufunc, type(np.prod)), _by_identity(NumpyFunction)), **dict.fromkeys(_NUMPY_NUMBERS, _wrap_numpy_number),
     weakref.ReferenceType: _wrap_weak_reference, types.UnionType: _wrap_same, types.GenericAlias: _wrap_same,
     **dict.fromkeys(GRAD_SCOPES, _wrap_scope),
 }  # fmt: skip
@@ -657,6 +642,6 @@ _BY_CLASS: list[tuple[Any, _Build]] = [
     (Tensor, _wrap_tensor),
     (enum.Enum, _wrap_same),
     (_NamedTuple, _wrap_named_tuple),
-    (types.ModuleType, _wrap_module),
-    (type, _wrap_class),
+    (types.ModuleType, _by_identity(ModuleVariable)),
+    (type, _by_identity(ClassVariable)),
 ]

@@ -6,7 +6,7 @@ import builtins
 import types
 from typing import TYPE_CHECKING, Any
 
-from . import handlers
+from . import handlers, policy
 from .break_kinds import graph_break
 from .bytecode import decode
 from .exceptions import RaisedInTrace
@@ -28,7 +28,7 @@ class Frame:
         self.program = decode(code)
         tx.has_handlers = tx.has_handlers or bool(self.program.exceptions)
         self.globals = scope
-        self.globals_source: Source = constant_source(scope, trusted=tx.is_trusted_module(scope.get("__name__", "")))
+        self.globals_source: Source = constant_source(scope, trusted=policy.is_trusted(scope.get("__name__", "")))
         self.function = function
         self.locals = local
         self.cells: dict[str, CellVariable] = dict(zip(code.co_freevars, closure, strict=False))

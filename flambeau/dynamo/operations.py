@@ -13,14 +13,15 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
+from ..ops.registry import is_operator
 from .break_kinds import graph_break
 from .exceptions import RaisedInTrace
-from .source import Source, constant_source
+from .source import constant_source
 from .variables.base import NONE, Args, ConstantMethod, ConstantVariable, EqualKey, IdentityKey, Kwargs, NotConstant, Variable
 from .variables.dicts import ContainerMethod, DictVariable, SetVariable
 from .variables.exceptions import ExceptionVariable, TracebackVariable
 from .variables.floats import FloatVariable
-from .variables.functions import FunctionBase, FunctionVariable, MethodVariable
+from .variables.functions import FunctionBase, MethodVariable
 from .variables.generators import stop_of
 from .variables.identity import IdVariable
 from .variables.objects import (
@@ -76,9 +77,6 @@ class Operations:
     def raise_(self, cls: type, *args: Any) -> NoReturn:
         """The traced program raises `cls(*args)`."""
         raise RaisedInTrace(ExceptionVariable(cls, [self.literal(arg) for arg in args]))
-
-    def raise_variable(self, error: Variable) -> NoReturn:
-        raise RaisedInTrace(error)
 
     def make_exception(self, value: Variable) -> Variable:
         """What `raise value` raises: classes are instantiated."""
@@ -306,17 +304,11 @@ class Operations:
     # -- attributes and items -----------------------------------------------------------------------------------------------
     def attr(self, owner: Variable, name: str) -> Variable:
         if name == "__class__" and not isinstance(owner, (ObjectVariable, TensorVariable)):
-            return self.class_variable(owner.python_type(), None)
+            return self.class_variable(owner.python_type())
         return owner.attr(self, name).realize(self)
-
-    def has_attr(self, owner: Variable, name: str) -> bool:
-        return owner.has_attr(self, name)
 
     def item(self, owner: Variable, key: Variable) -> Variable:
         return owner.item(self, key).realize(self)
-
-    def length(self, owner: Variable) -> Variable:
-        return owner.length(self)
 
     def container_method(self, owner: Variable, name: str) -> Variable:
         return ContainerMethod(owner, name)
@@ -326,8 +318,8 @@ class Operations:
         if isinstance(entry, staticmethod):
             return self.class_function(entry.__func__)
         if isinstance(entry, classmethod):
-            return MethodVariable(self.class_function(entry.__func__), self.class_variable(cls, None))
-        if isinstance(entry, types.FunctionType) or self.is_operator(entry):
+            return MethodVariable(self.class_function(entry.__func__), self.class_variable(cls))
+        if isinstance(entry, types.FunctionType) or is_operator(entry):
             return self.class_function(entry) if owner is None else MethodVariable(self.class_function(entry), owner)
         if owner is not None and isinstance(entry, property):
             return self.call(self.class_function(entry.fget), [owner], {})
@@ -381,7 +373,7 @@ class Operations:
         element = self.next_or_none(iterator)
         if element is None:
             if default is None:
-                self.raise_variable(stop_of(iterator))
+                raise RaisedInTrace(stop_of(iterator))
             return default
         return element
 
@@ -449,7 +441,7 @@ class Operations:
         return ConstantVariable("".join(part.as_constant() for part in parts))
 
     # -- types --------------------------------------------------------------------------------------------------------------
-    def class_variable(self, cls: type, source: Source | None) -> Variable:
+    def class_variable(self, cls: type) -> Variable:
         return ClassVariable(cls, constant_source(cls, trusted=True))
 
     def is_instance(self, value: Variable, kind: Variable) -> bool:
@@ -493,12 +485,6 @@ class Operations:
         """A function found in a class: taken as it is, without a guard."""
         return self.wrap(function, constant_source(function, trusted=True))
 
-    def bound_method(self, function: Any, owner: Variable) -> Variable:
-        return MethodVariable(self.class_function(function), owner)
-
-    def python_function(self, function: Any) -> Variable:
-        return FunctionVariable(function, constant_source(function, trusted=True))
-
     def bound_special(self, function: FunctionBase, name: str) -> Variable:
         """`f.__call__` and `f.__get__`."""
         if name == "__call__":
@@ -523,7 +509,7 @@ class Operations:
             return special
         meta_call = lookup_in_class(type(cls), "__call__")
         if isinstance(meta_call, types.FunctionType):
-            return self.call(self.class_function(meta_call), [self.class_variable(cls, None), *args], kwargs)
+            return self.call(self.class_function(meta_call), [self.class_variable(cls), *args], kwargs)
         return self.construct_plainly(cls, args, kwargs)
 
     def construct_plainly(self, cls: type, args: Args, kwargs: Kwargs) -> Variable:
@@ -537,7 +523,7 @@ class Operations:
         new = lookup_in_class(cls, "__new__")
         new = getattr(new, "__func__", new)
         if isinstance(new, types.FunctionType):
-            made = self.call(self.class_function(new), [self.class_variable(cls, None), *args], kwargs)
+            made = self.call(self.class_function(new), [self.class_variable(cls), *args], kwargs)
             if not issubclass(made.python_type(), cls):
                 return made
         else:
@@ -578,7 +564,7 @@ class Operations:
         new = lookup_in_class(cls, "__new__")
         new = getattr(new, "__func__", new)
         if isinstance(new, types.FunctionType):
-            return self.call(self.class_function(new), [self.class_variable(cls, None), *args], kwargs)
+            return self.call(self.class_function(new), [self.class_variable(cls), *args], kwargs)
         if new is tuple.__new__ and not isinstance(lookup_in_class(cls, "__init__"), types.FunctionType):
             return self.new_tuple(cls, list(self.iterate(args[0])) if args else [])
         graph_break("call of C function", f"making a {cls.__qualname__}")

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from .assembler import Line, Protected, assemble
-from .bytecode import FAST_PAIRS, Instruction, Program, decode, inner_uses
+from .assembler import Line, assemble
+from .bytecode import FAST_PAIRS, ExceptionEntry, Instruction, Program, decode, inner_uses
 
 STACK_PREFIX = "__stack"
 _DROPPED = frozenset({"MAKE_CELL", "COPY_FREE_VARS", "RETURN_GENERATOR"})
@@ -156,7 +156,7 @@ def _assemble(point: ResumePoint) -> tuple[CodeType, dict[int, int]]:
     prologue[-1].target = spread[point.index]
     marks = tuple(loop_mark(code, cut.head) for cut in point.cuts)
     protected = [
-        Protected(spread[e.start], spread[e.end], spread[e.handler], e.depth, e.push_lasti) for e in program.exceptions
+        ExceptionEntry(spread[e.start], spread[e.end], spread[e.handler], e.depth, e.push_lasti) for e in program.exceptions
     ]
     raw, lines, exceptions = assemble([*prologue, *body, *_round_ends(point)], protected, code.co_firstlineno)
     dropped_flags = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS

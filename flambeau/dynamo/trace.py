@@ -5,7 +5,8 @@ from __future__ import annotations
 import collections
 import inspect
 import types
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -50,6 +51,7 @@ install_extremes(sym_min, sym_max)
 _GENERATOR = inspect.CO_GENERATOR
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 MAX_DEPTH = 60
+_Result = TypeVar("_Result")
 
 
 class Trace(Builder, GraphBuilder, Operations):
@@ -81,15 +83,6 @@ class Trace(Builder, GraphBuilder, Operations):
             raise RunEagerly(describe("trace too long", f"{self.steps} instructions"))
 
     # -- policy -------------------------------------------------------------------------------------------------------------
-    def is_trusted_module(self, name: str | None) -> bool:
-        return policy.is_trusted(name)
-
-    def is_operator(self, function: Any) -> bool:
-        return is_operator(function)
-
-    def is_module(self, value: Any) -> bool:
-        return policy.is_nn_module(value)
-
     def is_stable(self, source: Source) -> bool:
         """Does a function at this source stay the same object (a global or an attribute of a class or module)?"""
         return bool(source.bases) and source.bases[0].is_constant
@@ -157,7 +150,7 @@ class Trace(Builder, GraphBuilder, Operations):
         if isinstance(value, Tensor):
             return self.fake_variable(value)
         if isinstance(value, type):
-            return self.class_variable(value, None)
+            return self.class_variable(value)
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return self.sequence_like(value, [self.literal(v) for v in value])
         if callable(value) or isinstance(value, types.ModuleType):
@@ -176,8 +169,7 @@ class Trace(Builder, GraphBuilder, Operations):
 
     def object_variable(self, cls: type, container: Variable | None) -> ObjectVariable:
         kind = ModuleObjectVariable if policy.is_nn_module_class(cls) else ObjectVariable
-        made = kind(cls, None, None, container)
-        return made
+        return kind(cls, None, None, container)
 
     def construct_known(self, cls: type, args: Args, kwargs: Kwargs) -> Variable | None:
         """Classes with a model of their own: built-in types, scopes, enums, sizes."""
@@ -198,16 +190,7 @@ class Trace(Builder, GraphBuilder, Operations):
             return SizeVariable(list(self.iterate(args[0])) if args else [], Size)
         if issubclass(cls, Tensor):
             graph_break("call of C function", f"making a {cls.__name__} from Python data or another tensor")
-        if cls is types.FunctionType or cls is types.MethodType:
-            return self._bind_method(cls, args)
-        return None
-
-    def _bind_method(self, cls: type, args: Args) -> Variable:
-        if cls is types.MethodType:
-
-
-            return MethodVariable(args[0], args[1])
-        graph_break("call of C function", "making a function object")
+        return MethodVariable(args[0], args[1]) if cls is types.MethodType else None
 
     # -- calls --------------------------------------------------------------------------------------------------------------
     def call_function(self, function: FunctionVariable, args: Args, kwargs: Kwargs) -> Variable:
@@ -272,10 +255,14 @@ class Trace(Builder, GraphBuilder, Operations):
         frame = Frame(self, code, function.globals, local, function.closure_cells(self), function)
         if code.co_flags & _GENERATOR:
             return GeneratorVariable(frame).made_by(function, args, kwargs)
+        return self._inside(frame, frame.run)
+
+    def _inside(self, frame: Frame, run: Callable[[], _Result]) -> _Result:
+        """Interpret on top of the frames that wait; at a graph break they stay, for its stack."""
         depth = len(self.frames)
         self.frames.append(frame)
         try:
-            result = frame.run()
+            result = run()
         except RaisedInTrace as error:
             error.stack = error.stack or self.stack()
             del self.frames[depth:]
@@ -287,19 +274,7 @@ class Trace(Builder, GraphBuilder, Operations):
         """Let a generator run to its next yield."""
         if len(self.frames) >= MAX_DEPTH or frame in self.frames:
             graph_break("recursion", f"generator {frame.code.co_name}")
-        depth = len(self.frames)
-        self.frames.append(frame)
-        try:
-            produced = frame.run_to_yield()
-        except RaisedInTrace as error:
-            error.stack = error.stack or self.stack()
-            del self.frames[depth:]
-            raise
-        self.frames.pop()
-        return produced
-
-    def unsupported(self, what: str) -> None:
-        graph_break("unsupported instruction", what)
+        return self._inside(frame, frame.run_to_yield)
 
 
 def _literal_set(tx: Trace, value: Any) -> Variable:

@@ -22,7 +22,7 @@ ADDING = {"LIST_APPEND": "append", "SET_ADD": "add", "LIST_EXTEND": "extend", "S
 BUILDS: dict[str, Callable[[Any, list[Variable]], Variable]] = {
     "BUILD_TUPLE": lambda tx, items: TupleVariable(items),
     "BUILD_LIST": lambda tx, items: ListVariable(items),
-    "BUILD_SET": lambda tx, items: tx.call(tx.class_variable(set, None), [TupleVariable(items)], {}),
+    "BUILD_SET": lambda tx, items: tx.call(tx.class_variable(set), [TupleVariable(items)], {}),
     "BUILD_SLICE": lambda tx, parts: SliceVariable(parts[0], parts[1], parts[2] if len(parts) > 2 else NONE),
     "BUILD_STRING": lambda tx, parts: tx.concatenate(parts),
 }
@@ -124,7 +124,7 @@ TABLE["FORMAT_WITH_SPEC"] = pushes(2, lambda tx, value, spec: tx.format(value, N
 # -- pattern matching --------------------------------------------------------------------------------------------------------
 @handler(TABLE, "GET_LEN")
 def get_len(f: Frame, i: Instruction) -> None:
-    f.push(f.tx.length(f.stack[-1]))
+    f.push(f.stack[-1].length(f.tx))
 
 
 @handler(TABLE, "MATCH_SEQUENCE")

@@ -79,7 +79,7 @@ def before_with(f: Frame, i: Instruction) -> None:
 def with_except_start(f: Frame, i: Instruction) -> None:
     """Stack: exit, lasti, previous exception, exception; push what exit answers."""
     error, exit_method = f.stack[-1], f.stack[-4]
-    kind = f.tx.class_variable(error.python_type(), None)
+    kind = f.tx.class_variable(error.python_type())
     f.push(f.tx.call(exit_method, [kind, error, f.tx.attr(error, "__traceback__")], {}))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import inspect
 from collections.abc import Callable, Iterator
-from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from ..break_kinds import graph_break
@@ -237,15 +236,14 @@ class ConstantVariable(Variable):
         return text if len(text) < 60 else text[:57] + "..."
 
     def attr(self, tx: Trace, name: str) -> Variable:
-        entry = inspect.getattr_static(type(self.value), name, None) if isinstance(self.value, enum.Enum) else None
-        if type(entry) is property:
-            return tx.call(tx.class_function(entry.fget), [self], {})
+        if isinstance(self.value, enum.Enum):
+            bound = tx.bind(inspect.getattr_static(type(self.value), name, None), self, type(self.value))
+            if bound is not None:
+                return bound
         try:
             value = getattr(self.value, name)
         except AttributeError as error:
             tx.raise_(AttributeError, *error.args)
-        if isinstance(value, MethodType) and value.__self__ is self.value and isinstance(self.value, enum.Enum):
-            return tx.bound_method(value.__func__, self)
         if callable(value) and getattr(value, "__self__", None) is self.value:
             return ConstantMethod(self, name)
         if isinstance(self.value, enum.Enum) and not is_plain_constant(value):
@@ -347,12 +345,3 @@ PLAIN_CONSTANTS = (int, float, complex, str, bytes)
 def is_plain_constant(value: Any) -> bool:
     """None, bools, numbers, strings, enum members: values that are compared by a guard and folded."""
     return type(value) in PLAIN_CONSTANTS or isinstance(value, (*SINGLETONS, enum.Enum))
-
-
-def same_value(a: Any, b: Any) -> bool:
-    """Equality for constants: of one type, NaN equal to itself, -0.0 different from 0.0."""
-    if type(a) is not type(b):
-        return False
-    if type(a) is float:
-        return a.hex() == b.hex()
-    return bool(a == b)

@@ -147,9 +147,9 @@ _SHORT: dict[Any, Callable[..., Variable]] = {
     type.__call__: lambda tx, cls, *args, **kwargs: tx.construct_plainly(tx.known(cls), list(args), kwargs),
     object.__init__: lambda tx, *args: NONE,
     tuple.__new__: lambda tx, cls, items=None: tx.new_tuple(cls.as_constant(), list(tx.iterate(items)) if items is not None else []),
-    hasattr: lambda tx, owner, name: ConstantVariable(tx.has_attr(owner, tx.known(name))),
-    os.getenv: lambda tx, key, default=NONE: tx.environment().method(tx, "get", [key, default], {}),
-    len: lambda tx, value: tx.length(value),
+    hasattr: lambda tx, owner, name: ConstantVariable(owner.has_attr(tx, tx.known(name))),
+    os.getenv: lambda tx, key, default=NONE: tx.wrap_constant_object(os.environ).method(tx, "get", [key, default], {}),
+    len: lambda tx, value: value.length(tx),
     next: lambda tx, iterator, default=None: tx.next(iterator, default),
     sorted: lambda tx, values, *, key=None, reverse=None: ListVariable(sort_variables(tx, list(tx.iterate(values)), key, reverse)),
     any: lambda tx, values: ConstantVariable(any(tx.truth(value) for value in tx.iterate(values))),
@@ -168,7 +168,7 @@ for _new in (object.__new__, dict.__new__, list.__new__, collections.OrderedDict
 def _type(tx: Trace, value: Variable, *rest: Variable) -> Variable:
     if rest:
         graph_break("call of C function", "type() that makes a new class")
-    return tx.class_variable(value.python_type(), value.source)
+    return tx.class_variable(value.python_type())
 
 
 @handles(callable)

@@ -11,7 +11,7 @@ from types import FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ..break_kinds import graph_break
-from ..source import Source
+from ..source import Source, constant_source
 from .base import (
     NONE,
     Args,
@@ -79,7 +79,7 @@ class DictVariable(ModelledVariable):
             assert self.plain_source is not None
             value = key.as_constant()
             if value not in self.real:
-                tx.guard("{1}.isdisjoint({0})", self.plain_source, tx.constant_key(frozenset((value,))), reason=f"key {value!r}",
+                tx.guard("{1}.isdisjoint({0})", self.plain_source, constant_source(frozenset((value,))), reason=f"key {value!r}",
                          about="absent")
                 return None
             found: Variable = tx.wrap(self.real[value], self.plain_source.item(value))
@@ -171,7 +171,7 @@ class DictVariable(ModelledVariable):
         mapping = getattr(other, "mapping", None)
         if mapping is not None:
             return self.update_from(tx, mapping)
-        if not isinstance(other, (DictView, SequenceVariable, IteratorVariable)) and tx.has_attr(other, "keys"):
+        if not isinstance(other, (DictView, SequenceVariable, IteratorVariable)) and other.has_attr(tx, "keys"):
             for key in tx.iterate(tx.call_method(other, "keys", [])):
                 self.set_item(tx, key, tx.item(other, key))
             return

@@ -9,6 +9,7 @@ import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from .. import policy
 from ..break_kinds import graph_break
 from ..exceptions import RaisedInTrace
 from ..source import Source, constant_source
@@ -103,7 +104,7 @@ class ObjectVariable(Variable):
     def find_attr(self, tx: Trace, name: str) -> Variable | None:
         """What `object.__getattribute__` finds, or None."""
         if name == "__class__":
-            return tx.class_variable(self.cls, self.source)
+            return tx.class_variable(self.cls)
         if name == "__dict__" and self.cls.__dictoffset__:
             return InstanceDict(self)
         if self.written.get(name) is not None:
@@ -153,7 +154,7 @@ class ObjectVariable(Variable):
         getter = lookup_in_class(type(entry), "__get__")
         if isinstance(getter, types.FunctionType):
             owner = tx.wrap(entry, constant_source(self.cls).dict_item(name))
-            return tx.call(tx.class_function(getter), [owner, self, tx.class_variable(self.cls, None)], {})
+            return tx.call(tx.class_function(getter), [owner, self, tx.class_variable(self.cls)], {})
         if getter is not _MISSING:
             graph_break("unknown attribute", f"{self.cls.__name__}.{name} is a {type(entry).__name__}")
         return tx.wrap(entry, constant_source(self.cls).class_attr(name))
@@ -617,7 +618,7 @@ class ModuleVariable(ValueVariable):
             value = getattr(self.value if found is _MISSING else types.ModuleType(self.value.__name__), name)
         except AttributeError as error:
             tx.raise_(AttributeError, *error.args)
-        base = constant_source(self.value, trusted=tx.is_trusted_module(self.value.__name__))
+        base = constant_source(self.value, trusted=policy.is_trusted(self.value.__name__))
         if base.trusted and not isinstance(value, (bool, int, float, str, list, dict)):
             return tx.wrap(value, constant_source(value, trusted=True))
         return tx.wrap(value, constant_source(self.value).attr(name))

@@ -82,7 +82,7 @@ class TensorVariable(Variable):
                 return ConstantVariable(self.fake.is_leaf)
             graph_break("unknown attribute", f"{self.describe()}.{name}")
         if name == "__class__":
-            return tx.class_variable(self.python_type(), None)
+            return tx.class_variable(self.python_type())
         entry = getattr(type(self.fake), name, None)
         if entry is None and self._given(tx, name):
             assert self.source is not None
