@@ -41,7 +41,7 @@ from .variables.sequences import (
     SliceVariable,
     TupleVariable,
 )
-from .variables.tensor import SymVariable, TensorVariable, example_of
+from .variables.tensor import SymVariable, TensorVariable, operand_of
 
 _SPECIAL_NAMES = {
     getattr(operator, name): f"__{name.strip('_')}__"
@@ -122,7 +122,8 @@ class Operations:
             named = {name: self.constant_of(value) for name, value in (kwargs or {}).items()}
         except NotConstant as unknown:
             name = getattr(function, "__qualname__", "?")
-            graph_break("unknown operation", f"{name}() of {unknown.args[0].describe()}")
+            kind = "tensor to Python value" if isinstance(unknown.args[0], TensorVariable) else "unknown operation"
+            graph_break(kind, f"{name}() of {unknown.args[0].describe()}")
         return self.literal(self.checked(function, *plain, **named))
 
     def constant_of(self, variable: Variable) -> Any:
@@ -172,7 +173,7 @@ class Operations:
     def example(self, variable: Variable) -> Any:
         """The value with which operators are tried: fake tensors for tensors."""
         try:
-            return example_of(self, variable)
+            return operand_of(self, variable, lambda tensor: tensor.fake, lambda size: size)
         except NotConstant as unknown:
             graph_break("unknown operation", f"{unknown.args[0].describe()} as an argument of a tensor operation")
 

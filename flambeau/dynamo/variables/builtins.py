@@ -7,6 +7,7 @@ all arguments are known; anything else is a graph break.
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 import math
 import operator
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from ..replacement import Writer
     from ..trace import Trace
 
-HANDLERS: dict[Any, Callable[..., Variable]] = {}
+HANDLERS: dict[Any, Callable[..., Variable | None]] = {}
 
 
 def handles(*targets: Any) -> Callable[[Callable[..., Variable]], Callable[..., Variable]]:
@@ -99,7 +100,7 @@ LAZY = (
 """Functions whose iterators take nothing from their arguments before they are asked."""
 
 
-def call_modelled(tx: Trace, target: Any, handler: Callable[..., Variable], args: Args, kwargs: Kwargs) -> Variable:
+def call_modelled(tx: Trace, target: Any, handler: Callable[..., Variable | None], args: Args, kwargs: Kwargs) -> Variable:
     """Call a handler; a lazy iterator notes how it can be made again."""
     made = call_handler(handler, getattr(target, "__qualname__", repr(target)), tx, *args, **kwargs)
     if isinstance(made, IteratorVariable) and made.origin is None and target in LAZY:
@@ -139,7 +140,7 @@ PURE: set[Any] = {
 
 
 _NO_TEXT = ConstantVariable("")
-_SHORT: dict[Any, Callable[..., Variable]] = {
+_SHORT: dict[Any, Callable[..., Variable | None]] = {
     isinstance: lambda tx, value, kind: ConstantVariable(tx.is_instance(value, kind)),
     issubclass: lambda tx, value, kind: tx.fold(issubclass, [value, kind]),
     type.__instancecheck__: lambda tx, kind, value: ConstantVariable(issubclass(value.python_type(), tx.known(kind))),
@@ -157,8 +158,20 @@ _SHORT: dict[Any, Callable[..., Variable]] = {
     repr: lambda tx, value: tx.text(value, repr),
     format: lambda tx, value, spec=_NO_TEXT: tx.format(value, None, spec),
     abs: lambda tx, value: tx.unary(operator.abs, value),
+    setattr: lambda tx, owner, name, value: owner.set_attr(tx, tx.known(name), value),
+    delattr: lambda tx, owner, name: owner.del_attr(tx, tx.known(name)),
+    range: lambda tx, *bounds: RangeVariable(tx.checked(range, *map(tx.index, bounds))),
+    bool: lambda tx, value=ConstantVariable(False): ConstantVariable(tx.truth(value)),
+    print: lambda tx, *args, **kwargs: graph_break("print or logging", f"print({', '.join(a.describe() for a in args)})"),
 }  # fmt: skip
 HANDLERS.update(_SHORT)
+HANDLERS[open] = HANDLERS[print]
+_REFUSED = {
+    "locals(), globals(), eval(), exec() and the like": ("frame inspection", locals, globals, eval, exec, compile, dir, input, breakpoint),
+    "making a property during the call": ("unknown operation", property, classmethod, staticmethod),
+}
+for _what, (_kind_of_break, *_targets) in _REFUSED.items():
+    HANDLERS.update(dict.fromkeys(_targets, lambda tx, *args, kind=_kind_of_break, what=_what, **kwargs: graph_break(kind, what)))
 for _new in (object.__new__, dict.__new__, list.__new__, collections.OrderedDict.__new__):
     HANDLERS[_new] = lambda tx, cls, *args, **kwargs: tx.allocate(cls.as_constant(), [])
 
@@ -185,18 +198,6 @@ def _getattr(tx: Trace, owner: Variable, name: Variable, default: Variable | Non
     if default is None:
         return tx.attr(owner, tx.known(name))
     return owner.attr_or_none(tx, tx.known(name)) or default
-
-
-@handles(setattr)
-def _setattr(tx: Trace, owner: Variable, name: Variable, value: Variable) -> Variable:
-    owner.set_attr(tx, tx.known(name), value)
-    return NONE
-
-
-@handles(delattr)
-def _delattr(tx: Trace, owner: Variable, name: Variable) -> Variable:
-    owner.del_attr(tx, tx.known(name))
-    return NONE
 
 
 @handles(object.__setattr__)
@@ -229,21 +230,11 @@ def _vars(tx: Trace, owner: Variable | None = None) -> Variable:
     return tx.attr(owner, "__dict__")
 
 
-@handles(locals, globals, eval, exec, compile, dir, input, breakpoint)
-def _inspection(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
-    graph_break("frame inspection", "locals(), globals(), eval(), exec() and the like")
-
-
 @handles(id)
 def _id(tx: Trace, value: Variable) -> Variable:
     if isinstance(value, ConstantVariable):
         graph_break("unknown operation", f"id() of the constant {value.describe()}")
     return IdVariable(value)
-
-
-@handles(print, open)
-def _print(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
-    graph_break("print or logging", f"print({', '.join(a.describe() for a in args)})")
 
 
 @handles(super)
@@ -260,11 +251,6 @@ def _super(tx: Trace, cls: Variable | None = None, owner: Variable | None = None
     return SuperVariable(cls.as_constant(), owner)
 
 
-@handles(property, classmethod, staticmethod)
-def _property(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
-    graph_break("unknown operation", "making a property during the call")
-
-
 # -- iteration ---------------------------------------------------------------------------------------------------------------
 @handles(iter)
 def _iter(tx: Trace, value: Variable, sentinel: Variable | None = None) -> Variable:
@@ -276,12 +262,6 @@ def _iter(tx: Trace, value: Variable, sentinel: Variable | None = None) -> Varia
             yield element
 
     return IteratorVariable(until())
-
-
-@handles(range)
-def _range(tx: Trace, *args: Variable) -> Variable:
-    bounds = [tx.index(arg) for arg in args]
-    return RangeVariable(tx.checked(range, *bounds))
 
 
 @handles(slice)
@@ -349,12 +329,14 @@ def _reversed(tx: Trace, values: Variable) -> Variable:
     return made.made_by(reversed, [values]) if isinstance(values, RangeVariable) else made
 
 
-@handles(sum)
-def _sum(tx: Trace, values: Variable, start: Variable | None = None) -> Variable:
-    total: Variable = start if start is not None else ConstantVariable(0)
-    for value in tx.iterate(values):
-        total = tx.binary(operator.add, total, value)
-    return total
+def _total(op: Callable[[Any, Any], Any], neutral: int) -> Callable[..., Variable]:
+    def handler(tx: Trace, values: Variable, start: Variable = ConstantVariable(neutral)) -> Variable:
+        return functools.reduce(lambda total, value: tx.binary(op, total, value), tx.iterate(values), start)
+
+    return handler
+
+
+HANDLERS[sum], HANDLERS[math.prod] = _total(operator.add, 0), _total(operator.mul, 1)
 
 
 def _extreme(better: Callable[[Any, Any], Any], symbolic: Callable[..., Any]) -> Callable[..., Variable]:
@@ -449,15 +431,8 @@ def _mapping_proxy(tx: Trace, mapping: Variable) -> Variable:
     graph_break("unknown operation", "MappingProxyType")
 
 
-@handles(bool)
-def _bool(tx: Trace, value: Variable = ConstantVariable(False)) -> Variable:
-    return ConstantVariable(tx.truth(value))
-
-
 def _number(kind: type, special: str) -> Callable[..., Variable]:
     def handler(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
-        if args and isinstance(args[0], TensorVariable):
-            graph_break("tensor to Python value", f"{kind.__name__}({args[0].describe()})")
         if args and isinstance(args[0], SymVariable):
             if args[0].python_type() is kind:
                 return args[0]
@@ -512,32 +487,6 @@ def _hash(tx: Trace, value: Variable) -> Variable:
             return tx.call(found, [], {})
         graph_break("unknown operation", f"hash of {value.describe()}")
     return tx.fold(hash, [value])
-
-
-@handles(math.prod)
-def _prod(tx: Trace, values: Variable, *, start: Variable | None = None) -> Variable:
-    total: Variable = start if start is not None else ConstantVariable(1)
-    for value in tx.iterate(values):
-        total = tx.binary(operator.mul, total, value)
-    return total
-
-
-def _on_size(function: Callable[..., Any]) -> Callable[..., Variable]:
-    """A function of math: of a symbolic size it specialises, of a tensor it needs the value."""
-
-    def handler(tx: Trace, *args: Variable) -> Variable:
-        for arg in args:
-            if isinstance(arg, TensorVariable):
-                graph_break("tensor to Python value", f"math.{function.__name__}({arg.describe()})")
-        plain: Args = [ConstantVariable(arg.specialize()) if isinstance(arg, SymVariable) else arg for arg in args]
-        return tx.fold(function, plain)
-
-    return handler
-
-
-for _name in ("sqrt", "log", "log2", "log10", "exp", "sin", "cos", "tan", "floor", "ceil", "trunc", "isnan", "isinf", "isfinite",
-              "fabs", "gcd", "lcm", "comb", "factorial", "copysign", "atan2", "hypot", "isclose", "isqrt"):  # fmt: skip
-    HANDLERS[getattr(math, _name)] = _on_size(getattr(math, _name))
 
 
 __all__ = ["HANDLERS", "PURE", "BuiltinVariable", "call_descriptor", "call_modelled", "handles", "install_extremes"]

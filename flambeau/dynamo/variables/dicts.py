@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import FunctionType, MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..break_kinds import graph_break
 from ..source import Source, constant_source
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 def _plain_id(tx: Trace, key: Variable, owner: Variable) -> Variable:
     """`id(x)` as a key of a container that existed before: its keys are numbers."""
     return key.specialize(tx) if isinstance(key, IdVariable) and owner.source is not None else key
+
+
+def _no_key(tx: Trace, key: Variable) -> NoReturn:
+    tx.raise_(KeyError, key.as_constant() if key.is_constant() else key.describe())
 
 
 class DictVariable(ModelledVariable):
@@ -105,7 +109,7 @@ class DictVariable(ModelledVariable):
             return value
         if self.kind is collections.Counter:
             return ConstantVariable(0)
-        tx.raise_(KeyError, key.as_constant() if key.is_constant() else key.describe())
+        _no_key(tx, key)
 
     def contains(self, tx: Trace, key: Variable) -> bool:
         return self.lookup(tx, key) is not None
@@ -158,7 +162,7 @@ class DictVariable(ModelledVariable):
 
     def del_item(self, tx: Trace, key: Variable) -> None:
         if self.lookup(tx, key) is None:
-            tx.raise_(KeyError, key.as_constant() if key.is_constant() else key.describe())
+            _no_key(tx, key)
         self.changed(tx)
         del self.items[self.hashed(tx, key)]
 
@@ -192,8 +196,7 @@ class DictVariable(ModelledVariable):
         found = self.lookup(tx, key)
         if found is None:
             return default if default is not None else self.item(tx, key)
-        self.changed(tx)
-        del self.items[self.hashed(tx, key)]
+        self.del_item(tx, key)
         return found
 
     def _popitem(self, tx: Trace, last: Variable | None = None) -> Variable:
@@ -231,7 +234,7 @@ class DictVariable(ModelledVariable):
         self.changed(tx)
         hashed = self.hashed(tx, key)
         if hashed not in self.items:
-            tx.raise_(KeyError, key.as_constant() if key.is_constant() else key.describe())
+            _no_key(tx, key)
         entry = self.items.pop(hashed)
         rest = dict(self.items)
         if last is None or tx.truth(last):
@@ -493,7 +496,7 @@ class SetVariable(ModelledVariable):
 
     def _remove(self, tx: Trace, value: Variable) -> None:
         if not self.contains(tx, value):
-            tx.raise_(KeyError, value.as_constant() if value.is_constant() else value.describe())
+            _no_key(tx, value)
         self._discard(tx, value)
 
     METHODS = {"add": _add, "discard": _discard, "remove": _remove, **{name: partial(_algebra, name=name) for name in _ALGEBRA}}

@@ -196,18 +196,22 @@ class ObjectVariable(Variable):
         setter = lookup_in_class(self.cls, "__setattr__")
         if isinstance(setter, types.FunctionType) and not self.plain_setattr(setter, name, value):
             tx.call(tx.class_function(setter), [self, ConstantVariable(name), value], {})
-            return
+        elif not self._by_descriptor(tx, name, "__set__", [value]):
+            self.store_attr(tx, name, value)
+
+    def _by_descriptor(self, tx: Trace, name: str, method: str, args: Args) -> bool:
+        """Set or delete an attribute that is a property or another descriptor written in Python; False if it is none."""
         entry = lookup_in_class(self.cls, name)
         if isinstance(entry, property):
-            if entry.fset is None:
-                tx.raise_(AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no setter")
-            tx.call(tx.class_function(entry.fset), [self, value], {})
-            return
-        own = lookup_in_class(type(entry), "__set__")
+            function, word = (entry.fset, "setter") if method == "__set__" else (entry.fdel, "deleter")
+            if function is None:
+                tx.raise_(AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no {word}")
+            tx.call(tx.class_function(function), [self, *args], {})
+            return True
+        own = lookup_in_class(type(entry), method)
         if isinstance(own, types.FunctionType):
-            tx.call(tx.class_function(own), [tx.wrap(entry, constant_source(self.cls).dict_item(name)), self, value], {})
-            return
-        self.store_attr(tx, name, value)
+            tx.call(tx.class_function(own), [tx.wrap(entry, constant_source(self.cls).dict_item(name)), self, *args], {})
+        return isinstance(own, types.FunctionType)
 
     def plain_setattr(self, setter: types.FunctionType, name: str, value: Variable | None) -> bool:
         """Does the class's own `__setattr__` do nothing but object's here?"""
@@ -227,18 +231,11 @@ class ObjectVariable(Variable):
             self.written[name] = value
 
     def del_attr(self, tx: Trace, name: str) -> None:
-        deleter, entry = lookup_in_class(self.cls, "__delattr__"), lookup_in_class(self.cls, name)
-        own = entry.fdel if isinstance(entry, property) else lookup_in_class(type(entry), "__delete__")
+        deleter = lookup_in_class(self.cls, "__delattr__")
         if isinstance(deleter, types.FunctionType) and not self.plain_setattr(deleter, name, None):
             tx.call(tx.class_function(deleter), [self, ConstantVariable(name)], {})
-        elif isinstance(entry, property):
-            if own is None:
-                tx.raise_(AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no deleter")
-            tx.call(tx.class_function(own), [self], {})
-        elif isinstance(own, types.FunctionType):
-            tx.call(tx.class_function(own), [tx.wrap(entry, constant_source(self.cls).dict_item(name)), self], {})
-        else:
-            if not self._has_own(tx, name, entry):
+        elif not self._by_descriptor(tx, name, "__delete__", []):
+            if not self._has_own(tx, name, lookup_in_class(self.cls, name)):
                 tx.checked(object.__delattr__, self._bare(), name)
             self.store_attr(tx, name, None)
 

@@ -288,27 +288,28 @@ _SYMBOLIC = {
 """Operators that sizes have."""
 
 
-def example_of(tx: Trace, variable: Variable) -> Any:
-    """A Python value to run an operator with: fake tensors for tensors, the containers filled with such."""
+def operand_of(tx: Trace, variable: Variable, tensor: Callable[[TensorVariable], Any], size: Callable[[Any], Any]) -> Any:
+    """An argument of an operator: containers filled with what `tensor` and `size` make of tensors and symbolic sizes, and constants;
+    numbers of NumPy as the Python numbers that operators take them for."""
     variable = variable.realize(tx)
+
+    def inner(part: Variable) -> Any:
+        return operand_of(tx, part, tensor, size)
+
     if isinstance(variable, TensorVariable):
-        return variable.fake
+        return tensor(variable)
     if isinstance(variable, SymVariable):
-        return variable.value
+        return size(variable.value)
     if isinstance(variable, ListVariable):
-        return [example_of(tx, item) for item in variable.items]
+        return list(map(inner, variable.items))
     if isinstance(variable, SequenceVariable):
-        return tuple(example_of(tx, item) for item in variable.items)
+        return tuple(map(inner, variable.items))
     if isinstance(variable, SliceVariable):
-        return slice(*(example_of(tx, part) for part in variable.parts))
+        return slice(*map(inner, variable.parts))
     if isinstance(variable, DictVariable):
-        return {key.as_constant(): example_of(tx, value) for key, value in variable.open(tx).values()}
-    return plain_number(variable.as_constant())
-
-
-def plain_number(value: Any) -> Any:
-    """A number of NumPy as the Python number that operators take it for."""
+        return {key.as_constant(): inner(value) for key, value in variable.open(tx).values()}
+    value = variable.as_constant()
     return value.item() if isinstance(value, np.generic) else value
 
 
-__all__ = ["Tensor", "SymVariable", "TensorMethod", "TensorVariable", "example_of"]
+__all__ = ["Tensor", "SymVariable", "TensorMethod", "TensorVariable", "operand_of"]
