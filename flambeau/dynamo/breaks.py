@@ -55,13 +55,7 @@ def operands(f: Frame, w: Writer, count: int) -> list[str]:
 @recipe("CALL", "CALL_KW", "CALL_FUNCTION_EX")
 def call(f: Frame, i: Instruction, w: Writer) -> Step:
     function, args, kwargs = take_call(f, i)
-    parts = [w.value(arg) for arg in args]
-    named = {name: w.value(value) for name, value in kwargs.items()}
-    if all(name.isidentifier() for name in named):
-        parts += [f"{name}={value}" for name, value in named.items()]
-    else:
-        parts.append("**{" + ", ".join(f"{name!r}: {value}" for name, value in named.items()) + "}")
-    return Step(f"{RESULT} = {w.value(function)}({', '.join(parts)})", [RESULT])
+    return Step(f"{RESULT} = {w.call(w.value(function), args, kwargs)}", [RESULT])
 
 
 @recipe("BINARY_OP")

@@ -28,7 +28,7 @@ from .exceptions import RunEagerly
 from .guards import About
 from .source import Source, constant_source
 from .variables.autocast import autocast_class, wrap_autocast
-from .variables.base import ConstantVariable, LazyVariable, NotConstant, ValueVariable, Variable, is_plain_constant
+from .variables.base import ConstantVariable, LazyVariable, NamedMethod, NotConstant, ValueVariable, Variable, is_plain_constant
 from .variables.builtins import HANDLERS, BuiltinVariable
 from .variables.contexts import GRAD_SCOPES, GradScope, ScopeExit
 from .variables.dicts import DictVariable, MappingProxyVariable, SetVariable
@@ -403,7 +403,7 @@ class EnvironmentVariable(Variable):
         return self.lookup(tx, key) is not None
 
     def attr(self, tx: Any, name: str) -> Variable:
-        return tx.container_method(self, name)
+        return NamedMethod(self, name)
 
     def method(self, tx: Any, name: str, args: Any, kwargs: Any) -> Variable:
         if name != "get":

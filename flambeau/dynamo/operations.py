@@ -17,8 +17,8 @@ from ..ops.registry import is_operator
 from .break_kinds import graph_break
 from .exceptions import RaisedInTrace
 from .source import constant_source
-from .variables.base import NONE, Args, ConstantMethod, ConstantVariable, EqualKey, IdentityKey, Kwargs, NotConstant, Variable
-from .variables.dicts import ContainerMethod, DictVariable, SetVariable
+from .variables.base import NONE, Args, ConstantVariable, EqualKey, IdentityKey, Kwargs, NamedMethod, NotConstant, Variable
+from .variables.dicts import DictVariable, SetVariable
 from .variables.exceptions import ExceptionVariable, TracebackVariable
 from .variables.floats import FloatVariable
 from .variables.functions import FunctionBase, MethodVariable
@@ -56,7 +56,6 @@ OUT_OF_PLACE = {
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift")
 }
 """`a += b` is `a = a + b` where `a` has no way of its own."""
-NAMED_METHODS = (ConstantMethod, ContainerMethod, ObjectMethod)
 
 
 _SLOTS: dict[str, Callable[..., Variable | None]] = {
@@ -229,7 +228,7 @@ class Operations:
 
     # -- truth and arithmetic -----------------------------------------------------------------------------------------------
     def truth(self, variable: Variable) -> bool:
-        if isinstance(variable, (FunctionBase, MethodVariable, ContainerMethod)):
+        if isinstance(variable, (FunctionBase, MethodVariable)):
             return True
         return variable.truth(self)
 
@@ -282,7 +281,7 @@ class Operations:
                         graph_break("unknown operation", f"comparison of {variable.describe()}")
         if isinstance(left, MethodVariable) and isinstance(right, MethodVariable):
             return self.is_same(left.owner, right.owner) and self.is_same(left.function, right.function)
-        if isinstance(left, NAMED_METHODS) and type(left) is type(right):
+        if isinstance(left, NamedMethod) and type(left) is type(right):
             return left.name == right.name and self.is_same(left.owner, right.owner)
         return self.is_same(left, right)
 
@@ -310,9 +309,6 @@ class Operations:
 
     def item(self, owner: Variable, key: Variable) -> Variable:
         return owner.item(self, key).realize(self)
-
-    def container_method(self, owner: Variable, name: str) -> Variable:
-        return ContainerMethod(owner, name)
 
     def bind(self, entry: Any, owner: Variable | None, cls: type) -> Variable | None:
         """What a class's entry gives when it is asked of an instance (of the class without one), if it is one of Python's own kinds."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..core import dispatch
 from ..core.size import Size
-from ..core.symbolic import SymBool, SymFloat, SymInt, free_variables, sym_max, sym_min, to_python
+from ..core.symbolic import SymBool, SymFloat, SymInt, free_variables, to_python
 from ..core.tensor import Tensor
 from ..ops.registry import is_operator
 from . import config, policy
@@ -29,7 +29,7 @@ from .source import Source, constant_source
 from .variables import copying, toolbox  # noqa: F401 - they register their handlers
 from .variables.autocast import autocast_class, make_autocast
 from .variables.base import Args, ConstantVariable, Kwargs, NotConstant, Variable, is_plain_constant
-from .variables.builtins import HANDLERS, PURE, BuiltinVariable, call_modelled, install_extremes
+from .variables.builtins import HANDLERS, PURE, BuiltinVariable, call_modelled
 from .variables.contexts import GRAD_SCOPES, enable_grad, make_scope, no_grad
 from .variables.dicts import DictVariable, SetVariable
 from .variables.functions import FunctionBase, FunctionVariable, MethodVariable
@@ -45,8 +45,6 @@ from .variables.sequences import (
     TupleVariable,
 )
 from .variables.tensor import SymVariable
-
-install_extremes(sym_min, sym_max)
 
 _GENERATOR = inspect.CO_GENERATOR
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR

@@ -158,7 +158,7 @@ class ModelledVariable(Variable):
 
     def attr(self, tx: Trace, name: str) -> Variable:
         if self.model_of(name) is not None:
-            return tx.container_method(self, name)
+            return NamedMethod(self, name)
         if hasattr(self.kind, name):
             return tx.type_attribute(self, self.kind, name)
         tx.raise_(AttributeError, f"{self.kind.__name__!r} object has no attribute {name!r}")
@@ -301,20 +301,39 @@ class ValueVariable(Variable):
         return self.value
 
 
-class ConstantMethod(Variable):
+class NamedMethod(Variable):
+    """A bound method that is known by its name, e.g. `append = xs.append`."""
+
+    kind: Any = type([].append)
+
+    def __init__(self, owner: Variable, name: str) -> None:
+        self.owner, self.name = owner, name
+
+    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        return self.owner.method(tx, self.name, args, kwargs)
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        if name == "__self__":
+            return self.owner
+        return ConstantVariable(self.name) if name == "__name__" else super().attr(tx, name)
+
+    def truth(self, tx: Trace) -> bool:
+        return True
+
+    def build(self, w: Writer) -> str:
+        return f"{w.value(self.owner)}.{self.name}"
+
+
+class ConstantMethod(NamedMethod):
     """A bound method of a constant, such as `"a,b".split`: computed during capture."""
 
-    def __init__(self, owner: ConstantVariable, name: str) -> None:
-        self.owner, self.name = owner, name
+    owner: ConstantVariable
 
     def python_type(self) -> type:
         return type(getattr(self.owner.value, self.name))
 
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
         return tx.fold(getattr(self.owner.value, self.name), args, kwargs)
-
-    def build(self, w: Writer) -> str:
-        return f"{self.owner.build(w)}.{self.name}"
 
 
 class LazyVariable(Variable):

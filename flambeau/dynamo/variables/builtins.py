@@ -16,9 +16,10 @@ import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ...core.symbolic import sym_max, sym_min
 from ...core.tensor import is_inference
 from ..break_kinds import graph_break
-from .base import NONE, Args, ConstantVariable, Kwargs, ValueVariable, Variable, call_handler
+from .base import NONE, Args, ConstantVariable, Kwargs, ValueVariable, Variable, call_handler, is_none
 from .dicts import DictVariable, MappingProxyVariable, SetVariable, set_of
 from .functions import MethodVariable
 from .identity import IdVariable
@@ -361,10 +362,7 @@ def _extreme(better: Callable[[Any, Any], Any], symbolic: Callable[..., Any]) ->
     return handler
 
 
-def install_extremes(sym_min: Callable[..., Any], sym_max: Callable[..., Any]) -> None:
-    """min and max need the symbolic ones of core."""
-    HANDLERS[min] = _extreme(operator.lt, sym_min)
-    HANDLERS[max] = _extreme(operator.gt, sym_max)
+HANDLERS[min], HANDLERS[max] = _extreme(operator.lt, sym_min), _extreme(operator.gt, sym_max)
 
 
 # -- conversions -------------------------------------------------------------------------------------------------------------
@@ -387,29 +385,16 @@ for _kind in (set, frozenset):
 def _make_dict(kind: type) -> Callable[..., Variable]:
     def handler(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
         made = DictVariable({}, kind)
-        made.METHODS["update"](made, tx, *args, **kwargs)
+        if kind is collections.defaultdict and args:
+            made.default_factory = None if is_none(args[0]) else args[0]
+            args = args[1:]
+        made.method(tx, "update", list(args), kwargs)
         return made
 
     return handler
 
 
-HANDLERS[dict] = _make_dict(dict)
-HANDLERS[collections.OrderedDict] = _make_dict(collections.OrderedDict)
-
-
-@handles(collections.defaultdict)
-def _defaultdict(tx: Trace, factory: Variable = NONE, *args: Variable, **kwargs: Variable) -> Variable:
-    made = DictVariable({}, collections.defaultdict)
-    made.default_factory = None if factory.is_constant() and factory.as_constant() is None else factory
-    made.METHODS["update"](made, tx, *args, **kwargs)
-    return made
-
-
-@handles(collections.Counter)
-def _counter(tx: Trace, *values: Variable, **kwargs: Variable) -> Variable:
-    made = DictVariable({}, collections.Counter)
-    made.method(tx, "update", list(values), kwargs)
-    return made
+HANDLERS.update({kind: _make_dict(kind) for kind in (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)})
 
 
 @handles(collections.deque)
@@ -489,4 +474,4 @@ def _hash(tx: Trace, value: Variable) -> Variable:
     return tx.fold(hash, [value])
 
 
-__all__ = ["HANDLERS", "PURE", "BuiltinVariable", "call_descriptor", "call_modelled", "handles", "install_extremes"]
+__all__ = ["HANDLERS", "PURE", "BuiltinVariable", "call_descriptor", "call_modelled", "handles"]

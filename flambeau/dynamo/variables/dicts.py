@@ -545,29 +545,7 @@ class SetVariable(ModelledVariable):
             w.effect(f"{target}.{method}({value})")
 
 
-class ContainerMethod(Variable):
-    """A bound method of a container, e.g. `append = xs.append`."""
-
-    kind: Any = type([].append)
-
-    def __init__(self, owner: Variable, name: str) -> None:
-        self.owner, self.name = owner, name
-
-    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
-        return self.owner.method(tx, self.name, args, kwargs)
-
-    def attr(self, tx: Trace, name: str) -> Variable:
-        if name == "__self__":
-            return self.owner
-        if name == "__name__":
-            return ConstantVariable(self.name)
-        return super().attr(tx, name)
-
-    def build(self, w: Writer) -> str:
-        return f"{w.value(self.owner)}.{self.name}"
-
-
 __all__ = [
-    "ContainerMethod", "DictVariable", "DictView", "IteratorVariable", "ListVariable", "MappingProxyVariable", "SetVariable",
+    "DictVariable", "DictView", "IteratorVariable", "ListVariable", "MappingProxyVariable", "SetVariable",
     "set_of",
 ]  # fmt: skip

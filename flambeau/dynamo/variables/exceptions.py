@@ -75,8 +75,7 @@ class ExceptionVariable(ObjectVariable):
         return ", ".join(str(a.as_constant()) if a.is_constant() else a.describe() for a in self.args)
 
     def build(self, w: Writer) -> str:
-        parts = [w.value(a) for a in self.args] + [f"{k}={w.value(v)}" for k, v in self.kwargs.items()]
-        made = w.bind(f"{w.constant(self.cls)}({', '.join(parts)})")
+        made = w.bind(w.call(w.constant(self.cls), self.args, self.kwargs))
         w.remember(self, made)
         for name, value in self.written.items():
             if value is not None:

@@ -342,9 +342,7 @@ class PartialVariable(Variable):
         return name in ("func", "args", "keywords") or name in self.written
 
     def make(self, w: Writer) -> str:
-        parts = [w.value(self.function), *map(w.value, self.args)]
-        parts += [f"{name}={w.value(value)}" for name, value in self.kwargs.items()]
-        made = w.bind(f"{w.constant(functools.partial)}({', '.join(parts)})")
+        made = w.bind(w.call(w.constant(functools.partial), [self.function, *self.args], self.kwargs))
         w.remember(self, made)
         for name, value in self.written.items():
             w.effect(f"{made}.{name} = {w.value(value)}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..break_kinds import graph_break
 from ..exceptions import RaisedInTrace
-from .base import NONE, Args, Kwargs, Variable, call_handler, is_none
+from .base import NONE, Args, Kwargs, NamedMethod, Variable, call_handler, is_none
 from .exceptions import ExceptionVariable
 from .sequences import IteratorVariable
 
@@ -101,7 +101,7 @@ class GeneratorVariable(IteratorVariable):
 
     def attr(self, tx: Trace, name: str) -> Variable:
         if name in self.METHODS or name in ("__next__", "__iter__"):
-            return tx.container_method(self, name)
+            return NamedMethod(self, name)
         return super().attr(tx, name)
 
 

@@ -13,7 +13,7 @@ from .. import policy
 from ..break_kinds import graph_break
 from ..exceptions import RaisedInTrace
 from ..source import Source, constant_source
-from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, ValueVariable, Variable
+from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, NamedMethod, ValueVariable, Variable
 from .dicts import DictVariable
 from .functions import FunctionBase, MethodVariable
 from .sequences import ListVariable, TupleVariable
@@ -473,13 +473,11 @@ class InstanceDict(DictVariable):
         return f"{w.value(self.owner)}.__dict__"
 
 
-class ObjectMethod(Variable):
+class ObjectMethod(NamedMethod):
     """A method that the class inherits from object, dict, list or tuple."""
 
     kind: Any = types.MethodWrapperType
-
-    def __init__(self, owner: ObjectVariable, name: str) -> None:
-        self.owner, self.name = owner, name
+    owner: ObjectVariable
 
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
         owner, name = self.owner, self.name
@@ -518,9 +516,6 @@ class ObjectMethod(Variable):
         if slot is not None:
             return slot
         return container.method(tx, self.name, args, kwargs)
-
-    def build(self, w: Writer) -> str:
-        return f"{w.value(self.owner)}.{self.name}"
 
 
 class ClassVariable(ValueVariable):

@@ -406,9 +406,7 @@ class IteratorVariable(Variable):
         if self.started or self.origin is None:
             graph_break("iterator escapes", f"a {self.kind.__name__} object")
         function, args, kwargs = self.origin
-        name = w.value(function) if isinstance(function, Variable) else w.constant(function)
-        parts = [w.value(arg) for arg in args] + [f"{key}={w.value(value)}" for key, value in kwargs.items()]
-        return w.bind(f"{name}({', '.join(parts)})")
+        return w.bind(w.call(w.value(function) if isinstance(function, Variable) else w.constant(function), args, kwargs))
 
 
 EXHAUSTED = sys.maxsize

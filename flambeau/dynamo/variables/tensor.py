@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from ...core.symbolic import SymBool, SymFloat, SymInt
 from ...core.tensor import Tensor
 from ..break_kinds import graph_break
 from ..source import Source
-from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, Variable
+from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, NamedMethod, Variable
 from .dicts import DictVariable
 from .sequences import ListVariable, SequenceVariable, SliceVariable
 
@@ -218,22 +219,14 @@ SPECIAL: dict[str, Callable[..., Variable]] = {
 }
 
 
-class TensorMethod(Variable):
+class TensorMethod(NamedMethod):
     """A bound method of a tensor."""
 
-    def __init__(self, owner: TensorVariable, name: str) -> None:
-        self.owner, self.name = owner, name
-
-    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
-        return self.owner.method(tx, self.name, args, kwargs)
+    kind: Any = types.MethodType
+    owner: TensorVariable
 
     def attr(self, tx: Trace, name: str) -> Variable:
-        if name == "__self__":
-            return self.owner
-        return tx.literal(getattr(getattr(type(self.owner.fake), self.name), name))
-
-    def build(self, w: Writer) -> str:
-        return f"{w.value(self.owner)}.{self.name}"
+        return self.owner if name == "__self__" else tx.literal(getattr(getattr(type(self.owner.fake), self.name), name))
 
 
 class SymVariable(Variable):

@@ -198,7 +198,7 @@ class ItemGetter(Variable):
         return owner
 
     def build(self, w: Writer) -> str:
-        return f"{w.constant(self.kind)}({', '.join(map(w.value, self.keys))})"
+        return w.call(w.constant(self.kind), self.keys, {})
 
 
 class MethodCaller(Variable):
@@ -213,8 +213,7 @@ class MethodCaller(Variable):
         return tx.call(tx.attr(args[0], tx.known(self.name)), list(self.args), self.kwargs)
 
     def build(self, w: Writer) -> str:
-        parts = [*map(w.value, (self.name, *self.args)), *(f"{name}={w.value(value)}" for name, value in self.kwargs.items())]
-        return f"{w.constant(self.kind)}({', '.join(parts)})"
+        return w.call(w.constant(self.kind), (self.name, *self.args), self.kwargs)
 
 
 HANDLERS[operator.methodcaller] = MethodCaller
