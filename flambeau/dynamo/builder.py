@@ -216,15 +216,14 @@ class Builder:
         self.guard("[*{0}] == {1} and [*map(type, {0})] == {2}", source, constant_source(values),
                    constant_source([*map(type, values)]), reason=reason, about=about)
 
-    def key_variable(self, key: Any, source: Source, position: int) -> Variable:
-        if is_plain_constant(key) or isinstance(key, (type, *IMMUTABLE)):
-            return ConstantVariable(key) if not isinstance(key, type) else ClassVariable(key)
-        return self.wrap(key, source.derive(f"list({{0}})[{position}]"))
-
-    def key_source(self, source: Source, key: Any, position: int) -> Source:
-        if is_plain_constant(key) or isinstance(key, (type, *IMMUTABLE)):
-            return source.item(key)
-        return source.derive(f"{{0}}[list({{0}})[{position}]]")
+    def key_of(self, source: Source, key: Any, position: int) -> tuple[Variable, Source]:
+        """The variable of a key of an existing dict, and the source of its value."""
+        if isinstance(key, type):
+            return ClassVariable(key), source.item(key)
+        if is_plain_constant(key) or isinstance(key, IMMUTABLE):
+            return ConstantVariable(key), source.item(key)
+        key_source = source.derive(f"list({{0}})[{position}]")
+        return self.wrap(key, key_source), source.derive("{0}[{1}]", key_source)
 
     def module_source(self, module: types.ModuleType) -> Source:
         """A module as a source that guards look into."""
@@ -567,21 +566,14 @@ def _wrap_scope(tx: Any, value: Any, source: Source) -> Variable:
     return tx.remember(value, GradScope(type(value), flag, None, value, source))
 
 
-def _wrap_named_tuple(tx: Any, value: Any, source: Source) -> Variable:
-    return NamedTupleVariable(tx.guard_sequence(value, source), type(value), source)
-
-
-def _wrap_nn_module(tx: Any, value: Any, source: Source) -> Variable:
-    tx.guard_type(source, value)
-    return tx.remember(value, ModuleObjectVariable(type(value), value, source))
-
-
 def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
     """An instance of a class written in Python; of any other class it is opaque."""
     cls = type(value)
-    if policy.is_nn_module(value):
-        return _wrap_nn_module(tx, value, source)
     tx.guard_type(source, value)
+    if policy.is_nn_module(value):
+        return tx.remember(value, ModuleObjectVariable(cls, value, source))
+    if isinstance(value, tuple) and isinstance(getattr(cls, "_fields", None), tuple):
+        return NamedTupleVariable(tx.guard_sequence(value, source), cls, source)
     if cls.__module__.startswith(("numpy", "re")) or (written_in_c(cls) and cls is not types.SimpleNamespace):
         return tx.remember(value, OpaqueVariable(value, source))
     if any(written_in_c(base) and base not in (object, dict, list, tuple, collections.OrderedDict, types.SimpleNamespace)
@@ -629,19 +621,9 @@ _EXACT: dict[type, _Build] = {
 }  # fmt: skip
 
 
-class _NamedTupleMeta(type):
-    def __instancecheck__(cls, value: Any) -> bool:
-        return isinstance(value, tuple) and isinstance(getattr(type(value), "_fields", None), tuple)
-
-
-class _NamedTuple(metaclass=_NamedTupleMeta):
-    """`isinstance` finds named tuples."""
-
-
 _BY_CLASS: list[tuple[Any, _Build]] = [
     (Tensor, _wrap_tensor),
     (enum.Enum, _wrap_same),
-    (_NamedTuple, _wrap_named_tuple),
     (types.ModuleType, _by_identity(ModuleVariable)),
     (type, _by_identity(ClassVariable)),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import enum
 import inspect
 import types
 from collections.abc import Callable
@@ -180,7 +181,7 @@ class Trace(Builder, GraphBuilder, Operations):
         handler = HANDLERS.get(cls)
         if handler is not None:
             return call_modelled(self, cls, handler, args, kwargs)
-        if cls in PURE or issubclass(cls, IMMUTABLE) or policy.is_enum(cls) or policy.is_fact_class(cls):
+        if cls in PURE or issubclass(cls, IMMUTABLE) or issubclass(cls, enum.Enum) or policy.is_fact_class(cls):
             return self.fold(cls, args, kwargs)
         if issubclass(cls, np.generic):
             return self.numpy_number(cls, args, kwargs)

@@ -37,11 +37,14 @@ def _load_fast(f: Frame, name: str) -> None:
     if PY313 and name in f.cells:  # 3.13 has no LOAD_CLOSURE
         f.push(f.cells[name])
         return
-    value = f.locals.get(name)
-    if value is None:
-        f.tx.raise_(UnboundLocalError, f"cannot access local variable '{name}' where it is not associated with a value")
-    f.locals[name] = value = value.realize(f.tx)
+    f.locals[name] = value = _bound(f, name).realize(f.tx)
     f.push(value)
+
+
+def _bound(f: Frame, name: str) -> Variable:
+    if name not in f.locals:
+        f.tx.raise_(UnboundLocalError, f"cannot access local variable '{name}' where it is not associated with a value")
+    return f.locals[name]
 
 
 @handler(TABLE, "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW")
@@ -87,8 +90,8 @@ def store_fast(f: Frame, i: Instruction) -> None:
 
 @handler(TABLE, "DELETE_FAST")
 def delete_fast(f: Frame, i: Instruction) -> None:
-    if f.locals.pop(i.argval, None) is None:
-        f.tx.raise_(UnboundLocalError, f"cannot access local variable '{i.argval}' where it is not associated with a value")
+    _bound(f, i.argval)
+    del f.locals[i.argval]
 
 
 @handler(TABLE, "MAKE_CELL")
@@ -188,38 +191,27 @@ def load_locals(f: Frame, i: Instruction) -> None:
 
 
 # -- functions ---------------------------------------------------------------------------------------------------------------
+PARTS = {0x08: "cells", 0x04: "annotations", 0x02: "keyword_defaults", 0x01: "defaults"}
+"""What a flag of MAKE_FUNCTION says to be on the stack, the uppermost first."""
+
+
+def _equip(function: NestedFunction, flag: int, value: Any) -> None:
+    setattr(function, PARTS[flag], [cell for cell in value.items if isinstance(cell, CellVariable)] if flag == 0x08 else value)
+
+
 @handler(TABLE, "MAKE_FUNCTION")
 def make_function(f: Frame, i: Instruction) -> None:
-    code = f.pop().as_constant()
-    function = NestedFunction(code, f.globals, f.globals_source)
-    if i.arg & 0x08:
-        function.cells = _cells(f, f.pop())
-    if i.arg & 0x04:
-        function.annotations = f.pop()
-    if i.arg & 0x02:
-        function.keyword_defaults = f.pop()
-    if i.arg & 0x01:
-        function.defaults = f.pop()
+    function = NestedFunction(f.pop().as_constant(), f.globals, f.globals_source)
+    for flag in PARTS:
+        if i.arg & flag:
+            _equip(function, flag, f.pop())
     f.push(function)
-
-
-def _cells(f: Frame, closure: Variable) -> list[CellVariable]:
-    return [cell for cell in closure.items if isinstance(cell, CellVariable)]  # type: ignore[attr-defined]
 
 
 @handler(TABLE, "SET_FUNCTION_ATTRIBUTE")
 def set_function_attribute(f: Frame, i: Instruction) -> None:
     function: Any = f.pop()
-    value = f.pop()
-    match i.arg:
-        case 0x01:
-            function.defaults = value
-        case 0x02:
-            function.keyword_defaults = value
-        case 0x04:
-            function.annotations = value
-        case 0x08:
-            function.cells = _cells(f, value)
+    _equip(function, i.arg, f.pop())
     f.push(function)
 
 

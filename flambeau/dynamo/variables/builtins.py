@@ -141,6 +141,7 @@ PURE: set[Any] = {
 
 
 _NO_TEXT = ConstantVariable("")
+_NOTHING = TupleVariable([])
 _SHORT: dict[Any, Callable[..., Variable | None]] = {
     isinstance: lambda tx, value, kind: ConstantVariable(tx.is_instance(value, kind)),
     issubclass: lambda tx, value, kind: tx.fold(issubclass, [value, kind]),
@@ -161,6 +162,9 @@ _SHORT: dict[Any, Callable[..., Variable | None]] = {
     abs: lambda tx, value: tx.unary(operator.abs, value),
     setattr: lambda tx, owner, name, value: owner.set_attr(tx, tx.known(name), value),
     delattr: lambda tx, owner, name: owner.del_attr(tx, tx.known(name)),
+    list: lambda tx, values=_NOTHING: ListVariable(list(tx.iterate(values))),
+    collections.deque: lambda tx, values=_NOTHING, maxlen=NONE: DequeVariable(tx.iterate(values), tx.known(maxlen)),
+    slice: lambda tx, *args: SliceVariable(*[*(args if len(args) > 1 else (NONE, *args)), NONE][:3]),
     range: lambda tx, *bounds: RangeVariable(tx.checked(range, *map(tx.index, bounds))),
     bool: lambda tx, value=ConstantVariable(False): ConstantVariable(tx.truth(value)),
     print: lambda tx, *args, **kwargs: graph_break("print or logging", f"print({', '.join(a.describe() for a in args)})"),
@@ -199,22 +203,6 @@ def _getattr(tx: Trace, owner: Variable, name: Variable, default: Variable | Non
     if default is None:
         return tx.attr(owner, tx.known(name))
     return owner.attr_or_none(tx, tx.known(name)) or default
-
-
-@handles(object.__setattr__)
-def _object_setattr(tx: Trace, owner: Variable, name: Variable, value: Variable) -> Variable:
-    if not isinstance(owner, ObjectVariable):
-        graph_break("unknown attribute", "object.__setattr__")
-    owner.store_attr(tx, tx.known(name), value)
-    return NONE
-
-
-@handles(object.__getattribute__)
-def _object_getattribute(tx: Trace, owner: Variable, name: Variable) -> Variable:
-    found = owner.find_attr(tx, tx.known(name)) if isinstance(owner, ObjectVariable) else None
-    if found is None:
-        tx.raise_(AttributeError, tx.known(name))
-    return found
 
 
 @handles(is_inference)
@@ -263,12 +251,6 @@ def _iter(tx: Trace, value: Variable, sentinel: Variable | None = None) -> Varia
             yield element
 
     return IteratorVariable(until())
-
-
-@handles(slice)
-def _slice(tx: Trace, *args: Variable) -> Variable:
-    start, stop, step = [*(args if len(args) > 1 else (NONE, *args)), NONE][:3]
-    return SliceVariable(start, stop, step)
 
 
 @handles(enumerate)
@@ -366,11 +348,6 @@ HANDLERS[min], HANDLERS[max] = _extreme(operator.lt, sym_min), _extreme(operator
 
 
 # -- conversions -------------------------------------------------------------------------------------------------------------
-@handles(list)
-def _list(tx: Trace, values: Variable | None = None) -> Variable:
-    return ListVariable(list(tx.iterate(values)) if values is not None else [])
-
-
 @handles(tuple)
 def _tuple(tx: Trace, values: Variable | None = None) -> Variable:
     if type(values) is TupleVariable:
@@ -395,11 +372,6 @@ def _make_dict(kind: type) -> Callable[..., Variable]:
 
 
 HANDLERS.update({kind: _make_dict(kind) for kind in (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)})
-
-
-@handles(collections.deque)
-def _deque(tx: Trace, values: Variable | None = None, maxlen: Variable = NONE) -> Variable:
-    return DequeVariable(tx.iterate(values) if values is not None else (), tx.known(maxlen))
 
 
 @handles(types.SimpleNamespace)

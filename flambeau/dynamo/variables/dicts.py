@@ -69,11 +69,9 @@ class DictVariable(ModelledVariable):
             assert self.plain_source is not None
             tx.guard_keys(self.plain_source, real)
             for position, (key, value) in enumerate(real.items()):
-                key_variable = tx.key_variable(key, self.plain_source, position)
+                key_variable, source = tx.key_of(self.plain_source, key, position)
                 hashed = tx.hashable(key_variable)
-                self.items[hashed] = seen.get(hashed) or (
-                    key_variable, LazyVariable(value, tx.key_source(self.plain_source, key, position))
-                )  # fmt: skip
+                self.items[hashed] = seen.get(hashed) or (key_variable, LazyVariable(value, source))
         return self.items
 
     def lookup(self, tx: Trace, key: Variable) -> Variable | None:

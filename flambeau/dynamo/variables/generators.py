@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import builtins
 import types
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..break_kinds import graph_break
 from ..exceptions import RaisedInTrace
-from .base import NONE, Args, Kwargs, NamedMethod, Variable, call_handler, is_none
+from .base import NONE, Variable, is_none
 from .exceptions import ExceptionVariable
 from .sequences import IteratorVariable
 
@@ -93,16 +92,7 @@ class GeneratorVariable(IteratorVariable):
             raise RaisedInTrace(stop_of(self))
         return produced
 
-    METHODS: dict[str, Callable[..., Variable | None]] = {"send": _send, "throw": _throw, "close": close}
-
-    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
-        handler = self.METHODS.get(name)
-        return super().method(tx, name, args, kwargs) if handler is None else call_handler(handler, name, self, tx, *args, **kwargs)
-
-    def attr(self, tx: Trace, name: str) -> Variable:
-        if name in self.METHODS or name in ("__next__", "__iter__"):
-            return NamedMethod(self, name)
-        return super().attr(tx, name)
+    METHODS = {**IteratorVariable.METHODS, "send": _send, "throw": _throw, "close": close}
 
 
 def stop_of(iterator: Variable) -> ExceptionVariable:

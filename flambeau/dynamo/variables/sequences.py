@@ -362,7 +362,7 @@ class SliceVariable(Variable):
         return f"slice({', '.join(w.value(part) for part in self.parts)})"
 
 
-class IteratorVariable(Variable):
+class IteratorVariable(ModelledVariable):
     """An iterator: a Python generator of variables. Its remaining elements can't be known without running it, so it can exist
     outside of the graph only as long as none was taken: then the call that made it is made again."""
 
@@ -395,12 +395,9 @@ class IteratorVariable(Variable):
     def contains(self, tx: Trace, key: Variable) -> bool:
         return any(tx.same_or_equal(element, key) for element in self.iterate(tx))
 
-    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
-        if name == "__next__":
-            return tx.next(self)
-        if name == "__iter__":
-            return self
-        return super().method(tx, name, args, kwargs)
+    METHODS: dict[str, Callable[..., Variable | None]] = {
+        "__next__": lambda self, tx: tx.next(self), "__iter__": lambda self, tx: self,
+    }  # fmt: skip
 
     def build(self, w: Writer) -> str:
         if self.started or self.origin is None:

@@ -102,7 +102,7 @@ def _lazily(function: Any, elements: Callable[..., Any]) -> None:
     """A function whose iterator over variables is made by `elements(tx, *args, **kwargs)`."""
     def handler(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
         made: Any = call_handler(elements, function.__name__, tx, *args, **kwargs)
-        return IteratorVariable(made, function)
+        return IteratorVariable(made, function if isinstance(function, type) else itertools.chain)
 
     HANDLERS[function] = handler
 
