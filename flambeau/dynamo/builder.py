@@ -459,7 +459,7 @@ def _wrap_builtin(tx: Any, value: Any, source: Source) -> Variable:
         tx.guard_type(source, value)
         tx.guard(f"{{0}}.__name__ == {value.__name__!r}", source)
         bound_to = tx.wrap(owner, source.attr("__self__"))
-        return OpaqueVariable(value, source) if isinstance(bound_to, OpaqueVariable) else tx.attr(bound_to, value.__name__)
+        return OpaqueVariable(value, source) if isinstance(bound_to, ValueVariable) else tx.attr(bound_to, value.__name__)
     tx.guard_identity(source, value)
     return BuiltinVariable(value, source)
 

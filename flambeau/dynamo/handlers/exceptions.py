@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..break_kinds import graph_break
 from ..bytecode import Instruction
 from ..exceptions import RaisedInTrace
 from ..variables.base import ConstantVariable, Variable, is_none
@@ -81,8 +80,3 @@ def with_except_start(f: Frame, i: Instruction) -> None:
     error, exit_method = f.stack[-1], f.stack[-4]
     kind = f.tx.class_variable(error.python_type())
     f.push(f.tx.call(exit_method, [kind, error, f.tx.attr(error, "__traceback__")], {}))
-
-
-@handler(TABLE, "CLEANUP_THROW", "PREP_RERAISE_STAR", "CHECK_EG_MATCH")
-def unsupported(f: Frame, i: Instruction) -> None:
-    graph_break("unsupported instruction", i.opname)

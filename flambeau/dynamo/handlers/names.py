@@ -129,11 +129,6 @@ def load_global(f: Frame, i: Instruction) -> None:
         f.push(NULL)
 
 
-@handler(TABLE, "LOAD_NAME")
-def load_name(f: Frame, i: Instruction) -> None:
-    f.push(f.load_global(i.argval))
-
-
 @handler(TABLE, "STORE_GLOBAL")
 def store_global(f: Frame, i: Instruction) -> None:
     f.tx.effects.set_global(f.globals, i.argval, f.pop())
@@ -185,11 +180,6 @@ def import_from(f: Frame, i: Instruction) -> None:
     f.push(f.stack[-1].attr(f.tx, i.argval))
 
 
-@handler(TABLE, "LOAD_LOCALS")
-def load_locals(f: Frame, i: Instruction) -> None:
-    graph_break("frame inspection", "locals of a class body")
-
-
 # -- functions ---------------------------------------------------------------------------------------------------------------
 PARTS = {0x08: "cells", 0x04: "annotations", 0x02: "keyword_defaults", 0x01: "defaults"}
 """What a flag of MAKE_FUNCTION says to be on the stack, the uppermost first."""
@@ -225,8 +215,3 @@ def return_generator(f: Frame, i: Instruction) -> None:
 @handler(TABLE, "YIELD_VALUE")
 def yield_value(f: Frame, i: Instruction) -> None:
     f.yielded = f.pop()
-
-
-@handler(TABLE, "GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "END_ASYNC_FOR", "BEFORE_ASYNC_WITH")
-def asynchronous(f: Frame, i: Instruction) -> None:
-    graph_break("call of generator", "async code")

@@ -135,18 +135,18 @@ class DictVariable(ModelledVariable):
                 tx.raise_(RuntimeError, "dictionary keys changed during iteration")
             yield hashed
 
-    def values_of(self, tx: Trace) -> Iterator[Variable]:
-        for hashed in self._hashes(tx):
-            key, value = self.items[hashed]
-            value = value.realize(tx)
-            self.items[hashed] = (key, value)
-            yield value
-
-    def pairs_of(self, tx: Trace) -> Iterator[Variable]:
+    def entries(self, tx: Trace) -> Iterator[tuple[Variable, Variable]]:
+        """Keys and values, looked at."""
         for hashed in self._hashes(tx):
             key, value = self.items[hashed]
             self.items[hashed] = (key, value.realize(tx))
-            yield TupleVariable([key, self.items[hashed][1]])
+            yield self.items[hashed]
+
+    def values_of(self, tx: Trace) -> Iterator[Variable]:
+        return (value for _, value in self.entries(tx))
+
+    def pairs_of(self, tx: Trace) -> Iterator[Variable]:
+        return (TupleVariable([key, value]) for key, value in self.entries(tx))
 
     # writing
     def changed(self, tx: Trace) -> None:

@@ -58,12 +58,16 @@ class SequenceVariable(ModelledVariable):
         return self.like(list(found)) if isinstance(index, slice) else self.element(tx, operator.index(index))
 
     def contains(self, tx: Trace, key: Variable) -> bool:
-        return any(tx.same_or_equal(self.element(tx, i), key) for i in range(len(self.items)))
+        return next(self._places(tx, key), None) is not None
+
+    def _places(self, tx: Trace, value: Variable, span: slice = slice(None)) -> Iterator[int]:
+        """Where this value stands."""
+        return (i for i in range(len(self.items))[span] if tx.same_or_equal(self.element(tx, i), value))
 
     def _index(self, tx: Trace, value: Variable, start: Variable = ConstantVariable(0), stop: Variable | None = None) -> Variable:
-        for i in range(len(self.items))[tx.index(start) : None if stop is None else tx.index(stop)]:
-            if tx.same_or_equal(self.element(tx, i), value):
-                return ConstantVariable(i)
+        span = slice(tx.index(start), None if stop is None else tx.index(stop))
+        for i in self._places(tx, value, span):
+            return ConstantVariable(i)
         return self._missing(tx, "index", value)
 
     def _missing(self, tx: Trace, method: str, value: Variable) -> NoReturn:
@@ -72,9 +76,7 @@ class SequenceVariable(ModelledVariable):
         raise AssertionError(f"{method}() found something in an empty {type(self).kind.__name__}")
 
     def _count(self, tx: Trace, value: Variable) -> Variable:
-        return ConstantVariable(
-            sum(tx.same_or_equal(self.element(tx, i), value) for i in range(len(self.items)))
-        )
+        return ConstantVariable(len(list(self._places(tx, value))))
 
     def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
         if op in _COMPARISONS and isinstance(other, SequenceVariable):
@@ -248,12 +250,11 @@ class ListVariable(SequenceVariable):
         return super().binary(tx, op, other, reflected)
 
     def _remove(self, tx: Trace, value: Variable) -> None:
-        for i in range(len(self.items)):
-            if tx.same_or_equal(self.element(tx, i), value):
-                self.changed(tx)
-                del self.items[i]
-                return
-        self._missing(tx, "remove", value)
+        place = next(self._places(tx, value), None)
+        if place is None:
+            self._missing(tx, "remove", value)
+        self.changed(tx)
+        del self.items[place]
 
     def _copy(self, tx: Trace) -> Variable:
         return self.like(list(self.items))
