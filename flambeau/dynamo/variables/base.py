@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import operator
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -254,10 +255,10 @@ class ConstantVariable(Variable):
         return hasattr(self.value, name)
 
     def item(self, tx: Trace, key: Variable) -> Variable:
-        return tx.fold(lambda value, index: value[index], [self, key])
+        return tx.fold(operator.getitem, [self, key])
 
     def contains(self, tx: Trace, key: Variable) -> bool:
-        return bool(tx.fold(lambda value, item: item in value, [self, key]).as_constant())
+        return bool(tx.fold(operator.contains, [self, key]).as_constant())
 
     def length(self, tx: Trace) -> Variable:
         return tx.fold(len, [self])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
+import operator
 import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -563,8 +564,7 @@ class ClassVariable(ValueVariable):
 
     def item(self, tx: Trace, key: Variable) -> Variable:
         if issubclass(self.value, enum.Enum):
-            members: Any = self.value
-            return tx.fold(lambda k: members[k], [key])
+            return tx.fold(operator.getitem, [self, key])
         entry = lookup_in_class(self.value, "__class_getitem__")
         if entry is _MISSING:
             return super().item(tx, key)
@@ -574,7 +574,7 @@ class ClassVariable(ValueVariable):
         return tx.fold(self.value.__class_getitem__, [key]) if function is None else self  # list[int]; Generic[T] is for annotations
 
     def contains(self, tx: Trace, key: Variable) -> bool:
-        return bool(tx.fold(lambda k: k in self.value, [key]).as_constant())
+        return bool(tx.fold(operator.contains, [self, key]).as_constant())
 
     def iterate(self, tx: Trace) -> Iterator[Variable]:
         if issubclass(self.value, enum.Enum):

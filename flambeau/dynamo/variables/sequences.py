@@ -303,36 +303,11 @@ class DequeVariable(ListVariable):
         w.effect(f"{target}.extend(list({elements}))")
 
 
-class RangeVariable(Variable):
+class RangeVariable(ConstantVariable):
     """A `range` of known bounds."""
-
-    kind: Any = range
-
-    def __init__(self, value: range, source: Source | None = None) -> None:
-        self.value, self.source = value, source
-
-    def as_constant(self) -> Any:
-        return self.value
-
-    def length(self, tx: Trace) -> Variable:
-        return ConstantVariable(len(self.value))
-
-    def item(self, tx: Trace, key: Variable) -> Variable:
-        if isinstance(key, SliceVariable):
-            return RangeVariable(self.value[key.as_slice(tx)])
-        return tx.fold(lambda index: self.value[index], [key])
-
-    def contains(self, tx: Trace, key: Variable) -> bool:
-        return bool(tx.fold(lambda item: item in self.value, [key]).as_constant())
 
     def iterate(self, tx: Trace) -> Iterator[Variable]:
         return map(ConstantVariable, self.value)
-
-    def attr(self, tx: Trace, name: str) -> Variable:
-        return ConstantVariable(getattr(self.value, name))
-
-    def build(self, w: Writer) -> str:
-        return repr(self.value)
 
 
 class SliceVariable(Variable):

@@ -142,7 +142,7 @@ def _zip_longest(tx: Trace, *iterables: Variable, fillvalue: Variable = NONE) ->
 
 def _combinatorial(function: Any) -> Callable[..., Variable]:
     def handler(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
-        plain = [list(tx.iterate(a)) if not isinstance(a, ConstantVariable) or isinstance(a.value, str) else a.value for a in args]
+        plain = [a.value if isinstance(a, ConstantVariable) and isinstance(a.value, (int, type(None))) else list(tx.iterate(a)) for a in args]
         known = {name: value.as_constant() for name, value in kwargs.items()}
         return IteratorVariable((TupleVariable(list(row)) for row in function(*plain, **known)), function)
 
