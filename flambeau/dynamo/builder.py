@@ -25,7 +25,7 @@ from ..ops.registry import is_operator
 from . import policy
 from .break_kinds import describe, graph_break
 from .exceptions import RunEagerly
-from .guards import About
+from .guards import About, typed
 from .source import Source, constant_source
 from .variables.autocast import autocast_class, wrap_autocast
 from .variables.base import ConstantVariable, LazyVariable, NamedMethod, NotConstant, ValueVariable, Variable, is_plain_constant
@@ -213,8 +213,7 @@ class Builder:
 
     def guard_elements(self, source: Source, values: list[Any], *, reason: str = "", about: About = "value") -> None:
         """The elements of an iterable, in order. Equal ones may be of different types: 1, 1.0 and True."""
-        self.guard("[*{0}] == {1} and [*map(type, {0})] == {2}", source, constant_source(values),
-                   constant_source([*map(type, values)]), reason=reason, about=about)
+        self.guard("{1}({0}) == {2}", source, constant_source(typed), constant_source(typed(values)), reason=reason, about=about)
 
     def key_of(self, source: Source, key: Any, position: int) -> tuple[Variable, Source]:
         """The variable of a key of an existing dict, and the source of its value."""

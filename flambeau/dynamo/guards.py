@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -50,6 +50,11 @@ class Namespace:
         name = prefix if prefix not in self.values else f"{prefix}_{len(self.values)}"
         self.values[name] = value
         return name
+
+
+def typed(values: Iterable[Any]) -> tuple[list[Any], list[type]]:
+    """Elements in order, and their types."""
+    return [*values], [*map(type, values)]
 
 
 class GuardSet:

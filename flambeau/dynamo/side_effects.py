@@ -64,7 +64,7 @@ class SideEffects:
 
     def class_attribute(self, classes: Iterable[type], name: str) -> Variable | None:
         """What capture wrote under a name, if a lookup in these classes (of an MRO) would find that."""
-        for cls in classes:
+        for cls in classes if self._attributes else ():
             if name in self.attributes(cls):
                 return self.attributes(cls)[name]
             if name in cls.__dict__:

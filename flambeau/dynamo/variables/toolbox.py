@@ -142,7 +142,8 @@ def _zip_longest(tx: Trace, *iterables: Variable, fillvalue: Variable = NONE) ->
 
 def _combinatorial(function: Any) -> Callable[..., Variable]:
     def handler(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
-        plain = [a.value if isinstance(a, ConstantVariable) and isinstance(a.value, (int, type(None))) else list(tx.iterate(a)) for a in args]
+        counts = [isinstance(a, ConstantVariable) and isinstance(a.value, (int, type(None))) for a in args]
+        plain = [tx.known(a) if counted else list(tx.iterate(a)) for a, counted in zip(args, counts, strict=True)]
         known = {name: value.as_constant() for name, value in kwargs.items()}
         return IteratorVariable((TupleVariable(list(row)) for row in function(*plain, **known)), function)
 
