@@ -371,7 +371,7 @@ def errors_in_pythons_words(T):
             lambda: reversed(3), lambda: len(o), lambda: 1 in o, lambda: o[0], lambda: delattr(o, "zz"), lambda: next([]), lambda: next(k for k in []),
             lambda: Pair(1, 2)._replace(c=1), lambda: getattr(o, 3), lambda: round(x), lambda: OSError(2, "no").__class__.__name__,
             lambda: set().remove(4), lambda: d["zz"], lambda: operator.methodcaller("zz")(o),
-            lambda: gone, own, lambda: (lambda: late).__closure__[0].cell_contents,
+            lambda: object.__delattr__(o, "zz"), lambda: object.__getattribute__(o, "zz"), lambda: gone, own, lambda: (lambda: late).__closure__[0].cell_contents,
         )
 
     return f, (v(T), Plain(), {})

@@ -241,10 +241,7 @@ class ConstantVariable(Variable):
             bound = tx.bind(inspect.getattr_static(type(self.value), name, None), self, type(self.value))
             if bound is not None:
                 return bound
-        try:
-            value = getattr(self.value, name)
-        except AttributeError as error:
-            tx.raise_(AttributeError, *error.args)
+        value = tx.checked(getattr, self.value, name)
         if callable(value) and getattr(value, "__self__", None) is self.value:
             return ConstantMethod(self, name)
         if isinstance(self.value, enum.Enum) and not is_plain_constant(value):
@@ -300,6 +297,9 @@ class ValueVariable(Variable):
 
     def as_constant(self) -> Any:
         return self.value
+
+    def make(self, w: Writer) -> str:
+        return w.constant(self.value)
 
 
 class NamedMethod(Variable):

@@ -38,7 +38,6 @@ from .sequences import (
 from .tensor import SymVariable, TensorVariable
 
 if TYPE_CHECKING:
-    from ..replacement import Writer
     from ..trace import Trace
 
 HANDLERS: dict[Any, Callable[..., Variable | None]] = {}
@@ -64,10 +63,7 @@ class BuiltinVariable(ValueVariable):
         return f"{module}.{name}" if module and module != "builtins" else name
 
     def attr(self, tx: Trace, name: str) -> Variable:
-        try:
-            return tx.literal(getattr(self.value, name))
-        except AttributeError as error:
-            tx.raise_(AttributeError, *error.args)
+        return tx.literal(tx.checked(getattr, self.value, name))
 
     def has_attr(self, tx: Trace, name: str) -> bool:
         return hasattr(self.value, name)
@@ -89,9 +85,6 @@ class BuiltinVariable(ValueVariable):
             if owner is dict and self.value.__name__ == "fromkeys":
                 return _fromkeys(tx, *args)
         graph_break("call of C function", f"{self.describe()}()")
-
-    def build(self, w: Writer) -> str:
-        return w.constant(self.value)
 
 
 LAZY = (

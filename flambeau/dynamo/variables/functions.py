@@ -163,10 +163,7 @@ class FunctionVariable(FunctionBase):
         found = changed.lookup(tx, ConstantVariable(name)) if changed is not None else None
         if found is not None:
             return found
-        try:
-            value = getattr(self.function, name)
-        except AttributeError as error:
-            tx.raise_(AttributeError, *error.args)
+        value = tx.checked(getattr, self.function, name)
         if name in ("__get__", "__call__"):
             return tx.bound_special(self, name)
         return tx.wrap(value, self.origin().attr(name))
@@ -358,6 +355,3 @@ class DisabledVariable(ValueVariable):
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
         name = getattr(self.value, "__qualname__", repr(self.value))
         graph_break("call of disabled function", f"{name} is marked with torch.compiler.disable")
-
-    def make(self, w: Writer) -> str:
-        return w.constant(self.value)

@@ -8,7 +8,7 @@ import inspect
 import operator
 import types
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import policy
 from ..break_kinds import graph_break
@@ -91,6 +91,9 @@ class ObjectVariable(Variable):
                 return found
         if isinstance(fallback, types.FunctionType):
             return tx.call(tx.class_function(fallback), [self, ConstantVariable(name)], {})
+        self.no_attr(tx, name)
+
+    def no_attr(self, tx: Trace, name: str) -> NoReturn:
         entry = lookup_in_class(self.cls, name)
         if isinstance(entry, types.MemberDescriptorType):  # a slot that is empty
             tx.checked(entry.__get__, self._bare())
@@ -236,9 +239,13 @@ class ObjectVariable(Variable):
         if isinstance(deleter, types.FunctionType) and not self.plain_setattr(deleter, name, None):
             tx.call(tx.class_function(deleter), [self, ConstantVariable(name)], {})
         elif not self._by_descriptor(tx, name, "__delete__", []):
-            if not self._has_own(tx, name, lookup_in_class(self.cls, name)):
-                tx.checked(object.__delattr__, self._bare(), name)
-            self.store_attr(tx, name, None)
+            self.delete_attr(tx, name)
+
+    def delete_attr(self, tx: Trace, name: str) -> None:
+        """`object.__delattr__`."""
+        if not self._has_own(tx, name, lookup_in_class(self.cls, name)):
+            tx.checked(object.__delattr__, self._bare(), name)
+        self.store_attr(tx, name, None)
 
     def _has_own(self, tx: Trace, name: str, entry: Any) -> bool:
         """Has the object itself, not its class, this attribute?"""
@@ -458,17 +465,10 @@ class InstanceDict(DictVariable):
         for key, value in fresh.items.values():
             self.set_item(tx, key, value)
 
-    def _pop(self, tx: Trace, key: Variable, default: Variable | None = None) -> Variable:
-        found = self.lookup(tx, key)
-        if found is None:
-            return default if default is not None else self.item(tx, key)
-        self.del_item(tx, key)
-        return found
-
     def _refuse(self, tx: Trace, *args: Variable) -> Variable:
         graph_break("unknown attribute", f"a method of {self.owner.describe()}.__dict__")
 
-    METHODS = {**DictVariable.METHODS, "update": _update, "pop": _pop, "clear": _refuse, "popitem": _refuse}
+    METHODS = {**DictVariable.METHODS, "update": _update, "clear": _refuse, "popitem": _refuse}
 
     def build(self, w: Writer) -> str:
         return f"{w.value(self.owner)}.__dict__"
@@ -486,13 +486,10 @@ class ObjectMethod(NamedMethod):
             owner.store_attr(tx, str(args[0].as_constant()), args[1])
             return NONE
         if name == "__delattr__":
-            owner.store_attr(tx, str(args[0].as_constant()), None)
+            owner.delete_attr(tx, str(args[0].as_constant()))
             return NONE
         if name == "__getattribute__":
-            found = owner.find_attr(tx, str(args[0].as_constant()))
-            if found is None:
-                tx.raise_(AttributeError, args[0].as_constant())
-            return found
+            return owner.find_attr(tx, str(args[0].as_constant())) or owner.no_attr(tx, str(args[0].as_constant()))
         if name in ("__eq__", "__ne__") and owner.container is None:
             same = args[0] is owner
             return ConstantVariable(same is (name == "__eq__")) if same else ConstantVariable(NotImplemented)
@@ -541,10 +538,7 @@ class ClassVariable(ValueVariable):
         if entry is _MISSING or isinstance(entry, types.GetSetDescriptorType):
             if isinstance(meta, types.FunctionType):
                 return MethodVariable(tx.class_function(meta), self)
-            try:
-                return tx.wrap(getattr(cls, name), constant_source(cls).attr(name))
-            except AttributeError as error:
-                tx.raise_(AttributeError, *error.args)
+            return tx.wrap(tx.checked(getattr, cls, name), constant_source(cls).attr(name))
         bound = tx.bind(entry, None, cls)
         if bound is not None:
             return bound
@@ -592,9 +586,6 @@ class ClassVariable(ValueVariable):
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
         return tx.construct(self.value, args, kwargs)
 
-    def build(self, w: Writer) -> str:
-        return w.constant(self.value)
-
 
 class ModuleVariable(ValueVariable):
     """A Python module."""
@@ -606,10 +597,7 @@ class ModuleVariable(ValueVariable):
         found = tx.effects.globals_of(self.value.__dict__).get(name, _MISSING)
         if isinstance(found, Variable):
             return found
-        try:
-            value = getattr(self.value if found is _MISSING else types.ModuleType(self.value.__name__), name)
-        except AttributeError as error:
-            tx.raise_(AttributeError, *error.args)
+        value = tx.checked(getattr, self.value if found is _MISSING else types.ModuleType(self.value.__name__), name)
         base = constant_source(self.value, trusted=policy.is_trusted(self.value.__name__))
         if base.trusted and not isinstance(value, (bool, int, float, str, list, dict)):
             return tx.wrap(value, constant_source(value, trusted=True))
@@ -621,9 +609,6 @@ class ModuleVariable(ValueVariable):
 
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
         tx.effects.set_global(self.value.__dict__, name, value)
-
-    def build(self, w: Writer) -> str:
-        return w.constant(self.value)
 
 
 class PropertyVariable(ValueVariable):
