@@ -120,8 +120,8 @@ class Builder:
             build = next((b for kinds, b in _BY_CLASS if isinstance(value, kinds)), _wrap_object)
         return build(self, value, source)
 
-    def wrap_constant_object(self, value: Any) -> Variable:
-        """A module, class or function that the trace found by itself."""
+    def trusted(self, value: Any) -> Any:
+        """The variable of an object that capture found by itself, such as a function in a class: taken as it is, without a guard."""
         return self.wrap(value, constant_source(value, trusted=True))
 
     def special_value(self, value: Any, source: Source) -> Variable | None:
@@ -146,7 +146,7 @@ class Builder:
     def _original(self, value: Any, original: Any, source: Source, template: str) -> Variable:
         """A compiled function or module inside of another: captured as what it was made from."""
         if source.is_constant:
-            return self.wrap(original, constant_source(original, trusted=True))
+            return self.trusted(original)
         self.guard_type(source, value)
         return self.wrap(original, source.derive(template))
 
@@ -448,7 +448,7 @@ def _wrap_method(tx: Any, value: types.MethodType, source: Source) -> Variable:
     if isinstance(owner, GradScope) and value.__func__.__name__ == "__exit__":
         return ScopeExit(owner)
     tx.guard("{0} is {1}", source.attr("__func__"), constant_source(value.__func__))
-    return MethodVariable(tx.class_function(value.__func__), owner, source)
+    return MethodVariable(tx.trusted(value.__func__), owner, source)
 
 
 def _wrap_builtin(tx: Any, value: Any, source: Source) -> Variable:
@@ -514,7 +514,7 @@ def _known_object(variable: Variable) -> Any:
 
 def _wrap_cached(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_identity(source, value)
-    return CachedFunction(tx.class_function(value.__wrapped__), value, source)
+    return CachedFunction(tx.trusted(value.__wrapped__), value, source)
 
 
 def _wrap_weak_reference(tx: Any, value: Any, source: Source) -> Variable:

@@ -77,12 +77,12 @@ class Frame:
         if name in self.globals and name not in written:
             value = self.globals[name]
             if self.globals_source.trusted and not isinstance(value, (bool, int, float, list, dict, set)):
-                return tx.wrap(value, constant_source(value, trusted=True))
+                return tx.trusted(value)
             return tx.wrap(value, constant_source(self.globals).item(name))
         if hasattr(builtins, name):
             if name not in written:
                 tx.guard_not_global(self.globals_source, self.globals, name)
-            return tx.wrap(getattr(builtins, name), constant_source(getattr(builtins, name), trusted=True))
+            return tx.trusted(getattr(builtins, name))
         tx.raise_(NameError, f"name '{name}' is not defined")
 
     # execution

@@ -223,7 +223,7 @@ class Operations:
         if isinstance(variable.container, TupleVariable) and hashing is tuple.__hash__ and equal is tuple.__eq__:
             return variable.container.key()
         if isinstance(hashing, types.FunctionType) and isinstance(equal, types.FunctionType):
-            return EqualKey(self, variable, self.known(self.call(self.class_function(hashing), [variable], {})))
+            return EqualKey(self, variable, self.known(self.call(self.trusted(hashing), [variable], {})))
         graph_break("unknown operation", f"hash of {variable.describe()}")
 
     # -- truth and arithmetic -----------------------------------------------------------------------------------------------
@@ -313,15 +313,15 @@ class Operations:
     def bind(self, entry: Any, owner: Variable | None, cls: type) -> Variable | None:
         """What a class's entry gives when it is asked of an instance (of the class without one), if it is one of Python's own kinds."""
         if isinstance(entry, staticmethod):
-            return self.class_function(entry.__func__)
+            return self.trusted(entry.__func__)
         if isinstance(entry, classmethod):
-            return MethodVariable(self.class_function(entry.__func__), self.class_variable(cls))
+            return MethodVariable(self.trusted(entry.__func__), self.class_variable(cls))
         if isinstance(entry, types.FunctionType) or is_operator(entry):
-            return self.class_function(entry) if owner is None else MethodVariable(self.class_function(entry), owner)
+            return self.trusted(entry) if owner is None else MethodVariable(self.trusted(entry), owner)
         if owner is not None and isinstance(entry, property):
-            return self.call(self.class_function(entry.fget), [owner], {})
+            return self.call(self.trusted(entry.fget), [owner], {})
         if owner is not None and isinstance(entry, functools._lru_cache_wrapper):
-            return MethodVariable(self.class_function(entry), owner)
+            return MethodVariable(self.trusted(entry), owner)
         return None
 
     def type_attribute(self, owner: Variable, kind: type, name: str) -> Variable:
@@ -331,7 +331,7 @@ class Operations:
         if bound is not None:
             return bound
         if isinstance(entry, (types.MethodDescriptorType, types.WrapperDescriptorType)):
-            return MethodVariable(self.wrap(entry, constant_source(entry, trusted=True)), owner)
+            return MethodVariable(self.trusted(entry), owner)
         graph_break("unknown attribute", f"{kind.__name__}.{name}")
 
     # -- iteration ----------------------------------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ class Operations:
         if isinstance(value, ObjectVariable):
             own = lookup_in_class(value.cls, "__format__")
             if isinstance(own, types.FunctionType):
-                return self.call(self.class_function(own), [value, spec], {})
+                return self.call(self.trusted(own), [value, spec], {})
             if own is object.__format__:
                 if self.known(spec):
                     self.raise_(TypeError, f"unsupported format string passed to {value.cls.__name__}.__format__")
@@ -411,7 +411,7 @@ class Operations:
             if entry is object.__str__:
                 entry = lookup_in_class(value.cls, "__repr__")
             if isinstance(entry, types.FunctionType):
-                text = self.call(self.class_function(entry), [value], {})
+                text = self.call(self.trusted(entry), [value], {})
                 return ConstantVariable(ascii(self.known(text))[1:-1]) if conversion is ascii else text
         if isinstance(value, ExceptionVariable):
             return ConstantVariable(self._exception_text(value, conversion is not str))
@@ -478,10 +478,6 @@ class Operations:
     def call_method(self, owner: Variable, name: str, args: Args) -> Variable:
         return owner.method(self, name, args, {}).realize(self)
 
-    def class_function(self, function: Any) -> Variable:
-        """A function found in a class: taken as it is, without a guard."""
-        return self.wrap(function, constant_source(function, trusted=True))
-
     def bound_special(self, function: FunctionBase, name: str) -> Variable:
         """`f.__call__` and `f.__get__`."""
         if name == "__call__":
@@ -506,7 +502,7 @@ class Operations:
             return special
         meta_call = lookup_in_class(type(cls), "__call__")
         if isinstance(meta_call, types.FunctionType):
-            return self.call(self.class_function(meta_call), [self.class_variable(cls), *args], kwargs)
+            return self.call(self.trusted(meta_call), [self.class_variable(cls), *args], kwargs)
         return self.construct_plainly(cls, args, kwargs)
 
     def construct_plainly(self, cls: type, args: Args, kwargs: Kwargs) -> Variable:
@@ -520,14 +516,14 @@ class Operations:
         new = lookup_in_class(cls, "__new__")
         new = getattr(new, "__func__", new)
         if isinstance(new, types.FunctionType):
-            made = self.call(self.class_function(new), [self.class_variable(cls), *args], kwargs)
+            made = self.call(self.trusted(new), [self.class_variable(cls), *args], kwargs)
             if not issubclass(made.python_type(), cls):
                 return made
         else:
             made = self.allocate(cls, args)
         init = lookup_in_class(cls, "__init__")
         if isinstance(init, types.FunctionType):
-            self.call(self.class_function(init), [made, *args], kwargs)
+            self.call(self.trusted(init), [made, *args], kwargs)
         elif isinstance(made, ObjectVariable) and made.container is not None:
             ObjectMethod(made, "__init__").call(self, args, kwargs)
         elif (args or kwargs) and new is object.__new__:
@@ -561,7 +557,7 @@ class Operations:
         new = lookup_in_class(cls, "__new__")
         new = getattr(new, "__func__", new)
         if isinstance(new, types.FunctionType):
-            return self.call(self.class_function(new), [self.class_variable(cls), *args], kwargs)
+            return self.call(self.trusted(new), [self.class_variable(cls), *args], kwargs)
         if new is tuple.__new__ and not isinstance(lookup_in_class(cls, "__init__"), types.FunctionType):
             return self.new_tuple(cls, list(self.iterate(args[0])) if args else [])
         graph_break("call of C function", f"making a {cls.__qualname__}")
@@ -572,7 +568,7 @@ class Operations:
         made = ExceptionVariable(cls, args, kwargs)
         init = lookup_in_class(cls, "__init__")
         if isinstance(init, types.FunctionType):
-            self.call(self.class_function(init), [made, *args], kwargs)
+            self.call(self.trusted(init), [made, *args], kwargs)
         return made
 
 

@@ -30,13 +30,13 @@ from .source import Source, constant_source
 from .variables import copying, toolbox  # noqa: F401 - they register their handlers
 from .variables.autocast import autocast_class, make_autocast
 from .variables.base import Args, ConstantVariable, Kwargs, NotConstant, Variable, is_plain_constant
-from .variables.builtins import HANDLERS, PURE, BuiltinVariable, call_modelled
+from .variables.builtins import HANDLERS, PURE, call_modelled
 from .variables.contexts import GRAD_SCOPES, enable_grad, make_scope, no_grad
 from .variables.dicts import DictVariable, SetVariable
 from .variables.functions import FunctionBase, FunctionVariable, MethodVariable
 from .variables.generators import GeneratorVariable
 from .variables.nn_module import ModuleObjectVariable
-from .variables.objects import ModuleVariable, ObjectVariable
+from .variables.objects import ObjectVariable
 from .variables.sequences import (
     ListVariable,
     NamedTupleVariable,
@@ -153,7 +153,7 @@ class Trace(Builder, GraphBuilder, Operations):
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return self.sequence_like(value, [self.literal(v) for v in value])
         if callable(value) or isinstance(value, types.ModuleType):
-            return self.wrap_constant_object(value)
+            return self.trusted(value)
         return ConstantVariable(value)
 
     def sequence_like(self, value: Any, items: Args) -> Variable:
@@ -302,8 +302,5 @@ _LITERALS: dict[type, Any] = {
     SymInt: lambda tx, v: SymVariable(v),
     SymFloat: lambda tx, v: SymVariable(v),
     SymBool: lambda tx, v: SymVariable(v),
-    types.FunctionType: lambda tx, v: FunctionVariable(v, constant_source(v, trusted=True)),
-    types.BuiltinFunctionType: lambda tx, v: BuiltinVariable(v, constant_source(v, trusted=True)),
-    types.ModuleType: lambda tx, v: ModuleVariable(v, constant_source(v, trusted=True)),
 }
 

@@ -172,7 +172,7 @@ def import_name(f: Frame, i: Instruction) -> None:
     module = sys.modules[full]
     if not wanted and "." in i.argval and not depth:
         module = sys.modules[i.argval.split(".")[0]]
-    f.push(f.tx.wrap_constant_object(module))
+    f.push(f.tx.trusted(module))
 
 
 @handler(TABLE, "IMPORT_FROM")

@@ -144,7 +144,7 @@ _SHORT: dict[Any, Callable[..., Variable | None]] = {
     object.__init__: lambda tx, *args: NONE,
     tuple.__new__: lambda tx, cls, items=None: tx.new_tuple(cls.as_constant(), list(tx.iterate(items)) if items is not None else []),
     hasattr: lambda tx, owner, name: ConstantVariable(owner.has_attr(tx, tx.known(name))),
-    os.getenv: lambda tx, key, default=NONE: tx.wrap_constant_object(os.environ).method(tx, "get", [key, default], {}),
+    os.getenv: lambda tx, key, default=NONE: tx.trusted(os.environ).method(tx, "get", [key, default], {}),
     len: lambda tx, value: value.length(tx),
     next: lambda tx, iterator, default=None: tx.next(iterator, default),
     sorted: lambda tx, values, *, key=None, reverse=None: ListVariable(sort_variables(tx, list(tx.iterate(values)), key, reverse)),

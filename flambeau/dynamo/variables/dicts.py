@@ -283,7 +283,7 @@ class DictVariable(ModelledVariable):
             return None
         own = next(filter(None, map(self._python_method, tx.special_names(op, reflected))), None)
         if own is not None:
-            answer = tx.call(tx.class_function(own), [self, other], {})
+            answer = tx.call(tx.trusted(own), [self, other], {})
             return None if answer.is_constant() and answer.as_constant() is NotImplemented else answer
         if op is operator.ior and not reflected:
             self._update(tx, other)

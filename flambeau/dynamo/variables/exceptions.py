@@ -55,7 +55,7 @@ class ExceptionVariable(ObjectVariable):
         if name == "value" and issubclass(self.cls, StopIteration):
             return self.args[0] if self.args else NONE
         if name == "with_traceback":
-            return MethodVariable(tx.class_function(_with_traceback), self)
+            return MethodVariable(tx.trusted(_with_traceback), self)
         return super().attr(tx, name)
 
     def find_attr(self, tx: Trace, name: str) -> Variable | None:

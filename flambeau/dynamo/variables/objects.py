@@ -81,7 +81,7 @@ class ObjectVariable(Variable):
         fallback = lookup_in_class(self.cls, "__getattr__")
         if isinstance(own, types.FunctionType):
             try:
-                return tx.call(tx.class_function(own), [self, ConstantVariable(name)], {})
+                return tx.call(tx.trusted(own), [self, ConstantVariable(name)], {})
             except RaisedInTrace as error:
                 if fallback is _MISSING or not issubclass(error.value.python_type(), AttributeError):
                     raise
@@ -90,7 +90,7 @@ class ObjectVariable(Variable):
             if found is not None:
                 return found
         if isinstance(fallback, types.FunctionType):
-            return tx.call(tx.class_function(fallback), [self, ConstantVariable(name)], {})
+            return tx.call(tx.trusted(fallback), [self, ConstantVariable(name)], {})
         self.no_attr(tx, name)
 
     def no_attr(self, tx: Trace, name: str) -> NoReturn:
@@ -116,7 +116,7 @@ class ObjectVariable(Variable):
         new = tx.effects.class_attribute(self.cls.__mro__, name)
         entry = lookup_in_class(self.cls, name) if new is None else _MISSING
         if isinstance(entry, property):
-            return tx.call(tx.class_function(entry.fget), [self], {})
+            return tx.call(tx.trusted(entry.fget), [self], {})
         if self.value is not None and name not in self.written:
             found = self.read.get(name) or self.existing_attr(tx, name, entry)
             if found is not None:
@@ -152,13 +152,13 @@ class ObjectVariable(Variable):
         if special is not None:
             return special
         if isinstance(entry, functools.cached_property) and entry.attrname is not None:
-            value = tx.call(tx.class_function(entry.func), [self], {})
+            value = tx.call(tx.trusted(entry.func), [self], {})
             self.store_attr(tx, entry.attrname, value)
             return value
         getter = lookup_in_class(type(entry), "__get__")
         if isinstance(getter, types.FunctionType):
             owner = tx.wrap(entry, constant_source(self.cls).dict_item(name))
-            return tx.call(tx.class_function(getter), [owner, self, tx.class_variable(self.cls)], {})
+            return tx.call(tx.trusted(getter), [owner, self, tx.class_variable(self.cls)], {})
         if getter is not _MISSING:
             graph_break("unknown attribute", f"{self.cls.__name__}.{name} is a {type(entry).__name__}")
         return tx.wrap(entry, constant_source(self.cls).class_attr(name))
@@ -199,7 +199,7 @@ class ObjectVariable(Variable):
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
         setter = lookup_in_class(self.cls, "__setattr__")
         if isinstance(setter, types.FunctionType) and not self.plain_setattr(setter, name, value):
-            tx.call(tx.class_function(setter), [self, ConstantVariable(name), value], {})
+            tx.call(tx.trusted(setter), [self, ConstantVariable(name), value], {})
         elif not self._by_descriptor(tx, name, "__set__", [value]):
             self.store_attr(tx, name, value)
 
@@ -210,11 +210,11 @@ class ObjectVariable(Variable):
             function, word = (entry.fset, "setter") if method == "__set__" else (entry.fdel, "deleter")
             if function is None:
                 tx.raise_(AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no {word}")
-            tx.call(tx.class_function(function), [self, *args], {})
+            tx.call(tx.trusted(function), [self, *args], {})
             return True
         own = lookup_in_class(type(entry), method)
         if isinstance(own, types.FunctionType):
-            tx.call(tx.class_function(own), [tx.wrap(entry, constant_source(self.cls).dict_item(name)), self, *args], {})
+            tx.call(tx.trusted(own), [tx.wrap(entry, constant_source(self.cls).dict_item(name)), self, *args], {})
         return isinstance(own, types.FunctionType)
 
     def plain_setattr(self, setter: types.FunctionType, name: str, value: Variable | None) -> bool:
@@ -237,7 +237,7 @@ class ObjectVariable(Variable):
     def del_attr(self, tx: Trace, name: str) -> None:
         deleter = lookup_in_class(self.cls, "__delattr__")
         if isinstance(deleter, types.FunctionType) and not self.plain_setattr(deleter, name, None):
-            tx.call(tx.class_function(deleter), [self, ConstantVariable(name)], {})
+            tx.call(tx.trusted(deleter), [self, ConstantVariable(name)], {})
         elif not self._by_descriptor(tx, name, "__delete__", []):
             self.delete_attr(tx, name)
 
@@ -260,7 +260,7 @@ class ObjectVariable(Variable):
         if entry is _MISSING or entry is None:
             return None
         if isinstance(entry, types.FunctionType):
-            return MethodVariable(tx.class_function(entry), self)
+            return MethodVariable(tx.trusted(entry), self)
         if isinstance(entry, (types.WrapperDescriptorType, types.MethodDescriptorType)):
             return self.special_method(tx, name, entry)
         return self.class_attr(tx, name, entry)
@@ -345,7 +345,7 @@ class ObjectVariable(Variable):
             if inverted:
                 entry = lookup_in_class(self.cls, "__eq__")
             if isinstance(entry, types.FunctionType):
-                answer = tx.call(tx.class_function(entry), [self, other], {})
+                answer = tx.call(tx.trusted(entry), [self, other], {})
                 if not (isinstance(answer, ConstantVariable) and answer.value is NotImplemented):
                     return tx.logical_not(answer) if inverted else answer
         if self.container is None:
@@ -503,7 +503,7 @@ class ObjectMethod(NamedMethod):
         tx.effects.touch(self.owner)
         missing = lookup_in_class(self.owner.cls, "__missing__") if self.name == "__getitem__" else None
         if isinstance(missing, types.FunctionType) and not container.contains(tx, args[0]):
-            return tx.call(tx.class_function(missing), [self.owner, *args], {})
+            return tx.call(tx.trusted(missing), [self.owner, *args], {})
         if self.name == "__init__":
             if isinstance(container, DictVariable):
                 container.method(tx, "update", args, kwargs)
@@ -530,14 +530,14 @@ class ClassVariable(ValueVariable):
         entry = lookup_in_class(cls, name)
         meta = lookup_in_class(type(cls), name)
         if isinstance(meta, property) and meta.fget is not None:
-            return tx.call(tx.class_function(meta.fget), [self], {})
+            return tx.call(tx.trusted(meta.fget), [self], {})
         if name == "__dict__":
             if tx.effects.attributes(cls):
                 graph_break("unknown attribute", f"{self.describe()}.__dict__ after it was changed")
             return tx.wrap(cls.__dict__, constant_source(cls).attr(name))
         if entry is _MISSING or isinstance(entry, types.GetSetDescriptorType):
             if isinstance(meta, types.FunctionType):
-                return MethodVariable(tx.class_function(meta), self)
+                return MethodVariable(tx.trusted(meta), self)
             return tx.wrap(tx.checked(getattr, cls, name), constant_source(cls).attr(name))
         bound = tx.bind(entry, None, cls)
         if bound is not None:
@@ -545,7 +545,7 @@ class ClassVariable(ValueVariable):
         getter = lookup_in_class(type(entry), "__get__")
         if isinstance(getter, types.FunctionType) and type(entry).__module__ not in ("enum", "types", "functools"):
             descriptor = tx.wrap(entry, constant_source(entry))
-            return tx.call(tx.class_function(getter), [descriptor, NONE, self], {})
+            return tx.call(tx.trusted(getter), [descriptor, NONE, self], {})
         return tx.wrap(getattr(cls, name), constant_source(cls).attr(name))
 
     def has_attr(self, tx: Trace, name: str) -> bool:
@@ -564,7 +564,7 @@ class ClassVariable(ValueVariable):
             return super().item(tx, key)
         function = getattr(entry, "__func__", None)
         if isinstance(function, types.FunctionType) and function.__module__ != "typing":
-            return tx.call(tx.class_function(function), [self, key], {})
+            return tx.call(tx.trusted(function), [self, key], {})
         return tx.fold(self.value.__class_getitem__, [key]) if function is None else self  # list[int]; Generic[T] is for annotations
 
     def contains(self, tx: Trace, key: Variable) -> bool:
@@ -600,7 +600,7 @@ class ModuleVariable(ValueVariable):
         value = tx.checked(getattr, self.value if found is _MISSING else types.ModuleType(self.value.__name__), name)
         base = constant_source(self.value, trusted=policy.is_trusted(self.value.__name__))
         if base.trusted and not isinstance(value, (bool, int, float, str, list, dict)):
-            return tx.wrap(value, constant_source(value, trusted=True))
+            return tx.trusted(value)
         return tx.wrap(value, constant_source(self.value).attr(name))
 
     def has_attr(self, tx: Trace, name: str) -> bool:
@@ -641,7 +641,7 @@ class SuperVariable(Variable):
         if entry is _MISSING:
             tx.raise_(AttributeError, f"'super' object has no attribute {name!r}")
         if name == "__new__":
-            return tx.class_function(getattr(entry, "__func__", entry))
+            return tx.trusted(getattr(entry, "__func__", entry))
         bound = tx.bind(entry, None if is_class else self.owner, self.owner.value if is_class else self.owner.python_type())  # type: ignore[attr-defined]
         if bound is not None:
             return bound
@@ -652,7 +652,7 @@ class SuperVariable(Variable):
         if not hasattr(type(entry), "__get__"):
             return tx.wrap(entry, constant_source(entry))
         if isinstance(self.owner, ClassVariable) and not is_class:
-            return MethodVariable(tx.class_function(entry), self.owner)
+            return MethodVariable(tx.trusted(entry), self.owner)
         graph_break("unknown attribute", f"super().{name} of {self.owner.describe()}")
 
     def has_attr(self, tx: Trace, name: str) -> bool:
