@@ -110,21 +110,13 @@ def allow_in_graph(fn: Any) -> Any:
     """Put calls of `fn` into the graph whole, without looking inside."""
     if isinstance(fn, (list, tuple)):
         return [allow_in_graph(item) for item in fn]
-
-    def handler(tx: Any, *args: Variable, **kwargs: Variable) -> Variable:
-        return tx.emit(fn, list(args), kwargs)
-
-    HANDLERS[fn] = handler
+    HANDLERS[fn] = lambda tx, *args, **kwargs: tx.emit(fn, list(args), kwargs)
     return fn
 
 
 def assume_constant_result(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Call `fn` once during capture and take its result as a constant."""
-
-    def handler(tx: Any, *args: Variable, **kwargs: Variable) -> Variable:
-        return tx.fold(fn, list(args), kwargs)
-
-    HANDLERS[fn] = handler
+    HANDLERS[fn] = lambda tx, *args, **kwargs: tx.fold(fn, list(args), kwargs)
     return fn
 
 

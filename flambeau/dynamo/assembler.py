@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .bytecode import ExceptionEntry
+
 _CACHES: Any = opcode._inline_cache_entries  # type: ignore[attr-defined]
 
 
@@ -32,23 +34,12 @@ class Line:
     position: Any = None
 
 
-@dataclass(slots=True)
-class Protected:
-    """Lines `start <= i < end` are protected by the handler at line `handler`."""
-
-    start: int
-    end: int
-    handler: int
-    depth: int
-    push_lasti: bool
-
-
 def _units(arg: int) -> int:
     """Code units of an instruction without its caches."""
     return 1 + (arg > 0xFF) + (arg > 0xFFFF) + (arg > 0xFFFFFF)
 
 
-def assemble(lines: Sequence[Line], protected: Sequence[Protected], first_line: int) -> tuple[bytes, bytes, bytes]:
+def assemble(lines: Sequence[Line], protected: Sequence[ExceptionEntry], first_line: int) -> tuple[bytes, bytes, bytes]:
     """`(co_code, co_linetable, co_exceptiontable)`; jump sizes are relaxed until they fit."""
     caches = [cache_entries(line.opname) for line in lines]
     args = [line.arg for line in lines]

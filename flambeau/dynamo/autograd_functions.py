@@ -62,10 +62,10 @@ def _forward(tx: Any, cls: type, args: Args, kwargs: Kwargs) -> Variable:
     ctx.written["needs_input_grad"] = TupleVariable(needs)
     mode = dispatch.state.recording
     tx.set_grad_mode(recording_in(no_grad, False))
-    forward = tx.class_function(cls.forward)  # type: ignore[attr-defined]
+    forward = tx.trusted(cls.forward)  # type: ignore[attr-defined]
     if cls.setup_context is not Function.setup_context:  # type: ignore[attr-defined]
         result: Variable = tx.call(forward, args, kwargs)
-        setup = tx.class_function(cls.setup_context)  # type: ignore[attr-defined]
+        setup = tx.trusted(cls.setup_context)  # type: ignore[attr-defined]
         tx.call(setup, [ctx, TupleVariable(args), result], {})
     else:
         result = tx.call(forward, [ctx, *args], kwargs)

@@ -55,13 +55,7 @@ def operands(f: Frame, w: Writer, count: int) -> list[str]:
 @recipe("CALL", "CALL_KW", "CALL_FUNCTION_EX")
 def call(f: Frame, i: Instruction, w: Writer) -> Step:
     function, args, kwargs = take_call(f, i)
-    parts = [w.value(arg) for arg in args]
-    named = {name: w.value(value) for name, value in kwargs.items()}
-    if all(name.isidentifier() for name in named):
-        parts += [f"{name}={value}" for name, value in named.items()]
-    else:
-        parts.append("**{" + ", ".join(f"{name!r}: {value}" for name, value in named.items()) + "}")
-    return Step(f"{RESULT} = {w.value(function)}({', '.join(parts)})", [RESULT])
+    return Step(f"{RESULT} = {w.call(w.value(function), args, kwargs)}", [RESULT])
 
 
 @recipe("BINARY_OP")
@@ -138,19 +132,19 @@ def raise_varargs(f: Frame, i: Instruction, w: Writer) -> Step:
 @recipe("LOAD_ATTR", "LOAD_METHOD")
 def load_attr(f: Frame, i: Instruction, w: Writer) -> Step:
     (owner,) = operands(f, w, 1)
-    statement = f"{RESULT} = {owner}.{i.argval}"
-    if i.opname == "LOAD_METHOD" or (PY312 and i.arg & 1):
-        return Step(statement, [RESULT, None] if PY313 else [None, RESULT])
-    return Step(statement, [RESULT])
+    return _for_a_call(f"{RESULT} = {owner}.{i.argval}", i.opname == "LOAD_METHOD" or bool(PY312 and i.arg & 1))
+
+
+def _for_a_call(statement: str, called: bool) -> Step:
+    """What pushes a NULL beside its result if that is called next."""
+    return Step(statement, [RESULT] if not called else [RESULT, None] if PY313 else [None, RESULT])
 
 
 @recipe("LOAD_GLOBAL")
 def load_global(f: Frame, i: Instruction, w: Writer) -> Step:
     scope, name = w.fetch(f.globals_source), i.argval
-    statement = f"{RESULT} = {scope}[{name!r}] if {name!r} in {scope} else {name}"  # the replacement's own globals are builtins
-    if i.arg & 1:
-        return Step(statement, [RESULT, None] if PY313 else [None, RESULT])
-    return Step(statement, [RESULT])
+    # the replacement's own globals are builtins
+    return _for_a_call(f"{RESULT} = {scope}[{name!r}] if {name!r} in {scope} else {name}", bool(i.arg & 1))
 
 
 @recipe("UNPACK_SEQUENCE")
@@ -174,8 +168,12 @@ def import_name(f: Frame, i: Instruction, w: Writer) -> Step:
     return Step(f"{RESULT} = __import__({i.argval!r}, {w.fetch(f.globals_source)}, None, {names}, {level})", [RESULT])
 
 
-def _branch(test: str) -> Recipe:
-    return lambda f, i, w: Step("", [], test.format(*operands(f, w, 1)))
+def _branch(test: str, keep: bool = False) -> Recipe:
+    def make(f: Frame, i: Instruction, w: Writer) -> Step:
+        (value,) = operands(f, w, 1)
+        return Step("", [value] if keep else [], test.format(value), keep=keep)
+
+    return make
 
 
 for _prefix in ("POP_JUMP_FORWARD_IF_", "POP_JUMP_BACKWARD_IF_", "POP_JUMP_IF_"):
@@ -184,14 +182,5 @@ for _prefix in ("POP_JUMP_FORWARD_IF_", "POP_JUMP_BACKWARD_IF_", "POP_JUMP_IF_")
     RECIPES[_prefix + "NONE"] = _branch("{0} is None")
     RECIPES[_prefix + "NOT_NONE"] = _branch("{0} is not None")
 
-
-def _branch_or_pop(test: str) -> Recipe:
-    def make(f: Frame, i: Instruction, w: Writer) -> Step:
-        (value,) = operands(f, w, 1)
-        return Step("", [value], test.format(value), keep=True)
-
-    return make
-
-
-RECIPES["JUMP_IF_TRUE_OR_POP"] = _branch_or_pop("{0}")
-RECIPES["JUMP_IF_FALSE_OR_POP"] = _branch_or_pop("not {0}")
+RECIPES["JUMP_IF_TRUE_OR_POP"] = _branch("{0}", keep=True)
+RECIPES["JUMP_IF_FALSE_OR_POP"] = _branch("not {0}", keep=True)

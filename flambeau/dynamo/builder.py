@@ -9,6 +9,7 @@ import enum
 import functools
 import os
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -20,21 +21,23 @@ from ..core.dtypes import dtype
 from ..core.memory_format import layout, memory_format
 from ..core.size import Size, is_contiguous
 from ..core.tensor import Tensor
+from ..ops.registry import is_operator
 from . import policy
 from .break_kinds import describe, graph_break
 from .exceptions import RunEagerly
-from .guards import About
+from .guards import About, typed
 from .source import Source, constant_source
 from .variables.autocast import autocast_class, wrap_autocast
-from .variables.base import ConstantVariable, LazyVariable, NotConstant, ValueVariable, Variable, is_plain_constant
+from .variables.base import ConstantVariable, LazyVariable, NamedMethod, NotConstant, ValueVariable, Variable, is_plain_constant
 from .variables.builtins import HANDLERS, BuiltinVariable
 from .variables.contexts import GRAD_SCOPES, GradScope, ScopeExit
 from .variables.dicts import DictVariable, MappingProxyVariable, SetVariable
 from .variables.floats import FloatVariable
 from .variables.functions import CellVariable, DisabledVariable, FunctionVariable, MethodVariable, PartialVariable
 from .variables.nn_module import ModuleObjectVariable
-from .variables.objects import ClassVariable, ModuleVariable, ObjectVariable, PropertyVariable
+from .variables.objects import ClassVariable, ModuleVariable, ObjectVariable, PropertyVariable, written_in_c
 from .variables.sequences import (
+    EXHAUSTED,
     DequeVariable,
     ListVariable,
     NamedTupleVariable,
@@ -48,17 +51,32 @@ from .variables.sequences import (
 IMMUTABLE = (dtype, device, layout, memory_format, types.CodeType, types.UnionType, types.GenericAlias)
 """Objects that are constants, compared by identity or value."""
 
-_HEAP_TYPE = 1 << 9
+
+_Build = Callable[[Any, Any, Source], Variable]
 
 
 class OpaqueVariable(ValueVariable):
     """An existing object that capture doesn't understand: it can be passed on, nothing else."""
 
+    source: Source
+
     def as_constant(self) -> Any:
         raise NotConstant(self)
 
+    def attr(self, tx: Any, name: str) -> Variable:
+        if name == "__traceback__" and isinstance(self.value, BaseException):
+            return tx.wrap(self.value.__traceback__, self.source.attr(name))
+        return super().attr(tx, name)
+
     def describe(self) -> str:
         return f"{type(self.value).__module__}.{type(self.value).__qualname__} object {self.source}"
+
+
+class WeakReference(OpaqueVariable):
+    """A `weakref.ref`: a call gives its object."""
+
+    def call(self, tx: Any, args: Any, kwargs: Any) -> Variable:
+        return tx.wrap(self.value(), self.source.derive("{0}()"))
 
 
 class NumpyFunction(ValueVariable):
@@ -102,33 +120,33 @@ class Builder:
             build = next((b for kinds, b in _BY_CLASS if isinstance(value, kinds)), _wrap_object)
         return build(self, value, source)
 
-    def wrap_constant_object(self, value: Any) -> Variable:
-        """A module, class or function that the trace found by itself."""
+    def trusted(self, value: Any) -> Any:
+        """The variable of an object that capture found by itself, such as a function in a class: taken as it is, without a guard."""
         return self.wrap(value, constant_source(value, trusted=True))
 
     def special_value(self, value: Any, source: Source) -> Variable | None:
-        """Callables with a handler and disabled functions."""
-        if isinstance(value, (types.FunctionType, type)) or callable(value):
-            marker = getattr(value, "__dict__", None)
-            if marker and "_flambeau_original" in marker and not isinstance(value, type):
-                return self._original(value, value._flambeau_original, source, "{0}._flambeau_original")
-            if hasattr(type(value), "_flambeau_original"):
-                return self._original(value, type(value)._flambeau_original, source, "type({0})._flambeau_original")
-            if marker and "_flambeau_disabled" in marker:
-                self.guard_identity(source, value)
-                return DisabledVariable(value, source)
-            if self.is_operator(value) and not isinstance(value, (type, types.FunctionType)):
-                self.guard_identity(source, value)
-                return OperatorVariable(value, source)
-            if not isinstance(value, type) and self._has_handler(value):
-                self.guard_identity(source, value)
-                return BuiltinVariable(value, source)
-        return None
+        """Callables with a handler, operators that are objects, compiled and disabled functions."""
+        if not callable(value):
+            return None
+        marks = getattr(value, "__dict__", {})
+        plain_class = isinstance(value, type)
+        if "_flambeau_original" in marks and not plain_class:
+            return self._original(value, value._flambeau_original, source, "{0}._flambeau_original")
+        if hasattr(type(value), "_flambeau_original"):
+            return self._original(value, type(value)._flambeau_original, source, "type({0})._flambeau_original")
+        kind: Any = None
+        if "_flambeau_disabled" in marks:
+            kind = DisabledVariable
+        elif is_operator(value) and not isinstance(value, (type, types.FunctionType)):
+            kind = OperatorVariable
+        elif not plain_class and self._has_handler(value):
+            kind = BuiltinVariable
+        return _by_identity(kind)(self, value, source) if kind is not None else None
 
     def _original(self, value: Any, original: Any, source: Source, template: str) -> Variable:
         """A compiled function or module inside of another: captured as what it was made from."""
         if source.is_constant:
-            return self.wrap(original, constant_source(original, trusted=True))
+            return self.trusted(original)
         self.guard_type(source, value)
         return self.wrap(original, source.derive(template))
 
@@ -187,27 +205,24 @@ class Builder:
         """The keys of an existing dict, in order."""
         keys = list(value)
         if all(map(is_plain_constant, keys)):
-            self.guard("list({0}) == {1}", source, constant_source(keys), reason="keys", about="keys")
+            self.guard_elements(source, keys, reason="keys", about="keys")
         else:
             self.guard(f"len({{0}}) == {len(keys)}", source, about="length")
             for position, key in enumerate(keys):
                 self.guard("{0} is {1}", source.derive(f"list({{0}})[{position}]"), constant_source(key))
 
-    def constant_key(self, value: Any) -> Source:
-        return constant_source(value)
+    def guard_elements(self, source: Source, values: list[Any], *, reason: str = "", about: About = "value") -> None:
+        """The elements of an iterable, in order. Equal ones may be of different types: 1, 1.0 and True."""
+        self.guard("{1}({0}) == {2}", source, constant_source(typed), constant_source(typed(values)), reason=reason, about=about)
 
-    def key_variable(self, key: Any, source: Source, position: int) -> Variable:
-        if is_plain_constant(key) or isinstance(key, (type, *IMMUTABLE)):
-            return ConstantVariable(key) if not isinstance(key, type) else ClassVariable(key)
-        return self.wrap(key, source.derive(f"list({{0}})[{position}]"))
-
-    def key_source(self, source: Source, key: Any, position: int) -> Source:
-        if is_plain_constant(key) or isinstance(key, (type, *IMMUTABLE)):
-            return source.item(key)
-        return source.derive(f"{{0}}[list({{0}})[{position}]]")
-
-    def environment(self) -> Variable:
-        return EnvironmentVariable(constant_source(os.environ))
+    def key_of(self, source: Source, key: Any, position: int) -> tuple[Variable, Source]:
+        """The variable of a key of an existing dict, and the source of its value."""
+        if isinstance(key, type):
+            return ClassVariable(key), source.item(key)
+        if is_plain_constant(key) or isinstance(key, IMMUTABLE):
+            return ConstantVariable(key), source.item(key)
+        key_source = source.derive(f"list({{0}})[{position}]")
+        return self.wrap(key, key_source), source.derive("{0}[{1}]", key_source)
 
     def module_source(self, module: types.ModuleType) -> Source:
         """A module as a source that guards look into."""
@@ -233,6 +248,19 @@ class Builder:
 
 
 # -- how each kind of value is wrapped -----------------------------------------------------------------------------------------
+def _by_identity(kind: Callable[..., Variable]) -> _Build:
+    """An object that stands for itself: a guard says that it is this one."""
+
+    def wrap(tx: Any, value: Any, source: Source) -> Variable:
+        tx.guard_identity(source, value)
+        return kind(value, source)
+
+    return wrap
+
+
+_wrap_same = _by_identity(ConstantVariable)
+
+
 def _wrap_singleton(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard(f"{{0}} is {'...' if value is ... else value}", source)
     return ConstantVariable(value, source)
@@ -263,20 +291,10 @@ def _wrap_text(tx: Any, value: Any, source: Source) -> Variable:
     return ConstantVariable(value, source)
 
 
-def _wrap_same(tx: Any, value: Any, source: Source) -> Variable:
-    tx.guard_identity(source, value)
-    return ConstantVariable(value, source)
-
-
 def _wrap_numpy_number(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_type(source, value)
     tx.guard("{0} == {1}" if value == value else "{0} != {0}", source, constant_source(value))
     return ConstantVariable(value, source)
-
-
-def _wrap_ufunc(tx: Any, value: Any, source: Source) -> Variable:
-    tx.guard_identity(source, value)
-    return NumpyFunction(value, source)
 
 
 def _wrap_equal(tx: Any, value: Any, source: Source) -> Variable:
@@ -285,18 +303,10 @@ def _wrap_equal(tx: Any, value: Any, source: Source) -> Variable:
     return ConstantVariable(value, source)
 
 
-def _constant_tuple(value: Any) -> bool:
-    return all(
-        is_plain_constant(v) or isinstance(v, IMMUTABLE) or (type(v) is tuple and _constant_tuple(v)) for v in value
-    )
-
-
 def _wrap_tuple(tx: Any, value: tuple, source: Source) -> Variable:
-    if value and len(value) <= 16 and _constant_tuple(value) and not any(isinstance(v, float) for v in value) and (
-        not tx.may_vary(source)
-    ):
-        tx.guard("{0} == {1}", source, constant_source(value))
+    if value and len(value) <= 16 and all(map(_plainly_equal, value)) and not tx.may_vary(source):
         tx.guard_type(source, value)
+        tx.guard_elements(source, list(value))
         return TupleVariable([tx.literal(v) for v in value], source)
     return TupleVariable(tx.guard_sequence(value, source), source)
 
@@ -322,13 +332,16 @@ def _wrap_dict(tx: Any, value: dict, source: Source) -> Variable:
     return tx.remember(value, made)
 
 
+def _plainly_equal(value: Any) -> bool:
+    """Is it a constant for which `==` among values of its type says all? Of floats it doesn't: 0.0 and -0.0, NaN."""
+    return isinstance(value, IMMUTABLE) or (is_plain_constant(value) and not isinstance(value, (float, complex)))
+
+
 def _wrap_set(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_type(source, value)
-    constant = all(is_plain_constant(item) or isinstance(item, IMMUTABLE) for item in value)
-    if constant or all(isinstance(item, (type, types.FunctionType)) for item in value):
-        tx.guard("{0} == {1}", source, constant_source(type(value)(value)))
-    else:
+    if not all(is_plain_constant(item) or isinstance(item, (*IMMUTABLE, type, types.FunctionType)) for item in value):
         graph_break("unknown value", f"the set {source} of objects")
+    tx.guard_elements(source, list(value))
     items = {}
     for item in value:
         variable = tx.literal(item)
@@ -343,7 +356,7 @@ def _wrap_mapping_proxy(tx: Any, value: Any, source: Source) -> Variable:
 
 def _wrap_range(tx: Any, value: range, source: Source) -> Variable:
     tx.guard_type(source, value)
-    tx.guard("{0} == {1}", source, constant_source(value))
+    tx.guard("({0}.start, {0}.stop, {0}.step) == {1}", source, constant_source((value.start, value.stop, value.step)))
     return RangeVariable(value, source)
 
 
@@ -388,7 +401,7 @@ class EnvironmentVariable(Variable):
         return self.lookup(tx, key) is not None
 
     def attr(self, tx: Any, name: str) -> Variable:
-        return tx.container_method(self, name)
+        return NamedMethod(self, name)
 
     def method(self, tx: Any, name: str, args: Any, kwargs: Any) -> Variable:
         if name != "get":
@@ -416,11 +429,12 @@ class ExistingIterator(SequenceIterator):
         return w.fetch(self.source)
 
     def replay(self, w: Any) -> None:
-        w.effect(f"{w.fetch(self.source)}.__setstate__({self.position})")
+        iterator = w.fetch(self.source)
+        w.effect(f"list({iterator})" if self.position == EXHAUSTED else f"{iterator}.__setstate__({self.position})")
 
 
 def _wrap_function(tx: Any, value: types.FunctionType, source: Source) -> Variable:
-    if source.is_constant or source.trusted or tx.is_operator(value) or tx.is_stable(source):
+    if source.is_constant or source.trusted or is_operator(value) or tx.is_stable(source):
         tx.guard_identity(source, value)
     else:
         tx.guard_type(source, value)
@@ -434,7 +448,7 @@ def _wrap_method(tx: Any, value: types.MethodType, source: Source) -> Variable:
     if isinstance(owner, GradScope) and value.__func__.__name__ == "__exit__":
         return ScopeExit(owner)
     tx.guard("{0} is {1}", source.attr("__func__"), constant_source(value.__func__))
-    return MethodVariable(tx.class_function(value.__func__), owner, source)
+    return MethodVariable(tx.trusted(value.__func__), owner, source)
 
 
 def _wrap_builtin(tx: Any, value: Any, source: Source) -> Variable:
@@ -444,24 +458,9 @@ def _wrap_builtin(tx: Any, value: Any, source: Source) -> Variable:
         tx.guard_type(source, value)
         tx.guard(f"{{0}}.__name__ == {value.__name__!r}", source)
         bound_to = tx.wrap(owner, source.attr("__self__"))
-        return OpaqueVariable(value, source) if isinstance(bound_to, OpaqueVariable) else tx.attr(bound_to, value.__name__)
+        return OpaqueVariable(value, source) if isinstance(bound_to, ValueVariable) else tx.attr(bound_to, value.__name__)
     tx.guard_identity(source, value)
     return BuiltinVariable(value, source)
-
-
-def _wrap_class(tx: Any, value: type, source: Source) -> Variable:
-    tx.guard_identity(source, value)
-    return ClassVariable(value, source)
-
-
-def _wrap_module(tx: Any, value: types.ModuleType, source: Source) -> Variable:
-    tx.guard_identity(source, value)
-    return ModuleVariable(value, source)
-
-
-def _wrap_property(tx: Any, value: Any, source: Source) -> Variable:
-    tx.guard_identity(source, value)
-    return PropertyVariable(value, source)
 
 
 def _wrap_partial(tx: Any, value: functools.partial, source: Source) -> Variable:
@@ -515,7 +514,12 @@ def _known_object(variable: Variable) -> Any:
 
 def _wrap_cached(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_identity(source, value)
-    return CachedFunction(tx.class_function(value.__wrapped__), value, source)
+    return CachedFunction(tx.trusted(value.__wrapped__), value, source)
+
+
+def _wrap_weak_reference(tx: Any, value: Any, source: Source) -> Variable:
+    tx.guard_type(source, value)
+    return WeakReference(value, source)
 
 
 def _wrap_cell(tx: Any, value: Any, source: Source) -> Variable:
@@ -561,24 +565,17 @@ def _wrap_scope(tx: Any, value: Any, source: Source) -> Variable:
     return tx.remember(value, GradScope(type(value), flag, None, value, source))
 
 
-def _wrap_named_tuple(tx: Any, value: Any, source: Source) -> Variable:
-    return NamedTupleVariable(tx.guard_sequence(value, source), type(value), source)
-
-
-def _wrap_nn_module(tx: Any, value: Any, source: Source) -> Variable:
-    tx.guard_type(source, value)
-    return tx.remember(value, ModuleObjectVariable(type(value), value, source))
-
-
 def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
     """An instance of a class written in Python; of any other class it is opaque."""
     cls = type(value)
-    if tx.is_module(value):
-        return _wrap_nn_module(tx, value, source)
     tx.guard_type(source, value)
-    if cls.__module__.startswith(("numpy", "re")) or not (cls.__flags__ & _HEAP_TYPE or cls is types.SimpleNamespace):
+    if policy.is_nn_module(value):
+        return tx.remember(value, ModuleObjectVariable(cls, value, source))
+    if isinstance(value, tuple) and isinstance(getattr(cls, "_fields", None), tuple):
+        return NamedTupleVariable(tx.guard_sequence(value, source), cls, source)
+    if cls.__module__.startswith(("numpy", "re")) or (written_in_c(cls) and cls is not types.SimpleNamespace):
         return tx.remember(value, OpaqueVariable(value, source))
-    if any(not base.__flags__ & _HEAP_TYPE and base not in (object, dict, list, tuple, collections.OrderedDict, types.SimpleNamespace)
+    if any(written_in_c(base) and base not in (object, dict, list, tuple, collections.OrderedDict, types.SimpleNamespace)
            and base.__module__ not in ("typing", "abc") for base in cls.__mro__):  # fmt: skip
         return tx.remember(value, OpaqueVariable(value, source))
     container: Variable | None = None
@@ -586,12 +583,13 @@ def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
         kind = next(base for base in cls.__mro__ if base.__module__ in ("builtins", "collections"))
         container = DictVariable({}, kind, source, plain_entries(value))
         container.plain_source = constant_source(plain_entries).derive("{0}({1})", source)
-    elif isinstance(value, list):
-        container = ListVariable([LazyVariable(v, source.item(i)) for i, v in enumerate(value)], source)
-        tx.guard(f"len({{0}}) == {len(value)}", source)
-    elif isinstance(value, tuple):
-        container = TupleVariable([LazyVariable(v, source.item(i)) for i, v in enumerate(value)], source)
-        tx.guard(f"len({{0}}) == {len(value)}", source)
+    elif isinstance(value, (list, tuple)):
+        base, made = (list, ListVariable) if isinstance(value, list) else (tuple, TupleVariable)
+        elements = [*base.__iter__(value)]  # past what the class overrides
+        tx.guard(f"{base.__name__}.__len__({{0}}) == {len(elements)}", source)
+        container = made([
+            LazyVariable(element, source.derive(f"{base.__name__}.__getitem__({{0}}, {i})")) for i, element in enumerate(elements)
+        ], source)  # fmt: skip
     return tx.remember(value, ObjectVariable(cls, value, source, container))
 
 
@@ -602,7 +600,6 @@ def plain_entries(value: dict[Any, Any]) -> dict[Any, Any]:
 
 
 _NUMPY_NUMBERS = (np.float64, np.float32, np.float16, np.int64, np.int32, np.int16, np.int8, np.uint8, np.bool_)
-_Build = Callable[[Any, Any, Source], Variable]
 _EXACT: dict[type, _Build] = {
     type(None): _wrap_singleton, bool: _wrap_singleton, type(...): _wrap_singleton, type(NotImplemented): _wrap_singleton,
     int: _wrap_int, float: _wrap_float, complex: _wrap_number, str: _wrap_text, bytes: _wrap_text,
@@ -614,28 +611,18 @@ _EXACT: dict[type, _Build] = {
     types.FunctionType: _wrap_function, types.MethodType: _wrap_method, types.BuiltinFunctionType: _wrap_builtin,
     types.MethodDescriptorType: _wrap_builtin, types.WrapperDescriptorType: _wrap_builtin,
     types.MethodWrapperType: _wrap_builtin, types.ClassMethodDescriptorType: _wrap_builtin,
-    type(os.environ): _wrap_environment, types.ModuleType: _wrap_module,
-    property: _wrap_property, staticmethod: _wrap_property, classmethod: _wrap_property,
+    type(os.environ): _wrap_environment, types.ModuleType: _by_identity(ModuleVariable),
+    **dict.fromkeys((property, staticmethod, classmethod), _by_identity(PropertyVariable)),
     functools._lru_cache_wrapper: _wrap_cached, functools.partial: _wrap_partial, types.CellType: _wrap_cell, Tensor: _wrap_tensor,
-    np.ufunc: _wrap_ufunc, type(np.prod): _wrap_ufunc, **dict.fromkeys(_NUMPY_NUMBERS, _wrap_numpy_number),
-    types.UnionType: _wrap_same, types.GenericAlias: _wrap_same,
+    **dict.fromkeys((np.ufunc, type(np.prod)), _by_identity(NumpyFunction)), **dict.fromkeys(_NUMPY_NUMBERS, _wrap_numpy_number),
+    weakref.ReferenceType: _wrap_weak_reference, types.UnionType: _wrap_same, types.GenericAlias: _wrap_same,
     **dict.fromkeys(GRAD_SCOPES, _wrap_scope),
 }  # fmt: skip
-
-
-class _NamedTupleMeta(type):
-    def __instancecheck__(cls, value: Any) -> bool:
-        return isinstance(value, tuple) and isinstance(getattr(type(value), "_fields", None), tuple)
-
-
-class _NamedTuple(metaclass=_NamedTupleMeta):
-    """`isinstance` finds named tuples."""
 
 
 _BY_CLASS: list[tuple[Any, _Build]] = [
     (Tensor, _wrap_tensor),
     (enum.Enum, _wrap_same),
-    (_NamedTuple, _wrap_named_tuple),
-    (types.ModuleType, _wrap_module),
-    (type, _wrap_class),
+    (types.ModuleType, _by_identity(ModuleVariable)),
+    (type, _by_identity(ClassVariable)),
 ]

@@ -94,12 +94,8 @@ class Compiler:
         except NothingToCompile:
             state.failures += 1
             return None
-        except RunEagerly as error:
-            if error.info.kind not in OF_THIS_CALL:
-                state.failures += 1
-            self._report_break(error.info, whole_frame=True)
-            return None
-        except GraphBreak as error:
+        except (RunEagerly, GraphBreak) as error:
+            state.failures += isinstance(error, RunEagerly) and error.info.kind not in OF_THIS_CALL
             self._report_break(error.info, whole_frame=True)
             return None
         except BackendCompilerFailed as error:

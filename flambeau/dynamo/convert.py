@@ -18,7 +18,7 @@ from ..core.device import default_device
 from ..core.tensor import Tensor
 from ..ops.linalg_decompositions import LinAlgError
 from ..ops.promotion import default_dtype
-from . import breaks, config, logs
+from . import breaks, config, logs, policy
 from .break_kinds import Break, describe
 from .bytecode import loop_of
 from .dynamic import Shapes
@@ -386,7 +386,7 @@ def _handles_tensors(tx: Trace, frame: Frame) -> bool:
     variables = [*frame.locals.values(), *(cell.contents for cell in frame.cells.values())]
     values = [variable.value if isinstance(variable, LazyVariable) else variable for variable in variables]
     return bool(tx.inputs or tx.calls) or frame.program.instructions[frame.current].opname == "FOR_ITER" or any(
-        isinstance(value, (Tensor, TensorVariable)) or tx.is_module(value)
+        isinstance(value, (Tensor, TensorVariable)) or policy.is_nn_module(value)
         or (isinstance(value, (list, tuple, dict)) and any(isinstance(v, Tensor) for v in _elements(value)))
         for value in values
     )

@@ -9,24 +9,24 @@ if TYPE_CHECKING:
     from .variables.base import Variable
 
 
-class GraphBreak(Exception):
-    """Tracing met something that it can't put into a graph; carries the `Break` that says what and why."""
+class _Broken(Exception):
+    """Carries the `Break` that says what and why."""
 
     def __init__(self, info: Break) -> None:
         super().__init__(str(info))
         self.info = info
+
+
+class GraphBreak(_Broken):
+    """Tracing met something that it can't put into a graph."""
 
 
 class RestartTrace(Exception):
     """Something was learned (a break point, a dynamic dimension): trace the frame again from its start."""
 
 
-class RunEagerly(Exception):
+class RunEagerly(_Broken):
     """The frame can't be split where it would have to be: run all of it as ordinary Python."""
-
-    def __init__(self, info: Break) -> None:
-        super().__init__(str(info))
-        self.info = info
 
 
 class RaisedInTrace(Exception):

@@ -6,7 +6,7 @@ import builtins
 import types
 from typing import TYPE_CHECKING, Any
 
-from . import handlers
+from . import handlers, policy
 from .break_kinds import graph_break
 from .bytecode import decode
 from .exceptions import RaisedInTrace
@@ -28,7 +28,7 @@ class Frame:
         self.program = decode(code)
         tx.has_handlers = tx.has_handlers or bool(self.program.exceptions)
         self.globals = scope
-        self.globals_source: Source = constant_source(scope, trusted=tx.is_trusted_module(scope.get("__name__", "")))
+        self.globals_source: Source = constant_source(scope, trusted=policy.is_trusted(scope.get("__name__", "")))
         self.function = function
         self.locals = local
         self.cells: dict[str, CellVariable] = dict(zip(code.co_freevars, closure, strict=False))
@@ -71,16 +71,18 @@ class Frame:
     def load_global(self, name: str) -> Variable:
         tx = self.tx
         written = tx.effects.globals_of(self.globals)
-        if name in written:
-            return written[name]
-        if name in self.globals:
+        new = written.get(name)
+        if new is not None:
+            return new
+        if name in self.globals and name not in written:
             value = self.globals[name]
             if self.globals_source.trusted and not isinstance(value, (bool, int, float, list, dict, set)):
-                return tx.wrap(value, constant_source(value, trusted=True))
+                return tx.trusted(value)
             return tx.wrap(value, constant_source(self.globals).item(name))
         if hasattr(builtins, name):
-            tx.guard_not_global(self.globals_source, self.globals, name)
-            return tx.wrap(getattr(builtins, name), constant_source(getattr(builtins, name), trusted=True))
+            if name not in written:
+                tx.guard_not_global(self.globals_source, self.globals, name)
+            return tx.trusted(getattr(builtins, name))
         tx.raise_(NameError, f"name '{name}' is not defined")
 
     # execution

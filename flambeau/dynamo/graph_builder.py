@@ -23,9 +23,7 @@ from .source import Source
 from .variables.autocast import Settings, enter_autocast, exit_autocast
 from .variables.base import Args, ConstantVariable, Kwargs, Variable
 from .variables.contexts import set_grad_mode
-from .variables.dicts import DictVariable
-from .variables.sequences import ListVariable, SequenceVariable, SliceVariable
-from .variables.tensor import SymVariable, TensorVariable, plain_number
+from .variables.tensor import SymVariable, TensorVariable, operand_of
 
 _PLUMBING = re.compile(r"\._(modules|parameters|buffers)\b|\.__dict__|\.__closure__|\.cell_contents|__function")
 _SIZE_TOKEN = re.compile(r"__size(\d+)__")
@@ -155,20 +153,7 @@ class GraphBuilder:
     # -- nodes --------------------------------------------------------------------------------------------------------------
     def argument(self, variable: Variable) -> Any:
         """A variable as an argument of a node."""
-        variable = variable.realize(self)
-        if isinstance(variable, TensorVariable):
-            return variable.node
-        if isinstance(variable, SymVariable):
-            return self.size_node(variable.value)
-        if isinstance(variable, ListVariable):
-            return [self.argument(item) for item in variable.items]
-        if isinstance(variable, SequenceVariable):
-            return tuple(self.argument(item) for item in variable.items)
-        if isinstance(variable, SliceVariable):
-            return slice(*(self.argument(part) for part in variable.parts))
-        if isinstance(variable, DictVariable):
-            return {key.as_constant(): self.argument(value) for key, value in variable.open(self).values()}
-        return plain_number(variable.as_constant())
+        return operand_of(self, variable, lambda tensor: tensor.node, self.size_node)
 
     def size_node(self, value: Any) -> Any:
         """A symbolic size as a node: its symbols are graph inputs, arithmetic on them nodes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -50,6 +50,11 @@ class Namespace:
         name = prefix if prefix not in self.values else f"{prefix}_{len(self.values)}"
         self.values[name] = value
         return name
+
+
+def typed(values: Iterable[Any]) -> tuple[list[Any], list[type]]:
+    """Elements in order, and their types."""
+    return [*values], [*map(type, values)]
 
 
 class GuardSet:
@@ -237,30 +242,24 @@ def first_failure(guards: GuardSet, parameters: list[str], values: tuple[Any, ..
     """Which guard refuses these arguments, in words: evaluated one by one, for the recompile log."""
     namespace = Namespace()
     scope: dict[str, Any] = dict(zip(["__function", *parameters], (function, *values), strict=True))
+
+    def look_up(text: str) -> tuple[Any, str]:
+        try:
+            return eval(text, {**namespace.values}, scope), ""
+        except LOOKUP_ERRORS as error:
+            return None, f" ({type(error).__name__}: {error})"
+
     for guard in guards:
-        text = guard.template.format(*(s.render(namespace.name) for s in guard.sources))
         shown = guard.template.format(*guard.sources)
-        try:
-            passed = eval(text, {**namespace.values}, scope)
-        except LOOKUP_ERRORS as error:
-            return f"{shown} ({type(error).__name__}: {error})"
+        passed, error = look_up(guard.template.format(*(s.render(namespace.name) for s in guard.sources)))
+        if error:
+            return shown + error
         if not passed:
-            return f"{shown}{_found(guard, namespace, scope)}{'  # ' + guard.reason if guard.reason else ''}"
+            now = repr(look_up(guard.sources[0].render(namespace.name))[0])
+            return f"{shown}{f' (now {now})' if len(now) < 60 else ''}{'  # ' + guard.reason if guard.reason else ''}"
     for source, spec in guards.tensors.items():
-        try:
-            value = eval(source.render(namespace.name), {**namespace.values}, scope)
-        except LOOKUP_ERRORS as error:
-            return f"{source} ({type(error).__name__}: {error})"
-        difference = spec.difference(value)
+        value, error = look_up(source.render(namespace.name))
+        difference = error or spec.difference(value)
         if difference:
-            return f"tensor {source}: {difference}"
+            return f"{source}{error}" if error else f"tensor {source}: {difference}"
     return "a guard on global state"
-
-
-def _found(guard: Guard, namespace: Namespace, scope: dict[str, Any]) -> str:
-    try:
-        value = eval(guard.sources[0].render(namespace.name), {**namespace.values}, scope)
-    except LOOKUP_ERRORS:
-        return ""
-    text = repr(value)
-    return f" (now {text})" if len(text) < 60 else ""

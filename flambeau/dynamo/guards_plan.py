@@ -134,7 +134,7 @@ class Plan:
         """The source of the object that this one is read from, and the key; checks that it is such an object."""
         step, key = source.step
         base = source.bases[0]
-        if step == "contents":
+        if step == "contents" and base.bases:
             (step, key), base = base.step, base.bases[0]
         kind = kind_of(self.value(base)) if step in _READS else ""
         if kind not in _READS.get(step, ()) or not (type(key) is str or (type(key) is int and key >= 0) or step == "code"):

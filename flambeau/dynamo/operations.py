@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import functools
 import operator
 import sys
@@ -12,21 +13,23 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
+from ..ops.registry import is_operator
 from .break_kinds import graph_break
 from .exceptions import RaisedInTrace
-from .source import Source, constant_source
-from .variables.base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, NotConstant, Variable
-from .variables.dicts import ContainerMethod, DictVariable, SetVariable
-from .variables.exceptions import ExceptionVariable
+from .source import constant_source
+from .variables.base import NONE, Args, ConstantVariable, EqualKey, IdentityKey, Kwargs, NamedMethod, NotConstant, Variable
+from .variables.dicts import DictVariable, SetVariable
+from .variables.exceptions import ExceptionVariable, TracebackVariable
 from .variables.floats import FloatVariable
-from .variables.functions import FunctionBase, FunctionVariable, MethodVariable
-from .variables.generators import GeneratorVariable
+from .variables.functions import FunctionBase, MethodVariable
+from .variables.generators import stop_of
 from .variables.identity import IdVariable
 from .variables.objects import (
     ClassVariable,
     ObjectMethod,
     ObjectVariable,
     lookup_in_class,
+    written_in_c,
 )
 from .variables.sequences import (
     IteratorVariable,
@@ -35,9 +38,10 @@ from .variables.sequences import (
     RangeVariable,
     SequenceIterator,
     SequenceVariable,
+    SliceVariable,
     TupleVariable,
 )
-from .variables.tensor import SymVariable, TensorVariable, example_of
+from .variables.tensor import SymVariable, TensorVariable, operand_of
 
 _SPECIAL_NAMES = {
     getattr(operator, name): f"__{name.strip('_')}__"
@@ -52,7 +56,6 @@ OUT_OF_PLACE = {
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift")
 }
 """`a += b` is `a = a + b` where `a` has no way of its own."""
-_COMPARES = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
 
 
 _SLOTS: dict[str, Callable[..., Variable | None]] = {
@@ -66,21 +69,6 @@ _SLOTS: dict[str, Callable[..., Variable | None]] = {
 """What special methods of built-in types are: the operation of their variable."""
 
 
-class EqualKey:
-    """Key of an object whose class says itself what is equal to it."""
-
-    def __init__(self, tx: Any, variable: Variable, hashed: int) -> None:
-        self.tx, self.variable, self.hashed = tx, variable, hashed
-
-    def __hash__(self) -> int:
-        return self.hashed
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, EqualKey):
-            graph_break("unknown operation", f"comparison of {self.variable.describe()} with another key")
-        return self.tx.same_or_equal(self.variable, other.variable)
-
-
 class Operations:
     """Mixed into Trace."""
 
@@ -88,9 +76,6 @@ class Operations:
     def raise_(self, cls: type, *args: Any) -> NoReturn:
         """The traced program raises `cls(*args)`."""
         raise RaisedInTrace(ExceptionVariable(cls, [self.literal(arg) for arg in args]))
-
-    def raise_variable(self, error: Variable) -> NoReturn:
-        raise RaisedInTrace(error)
 
     def make_exception(self, value: Variable) -> Variable:
         """What `raise value` raises: classes are instantiated."""
@@ -113,6 +98,8 @@ class Operations:
     def note_raised(self, error: RaisedInTrace, frame: Any) -> None:
         """`error` passes through `frame`: remember where it came from and, once, what was handled when it was raised."""
         frame.raised_at.setdefault(id(error.value), frame.current)
+        if isinstance(error.value, ExceptionVariable) and error.value.traceback is NONE:
+            error.value.traceback = TracebackVariable()
         if not error.has_context and isinstance(error.value, ExceptionVariable):
             handled = self.handled_exception()
             if handled is not None and handled is not error.value:
@@ -134,7 +121,8 @@ class Operations:
             named = {name: self.constant_of(value) for name, value in (kwargs or {}).items()}
         except NotConstant as unknown:
             name = getattr(function, "__qualname__", "?")
-            graph_break("unknown operation", f"{name}() of {unknown.args[0].describe()}")
+            kind = "tensor to Python value" if isinstance(unknown.args[0], TensorVariable) else "unknown operation"
+            graph_break(kind, f"{name}() of {unknown.args[0].describe()}")
         return self.literal(self.checked(function, *plain, **named))
 
     def constant_of(self, variable: Variable) -> Any:
@@ -145,16 +133,21 @@ class Operations:
         if isinstance(variable, IdVariable):
             return variable.known(self).as_constant()
         if isinstance(variable, ListVariable):
-            return variable.kind(self.constant_of(item) for item in variable.items)
+            plain = copy.copy(variable.items)
+            plain.clear()
+            plain.extend(self.constant_of(item) for item in variable.items)
+            return plain
         if isinstance(variable, DictVariable):
-            plain = {self.constant_of(k): self.constant_of(v) for k, v in variable.open(self).values()}
-            return variable.kind(None, plain) if variable.kind is collections.defaultdict else variable.kind(plain)
+            entries = {self.constant_of(k): self.constant_of(v) for k, v in variable.open(self).values()}
+            return variable.kind(None, entries) if variable.kind is collections.defaultdict else variable.kind(entries)
         if isinstance(variable, SetVariable):
-            return variable.kind(self.constant_of(item) for item in variable.items.values())
+            return variable.kind(self.constant_of(item) for _, item in variable.contents())
         if isinstance(variable, IteratorVariable):
             return [self.constant_of(item) for item in variable.iterate(self)]
         if type(variable) is TupleVariable:
             return tuple(self.constant_of(item) for item in variable.items)
+        if isinstance(variable, SliceVariable):
+            return slice(*map(self.constant_of, variable.parts))
         return variable.as_constant()
 
     def known(self, variable: Variable) -> Any:
@@ -166,17 +159,20 @@ class Operations:
 
     def index(self, variable: Variable) -> int:
         """`operator.index`."""
+        return int(self.checked(operator.index, self.plain_index(variable)))
+
+    def plain_index(self, variable: Variable) -> Any:
+        """An index or slice as Python takes it, if it does: what it isn't good for, Python says itself."""
         if isinstance(variable, TensorVariable):
             graph_break("tensor to Python value", f"{variable.describe()} as an index")
         if isinstance(variable, ObjectVariable):
             return self.index(self.call_method(variable, "__index__", []))
-        value = self.known(variable)
-        return int(self.checked(operator.index, value))
+        return variable.as_slice(self) if isinstance(variable, SliceVariable) else self.known(variable)
 
     def example(self, variable: Variable) -> Any:
         """The value with which operators are tried: fake tensors for tensors."""
         try:
-            return example_of(self, variable)
+            return operand_of(self, variable, lambda tensor: tensor.fake, lambda size: size)
         except NotConstant as unknown:
             graph_break("unknown operation", f"{unknown.args[0].describe()} as an argument of a tensor operation")
 
@@ -184,10 +180,12 @@ class Operations:
     def is_same(self, left: Variable, right: Variable) -> bool:
         if left is right:
             return True
+        if isinstance(left, SymVariable) or isinstance(right, SymVariable):  # of numbers, Python leaves it open
+            return left.python_type() is right.python_type() and self.truth(self.binary(operator.eq, left, right))
+        if isinstance(left, TupleVariable) and isinstance(right, TupleVariable):
+            graph_break("unknown operation", "identity of tuples")
         if left.is_constant() and right.is_constant():
             a, b = left.as_constant(), right.as_constant()
-            if type(a) in (tuple, frozenset) or type(b) in (tuple, frozenset):
-                graph_break("unknown operation", "identity of tuples")
             return a is b or (type(a) is type(b) and isinstance(a, (int, str, float)) and a == b)
         if left.source is not None and right.source is not None and not left.is_constant() and not right.is_constant():
             self.guard("{0} is not {1}", left.source, right.source, reason="distinct objects", about="identity")
@@ -202,6 +200,8 @@ class Operations:
         variable = variable.realize(self)
         if isinstance(variable, (ListVariable, DictVariable, SetVariable)) and not variable.is_constant():
             self.raise_(TypeError, f"unhashable type: '{variable.python_type().__name__}'")
+        if isinstance(variable, TupleVariable):
+            return tuple(map(self.hashable, variable.items))
         key = self._object_key(variable) if isinstance(variable, ObjectVariable) else variable.key()
         self._note_identities(key)
         return key
@@ -223,12 +223,12 @@ class Operations:
         if isinstance(variable.container, TupleVariable) and hashing is tuple.__hash__ and equal is tuple.__eq__:
             return variable.container.key()
         if isinstance(hashing, types.FunctionType) and isinstance(equal, types.FunctionType):
-            return EqualKey(self, variable, self.known(self.call(self.class_function(hashing), [variable], {})))
+            return EqualKey(self, variable, self.known(self.call(self.trusted(hashing), [variable], {})))
         graph_break("unknown operation", f"hash of {variable.describe()}")
 
     # -- truth and arithmetic -----------------------------------------------------------------------------------------------
     def truth(self, variable: Variable) -> bool:
-        if isinstance(variable, (FunctionBase, MethodVariable, ContainerMethod)):
+        if isinstance(variable, (FunctionBase, MethodVariable)):
             return True
         return variable.truth(self)
 
@@ -279,18 +279,21 @@ class Operations:
                     entry = lookup_in_class(variable.cls, "__eq__")
                     if entry is not object.__eq__ and not isinstance(entry, types.FunctionType):
                         graph_break("unknown operation", f"comparison of {variable.describe()}")
+        if isinstance(left, MethodVariable) and isinstance(right, MethodVariable):
+            return self.is_same(left.owner, right.owner) and self.is_same(left.function, right.function)
+        if isinstance(left, NamedMethod) and type(left) is type(right):
+            return left.name == right.name and self.is_same(left.owner, right.owner)
         return self.is_same(left, right)
 
     def compare(self, op: Any, left: Variable, right: Variable) -> Variable:
-        if op in (operator.eq, operator.ne) and left is right and not isinstance(left, (TensorVariable, ConstantVariable, SymVariable)):
-            return ConstantVariable(op is operator.eq)
-        return self.binary(op, left, right)
+        alike = left is right and not isinstance(left, (TensorVariable, ConstantVariable, SymVariable, ObjectVariable))
+        return ConstantVariable(op is operator.eq) if alike and op in (operator.eq, operator.ne) else self.binary(op, left, right)
 
     def unary(self, op: Any, value: Variable) -> Variable:
         if isinstance(value, TensorVariable):
             return self.emit(op, [value], {})
         if isinstance(value, SymVariable):
-            return self.literal(op(value.value))
+            return self.literal(op(value.specialize() if op is operator.invert else value.value))
         if isinstance(value, ObjectVariable):
             name = {"neg": "__neg__", "pos": "__pos__", "invert": "__invert__", "abs": "__abs__"}[op.__name__]
             return self.call_method(value, name, [])
@@ -301,33 +304,24 @@ class Operations:
     # -- attributes and items -----------------------------------------------------------------------------------------------
     def attr(self, owner: Variable, name: str) -> Variable:
         if name == "__class__" and not isinstance(owner, (ObjectVariable, TensorVariable)):
-            return self.class_variable(owner.python_type(), None)
+            return self.class_variable(owner.python_type())
         return owner.attr(self, name).realize(self)
-
-    def has_attr(self, owner: Variable, name: str) -> bool:
-        return owner.has_attr(self, name)
 
     def item(self, owner: Variable, key: Variable) -> Variable:
         return owner.item(self, key).realize(self)
 
-    def length(self, owner: Variable) -> Variable:
-        return owner.length(self)
-
-    def container_method(self, owner: Variable, name: str) -> Variable:
-        return ContainerMethod(owner, name)
-
     def bind(self, entry: Any, owner: Variable | None, cls: type) -> Variable | None:
         """What a class's entry gives when it is asked of an instance (of the class without one), if it is one of Python's own kinds."""
         if isinstance(entry, staticmethod):
-            return self.class_function(entry.__func__)
+            return self.trusted(entry.__func__)
         if isinstance(entry, classmethod):
-            return MethodVariable(self.class_function(entry.__func__), self.class_variable(cls, None))
-        if isinstance(entry, types.FunctionType) or self.is_operator(entry):
-            return self.class_function(entry) if owner is None else MethodVariable(self.class_function(entry), owner)
+            return MethodVariable(self.trusted(entry.__func__), self.class_variable(cls))
+        if isinstance(entry, types.FunctionType) or is_operator(entry):
+            return self.trusted(entry) if owner is None else MethodVariable(self.trusted(entry), owner)
         if owner is not None and isinstance(entry, property):
-            return self.call(self.class_function(entry.fget), [owner], {})
+            return self.call(self.trusted(entry.fget), [owner], {})
         if owner is not None and isinstance(entry, functools._lru_cache_wrapper):
-            return MethodVariable(self.class_function(entry), owner)
+            return MethodVariable(self.trusted(entry), owner)
         return None
 
     def type_attribute(self, owner: Variable, kind: type, name: str) -> Variable:
@@ -337,7 +331,7 @@ class Operations:
         if bound is not None:
             return bound
         if isinstance(entry, (types.MethodDescriptorType, types.WrapperDescriptorType)):
-            return MethodVariable(self.wrap(entry, constant_source(entry, trusted=True)), owner)
+            return MethodVariable(self.trusted(entry), owner)
         graph_break("unknown attribute", f"{kind.__name__}.{name}")
 
     # -- iteration ----------------------------------------------------------------------------------------------------------
@@ -363,6 +357,8 @@ class Operations:
         """The next element, or None at the end."""
         if isinstance(iterator, IteratorVariable):
             return iterator.next(self)
+        if not hasattr(iterator.python_type(), "__next__"):
+            self.raise_(TypeError, f"{iterator.python_type().__name__!r} object is not an iterator")
         try:
             return self.call_method(iterator, "__next__", [])
         except RaisedInTrace as error:
@@ -374,14 +370,15 @@ class Operations:
         element = self.next_or_none(iterator)
         if element is None:
             if default is None:
-                result = iterator.result() if isinstance(iterator, GeneratorVariable) else None
-                self.raise_variable(ExceptionVariable(StopIteration, [result] if result is not None else []))
+                raise RaisedInTrace(stop_of(iterator))
             return default
         return element
 
     def unpack(self, variable: Variable, count: int) -> Args:
         if isinstance(variable, TensorVariable) and variable.fake.ndim and int(variable.fake.shape[0]) != count:
             self._wrong_count(count, int(variable.fake.shape[0]))
+        if not any(hasattr(variable.python_type(), name) for name in ("__iter__", "__getitem__")):
+            self.raise_(TypeError, f"cannot unpack non-iterable {variable.python_type().__name__} object")
         items = list(self.iterate(variable))
         if len(items) != count:
             self._wrong_count(count, len(items))
@@ -400,7 +397,7 @@ class Operations:
         if isinstance(value, ObjectVariable):
             own = lookup_in_class(value.cls, "__format__")
             if isinstance(own, types.FunctionType):
-                return self.call(self.class_function(own), [value, spec], {})
+                return self.call(self.trusted(own), [value, spec], {})
             if own is object.__format__:
                 if self.known(spec):
                     self.raise_(TypeError, f"unsupported format string passed to {value.cls.__name__}.__format__")
@@ -414,7 +411,7 @@ class Operations:
             if entry is object.__str__:
                 entry = lookup_in_class(value.cls, "__repr__")
             if isinstance(entry, types.FunctionType):
-                text = self.call(self.class_function(entry), [value], {})
+                text = self.call(self.trusted(entry), [value], {})
                 return ConstantVariable(ascii(self.known(text))[1:-1]) if conversion is ascii else text
         if isinstance(value, ExceptionVariable):
             return ConstantVariable(self._exception_text(value, conversion is not str))
@@ -441,7 +438,7 @@ class Operations:
         return ConstantVariable("".join(part.as_constant() for part in parts))
 
     # -- types --------------------------------------------------------------------------------------------------------------
-    def class_variable(self, cls: type, source: Source | None) -> Variable:
+    def class_variable(self, cls: type) -> Variable:
         return ClassVariable(cls, constant_source(cls, trusted=True))
 
     def is_instance(self, value: Variable, kind: Variable) -> bool:
@@ -481,16 +478,6 @@ class Operations:
     def call_method(self, owner: Variable, name: str, args: Args) -> Variable:
         return owner.method(self, name, args, {}).realize(self)
 
-    def class_function(self, function: Any) -> Variable:
-        """A function found in a class: taken as it is, without a guard."""
-        return self.wrap(function, constant_source(function, trusted=True))
-
-    def bound_method(self, function: Any, owner: Variable) -> Variable:
-        return MethodVariable(self.class_function(function), owner)
-
-    def python_function(self, function: Any) -> Variable:
-        return FunctionVariable(function, constant_source(function, trusted=True))
-
     def bound_special(self, function: FunctionBase, name: str) -> Variable:
         """`f.__call__` and `f.__get__`."""
         if name == "__call__":
@@ -515,7 +502,7 @@ class Operations:
             return special
         meta_call = lookup_in_class(type(cls), "__call__")
         if isinstance(meta_call, types.FunctionType):
-            return self.call(self.class_function(meta_call), [self.class_variable(cls, None), *args], kwargs)
+            return self.call(self.trusted(meta_call), [self.class_variable(cls), *args], kwargs)
         return self.construct_plainly(cls, args, kwargs)
 
     def construct_plainly(self, cls: type, args: Args, kwargs: Kwargs) -> Variable:
@@ -529,14 +516,14 @@ class Operations:
         new = lookup_in_class(cls, "__new__")
         new = getattr(new, "__func__", new)
         if isinstance(new, types.FunctionType):
-            made = self.call(self.class_function(new), [self.class_variable(cls, None), *args], kwargs)
+            made = self.call(self.trusted(new), [self.class_variable(cls), *args], kwargs)
             if not issubclass(made.python_type(), cls):
                 return made
         else:
             made = self.allocate(cls, args)
         init = lookup_in_class(cls, "__init__")
         if isinstance(init, types.FunctionType):
-            self.call(self.class_function(init), [made, *args], kwargs)
+            self.call(self.trusted(init), [made, *args], kwargs)
         elif isinstance(made, ObjectVariable) and made.container is not None:
             ObjectMethod(made, "__init__").call(self, args, kwargs)
         elif (args or kwargs) and new is object.__new__:
@@ -546,7 +533,7 @@ class Operations:
     def allocate(self, cls: type, args: Args) -> Variable:
         """A bare new object of a class that is written in Python."""
         container: Variable | None = None
-        bases = [base for base in cls.__mro__ if not base.__flags__ & (1 << 9) and base is not object]
+        bases = [base for base in cls.__mro__[1:] if written_in_c(base) and base is not object]
         if cls is object:
             return self.object_variable(cls, None)
         if issubclass(cls, dict):
@@ -555,7 +542,7 @@ class Operations:
             container = ListVariable([])
         elif bases and any(base.__module__ not in ("typing", "abc", "collections.abc") for base in bases):
             graph_break("call of C function", f"making a {cls.__module__}.{cls.__qualname__}")
-        if not cls.__flags__ & (1 << 9):
+        if written_in_c(cls):
             graph_break("call of C function", f"making a {cls.__module__}.{cls.__qualname__}")
         return self.object_variable(cls, container)
 
@@ -570,16 +557,18 @@ class Operations:
         new = lookup_in_class(cls, "__new__")
         new = getattr(new, "__func__", new)
         if isinstance(new, types.FunctionType):
-            return self.call(self.class_function(new), [self.class_variable(cls, None), *args], kwargs)
+            return self.call(self.trusted(new), [self.class_variable(cls), *args], kwargs)
         if new is tuple.__new__ and not isinstance(lookup_in_class(cls, "__init__"), types.FunctionType):
             return self.new_tuple(cls, list(self.iterate(args[0])) if args else [])
         graph_break("call of C function", f"making a {cls.__qualname__}")
 
     def _construct_exception(self, cls: type, args: Args, kwargs: Kwargs) -> Variable:
+        if cls is OSError and len(args) > 1:  # the error number tells which kind of OSError it is
+            cls = type(OSError(*map(self.known, args)))
         made = ExceptionVariable(cls, args, kwargs)
         init = lookup_in_class(cls, "__init__")
         if isinstance(init, types.FunctionType):
-            self.call(self.class_function(init), [made, *args], kwargs)
+            self.call(self.trusted(init), [made, *args], kwargs)
         return made
 
 

@@ -18,7 +18,7 @@ from . import policy
 
 def family_of(function: types.FunctionType, values: tuple[Any, ...]) -> tuple[Any, ...]:
     """A key for calls that are of one kind: the functions and the classes of modules among closure and arguments."""
-    return tuple(kind for value in _captives(function, values) if (kind := _kind(value)) is not None)
+    return tuple(kind for value in (*_closed_over(function), *values) if (kind := _kind(value)) is not None)
 
 
 _PLAIN = frozenset({int, float, bool, str, type(None), list, tuple, dict, set, slice, range, Tensor})
@@ -33,11 +33,6 @@ def owner_of(function: types.FunctionType, values: tuple[Any, ...]) -> weakref.r
     """The first module among arguments and closure, as its one weak reference; None where there is none."""
     found = next(filter(policy.is_nn_module, (*values, *_closed_over(function))), None)
     return weakref.ref(found) if found is not None else None
-
-
-def _captives(function: types.FunctionType, values: tuple[Any, ...]) -> Iterator[Any]:
-    yield from _closed_over(function)
-    yield from values
 
 
 def _closed_over(function: types.FunctionType) -> Iterator[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import sys
 import sysconfig
 import types
@@ -139,10 +138,6 @@ def is_state(function: types.FunctionType) -> bool:
 def is_fact_class(cls: type) -> bool:
     """Classes of Flambeau whose instances are facts known during capture."""
     return is_own(cls.__module__) and cls.__name__ in CONSTANT
-
-
-def is_enum(cls: type) -> bool:
-    return issubclass(cls, enum.Enum)
 
 
 _module_base: type | None = None

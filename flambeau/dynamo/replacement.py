@@ -8,7 +8,9 @@ and the call of a resume function).
 from __future__ import annotations
 
 import itertools
+import keyword
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..core.symbolic import SymBool, SymFloat, SymInt, free_variables, to_python
@@ -95,6 +97,15 @@ class Writer:
         name = self.fresh()
         self.building.append(f"{name} = {expression}")
         return name
+
+    def call(self, function: str, args: Iterable[Variable], kwargs: dict[str, Variable]) -> str:
+        """A call of what this expression is."""
+        parts = list(map(self.value, args))
+        if all(name.isidentifier() and not keyword.iskeyword(name) for name in kwargs):
+            parts += [f"{name}={self.value(value)}" for name, value in kwargs.items()]
+        else:
+            parts.append("**{" + ", ".join(f"{name!r}: {self.value(value)}" for name, value in kwargs.items()) + "}")
+        return f"{function}({', '.join(parts)})"
 
     def effect(self, statement: str) -> None:
         self.effects.append(statement)

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from .assembler import Line, Protected, assemble
-from .bytecode import FAST_PAIRS, Instruction, Program, decode, inner_uses
+from .assembler import Line, assemble
+from .bytecode import FAST_PAIRS, ExceptionEntry, Instruction, Program, decode, inner_uses
 
 STACK_PREFIX = "__stack"
 _DROPPED = frozenset({"MAKE_CELL", "COPY_FREE_VARS", "RETURN_GENERATOR"})
@@ -39,13 +39,17 @@ class Slot(enum.Enum):
     """By PUSH_EXC_INFO: the argument is the exception that the function handles from its start on."""
 
 
+_REMOVED = {Slot.VALUE: "POP_TOP", Slot.NULL: "POP_TOP", Slot.HANDLED: "POP_EXCEPT"}
+"""The instruction that takes it away again."""
+
+
 @dataclass(frozen=True)
 class Cut:
     """A loop whose next round is left to the caller: jumps to its head return its mark instead."""
 
     head: int
-    depth: int
-    """Values on the stack at the head."""
+    slots: tuple[Slot, ...]
+    """What is on the stack at the head."""
 
 
 class LoopMark:
@@ -102,7 +106,7 @@ def _at_origin(point: ResumePoint) -> ResumePoint:
     found = _origins.get(point.code)
     if found is None or not all(index in found.places for index in (point.index, *(cut.head for cut in point.cuts))):
         return point
-    cuts = tuple(Cut(found.places[cut.head], cut.depth) for cut in point.cuts)
+    cuts = tuple(Cut(found.places[cut.head], cut.slots) for cut in point.cuts)
     return ResumePoint(found.point.code, found.places[point.index], point.slots, point.locals,
                        found.point.carried + point.carried, found.point.cuts + cuts)  # fmt: skip
 
@@ -152,7 +156,7 @@ def _assemble(point: ResumePoint) -> tuple[CodeType, dict[int, int]]:
     prologue[-1].target = spread[point.index]
     marks = tuple(loop_mark(code, cut.head) for cut in point.cuts)
     protected = [
-        Protected(spread[e.start], spread[e.end], spread[e.handler], e.depth, e.push_lasti) for e in program.exceptions
+        ExceptionEntry(spread[e.start], spread[e.end], spread[e.handler], e.depth, e.push_lasti) for e in program.exceptions
     ]
     raw, lines, exceptions = assemble([*prologue, *body, *_round_ends(point)], protected, code.co_firstlineno)
     dropped_flags = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
@@ -213,7 +217,7 @@ def _parts(instruction: Instruction) -> list[tuple[str, Any]]:
 
 def _offsets(cuts: tuple[Cut, ...]) -> list[int]:
     """Where the end of each round starts, behind the body."""
-    return [sum(cut.depth + 2 for cut in cuts[:i]) for i in range(len(cuts))]
+    return [sum(len(cut.slots) + 2 for cut in cuts[:i]) for i in range(len(cuts))]
 
 
 def _round_ends(point: ResumePoint) -> list[Line]:
@@ -221,7 +225,7 @@ def _round_ends(point: ResumePoint) -> list[Line]:
     lines: list[Line] = []
     for number, cut in enumerate(point.cuts):
         position = decode(point.code).instructions[cut.head].position
-        lines += [Line("POP_TOP", 0, None, position) for _ in range(cut.depth)]
+        lines += [Line(_REMOVED[slot], 0, None, position) for slot in reversed(cut.slots)]
         lines += [Line("LOAD_CONST", len(point.code.co_consts) + number, None, position), Line("RETURN_VALUE", 0, None, position)]
     return lines
 

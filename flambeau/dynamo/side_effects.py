@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from .source import constant_source
@@ -17,7 +18,7 @@ class SideEffects:
     def __init__(self) -> None:
         self._variables: dict[int, tuple[Any, Variable]] = {}
         self._touched: dict[int, Any] = {}
-        self._globals: dict[int, tuple[dict[str, Any], dict[str, Variable]]] = {}
+        self._globals: dict[int, tuple[dict[str, Any], dict[str, Variable | None]]] = {}
         self._attributes: dict[int, tuple[Any, dict[str, Variable]]] = {}
         self.grads: dict[Any, Variable] = {}
         """`.grad` written on input tensors."""
@@ -48,18 +49,27 @@ class SideEffects:
     def touched(self) -> list[Any]:
         return list(self._touched.values())
 
-    def globals_of(self, scope: dict[str, Any]) -> dict[str, Variable]:
-        """Globals that were written during capture."""
+    def globals_of(self, scope: dict[str, Any]) -> dict[str, Variable | None]:
+        """Globals that were written during capture (None: deleted)."""
         found = self._globals.get(id(scope))
         return found[1] if found is not None else {}
 
-    def set_global(self, scope: dict[str, Any], name: str, value: Variable) -> None:
+    def set_global(self, scope: dict[str, Any], name: str, value: Variable | None) -> None:
         self._globals.setdefault(id(scope), (scope, {}))[1][name] = value
 
     def attributes(self, owner: Any) -> dict[str, Variable]:
         """Class attributes that were written during capture."""
         found = self._attributes.get(id(owner))
         return found[1] if found is not None else {}
+
+    def class_attribute(self, classes: Iterable[type], name: str) -> Variable | None:
+        """What capture wrote under a name, if a lookup in these classes (of an MRO) would find that."""
+        for cls in classes if self._attributes else ():
+            if name in self.attributes(cls):
+                return self.attributes(cls)[name]
+            if name in cls.__dict__:
+                break
+        return None
 
     def set_attribute(self, owner: Any, name: str, value: Variable) -> None:
         self._attributes.setdefault(id(owner), (owner, {}))[1][name] = value
@@ -72,10 +82,11 @@ class SideEffects:
         for variable in self.touched():
             w.effects_of(variable)
         for owner, written in self._attributes.values():
-            for name, value in written.items():
-                w.effect(f"{w.fetch(constant_source(owner))}.{name} = {w.value(value)}")
-        for scope, written in self._globals.values():
-            for name, value in written.items():
-                w.effect(f"{w.fetch(constant_source(scope))}[{name!r}] = {w.value(value)}")
+            for name, new in written.items():
+                w.effect(f"{w.fetch(constant_source(owner))}.{name} = {w.value(new)}")
+        for scope, changed in self._globals.values():
+            for name, value in changed.items():
+                target = w.fetch(constant_source(scope))
+                w.effect(f"{target}.pop({name!r}, None)" if value is None else f"{target}[{name!r}] = {w.value(value)}")
         for tensor, gradient in self.grads.items():
             w.effect(f"{w.value(tensor)}.grad = {w.value(gradient)}")

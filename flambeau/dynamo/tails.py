@@ -81,7 +81,7 @@ class Tail:
             value = frame.locals.pop(name, None)
             content = self.writer.value(value) if value is not None else ""
             self.cells[name] = self.writer.bind(f"{self.writer.constant(types.CellType)}({content})")
-        cut = Cut(loop.head, len(frame.stack))
+        cut = Cut(loop.head, tuple(map(_slot, frame.stack)))
         mark = self.writer.constant(loop_mark(frame.code, loop.head))
         if head.opname != "FOR_ITER":
             return ["while True:", *_indented(self._round(loop.head, cut, [], mark))]
@@ -97,10 +97,14 @@ class Tail:
         if entry is None:
             return [f"for {ITEM} in {iterator}:", *_indented(one_round), done]
         error = breaks.ERROR  # only what the iterator raises goes to the handler: a round has its own
+        step = [
+            "try:", f"    {ITEM} = next({iterator})", "except StopIteration:", "    break",
+            "except BaseException as _caught:", f"    {error} = _caught", "    break",
+        ]  # fmt: skip
+        if frame.handling:
+            step = _while_handling(self.writer.value(frame.handling[-1]), step)
         return [
-            f"{error} = None", "while True:", "    try:", f"        {ITEM} = next({iterator})",
-            "    except StopIteration:", "        break", "    except BaseException as _caught:", f"        {error} = _caught",
-            "        break", *_indented(one_round), f"if {error} is None:", f"    {done}",
+            f"{error} = None", "while True:", *_indented(step + one_round), f"if {error} is None:", f"    {done}",
             self._handle(loop.head, entry, saved[: entry.depth]),
         ]  # fmt: skip
 
@@ -116,9 +120,7 @@ class Tail:
     def _check(self, loop: Loop) -> None:
         frame, written = self.frame, loop.written(self.program)
         reason = ""
-        if frame.handling:
-            reason = "the loop is in an except block"
-        elif any(value is NULL for value in frame.stack):
+        if any(value is NULL for value in frame.stack):
             reason = "the loop is inside of an expression"
         elif "__class__" in frame.code.co_freevars and frame.first_argument in written:
             reason = f"the loop assigns {frame.first_argument}, which super() needs"
@@ -153,7 +155,7 @@ class Tail:
             index = instructions[index].target or index + 1
         if instructions[index].opname == "RETURN_VALUE" and pushed:
             return f"return {pushed[-1]}"
-        while instructions[index].opname == "POP_TOP":
+        while instructions[index].opname in ("POP_TOP", "POP_EXCEPT"):
             index += 1
         if instructions[index].opname == "LOAD_CONST" and instructions[index + 1].opname == "RETURN_VALUE":
             return f"return {self.writer.constant(instructions[index].argval)}"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import collections
+import enum
 import inspect
 import types
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..core import dispatch
 from ..core.size import Size
-from ..core.symbolic import SymBool, SymFloat, SymInt, free_variables, sym_max, sym_min, to_python
+from ..core.symbolic import SymBool, SymFloat, SymInt, free_variables, to_python
 from ..core.tensor import Tensor
 from ..ops.registry import is_operator
 from . import config, policy
@@ -28,13 +30,13 @@ from .source import Source, constant_source
 from .variables import copying, toolbox  # noqa: F401 - they register their handlers
 from .variables.autocast import autocast_class, make_autocast
 from .variables.base import Args, ConstantVariable, Kwargs, NotConstant, Variable, is_plain_constant
-from .variables.builtins import HANDLERS, PURE, BuiltinVariable, call_modelled, install_extremes
+from .variables.builtins import HANDLERS, PURE, call_modelled
 from .variables.contexts import GRAD_SCOPES, enable_grad, make_scope, no_grad
 from .variables.dicts import DictVariable, SetVariable
 from .variables.functions import FunctionBase, FunctionVariable, MethodVariable
 from .variables.generators import GeneratorVariable
 from .variables.nn_module import ModuleObjectVariable
-from .variables.objects import ModuleVariable, ObjectVariable
+from .variables.objects import ObjectVariable
 from .variables.sequences import (
     ListVariable,
     NamedTupleVariable,
@@ -45,11 +47,10 @@ from .variables.sequences import (
 )
 from .variables.tensor import SymVariable
 
-install_extremes(sym_min, sym_max)
-
 _GENERATOR = inspect.CO_GENERATOR
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 MAX_DEPTH = 60
+_Result = TypeVar("_Result")
 
 
 class Trace(Builder, GraphBuilder, Operations):
@@ -81,15 +82,6 @@ class Trace(Builder, GraphBuilder, Operations):
             raise RunEagerly(describe("trace too long", f"{self.steps} instructions"))
 
     # -- policy -------------------------------------------------------------------------------------------------------------
-    def is_trusted_module(self, name: str | None) -> bool:
-        return policy.is_trusted(name)
-
-    def is_operator(self, function: Any) -> bool:
-        return is_operator(function)
-
-    def is_module(self, value: Any) -> bool:
-        return policy.is_nn_module(value)
-
     def is_stable(self, source: Source) -> bool:
         """Does a function at this source stay the same object (a global or an attribute of a class or module)?"""
         return bool(source.bases) and source.bases[0].is_constant
@@ -157,11 +149,11 @@ class Trace(Builder, GraphBuilder, Operations):
         if isinstance(value, Tensor):
             return self.fake_variable(value)
         if isinstance(value, type):
-            return self.class_variable(value, None)
+            return self.class_variable(value)
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return self.sequence_like(value, [self.literal(v) for v in value])
         if callable(value) or isinstance(value, types.ModuleType):
-            return self.wrap_constant_object(value)
+            return self.trusted(value)
         return ConstantVariable(value)
 
     def sequence_like(self, value: Any, items: Args) -> Variable:
@@ -176,8 +168,7 @@ class Trace(Builder, GraphBuilder, Operations):
 
     def object_variable(self, cls: type, container: Variable | None) -> ObjectVariable:
         kind = ModuleObjectVariable if policy.is_nn_module_class(cls) else ObjectVariable
-        made = kind(cls, None, None, container)
-        return made
+        return kind(cls, None, None, container)
 
     def construct_known(self, cls: type, args: Args, kwargs: Kwargs) -> Variable | None:
         """Classes with a model of their own: built-in types, scopes, enums, sizes."""
@@ -190,7 +181,7 @@ class Trace(Builder, GraphBuilder, Operations):
         handler = HANDLERS.get(cls)
         if handler is not None:
             return call_modelled(self, cls, handler, args, kwargs)
-        if cls in PURE or issubclass(cls, IMMUTABLE) or policy.is_enum(cls) or policy.is_fact_class(cls):
+        if cls in PURE or issubclass(cls, IMMUTABLE) or issubclass(cls, enum.Enum) or policy.is_fact_class(cls):
             return self.fold(cls, args, kwargs)
         if issubclass(cls, np.generic):
             return self.numpy_number(cls, args, kwargs)
@@ -198,16 +189,7 @@ class Trace(Builder, GraphBuilder, Operations):
             return SizeVariable(list(self.iterate(args[0])) if args else [], Size)
         if issubclass(cls, Tensor):
             graph_break("call of C function", f"making a {cls.__name__} from Python data or another tensor")
-        if cls is types.FunctionType or cls is types.MethodType:
-            return self._bind_method(cls, args)
-        return None
-
-    def _bind_method(self, cls: type, args: Args) -> Variable:
-        if cls is types.MethodType:
-
-
-            return MethodVariable(args[0], args[1])
-        graph_break("call of C function", "making a function object")
+        return MethodVariable(args[0], args[1]) if cls is types.MethodType else None
 
     # -- calls --------------------------------------------------------------------------------------------------------------
     def call_function(self, function: FunctionVariable, args: Args, kwargs: Kwargs) -> Variable:
@@ -272,10 +254,14 @@ class Trace(Builder, GraphBuilder, Operations):
         frame = Frame(self, code, function.globals, local, function.closure_cells(self), function)
         if code.co_flags & _GENERATOR:
             return GeneratorVariable(frame).made_by(function, args, kwargs)
+        return self._inside(frame, frame.run)
+
+    def _inside(self, frame: Frame, run: Callable[[], _Result]) -> _Result:
+        """Interpret on top of the frames that wait; at a graph break they stay, for its stack."""
         depth = len(self.frames)
         self.frames.append(frame)
         try:
-            result = frame.run()
+            result = run()
         except RaisedInTrace as error:
             error.stack = error.stack or self.stack()
             del self.frames[depth:]
@@ -287,24 +273,12 @@ class Trace(Builder, GraphBuilder, Operations):
         """Let a generator run to its next yield."""
         if len(self.frames) >= MAX_DEPTH or frame in self.frames:
             graph_break("recursion", f"generator {frame.code.co_name}")
-        depth = len(self.frames)
-        self.frames.append(frame)
-        try:
-            produced = frame.run_to_yield()
-        except RaisedInTrace as error:
-            error.stack = error.stack or self.stack()
-            del self.frames[depth:]
-            raise
-        self.frames.pop()
-        return produced
-
-    def unsupported(self, what: str) -> None:
-        graph_break("unsupported instruction", what)
+        return self._inside(frame, frame.run_to_yield)
 
 
 def _literal_set(tx: Trace, value: Any) -> Variable:
     items = [tx.literal(item) for item in value]
-    return SetVariable({item.key(): item for item in items}, type(value))
+    return SetVariable({item.key(): item for item in items}, type(value), None, type(value)(value))
 
 
 def _literal_dict(tx: Trace, value: Any) -> Variable:
@@ -328,8 +302,5 @@ _LITERALS: dict[type, Any] = {
     SymInt: lambda tx, v: SymVariable(v),
     SymFloat: lambda tx, v: SymVariable(v),
     SymBool: lambda tx, v: SymVariable(v),
-    types.FunctionType: lambda tx, v: FunctionVariable(v, constant_source(v, trusted=True)),
-    types.BuiltinFunctionType: lambda tx, v: BuiltinVariable(v, constant_source(v, trusted=True)),
-    types.ModuleType: lambda tx, v: ModuleVariable(v, constant_source(v, trusted=True)),
 }
 

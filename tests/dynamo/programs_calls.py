@@ -272,7 +272,7 @@ def generator_scopes_and_errors(T):
     return f, (v(T),)
 
 
-@program(breaks=True)
+@program
 def forty_errors(T):
     def g(k):
         if k == 0:

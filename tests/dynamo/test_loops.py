@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 
 import pytest
@@ -483,18 +484,36 @@ def test_loops_without_tensors_stay_plain() -> None:
     assert not counter.graphs and seen.breaks[0].kind == "break inside a loop"
 
 
-def test_a_loop_in_an_except_block_runs_eagerly() -> None:
-    def f(x):
+def test_a_loop_in_an_except_block() -> None:
+    def f(x, fails, wrong=None):
+        handled = []
         try:
-            raise ValueError
-        except ValueError:
-            for i in range(2):
+            if fails:
+                raise ValueError("first")
+        except ValueError as error:
+            for i in range(3):
                 note(i)
+                handled.append(sys.exc_info()[1] is error)
+                if i == wrong:
+                    raise KeyError(i) from None
                 x = x + i
-        return x
+            while x.sum() < 100:
+                note(x)
+                x = x * 2
+                try:
+                    raise IndexError
+                except IndexError as inner:
+                    handled.append((sys.exc_info()[1] is inner, inner.__context__ is error))
+        finally:
+            handled.append(sys.exc_info()[1] is None)
+        return x, handled
 
-    seen = check(f, x3(), graphs=None, breaks=None)
-    assert [info.kind for info in seen.breaks] == ["except block with a graph break", "break inside a loop"]
+    seen = check(f, x3(), True, graphs=None, breaks=None)
+    assert "break inside a loop" not in [info.kind for info in seen.breaks]
+    check(f, x3(), False, graphs=None, breaks=None)
+    with pytest.raises(KeyError) as caught:
+        run(f, x3(), True, 1)
+    assert str(caught.value.__context__) == "first" and sys.exc_info()[1] is None
 
 
 def test_comprehensions_in_the_body() -> None:

@@ -7,6 +7,7 @@ import programs_exceptions  # noqa: F401
 import programs_library  # noqa: F401
 import programs_protocols  # noqa: F401
 import programs_torch  # noqa: F401
+import programs_values  # noqa: F401
 import pytest
 from dynamo_harness import Counter, same
 from programs import BREAKS, PROGRAMS

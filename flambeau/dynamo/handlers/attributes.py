@@ -27,27 +27,19 @@ def _push_method(f: Frame, name: str) -> None:
         f.push(bound)
 
 
-@handler(TABLE, "LOAD_ATTR")
+@handler(TABLE, "LOAD_ATTR", "LOAD_METHOD")
 def load_attr(f: Frame, i: Instruction) -> None:
-    if PY312 and i.arg & 1:
+    if i.opname == "LOAD_METHOD" or (PY312 and i.arg & 1):
         _push_method(f, i.argval)
     else:
         f.push(f.tx.attr(f.pop(), i.argval))
-
-
-@handler(TABLE, "LOAD_METHOD")
-def load_method(f: Frame, i: Instruction) -> None:
-    _push_method(f, i.argval)
 
 
 @handler(TABLE, "LOAD_SUPER_ATTR")
 def load_super_attr(f: Frame, i: Instruction) -> None:
     _, cls, owner = f.pop_many(3)
     f.push(SuperVariable(cls.as_constant(), owner))
-    if i.arg & 1:
-        _push_method(f, i.argval)
-    else:
-        f.push(f.tx.attr(f.pop(), i.argval))
+    load_attr(f, i)
 
 
 @handler(TABLE, "STORE_ATTR")

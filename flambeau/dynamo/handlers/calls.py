@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING
 
+from ..break_kinds import graph_break
 from ..bytecode import PY313, Instruction
 from ..variables.base import NULL, Args, Kwargs, Variable
 from ..variables.dicts import DictVariable
@@ -75,4 +76,4 @@ def call_intrinsic_1(f: Frame, i: Instruction) -> None:
         case 6:
             list_to_tuple(f, i)
         case _:
-            f.tx.unsupported(f"CALL_INTRINSIC_1 {i.arg}")
+            graph_break("unsupported instruction", f"CALL_INTRINSIC_1 {i.arg}")

@@ -22,7 +22,7 @@ ADDING = {"LIST_APPEND": "append", "SET_ADD": "add", "LIST_EXTEND": "extend", "S
 BUILDS: dict[str, Callable[[Any, list[Variable]], Variable]] = {
     "BUILD_TUPLE": lambda tx, items: TupleVariable(items),
     "BUILD_LIST": lambda tx, items: ListVariable(items),
-    "BUILD_SET": lambda tx, items: tx.call(tx.class_variable(set, None), [TupleVariable(items)], {}),
+    "BUILD_SET": lambda tx, items: tx.call(tx.class_variable(set), [TupleVariable(items)], {}),
     "BUILD_SLICE": lambda tx, parts: SliceVariable(parts[0], parts[1], parts[2] if len(parts) > 2 else NONE),
     "BUILD_STRING": lambda tx, parts: tx.concatenate(parts),
 }
@@ -52,9 +52,18 @@ def list_to_tuple(f: Frame, i: Instruction) -> None:
     f.push(TupleVariable(list(f.tx.iterate(f.pop()))))
 
 
+REFUSED = {
+    "LIST_EXTEND": ("__iter__", "Value after * must be an iterable, not {}"), "DICT_UPDATE": ("keys", "'{}' object is not a mapping"),
+}  # fmt: skip
+"""What a starred value has to have, and what is said of one that hasn't."""
+
+
 @handler(TABLE, *ADDING)
 def add(f: Frame, i: Instruction) -> None:
     value = f.pop()
+    needed, message = REFUSED.get(i.opname, ("", ""))
+    if needed and not any(hasattr(value.python_type(), name) for name in (needed, "__getitem__")):
+        f.tx.raise_(TypeError, message.format(value.python_type().__name__))
     f.stack[-i.arg].method(f.tx, ADDING[i.opname], [value], {})
 
 
@@ -115,7 +124,7 @@ TABLE["FORMAT_WITH_SPEC"] = pushes(2, lambda tx, value, spec: tx.format(value, N
 # -- pattern matching --------------------------------------------------------------------------------------------------------
 @handler(TABLE, "GET_LEN")
 def get_len(f: Frame, i: Instruction) -> None:
-    f.push(f.tx.length(f.stack[-1]))
+    f.push(f.stack[-1].length(f.tx))
 
 
 @handler(TABLE, "MATCH_SEQUENCE")

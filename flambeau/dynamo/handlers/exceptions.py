@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..break_kinds import graph_break
 from ..bytecode import Instruction
 from ..exceptions import RaisedInTrace
-from ..variables.base import NONE, ConstantVariable, Variable, is_none
+from ..variables.base import ConstantVariable, Variable, is_none
 from ..variables.exceptions import ExceptionVariable, PreviousException
 from .table import Handler, handler
 
@@ -79,10 +78,5 @@ def before_with(f: Frame, i: Instruction) -> None:
 def with_except_start(f: Frame, i: Instruction) -> None:
     """Stack: exit, lasti, previous exception, exception; push what exit answers."""
     error, exit_method = f.stack[-1], f.stack[-4]
-    kind = f.tx.class_variable(error.python_type(), None)
-    f.push(f.tx.call(exit_method, [kind, error, NONE], {}))
-
-
-@handler(TABLE, "CLEANUP_THROW", "PREP_RERAISE_STAR", "CHECK_EG_MATCH")
-def unsupported(f: Frame, i: Instruction) -> None:
-    graph_break("unsupported instruction", i.opname)
+    kind = f.tx.class_variable(error.python_type())
+    f.push(f.tx.call(exit_method, [kind, error, f.tx.attr(error, "__traceback__")], {}))

@@ -37,11 +37,14 @@ def _load_fast(f: Frame, name: str) -> None:
     if PY313 and name in f.cells:  # 3.13 has no LOAD_CLOSURE
         f.push(f.cells[name])
         return
-    value = f.locals.get(name)
-    if value is None:
-        f.tx.raise_(UnboundLocalError, f"cannot access local variable '{name}' where it is not associated with a value")
-    f.locals[name] = value = value.realize(f.tx)
+    f.locals[name] = value = _bound(f, name).realize(f.tx)
     f.push(value)
+
+
+def _bound(f: Frame, name: str) -> Variable:
+    if name not in f.locals:
+        f.tx.raise_(UnboundLocalError, f"cannot access local variable '{name}' where it is not associated with a value")
+    return f.locals[name]
 
 
 @handler(TABLE, "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW")
@@ -87,8 +90,8 @@ def store_fast(f: Frame, i: Instruction) -> None:
 
 @handler(TABLE, "DELETE_FAST")
 def delete_fast(f: Frame, i: Instruction) -> None:
-    if f.locals.pop(i.argval, None) is None:
-        f.tx.raise_(UnboundLocalError, f"cannot access local variable '{i.argval}' where it is not associated with a value")
+    _bound(f, i.argval)
+    del f.locals[i.argval]
 
 
 @handler(TABLE, "MAKE_CELL")
@@ -126,11 +129,6 @@ def load_global(f: Frame, i: Instruction) -> None:
         f.push(NULL)
 
 
-@handler(TABLE, "LOAD_NAME")
-def load_name(f: Frame, i: Instruction) -> None:
-    f.push(f.load_global(i.argval))
-
-
 @handler(TABLE, "STORE_GLOBAL")
 def store_global(f: Frame, i: Instruction) -> None:
     f.tx.effects.set_global(f.globals, i.argval, f.pop())
@@ -138,7 +136,10 @@ def store_global(f: Frame, i: Instruction) -> None:
 
 @handler(TABLE, "DELETE_GLOBAL")
 def delete_global(f: Frame, i: Instruction) -> None:
-    graph_break("unsupported instruction", f"del of the global {i.argval}")
+    if f.tx.effects.globals_of(f.globals).get(i.argval, f.globals.get(i.argval)) is None and f.globals.get(i.argval, f) is not None:
+        f.tx.raise_(NameError, f"name '{i.argval}' is not defined")
+    f.load_global(i.argval)  # guards that it is there
+    f.tx.effects.set_global(f.globals, i.argval, None)
 
 
 @handler(TABLE, "LOAD_ASSERTION_ERROR")
@@ -171,7 +172,7 @@ def import_name(f: Frame, i: Instruction) -> None:
     module = sys.modules[full]
     if not wanted and "." in i.argval and not depth:
         module = sys.modules[i.argval.split(".")[0]]
-    f.push(f.tx.wrap_constant_object(module))
+    f.push(f.tx.trusted(module))
 
 
 @handler(TABLE, "IMPORT_FROM")
@@ -179,44 +180,28 @@ def import_from(f: Frame, i: Instruction) -> None:
     f.push(f.stack[-1].attr(f.tx, i.argval))
 
 
-@handler(TABLE, "LOAD_LOCALS")
-def load_locals(f: Frame, i: Instruction) -> None:
-    graph_break("frame inspection", "locals of a class body")
-
-
 # -- functions ---------------------------------------------------------------------------------------------------------------
+PARTS = {0x08: "cells", 0x04: "annotations", 0x02: "keyword_defaults", 0x01: "defaults"}
+"""What a flag of MAKE_FUNCTION says to be on the stack, the uppermost first."""
+
+
+def _equip(function: NestedFunction, flag: int, value: Any) -> None:
+    setattr(function, PARTS[flag], [cell for cell in value.items if isinstance(cell, CellVariable)] if flag == 0x08 else value)
+
+
 @handler(TABLE, "MAKE_FUNCTION")
 def make_function(f: Frame, i: Instruction) -> None:
-    code = f.pop().as_constant()
-    function = NestedFunction(code, f.globals, f.globals_source)
-    if i.arg & 0x08:
-        function.cells = _cells(f, f.pop())
-    if i.arg & 0x04:
-        function.annotations = f.pop()
-    if i.arg & 0x02:
-        function.keyword_defaults = f.pop()
-    if i.arg & 0x01:
-        function.defaults = f.pop()
+    function = NestedFunction(f.pop().as_constant(), f.globals, f.globals_source)
+    for flag in PARTS:
+        if i.arg & flag:
+            _equip(function, flag, f.pop())
     f.push(function)
-
-
-def _cells(f: Frame, closure: Variable) -> list[CellVariable]:
-    return [cell for cell in closure.items if isinstance(cell, CellVariable)]  # type: ignore[attr-defined]
 
 
 @handler(TABLE, "SET_FUNCTION_ATTRIBUTE")
 def set_function_attribute(f: Frame, i: Instruction) -> None:
     function: Any = f.pop()
-    value = f.pop()
-    match i.arg:
-        case 0x01:
-            function.defaults = value
-        case 0x02:
-            function.keyword_defaults = value
-        case 0x04:
-            function.annotations = value
-        case 0x08:
-            function.cells = _cells(f, value)
+    _equip(function, i.arg, f.pop())
     f.push(function)
 
 
@@ -230,8 +215,3 @@ def return_generator(f: Frame, i: Instruction) -> None:
 @handler(TABLE, "YIELD_VALUE")
 def yield_value(f: Frame, i: Instruction) -> None:
     f.yielded = f.pop()
-
-
-@handler(TABLE, "GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "END_ASYNC_FOR", "BEFORE_ASYNC_WITH")
-def asynchronous(f: Frame, i: Instruction) -> None:
-    graph_break("call of generator", "async code")

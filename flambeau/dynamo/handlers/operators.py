@@ -25,10 +25,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     ">>=": operator.irshift, "-=": operator.isub, "/=": operator.itruediv, "^=": operator.ixor,
 }  # fmt: skip
 
-NUMBERED = (
-    "+", "&", "//", "<<", "@", "*", "%", "|", "**", ">>", "-", "/", "^",
-    "+=", "&=", "//=", "<<=", "@=", "*=", "%=", "|=", "**=", ">>=", "-=", "/=", "^=",
-)  # fmt: skip
+NUMBERED = tuple(BINARY)
 """BINARY_OP's argument (opcode.h: NB_ADD ... NB_INPLACE_XOR)."""
 
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
+import inspect
+import operator
 from collections.abc import Callable, Iterator
-from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from ..break_kinds import graph_break
-from ..source import Source, is_literal
+from ..source import Source, constant_source, is_literal
 
 if TYPE_CHECKING:
     from ..replacement import Writer
@@ -158,7 +159,7 @@ class ModelledVariable(Variable):
 
     def attr(self, tx: Trace, name: str) -> Variable:
         if self.model_of(name) is not None:
-            return tx.container_method(self, name)
+            return NamedMethod(self, name)
         if hasattr(self.kind, name):
             return tx.type_attribute(self, self.kind, name)
         tx.raise_(AttributeError, f"{self.kind.__name__!r} object has no attribute {name!r}")
@@ -186,6 +187,26 @@ class IdentityKey:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, IdentityKey) and other.variable is self.variable
+
+
+class EqualKey:
+    """Key of an object whose class says itself what is equal to it."""
+
+    def __init__(self, tx: Any, variable: Variable, hashed: int) -> None:
+        self.tx, self.variable, self.hashed = tx, variable, hashed
+
+    def __hash__(self) -> int:
+        return self.hashed
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, EqualKey):
+            graph_break("unknown operation", f"comparison of {self.variable.describe()} with another key")
+        return self.tx.same_or_equal(self.variable, other.variable)
+
+
+def by_equality(key: Any) -> bool:
+    """Does a key ask the program's own `__hash__`, when the object outside is already what it is to be?"""
+    return isinstance(key, EqualKey) or (isinstance(key, tuple) and any(map(by_equality, key)))
 
 
 class NullVariable(Variable):
@@ -216,24 +237,25 @@ class ConstantVariable(Variable):
         return text if len(text) < 60 else text[:57] + "..."
 
     def attr(self, tx: Trace, name: str) -> Variable:
-        try:
-            value = getattr(self.value, name)
-        except AttributeError as error:
-            tx.raise_(AttributeError, *error.args)
-        if isinstance(value, MethodType) and value.__self__ is self.value and isinstance(self.value, enum.Enum):
-            return tx.bound_method(value.__func__, self)
+        if isinstance(self.value, enum.Enum):
+            bound = tx.bind(inspect.getattr_static(type(self.value), name, None), self, type(self.value))
+            if bound is not None:
+                return bound
+        value = tx.checked(getattr, self.value, name)
         if callable(value) and getattr(value, "__self__", None) is self.value:
             return ConstantMethod(self, name)
+        if isinstance(self.value, enum.Enum) and not is_plain_constant(value):
+            return tx.wrap(value, constant_source(self.value).attr(name))
         return tx.literal(value)
 
     def has_attr(self, tx: Trace, name: str) -> bool:
         return hasattr(self.value, name)
 
     def item(self, tx: Trace, key: Variable) -> Variable:
-        return tx.fold(lambda value, index: value[index], [self, key])
+        return tx.fold(operator.getitem, [self, key])
 
     def contains(self, tx: Trace, key: Variable) -> bool:
-        return bool(tx.fold(lambda value, item: item in value, [self, key]).as_constant())
+        return bool(tx.fold(operator.contains, [self, key]).as_constant())
 
     def length(self, tx: Trace) -> Variable:
         return tx.fold(len, [self])
@@ -276,21 +298,43 @@ class ValueVariable(Variable):
     def as_constant(self) -> Any:
         return self.value
 
+    def make(self, w: Writer) -> str:
+        return w.constant(self.value)
 
-class ConstantMethod(Variable):
+
+class NamedMethod(Variable):
+    """A bound method that is known by its name, e.g. `append = xs.append`."""
+
+    kind: Any = type([].append)
+
+    def __init__(self, owner: Variable, name: str) -> None:
+        self.owner, self.name = owner, name
+
+    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        return self.owner.method(tx, self.name, args, kwargs)
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        if name == "__self__":
+            return self.owner
+        return ConstantVariable(self.name) if name == "__name__" else super().attr(tx, name)
+
+    def truth(self, tx: Trace) -> bool:
+        return True
+
+    def build(self, w: Writer) -> str:
+        return f"{w.value(self.owner)}.{self.name}"
+
+
+class ConstantMethod(NamedMethod):
     """A bound method of a constant, such as `"a,b".split`: computed during capture."""
 
-    def __init__(self, owner: ConstantVariable, name: str) -> None:
-        self.owner, self.name = owner, name
+    owner: ConstantVariable
 
     def python_type(self) -> type:
         return type(getattr(self.owner.value, self.name))
 
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
         return tx.fold(getattr(self.owner.value, self.name), args, kwargs)
-
-    def build(self, w: Writer) -> str:
-        return f"{self.owner.build(w)}.{self.name}"
 
 
 class LazyVariable(Variable):
@@ -321,12 +365,3 @@ PLAIN_CONSTANTS = (int, float, complex, str, bytes)
 def is_plain_constant(value: Any) -> bool:
     """None, bools, numbers, strings, enum members: values that are compared by a guard and folded."""
     return type(value) in PLAIN_CONSTANTS or isinstance(value, (*SINGLETONS, enum.Enum))
-
-
-def same_value(a: Any, b: Any) -> bool:
-    """Equality for constants: of one type, NaN equal to itself, -0.0 different from 0.0."""
-    if type(a) is not type(b):
-        return False
-    if type(a) is float:
-        return a.hex() == b.hex()
-    return bool(a == b)

@@ -7,6 +7,7 @@ all arguments are known; anything else is a graph break.
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 import math
 import operator
@@ -15,10 +16,11 @@ import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ...core.symbolic import sym_max, sym_min
 from ...core.tensor import is_inference
 from ..break_kinds import graph_break
-from .base import NONE, Args, ConstantVariable, Kwargs, ValueVariable, Variable, call_handler
-from .dicts import DictVariable, MappingProxyVariable, SetVariable
+from .base import NONE, Args, ConstantVariable, Kwargs, ValueVariable, Variable, call_handler, is_none
+from .dicts import DictVariable, MappingProxyVariable, SetVariable, set_of
 from .functions import MethodVariable
 from .identity import IdVariable
 from .objects import ClassVariable, ObjectVariable, SuperVariable
@@ -36,10 +38,9 @@ from .sequences import (
 from .tensor import SymVariable, TensorVariable
 
 if TYPE_CHECKING:
-    from ..replacement import Writer
     from ..trace import Trace
 
-HANDLERS: dict[Any, Callable[..., Variable]] = {}
+HANDLERS: dict[Any, Callable[..., Variable | None]] = {}
 
 
 def handles(*targets: Any) -> Callable[[Callable[..., Variable]], Callable[..., Variable]]:
@@ -62,10 +63,7 @@ class BuiltinVariable(ValueVariable):
         return f"{module}.{name}" if module and module != "builtins" else name
 
     def attr(self, tx: Trace, name: str) -> Variable:
-        try:
-            return tx.literal(getattr(self.value, name))
-        except AttributeError as error:
-            tx.raise_(AttributeError, *error.args)
+        return tx.literal(tx.checked(getattr, self.value, name))
 
     def has_attr(self, tx: Trace, name: str) -> bool:
         return hasattr(self.value, name)
@@ -88,9 +86,6 @@ class BuiltinVariable(ValueVariable):
                 return _fromkeys(tx, *args)
         graph_break("call of C function", f"{self.describe()}()")
 
-    def build(self, w: Writer) -> str:
-        return w.constant(self.value)
-
 
 LAZY = (
     enumerate, zip, map, filter, iter, itertools.chain, itertools.chain.from_iterable, itertools.islice, itertools.count,
@@ -99,7 +94,7 @@ LAZY = (
 """Functions whose iterators take nothing from their arguments before they are asked."""
 
 
-def call_modelled(tx: Trace, target: Any, handler: Callable[..., Variable], args: Args, kwargs: Kwargs) -> Variable:
+def call_modelled(tx: Trace, target: Any, handler: Callable[..., Variable | None], args: Args, kwargs: Kwargs) -> Variable:
     """Call a handler; a lazy iterator notes how it can be made again."""
     made = call_handler(handler, getattr(target, "__qualname__", repr(target)), tx, *args, **kwargs)
     if isinstance(made, IteratorVariable) and made.origin is None and target in LAZY:
@@ -139,7 +134,8 @@ PURE: set[Any] = {
 
 
 _NO_TEXT = ConstantVariable("")
-_SHORT: dict[Any, Callable[..., Variable]] = {
+_NOTHING = TupleVariable([])
+_SHORT: dict[Any, Callable[..., Variable | None]] = {
     isinstance: lambda tx, value, kind: ConstantVariable(tx.is_instance(value, kind)),
     issubclass: lambda tx, value, kind: tx.fold(issubclass, [value, kind]),
     type.__instancecheck__: lambda tx, kind, value: ConstantVariable(issubclass(value.python_type(), tx.known(kind))),
@@ -147,9 +143,9 @@ _SHORT: dict[Any, Callable[..., Variable]] = {
     type.__call__: lambda tx, cls, *args, **kwargs: tx.construct_plainly(tx.known(cls), list(args), kwargs),
     object.__init__: lambda tx, *args: NONE,
     tuple.__new__: lambda tx, cls, items=None: tx.new_tuple(cls.as_constant(), list(tx.iterate(items)) if items is not None else []),
-    hasattr: lambda tx, owner, name: ConstantVariable(tx.has_attr(owner, tx.known(name))),
-    os.getenv: lambda tx, key, default=NONE: tx.environment().method(tx, "get", [key, default], {}),
-    len: lambda tx, value: tx.length(value),
+    hasattr: lambda tx, owner, name: ConstantVariable(owner.has_attr(tx, tx.known(name))),
+    os.getenv: lambda tx, key, default=NONE: tx.trusted(os.environ).method(tx, "get", [key, default], {}),
+    len: lambda tx, value: value.length(tx),
     next: lambda tx, iterator, default=None: tx.next(iterator, default),
     sorted: lambda tx, values, *, key=None, reverse=None: ListVariable(sort_variables(tx, list(tx.iterate(values)), key, reverse)),
     any: lambda tx, values: ConstantVariable(any(tx.truth(value) for value in tx.iterate(values))),
@@ -157,8 +153,23 @@ _SHORT: dict[Any, Callable[..., Variable]] = {
     repr: lambda tx, value: tx.text(value, repr),
     format: lambda tx, value, spec=_NO_TEXT: tx.format(value, None, spec),
     abs: lambda tx, value: tx.unary(operator.abs, value),
+    setattr: lambda tx, owner, name, value: owner.set_attr(tx, tx.known(name), value),
+    delattr: lambda tx, owner, name: owner.del_attr(tx, tx.known(name)),
+    list: lambda tx, values=_NOTHING: ListVariable(list(tx.iterate(values))),
+    collections.deque: lambda tx, values=_NOTHING, maxlen=NONE: DequeVariable(tx.iterate(values), tx.known(maxlen)),
+    slice: lambda tx, *args: SliceVariable(*[*(args if len(args) > 1 else (NONE, *args)), NONE][:3]),
+    range: lambda tx, *bounds: RangeVariable(tx.checked(range, *map(tx.index, bounds))),
+    bool: lambda tx, value=ConstantVariable(False): ConstantVariable(tx.truth(value)),
+    print: lambda tx, *args, **kwargs: graph_break("print or logging", f"print({', '.join(a.describe() for a in args)})"),
 }  # fmt: skip
 HANDLERS.update(_SHORT)
+HANDLERS[open] = HANDLERS[print]
+_REFUSED = {
+    "locals(), globals(), eval(), exec() and the like": ("frame inspection", locals, globals, eval, exec, compile, dir, input, breakpoint),
+    "making a property during the call": ("unknown operation", property, classmethod, staticmethod),
+}
+for _what, (_kind_of_break, *_targets) in _REFUSED.items():
+    HANDLERS.update(dict.fromkeys(_targets, lambda tx, *args, kind=_kind_of_break, what=_what, **kwargs: graph_break(kind, what)))
 for _new in (object.__new__, dict.__new__, list.__new__, collections.OrderedDict.__new__):
     HANDLERS[_new] = lambda tx, cls, *args, **kwargs: tx.allocate(cls.as_constant(), [])
 
@@ -168,7 +179,7 @@ for _new in (object.__new__, dict.__new__, list.__new__, collections.OrderedDict
 def _type(tx: Trace, value: Variable, *rest: Variable) -> Variable:
     if rest:
         graph_break("call of C function", "type() that makes a new class")
-    return tx.class_variable(value.python_type(), value.source)
+    return tx.class_variable(value.python_type())
 
 
 @handles(callable)
@@ -180,37 +191,11 @@ def _callable(tx: Trace, value: Variable) -> Variable:
 
 @handles(getattr)
 def _getattr(tx: Trace, owner: Variable, name: Variable, default: Variable | None = None) -> Variable:
+    if not isinstance(tx.known(name), str):
+        tx.checked(getattr, None, tx.known(name))
     if default is None:
         return tx.attr(owner, tx.known(name))
     return owner.attr_or_none(tx, tx.known(name)) or default
-
-
-@handles(setattr)
-def _setattr(tx: Trace, owner: Variable, name: Variable, value: Variable) -> Variable:
-    owner.set_attr(tx, tx.known(name), value)
-    return NONE
-
-
-@handles(delattr)
-def _delattr(tx: Trace, owner: Variable, name: Variable) -> Variable:
-    owner.del_attr(tx, tx.known(name))
-    return NONE
-
-
-@handles(object.__setattr__)
-def _object_setattr(tx: Trace, owner: Variable, name: Variable, value: Variable) -> Variable:
-    if not isinstance(owner, ObjectVariable):
-        graph_break("unknown attribute", "object.__setattr__")
-    owner.store_attr(tx, tx.known(name), value)
-    return NONE
-
-
-@handles(object.__getattribute__)
-def _object_getattribute(tx: Trace, owner: Variable, name: Variable) -> Variable:
-    found = owner.find_attr(tx, tx.known(name)) if isinstance(owner, ObjectVariable) else None
-    if found is None:
-        tx.raise_(AttributeError, tx.known(name))
-    return found
 
 
 @handles(is_inference)
@@ -227,21 +212,11 @@ def _vars(tx: Trace, owner: Variable | None = None) -> Variable:
     return tx.attr(owner, "__dict__")
 
 
-@handles(locals, globals, eval, exec, compile, dir, input, breakpoint)
-def _inspection(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
-    graph_break("frame inspection", "locals(), globals(), eval(), exec() and the like")
-
-
 @handles(id)
 def _id(tx: Trace, value: Variable) -> Variable:
     if isinstance(value, ConstantVariable):
         graph_break("unknown operation", f"id() of the constant {value.describe()}")
     return IdVariable(value)
-
-
-@handles(print, open)
-def _print(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
-    graph_break("print or logging", f"print({', '.join(a.describe() for a in args)})")
 
 
 @handles(super)
@@ -258,11 +233,6 @@ def _super(tx: Trace, cls: Variable | None = None, owner: Variable | None = None
     return SuperVariable(cls.as_constant(), owner)
 
 
-@handles(property, classmethod, staticmethod)
-def _property(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
-    graph_break("unknown operation", "making a property during the call")
-
-
 # -- iteration ---------------------------------------------------------------------------------------------------------------
 @handles(iter)
 def _iter(tx: Trace, value: Variable, sentinel: Variable | None = None) -> Variable:
@@ -274,18 +244,6 @@ def _iter(tx: Trace, value: Variable, sentinel: Variable | None = None) -> Varia
             yield element
 
     return IteratorVariable(until())
-
-
-@handles(range)
-def _range(tx: Trace, *args: Variable) -> Variable:
-    bounds = [tx.index(arg) for arg in args]
-    return RangeVariable(tx.checked(range, *bounds))
-
-
-@handles(slice)
-def _slice(tx: Trace, *args: Variable) -> Variable:
-    start, stop, step = [*(args if len(args) > 1 else (NONE, *args)), NONE][:3]
-    return SliceVariable(start, stop, step)
 
 
 @handles(enumerate)
@@ -306,8 +264,11 @@ def _zip(tx: Trace, *iterables: Variable, strict: Variable | None = None) -> Var
             for i, source in enumerate(sources):
                 element = next(source, None)
                 if element is None:
-                    if checked and (i or any(next(other, None) is not None for other in sources[1:])):
-                        tx.raise_(ValueError, "zip() arguments have different lengths")
+                    longer = next((j for j, other in enumerate(sources) if j > i == 0 and next(other, None) is not None), 0)
+                    if checked and (i or longer):
+                        number, relation = (i, "shorter") if i else (longer, "longer")
+                        others = f"arguments 1-{number}" if number > 1 else "argument 1"
+                        tx.raise_(ValueError, f"zip() argument {number + 1} is {relation} than {others}")
                     return
                 row.append(element.realize(tx))
             yield TupleVariable(row)
@@ -316,8 +277,8 @@ def _zip(tx: Trace, *iterables: Variable, strict: Variable | None = None) -> Var
 
 
 @handles(map)
-def _map(tx: Trace, function: Variable, *iterables: Variable) -> Variable:
-    sources = [tx.iterate(iterable) for iterable in iterables]
+def _map(tx: Trace, function: Variable, first: Variable, *rest: Variable) -> Variable:
+    sources = [tx.iterate(iterable) for iterable in (first, *rest)]
     return IteratorVariable((tx.call(function, list(row), {}) for row in zip(*sources, strict=False)), map)
 
 
@@ -338,16 +299,20 @@ def _reversed(tx: Trace, values: Variable) -> Variable:
         return tx.call(values.special(tx, "__reversed__"), [], {})  # type: ignore[arg-type]
     if isinstance(values, SequenceVariable):
         return ReversedIterator(values)
+    if not hasattr(values.python_type(), "__reversed__") and not hasattr(values.python_type(), "__getitem__"):
+        tx.raise_(TypeError, f"{values.python_type().__name__!r} object is not reversible")
     made = IteratorVariable(iter(list(tx.iterate(values))[::-1]), reversed)
     return made.made_by(reversed, [values]) if isinstance(values, RangeVariable) else made
 
 
-@handles(sum)
-def _sum(tx: Trace, values: Variable, start: Variable | None = None) -> Variable:
-    total: Variable = start if start is not None else ConstantVariable(0)
-    for value in tx.iterate(values):
-        total = tx.binary(operator.add, total, value)
-    return total
+def _total(op: Callable[[Any, Any], Any], neutral: int) -> Callable[..., Variable]:
+    def handler(tx: Trace, values: Variable, start: Variable = ConstantVariable(neutral)) -> Variable:
+        return functools.reduce(lambda total, value: tx.binary(op, total, value), tx.iterate(values), start)
+
+    return handler
+
+
+HANDLERS[sum], HANDLERS[math.prod] = _total(operator.add, 0), _total(operator.mul, 1)
 
 
 def _extreme(better: Callable[[Any, Any], Any], symbolic: Callable[..., Any]) -> Callable[..., Variable]:
@@ -372,18 +337,10 @@ def _extreme(better: Callable[[Any, Any], Any], symbolic: Callable[..., Any]) ->
     return handler
 
 
-def install_extremes(sym_min: Callable[..., Any], sym_max: Callable[..., Any]) -> None:
-    """min and max need the symbolic ones of core."""
-    HANDLERS[min] = _extreme(operator.lt, sym_min)
-    HANDLERS[max] = _extreme(operator.gt, sym_max)
+HANDLERS[min], HANDLERS[max] = _extreme(operator.lt, sym_min), _extreme(operator.gt, sym_max)
 
 
 # -- conversions -------------------------------------------------------------------------------------------------------------
-@handles(list)
-def _list(tx: Trace, values: Variable | None = None) -> Variable:
-    return ListVariable(list(tx.iterate(values)) if values is not None else [])
-
-
 @handles(tuple)
 def _tuple(tx: Trace, values: Variable | None = None) -> Variable:
     if type(values) is TupleVariable:
@@ -391,53 +348,23 @@ def _tuple(tx: Trace, values: Variable | None = None) -> Variable:
     return TupleVariable(list(tx.iterate(values)) if values is not None else [])
 
 
-def _make_set(kind: type) -> Callable[..., Variable]:
-    def handler(tx: Trace, values: Variable | None = None) -> Variable:
-        made = SetVariable({}, kind)
-        for value in tx.iterate(values) if values is not None else ():
-            made.items.setdefault(tx.hashable(value), value)
-        return made
-
-    return handler
-
-
-HANDLERS[set] = _make_set(set)
-HANDLERS[frozenset] = _make_set(frozenset)
+for _kind in (set, frozenset):
+    HANDLERS[_kind] = lambda tx, values=None, kind=_kind: SetVariable({}, kind) if values is None else set_of(tx, values, kind)
 
 
 def _make_dict(kind: type) -> Callable[..., Variable]:
     def handler(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
         made = DictVariable({}, kind)
-        made.METHODS["update"](made, tx, *args, **kwargs)
+        if kind is collections.defaultdict and args:
+            made.default_factory = None if is_none(args[0]) else args[0]
+            args = args[1:]
+        made.method(tx, "update", list(args), kwargs)
         return made
 
     return handler
 
 
-HANDLERS[dict] = _make_dict(dict)
-HANDLERS[collections.OrderedDict] = _make_dict(collections.OrderedDict)
-
-
-@handles(collections.defaultdict)
-def _defaultdict(tx: Trace, factory: Variable = NONE, *args: Variable, **kwargs: Variable) -> Variable:
-    made = DictVariable({}, collections.defaultdict)
-    made.default_factory = None if factory.is_constant() and factory.as_constant() is None else factory
-    made.METHODS["update"](made, tx, *args, **kwargs)
-    return made
-
-
-@handles(collections.Counter)
-def _counter(tx: Trace, *values: Variable, **kwargs: Variable) -> Variable:
-    made = DictVariable({}, collections.Counter)
-    made.method(tx, "update", list(values), kwargs)
-    return made
-
-
-@handles(collections.deque)
-def _deque(tx: Trace, values: Variable | None = None, maxlen: Variable = NONE) -> Variable:
-    limit = maxlen.as_constant()
-    items = list(tx.iterate(values)) if values is not None else []
-    return DequeVariable(items[max(0, len(items) - limit) :] if limit is not None else items, limit)
+HANDLERS.update({kind: _make_dict(kind) for kind in (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)})
 
 
 @handles(types.SimpleNamespace)
@@ -454,15 +381,8 @@ def _mapping_proxy(tx: Trace, mapping: Variable) -> Variable:
     graph_break("unknown operation", "MappingProxyType")
 
 
-@handles(bool)
-def _bool(tx: Trace, value: Variable = ConstantVariable(False)) -> Variable:
-    return ConstantVariable(tx.truth(value))
-
-
 def _number(kind: type, special: str) -> Callable[..., Variable]:
     def handler(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
-        if args and isinstance(args[0], TensorVariable):
-            graph_break("tensor to Python value", f"{kind.__name__}({args[0].describe()})")
         if args and isinstance(args[0], SymVariable):
             if args[0].python_type() is kind:
                 return args[0]
@@ -491,10 +411,7 @@ def _str(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
 @handles(round)
 def _round(tx: Trace, value: Variable, ndigits: Variable = NONE) -> Variable:
     if isinstance(value, TensorVariable):
-        rest = {} if ndigits.as_constant() is None else {"decimals": ndigits}
-        return tx.emit_method("round", [value], rest)
-    if isinstance(value, SymVariable):
-        value = ConstantVariable(value.specialize())
+        tx.raise_(TypeError, f"type {value.python_type().__name__} doesn't define __round__ method")
     return tx.fold(round, [value, ndigits])
 
 
@@ -522,30 +439,4 @@ def _hash(tx: Trace, value: Variable) -> Variable:
     return tx.fold(hash, [value])
 
 
-@handles(math.prod)
-def _prod(tx: Trace, values: Variable, *, start: Variable | None = None) -> Variable:
-    total: Variable = start if start is not None else ConstantVariable(1)
-    for value in tx.iterate(values):
-        total = tx.binary(operator.mul, total, value)
-    return total
-
-
-def _on_size(function: Callable[..., Any]) -> Callable[..., Variable]:
-    """A function of math: of a symbolic size it specialises, of a tensor it needs the value."""
-
-    def handler(tx: Trace, *args: Variable) -> Variable:
-        for arg in args:
-            if isinstance(arg, TensorVariable):
-                graph_break("tensor to Python value", f"math.{function.__name__}({arg.describe()})")
-        plain: Args = [ConstantVariable(arg.specialize()) if isinstance(arg, SymVariable) else arg for arg in args]
-        return tx.fold(function, plain)
-
-    return handler
-
-
-for _name in ("sqrt", "log", "log2", "log10", "exp", "sin", "cos", "tan", "floor", "ceil", "trunc", "isnan", "isinf", "isfinite",
-              "fabs", "gcd", "lcm", "comb", "factorial", "copysign", "atan2", "hypot", "isclose", "isqrt"):  # fmt: skip
-    HANDLERS[getattr(math, _name)] = _on_size(getattr(math, _name))
-
-
-__all__ = ["HANDLERS", "PURE", "BuiltinVariable", "call_descriptor", "call_modelled", "handles", "install_extremes"]
+__all__ = ["HANDLERS", "PURE", "BuiltinVariable", "call_descriptor", "call_modelled", "handles"]

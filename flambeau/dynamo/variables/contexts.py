@@ -8,7 +8,7 @@ from ...autograd.grad_mode import GRAD, INFERENCE, enable_grad, inference_mode, 
 from ...core import dispatch
 from ...fx.node import mark_impure
 from ..source import Source
-from .base import NONE, Args, Kwargs, Variable
+from .base import NONE, Args, Kwargs, NamedMethod, Variable
 
 if TYPE_CHECKING:
     from ..replacement import Writer
@@ -53,7 +53,7 @@ class Scope(Variable):
 
     def attr(self, tx: Trace, name: str) -> Variable:
         if name in ("__enter__", "__exit__", "clone"):
-            return tx.container_method(self, name)
+            return NamedMethod(self, name)
         return super().attr(tx, name)
 
     def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:

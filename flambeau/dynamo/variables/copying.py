@@ -26,7 +26,7 @@ def _copy(tx: Trace, value: Variable) -> Variable:
     if isinstance(value, ObjectVariable):
         own = lookup_in_class(value.cls, "__copy__")
         if isinstance(own, types.FunctionType):
-            return tx.call(tx.class_function(own), [value], {})
+            return tx.call(tx.trusted(own), [value], {})
         return _copy_object(tx, value, None)
     if isinstance(value, (ListVariable, DictVariable, SetVariable)):
         return value.method(tx, "copy", [], {})
@@ -54,7 +54,7 @@ def deep(tx: Trace, value: Variable, memo: Memo) -> Variable:
             graph_break("unknown operation", f"copy.deepcopy of a {value.cls.__name__}, which has its own __deepcopy__")
         return _copy_object(tx, value, memo)
     if isinstance(value, ListVariable):
-        made = memo[id(value)] = type(value)([])
+        made = memo[id(value)] = value.like([])
         made.items.extend(deep(tx, item, memo) for item in tx.iterate(value))
         return made
     if isinstance(value, DictVariable):

@@ -8,11 +8,22 @@ import operator
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import FunctionType, MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..break_kinds import graph_break
-from ..source import Source
-from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, ModelledVariable, NotConstant, Variable
+from ..source import Source, constant_source
+from .base import (
+    NONE,
+    Args,
+    ConstantVariable,
+    IdentityKey,
+    Kwargs,
+    LazyVariable,
+    ModelledVariable,
+    NotConstant,
+    Variable,
+    by_equality,
+)
 from .identity import IdVariable
 from .sequences import IteratorVariable, ListVariable, SequenceVariable, TupleVariable
 
@@ -24,6 +35,10 @@ if TYPE_CHECKING:
 def _plain_id(tx: Trace, key: Variable, owner: Variable) -> Variable:
     """`id(x)` as a key of a container that existed before: its keys are numbers."""
     return key.specialize(tx) if isinstance(key, IdVariable) and owner.source is not None else key
+
+
+def _no_key(tx: Trace, key: Variable) -> NoReturn:
+    tx.raise_(KeyError, key.as_constant() if key.is_constant() else key.describe())
 
 
 class DictVariable(ModelledVariable):
@@ -54,11 +69,9 @@ class DictVariable(ModelledVariable):
             assert self.plain_source is not None
             tx.guard_keys(self.plain_source, real)
             for position, (key, value) in enumerate(real.items()):
-                key_variable = tx.key_variable(key, self.plain_source, position)
+                key_variable, source = tx.key_of(self.plain_source, key, position)
                 hashed = tx.hashable(key_variable)
-                self.items[hashed] = seen.get(hashed) or (
-                    key_variable, LazyVariable(value, tx.key_source(self.plain_source, key, position))
-                )  # fmt: skip
+                self.items[hashed] = seen.get(hashed) or (key_variable, LazyVariable(value, source))
         return self.items
 
     def lookup(self, tx: Trace, key: Variable) -> Variable | None:
@@ -68,7 +81,7 @@ class DictVariable(ModelledVariable):
             assert self.plain_source is not None
             value = key.as_constant()
             if value not in self.real:
-                tx.guard("{1}.isdisjoint({0})", self.plain_source, tx.constant_key(frozenset((value,))), reason=f"key {value!r}",
+                tx.guard("{1}.isdisjoint({0})", self.plain_source, constant_source(frozenset((value,))), reason=f"key {value!r}",
                          about="absent")
                 return None
             found: Variable = tx.wrap(self.real[value], self.plain_source.item(value))
@@ -94,7 +107,7 @@ class DictVariable(ModelledVariable):
             return value
         if self.kind is collections.Counter:
             return ConstantVariable(0)
-        tx.raise_(KeyError, key.as_constant() if key.is_constant() else key.describe())
+        _no_key(tx, key)
 
     def contains(self, tx: Trace, key: Variable) -> bool:
         return self.lookup(tx, key) is not None
@@ -122,18 +135,18 @@ class DictVariable(ModelledVariable):
                 tx.raise_(RuntimeError, "dictionary keys changed during iteration")
             yield hashed
 
-    def values_of(self, tx: Trace) -> Iterator[Variable]:
-        for hashed in self._hashes(tx):
-            key, value = self.items[hashed]
-            value = value.realize(tx)
-            self.items[hashed] = (key, value)
-            yield value
-
-    def pairs_of(self, tx: Trace) -> Iterator[Variable]:
+    def entries(self, tx: Trace) -> Iterator[tuple[Variable, Variable]]:
+        """Keys and values, looked at."""
         for hashed in self._hashes(tx):
             key, value = self.items[hashed]
             self.items[hashed] = (key, value.realize(tx))
-            yield TupleVariable([key, self.items[hashed][1]])
+            yield self.items[hashed]
+
+    def values_of(self, tx: Trace) -> Iterator[Variable]:
+        return (value for _, value in self.entries(tx))
+
+    def pairs_of(self, tx: Trace) -> Iterator[Variable]:
+        return (TupleVariable([key, value]) for key, value in self.entries(tx))
 
     # writing
     def changed(self, tx: Trace) -> None:
@@ -147,7 +160,7 @@ class DictVariable(ModelledVariable):
 
     def del_item(self, tx: Trace, key: Variable) -> None:
         if self.lookup(tx, key) is None:
-            tx.raise_(KeyError, key.as_constant() if key.is_constant() else key.describe())
+            _no_key(tx, key)
         self.changed(tx)
         del self.items[self.hashed(tx, key)]
 
@@ -160,13 +173,17 @@ class DictVariable(ModelledVariable):
         mapping = getattr(other, "mapping", None)
         if mapping is not None:
             return self.update_from(tx, mapping)
-        if not isinstance(other, (DictView, SequenceVariable, IteratorVariable)) and tx.has_attr(other, "keys"):
+        if not isinstance(other, (DictView, SequenceVariable, IteratorVariable)) and other.has_attr(tx, "keys"):
             for key in tx.iterate(tx.call_method(other, "keys", [])):
                 self.set_item(tx, key, tx.item(other, key))
             return
-        for pair in tx.iterate(other):
-            key, value = tx.iterate(pair)
-            self.set_item(tx, key, value)
+        for number, pair in enumerate(tx.iterate(other)):
+            if not hasattr(pair.python_type(), "__iter__"):
+                tx.raise_(TypeError, f"cannot convert dictionary update sequence element #{number} to a sequence")
+            parts = list(tx.iterate(pair))
+            if len(parts) != 2:
+                tx.raise_(ValueError, f"dictionary update sequence element #{number} has length {len(parts)}; 2 is required")
+            self.set_item(tx, *parts)
 
     # methods
     def _get(self, tx: Trace, key: Variable, default: Variable | None = None) -> Variable:
@@ -177,14 +194,13 @@ class DictVariable(ModelledVariable):
         found = self.lookup(tx, key)
         if found is None:
             return default if default is not None else self.item(tx, key)
-        self.changed(tx)
-        del self.items[self.hashed(tx, key)]
+        self.del_item(tx, key)
         return found
 
     def _popitem(self, tx: Trace, last: Variable | None = None) -> Variable:
         entries = list(self.open(tx))
         if not entries:
-            tx.raise_(KeyError, "popitem(): dictionary is empty")
+            tx.checked(self.kind().popitem)
         hashed = entries[-1 if last is None or tx.truth(last) else 0]
         key, value = self.items[hashed]
         self.changed(tx)
@@ -216,7 +232,7 @@ class DictVariable(ModelledVariable):
         self.changed(tx)
         hashed = self.hashed(tx, key)
         if hashed not in self.items:
-            tx.raise_(KeyError, key.as_constant() if key.is_constant() else key.describe())
+            _no_key(tx, key)
         entry = self.items.pop(hashed)
         rest = dict(self.items)
         if last is None or tx.truth(last):
@@ -267,7 +283,7 @@ class DictVariable(ModelledVariable):
             return None
         own = next(filter(None, map(self._python_method, tx.special_names(op, reflected))), None)
         if own is not None:
-            answer = tx.call(tx.class_function(own), [self, other], {})
+            answer = tx.call(tx.trusted(own), [self, other], {})
             return None if answer.is_constant() and answer.as_constant() is NotImplemented else answer
         if op is operator.ior and not reflected:
             self._update(tx, other)
@@ -292,8 +308,18 @@ class DictVariable(ModelledVariable):
 
     def literal(self, w: Writer) -> str:
         """A new dict with these entries."""
-        entries = ", ".join(f"{w.value(key)}: {w.value(value)}" for key, value in self.items.values())
-        plain = "{" + entries + "}"
+        by_hand = any(map(by_equality, self.items))
+        entries = () if by_hand else self.items.values()
+        plain = "{" + ", ".join(f"{w.value(key)}: {w.value(value)}" for key, value in entries) + "}"
+        if by_hand:
+            made = w.bind(self._of_kind(w, plain))
+            w.remember(self, made)
+            for key, value in self.items.values():
+                w.effect(f"{made}[{w.value(key)}] = {w.value(value)}")
+            return made
+        return self._of_kind(w, plain)
+
+    def _of_kind(self, w: Writer, plain: str) -> str:
         if self.kind is dict:
             return plain
         if self.kind is collections.defaultdict:
@@ -308,6 +334,16 @@ class DictVariable(ModelledVariable):
         w.effect(f"{base}.clear({target})")  # through the base: a subclass may have overridden these
         for entry in entries:
             w.effect(f"{base}.__setitem__({target}, {entry})")
+
+
+def set_of(tx: Trace, values: Variable, kind: type = set) -> SetVariable:
+    """`set(values)`."""
+    if isinstance(values, SetVariable):
+        return SetVariable(dict(values.items), kind, None, kind(values.order))
+    items: dict[Any, Variable] = {}
+    for item in tx.iterate(values):
+        items.setdefault(tx.hashable(item), item)
+    return SetVariable(items, kind)
 
 
 class DictView(Variable):
@@ -336,7 +372,7 @@ class DictView(Variable):
         return any(tx.same_or_equal(item, key) for item in self.iterate(tx))
 
     def as_set(self, tx: Trace) -> SetVariable:
-        return SetVariable({tx.hashable(item): item for item in self.iterate(tx)})
+        return set_of(tx, self)
 
     def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
         if self.which == "values":
@@ -372,6 +408,11 @@ class MappingProxyVariable(Variable):
     def iterate(self, tx: Trace) -> Iterator[Variable]:
         return self.mapping.iterate(tx)
 
+    def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
+        if op not in (operator.eq, operator.ne, operator.or_):
+            return None
+        return self.mapping.binary(tx, op, other.mapping if isinstance(other, MappingProxyVariable) else other, reflected)
+
     def attr(self, tx: Trace, name: str) -> Variable:
         return self.mapping.attr(tx, name)
 
@@ -381,167 +422,128 @@ class MappingProxyVariable(Variable):
         return super().method(tx, name, args, kwargs)
 
 
-class SetVariable(ModelledVariable):
-    """A set or frozenset of hashable values; iteration order is that of insertion, so building keeps only membership."""
+_IN_PLACE = ("clear", "update", "intersection_update", "difference_update", "symmetric_difference_update")
+_ALGEBRA = ("copy", "union", "intersection", "difference", "symmetric_difference", "issubset", "issuperset", "isdisjoint", *_IN_PLACE)
+"""Methods of sets that take sets or iterables, and those of them that change the set."""
+_IN_PLACE_OPERATORS = (operator.ior, operator.iand, operator.isub, operator.ixor)
 
-    def __init__(self, items: dict[Any, Variable] | None = None, kind: type = set, source: Source | None = None) -> None:
-        self.items = items if items is not None else {}
-        self.kind = kind
-        self.source = source
+
+def _algebra(self: SetVariable, tx: Trace, *others: Variable, name: str) -> Variable | None:
+    taken = [other if isinstance(other, SetVariable) else set_of(tx, other) for other in others]
+    known = {key: item for one in (*reversed(taken), self) for key, item in one.contents()}
+    if name in _IN_PLACE:
+        self.changed(tx)
+        self.items = known
+    made = tx.checked(getattr(self.order, name), *(one.order for one in taken))
+    return self.answer(made, known)
+
+
+class SetVariable(ModelledVariable):
+    """A set or frozenset of hashable values: `order` is a real set of their keys, on which Python itself does what the program asks
+    for, and which so has the program's order; `items` are the values of (at least) these keys."""
+
+    def __init__(self, items: dict[Any, Variable], kind: type = set, source: Source | None = None, order: Any = None) -> None:
+        self.items, self.kind, self.source = items, kind, source
+        self.order: Any = kind(list(items)) if order is None else order
+        self.existing = None if source is None else dict(items)
+        """What an existing set held in the beginning, in its own order."""
 
     def as_constant(self) -> Any:
         if self.kind is not frozenset:
             raise NotConstant(self)
-        return frozenset(item.as_constant() for item in self.items.values())
+        return frozenset(item.as_constant() for _, item in self.contents())
+
+    def contents(self) -> list[tuple[Any, Variable]]:
+        """Keys and values in the order of the set."""
+        return [(key, self.items[key]) for key in self.order]
 
     def changed(self, tx: Trace) -> None:
         tx.effects.touch(self)
 
     def truth(self, tx: Trace) -> bool:
-        return bool(self.items)
+        return bool(self.order)
 
     def length(self, tx: Trace) -> Variable:
-        return ConstantVariable(len(self.items))
+        return ConstantVariable(len(self.order))
 
     def iterate(self, tx: Trace) -> Iterator[Variable]:
-        if any(isinstance(key, IdentityKey) for key in self.items):
+        if any(isinstance(key, IdentityKey) for key in self.order):
             graph_break("unknown iterable", "a set of objects, whose order depends on their addresses")
-        return iter([self.items[key] for key in set(self.items)])  # a real set of the same keys has the same order
+        if self.existing is None:
+            return iter([item for _, item in self.contents()])
+        if self.existing.keys() != self.order:
+            graph_break("unknown iterable", "a set that was changed, whose order depends on its history")
+        return iter(list(self.existing.values()))
 
     def contains(self, tx: Trace, key: Variable) -> bool:
-        return self.hashed(tx, key) in self.items
+        return self.hashed(tx, key) in self.order
 
     def hashed(self, tx: Trace, key: Variable) -> Any:
         return tx.hashable(_plain_id(tx, key, self))
 
     def _add(self, tx: Trace, value: Variable) -> None:
         self.changed(tx)
-        self.items.setdefault(self.hashed(tx, value), value)
+        key = self.hashed(tx, value)
+        if key not in self.order:
+            self.items[key] = value
+            self.order.add(key)
 
     def _discard(self, tx: Trace, value: Variable) -> None:
         self.changed(tx)
-        self.items.pop(self.hashed(tx, value), None)
+        self.order.discard(self.hashed(tx, value))
 
     def _remove(self, tx: Trace, value: Variable) -> None:
         if not self.contains(tx, value):
-            tx.raise_(KeyError, value.as_constant() if value.is_constant() else value.describe())
+            _no_key(tx, value)
         self._discard(tx, value)
 
-    def _clear(self, tx: Trace) -> None:
-        self.changed(tx)
-        self.items.clear()
+    METHODS = {"add": _add, "discard": _discard, "remove": _remove, **{name: partial(_algebra, name=name) for name in _ALGEBRA}}
 
-    def _copy(self, tx: Trace) -> Variable:
-        return SetVariable(dict(self.items), self.kind)
-
-    def _update(self, tx: Trace, *others: Variable) -> None:
-        for other in others:
-            for item in list(tx.iterate(other)):
-                self._add(tx, item)
-
-    def _others(self, tx: Trace, others: tuple[Variable, ...]) -> list[dict[Any, Variable]]:
-        return [{tx.hashable(item): item for item in tx.iterate(other)} for other in others]
-
-    def _union(self, tx: Trace, *others: Variable) -> SetVariable:
-        merged = dict(self.items)
-        for other in self._others(tx, others):
-            merged = {**other, **merged}
-        return SetVariable(merged, self.kind)
-
-    def _intersection(self, tx: Trace, *others: Variable) -> SetVariable:
-        sets = self._others(tx, others)
-        return SetVariable({k: v for k, v in self.items.items() if all(k in s for s in sets)}, self.kind)
-
-    def _difference(self, tx: Trace, *others: Variable) -> SetVariable:
-        sets = self._others(tx, others)
-        return SetVariable({k: v for k, v in self.items.items() if not any(k in s for s in sets)}, self.kind)
-
-    def _symmetric_difference(self, tx: Trace, other: Variable) -> SetVariable:
-        (yours,) = self._others(tx, (other,))
-        kept = {k: v for k, v in self.items.items() if k not in yours}
-        return SetVariable({**kept, **{k: v for k, v in yours.items() if k not in self.items}}, self.kind)
-
-    def _updated(self, tx: Trace, *others: Variable, by: Callable[..., SetVariable]) -> None:
-        made = by(self, tx, *others)
-        self.changed(tx)
-        self.items = made.items
-
-    def _compared(self, tx: Trace, other: Variable, *, by: Callable[[Any, Any], bool]) -> Variable:
-        return ConstantVariable(by(self.items.keys(), self._others(tx, (other,))[0].keys()))
-
-    METHODS = {
-        "add": _add, "discard": _discard, "remove": _remove, "clear": _clear, "copy": _copy, "update": _update,
-        "union": _union, "intersection": _intersection, "difference": _difference, "symmetric_difference": _symmetric_difference,
-        "intersection_update": partial(_updated, by=_intersection), "difference_update": partial(_updated, by=_difference),
-        "symmetric_difference_update": partial(_updated, by=_symmetric_difference),
-        "issubset": partial(_compared, by=operator.le), "issuperset": partial(_compared, by=operator.ge),
-        "isdisjoint": partial(_compared, by=lambda mine, yours: mine.isdisjoint(yours)),
-    }  # fmt: skip
-
-    _OPERATORS: dict[Any, Callable[..., Variable | None]] = {
-        operator.or_: _union, operator.and_: _intersection, operator.sub: _difference,
-        operator.xor: _symmetric_difference, operator.le: METHODS["issubset"], operator.ge: METHODS["issuperset"],
-        operator.lt: partial(_compared, by=operator.lt), operator.gt: partial(_compared, by=operator.gt),
-    }  # fmt: skip
+    def answer(self, made: Any, known: dict[Any, Variable]) -> Variable | None:
+        """What Python made of sets of keys: a set, a bool or None."""
+        if made is None:
+            return None
+        return SetVariable(known, self.kind, None, made) if isinstance(made, (set, frozenset)) else ConstantVariable(made)
 
     def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
         if isinstance(other, DictView):
             other = other.as_set(tx)
         if not isinstance(other, SetVariable) or reflected:
             return None
-        in_place = _IN_PLACE.get(op)
-        if in_place is not None and self.kind is set:
-            kept = self.binary(tx, in_place, other, False)
-            assert isinstance(kept, SetVariable)
+        known = {**other.items, **dict(self.contents())}
+        if op in _IN_PLACE_OPERATORS and self.kind is set:
             self.changed(tx)
-            self.items = kept.items
+            self.items, self.order = known, op(self.order, other.order)
             return self
-        op = in_place or op
-        if op in (operator.eq, operator.ne):
-            return ConstantVariable((self.items.keys() == other.items.keys()) is (op is operator.eq))
-        handler = self._OPERATORS.get(op)
-        return handler(self, tx, other) if handler is not None else None
+        return self.answer(tx.checked(op, self.order, other.order), known)
 
-    def literal(self, w: Writer) -> str:
-        elements = ", ".join(w.value(item) for item in self.items.values())
-        if self.kind is frozenset:
-            return f"frozenset(({elements}{',' if len(self.items) == 1 else ''}))"
-        return "{" + elements + "}" if self.items else "set()"
-
+    # outside of the graph
     def make(self, w: Writer) -> str:
-        return self.literal(w)
+        added = [self.items[key] for key in self.items if key in self.order]
+        if not any(map(by_equality, self.order)):
+            elements = ", ".join(map(w.value, added))
+            if self.kind is frozenset:
+                return f"frozenset(({elements}{',' if len(added) == 1 else ''}))"
+            return "{" + elements + "}" if added else "set()"
+        if self.kind is frozenset:
+            graph_break("value can't be rebuilt", "a frozenset of objects made during capture")
+        made = w.bind("set()")
+        w.remember(self, made)
+        self._write(w, made, "add", added)
+        return made
 
     def replay(self, w: Writer) -> None:
-        target, new = w.fetch(self.source), w.bind(self.literal(w))
-        w.effect(f"{target}.clear()")
-        w.effect(f"{target}.update({new})")
+        assert self.existing is not None
+        target = w.fetch(self.source)
+        self._write(w, target, "discard", [item for key, item in self.existing.items() if key not in self.order])
+        self._write(w, target, "add", [self.items[key] for key in self.items if key in self.order and key not in self.existing])
 
-
-_IN_PLACE = {operator.ior: operator.or_, operator.iand: operator.and_, operator.isub: operator.sub, operator.ixor: operator.xor}
-
-
-class ContainerMethod(Variable):
-    """A bound method of a container, e.g. `append = xs.append`."""
-
-    kind: Any = type([].append)
-
-    def __init__(self, owner: Variable, name: str) -> None:
-        self.owner, self.name = owner, name
-
-    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
-        return self.owner.method(tx, self.name, args, kwargs)
-
-    def attr(self, tx: Trace, name: str) -> Variable:
-        if name == "__self__":
-            return self.owner
-        if name == "__name__":
-            return ConstantVariable(self.name)
-        return super().attr(tx, name)
-
-    def build(self, w: Writer) -> str:
-        return f"{w.value(self.owner)}.{self.name}"
+    def _write(self, w: Writer, target: str, method: str, values: Args) -> None:
+        for value in map(w.value, values):
+            w.effect(f"{target}.{method}({value})")
 
 
 __all__ = [
-    "ContainerMethod", "DictVariable", "DictView", "IteratorVariable", "ListVariable", "MappingProxyVariable", "SetVariable",
+    "DictVariable", "DictView", "IteratorVariable", "ListVariable", "MappingProxyVariable", "SetVariable",
+    "set_of",
 ]  # fmt: skip

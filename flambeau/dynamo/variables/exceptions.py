@@ -23,6 +23,15 @@ class PreviousException(Variable):
         self.error = error
 
 
+class TracebackVariable(Variable):
+    """The traceback of an exception that capture made: it is there, but what is in it needs a real one."""
+
+    kind: Any = types.TracebackType
+
+    def truth(self, tx: Trace) -> bool:
+        return True
+
+
 class ExceptionVariable(ObjectVariable):
     """An exception made by the traced program."""
 
@@ -30,24 +39,27 @@ class ExceptionVariable(ObjectVariable):
         super().__init__(cls)
         self.args = args
         self.kwargs = kwargs or {}
+        self.traceback: Variable = NONE
 
     def attr(self, tx: Trace, name: str) -> Variable:
         if name in self.written and self.written[name] is not None:
             return self.written[name]  # type: ignore[return-value]
         if name == "args":
             return TupleVariable(list(self.args))
-        if name in ("__cause__", "__context__", "__traceback__"):
+        if name == "__traceback__":
+            return self.traceback
+        if name in ("__cause__", "__context__"):
             return NONE
         if name == "__suppress_context__":
             return ConstantVariable("__cause__" in self.written)
         if name == "value" and issubclass(self.cls, StopIteration):
             return self.args[0] if self.args else NONE
         if name == "with_traceback":
-            return MethodVariable(tx.python_function(_with_traceback), self)
+            return MethodVariable(tx.trusted(_with_traceback), self)
         return super().attr(tx, name)
 
     def find_attr(self, tx: Trace, name: str) -> Variable | None:
-        if isinstance(lookup_in_class(self.cls, name), (*SLOT_DESCRIPTORS, types.MethodDescriptorType)):
+        if name != "__class__" and isinstance(lookup_in_class(self.cls, name), (*SLOT_DESCRIPTORS, types.MethodDescriptorType)):
             graph_break("unknown attribute", f"{self.describe()}.{name}")
         return super().find_attr(tx, name)
 
@@ -63,8 +75,7 @@ class ExceptionVariable(ObjectVariable):
         return ", ".join(str(a.as_constant()) if a.is_constant() else a.describe() for a in self.args)
 
     def build(self, w: Writer) -> str:
-        parts = [w.value(a) for a in self.args] + [f"{k}={w.value(v)}" for k, v in self.kwargs.items()]
-        made = w.bind(f"{w.constant(self.cls)}({', '.join(parts)})")
+        made = w.bind(w.call(w.constant(self.cls), self.args, self.kwargs))
         w.remember(self, made)
         for name, value in self.written.items():
             if value is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
+from .. import policy
 from ..break_kinds import graph_break
 from ..source import Source
 from .base import ConstantVariable, Variable
@@ -44,7 +45,7 @@ class FloatVariable(SymVariable):
 
     def known(self, tx: Trace, what: str) -> ConstantVariable:
         """The value: fixed for libraries, whose loops are better left whole; in the user's code `what` is done between two graphs."""
-        if not tx.is_trusted_module(tx.frames[-1].globals.get("__name__")):
+        if not policy.is_trusted(tx.frames[-1].globals.get("__name__")):
             graph_break("unknown operation", f"{what} of {self.describe()}")
         return ConstantVariable(self.specialize())
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..break_kinds import graph_break
 from ..source import Source, constant_source
-from .base import NONE, Args, ConstantVariable, Kwargs, LazyVariable, ValueVariable, Variable
+from .base import NONE, Args, ConstantVariable, Kwargs, LazyVariable, ValueVariable, Variable, is_none
 from .dicts import DictVariable
 from .sequences import TupleVariable
 
@@ -29,7 +29,9 @@ class CellVariable(Variable):
 
     def load(self, tx: Trace, name: str) -> Variable:
         if self.contents is None:
-            tx.raise_(NameError, f"cannot access free variable '{name}' where it is not associated with a value")
+            if name in tx.frames[-1].code.co_freevars:
+                tx.raise_(NameError, f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope")
+            tx.raise_(UnboundLocalError, f"cannot access local variable '{name}' where it is not associated with a value")
         self.contents = self.contents.realize(tx)
         return self.contents
 
@@ -39,7 +41,7 @@ class CellVariable(Variable):
 
     def attr(self, tx: Trace, name: str) -> Variable:
         if name == "cell_contents":
-            return self.load(tx, "cell_contents")
+            return self.load(tx, name) if self.contents is not None else tx.raise_(ValueError, "Cell is empty")
         return super().attr(tx, name)
 
     def make(self, w: Writer) -> str:
@@ -157,29 +159,33 @@ class FunctionVariable(FunctionBase):
         return tx.call_function(self, args, kwargs)
 
     def attr(self, tx: Trace, name: str) -> Variable:
-        written = tx.effects.attributes(self.function)
-        if name in written:
-            return written[name]
-        try:
-            value = getattr(self.function, name)
-        except AttributeError as error:
-            tx.raise_(AttributeError, *error.args)
+        changed = tx.effects.changed(self.function.__dict__)
+        found = changed.lookup(tx, ConstantVariable(name)) if changed is not None else None
+        if found is not None:
+            return found
+        value = tx.checked(getattr, self.function, name)
         if name in ("__get__", "__call__"):
             return tx.bound_special(self, name)
         return tx.wrap(value, self.origin().attr(name))
 
     def has_attr(self, tx: Trace, name: str) -> bool:
-        return name in tx.effects.attributes(self.function) or hasattr(self.function, name)
+        return hasattr(types.FunctionType, name) or self._entries(tx).contains(tx, ConstantVariable(name))
+
+    def _entries(self, tx: Trace) -> Variable:
+        return tx.wrap(self.function.__dict__, self.origin().attr("__dict__"))
 
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
         if name.startswith("__"):
             graph_break("unknown attribute", f"{self.describe()}.{name} = ...")
         if self.source is not None:
             tx.guard_identity(self.source, self.function)
-        tx.effects.set_attribute(self.function, name, value)
+        self._entries(tx).set_item(tx, ConstantVariable(name), value)
 
     def make(self, w: Writer) -> str:
         return w.constant(self.function)
+
+
+_DEFAULTS = {"__defaults__": "defaults", "__kwdefaults__": "keyword_defaults"}
 
 
 class NestedFunction(FunctionBase):
@@ -192,7 +198,10 @@ class NestedFunction(FunctionBase):
         self.keyword_defaults: Variable | None = None
         self.annotations: Variable | None = None
         self.cells: list[CellVariable] = []
-        self.attributes: dict[str, Variable] = {}
+        self.entries = DictVariable()
+        """Its `__dict__`."""
+        self.written: dict[str, Variable] = {}
+        """Attributes of other kinds that the program gave it: `__name__` and the like."""
 
     def describe(self) -> str:
         return f"function {self.qualname}"
@@ -208,8 +217,10 @@ class NestedFunction(FunctionBase):
         return positional, keyword
 
     def attr(self, tx: Trace, name: str) -> Variable:
-        if name in self.attributes:
-            return self.attributes[name]
+        if name in self.written:
+            return self.written[name]
+        if name in self.entries.items:
+            return self.entries.items[name][1]
         known: dict[str, Callable[[], Variable]] = {
             "__name__": lambda: ConstantVariable(self.code.co_name),
             "__qualname__": lambda: ConstantVariable(self.qualname),
@@ -219,9 +230,9 @@ class NestedFunction(FunctionBase):
             "__code__": lambda: ConstantVariable(self.code),
             "__defaults__": lambda: self.defaults or NONE,
             "__kwdefaults__": lambda: self.keyword_defaults or NONE,
-            "__annotations__": lambda: DictVariable(),
+            "__annotations__": lambda: self.written.setdefault("__annotations__", self._annotated(tx)),
             "__type_params__": lambda: TupleVariable([]),
-            "__dict__": lambda: DictVariable({k: (ConstantVariable(k), v) for k, v in self.attributes.items()}),
+            "__dict__": lambda: self.entries,
             "__closure__": lambda: TupleVariable(list(self.cells)) if self.cells else NONE,
         }  # fmt: skip
         if name in known:
@@ -231,10 +242,22 @@ class NestedFunction(FunctionBase):
         tx.raise_(AttributeError, f"'function' object has no attribute '{name}'")
 
     def has_attr(self, tx: Trace, name: str) -> bool:
-        return name in self.attributes or hasattr(types.FunctionType, name)
+        return name in self.entries.items or hasattr(types.FunctionType, name)
+
+    def _annotated(self, tx: Trace) -> Variable:
+        """What the tuple of names and types by turns says."""
+        items = list(tx.iterate(self.annotations)) if self.annotations is not None else []
+        return tx.make_dict(dict(zip(items[::2], items[1::2], strict=True)))
 
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
-        self.attributes[name] = value
+        if name in ("__code__", "__dict__"):
+            graph_break("unknown attribute", f"{self.describe()}.{name} = ...")
+        if name in _DEFAULTS:
+            setattr(self, _DEFAULTS[name], None if is_none(value) else value)
+        elif hasattr(types.FunctionType, name):
+            self.written[name] = value
+        else:
+            self.entries.set_item(tx, ConstantVariable(name), value)
 
     def build(self, w: Writer) -> str:
         cells = "".join(f"{w.value(cell)}, " for cell in self.cells)
@@ -246,13 +269,12 @@ class NestedFunction(FunctionBase):
         w.remember(self, function)
         if self.keyword_defaults is not None:
             w.effect(f"{function}.__kwdefaults__ = {w.value(self.keyword_defaults)}")
-        if self.annotations is not None:
-            items = [w.value(item) for item in self.annotations.items]  # type: ignore[attr-defined]  # names and types by turns
-            pairs = ", ".join(f"{name}: {kind}" for name, kind in zip(items[::2], items[1::2], strict=True))
-            w.effect(f"{function}.__annotations__ = {{{pairs}}}")
-        for name, value in self.attributes.items():
-            if name != "__dict__":
-                w.effect(f"{function}.{name} = {w.value(value)}")
+        if self.annotations is not None and "__annotations__" not in self.written:
+            self.written["__annotations__"] = self._annotated(w.trace)
+        for name, value in self.written.items():
+            w.effect(f"{function}.{name} = {w.value(value)}")
+        for key, value in self.entries.items.values():
+            w.effect(f"{function}.__dict__[{w.value(key)}] = {w.value(value)}")
         return function
 
 
@@ -317,9 +339,7 @@ class PartialVariable(Variable):
         return name in ("func", "args", "keywords") or name in self.written
 
     def make(self, w: Writer) -> str:
-        parts = [w.value(self.function), *map(w.value, self.args)]
-        parts += [f"{name}={w.value(value)}" for name, value in self.kwargs.items()]
-        made = w.bind(f"{w.constant(functools.partial)}({', '.join(parts)})")
+        made = w.bind(w.call(w.constant(functools.partial), [self.function, *self.args], self.kwargs))
         w.remember(self, made)
         for name, value in self.written.items():
             w.effect(f"{made}.{name} = {w.value(value)}")
@@ -335,6 +355,3 @@ class DisabledVariable(ValueVariable):
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
         name = getattr(self.value, "__qualname__", repr(self.value))
         graph_break("call of disabled function", f"{name} is marked with torch.compiler.disable")
-
-    def make(self, w: Writer) -> str:
-        return w.constant(self.value)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import builtins
 import types
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..break_kinds import graph_break
 from ..exceptions import RaisedInTrace
-from .base import NONE, Args, Kwargs, Variable, call_handler
+from .base import NONE, Variable, is_none
 from .exceptions import ExceptionVariable
 from .sequences import IteratorVariable
 
@@ -38,13 +37,15 @@ class GeneratorVariable(IteratorVariable):
         if self.started:
             self.frame.push(value)
         self.started = True
-        try:
-            produced = tx.run_generator(self.frame)
-        except RaisedInTrace:
-            self.finished = True
-            raise
-        if produced is None:
-            self.finished = True
+        return self._run(tx)
+
+    def _run(self, tx: Trace, error: RaisedInTrace | None = None) -> Variable | None:
+        """To the next yield, or to the end; with an error, from the handler of the yield where it stands."""
+        self.finished = True  # unless there is another element
+        if error is not None:
+            self.frame.unwind(error)
+        produced = tx.run_generator(self.frame)
+        self.finished = produced is None
         return produced
 
     def result(self) -> Variable:
@@ -59,14 +60,7 @@ class GeneratorVariable(IteratorVariable):
             raise raised
         if self.frame.program.instructions[self.frame.current - 1].opname == "SEND":
             graph_break("call of generator", "an exception thrown into a generator while it delegates to another")
-        try:
-            self.frame.unwind(raised)
-            produced = tx.run_generator(self.frame)
-        except RaisedInTrace:
-            self.finished = True
-            raise
-        self.finished = produced is None
-        return produced
+        return self._run(tx, raised)
 
     def close(self, tx: Trace) -> None:
         """Raise GeneratorExit where it stands, which has to leave it."""
@@ -93,24 +87,18 @@ class GeneratorVariable(IteratorVariable):
         given = kind if value is None or (value.is_constant() and value.as_constant() is None) else value
         return self._element(tx, self.throw(tx, tx.make_exception(given)))
 
-    def _close(self, tx: Trace) -> None:
-        self.close(tx)
-
     def _element(self, tx: Trace, produced: Variable | None) -> Variable:
         if produced is None:
-            tx.raise_variable(ExceptionVariable(StopIteration, [self.result()]))
+            raise RaisedInTrace(stop_of(self))
         return produced
 
-    METHODS: dict[str, Callable[..., Variable | None]] = {"send": _send, "throw": _throw, "close": _close}
+    METHODS = {**IteratorVariable.METHODS, "send": _send, "throw": _throw, "close": close}
 
-    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
-        handler = self.METHODS.get(name)
-        return super().method(tx, name, args, kwargs) if handler is None else call_handler(handler, name, self, tx, *args, **kwargs)
 
-    def attr(self, tx: Trace, name: str) -> Variable:
-        if name in self.METHODS or name in ("__next__", "__iter__"):
-            return tx.container_method(self, name)
-        return super().attr(tx, name)
+def stop_of(iterator: Variable) -> ExceptionVariable:
+    """The StopIteration at the end of an iterator."""
+    result = iterator.result() if isinstance(iterator, GeneratorVariable) else NONE
+    return ExceptionVariable(StopIteration, [] if is_none(result) else [result])
 
 
 def _handles_exit(program: Program, index: int, scope: dict[str, Any]) -> bool:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
+import operator
 import types
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from .. import policy
 from ..break_kinds import graph_break
 from ..exceptions import RaisedInTrace
 from ..source import Source, constant_source
-from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, ValueVariable, Variable
+from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, NamedMethod, ValueVariable, Variable
 from .dicts import DictVariable
-from .functions import MethodVariable
+from .functions import FunctionBase, MethodVariable
 from .sequences import ListVariable, TupleVariable
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from ..trace import Trace
 
 _MISSING = object()
+_HEAP_TYPE = 1 << 9
 SLOT_DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 
 
@@ -33,9 +36,24 @@ def lookup_in_class(cls: type, name: str) -> Any:
     return _MISSING
 
 
+def written_in_c(cls: type) -> bool:
+    """Is it a class that C code defines? It may be a heap type as well; but then it has methods of its own that are not Python's."""
+    methods = [entry for entry in vars(cls).values() if isinstance(entry, (types.WrapperDescriptorType, types.MethodDescriptorType))]
+    return not cls.__flags__ & _HEAP_TYPE or any(method.__objclass__ is cls for method in methods)
+
+
 def _holds(value: Any, name: str) -> bool:
     """Has an existing object this attribute of its own, in its `__dict__` or in a slot?"""
     return name in getattr(value, "__dict__", ()) or isinstance(lookup_in_class(type(value), name), SLOT_DESCRIPTORS)
+
+
+def bind_written(value: Variable, name: str, owner: Variable | None) -> Variable:
+    """What a class attribute that was written during capture gives when it is asked of an instance (of the class without one)."""
+    if not hasattr(value.python_type(), "__get__"):
+        return value
+    if not isinstance(value, FunctionBase):
+        graph_break("unknown attribute", f"{name}, a new {value.python_type().__name__}")
+    return value if owner is None else MethodVariable(value, owner)
 
 
 class ObjectVariable(Variable):
@@ -63,7 +81,7 @@ class ObjectVariable(Variable):
         fallback = lookup_in_class(self.cls, "__getattr__")
         if isinstance(own, types.FunctionType):
             try:
-                return tx.call(tx.class_function(own), [self, ConstantVariable(name)], {})
+                return tx.call(tx.trusted(own), [self, ConstantVariable(name)], {})
             except RaisedInTrace as error:
                 if fallback is _MISSING or not issubclass(error.value.python_type(), AttributeError):
                     raise
@@ -72,7 +90,10 @@ class ObjectVariable(Variable):
             if found is not None:
                 return found
         if isinstance(fallback, types.FunctionType):
-            return tx.call(tx.class_function(fallback), [self, ConstantVariable(name)], {})
+            return tx.call(tx.trusted(fallback), [self, ConstantVariable(name)], {})
+        self.no_attr(tx, name)
+
+    def no_attr(self, tx: Trace, name: str) -> NoReturn:
         entry = lookup_in_class(self.cls, name)
         if isinstance(entry, types.MemberDescriptorType):  # a slot that is empty
             tx.checked(entry.__get__, self._bare())
@@ -87,19 +108,22 @@ class ObjectVariable(Variable):
     def find_attr(self, tx: Trace, name: str) -> Variable | None:
         """What `object.__getattribute__` finds, or None."""
         if name == "__class__":
-            return tx.class_variable(self.cls, self.source)
+            return tx.class_variable(self.cls)
         if name == "__dict__" and self.cls.__dictoffset__:
             return InstanceDict(self)
-        entry = lookup_in_class(self.cls, name)
         if self.written.get(name) is not None:
             return self.written[name]
+        new = tx.effects.class_attribute(self.cls.__mro__, name)
+        entry = lookup_in_class(self.cls, name) if new is None else _MISSING
         if isinstance(entry, property):
-            return tx.call(tx.class_function(entry.fget), [self], {})
+            return tx.call(tx.trusted(entry.fget), [self], {})
         if self.value is not None and name not in self.written:
             found = self.read.get(name) or self.existing_attr(tx, name, entry)
             if found is not None:
                 self.read[name] = found
                 return found
+        if new is not None:
+            return bind_written(new, name, self)
         if entry is _MISSING or isinstance(entry, SLOT_DESCRIPTORS):
             return None
         return self.class_attr(tx, name, entry)
@@ -121,11 +145,6 @@ class ObjectVariable(Variable):
 
     def class_attr(self, tx: Trace, name: str, entry: Any) -> Variable:
         """A class attribute, bound as its descriptor says."""
-        for base in self.cls.__mro__:
-            if name in tx.effects.attributes(base):
-                return tx.effects.attributes(base)[name]
-            if name in base.__dict__:
-                break
         bound = tx.bind(entry, self, self.cls)
         if bound is not None:
             return bound
@@ -133,13 +152,13 @@ class ObjectVariable(Variable):
         if special is not None:
             return special
         if isinstance(entry, functools.cached_property) and entry.attrname is not None:
-            value = tx.call(tx.class_function(entry.func), [self], {})
+            value = tx.call(tx.trusted(entry.func), [self], {})
             self.store_attr(tx, entry.attrname, value)
             return value
         getter = lookup_in_class(type(entry), "__get__")
         if isinstance(getter, types.FunctionType):
             owner = tx.wrap(entry, constant_source(self.cls).dict_item(name))
-            return tx.call(tx.class_function(getter), [owner, self, tx.class_variable(self.cls, None)], {})
+            return tx.call(tx.trusted(getter), [owner, self, tx.class_variable(self.cls)], {})
         if getter is not _MISSING:
             graph_break("unknown attribute", f"{self.cls.__name__}.{name} is a {type(entry).__name__}")
         return tx.wrap(entry, constant_source(self.cls).class_attr(name))
@@ -180,19 +199,23 @@ class ObjectVariable(Variable):
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
         setter = lookup_in_class(self.cls, "__setattr__")
         if isinstance(setter, types.FunctionType) and not self.plain_setattr(setter, name, value):
-            tx.call(tx.class_function(setter), [self, ConstantVariable(name), value], {})
-            return
+            tx.call(tx.trusted(setter), [self, ConstantVariable(name), value], {})
+        elif not self._by_descriptor(tx, name, "__set__", [value]):
+            self.store_attr(tx, name, value)
+
+    def _by_descriptor(self, tx: Trace, name: str, method: str, args: Args) -> bool:
+        """Set or delete an attribute that is a property or another descriptor written in Python; False if it is none."""
         entry = lookup_in_class(self.cls, name)
         if isinstance(entry, property):
-            if entry.fset is None:
-                tx.raise_(AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no setter")
-            tx.call(tx.class_function(entry.fset), [self, value], {})
-            return
-        own = lookup_in_class(type(entry), "__set__")
+            function, word = (entry.fset, "setter") if method == "__set__" else (entry.fdel, "deleter")
+            if function is None:
+                tx.raise_(AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no {word}")
+            tx.call(tx.trusted(function), [self, *args], {})
+            return True
+        own = lookup_in_class(type(entry), method)
         if isinstance(own, types.FunctionType):
-            tx.call(tx.class_function(own), [tx.wrap(entry, constant_source(self.cls).dict_item(name)), self, value], {})
-            return
-        self.store_attr(tx, name, value)
+            tx.call(tx.trusted(own), [tx.wrap(entry, constant_source(self.cls).dict_item(name)), self, *args], {})
+        return isinstance(own, types.FunctionType)
 
     def plain_setattr(self, setter: types.FunctionType, name: str, value: Variable | None) -> bool:
         """Does the class's own `__setattr__` do nothing but object's here?"""
@@ -212,20 +235,17 @@ class ObjectVariable(Variable):
             self.written[name] = value
 
     def del_attr(self, tx: Trace, name: str) -> None:
-        deleter, entry = lookup_in_class(self.cls, "__delattr__"), lookup_in_class(self.cls, name)
-        own = entry.fdel if isinstance(entry, property) else lookup_in_class(type(entry), "__delete__")
+        deleter = lookup_in_class(self.cls, "__delattr__")
         if isinstance(deleter, types.FunctionType) and not self.plain_setattr(deleter, name, None):
-            tx.call(tx.class_function(deleter), [self, ConstantVariable(name)], {})
-        elif isinstance(entry, property):
-            if own is None:
-                tx.raise_(AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no deleter")
-            tx.call(tx.class_function(own), [self], {})
-        elif isinstance(own, types.FunctionType):
-            tx.call(tx.class_function(own), [tx.wrap(entry, constant_source(self.cls).dict_item(name)), self], {})
-        else:
-            if not self._has_own(tx, name, entry):
-                tx.raise_(AttributeError, name if entry is _MISSING else f"{self.cls.__name__!r} object attribute {name!r} is read-only")
-            self.store_attr(tx, name, None)
+            tx.call(tx.trusted(deleter), [self, ConstantVariable(name)], {})
+        elif not self._by_descriptor(tx, name, "__delete__", []):
+            self.delete_attr(tx, name)
+
+    def delete_attr(self, tx: Trace, name: str) -> None:
+        """`object.__delattr__`."""
+        if not self._has_own(tx, name, lookup_in_class(self.cls, name)):
+            tx.checked(object.__delattr__, self._bare(), name)
+        self.store_attr(tx, name, None)
 
     def _has_own(self, tx: Trace, name: str, entry: Any) -> bool:
         """Has the object itself, not its class, this attribute?"""
@@ -240,7 +260,7 @@ class ObjectVariable(Variable):
         if entry is _MISSING or entry is None:
             return None
         if isinstance(entry, types.FunctionType):
-            return MethodVariable(tx.class_function(entry), self)
+            return MethodVariable(tx.trusted(entry), self)
         if isinstance(entry, (types.WrapperDescriptorType, types.MethodDescriptorType)):
             return self.special_method(tx, name, entry)
         return self.class_attr(tx, name, entry)
@@ -248,7 +268,7 @@ class ObjectVariable(Variable):
     def _special_call(self, tx: Trace, name: str, args: Args, what: str) -> Variable:
         found = self.special(tx, name)
         if found is None:
-            tx.raise_(TypeError, f"{self.cls.__name__!r} object {what}")
+            tx.raise_(TypeError, what.format(repr(self.cls.__name__)))
         return tx.call(found, args, {})
 
     def truth(self, tx: Trace) -> bool:
@@ -262,20 +282,22 @@ class ObjectVariable(Variable):
         graph_break("unknown operation", f"truth value of {self.describe()}")
 
     def length(self, tx: Trace) -> Variable:
-        return self._special_call(tx, "__len__", [], "has no len()")
+        return self._special_call(tx, "__len__", [], "object of type {} has no len()")
 
     def item(self, tx: Trace, key: Variable) -> Variable:
-        return self._special_call(tx, "__getitem__", [key], "is not subscriptable")
+        return self._special_call(tx, "__getitem__", [key], "{} object is not subscriptable")
 
     def set_item(self, tx: Trace, key: Variable, value: Variable) -> None:
-        self._special_call(tx, "__setitem__", [key, value], "does not support item assignment")
+        self._special_call(tx, "__setitem__", [key, value], "{} object does not support item assignment")
 
     def del_item(self, tx: Trace, key: Variable) -> None:
-        self._special_call(tx, "__delitem__", [key], "does not support item deletion")
+        self._special_call(tx, "__delitem__", [key], "{} object does not support item deletion")
 
     def contains(self, tx: Trace, key: Variable) -> bool:
         if self.special(tx, "__contains__") is not None:
             return tx.truth(self._special_call(tx, "__contains__", [key], ""))
+        if self.special(tx, "__iter__") is None and self.special(tx, "__getitem__") is None:
+            tx.raise_(TypeError, f"argument of type {self.cls.__name__!r} is not iterable")
         return any(tx.same_or_equal(item, key) for item in self.iterate(tx))
 
     def iterate(self, tx: Trace) -> Iterator[Variable]:
@@ -291,7 +313,7 @@ class ObjectVariable(Variable):
     def _drive(self, tx: Trace) -> Iterator[Variable]:
         while True:
             try:
-                element = self._special_call(tx, "__next__", [], "is not an iterator")
+                element = self._special_call(tx, "__next__", [], "{} object is not an iterator")
             except RaisedInTrace as error:
                 if issubclass(error.value.python_type(), StopIteration):
                     return
@@ -323,12 +345,13 @@ class ObjectVariable(Variable):
             if inverted:
                 entry = lookup_in_class(self.cls, "__eq__")
             if isinstance(entry, types.FunctionType):
-                answer = tx.call(tx.class_function(entry), [self, other], {})
+                answer = tx.call(tx.trusted(entry), [self, other], {})
                 if not (isinstance(answer, ConstantVariable) and answer.value is NotImplemented):
                     return tx.logical_not(answer) if inverted else answer
-        if self.container is not None:
-            return self.container.binary(tx, op, getattr(other, "container", None) or other, reflected)
-        return None
+        if self.container is None:
+            return None
+        made = self.container.binary(tx, op, getattr(other, "container", None) or other, reflected)
+        return self if made is self.container else made  # in place
 
     def key(self) -> Any:
         if lookup_in_class(self.cls, "__eq__") is object.__eq__ or hasattr(self, "identity_hash"):
@@ -442,29 +465,20 @@ class InstanceDict(DictVariable):
         for key, value in fresh.items.values():
             self.set_item(tx, key, value)
 
-    def _pop(self, tx: Trace, key: Variable, default: Variable | None = None) -> Variable:
-        found = self.lookup(tx, key)
-        if found is None:
-            return default if default is not None else self.item(tx, key)
-        self.del_item(tx, key)
-        return found
-
     def _refuse(self, tx: Trace, *args: Variable) -> Variable:
         graph_break("unknown attribute", f"a method of {self.owner.describe()}.__dict__")
 
-    METHODS = {**DictVariable.METHODS, "update": _update, "pop": _pop, "clear": _refuse, "popitem": _refuse}
+    METHODS = {**DictVariable.METHODS, "update": _update, "clear": _refuse, "popitem": _refuse}
 
     def build(self, w: Writer) -> str:
         return f"{w.value(self.owner)}.__dict__"
 
 
-class ObjectMethod(Variable):
+class ObjectMethod(NamedMethod):
     """A method that the class inherits from object, dict, list or tuple."""
 
     kind: Any = types.MethodWrapperType
-
-    def __init__(self, owner: ObjectVariable, name: str) -> None:
-        self.owner, self.name = owner, name
+    owner: ObjectVariable
 
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
         owner, name = self.owner, self.name
@@ -472,13 +486,10 @@ class ObjectMethod(Variable):
             owner.store_attr(tx, str(args[0].as_constant()), args[1])
             return NONE
         if name == "__delattr__":
-            owner.store_attr(tx, str(args[0].as_constant()), None)
+            owner.delete_attr(tx, str(args[0].as_constant()))
             return NONE
         if name == "__getattribute__":
-            found = owner.find_attr(tx, str(args[0].as_constant()))
-            if found is None:
-                tx.raise_(AttributeError, args[0].as_constant())
-            return found
+            return owner.find_attr(tx, str(args[0].as_constant())) or owner.no_attr(tx, str(args[0].as_constant()))
         if name in ("__eq__", "__ne__") and owner.container is None:
             same = args[0] is owner
             return ConstantVariable(same is (name == "__eq__")) if same else ConstantVariable(NotImplemented)
@@ -490,6 +501,9 @@ class ObjectMethod(Variable):
 
     def _container_call(self, tx: Trace, container: Variable, args: Args, kwargs: Kwargs) -> Variable:
         tx.effects.touch(self.owner)
+        missing = lookup_in_class(self.owner.cls, "__missing__") if self.name == "__getitem__" else None
+        if isinstance(missing, types.FunctionType) and not container.contains(tx, args[0]):
+            return tx.call(tx.trusted(missing), [self.owner, *args], {})
         if self.name == "__init__":
             if isinstance(container, DictVariable):
                 container.method(tx, "update", args, kwargs)
@@ -501,9 +515,6 @@ class ObjectMethod(Variable):
             return slot
         return container.method(tx, self.name, args, kwargs)
 
-    def build(self, w: Writer) -> str:
-        return f"{w.value(self.owner)}.{self.name}"
-
 
 class ClassVariable(ValueVariable):
     """A class."""
@@ -513,53 +524,51 @@ class ClassVariable(ValueVariable):
 
     def attr(self, tx: Trace, name: str) -> Variable:
         cls = self.value
-        written = tx.effects.attributes(cls)
-        if name in written:
-            return written[name]
+        new: Variable | None = tx.effects.class_attribute(cls.__mro__, name)
+        if new is not None:
+            return bind_written(new, name, None)
         entry = lookup_in_class(cls, name)
         meta = lookup_in_class(type(cls), name)
         if isinstance(meta, property) and meta.fget is not None:
-            return tx.call(tx.class_function(meta.fget), [self], {})
+            return tx.call(tx.trusted(meta.fget), [self], {})
         if name == "__dict__":
+            if tx.effects.attributes(cls):
+                graph_break("unknown attribute", f"{self.describe()}.__dict__ after it was changed")
             return tx.wrap(cls.__dict__, constant_source(cls).attr(name))
         if entry is _MISSING or isinstance(entry, types.GetSetDescriptorType):
             if isinstance(meta, types.FunctionType):
-                return MethodVariable(tx.class_function(meta), self)
-            try:
-                return tx.wrap(getattr(cls, name), constant_source(cls).attr(name))
-            except AttributeError as error:
-                tx.raise_(AttributeError, *error.args)
+                return MethodVariable(tx.trusted(meta), self)
+            return tx.wrap(tx.checked(getattr, cls, name), constant_source(cls).attr(name))
         bound = tx.bind(entry, None, cls)
         if bound is not None:
             return bound
         getter = lookup_in_class(type(entry), "__get__")
         if isinstance(getter, types.FunctionType) and type(entry).__module__ not in ("enum", "types", "functools"):
             descriptor = tx.wrap(entry, constant_source(entry))
-            return tx.call(tx.class_function(getter), [descriptor, NONE, self], {})
+            return tx.call(tx.trusted(getter), [descriptor, NONE, self], {})
         return tx.wrap(getattr(cls, name), constant_source(cls).attr(name))
 
     def has_attr(self, tx: Trace, name: str) -> bool:
-        return name in tx.effects.attributes(self.value) or hasattr(self.value, name)
+        return tx.effects.class_attribute(self.value.__mro__, name) is not None or hasattr(self.value, name)
 
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
-        if isinstance(lookup_in_class(type(self.value), "__setattr__"), types.FunctionType):
+        if isinstance(lookup_in_class(type(self.value), "__setattr__"), types.FunctionType) or name.startswith("__"):
             graph_break("unknown attribute", f"{self.value.__name__}.{name} = ...")
         tx.effects.set_attribute(self.value, name, value)
 
     def item(self, tx: Trace, key: Variable) -> Variable:
         if issubclass(self.value, enum.Enum):
-            members: Any = self.value
-            return tx.fold(lambda k: members[k], [key])
+            return tx.fold(operator.getitem, [self, key])
         entry = lookup_in_class(self.value, "__class_getitem__")
         if entry is _MISSING:
             return super().item(tx, key)
         function = getattr(entry, "__func__", None)
         if isinstance(function, types.FunctionType) and function.__module__ != "typing":
-            return tx.call(tx.class_function(function), [self, key], {})
-        return self  # list[int], Generic[T]: only annotations use it
+            return tx.call(tx.trusted(function), [self, key], {})
+        return tx.fold(self.value.__class_getitem__, [key]) if function is None else self  # list[int]; Generic[T] is for annotations
 
     def contains(self, tx: Trace, key: Variable) -> bool:
-        return bool(tx.fold(lambda k: k in self.value, [key]).as_constant())
+        return bool(tx.fold(operator.contains, [self, key]).as_constant())
 
     def iterate(self, tx: Trace) -> Iterator[Variable]:
         if issubclass(self.value, enum.Enum):
@@ -577,9 +586,6 @@ class ClassVariable(ValueVariable):
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
         return tx.construct(self.value, args, kwargs)
 
-    def build(self, w: Writer) -> str:
-        return w.constant(self.value)
-
 
 class ModuleVariable(ValueVariable):
     """A Python module."""
@@ -588,26 +594,21 @@ class ModuleVariable(ValueVariable):
         return f"module {self.value.__name__}"
 
     def attr(self, tx: Trace, name: str) -> Variable:
-        written = tx.effects.globals_of(self.value.__dict__)
-        if name in written:
-            return written[name]
-        try:
-            value = getattr(self.value, name)
-        except AttributeError as error:
-            tx.raise_(AttributeError, *error.args)
-        base = constant_source(self.value, trusted=tx.is_trusted_module(self.value.__name__))
+        found = tx.effects.globals_of(self.value.__dict__).get(name, _MISSING)
+        if isinstance(found, Variable):
+            return found
+        value = tx.checked(getattr, self.value if found is _MISSING else types.ModuleType(self.value.__name__), name)
+        base = constant_source(self.value, trusted=policy.is_trusted(self.value.__name__))
         if base.trusted and not isinstance(value, (bool, int, float, str, list, dict)):
-            return tx.wrap(value, constant_source(value, trusted=True))
+            return tx.trusted(value)
         return tx.wrap(value, constant_source(self.value).attr(name))
 
     def has_attr(self, tx: Trace, name: str) -> bool:
-        return hasattr(self.value, name)
+        written = tx.effects.globals_of(self.value.__dict__)
+        return written[name] is not None if name in written else hasattr(self.value, name)
 
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
         tx.effects.set_global(self.value.__dict__, name, value)
-
-    def build(self, w: Writer) -> str:
-        return w.constant(self.value)
 
 
 class PropertyVariable(ValueVariable):
@@ -625,21 +626,22 @@ class SuperVariable(Variable):
     def __init__(self, cls: type, owner: Variable) -> None:
         self.cls, self.owner = cls, owner
 
-    def _resolve(self, name: str) -> tuple[Any, bool]:
-        """The entry after `cls` in the MRO, and whether the owner is a class."""
+    def _resolve(self, tx: Trace, name: str) -> tuple[Any, bool]:
+        """The entry after `cls` in the MRO (a variable if capture wrote it), and whether the owner is a class."""
         is_class = isinstance(self.owner, ClassVariable) and issubclass(self.owner.value, self.cls)
         mro = (self.owner.value if is_class else self.owner.python_type()).__mro__  # type: ignore[attr-defined]
-        for base in mro[mro.index(self.cls) + 1 :]:
-            if name in base.__dict__:
-                return base.__dict__[name], is_class
-        return _MISSING, is_class
+        rest = mro[mro.index(self.cls) + 1 :]
+        found = (base.__dict__[name] for base in rest if name in base.__dict__)
+        return tx.effects.class_attribute(rest, name) or next(found, _MISSING), is_class
 
     def attr(self, tx: Trace, name: str) -> Variable:
-        entry, is_class = self._resolve(name)
+        entry, is_class = self._resolve(tx, name)
+        if isinstance(entry, Variable):
+            return bind_written(entry, name, None if is_class else self.owner)
         if entry is _MISSING:
             tx.raise_(AttributeError, f"'super' object has no attribute {name!r}")
         if name == "__new__":
-            return tx.class_function(getattr(entry, "__func__", entry))
+            return tx.trusted(getattr(entry, "__func__", entry))
         bound = tx.bind(entry, None if is_class else self.owner, self.owner.value if is_class else self.owner.python_type())  # type: ignore[attr-defined]
         if bound is not None:
             return bound
@@ -650,11 +652,11 @@ class SuperVariable(Variable):
         if not hasattr(type(entry), "__get__"):
             return tx.wrap(entry, constant_source(entry))
         if isinstance(self.owner, ClassVariable) and not is_class:
-            return MethodVariable(tx.class_function(entry), self.owner)
+            return MethodVariable(tx.trusted(entry), self.owner)
         graph_break("unknown attribute", f"super().{name} of {self.owner.describe()}")
 
     def has_attr(self, tx: Trace, name: str) -> bool:
-        return self._resolve(name)[0] is not _MISSING
+        return self._resolve(tx, name)[0] is not _MISSING
 
     def build(self, w: Writer) -> str:
         return f"super({w.constant(self.cls)}, {w.value(self.owner)})"

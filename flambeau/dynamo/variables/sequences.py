@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import collections
 import operator
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..break_kinds import graph_break
 from ..source import Source
@@ -46,41 +48,47 @@ class SequenceVariable(ModelledVariable):
     def iterate(self, tx: Trace) -> Iterator[Variable]:
         return SequenceIterator(self).iterate(tx)
 
+    def plain(self) -> Any:
+        """A real tuple, list or deque of variables, on which Python itself does what the program asks for, or refuses it."""
+        return tuple(self.items)
+
     def item(self, tx: Trace, key: Variable) -> Variable:
-        if isinstance(key, SliceVariable):
-            return self.like(self.items[key.as_slice(tx)])
-        index = tx.index(key)
-        if not -len(self.items) <= index < len(self.items):
-            tx.raise_(IndexError, f"{self.kind.__name__} index out of range")
-        return self.element(tx, index)
+        index = tx.plain_index(key)
+        found = tx.checked(operator.getitem, self.plain(), index)
+        return self.like(list(found)) if isinstance(index, slice) else self.element(tx, operator.index(index))
 
     def contains(self, tx: Trace, key: Variable) -> bool:
-        return any(tx.same_or_equal(self.element(tx, i), key) for i in range(len(self.items)))
+        return next(self._places(tx, key), None) is not None
+
+    def _places(self, tx: Trace, value: Variable, span: slice = slice(None)) -> Iterator[int]:
+        """Where this value stands."""
+        return (i for i in range(len(self.items))[span] if tx.same_or_equal(self.element(tx, i), value))
 
     def _index(self, tx: Trace, value: Variable, start: Variable = ConstantVariable(0), stop: Variable | None = None) -> Variable:
-        for i in range(len(self.items))[tx.index(start) : None if stop is None else tx.index(stop)]:
-            if tx.same_or_equal(self.element(tx, i), value):
-                return ConstantVariable(i)
-        tx.raise_(ValueError, f"{value.describe()} is not in {self.kind.__name__}")
+        span = slice(tx.index(start), None if stop is None else tx.index(stop))
+        for i in self._places(tx, value, span):
+            return ConstantVariable(i)
+        return self._missing(tx, "index", value)
+
+    def _missing(self, tx: Trace, method: str, value: Variable) -> NoReturn:
+        """What Python says of a value that isn't there."""
+        tx.checked(getattr(type(self).kind(), method), tx.known(value))
+        raise AssertionError(f"{method}() found something in an empty {type(self).kind.__name__}")
 
     def _count(self, tx: Trace, value: Variable) -> Variable:
-        return ConstantVariable(
-            sum(tx.same_or_equal(self.element(tx, i), value) for i in range(len(self.items)))
-        )
+        return ConstantVariable(len(list(self._places(tx, value))))
 
     def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
         if op in _COMPARISONS and isinstance(other, SequenceVariable):
             return self._compare(tx, op, other) if not reflected else None
         if op is operator.add and not reflected and isinstance(other, SequenceVariable):
-            if isinstance(self, ListVariable) != isinstance(other, ListVariable):
-                return None
-            return self.like(self.items + other.items)
-        if op is operator.mul and isinstance(other, ConstantVariable) and isinstance(other.value, int):
-            return self.like(self.items * other.value)
+            return self.like(list(tx.checked(op, self.plain(), other.plain())))
+        if op is operator.mul and isinstance(other, ConstantVariable):
+            return self.like(list(tx.checked(op, self.plain(), other.value)))
         return None
 
     def _compare(self, tx: Trace, op: Any, other: SequenceVariable) -> Variable | None:
-        if isinstance(self, ListVariable) != isinstance(other, ListVariable):
+        if type(self).kind is not type(other).kind:
             return ConstantVariable(op is operator.ne) if op in (operator.eq, operator.ne) else None
         for i in range(min(len(self.items), len(other.items))):
             mine, yours = self.element(tx, i), other.element(tx, i)
@@ -157,6 +165,9 @@ class NamedTupleVariable(TupleVariable):
         return super().attr(tx, name)
 
     def _replace(self, tx: Trace, **kwargs: Variable) -> Variable:
+        unknown = [name for name in kwargs if name not in self.fields()]
+        if unknown:
+            tx.raise_(ValueError, f"Got unexpected field names: {unknown!r}")
         return NamedTupleVariable(
             [kwargs.get(field, item) for field, item in zip(self.fields(), self.items, strict=True)], self.kind
         )
@@ -172,37 +183,65 @@ class NamedTupleVariable(TupleVariable):
         return f"{w.constant(self.kind)}{maker}({inner})"
 
 
+def _as_it_is(tx: Trace, value: Variable) -> Variable:
+    return value
+
+
+def _elements(tx: Trace, values: Variable) -> list[Variable]:
+    return list(tx.iterate(values))
+
+
+def _index(tx: Trace, value: Variable) -> int:
+    return tx.index(value)
+
+
+_MUTATIONS: dict[str, tuple[Callable[[Trace, Variable], Any], ...]] = {
+    "append": (_as_it_is,), "appendleft": (_as_it_is,), "extend": (_elements,), "extendleft": (_elements,),
+    "insert": (_index, _as_it_is), "pop": (_index,), "popleft": (), "clear": (), "reverse": (), "rotate": (_index,),
+}  # fmt: skip
+"""Methods of lists and deques that the real ones do to their variables: how each argument is taken."""
+
+
+def _mutate(self: ListVariable, tx: Trace, *args: Variable, name: str) -> Variable | None:
+    takes = _MUTATIONS[name]
+    if len(args) > len(takes):
+        graph_break("unknown operation", f"{self.kind.__name__}.{name}() with arguments that capture has no model of")
+    plain = [take(tx, arg) for take, arg in zip(takes, args, strict=False)]
+    self.changed(tx)
+    found = tx.checked(getattr(self.items, name), *plain)
+    return found.realize(tx) if isinstance(found, Variable) else None
+
+
+_MUTATING = {name: partial(_mutate, name=name) for name in _MUTATIONS}
+
+
 class ListVariable(SequenceVariable):
     kind: Any = list
 
     def as_constant(self) -> Any:
         raise NotConstant(self)
 
+    def plain(self) -> Any:
+        return self.items
+
     def changed(self, tx: Trace) -> None:
         """To be called before each mutation."""
         tx.effects.touch(self)
 
     def set_item(self, tx: Trace, key: Variable, value: Variable) -> None:
+        index = tx.plain_index(key)
+        new = list(tx.iterate(value)) if isinstance(index, slice) else value
         self.changed(tx)
-        if isinstance(key, SliceVariable):
-            tx.checked(operator.setitem, self.items, key.as_slice(tx), list(tx.iterate(value)))
-            return
-        index = tx.index(key)
-        if not -len(self.items) <= index < len(self.items):
-            tx.raise_(IndexError, "list assignment index out of range")
-        self.items[index] = value
+        tx.checked(operator.setitem, self.items, index, new)
 
     def del_item(self, tx: Trace, key: Variable) -> None:
+        index = tx.plain_index(key)
         self.changed(tx)
-        index = key.as_slice(tx) if isinstance(key, SliceVariable) else tx.index(key)
-        try:
-            del self.items[index]
-        except IndexError as error:
-            tx.raise_(IndexError, *error.args)
+        tx.checked(operator.delitem, self.items, index)
 
     def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
         if op is operator.iadd and not reflected:
-            self._extend(tx, other)
+            self.method(tx, "extend", [other], {})
             return self
         if op is operator.imul and not reflected:
             self.changed(tx)
@@ -210,52 +249,24 @@ class ListVariable(SequenceVariable):
             return self
         return super().binary(tx, op, other, reflected)
 
-    def _append(self, tx: Trace, value: Variable) -> None:
-        self.changed(tx)
-        self.items.append(value)
-
-    def _extend(self, tx: Trace, values: Variable) -> None:
-        added = list(tx.iterate(values))
-        self.changed(tx)
-        self.items.extend(added)
-
-    def _insert(self, tx: Trace, index: Variable, value: Variable) -> None:
-        self.changed(tx)
-        self.items.insert(tx.index(index), value)
-
-    def _pop(self, tx: Trace, index: Variable | None = None) -> Variable:
-        position = tx.index(index) if index is not None else -1
-        if not -len(self.items) <= position < len(self.items):
-            tx.raise_(IndexError, "pop index out of range" if self.items else "pop from empty list")
-        self.changed(tx)
-        value = self.element(tx, position)
-        del self.items[position]
-        return value
-
     def _remove(self, tx: Trace, value: Variable) -> None:
-        position = tx.index(self._index(tx, value))
+        place = next(self._places(tx, value), None)
+        if place is None:
+            self._missing(tx, "remove", value)
         self.changed(tx)
-        del self.items[position]
-
-    def _clear(self, tx: Trace) -> None:
-        self.changed(tx)
-        self.items.clear()
-
-    def _reverse(self, tx: Trace) -> None:
-        self.changed(tx)
-        self.items.reverse()
+        del self.items[place]
 
     def _copy(self, tx: Trace) -> Variable:
-        return type(self)(list(self.items))
+        return self.like(list(self.items))
 
-    def _sort(self, tx: Trace, key: Variable | None = None, reverse: Variable | None = None) -> None:
+    def _sort(self, tx: Trace, *, key: Variable | None = None, reverse: Variable | None = None) -> None:
         ordered = sort_variables(tx, list(tx.iterate(self)), key, reverse)
         self.changed(tx)
         self.items[:] = ordered
 
     METHODS = {
-        **SequenceVariable.METHODS, "append": _append, "extend": _extend, "insert": _insert, "pop": _pop,
-        "remove": _remove, "clear": _clear, "reverse": _reverse, "copy": _copy, "sort": _sort,
+        **SequenceVariable.METHODS, "remove": _remove, "copy": _copy, "sort": _sort,
+        **_MUTATING,
     }  # fmt: skip
 
     def wrap_elements(self, elements: list[str], w: Writer) -> str:
@@ -268,51 +279,19 @@ class ListVariable(SequenceVariable):
 
 
 class DequeVariable(ListVariable):
-    """A `collections.deque`; `maxlen` is kept."""
+    """A `collections.deque`; its items are in one, too, of the same length at most."""
 
     kind: Any = collections.deque
 
-    def __init__(self, items: list[Variable], maxlen: int | None = None, source: Source | None = None) -> None:
-        super().__init__(items, source)
+    def __init__(self, items: Iterable[Variable], maxlen: int | None = None, source: Source | None = None) -> None:
+        super().__init__(collections.deque(items, maxlen), source)  # type: ignore[arg-type]
         self.maxlen = maxlen
 
-    def _trim(self, left: bool) -> None:
-        while self.maxlen is not None and len(self.items) > self.maxlen:
-            self.items.pop(-1 if left else 0)
+    def like(self, items: list[Variable]) -> SequenceVariable:
+        return DequeVariable(items, self.maxlen)
 
     def attr(self, tx: Trace, name: str) -> Variable:
         return ConstantVariable(self.maxlen) if name == "maxlen" else super().attr(tx, name)
-
-    def _append(self, tx: Trace, value: Variable) -> None:
-        super()._append(tx, value)
-        self._trim(left=False)
-
-    def _appendleft(self, tx: Trace, value: Variable) -> None:
-        self.changed(tx)
-        self.items.insert(0, value)
-        self._trim(left=True)
-
-    def _extend(self, tx: Trace, values: Variable) -> None:
-        super()._extend(tx, values)
-        self._trim(left=False)
-
-    def _popleft(self, tx: Trace) -> Variable:
-        return self._pop(tx, ConstantVariable(0))
-
-    def _extendleft(self, tx: Trace, values: Variable) -> None:
-        for value in list(tx.iterate(values)):
-            self._appendleft(tx, value)
-
-    def _rotate(self, tx: Trace, steps: Variable | None = None) -> None:
-        moved = collections.deque(self.items)
-        moved.rotate(tx.index(steps) if steps is not None else 1)
-        self.changed(tx)
-        self.items[:] = moved
-
-    METHODS = {
-        **ListVariable.METHODS, "append": _append, "appendleft": _appendleft, "extend": _extend, "popleft": _popleft,
-        "extendleft": _extendleft, "rotate": _rotate,
-    }  # fmt: skip
 
     def wrap_elements(self, elements: list[str], w: Writer) -> str:
         return f"{w.constant(collections.deque)}([{', '.join(elements)}], {self.maxlen})"
@@ -324,36 +303,11 @@ class DequeVariable(ListVariable):
         w.effect(f"{target}.extend(list({elements}))")
 
 
-class RangeVariable(Variable):
+class RangeVariable(ConstantVariable):
     """A `range` of known bounds."""
-
-    kind: Any = range
-
-    def __init__(self, value: range, source: Source | None = None) -> None:
-        self.value, self.source = value, source
-
-    def as_constant(self) -> Any:
-        return self.value
-
-    def length(self, tx: Trace) -> Variable:
-        return ConstantVariable(len(self.value))
-
-    def item(self, tx: Trace, key: Variable) -> Variable:
-        if isinstance(key, SliceVariable):
-            return RangeVariable(self.value[key.as_slice(tx)])
-        return tx.fold(lambda index: self.value[index], [key])
-
-    def contains(self, tx: Trace, key: Variable) -> bool:
-        return bool(tx.fold(lambda item: item in self.value, [key]).as_constant())
 
     def iterate(self, tx: Trace) -> Iterator[Variable]:
         return map(ConstantVariable, self.value)
-
-    def attr(self, tx: Trace, name: str) -> Variable:
-        return ConstantVariable(getattr(self.value, name))
-
-    def build(self, w: Writer) -> str:
-        return repr(self.value)
 
 
 class SliceVariable(Variable):
@@ -368,7 +322,7 @@ class SliceVariable(Variable):
 
     def as_slice(self, tx: Trace) -> slice:
         """The slice as ints or None, for indexing a Python sequence."""
-        return slice(*(None if is_none(part) else tx.index(part) for part in self.parts))
+        return slice(*(None if is_none(part) else tx.plain_index(part) for part in self.parts))
 
     def attr(self, tx: Trace, name: str) -> Variable:
         if name in ("start", "stop", "step"):
@@ -377,15 +331,14 @@ class SliceVariable(Variable):
 
     def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
         if name == "indices":
-            plain = slice(*(None if is_none(part) else tx.index(part) for part in self.parts))
-            return tx.literal(tx.checked(plain.indices, tx.index(args[0])))
+            return tx.literal(tx.checked(self.as_slice(tx).indices, tx.index(args[0])))
         graph_break("unknown attribute", f"slice.{name}")
 
     def build(self, w: Writer) -> str:
         return f"slice({', '.join(w.value(part) for part in self.parts)})"
 
 
-class IteratorVariable(Variable):
+class IteratorVariable(ModelledVariable):
     """An iterator: a Python generator of variables. Its remaining elements can't be known without running it, so it can exist
     outside of the graph only as long as none was taken: then the call that made it is made again."""
 
@@ -415,20 +368,27 @@ class IteratorVariable(Variable):
     def truth(self, tx: Trace) -> bool:
         return True
 
-    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
-        if name == "__next__":
-            return tx.next(self)
-        if name == "__iter__":
-            return self
-        return super().method(tx, name, args, kwargs)
+    def contains(self, tx: Trace, key: Variable) -> bool:
+        return any(tx.same_or_equal(element, key) for element in self.iterate(tx))
+
+    METHODS: dict[str, Callable[..., Variable | None]] = {
+        "__next__": lambda self, tx: tx.next(self), "__iter__": lambda self, tx: self,
+    }  # fmt: skip
 
     def build(self, w: Writer) -> str:
         if self.started or self.origin is None:
             graph_break("iterator escapes", f"a {self.kind.__name__} object")
         function, args, kwargs = self.origin
-        name = w.value(function) if isinstance(function, Variable) else w.constant(function)
-        parts = [w.value(arg) for arg in args] + [f"{key}={w.value(value)}" for key, value in kwargs.items()]
-        return w.bind(f"{name}({', '.join(parts)})")
+        return w.bind(w.call(w.value(function) if isinstance(function, Variable) else w.constant(function), args, kwargs))
+
+
+EXHAUSTED = sys.maxsize
+"""The position of an iterator that has met the end: it stays there, whatever becomes of the list."""
+
+
+def _check_state(sequence: SequenceVariable) -> None:
+    if isinstance(sequence, DequeVariable):
+        graph_break("iterator escapes", "an iterator of a deque")
 
 
 class SequenceIterator(IteratorVariable):
@@ -440,14 +400,17 @@ class SequenceIterator(IteratorVariable):
 
     def next(self, tx: Trace) -> Variable | None:
         if self.position >= len(self.sequence.items):
-            self.position = len(self.sequence.items)
+            self.position = EXHAUSTED
             return None
         self.position += 1
         return self.sequence.element(tx, self.position - 1)
 
     def build(self, w: Writer) -> str:
+        if self.position == EXHAUSTED:
+            return w.bind(f"iter({self.sequence.kind.__name__ if self.sequence.kind is list else 'tuple'}())")
         iterator = w.bind(f"iter({w.value(self.sequence)})")
         if self.position:
+            _check_state(self.sequence)
             w.effect(f"{iterator}.__setstate__({self.position})")
         return iterator
 
@@ -464,6 +427,7 @@ class ReversedIterator(IteratorVariable):
         return self.sequence.element(tx, self.position) if self.position >= 0 else None
 
     def build(self, w: Writer) -> str:
+        _check_state(self.sequence)
         iterator = w.bind(f"{w.constant(reversed)}({w.value(self.sequence)})")
         w.effect(f"{iterator}.__setstate__({self.position - 1})")
         return iterator

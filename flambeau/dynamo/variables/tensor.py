@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from ...core.symbolic import SymBool, SymFloat, SymInt
 from ...core.tensor import Tensor
 from ..break_kinds import graph_break
 from ..source import Source
-from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, Variable
+from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, NamedMethod, Variable
 from .dicts import DictVariable
 from .sequences import ListVariable, SequenceVariable, SliceVariable
 
@@ -82,11 +83,11 @@ class TensorVariable(Variable):
                 return ConstantVariable(self.fake.is_leaf)
             graph_break("unknown attribute", f"{self.describe()}.{name}")
         if name == "__class__":
-            return tx.class_variable(self.python_type(), None)
-        if self.real is not None and name in getattr(self.real, "__dict__", {}):
+            return tx.class_variable(self.python_type())
+        entry = getattr(type(self.fake), name, None)
+        if entry is None and self._given(tx, name):
             assert self.source is not None
             return tx.wrap(self.real.__dict__[name], self.source.dict_item(name))
-        entry = getattr(type(self.fake), name, None)
         if isinstance(entry, property):
             return tx.emit(getattr, [self, ConstantVariable(name)], {})
         if entry is None:
@@ -105,7 +106,15 @@ class TensorVariable(Variable):
         return tx.wrap(self.real.grad, self.source.attr("grad"))
 
     def has_attr(self, tx: Trace, name: str) -> bool:
-        return name in self.written or hasattr(self.real if self.real is not None else self.fake, name)
+        return name in self.written or hasattr(self.python_type(), name) or self._given(tx, name)
+
+    def _given(self, tx: Trace, name: str) -> bool:
+        """Has an existing tensor an attribute that the program gave it?"""
+        if self.real is None or self.source is None:
+            return False
+        found = name in self.real.__dict__
+        tx.guard(f"({name!r} in {{0}}.__dict__) is {found}", self.source, about="any")
+        return found
 
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
         if name == "grad" and self.source is not None:
@@ -210,22 +219,14 @@ SPECIAL: dict[str, Callable[..., Variable]] = {
 }
 
 
-class TensorMethod(Variable):
+class TensorMethod(NamedMethod):
     """A bound method of a tensor."""
 
-    def __init__(self, owner: TensorVariable, name: str) -> None:
-        self.owner, self.name = owner, name
-
-    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
-        return self.owner.method(tx, self.name, args, kwargs)
+    kind: Any = types.MethodType
+    owner: TensorVariable
 
     def attr(self, tx: Trace, name: str) -> Variable:
-        if name == "__self__":
-            return self.owner
-        return tx.literal(getattr(getattr(type(self.owner.fake), self.name), name))
-
-    def build(self, w: Writer) -> str:
-        return f"{w.value(self.owner)}.{self.name}"
+        return self.owner if name == "__self__" else tx.literal(getattr(getattr(type(self.owner.fake), self.name), name))
 
 
 class SymVariable(Variable):
@@ -256,11 +257,14 @@ class SymVariable(Variable):
         return ConstantVariable(self.specialize()).attr(tx, name)
 
     def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
-        if isinstance(other, SymVariable) or (isinstance(other, ConstantVariable) and isinstance(other.value, (int, float, bool))):
-            theirs = other.value
-        else:
-            return None
-        op = _OUT_OF_PLACE.get(op, op)
+        number = isinstance(other, SymVariable) or (isinstance(other, ConstantVariable) and isinstance(other.value, (int, float)))
+        symbolic = _SYMBOLIC.get(op)
+        if not number or symbolic is None:
+            if op in (operator.eq, operator.ne) or not isinstance(other, (ConstantVariable, SymVariable, SequenceVariable)):
+                return None
+            known = ConstantVariable(self.specialize())
+            return tx.binary(op, other, known) if reflected else tx.binary(op, known, other)
+        op, theirs = symbolic, other.value  # type: ignore[attr-defined]
         try:
             return tx.literal(op(theirs, self.value) if reflected else op(self.value, theirs))
         except ZeroDivisionError as error:
@@ -270,33 +274,35 @@ class SymVariable(Variable):
         return w.size(self.value)
 
 
-_OUT_OF_PLACE = {
-    getattr(operator, "i" + name): getattr(operator, name)
-    for name in ("add", "sub", "mul", "floordiv", "truediv", "mod", "pow")
-}
+_SYMBOLIC = {
+    getattr(operator, prefix + name): getattr(operator, name)
+    for name in ("add", "sub", "mul", "floordiv", "truediv", "mod", "pow") for prefix in ("", "i")
+} | {op: op for op in (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)}
+"""Operators that sizes have."""
 
 
-def example_of(tx: Trace, variable: Variable) -> Any:
-    """A Python value to run an operator with: fake tensors for tensors, the containers filled with such."""
+def operand_of(tx: Trace, variable: Variable, tensor: Callable[[TensorVariable], Any], size: Callable[[Any], Any]) -> Any:
+    """An argument of an operator: containers filled with what `tensor` and `size` make of tensors and symbolic sizes, and constants;
+    numbers of NumPy as the Python numbers that operators take them for."""
     variable = variable.realize(tx)
+
+    def inner(part: Variable) -> Any:
+        return operand_of(tx, part, tensor, size)
+
     if isinstance(variable, TensorVariable):
-        return variable.fake
+        return tensor(variable)
     if isinstance(variable, SymVariable):
-        return variable.value
+        return size(variable.value)
     if isinstance(variable, ListVariable):
-        return [example_of(tx, item) for item in variable.items]
+        return list(map(inner, variable.items))
     if isinstance(variable, SequenceVariable):
-        return tuple(example_of(tx, item) for item in variable.items)
+        return tuple(map(inner, variable.items))
     if isinstance(variable, SliceVariable):
-        return slice(*(example_of(tx, part) for part in variable.parts))
+        return slice(*map(inner, variable.parts))
     if isinstance(variable, DictVariable):
-        return {key.as_constant(): example_of(tx, value) for key, value in variable.open(tx).values()}
-    return plain_number(variable.as_constant())
-
-
-def plain_number(value: Any) -> Any:
-    """A number of NumPy as the Python number that operators take it for."""
+        return {key.as_constant(): inner(value) for key, value in variable.open(tx).values()}
+    value = variable.as_constant()
     return value.item() if isinstance(value, np.generic) else value
 
 
-__all__ = ["Tensor", "SymVariable", "TensorMethod", "TensorVariable", "example_of"]
+__all__ = ["Tensor", "SymVariable", "TensorMethod", "TensorVariable", "operand_of"]

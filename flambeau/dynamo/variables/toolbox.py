@@ -102,7 +102,7 @@ def _lazily(function: Any, elements: Callable[..., Any]) -> None:
     """A function whose iterator over variables is made by `elements(tx, *args, **kwargs)`."""
     def handler(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
         made: Any = call_handler(elements, function.__name__, tx, *args, **kwargs)
-        return IteratorVariable(made, function)
+        return IteratorVariable(made, function if isinstance(function, type) else itertools.chain)
 
     HANDLERS[function] = handler
 
@@ -114,8 +114,8 @@ def _test(tx: Trace, predicate: Variable) -> Callable[[Variable], bool]:
 _ZERO, _ONE = ConstantVariable(0), ConstantVariable(1)
 _lazily(itertools.chain, lambda tx, *iterables: (e for iterable in iterables for e in tx.iterate(iterable)))
 _lazily(itertools.chain.from_iterable, lambda tx, rows: (e for iterable in tx.iterate(rows) for e in tx.iterate(iterable)))
-_lazily(itertools.islice, lambda tx, values, *bounds: itertools.islice(tx.iterate(values), *(b.as_constant() for b in bounds)))
-_lazily(itertools.count, lambda tx, start=_ZERO, step=_ONE: map(ConstantVariable, itertools.count(start.as_constant(), step.as_constant())))
+_lazily(itertools.islice, lambda tx, values, *bounds: tx.checked(itertools.islice, tx.iterate(values), *map(tx.known, bounds)))
+_lazily(itertools.count, lambda tx, start=_ZERO, step=_ONE: map(ConstantVariable, itertools.count(tx.known(start), tx.known(step))))
 _lazily(itertools.repeat, lambda tx, object, times=None: itertools.repeat(object, *(() if times is None else (tx.index(times),))))
 _lazily(itertools.cycle, lambda tx, values: itertools.cycle(tx.iterate(values)))
 _lazily(itertools.starmap, lambda tx, function, rows: (tx.call(function, list(tx.iterate(row)), {}) for row in tx.iterate(rows)))
@@ -142,7 +142,8 @@ def _zip_longest(tx: Trace, *iterables: Variable, fillvalue: Variable = NONE) ->
 
 def _combinatorial(function: Any) -> Callable[..., Variable]:
     def handler(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
-        plain = [list(tx.iterate(a)) if not isinstance(a, ConstantVariable) or isinstance(a.value, str) else a.value for a in args]
+        counts = [isinstance(a, ConstantVariable) and isinstance(a.value, (int, type(None))) for a in args]
+        plain = [tx.known(a) if counted else list(tx.iterate(a)) for a, counted in zip(args, counts, strict=True)]
         known = {name: value.as_constant() for name, value in kwargs.items()}
         return IteratorVariable((TupleVariable(list(row)) for row in function(*plain, **known)), function)
 
@@ -198,8 +199,24 @@ class ItemGetter(Variable):
         return owner
 
     def build(self, w: Writer) -> str:
-        return f"{w.constant(self.kind)}({', '.join(map(w.value, self.keys))})"
+        return w.call(w.constant(self.kind), self.keys, {})
 
 
+class MethodCaller(Variable):
+    """`operator.methodcaller(name, *args, **kwargs)`."""
+
+    kind: Any = operator.methodcaller
+
+    def __init__(self, tx: Trace, name: Variable, *args: Variable, **kwargs: Variable) -> None:
+        self.name, self.args, self.kwargs = name, args, kwargs
+
+    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        return tx.call(tx.attr(args[0], tx.known(self.name)), list(self.args), self.kwargs)
+
+    def build(self, w: Writer) -> str:
+        return w.call(w.constant(self.kind), (self.name, *self.args), self.kwargs)
+
+
+HANDLERS[operator.methodcaller] = MethodCaller
 HANDLERS[operator.itemgetter] = lambda tx, *keys: ItemGetter(operator.itemgetter, list(keys))
 HANDLERS[operator.attrgetter] = lambda tx, *keys: ItemGetter(operator.attrgetter, list(keys))
