@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import os
 import re
 import statistics
 import subprocess
@@ -192,6 +193,7 @@ def main() -> None:
     unknown = [name for name in args.names if name not in BENCHES]
     if unknown:
         parser.error(f"no figure called {', '.join(unknown)}; there are: {' '.join(BENCHES)}")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)     # both libraries run from bytecode, as after anybody's first import
     for name in args.names or BENCHES:
         start = time.perf_counter()
         say(f"{name} ...")
