@@ -29,7 +29,7 @@ from flambeau.core.expr import Index, to_python
 from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, from_array
 from flambeau.inductor.dnn import CONVOLUTIONS, ROLES
-from flambeau.inductor.ir import Extern, Program, View
+from flambeau.inductor.ir import ALL_OUTPUTS, Extern, Program, View
 from flambeau.inductor.products import Product, print_product
 from flambeau.inductor.scheduler import Kernel, Node
 from flambeau.inductor.settled import Settled, kept_buffers, settled_steps
@@ -107,7 +107,7 @@ class CudaUnit:
     watched: tuple[int, ...] = ()   # the inputs that `settle` reads, where the wrapper has one
     symbols: tuple[tuple[int, int], ...] = ()   # where the sizes are found: inputs and their dimensions (-1: numbers)
     arrays: bool = False            # whether it takes and gives arrays
-    tensors: int = 1 << 30          # how many of the first results are for users; others go to the backward graph alone
+    tensors: int = ALL_OUTPUTS      # how many of the first results are for users; others go to the backward graph alone
 
 
 def print_program(program: Program, nodes: Sequence[Node | Product], arrays: bool = False) -> CudaUnit:
@@ -478,7 +478,7 @@ def recorded(call: Callable[[list], list]) -> Callable[[list], list]:
     """A compiled program, its launches recorded; what it settles once stays outside of the recording."""
     if not isinstance(call, Settled):
         if isinstance(call, Written):
-            call.tensors = 1 << 30      # recorded memory is looked after by its tensors
+            call.tensors = ALL_OUTPUTS      # recorded memory is looked after by its tensors
         return Replayed(call)
     call.record = Replayed
     return call

@@ -399,6 +399,9 @@ class Extern:
 Step = Compute | Extern
 
 
+ALL_OUTPUTS = 1 << 30   # however many a graph has
+
+
 @dataclass
 class Program:
     """Buffers, the steps over them in order, and which views of buffers are the results."""
@@ -411,7 +414,7 @@ class Program:
     hints: dict[str, int] = field(default_factory=dict)
     constants: dict[str, Any] = field(default_factory=dict)  # buffers of tensors that belong to the graph
     parameters: set[str] = field(default_factory=set)  # inputs that stay what they are from call to call, mostly
-    exact: int = 1 << 30  # how many of the first outputs are for users; the others go to another graph alone
+    exact: int = ALL_OUTPUTS  # how many of the first outputs are for users; the others go to another graph alone
     small: bool = False  # whether no buffer will have 2^31 elements, whatever the sizes
     multiples: frozenset[str] = frozenset()  # the size symbols whose values will be multiples of 16
     unaligned: frozenset[str] = frozenset()  # the inputs whose addresses need not be multiples of 16 bytes

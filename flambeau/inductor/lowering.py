@@ -213,13 +213,12 @@ class Lowering:
         """Results in the layout of their fake tensors; those after the first `exact_outputs` may have any, which is noted
         in their meta."""
         results = node.args[0]
-        exact = gm.graph.meta.get("exact_outputs", 1 << 30)
         for position, result in enumerate(results if isinstance(results, (tuple, list)) else (results,)):
             box = self.boxes[result] if hasattr(result, "op") else index_of(result)
             if not isinstance(box, Box):
                 self.program.outputs.append(box)
                 continue
-            view = self._exact(result, box) if position < exact else self._saved(result, box)
+            view = self._exact(result, box) if position < self.program.exact else self._saved(result, box)
             buffer = self.program.buffers[view.buffer]
             if buffer.kind == "temp":
                 buffer.kind = "output"

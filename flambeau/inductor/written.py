@@ -15,6 +15,7 @@ from flambeau import _C
 from flambeau.backends.cuda.programs import Launch, Place, StandIn, new_array
 from flambeau.core.device import device
 from flambeau.core.tensor import Tensor
+from flambeau.inductor.ir import ALL_OUTPUTS
 
 
 class _Input:
@@ -28,7 +29,7 @@ class Writer:
     """Notes what a printed function does. `arrays`: how many arrays it is given, numbered from 0; `tensors`: how many of the
     first results are tensors, the others being saved."""
 
-    def __init__(self, arrays: int = 0, tensors: int = 1 << 30):
+    def __init__(self, arrays: int = 0, tensors: int = ALL_OUTPUTS):
         self.tensors = tensors
         self.sources: list[tuple] = [(~k, (), ()) for k in range(arrays)]
         self.made: list[tuple | None] = []
