@@ -390,7 +390,23 @@ class Beta(ExponentialFamily):
         return log_beta - (a - 1) * digamma(a) - (b - 1) * digamma(b) + (a + b - 2) * digamma(a + b)
 
 
-class MultivariateNormal(Distribution):
+class _OfFactor(Distribution):
+    """Has a covariance Sigma = L L^T, by its factor `scale_tril`."""
+
+    scale_tril: Tensor
+
+    @property
+    def covariance_matrix(self) -> Tensor:
+        """Sigma."""
+        return self.scale_tril @ self.scale_tril.mT
+
+    @property
+    def precision_matrix(self) -> Tensor:
+        """The inverse of Sigma."""
+        return linalg.inv(self.covariance_matrix)
+
+
+class MultivariateNormal(_OfFactor):
     """N(loc, Sigma) by one of covariance_matrix, precision_matrix and scale_tril (Sigma = L L^T)."""
 
     has_rsample = True
@@ -408,16 +424,6 @@ class MultivariateNormal(Distribution):
         batch = _op("broadcast_tensors", loc[..., 0], scale_tril[..., 0, 0])[0].shape
         self.loc, self.scale_tril = loc.expand((*batch, *loc.shape[-1:])), scale_tril.expand((*batch, *scale_tril.shape[-2:]))
         super().__init__(batch, loc.shape[-1:], validate_args)
-
-    @property
-    def covariance_matrix(self) -> Tensor:
-        """Sigma."""
-        return self.scale_tril @ self.scale_tril.mT
-
-    @property
-    def precision_matrix(self) -> Tensor:
-        """The inverse of Sigma."""
-        return linalg.inv(self.covariance_matrix)
 
     @property
     def mean(self) -> Tensor:

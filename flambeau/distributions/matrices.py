@@ -14,7 +14,7 @@ from .. import linalg
 from ..core.dtypes import finfo
 from ..core.tensor import Tensor
 from . import constraints
-from .continuous import Beta, Chi2, _op
+from .continuous import Beta, Chi2, _OfFactor, _op
 from .distribution import Distribution, ExponentialFamily, broadcast_all
 
 __all__ = ["LKJCholesky", "Wishart"]
@@ -57,7 +57,7 @@ class LKJCholesky(Distribution):
         return (order * value.diagonal(0, -2, -1)[..., 1:].log()).sum(-1) - constant
 
 
-class Wishart(ExponentialFamily):
+class Wishart(_OfFactor, ExponentialFamily):
     """The sum of x x^T for df draws x of N(0, Sigma), by one of covariance_matrix, precision_matrix and scale_tril (Sigma = L L^T);
     df need not be whole. Sampled without gradients."""
 
@@ -79,16 +79,6 @@ class Wishart(ExponentialFamily):
         if bool((self.df <= size - 1).any()):
             raise ValueError(f"Value of df={df} expected to be greater than ndim - 1 = {size - 1}.")
         super().__init__(self.df.shape, scale_tril.shape[-2:], validate_args)
-
-    @property
-    def covariance_matrix(self) -> Tensor:
-        """Sigma."""
-        return self.scale_tril @ self.scale_tril.mT
-
-    @property
-    def precision_matrix(self) -> Tensor:
-        """The inverse of Sigma."""
-        return linalg.inv(self.covariance_matrix)
 
     def _of_df(self, factor: Tensor) -> Tensor:
         return factor.unsqueeze(-1).unsqueeze(-1) * self.covariance_matrix
