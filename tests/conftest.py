@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,15 @@ import pytest
 import flambeau as torch
 from flambeau.aot import cache as programs
 from flambeau.core import cache
+
+
+@pytest.fixture
+def quick_switches() -> Iterator[None]:
+    """Threads take turns after ten microseconds."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(interval)
 
 
 @pytest.fixture

@@ -594,7 +594,7 @@ def test_entries_may_change_under_a_running_guard():
     assert run(False) == "plain"
 
 
-def test_many_threads_share_a_cache():
+def test_many_threads_share_a_cache(quick_switches):
     def f(x):
         return x
 
@@ -621,16 +621,11 @@ def test_many_threads_share_a_cache():
             if run(x) not in (x, -x):
                 wrong.append(x)
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert not wrong
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -415,7 +414,7 @@ def test_inputs_that_are_tensors_of_the_model():
         torch.testing.assert_close(dict(model.named_buffers()), dict(other.named_buffers()))
 
 
-def test_threads_that_write_and_call():
+def test_threads_that_write_and_call(quick_switches):
     """What a call sees is what its own thread has written before, whatever other threads do to other modules."""
     models = [Model().eval() for _ in range(3)]
     compiled = [_compiled(models[0]), *(torch.compile(model, backend="eager") for model in models[1:])]
@@ -437,20 +436,15 @@ def test_threads_that_write_and_call():
         except BaseException as error:
             failures.append(error)
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert not failures, failures[0]
 
 
-def test_one_module_under_two_threads():
+def test_one_module_under_two_threads(quick_switches):
     """While one thread swaps parameters, each result of another belongs to one of the models there were."""
     model = Model().eval()
     compiled, x = _compiled(model), torch.rand(3, 4)
@@ -468,8 +462,6 @@ def test_one_module_under_two_threads():
                 model.head = head
 
     thread = threading.Thread(target=swap)
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
     thread.start()
     try:
         for _ in range(200):
@@ -478,7 +470,6 @@ def test_one_module_under_two_threads():
     finally:
         done.set()
         thread.join()
-        sys.setswitchinterval(interval)
 
 
 @pytest.mark.parametrize("nodes", [
