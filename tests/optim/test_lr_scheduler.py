@@ -39,7 +39,7 @@ def walk(opt, schedule, steps):
     return rates
 
 
-@pytest.mark.parametrize("name,kwargs", CASES, ids=str)
+@pytest.mark.parametrize("name,kwargs", CASES)
 def test_as_torch(name, kwargs):
     torch = pytest.importorskip("torch")
     ours, theirs = walk(*make(fl, name, kwargs), 20), walk(*make(torch, name, kwargs), 20)
@@ -49,7 +49,7 @@ def test_as_torch(name, kwargs):
                                        abs=1e-15) and momentum == pytest.approx(expected_momentum, rel=1e-12)
 
 
-@pytest.mark.parametrize("name,kwargs", CASES, ids=str)
+@pytest.mark.parametrize("name,kwargs", CASES)
 def test_a_state_dict_resumes(name, kwargs):
     opt, schedule = make(fl, name, kwargs)
     walk(opt, schedule, 7)
