@@ -45,6 +45,7 @@ from .variables.sequences import (
     SequenceIterator,
     SizeVariable,
     SliceVariable,
+    StructSequenceVariable,
     TupleVariable,
 )
 
@@ -573,6 +574,8 @@ def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
         return tx.remember(value, ModuleObjectVariable(cls, value, source))
     if isinstance(value, tuple) and isinstance(getattr(cls, "_fields", None), tuple):
         return NamedTupleVariable(tx.guard_sequence(value, source), cls, source)
+    if isinstance(value, tuple) and getattr(cls, "n_fields", None) == len(value) == len(cls.__match_args__):
+        return StructSequenceVariable(tx.guard_sequence(value, source), cls, source)
     if cls.__module__.startswith(("numpy", "re")) or (written_in_c(cls) and cls is not types.SimpleNamespace):
         return tx.remember(value, OpaqueVariable(value, source))
     if any(written_in_c(base) and base not in (object, dict, list, tuple, collections.OrderedDict, types.SimpleNamespace)

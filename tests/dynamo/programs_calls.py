@@ -10,6 +10,7 @@ import itertools
 import math
 import operator
 import random
+import sys
 
 from programs import program, v
 
@@ -137,6 +138,40 @@ def more_itertools(T):
             list(itertools.accumulate([x, x], initial=x * 0)),
             [*itertools.batched([1, 2, 3], 2)] if hasattr(itertools, "batched") else 0,
         )
+
+    return f, (v(T),)
+
+
+@program
+def version_of_python(T):
+    def f(x):
+        known = sys.version_info >= (3, 11), sys.version_info[0], sys.version_info.major, [*sys.version_info][:2]
+        info = sys.float_info
+        return x * info.mant_dig, known, isinstance(info, tuple), len(info), sys.version_info, hasattr(info, "_fields")
+
+    return f, (v(T),)
+
+
+@program
+def batches(T):
+    """Python 3.12 has batched, 3.13 its `strict`."""
+
+    def f(x):
+        if sys.version_info < (3, 12):
+            return x
+        taken = iter([x, x + 1, x * 2])
+        got = [next(itertools.batched(taken, 1)), *itertools.batched(taken, 2)]
+        try:
+            itertools.batched([1], 0)
+        except ValueError as error:
+            got.append(str(error))
+        if sys.version_info >= (3, 13):
+            try:
+                for batch in itertools.batched([1, 2, 3], 2, strict=True):
+                    got.extend(batch)
+            except ValueError as error:
+                got.append(str(error))
+        return got
 
     return f, (v(T),)
 

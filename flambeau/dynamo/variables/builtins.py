@@ -320,9 +320,9 @@ def _extreme(better: Callable[[Any, Any], Any], symbolic: Callable[..., Any]) ->
         items = list(tx.iterate(values[0])) if len(values) == 1 else list(values)
         key = None if key is not None and key.is_constant() and key.as_constant() is None else key
         if not items:
-            if default is None:
-                tx.raise_(ValueError, f"{'min' if better is operator.lt else 'max'}() arg is an empty sequence")
-            return default
+            if default is not None:
+                return default
+            return tx.checked(min if better is operator.lt else max, ())  # versions of Python say it in other words
         if key is None and any(isinstance(item, SymVariable) for item in items) and all(
             isinstance(item, (SymVariable, ConstantVariable)) for item in items
         ):

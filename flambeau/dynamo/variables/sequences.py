@@ -141,7 +141,7 @@ class SizeVariable(TupleVariable):
 
 
 class NamedTupleVariable(TupleVariable):
-    """An instance of a `collections.namedtuple` class or of a structseq such as `torch.return_types.max`."""
+    """An instance of a `collections.namedtuple` class or of one like it, such as `torch.return_types.max`."""
 
     def __init__(self, items: list[Variable], kind: type, source: Source | None = None) -> None:
         super().__init__(items, source)
@@ -160,7 +160,7 @@ class NamedTupleVariable(TupleVariable):
     def attr(self, tx: Trace, name: str) -> Variable:
         if name in self.fields():
             return self.element(tx, self.fields().index(name))
-        if name == "_fields":
+        if name == "_fields" and hasattr(self.kind, name):
             return tx.literal(self.fields())
         return super().attr(tx, name)
 
@@ -181,6 +181,15 @@ class NamedTupleVariable(TupleVariable):
         inner = super().wrap_elements(elements, w)
         maker = "._make" if hasattr(self.kind, "_make") else ""
         return f"{w.constant(self.kind)}{maker}({inner})"
+
+
+class StructSequenceVariable(NamedTupleVariable):
+    """A tuple with named elements that C made, such as `sys.version_info`."""
+
+    METHODS = SequenceVariable.METHODS
+
+    def fields(self) -> tuple[str, ...]:
+        return tuple(self.kind.__match_args__)
 
 
 def _as_it_is(tx: Trace, value: Variable) -> Variable:

@@ -155,6 +155,24 @@ for _function in (itertools.product, itertools.combinations, itertools.permutati
     HANDLERS[_function] = _combinatorial(_function)
 
 
+if sys.version_info >= (3, 12):
+
+    def _batched(tx: Trace, values: Variable, n: Variable, *, strict: Variable | None = None) -> Iterator[Variable]:
+        size = tx.index(n)
+        tx.checked(itertools.batched, (), size)
+        taken = tx.iterate(values)
+
+        def batches() -> Iterator[Variable]:
+            while batch := list(itertools.islice(taken, size)):
+                if strict is not None and len(batch) < size and tx.truth(strict):
+                    tx.raise_(ValueError, "batched(): incomplete batch")
+                yield TupleVariable(batch)
+
+        return batches()
+
+    _lazily(itertools.batched, _batched)
+
+
 @handles(itertools.groupby)
 def _groupby(tx: Trace, values: Variable, key: Variable | None = None) -> Variable:
     """The groups are taken at once, so that they stay valid when the next one is asked for."""
