@@ -165,9 +165,7 @@ class NamedTupleVariable(TupleVariable):
         return super().attr(tx, name)
 
     def _replace(self, tx: Trace, **kwargs: Variable) -> Variable:
-        unknown = [name for name in kwargs if name not in self.fields()]
-        if unknown:
-            tx.raise_(ValueError, f"Got unexpected field names: {unknown!r}")
+        tx.checked(self.kind._make(self.fields())._replace, **dict.fromkeys(kwargs))  # type: ignore[attr-defined]
         return NamedTupleVariable(
             [kwargs.get(field, item) for field, item in zip(self.fields(), self.items, strict=True)], self.kind
         )
