@@ -251,7 +251,7 @@ def trace(gm: GraphModule, examples: Sequence[Any], attributes: Sequence[Tensor]
     """
     mode = TraceMode()
     inputs = _Inputs(mode, needs or [0] * (len(examples) + len(attributes)))
-    with tracing(mode), dispatch.grad_enabled(needs is not None and dispatch.state.grad_enabled):
+    with tracing(mode):
         arguments = inputs.add_arguments(examples)
         twins = inputs.add_attributes(attributes)
         with _swapped(gm, twins):

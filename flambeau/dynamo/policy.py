@@ -10,7 +10,7 @@ from typing import Any
 PACKAGE = __name__.split(".")[0]
 
 INLINED = (f"{PACKAGE}.nn", f"{PACKAGE}.optim", f"{PACKAGE}.utils", f"{PACKAGE}.distributions",
-           f"{PACKAGE}._higher_order_ops", f"{PACKAGE}.backends._flags")  # fmt: skip
+           f"{PACKAGE}._higher_order_ops", f"{PACKAGE}.func", f"{PACKAGE}.backends._flags")  # fmt: skip
 """Libraries of Flambeau written against operators: captured like a user's code."""
 
 CAPTURED = (f"{PACKAGE}.nn.modules", f"{PACKAGE}.nn.functional", f"{PACKAGE}.optim")
@@ -19,7 +19,7 @@ CAPTURED = (f"{PACKAGE}.nn.modules", f"{PACKAGE}.nn.functional", f"{PACKAGE}.opt
 MACHINERY = tuple(f"{PACKAGE}.nn.modules.{name}" for name in ("module", "hooks", "state", "lazy", "utils", "applied"))
 """... but not these."""
 
-GRAPH = (f"{PACKAGE}.ops", f"{PACKAGE}.special", f"{PACKAGE}.linalg", f"{PACKAGE}.fft")
+GRAPH = (f"{PACKAGE}.ops", f"{PACKAGE}.special", f"{PACKAGE}.linalg", f"{PACKAGE}.fft", f"{PACKAGE}.func.tape")
 """Functions here go into the graph whole."""
 
 CONSTANT = {

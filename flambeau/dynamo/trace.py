@@ -15,6 +15,7 @@ from ..core import dispatch
 from ..core.size import Size
 from ..core.symbolic import SymBool, SymFloat, SymInt, free_variables, to_python
 from ..core.tensor import Tensor
+from ..func.tape import recording
 from ..ops.registry import is_operator
 from . import config, policy
 from .autograd_functions import apply_function
@@ -174,6 +175,8 @@ class Trace(Builder, GraphBuilder, Operations):
         """Classes with a model of their own: built-in types, scopes, enums, sizes."""
         if cls in GRAD_SCOPES:
             return make_scope(self, cls, [*args, *kwargs.values()])
+        if cls is recording:
+            return make_scope(self, enable_grad, [])
         if cls is dispatch.grad_enabled:
             return make_scope(self, enable_grad if self.truth(args[0]) else no_grad, [])
         if cls is autocast_class():

@@ -6,30 +6,18 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..autograd import engine
-from ..core import dispatch
 from ..core.tensor import Tensor
 from ..ops.registry import OPERATORS
+from . import tape
 from .trees import flatten, map_tree, unflatten
 
 
-def _fresh(x: Any) -> Any:
-    """A tensor to differentiate by: the same values, connected to what `x` came from."""
+def _fresh(x: Any) -> Tensor:
     if not isinstance(x, Tensor):
         raise RuntimeError(f"expected Tensors to differentiate by, got {type(x).__name__}")
     if not x.dtype.is_floating_point and not x.dtype.is_complex:
         raise RuntimeError(f"only Tensors of floating point and complex dtype can require gradients, got {x.dtype}")
-    return x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
-
-
-def _grads(outs: list, seeds: list, inputs: list[Tensor]) -> list[Tensor]:
-    """Gradients with a graph of their own; zeros where nothing flows."""
-    pairs = [(o, s) for o, s in zip(outs, seeds) if isinstance(o, Tensor) and o.requires_grad]
-    if not pairs:
-        return [x.new_zeros(x.shape) for x in inputs]
-    found = engine.run_backward([o for o, _ in pairs], [s for _, s in pairs], inputs=inputs, retain_graph=True,
-                                create_graph=True, accumulate=False)
-    return [x.new_zeros(x.shape) if g is None else g for x, g in zip(inputs, found)]
+    return tape.fresh(x)
 
 
 def _split_aux(out: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
@@ -37,7 +25,7 @@ def _split_aux(out: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
         return out, None
     if not isinstance(out, tuple) or len(out) != 2:
         raise RuntimeError(f"{name}(f, has_aux=True)(*args): expected f to return a tuple (output, aux), got {type(out).__name__}")
-    return out[0], map_tree(lambda t: t.detach() if isinstance(t, Tensor) else t, out[1])
+    return out
 
 
 def _chosen(args: tuple, argnums: int | tuple[int, ...]) -> tuple[int, ...]:
@@ -59,13 +47,10 @@ def _differentiable(args: tuple, argnums: int | tuple[int, ...]) -> tuple[tuple,
     return tuple(replaced), leaves, spec
 
 
-def _detached(tree: Any, outer: bool) -> Any:
-    """Results for the caller: without a graph, unless the arguments had one."""
-    return tree if outer else map_tree(lambda t: t.detach() if isinstance(t, Tensor) else t, tree)
-
-
-def _wants_graph(args: Any) -> bool:
-    return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in flatten(args)[0])
+def _released(tree: Any, inputs: list[Tensor]) -> Any:
+    """Results for the caller, whose graph is not of how they depend on the fresh inputs."""
+    leaves, spec = flatten(tree)
+    return unflatten(tape.released(leaves, inputs), spec)
 
 
 def grad_and_value(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable:
@@ -73,8 +58,7 @@ def grad_and_value(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: 
 
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        outer = _wants_graph((args, kwargs))
-        with dispatch.grad_enabled(True):
+        with tape.recording():
             replaced, leaves, spec = _differentiable(args, argnums)
             out, aux = _split_aux(func(*replaced, **kwargs), has_aux, "grad")
             if not isinstance(out, Tensor):
@@ -82,9 +66,8 @@ def grad_and_value(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: 
             if out.ndim != 0:
                 raise RuntimeError("grad(f)(*args): Expected f(*args) to return a scalar tensor (0 dimensions), got "
                                    f"tensor of shape {list(out.shape)}")
-            found = unflatten(_grads([out], [None], leaves), spec)
-        found, value = _detached(found, outer), _detached(out, outer)
-        return (found, (value, aux)) if has_aux else (found, value)
+            found = unflatten(tape.gradients([out], [None], leaves), spec)
+        return _released((found, (out, aux)) if has_aux else (found, out), leaves)
 
     return wrapped
 
@@ -103,8 +86,7 @@ def grad(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = Fal
 
 def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
     """`(func(*primals), pullback)`; `pullback(cotangents)` is a tuple with a gradient for each primal."""
-    outer = _wants_graph(primals)
-    with dispatch.grad_enabled(True):
+    with tape.recording():
         replaced = tuple(map_tree(_fresh, p) for p in primals)
         leaves, spec = flatten(replaced)
         out, aux = _split_aux(func(*replaced), has_aux, "vjp")
@@ -115,12 +97,11 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
         if seed_spec != out_spec:
             raise RuntimeError("Expected pytree structure of cotangents to be the same as that of the outputs: got "
                                f"{seed_spec}, expected {out_spec}")
-        keep = outer or _wants_graph(cotangents)
-        with dispatch.grad_enabled(True):
-            found = unflatten(_grads(outs, seeds, leaves), spec)
-        return _detached(found, keep)
+        with tape.recording():
+            found = unflatten(tape.gradients(outs, seeds, leaves), spec)
+        return _released(found, leaves)
 
-    result = _detached(out, outer)
+    result, aux = _released((out, aux), leaves)
     return (result, pullback, aux) if has_aux else (result, pullback)
 
 
@@ -129,8 +110,7 @@ def jvp(func: Callable, primals: tuple, tangents: tuple, *, strict: bool = False
     if not isinstance(primals, tuple) or not isinstance(tangents, tuple):
         raise RuntimeError("jvp(f, primals, tangents): expected primals and tangents to be tuples, got "
                            f"{type(primals).__name__} and {type(tangents).__name__}")
-    outer = _wants_graph((primals, tangents))
-    with dispatch.grad_enabled(True):
+    with tape.recording():
         replaced = tuple(map_tree(_fresh, p) for p in primals)
         leaves, spec = flatten(replaced)
         directions, direction_spec = flatten(tangents)
@@ -138,12 +118,10 @@ def jvp(func: Callable, primals: tuple, tangents: tuple, *, strict: bool = False
             raise RuntimeError(f"jvp(f, primals, tangents): structures differ: {spec} and {direction_spec}")
         out, aux = _split_aux(func(*replaced), has_aux, "jvp")
         outs, out_spec = flatten(out)
-        seeds = [o.new_zeros(o.shape).requires_grad_() for o in outs]
-        pulled = _grads(outs, seeds, leaves)
-        pushed = _grads(pulled, directions, seeds)
-    result = _detached(unflatten(pushed, out_spec), outer)
-    value = _detached(out, outer)
-    return (value, result, aux) if has_aux else (value, result)
+        seeds = [tape.fresh(o.new_zeros(o.shape)) for o in outs]
+        pulled = tape.gradients(outs, seeds, leaves)
+        pushed = tape.gradients(pulled, directions, seeds)
+    return _released((out, unflatten(pushed, out_spec), *([aux] if has_aux else ())), leaves + seeds)
 
 
 def linearize(func: Callable, *primals: Any) -> tuple[Any, Callable]:
@@ -167,14 +145,13 @@ def jacrev(func: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool 
 
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        outer = _wants_graph((args, kwargs))
-        with dispatch.grad_enabled(True):
+        with tape.recording():
             replaced, leaves, spec = _differentiable(args, argnums)
             out, aux = _split_aux(func(*replaced, **kwargs), has_aux, "jacrev")
 
             def rows(o: Tensor) -> Any:
                 flat = o.reshape(-1)
-                found = [_grads([flat[i]], [None], leaves) for i in range(flat.numel())]
+                found = [tape.gradients([flat[i]], [None], leaves) for i in range(flat.numel())]
                 joined = [
                     stack([row[k] for row in found]).reshape((*o.shape, *x.shape)) if found else x.new_zeros((*o.shape, *x.shape))
                     for k, x in enumerate(leaves)
@@ -182,8 +159,7 @@ def jacrev(func: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool 
                 return unflatten(joined, spec)
 
             result = map_tree(rows, out)
-        result = _detached(result, outer)
-        return (result, aux) if has_aux else result
+        return _released((result, aux) if has_aux else result, leaves)
 
     return wrapped
 

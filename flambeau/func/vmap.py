@@ -13,14 +13,14 @@ from typing import Any
 from ..core.tensor import Tensor
 from ..ops.random import get_rng_state, set_rng_state
 from ..ops.registry import OPERATORS
-from .trees import LEAF, Spec, flatten, unflatten
+from .trees import Spec, flatten, unflatten
 
 RANDOMNESS = ("error", "different", "same")
 
 
 def _spread(dims: Any, spec: Spec, what: str) -> list:
     """`dims` (a number, None, or a tree that begins like the arguments) for each leaf."""
-    if spec is LEAF or isinstance(dims, int) or dims is None:
+    if spec.kind is None or isinstance(dims, int) or dims is None:
         if not (dims is None or isinstance(dims, int)):
             raise ValueError(f"vmap: {what} does not fit the structure of the values: got {dims!r} for a leaf")
         return [dims] * len(_leaf_slots(spec))

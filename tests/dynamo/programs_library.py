@@ -73,9 +73,24 @@ def sets(T):
     return f, (v(T),)
 
 
-@program(breaks=True)
+@program
 def pop_of_a_set(T):
-    return (lambda x, s: (x * s.pop(), len(s))), (v(T), {5})
+    def f(x, s):
+        made = {3, 1, 7, 40}
+        made.add(2)
+        popped = [made.pop(), made.pop(), s.pop()]
+        try:
+            s.pop()
+        except KeyError as error:
+            popped.append(error.args)
+        return x * popped[0], popped, len(s), made
+
+    return f, (v(T), {5})
+
+
+@program(breaks=True)
+def pop_of_a_set_that_was_given(T):
+    return (lambda x, s: (x * s.pop(), len(s))), (v(T), {5, 6})
 
 
 @program

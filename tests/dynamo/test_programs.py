@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import programs_calls  # noqa: F401 - registers its programs
 import programs_exceptions  # noqa: F401
+import programs_func  # noqa: F401
 import programs_library  # noqa: F401
 import programs_protocols  # noqa: F401
 import programs_torch  # noqa: F401

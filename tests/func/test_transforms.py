@@ -71,6 +71,48 @@ def test_results_are_detached_unless_the_inputs_were_not() -> None:
     assert y.grad.tolist() == [6.0, 12.0]
 
 
+CLOSURES: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "grad": lambda f, x, w: f.grad(lambda a: ((a * w) ** 2).sum())(x),
+    "grad without what is closed over": lambda f, x, w: f.grad(lambda a: (a**2).sum())(x),
+    "grad of what is closed over alone": lambda f, x, w: f.grad(lambda a: (w**2).sum())(x),
+    "aux": lambda f, x, w: f.grad(lambda a: ((a * w).sum(), a * w), has_aux=True)(x)[1],
+    "value": lambda f, x, w: f.grad_and_value(lambda a: (a * w).sum())(x)[1],
+    "vjp": lambda f, x, w: f.vjp(lambda a: a * w, x)[1](x)[0],
+    "jvp": lambda f, x, w: f.jvp(lambda a: a * w, (x,), (x,))[1],
+    "jacrev": lambda f, x, w: f.jacrev(lambda a: a * w)(x),
+    "hessian": lambda f, x, w: f.hessian(lambda a: (a * a * w).sum())(x),
+    "nested": lambda f, x, w: f.grad(lambda a: f.grad(lambda b: (a * b * b * w).sum())(x).sum())(x),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # PyTorch's own forward mode
+@pytest.mark.parametrize("name", CLOSURES)
+def test_gradients_flow_to_what_a_function_closes_over(name: str) -> None:
+    def results(lib: Any, transforms: Any) -> Any:
+        x, w = lib.from_numpy(X[0].copy()), lib.from_numpy(Y[0].copy()).requires_grad_()
+        out = CLOSURES[name](transforms, x, w)
+        with lib.no_grad():
+            assert not CLOSURES[name](transforms, x, w).requires_grad
+        if out.requires_grad:
+            out.sum().backward()
+        return out, out.requires_grad, w.grad
+
+    mine, theirs = results(fl, func), results(torch, torch.func)
+    same(mine[0], theirs[0])
+    assert mine[1] == theirs[1]
+    assert (mine[2] is None) == (theirs[2] is None)
+    if mine[2] is not None:
+        same(mine[2], theirs[2])
+
+
+def test_compiled_functions_in_transforms_have_all_derivatives() -> None:
+    compiled = fl.compile(lambda a: (a.sin() * a).sum(), backend="aot_eager")
+    x = fl.tensor([0.5, 1.0])
+    wanted = (-x * x.sin() + 2 * x.cos()).diag()
+    assert fl.allclose(func.hessian(compiled)(x), wanted)
+    assert fl.allclose(func.jvp(func.grad(compiled), (x,), (fl.ones(2),))[1], wanted.diag())
+
+
 def test_same_and_different_randomness() -> None:
     x = fl.zeros(3, 2)
     drawn = func.vmap(lambda a: a + fl.rand(2), randomness="same")(x)

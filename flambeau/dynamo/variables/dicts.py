@@ -497,7 +497,16 @@ class SetVariable(ModelledVariable):
             _no_key(tx, value)
         self._discard(tx, value)
 
-    METHODS = {"add": _add, "discard": _discard, "remove": _remove, **{name: partial(_algebra, name=name) for name in _ALGEBRA}}
+    def _pop(self, tx: Trace) -> Variable:
+        if not self.order:
+            tx.raise_(KeyError, "pop from an empty set")
+        if len(self.order) > 1 and (self.existing is not None or any(isinstance(key, IdentityKey) for key in self.order)):
+            graph_break("unknown operation", "pop() from a set whose order depends on its history or on addresses")
+        self.changed(tx)
+        return self.items[self.order.pop()]
+
+    METHODS = {"add": _add, "discard": _discard, "remove": _remove, "pop": _pop,
+               **{name: partial(_algebra, name=name) for name in _ALGEBRA}}  # fmt: skip
 
     def answer(self, made: Any, known: dict[Any, Variable]) -> Variable | None:
         """What Python made of sets of keys: a set, a bool or None."""

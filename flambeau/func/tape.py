@@ -1,0 +1,63 @@
+"""What transforms do on the tape. Capture puts a call of these into the graph whole and traces through everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..autograd import engine
+from ..autograd.graph import AccumulateGrad, Node, edge_of
+from ..core import dispatch
+from ..core.tensor import Tensor
+
+
+class recording:
+    """`with recording():` the tape runs, and compiled functions run operator by operator: their gradients have no gradients."""
+
+    def __enter__(self) -> None:
+        dispatch.state.word += 1
+        self.scope = dispatch.grad_enabled(True)
+        self.scope.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self.scope.__exit__(*error)
+        dispatch.state.word -= 1
+
+
+def fresh(x: Tensor) -> Tensor:
+    """A tensor to differentiate by: the same values, connected to what `x` came from."""
+    return x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
+
+
+def gradients(outs: Sequence[Any], seeds: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Gradients with a graph of their own; zeros where nothing flows."""
+    pairs = [(o, s) for o, s in zip(outs, seeds) if isinstance(o, Tensor) and o.requires_grad]
+    if not pairs:
+        return [x.new_zeros(x.shape) for x in inputs]
+    found = engine.run_backward([o for o, _ in pairs], [s for _, s in pairs], inputs=inputs, retain_graph=True,
+                                create_graph=True, accumulate=False)
+    return [x.new_zeros(x.shape) if g is None else g for x, g in zip(inputs, found)]
+
+
+def released(results: Sequence[Any], inputs: Sequence[Tensor]) -> list[Any]:
+    """A transform's results for its caller: with their graph if it leads to anything but the fresh `inputs`, or else without."""
+    own = {edge.node for x in inputs if (edge := edge_of(x)) is not None}
+    done: set[Node] = set()
+    return [r.detach() if isinstance(r, Tensor) and r.requires_grad and not _leads_out(r, own, done) else r for r in results]
+
+
+def _leads_out(result: Tensor, own: set[Node], done: set[Node]) -> bool:
+    """Does the graph reach a leaf that isn't one of `own`? `done` holds nodes from which it doesn't."""
+    edge = edge_of(result)
+    if edge is None or not dispatch.state.grad_enabled:
+        return False
+    stack, seen = [edge.node], set(done)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, AccumulateGrad) and node not in own:
+            return True
+        if node not in seen:
+            seen.add(node)
+            stack += [edge.node for edge in node.edges if edge is not None]
+    done |= seen
+    return False

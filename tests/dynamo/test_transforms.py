@@ -1,0 +1,86 @@
+"""Transforms of torch.func inside of compiled functions: through aot, with gradients of the result, for other sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import programs_func
+import pytest
+from dynamo_harness import Counter
+from programs import BREAKS, PROGRAMS
+
+import flambeau as torch
+from flambeau.utils._pytree import tree_leaves
+
+NAMES = [name for name, made in PROGRAMS.items() if made.__module__ == programs_func.__name__]
+
+
+def tensors(tree: Any) -> list[torch.Tensor]:
+    leaves = [list(leaf.parameters()) if isinstance(leaf, torch.nn.Module) else [leaf] for leaf in tree_leaves(tree)]
+    return [leaf for some in leaves for leaf in some if isinstance(leaf, torch.Tensor)]
+
+
+def close(mine: list[torch.Tensor | None], theirs: list[torch.Tensor | None]) -> None:
+    for m, t in zip(mine, theirs, strict=True):
+        assert (m is None) == (t is None)
+        if m is not None:
+            assert m.shape == t.shape and m.requires_grad == t.requires_grad
+            assert torch.allclose(m, t, rtol=1e-4, atol=1e-5)
+
+
+def outcome(name: str, wrap: Any, wanted: bool) -> tuple[list, list]:
+    """Results, and the gradients of the arguments when all of them are asked for theirs."""
+    f, args = PROGRAMS[name](torch)
+    inputs = tensors(args)
+    for leaf in inputs:
+        leaf.requires_grad_(wanted or leaf.requires_grad)
+    results = tensors(wrap(f)(*args))
+    total = [(r * r).sum() for r in results if r.requires_grad]
+    if total:
+        torch.stack(total).sum().backward()
+    return results, [leaf.grad for leaf in inputs]
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_through_aot(name: str, wanted: bool) -> None:
+    want = outcome(name, lambda f: f, wanted)
+    got = outcome(name, lambda f: torch.compile(f, backend="aot_eager", fullgraph=name not in BREAKS), wanted)
+    close(got[0], want[0])
+    close(got[1], want[1])
+
+
+@pytest.mark.parametrize("name", ["grad_of_a_module", "hessians", "gradients_of_each_sample"])
+def test_through_inductor(name: str) -> None:
+    want, got = (outcome(name, wrap, True) for wrap in (lambda f: f, lambda f: torch.compile(f, fullgraph=True)))
+    close(got[0], want[0])
+    close(got[1], want[1])
+
+
+@pytest.mark.parametrize(("f", "graphs"), [
+    (lambda x, w: torch.func.grad(lambda a: (a * w).sin().sum())(x), 1),
+    (lambda x, w: torch.func.jvp(lambda a: a.sin() * w, (x,), (x,)), 1),
+    (lambda x, w: torch.vmap(lambda a: a.sin().sum(), in_dims=1)(x), 1),
+    (lambda x, w: torch.vmap(lambda a: a * w)(x), 3),  # one call for each element: the size is fixed
+    (lambda x, w: torch.func.jacrev(lambda a: (a * w).sum(1))(x), 3)])
+def test_sizes_that_vary(f: Any, graphs: int) -> None:
+    counter = Counter()
+    compiled = torch.compile(f, backend=counter, dynamic=True, fullgraph=True)
+    w = torch.randn(4, requires_grad=True)
+    for n in (3, 5, 7):
+        x = torch.randn(n, 4)
+        close(tensors(compiled(x, w)), tensors(f(x, w)))
+    assert len(counter.graphs) == graphs
+
+
+def test_a_break_inside_of_a_transform() -> None:
+    """The transform runs between two graphs, and what it is given is differentiated twice."""
+    def f(x: torch.Tensor) -> torch.Tensor:
+        def energy(a: torch.Tensor) -> torch.Tensor:
+            torch._dynamo.graph_break()
+            return (a**3).sum()
+
+        return torch.func.hessian(energy)(x + 1) * 2
+
+    x = torch.randn(3)
+    assert torch.allclose(torch.compile(f, backend="aot_eager")(x), f(x))
