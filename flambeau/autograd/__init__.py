@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core.tensor import Tensor
 from ..ops import pointwise
-from . import checkpoint, functional, graph
+from . import batched, checkpoint, functional, graph
 from .anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
 from .engine import queue_callback, retain_grad, run_backward, tensor_hook
 from .function import Function, FunctionCtx, once_differentiable
@@ -54,12 +54,14 @@ def grad(
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Tensor, ...]:
-    """Gradients of sum(outputs * grad_outputs) with respect to `inputs`, as a tuple."""
-    if is_grads_batched:
-        raise NotImplementedError("grad(is_grads_batched=True) is not implemented; call grad() once per row instead")
+    """Gradients of sum(outputs * grad_outputs) with respect to `inputs`, as a tuple.
+
+    `is_grads_batched`: for each of several `grad_outputs`, along their first dimension, at once.
+    """
     roots, wanted = _as_tuple(outputs), _as_tuple(inputs)
     grads = _as_tuple(grad_outputs) if grad_outputs is not None else (None,) * len(roots)
-    found = run_backward(
+    run = batched.run_backward if is_grads_batched else run_backward
+    found = run(
         roots,
         grads,
         inputs=wanted,
@@ -105,8 +107,8 @@ Tensor.register_hook = lambda self, hook: tensor_hook(self, hook)  # type: ignor
 Tensor.register_post_accumulate_grad_hook = _register_post_accumulate_grad_hook  # type: ignore[attr-defined]
 Tensor.retain_grad = lambda self: retain_grad(self)  # type: ignore[attr-defined]
 Tensor.retains_grad = property(lambda self: self._grad is not None and self._grad.retains_grad)  # type: ignore[attr-defined]
-pointwise.InPlace.check = staticmethod(graph.check_inplace)
-pointwise.InPlace.rebase = staticmethod(graph.rebase)
+pointwise.InPlace.check = staticmethod(batched.check_inplace)
+pointwise.InPlace.rebase = staticmethod(batched.rebase)
 Variable = Tensor
 
 __all__ = [

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core import dispatch
 from ..core.dtypes import promote_types
-from ..core.tensor import AutogradMeta, Tensor, shape_of
+from ..core.tensor import AutogradMeta, Tensor, is_example, shape_of
 from .graph import AccumulateGrad, Edge, Node, Output, RemovableHandle, Settings, bare, edge_of
 
 
@@ -265,6 +265,9 @@ def _run_pre_hooks(node: Node, gs: list) -> list:
 
 def _accumulate(node: AccumulateGrad, g: Tensor) -> None:
     leaf = node.variable
+    if is_example(g):
+        raise RuntimeError("backward() within vmap: the gradients of the examples have no place in one tensor's .grad; use "
+                           "torch.func.grad, or torch.autograd.grad")
     meta = leaf._grad
     if meta is None:
         meta = leaf._grad = AutogradMeta(True)

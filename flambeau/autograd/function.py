@@ -9,6 +9,7 @@ from typing import Any
 from ..core import dispatch
 from ..core.tensor import AutogradMeta, Tensor, bump_version
 from ..ops import prims
+from .batched import OnExamples, attach_all, levels, on_tape, stripped, wrapped
 from .graph import SECOND_TIME, Edge, Node, Saved, _spec, bare, edge_of, rebase
 
 
@@ -87,6 +88,14 @@ class FunctionNode(Node):
         self.saved = None
 
 
+class _ExamplesFunctionNode(OnExamples, FunctionNode):
+    """The same within vmap: `backward` sees examples, as `forward` did."""
+
+    def _zeros(self, i: int) -> Any:
+        zeros = super()._zeros(i)
+        return None if zeros is None else wrapped(zeros, self.of_outputs[i])
+
+
 class Function:
     """Base of custom functions. `forward(ctx, ...)` (or `forward(...)` with `setup_context(ctx, inputs, output)`) computes,
     `backward(ctx, *grads)` gives a gradient (or None) per argument of forward."""
@@ -109,8 +118,9 @@ class Function:
         """Run the function and record it."""
         ctx = FunctionCtx()
         positions = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
-        edges = [edge_of(args[i]) for i in positions]
-        ctx.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)
+        behind = args if dispatch.batched is None else [stripped(a)[0] for a in args]
+        edges = [edge_of(behind[i]) for i in positions]
+        ctx.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in behind)
         recording = dispatch.state.grad_enabled and any(e is not None for e in edges)
         with dispatch.grad_enabled(False):
             if cls.setup_context is not Function.setup_context:
@@ -120,6 +130,8 @@ class Function:
                 out = cls.forward(ctx, *args, **kwargs)
         if not recording:
             return out
+        if dispatch.batched is not None and levels():
+            return _attach_examples(_ExamplesFunctionNode(cls, ctx, edges, positions, len(args)), ctx, args, out)
         node = FunctionNode(cls, ctx, edges, positions, len(args))
         return _attach(node, ctx, args, out)
 
@@ -152,6 +164,21 @@ def _attach(node: FunctionNode, ctx: FunctionCtx, args: tuple, out: Any) -> Any:
         else:
             o._view = None
             o._grad = AutogradMeta(False, node, nr)
+    ctx._node = node
+    return tuple(made) if isinstance(out, tuple) else made[0]
+
+
+def _attach_examples(node: _ExamplesFunctionNode, ctx: FunctionCtx, args: tuple, out: Any) -> Any:
+    """The same within vmap, where the history belongs to the batches."""
+    if ctx._dirty:
+        raise NotImplementedError(f"{node.name()}: a Function that marks its inputs as dirty cannot be recorded within vmap; return new "
+                                  "tensors in their place")
+    outs = out if isinstance(out, tuple) else (out,)
+    made = [on_tape(o) if isinstance(o, Tensor) else o for o in outs]
+    numbers = {id(o): nr for nr, o in enumerate(outs)}
+    node.levels, node.of_inputs = levels(), [stripped(args[i])[1] for i in node.positions]
+    attach_all(node, made, [numbers[id(t)] for t in ctx._non_differentiable if id(t) in numbers])
+    node.saved = [_keep(made[numbers[id(t)]] if id(t) in numbers else t, tuple(made), node) for t in ctx._to_save]
     ctx._node = node
     return tuple(made) if isinstance(out, tuple) else made[0]
 

@@ -1,6 +1,6 @@
 """Dispatch: the fixed ladder that every primitive call climbs down.
 
-    __torch_function__ (operators) -> autograd -> modes -> kernel
+    __torch_function__ (operators) -> vmap -> autograd -> modes -> kernel
 
 `state` is thread-local. `state.word` is zero when nothing but autograd can stand above the kernel; then a call
 on inputs that need no gradient goes straight to it. Rooms above install themselves in the slots below.
@@ -34,6 +34,8 @@ state = _C.DispatchState()
 
 # Slots. autograd: record(prim, args, run) -> outputs, called when gradients are on and an input requires one.
 record: Callable[[Any, tuple], Any]
+# vmap: batched(prim, args) -> outputs, or NotImplemented where no argument is an example of a batch; None while no vmap is active.
+batched: Callable[[Any, tuple], Any] | None = None
 # Number of classes with a __torch_function__ of their own; zero lets operators skip the search for one.
 override_classes = 0
 
@@ -52,6 +54,8 @@ def needs_grad(prim: Any, args: tuple) -> bool:
 
 def call(prim: Any, args: tuple) -> Any:
     """Climb down the ladder from the top."""
+    if batched is not None and (out := batched(prim, args)) is not NotImplemented:
+        return out
     if needs_grad(prim, args):
         return record(prim, args)
     return run(prim, args)

@@ -42,6 +42,26 @@ class Storage:
         return Storage, (self.buffer, self.nbytes, self.device)
 
 
+class Examples(Storage):
+    """The memory of one example of a batch: there is none of its own. `values` is the batch, along whose first dimension the
+    examples lie, and `level` the vmap that looks at them one by one."""
+
+    __slots__ = ("level", "values")
+
+    def __init__(self, values: Any, level: Any):
+        self.values, self.level = values, level
+        super().__init__(None, None, values.device)
+
+    @property
+    def version(self) -> int:
+        """How often the batch was written in place."""
+        return self.values._writes
+
+    @version.setter
+    def version(self, count: int) -> None:
+        """The batch counts."""
+
+
 class Unasked:
     """Stands for the storage of an inference tensor that nobody has asked for yet."""
 

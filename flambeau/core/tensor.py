@@ -16,7 +16,7 @@ from . import dispatch
 from .device import CPU, device
 from .dtypes import dtype, dtype_of_numpy
 from .size import Size, contiguous_strides, is_contiguous
-from .storage import UNASKED, Storage, Unasked, flat_bytes, view_of
+from .storage import UNASKED, Examples, Storage, Unasked, flat_bytes, view_of
 
 
 class Layout(NamedTuple):
@@ -245,6 +245,8 @@ class Tensor:
                     "var_no_grad = var.detach()."
                 )
             return
+        if flag and is_example(self):
+            raise RuntimeError("requires_grad cannot be set within vmap on a tensor that it batches; use torch.func.grad, vjp or jvp there")
         if flag and self.is_inference() and not dispatch.state.inference:
             raise RuntimeError("requires_grad=True cannot be set on an inference tensor outside of inference mode; clone() it to get a "
                                "normal tensor")
@@ -372,6 +374,17 @@ def view_tensor(base: Tensor, kind: dtype, layout: Layout) -> Tensor:
     made._grad = made._view = None
     made.dtype, made.device = kind, base.device
     return made
+
+
+def example_of(values: Tensor, level: Any) -> Tensor:
+    """A tensor that stands for each of the `values` along their first dimension, one after another: it has the layout of one."""
+    shape, strides, _ = values._layout
+    return fake(shape[1:], values.dtype, values.device, strides[1:], 0, Examples(values, level))
+
+
+def is_example(tensor: Tensor) -> bool:
+    """Whether the tensor stands for one example of a batch, whatever the example (see vmap)."""
+    return type(tensor._store) is Examples
 
 
 def element_strides(array: np.ndarray) -> tuple:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..autograd import engine
+from ..autograd.batched import levels, lowered, raised, stripped
 from ..autograd.graph import AccumulateGrad, Node, edge_of
 from ..core import dispatch
 from ..core.tensor import Tensor
@@ -24,13 +25,39 @@ class recording:
         dispatch.state.word -= 1
 
 
+def is_compiling() -> bool:
+    """False; capture takes it to be True."""
+    return False
+
+
 def fresh(x: Tensor) -> Tensor:
-    """A tensor to differentiate by: the same values, connected to what `x` came from."""
+    """A tensor to differentiate by: the same values, connected to what `x` came from. Within vmap, each example has its own."""
+    through = levels()
+    if through:
+        return raised(_fresh(lowered(x, through)), through)
+    return _fresh(x)
+
+
+def _fresh(x: Tensor) -> Tensor:
     return x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
 
 
 def gradients(outs: Sequence[Any], seeds: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> list[Tensor]:
     """Gradients with a graph of their own; zeros where nothing flows."""
+    through = stripped(inputs[0])[1] if inputs else ()
+    if through:
+        def behind(values: Sequence[Any]) -> list[Any]:
+            return [lowered(v, through) if isinstance(v, Tensor) else v for v in values]
+
+        return [raised(g, through) for g in _gradients(behind(outs), behind(_seeds(outs, seeds)), behind(inputs))]
+    return _gradients(outs, seeds, inputs)
+
+
+def _seeds(outs: Sequence[Any], seeds: Sequence[Tensor | None]) -> list[Tensor | None]:
+    return [o.detach().new_full(o.shape, 1) if s is None and isinstance(o, Tensor) else s for o, s in zip(outs, seeds, strict=True)]
+
+
+def _gradients(outs: Sequence[Any], seeds: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> list[Tensor]:
     pairs = [(o, s) for o, s in zip(outs, seeds) if isinstance(o, Tensor) and o.requires_grad]
     if not pairs:
         return [x.new_zeros(x.shape) for x in inputs]
@@ -41,9 +68,10 @@ def gradients(outs: Sequence[Any], seeds: Sequence[Tensor | None], inputs: Seque
 
 def released(results: Sequence[Any], inputs: Sequence[Tensor]) -> list[Any]:
     """A transform's results for its caller: with their graph if it leads to anything but the fresh `inputs`, or else without."""
-    own = {edge.node for x in inputs if (edge := edge_of(x)) is not None}
+    own = {edge.node for x in inputs if (edge := edge_of(stripped(x)[0])) is not None}
     done: set[Node] = set()
-    return [r.detach() if isinstance(r, Tensor) and r.requires_grad and not _leads_out(r, own, done) else r for r in results]
+    return [r.detach() if isinstance(r, Tensor) and stripped(r)[0].requires_grad and not _leads_out(stripped(r)[0], own, done) else r
+            for r in results]
 
 
 def _leads_out(result: Tensor, own: set[Node], done: set[Node]) -> bool:

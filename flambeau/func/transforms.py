@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from ..core.tensor import Tensor
 from ..ops.registry import OPERATORS
 from . import tape
 from .trees import flatten, map_tree, unflatten
+from .vmap import vmap
 
 
 def _fresh(x: Any) -> Tensor:
@@ -105,43 +106,64 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
     return (result, pullback, aux) if has_aux else (result, pullback)
 
 
+def _linearized(func: Callable, primals: tuple, has_aux: bool, name: str) -> tuple[Any, Any, Callable, list[Tensor]]:
+    """(outputs, aux, pushforward of a list of directions, tensors that are fresh). The pullback is linear in its cotangents; its
+    own transpose is the pushforward."""
+    replaced = tuple(map_tree(_fresh, p) for p in primals)
+    leaves = flatten(replaced)[0]
+    out, aux = _split_aux(func(*replaced), has_aux, name)
+    outs, out_spec = flatten(out)
+    seeds = [tape.fresh(o.new_zeros(o.shape)) for o in outs]
+    pulled = tape.gradients(outs, seeds, leaves)
+
+    def push(directions: list) -> Any:
+        return unflatten(tape.gradients(pulled, directions, seeds), out_spec)
+
+    return out, aux, push, leaves + seeds
+
+
 def jvp(func: Callable, primals: tuple, tangents: tuple, *, strict: bool = False, has_aux: bool = False) -> tuple:
-    """`(func(*primals), J tangents)`. The pullback is linear in its cotangents; its own transpose is the pushforward."""
+    """`(func(*primals), J tangents)`."""
     if not isinstance(primals, tuple) or not isinstance(tangents, tuple):
         raise RuntimeError("jvp(f, primals, tangents): expected primals and tangents to be tuples, got "
                            f"{type(primals).__name__} and {type(tangents).__name__}")
     with tape.recording():
-        replaced = tuple(map_tree(_fresh, p) for p in primals)
-        leaves, spec = flatten(replaced)
-        directions, direction_spec = flatten(tangents)
-        if direction_spec != spec:
-            raise RuntimeError(f"jvp(f, primals, tangents): structures differ: {spec} and {direction_spec}")
-        out, aux = _split_aux(func(*replaced), has_aux, "jvp")
-        outs, out_spec = flatten(out)
-        seeds = [tape.fresh(o.new_zeros(o.shape)) for o in outs]
-        pulled = tape.gradients(outs, seeds, leaves)
-        pushed = tape.gradients(pulled, directions, seeds)
-    return _released((out, unflatten(pushed, out_spec), *([aux] if has_aux else ())), leaves + seeds)
+        directions = _directions(primals, tangents)
+        out, aux, push, inputs = _linearized(func, primals, has_aux, "jvp")
+        pushed = push(directions)
+    return _released((out, pushed, *([aux] if has_aux else ())), inputs)
+
+
+def _directions(primals: tuple, tangents: tuple) -> list:
+    directions, structure = flatten(tangents)
+    expected = flatten(primals)[1]
+    if structure != expected:
+        raise RuntimeError(f"jvp(f, primals, tangents): structures differ: {expected} and {structure}")
+    return directions
 
 
 def linearize(func: Callable, *primals: Any) -> tuple[Any, Callable]:
-    """`(func(*primals), pushforward)`; `pushforward(*tangents)` is the derivative in that direction."""
-    value = func(*primals)
-    return value, lambda *tangents: jvp(func, primals, tangents)[1]
+    """`(func(*primals), pushforward)`; `pushforward(*tangents)` is the derivative in that direction, without another call."""
+    with tape.recording():
+        out, _, push, inputs = _linearized(func, primals, False, "linearize")
+
+    def pushforward(*tangents: Any) -> Any:
+        with tape.recording():
+            pushed = push(_directions(primals, tangents))
+        return _released(pushed, inputs)
+
+    return _released(out, inputs), pushforward
 
 
-def _basis(x: Tensor) -> Iterable[Tensor]:
-    """The unit tensors of x's shape."""
-    for i in range(x.numel()):
-        unit = x.new_zeros((x.numel(),))
-        unit[i] = 1
-        yield unit.reshape(x.shape)
+def _along_basis(linear: Callable[[Tensor], list], x: Tensor, out_dim: int, chunk_size: int | None = None) -> list[Tensor]:
+    """The answers of a linear function of tensors like `x` to all unit tensors, side by side along `out_dim`."""
+    basis = OPERATORS["eye"](x.numel(), dtype=x.dtype, device=x.device).reshape((x.numel(), *x.shape))
+    return vmap(linear, out_dims=out_dim, chunk_size=chunk_size)(basis)
 
 
 def jacrev(func: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False, chunk_size: int | None = None,
            _preallocate_and_copy: bool = False) -> Callable:
-    """The Jacobian, one row at a time in reverse mode; entries have shape (*out.shape, *in.shape)."""
-    stack = OPERATORS["stack"]
+    """The Jacobian, by a pullback of all rows at once (`chunk_size` at once); entries have shape (*out.shape, *in.shape)."""
 
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -150,13 +172,8 @@ def jacrev(func: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool 
             out, aux = _split_aux(func(*replaced, **kwargs), has_aux, "jacrev")
 
             def rows(o: Tensor) -> Any:
-                flat = o.reshape(-1)
-                found = [tape.gradients([flat[i]], [None], leaves) for i in range(flat.numel())]
-                joined = [
-                    stack([row[k] for row in found]).reshape((*o.shape, *x.shape)) if found else x.new_zeros((*o.shape, *x.shape))
-                    for k, x in enumerate(leaves)
-                ]
-                return unflatten(joined, spec)
+                found = _along_basis(lambda seed: tape.gradients([o], [seed], leaves), o, 0, chunk_size)
+                return unflatten([f.reshape((*o.shape, *x.shape)) for f, x in zip(found, leaves)], spec)
 
             result = map_tree(rows, out)
         return _released((result, aux) if has_aux else result, leaves)
@@ -165,36 +182,28 @@ def jacrev(func: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool 
 
 
 def jacfwd(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *, randomness: str = "error") -> Callable:
-    """The Jacobian, one column at a time in forward mode; entries have shape (*out.shape, *in.shape)."""
-    stack = OPERATORS["stack"]
+    """The Jacobian, by a pushforward of all columns at once; entries have shape (*out.shape, *in.shape)."""
 
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        positions = _chosen(args, argnums)
-        aux_of: list = []
+        aux: Any = None
 
-        def of_position(p: int) -> Any:
-            def along(x: Any) -> Any:
-                out = func(*args[:p], x, *args[p + 1 :], **kwargs)
-                if has_aux:
-                    aux_of.append(out[1])
-                    return out[0]
-                return out
+        def columns(p: int) -> Any:
+            nonlocal aux
+            call = lambda x: func(*args[:p], x, *args[p + 1 :], **kwargs)  # noqa: E731
+            with tape.recording():
+                out, aux, push, inputs = _linearized(call, (args[p],), has_aux, "jacfwd")
+                outs, out_spec = flatten(out)
+                found = _along_basis(lambda direction: flatten(push([direction]))[0], args[p], -1)
+                joined = unflatten([f.reshape((*o.shape, *args[p].shape)) for f, o in zip(found, outs)], out_spec)
+            return _released(joined, inputs)
 
-            columns = [jvp(along, (args[p],), (unit,))[1] for unit in _basis(args[p])]
-            leaves = [flatten(c)[0] for c in columns]
-            joined = [
-                stack([c[k] for c in leaves], -1).reshape((*leaves[0][k].shape, *args[p].shape)) for k in range(len(leaves[0]))
-            ]
-            return unflatten(joined, flatten(columns[0])[1])
-
-        tables = [of_position(p) for p in positions]
-        if isinstance(argnums, int):
-            result = tables[0]
-        else:
-            columns, spec = [flatten(t)[0] for t in tables], flatten(tables[0])[1]
-            result = unflatten([tuple(c[k] for c in columns) for k in range(len(columns[0]))], spec)
-        return (result, aux_of[0]) if has_aux else result
+        tables = [columns(p) for p in _chosen(args, argnums)]
+        result = tables[0]
+        if not isinstance(argnums, int):
+            spec = flatten(result)[1]
+            result = unflatten(list(zip(*[flatten(t)[0] for t in tables])), spec)
+        return (result, aux) if has_aux else result
 
     return wrapped
 

@@ -17,7 +17,7 @@ from ..core.dtypes import COMPLEX, FLOAT, bool_, dtype, dtype_of_numpy, int64
 from ..core.memory_format import contiguous_format, memory_format, preserve_format
 from ..core.size import canonical_dim, is_contiguous, is_dense, memory_order
 from ..core.storage import shared
-from ..core.tensor import Tensor, from_array
+from ..core.tensor import Tensor, from_array, is_example
 from . import prims
 from .pointwise import store_out
 from .prims.views import _diagonal_back, _inverse
@@ -93,7 +93,8 @@ _NOTHING_SPECIAL = contextlib.nullcontext()
 
 def faking_like(source: Tensor) -> contextlib.AbstractContextManager:
     """Within the block factories make fakes if `source` is one."""
-    return dispatch.fake_mode() if source._data is None and source.device.type != "meta" else _NOTHING_SPECIAL
+    fake = source._data is None and source.device.type != "meta" and not is_example(source)
+    return dispatch.fake_mode() if fake else _NOTHING_SPECIAL
 
 
 # -- from Python data --------------------------------------------------------------------------------------

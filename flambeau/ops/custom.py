@@ -13,6 +13,7 @@ from typing import Any
 
 from ..core import dispatch
 from ..core.tensor import Tensor, bump_version, fake, from_array, refuse_inference_write
+from . import batching
 from .registry import General, Primitive, Spec, _call_override
 
 SIGNATURE_KINDS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -133,7 +134,7 @@ class _CustomPrimitive(Primitive):
     def __init__(self, owner: CustomOperator, shape: Callable) -> None:
         self.setup_context: Callable[[tuple, tuple], Any] | None = None
         super().__init__(owner.qualname.replace("::", "_"), shape, kernel=self._run_kernel, tags={"extern", "custom"},
-                         tensors=len(owner.names), doc=f"The custom operator {owner.qualname}.")
+                         tensors=len(owner.names), batch=batching.each, doc=f"The custom operator {owner.qualname}.")
         self.owner = owner
 
     def __reduce__(self) -> tuple:

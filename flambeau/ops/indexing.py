@@ -14,7 +14,7 @@ from ..core.memory_format import contiguous_format
 from ..core.size import Size, canonical_dim, canonical_dims, contiguous_strides
 from ..core.storage import view_of
 from ..core.tensor import Layout, Tensor, bump_version, refuse_inference_write
-from . import prims
+from . import batching, prims
 from .creation import from_data
 from .pointwise import assign, inplace, store_out, with_out
 from .prims.views import _diagonal_back, _inverse, _slice_back
@@ -406,7 +406,7 @@ def tile(input: Tensor, *dims: Any, **named: Any) -> Tensor:
     return repeat(input, *((1,) * (input.ndim - len(times)) + times))
 
 
-@primitive("repeat_positions", kernel=lambda repeats: np.repeat(np.arange(len(repeats)), repeats).astype(np.int64),
+@primitive("repeat_positions", batch=batching.refused, kernel=lambda repeats: np.repeat(np.arange(len(repeats)), repeats).astype(np.int64),
            tags=("data_dependent",), samples=lambda r: [(r.integers(0, 4, 5),)], why_absent={
                "derivative": "an index is not differentiable", "loop": "the output's shape depends on the data"})
 def repeat_positions(repeats: Tensor) -> Spec:
@@ -519,7 +519,15 @@ def _searchsorted_kernel(edges: np.ndarray, values: np.ndarray, right: bool) -> 
     return out
 
 
-@primitive("searchsorted", kernel=_searchsorted_kernel, tensors=2,
+def _searchsorted_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
+    edges, values, right = args
+    if not has[0]:
+        return prim(edges, values, right) if edges.ndim == 1 else batching.by_names(prim, size, args, has)
+    values = batching.spread(values, has[1], size)
+    return prim(edges, values.reshape(size, -1) if edges.ndim == 2 else values, right).reshape(values.shape)
+
+
+@primitive("searchsorted", batch=_searchsorted_batch, kernel=_searchsorted_kernel, tensors=2,
            samples=lambda r: [(np.sort(r.standard_normal(5)), r.standard_normal((2, 3)), True)], why_absent={
     "derivative": "an index is not differentiable", "loop": "a search is not a fixed number of scalar steps"})
 def _searchsorted(edges: Tensor, values: Tensor, right: bool) -> Spec:

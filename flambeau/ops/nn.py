@@ -12,6 +12,7 @@ from ..core import dispatch
 from ..core.dtypes import int64
 from ..core.tensor import Tensor
 from . import nn_activations, nn_attention, nn_dropout, nn_losses, nn_norms, nn_resize, nn_steps, nn_windows, prims
+from .batching import first_alone
 from .promotion import cast
 from .registry import COMPOSITES, operator
 
@@ -41,7 +42,7 @@ def _linear_vjp(g: Tensor, input: Tensor, weight: Tensor, bias: Tensor | None, n
     return gx, gw, gb
 
 
-@operator(name="_linear", vjp=_linear_vjp)
+@operator(name="_linear", batch=first_alone, vjp=_linear_vjp)
 def _linear(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     out = prims.mm(_flat(input), prims.permute(weight, (1, 0)))
     if bias is not None:

@@ -11,6 +11,7 @@ from ..core.dtypes import FLOAT, dtype, float32
 from ..core.size import canonical_dim
 from ..core.tensor import Tensor
 from . import prims
+from .batching import by_names
 from .pointwise import assign, clamp, inplace, new_value, where
 from .promotion import broadcast, cast, to_float
 from .registry import OPERATORS, operator
@@ -55,7 +56,7 @@ def _row_sum(x: Tensor, dim: int) -> Tensor:
     return prims.expand(prims.unsqueeze(prims.sum(x, (dim,)), dim), tuple(x.shape))
 
 
-@operator(fused=True)
+@operator(fused=True, batch=by_names)
 def softmax_backward(g: Tensor, out: Tensor, dim: int) -> Tensor:
     """Gradient of softmax from its output: out * (g - sum(g * out))."""
     gw, p = widened(g), widened(out)
@@ -63,21 +64,21 @@ def softmax_backward(g: Tensor, out: Tensor, dim: int) -> Tensor:
     return cast(prims.sub(gp, prims.mul(p, _row_sum(gp, dim))), g.dtype)
 
 
-@operator(name="_softmax", fused=True, vjp=lambda g, out, dim: (softmax_backward(g, out, dim),))
+@operator(name="_softmax", fused=True, batch=by_names, vjp=lambda g, out, dim: (softmax_backward(g, out, dim),))
 def _softmax(input: Tensor, dim: int) -> Tensor:
     x = widened(input)
     e = prims.exp(prims.sub(x, _row_max(x, dim)))
     return cast(prims.truediv(e, _row_sum(e, dim)), input.dtype)
 
 
-@operator(fused=True)
+@operator(fused=True, batch=by_names)
 def log_softmax_backward(g: Tensor, out: Tensor, dim: int) -> Tensor:
     """Gradient of log_softmax from its output: g - exp(out) * sum(g)."""
     gw = widened(g)
     return cast(prims.sub(gw, prims.mul(prims.exp(widened(out)), _row_sum(gw, dim))), g.dtype)
 
 
-@operator(name="_log_softmax", fused=True, vjp=lambda g, out, dim: (log_softmax_backward(g, out, dim),))
+@operator(name="_log_softmax", fused=True, batch=by_names, vjp=lambda g, out, dim: (log_softmax_backward(g, out, dim),))
 def _log_softmax(input: Tensor, dim: int) -> Tensor:
     x = widened(input)
     shifted = prims.sub(x, _row_max(x, dim))
@@ -111,7 +112,7 @@ def softmin(input: Tensor, dim: int, dtype: dtype | None = None) -> Tensor:
 
 
 # -- gelu, silu, mish ---------------------------------------------------------------------------------------
-@operator(fused=True)
+@operator(fused=True, batch=by_names)
 @in_float
 def gelu_backward(g: Tensor, x: Tensor, approximate: str) -> Tensor:
     """Gradient of gelu: g * (cdf(x) + x * pdf(x)), or that of its tanh form."""
@@ -126,7 +127,7 @@ def gelu_backward(g: Tensor, x: Tensor, approximate: str) -> Tensor:
     return prims.mul(g, prims.add(prims.mul(prims.add(t, 1.0), 0.5), slope))
 
 
-@operator(name="_gelu", fused=True, vjp=lambda g, input, approximate: (gelu_backward(g, input, approximate),))
+@operator(name="_gelu", fused=True, batch=by_names, vjp=lambda g, input, approximate: (gelu_backward(g, input, approximate),))
 @in_float
 def _gelu(input: Tensor, approximate: str) -> Tensor:
     x = input
@@ -144,7 +145,7 @@ def gelu(input: Tensor, *, approximate: str = "none") -> Tensor:
     return _gelu(check_float(input, "gelu"), approximate)
 
 
-@operator(fused=True)
+@operator(fused=True, batch=by_names)
 @in_float
 def silu_backward(g: Tensor, x: Tensor) -> Tensor:
     """Gradient of silu: g * s * (1 + x * (1 - s)), s = sigmoid(x)."""
@@ -152,13 +153,13 @@ def silu_backward(g: Tensor, x: Tensor) -> Tensor:
     return prims.mul(prims.mul(g, s), prims.add(prims.mul(x, prims.sub(1.0, s)), 1.0))
 
 
-@operator(name="_silu", fused=True, vjp=lambda g, input: (silu_backward(g, input),))
+@operator(name="_silu", fused=True, batch=by_names, vjp=lambda g, input: (silu_backward(g, input),))
 @in_float
 def _silu(input: Tensor) -> Tensor:
     return prims.mul(input, prims.sigmoid(input))
 
 
-@operator(fused=True)
+@operator(fused=True, batch=by_names)
 @in_float
 def mish_backward(g: Tensor, x: Tensor) -> Tensor:
     """Gradient of mish: g * (t + x * (1 - t^2) * sigmoid(x)), t = tanh(softplus(x))."""
@@ -166,24 +167,24 @@ def mish_backward(g: Tensor, x: Tensor) -> Tensor:
     return prims.mul(g, prims.add(t, prims.mul(prims.mul(x, prims.sub(1.0, prims.mul(t, t))), prims.sigmoid(x))))
 
 
-@operator(name="_mish", fused=True, vjp=lambda g, input: (mish_backward(g, input),))
+@operator(name="_mish", fused=True, batch=by_names, vjp=lambda g, input: (mish_backward(g, input),))
 @in_float
 def _mish(input: Tensor) -> Tensor:
     return prims.mul(input, prims.tanh(prims.add(prims.relu(input), prims.log1p(prims.exp(prims.neg(prims.abs(input)))))))
 
 
 # -- piecewise ----------------------------------------------------------------------------------------------
-@operator(fused=True)
+@operator(fused=True, batch=by_names)
 def _leaky_relu_backward(g: Tensor, x: Tensor, slope: float) -> Tensor:
     return prims.where(prims.gt(x, 0.0), g, prims.mul(g, slope))
 
 
-@operator(name="_leaky_relu", fused=True, vjp=lambda g, input, slope: (_leaky_relu_backward(g, input, slope),))
+@operator(name="_leaky_relu", fused=True, batch=by_names, vjp=lambda g, input, slope: (_leaky_relu_backward(g, input, slope),))
 def _leaky_relu(input: Tensor, slope: float) -> Tensor:
     return prims.where(prims.gt(input, 0.0), input, prims.mul(input, slope))
 
 
-@operator(fused=True)
+@operator(fused=True, batch=by_names)
 @in_float
 def _elu_backward(g: Tensor, x: Tensor, alpha: float, scale: float, input_scale: float) -> Tensor:
     below = prims.where(prims.gt(x, 0.0), 0.0, x)
@@ -191,7 +192,7 @@ def _elu_backward(g: Tensor, x: Tensor, alpha: float, scale: float, input_scale:
     return prims.mul(g, prims.where(prims.gt(x, 0.0), scale, tail))
 
 
-@operator(name="_elu", fused=True, vjp=lambda g, input, alpha, scale, input_scale: (
+@operator(name="_elu", fused=True, batch=by_names, vjp=lambda g, input, alpha, scale, input_scale: (
     _elu_backward(g, input, alpha, scale, input_scale),))
 @in_float
 def _elu(input: Tensor, alpha: float, scale: float, input_scale: float) -> Tensor:
@@ -200,25 +201,25 @@ def _elu(input: Tensor, alpha: float, scale: float, input_scale: float) -> Tenso
     return prims.where(prims.gt(input, 0.0), prims.mul(input, scale) if scale != 1 else input, tail)
 
 
-@operator(fused=True)
+@operator(fused=True, batch=by_names)
 def _hardtanh_backward(g: Tensor, x: Tensor, low: float, high: float) -> Tensor:
     return prims.where(prims.logical_or(prims.le(x, low), prims.ge(x, high)), 0.0, g)
 
 
-@operator(name="_hardtanh", fused=True, vjp=lambda g, input, low, high: (_hardtanh_backward(g, input, low, high),))
+@operator(name="_hardtanh", fused=True, batch=by_names, vjp=lambda g, input, low, high: (_hardtanh_backward(g, input, low, high),))
 def _hardtanh(input: Tensor, low: float, high: float) -> Tensor:
     x = prims.where(prims.lt(input, low), low, input)
     return prims.where(prims.gt(x, high), high, x)
 
 
-@operator(fused=True)
+@operator(fused=True, batch=by_names)
 @in_float
 def _hardswish_backward(g: Tensor, x: Tensor) -> Tensor:
     middle = prims.mul(g, prims.add(prims.truediv(x, 3.0), 0.5))
     return prims.where(prims.le(x, -3.0), 0.0, prims.where(prims.lt(x, 3.0), middle, g))
 
 
-@operator(name="_hardswish", fused=True, vjp=lambda g, input: (_hardswish_backward(g, input),))
+@operator(name="_hardswish", fused=True, batch=by_names, vjp=lambda g, input: (_hardswish_backward(g, input),))
 @in_float
 def _hardswish(input: Tensor) -> Tensor:
     x = prims.add(input, 3.0)
@@ -226,13 +227,13 @@ def _hardswish(input: Tensor) -> Tensor:
     return prims.truediv(prims.mul(input, prims.where(prims.gt(x, 6.0), 6.0, x)), 6.0)
 
 
-@operator(fused=True)
+@operator(fused=True, batch=by_names)
 @in_float
 def _hardsigmoid_backward(g: Tensor, x: Tensor) -> Tensor:
     return prims.where(prims.logical_and(prims.gt(x, -3.0), prims.lt(x, 3.0)), prims.truediv(g, 6.0), 0.0)
 
 
-@operator(name="_hardsigmoid", fused=True, vjp=lambda g, input: (_hardsigmoid_backward(g, input),))
+@operator(name="_hardsigmoid", fused=True, batch=by_names, vjp=lambda g, input: (_hardsigmoid_backward(g, input),))
 @in_float
 def _hardsigmoid(input: Tensor) -> Tensor:
     x = prims.add(input, 3.0)
@@ -240,14 +241,15 @@ def _hardsigmoid(input: Tensor) -> Tensor:
     return prims.truediv(prims.where(prims.gt(x, 6.0), 6.0, x), 6.0)
 
 
-@operator(fused=True)
+@operator(fused=True, batch=by_names)
 @in_float
 def _softplus_backward(g: Tensor, x: Tensor, beta: float, threshold: float) -> Tensor:
     scaled = prims.mul(x, beta)
     return prims.where(prims.gt(scaled, threshold), g, prims.mul(g, prims.sigmoid(scaled)))
 
 
-@operator(name="_softplus", fused=True, vjp=lambda g, input, beta, threshold: (_softplus_backward(g, input, beta, threshold),))
+@operator(name="_softplus", fused=True, batch=by_names, vjp=lambda g, input, beta, threshold: (
+    _softplus_backward(g, input, beta, threshold),))
 @in_float
 def _softplus(input: Tensor, beta: float, threshold: float) -> Tensor:
     scaled = prims.mul(input, beta)
@@ -255,13 +257,13 @@ def _softplus(input: Tensor, beta: float, threshold: float) -> Tensor:
     return prims.where(prims.gt(scaled, threshold), input, prims.truediv(soft, beta))
 
 
-@operator(fused=True)
+@operator(fused=True, batch=by_names)
 @in_float
 def _logsigmoid_backward(g: Tensor, x: Tensor) -> Tensor:
     return prims.mul(g, prims.sigmoid(prims.neg(x)))
 
 
-@operator(name="_logsigmoid", fused=True, vjp=lambda g, input: (_logsigmoid_backward(g, input),))
+@operator(name="_logsigmoid", fused=True, batch=by_names, vjp=lambda g, input: (_logsigmoid_backward(g, input),))
 @in_float
 def _logsigmoid(input: Tensor) -> Tensor:
     low = prims.where(prims.lt(input, 0.0), input, 0.0)
@@ -380,14 +382,14 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
     return _or_inplace(lambda x: where(x > threshold, x, value).to(x.dtype), input, inplace)
 
 
-@operator(fused=True)
+@operator(fused=True, batch=by_names)
 def _prelu_backward(g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of _prelu for x and for the weight."""
     above = prims.gt(x, 0.0)
     return prims.where(above, g, prims.mul(g, weight)), prims.where(above, 0.0, prims.mul(g, x))
 
 
-@operator(name="_prelu", fused=True, vjp=lambda g, input, weight: _prelu_backward(g, input, weight))
+@operator(name="_prelu", fused=True, batch=by_names, vjp=lambda g, input, weight: _prelu_backward(g, input, weight))
 def _prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where positive, else weight * x, element by element."""
     return prims.where(prims.gt(input, 0.0), input, prims.mul(input, weight))

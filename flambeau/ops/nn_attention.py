@@ -11,6 +11,7 @@ from ..core.dtypes import bfloat16, bool_, float16, float32, int64
 from ..core.size import broadcast_shapes
 from ..core.tensor import Tensor
 from . import prims
+from .batching import all_merged
 from .nn_activations import widened
 from .nn_dropout import dropout
 from .promotion import cast, expand_to
@@ -118,7 +119,7 @@ def _flash_vjp(gs: tuple, query: Tensor, key: Tensor, value: Tensor, out0: Tenso
     return tuple(prims.permute(grad, (0, 2, 1, 3)) for grad in grads)
 
 
-@operator(lowering="flash_attention", vjp=_flash_vjp)
+@operator(lowering="flash_attention", batch=all_merged, vjp=_flash_vjp)
 def flash_attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scale: float) -> tuple[Tensor, Tensor]:
     """(softmax(scale * query key^T) value as (batch, rows, heads, E), logarithms of the softmax's sums), for 4-dimensional operands.
 

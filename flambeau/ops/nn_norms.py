@@ -10,6 +10,7 @@ from ..core import dispatch
 from ..core.dtypes import finfo
 from ..core.tensor import Tensor
 from . import prims
+from .batching import first_alone, merged
 from .nn_activations import check_float, widened
 from .promotion import cast
 from .registry import operator
@@ -107,7 +108,7 @@ def _layer_statistics(input: Tensor, dims: int, eps: float) -> tuple[Tensor, Ten
     return mean, prims.rsqrt(prims.add(var, eps))
 
 
-@operator(name="_layer_norm", fused=True, vjp=_layer_norm_vjp)
+@operator(name="_layer_norm", fused=True, batch=first_alone, vjp=_layer_norm_vjp)
 def _layer_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, dims: int,
                 eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """(normalised, mean, 1 / sqrt(var + eps)) over the last `dims` dimensions."""
@@ -188,7 +189,7 @@ def _rms_norm_vjp(gs: tuple, input: Tensor, weight: Tensor | None, out1: Tensor,
     return gx, gw
 
 
-@operator(name="_rms_norm", fused=True, vjp=_rms_norm_vjp)
+@operator(name="_rms_norm", fused=True, batch=first_alone, vjp=_rms_norm_vjp)
 def _rms_norm(input: Tensor, weight: Tensor | None, dims: int, eps: float) -> tuple[Tensor, Tensor]:
     """(normalised, 1 / sqrt(mean(x^2) + eps)) over the last `dims` dimensions."""
     x, shape = widened(input), tuple(input.shape)
@@ -284,7 +285,7 @@ def _batch_norm_eval_vjp(g: Tensor, input: Tensor, weight: Tensor | None, bias: 
     return gx, *_in_dtypes(sums, (weight, bias), needs[1:])
 
 
-@operator(name="_batch_norm_eval", fused=True, vjp=_batch_norm_eval_vjp)
+@operator(name="_batch_norm_eval", fused=True, batch=merged, vjp=_batch_norm_eval_vjp)
 def _batch_norm_eval(input: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, eps: float) -> Tensor:
     """(x - mean) / sqrt(var + eps) * weight + bias with given statistics."""
     x, shape = widened(input), tuple(input.shape)

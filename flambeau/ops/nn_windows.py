@@ -18,6 +18,7 @@ from ..core.dtypes import FLOAT, bool_, iinfo, int8, int32, int64
 from ..core.memory_format import channels_last, channels_last_3d
 from ..core.tensor import Tensor
 from . import prims
+from .batching import merged
 from .nn_activations import check_float
 from .promotion import expand_to
 from .registry import COMPOSITES, channels_last_like, operator
@@ -56,7 +57,7 @@ def _conv_bias_vjp(g: Tensor, input: Tensor, weight: Tensor, stride: tuple, padd
             prims.sum(g, (0, *range(2, g.ndim))) if needs[2] else None)
 
 
-@operator(name="_conv_bias", vjp=_conv_bias_vjp)
+@operator(name="_conv_bias", batch=merged, vjp=_conv_bias_vjp)
 def _conv_bias(input: Tensor, weight: Tensor, bias: Tensor, stride: tuple, padding: tuple, dilation: tuple, groups: int) -> Tensor:
     out = prims.convolution(input, weight, stride, padding, dilation, groups)
     return prims.add(out, _per_channel(bias, out))
@@ -265,7 +266,7 @@ def _max_pool_vjp(gs: tuple, input_shape: tuple, out1: Tensor, kernel: tuple, st
     return (max_pool_backward(gs[0], out1, tuple(input_shape), kernel, stride, padding, dilation),)
 
 
-@operator(name="_max_pool", fused=True, vjp=_max_pool_vjp)
+@operator(name="_max_pool", fused=True, batch=merged, vjp=_max_pool_vjp)
 def _max_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, dilation: tuple,
               ceil_mode: bool) -> tuple[Tensor, Tensor]:
     """(maxima, their positions in the flattened spatial dimensions); the first of equals, NaN wins."""
@@ -425,7 +426,7 @@ def _avg_pool_vjp(g: Tensor, input_shape: tuple, kernel: tuple, stride: tuple, p
     return (avg_pool_backward(g, tuple(input_shape), kernel, stride, padding, ceil_mode, count_include_pad, divisor),)
 
 
-@operator(name="_avg_pool", fused=True, vjp=_avg_pool_vjp)
+@operator(name="_avg_pool", fused=True, batch=merged, vjp=_avg_pool_vjp)
 def _avg_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, ceil_mode: bool, count_include_pad: bool,
               divisor: int | None) -> Tensor:
     rank = len(kernel)
@@ -518,7 +519,7 @@ def _adaptive_avg_backward(g_: Tensor, shape: tuple) -> Tensor:
     return as_laid_out(out, g_)
 
 
-@operator(name="_adaptive_avg_cells", vjp=lambda g, input_shape: (_adaptive_avg_backward(g, tuple(input_shape)),))
+@operator(name="_adaptive_avg_cells", batch=merged, vjp=lambda g, input_shape: (_adaptive_avg_backward(g, tuple(input_shape)),))
 def _adaptive_avg_cells(input: Tensor, wanted: tuple) -> Tensor:
     """The means of overlapping cells, one dimension at a time."""
     out = input
@@ -591,7 +592,7 @@ def _adaptive_max_vjp(gs: tuple, input_shape: tuple, out1: Tensor) -> tuple:
     return (None if gs[0] is None else _adaptive_max_backward(gs[0], out1, tuple(input_shape)),)
 
 
-@operator(name="_adaptive_max_cells", vjp=_adaptive_max_vjp)
+@operator(name="_adaptive_max_cells", batch=merged, vjp=_adaptive_max_vjp)
 def _adaptive_max_cells(input: Tensor, wanted: tuple) -> tuple[Tensor, Tensor]:
     """Cell by cell: the flattened positions of each cell, and the largest among them."""
     x, have = input, tuple(input.shape[2:])

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..core.dtypes import COMPLEX, bool_, dtype, int64
 from ..core.storage import Storage, view_of
-from ..core.tensor import AutogradMeta, Layout, Tensor, fake
+from ..core.tensor import AutogradMeta, Layout, Tensor, fake, is_example
 from .indexing import flip
 from .promotion import default_dtype, is_number
 from .registry import method
@@ -205,7 +205,8 @@ def tensor_text(x: Tensor, prefix: str = "tensor(") -> str:
 def _repr(self: Tensor, *, tensor_contents: Any = None) -> str:
     if type(self) is not Tensor and getattr(type(self), "_repr_name", None) is None:
         return tensor_text(self, f"{type(self).__name__}(")
-    return tensor_text(self, "FakeTensor(" if self.is_fake and self.device.type != "meta" else "tensor(")
+    without = "BatchedTensor(" if is_example(self) else "FakeTensor("
+    return tensor_text(self, without if self.is_fake and self.device.type != "meta" else "tensor(")
 
 
 @method("__format__")

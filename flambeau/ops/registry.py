@@ -22,6 +22,7 @@ from ..core import dispatch
 from ..core.dtypes import as_dtype, dtype
 from ..core.size import contiguous_strides, is_contiguous, memory_order, permuted_strides
 from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, view_tensor
+from . import batching
 from .replay import may_be_replayed, replayed
 from .scalar import TABLE, evaluate
 
@@ -92,7 +93,7 @@ class Primitive:
     """A record of the op table, callable on tensors. Never broadcasts, never promotes."""
 
     def __init__(self, name: str, shape: Callable, *, kernel: Callable | None = None, loop: Any = None,
-                 derivative: Derivative | None = None, tags: Iterable[str] = (), batch: Any = None,
+                 derivative: Derivative | None = None, tags: Iterable[str] = (), batch: batching.Rule = batching.by_names,
                  samples: Callable | None = None, doc: str = "", kind: str = "general", tensors: int | None = None,
                  why_absent: dict[str, str] | None = None):
         self.name, self.shape, self.loop, self.derivative = name, shape, loop, derivative
@@ -465,22 +466,23 @@ def pointwise(name: str, loop: Callable, *, result: Any = None, kernel: Callable
 
 
 def view(name: str, *, derivative: Derivative, loop: Callable | str | None = None, samples: Callable | None = None,
-         tags: Iterable[str] = (), why_absent: dict[str, str] | None = None) -> Callable[[Callable], Any]:
+         tags: Iterable[str] = (), batch: batching.Rule = batching.by_names,
+         why_absent: dict[str, str] | None = None) -> Callable[[Callable], Any]:
     """Decorate a shape rule that answers with strides and offset: registers a view primitive."""
     def add(shape: Callable) -> Primitive:
-        record = ViewPrimitive(name, shape, loop=loop, derivative=derivative, samples=samples, doc=shape.__doc__ or "",
+        record = ViewPrimitive(name, shape, loop=loop, derivative=derivative, batch=batch, samples=samples, doc=shape.__doc__ or "",
                                tags={"view", "recomputable", "linear", *tags}, kind="view", why_absent=why_absent)
         return _register(PRIMITIVES, name, record)
     return add
 
 
 def primitive(name: str, *, kernel: Callable | None = None, loop: Any = None, derivative: Derivative | None = None,
-              tags: Iterable[str] = (), tensors: int = 1, samples: Callable | None = None,
+              tags: Iterable[str] = (), tensors: int = 1, batch: batching.Rule = batching.by_names, samples: Callable | None = None,
               why_absent: dict[str, str] | None = None, doc: str = "") -> Callable[[Callable], Any]:
     """Decorate a shape rule: registers a primitive whose first `tensors` parameters are tensors (or lists of them)."""
     def add(shape: Callable) -> Primitive:
         record = Primitive(name, shape, kernel=kernel, loop=loop, derivative=derivative, tags=tags, tensors=tensors,
-                           samples=samples, doc=doc or shape.__doc__ or "", why_absent=why_absent)
+                           batch=batch, samples=samples, doc=doc or shape.__doc__ or "", why_absent=why_absent)
         return _register(PRIMITIVES, name, record)
     return add
 
@@ -593,22 +595,24 @@ def wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict) -> str | 
 
 def operator(fn: Callable | None = None, *, name: str | None = None, method: bool | str | Sequence[str] = False,
              vjp: Callable | None = None, lowering: str | None = None, fused: bool = False,
-             tags: Iterable[str] = ()) -> Any:
+             tags: Iterable[str] = (), batch: batching.Rule | None = None) -> Any:
     """Register a typed function over primitives and operators as an operator.
 
     Tagged "view", it answers with a view of its first argument that depends on the layout and constant arguments alone;
     tagged "views", with several.
     `method`: also a method of Tensor (True: under its own name; or the names). `vjp(g, ...)`: a cheaper gradient than the
     body's, with `Rule` parameter names, giving a tuple with an entry per tensor parameter. `lowering`: the name under which
-    inductor keeps the operator whole. `fused`: ask for a generated kernel in eager.
+    inductor keeps the operator whole. `fused`: ask for a generated kernel in eager. `batch`: how one with such a facet computes a
+    batch as a whole (`batching.py`), where its body would be slower.
     """
     if fn is None:
-        return functools.partial(operator, name=name, method=method, vjp=vjp, lowering=lowering, fused=fused, tags=tags)
+        return functools.partial(operator, name=name, method=method, vjp=vjp, lowering=lowering, fused=fused, tags=tags,
+                                 batch=batch)
     body = fn
     op_name = name or fn.__name__
     if vjp is not None or lowering is not None or fused:
         body = _with_facets(op_name, fn, Rule(vjp) if vjp else None, lowering, fused)
-        COMPOSITES[op_name].answers_views = "views" in tags
+        COMPOSITES[op_name].answers_views, COMPOSITES[op_name].batch = "views" in tags, batch
     if "view" in tags:
         body = _remembering(body)
     state = dispatch.state
@@ -686,6 +690,7 @@ class CompositeRecord:
 
     kind = "operator"
     answers_views = False  # which stay views when it is recorded as a whole
+    batch: batching.Rule | None = None
 
     def __init__(self, name: str, fn: Callable, vjp: Rule | None, lowering: str | None, fused: bool):
         self.name, self.fn, self.lowering, self.fused = name, fn, lowering, fused

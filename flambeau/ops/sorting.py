@@ -13,7 +13,7 @@ from ..core import dispatch
 from ..core.dtypes import FLOAT, bool_, float32, float64, int64
 from ..core.size import canonical_dim
 from ..core.tensor import Tensor
-from . import prims
+from . import batching, prims
 from .creation import linspace
 from .pointwise import with_out
 from .promotion import cast
@@ -208,7 +208,8 @@ def _unique_kernel(x: np.ndarray, dim: int | None, consecutive: bool) -> tuple:
     return np.ascontiguousarray(values), inverse.astype(np.int64), np.diff(np.append(starts, n)).astype(np.int64)
 
 
-@primitive("unique", kernel=_unique_kernel, tags=("data_dependent",), samples=lambda r: [(r.integers(0, 5, 9), None, False)],
+@primitive("unique", batch=batching.refused, kernel=_unique_kernel, tags=("data_dependent",),
+           samples=lambda r: [(r.integers(0, 5, 9), None, False)],
            why_absent={
     "derivative": "the output's shape depends on the data", "loop": "the output's shape depends on the data"})
 def unique_prim(x: Tensor, dim: int | None, consecutive: bool) -> tuple[Spec, Spec, Spec]:
@@ -269,7 +270,7 @@ def _histc_kernel(x: np.ndarray, bins: int, low: float, high: float) -> np.ndarr
     return np.histogram(flat, bins=bins, range=(low, high))[0].astype(x.dtype)
 
 
-@primitive("histc", kernel=_histc_kernel, samples=lambda r: [(r.standard_normal(20), 5, -1.0, 1.0)], why_absent={
+@primitive("histc", batch=batching.each, kernel=_histc_kernel, samples=lambda r: [(r.standard_normal(20), 5, -1.0, 1.0)], why_absent={
     "derivative": "a count is not differentiable", "loop": "counting scatters; inductor calls the kernel"})
 def _histc(x: Tensor, bins: int, low: float, high: float) -> Spec:
     """Counts of the elements in `bins` equal intervals of [low, high]."""

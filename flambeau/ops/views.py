@@ -16,7 +16,7 @@ from ..core.dtypes import dtype
 from ..core.memory_format import contiguous_format, memory_format, preserve_format
 from ..core.size import broadcast_shapes, canonical_dim, canonical_dims, is_dense, permuted_strides
 from ..core.size import memory_order as order_of
-from ..core.tensor import Tensor, fake, from_array, refuse_inference_write
+from ..core.tensor import Tensor, fake, from_array, is_example, refuse_inference_write
 from . import prims
 from .pointwise import assign
 from .promotion import cast, expand_to
@@ -423,7 +423,12 @@ def _clone_kernel(x: np.ndarray, format: memory_format) -> np.ndarray:
     return dense.transpose((0, x.ndim - 1, *range(1, x.ndim - 1)))
 
 
-copy_prim = primitive("clone", kernel=_clone_kernel, loop=lambda o, idx, x, format: x(idx), tags=("linear", "recomputable"),
+def _clone_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
+    return prim(args[0], args[1] if args[1] in (preserve_format, contiguous_format) else preserve_format)
+
+
+copy_prim = primitive("clone", kernel=_clone_kernel, batch=_clone_batch, loop=lambda o, idx, x, format: x(idx),
+                      tags=("linear", "recomputable"),
                       derivative=Linear(x=lambda g: g), samples=lambda r: [(r.standard_normal((2, 3)),
                                                                             preserve_format)])(_clone_shape)
 
@@ -600,10 +605,18 @@ class DataNeeded:
     item: Any = None
 
 
+VALUE_OF_EXAMPLE = (
+    "vmap: the value of a tensor was asked for, by .item(), bool(), int(), a branch on it or the like, but it stands for all examples of "
+    "a batch at once, and their values differ; use torch.where in place of a branch, or call this outside of vmap"
+)
+
+
 @method("item")
 def item(self: Tensor) -> Any:
     """The only element as a Python number; RuntimeError if there are more."""
     if self._data is None:
+        if is_example(self):
+            raise RuntimeError(VALUE_OF_EXAMPLE)
         if DataNeeded.item is not None:
             return DataNeeded.item(self)
         raise RuntimeError("item() of a tensor without data: a fake or meta tensor has no values")
@@ -622,7 +635,7 @@ def _tolist(self: Tensor) -> Any:
 
 def _host(x: Tensor) -> np.ndarray:
     if x._data is None:
-        raise RuntimeError("a fake or meta tensor has no values")
+        raise RuntimeError(VALUE_OF_EXAMPLE if is_example(x) else "a fake or meta tensor has no values")
     return x._data if x.device.type == "cpu" else to(x.detach(), device=CPU)._data
 
 
@@ -637,7 +650,7 @@ def _numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
         raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor "
                         "to host memory first.")
     if self._data is None:
-        raise RuntimeError("numpy() of a tensor without data: a fake tensor has no values")
+        raise RuntimeError(VALUE_OF_EXAMPLE if is_example(self) else "numpy() of a tensor without data: a fake tensor has no values")
     self._storage  # noqa: B018 - the layout is now visible from outside
     return self._data.view()
 

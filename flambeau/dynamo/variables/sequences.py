@@ -165,7 +165,7 @@ class NamedTupleVariable(TupleVariable):
         return super().attr(tx, name)
 
     def _replace(self, tx: Trace, **kwargs: Variable) -> Variable:
-        tx.checked(self.kind._make(self.fields())._replace, **dict.fromkeys(kwargs))  # type: ignore[attr-defined]
+        tx.checked(self.kind._make(self.fields())._replace, **dict.fromkeys(kwargs))
         return NamedTupleVariable(
             [kwargs.get(field, item) for field, item in zip(self.fields(), self.items, strict=True)], self.kind
         )

@@ -14,6 +14,7 @@ from ...core.dtypes import int64
 from ...core.size import broadcast_shapes
 from ...core.tensor import Tensor
 from .. import registry
+from ..batching import each, refused, spread
 from ..registry import General, Linear, Spec, channels_last_like, primitive
 from .views import pad_zeros
 
@@ -243,7 +244,27 @@ def _index_select_loop(o: Any, idx: Sequence, x: Any, dim: int, index: Any) -> A
     return x([*idx[:dim], picked, *idx[dim + rank:]])
 
 
-@primitive("index_select", kernel=_index_select_kernel, loop=_index_select_loop,
+def _index_select_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
+    x, dim, at = args
+    if x.ndim == (1 if has[0] else 0):
+        return each(prim, size, args, has)
+    if not has[2]:
+        return index_select(x, dim + 1, at)
+    if not has[0]:
+        return index_select(x, dim, at).movedim(dim, 0)
+    return _index_batch(index, size, (x, [None] * dim + [at]), (True, (False,) * dim + (True,)))
+
+
+def _index_add_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
+    x, dim, at, src = args
+    if x.ndim == (1 if has[0] else 0):
+        return each(prim, size, args, has)
+    if not has[2]:
+        return index_add(spread(x, has[0], size), dim + 1, at, spread(src, has[3], size))
+    return _index_put_batch(index_put, size, (x, [None] * dim + [at], src, True), (has[0], (False,) * dim + (True,), has[3], False))
+
+
+@primitive("index_select", batch=_index_select_batch, kernel=_index_select_kernel, loop=_index_select_loop,
            derivative=Linear(x=lambda g, x_shape, dim, index: index_add(g.new_zeros(tuple(x_shape)), dim, index, g)),
            samples=lambda r: [(r.standard_normal((3, 4)), 1, r.integers(0, 4, 5)),
                               (r.standard_normal((3, 4)), 0, r.integers(0, 3, (2, 2)))])
@@ -271,7 +292,7 @@ def _index_add_kernel(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarra
     return out
 
 
-@primitive("index_add", kernel=_index_add_kernel, loop="scatter", tensors=4, tags=("linear",),
+@primitive("index_add", batch=_index_add_batch, kernel=_index_add_kernel, loop="scatter", tensors=4, tags=("linear",),
            derivative=Linear(x=lambda g: g, src=lambda g, dim, index: index_select(g, dim, index)),
            samples=lambda r: [(r.standard_normal((3, 4)), 1, r.integers(0, 4, 5), r.standard_normal((3, 5)))])
 def index_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Spec:
@@ -330,7 +351,58 @@ def _index_loop(o: Any, idx: Sequence, x: Any, indices: Sequence) -> Any:
     return x(source)
 
 
-@primitive("index", kernel=_index_kernel, loop=_index_loop, tensors=2,
+def _one_example(indices: Sequence, has: tuple) -> list:
+    return [i.select(0, 0) if h else i for i, h in zip(indices, has, strict=True)]
+
+
+def _adjacent(indices: Sequence) -> bool:
+    used = [d for d, i in enumerate(indices) if i is not None]
+    return used[-1] - used[0] + 1 == len(used)
+
+
+def _wide(indices: Sequence, has: tuple, count: int) -> list:
+    """Indices of which some have the batch: it comes before the `count` dimensions to which they broadcast."""
+    return [_padded(i, count) if h else i for i, h in zip(indices, has, strict=True)]
+
+
+def _padded(x: Tensor, rank: int) -> Tensor:
+    """One example's dimensions filled up to `rank` from the left, behind the batch."""
+    return x.reshape((x.shape[0],) + (1,) * (rank - x.ndim + 1) + tuple(x.shape[1:]))
+
+
+def _behind(first: int, count: int) -> tuple[int, ...]:
+    return tuple(range(1 + first, 1 + first + count))
+
+
+def _index_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
+    """What the indices select stands where they are, if they are adjacent, or else in front of all; there the batch belongs."""
+    x, indices = args
+    if not has[1]:
+        out = index(x, [None, *indices])
+        return out if _adjacent(indices) else out.movedim(index_shape(x.shape[1:], indices)[2], 0)
+    _, start, count = index_shape(x.shape[has[0]:], _one_example(indices, has[1]))
+    wide = _wide(indices, has[1], count)
+    if not has[0]:
+        return index(x, wide).movedim(start, 0)
+    place = x.new_arange(size).reshape((size,) + (1,) * count)
+    return index(x, [place, *wide]).movedim(_behind(0, count), _behind(start, count))
+
+
+def _index_put_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
+    x, indices, values, accumulate = args
+    x = spread(x, has[0], size)
+    one = _one_example(indices, has[1]) if has[1] else indices
+    shape, start, count = index_shape(x.shape[1:], one)
+    if has[2]:
+        values = _padded(values, len(shape))
+    values = values.expand((size, *shape))
+    if not has[1]:
+        return index_put(x, [None, *indices], values if _adjacent(indices) else values.movedim(0, count), accumulate)
+    place = x.new_arange(size).reshape((size,) + (1,) * count)
+    return index_put(x, [place, *_wide(indices, has[1], count)], values.movedim(_behind(start, count), _behind(0, count)), accumulate)
+
+
+@primitive("index", batch=_index_batch, kernel=_index_kernel, loop=_index_loop, tensors=2,
            derivative=General(lambda g, x_shape, indices: (index_put(g.new_zeros(tuple(x_shape)), indices, g, True), None)),
            samples=lambda r: [(r.standard_normal((3, 4, 2)), [r.integers(-3, 3, (2, 1)), r.integers(0, 4, 3)]),
                               (r.standard_normal((3, 4)), [None, r.integers(0, 4, 3)])])
@@ -366,7 +438,7 @@ def _broadcasts_to(shape: Sequence, wanted: Sequence) -> bool:
     return lead >= 0 and all((type(n) is int and n == 1) or n is m or n == m for n, m in zip(shape, wanted[lead:]))
 
 
-@primitive("index_put", kernel=_index_put_kernel, loop="scatter", tensors=3, derivative=General(_index_put_vjp),
+@primitive("index_put", batch=_index_put_batch, kernel=_index_put_kernel, loop="scatter", tensors=3, derivative=General(_index_put_vjp),
            samples=lambda r: [(r.standard_normal((3, 4)), [r.permutation(3)[:2], None], r.standard_normal((2, 4)), add)
                               for add in (False, True)])
 def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Spec:
@@ -381,7 +453,7 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
     return Spec(x._layout.shape, x.dtype)
 
 
-@primitive("nonzero", kernel=lambda x: np.stack(np.nonzero(x)).astype(np.int64, copy=False).T if x.ndim else
+@primitive("nonzero", batch=refused, kernel=lambda x: np.stack(np.nonzero(x)).astype(np.int64, copy=False).T if x.ndim else
            np.empty((int(bool(x)), 0), np.int64), tags=("data_dependent",),
            why_absent={"derivative": "an index is not differentiable", "loop": "the output's shape depends on the data"},
            samples=lambda r: [(r.standard_normal((3, 4)) > 0,)])

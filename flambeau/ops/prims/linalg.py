@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...backends.cpu import blas
 from ...core.tensor import Tensor
+from ..batching import spread
 from ..registry import Linear, Spec, primitive
 
 
@@ -23,7 +26,15 @@ def _h(x: Tensor) -> Tensor:
     return t.conj() if x.dtype.is_complex else t
 
 
-@primitive("mm", kernel=lambda a, b: blas.mm(a, b), loop="extern", tensors=2, tags=("linear", "extern"),
+def _mm_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
+    """One large product where the second matrix is the same for all."""
+    a, b = args
+    if has == (True, False):
+        return mm(a.flatten(0, 1), b).unflatten(0, (size, -1))
+    return bmm(spread(a, has[0], size), spread(b, has[1], size))
+
+
+@primitive("mm", batch=_mm_batch, kernel=lambda a, b: blas.mm(a, b), loop="extern", tensors=2, tags=("linear", "extern"),
            derivative=Linear(a=lambda g, b: mm(g, _h(b)), b=lambda g, a: mm(_h(a), g)),
            samples=lambda r: [(r.standard_normal((2, 3)), r.standard_normal((3, 4)))])
 def mm(a: Tensor, b: Tensor) -> Spec:

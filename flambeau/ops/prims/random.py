@@ -87,6 +87,12 @@ class _Positions(NumpyScalars):
 native_draw: Any = None
 
 
+def _batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
+    """One draw of as many numbers; what vmap gives as the state is the same for all (see its randomness)."""
+    state, increment, shape, *rest = args
+    return prim(state.select(0, 0), increment, (size, *shape), *rest)
+
+
 def _kernel(name: str, draw: Any) -> Any:
     def kernel(state: np.ndarray, increment: int, shape: Sequence[int], kind: dtype) -> np.ndarray:
         n = math.prod(shape)
@@ -100,14 +106,14 @@ def _kernel(name: str, draw: Any) -> Any:
     return kernel
 
 
-@primitive("philox_uniform", kernel=_kernel("uniform", _uniform), loop=_loop(_uniform), tags=("random",), why_absent=_WHY,
+@primitive("philox_uniform", batch=_batch, kernel=_kernel("uniform", _uniform), loop=_loop(_uniform), tags=("random",), why_absent=_WHY,
            samples=lambda r: [(np.array([3, 5]), 1, (2, 3), float32), (np.array([3, 5]), 0, (5,), float64)])
 def philox_uniform(state: Tensor, increment: int, shape: tuple[int, ...], kind: dtype) -> Spec:
     """Uniform numbers in [0, 1): 24 random bits each, 53 for f64."""
     return Spec(tuple(shape), kind)
 
 
-@primitive("philox_normal", kernel=_kernel("normal", _normal), loop=_loop(_normal), tags=("random",), why_absent=_WHY,
+@primitive("philox_normal", batch=_batch, kernel=_kernel("normal", _normal), loop=_loop(_normal), tags=("random",), why_absent=_WHY,
            samples=lambda r: [(np.array([3, 5]), 1, (2, 3), float64), (np.array([3, 5]), 0, (5,), float32)])
 def philox_normal(state: Tensor, increment: int, shape: tuple[int, ...], kind: dtype) -> Spec:
     """Standard normal numbers."""
@@ -136,7 +142,7 @@ def _integers_loop(o: Any, idx: Sequence, state: Any, increment: Any, shape: Seq
     return _integers(o, state([0 * linear]), start, linear, low, high)
 
 
-@primitive("philox_integers", kernel=_integers_kernel, loop=_integers_loop, tags=("random",), why_absent=_WHY,
+@primitive("philox_integers", batch=_batch, kernel=_integers_kernel, loop=_integers_loop, tags=("random",), why_absent=_WHY,
            samples=lambda r: [(np.array([3, 5]), 1, (2, 3), -4, 9)])
 def philox_integers(state: Tensor, increment: int, shape: tuple[int, ...], low: int, high: int) -> Spec:
     """Integers in [low, high) from 64 random bits each."""

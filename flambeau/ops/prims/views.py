@@ -21,7 +21,11 @@ def _view_loop_permute(o: Any, idx: Sequence, x: Any, dims: Sequence[int]) -> An
     return x(source)
 
 
-@view("permute", derivative=Linear(x=lambda g, dims: permute(g, _inverse(dims))), loop=_view_loop_permute,
+def _permute_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
+    return permute(args[0], (0, *[d + 1 for d in args[1]]))
+
+
+@view("permute", batch=_permute_batch, derivative=Linear(x=lambda g, dims: permute(g, _inverse(dims))), loop=_view_loop_permute,
            samples=lambda r: [(r.standard_normal((2, 3, 4)), (2, 0, 1))])
 def permute(x: Tensor, dims: tuple[int, ...]) -> Spec:
     """The dimensions in the order `dims` (a permutation of all of them)."""
@@ -45,7 +49,14 @@ def _is_one(size: Any) -> bool:
     return type(size) is int and size == 1
 
 
-@view("expand", derivative=Linear(x=lambda g, x_shape: _sum_to(g, x_shape)), loop=_expand_loop,
+def _expand_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
+    x, shape = args
+    for _ in range(len(shape) - x.ndim + 1):
+        x = unsqueeze(x, 1)
+    return expand(x, (size, *shape))
+
+
+@view("expand", batch=_expand_batch, derivative=Linear(x=lambda g, x_shape: _sum_to(g, x_shape)), loop=_expand_loop,
            samples=lambda r: [(r.standard_normal((3, 1)), (2, 3, 4)), (r.standard_normal(()), (2,))])
 def expand(x: Tensor, shape: tuple[int, ...]) -> Spec:
     """Broadcast to `shape`: new leading dimensions and dimensions of size 1 repeat with stride 0."""
@@ -296,7 +307,13 @@ def _pad_back(g: Tensor, shape: Sequence, low: Sequence, inner: Sequence) -> Ten
     return g
 
 
-@view("as_strided", derivative=Linear(x=lambda g, x_spec, size, stride, offset: _as_strided_back(g, x_spec, size, stride, offset)),
+def _as_strided_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
+    x, shape, stride, offset = args
+    return as_strided(x, (size, *shape), (x.stride(0), *stride), x.storage_offset() + offset)
+
+
+@view("as_strided", batch=_as_strided_batch,
+      derivative=Linear(x=lambda g, x_spec, size, stride, offset: _as_strided_back(g, x_spec, size, stride, offset)),
       loop="strided", samples=lambda r: [(r.standard_normal((3, 4)), (2, 2), (5, 1), 1)])
 def as_strided(x: Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Spec:
     """The storage seen with this size, stride and offset (elements); RuntimeError if it reaches past the end."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...backends.cpu import conv
 from ...core.tensor import Tensor
+from ..batching import spread
 from ..registry import Linear, Spec, channels_last_like, primitive
 
 
@@ -15,7 +16,41 @@ def conv_size(n: Any, k: Any, stride: int, padding: int, dilation: int) -> Any:
     return (n + 2 * padding - dilation * (k - 1) - 1) // stride + 1
 
 
-@primitive("convolution", kernel=lambda x, w, *attrs: conv.convolution(x, w, None, *attrs), loop="extern", tensors=2,
+def _into_groups(x: Tensor) -> Tensor:
+    """(batch, n, c, ...) as (n, batch * c, ...): each example's channels are groups of their own."""
+    return x.movedim(0, 1).flatten(1, 2)
+
+
+def _from_groups(x: Tensor, size: int) -> Tensor:
+    return x.unflatten(1, (size, -1)).movedim(1, 0)
+
+
+def _convolution_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
+    x, w, *attrs, groups = args
+    if not has[1]:
+        return prim(x.flatten(0, 1), w, *attrs, groups).unflatten(0, (size, -1))
+    if not has[0] and groups == 1:
+        return _from_groups(prim(x, w.flatten(0, 1), *attrs, 1), size)
+    return _from_groups(prim(_into_groups(spread(x, has[0], size)), w.flatten(0, 1), *attrs, size * groups), size)
+
+
+def _input_grad_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
+    g, w, shape, *attrs, groups = args
+    n, channels, *rest = shape
+    if not has[1]:
+        return prim(g.flatten(0, 1), w, (size * n, channels, *rest), *attrs, groups).unflatten(0, (size, n))
+    g, w = _into_groups(spread(g, has[0], size)), w.flatten(0, 1)
+    return _from_groups(prim(g, w, (n, size * channels, *rest), *attrs, size * groups), size)
+
+
+def _weight_grad_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
+    g, x, shape, *attrs, groups = args
+    g, x = _into_groups(spread(g, has[0], size)), _into_groups(spread(x, has[1], size))
+    return prim(g, x, (size * shape[0], *shape[1:]), *attrs, size * groups).unflatten(0, (size, -1))
+
+
+@primitive("convolution", batch=_convolution_batch,
+           kernel=lambda x, w, *attrs: conv.convolution(x, w, None, *attrs), loop="extern", tensors=2,
            tags=("linear", "extern"), derivative=Linear(
                x=lambda g, w, x_shape, stride, padding, dilation, groups: convolution_input_grad(
                    g, w, tuple(x_shape), stride, padding, dilation, groups),
@@ -42,7 +77,8 @@ def convolution(x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[i
     return Spec(shape, x.dtype, channels_last_like(x, shape))
 
 
-@primitive("convolution_input_grad", kernel=lambda g, w, *attrs: conv.convolution_input_grad(g, w, *attrs), loop="extern",
+@primitive("convolution_input_grad", batch=_input_grad_batch,
+           kernel=lambda g, w, *attrs: conv.convolution_input_grad(g, w, *attrs), loop="extern",
            tensors=2, tags=("linear", "extern"), derivative=Linear(
                g_=lambda g, w, x_shape, stride, padding, dilation, groups: convolution(g, w, stride, padding, dilation, groups),
                w=lambda g, g_, w_shape, stride, padding, dilation, groups: convolution_weight_grad(
@@ -55,7 +91,8 @@ def convolution_input_grad(g_: Tensor, w: Tensor, x_shape: Sequence[int], stride
     return Spec(tuple(x_shape), g_.dtype, channels_last_like(g_, tuple(x_shape)))
 
 
-@primitive("convolution_weight_grad", kernel=lambda g, x, *attrs: conv.convolution_weight_grad(g, x, *attrs), loop="extern",
+@primitive("convolution_weight_grad", batch=_weight_grad_batch,
+           kernel=lambda g, x, *attrs: conv.convolution_weight_grad(g, x, *attrs), loop="extern",
            tensors=2, tags=("linear", "extern"), derivative=Linear(
                g_=lambda g, x, stride, padding, dilation, groups: convolution(x, g, stride, padding, dilation, groups),
                x=lambda g, g_, x_shape, stride, padding, dilation, groups: convolution_input_grad(

@@ -1,0 +1,300 @@
+"""vmap's rung of the dispatch ladder: operators on a tensor that stands for each example of a batch compute the whole batch.
+
+A `Level` is one vmap under way. Its function sees tensors with the layout of one example (`core.tensor.example_of`); whatever
+primitive is called on them runs on the batches behind them, by its batching rule, so autograd and the modes of further out see
+ordinary operators on ordinary tensors. Levels nest: the batch behind a tensor may itself be an example for a level further out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from flambeau import _C
+
+from ..core import dispatch
+from ..core.device import device
+from ..core.storage import Examples
+from ..core.tensor import Tensor, example_of, is_example
+from ..ops.batching import spread
+from ..ops.pointwise import InPlace, write
+from ..ops.random import Generator, draw_state
+from . import engine, graph
+from .graph import Edge, Plan, PrimitiveNode, _spec, bare, edge_of
+
+
+class Level:
+    """One vmap under way: a mode of dispatch, on top of those that were active when it began."""
+
+    def __init__(self, size: int, randomness: str):
+        self.size, self.randomness = size, randomness
+
+    @property
+    def rng_state(self) -> Any:
+        """How random numbers are drawn here; None for one draw that all examples share."""
+        return None if self.randomness == "same" else self._draw
+
+    def _draw(self, count: Any, where: device, generator: Generator | None = None) -> tuple[Tensor, Any]:
+        if self.randomness == "error":
+            raise RuntimeError("vmap: called random operation while in randomness error mode. Use randomness='different' for draws of "
+                               "their own for each example, or 'same' for one draw for all")
+        with _below(_position(self)):
+            state, used = draw_state(count * self.size, generator, where)
+            return example_of(state.unsqueeze(0).expand((self.size, *state.shape)), self), used
+
+    def holds(self, value: Any) -> Any:
+        """Whether a tensor, or which tensors of a list, are examples of this level's batch."""
+        if isinstance(value, Tensor):
+            store = value._store
+            return type(store) is Examples and store.level is self
+        if type(value) in (list, tuple):
+            flags = tuple([self.holds(v) for v in value])
+            return flags if any(flags) else False
+        return False
+
+    def behind(self, value: Any) -> Any:
+        """The batch behind an example of this level; anything else as it is."""
+        if type(value) in (list, tuple):
+            return type(value)(self.behind(v) for v in value)
+        return value._store.values if self.holds(value) else value
+
+    def handle(self, prim: Any, args: tuple) -> Any:
+        """As a mode, it sees only what isn't of its batch; but writes come here directly, below autograd."""
+        if prim.kind == "inplace" and any(map(self.holds, args)):
+            return self._write(*args)
+        return dispatch.run(prim, args)
+
+    def _write(self, target: Tensor, value: Any) -> Tensor:
+        if not self.holds(target):
+            raise RuntimeError(f"vmap: an in-place operation would write values that differ between examples into a tensor of shape "
+                               f"{list(target.shape)} that is the same for all; use the form of the operation that is not in place")
+        write(self.behind(target), self.spread(value))
+        return target
+
+    def spread(self, value: Any) -> Any:
+        """The batch behind a tensor, repeated if it is the same for all examples."""
+        return spread(self.behind(value), self.holds(value), self.size)
+
+    def compute(self, record: Any, args: tuple, has: tuple, position: int) -> Any:
+        """A primitive or operator with examples of this level among its arguments."""
+        if record.batch is not None:
+            values = tuple([self.behind(a) if h else a for a, h in zip(args, has, strict=True)])
+            with _below(position):
+                out = (record.batch if InPlace.overwriting is None else _overwriting)(record, self.size, values, has)
+            if out is not NotImplemented:
+                return tuple([example_of(o, self) for o in out]) if isinstance(out, tuple) else example_of(out, self)
+        if record.derivative is None or record.answers_views or not (dispatch.state.grad_enabled and _wants_grad(args)):
+            return record.fn(*args)
+        return _recorded(record, args)
+
+
+def _overwriting(record: Any, size: int, values: tuple, has: tuple) -> Any:
+    """The rule, while a new value for some tensor is computed in place: what will be overwritten is what is behind that."""
+    target = InPlace.overwriting
+    InPlace.overwriting = stripped(target)[0]
+    try:
+        return record.batch(record, size, values, has)
+    finally:
+        InPlace.overwriting = target
+
+
+def _batched(prim: Any, args: tuple) -> Any:
+    """The call, if an argument is an example of an active level (the innermost decides); NotImplemented otherwise."""
+    modes = dispatch.state.modes
+    for position in range(len(modes) - 1, -1, -1):
+        level = modes[position]
+        if type(level) is Level:
+            has = tuple([level.holds(a) for a in args])
+            if any(has):
+                return level.compute(prim, args, has, position)
+    return NotImplemented
+
+
+def _position(level: Level) -> int:
+    modes = dispatch.state.modes
+    return len(modes) - 1 - modes[::-1].index(level)
+
+
+class _below:
+    """`with _below(position):` without the modes from `position` on."""
+
+    __slots__ = ("modes", "word")
+
+    def __init__(self, position: int):
+        state = dispatch.state
+        self.modes, self.word = state.modes, state.word
+        state.modes = self.modes[:position]
+        state.word = self.word - (len(self.modes) - position)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: Any) -> None:
+        dispatch.state.modes, dispatch.state.word = self.modes, self.word
+
+
+_active = 0  # levels, in all threads
+
+
+@contextmanager
+def entered(levels: Sequence[Level]) -> Iterator[None]:
+    """Within the block `levels` are the innermost ones."""
+    global _active
+    state = dispatch.state
+    saved = state.modes
+    state.modes = (*saved, *levels)
+    state.word += len(levels)
+    _active += len(levels)
+    dispatch.batched = _batched
+    try:
+        yield
+    finally:
+        state.modes = saved
+        state.word -= len(levels)
+        _active -= len(levels)
+        if not _active:
+            dispatch.batched = None
+
+
+def levels() -> tuple[Level, ...]:
+    """The active levels, outermost first."""
+    return tuple([mode for mode in dispatch.state.modes if type(mode) is Level]) if _active else ()
+
+
+# -- through all levels ---------------------------------------------------------------------------------------------------------
+def stripped(tensor: Any, within: Sequence[Level] | None = None) -> tuple[Any, tuple[Level, ...]]:
+    """What is behind an example for all levels (of `within`), and the levels to which its first dimensions belong, in order."""
+    found: list[Level] = []
+    while isinstance(tensor, Tensor) and is_example(tensor) and (within is None or tensor._store.level in within):  # type: ignore[union-attr]
+        found.append(tensor._store.level)  # type: ignore[union-attr]
+        tensor = tensor._store.values  # type: ignore[union-attr]
+    return tensor, tuple(reversed(found))
+
+
+def wrapped(tensor: Tensor, of: Sequence[Level]) -> Tensor:
+    """An example for the levels `of`, to which the tensor's first dimensions belong, in order."""
+    for level in of:
+        tensor = example_of(tensor, level)
+    return tensor
+
+
+def arranged(tensor: Tensor, has: Sequence[Level], wants: Sequence[Level]) -> Tensor:
+    """The first dimensions brought from the levels `has` to `wants`: summed over those that are missing there, repeated for new ones."""
+    gone = tuple(d for d, level in enumerate(has) if level not in wants)
+    if gone:
+        tensor = tensor.sum(gone)
+        has = [level for level in has if level in wants]
+    new = [level for level in wants if level not in has]
+    if new:
+        tensor = tensor.expand((*[level.size for level in new], *tensor.shape))
+    order = [*new, *has]
+    if order != list(wants):
+        tensor = tensor.movedim(tuple(range(len(order))), tuple([list(wants).index(level) for level in order]))
+    return tensor
+
+
+def lowered(tensor: Tensor, through: Sequence[Level]) -> Tensor:
+    """A tensor whose first dimensions are those of the levels `through`: an example for deeper levels only."""
+    inner, has = stripped(tensor)
+    deeper = [level for level in has if level not in through]
+    return wrapped(arranged(inner, has, [*deeper, *through]), deeper)
+
+
+def raised(tensor: Tensor, to: Sequence[Level]) -> Tensor:
+    """The inverse of `lowered`."""
+    inner, deeper = stripped(tensor)
+    every = [*to, *deeper]
+    return wrapped(arranged(inner, [*deeper, *to], every), every)
+
+
+# -- writing in place ------------------------------------------------------------------------------------------------------------
+def check_inplace(target: Tensor) -> None:
+    """`graph.check_inplace` of what is behind an example."""
+    graph.check_inplace(stripped(target)[0])
+
+
+def rebase(target: Tensor, source: Any, anew: bool = False) -> None:
+    """`graph.rebase` of what is behind an example."""
+    while is_example(target):
+        level: Level = target._store.level  # type: ignore[union-attr]
+        target, source = level.behind(target), level.spread(source)
+    graph.rebase(target, source, anew)
+
+
+# -- backward --------------------------------------------------------------------------------------------------------------------
+def run_backward(roots: Sequence[Tensor], grads: Sequence[Tensor | None], **settings: Any) -> list[Tensor | None]:
+    """`engine.run_backward` for each of several gradients along the first dimension of `grads`: so have its results."""
+    sizes = {g.shape[0] for g in grads if g is not None and g.ndim}
+    if len(sizes) != 1:
+        raise RuntimeError(f"is_grads_batched: grad_outputs must have one size along their first dimension, got {sorted(sizes)}")
+    level = Level(sizes.pop(), "same")
+    with entered([level]):
+        found = engine.run_backward(roots, [None if g is None else example_of(g, level) for g in grads], **settings)
+        return [None if f is None else level.spread(f) for f in found]
+
+
+# -- the tape -------------------------------------------------------------------------------------------------------------------
+def _wants_grad(args: Sequence[Any]) -> bool:
+    return any(_wants_grad(a) if type(a) in (list, tuple) else isinstance(a, Tensor) and stripped(a)[0].requires_grad for a in args)
+
+
+class OnExamples:
+    """A node whose rule sees examples, while the tape has the tensors behind them."""
+
+    __slots__ = ()
+
+    levels: tuple[Level, ...]                   # active when it was recorded
+    of_outputs: list[tuple[Level, ...]]         # to which the first dimensions of each output belong
+    of_inputs: list[tuple[Level, ...]]          # the same for each edge
+
+    def apply(self, gs: list) -> list:
+        """Gradients for the edges, summed over the levels that an input isn't batched by."""
+        with entered(self.levels):
+            wide = [None if g is None else wrapped(g, has) for g, has in zip(gs, self.of_outputs, strict=True)]
+            answers = [None if a is None else stripped(a, self.levels) for a in super().apply(wide)]  # type: ignore[misc]
+        return [None if a is None else arranged(*a, wants) for a, wants in zip(answers, self.of_inputs)]
+
+
+class _ExamplesNode(OnExamples, PrimitiveNode):
+    """A recorded operator with a gradient of its own."""
+
+
+def on_tape(out: Tensor) -> Tensor:
+    """A result whose batch may be given a history: an alias of it, if it has one already or is a view."""
+    inner, has = stripped(out)
+    return out if inner._grad is None and inner._view is None else wrapped(bare(inner), has)
+
+
+def _recorded(record: Any, args: tuple) -> Any:
+    """An operator with a gradient of its own as one node: its body is not what is differentiated."""
+    with dispatch.grad_enabled(False):
+        out = record.fn(*args)
+    outs = tuple(map(on_tape, out if isinstance(out, tuple) else (out,)))
+    edges: list[Edge | None] = []
+    of_inputs: list[tuple[Level, ...]] = []
+    needs, list_sizes = [], {}
+    for i in record.tensor_positions:
+        items = args[i] if type(args[i]) in (list, tuple) and any(isinstance(v, Tensor) for v in args[i]) else None
+        if items is not None:
+            list_sizes[i] = len(items)
+        found = [stripped(v) for v in (items if items is not None else [args[i]])]
+        edges += [edge_of(v) for v, _ in found]
+        of_inputs += [has for _, has in found]
+        if any(edge is not None for edge in edges[-len(found):]):
+            needs.append(i)
+    node = _ExamplesNode(record, edges, tuple(needs), list_sizes or None, Plan.of(record, tuple(needs)))
+    node.saved = {name: save(args, outs) for name, save in node.plan.saves}
+    node.levels, node.of_inputs = levels(), of_inputs
+    attach_all(node, outs)
+    return outs if isinstance(out, tuple) else outs[0]
+
+
+def attach_all(node: Any, outs: Sequence[Any], but: Sequence[int] = ()) -> None:
+    """Make `node` the history of what is behind `outs`, `but` those numbers."""
+    found = [stripped(o) for o in outs]
+    node.of_outputs = [has for _, has in found]
+    node.output_specs = tuple([_spec(o) if isinstance(o, Tensor) else None for o, _ in found])
+    for nr, (inner, _) in enumerate(found):
+        if isinstance(inner, Tensor) and inner.dtype.category >= 2 and nr not in but:
+            _C.attach(inner, node, nr)
