@@ -116,6 +116,7 @@ _LAZY: dict[str, tuple[str, Any]] = {
     "is_anomaly_check_nan_enabled": (".autograd.anomaly", "is_anomaly_check_nan_enabled"),
     "set_anomaly_enabled": (".autograd.anomaly", "set_anomaly_enabled"),
     "cond": ("._higher_order_ops.cond", "cond"),
+    "while_loop": ("._higher_order_ops.while_loop", "while_loop"),
     "GradScaler": (".amp", "GradScaler"),
     "gru_cell": (".nn.modules.rnn", "gru_cell"),
     "lstm_cell": (".nn.modules.rnn", "lstm_cell"),

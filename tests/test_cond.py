@@ -1,4 +1,4 @@
-"""torch.cond: eager, with gradients, compiled, and what it refuses."""
+"""torch.cond and torch.while_loop: eager, with gradients, compiled, and what it refuses."""
 
 from __future__ import annotations
 
@@ -37,6 +37,25 @@ def test_compiled(backend: str) -> None:
     compiled = torch.compile(f, backend=backend)
     for x in (torch.ones(3), -torch.ones(3), torch.ones(3)):
         assert torch.equal(compiled(x), f(x))
+
+
+def test_while_loop() -> None:
+    x, w = torch.ones(2), torch.full((2,), 2.0, requires_grad=True)
+    steps, y = torch.while_loop(lambda i, a: a.sum() < 10, lambda i, a: [i + 1, a * w], (0, x))
+    assert (steps, y.tolist()) == (3, [8, 8])
+    y.sum().backward()
+    assert w.grad is not None and w.grad.tolist() == [12, 12]
+    assert torch.while_loop(lambda a: a.sum() > 10, lambda a: (a,), [x])[0] is x
+
+
+@pytest.mark.parametrize(("args", "message"), [
+    ((1, abs, (1,)), "callable"), ((abs, abs, torch.ones(1)), "carried_inputs to be a tuple"),
+    ((lambda a: True, lambda a: a, (torch.ones(2),)), "tuple of 1 values"),
+    ((lambda a: True, lambda a: (a[:1],), (torch.ones(2),)), "same metadata"),
+    ((lambda a: True, lambda a: (a.double(),), (torch.ones(2),)), "same metadata")])
+def test_refused_by_while_loop(args: tuple, message: str) -> None:
+    with pytest.raises(RuntimeError, match=message):
+        torch.while_loop(*args)
 
 
 @pytest.mark.parametrize(("args", "message"), [

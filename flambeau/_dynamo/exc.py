@@ -1,5 +1,5 @@
 """The exceptions of graph capture."""
 
-from ..dynamo.exceptions import BackendCompilerFailed, RecompileLimitExceeded, Unsupported
+from ..dynamo.exceptions import BackendCompilerFailed, RecompileLimitExceeded, UncapturedHigherOrderOpError, Unsupported
 
-__all__ = ["BackendCompilerFailed", "RecompileLimitExceeded", "Unsupported"]
+__all__ = ["BackendCompilerFailed", "RecompileLimitExceeded", "UncapturedHigherOrderOpError", "Unsupported"]

@@ -13,8 +13,8 @@ from ..utils._pytree import tree_leaves
 def cond(pred: Any, true_fn: Callable, false_fn: Callable, operands: Any = ()) -> Any:
     """true_fn(*operands) if `pred` (a bool, or a tensor of one element) holds, else false_fn(*operands).
 
-    The branch that isn't taken does not run. `operands` is a tuple of tensors, or of nested containers of them. Compiled code
-    breaks the graph here, and captures the branch that is taken.
+    The branch that isn't taken does not run. `operands` is a tuple of tensors, or of nested containers of them. Where a
+    tensor decides, compiled code holds both branches; they give new tensors of the same shapes and dtypes, and change nothing else.
     """
     if not isinstance(pred, (bool, int, float, SymBool, Tensor)):
         raise RuntimeError(f"Expected pred to be bool or tensor, but got {pred}.")

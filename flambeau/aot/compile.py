@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any
 
 from flambeau.aot.cache import Artefacts, Parts, Request, obtain
@@ -14,7 +15,8 @@ from flambeau.aot.runtime import Compiled, Part, Saving, TrainingCode, deliverer
 from flambeau.aot.trace import stripped
 from flambeau.core import dispatch
 from flambeau.core.tensor import Tensor
-from flambeau.fx import Graph, GraphModule, Node, PassManager
+from flambeau.func.higher_order import HigherOrder
+from flambeau.fx import Graph, GraphModule, Node, PassManager, map_arg
 
 Compiler = Callable[[GraphModule, list[Any]], Compiled]
 Observer = Callable[[str, GraphModule], None]
@@ -118,6 +120,7 @@ class AotFunction:
         """Trace, clean up, partition, compile."""
         started = time.perf_counter()
         program = trace(self.gm, self.examples, self.attributes, needs)
+        self._compile_functions(program.graph)
         interface = program.interface
         program.graph.provenance.append(_made_by("tracing", started, program.graph))
         training = bool(interface.differentiable) and interface.no_backward is None
@@ -135,6 +138,20 @@ class AotFunction:
         for node, source in zip(program.inputs, program.interface.sources):
             node.meta["parameter"] = isinstance(source, FromAttribute) or (
                 isinstance(source, FromArgument) and bool(given[source.index].meta.get("parameter")))
+
+    def _compile_functions(self, graph: Graph) -> None:
+        """Compile what operators of this graph call."""
+        for node in graph.nodes:
+            if isinstance(node.target, HigherOrder):
+                calls = node.target.calls(map_arg(node.args, lambda n: n.meta["val"]))
+                node.target.compiled = tuple(map(self._inner, node.target.functions, calls, repeat(node.target.recording)))
+
+    def _inner(self, function: Callable, args: Sequence[Any], recording: int) -> Callable:
+        saved, state.recording = state.recording, recording
+        try:
+            return AotFunction(_as_module(function, len(args)), list(args), (self.compilers[2],) * 3, None).specialised()
+        finally:
+            state.recording = saved
 
     def _training(self, program: Program) -> Parts:
         """Compiled forward and backward."""
@@ -175,6 +192,15 @@ class AotFunction:
             return tuple(results[:n]) if deliver is None else deliver(inputs, results)
 
         return call
+
+
+def _as_module(function: Callable, count: int) -> GraphModule:
+    """A graph that calls the function, unless it is one."""
+    if isinstance(function, GraphModule):
+        return function
+    graph = Graph()
+    graph.output(graph.call_function(function, tuple(graph.placeholder(f"x{i}") for i in range(count))))
+    return GraphModule({}, graph)
 
 
 def _made_by(stage: str, started: float, graph: Graph) -> str:

@@ -9,13 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from .exceptions import GraphBreak
+from .exceptions import GraphBreak, UncapturedHigherOrderOpError, Unsupported
 
 
 @dataclass(frozen=True)
 class Kind:
     explanation: str
     hints: tuple[str, ...] = ()
+    error: type[Exception] = Unsupported
+    """What is raised where graphs must not break."""
 
 
 _DISABLE = "If it need not be compiled, decorate it with @torch.compiler.disable to make the break explicit."
@@ -103,6 +105,11 @@ KINDS: dict[str, Kind] = {
         "There is a graph break inside a loop that can't be taken apart, so the function that holds the loop runs as ordinary "
         "Python; the functions that it calls are still captured.",
         ("Move the loop's body into a function of its own, or compile that function.",),
+    ),
+    "higher-order operator": Kind(
+        "A function that an operator calls once, often or never must change nothing, give new tensors, and do nothing that breaks a graph.",
+        ("Return x.clone() instead of x.", "Do what has an effect outside of the operator."),
+        UncapturedHigherOrderOpError,
     ),
     "random state": Kind("Python's or NumPy's random numbers change at each call.", ("Use torch's random functions.",)),
     "global state": Kind(

@@ -14,10 +14,10 @@ from .. import _C
 from ..core import dispatch
 from . import config, debug, logs, policy
 from .backends import lookup_backend
-from .break_kinds import Break
+from .break_kinds import KINDS, Break
 from .convert import Captured, NothingToCompile, Request, convert_frame
 from .dynamic import Shapes
-from .exceptions import BackendCompilerFailed, GraphBreak, RecompileLimitExceeded, RunEagerly, Unsupported
+from .exceptions import BackendCompilerFailed, GraphBreak, RecompileLimitExceeded, RunEagerly
 from .guards import first_failure
 from .owners import family_of, is_plain, owner_of
 from .resume import origin
@@ -204,7 +204,7 @@ class Compiler:
         if active.observer is not None:
             active.observer.breaks.append(info)
         if self.fullgraph and info.kind not in OF_THIS_CALL:
-            raise Unsupported(f"fullgraph=True, but there is a graph break:\n{info}")
+            raise KINDS[info.kind].error(f"fullgraph=True, but there is a graph break:\n{info}")
         if logs.graph_breaks.isEnabledFor(10):
             what = "graph break; the frame runs eagerly" if whole_frame else "graph break"
             logs.graph_breaks.debug("%s at %s\n%s", what, info.where, info)

@@ -276,7 +276,7 @@ class _Conversion:
 
     def _compile(self, graph: fx.Graph) -> tuple[fx.GraphModule, Any]:
         request = self.request
-        module = fx.GraphModule({}, graph)
+        module = fx.GraphModule(self.tx.functions, graph)
         examples = [example for _, _, example in self.tx.inputs]
         where = f"{request.code.co_filename}:{request.code.co_firstlineno} in {request.code.co_name}"
         if logs.graph_code.isEnabledFor(10):

@@ -44,6 +44,10 @@ class Unsupported(RuntimeError):
     """`fullgraph=True` and the function can't be captured as one graph."""
 
 
+class UncapturedHigherOrderOpError(Unsupported):
+    """So it is in a function that `cond` or `while_loop` is to call."""
+
+
 class BackendCompilerFailed(RuntimeError):
     """The backend raised while it compiled a graph."""
 

@@ -44,6 +44,8 @@ class GraphBuilder:
         self._last_input: fx.Node | None = None
         self.scopes: list[tuple[fx.Node, Any]] = []
         """Autocast blocks that are open: the node that entered it, and the real one that capture is in."""
+        self.functions: dict[str, fx.GraphModule] = {}
+        """Graphs of functions that operators take, by the attribute that they are."""
         self.calls = 0
         self.uses_defaults = False
         """Does what was captured depend on the default dtype or device?"""

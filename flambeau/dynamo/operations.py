@@ -356,6 +356,7 @@ class Operations:
     def next_or_none(self, iterator: Variable) -> Variable | None:
         """The next element, or None at the end."""
         if isinstance(iterator, IteratorVariable):
+            self.effects.check(iterator)
             return iterator.next(self)
         if not hasattr(iterator.python_type(), "__next__"):
             self.raise_(TypeError, f"{iterator.python_type().__name__!r} object is not an iterator")

@@ -99,8 +99,8 @@ def skips_frames_of(name: str, filename: str, module: str | None) -> bool:
 
 
 def treatment(function: types.FunctionType) -> str:
-    """How a call is captured: "inline", "graph", "constant", "compiling", "checkpoint", "apply", "skip"
-    or "autograd"."""
+    """How a call is captured: "inline", "graph", "constant", "compiling", "checkpoint", "apply", "higher order",
+    "skip" or "autograd"."""
     module = function.__module__ or ""
     if is_own(module):
         return _own_treatment(function, module)
@@ -114,6 +114,8 @@ def _own_treatment(function: types.FunctionType, module: str) -> str:
         return "compiling"
     if function.__name__ in CONSTANT:
         return "constant"
+    if function.__name__ in ("cond", "while_loop") and module.startswith(f"{PACKAGE}._higher_order_ops"):
+        return "higher order"
     if function.__name__ == "checkpoint" and module.startswith(f"{PACKAGE}.autograd"):
         return "checkpoint"
     if function.__name__.startswith(("_assert", "_check", "_fail")) and module == f"{PACKAGE}._settings":

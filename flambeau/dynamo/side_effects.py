@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from .break_kinds import graph_break
 from .source import constant_source
 from .variables.base import Variable
 
@@ -22,6 +24,8 @@ class SideEffects:
         self._attributes: dict[int, tuple[Any, dict[str, Variable]]] = {}
         self.grads: dict[Any, Variable] = {}
         """`.grad` written on input tensors."""
+        self.youngest = 0
+        """While a function is captured that may never run: what is no younger than this may not change."""
 
     # identity
     def known(self, value: Any) -> Variable | None:
@@ -43,8 +47,24 @@ class SideEffects:
     # mutation
     def touch(self, variable: Any) -> None:
         """`variable` is about to change."""
+        self.check(variable)
         if variable.source is not None:
             self._touched.setdefault(id(variable), variable)
+
+    def check(self, variable: Any) -> None:
+        """May it change now?"""
+        if self.youngest and (variable is None or variable.source is not None or variable.born <= self.youngest):
+            what = "a global" if variable is None else variable.describe()
+            graph_break("unknown operation", f"it changes {what}, which exists outside of it")
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """In the block only what is made in it may change."""
+        saved, self.youngest = self.youngest, Variable().born
+        try:
+            yield
+        finally:
+            self.youngest = saved
 
     def touched(self) -> list[Any]:
         return list(self._touched.values())
@@ -55,6 +75,7 @@ class SideEffects:
         return found[1] if found is not None else {}
 
     def set_global(self, scope: dict[str, Any], name: str, value: Variable | None) -> None:
+        self.check(None)
         self._globals.setdefault(id(scope), (scope, {}))[1][name] = value
 
     def attributes(self, owner: Any) -> dict[str, Variable]:
@@ -72,6 +93,7 @@ class SideEffects:
         return None
 
     def set_attribute(self, owner: Any, name: str, value: Variable) -> None:
+        self.check(None)
         self._attributes.setdefault(id(owner), (owner, {}))[1][name] = value
 
     def __bool__(self) -> bool:

@@ -25,6 +25,7 @@ from .exceptions import RaisedInTrace, RunEagerly
 from .frame import Frame
 from .graph_builder import GraphBuilder
 from .guards import GuardSet
+from .higher_order import call_higher_order
 from .operations import Operations
 from .side_effects import SideEffects
 from .source import Source, constant_source
@@ -218,6 +219,8 @@ class Trace(Builder, GraphBuilder, Operations):
                 return apply_function(self, self.known(args[0]), args[1:], kwargs)
             case "checkpoint":
                 return self._checkpointed(args, kwargs)
+            case "higher order":
+                return call_higher_order(self, function, args, kwargs)
         return self.inline(function, args, kwargs)
 
     def numpy_number(self, function: Any, args: Args, kwargs: Kwargs) -> Variable:

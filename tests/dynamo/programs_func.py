@@ -286,3 +286,159 @@ def vmap_with_the_same_random_numbers(T):
         return T.vmap(lambda a: a + T.rand(2).ge(2), randomness="same")(y) * 2
 
     return f, (v(T, 6).reshape(3, 2),)
+
+
+# -- cond and while_loop ---------------------------------------------------------------------------------------------------------
+def both(T, f):
+    """A program that takes both branches of its cond."""
+    return (lambda x, weight: [f(p, x + 1, weight) for p in (x.sum() > 0, x.sum() < 0)]), (v(T) / 4, w(T))
+
+
+@program
+def cond_closes_over(T):
+    def f(p, x, weight):
+        y = x * 2
+        return T.cond(p, lambda a: (a * weight * y).sin(), lambda a: a @ weight + y, (x,)) * 3
+
+    return both(T, f)
+
+
+@program
+def cond_of_trees(T):
+    def f(p, x, weight):
+        def taken(d, k=2):
+            made = []
+            for i in range(k):
+                made.insert(0, d["a"] * weight * i)
+            return Pair({"k": sum(made)}, [d["b"][0] > 0, 3])
+
+        return T.cond(p, taken, lambda d: Pair({"k": d["b"][0] * weight}, [d["a"] < 0, 3]), operands=({"a": x, "b": [x + 1]},))
+
+    return both(T, f)
+
+
+@program
+def cond_in_cond(T):
+    def f(p, x, weight):
+        def inner(a):
+            return T.cond(a.sum() > weight.sum(), lambda b: b * weight, lambda b: b - 1, (a,))
+
+        return T.cond(p, inner, lambda a: a.cos(), (x,)) + T.cond(p.logical_not(), inner, inner, (x,))
+
+    return both(T, f)
+
+
+@program
+def cond_in_grad(T):
+    def f(p, x, weight):
+        outer = T.func.grad(lambda a: T.cond(p, lambda b: (b * weight).sin(), lambda b: b**3, (a,)).sum())(x)
+        return outer + T.cond(p, lambda a: T.func.grad(lambda b: (b**3 * weight).sum())(a), lambda a: a * weight, (x,))
+
+    return both(T, f)
+
+
+@program
+def cond_without_grad(T):
+    def f(p, x, weight):
+        with T.no_grad():
+            y = T.cond(p, lambda a: a * weight, lambda a: a + 1, (x,))
+        return y * x
+
+    return both(T, f)
+
+
+@program
+def cond_of_python_values(T):
+    def f(x, flag):
+        x = T.cond(flag, lambda a: a, lambda a: a[0], (x,))
+        return T.cond(x.shape[0] > 2, lambda a: (a, 1), lambda a: a + 1, (x,))
+
+    return f, (v(T), True)
+
+
+@program
+def cond_refuses(T):
+    def f(x):
+        texts = []
+        for args in (("a", abs, abs), (True, 1, abs), (True, abs, abs, 3)):
+            try:
+                T.cond(*args)
+            except RuntimeError as error:
+                texts.append(str(error)[:30])
+        return x * len(texts), texts
+
+    return f, (v(T),)
+
+
+@program
+def while_loop_of_tensors(T):
+    def f(x, weight):
+        limit = weight.sum() + 10
+        steps, y, same = T.while_loop(lambda i, y, z: (i < 5) & (y.sum() < limit), lambda i, y, z: [i + 1, y * weight + z, x * 2],
+                                      (T.zeros((), dtype=T.int64), x * 1, x))  # fmt: skip
+        return steps, y * same
+
+    return f, (v(T), w(T))
+
+
+@program
+def while_loop_that_never_runs(T):
+    def f(x, weight):
+        return T.while_loop(lambda y: y.sum() < 0, lambda y: (y * weight,), (x.cos().abs(),))[0] * weight
+
+    return f, (v(T), w(T))
+
+
+@program
+def while_loop_of_ints(T):
+    return (lambda x: T.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2), (0, x))), (v(T),)
+
+
+_BRANCHES = {
+    "appends": lambda T, a, found, bump: (found.append(1), a * 2)[1],
+    "counts": lambda T, a, found, bump: a * bump(),
+    "gives_what_it_takes": lambda T, a, found, bump: a,
+    "gives_a_view": lambda T, a, found, bump: a[:],
+    "gives_one_tensor_twice": lambda T, a, found, bump: (lambda b: (b, b))(a * 2),
+    "writes": lambda T, a, found, bump: a.add_(1) * 2,
+    "gives_another_shape": lambda T, a, found, bump: a[:2] * 2,
+    "gives_another_dtype": lambda T, a, found, bump: a.double(),
+    "gives_other_strides": lambda T, a, found, bump: a.sum().expand(4),
+    "gives_another_structure": lambda T, a, found, bump: {"a": a * 2},
+    "gives_a_number": lambda T, a, found, bump: 3,
+    "prints": lambda T, a, found, bump: (print("taken"), a * 2)[1],
+    "reads": lambda T, a, found, bump: a * a.sum().item(),
+    "draws": lambda T, a, found, bump: a + T.rand(4).ge(2),
+    "raises": lambda T, a, found, bump: int("x"),
+}
+
+
+def _breaking(branch):
+    """A program that can't have `branch` in its graph."""
+
+    def made(T):
+        def f(x, found):
+            y = x * 2
+            count = 0
+            numbers = iter((2, 3))
+
+            def bump():
+                nonlocal count
+                count += 1
+                return next(numbers)
+
+            try:
+                out = T.cond(y.sum() > 0, lambda a: branch(T, a, found, bump), lambda a: a + 1, (y,))
+            except ValueError as error:
+                out = str(error)
+            return out, y, count, next(numbers)
+
+        return f, (v(T), [])
+
+    return made
+
+
+for name, branch in _BRANCHES.items():
+    made = _breaking(branch)
+    made.__name__ = f"branch_that_{name}"
+    program(made, breaks=True)

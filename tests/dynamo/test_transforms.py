@@ -1,4 +1,4 @@
-"""Transforms of torch.func inside of compiled functions: through aot, with gradients of the result, for other sizes."""
+"""Compiled functions that take functions, by torch.func, cond and while_loop: through aot, with gradients, for other sizes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dynamo_harness import Counter
 from programs import BREAKS, PROGRAMS
 
 import flambeau as torch
+from flambeau._dynamo.exc import UncapturedHigherOrderOpError
 from flambeau.utils._pytree import tree_leaves
 
 NAMES = [name for name, made in PROGRAMS.items() if made.__module__ == programs_func.__name__]
@@ -50,7 +51,9 @@ def test_through_aot(name: str, wanted: bool) -> None:
     close(got[1], want[1])
 
 
-@pytest.mark.parametrize("name", ["grad_of_a_module", "hessians", "gradients_of_each_sample"])
+@pytest.mark.parametrize(
+    "name", ["grad_of_a_module", "hessians", "gradients_of_each_sample", "cond_closes_over", "cond_in_grad", "while_loop_of_tensors"]
+)
 def test_through_inductor(name: str) -> None:
     want, got = (outcome(name, wrap, True) for wrap in (lambda f: f, lambda f: torch.compile(f, fullgraph=True)))
     close(got[0], want[0])
@@ -62,7 +65,9 @@ def test_through_inductor(name: str) -> None:
     (lambda x, w: torch.func.jvp(lambda a: a.sin() * w, (x,), (x,)), 1),
     (lambda x, w: torch.vmap(lambda a: a.sin().sum(), in_dims=1)(x), 1),
     (lambda x, w: torch.vmap(lambda a: a * w)(x), 3),  # one call for each element: the size is fixed
-    (lambda x, w: torch.func.jacrev(lambda a: (a * w).sum(1))(x), 3)])
+    (lambda x, w: torch.func.jacrev(lambda a: (a * w).sum(1))(x), 3),
+    (lambda x, w: torch.cond(x.sum() > w.sum(), lambda a: a.sin() * w, lambda a: a.cos() / a.shape[0] * w, (x,)), 1),
+    (lambda x, w: torch.while_loop(lambda a: a.sum() < x.shape[0], lambda a: (a * 1.5 + w.abs(),), (x.abs(),)), 1)])
 def test_sizes_that_vary(f: Any, graphs: int) -> None:
     counter = Counter()
     compiled = torch.compile(f, backend=counter, dynamic=True, fullgraph=True)
@@ -84,3 +89,34 @@ def test_a_break_inside_of_a_transform() -> None:
 
     x = torch.randn(3)
     assert torch.allclose(torch.compile(f, backend="aot_eager")(x), f(x))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_one_graph_serves_both_branches(backend: str) -> None:
+    graphs = []
+
+    def count(gm: Any, examples: Any) -> Any:
+        graphs.append(gm)
+        return torch._dynamo.lookup_backend(backend)(gm, examples)
+
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda a: a * w, lambda a: a - w, (x,)) + 1
+
+    compiled = torch.compile(f, backend=count, fullgraph=True)
+    for sign in (1, -1, 1):
+        x, w = torch.full((3,), 2.0) * sign, torch.full((3,), 3.0, requires_grad=True)
+        y = compiled(x, w)
+        y.sum().backward()
+        assert torch.equal(y, f(x, w)) and torch.equal(w.grad, x if sign > 0 else -torch.ones(3))
+    assert len(graphs) == 1
+    assert [node.name for node in graphs[0].graph.nodes if "choose" in node.name] == ["choose"]
+
+
+def test_what_a_branch_may_not_do_is_named() -> None:
+    error = UncapturedHigherOrderOpError
+    with pytest.raises(error, match=r"torch.cond: .* branches give results of different shape: number 0 has .*3.* and .*2"):
+        torch.compile(lambda x: torch.cond(x.sum() > 0, lambda a: a * 2, lambda a: a[:2] * 1, (x,)), fullgraph=True)(torch.ones(3))
+    with pytest.raises(error, match=r"torch.while_loop: .*body_fn takes and gives tensors of different dtype"):
+        torch.compile(lambda x: torch.while_loop(lambda a: a.sum() < 9, lambda a: (a.double(),), (x,)), fullgraph=True)(torch.ones(3))
+    with pytest.raises(error, match="a condition that is no tensor of one element"):
+        torch.compile(lambda x: torch.while_loop(lambda a: a < 9, lambda a: (a * 2,), (x,)), fullgraph=True)(torch.ones(3))

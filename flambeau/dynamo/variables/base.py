@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 import inspect
+import itertools
 import operator
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ..break_kinds import graph_break
 from ..source import Source, constant_source, is_literal
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 Args = list["Variable"]
 Kwargs = dict[str, "Variable"]
+
+
+_births = itertools.count(1)
 
 
 class NotConstant(Exception):
@@ -33,6 +37,12 @@ class Variable:
     source: Source | None = None
     kind: Any = None
     """The type that the program sees, unless `python_type` finds it."""
+    born: int
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        made = object.__new__(cls)
+        made.born = next(_births)
+        return made
 
     def __init__(self, source: Source | None = None) -> None:
         self.source = source

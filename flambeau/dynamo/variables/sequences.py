@@ -369,6 +369,7 @@ class IteratorVariable(ModelledVariable):
         return found.realize(tx) if found is not None else None
 
     def iterate(self, tx: Trace) -> Iterator[Variable]:
+        tx.effects.check(self)
         while (element := self.next(tx)) is not None:
             yield element
 

@@ -118,6 +118,7 @@ class TensorVariable(Variable):
 
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
         if name == "grad" and self.source is not None:
+            tx.effects.check(self)
             tx.effects.grads[self] = value
             return
         if hasattr(type(self.fake), name) or name.startswith("_"):
