@@ -120,12 +120,9 @@ def _compile_cuda(graph: CompiledGraph, arrays: bool) -> CompiledGraph:
     if config.verify:
         verify(graph.program)
     graph.nodes = (tune_products if config.max_autotune else end_products)(graph.program, graph.nodes)
-    graph.cuda, graph.call = cuda.build(graph.program, graph.nodes, call_primitive, arrays)
-    graph.code = graph.cuda.code
-    if config.cuda_graphs and not graph.program.symbols:
-        graph.code.replayed = True
-        graph.call = cuda.recorded(graph.call)
-    graph.wrapper = graph.cuda.wrapper
+    replayed = config.cuda_graphs and not graph.program.symbols
+    graph.cuda, graph.call = cuda.build(graph.program, graph.nodes, call_primitive, arrays, replayed)
+    graph.code, graph.wrapper = graph.cuda.code, graph.cuda.code.wrapper
     for listener in listening:
         listener(graph)
     return graph
