@@ -641,18 +641,6 @@ def detached(tensor: Tensor) -> Tensor:
 dispatch.record = record
 Tensor._refresh_view = staticmethod(refresh_view)
 __all__ = [
-    "Node",
-    "Edge",
-    "AccumulateGrad",
-    "PrimitiveNode",
-    "Saved",
-    "record",
-    "edge_of",
-    "accumulator",
-    "rebase",
-    "check_inplace",
-    "detached",
-    "from_array",
-    "view_tensor",
-    "RemovableHandle",
+    "Node", "Edge", "AccumulateGrad", "PrimitiveNode", "Saved", "record", "edge_of", "accumulator", "rebase", "check_inplace",
+    "detached", "from_array", "view_tensor", "RemovableHandle",
 ]
