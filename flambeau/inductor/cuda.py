@@ -25,7 +25,7 @@ from flambeau.backends.cuda.layouts import layout
 from flambeau.core.cache import YOUNG, cache_directory, read, temporary_folder, warn_unwritable, write_file
 from flambeau.core.device import device
 from flambeau.core.dtypes import DTYPES, dtype
-from flambeau.core.expr import Index, to_python
+from flambeau.core.expr import Index, to_python, to_tuple
 from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, from_array
 from flambeau.inductor.dnn import CONVOLUTIONS, ROLES
@@ -193,14 +193,14 @@ class _Wrapper:
             emit(f"    {symbol} = {f'inputs[{position}].shape[{dim}]' if dim >= 0 else number}")
         for position, name in enumerate(program.inputs):
             if name in last or name in results:
-                strides = self._tuple([s * program.buffers[name].dtype.itemsize for s in program.buffers[name].strides])
+                strides = to_tuple([s * program.buffers[name].dtype.itemsize for s in program.buffers[name].strides])
                 # who calls with arrays has looked at their layouts
                 emit(f"    {name} = " + (f"inputs[{position}]" if self.arrays else f"fit(inputs[{position}]._data, {strides})"))
         if clear:
             emit("    inputs.clear()")
         for name in program.constants:
             if name in last or name in results:
-                strides = self._tuple([s * program.buffers[name].dtype.itemsize for s in program.buffers[name].strides])
+                strides = to_tuple([s * program.buffers[name].dtype.itemsize for s in program.buffers[name].strides])
                 emit(f"    {name} = fit(constants[{name!r}]._data, {strides})")
         if kept:
             emit(f"    {kept}")
@@ -238,7 +238,7 @@ class _Wrapper:
                 return
             sizes = "{" + ", ".join(f"{s!r}: {s}" for s in self.program.symbols) + "}"
             names = "".join(f"{v.buffer}, " for v in step.outputs)
-            strides = "".join(f"{self._tuple([s * v.dtype.itemsize for s in v.strides])}, " for v in step.outputs)
+            strides = "".join(f"{to_tuple([s * v.dtype.itemsize for s in v.strides])}, " for v in step.outputs)
             self.lines.append(f"    {names}= extern(steps[{k}], ({views}), ({strides}), {sizes})")
             return
         arguments = []
@@ -283,13 +283,10 @@ class _Wrapper:
         self.convolutions[f"c{k}"] = conv
         self.lines.append(f"    c{k}({', '.join(f'{v.buffer}.data.ptr' for v in views)})")
 
-    def _tuple(self, items: Sequence[Index]) -> str:
-        return "(" + "".join(f"{to_python(n)}, " for n in items) + ")"
-
     def _empty(self, name: str) -> str:
         buffer = self.program.buffers[name]
         if buffer.strides == tuple(contiguous_strides(buffer.shape)):
-            return f"empty({self._tuple(buffer.shape)}, d_{name})"
+            return f"empty({to_tuple(buffer.shape)}, d_{name})"
         self.flat.add(name)     # kernels take its address; who wants an array makes a view
         return f"empty({to_python(buffer.numel)}, d_{name})"
 
@@ -298,8 +295,8 @@ class _Wrapper:
         if view.shape == buffer.shape and view.strides == buffer.strides and view.offset == 0 and view.buffer not in self.flat:
             return view.buffer
         size = view.dtype.itemsize
-        steps = self._tuple([s * size for s in view.strides])
-        return f"strided({view.buffer}, {self._tuple(view.shape)}, {steps}, {to_python(view.offset * size)})"
+        steps = to_tuple([s * size for s in view.strides])
+        return f"strided({view.buffer}, {to_tuple(view.shape)}, {steps}, {to_python(view.offset * size)})"
 
     def _result(self, out: View | Index | None) -> str:
         if not isinstance(out, View):
