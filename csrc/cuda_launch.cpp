@@ -3,11 +3,7 @@
 // addresses, so that nothing of CUDA is needed to build this.
 #include "cuda_launch.h"
 
-#include <structmember.h>
-
-#include <cstddef>
 #include <cstring>
-#include <initializer_list>
 
 namespace {
 
@@ -92,19 +88,6 @@ PyObject* kernel_new(PyTypeObject* type, PyObject* args, PyObject* keywords) {
     return (PyObject*)self;
 }
 
-void kernel_dealloc(PyObject* object) {
-    PyTypeObject* type = Py_TYPE(object);
-    Py_XDECREF(((CudaKernel*)object)->owner);
-    Py_XDECREF(((CudaKernel*)object)->enter);
-    type->tp_free(object);
-    Py_DECREF(type);
-}
-
-PyMemberDef kernel_members[] = {
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(CudaKernel, vectorcall), READONLY, nullptr},
-    {},
-};
-
 const char kernel_doc[] =
     "CudaKernel(launch, function, kinds, block, shared, owner, enter)\n--\n\n"
     "A GPU function, called as kernel(stream, grid, *parameters): `grid` blocks of `block` threads, queued on `stream` (its handle).\n\n"
@@ -114,8 +97,9 @@ const char kernel_doc[] =
     "RuntimeError with the driver's code when it refuses.";
 
 PyType_Slot kernel_slots[] = {
-    {Py_tp_doc, (void*)kernel_doc},         {Py_tp_new, (void*)kernel_new},         {Py_tp_dealloc, (void*)kernel_dealloc},
-    {Py_tp_call, (void*)PyVectorcall_Call}, {Py_tp_members, (void*)kernel_members}, {0, nullptr},
+    {Py_tp_doc, (void*)kernel_doc}, {Py_tp_new, (void*)kernel_new},
+    {Py_tp_dealloc, (void*)release<CudaKernel, &CudaKernel::owner, &CudaKernel::enter>},
+    {Py_tp_call, (void*)PyVectorcall_Call}, {Py_tp_members, vectorcall_alone<CudaKernel>}, {0, nullptr},
 };
 
 PyType_Spec kernel_spec = {
@@ -176,26 +160,14 @@ PyObject* prepared_new(PyTypeObject* type, PyObject* args, PyObject* keywords) {
     return (PyObject*)self;
 }
 
-void prepared_dealloc(PyObject* object) {
-    PyTypeObject* type = Py_TYPE(object);
-    Py_XDECREF(((PreparedCall*)object)->owner);
-    type->tp_free(object);
-    Py_DECREF(type);
-}
-
-PyMemberDef prepared_members[] = {
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(PreparedCall, vectorcall), READONLY, nullptr},
-    {},
-};
-
 const char prepared_doc[] =
     "PreparedCall(function, words, owner)\n--\n\n"
     "A C function by its address, whose arguments are integers and addresses: `words`, with None for those that a call gives.\n"
     "Returns the function's int. `owner`: what has to live as long.";
 
 PyType_Slot prepared_slots[] = {
-    {Py_tp_doc, (void*)prepared_doc},       {Py_tp_new, (void*)prepared_new},         {Py_tp_dealloc, (void*)prepared_dealloc},
-    {Py_tp_call, (void*)PyVectorcall_Call}, {Py_tp_members, (void*)prepared_members}, {0, nullptr},
+    {Py_tp_doc, (void*)prepared_doc}, {Py_tp_new, (void*)prepared_new}, {Py_tp_dealloc, (void*)release<PreparedCall, &PreparedCall::owner>},
+    {Py_tp_call, (void*)PyVectorcall_Call}, {Py_tp_members, vectorcall_alone<PreparedCall>}, {0, nullptr},
 };
 
 PyType_Spec prepared_spec = {
@@ -205,11 +177,7 @@ PyType_Spec prepared_spec = {
 }  // namespace
 
 void add_cuda_launch(PyObject* module) {
-    for (PyType_Spec* spec : {&kernel_spec, &prepared_spec}) {
-        PyTypeObject* type = (PyTypeObject*)PyType_FromSpec(spec);
-        if (type != nullptr) add_type(module, type);
-        if (spec == &kernel_spec) kernel_type = type;  // lives for ever
-        else Py_XDECREF(type);
-    }
+    kernel_type = add_type(module, kernel_spec);
+    add_type(module, prepared_spec);
     add_gpu_program(module);
 }

@@ -3,8 +3,6 @@
 // memory orders or of several dtypes, large tensors (generated kernels and threads do better), gradients wanted.
 #include "module.h"
 
-#include <structmember.h>
-
 #include <algorithm>
 
 #include "dtypes.h"
@@ -249,14 +247,6 @@ PyObject* create(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
     return (PyObject*)self;
 }
 
-void dealloc(PyObject* object) {
-    PyTypeObject* type = Py_TYPE(object);
-    Py_XDECREF(((Elementwise*)object)->name);
-    Py_XDECREF(((Elementwise*)object)->launched);
-    type->tp_free(object);
-    Py_DECREF(type);
-}
-
 PyMethodDef type_methods[] = {
     {"below", (PyCFunction)(void*)below, METH_FASTCALL, "The same below autograd and the modes."},
     {"into", (PyCFunction)(void*)into, METH_FASTCALL, "into(target, ...) -> bool\n\nWrite the result over the first operand, if that can be done here."},
@@ -264,7 +254,7 @@ PyMethodDef type_methods[] = {
 };
 PyMemberDef type_members[] = {
     {"name", T_OBJECT_EX, offsetof(Elementwise, name), READONLY, nullptr},
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Elementwise, vectorcall), READONLY, nullptr},
+    vectorcall_member<Elementwise>,
     {nullptr, 0, 0, 0, nullptr},
 };
 PyGetSetDef type_getters[] = {
@@ -273,15 +263,12 @@ PyGetSetDef type_getters[] = {
 };
 PyType_Slot type_slots[] = {
     {Py_tp_doc, (void*)"Elementwise(name)\n--\n\nOne scalar operation on small CPU tensors and numbers: a new tensor, or NotImplemented."},
-    {Py_tp_new, (void*)create}, {Py_tp_dealloc, (void*)dealloc}, {Py_tp_call, (void*)PyVectorcall_Call},
+    {Py_tp_new, (void*)create}, {Py_tp_dealloc, (void*)release<Elementwise, &Elementwise::name, &Elementwise::launched>},
+    {Py_tp_call, (void*)PyVectorcall_Call},
     {Py_tp_methods, type_methods}, {Py_tp_members, type_members}, {Py_tp_getset, type_getters}, {0, nullptr},
 };
 PyType_Spec type_spec = {"flambeau._C.Elementwise", sizeof(Elementwise), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, type_slots};
 
 }  // namespace
 
-void add_elementwise(PyObject* module) {
-    PyTypeObject* type = (PyTypeObject*)PyType_FromSpec(&type_spec);
-    if (type != nullptr) add_type(module, type);
-    Py_XDECREF(type);
-}
+void add_elementwise(PyObject* module) { add_type(module, type_spec); }

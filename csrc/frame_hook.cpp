@@ -6,8 +6,6 @@
 #include "frame_access.h"
 
 #include <pthread.h>
-#include <structmember.h>
-
 #include <cstdlib>
 #include <initializer_list>
 #include <unordered_map>
@@ -432,12 +430,10 @@ int scoped_clear(PyObject* object) {
 }
 
 void scoped_dealloc(PyObject* object) {
-    PyTypeObject* type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
     if (((Scoped*)object)->weakrefs != nullptr) PyObject_ClearWeakRefs(object);
     scoped_clear(object);
-    type->tp_free(object);
-    Py_DECREF(type);
+    free_object(object);
 }
 
 // What the wrapper has not itself (__name__, __defaults__ ...) is the wrapped function's.
@@ -503,7 +499,7 @@ PyMemberDef scoped_members[] = {
     {"callback", T_OBJECT, offsetof(Scoped, callback), READONLY, "The frame callback while it runs; None: off."},
     {"__dictoffset__", T_PYSSIZET, offsetof(Scoped, dict), READONLY, nullptr},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Scoped, weakrefs), READONLY, nullptr},
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Scoped, vectorcall), READONLY, nullptr},
+    vectorcall_member<Scoped>,
     {nullptr},
 };
 
@@ -590,8 +586,8 @@ void add_frame_hook(PyObject* module) {
         return;
     }
     no_entries = PyTuple_New(0);
-    scoped_type = (PyTypeObject*)PyType_FromSpec(&scoped_spec);
-    if (no_entries == nullptr || scoped_type == nullptr || !add_type(module, scoped_type)) return;
+    scoped_type = add_type(module, scoped_spec);
+    if (no_entries == nullptr || scoped_type == nullptr) return;
     if (PyModule_AddFunctions(module, methods) < 0) return;
     undisturbed_function = PyObject_GetAttrString(module, "undisturbed");
     watched_function = PyObject_GetAttrString(module, "watched");

@@ -1,7 +1,5 @@
 #include "gpu_arrays.h"
 
-#include <structmember.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <utility>
@@ -62,14 +60,6 @@ PyObject* memory_at(PyObject* owner, long long offset) {
 
 // ---- saved arrays ----
 
-void saved_dealloc(PyObject* object) {
-    PyTypeObject* type = Py_TYPE(object);
-    SavedArray* self = (SavedArray*)object;
-    for (PyObject* part : {self->memory, self->dtype, self->layout, self->device, self->strides}) Py_XDECREF(part);
-    type->tp_free(object);
-    Py_DECREF(type);
-}
-
 PyObject* saved_shape(PyObject* object, void*) { return Py_NewRef(PyTuple_GET_ITEM(((SavedArray*)object)->layout, 0)); }
 
 PyObject* saved_data(PyObject* object, void*) { return array_of_saved(object); }
@@ -95,7 +85,9 @@ PyMethodDef saved_methods[] = {
 };
 PyType_Slot saved_slots[] = {
     {Py_tp_doc, (void*)"What a compiled graph on a GPU saves for its backward: memory of which no array was made yet."},
-    {Py_tp_dealloc, (void*)saved_dealloc}, {Py_tp_getset, saved_attributes}, {Py_tp_members, saved_members}, {Py_tp_methods, saved_methods},
+    {Py_tp_dealloc, (void*)release<SavedArray, &SavedArray::memory, &SavedArray::dtype, &SavedArray::layout, &SavedArray::device,
+                                   &SavedArray::strides>},
+    {Py_tp_getset, saved_attributes}, {Py_tp_members, saved_members}, {Py_tp_methods, saved_methods},
     {0, nullptr},
 };
 PyType_Spec saved_spec = {"flambeau._C.SavedArray", sizeof(SavedArray), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, saved_slots};
@@ -311,7 +303,6 @@ PyObject* gpu_nbytes(PyObject* array) { return PyObject_GetAttr(array, name_nbyt
 bool is_dense_gpu_array(PyObject* array) { return is_true(array, name_c_contiguous) || is_true(array, name_f_contiguous); }
 
 void add_gpu_arrays(PyObject* module) {
-    saved_type = (PyTypeObject*)PyType_FromSpec(&saved_spec);   // lives for ever
-    if (saved_type != nullptr) add_type(module, saved_type);
+    saved_type = add_type(module, saved_spec);
     PyModule_AddFunctions(module, methods);
 }

@@ -3,8 +3,6 @@
 // they depend on. As replay.cpp does for small tensors on the CPU, a call of a known kind runs no Python but CuPy's allocator.
 #include "module.h"
 
-#include <structmember.h>
-
 #include <cstring>
 #include <string>
 #include <vector>
@@ -521,13 +519,11 @@ PyObject* create(PyTypeObject* type, PyObject* arguments, PyObject*) {
 }
 
 void dealloc(PyObject* object) {
-    PyTypeObject* type = Py_TYPE(object);
     Program* program = ((GpuProgram*)object)->program;
     if (program != nullptr)
         for (PyObject* reference : program->owned) Py_DECREF(reference);
     delete program;
-    type->tp_free(object);
-    Py_DECREF(type);
+    free_object(object);
 }
 
 // ---- programs by what they depend on ----
@@ -711,14 +707,6 @@ PyObject* programs_create(PyTypeObject* type, PyObject* arguments, PyObject*) {
     return (PyObject*)self;
 }
 
-void programs_dealloc(PyObject* object) {
-    PyTypeObject* type = Py_TYPE(object);
-    Py_XDECREF(((GpuPrograms*)object)->make);
-    Py_XDECREF(((GpuPrograms*)object)->programs);
-    type->tp_free(object);
-    Py_DECREF(type);
-}
-
 PyMethodDef programs_methods[] = {
     {"quick", programs_quick, METH_O, "quick(args)\n\nThe whole call, where no mode and no gradient has to do with it; NotImplemented elsewhere."},
     {"look_at", programs_look_at, METH_O, "look_at(position)\n\nFrom now on programs depend on the float at this position."},
@@ -726,24 +714,21 @@ PyMethodDef programs_methods[] = {
 };
 PyMemberDef programs_members[] = {
     {"programs", T_OBJECT_EX, offsetof(GpuPrograms, programs), READONLY, "{what it depends on: program or None}"},
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(GpuPrograms, vectorcall), READONLY, nullptr},
+    vectorcall_member<GpuPrograms>,
     {nullptr, 0, 0, 0, nullptr},
 };
 PyType_Slot programs_slots[] = {
     {Py_tp_doc, (void*)"GpuPrograms(make, kept): the programs of one operator on GPUs; call it with the tuple of arguments.\n\n"
                        "make(args) writes one down, or answers None; after `kept` of them all are forgotten."},
-    {Py_tp_new, (void*)programs_create}, {Py_tp_dealloc, (void*)programs_dealloc}, {Py_tp_call, (void*)PyVectorcall_Call},
+    {Py_tp_new, (void*)programs_create}, {Py_tp_dealloc, (void*)release<GpuPrograms, &GpuPrograms::make, &GpuPrograms::programs>},
+    {Py_tp_call, (void*)PyVectorcall_Call},
     {Py_tp_methods, programs_methods}, {Py_tp_members, programs_members}, {0, nullptr},
 };
 PyType_Spec programs_spec = {"flambeau._C.GpuPrograms", sizeof(GpuPrograms), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, programs_slots};
 
-PyMemberDef type_members[] = {
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(GpuProgram, vectorcall), READONLY, nullptr},
-    {nullptr, 0, 0, 0, nullptr},
-};
 PyType_Slot type_slots[] = {
     {Py_tp_doc, (void*)"GpuProgram(inputs, made, steps, outputs, several[, sources, fit, device]): see flambeau/inductor/written.py"},
-    {Py_tp_new, (void*)create}, {Py_tp_dealloc, (void*)dealloc}, {Py_tp_call, (void*)PyVectorcall_Call}, {Py_tp_members, type_members}, {0, nullptr},
+    {Py_tp_new, (void*)create}, {Py_tp_dealloc, (void*)dealloc}, {Py_tp_call, (void*)PyVectorcall_Call}, {Py_tp_members, vectorcall_alone<GpuProgram>}, {0, nullptr},
 };
 PyType_Spec type_spec = {"flambeau._C.GpuProgram", sizeof(GpuProgram), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, type_slots};
 
@@ -776,9 +761,7 @@ bool into_on_gpu(PyObject* programs, PyObject* const* args, Py_ssize_t count) {
 }
 
 void add_gpu_program(PyObject* module) {
-    program_type = (PyTypeObject*)PyType_FromSpec(&type_spec);
-    if (program_type != nullptr) add_type(module, program_type);
-    programs_type = (PyTypeObject*)PyType_FromSpec(&programs_spec);
-    if (programs_type != nullptr) add_type(module, programs_type);
+    program_type = add_type(module, type_spec);
+    programs_type = add_type(module, programs_spec);
     add_gpu_arrays(module);
 }

@@ -2,8 +2,6 @@
 // model's 150 parameters costs microseconds this way, because nothing but slots and array headers is read.
 #include "guards.h"
 
-#include <structmember.h>
-
 #include "tensor_slots.h"
 
 namespace {
@@ -258,13 +256,11 @@ int spec_clear(PyObject* object) {
 
 void spec_dealloc(PyObject* object) {
     TensorSpec* self = (TensorSpec*)object;
-    PyTypeObject* type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
     spec_clear(object);
     PyMem_Free(self->sizes);
     PyMem_Free(self->steps);
-    type->tp_free(object);
-    Py_DECREF(type);
+    free_object(object);
 }
 
 PyObject* requires_grad_object(const TensorSpec* spec) {
@@ -295,7 +291,7 @@ PyMemberDef spec_members[] = {
     {"device", T_OBJECT_EX, offsetof(TensorSpec, device), READONLY, nullptr},
     {"shape", T_OBJECT_EX, offsetof(TensorSpec, shape), READONLY, nullptr},
     {"strides", T_OBJECT_EX, offsetof(TensorSpec, strides), READONLY, nullptr},
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(TensorSpec, vectorcall), READONLY, nullptr},
+    vectorcall_member<TensorSpec>,
     {nullptr},
 };
 
@@ -351,7 +347,6 @@ int tensor_fits(PyObject* spec, PyObject* tensor) {
 }
 
 void add_guards(PyObject* module) {
-    spec_type = (PyTypeObject*)PyType_FromSpec(&spec_spec);
-    if (spec_type == nullptr || !add_type(module, spec_type)) return;
+    spec_type = add_type(module, spec_spec);
     PyModule_AddFunctions(module, methods);
 }

@@ -35,28 +35,8 @@ struct Loops {
     void (*scan_down[2][kind_count])(const char* x, char* out, ptrdiff_t rows, ptrdiff_t row_size, ptrdiff_t columns, bool reverse);
 };
 
-namespace baseline {
-#include "kernel_loops.h"
-}
-#if defined(__x86_64__)
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
-namespace avx2 {
-#include "kernel_loops.h"
-}
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq")
-namespace avx512 {
-#include "kernel_loops.h"
-}
-#pragma GCC pop_options
-#endif
-
-#if defined(__x86_64__)
-const Loops* const compiled[] = {&baseline::loops, &avx2::loops, &avx512::loops};
-#else
-const Loops* const compiled[] = {&baseline::loops};
-#endif
-const Loops& loops = *compiled[(int)instruction_set()];
+#define LOOPS "kernel_loops.h"
+#include "by_instruction_set.h"
 
 int log2_of(ptrdiff_t itemsize) {
     switch (itemsize) {

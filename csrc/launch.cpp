@@ -4,8 +4,6 @@
 #include "runtime.h"
 
 #include <dlfcn.h>
-#include <structmember.h>
-
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -205,12 +203,10 @@ PyObject* graph_new(PyTypeObject* type, PyObject* arguments, PyObject* keywords)
 
 void graph_dealloc(PyObject* object) {
     NativeGraph* self = (NativeGraph*)object;
-    PyTypeObject* type = Py_TYPE(object);
     if (self->library != nullptr) dlclose(self->library);
     Py_XDECREF(self->path);
     Py_XDECREF(self->symbol);
-    type->tp_free(object);
-    Py_DECREF(type);
+    free_object(object);
 }
 
 PyObject* graph_repr(PyObject* object) {
@@ -230,7 +226,7 @@ PyMemberDef graph_members[] = {
     {"path", T_OBJECT_EX, offsetof(NativeGraph, path), READONLY, "The library's file."},
     {"symbol", T_OBJECT_EX, offsetof(NativeGraph, symbol), READONLY, "The function that a call runs."},
     {"n_args", T_PYSSIZET, offsetof(NativeGraph, n_args), READONLY, "How many arrays it takes."},
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(NativeGraph, vectorcall), READONLY, nullptr},
+    vectorcall_member<NativeGraph>,
     {nullptr},
 };
 
@@ -266,8 +262,6 @@ extern "C" void flambeau_register(const char* name, void* function) {
 void add_cuda_launch(PyObject* module);  // cuda_launch.cpp
 
 void add_launch(PyObject* module) {
-    PyTypeObject* type = (PyTypeObject*)PyType_FromSpec(&graph_spec);
-    if (type != nullptr) add_type(module, type);
-    Py_XDECREF(type);
+    add_type(module, graph_spec);
     add_cuda_launch(module);
 }

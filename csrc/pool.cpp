@@ -32,25 +32,8 @@ struct PoolLoops {
     PoolLoop by_kind[pool_kinds][4];
 };
 
-namespace baseline {
-#include "pool_loops.h"
-}
-#if defined(__x86_64__)
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
-namespace avx2 {
-#include "pool_loops.h"
-}
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq")
-namespace avx512 {
-#include "pool_loops.h"
-}
-#pragma GCC pop_options
-const PoolLoops* const compiled[] = {&baseline::pool_loops, &avx2::pool_loops, &avx512::pool_loops};
-#else
-const PoolLoops* const compiled[] = {&baseline::pool_loops};
-#endif
-const PoolLoops& loops = *compiled[(int)instruction_set()];
+#define LOOPS "pool_loops.h"
+#include "by_instruction_set.h"
 
 int column_of(Kind kind) {
     switch (kind) {

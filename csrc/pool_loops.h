@@ -166,7 +166,7 @@ void average_backward(const Pool& p, const void* from, void* to, int64_t*, ptrdi
 }
 
 // By PoolKind, for f16, bf16, f32, f64. Gradients add up, so they are not for the narrow types.
-const PoolLoops pool_loops = {{
+const PoolLoops loops = {{
     {max_forward<Half>, max_forward<BFloat>, max_forward<float>, max_forward<double>},
     {nullptr, nullptr, max_backward<float>, max_backward<double>},
     {average_forward<Half>, average_forward<BFloat>, average_forward<float>, average_forward<double>},

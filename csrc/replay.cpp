@@ -3,8 +3,6 @@
 // one after the other on one thread, their intermediate values stay in the cache.
 #include "module.h"
 
-#include <structmember.h>
-
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -292,13 +290,11 @@ PyObject* create(PyTypeObject* type, PyObject* arguments, PyObject*) {
 }
 
 void dealloc(PyObject* object) {
-    PyTypeObject* type = Py_TYPE(object);
     Program* program = ((Replay*)object)->program;
     if (program != nullptr)
         for (Output& output : program->outputs) Py_DECREF(output.descr);
     delete program;
-    type->tp_free(object);
-    Py_DECREF(type);
+    free_object(object);
 }
 
 // ---- programs by what they depend on ----
@@ -423,14 +419,6 @@ PyObject* replays_create(PyTypeObject* type, PyObject* arguments, PyObject*) {
     return (PyObject*)self;
 }
 
-void replays_dealloc(PyObject* object) {
-    PyTypeObject* type = Py_TYPE(object);
-    Py_XDECREF(((Replays*)object)->make);
-    Py_XDECREF(((Replays*)object)->programs);
-    type->tp_free(object);
-    Py_DECREF(type);
-}
-
 PyMethodDef replays_methods[] = {
     {"quick", (PyCFunction)(void*)replays_quick, METH_FASTCALL,
      "quick(*args)\n\nThe whole call, where no mode and no gradient has to do with it; NotImplemented elsewhere."},
@@ -438,33 +426,27 @@ PyMethodDef replays_methods[] = {
 };
 PyMemberDef replays_members[] = {
     {"programs", T_OBJECT_EX, offsetof(Replays, programs), READONLY, "{what it depends on: program, None, or False: seen once}"},
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Replays, vectorcall), READONLY, nullptr},
+    vectorcall_member<Replays>,
     {nullptr, 0, 0, 0, nullptr},
 };
 PyType_Slot replays_slots[] = {
     {Py_tp_doc, (void*)"Replays(make, most, kept, patient): the programs of one operator; call it with the tuple of arguments."},
-    {Py_tp_new, (void*)replays_create}, {Py_tp_dealloc, (void*)replays_dealloc}, {Py_tp_call, (void*)PyVectorcall_Call},
+    {Py_tp_new, (void*)replays_create}, {Py_tp_dealloc, (void*)release<Replays, &Replays::make, &Replays::programs>},
+    {Py_tp_call, (void*)PyVectorcall_Call},
     {Py_tp_methods, replays_methods}, {Py_tp_members, replays_members}, {0, nullptr},
 };
 PyType_Spec replays_spec = {"flambeau._C.Replays", sizeof(Replays), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, replays_slots};
 
-PyMemberDef type_members[] = {
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Replay, vectorcall), READONLY, nullptr},
-    {nullptr, 0, 0, 0, nullptr},
-};
 PyType_Slot type_slots[] = {
     {Py_tp_doc, (void*)"Replay(inputs, outputs, steps, constants, scratch, several): see flambeau/ops/replay.py"},
     {Py_tp_new, (void*)create}, {Py_tp_dealloc, (void*)dealloc}, {Py_tp_call, (void*)PyVectorcall_Call},
-    {Py_tp_members, type_members}, {0, nullptr},
+    {Py_tp_members, vectorcall_alone<Replay>}, {0, nullptr},
 };
 PyType_Spec type_spec = {"flambeau._C.Replay", sizeof(Replay), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, type_slots};
 
 }  // namespace
 
 void add_replay(PyObject* module) {
-    for (PyType_Spec* spec : {&type_spec, &replays_spec}) {
-        PyTypeObject* type = (PyTypeObject*)PyType_FromSpec(spec);
-        if (type != nullptr) add_type(module, type);
-        Py_XDECREF(type);
-    }
+    add_type(module, type_spec);
+    add_type(module, replays_spec);
 }

@@ -137,9 +137,6 @@ PyType_Spec spec = {"flambeau._C.DispatchState", sizeof(PyObject), 0, Py_TPFLAGS
 }  // namespace
 
 void add_state(PyObject* module) {
-    for (PyType_Spec* each : {&spec, &scope_spec}) {
-        PyTypeObject* type = (PyTypeObject*)PyType_FromSpec(each);
-        if (type != nullptr) add_type(module, type);
-        Py_XDECREF(type);
-    }
+    add_type(module, spec);
+    add_type(module, scope_spec);
 }

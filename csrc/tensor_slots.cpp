@@ -1,8 +1,6 @@
 #include "tensor_slots.h"
 
 #include <descrobject.h>
-#include <structmember.h>
-
 namespace {
 
 TensorSlots slots;

@@ -568,7 +568,5 @@ PyObject* new_array(Kind kind, int rank, const npy_intp* sizes) {
 
 void add_tensors(PyObject* module) {
     PyModule_AddFunctions(module, methods);
-    PyObject* type = PyType_FromSpecWithBases(&size_spec, (PyObject*)&PyTuple_Type);
-    if (type != nullptr) add_type(module, (PyTypeObject*)type);
-    Py_XDECREF(type);
+    add_type(module, size_spec, (PyObject*)&PyTuple_Type);
 }

@@ -11,8 +11,6 @@
 // tensor in the place of another will do if it is alike (a state that each call leaves to the next).
 #include "guards.h"
 
-#include <structmember.h>
-
 #include <memory>
 #include <utility>
 #include <vector>
@@ -502,14 +500,12 @@ int unchanged_clear(PyObject* object) {
 
 void unchanged_dealloc(PyObject* object) {
     Unchanged* self = (Unchanged*)object;
-    PyTypeObject* type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
     unchanged_clear(object);
     delete self->plan;
     delete self->memories;
     delete self->promising;
-    type->tp_free(object);
-    Py_DECREF(type);
+    free_object(object);
 }
 
 PyMethodDef unchanged_methods[] = {
@@ -522,11 +518,6 @@ PyMethodDef unchanged_methods[] = {
      "fetch(numbers, *roots) -> tuple\n\nThe tensors of these numbers: their places among all of the plan's."},
     {"apart", (PyCFunction)(void (*)(void))unchanged_apart, METH_FASTCALL,
      "apart(others, numbers, *roots) -> bool\n\nIs no object of the tuple `others` one of the tensors of these numbers?"},
-    {nullptr},
-};
-
-PyMemberDef unchanged_members[] = {
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Unchanged, vectorcall), READONLY, nullptr},
     {nullptr},
 };
 
@@ -544,7 +535,7 @@ PyType_Slot unchanged_slots[] = {
     {Py_tp_doc, (void*)unchanged_doc},         {Py_tp_new, (void*)unchanged_new},
     {Py_tp_dealloc, (void*)unchanged_dealloc}, {Py_tp_traverse, (void*)unchanged_traverse},
     {Py_tp_clear, (void*)unchanged_clear},     {Py_tp_call, (void*)PyVectorcall_Call},
-    {Py_tp_methods, unchanged_methods},        {Py_tp_members, unchanged_members},
+    {Py_tp_methods, unchanged_methods},        {Py_tp_members, vectorcall_alone<Unchanged>},
     {0, nullptr},
 };
 
@@ -555,8 +546,4 @@ PyType_Spec unchanged_spec = {
 
 }  // namespace
 
-void add_unchanged(PyObject* module) {
-    PyTypeObject* type = (PyTypeObject*)PyType_FromSpec(&unchanged_spec);
-    if (type != nullptr) add_type(module, type);
-    Py_XDECREF(type);
-}
+void add_unchanged(PyObject* module) { add_type(module, unchanged_spec); }

@@ -14,14 +14,7 @@ from . import (
     autograd,
     ops,
 )
-from .autograd.grad_mode import (
-    enable_grad,
-    inference_mode,
-    is_grad_enabled,
-    is_inference_mode_enabled,
-    no_grad,
-    set_grad_enabled,
-)
+from .autograd.grad_mode import enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled
 from .core.device import default_device as get_default_device
 from .core.device import device, set_default_device
 from .core.dtypes import ALIASES, DTYPES, can_cast, dtype, finfo, iinfo, promote_types
@@ -78,61 +71,38 @@ _LAZY: dict[str, tuple[str, Any]] = {
         "library", "overrides", "types", "version", "multiprocessing", "onnx", "sparse", "nested", "quantization", "mps", "xpu", "cpu",
         "return_types", "torch_version", "_utils", "_C", "accelerator", "export", "storage", "ao")
 } | {
-    name: ("._settings", name) for name in (
-        "OutOfMemoryError", "use_deterministic_algorithms", "are_deterministic_algorithms_enabled",
-        "is_deterministic_algorithms_warn_only_enabled", "set_deterministic_debug_mode", "get_deterministic_debug_mode",
-        "set_float32_matmul_precision", "get_float32_matmul_precision", "set_num_threads", "get_num_threads", "set_num_interop_threads",
-        "get_num_interop_threads", "set_warn_always", "is_warn_always_enabled", "typename", "compiled_with_cxx11_abi",
-        "is_vulkan_available", "_assert", "_assert_async", "_assert_scalar", "_check", "_check_with", "_check_is_size", "_check_index",
-        "_check_value", "_check_type", "_check_not_implemented",
-        "set_default_tensor_type", "set_flush_denormal", "_check_tensor_all", "_check_tensor_all_with")
-} | {
-    name: (".core.symbolic", name) for name in (
-        "SymInt", "SymFloat", "SymBool", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sqrt", "sym_sum")
-} | {
-    "_dynamo": (".dynamo", None),
-    "_inductor": (".inductor", None),
-    "compile": (".dynamo", "compile"),
-    "save": (".serialization", "save"),
-    "load": (".serialization", "load"),
-    "autocast": (".amp", "autocast"),
-    "is_autocast_enabled": (".amp", "is_autocast_enabled"),
-    "is_autocast_cpu_enabled": (".amp", "is_autocast_cpu_enabled"),
-    "get_autocast_dtype": (".amp", "get_autocast_dtype"),
-    "set_autocast_enabled": (".amp", "set_autocast_enabled"),
-    "set_autocast_dtype": (".amp", "set_autocast_dtype"),
-    "get_autocast_cpu_dtype": (".amp", "get_autocast_cpu_dtype"),
-    "get_autocast_gpu_dtype": (".amp", "get_autocast_gpu_dtype"),
-    "is_autocast_cache_enabled": (".amp", "is_autocast_cache_enabled"),
-    "clear_autocast_cache": (".amp", "clear_autocast_cache"),
-    "get_device_module": (".accelerator", "get_device_module"),
-    "Stream": (".cpu", "Stream"),
+    "_dynamo": (".dynamo", None), "_inductor": (".inductor", None),
     "legacy_contiguous_format": (".core.memory_format", "contiguous_format"),
-    "UntypedStorage": (".storage", "UntypedStorage"),
-    "TypedStorage": (".storage", "TypedStorage"),
-    "Event": (".cpu", "Event"),
-    "vmap": (".func", "vmap"),
-    "is_anomaly_enabled": (".autograd.anomaly", "is_anomaly_enabled"),
-    "is_anomaly_check_nan_enabled": (".autograd.anomaly", "is_anomaly_check_nan_enabled"),
-    "set_anomaly_enabled": (".autograd.anomaly", "set_anomaly_enabled"),
-    "cond": ("._higher_order_ops.cond", "cond"),
-    "while_loop": ("._higher_order_ops.while_loop", "while_loop"),
-    "GradScaler": (".amp", "GradScaler"),
-    "gru_cell": (".nn.modules.rnn", "gru_cell"),
-    "lstm_cell": (".nn.modules.rnn", "lstm_cell"),
-    "rnn_relu_cell": (".nn.modules.rnn", "rnn_relu_cell"),
-    "rnn_tanh_cell": (".nn.modules.rnn", "rnn_tanh_cell"),
-    "rrelu": (".nn.functional", "rrelu"),
-    "rrelu_": (".nn.functional", "rrelu_"),
-    "max_pool1d_with_indices": (".nn.functional", "max_pool1d_with_indices"),
-    "Generator": (".ops.random", "Generator"),
-    "default_generator": (".ops.random", "default_generator"),
-    "manual_seed": (".ops.random", "manual_seed"),
-    "seed": (".ops.random", "seed"),
-    "initial_seed": (".ops.random", "initial_seed"),
-    "get_rng_state": (".ops.random", "get_rng_state"),
-    "set_rng_state": (".ops.random", "set_rng_state"),
-    "set_printoptions": (".ops.printing", "set_printoptions"),
+} | {
+    name: (module, name) for module, names in {
+        "._settings": (
+            "OutOfMemoryError", "use_deterministic_algorithms", "are_deterministic_algorithms_enabled",
+            "is_deterministic_algorithms_warn_only_enabled", "set_deterministic_debug_mode", "get_deterministic_debug_mode",
+            "set_float32_matmul_precision", "get_float32_matmul_precision", "set_num_threads", "get_num_threads",
+            "set_num_interop_threads", "get_num_interop_threads", "set_warn_always", "is_warn_always_enabled", "typename",
+            "compiled_with_cxx11_abi", "is_vulkan_available", "_assert", "_assert_async", "_assert_scalar", "_check", "_check_with",
+            "_check_is_size", "_check_index", "_check_value", "_check_type", "_check_not_implemented", "set_default_tensor_type",
+            "set_flush_denormal", "_check_tensor_all", "_check_tensor_all_with"),
+        ".core.symbolic": (
+            "SymInt", "SymFloat", "SymBool", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sqrt",
+            "sym_sum"),
+        ".dynamo": ("compile",),
+        ".serialization": ("save", "load"),
+        ".amp": ("autocast", "is_autocast_enabled", "is_autocast_cpu_enabled", "get_autocast_dtype", "set_autocast_enabled",
+                 "set_autocast_dtype", "get_autocast_cpu_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled",
+                 "clear_autocast_cache", "GradScaler"),
+        ".accelerator": ("get_device_module",),
+        ".cpu": ("Stream", "Event"),
+        ".storage": ("UntypedStorage", "TypedStorage"),
+        ".func": ("vmap",),
+        ".autograd.anomaly": ("is_anomaly_enabled", "is_anomaly_check_nan_enabled", "set_anomaly_enabled"),
+        "._higher_order_ops.cond": ("cond",),
+        "._higher_order_ops.while_loop": ("while_loop",),
+        ".nn.modules.rnn": ("gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"),
+        ".nn.functional": ("rrelu", "rrelu_", "max_pool1d_with_indices"),
+        ".ops.random": ("Generator", "default_generator", "manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state"),
+        ".ops.printing": ("set_printoptions",),
+    }.items() for name in names
 }
 
 

@@ -151,9 +151,18 @@ def _fail(error: type[Exception], cond: Any, message: Any) -> None:
     raise error(text)
 
 
-def _check(cond: Any, message: Callable[[], Any] | None = None) -> None:
-    """RuntimeError with `message()` unless `cond`."""
-    _fail(RuntimeError, cond, message)
+def _checking(name: str, error: type[Exception]) -> Callable[..., None]:
+    def check(cond: Any, message: Callable[[], Any] | None = None) -> None:
+        _fail(error, cond, message)
+
+    check.__name__ = check.__qualname__ = name
+    check.__doc__ = f"{error.__name__} with `message()` unless `cond`."
+    return check
+
+
+_check, _check_index = _checking("_check", RuntimeError), _checking("_check_index", IndexError)
+_check_value, _check_type = _checking("_check_value", ValueError), _checking("_check_type", TypeError)
+_check_not_implemented = _checking("_check_not_implemented", NotImplementedError)
 
 
 def _check_with(error_type: type[Exception], cond: Any, message: Callable[[], Any] | None = None) -> None:
@@ -164,26 +173,6 @@ def _check_with(error_type: type[Exception], cond: Any, message: Callable[[], An
 def _check_is_size(i: Any, message: Callable[[], Any] | None = None, *, max: int | None = None) -> None:
     """RuntimeError unless `i` may be a size: not negative."""
     _check(bool(i >= 0), message)
-
-
-def _check_index(cond: Any, message: Callable[[], Any] | None = None) -> None:
-    """IndexError with `message()` unless `cond`."""
-    _fail(IndexError, cond, message)
-
-
-def _check_value(cond: Any, message: Callable[[], Any] | None = None) -> None:
-    """ValueError with `message()` unless `cond`."""
-    _fail(ValueError, cond, message)
-
-
-def _check_type(cond: Any, message: Callable[[], Any] | None = None) -> None:
-    """TypeError with `message()` unless `cond`."""
-    _fail(TypeError, cond, message)
-
-
-def _check_not_implemented(cond: Any, message: Callable[[], Any] | None = None) -> None:
-    """NotImplementedError with `message()` unless `cond`."""
-    _fail(NotImplementedError, cond, message)
 
 
 def _check_tensor_all(cond: Tensor, message: Callable[[], Any] | None = None) -> None:

@@ -12,12 +12,7 @@ from .core import dispatch
 from .core.device import device
 from .core.tensor import Tensor
 from .ops.random import Generator
-from .overrides import (
-    DisableTorchFunctionSubclass,
-    has_torch_function,
-    has_torch_function_unary,
-    has_torch_function_variadic,
-)
+from .overrides import DisableTorchFunctionSubclass, has_torch_function, has_torch_function_unary, has_torch_function_variadic
 
 
 def _get_tracing_state() -> None:
@@ -53,12 +48,7 @@ def _keeps_nothing(default: Any) -> Callable[..., Any]:
 class DispatchKey(enum.Enum):
     """Names of torch's dispatch keys, of which Flambeau's ladder has no use."""
 
-    Undefined = 0
-    CPU = 1
-    CUDA = 2
-    AutocastCPU = 3
-    AutocastCUDA = 4
-    AutocastXPU = 5
+    Undefined, CPU, CUDA, AutocastCPU, AutocastCUDA, AutocastXPU = range(6)
 
 
 class DispatchKeySet:
@@ -76,14 +66,8 @@ class DispatchKeySet:
 
 
 _SWITCHES = (
-    "_jit_set_profiling_executor",
-    "_jit_set_profiling_mode",
-    "_jit_override_can_fuse_on_cpu",
-    "_jit_override_can_fuse_on_gpu",
-    "_jit_set_texpr_fuser_enabled",
-    "_jit_set_nvfuser_enabled",
-    "_jit_set_nvfuser_guard_mode",
-    "_jit_can_fuse_on_cpu",
+    "_jit_set_profiling_executor", "_jit_set_profiling_mode", "_jit_override_can_fuse_on_cpu", "_jit_override_can_fuse_on_gpu",
+    "_jit_set_texpr_fuser_enabled", "_jit_set_nvfuser_enabled", "_jit_set_nvfuser_guard_mode", "_jit_can_fuse_on_cpu",
     "_jit_can_fuse_on_gpu",
 )
 

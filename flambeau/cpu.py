@@ -102,21 +102,7 @@ def set_rng_state(new_state: Tensor, device: Any = "cpu") -> None:
 
 
 __all__ = [
-    "Event",
-    "Stream",
-    "current_device",
-    "current_stream",
-    "device_count",
-    "empty_cache",
-    "get_rng_state",
-    "initial_seed",
-    "is_available",
-    "is_initialized",
-    "manual_seed",
-    "manual_seed_all",
-    "seed",
-    "set_device",
-    "set_rng_state",
-    "stream",
+    "Event", "Stream", "current_device", "current_stream", "device_count", "empty_cache", "get_rng_state", "initial_seed",
+    "is_available", "is_initialized", "manual_seed", "manual_seed_all", "seed", "set_device", "set_rng_state", "stream",
     "synchronize",
 ]

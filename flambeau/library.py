@@ -251,14 +251,6 @@ def _signature(schema: str) -> tuple[inspect.Signature, tuple[str, ...]]:
 
 
 __all__ = [
-    "custom_op",
-    "CustomOpDef",
-    "Library",
-    "define",
-    "impl",
-    "impl_abstract",
-    "register_autograd",
-    "register_fake",
-    "register_kernel",
-    "parse_schema",
+    "custom_op", "CustomOpDef", "Library", "define", "impl", "impl_abstract", "register_autograd", "register_fake",
+    "register_kernel", "parse_schema",
 ]

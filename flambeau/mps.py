@@ -6,7 +6,7 @@ from typing import Any
 
 
 def is_available() -> bool:
-    """False: Apple's GPUs are not supported."""
+    """False: such GPUs are not supported."""
     return False
 
 

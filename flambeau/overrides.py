@@ -143,16 +143,7 @@ def get_overridable_functions() -> dict[Any, list[Callable]]:
 
 
 __all__ = [
-    "has_torch_function",
-    "has_torch_function_unary",
-    "has_torch_function_variadic",
-    "handle_torch_function",
-    "TorchFunctionMode",
-    "BaseTorchFunctionMode",
-    "DisableTorchFunctionSubclass",
-    "is_tensor_like",
-    "is_tensor_method_or_property",
-    "wrap_torch_function",
-    "resolve_name",
-    "get_overridable_functions",
+    "has_torch_function", "has_torch_function_unary", "has_torch_function_variadic", "handle_torch_function", "TorchFunctionMode",
+    "BaseTorchFunctionMode", "DisableTorchFunctionSubclass", "is_tensor_like", "is_tensor_method_or_property",
+    "wrap_torch_function", "resolve_name", "get_overridable_functions",
 ]

@@ -2,31 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
+from .mps import device_count, empty_cache, is_available, manual_seed, manual_seed_all, memory_allocated
 
-
-def is_available() -> bool:
-    """False: Intel's GPUs are not supported."""
-    return False
-
-
-def device_count() -> int:
-    """0."""
-    return 0
-
-
-def empty_cache() -> None:
-    """Nothing is cached."""
-
-
-def manual_seed(seed: int) -> None:
-    """Seed the current device, of which there is none."""
-
-
-def manual_seed_all(seed: int) -> None:
-    """Seed every device, of which there is none."""
-
-
-def memory_allocated(device: Any = None) -> int:
-    """0: no memory of such a device is in use."""
-    return 0
+__all__ = ["device_count", "empty_cache", "is_available", "manual_seed", "manual_seed_all", "memory_allocated"]

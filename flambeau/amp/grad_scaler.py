@@ -11,6 +11,21 @@ from ..ops.nn_steps import scale_all_
 from ..optim.optimizer import Optimizer
 
 READY, UNSCALED, STEPPED = "READY", "UNSCALED", "STEPPED"
+_STATE = {"scale": "_scale", "growth_factor": "_growth_factor", "backoff_factor": "_backoff_factor",
+          "growth_interval": "_growth_interval", "_growth_tracker": "_growth_tracker"}
+
+
+def _accessors(name: str, doc: str) -> tuple[Callable, Callable]:
+    """`get_name()` and `set_name(value)`."""
+    def get(self: GradScaler) -> Any:
+        return getattr(self, f"_{name}")
+
+    def put(self: GradScaler, value: Any) -> None:
+        setattr(self, f"_{name}", value)
+
+    get.__name__, put.__name__ = f"get_{name}", f"set_{name}"
+    get.__doc__, put.__doc__ = doc, f"Set: {doc[0].lower()}{doc[1:]}"
+    return get, put
 
 
 class GradScaler:
@@ -91,29 +106,9 @@ class GradScaler:
         """The scale; 1 when disabled."""
         return self._scale if self._enabled else 1.0
 
-    def get_growth_factor(self) -> float:
-        """By how much the scale grows."""
-        return self._growth_factor
-
-    def set_growth_factor(self, new_factor: float) -> None:
-        """Set by how much the scale grows."""
-        self._growth_factor = new_factor
-
-    def get_backoff_factor(self) -> float:
-        """By how much the scale shrinks."""
-        return self._backoff_factor
-
-    def set_backoff_factor(self, new_factor: float) -> None:
-        """Set by how much the scale shrinks."""
-        self._backoff_factor = new_factor
-
-    def get_growth_interval(self) -> int:
-        """After how many good steps the scale grows."""
-        return self._growth_interval
-
-    def set_growth_interval(self, new_interval: int) -> None:
-        """Set after how many good steps the scale grows."""
-        self._growth_interval = new_interval
+    get_growth_factor, set_growth_factor = _accessors("growth_factor", "By how much the scale grows.")
+    get_backoff_factor, set_backoff_factor = _accessors("backoff_factor", "By how much the scale shrinks.")
+    get_growth_interval, set_growth_interval = _accessors("growth_interval", "After how many good steps the scale grows.")
 
     def is_enabled(self) -> bool:
         """Whether it scales at all."""
@@ -123,8 +118,7 @@ class GradScaler:
         """Scale, factors and counters; empty when disabled."""
         if not self._enabled:
             return {}
-        return {"scale": self._scale, "growth_factor": self._growth_factor, "backoff_factor": self._backoff_factor,
-                "growth_interval": self._growth_interval, "_growth_tracker": self._growth_tracker}
+        return {name: getattr(self, field) for name, field in _STATE.items()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over a state_dict."""
@@ -133,6 +127,6 @@ class GradScaler:
         if not state_dict:
             raise RuntimeError("The source state dict is empty, possibly because it was saved from a disabled "
                                "instance of GradScaler.")
-        self._scale, self._growth_tracker = float(state_dict["scale"]), state_dict["_growth_tracker"]
-        self._growth_factor, self._backoff_factor = state_dict["growth_factor"], state_dict["backoff_factor"]
-        self._growth_interval = state_dict["growth_interval"]
+        for name, field in _STATE.items():
+            setattr(self, field, state_dict[name])
+        self._scale = float(self._scale)

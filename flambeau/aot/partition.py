@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,12 +93,13 @@ def _depending_on(graph: Graph, roots: Iterable[Node]) -> set[Node]:
     return found
 
 
-def _ancestors(roots: Iterable[Node]) -> set[Node]:
-    found = set(roots)
+def _ancestors(roots: Iterable[Node], stop: Collection[Node] = ()) -> set[Node]:
+    """The roots and all that they come from, up to `stop`."""
+    found = {n for n in roots if n not in stop}
     stack = list(found)
     while stack:
         for node in stack.pop()._inputs:
-            if node not in found:
+            if node not in found and node not in stop:
                 found.add(node)
                 stack.append(node)
     return found
@@ -311,7 +312,7 @@ def _extract(joint: Graph, inputs: list[Node], outputs: tuple, first: Iterable[N
     for node in inputs:
         copy = copies[node] = new.placeholder(node.name)
         copy.meta = dict(node.meta)
-    wanted = _ancestors_until(walk_nodes(outputs), set(inputs))
+    wanted = _ancestors(walk_nodes(outputs), set(inputs))
     for node in _by_demand([n for n in (*first, *joint.nodes) if n in wanted], inputs):
         copies[node] = new.node_copy(node, copies.__getitem__)
     new.output(_map(outputs, copies))
@@ -341,14 +342,3 @@ def _map(a: Any, copies: dict[Node, Node]) -> Any:
     if isinstance(a, Node):
         return copies[a]
     return tuple([_map(item, copies) for item in a]) if isinstance(a, (tuple, list)) else a
-
-
-def _ancestors_until(roots: Iterable[Node], stop: set[Node]) -> set[Node]:
-    found = {n for n in roots if n not in stop}
-    stack = list(found)
-    while stack:
-        for node in stack.pop()._inputs:
-            if node not in found and node not in stop:
-                found.add(node)
-                stack.append(node)
-    return found

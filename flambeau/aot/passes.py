@@ -14,7 +14,6 @@ from flambeau.core.memory_format import preserve_format
 from flambeau.core.symbolic import SymInt
 from flambeau.core.tensor import Tensor
 from flambeau.fx import Graph, Node
-from flambeau.fx.node import map_arg
 from flambeau.ops.registry import PRIMITIVES, PointwisePrimitive, ViewPrimitive
 
 
@@ -184,41 +183,6 @@ def _shape_argument(node: Node) -> tuple | None:
         source = next(a for a in node.args if isinstance(a, Node))
         return source.args[0] if source.target is PRIMITIVES["full"] else None
     return node.args[1] if node.target in (PRIMITIVES["view"], PRIMITIVES["expand"]) else None
-
-
-# -- constants that are tensors ----------------------------------------------------------------------------------------
-
-FOLD_LIMIT = 1 << 16  # elements; larger results are cheaper to compute again than to carry along
-
-
-def evaluate_constant_tensors(graph: Graph) -> None:
-    """Compute calls whose tensors are all constants of the graph's module, once, here."""
-    module = graph.owning_module
-    known: dict[Node, Tensor] = {}
-    for node in graph.nodes:
-        if node.op == "get_attr" and isinstance(getattr(module, str(node.target), None), Tensor):
-            known[node] = getattr(module, str(node.target))
-        elif node.op == "call_function" and node._inputs and all(n in known for n in node._inputs):
-            val, run = node.meta.get("val"), getattr(node.target, "run", None)
-            if run is None or not isinstance(val, Tensor) or val.shape.numel() > FOLD_LIMIT:
-                continue
-            value = run(map_arg(node.args, known.__getitem__))
-            name = _fresh_attribute(module, node.name)
-            setattr(module, name, value)
-            with graph.inserting_before(node):
-                constant = graph.get_attr(name)
-            constant.meta = dict(node.meta)
-            known[constant] = value
-            node.replace_all_uses_with(constant)
-            graph.erase_node(node)
-
-
-def _fresh_attribute(module: Any, stem: str) -> str:
-    name, number = f"_constant_{stem}", 0
-    while hasattr(module, name):
-        number += 1
-        name = f"_constant_{stem}_{number}"
-    return name
 
 
 # -- outputs -----------------------------------------------------------------------------------------------------------

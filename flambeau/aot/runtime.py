@@ -7,17 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from flambeau import _C
-from flambeau.aot.joint import (
-    Constant,
-    FromArgument,
-    FromAttribute,
-    FromSize,
-    Interface,
-    Result,
-    SameInput,
-    Slot,
-    ViewOf,
-)
+from flambeau.aot.joint import Constant, FromArgument, FromAttribute, FromSize, Interface, Result, SameInput, Slot, ViewOf
 from flambeau.autograd.graph import SECOND_TIME, Node, Output, Saved, Settings, bare, edge_of, version_to_save
 from flambeau.core import dispatch
 from flambeau.core.memory_format import channels_last, channels_last_3d, contiguous_format

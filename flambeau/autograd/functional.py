@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.tensor import Tensor
@@ -19,15 +19,25 @@ def _fresh(inputs: tuple, create_graph: bool) -> tuple:
     return tuple(x.view_as(x) if create_graph and x.requires_grad else x.detach().requires_grad_() for x in inputs)
 
 
-def _grads(out: Tensor, xs: tuple, seed: Tensor | None, create_graph: bool, strict: bool) -> list[Tensor]:
-    found = (
-        engine.run_backward([out], [seed], inputs=xs, retain_graph=True, create_graph=create_graph, accumulate=False)
-        if out.requires_grad
-        else [None] * len(xs)
-    )
+def _as_given(values: Sequence, like: Any) -> Any:
+    """A tuple where `like` is a sequence, else the only value."""
+    return tuple(values) if isinstance(like, (tuple, list)) else values[0]
+
+
+def _grads(outs: Sequence, xs: tuple, seeds: Any, create_graph: bool, strict: bool = False) -> list[Tensor]:
+    """Gradients of the sum of outs * seeds (None: of one element each), zeros where there is none."""
+    pairs = [(o, s) for o, s in zip(outs, (None,) * len(outs) if seeds is None else _tuple(seeds)) if o.requires_grad]
+    found: Sequence = [None] * len(xs)
+    if pairs:
+        found = engine.run_backward([o for o, _ in pairs], [s for _, s in pairs], inputs=xs, retain_graph=True,
+                                    create_graph=create_graph, accumulate=False)
     if strict and any(g is None for g in found):
         raise RuntimeError("Output of the user-provided function is independent of an input. This is not allowed in strict mode.")
     return [x.new_zeros(x.shape) if g is None else g for g, x in zip(found, xs)]
+
+
+def _ones(xs: tuple) -> tuple:
+    return tuple(x.new_full(x.shape, 1) for x in xs)
 
 
 def vjp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple:
@@ -35,11 +45,7 @@ def vjp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, 
     with enable_grad():
         xs = _fresh(_tuple(inputs), create_graph)
         out = func(*xs)
-        outs = _tuple(out)
-        seeds = (None,) * len(outs) if v is None else _tuple(v)
-        found = engine.run_backward(outs, seeds, inputs=xs, retain_graph=True, create_graph=create_graph, accumulate=False)
-    grads = tuple(x.new_zeros(x.shape) if g is None else g for g, x in zip(found, xs))
-    return out, grads if isinstance(inputs, (tuple, list)) else grads[0]
+        return out, _as_given(_grads(_tuple(out), xs, v, create_graph, strict), inputs)
 
 
 def jvp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple:
@@ -49,64 +55,34 @@ def jvp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, 
         out = func(*xs)
         outs = _tuple(out)
         seeds = tuple(o.new_zeros(o.shape).requires_grad_() for o in outs)
-        back = engine.run_backward(outs, seeds, inputs=xs, retain_graph=True, create_graph=True, accumulate=False)
-        tangents = tuple(x.new_full(x.shape, 1) for x in xs) if v is None else _tuple(v)
-        pairs = [(b, t) for b, t in zip(back, tangents) if b is not None]
-        found = engine.run_backward(
-            [b for b, _ in pairs],
-            [t for _, t in pairs],
-            inputs=seeds,
-            retain_graph=True,
-            create_graph=create_graph,
-            accumulate=False,
-        )
-    result = tuple(s.new_zeros(s.shape) if g is None else g for g, s in zip(found, seeds))
-    return out, result if isinstance(out, (tuple, list)) else result[0]
+        back = _grads(outs, xs, seeds, True, strict)
+        return out, _as_given(_grads(back, seeds, _ones(xs) if v is None else v, create_graph), out)
 
 
-def jacobian(
-    func: Callable,
-    inputs: Any,
-    create_graph: bool = False,
-    strict: bool = False,
-    vectorize: bool = False,
-    strategy: str = "reverse-mode",
-) -> Any:
+def jacobian(func: Callable, inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
+             strategy: str = "reverse-mode") -> Any:
     """d func / d inputs; shape (*out.shape, *in.shape), nested as outputs of inputs."""
     with enable_grad():
         xs = _fresh(_tuple(inputs), create_graph)
         out = func(*xs)
-        table = [_jacobian_of(o, xs, create_graph, strict) for o in _tuple(out)]
-    rows = tuple(tuple(r) if isinstance(inputs, (tuple, list)) else r[0] for r in table)
-    return rows if isinstance(out, (tuple, list)) else rows[0]
+        return _as_given([_as_given(_jacobian_of(o, xs, create_graph, strict), inputs) for o in _tuple(out)], out)
 
 
 def _jacobian_of(out: Tensor, xs: tuple, create_graph: bool, strict: bool) -> list[Tensor]:
     flat = out.reshape(-1)
-    rows = [_grads(flat[i], xs, None, create_graph, strict) for i in range(flat.numel())]
-    stack = OPERATORS["stack"]
-    return [
-        stack([r[k] for r in rows]).reshape(tuple(out.shape) + tuple(x.shape))
-        if rows
-        else x.new_zeros(tuple(out.shape) + tuple(x.shape))
-        for k, x in enumerate(xs)
-    ]
+    rows = [_grads((flat[i],), xs, None, create_graph, strict) for i in range(flat.numel())]
+    shapes = [tuple(out.shape) + tuple(x.shape) for x in xs]
+    if not rows:
+        return [x.new_zeros(shape) for x, shape in zip(xs, shapes)]
+    return [OPERATORS["stack"](column).reshape(shape) for column, shape in zip(zip(*rows), shapes)]
 
 
-def hessian(
-    func: Callable,
-    inputs: Any,
-    create_graph: bool = False,
-    strict: bool = False,
-    vectorize: bool = False,
-    outer_jacobian_strategy: str = "reverse-mode",
-) -> Any:
+def hessian(func: Callable, inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
+            outer_jacobian_strategy: str = "reverse-mode") -> Any:
     """Second derivatives of a function with one element as output."""
 
     def gradient(*xs: Tensor) -> Any:
-        out = func(*xs)
-        found = tuple(_grads(out, xs, None, True, strict))
-        return found if isinstance(inputs, (tuple, list)) else found[0]
+        return _as_given(_grads((func(*xs),), xs, None, True, strict), inputs)
 
     return jacobian(gradient, inputs, create_graph, strict)
 
@@ -116,23 +92,8 @@ def vhp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, 
     with enable_grad():
         xs = _fresh(_tuple(inputs), create_graph)
         out = func(*xs)
-        first = _grads(out, xs, None, True, strict)
-        seeds = _tuple(v) if v is not None else tuple(x.new_full(x.shape, 1) for x in xs)
-        pairs = [(g, s) for g, s in zip(first, seeds) if g.requires_grad]
-        found = (
-            engine.run_backward(
-                [g for g, _ in pairs],
-                [s for _, s in pairs],
-                inputs=xs,
-                retain_graph=True,
-                create_graph=create_graph,
-                accumulate=False,
-            )
-            if pairs
-            else [None] * len(xs)
-        )
-    grads = tuple(x.new_zeros(x.shape) if g is None else g for g, x in zip(found, xs))
-    return out, grads if isinstance(inputs, (tuple, list)) else grads[0]
+        first = _grads((out,), xs, None, True, strict)
+        return out, _as_given(_grads(first, xs, _ones(xs) if v is None else v, create_graph), inputs)
 
 
 hvp = vhp

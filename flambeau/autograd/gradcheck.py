@@ -149,16 +149,12 @@ def gradgradcheck(
     grad_outputs = (grad_outputs,) if isinstance(grad_outputs, Tensor) else tuple(grad_outputs)
     count = len(inputs)
 
+    @enable_grad()
     def gradient(*args: Any) -> tuple:
         xs, gs = args[:count], args[count:]
         outs = [o for o in _outputs(func, xs) if o.requires_grad]
         wanted = [x for x in xs if isinstance(x, Tensor) and x.requires_grad]
-        with enable_grad():
-            found = engine.run_backward(outs, gs, inputs=wanted, retain_graph=True, create_graph=True, accumulate=False)
+        found = engine.run_backward(outs, gs, inputs=wanted, retain_graph=True, create_graph=True, accumulate=False)
         return tuple(g for g in found if g is not None)
 
-    def with_grad(*args: Any) -> tuple:
-        with enable_grad():
-            return gradient(*args)
-
-    return gradcheck(with_grad, inputs + grad_outputs, eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception)
+    return gradcheck(gradient, inputs + grad_outputs, eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception)

@@ -10,6 +10,7 @@ import functools
 import itertools
 import traceback
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -98,24 +99,34 @@ class Node:
         return f"<{self.name()} object at {hex(id(self))}>"
 
 
+def _itself(x: Any) -> Callable[[], Any]:
+    return lambda: x
+
+
+HookDict = OrderedDict  # of all dicts this one can be referred to weakly; and PyTorch unpickles it
+
+
 class RemovableHandle:
-    """Takes a hook out again: `handle.remove()`, or as a context manager."""
+    """Puts a hook into `hooks` (in front with `prepend`), marks it in each dict of `flags`, and takes it out again:
+    `handle.remove()`, or as a context manager."""
 
     _ids = itertools.count()
 
-    def __init__(self, hooks: dict, hook: Any, *, first: bool = False):
-        self.hooks = weakref.ref(hooks) if not isinstance(hooks, dict) else (lambda: hooks)
+    def __init__(self, hooks: dict, hook: Any, *, prepend: bool = False, flags: tuple[dict, ...] = ()):
         self.id = next(self._ids)
+        self._homes = [weakref.ref(d) if isinstance(d, HookDict) else _itself(d) for d in (hooks, *flags)]
         hooks[self.id] = hook
-        if first:
-            for key in [k for k in hooks if k != self.id]:
-                hooks[key] = hooks.pop(key)
+        for flag in flags:
+            flag[self.id] = True
+        if prepend:
+            hooks.move_to_end(self.id, last=False)  # type: ignore[attr-defined]
 
     def remove(self) -> None:
-        """Take the hook out."""
-        hooks = self.hooks()
-        if hooks is not None:
-            hooks.pop(self.id, None)
+        """Take the hook out; again is harmless."""
+        for home in self._homes:
+            hooks = home()
+            if hooks is not None:
+                hooks.pop(self.id, None)
 
     def __enter__(self) -> RemovableHandle:
         return self
@@ -641,18 +652,6 @@ def detached(tensor: Tensor) -> Tensor:
 dispatch.record = record
 Tensor._refresh_view = staticmethod(refresh_view)
 __all__ = [
-    "Node",
-    "Edge",
-    "AccumulateGrad",
-    "PrimitiveNode",
-    "Saved",
-    "record",
-    "edge_of",
-    "accumulator",
-    "rebase",
-    "check_inplace",
-    "detached",
-    "from_array",
-    "view_tensor",
-    "RemovableHandle",
+    "Node", "Edge", "AccumulateGrad", "PrimitiveNode", "Saved", "record", "edge_of", "accumulator", "rebase", "check_inplace",
+    "detached", "from_array", "view_tensor", "RemovableHandle",
 ]

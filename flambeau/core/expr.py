@@ -549,6 +549,11 @@ def to_python(x: Index) -> str:
     return x._text
 
 
+def to_tuple(items: Iterable[Index]) -> str:
+    """A tuple of them as Python source."""
+    return f"({''.join(f'{to_python(x)}, ' for x in items)})"
+
+
 def to_cpp(x: Index) -> str:
     """`x` as C++ source over int64_t variables."""
     return _print(x, _cpp_atom) if isinstance(x, Expr) else f"{x}L" if abs(x) > 2**31 - 1 else str(x)

@@ -248,6 +248,23 @@ def is_symbolic(x: Any) -> bool:
     return isinstance(x, (SymInt, SymFloat, SymBool))
 
 
+def _arithmetic(on_int: Callable[[Index, Index], Index], on_float: str) -> tuple[Any, Any]:
+    """An operator of SymInt and its reflected form; beside a float the result is a SymFloat."""
+    def forward(self: SymInt, other: Any) -> Any:
+        return self._with(other, on_int, on_float)
+
+    def reflected(self: SymInt, other: Any) -> Any:
+        if isinstance(other, float):
+            return SymFloat.make(on_float, other, self)
+        return self._with(other, lambda a, b: on_int(b, a), on_float)
+
+    return forward, reflected
+
+
+def _comparison(op: str) -> Any:
+    return lambda self, other: self._relation(op, other)
+
+
 class SymInt:
     """An integer known by its expression. Arithmetic stays symbolic; a comparison used as a branch records a guard.
 
@@ -273,41 +290,11 @@ class SymInt:
             return SymFloat.make(on_float, self, other)
         return NotImplemented
 
-    def __add__(self, other: Any) -> Any:
-        return self._with(other, operator.add, "+")
-
-    def __radd__(self, other: Any) -> Any:
-        return self._with(other, operator.add, "+")
-
-    def __sub__(self, other: Any) -> Any:
-        return self._with(other, operator.sub, "-")
-
-    def __rsub__(self, other: Any) -> Any:
-        if isinstance(other, float):
-            return SymFloat.make("-", other, self)
-        return self._with(other, lambda a, b: b - a, "-")
-
-    def __mul__(self, other: Any) -> Any:
-        return self._with(other, operator.mul, "*")
-
-    def __rmul__(self, other: Any) -> Any:
-        return self._with(other, operator.mul, "*")
-
-    def __floordiv__(self, other: Any) -> Any:
-        return self._with(other, floordiv, "//")
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        if isinstance(other, float):
-            return SymFloat.make("//", other, self)
-        return self._with(other, lambda a, b: floordiv(b, a), "//")
-
-    def __mod__(self, other: Any) -> Any:
-        return self._with(other, modulo, "%")
-
-    def __rmod__(self, other: Any) -> Any:
-        if isinstance(other, float):
-            return SymFloat.make("%", other, self)
-        return self._with(other, lambda a, b: modulo(b, a), "%")
+    __add__, __radd__ = _arithmetic(operator.add, "+")
+    __sub__, __rsub__ = _arithmetic(operator.sub, "-")
+    __mul__, __rmul__ = _arithmetic(operator.mul, "*")
+    __floordiv__, __rfloordiv__ = _arithmetic(floordiv, "//")
+    __mod__, __rmod__ = _arithmetic(modulo, "%")
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
@@ -344,23 +331,7 @@ class SymInt:
             return _RELATIONS[op](float(self), float(other))
         return NotImplemented
 
-    def __eq__(self, other: Any) -> Any:
-        return self._relation("==", other)
-
-    def __ne__(self, other: Any) -> Any:
-        return self._relation("!=", other)
-
-    def __lt__(self, other: Any) -> Any:
-        return self._relation("<", other)
-
-    def __le__(self, other: Any) -> Any:
-        return self._relation("<=", other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._relation(">", other)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._relation(">=", other)
+    __eq__, __ne__, __lt__, __le__, __gt__, __ge__ = map(_comparison, ("==", "!=", "<", "<=", ">", ">="))
 
     def __bool__(self) -> bool:
         return self.env.evaluate(Relation("!=", self.expr, 0))

@@ -39,14 +39,7 @@ class AutogradMeta:
     """The autograd record of a tensor; absent (None) for one that never needed it."""
 
     __slots__ = (
-        "accumulator",
-        "generation",
-        "grad",
-        "grad_fn",
-        "hooks",
-        "output_nr",
-        "post_accumulate_hooks",
-        "requires_grad",
+        "accumulator", "generation", "grad", "grad_fn", "hooks", "output_nr", "post_accumulate_hooks", "requires_grad",
         "retains_grad",
     )
 
@@ -80,40 +73,11 @@ class Tensor:
         def __eq__(self, other: Any) -> Any: ...
         def __ne__(self, other: Any) -> Any: ...
 
-        __add__: Any
-        __radd__: Any
-        __sub__: Any
-        __rsub__: Any
-        __mul__: Any
-        __rmul__: Any
-        __truediv__: Any
-        __rtruediv__: Any
-        __floordiv__: Any
-        __rfloordiv__: Any
-        __mod__: Any
-        __rmod__: Any
-        __pow__: Any
-        __rpow__: Any
-        __matmul__: Any
-        __rmatmul__: Any
-        __and__: Any
-        __or__: Any
-        __xor__: Any
-        __invert__: Any
-        __neg__: Any
-        __abs__: Any
-        __lt__: Any
-        __le__: Any
-        __gt__: Any
-        __ge__: Any
-        __getitem__: Any
-        __setitem__: Any
-        __iadd__: Any
-        __isub__: Any
-        __imul__: Any
-        __itruediv__: Any
-        __len__: Any
-        __iter__: Any
+        _method: Any = None
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = __rmatmul__ = _method
+        __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __abs__ = __invert__ = _method
+        __and__ = __or__ = __xor__ = __lt__ = __le__ = __gt__ = __ge__ = __len__ = __iter__ = _method
+        __getitem__ = __setitem__ = __iadd__ = __isub__ = __imul__ = __itruediv__ = _method
 
     # Slots filled by the rooms above.
     _legacy_constructor: Callable[..., Tensor]

@@ -53,15 +53,7 @@ get_rank = get_world_size = get_backend = _no_group
 class ReduceOp(enum.Enum):
     """How a collective combines what the processes bring."""
 
-    SUM = 0
-    AVG = 1
-    PRODUCT = 2
-    MIN = 3
-    MAX = 4
-    BAND = 5
-    BOR = 6
-    BXOR = 7
-    PREMUL_SUM = 8
+    SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM = range(9)
 
 
 class ProcessGroup:
@@ -91,38 +83,11 @@ class GroupMember:
 __getattr__ = absent_names(
     "torch.distributed",
     (
-        "init_process_group",
-        "destroy_process_group",
-        "new_group",
-        "init_device_mesh",
-        "DeviceMesh",
-        "barrier",
-        "broadcast",
-        "broadcast_object_list",
-        "all_reduce",
-        "reduce",
-        "all_gather",
-        "all_gather_object",
-        "all_gather_into_tensor",
-        "gather",
-        "gather_object",
-        "scatter",
-        "scatter_object_list",
-        "reduce_scatter",
-        "reduce_scatter_tensor",
-        "all_to_all",
-        "all_to_all_single",
-        "send",
-        "recv",
-        "isend",
-        "irecv",
-        "monitored_barrier",
-        "get_process_group_ranks",
-        "Store",
-        "TCPStore",
-        "FileStore",
-        "HashStore",
-        "PrefixStore",
+        "init_process_group", "destroy_process_group", "new_group", "init_device_mesh", "DeviceMesh", "barrier", "broadcast",
+        "broadcast_object_list", "all_reduce", "reduce", "all_gather", "all_gather_object", "all_gather_into_tensor", "gather",
+        "gather_object", "scatter", "scatter_object_list", "reduce_scatter", "reduce_scatter_tensor", "all_to_all",
+        "all_to_all_single", "send", "recv", "isend", "irecv", "monitored_barrier", "get_process_group_ranks", "Store", "TCPStore",
+        "FileStore", "HashStore", "PrefixStore",
     ),
     _INSTEAD,
 )

@@ -26,6 +26,10 @@ def _op(name: str, *args: Any, **kwargs: Any) -> Any:
     return OPERATORS[name](*args, **kwargs)
 
 
+def _log_beta(a: Tensor, b: Tensor) -> Tensor:
+    return _op("lgamma", a) + _op("lgamma", b) - _op("lgamma", a + b)
+
+
 def _uniform(shape: Size, like: Tensor) -> Tensor:
     """Uniform numbers, away from 0."""
     drawn = _op("rand", shape, dtype=like.dtype, device=like.device)
@@ -56,13 +60,7 @@ class _LocationScale(Distribution):
         self._validate_sample(value)
         return (value - self.loc) / self.scale
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
+    mean = mode = property(lambda self: self.loc)
 
 
 class Normal(_LocationScale, ExponentialFamily):
@@ -71,13 +69,8 @@ class Normal(_LocationScale, ExponentialFamily):
     def _standard(self, shape: Size) -> Tensor:
         return _op("randn", shape, dtype=self.loc.dtype, device=self.loc.device)
 
-    @property
-    def variance(self) -> Tensor:
-        return self.scale**2
-
-    @property
-    def stddev(self) -> Tensor:
-        return self.scale
+    variance = property(lambda self: self.scale**2)
+    stddev = property(lambda self: self.scale)
 
     def log_prob(self, value: Tensor) -> Tensor:
         return -0.5 * self._z(value) ** 2 - self.scale.log() - 0.5 * _LOG_2PI
@@ -99,9 +92,7 @@ class Laplace(_LocationScale):
         u = _uniform(shape, self.loc) - 0.5
         return -u.sign() * _op("log1p", -2 * u.abs().clamp(max=0.5 - finfo(u.dtype).eps / 4))
 
-    @property
-    def variance(self) -> Tensor:
-        return 2 * self.scale**2
+    variance = property(lambda self: 2 * self.scale**2)
 
     def log_prob(self, value: Tensor) -> Tensor:
         return -self._z(value).abs() - (2 * self.scale).log()
@@ -124,13 +115,8 @@ class Gumbel(_LocationScale):
     def _standard(self, shape: Size) -> Tensor:
         return -(-_uniform(shape, self.loc).log()).log()
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc + self.scale * EULER
-
-    @property
-    def variance(self) -> Tensor:
-        return (math.pi * self.scale) ** 2 / 6
+    mean = property(lambda self: self.loc + self.scale * EULER)
+    variance = property(lambda self: (math.pi * self.scale) ** 2 / 6)
 
     def log_prob(self, value: Tensor) -> Tensor:
         z = self._z(value)
@@ -152,13 +138,8 @@ class Cauchy(_LocationScale):
     def _standard(self, shape: Size) -> Tensor:
         return (math.pi * (_uniform(shape, self.loc) - 0.5)).tan()
 
-    @property
-    def mean(self) -> Tensor:
-        return _op("full_like", self.loc, math.nan)
-
-    @property
-    def variance(self) -> Tensor:
-        return _op("full_like", self.loc, math.inf)
+    mean = property(lambda self: _op("full_like", self.loc, math.nan))
+    variance = property(lambda self: _op("full_like", self.loc, math.inf))
 
     def log_prob(self, value: Tensor) -> Tensor:
         return -math.log(math.pi) - self.scale.log() - _op("log1p", self._z(value) ** 2)
@@ -185,21 +166,14 @@ class Uniform(Distribution):
         if self._validate_args and not bool((self.low < self.high).all()):
             raise ValueError("Uniform is not defined when low>= high")
 
-    @property
-    def support(self) -> Any:
-        return constraints.interval(self.low, self.high)
+    support = property(lambda self: constraints.interval(self.low, self.high))
 
     def rsample(self, sample_shape: Iterable[int] = ()) -> Tensor:
         drawn = _op("rand", self._extended_shape(sample_shape), dtype=self.low.dtype, device=self.low.device)
         return self.low + drawn * (self.high - self.low)
 
-    @property
-    def mean(self) -> Tensor:
-        return (self.low + self.high) / 2
-
-    @property
-    def variance(self) -> Tensor:
-        return (self.high - self.low) ** 2 / 12
+    mean = property(lambda self: (self.low + self.high) / 2)
+    variance = property(lambda self: (self.high - self.low) ** 2 / 12)
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
@@ -230,13 +204,8 @@ class Exponential(ExponentialFamily):
     def rsample(self, sample_shape: Iterable[int] = ()) -> Tensor:
         return -_uniform(self._extended_shape(sample_shape), self.rate).log() / self.rate
 
-    @property
-    def mean(self) -> Tensor:
-        return 1 / self.rate
-
-    @property
-    def variance(self) -> Tensor:
-        return self.rate**-2
+    mean = property(lambda self: 1 / self.rate)
+    variance = property(lambda self: self.rate**-2)
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
@@ -285,17 +254,9 @@ class Gamma(ExponentialFamily):
         shape = self._extended_shape(sample_shape)
         return _draw_gamma(self.concentration.detach().expand(shape)) / self.rate.detach()
 
-    @property
-    def mean(self) -> Tensor:
-        return self.concentration / self.rate
-
-    @property
-    def mode(self) -> Tensor:
-        return ((self.concentration - 1) / self.rate).clamp(min=0)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.concentration / self.rate**2
+    mean = property(lambda self: self.concentration / self.rate)
+    mode = property(lambda self: ((self.concentration - 1) / self.rate).clamp(min=0))
+    variance = property(lambda self: self.concentration / self.rate**2)
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
@@ -331,9 +292,7 @@ class Dirichlet(ExponentialFamily):
         drawn = _draw_gamma(self.concentration.detach().expand(self._extended_shape(sample_shape)))
         return drawn / drawn.sum(-1, keepdim=True)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.concentration / self.concentration.sum(-1, True)
+    mean = property(lambda self: self.concentration / self.concentration.sum(-1, True))
 
     @property
     def variance(self) -> Tensor:
@@ -368,9 +327,7 @@ class Beta(ExponentialFamily):
         x, y = (_draw_gamma(c.detach().expand(shape)) for c in (self.concentration1, self.concentration0))
         return x / (x + y)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.concentration1 / (self.concentration1 + self.concentration0)
+    mean = property(lambda self: self.concentration1 / (self.concentration1 + self.concentration0))
 
     @property
     def variance(self) -> Tensor:
@@ -380,14 +337,11 @@ class Beta(ExponentialFamily):
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
         a, b = self.concentration1, self.concentration0
-        powers = _op("xlogy", a - 1, value) + _op("xlogy", b - 1, 1 - value)
-        return powers + _op("lgamma", a + b) - _op("lgamma", a) - _op("lgamma", b)
+        return _op("xlogy", a - 1, value) + _op("xlogy", b - 1, 1 - value) - _log_beta(a, b)
 
     def entropy(self) -> Tensor:
-        a, b = self.concentration1, self.concentration0
-        log_beta = _op("lgamma", a) + _op("lgamma", b) - _op("lgamma", a + b)
-        digamma = OPERATORS["digamma"]
-        return log_beta - (a - 1) * digamma(a) - (b - 1) * digamma(b) + (a + b - 2) * digamma(a + b)
+        a, b, digamma = self.concentration1, self.concentration0, OPERATORS["digamma"]
+        return _log_beta(a, b) - (a - 1) * digamma(a) - (b - 1) * digamma(b) + (a + b - 2) * digamma(a + b)
 
 
 class _OfFactor(Distribution):
@@ -425,17 +379,8 @@ class MultivariateNormal(_OfFactor):
         self.loc, self.scale_tril = loc.expand((*batch, *loc.shape[-1:])), scale_tril.expand((*batch, *scale_tril.shape[-2:]))
         super().__init__(batch, loc.shape[-1:], validate_args)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
-
-    @property
-    def variance(self) -> Tensor:
-        return (self.scale_tril**2).sum(-1)
+    mean = mode = property(lambda self: self.loc)
+    variance = property(lambda self: (self.scale_tril**2).sum(-1))
 
     def rsample(self, sample_shape: Iterable[int] = ()) -> Tensor:
         drawn = _op("randn", self._extended_shape(sample_shape), dtype=self.loc.dtype, device=self.loc.device)
@@ -469,9 +414,7 @@ class Independent(Distribution):
         super().__init__(shape[:split], shape[split:], validate_args)
         self.has_rsample = base_distribution.has_rsample
 
-    @property
-    def support(self) -> Any:
-        return constraints.independent(self.base_dist.support, self.reinterpreted_batch_ndims)
+    support = property(lambda self: constraints.independent(self.base_dist.support, self.reinterpreted_batch_ndims))
 
     mean, mode, variance = (property(operator.attrgetter(f"base_dist.{fact}")) for fact in ("mean", "mode", "variance"))
 

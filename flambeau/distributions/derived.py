@@ -9,7 +9,7 @@ from typing import Any
 
 from ..core.tensor import Tensor
 from . import constraints
-from .continuous import EULER, Chi2, Exponential, Gamma, Normal, Uniform, _op
+from .continuous import EULER, Chi2, Exponential, Gamma, Normal, Uniform, _log_beta, _op
 from .continuous import Cauchy as _Cauchy
 from .distribution import Distribution, broadcast_all
 from .transformed import TransformedDistribution
@@ -24,10 +24,6 @@ def _where(condition: Tensor, value: Tensor, other: float) -> Tensor:
     return value.masked_fill(~condition, other)
 
 
-def _log_beta(a: Tensor, b: Tensor) -> Tensor:
-    return _op("lgamma", a) + _op("lgamma", b) - _op("lgamma", a + b)
-
-
 class LogNormal(TransformedDistribution):
     """exp of a Normal(loc, scale)."""
 
@@ -38,17 +34,9 @@ class LogNormal(TransformedDistribution):
         self.loc, self.scale = broadcast_all(loc, scale)
         super().__init__(Normal(self.loc, self.scale, validate_args), ExpTransform(), validate_args)
 
-    @property
-    def mean(self) -> Tensor:
-        return (self.loc + self.scale**2 / 2).exp()
-
-    @property
-    def mode(self) -> Tensor:
-        return (self.loc - self.scale**2).exp()
-
-    @property
-    def variance(self) -> Tensor:
-        return _op("expm1", self.scale**2) * (2 * self.loc + self.scale**2).exp()
+    mean = property(lambda self: (self.loc + self.scale**2 / 2).exp())
+    mode = property(lambda self: (self.loc - self.scale**2).exp())
+    variance = property(lambda self: _op("expm1", self.scale**2) * (2 * self.loc + self.scale**2).exp())
 
     def entropy(self) -> Tensor:
         return self.base_dist.entropy() + self.loc
@@ -78,9 +66,7 @@ class _Half(TransformedDistribution):
         (self.scale,) = broadcast_all(scale)
         super().__init__(self.whole(self.scale * 0, self.scale, validate_args), AbsTransform(), validate_args)
 
-    @property
-    def mode(self) -> Tensor:
-        return self.scale * 0
+    mode = property(lambda self: self.scale * 0)
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
@@ -102,13 +88,8 @@ class HalfNormal(_Half):
 
     whole = Normal
 
-    @property
-    def mean(self) -> Tensor:
-        return self.scale * math.sqrt(2 / math.pi)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.scale**2 * (1 - 2 / math.pi)
+    mean = property(lambda self: self.scale * math.sqrt(2 / math.pi))
+    variance = property(lambda self: self.scale**2 * (1 - 2 / math.pi))
 
 
 class HalfCauchy(_Half):
@@ -116,11 +97,7 @@ class HalfCauchy(_Half):
 
     whole = _Cauchy
 
-    @property
-    def mean(self) -> Tensor:
-        return self.scale + math.inf
-
-    variance = mean
+    mean = variance = property(lambda self: self.scale + math.inf)
 
 
 class Pareto(TransformedDistribution):
@@ -134,14 +111,8 @@ class Pareto(TransformedDistribution):
         super().__init__(base, [ExpTransform(), AffineTransform(0, self.scale)], validate_args)
 
     support = property(lambda self: constraints.greater_than_eq(self.scale))
-
-    @property
-    def mean(self) -> Tensor:
-        return _where(self.alpha > 1, self.alpha * self.scale / (self.alpha - 1), math.inf)
-
-    @property
-    def mode(self) -> Tensor:
-        return self.scale
+    mean = property(lambda self: _where(self.alpha > 1, self.alpha * self.scale / (self.alpha - 1), math.inf))
+    mode = property(lambda self: self.scale)
 
     @property
     def variance(self) -> Tensor:
@@ -166,18 +137,13 @@ class Weibull(TransformedDistribution):
     def _moment(self, n: int) -> Tensor:
         return _op("lgamma", 1 + n / self.concentration).exp()
 
-    @property
-    def mean(self) -> Tensor:
-        return self.scale * self._moment(1)
+    mean = property(lambda self: self.scale * self._moment(1))
+    variance = property(lambda self: self.scale**2 * (self._moment(2) - self._moment(1) ** 2))
 
     @property
     def mode(self) -> Tensor:
         k = self.concentration
         return self.scale * ((k - 1).clamp(min=0) / k) ** (1 / k)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.scale**2 * (self._moment(2) - self._moment(1) ** 2)
 
     def entropy(self) -> Tensor:
         return EULER * (1 - 1 / self.concentration) + (self.scale / self.concentration).log() + 1
@@ -199,19 +165,14 @@ class Kumaraswamy(TransformedDistribution):
         b = self.concentration0
         return b * _log_beta(1 + n / self.concentration1, b).exp()
 
-    @property
-    def mean(self) -> Tensor:
-        return self._moment(1)
+    mean = property(lambda self: self._moment(1))
+    variance = property(lambda self: self._moment(2) - self._moment(1) ** 2)
 
     @property
     def mode(self) -> Tensor:
         a, b = self.concentration1, self.concentration0
         inside = (a >= 1) & (b >= 1) & ((a != 1) | (b != 1))
         return _where(inside, ((a - 1) / (a * b - 1)) ** (1 / a), math.nan)
-
-    @property
-    def variance(self) -> Tensor:
-        return self._moment(2) - self._moment(1) ** 2
 
     def entropy(self) -> Tensor:
         a, b = self.concentration1, self.concentration0
@@ -228,13 +189,8 @@ class InverseGamma(TransformedDistribution):
         self.concentration, self.rate = broadcast_all(concentration, rate)
         super().__init__(Gamma(self.concentration, self.rate, validate_args), PowerTransform(-1.0), validate_args)
 
-    @property
-    def mean(self) -> Tensor:
-        return _where(self.concentration > 1, self.rate / (self.concentration - 1), math.inf)
-
-    @property
-    def mode(self) -> Tensor:
-        return self.rate / (self.concentration + 1)
+    mean = property(lambda self: _where(self.concentration > 1, self.rate / (self.concentration - 1), math.inf))
+    mode = property(lambda self: self.rate / (self.concentration + 1))
 
     @property
     def variance(self) -> Tensor:
@@ -256,13 +212,8 @@ class StudentT(Distribution):
         self.df, self.loc, self.scale = broadcast_all(df, loc, scale)
         super().__init__(self.df.shape, (), validate_args)
 
-    @property
-    def mean(self) -> Tensor:
-        return _where(self.df > 1, self.loc, math.nan)
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
+    mean = property(lambda self: _where(self.df > 1, self.loc, math.nan))
+    mode = property(lambda self: self.loc)
 
     @property
     def variance(self) -> Tensor:
@@ -295,13 +246,8 @@ class FisherSnedecor(Distribution):
         self.df1, self.df2 = broadcast_all(df1, df2)
         super().__init__(self.df1.shape, (), validate_args)
 
-    @property
-    def mean(self) -> Tensor:
-        return _where(self.df2 > 2, self.df2 / (self.df2 - 2), math.nan)
-
-    @property
-    def mode(self) -> Tensor:
-        return _where(self.df1 > 2, (self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2), math.nan)
+    mean = property(lambda self: _where(self.df2 > 2, self.df2 / (self.df2 - 2), math.nan))
+    mode = property(lambda self: _where(self.df1 > 2, (self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2), math.nan))
 
     @property
     def variance(self) -> Tensor:

@@ -72,17 +72,9 @@ class Bernoulli(_Binary, ExponentialFamily):
     support = constraints.boolean
     has_enumerate_support = True
 
-    @property
-    def mean(self) -> Tensor:
-        return self.probs
-
-    @property
-    def mode(self) -> Tensor:
-        return _op("where", self.probs == 0.5, float("nan"), (self.probs >= 0.5).to(self.probs.dtype))
-
-    @property
-    def variance(self) -> Tensor:
-        return self.probs * (1 - self.probs)
+    mean = property(lambda self: self.probs)
+    mode = property(lambda self: _op("where", self.probs == 0.5, float("nan"), (self.probs >= 0.5).to(self.probs.dtype)))
+    variance = property(lambda self: self.probs * (1 - self.probs))
 
     def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
         return _op("bernoulli", self.probs.detach().expand(self._extended_shape(sample_shape)))
@@ -113,18 +105,9 @@ class Binomial(_Binary):
         super().__init__(None if probs is None else given, None if logits is None else given, validate_args)
 
     support = property(lambda self: constraints.integer_interval(0, self.total_count))
-
-    @property
-    def mean(self) -> Tensor:
-        return self.total_count * self.probs
-
-    @property
-    def mode(self) -> Tensor:
-        return ((self.total_count + 1) * self.probs).floor().minimum(self.total_count)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.total_count * self.probs * (1 - self.probs)
+    mean = property(lambda self: self.total_count * self.probs)
+    mode = property(lambda self: ((self.total_count + 1) * self.probs).floor().minimum(self.total_count))
+    variance = property(lambda self: self.total_count * self.probs * (1 - self.probs))
 
     def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
@@ -158,13 +141,8 @@ class Geometric(_Binary):
 
     support = constraints.nonnegative_integer
 
-    @property
-    def mean(self) -> Tensor:
-        return 1 / self.probs - 1
-
-    @property
-    def variance(self) -> Tensor:
-        return (1 / self.probs - 1) / self.probs
+    mean = property(lambda self: 1 / self.probs - 1)
+    variance = property(lambda self: (1 / self.probs - 1) / self.probs)
 
     def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
         u = _uniform(self._extended_shape(sample_shape), self.probs.detach())
@@ -207,26 +185,16 @@ class Categorical(Distribution):
             return _clamped(self.__dict__["probs"]).log()
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
-    @property
-    def support(self) -> Any:
-        return constraints.integer_interval(0, self._num_events - 1)
+    support = property(lambda self: constraints.integer_interval(0, self._num_events - 1))
 
     @property
     def param_shape(self) -> Size:
         """The shape of probs or logits."""
         return Size((*self._batch_shape, self._num_events))
 
-    @property
-    def mean(self) -> Tensor:
-        return _op("full", tuple(self._batch_shape), float("nan"), dtype=self.probs.dtype)
-
-    @property
-    def mode(self) -> Tensor:
-        return self.probs.argmax(-1)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.mean
+    mean = property(lambda self: _op("full", tuple(self._batch_shape), float("nan"), dtype=self.probs.dtype))
+    mode = property(lambda self: self.probs.argmax(-1))
+    variance = property(lambda self: self.mean)
 
     def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
         count = 1
@@ -276,13 +244,8 @@ class OneHotCategorical(Distribution):
         """The logarithms of the probabilities."""
         return self._categorical.logits
 
-    @property
-    def mean(self) -> Tensor:
-        return self.probs
-
-    @property
-    def variance(self) -> Tensor:
-        return self.probs * (1 - self.probs)
+    mean = property(lambda self: self.probs)
+    variance = property(lambda self: self.probs * (1 - self.probs))
 
     def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
         drawn = self._categorical.sample(sample_shape)
@@ -316,14 +279,8 @@ class Multinomial(OneHotCategorical):
         super().__init__(probs, logits, validate_args)
 
     support = property(lambda self: constraints.multinomial(self.total_count))
-
-    @property
-    def mean(self) -> Tensor:
-        return self.total_count * self.probs
-
-    @property
-    def variance(self) -> Tensor:
-        return self.total_count * self.probs * (1 - self.probs)
+    mean = property(lambda self: self.total_count * self.probs)
+    variance = property(lambda self: self.total_count * self.probs * (1 - self.probs))
 
     def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
         return super().sample((self.total_count, *sample_shape)).sum(0)
@@ -354,17 +311,8 @@ class Poisson(ExponentialFamily):
         (self.rate,) = broadcast_all(rate)
         super().__init__(self.rate.shape, (), validate_args)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.rate
-
-    @property
-    def mode(self) -> Tensor:
-        return self.rate.floor()
-
-    @property
-    def variance(self) -> Tensor:
-        return self.rate
+    mean = variance = property(lambda self: self.rate)
+    mode = property(lambda self: self.rate.floor())
 
     def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
         return _draw_poisson(self.rate.detach().expand(self._extended_shape(sample_shape)))
@@ -395,13 +343,8 @@ class NegativeBinomial(Distribution):
         """The probability of a success."""
         return self.logits.sigmoid()
 
-    @property
-    def mean(self) -> Tensor:
-        return self.total_count * self.logits.exp()
-
-    @property
-    def variance(self) -> Tensor:
-        return self.mean / (-self.logits).sigmoid()
+    mean = property(lambda self: self.total_count * self.logits.exp())
+    variance = property(lambda self: self.mean / (-self.logits).sigmoid())
 
     def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)

@@ -31,11 +31,7 @@ class VonMises(Distribution):
         self.loc, self.concentration = broadcast_all(loc, concentration)
         super().__init__(self.loc.shape, (), validate_args)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    mode = mean
+    mean = mode = property(lambda self: self.loc)
 
     @property
     def variance(self) -> Tensor:
@@ -94,9 +90,7 @@ class GeneralizedPareto(Distribution):
         c = self.concentration
         return (self.loc + self.scale / (1 - c)).masked_fill(c >= 1, math.inf)
 
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
+    mode = property(lambda self: self.loc)
 
     @property
     def variance(self) -> Tensor:
@@ -197,15 +191,8 @@ class LowRankMultivariateNormal(Distribution):
         self.cov_factor = cov_factor.expand(*factor.shape[:-1], cov_factor.shape[-1])
         super().__init__(self.loc.shape[:-1], self.loc.shape[-1:], validate_args)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    mode = mean
-
-    @property
-    def variance(self) -> Tensor:
-        return (self.cov_factor**2).sum(-1) + self.cov_diag
+    mean = mode = property(lambda self: self.loc)
+    variance = property(lambda self: (self.cov_factor**2).sum(-1) + self.cov_diag)
 
     @property
     def covariance_matrix(self) -> Tensor:

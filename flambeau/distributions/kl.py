@@ -7,7 +7,19 @@ from typing import Any
 
 from .. import linalg
 from ..core.tensor import Tensor
-from .continuous import Beta, Dirichlet, Exponential, Gamma, Independent, Laplace, MultivariateNormal, Normal, Uniform, _op
+from .continuous import (
+    Beta,
+    Dirichlet,
+    Exponential,
+    Gamma,
+    Independent,
+    Laplace,
+    MultivariateNormal,
+    Normal,
+    Uniform,
+    _log_beta,
+    _op,
+)
 from .discrete import Bernoulli, Categorical, OneHotCategorical, Poisson
 from .distribution import Distribution, sum_rightmost
 
@@ -71,13 +83,9 @@ def _gamma(p: Gamma, q: Gamma) -> Tensor:
 
 @register_kl(Beta, Beta)
 def _beta(p: Beta, q: Beta) -> Tensor:
-    def log_beta(d: Beta) -> Tensor:
-        a, b = d.concentration1, d.concentration0
-        return _op("lgamma", a) + _op("lgamma", b) - _op("lgamma", a + b)
-
     a, b, c, d = p.concentration1, p.concentration0, q.concentration1, q.concentration0
     slopes = (a - c) * _op("digamma", a) + (b - d) * _op("digamma", b)
-    return log_beta(q) - log_beta(p) + slopes + (c + d - a - b) * _op("digamma", a + b)
+    return _log_beta(c, d) - _log_beta(a, b) + slopes + (c + d - a - b) * _op("digamma", a + b)
 
 
 @register_kl(Dirichlet, Dirichlet)

@@ -83,9 +83,7 @@ class Wishart(_OfFactor, ExponentialFamily):
     def _of_df(self, factor: Tensor) -> Tensor:
         return factor.unsqueeze(-1).unsqueeze(-1) * self.covariance_matrix
 
-    @property
-    def mean(self) -> Tensor:
-        return self._of_df(self.df)
+    mean = property(lambda self: self._of_df(self.df))
 
     @property
     def mode(self) -> Tensor:

@@ -55,9 +55,7 @@ class MixtureSameFamily(Distribution):
         weights = self.mixture_distribution.probs
         return (x * weights.reshape(*weights.shape, *(1,) * events)).sum(-1 - events)
 
-    @property
-    def mean(self) -> Tensor:
-        return self._over_components(self.component_distribution.mean)
+    mean = property(lambda self: self._over_components(self.component_distribution.mean))
 
     @property
     def variance(self) -> Tensor:

@@ -192,10 +192,7 @@ class ComposeTransform(Transform):
 
     bijective = property(lambda self: all(part.bijective for part in self.parts))
     sign = property(lambda self: math.prod(part.sign for part in self.parts))
-
-    @property
-    def inv(self) -> Transform:
-        return ComposeTransform([part.inv for part in reversed(self.parts)])
+    inv = property(lambda self: ComposeTransform([part.inv for part in reversed(self.parts)]))
 
     def with_cache(self, cache_size: int = 1) -> Transform:
         return ComposeTransform([part.with_cache(cache_size) for part in self.parts], cache_size)
@@ -435,9 +432,7 @@ class PowerTransform(Transform):
         super().__init__(cache_size)
         self.exponent = exponent
 
-    @property
-    def sign(self) -> Any:
-        return self.exponent.sign() if isinstance(self.exponent, Tensor) else math.copysign(1, self.exponent)
+    sign = property(lambda self: self.exponent.sign() if isinstance(self.exponent, Tensor) else math.copysign(1, self.exponent))
 
     def _call(self, x: Tensor) -> Tensor:
         return x.pow(self.exponent)
@@ -532,10 +527,7 @@ class AffineTransform(Transform):
         self.loc, self.scale, self._event_dim = loc, scale, event_dim
 
     domain = codomain = property(lambda self: _widened(constraints.real, self._event_dim))
-
-    @property
-    def sign(self) -> Any:
-        return self.scale.sign() if isinstance(self.scale, Tensor) else (self.scale > 0) - (self.scale < 0)
+    sign = property(lambda self: self.scale.sign() if isinstance(self.scale, Tensor) else (self.scale > 0) - (self.scale < 0))
 
     def _call(self, x: Tensor) -> Tensor:
         return self.loc + self.scale * x
@@ -576,7 +568,17 @@ class CumulativeDistributionTransform(Transform):
 
 
 # -- of vectors and matrices ---------------------------------------------------------------------------------------------------
-class SoftmaxTransform(Transform):
+class _SameShape(Transform):
+    """Of values of several dimensions, to values of as many."""
+
+    def forward_shape(self, shape: Sequence[int]) -> Any:
+        _check_dims(shape, self.domain.event_dim)
+        return shape
+
+    inverse_shape = forward_shape
+
+
+class SoftmaxTransform(_SameShape):
     """softmax of the last dimension; not a bijection, as it forgets a shift."""
 
     domain, codomain = constraints.real_vector, constraints.simplex
@@ -586,12 +588,6 @@ class SoftmaxTransform(Transform):
 
     def _inverse(self, y: Tensor) -> Tensor:
         return y.log()
-
-    def forward_shape(self, shape: Sequence[int]) -> Any:
-        _check_dims(shape, 1)
-        return shape
-
-    inverse_shape = forward_shape
 
 
 class StickBreakingTransform(Transform):
@@ -627,16 +623,10 @@ class StickBreakingTransform(Transform):
         return (*shape[:-1], shape[-1] - 1)
 
 
-class _OfMatrices(Transform):
+class _OfMatrices(_SameShape):
     """Of matrices whose upper triangle is not looked at: no bijection."""
 
     domain = constraints.independent(constraints.real, 2)
-
-    def forward_shape(self, shape: Sequence[int]) -> Any:
-        _check_dims(shape, 2)
-        return shape
-
-    inverse_shape = forward_shape
 
 
 def _on_diagonal(x: Tensor, fn: Callable[[Tensor], Tensor]) -> Tensor:

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._absent import absent
+from .._absent import absent_names
 
 _INSTEAD = "torch.compile(model, fullgraph=True) captures a whole program, and torch.fx.symbolic_trace gives its graph"
-export = absent("torch.export.export", _INSTEAD)
-export_for_training = absent("torch.export.export_for_training", _INSTEAD)
-save = absent("torch.export.save", _INSTEAD)
-load = absent("torch.export.load", _INSTEAD)
-unflatten = absent("torch.export.unflatten", _INSTEAD)
-Dim = absent("torch.export.Dim", _INSTEAD)
-dims = absent("torch.export.dims", _INSTEAD)
-register_dataclass = absent("torch.export.register_dataclass", _INSTEAD)
+__getattr__ = absent_names(
+    "torch.export", ("export", "export_for_training", "save", "load", "unflatten", "Dim", "dims", "register_dataclass"), _INSTEAD)
 
 
 class ExportedProgram:

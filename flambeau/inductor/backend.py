@@ -19,7 +19,6 @@ from flambeau.backends.cuda.cubins import Cubin
 from flambeau.backends.cuda.dnn_library import Convolution, Operand, Window
 from flambeau.backends.cuda.layouts import Layout
 from flambeau.inductor import compile as build
-from flambeau.inductor import cuda
 from flambeau.inductor import graph as graphs
 from flambeau.inductor.cuda import CudaCode
 from flambeau.inductor.externs import PostOp
@@ -97,8 +96,7 @@ class Kept:
         """The library or the cubins loaded, and the function around them."""
         key, code = record
         if isinstance(code, CudaCode):
-            call = code.link(call_primitive)[1]
-            return cuda.recorded(call) if code.replayed else call
+            return code.link(call_primitive)[1]
         runs = build.open_library(key, code.symbols, code.arguments) if key else []
         return None if runs is None else code.link(runs)
 

@@ -80,6 +80,9 @@ def constant_text(value: Any, kind: dtype) -> str:
 class KernelPrinter:
     """Prints one kernel."""
 
+    to_text = staticmethod(to_cpp)      # of index expressions
+    rounds_folds = False                # whether members that read a narrow fold see it as it is stored
+
     def __init__(self, kernel: Kernel, program: Program, stored: set[str], tiles: bool = False):
         self.kernel, self.program = kernel, program
         self.tiles = tiles                        # transposed copies may go through tiles
@@ -100,6 +103,7 @@ class KernelPrinter:
         self.kept: set[str] = set()               # buffers that a later pass reads
         self.roots: list[Value] = []
         self.computed: list[dict[str, Value]] = []
+        self.masks: list[Value | None] = []
         self.written: set[str] = set()
         self.tiled = False                        # the innermost two loops go through tiles
         self.turned: dict[int, str] = {}          # members that are stored by way of a tile, and where in it
@@ -253,35 +257,33 @@ class KernelPrinter:
         `levels` orders members into passes: what depends on a fold over the row comes after it. A full value that a
         later pass reads goes through its buffer, or through scratch if nobody else wants it.
         """
-        forward: dict[str, Value] = {}
+        forward = self.given()
         maker: dict[str, int] = {}
-        for position, m in enumerate(self.kernel.members):
-            level = 0
-            for access in m.step.loads:
-                p = maker.get(access.buffer)
-                if p is not None:
-                    level = max(level, self.levels[p] + (self.kernel.members[p].step.kind in REDUCTIONS))
+        members = self.kernel.members
+        for position, m in enumerate(members):
+            makers = [maker[access.buffer] for access in m.step.loads if access.buffer in maker]
+            level = max((self.levels[p] + (members[p].step.kind in REDUCTIONS) for p in makers), default=0)
             self.levels.append(level)
-            known = {}
-            for access in m.step.loads:
-                p = maker.get(access.buffer)
-                if p is None:
-                    continue
-                producer = self.kernel.members[p]
-                if producer.full and producer.step.kind == "pointwise" and self.levels[p] != level:
-                    self.kept.add(access.buffer)
-                else:
-                    known[access.buffer] = forward[access.buffer]
+            kept = {members[p].step.buffer for p in makers if self.is_kept(members[p], self.levels[p] != level)}
+            self.kept |= kept
+            known = {a.buffer: forward[a.buffer] for a in m.step.loads if a.buffer in forward and a.buffer not in kept}
             roots = [m.step.body, *m.step.index_values.values(), *([m.step.mask] if m.step.mask is not None else [])]
             new = rewrite(roots, self.tracer, functools.partial(self.at, m), None, known)
             self.roots.append(new[m.step.body.uid])
             self.computed.append({name: new[v.uid] for name, v in m.step.index_values.items()})
+            self.masks.append(new[m.step.mask.uid] if m.step.mask is not None else None)
             maker[m.step.buffer] = position
-            if m.step.kind in REDUCTIONS:
-                forward[m.step.buffer] = self.tracer.make("held", (), m.step.body.dtype, m.step.buffer)
-            else:
-                forward[m.step.buffer] = self.as_stored(self.roots[-1], self.program.buffers[m.step.buffer].dtype)
+            made, kind = self.root(position), self.program.buffers[m.step.buffer].dtype
+            forward[m.step.buffer] = self.as_stored(made, kind) if m.step.kind not in REDUCTIONS or self.rounds_folds else made
         self._place_rows()
+
+    def given(self) -> dict[str, Value]:
+        """Buffers whose elements are at hand when the bodies run."""
+        return {}
+
+    def is_kept(self, producer: Member, later: bool) -> bool:
+        """Whether a value goes through memory to a reader, in a later pass or the same."""
+        return later and producer.full and producer.step.kind == "pointwise"
 
     def as_stored(self, v: Value, kind: dtype) -> Value:
         """A value as a reader of the buffer would see it: narrow floats lose their extra digits."""
@@ -342,11 +344,11 @@ class KernelPrinter:
         return f"p{self.pointers.setdefault(buffer, len(self.pointers))}"
 
     def expr(self, x: Index, computed: Mapping[str, Value] | None = None) -> str:
-        """An index expression as C++."""
+        """An index expression as text."""
         if computed:
             x = substitute(x, {name: var(self.names[v.uid], lo=0) for name, v in computed.items()})
         self.symbols.update(n for n in free_variables(x) if n[0] in "su" and n[1:].isdigit())
-        return to_cpp(x)
+        return self.to_text(x)
 
     def value_depth(self, v: Value, memo: dict[int, float]) -> float:
         """How many loops a value is inside of; what depends on a fold is half a level deeper than the row it is in."""

@@ -25,7 +25,7 @@ from flambeau.backends.cuda.layouts import layout
 from flambeau.core.cache import YOUNG, cache_directory, read, temporary_folder, warn_unwritable, write_file
 from flambeau.core.device import device
 from flambeau.core.dtypes import DTYPES, dtype
-from flambeau.core.expr import Index, to_python
+from flambeau.core.expr import Index, to_python, to_tuple
 from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, from_array
 from flambeau.inductor.dnn import CONVOLUTIONS, ROLES
@@ -94,20 +94,12 @@ WRITERS = (*PRODUCTS, *CONVOLUTIONS)    # library calls that write into a given 
 
 @dataclass
 class CudaUnit:
-    """A printed program: kernels (each text once), the steps that use them, and the Python function around them."""
+    """A printed program: kernels (each text once), the steps that use them, and the code around them."""
 
     kernels: list[TritonKernel]
     steps: list[tuple[TritonKernel | Extern, Node | Product]]
-    wrapper: str
-    products: dict[str, tuple]      # products by address: their names in the wrapper, and what `blas.by_address` is told
-    convolutions: dict[str, Any]    # likewise, and what `dnn.by_address` is told
-    ended: dict[str, tuple]         # products that end in a bias, and what `blaslt.by_address` is told
+    code: CudaCode
     loaded: dict[str, Callable[..., None]] = field(default_factory=dict)   # the kernels by name, once they are built
-    code: CudaCode | None = None    # likewise, and what is kept of it in the cache
-    watched: tuple[int, ...] = ()   # the inputs that `settle` reads, where the wrapper has one
-    symbols: tuple[tuple[int, int], ...] = ()   # where the sizes are found: inputs and their dimensions (-1: numbers)
-    arrays: bool = False            # whether it takes and gives arrays
-    tensors: int = ALL_OUTPUTS      # how many of the first results are for users; others go to the backward graph alone
 
 
 def print_program(program: Program, nodes: Sequence[Node | Product], arrays: bool = False) -> CudaUnit:
@@ -127,13 +119,7 @@ def print_program(program: Program, nodes: Sequence[Node | Product], arrays: boo
             known[key] = first = printed
         printed.name = first.name
         steps.append((printed, node))
-    settled = set() if arrays else settled_steps(program, steps)
-    wrapper = _Wrapper(program, steps, arrays, settled)
-    read = {name for k in settled for name in steps[k][1].reads}
-    watched = tuple([position for position, name in enumerate(program.inputs) if name in read])
-    symbols = tuple([place for name, place in program.symbols.items() if name[0] != "f"])
-    return CudaUnit(list(known.values()), steps, wrapper.text(), wrapper.products, wrapper.convolutions, wrapper.ended, watched=watched,
-                    symbols=symbols, arrays=arrays, tensors=program.exact)
+    return CudaUnit(list(known.values()), steps, _Wrapper(program, steps, arrays).code())
 
 
 def print_node(program: Program, nodes: Sequence[Node | Product], node: Kernel | Product) -> TritonKernel:
@@ -163,15 +149,27 @@ class _Wrapper:
     Where steps are `settled` (settled.py), they are `settle(inputs, kept)` and the others `call(inputs, kept)`.
     """
 
-    def __init__(self, program: Program, steps: Sequence[tuple[TritonKernel | Extern, Node | Product]], arrays: bool,
-                 settled: set[int]):
-        self.program, self.steps, self.arrays, self.settled = program, steps, arrays, settled
-        self.kept = kept_buffers(steps, settled)
+    def __init__(self, program: Program, steps: Sequence[tuple[TritonKernel | Extern, Node | Product]], arrays: bool):
+        self.program, self.steps, self.arrays = program, steps, arrays
+        self.settled = set() if arrays else settled_steps(program, steps)
+        self.kept = kept_buffers(steps, self.settled)
         self.lines: list[str] = []
         self.products: dict[str, tuple] = {}
         self.convolutions: dict[str, Any] = {}
         self.ended: dict[str, tuple] = {}
         self.flat: set[str] = set()     # buffers that are made without their shape
+
+    def code(self) -> CudaCode:
+        """The function and what it refers to."""
+        program, text = self.program, self.text()
+        called, used = set(map(int, re.findall(r"\bsteps\[(\d+)\]", text))), set(re.findall(r"\bd_(\w+)", text))
+        steps = {k: replace(step, origins=()) for k, (step, _) in enumerate(self.steps) if k in called and isinstance(step, Extern)}
+        dtypes = {name: buffer.dtype for name, buffer in program.buffers.items() if name in used}
+        read = {name for k in self.settled for name in self.steps[k][1].reads}
+        watched = tuple([position for position, name in enumerate(program.inputs) if name in read])
+        symbols = tuple([place for name, place in program.symbols.items() if name[0] != "f"])
+        return CudaCode(text, steps, self.products, self.convolutions, self.ended, dtypes, dict(program.constants), watched, symbols,
+                        self.arrays, program.exact)
 
     def text(self) -> str:
         emit, kept = self.lines.append, "".join(f"{name}, " for name in self.kept)
@@ -195,14 +193,14 @@ class _Wrapper:
             emit(f"    {symbol} = {f'inputs[{position}].shape[{dim}]' if dim >= 0 else number}")
         for position, name in enumerate(program.inputs):
             if name in last or name in results:
-                strides = self._tuple([s * program.buffers[name].dtype.itemsize for s in program.buffers[name].strides])
+                strides = to_tuple([s * program.buffers[name].dtype.itemsize for s in program.buffers[name].strides])
                 # who calls with arrays has looked at their layouts
                 emit(f"    {name} = " + (f"inputs[{position}]" if self.arrays else f"fit(inputs[{position}]._data, {strides})"))
         if clear:
             emit("    inputs.clear()")
         for name in program.constants:
             if name in last or name in results:
-                strides = self._tuple([s * program.buffers[name].dtype.itemsize for s in program.buffers[name].strides])
+                strides = to_tuple([s * program.buffers[name].dtype.itemsize for s in program.buffers[name].strides])
                 emit(f"    {name} = fit(constants[{name!r}]._data, {strides})")
         if kept:
             emit(f"    {kept}")
@@ -240,7 +238,7 @@ class _Wrapper:
                 return
             sizes = "{" + ", ".join(f"{s!r}: {s}" for s in self.program.symbols) + "}"
             names = "".join(f"{v.buffer}, " for v in step.outputs)
-            strides = "".join(f"{self._tuple([s * v.dtype.itemsize for s in v.strides])}, " for v in step.outputs)
+            strides = "".join(f"{to_tuple([s * v.dtype.itemsize for s in v.strides])}, " for v in step.outputs)
             self.lines.append(f"    {names}= extern(steps[{k}], ({views}), ({strides}), {sizes})")
             return
         arguments = []
@@ -285,13 +283,10 @@ class _Wrapper:
         self.convolutions[f"c{k}"] = conv
         self.lines.append(f"    c{k}({', '.join(f'{v.buffer}.data.ptr' for v in views)})")
 
-    def _tuple(self, items: Sequence[Index]) -> str:
-        return "(" + "".join(f"{to_python(n)}, " for n in items) + ")"
-
     def _empty(self, name: str) -> str:
         buffer = self.program.buffers[name]
         if buffer.strides == tuple(contiguous_strides(buffer.shape)):
-            return f"empty({self._tuple(buffer.shape)}, d_{name})"
+            return f"empty({to_tuple(buffer.shape)}, d_{name})"
         self.flat.add(name)     # kernels take its address; who wants an array makes a view
         return f"empty({to_python(buffer.numel)}, d_{name})"
 
@@ -300,8 +295,8 @@ class _Wrapper:
         if view.shape == buffer.shape and view.strides == buffer.strides and view.offset == 0 and view.buffer not in self.flat:
             return view.buffer
         size = view.dtype.itemsize
-        steps = self._tuple([s * size for s in view.strides])
-        return f"strided({view.buffer}, {self._tuple(view.shape)}, {steps}, {to_python(view.offset * size)})"
+        steps = to_tuple([s * size for s in view.strides])
+        return f"strided({view.buffer}, {to_tuple(view.shape)}, {steps}, {to_python(view.offset * size)})"
 
     def _result(self, out: View | Index | None) -> str:
         if not isinstance(out, View):
@@ -320,9 +315,12 @@ def aligned_parameters(program: Program, kernel: TritonKernel) -> frozenset[str]
     return frozenset(found) | (program.multiples & set(kernel.symbols))
 
 
-def build(program: Program, nodes: Sequence[Node | Product], call_primitive: Callable,
-          arrays: bool = False) -> tuple[CudaUnit, Callable[[list], list]]:
-    """Compile and load the program; the callable takes and gives lists of tensors (and numbers), or of arrays."""
+def build(program: Program, nodes: Sequence[Node | Product], call_primitive: Callable, arrays: bool = False,
+          replayed: bool = False) -> tuple[CudaUnit, Callable[[list], list]]:
+    """Compile and load the program; the callable takes and gives lists of tensors (and numbers), or of arrays.
+
+    `replayed`: its launches are recorded, and replayed from then on.
+    """
     try:
         cupy = importlib.import_module("cupy")
     except ImportError as error:
@@ -330,7 +328,7 @@ def build(program: Program, nodes: Sequence[Node | Product], call_primitive: Cal
     unit = print_program(program, nodes, arrays)
     capability = int(cupy.cuda.Device().compute_capability)
     compiled = compile_all(unit.kernels, capability, [aligned_parameters(program, k) for k in unit.kernels])
-    unit.code = CudaCode.of(program, unit, compiled)
+    unit.code.cubins, unit.code.replayed = {k.name: cubin for k, cubin in zip(unit.kernels, compiled, strict=True)}, replayed
     unit.loaded, call = unit.code.link(call_primitive)
     return unit, call
 
@@ -339,30 +337,19 @@ def build(program: Program, nodes: Sequence[Node | Product], call_primitive: Cal
 class CudaCode:
     """All that a call needs: plain enough to be kept in the cache between processes."""
 
-    wrapper: str                        # the text of `call(inputs)`
-    cubins: dict[str, Cubin]            # by the kernels' names
-    steps: dict[int, Extern]            # those that are called through arrays, by number
-    products: dict[str, tuple]
-    convolutions: dict[str, Any]
-    ended: dict[str, tuple]
-    dtypes: dict[str, dtype]            # of the buffers that it makes
+    wrapper: str                    # the text of `call(inputs)`
+    steps: dict[int, Extern]        # those that are called through arrays, by number
+    products: dict[str, tuple]      # products by address: their names in the wrapper, and what `blas.by_address` is told
+    convolutions: dict[str, Any]    # likewise, and what `dnn.by_address` is told
+    ended: dict[str, tuple]         # products that end in a bias, and what `blaslt.by_address` is told
+    dtypes: dict[str, dtype]        # of the buffers that it makes
     constants: dict[str, Tensor]
-    watched: tuple[int, ...]            # these as `CudaUnit` has them
-    symbols: tuple[tuple[int, int], ...]
-    arrays: bool
-    tensors: int
-    replayed: bool = False              # whether its launches are to be recorded
-
-    @classmethod
-    def of(cls, program: Program, unit: CudaUnit, compiled: Sequence[Cubin]) -> CudaCode:
-        """Of a printed program and its kernels' cubins."""
-        made = {kernel.name: cubin for kernel, cubin in zip(unit.kernels, compiled, strict=True)}
-        called = set(map(int, re.findall(r"\bsteps\[(\d+)\]", unit.wrapper)))
-        steps = {k: replace(s, origins=()) for k, (s, _) in enumerate(unit.steps) if k in called and isinstance(s, Extern)}
-        used = set(re.findall(r"\bd_(\w+)", unit.wrapper))
-        dtypes = {name: buffer.dtype for name, buffer in program.buffers.items() if name in used}
-        return cls(unit.wrapper, made, steps, unit.products, unit.convolutions, unit.ended, dtypes,
-                   dict(program.constants), unit.watched, unit.symbols, unit.arrays, unit.tensors)
+    watched: tuple[int, ...]        # the inputs that `settle` reads, where the wrapper has one
+    symbols: tuple[tuple[int, int], ...]    # where the sizes are found: inputs and their dimensions (-1: numbers)
+    arrays: bool                    # whether it takes and gives arrays
+    tensors: int                    # how many of the first results are for users; others go to the backward graph alone
+    cubins: dict[str, Cubin] = field(default_factory=dict)      # by the kernels' names
+    replayed: bool = False          # whether its launches are recorded
 
     def link(self, call_primitive: Callable) -> tuple[dict[str, Callable[..., None]], Callable[[list], list]]:
         """(the kernels loaded on the current device, by name; the function from inputs to outputs)."""
@@ -383,8 +370,12 @@ class CudaCode:
         exec(compile(self.wrapper, "<inductor cuda wrapper>", "exec"), scope)
         if self.arrays:
             return loaded, scope["call"]
-        call = Written(scope["call"], loaded, calls, self.symbols, self.tensors, _gpu(cupy.cuda.runtime.getDevice()))
-        return loaded, Settled(scope["settle"], call, self.watched) if "settle" in scope else call
+        tensors = ALL_OUTPUTS if self.replayed else self.tensors    # recorded memory is looked after by its tensors
+        call = Written(scope["call"], loaded, calls, self.symbols, tensors, _gpu(cupy.cuda.runtime.getDevice()))
+        record = Replayed if self.replayed else None
+        if "settle" in scope:   # what is settled once stays outside of the recording
+            return loaded, Settled(scope["settle"], call, self.watched, record)
+        return loaded, record(call) if record else call
 
 
 def _library(name: str) -> Any:
@@ -474,16 +465,6 @@ class _Result:
         return from_array(self.make(*self.facts, self.pointer(self.memory, self.offset), self.array.strides), None, self.gpu)
 
 
-def recorded(call: Callable[[list], list]) -> Callable[[list], list]:
-    """A compiled program, its launches recorded; what it settles once stays outside of the recording."""
-    if not isinstance(call, Settled):
-        if isinstance(call, Written):
-            call.tensors = ALL_OUTPUTS      # recorded memory is looked after by its tensors
-        return Replayed(call)
-    call.record = Replayed
-    return call
-
-
 COPIED_TO = 1 << 14     # bytes of a result that is copied out, so that it may be kept (losses are)
 
 
@@ -567,5 +548,4 @@ def _addresses(inputs: list) -> list[int]:
     return [t._data.data.ptr if isinstance(t, Tensor) else 0 for t in inputs]
 
 
-__all__ = ["Cubin", "CudaCode", "CudaUnit", "NoTriton", "Replayed", "build", "compile_all", "compile_cubin", "module_text", "print_program",
-           "recorded"]
+__all__ = ["Cubin", "CudaCode", "CudaUnit", "NoTriton", "Replayed", "build", "compile_all", "compile_cubin", "module_text", "print_program"]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.core.expr import Expr, Index, evaluate, to_python
+from flambeau.core.expr import Expr, Index, evaluate, to_python, to_tuple
 from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, from_array
 from flambeau.inductor import cuda, reference
@@ -120,12 +120,9 @@ def _compile_cuda(graph: CompiledGraph, arrays: bool) -> CompiledGraph:
     if config.verify:
         verify(graph.program)
     graph.nodes = (tune_products if config.max_autotune else end_products)(graph.program, graph.nodes)
-    graph.cuda, graph.call = cuda.build(graph.program, graph.nodes, call_primitive, arrays)
-    graph.code = graph.cuda.code
-    if config.cuda_graphs and not graph.program.symbols:
-        graph.code.replayed = True
-        graph.call = cuda.recorded(graph.call)
-    graph.wrapper = graph.cuda.wrapper
+    replayed = config.cuda_graphs and not graph.program.symbols
+    graph.cuda, graph.call = cuda.build(graph.program, graph.nodes, call_primitive, arrays, replayed)
+    graph.code, graph.wrapper = graph.cuda.code, graph.cuda.code.wrapper
     for listener in listening:
         listener(graph)
     return graph
@@ -217,27 +214,21 @@ class _Wrapper:
 
     def _check(self, name: str) -> None:
         buffer = self.program.buffers[name]
-        size = buffer.dtype.itemsize
-        strides = "".join(f"{to_python(s * size)}, " for s in buffer.strides)
+        strides = to_tuple(s * buffer.dtype.itemsize for s in buffer.strides)
         if buffer.strides:
-            emit_shape = "".join(f"{to_python(n)}, " for n in buffer.shape)
-            self.lines.append(f"    if {name}.strides != ({strides}): {name} = _fit({name}, ({emit_shape}), ({strides}))")
+            self.lines.append(f"    if {name}.strides != {strides}: {name} = _fit({name}, {to_tuple(buffer.shape)}, {strides})")
 
     def _empty(self, name: str) -> str:
         buffer = self.program.buffers[name]
         kind = f"d_{name}.numpy"
         if buffer.strides == tuple(contiguous_strides(buffer.shape)):
-            return f"empty(({''.join(f'{to_python(n)}, ' for n in buffer.shape)}), {kind})"
-        shape = "".join(f"{to_python(n)}, " for n in buffer.shape)
-        strides = "".join(f"{to_python(n)}, " for n in buffer.strides)
-        return f"_strided(empty({to_python(buffer.numel)}, {kind}), ({shape}), ({strides}), 0)"
+            return f"empty({to_tuple(buffer.shape)}, {kind})"
+        return f"_strided(empty({to_python(buffer.numel)}, {kind}), {to_tuple(buffer.shape)}, {to_tuple(buffer.strides)}, 0)"
 
     def _view(self, view: View) -> str:
         if self._is_whole(view):
             return view.buffer
-        shape = "".join(f"{to_python(n)}, " for n in view.shape)
-        strides = "".join(f"{to_python(n)}, " for n in view.strides)
-        return f"_strided({view.buffer}, ({shape}), ({strides}), {to_python(view.offset)})"
+        return f"_strided({view.buffer}, {to_tuple(view.shape)}, {to_tuple(view.strides)}, {to_python(view.offset)})"
 
     def _is_whole(self, view: View) -> bool:
         return _whole(view, self.program.buffers[view.buffer])

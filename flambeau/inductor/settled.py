@@ -72,14 +72,14 @@ class Settled:
     Other arrays (another model's, say) get memory of their own, for what was made before may still be read on another stream.
     """
 
-    def __init__(self, settle: Callable[[list, tuple], tuple], call: Callable[[list, tuple], list], watched: Sequence[int]):
-        self.settle, self.call = settle, call
+    def __init__(self, settle: Callable[[list, tuple], tuple], call: Callable[[list, tuple], list], watched: Sequence[int],
+                 record: Callable[[Callable[[list], list]], Callable[[list], list]] | None = None):
+        self.settle, self.call, self.record = settle, call, record
         self.pick: Callable[[list], tuple] = (
             operator.itemgetter(*watched) if len(watched) > 1 else lambda inputs: tuple([inputs[k] for k in watched]))
         self.state: _State | None = None
         self.lock = threading.Lock()
         self.current, self.cuda = cubins.stream_pointer(), importlib.import_module("cupy").cuda
-        self.record: Callable[[Callable[[list], list]], Callable[[list], list]] | None = None
         self.recorded: tuple[tuple, Callable[[list], list]] = ((), self.call)      # type: ignore[assignment]
 
     def __call__(self, inputs: list) -> list:

@@ -8,19 +8,18 @@ stored.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from flambeau.core.dtypes import bool_, float64
-from flambeau.core.expr import Expr, Index, free_variables, substitute, to_triton, var
+from flambeau.core.expr import Expr, Index, free_variables, substitute, to_triton
 from flambeau.core.symbolic import SymFloat, SymInt
 from flambeau.inductor.cpp import KernelPrinter
 from flambeau.inductor.ir import REDUCTIONS, Access, Program, Value, computed_names
 from flambeau.inductor.reference import empty_value
-from flambeau.inductor.scheduler import Kernel, rewrite
+from flambeau.inductor.scheduler import Kernel, Member
 from flambeau.ops.scalar import TABLE
 
 TRITON_TYPES = {
@@ -83,36 +82,15 @@ class TritonPrinter(KernelPrinter):
     row_masks: tuple[str, ...] = ("rmask",)     # what keeps accesses within rows, and within the rows that there are
     x_masks: tuple[str, ...] = ("xmask",)
     tile_shape = "[XBLOCK, RBLOCK]"
+    to_text = staticmethod(to_triton)
+    rounds_folds = True
 
-    def connect(self) -> None:
-        """As for C++, but nothing is kept between levels: registers or recomputation take its place."""
-        forward = self.given()
-        maker: dict[str, int] = {}
-        for position, m in enumerate(self.kernel.members):
-            level = 0
-            for access in m.step.loads:
-                p = maker.get(access.buffer)
-                if p is not None:
-                    level = max(level, self.levels[p] + (self.kernel.members[p].step.kind in REDUCTIONS))
-            self.levels.append(level)
-            known = {a.buffer: forward[a.buffer] for a in m.step.loads if a.buffer in forward}
-            roots = [m.step.body, *m.step.index_values.values(), *([m.step.mask] if m.step.mask is not None else [])]
-            new = rewrite(roots, self.tracer, functools.partial(self.at, m), None, known)
-            self.roots.append(new[m.step.body.uid])
-            self.computed.append({name: new[v.uid] for name, v in m.step.index_values.items()})
-            self.masks.append(new[m.step.mask.uid] if m.step.mask is not None else None)
-            maker[m.step.buffer] = position
-            kind = self.program.buffers[m.step.buffer].dtype
-            made = self.tracer.make("held", (), m.step.body.dtype, m.step.buffer) if m.step.kind in REDUCTIONS else self.roots[-1]
-            forward[m.step.buffer] = self.as_stored(made, kind)
-
-    def given(self) -> dict[str, Value]:
-        """Buffers whose elements are at hand when the bodies run."""
-        return {}
+    def is_kept(self, producer: Member, later: bool) -> bool:
+        """Never: registers or recomputation take memory's place."""
+        return False
 
     def print(self) -> TritonKernel:
         """The whole kernel."""
-        self.masks: list[Value | None] = []
         self.prepare()
         self.connect()
         pointwise = self.kernel.split is None
@@ -327,12 +305,6 @@ class TritonPrinter(KernelPrinter):
         self.count += 1
         self.emit(f"{name} = {self.text(v)}")
         self.bind(v, name)
-
-    def expr(self, x: Index, computed: Mapping[str, Value] | None = None) -> str:
-        if computed:
-            x = substitute(x, {name: var(self.names[v.uid], lo=0) for name, v in computed.items()})
-        self.symbols.update(n for n in free_variables(x) if n[0] in "su" and n[1:].isdigit())
-        return to_triton(x)
 
     def text(self, v: Value) -> str:
         args = [self.names[a.uid] for a in v.args]

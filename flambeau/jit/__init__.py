@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from .._absent import absent
+from .._absent import absent_names
 from ..nn.modules.module import Module
 from . import annotations as annotations  # type: ignore[assignment]
 
@@ -29,26 +29,7 @@ def unused(fn: Callable) -> Callable:
     return fn
 
 
-def export(fn: Callable) -> Callable:
-    """`fn` itself."""
-    return fn
-
-
-def interface(obj: Any) -> Any:
-    """`obj` itself."""
-    return obj
-
-
-def script_if_tracing(fn: Callable) -> Callable:
-    """`fn` itself: nothing is ever traced by TorchScript."""
-    return fn
-
-
-def _overload(fn: Callable) -> Callable:
-    return fn
-
-
-_script_if_tracing, _overload_method = script_if_tracing, _overload
+export = interface = script_if_tracing = _script_if_tracing = _overload = _overload_method = unused
 
 
 def is_scripting() -> bool:
@@ -56,9 +37,7 @@ def is_scripting() -> bool:
     return False
 
 
-def is_tracing() -> bool:
-    """Always False."""
-    return False
+is_tracing = is_scripting
 
 
 def annotate(the_type: Any, the_value: Any) -> Any:
@@ -125,40 +104,11 @@ class Attribute:
         self.value, self.type = value, type
 
 
-trace = absent("torch.jit.trace", _INSTEAD)
-trace_module = absent("torch.jit.trace_module", _INSTEAD)
-save = absent("torch.jit.save", _INSTEAD)
-load = absent("torch.jit.load", _INSTEAD)
-freeze = absent("torch.jit.freeze", _INSTEAD)
-optimize_for_inference = absent("torch.jit.optimize_for_inference", _INSTEAD)
+__getattr__ = absent_names("torch.jit", ("trace", "trace_module", "save", "load", "freeze", "optimize_for_inference"), _INSTEAD)
 
 __all__ = [
-    "script",
-    "ignore",
-    "unused",
-    "export",
-    "interface",
-    "script_if_tracing",
-    "is_scripting",
-    "is_tracing",
-    "annotate",
-    "isinstance",
-    "Final",
-    "ScriptModule",
-    "ScriptFunction",
-    "RecursiveScriptModule",
-    "TracerWarning",
-    "Error",
-    "Attribute",
-    "trace",
-    "trace_module",
-    "save",
-    "load",
-    "freeze",
-    "optimize_for_inference",
-    "annotations",
-    "fuser",
-    "optimized_execution",
-    "enable_onednn_fusion",
-    "set_fusion_strategy",
+    "script", "ignore", "unused", "export", "interface", "script_if_tracing", "is_scripting", "is_tracing", "annotate",
+    "isinstance", "Final", "ScriptModule", "ScriptFunction", "RecursiveScriptModule", "TracerWarning", "Error", "Attribute",
+    "trace", "trace_module", "save", "load", "freeze", "optimize_for_inference", "annotations", "fuser", "optimized_execution",
+    "enable_onednn_fusion", "set_fusion_strategy",
 ]

@@ -34,18 +34,13 @@ def is_in_onnx_export() -> bool:
 class OperatorExportTypes(enum.Enum):
     """How operators without ONNX form are exported."""
 
-    ONNX = 0
-    ONNX_ATEN = 1
-    ONNX_ATEN_FALLBACK = 2
-    ONNX_FALLTHROUGH = 3
+    ONNX, ONNX_ATEN, ONNX_ATEN_FALLBACK, ONNX_FALLTHROUGH = range(4)
 
 
 class TrainingMode(enum.Enum):
     """In which mode a model is exported."""
 
-    EVAL = 0
-    PRESERVE = 1
-    TRAINING = 2
+    EVAL, PRESERVE, TRAINING = range(3)
 
 
 class TensorProtoDataType(enum.IntEnum):

@@ -13,7 +13,7 @@ from ..autograd.grad_mode import enable_grad, no_grad
 from ..core.dtypes import float32, float64
 from ..core.memory_format import preserve_format
 from ..core.tensor import Tensor
-from ..nn.modules.hooks import HookDict, RemovableHandle, add_hook
+from ..nn.modules.hooks import HookDict, RemovableHandle
 from ..ops.creation import tensor, zeros_like
 from ..ops.nn_steps import as_number
 from ..ops.promotion import default_dtype
@@ -34,12 +34,12 @@ required = _Required()
 
 def register_optimizer_step_pre_hook(hook: Callable) -> RemovableHandle:
     """`hook(optimizer, args, kwargs)` before the step of every optimizer."""
-    return add_hook(_pre_hooks, hook)
+    return RemovableHandle(_pre_hooks, hook)
 
 
 def register_optimizer_step_post_hook(hook: Callable) -> RemovableHandle:
     """`hook(optimizer, args, kwargs)` after the step of every optimizer."""
-    return add_hook(_post_hooks, hook)
+    return RemovableHandle(_post_hooks, hook)
 
 
 def step_counter() -> Tensor:
@@ -194,27 +194,27 @@ class Optimizer:
     # -- hooks -------------------------------------------------------------------------------------
     def register_step_pre_hook(self, hook: Callable) -> RemovableHandle:
         """`hook(optimizer, args, kwargs)` before each step; it may return other (args, kwargs)."""
-        return add_hook(self._optimizer_step_pre_hooks, hook)     # type: ignore[attr-defined]
+        return RemovableHandle(self._optimizer_step_pre_hooks, hook)     # type: ignore[attr-defined]
 
     def register_step_post_hook(self, hook: Callable) -> RemovableHandle:
         """`hook(optimizer, args, kwargs)` after each step."""
-        return add_hook(self._optimizer_step_post_hooks, hook)     # type: ignore[attr-defined]
+        return RemovableHandle(self._optimizer_step_post_hooks, hook)     # type: ignore[attr-defined]
 
     def register_state_dict_pre_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
         """`hook(optimizer)` before state_dict()."""
-        return add_hook(self._optimizer_state_dict_pre_hooks, hook, prepend=prepend)     # type: ignore[attr-defined]
+        return RemovableHandle(self._optimizer_state_dict_pre_hooks, hook, prepend=prepend)     # type: ignore[attr-defined]
 
     def register_state_dict_post_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
         """`hook(optimizer, state_dict)` after state_dict(); it may return another."""
-        return add_hook(self._optimizer_state_dict_post_hooks, hook, prepend=prepend)     # type: ignore[attr-defined]
+        return RemovableHandle(self._optimizer_state_dict_post_hooks, hook, prepend=prepend)     # type: ignore[attr-defined]
 
     def register_load_state_dict_pre_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
         """`hook(optimizer, state_dict)` before loading; it may return another."""
-        return add_hook(self._optimizer_load_state_dict_pre_hooks, hook, prepend=prepend)     # type: ignore[attr-defined]
+        return RemovableHandle(self._optimizer_load_state_dict_pre_hooks, hook, prepend=prepend)     # type: ignore[attr-defined]
 
     def register_load_state_dict_post_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
         """`hook(optimizer)` after loading."""
-        return add_hook(self._optimizer_load_state_dict_post_hooks, hook, prepend=prepend)     # type: ignore[attr-defined]
+        return RemovableHandle(self._optimizer_load_state_dict_post_hooks, hook, prepend=prepend)     # type: ignore[attr-defined]
 
     # -- for subclasses ------------------------------------------------------------------------------
     def _with_grad(self, group: dict[str, Any]) -> list[Tensor]:

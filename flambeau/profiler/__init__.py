@@ -21,21 +21,13 @@ from ..overrides import TorchFunctionMode
 class ProfilerActivity(enum.Enum):
     """What to record; only the CPU is there."""
 
-    CPU = 0
-    XPU = 1
-    MTIA = 2
-    CUDA = 3
-    HPU = 4
-    PrivateUse1 = 5
+    CPU, XPU, MTIA, CUDA, HPU, PrivateUse1 = range(6)
 
 
 class ProfilerAction(enum.Enum):
     """What a schedule asks for at one step."""
 
-    NONE = 0
-    WARMUP = 1
-    RECORD = 2
-    RECORD_AND_SAVE = 3
+    NONE, WARMUP, RECORD, RECORD_AND_SAVE = range(4)
 
 
 class Event:
@@ -268,13 +260,6 @@ def tensorboard_trace_handler(dir_name: str, worker_name: str | None = None, use
 
 
 __all__ = [
-    "profile",
-    "schedule",
-    "record_function",
-    "ProfilerActivity",
-    "ProfilerAction",
-    "tensorboard_trace_handler",
-    "Event",
-    "EventSum",
-    "EventList",
+    "profile", "schedule", "record_function", "ProfilerActivity", "ProfilerAction", "tensorboard_trace_handler", "Event",
+    "EventSum", "EventList",
 ]

@@ -3,14 +3,6 @@
 A file can only hold data unless it is loaded with `weights_only=False`; see `unpickler.py` for how that is kept.
 """
 
-from .api import (
-    MAP_LOCATION,
-    add_safe_globals,
-    clear_safe_globals,
-    get_safe_globals,
-    load,
-    safe_globals,
-    save,
-)
+from .api import MAP_LOCATION, add_safe_globals, clear_safe_globals, get_safe_globals, load, safe_globals, save
 
 __all__ = ["MAP_LOCATION", "add_safe_globals", "clear_safe_globals", "get_safe_globals", "load", "safe_globals", "save"]

@@ -18,7 +18,7 @@ from ..core.device import META, device
 from ..core.dtypes import DTYPES, dtype, dtype_of_name
 from ..core.size import Size
 from ..core.tensor import Layout, Tensor, fake, view_tensor
-from ..nn.parameter import Parameter
+from ..nn.parameter import Parameter, _rebuild_parameter
 
 
 @dataclass(frozen=True)
@@ -96,15 +96,6 @@ def _rebuild_tensor_v2(storage: Any, offset: Any, size: Any, stride: Any, requir
     return rebuild_tensor(storage, offset, size, stride, requires_grad, hooks)
 
 
-def _rebuild_tensor_v3(storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, hooks: Any, kind: Any,
-                       metadata: Any = None) -> Tensor:
-    return rebuild_tensor(storage, offset, size, stride, requires_grad, hooks, kind)
-
-
-def _rebuild_parameter(data: Tensor, requires_grad: bool, hooks: Any) -> Parameter:
-    return Parameter(data.detach() if data.requires_grad else data, requires_grad)
-
-
 def _rebuild_parameter_with_state(data: Tensor, requires_grad: bool, hooks: Any, state: Any) -> Parameter:
     return _with_state(_rebuild_parameter(data, requires_grad, hooks), state)
 
@@ -141,11 +132,13 @@ def _rebuild_device(*args: Any) -> device:
 
 
 REBUILDERS: dict[tuple[str, str], Any] = {
-    ("torch._utils", function.__name__): function
-    for function in (_rebuild_tensor_v2, _rebuild_tensor_v3, _rebuild_parameter, _rebuild_parameter_with_state,
-                     _rebuild_meta_tensor_no_storage)
-}  # fmt: skip
-REBUILDERS["torch._tensor", "_rebuild_from_type_v2"] = _rebuild_from_type_v2
+    ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor_v2,
+    ("torch._utils", "_rebuild_tensor_v3"): rebuild_tensor,
+    ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
+    ("torch._utils", "_rebuild_parameter_with_state"): _rebuild_parameter_with_state,
+    ("torch._utils", "_rebuild_meta_tensor_no_storage"): _rebuild_meta_tensor_no_storage,
+    ("torch._tensor", "_rebuild_from_type_v2"): _rebuild_from_type_v2,
+}
 
 TORCH_GLOBALS: dict[tuple[str, str], Any] = {
     **REBUILDERS,

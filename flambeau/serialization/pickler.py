@@ -90,33 +90,13 @@ class Pickler(_PythonPickler):
         return "storage", kind, key, str(storage.device), count
 
     # -- names ------------------------------------------------------------------------------------------------------
-    def save_name(self, obj: Global) -> None:
-        """Write a reference to a global, found or not."""
-        self.write(pickle.GLOBAL + f"{obj.module}\n{obj.name}\n".encode())
-        self.memoize(obj)
-
-    def save_dtype(self, obj: dtype) -> None:
-        self.write(pickle.GLOBAL + f"torch\n{obj.name}\n".encode())
-        self.memoize(obj)
-
-    def save_class(self, obj: type) -> None:
-        if name := torch_name_of(obj):
+    def save_name(self, obj: Any) -> None:
+        """Write a reference to a global, found or not: a name itself, or what PyTorch has a name for."""
+        name = obj if isinstance(obj, Global) else Global("torch", obj.name) if isinstance(obj, dtype) else torch_name_of(obj)
+        if name is not None:
             self.write(pickle.GLOBAL + f"{name.module}\n{name.name}\n".encode())
             self.memoize(obj)
         else:
-            super().save_type(obj)
+            _PythonPickler.dispatch[type(obj)](self, obj)
 
-    def save_function(self, obj: FunctionType) -> None:
-        if name := torch_name_of(obj):
-            self.write(pickle.GLOBAL + f"{name.module}\n{name.name}\n".encode())
-            self.memoize(obj)
-        else:
-            super().save_global(obj)
-
-    dispatch = {
-        **_PythonPickler.dispatch,
-        Global: save_name,
-        dtype: save_dtype,
-        type: save_class,
-        FunctionType: save_function,
-    }
+    dispatch = {**_PythonPickler.dispatch, **dict.fromkeys((Global, dtype, type, FunctionType), save_name)}

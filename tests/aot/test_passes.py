@@ -110,12 +110,6 @@ def test_known_values_of_other_dtypes_stay():
     assert "where" in names(gm)
 
 
-def test_constant_tensors_are_computed_once():
-    table = data(3)
-    gm = after(lambda x: x + (table * 2).sin(), data(3), using=[passes.evaluate_constant_tensors, passes.eliminate_dead_code])
-    assert names(gm) == ["add"]
-
-
 def test_results_are_separated():
     gm = graph_of(lambda x: (x, x.t(), x + 1, x.view(-1)), data(2, 2))
     passes.separate_results(gm.graph, 0, 4)

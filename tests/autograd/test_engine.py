@@ -242,6 +242,19 @@ def test_jacobian_and_hessian():
     np.testing.assert_allclose(product.numpy(), np.exp(V))
 
 
+@pytest.mark.parametrize("name", ["vjp", "jvp"])
+def test_products_with_jacobians_of_outputs_without_gradient(name):
+    answers = []
+    for t in (fl, torch):
+        x, w = t.tensor(V), t.ones(4, dtype=t.float64)
+        product = getattr(t.autograd.functional, name)
+        answers.append([product(lambda a: w * 2, (x,), (w,)), product(lambda a: (w * 2, a * a), x, (w, w) if name == "vjp" else w)])
+        with pytest.raises(RuntimeError, match="the user-provided function"):
+            product(lambda a: w * 2, x, w, strict=True)
+    for ours, theirs in zip(*map(fl.utils._pytree.tree_leaves, answers), strict=True):
+        np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy())
+
+
 def test_grad_modes():
     x = fl.ones(2, requires_grad=True)
     with fl.no_grad():

@@ -161,10 +161,10 @@ def test_compiled_networks_lay_channels_innermost_take_blocks_and_fill_words():
     program, fallbacks = lower(make_fx(_network)(*inputs))
     assert not fallbacks
     unit = cuda.print_program(program, schedule(program, GPU))
-    first, second = unit.convolutions.values()
+    first, second = unit.code.convolutions.values()
     assert first.x.shape == (4, 16, 19, 19) and first.w.shape == (64, 16, 4, 4) and second.x.shape == (4, 64, 8, 8)
     assert all(o.strides[1] == 1 for conv in (first, second) for o in (conv.x, conv.w, conv.y))
-    compile(unit.wrapper, "wrapper", "exec")
+    compile(unit.code.wrapper, "wrapper", "exec")
     statistics = [k for k in unit.kernels if k.text.count("tl.load") and "acc1" in k.text]
     assert statistics, "both sums of batch norm in one pass"
 

@@ -12,12 +12,7 @@ from . import flex_attention
 class SDPBackend(enum.IntEnum):
     """Kernels for scaled_dot_product_attention. On the CPU there is one, which stands for MATH."""
 
-    ERROR = -1
-    MATH = 0
-    FLASH_ATTENTION = 1
-    EFFICIENT_ATTENTION = 2
-    CUDNN_ATTENTION = 3
-    OVERRIDEABLE = 4
+    ERROR, MATH, FLASH_ATTENTION, EFFICIENT_ATTENTION, CUDNN_ATTENTION, OVERRIDEABLE = range(-1, 5)
 
 
 _allowed: list[tuple[SDPBackend, ...]] = [tuple(b for b in SDPBackend if b is not SDPBackend.ERROR)]

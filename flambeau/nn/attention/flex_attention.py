@@ -7,6 +7,7 @@ that broadcast to (B, H, Q, KV), so they have to be made of elementwise operator
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -84,28 +85,24 @@ def create_block_mask(mask_mod: Callable, B: int | None, H: int | None, Q_LEN: i
     return BlockMask(mask_mod, (B or 1, H or 1, Q_LEN, KV_LEN), size, device)  # type: ignore[arg-type]
 
 
-def and_masks(*mask_mods: Callable) -> Callable:
-    """A mask_mod that keeps what all keep."""
-
-    def both(b: Tensor, h: Tensor, q: Tensor, kv: Tensor) -> Tensor:
+def _joined(join: Callable, mask_mods: tuple[Callable, ...]) -> Callable:
+    def joined(b: Tensor, h: Tensor, q: Tensor, kv: Tensor) -> Tensor:
         result = mask_mods[0](b, h, q, kv)
         for mod in mask_mods[1:]:
-            result = result & mod(b, h, q, kv)
+            result = join(result, mod(b, h, q, kv))
         return result
 
-    return both
+    return joined
+
+
+def and_masks(*mask_mods: Callable) -> Callable:
+    """A mask_mod that keeps what all keep."""
+    return _joined(operator.and_, mask_mods)
 
 
 def or_masks(*mask_mods: Callable) -> Callable:
     """A mask_mod that keeps what any keeps."""
-
-    def either(b: Tensor, h: Tensor, q: Tensor, kv: Tensor) -> Tensor:
-        result = mask_mods[0](b, h, q, kv)
-        for mod in mask_mods[1:]:
-            result = result | mod(b, h, q, kv)
-        return result
-
-    return either
+    return _joined(operator.or_, mask_mods)
 
 
 def flex_attention(query: Tensor, key: Tensor, value: Tensor, score_mod: Callable | None = None, block_mask: BlockMask | None = None,

@@ -1,53 +1,14 @@
-"""Hooks of modules: their handles, the hooks of every module, and backward hooks as identities on the tape."""
+"""Hooks of modules: the hooks of every module, and backward hooks as identities on the tape."""
 
 from __future__ import annotations
 
-import itertools
-import weakref
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 from ...autograd import Function
+from ...autograd.graph import HookDict, RemovableHandle
 from ...core import dispatch
 from ...core.tensor import Tensor
-
-
-class RemovableHandle:
-    """Takes a hook out again: `handle.remove()`, or as a context manager. `extra` dicts lose the same key."""
-
-    _ids = itertools.count()
-
-    def __init__(self, hooks: dict, extra: tuple[dict, ...] = ()):
-        self.id = next(self._ids)
-        self._homes = tuple(weakref.ref(d) for d in (hooks, *extra))
-
-    def remove(self) -> None:
-        """Take the hook out; again is harmless."""
-        for home in self._homes:
-            hooks = home()
-            if hooks is not None:
-                hooks.pop(self.id, None)
-
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.remove()
-
-
-HookDict = OrderedDict  # of all dicts this one can be referred to weakly; and PyTorch unpickles it
-
-
-def add_hook(hooks: dict, hook: Callable, *, prepend: bool = False, flags: tuple[dict, ...] = ()) -> RemovableHandle:
-    """Put `hook` into `hooks` (in front with `prepend`) and mark it in each dict of `flags`."""
-    handle = RemovableHandle(hooks, flags)
-    hooks[handle.id] = hook
-    for flag in flags:
-        flag[handle.id] = True
-    if prepend:
-        hooks.move_to_end(handle.id, last=False)     # type: ignore[attr-defined]
-    return handle
 
 
 class GlobalHooks:
@@ -65,7 +26,7 @@ class GlobalHooks:
     def add(cls, hooks: dict, hook: Callable, flags: tuple[dict, ...] = ()) -> RemovableHandle:
         """Add a hook for every module."""
         cls.any = True
-        return add_hook(hooks, hook, flags=flags)
+        return RemovableHandle(hooks, hook, flags=flags)
 
 
 def register_module_forward_pre_hook(hook: Callable) -> RemovableHandle:

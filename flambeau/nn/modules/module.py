@@ -19,7 +19,6 @@ from .hooks import (
     GlobalHooks,
     HookDict,
     RemovableHandle,
-    add_hook,
     register_module_forward_hook,
     register_module_forward_pre_hook,
     register_module_full_backward_hook,
@@ -143,23 +142,23 @@ class Module:
     def register_forward_pre_hook(self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False) -> RemovableHandle:
         """`hook(module, args[, kwargs])` before forward; it may return other args (with kwargs: a pair)."""
         flags = (self._forward_pre_hooks_with_kwargs,) if with_kwargs else ()
-        return add_hook(self._forward_pre_hooks, hook, prepend=prepend, flags=flags)
+        return RemovableHandle(self._forward_pre_hooks, hook, prepend=prepend, flags=flags)
 
     def register_forward_hook(self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False,
                               always_call: bool = False) -> RemovableHandle:
         """`hook(module, args[, kwargs], output)` after forward; it may return another output."""
         flags = ((self._forward_hooks_with_kwargs,) if with_kwargs else ()) + \
             ((self._forward_hooks_always_called,) if always_call else ())
-        return add_hook(self._forward_hooks, hook, prepend=prepend, flags=flags)
+        return RemovableHandle(self._forward_hooks, hook, prepend=prepend, flags=flags)
 
     def register_full_backward_pre_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
         """`hook(module, grad_output)` when the gradients of the outputs are known; it may return others."""
-        return add_hook(self._backward_pre_hooks, hook, prepend=prepend)
+        return RemovableHandle(self._backward_pre_hooks, hook, prepend=prepend)
 
     def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
         """`hook(module, grad_input, grad_output)` when the gradients of the inputs are known; it may return other grad_input."""
         self._is_full_backward_hook = True
-        return add_hook(self._backward_hooks, hook, prepend=prepend)
+        return RemovableHandle(self._backward_hooks, hook, prepend=prepend)
 
     def register_backward_hook(self, hook: Callable) -> RemovableHandle:
         """The old name; behaves as `register_full_backward_hook`."""
@@ -168,28 +167,28 @@ class Module:
     def register_state_dict_post_hook(self, hook: Callable) -> RemovableHandle:
         """`hook(module, state_dict, prefix, local_metadata)` after `state_dict()`; changes the dict in place."""
         hook._from_public_api = True     # type: ignore[attr-defined]
-        return add_hook(self._state_dict_hooks, hook)
+        return RemovableHandle(self._state_dict_hooks, hook)
 
     def _register_state_dict_hook(self, hook: Callable) -> RemovableHandle:
         if getattr(hook, "_from_public_api", False):
             raise RuntimeError("Cannot register the same function as the state dict post hook that was previously registered "
                                "via register_state_dict_post_hook")
-        return add_hook(self._state_dict_hooks, hook)
+        return RemovableHandle(self._state_dict_hooks, hook)
 
     def register_state_dict_pre_hook(self, hook: Callable) -> RemovableHandle:
         """`hook(module, prefix, keep_vars)` before `state_dict()` collects."""
-        return add_hook(self._state_dict_pre_hooks, hook)
+        return RemovableHandle(self._state_dict_pre_hooks, hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable) -> RemovableHandle:
         """`hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)` before loading."""
         return self._register_load_state_dict_pre_hook(hook, with_module=True)
 
     def _register_load_state_dict_pre_hook(self, hook: Callable, with_module: bool = False) -> RemovableHandle:
-        return add_hook(self._load_state_dict_pre_hooks, functools.partial(hook, self) if with_module else hook)
+        return RemovableHandle(self._load_state_dict_pre_hooks, functools.partial(hook, self) if with_module else hook)
 
     def register_load_state_dict_post_hook(self, hook: Callable) -> RemovableHandle:
         """`hook(module, incompatible_keys)` after loading."""
-        return add_hook(self._load_state_dict_post_hooks, hook)
+        return RemovableHandle(self._load_state_dict_post_hooks, hook)
 
     # -- registration ------------------------------------------------------------------------------
     def _check_name(self, name: Any, what: str) -> None:

@@ -9,13 +9,17 @@ from ..modules.module import Module
 from . import parametrize
 
 
+def matrix_of(weight: Tensor, dim: int) -> Tensor:
+    """The weight with `dim` first, and the others as one."""
+    return weight.movedim(dim, 0).reshape(weight.shape[dim], -1)
+
+
 def norm_except_dim(v: Tensor, pow: float = 2, dim: int | None = 0) -> Tensor:
     """The norm over all dimensions but `dim` (kept with size 1); over all of them for None or -1."""
     if dim is None or dim == -1:
         return v.norm(pow)
     d = dim % v.ndim
-    rows = v.movedim(d, 0).reshape(v.shape[d], -1).norm(pow, 1)
-    return rows.reshape([-1 if i == d else 1 for i in range(v.ndim)])
+    return matrix_of(v, d).norm(pow, 1).reshape([-1 if i == d else 1 for i in range(v.ndim)])
 
 
 class _WeightNorm(Module):
@@ -51,14 +55,11 @@ class _SpectralNorm(Module):
         self.n_power_iterations, self.eps = n_power_iterations, eps
         if weight.ndim > 1:
             with dispatch.grad_enabled(False):
-                matrix = self._matrix(weight)
+                matrix = matrix_of(weight, self.dim)
                 u, v = (matrix.new_empty((n,)).normal_() for n in matrix.shape)
                 self.register_buffer("_u", F.normalize(u, dim=0, eps=eps))
                 self.register_buffer("_v", F.normalize(v, dim=0, eps=eps))
                 self._iterate(matrix, 15)
-
-    def _matrix(self, weight: Tensor) -> Tensor:
-        return weight.movedim(self.dim, 0).reshape(weight.shape[self.dim], -1)
 
     def _iterate(self, matrix: Tensor, times: int) -> None:
         with dispatch.grad_enabled(False):
@@ -69,7 +70,7 @@ class _SpectralNorm(Module):
     def forward(self, weight: Tensor) -> Tensor:
         if weight.ndim == 1:
             return F.normalize(weight, dim=0, eps=self.eps)
-        matrix = self._matrix(weight)
+        matrix = matrix_of(weight, self.dim)
         if self.training:
             self._iterate(matrix.detach(), self.n_power_iterations)
         u, v = self._u.clone(), self._v.clone()

@@ -13,7 +13,7 @@ from ...core.tensor import Tensor
 from .. import functional as F
 from ..modules.module import Module
 from ..parameter import Parameter
-from .parametrizations import norm_except_dim
+from .parametrizations import matrix_of, norm_except_dim
 
 
 class WeightNorm:
@@ -74,14 +74,10 @@ class SpectralNorm:
             raise ValueError(f"Expected n_power_iterations to be positive, but got n_power_iterations={n_power_iterations}")
         self.name, self.n_power_iterations, self.dim, self.eps = name, n_power_iterations, dim, eps
 
-    def matrix(self, weight: Tensor) -> Tensor:
-        """The weight with `dim` first, and the others as one."""
-        return weight.movedim(self.dim, 0).reshape(weight.shape[self.dim], -1)
-
     def compute_weight(self, module: Module, iterate: bool) -> Tensor:
         """weight / sigma."""
         weight, u, v = (getattr(module, self.name + suffix) for suffix in ("_orig", "_u", "_v"))
-        matrix = self.matrix(weight)
+        matrix = matrix_of(weight, self.dim)
         if iterate:
             with dispatch.grad_enabled(False):
                 for _ in range(self.n_power_iterations):
@@ -106,8 +102,7 @@ def spectral_norm(module: Module, name: str = "weight", n_power_iterations: int 
     if weight is None:
         raise ValueError(f"`SpectralNorm` cannot be applied as parameter `{name}` is None")
     with dispatch.grad_enabled(False):
-        rows, columns = hook.matrix(weight).shape
-        u, v = (F.normalize(weight.new_empty((n,)).normal_(), dim=0, eps=eps) for n in (rows, columns))
+        u, v = (F.normalize(weight.new_empty((n,)).normal_(), dim=0, eps=eps) for n in matrix_of(weight, dim).shape)
     delattr(module, name)
     module.register_parameter(name + "_orig", weight)
     setattr(module, name, weight.data)

@@ -3,16 +3,7 @@
 from ..._lazy import submodules
 from .collate import default_collate, default_convert
 from .dataloader import DataLoader
-from .dataset import (
-    ChainDataset,
-    ConcatDataset,
-    Dataset,
-    IterableDataset,
-    StackDataset,
-    Subset,
-    TensorDataset,
-    random_split,
-)
+from .dataset import ChainDataset, ConcatDataset, Dataset, IterableDataset, StackDataset, Subset, TensorDataset, random_split
 from .sampler import (
     BatchSampler,
     DistributedSampler,
