@@ -186,11 +186,13 @@ def cumprod(x: Tensor, dim: int) -> Spec:
 
 def _running_extremum(better: Any) -> Any:
     def kernel(x: np.ndarray, dim: int) -> tuple:
-        values = better.accumulate(x, axis=dim) if x.ndim else x.copy()
-        index = np.arange(x.shape[dim] if x.ndim else 1).reshape([-1 if d == dim else 1 for d in range(max(x.ndim, 1))])
-        hit = (x == values) | (np.isnan(x) if x.dtype.kind in "fc" else False)
-        indices = np.maximum.accumulate(np.where(hit, index if x.ndim else 0, 0), axis=dim) if x.ndim else np.zeros((), np.int64)
-        return values, indices.astype(np.int64)
+        if not x.ndim:
+            return x.copy(), np.zeros((), np.int64)
+        if (found := native.scan_best(x, dim, better is np.maximum)) is not None:
+            return found
+        values = better.accumulate(x, axis=dim)
+        index = np.arange(x.shape[dim]).reshape([-1 if d == dim else 1 for d in range(x.ndim)])
+        return values, np.maximum.accumulate(np.where((x == values) | np.isnan(x), index, 0), axis=dim)
     return kernel
 
 
