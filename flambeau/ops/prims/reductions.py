@@ -270,4 +270,32 @@ def topk(x: Tensor, k: int, dim: int, largest: bool, sorted_: bool) -> tuple[Spe
     return Spec(tuple(shape), x.dtype), Spec(tuple(shape), int64)
 
 
-__all__ = ["sum", "prod", "amax", "amin", "argmax", "argmin", "any", "all", "cumsum", "cumprod", "cummax", "cummin", "sort", "topk"]
+def _nth_kernel(x: np.ndarray, place: np.ndarray, dim: int) -> np.ndarray:
+    """By values, for NumPy orders those far quicker than places; of equal ones it is the stable order that tells."""
+    if not x.ndim or not place.size:
+        return np.zeros(place.shape, np.int64)
+    keys, place = x.astype(np.float32) if x.dtype.kind == "V" else x, np.expand_dims(place, dim)
+    first = int(place.flat[0])
+    if place.size == 1:
+        value = np.partition(keys, first, dim).take([first], dim)
+    else:
+        value = np.take_along_axis(np.sort(keys, dim), place, dim)
+    hits, less = keys == value, keys < value
+    if (nan := value != value).any():
+        hits |= nan & (keys != keys)
+        less |= nan & (keys == keys)
+    if np.count_nonzero(hits) > place.size:
+        nth = place - np.count_nonzero(less, axis=dim, keepdims=True)
+        hits &= np.cumsum(hits, dim) == nth + 1
+    return hits.argmax(dim)
+
+
+@primitive("nth", kernel=_nth_kernel, tensors=2,
+           why_absent={"derivative": "an index is not differentiable", "loop": "selection is not a loop over independent elements"},
+           samples=lambda r: [(r.standard_normal((2, 4)), np.array([1, 3]), 1)])
+def nth(x: Tensor, place: Tensor, dim: int) -> Spec:
+    """Index along `dim` of what would stand at `place` (x's shape without `dim`) in stable ascending order; NaN is the largest."""
+    return Spec(_reduced(x, (dim,)), int64)
+
+
+__all__ = ["sum", "prod", "amax", "amin", "argmax", "argmin", "any", "all", "cumsum", "cumprod", "cummax", "cummin", "sort", "topk", "nth"]
