@@ -11,6 +11,7 @@ from ...backends.cpu import native
 from ...core import dispatch
 from ...core.dtypes import bool_, int64
 from ...core.tensor import Tensor
+from .. import registry
 from ..registry import General, Linear, Spec, primitive
 
 
@@ -65,7 +66,15 @@ def _prod_vjp(g: Tensor, x: Tensor, out: Tensor, dims: Sequence[int]) -> tuple:
     return (g * (no_zero + one_zero).conj(),)
 
 
-@primitive("prod", kernel=_quiet(lambda x, dims: np.asarray(np.multiply.reduce(x, axis=dims, dtype=x.dtype))), loop="prod",
+def _prod_kernel(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
+    if x.size >= registry.GENERATED_FROM and registry.generated_pointwise is not None:
+        out = registry.generated_pointwise(prod, (x, dims))
+        if out is not NotImplemented:
+            return out
+    return np.asarray(np.multiply.reduce(x, axis=dims, dtype=x.dtype))
+
+
+@primitive("prod", kernel=_quiet(_prod_kernel), loop="prod",
            tags=("reduction",), derivative=General(_prod_vjp),
            samples=lambda r: [(r.standard_normal((2, 3, 4)), (1,))])
 def prod(x: Tensor, dims: tuple[int, ...]) -> Spec:
