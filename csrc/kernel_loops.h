@@ -95,9 +95,20 @@ Sum sum_pairwise(const T* x, ptrdiff_t n) {
     return sum_pairwise<T, Sum>(x, half) + sum_pairwise<T, Sum>(x + half, n - half);
 }
 
+// total[r] = sum of row r of x, whose rows of n elements lie end to end.
 template <class T, class Sum>
-void sum_run(const char* x, ptrdiff_t n, char* total) {
-    *(Sum*)total = sum_pairwise<T, Sum>((const T*)x, n);
+void sum_rows(const char* x, ptrdiff_t rows, ptrdiff_t n, char* total) {
+    const T* row = (const T*)x;
+    Sum* sums = (Sum*)total;
+    if (n >= 8)
+        for (ptrdiff_t r = 0; r < rows; r++, row += n) sums[r] = sum_pairwise<T, Sum>(row, n);
+    else
+        for (ptrdiff_t r = 0; r < rows; r++, row += n) {
+            Sum sum = 0;
+            ptrdiff_t i = 0;
+            for (; i + 2 <= n; i += 2) sum += (Sum)Element<T>::load(row[i]) + Element<T>::load(row[i + 1]);
+            sums[r] = i < n ? sum + Element<T>::load(row[i]) : sum;
+        }
 }
 
 template <class Sum>
@@ -172,22 +183,76 @@ void scan_down(const char* x, char* out, ptrdiff_t rows, ptrdiff_t row_size, ptr
     }
 }
 
+// The best so far, NaN above all, and the last place where it stands.
+template <class T, bool largest>
+struct Best {
+    using Value = decltype(Element<T>::load(T{}));
+    Value value;
+    int64_t place = 0;
+
+    void step(const T& from, int64_t i, T& to, int64_t& at) {
+        Value x = Element<T>::load(from);
+        bool better = (largest ? x >= value : x <= value) | (x != x);
+        value = better ? x : value;
+        place = better ? i : place;
+        to = Element<T>::store(value);
+        at = place;
+    }
+};
+
+// Of `width` rows of n elements that lie end to end, at the same time.
+template <class T, bool largest, int width>
+inline void best_of_rows(const T* __restrict from, T* __restrict to, int64_t* __restrict at, ptrdiff_t n) {
+    Best<T, largest> best[width];
+    for (int k = 0; k < width; k++) best[k].value = Element<T>::load(from[k * n]);
+    for (ptrdiff_t i = 0; i < n; i++)
+        for (int k = 0; k < width; k++) best[k].step(from[k * n + i], i, to[k * n + i], at[k * n + i]);
+}
+
+template <class T, bool largest>
+void best_rows(const char* x, char* out, int64_t* at, ptrdiff_t rows, ptrdiff_t n) {
+    const T* from = (const T*)x;
+    T* to = (T*)out;
+    ptrdiff_t r = 0;
+    for (; r + 8 <= rows; r += 8) best_of_rows<T, largest, 8>(from + r * n, to + r * n, at + r * n, n);
+    for (; r < rows; r++) best_of_rows<T, largest, 1>(from + r * n, to + r * n, at + r * n, n);
+}
+
+// Down at most `sum_columns` neighbouring columns.
+template <class T, bool largest>
+void best_down(const char* x, char* out, int64_t* at, ptrdiff_t rows, ptrdiff_t row_size, ptrdiff_t columns) {
+    Best<T, largest> best[sum_columns];
+    for (ptrdiff_t c = 0; c < columns; c++) best[c].value = Element<T>::load(((const T*)x)[c]);
+    for (ptrdiff_t r = 0; r < rows; r++) {
+        const T* __restrict from = (const T*)x + r * row_size;
+        T* __restrict to = (T*)out + r * row_size;
+        int64_t* __restrict places = at + r * row_size;
+        for (ptrdiff_t c = 0; c < columns; c++) best[c].step(from[c], r, to[c], places[c]);
+    }
+}
+
 #define FLAMBEAU_FROM(To)                                                                                                      \
     {convert_row<To, bool>, convert_row<To, uint8_t>, convert_row<To, int8_t>, convert_row<To, int16_t>, convert_row<To, int32_t>, \
      convert_row<To, int64_t>, convert_row<To, Half>, convert_row<To, BFloat>, convert_row<To, float>, convert_row<To, double>}
 #define FLAMBEAU_SCANS(scan, product)                                                                                     \
     {nullptr, nullptr, nullptr, nullptr, nullptr, scan<int64_t, int64_t, product>, scan<Half, float, product>,            \
      scan<BFloat, float, product>, scan<float, double, product>, scan<double, double, product>}
+#define FLAMBEAU_BEST(best, largest)                                                                                      \
+    {best<bool, largest>, best<uint8_t, largest>, best<int8_t, largest>, best<int16_t, largest>, best<int32_t, largest>,  \
+     best<int64_t, largest>, best<Half, largest>, best<BFloat, largest>, best<float, largest>, best<double, largest>}
 const Loops loops = {
     {FLAMBEAU_FROM(bool), FLAMBEAU_FROM(uint8_t), FLAMBEAU_FROM(int8_t), FLAMBEAU_FROM(int16_t), FLAMBEAU_FROM(int32_t),
      FLAMBEAU_FROM(int64_t), FLAMBEAU_FROM(Half), FLAMBEAU_FROM(BFloat), FLAMBEAU_FROM(float), FLAMBEAU_FROM(double)},
     {copy_row<uint8_t>, copy_row<uint16_t>, copy_row<uint32_t>, copy_row<uint64_t>, copy_row<Wide>},
     {transpose_tile<uint8_t>, transpose_tile<uint16_t>, transpose_tile<uint32_t>, transpose_tile<uint64_t>, transpose_tile<Wide>},
-    {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, sum_run<Half, float>, sum_run<BFloat, float>, sum_run<float, float>, sum_run<double, double>},
+    {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, sum_rows<Half, float>, sum_rows<BFloat, float>, sum_rows<float, float>, sum_rows<double, double>},
     {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, sum_down<Half, float>, sum_down<BFloat, float>, sum_down<float, float>, sum_down<double, double>},
     {nullptr, add_row<uint8_t>, add_row<int8_t>, add_row<int16_t>, add_row<int32_t>, add_row<int64_t>, add_row<Half>, add_row<BFloat>, add_row<float>, add_row<double>},
     {FLAMBEAU_SCANS(scan_rows, false), FLAMBEAU_SCANS(scan_rows, true)},
     {FLAMBEAU_SCANS(scan_down, false), FLAMBEAU_SCANS(scan_down, true)},
+    {FLAMBEAU_BEST(best_rows, false), FLAMBEAU_BEST(best_rows, true)},
+    {FLAMBEAU_BEST(best_down, false), FLAMBEAU_BEST(best_down, true)},
 };
+#undef FLAMBEAU_BEST
 #undef FLAMBEAU_SCANS
 #undef FLAMBEAU_FROM

@@ -28,11 +28,13 @@ struct Loops {
     Row convert[kind_count][kind_count];  // [to][from]
     Row copy[5];                          // by log2 of the item size
     Tile transpose[5];
-    void (*sum_run[kind_count])(const char* x, ptrdiff_t n, char* total);
+    void (*sum_rows[kind_count])(const char* x, ptrdiff_t rows, ptrdiff_t n, char* total);
     void (*sum_down[kind_count])(const char* x, ptrdiff_t rows, ptrdiff_t row_bytes, ptrdiff_t columns, char* total);
     void (*add_row[kind_count])(char* to, const char* from, ptrdiff_t n);
     void (*scan_rows[2][kind_count])(const char* x, char* out, ptrdiff_t rows, ptrdiff_t n, bool reverse);  // [sum, product]
     void (*scan_down[2][kind_count])(const char* x, char* out, ptrdiff_t rows, ptrdiff_t row_size, ptrdiff_t columns, bool reverse);
+    void (*best_rows[2][kind_count])(const char* x, char* out, int64_t* at, ptrdiff_t rows, ptrdiff_t n);  // [least, most]
+    void (*best_down[2][kind_count])(const char* x, char* out, int64_t* at, ptrdiff_t rows, ptrdiff_t row_size, ptrdiff_t columns);
 };
 
 #define LOOPS "kernel_loops.h"
@@ -278,9 +280,8 @@ PyObject* add_rows(PyObject*, PyObject* const* args, Py_ssize_t count) {
 void sum_middle(const char* x, ptrdiff_t outer, ptrdiff_t n, ptrdiff_t inner, ptrdiff_t itemsize, Kind kind, char* total, ptrdiff_t total_size) {
     int threads = threads_for(outer * n * inner * itemsize);
     if (inner == 1 && (outer >= 16 || n < 16384)) {
-        auto run = loops.sum_run[(int)kind];
         return in_parallel(outer, threads, [&](ptrdiff_t begin, ptrdiff_t end) {
-            for (ptrdiff_t i = begin; i < end; i++) run(x + i * n * itemsize, n, total + i * total_size);
+            loops.sum_rows[(int)kind](x + begin * n * itemsize, end - begin, n, total + begin * total_size);
         });
     }
     // Parts of the middle axis, of sizes that do not depend on the thread count, are summed apart and then added in order.
@@ -293,7 +294,7 @@ void sum_middle(const char* x, ptrdiff_t outer, ptrdiff_t n, ptrdiff_t inner, pt
             ptrdiff_t start = which % parts.count * parts.length, rows = std::min(parts.length, n - start);
             const char* from = x + ((o * n + start) * inner + column) * itemsize;
             char* to = partial.get() + (which * inner + column) * total_size;
-            if (inner == 1) loops.sum_run[(int)kind](from, rows, to);
+            if (inner == 1) loops.sum_rows[(int)kind](from, 1, rows, to);
             else loops.sum_down[(int)kind](from, rows, inner * itemsize, std::min(columns.length, inner - column), to);
         }
     });
@@ -310,7 +311,7 @@ PyObject* sum_axis(PyObject*, PyObject* const* args, Py_ssize_t count) {
     PyArrayObject *out = (PyArrayObject*)args[0], *x = (PyArrayObject*)args[1];
     if (!writeable(out)) return nullptr;
     Kind kind = kind_of(x);
-    if (kind == Kind::other || loops.sum_run[(int)kind] == nullptr) Py_RETURN_FALSE;
+    if (kind == Kind::other || loops.sum_rows[(int)kind] == nullptr) Py_RETURN_FALSE;
     Kind wanted = kind == Kind::f64 ? Kind::f64 : Kind::f32;
     if (PyArray_NDIM(x) != 3 || PyArray_NDIM(out) != 2 || PyArray_DIM(out, 0) != PyArray_DIM(x, 0) || PyArray_DIM(out, 1) != PyArray_DIM(x, 2) ||
         !PyArray_ISCARRAY(out) || !PyArray_ISCARRAY_RO(x) || kind_of(out) != wanted || PyArray_SIZE(x) == 0)
@@ -323,6 +324,25 @@ PyObject* sum_axis(PyObject*, PyObject* const* args, Py_ssize_t count) {
 
 // ---- scans ----
 
+// Cuts x (outer, n, inner), contiguous, for loops along n: rows(from, at, count, n) where they lie end to end, else
+// down(from, at, n, inner, columns); `at` is the element of x where the piece begins.
+template <class Rows, class Down>
+void scan_blocks(PyArrayObject* x, Rows rows, Down down) {
+    ptrdiff_t outer = PyArray_DIM(x, 0), n = PyArray_DIM(x, 1), inner = PyArray_DIM(x, 2), itemsize = PyArray_ITEMSIZE(x);
+    if (PyArray_SIZE(x) == 0) return;
+    const char* from = PyArray_BYTES(x);
+    Pieces columns = cut(inner, sum_columns);
+    Py_BEGIN_ALLOW_THREADS
+    in_parallel(outer * columns.count, threads_for(outer * n * inner * itemsize), [&](ptrdiff_t begin, ptrdiff_t end) {
+        if (inner == 1) return rows(from + begin * n * itemsize, begin * n, end - begin, n);
+        for (ptrdiff_t unit = begin; unit < end; unit++) {
+            ptrdiff_t column = unit % columns.count * columns.length, at = unit / columns.count * n * inner + column;
+            down(from + at * itemsize, at, n, inner, std::min(columns.length, inner - column));
+        }
+    });
+    Py_END_ALLOW_THREADS
+}
+
 // scan(out, x, product, reverse): x and out (outer, n, inner), contiguous; sums or products of what comes before along n, or after.
 PyObject* scan(PyObject*, PyObject* const* args, Py_ssize_t count) {
     if (count != 4 || !arrays(args, 2, 2, "scan(out, x, product, reverse)")) return nullptr;
@@ -334,21 +354,34 @@ PyObject* scan(PyObject*, PyObject* const* args, Py_ssize_t count) {
     if (PyArray_NDIM(x) != 3 || PyArray_NDIM(out) != 3 || !PyArray_CompareLists(PyArray_DIMS(x), PyArray_DIMS(out), 3) ||
         kind_of(out) != kind || !PyArray_ISCARRAY(out) || !PyArray_ISCARRAY_RO(x))
         return PyErr_Format(PyExc_ValueError, "scan: expected contiguous x and out (outer, n, inner) of one dtype");
-    ptrdiff_t outer = PyArray_DIM(x, 0), n = PyArray_DIM(x, 1), inner = PyArray_DIM(x, 2), itemsize = PyArray_ITEMSIZE(x);
-    const char* from = PyArray_BYTES(x);
     char* to = PyArray_BYTES(out);
-    int threads = threads_for(outer * n * inner * itemsize);
-    Pieces columns = cut(inner, sum_columns);
-    Py_BEGIN_ALLOW_THREADS
-    in_parallel(outer * columns.count, threads, [&](ptrdiff_t begin, ptrdiff_t end) {
-        ptrdiff_t start = begin * n * itemsize;
-        if (inner == 1) return loops.scan_rows[product][(int)kind](from + start, to + start, end - begin, n, reverse);
-        for (ptrdiff_t unit = begin; unit < end; unit++) {
-            ptrdiff_t column = unit % columns.count * columns.length, at = (unit / columns.count * n * inner + column) * itemsize;
-            loops.scan_down[product][(int)kind](from + at, to + at, n, inner, std::min(columns.length, inner - column), reverse);
-        }
+    scan_blocks(x, [&](const char* from, ptrdiff_t at, ptrdiff_t rows, ptrdiff_t n) {
+        loops.scan_rows[product][(int)kind](from, to + at * PyArray_ITEMSIZE(x), rows, n, reverse);
+    }, [&](const char* from, ptrdiff_t at, ptrdiff_t n, ptrdiff_t inner, ptrdiff_t columns) {
+        loops.scan_down[product][(int)kind](from, to + at * PyArray_ITEMSIZE(x), n, inner, columns, reverse);
     });
-    Py_END_ALLOW_THREADS
+    Py_RETURN_TRUE;
+}
+
+// scan_best(out, places, x, largest): as `scan`, the best of what comes before and the last place where it stands.
+PyObject* scan_best(PyObject*, PyObject* const* args, Py_ssize_t count) {
+    if (count != 4 || !arrays(args, 3, 3, "scan_best(out, places, x, largest)")) return nullptr;
+    PyArrayObject *out = (PyArrayObject*)args[0], *places = (PyArrayObject*)args[1], *x = (PyArrayObject*)args[2];
+    bool largest = args[3] == Py_True;
+    if (!writeable(out) || !writeable(places)) return nullptr;
+    Kind kind = kind_of(x);
+    if (kind == Kind::other) Py_RETURN_FALSE;
+    if (PyArray_NDIM(x) != 3 || PyArray_NDIM(out) != 3 || PyArray_NDIM(places) != 3 || !PyArray_CompareLists(PyArray_DIMS(x), PyArray_DIMS(out), 3) ||
+        !PyArray_CompareLists(PyArray_DIMS(x), PyArray_DIMS(places), 3) || kind_of(out) != kind || kind_of(places) != Kind::i64 ||
+        !PyArray_ISCARRAY(out) || !PyArray_ISCARRAY(places) || !PyArray_ISCARRAY_RO(x))
+        return PyErr_Format(PyExc_ValueError, "scan_best: expected contiguous x and out (outer, n, inner) of one dtype and i64 places");
+    char* to = PyArray_BYTES(out);
+    int64_t* found = (int64_t*)PyArray_DATA(places);
+    scan_blocks(x, [&](const char* from, ptrdiff_t at, ptrdiff_t rows, ptrdiff_t n) {
+        loops.best_rows[largest][(int)kind](from, to + at * PyArray_ITEMSIZE(x), found + at, rows, n);
+    }, [&](const char* from, ptrdiff_t at, ptrdiff_t n, ptrdiff_t inner, ptrdiff_t columns) {
+        loops.best_down[largest][(int)kind](from, to + at * PyArray_ITEMSIZE(x), found + at, n, inner, columns);
+    });
     Py_RETURN_TRUE;
 }
 
@@ -384,6 +417,8 @@ PyMethodDef methods[] = {
     {"add_rows", (PyCFunction)(void*)add_rows, METH_FASTCALL, "add_rows(table, index, rows) -> bool\n\ntable[index[i]] += rows[i], in order."},
     {"scan", (PyCFunction)(void*)scan, METH_FASTCALL,
      "scan(out, x, product, reverse) -> bool\n\nout (outer, n, inner) = running sums or products of x along n, or from its end."},
+    {"scan_best", (PyCFunction)(void*)scan_best, METH_FASTCALL,
+     "scan_best(out, places, x, largest) -> bool\n\nRunning maxima or minima of x (outer, n, inner) along n, NaN above all, and the last place where each stands."},
     {"sum_axis", (PyCFunction)(void*)sum_axis, METH_FASTCALL, "sum_axis(out, x) -> bool\n\nout (outer, inner) = x (outer, n, inner) summed over n."},
     {nullptr},
 };

@@ -363,7 +363,7 @@ class KernelPrinter:
         return memo[v.uid]
 
     def define(self, v: Value, depth: float = 99) -> None:
-        """Compute `v` into a C++ variable here.
+        """Compute `v` into a C++ variable here, `depth` loops deep.
 
         Truth values that an inner loop takes from outside are 32-bit integers: GCC does not vectorise over bool ones.
         """
@@ -504,7 +504,7 @@ class KernelPrinter:
         """Define everything below `roots` that lies at most `depth` loops deep and has no variable yet."""
         for v in self.walk_new(roots):
             if self.value_depth(v, memo) <= depth and v.uid not in self.names:
-                self.define(v, self.value_depth(v, memo))
+                self.define(v, depth)
 
     def walk_new(self, roots: Sequence[Value]) -> list[Value]:
         """Values below `roots` that have no variable yet, operands first."""

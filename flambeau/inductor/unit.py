@@ -7,6 +7,7 @@ and the arena that holds everything else.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from flambeau.inductor.scheduler import Kernel, Node
 
 ALIGNMENT = 64
 INCLUDES = [Path(__file__).parent.parent / "include", Path(__file__).parent]
-HEADERS = ("runtime.h", "kernel.h")
+HEADERS = ("runtime.h", "kernel.h", "fmod.h")
 
 _FOLD_TYPES = "float, double, int8_t, uint8_t, int16_t, int32_t, int64_t, uint32_t, uint64_t"
 _PROLOGUE = f"""#include "runtime.h"
@@ -28,6 +29,7 @@ _PROLOGUE = f"""#include "runtime.h"
 #pragma omp declare reduction(nanmax : {_FOLD_TYPES} : omp_out = fl::maximum(omp_out, omp_in)) initializer(omp_priv = omp_orig)
 #pragma omp declare reduction(nanmin : {_FOLD_TYPES} : omp_out = fl::minimum(omp_out, omp_in)) initializer(omp_priv = omp_orig)
 """
+_FMOD = re.compile(r"fl::(fmod|remainder|floordiv)\(")
 
 
 @dataclass
@@ -105,7 +107,8 @@ class _UnitPrinter:
         bodies = [self._function(k, body, unit) for k, body in enumerate(functions)]
         texts = [f"static void {name}{text}" for text, name in self.known.items()]
         times = [_TIMES % (len(self.nodes), len(self.nodes))] if self.timed else []
-        unit.source = "\n".join([_PROLOGUE, *times, *texts, *bodies])
+        fmod = ['#include "fmod.h"'] if any(map(_FMOD.search, texts)) else []
+        unit.source = "\n".join([_PROLOGUE, *fmod, *times, *texts, *bodies])
         return unit
 
     def _stored(self, kernel: Kernel) -> set[str]:

@@ -210,9 +210,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     if mask.dtype is not bool_:
         raise RuntimeError(f"masked_select: expected BoolTensor for mask, got {mask.dtype}")
     mask, input = broadcast(mask, input)
-    if not input.ndim:
-        mask, input = prims.unsqueeze(mask, 0), prims.unsqueeze(input, 0)
-    return prims.index(input, list(nonzero(mask, as_tuple=True)))
+    return prims.index(input.reshape(-1), list(nonzero(mask.reshape(-1), as_tuple=True)))
 
 
 @operator(method=True)

@@ -359,14 +359,23 @@ def tanhshrink(input: Tensor) -> Tensor:
     return prims.sub(x, prims.tanh(x))
 
 
-@operator(method=True)
+def _within(x: Tensor, bound: float) -> Tensor:
+    return prims.logical_and(prims.ge(x, -float(bound)), prims.le(x, float(bound)))
+
+
+@operator(fused=True)
+def shrink_backward(g: Tensor, x: Tensor, lambd: float) -> Tensor:
+    """Gradient of hardshrink and softshrink: g outside [-lambd, lambd], else 0."""
+    return prims.where(_within(x, lambd), 0.0, g)
+
+
+@operator(method=True, fused=True, vjp=lambda g, input, lambd: (shrink_backward(g, input, lambd),))
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x outside [-lambd, lambd], else 0."""
-    inside = prims.logical_and(prims.ge(input, -float(lambd)), prims.le(input, float(lambd)))
-    return prims.where(inside, 0.0, input)
+    return prims.where(_within(input, lambd), 0.0, input)
 
 
-@operator
+@operator(fused=True, vjp=lambda g, input, lambd: (shrink_backward(g, input, lambd),))
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved towards 0 by `lambd`, 0 within it."""
     if lambd < 0:
@@ -410,7 +419,16 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     return _prelu(x, w)
 
 
-@operator
+@operator(fused=True)
+def glu_backward(g: Tensor, x: Tensor, dim: int) -> Tensor:
+    """Gradient of glu."""
+    a, b = x.chunk(2, dim)
+    gate = prims.sigmoid(b)
+    mine = prims.mul(g, gate)
+    return prims.cat([mine, prims.mul(mine, prims.mul(a, prims.sub(1.0, gate)))], canonical_dim(dim, x.ndim))
+
+
+@operator(fused=True, vjp=lambda g, input, dim: (glu_backward(g, input, dim),))
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """a * sigmoid(b), where a and b are the halves of x along `dim`."""
     if not input.ndim:

@@ -755,13 +755,13 @@ def sinc(input: Tensor) -> Tensor:
     return where(x == 0, 1.0, safe.sin() / safe)
 
 
-@operator(method=True)
+@operator(method=True, fused=True, vjp=lambda g: (g,))
 def frac(input: Tensor) -> Tensor:
     """The part after the point: input - trunc(input)."""
     return input - trunc(input)
 
 
-@operator(method=True)
+@operator(method=True, fused=True)
 def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """NaN, inf and -inf replaced (by 0 and the dtype's largest and smallest numbers unless given)."""
     if input.dtype.category < FLOAT:

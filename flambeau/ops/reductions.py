@@ -85,8 +85,18 @@ def sum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype 
 @operator(method=True)
 def nansum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
     """Sum over `dim` with NaN counted as zero."""
-    x = input.masked_fill(prims.isnan(input), 0) if input.dtype.category >= FLOAT else input
-    return sum(x, dim, keepdim, dtype=dtype)
+    if input.dtype.category < FLOAT or dtype is not None:
+        return sum(_without_nan(input), dim, keepdim, dtype=dtype)
+    return _nansum(input, dim, keepdim)
+
+
+def _without_nan(x: Tensor) -> Tensor:
+    return x.masked_fill(prims.isnan(x), 0) if x.dtype.category >= FLOAT else x
+
+
+@operator(name="_nansum", fused=True)
+def _nansum(input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+    return sum(_without_nan(input), dim, keepdim)
 
 
 @operator(method=True)

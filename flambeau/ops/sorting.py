@@ -61,8 +61,14 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
     _needs_elements(input, d, "kthvalue")
     if not 1 <= k <= (input.shape[d] if input.ndim else 1):
         raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {d}: k = {k}, shape {list(input.shape)}")
-    order = prims.topk(input.detach(), k, d, False, True)[1]
-    return named("kthvalue", *_pick(input, d, order.select(d, k - 1) if input.ndim else order, keepdim))
+    return named("kthvalue", *_pick(input, d, _nth(input, k - 1, d), keepdim))
+
+
+def _nth(input: Tensor, place: Any, dim: int) -> Tensor:
+    """Index along `dim` of what would stand at `place` (a number, or a tensor of one for each row) in ascending order."""
+    if not isinstance(place, Tensor):
+        place = input.new_full((), place, dtype=int64).expand(_without(input.shape, dim))
+    return prims.nth(input.detach(), place, dim)
 
 
 def _median(input: Tensor, dim: int | None, keepdim: bool, name: str) -> Any:
@@ -75,17 +81,14 @@ def _median(input: Tensor, dim: int | None, keepdim: bool, name: str) -> Any:
     if not input.ndim:
         return named(name, input.clone(), input.new_full((), 0, dtype=int64))
     _needs_elements(input, d, name)
-    values, order = prims.sort(input.detach(), d, False, True)
-    middle: Any = (input.shape[d] - 1) // 2
-    place = input.new_full((), middle, dtype=int64).expand(_without(input.shape, d))
+    place: Any = (input.shape[d] - 1) // 2
     if input.dtype.is_floating_point:
-        nans = prims.isnan(values).sum(d)
+        nans = prims.isnan(input.detach()).sum(d)
         if name == "nanmedian":
             place = ((input.shape[d] - nans - 1) // 2).clamp(min=0)
         else:
-            place = place.masked_fill(nans > 0, input.shape[d] - 1)
-    index = prims.squeeze(prims.gather(order, d, prims.unsqueeze(place, d)), (d,))
-    return named(name, *_pick(input, d, index, keepdim))
+            place = nans.new_full((), place).expand(nans.shape).masked_fill(nans > 0, input.shape[d] - 1)
+    return named(name, *_pick(input, d, _nth(input, place, d), keepdim))
 
 
 def _without(shape: Sequence, dim: int) -> tuple:

@@ -1,5 +1,7 @@
 """Native copies, casts, row operations and sums against NumPy."""
 
+import math
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -163,7 +165,7 @@ def test_add_rows_does_not_depend_on_threads() -> None:
 @pytest.mark.parametrize("shape,dims", [
     ((300_000,), (0,)), ((2048, 384), (0,)), ((2048, 384), (1,)), ((2048, 384), (0, 1)), ((33, 70, 90), (1,)),
     ((33, 70, 90), (0, 1)), ((33, 70, 90), (1, 2)), ((1, 100_000), (1,)), ((100_000, 1), (0,)), ((4, 20, 30, 31), (0, 2, 3)),
-    ((3, 5000, 3), (-2,)), ((2, 10_000), (1,)),
+    ((3, 5000, 3), (-2,)), ((2, 10_000), (1,)), ((30_000, 3), (1,)), ((7, 900, 3), (2,)),
 ])
 @pytest.mark.parametrize("order", ["C", "F", "channels_last"])
 def test_large_sum(dtype, shape, dims, order) -> None:
@@ -211,3 +213,25 @@ def test_f32_is_added_up_in_f64() -> None:
 
 def test_scans_of_other_dtypes_are_left_to_numpy() -> None:
     assert native.scan(np.ones((2, 3), np.complex64), 1, False, False) is None
+
+
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize(("shape", "dim"), [
+    ((7, 33), 1), ((9, 33), 1), ((7, 33), 0), ((3, 40, 5), 1), ((2, 9, 1500), 1), ((5,), 0), ((3, 0, 2), 1), ((3, 2, 0), 1)])
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int16, np.int64, np.float16, BF16, np.float32, np.float64], ids=str)
+def test_running_extrema(dtype, shape, dim, largest) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 9, shape).astype(np.float64)
+    if np.dtype(dtype).kind not in "bui":
+        x[rng.random(shape) < 0.05] = np.nan
+        x[rng.random(shape) < 0.05] = np.inf
+    values, places = native.scan_best(np.asfortranarray(x.astype(dtype)), dim, largest)
+    wide = x.astype(dtype).astype(np.float64)
+    count = math.prod(shape) // max(shape[dim], 1)
+    for row, value, place in zip(*(np.moveaxis(a, dim, -1).reshape(count, shape[dim]) for a in (wide, values, places))):
+        best = 0
+        for i, v in enumerate(row):
+            better = v >= row[best] if largest else v <= row[best]
+            best = i if better or np.isnan(v) else best
+            assert place[i] == best
+        np.testing.assert_array_equal(value.astype(np.float64), row[place])

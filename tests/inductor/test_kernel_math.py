@@ -86,3 +86,40 @@ def test_double(library: Any, name: str) -> None:
     exact, lo, hi = F32[name]
     x = np.random.default_rng(2).uniform(max(lo, -20), min(hi, 20), 10_000)
     np.testing.assert_allclose(apply(library, name, x), exact(x), rtol=5e-14, atol=5e-14)
+
+
+_FAR = np.array([0.0, -0.0, 1.0, -1.0, 3.0, -7.5, 2.0**23, 2.0**23 + 1, 2.0**24, 2.0**52, 2.0**53, np.inf, -np.inf, np.nan], np.float32)
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+@pytest.mark.parametrize("name", ["fmod", "remainder", "floordiv"])
+def test_vectors_of_fmod_are_exact(name: str, kind: str) -> None:
+    if not build.have_compiler():
+        pytest.skip("no C++ compiler")
+    text = f"""#include "runtime.h"
+#include "fmod.h"
+extern "C" int call(void** args, const int64_t* scalars, void*) {{
+    const {kind} *__restrict__ x = (const {kind}*)args[0], *__restrict__ y = (const {kind}*)args[1];
+    {kind}* __restrict__ z = ({kind}*)args[2];
+    #pragma omp simd
+    for (int64_t i = 0; i < scalars[0]; i++) z[i] = fl::{name}(x[i], y[i]);
+    return 0;
+}}
+"""
+    [call] = build.load(text, ["call"], 3)
+    rng, real = np.random.default_rng(0), np.float32 if kind == "float" else np.float64
+    limits = np.finfo(real)
+    far = np.append(_FAR.astype(real), np.array([limits.max, limits.tiny, limits.smallest_subnormal], real))
+    whole = rng.integers(-10**6, 10**6, 40_000)
+    pairs = [np.meshgrid(far, far), (whole, rng.integers(1, 50, whole.size)), (whole * 0.1, np.full(whole.size, 0.1)),
+             rng.integers(0, 256, (2, 40_000 * limits.dtype.itemsize), dtype=np.uint8).view(real),
+             *((rng.standard_normal(40_000) * scale, rng.standard_normal(40_000)) for scale in (1, 1e4, 1e7, 1e15))]
+    for a, b in pairs:
+        x, y = np.ascontiguousarray(a, real).ravel(), np.ascontiguousarray(b, real).ravel()
+        z = np.empty_like(x)
+        call((x, y, z), (x.size,))
+        with np.errstate(all="ignore"):
+            wanted = {"fmod": np.fmod, "remainder": np.remainder, "floordiv": np.floor_divide}[name](x, y)
+        np.testing.assert_array_equal(z, wanted)
+        if name == "fmod":
+            np.testing.assert_array_equal(np.signbit(z)[z == 0], np.signbit(wanted)[z == 0])

@@ -44,12 +44,25 @@ def body(name: str, *args: Any) -> tuple[np.ndarray, ...]:
     ("gelu_backward", (array(300, 70), array(300, 70), "tanh")),
     ("_layer_norm", (array(8, 40, 70), array(70), array(70), 1, 1e-5)),
     ("attention_weights", (array(6, 64, 64), None, True, 0.125)),
+    ("_logsumexp", (array(300, 70), (0,), False)),
+    ("_nansum", (np.where(array(300, 70) > 1, np.float32(np.nan), array(300, 70)), (0,), False)),
+    ("glu", (array(300, 70), 1)),
+    ("glu_backward", (array(300, 35), array(300, 70), 1)),
+    ("softshrink", (array(300, 70), 0.3)),
+    ("shrink_backward", (array(300, 70), array(300, 70), 0.3)),
+    ("nan_to_num", (np.where(array(300, 70) > 1, np.float32(np.inf), array(300, 70)), 1.0, None, None)),
 ])
 def test_kernel_agrees_with_the_body(name: str, args: tuple) -> None:
     got = operators.operator_kernel(COMPOSITES[name].fn)(*args)
     assert got is not NotImplemented
     for g, w in zip(got if isinstance(got, tuple) else (got,), body(name, *args), strict=True):
         np.testing.assert_allclose(g, w, rtol=2e-5, atol=2e-6)
+
+
+def test_what_depends_on_a_fold_by_columns_is_vectorised(compiled: list) -> None:
+    """A truth value that varies along the columns is none from outside of their loop."""
+    operators.operator_kernel(COMPOSITES["_logsumexp"].fn)(array(300, 70), (0,), False)
+    assert "FL_FORGET" not in compiled[-1].unit.source and "acc1[j]" in compiled[-1].unit.source
 
 
 def test_one_kernel_for_all_sizes_and_floats(compiled: list) -> None:

@@ -311,6 +311,50 @@ def test_large_arrays(name, kind):
     np.testing.assert_array_equal(got.to(fl.complex128).numpy(), want.to(fl.complex128).numpy())
 
 
+PUT_LARGE = {
+    "rows": (slice(None), lambda i: (i[:, 0],)), "columns": (slice(None), lambda i: (None, i[0])),
+    "negative": (slice(None), lambda i: (i[0] - 40,)),
+    "elements": (slice(None), lambda i: (i, i.T)), "apart": (slice(None), lambda i: (i, None, i.T)),
+    "strided": ((slice(None), slice(None, None, 2)), lambda i: (None, i[0] % 5)), "broadcast": (slice(None), lambda i: (i[:, :1], i[:1]))}
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32", "bfloat16", "int64", "bool"])
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("name", PUT_LARGE)
+def test_large_arrays_are_written_by_loops(name, accumulate, kind, monkeypatch):
+    """index_put_ and reading, against NumPy's own loops, and (the generated ones being what is meant) without them."""
+    rng = np.random.default_rng(0)
+    basic, indices = PUT_LARGE[name][0], PUT_LARGE[name][1](rng.integers(0, 40, (40, 40)))
+    full = tuple(slice(None) if i is None else i for i in indices)
+    x = rng.integers(-4, 5, (40, 40, 40) if name in ("apart",) else (40, 40, 60)).astype(bool if kind == "bool" else np.int64)
+    wanted = x.copy()
+    values = rng.integers(-4, 5, wanted[basic][full].shape).astype(x.dtype)
+    if accumulate:
+        np.add.at(wanted[basic], full, values)
+    else:
+        wanted[basic][full] = values
+    got, held = (fl.tensor(a).to(getattr(fl, kind)) for a in (x, values))
+    places = tuple(None if i is None else fl.tensor(i) for i in indices)
+    before = got.clone()
+    if name not in ("strided",) and (accumulate or indices[0] is None):
+        monkeypatch.setattr(prims.indexing, "_put_by_numpy", None)
+    got[basic].index_put_(places, held, accumulate)
+    np.testing.assert_array_equal(got.to(fl.float64).numpy(), wanted)
+    again = fl.index_put(before[basic], places, held, accumulate)
+    np.testing.assert_array_equal(again.to(fl.float64).numpy(), wanted[basic])
+    read = before[basic][tuple(slice(None) if i is None else i for i in places)]
+    np.testing.assert_array_equal(read.to(fl.float64).numpy(), x[basic][full])
+
+
+@pytest.mark.parametrize("shape", [(1024, 1024), (64, 3, 70), (5,), (), (0, 3), (3, 0)])
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "float16", "int8", "bool", "complex64"])
+def test_nonzero_and_masked_select(agrees, kind, shape):
+    x = np.random.default_rng(0).integers(0, 2, shape) * 3
+    agrees(lambda t, x: (t.nonzero(x.to(getattr(t, kind))), t.masked_select(x, x > 1)), np.asarray(x), grad=False)
+    got = fl.nonzero(fl.tensor(x.T).to(getattr(fl, kind)))
+    np.testing.assert_array_equal(got.numpy(), np.argwhere(x.T))
+
+
 @pytest.mark.parametrize("stray", [1000, -1])
 @pytest.mark.parametrize("name", ["gather", "index_add", "index_select"])
 def test_large_arrays_and_an_index_that_is_out_of_range(name, stray):

@@ -203,3 +203,12 @@ def test_out_argument():
     out = fl.empty(0)
     fl.sum(fl.ones(2, 3), 1, out=out)
     assert out.tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "int64", "bfloat16"])
+@pytest.mark.parametrize("dim", [None, 0, 1])
+def test_products_of_large_arrays(agrees, dim, kind):
+    x = np.random.default_rng(0).choice([0.5, 1.0, 2.0, -1.0] if kind[0] != "i" else [1, 2, -1], (300, 200), p=[
+        0.05, 0.8, 0.05, 0.1] if kind[0] != "i" else [0.9, 0.02, 0.08])
+    agrees(lambda t, x: t.prod(x.to(getattr(t, kind)), **({} if dim is None else {"dim": dim})), x, grad=False)
+    agrees(lambda t, x: t.prod(x.T.to(getattr(t, kind)), **({} if dim is None else {"dim": dim})), x, grad=False)

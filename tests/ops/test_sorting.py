@@ -120,3 +120,29 @@ def test_kthvalue_of_many(agrees):
     x = np.random.default_rng(0).permuted(np.tile(np.arange(200.0), (3, 1)), axis=1)
     agrees(lambda t, x: t.kthvalue(x, 9, 1), x)
     agrees(lambda t, x: t.kthvalue(x, 150, 1), x)
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32", "bfloat16", "float16", "int64", "uint8", "bool"])
+@pytest.mark.parametrize(("shape", "dim"), [((40, 30), 1), ((40, 30), 0), ((3, 50, 4), 1), ((1, 9), 1), ((0, 4), 1), ((7,), 0)])
+def test_nth_is_the_stable_order(kind, shape, dim):
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 6, shape).astype(np.float64)
+    if kind.startswith(("f", "bf")):
+        x[rng.random(shape) < 0.2] = np.nan
+        x[rng.random(shape) < 0.1] = -np.inf
+    t = fl.tensor(x).to(getattr(fl, kind)).mT.contiguous().mT if len(shape) > 1 else fl.tensor(x).to(getattr(fl, kind))
+    order = fl.argsort(t, dim, stable=True).numpy()
+    n, rest = shape[dim], tuple(m for d, m in enumerate(shape) if d != dim)
+    for places in (np.full(rest, n // 2), rng.integers(0, n, rest)):
+        got = fl.ops.prims.nth(t, fl.tensor(places), dim)
+        np.testing.assert_array_equal(got.numpy(), np.take_along_axis(order, np.expand_dims(places, dim), dim).squeeze(dim))
+
+
+@pytest.mark.parametrize("name", ["median", "nanmedian"])
+def test_medians_with_nan_and_ties(agrees, name):
+    x = np.random.default_rng(0).integers(0, 9, (30, 21)).astype(np.float32)
+    x[::3, 2] = np.nan
+    x[4] = np.nan
+    for dim in (0, 1):
+        agrees(lambda t, x: getattr(t, name)(x, dim)[0], x, grad=False)
+    agrees(lambda t, x: getattr(t, name)(x), x, grad=False)

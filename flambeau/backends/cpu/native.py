@@ -94,9 +94,19 @@ def index_add(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarray) -> np
 def scan(x: np.ndarray, dim: int, product: bool, reverse: bool) -> np.ndarray | None:
     """Running sums (or products) of x along `dim`, of what comes after each element with `reverse`; f32 is added up in f64.
     None for dtypes that have no native loop."""
-    out = np.empty(x.shape, x.dtype)
-    rows = (math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1:]))
+    out, rows = np.empty(x.shape, x.dtype), _around(x.shape, dim)
     return out if _C.scan(out.reshape(rows), np.ascontiguousarray(x).reshape(rows), product, reverse) else None
+
+
+def scan_best(x: np.ndarray, dim: int, largest: bool) -> tuple[np.ndarray, np.ndarray] | None:
+    """(running maxima or minima of x along `dim`, the last place of each); NaN is best of all. None as for `scan`."""
+    out, places, rows = np.empty(x.shape, x.dtype), np.empty(x.shape, np.int64), _around(x.shape, dim)
+    known = _C.scan_best(out.reshape(rows), places.reshape(rows), np.ascontiguousarray(x).reshape(rows), largest)
+    return (out, places) if known else None
+
+
+def _around(shape: Sequence[int], dim: int) -> tuple[int, int, int]:
+    return math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1:])
 
 
 def large_sum(x: np.ndarray, dims: Sequence[int]) -> np.ndarray | None:

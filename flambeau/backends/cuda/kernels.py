@@ -129,6 +129,13 @@ def _topk(x: Array, k: int, dim: int, largest: bool, sorted_: bool) -> tuple:
     return cupy.ascontiguousarray(values[cut]), cupy.ascontiguousarray(order[cut])
 
 
+def _nth(x: Array, place: Array, dim: int) -> Array:
+    if not x.ndim:
+        return cupy.zeros((), np.int64)
+    order = cupy.take_along_axis(_argsort(x, dim, False), cupy.expand_dims(place, dim), dim)
+    return cupy.squeeze(order, dim).astype(np.int64)
+
+
 # -- indexing ------------------------------------------------------------------------------------------------
 def _advanced(indices: Sequence) -> tuple:
     return tuple(slice(None) if i is None else i for i in indices)
@@ -341,7 +348,7 @@ TABLE: dict[str, Callable] = {
     "argmax": lambda x, dim: cupy.argmax(_wide(x), axis=dim).astype(np.int64),
     "argmin": lambda x, dim: cupy.argmin(_wide(x), axis=dim).astype(np.int64),
     "cumsum": _scan(cupy.cumsum), "cumprod": _scan(cupy.cumprod),
-    "sort": _sort, "topk": _topk,
+    "sort": _sort, "topk": _topk, "nth": _nth,
     "cat": _cat, "flip": lambda x, dims: cupy.flip(x, dims).copy(),
     "gather": _gather, "scatter": _scatter, "index_select": lambda x, dim, index: cupy.take(x, index, axis=dim),
     "index_add": _index_add, "index": lambda x, indices: cupy.ascontiguousarray(x[_advanced(indices)]), "index_put": _index_put,

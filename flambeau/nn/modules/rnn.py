@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...core.tensor import Tensor
-from ...ops.nn_recurrent import gru_gates, lstm_gates
+from ...ops.nn_recurrent import recurrent_step, recurrent_steps
 from .. import functional as F
 from .. import init
 from ..packing import PackedSequence, pack_padded_sequence, pad_packed_sequence
@@ -19,24 +19,7 @@ from .utils import add_parameters, chosen
 State = tuple[Tensor, ...]
 
 
-# -- one step: (projected input, state, hidden weight, hidden bias) -> state; the first of the state is the output ----------
-def _rnn_step(activation: Callable) -> Callable:
-    def step(gates: Tensor, state: State, w: Tensor, b: Tensor | None) -> State:
-        return (activation(gates + F.linear(state[0], w, b)),)
-    return step
-
-
-def _lstm_step(gates: Tensor, state: State, w: Tensor, b: Tensor | None) -> State:
-    return lstm_gates(gates, F.linear(state[0], w, b), state[1])
-
-
-def _gru_step(gates: Tensor, state: State, w: Tensor, b: Tensor | None) -> State:
-    return (gru_gates(gates, F.linear(state[0], w, b), state[0]),)
-
-
-_STEPS: dict[str, tuple[Callable, int]] = {
-    "RNN_TANH": (_rnn_step(F.tanh), 1), "RNN_RELU": (_rnn_step(F.relu), 1), "LSTM": (_lstm_step, 4), "GRU": (_gru_step, 3),
-}
+_GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
 
 
 class RNNBase(Module):
@@ -46,7 +29,7 @@ class RNNBase(Module):
                  batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0,
                  device: Any = None, dtype: Any = None) -> None:
         super().__init__()
-        if mode not in _STEPS:
+        if mode not in _GATES:
             raise ValueError(f"Unrecognized RNN mode: {mode}")
         if not isinstance(dropout, (int, float)) or isinstance(dropout, bool) or not 0 <= dropout <= 1:
             raise ValueError("dropout should be a number in range [0, 1] representing the probability of an element being zeroed")
@@ -70,7 +53,7 @@ class RNNBase(Module):
         self.reset_parameters()
 
     def _make_weights(self, device: Any, dtype: Any) -> None:
-        gates = _STEPS[self.mode][1] * self.hidden_size
+        gates = _GATES[self.mode] * self.hidden_size
         width = self.proj_size or self.hidden_size
         directions = 2 if self.bidirectional else 1
         for layer in range(self.num_layers):
@@ -103,13 +86,16 @@ class RNNBase(Module):
     def _one_direction(self, x: Tensor, state: State, names: list[str], reverse: bool, mask: Tensor | None) -> tuple[Tensor, State]:
         """(time, batch, features) through one layer in one direction. `mask` (time, batch, 1) says which steps exist."""
         weights = {name.rsplit("_l", 1)[0]: getattr(self, name) for name in names}
-        step = _STEPS[self.mode][0]
-        gates = F.linear(x, weights["weight_ih"], weights.get("bias_ih")).unbind(0)
+        projected = F.linear(x, weights["weight_ih"], weights.get("bias_ih"))
         w, b, projection = weights["weight_hh"], weights.get("bias_hh"), weights.get("weight_hr")
+        if mask is None and projection is None and len(x) and all(s.dtype is w.dtype for s in (projected, *state)):
+            after = recurrent_steps(projected, w, b, state, self.mode, reverse)
+            return after[0], tuple(s[0 if reverse else -1] for s in after)
+        gates = projected.unbind(0)
         outputs: list[Tensor] = []
         times = range(len(gates) - 1, -1, -1) if reverse else range(len(gates))
         for t in times:
-            new = step(gates[t], state, w, b)
+            new = recurrent_step(self.mode, gates[t], state, w, b)
             if projection is not None:
                 new = (F.linear(new[0], projection), *new[1:])
             if mask is not None:
@@ -228,10 +214,8 @@ class GRU(RNNBase):
 
 # -- cells: torch's functions of one step, and modules ---------------------------------------------------------------------
 def _cell(name: str, mode: str, doc: str) -> Callable:
-    step = _STEPS[mode][0]
-
     def cell(input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None) -> Tensor:
-        return step(F.linear(input, w_ih, b_ih), (hx,), w_hh, b_hh)[0]
+        return recurrent_step(mode, F.linear(input, w_ih, b_ih), (hx,), w_hh, b_hh)[0]
 
     cell.__name__, cell.__doc__ = name, doc
     return cell
@@ -246,7 +230,7 @@ def lstm_cell(input: Tensor, hx: Sequence[Tensor], w_ih: Tensor, w_hh: Tensor, b
               b_hh: Tensor | None = None) -> State:
     """The next (h, c) of an LSTM; rows of the weights are the input, forget, cell and output gates."""
     h, c = hx
-    return _lstm_step(F.linear(input, w_ih, b_ih), (h, c), w_hh, b_hh)
+    return recurrent_step("LSTM", F.linear(input, w_ih, b_ih), (h, c), w_hh, b_hh)
 
 
 class RNNCellBase(Module):
@@ -278,8 +262,7 @@ class RNNCellBase(Module):
             states = (x.new_zeros((x.shape[0], self.hidden_size)),) * count
         elif single:
             states = tuple(s.unsqueeze(0) for s in states)
-        step = _STEPS[self.mode][0]
-        out = step(F.linear(x, self.weight_ih, self.bias_ih), states, self.weight_hh, self.bias_hh)
+        out = recurrent_step(self.mode, F.linear(x, self.weight_ih, self.bias_ih), states, self.weight_hh, self.bias_hh)
         return tuple(o.squeeze(0) for o in out) if single else out
 
     def extra_repr(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -126,11 +127,11 @@ def _crop(x: np.ndarray, index: np.ndarray, dim: int) -> np.ndarray:
     return x[tuple(slice(None) if d == dim else slice(n) for d, n in enumerate(index.shape))]
 
 
-def _compiled(name: str, *args: Any) -> Any:
-    """What the loop of a primitive makes of large arrays; NotImplemented where NumPy should do it."""
+def _compiled(fn: Any, *args: Any) -> Any:
+    """What the loops of a primitive, or of a function over some, make of large arrays; NotImplemented where NumPy should do it."""
     if registry.generated_pointwise is None or max([a.size for a in args if isinstance(a, np.ndarray)]) < registry.GENERATED_FROM:
         return NotImplemented
-    return registry.generated_pointwise(registry.PRIMITIVES[name], args)
+    return registry.generated_pointwise(fn, args)
 
 
 def _gather_kernel(x: np.ndarray, dim: int, index: np.ndarray) -> np.ndarray:
@@ -139,7 +140,7 @@ def _gather_kernel(x: np.ndarray, dim: int, index: np.ndarray) -> np.ndarray:
     if not index.ndim:
         return x[index].reshape(())
     _bounds(index, x.shape[dim], dim)
-    out = _compiled("gather", x, dim, index)
+    out = _compiled(gather, x, dim, index)
     if out is not NotImplemented:
         return out
     return np.take_along_axis(_crop(x, index, dim), index, dim)
@@ -168,7 +169,7 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Spec:
 
 def _scatter_kernel(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarray, reduce: str) -> np.ndarray:
     _bounds(index, x.shape[dim] if x.ndim else 1, dim)
-    made = _compiled("scatter", x, dim, index, src, reduce) if x.ndim and index.ndim else NotImplemented
+    made = _compiled(scatter, x, dim, index, src, reduce) if x.ndim and index.ndim else NotImplemented
     if made is not NotImplemented:
         return made
     out = x.copy()
@@ -281,7 +282,7 @@ def _index_add_kernel(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarra
     _rows_in_range(index, x.shape[dim], dim)
     if (added := native.index_add(x, dim, index, src)) is not None:
         return added
-    made = _compiled("index_add", x, dim, index, src)
+    made = _compiled(index_add, x, dim, index, src)
     if made is not NotImplemented:
         return made
     out = x.copy()
@@ -323,7 +324,15 @@ def _check_bounds(x: np.ndarray, indices: Sequence) -> None:
 
 def _index_kernel(x: np.ndarray, indices: Sequence) -> np.ndarray:
     _check_bounds(x, indices)
+    if x.ndim > 1 and len(used := _used(indices)) == 1:
+        [(d, index)] = used.items()
+        return native.take(x, np.where(index < 0, index + x.shape[d], index), d)
     return np.asarray(x[_advanced(indices)], order="C")
+
+
+def _used(indices: Sequence) -> dict[int, Any]:
+    """The indices by dimension, without those that take a dimension whole."""
+    return {d: index for d, index in enumerate(indices) if index is not None}
 
 
 def index_shape(shape: Sequence, indices: Sequence) -> tuple[tuple, int, int]:
@@ -412,18 +421,42 @@ def index(x: Tensor, indices: Sequence[Tensor | None]) -> Spec:
 
 
 def _index_put_kernel(x: np.ndarray, indices: Sequence, values: np.ndarray, accumulate: bool) -> np.ndarray:
-    out = x.copy()
-    write_index(out, indices, values, accumulate)
-    return out
+    _check_bounds(x, indices)
+    made = _put_by_loops(x, indices, values, accumulate)
+    if made is NotImplemented:
+        made = x.copy()
+        _put_by_numpy(made, indices, values, accumulate)
+    return made
 
 
 def write_index(out: np.ndarray, indices: Sequence, values: np.ndarray, accumulate: bool) -> None:
     """Write, or add, `values` at `indices` of the array `out`, in place."""
     _check_bounds(out, indices)
+    made = _put_by_loops(out, indices, values, accumulate)
+    if made is NotImplemented:
+        _put_by_numpy(out, indices, values, accumulate)
+    else:
+        native.copy_strided(out, made)
+
+
+def _put_by_numpy(out: np.ndarray, indices: Sequence, values: np.ndarray, accumulate: bool) -> None:
     if accumulate:
         np.add.at(out, _advanced(indices), values)
     else:
         out[_advanced(indices)] = values
+
+
+def _put_by_loops(x: np.ndarray, indices: Sequence, values: np.ndarray, accumulate: bool) -> Any:
+    """A new array by generated loops; NotImplemented where NumPy does as well: for few values, or whole rows without additions."""
+    used = _used(indices)
+    if 4 * math.prod(index_shape(x.shape, indices)[0]) < x.size or not (accumulate or min(used)):
+        return NotImplemented
+    return _compiled(_index_put_flat, x, values, accumulate, tuple(used), *used.values())
+
+
+def _index_put_flat(x: Tensor, values: Tensor, accumulate: bool, dims: Sequence[int], *indices: Tensor) -> Tensor:
+    by_dim = dict(zip(dims, indices))
+    return index_put(x, [by_dim.get(d) for d in range(max(dims) + 1)], values, accumulate)
 
 
 def _index_put_vjp(g: Tensor, indices: Sequence, values_shape: Sequence, accumulate: bool) -> tuple:
@@ -453,8 +486,19 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
     return Spec(x._layout.shape, x.dtype)
 
 
-@primitive("nonzero", batch=refused, kernel=lambda x: np.stack(np.nonzero(x)).astype(np.int64, copy=False).T if x.ndim else
-           np.empty((int(bool(x)), 0), np.int64), tags=("data_dependent",),
+def _nonzero_kernel(x: np.ndarray) -> np.ndarray:
+    rest = np.flatnonzero(x if x.dtype.kind == "b" else x != 0)
+    rows = np.empty((rest.size, x.ndim), np.int64)
+    for d in range(x.ndim - 1, 0, -1):
+        above = rest // x.shape[d] if x.size else rest
+        rows[:, d] = rest - above * x.shape[d]
+        rest = above
+    if x.ndim:
+        rows[:, 0] = rest
+    return rows
+
+
+@primitive("nonzero", batch=refused, kernel=_nonzero_kernel, tags=("data_dependent",),
            why_absent={"derivative": "an index is not differentiable", "loop": "the output's shape depends on the data"},
            samples=lambda r: [(r.standard_normal((3, 4)) > 0,)])
 def nonzero(x: Tensor) -> Spec:

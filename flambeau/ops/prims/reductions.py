@@ -11,6 +11,7 @@ from ...backends.cpu import native
 from ...core import dispatch
 from ...core.dtypes import bool_, int64
 from ...core.tensor import Tensor
+from .. import registry
 from ..registry import General, Linear, Spec, primitive
 
 
@@ -65,7 +66,15 @@ def _prod_vjp(g: Tensor, x: Tensor, out: Tensor, dims: Sequence[int]) -> tuple:
     return (g * (no_zero + one_zero).conj(),)
 
 
-@primitive("prod", kernel=_quiet(lambda x, dims: np.asarray(np.multiply.reduce(x, axis=dims, dtype=x.dtype))), loop="prod",
+def _prod_kernel(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
+    if x.size >= registry.GENERATED_FROM and registry.generated_pointwise is not None:
+        out = registry.generated_pointwise(prod, (x, dims))
+        if out is not NotImplemented:
+            return out
+    return np.asarray(np.multiply.reduce(x, axis=dims, dtype=x.dtype))
+
+
+@primitive("prod", kernel=_quiet(_prod_kernel), loop="prod",
            tags=("reduction",), derivative=General(_prod_vjp),
            samples=lambda r: [(r.standard_normal((2, 3, 4)), (1,))])
 def prod(x: Tensor, dims: tuple[int, ...]) -> Spec:
@@ -186,11 +195,13 @@ def cumprod(x: Tensor, dim: int) -> Spec:
 
 def _running_extremum(better: Any) -> Any:
     def kernel(x: np.ndarray, dim: int) -> tuple:
-        values = better.accumulate(x, axis=dim) if x.ndim else x.copy()
-        index = np.arange(x.shape[dim] if x.ndim else 1).reshape([-1 if d == dim else 1 for d in range(max(x.ndim, 1))])
-        hit = (x == values) | (np.isnan(x) if x.dtype.kind in "fc" else False)
-        indices = np.maximum.accumulate(np.where(hit, index if x.ndim else 0, 0), axis=dim) if x.ndim else np.zeros((), np.int64)
-        return values, indices.astype(np.int64)
+        if not x.ndim:
+            return x.copy(), np.zeros((), np.int64)
+        if (found := native.scan_best(x, dim, better is np.maximum)) is not None:
+            return found
+        values = better.accumulate(x, axis=dim)
+        index = np.arange(x.shape[dim]).reshape([-1 if d == dim else 1 for d in range(x.ndim)])
+        return values, np.maximum.accumulate(np.where((x == values) | np.isnan(x), index, 0), axis=dim)
     return kernel
 
 
@@ -268,4 +279,32 @@ def topk(x: Tensor, k: int, dim: int, largest: bool, sorted_: bool) -> tuple[Spe
     return Spec(tuple(shape), x.dtype), Spec(tuple(shape), int64)
 
 
-__all__ = ["sum", "prod", "amax", "amin", "argmax", "argmin", "any", "all", "cumsum", "cumprod", "cummax", "cummin", "sort", "topk"]
+def _nth_kernel(x: np.ndarray, place: np.ndarray, dim: int) -> np.ndarray:
+    """By values, for NumPy orders those far quicker than places; of equal ones it is the stable order that tells."""
+    if not x.ndim or not place.size:
+        return np.zeros(place.shape, np.int64)
+    keys, place = x.astype(np.float32) if x.dtype.kind == "V" else x, np.expand_dims(place, dim)
+    first = int(place.flat[0])
+    if place.size == 1:
+        value = np.partition(keys, first, dim).take([first], dim)
+    else:
+        value = np.take_along_axis(np.sort(keys, dim), place, dim)
+    hits, less = keys == value, keys < value
+    if (nan := value != value).any():
+        hits |= nan & (keys != keys)
+        less |= nan & (keys == keys)
+    if np.count_nonzero(hits) > place.size:
+        nth = place - np.count_nonzero(less, axis=dim, keepdims=True)
+        hits &= np.cumsum(hits, dim) == nth + 1
+    return hits.argmax(dim)
+
+
+@primitive("nth", kernel=_nth_kernel, tensors=2,
+           why_absent={"derivative": "an index is not differentiable", "loop": "selection is not a loop over independent elements"},
+           samples=lambda r: [(r.standard_normal((2, 4)), np.array([1, 3]), 1)])
+def nth(x: Tensor, place: Tensor, dim: int) -> Spec:
+    """Index along `dim` of what would stand at `place` (x's shape without `dim`) in stable ascending order; NaN is the largest."""
+    return Spec(_reduced(x, (dim,)), int64)
+
+
+__all__ = ["sum", "prod", "amax", "amin", "argmax", "argmin", "any", "all", "cumsum", "cumprod", "cummax", "cummin", "sort", "topk", "nth"]
