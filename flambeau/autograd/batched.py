@@ -16,7 +16,7 @@ from flambeau import _C
 from ..core import dispatch
 from ..core.device import device
 from ..core.storage import Examples
-from ..core.tensor import Tensor, example_of, is_example
+from ..core.tensor import Tensor, example_of, fake, is_example
 from ..ops.batching import spread
 from ..ops.pointwise import InPlace, write
 from ..ops.random import Generator, draw_state
@@ -41,7 +41,7 @@ class Level:
                                "their own for each example, or 'same' for one draw for all")
         with _below(_position(self)):
             state, used = draw_state(count * self.size, generator, where)
-            return example_of(state.unsqueeze(0).expand((self.size, *state.shape)), self), used
+        return fake((2,), state.dtype, state.device, storage=Examples(state, self)), used   # one state for all: see its rule
 
     def holds(self, value: Any) -> Any:
         """Whether a tensor, or which tensors of a list, are examples of this level's batch."""

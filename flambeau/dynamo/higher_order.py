@@ -1,4 +1,4 @@
-"""`cond` and `while_loop` where tensors decide: one node, with a graph for each function.
+"""`cond` and `while_loop` where tensors decide, and `vmap`: one node, with a graph for each function.
 
 A function is captured in the place of the call like any other, so that it sees what the program sees. Then its nodes move into a graph of
 their own, whose inputs are what they use of the rest. As it may run once, often or never, it must change nothing and give new tensors.
@@ -11,22 +11,22 @@ from typing import Any
 from .. import fx
 from ..core import dispatch
 from ..core.tensor import Tensor, fake
-from ..func.higher_order import choose, repeat
+from ..func.higher_order import choose, mapped, repeat
 from ..func.trees import flatten, unflatten
+from ..func.vmap import _spread, call_with
 from .break_kinds import graph_break
 from .exceptions import GraphBreak, RaisedInTrace
 from .variables.base import Args, Kwargs, NotConstant, Variable
 from .variables.dicts import DictVariable
 from .variables.functions import FunctionVariable
-from .variables.sequences import SequenceVariable, TupleVariable
+from .variables.sequences import ListVariable, SequenceVariable, TupleVariable
 from .variables.tensor import SymVariable, TensorVariable
 
 
 def call_higher_order(tx: Any, function: FunctionVariable, args: Args, kwargs: Kwargs) -> Variable:
     """One node if tensors decide; else what the Python function does."""
-    name = function.function.__name__
+    name, capture = _CAPTURES[function.function.__name__]
     given = function.bind(tx, args, kwargs)
-    capture: Any = {"cond": _cond, "while_loop": _while_loop}[name]
     try:
         made = capture(tx, **given)
     except NotConstant as unknown:
@@ -69,14 +69,37 @@ def _while_loop(tx: Any, cond_fn: Variable, body_fn: Variable, carried_inputs: V
     return tx.emit(repeat, [*graphs, TupleVariable(start), _variables(tx, inputs[len(nodes) :])], {})
 
 
+def _map_examples(tx: Any, func: Variable, batches: Variable, has: Variable, spec: Variable, size: Variable, out_dims: Variable,
+                  randomness: Variable) -> Variable | None:
+    values = [item.realize(tx) for item in batches.realize(tx).items]  # type: ignore[attr-defined]
+    flags = has.as_constant()
+    given = [_stand_in(tx, v, 1) if flag else v for v, flag in zip(values, flags, strict=True)]
+    places = [v.node for v, flag in zip(given, flags, strict=True) if flag]
+    body = _Body(tx, tx.literal(call_with), [func, ListVariable(given), spec], may_alias=True)
+    if len(body.tensors()) < len(body.leaves):
+        graph_break("unknown operation", "a function that gives other things than tensors")
+    wanted = tuple(d is not None for d in _spread(tx.constant_of(out_dims), body.spec, "out_dims"))
+    shared = [node for node in _inputs_of([body]) if node not in places]
+    graph = body.graph(tx, [*places, *shared])
+    for node in places:
+        tx.graph.erase_node(node)
+    whole = TupleVariable([v for v, flag in zip(values, flags, strict=True) if flag])
+    return body.result(tx, tx.emit(mapped, [graph, whole, _variables(tx, shared), size, randomness, tx.literal(wanted)], {}))
+
+
+_CAPTURES: dict[str, tuple[str, Any]] = {
+    "cond": ("cond", _cond), "while_loop": ("while_loop", _while_loop), "map_examples": ("vmap", _map_examples),
+}  # fmt: skip
+
+
 def _decides(pred: Variable) -> bool:
     return isinstance(pred, TensorVariable) and pred.fake.numel() == 1
 
 
-def _stand_in(tx: Any, start: TensorVariable) -> TensorVariable:
-    """What the functions of a loop take for a tensor that each round replaces."""
+def _stand_in(tx: Any, start: TensorVariable, without: int = 0) -> TensorVariable:
+    """What the functions of a loop take for a tensor that each round replaces, or `without` its first dimension for its examples."""
     shape, strides, _ = start.fake._layout
-    made = fake(shape, start.fake.dtype, start.fake.device, strides)
+    made = fake(shape[without:], start.fake.dtype, start.fake.device, strides[without:])
     node = tx.graph.call_function(choose, (start.node,))
     node.meta.update(val=made, stack=tx.stack())
     return tx.from_node(node, made)
@@ -85,12 +108,12 @@ def _stand_in(tx: Any, start: TensorVariable) -> TensorVariable:
 class _Body:
     """A function, captured: its nodes, and the tree of its results."""
 
-    def __init__(self, tx: Any, function: Variable, args: Args) -> None:
+    def __init__(self, tx: Any, function: Variable, args: Args, may_alias: bool = False) -> None:
         before, expressions = set(tx.graph.nodes), dict(tx._expressions)
         state = (dispatch.state.recording, len(tx.scopes))
         outside = {id(known.fake._storage): known for known in tx._by_fake.values()}
         writes = [known.fake._writes for known in outside.values()]
-        with tx.effects.frozen():
+        with tx.effects.frozen(tx):
             try:
                 result = tx.call(function, args, {})
             except RaisedInTrace as error:
@@ -101,11 +124,13 @@ class _Body:
         if writes != [known.fake._writes for known in outside.values()]:
             graph_break("unknown operation", "it writes to a tensor in place; use .clone() first")
         self.nodes = [node for node in tx.graph.nodes if node not in before and node.op != "placeholder"]
+        tx._expressions = expressions
+        if may_alias:
+            return
         stores = [id(leaf.fake._storage) for leaf in self.tensors()]
         if len(set(stores)) < len(stores) or not outside.keys().isdisjoint(stores) or any(
                 leaf.node not in self.nodes for leaf in self.tensors()):  # fmt: skip
             graph_break("unknown operation", "it gives back what it is given, or one tensor twice, or views of such; use .clone()")
-        tx._expressions = expressions
 
     def tensors(self) -> list[TensorVariable]:
         return [leaf for leaf in self.leaves if isinstance(leaf, TensorVariable)]
@@ -116,7 +141,8 @@ class _Body:
     def inputs(self) -> list[fx.Node]:
         """The nodes of the rest that it uses."""
         inside = set(self.nodes)
-        return [node for user in self.nodes for node in user.all_input_nodes if node not in inside]
+        used = [node for user in self.nodes for node in user.all_input_nodes] + [leaf.node for leaf in self.tensors()]
+        return [node for node in used if node not in inside]
 
     def graph(self, tx: Any, inputs: list[fx.Node]) -> TensorVariable:
         """Its nodes in a graph of their own, which is an attribute of the graph that they are taken out of."""

@@ -114,7 +114,8 @@ def _own_treatment(function: types.FunctionType, module: str) -> str:
         return "compiling"
     if function.__name__ in CONSTANT:
         return "constant"
-    if function.__name__ in ("cond", "while_loop") and module.startswith(f"{PACKAGE}._higher_order_ops"):
+    if (function.__name__ in ("cond", "while_loop") and module.startswith(f"{PACKAGE}._higher_order_ops")) or (
+            function.__name__ == "map_examples" and module == f"{PACKAGE}.func.vmap"):  # fmt: skip
         return "higher order"
     if function.__name__ == "checkpoint" and module.startswith(f"{PACKAGE}.autograd"):
         return "checkpoint"

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from .replacement import Writer
 
 
+def _same_entries(items: dict[Any, Any], before: dict[Any, Any], tx: Any) -> bool:
+    return list(items) == list(before) and all(items[key][1].realize(tx) is value.realize(tx) for key, (_, value) in before.items())
+
+
 class SideEffects:
     """Existing mutable objects by identity, and what was written to them."""
 
@@ -25,7 +29,9 @@ class SideEffects:
         self.grads: dict[Any, Variable] = {}
         """`.grad` written on input tensors."""
         self.youngest = 0
-        """While a function is captured that may never run: what is no younger than this may not change."""
+        """While a function is captured that an operator calls: what is no younger than this may not change."""
+        self._before: dict[int, tuple[Any, dict[Any, Any]]] = {}
+        """Dicts that did, with what they held, and must hold when the function ends."""
 
     # identity
     def known(self, value: Any) -> Variable | None:
@@ -54,17 +60,24 @@ class SideEffects:
     def check(self, variable: Any) -> None:
         """May it change now?"""
         if self.youngest and (variable is None or variable.source is not None or variable.born <= self.youngest):
+            if variable is not None and variable.python_type() is dict and hasattr(variable, "items"):
+                self._before.setdefault(id(variable), (variable, dict(variable.items)))
+                return
             what = "a global" if variable is None else variable.describe()
             graph_break("unknown operation", f"it changes {what}, which exists outside of it")
 
     @contextmanager
-    def frozen(self) -> Iterator[None]:
-        """In the block only what is made in it may change."""
-        saved, self.youngest = self.youngest, Variable().born
+    def frozen(self, tx: Any) -> Iterator[None]:
+        """In the block only what is made in it may change; dicts for as long as it lasts (so does functional_call)."""
+        saved = self.youngest, self._before
+        self.youngest, self._before = Variable().born, {}
         try:
             yield
+            for variable, before in self._before.values():
+                if not _same_entries(variable.items, before, tx):
+                    graph_break("unknown operation", f"it changes {variable.describe()}, which exists outside of it")
         finally:
-            self.youngest = saved
+            self.youngest, self._before = saved
 
     def touched(self) -> list[Any]:
         return list(self._touched.values())

@@ -1,4 +1,4 @@
-"""Operators that take functions of tensors, as graphs hold them: `choose` is `cond` and `repeat` is `while_loop`.
+"""Operators that take functions of tensors, as graphs hold them: `choose` is `cond`, `repeat` is `while_loop`, `mapped` is `vmap`.
 
 On real tensors they are Python. Where tensors are fake, nothing tells which function runs and how often, so the call is a primitive of its
 own that holds the functions. Its shape rule is what they do on fake tensors, its kernel runs those that it has to.
@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..autograd.batched import Level, entered
 from ..core import dispatch
 from ..core.size import is_dense
-from ..core.tensor import Tensor, fake
+from ..core.tensor import Tensor, example_of, fake
 from ..ops.registry import General, Primitive
 from . import tape
 
@@ -32,6 +33,26 @@ def repeat(condition: Function, body: Function, carried: Sequence[Any], captured
     while condition(*carried, *captured)[0]:
         carried = body(*carried, *captured)
     return tuple(carried)
+
+
+def mapped(function: Function, batches: Sequence[Tensor], shared: Sequence[Any], size: int, randomness: str,
+           wanted: Sequence[bool]) -> tuple[Tensor, ...]:
+    """`function` of examples of the batches, and of what is shared: its results with the batch in front, where that is wanted."""
+    level = Level(size, randomness)
+    with entered([level]):
+        results = function(*[example_of(b, level) for b in batches], *shared)
+    return tuple([whole(r, w, level) for r, w in zip(results, wanted, strict=True)])
+
+
+def whole(result: Any, wanted: bool, level: Level) -> Tensor:
+    """What the function answered for one example, for all of them."""
+    if not isinstance(result, Tensor):
+        raise ValueError(f"vmap: expected the function to return Tensors, got {type(result).__name__}")
+    if wanted:
+        return level.spread(result)
+    if level.holds(result):
+        raise ValueError("vmap: out_dims is None for a result that differs between examples; give the dimension for them")
+    return result
 
 
 class _WithoutDraws:

@@ -25,11 +25,6 @@ class recording:
         dispatch.state.word -= 1
 
 
-def is_compiling() -> bool:
-    """False; capture takes it to be True."""
-    return False
-
-
 def fresh(x: Tensor) -> Tensor:
     """A tensor to differentiate by: the same values, connected to what `x` came from. Within vmap, each example has its own."""
     through = levels()

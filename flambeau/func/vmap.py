@@ -8,10 +8,8 @@ from typing import Any
 
 from ..autograd.batched import Level, entered
 from ..core.tensor import Tensor, example_of
-from ..ops.batching import spread
-from ..ops.random import get_rng_state, set_rng_state
 from ..ops.registry import OPERATORS
-from . import tape
+from .higher_order import whole
 from .trees import Spec, flatten, unflatten
 
 RANDOMNESS = ("error", "different", "same")
@@ -34,7 +32,7 @@ def _leaf_slots(spec: Spec) -> list:
 
 
 def _batch_size(leaves: list, dims: list) -> int:
-    sizes = set()
+    sizes: list = []
     for leaf, dim in zip(leaves, dims):
         if dim is None:
             continue
@@ -44,13 +42,13 @@ def _batch_size(leaves: list, dims: list) -> int:
         if not -leaf.ndim <= dim < leaf.ndim:
             raise ValueError(f"vmap: got in_dim={dim} for an input of shape {list(leaf.shape)}, but it must lie in "
                              f"[-{leaf.ndim}, {leaf.ndim})")
-        sizes.add(leaf.shape[dim])
+        sizes.append(leaf.shape[dim])
     if not sizes:
         raise ValueError("vmap: at least one input must be mapped over, but in_dims is None for all of them")
-    if len(sizes) > 1:
-        raise ValueError("vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
-                         f"{sorted(sizes)} for the mapped dimension")
-    return sizes.pop()
+    if any(size != sizes[0] for size in sizes):
+        raise ValueError(f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sizes} for the mapped "
+                         "dimension")
+    return sizes[0]
 
 
 def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error", *,
@@ -72,79 +70,48 @@ def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = 
         dims = _spread(tuple(in_dims) if isinstance(in_dims, list) else in_dims, flatten(args)[1], "in_dims")
         dims += [0 if isinstance(v, Tensor) else None for v in leaves[len(dims):]]
         size = _batch_size(leaves, dims)
-        run = _one_by_one if tape.is_compiling() else _at_once
+        batches = [v if d is None else v.movedim(d, 0) for v, d in zip(leaves, dims)]
+        has = tuple([d is not None for d in dims])
         if chunk_size is None or chunk_size >= size:
-            return run(func, leaves, spec, dims, size, out_dims, randomness)
-        parts = [
-            run(func, [_part(v, d, k, chunk_size) for v, d in zip(leaves, dims)], spec, dims, min(chunk_size, size - k), out_dims,
-                randomness)
-            for k in range(0, size, chunk_size)
-        ]  # fmt: skip
-        return _joined(parts, out_dims)
+            return _placed(map_examples(func, batches, has, spec, size, out_dims, randomness), out_dims)
+        parts = []
+        for start in range(0, size, chunk_size):
+            count = min(chunk_size, size - start)
+            chunk = [v.narrow(0, start, count) if h else v for v, h in zip(batches, has)]
+            parts.append(map_examples(func, chunk, has, spec, count, out_dims, randomness))
+        return _placed(_joined(parts, out_dims), out_dims)
 
     return wrapped
-
-
-def _part(value: Any, dim: int | None, start: int, count: int) -> Any:
-    return value if dim is None else value.narrow(dim, start, min(count, value.shape[dim] - start))
 
 
 def _joined(parts: list, out_dims: Any) -> Any:
     columns, spec = [flatten(part)[0] for part in parts], flatten(parts[0])[1]
     dims = _spread(out_dims, spec, "out_dims")
-    return unflatten([OPERATORS["cat"](list(c), d) if d is not None else c[0] for c, d in zip(zip(*columns), dims)], spec)
+    return unflatten([c[0] if d is None else OPERATORS["cat"](list(c)) for c, d in zip(zip(*columns), dims)], spec)
 
 
-def _at_once(func: Callable, leaves: list, spec: Spec, dims: list, size: int, out_dims: Any, randomness: str) -> Any:
+def _placed(results: Any, out_dims: Any) -> Any:
+    """Results with the batch, which is in front, where it is wanted."""
+    leaves, spec = flatten(results)
+    return unflatten([v if d is None else v.movedim(0, _checked(d, v)) for v, d in zip(leaves, _spread(out_dims, spec, "out_dims"))], spec)
+
+
+def _checked(dim: int, value: Tensor) -> int:
+    if not -value.ndim <= dim < value.ndim:
+        raise IndexError(f"vmap: Dimension out of range: out_dims is {dim} for a result of {value.ndim} dimensions, the batch's included")
+    return dim
+
+
+def call_with(func: Callable, leaves: list, spec: Spec) -> Any:
+    """`func` of the arguments (args, kwargs) with these leaves."""
+    args, kwargs = unflatten(leaves, spec)
+    return func(*args, **kwargs)
+
+
+def map_examples(func: Callable, batches: list, has: tuple, spec: Spec, size: int, out_dims: Any, randomness: str) -> Any:
+    """The results of `func` for all examples, with the batch in front but where `out_dims` is None; so it is in the `batches` that
+    have one. Capture has a graph for `func`, and calls `mapped`."""
     level = Level(size, randomness)
-    batches = [v if d is None else v.movedim(d, 0) for v, d in zip(leaves, dims)]
     with entered([level]):
-        args, kwargs = unflatten([v if d is None else example_of(v, level) for v, d in zip(batches, dims)], spec)
-        results, out_spec = flatten(func(*args, **kwargs))
-    return unflatten([_whole(r, d, level) for r, d in zip(results, _spread(out_dims, out_spec, "out_dims"))], out_spec)
-
-
-def _whole(result: Any, dim: int | None, level: Level) -> Tensor:
-    """What the function answered for one example, for all of them."""
-    if not isinstance(result, Tensor):
-        raise ValueError(f"vmap: expected the function to return Tensors, got {type(result).__name__}")
-    batched = level.holds(result)
-    if dim is None:
-        if batched:
-            raise ValueError("vmap: out_dims is None for a result that differs between examples; give the dimension for them")
-        return result
-    whole = spread(level.behind(result), batched, level.size)
-    if not -whole.ndim <= dim < whole.ndim:
-        raise IndexError(f"vmap: Dimension out of range: out_dims is {dim} for a result of {whole.ndim} dimensions, the batch's included")
-    return whole.movedim(0, dim)
-
-
-def _one_by_one(func: Callable, leaves: list, spec: Spec, dims: list, size: int, out_dims: Any, randomness: str) -> Any:
-    """The meaning as a loop, which capture unrolls."""
-    results = []
-    drawn_from = get_rng_state() if randomness == "same" else None
-    for i in range(size):
-        if drawn_from is not None:
-            set_rng_state(drawn_from)
-        args, kwargs = unflatten([_slice(v, d, i) for v, d in zip(leaves, dims)], spec)
-        results.append(func(*args, **kwargs))
-    return _stacked(results, out_dims)
-
-
-def _slice(value: Any, dim: int | None, i: int) -> Any:
-    return value if dim is None else value.select(dim, i)
-
-
-def _stacked(results: list, out_dims: Any) -> Any:
-    if not results:
-        raise ValueError("vmap: the mapped dimension has size 0, and the shapes of the results cannot be known")
-    columns = [flatten(r)[0] for r in results]
-    spec = flatten(results[0])[1]
-    dims = _spread(out_dims, spec, "out_dims")
-    joined = []
-    for k, dim in enumerate(dims):
-        values = [c[k] for c in columns]
-        if not isinstance(values[0], Tensor):
-            raise ValueError(f"vmap: expected the function to return Tensors, got {type(values[0]).__name__}")
-        joined.append(values[0] if dim is None else OPERATORS["stack"](values, dim))
-    return unflatten(joined, spec)
+        results, out_spec = flatten(call_with(func, [example_of(v, level) if h else v for v, h in zip(batches, has)], spec))
+    return unflatten([whole(r, d is not None, level) for r, d in zip(results, _spread(out_dims, out_spec, "out_dims"))], out_spec)

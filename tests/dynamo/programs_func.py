@@ -279,7 +279,7 @@ def errors_of_transforms(T):
     return f, (v(T),)
 
 
-@program(breaks=True)
+@program
 def vmap_with_the_same_random_numbers(T):
     def f(x):
         y = x + 1

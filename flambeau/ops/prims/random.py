@@ -88,9 +88,9 @@ native_draw: Any = None
 
 
 def _batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
-    """One draw of as many numbers; what vmap gives as the state is the same for all (see its randomness)."""
+    """One draw of as many numbers: what is behind the state that vmap gives is the state for all of them."""
     state, increment, shape, *rest = args
-    return prim(state.select(0, 0), increment, (size, *shape), *rest)
+    return prim(state, increment, (size, *shape), *rest)
 
 
 def _kernel(name: str, draw: Any) -> Any:
