@@ -8,6 +8,7 @@ import collections
 import enum
 import functools
 import os
+import sys
 import types
 import weakref
 from collections.abc import Callable
@@ -48,7 +49,7 @@ from .variables.sequences import (
     TupleVariable,
 )
 
-IMMUTABLE = (dtype, device, layout, memory_format, types.CodeType, types.UnionType, types.GenericAlias)
+IMMUTABLE = (dtype, device, layout, memory_format, types.CodeType, types.UnionType, types.GenericAlias, type(sys.version_info))
 """Objects that are constants, compared by identity or value."""
 
 
@@ -616,7 +617,7 @@ _EXACT: dict[type, _Build] = {
     functools._lru_cache_wrapper: _wrap_cached, functools.partial: _wrap_partial, types.CellType: _wrap_cell, Tensor: _wrap_tensor,
     **dict.fromkeys((np.ufunc, type(np.prod)), _by_identity(NumpyFunction)), **dict.fromkeys(_NUMPY_NUMBERS, _wrap_numpy_number),
     weakref.ReferenceType: _wrap_weak_reference, types.UnionType: _wrap_same, types.GenericAlias: _wrap_same,
-    **dict.fromkeys(GRAD_SCOPES, _wrap_scope),
+    type(sys.version_info): _wrap_same, **dict.fromkeys(GRAD_SCOPES, _wrap_scope),
 }  # fmt: skip
 
 

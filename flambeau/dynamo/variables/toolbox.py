@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
+import builtins
 import functools
+import heapq
+import importlib.util
 import inspect
 import itertools
 import operator
@@ -140,6 +144,24 @@ def _zip_longest(tx: Trace, *iterables: Variable, fillvalue: Variable = NONE) ->
     return IteratorVariable((TupleVariable(list(row)) for row in rows), itertools.zip_longest)
 
 
+def _batched(tx: Trace, values: Variable, n: Variable, *, strict: Variable = ConstantVariable(False)) -> Iterator[Variable]:
+    elements, size = tx.iterate(values), tx.index(n)
+    if size < 1:
+        tx.raise_(ValueError, "n must be at least one")
+
+    def rows() -> Iterator[Variable]:
+        while row := list(itertools.islice(elements, size)):
+            if len(row) < size and tx.truth(strict):
+                tx.raise_(ValueError, "batched(): incomplete batch")
+            yield TupleVariable(row)
+
+    return rows()
+
+
+if sys.version_info >= (3, 12):
+    _lazily(itertools.batched, _batched)
+
+
 def _combinatorial(function: Any) -> Callable[..., Variable]:
     def handler(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
         counts = [isinstance(a, ConstantVariable) and isinstance(a.value, (int, type(None))) for a in args]
@@ -179,6 +201,32 @@ def _groupby(tx: Trace, values: Variable, key: Variable | None = None) -> Variab
 def _tee(tx: Trace, values: Variable, n: Variable = ConstantVariable(2)) -> Variable:
     copies = itertools.tee(tx.iterate(values), tx.index(n))
     return TupleVariable([IteratorVariable(copy, itertools.tee) for copy in copies])  # type: ignore[arg-type]
+
+
+@functools.cache
+def _in_python(name: str) -> dict[str, Any]:
+    """A module of the standard library without what it imports from C: its functions as they are written in Python."""
+
+    def imported(wanted: str, *args: Any, **kwargs: Any) -> Any:
+        if wanted == f"_{name}":
+            raise ImportError(wanted)
+        return __import__(wanted, *args, **kwargs)
+
+    spec: Any = importlib.util.find_spec(name)
+    scope = {"__name__": name, "__builtins__": {**vars(builtins), "__import__": imported}}
+    exec(spec.loader.get_code(name), scope)
+    return {**scope, "__builtins__": builtins}
+
+
+def _traced(function: types.BuiltinFunctionType, module: types.ModuleType) -> Callable[..., Variable]:
+    def handler(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
+        return tx.call(tx.trusted(_in_python(module.__name__)[function.__name__]), list(args), kwargs)
+
+    return handler
+
+
+for _module in (bisect, heapq):
+    HANDLERS.update({f: _traced(f, _module) for f in vars(_module).values() if isinstance(f, types.BuiltinFunctionType)})
 
 
 class ItemGetter(Variable):
