@@ -122,7 +122,8 @@ def _compile_cuda(graph: CompiledGraph, arrays: bool) -> CompiledGraph:
     graph.nodes = (tune_products if config.max_autotune else end_products)(graph.program, graph.nodes)
     graph.cuda, graph.call = cuda.build(graph.program, graph.nodes, call_primitive, arrays)
     graph.code = graph.cuda.code
-    if config.cuda_graphs and not graph.program.symbols:
+    decides = any("decides" in getattr(node.target, "tags", ()) for node in graph.gm.graph.nodes)  # the host, by what is in a tensor
+    if config.cuda_graphs and not graph.program.symbols and not decides:
         graph.code.replayed = True
         graph.call = cuda.recorded(graph.call)
     graph.wrapper = graph.cuda.wrapper
