@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import collections
 import contextlib
+import dataclasses
 import functools
 import heapq
 import itertools
@@ -22,6 +23,7 @@ import sys
 import time
 import warnings
 from collections import Counter, OrderedDict, defaultdict, deque
+from typing import Any
 
 import numpy as np
 from programs import program, v
@@ -414,5 +416,49 @@ def exit_stack_of_scopes(T):
 def version_of_python(T):
     def f(x):
         return x * (2 if sys.version_info >= (3, 8) else 1) * sys.version_info.major + sys.version_info[0], sys.version_info < (3, 0)
+
+    return f, (v(T),)
+
+
+@program(breaks=True)
+def class_statements(T):
+    def f(x):
+        y = x * 2
+        scale = 3
+
+        class Base:
+            k = 2
+
+            def of(self, z):
+                return z * self.k + scale
+
+        @dataclasses.dataclass
+        class Child(Base):
+            weight: Any
+            k: int = 5
+
+            def of(self, z):
+                return super().of(z) * self.weight
+
+        class Model(T.nn.Module):
+            def forward(self, z):
+                return Child(y).of(z)
+
+        return Model()(x), Base().of(x), Child.__qualname__, [field.name for field in dataclasses.fields(Child)]
+
+    return f, (v(T),)
+
+
+@program(breaks=True)
+def class_statement_in_a_loop(T):
+    def f(x):
+        for i in range(3):
+
+            class Scale:
+                by = i
+                total = x.sum()
+
+            x = x * Scale.by + Scale.total
+        return x
 
     return f, (v(T),)

@@ -68,6 +68,11 @@ def _signature(tx: Trace, function: Variable, **kwargs: Variable) -> Variable:
     return ConstantVariable(inspect.signature(types.MethodType(real, object()) if owner is not None else real))
 
 
+@handles(builtins.__build_class__)
+def _class_statement(tx: Trace, body: Variable, name: Variable, *bases: Variable, **kwargs: Variable) -> Variable:
+    graph_break("call of C function", f"the class statement {tx.known(name)}", "Each time that it runs it makes a new class.")
+
+
 @handles(functools.partial)
 def _partial(tx: Trace, function: Variable, *args: Variable, **kwargs: Variable) -> Variable:
     if isinstance(function, PartialVariable) and not function.written:  # a partial of a partial is one
