@@ -14,6 +14,7 @@ from .break_kinds import Break
 from .break_kinds import graph_break as _break
 from .compiler import Compiler, get_compiler, observing, optimize
 from .convert import Captured
+from .debug import source_of
 from .optimized_module import optimize_module
 from .variables.base import ConstantVariable, Variable
 from .variables.builtins import HANDLERS, handles
@@ -186,7 +187,7 @@ class Explanation:
         for number, entry in enumerate(self.captured, 1):
             lines.append(f"\nframe {number}: {entry.where} ({1000 * entry.seconds:.1f} ms, {len(entry.guards)} guards)")
             if entry.graph is not None:
-                lines.append(entry.graph.code.strip())
+                lines.append(source_of(entry.graph).strip())
         return "\n".join(lines)
 
 

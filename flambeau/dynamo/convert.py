@@ -21,6 +21,7 @@ from ..ops.promotion import default_dtype
 from . import breaks, config, logs, policy
 from .break_kinds import Break, describe
 from .bytecode import loop_of
+from .debug import source_of
 from .dynamic import Shapes
 from .exceptions import BackendCompilerFailed, GraphBreak, RaisedInTrace, RestartTrace, RunEagerly
 from .frame import Frame
@@ -280,7 +281,7 @@ class _Conversion:
         examples = [example for _, _, example in self.tx.inputs]
         where = f"{request.code.co_filename}:{request.code.co_firstlineno} in {request.code.co_name}"
         if logs.graph_code.isEnabledFor(10):
-            logs.graph_code.debug("graph of %s\n%s", where, module.code)
+            logs.graph_code.debug("graph of %s\n%s", where, source_of(module))
         try:
             compiled = request.backend(module, examples, **request.options)
         except Exception as error:

@@ -113,7 +113,7 @@ class Folder:
         if captured.broken is not None:
             self.write("graph_break.txt", str(captured.broken) + "\n")
         if captured.graph is not None:
-            self.write("captured.py", captured.graph.graph.python_code(verbose=True).src)
+            self.write("captured.py", source_of(captured.graph, verbose=True))
             self.write("repro.py", repro(captured.graph))
         section = report(captured, self)
         if enabled():
@@ -142,16 +142,25 @@ def watching(name: str) -> Iterator[Folder | None]:
         listening.remove(folder.saw_code)
 
 
+def source_of(gm: fx.GraphModule, verbose: bool = False) -> str:
+    """The graph as a Python function `forward`, below those that its operators call."""
+    return "\n".join(
+        module.graph.python_code(verbose=verbose).src.replace("def forward(", f"def {path.rpartition('.')[2] or 'forward'}(", 1)
+        for path, module in reversed([*gm.named_modules()]))
+
+
 def repro(gm: fx.GraphModule) -> str:
     """A script that compiles the captured graph alone, on random inputs of the same shapes and dtypes."""
-    code = gm.graph.python_code("self")
+    functions = list(dict.fromkeys(path.rpartition(".")[2] for path, _ in gm.named_modules() if path))
+    names = {name: value for module in gm.modules() for name, value in module.graph.python_code().globals.items()}
     lines = ["# Compiles this one graph and compares it with eager.", f"import {PACKAGE} as torch", ""]
-    lines += [_import(name, value) for name, value in code.globals.items()]
-    lines += ["", "", code.src, ""]
+    lines += [_import(name, value) for name, value in names.items()]
+    lines += ["", "", source_of(gm), "", "class Functions:"]
+    lines += [f"    {name} = staticmethod(lambda *args: {name}(Functions, *args))" for name in functions] or ["    pass"]
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
     arguments = [f"    {_example(node.meta['val'])},  # {node.name}" for node in placeholders]
-    lines += ["inputs = [", *arguments, "]", "compiled = torch.compile(lambda *args: forward(None, *args), backend='inductor')"]
-    lines += ["for expected, got in zip(forward(None, *inputs), compiled(*inputs)):", "    print((expected - got).abs().max())"]
+    lines += ["inputs = [", *arguments, "]", "compiled = torch.compile(lambda *args: forward(Functions, *args), backend='inductor')"]
+    lines += ["for expected, got in zip(forward(Functions, *inputs), compiled(*inputs)):", "    print((expected - got).abs().max())"]
     return "\n".join(lines) + "\n"
 
 

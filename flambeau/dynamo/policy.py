@@ -100,13 +100,13 @@ def skips_frames_of(name: str, filename: str, module: str | None) -> bool:
 
 def treatment(function: types.FunctionType) -> str:
     """How a call is captured: "inline", "graph", "constant", "compiling", "checkpoint", "apply", "higher order",
-    "skip" or "autograd"."""
+    "dispatch", "skip" or "autograd"."""
     module = function.__module__ or ""
     if is_own(module):
         return _own_treatment(function, module)
     if _root(module) in _SKIPPED_MODULES:
         return "skip"
-    return "inline"
+    return "dispatch" if module == "functools" and function.__qualname__ == "singledispatch.<locals>.dispatch" else "inline"
 
 
 def _own_treatment(function: types.FunctionType, module: str) -> str:

@@ -33,7 +33,7 @@ from .variables import copying, toolbox  # noqa: F401 - they register their hand
 from .variables.autocast import autocast_class, make_autocast
 from .variables.base import Args, ConstantVariable, Kwargs, NotConstant, Variable, is_plain_constant
 from .variables.builtins import HANDLERS, PURE, call_modelled
-from .variables.contexts import GRAD_SCOPES, enable_grad, make_scope, no_grad
+from .variables.contexts import GRAD_SCOPES, Scope, enable_grad, make_scope, no_grad
 from .variables.dicts import DictVariable, SetVariable
 from .variables.functions import FunctionBase, FunctionVariable, MethodVariable
 from .variables.generators import GeneratorVariable
@@ -199,6 +199,8 @@ class Trace(Builder, GraphBuilder, Operations):
     def call_function(self, function: FunctionVariable, args: Args, kwargs: Kwargs) -> Variable:
         """A call of an existing Python function: into the graph, by a handler, or inlined."""
         real = function.function
+        if args and isinstance(args[0], Scope) and real.__name__ in ("__enter__", "__exit__"):
+            return args[0].method(self, real.__name__, args[1:], kwargs)
         if policy.is_state(real):
             graph_break("global state", f"{real.__name__}()")
         if is_operator(real):
@@ -219,6 +221,8 @@ class Trace(Builder, GraphBuilder, Operations):
                 return apply_function(self, self.known(args[0]), args[1:], kwargs)
             case "checkpoint":
                 return self._checkpointed(args, kwargs)
+            case "dispatch":
+                return self._dispatched(real, args[0])
             case "higher order":
                 return call_higher_order(self, function, args, kwargs)
         return self.inline(function, args, kwargs)
@@ -234,6 +238,13 @@ class Trace(Builder, GraphBuilder, Operations):
         if not isinstance(result, np.generic):
             graph_break("call of skipped function", f"numpy.{function.__name__}(), which gives a {type(result).__name__}")
         return ConstantVariable(result)
+
+    def _dispatched(self, dispatch: Any, cls: Variable) -> Variable:
+        """The function that functools.singledispatch has for a class; others may be registered later."""
+        chosen = self.checked(dispatch, self.known(cls))
+        sources = map(constant_source, (dispatch, self.known(cls), chosen))
+        self.guards.add("{0}({1}) is {2}", *sources, reason="single dispatch", about="any")
+        return self.wrap(chosen, constant_source(chosen))
 
     def _checkpointed(self, args: Args, kwargs: Kwargs) -> Variable:
         """`checkpoint(function, *args)`: the compiler decides itself what is saved and what is computed again."""

@@ -69,7 +69,7 @@ class HigherOrder(Primitive):
     """One call of an operator that takes functions. `compiled` runs instead of the functions, once they are."""
 
     def __init__(self, name: str, shape: Callable, *functions: Function, vjp: Callable | None = None) -> None:
-        super().__init__(name, shape, tags={"extern", "custom"}, tensors=2, derivative=General(vjp) if vjp else None)
+        super().__init__(name, shape, tags={"extern", "custom", "decides"}, tensors=2, derivative=General(vjp) if vjp else None)
         self.functions = self.compiled = functions
         self.recording = dispatch.state.recording
 

@@ -120,7 +120,8 @@ def _compile_cuda(graph: CompiledGraph, arrays: bool) -> CompiledGraph:
     if config.verify:
         verify(graph.program)
     graph.nodes = (tune_products if config.max_autotune else end_products)(graph.program, graph.nodes)
-    replayed = config.cuda_graphs and not graph.program.symbols
+    decides = any("decides" in getattr(node.target, "tags", ()) for node in graph.gm.graph.nodes)  # the host, by what is in a tensor
+    replayed = config.cuda_graphs and not graph.program.symbols and not decides
     graph.cuda, graph.call = cuda.build(graph.program, graph.nodes, call_primitive, arrays, replayed)
     graph.code, graph.wrapper = graph.cuda.code, graph.cuda.code.wrapper
     for listener in listening:

@@ -209,7 +209,7 @@ def decorators(T):
     return (lambda x: (g(x) * g(g(x)), g.__name__)), (v(T),)
 
 
-@program(breaks=True)
+@program
 def single_dispatch(T):
     @functools.singledispatch
     def show(value):
@@ -223,7 +223,17 @@ def single_dispatch(T):
     def _(value: str):
         return 3
 
-    return (lambda x: x * show(5) + show("a") + show([])), (v(T),)
+    class Table:
+        @functools.singledispatchmethod
+        def of(self, value):
+            return 4
+
+        @of.register(T.Tensor)
+        def _(self, value):
+            return value * 5
+
+    table = Table()
+    return (lambda x: x * show(5) + show("a") + show([]) + Table.of(None, x) + table.of(7)), (v(T),)
 
 
 @program

@@ -84,7 +84,17 @@ def set_updates(T):
     return f, (v(T), set())
 
 
-@program(breaks=True)
+@program
+def zip_takes_no_more_than_it_gives(T):
+    def f(x):
+        it = iter([1, 2, 3, 4])
+        pairs = list(zip(range(2), it))
+        return x * next(it), pairs, list(zip(it, it))
+
+    return f, (v(T),)
+
+
+@program
 def counter_by_keywords(T):
     def f(x):
         c = collections.Counter("hello")

@@ -7,9 +7,12 @@ arguments is compared as well.
 
 from __future__ import annotations
 
+import bisect
 import collections
 import contextlib
+import dataclasses
 import functools
+import heapq
 import itertools
 import logging
 import math
@@ -19,6 +22,7 @@ import random
 import time
 import warnings
 from collections import Counter, OrderedDict, defaultdict, deque
+from typing import Any
 
 import numpy as np
 from programs import program, v
@@ -361,5 +365,91 @@ def runtime_checks(T):
             T._check(x.ndim > 3, lambda: f"{x.ndim} dimensions")
         except RuntimeError as error:
             return x * 2, str(error)
+
+    return f, (v(T),)
+
+
+@program
+def heap_of_tuples(T):
+    def f(x, given):
+        heapq.heapify(given)
+        heap = []
+        for i, key in enumerate((3, 1, 2)):
+            heapq.heappush(heap, (key, i, x * key))
+        first = heapq.heappushpop(heap, (0, 9, x))
+        taken = [heapq.heappop(heap)[2] for _ in range(2)]
+        return first, taken, heap, heapq.heapreplace(given, 8), heapq.nsmallest(2, given), list(heapq.merge(given, [4]))
+
+    return f, (v(T), [5, 3, 9, 1])
+
+
+@program
+def sorted_lists(T):
+    def f(x, rows):
+        bisect.insort(rows, 4)
+        bisect.insort_left(rows, -7, key=abs)
+        return x * bisect.bisect(rows, 3) + bisect.bisect_left(rows, 3, 1), bisect.bisect_right([3, 1], 2, key=lambda q: -q)
+
+    return f, (v(T), [1, 3, 5])
+
+
+@program
+def exit_stack_of_scopes(T):
+    def f(x):
+        done = []
+        with contextlib.ExitStack() as stack:
+            for scope in (T.no_grad(), T.enable_grad(), T.no_grad(), T.autocast("cpu", dtype=T.bfloat16)):
+                stack.enter_context(scope)
+            stack.callback(done.append, 1)
+            y = x.reshape(1, 4) @ x
+        kept = contextlib.ExitStack()
+        kept.enter_context(T.no_grad())
+        z = x * 2
+        kept.pop_all().close()
+        return y, z, x * 3, done
+
+    return f, (v(T).requires_grad_(),)
+
+
+@program(breaks=True)
+def class_statements(T):
+    def f(x):
+        y = x * 2
+        scale = 3
+
+        class Base:
+            k = 2
+
+            def of(self, z):
+                return z * self.k + scale
+
+        @dataclasses.dataclass
+        class Child(Base):
+            weight: Any
+            k: int = 5
+
+            def of(self, z):
+                return super().of(z) * self.weight
+
+        class Model(T.nn.Module):
+            def forward(self, z):
+                return Child(y).of(z)
+
+        return Model()(x), Base().of(x), Child.__qualname__, [field.name for field in dataclasses.fields(Child)]
+
+    return f, (v(T),)
+
+
+@program(breaks=True)
+def class_statement_in_a_loop(T):
+    def f(x):
+        for i in range(3):
+
+            class Scale:
+                by = i
+                total = x.sum()
+
+            x = x * Scale.by + Scale.total
+        return x
 
     return f, (v(T),)

@@ -649,3 +649,20 @@ def test_errors_of_operators_come_after_the_effects() -> None:
         seen: list[str] = []
         want = f(x3(), torch.tensor([index]), [])
         assert same(compiled(x3(), torch.tensor([index]), seen), want) and seen == log
+
+
+def test_a_class_statement_breaks_the_graph_in_two() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+
+        class Twice:
+            def of(self, z: torch.Tensor) -> torch.Tensor:
+                return z * 2 + y
+
+        return Twice().of(x).sin()
+
+    x = torch.ones(3)
+    found = dynamo.explain(f)(x)
+    assert (found.graph_count, found.op_count) == (2, 4)
+    assert "the class statement Twice" in str(found)
+    assert torch.equal(torch.compile(f, backend="eager")(x), f(x))

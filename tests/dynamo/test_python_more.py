@@ -514,3 +514,15 @@ def test_annotated_function_that_outlives_its_graph() -> None:
 
     out, annotations = torch.compile(f, backend="eager")(torch.ones(2))
     assert same(out, torch.full((2,), 2.0)) and annotations == f(torch.ones(2))[1]
+
+
+def test_a_function_registered_for_single_dispatch_later() -> None:
+    @functools.singledispatch
+    def twice(value: object) -> object:
+        return value * 2
+
+    compiled = torch.compile(lambda x: twice(x) + 1, backend="eager", fullgraph=True)
+    x = torch.ones(2)
+    assert compiled(x).tolist() == [3, 3]
+    twice.register(torch.Tensor, lambda value: value * 3)
+    assert compiled(x).tolist() == [4, 4]

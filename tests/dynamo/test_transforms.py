@@ -120,3 +120,16 @@ def test_what_a_branch_may_not_do_is_named() -> None:
         torch.compile(lambda x: torch.while_loop(lambda a: a.sum() < 9, lambda a: (a.double(),), (x,)), fullgraph=True)(torch.ones(3))
     with pytest.raises(error, match="a condition that is no tensor of one element"):
         torch.compile(lambda x: torch.while_loop(lambda a: a < 9, lambda a: (a * 2,), (x,)), fullgraph=True)(torch.ones(3))
+
+
+def test_the_graphs_of_functions_are_printed(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (x,))
+
+    text = str(torch._dynamo.explain(f)(torch.ones(3)))
+    assert "def function_0(self, x" in text and "x.sin()" in text and "def function_1(self, x" in text
+    monkeypatch.setenv("TORCH_COMPILE_DEBUG", "1")
+    monkeypatch.setenv("TORCH_COMPILE_DEBUG_DIR", str(tmp_path))
+    torch.compile(f, backend="aot_eager")(torch.ones(3))
+    exec(next(tmp_path.glob("*/*/repro.py")).read_text().replace("'inductor'", "'eager'"), made := {})
+    assert torch.equal(made["expected"], made["got"])

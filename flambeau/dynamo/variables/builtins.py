@@ -263,9 +263,11 @@ def _zip(tx: Trace, *iterables: Variable, strict: Variable | None = None) -> Var
             row: list[Variable] = []
             for i, source in enumerate(sources):
                 element = next(source, None)
+                if element is None and not checked:
+                    return
                 if element is None:
                     longer = next((j for j, other in enumerate(sources) if j > i == 0 and next(other, None) is not None), 0)
-                    if checked and (i or longer):
+                    if i or longer:
                         number, relation = (i, "shorter") if i else (longer, "longer")
                         others = f"arguments 1-{number}" if number > 1 else "argument 1"
                         tx.raise_(ValueError, f"zip() argument {number + 1} is {relation} than {others}")

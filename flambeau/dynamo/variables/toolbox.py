@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
+import builtins
 import functools
+import heapq
+import importlib.util
 import inspect
 import itertools
 import operator
@@ -62,6 +66,11 @@ def _signature(tx: Trace, function: Variable, **kwargs: Variable) -> Variable:
     if real is None:
         graph_break("call of C function", f"inspect.signature({function.describe()})")
     return ConstantVariable(inspect.signature(types.MethodType(real, object()) if owner is not None else real))
+
+
+@handles(builtins.__build_class__)
+def _class_statement(tx: Trace, body: Variable, name: Variable, *bases: Variable, **kwargs: Variable) -> Variable:
+    graph_break("call of C function", f"the class statement {tx.known(name)}", "Each time that it runs it makes a new class.")
 
 
 @handles(functools.partial)
@@ -197,6 +206,32 @@ def _groupby(tx: Trace, values: Variable, key: Variable | None = None) -> Variab
 def _tee(tx: Trace, values: Variable, n: Variable = ConstantVariable(2)) -> Variable:
     copies = itertools.tee(tx.iterate(values), tx.index(n))
     return TupleVariable([IteratorVariable(copy, itertools.tee) for copy in copies])  # type: ignore[arg-type]
+
+
+@functools.cache
+def _in_python(name: str) -> dict[str, Any]:
+    """A module of the standard library without what it imports from C: its functions as they are written in Python."""
+
+    def imported(wanted: str, *args: Any, **kwargs: Any) -> Any:
+        if wanted == f"_{name}":
+            raise ImportError(wanted)
+        return __import__(wanted, *args, **kwargs)
+
+    spec: Any = importlib.util.find_spec(name)
+    scope = {"__name__": name, "__builtins__": {**vars(builtins), "__import__": imported}}
+    exec(spec.loader.get_code(name), scope)
+    return {**scope, "__builtins__": builtins}
+
+
+def _traced(function: types.BuiltinFunctionType, module: types.ModuleType) -> Callable[..., Variable]:
+    def handler(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
+        return tx.call(tx.trusted(_in_python(module.__name__)[function.__name__]), list(args), kwargs)
+
+    return handler
+
+
+for _module in (bisect, heapq):
+    HANDLERS.update({f: _traced(f, _module) for f in vars(_module).values() if isinstance(f, types.BuiltinFunctionType)})
 
 
 class ItemGetter(Variable):
