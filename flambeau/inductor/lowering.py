@@ -18,6 +18,7 @@ from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables,
 from flambeau.core.size import contiguous_strides, permuted_strides
 from flambeau.core.symbolic import SymFloat, SymInt, hint_of
 from flambeau.core.tensor import Tensor, fake
+from flambeau.fx.node import resolve_attr
 from flambeau.inductor import dnn
 from flambeau.inductor.externs import ATTENTION, CONVOLUTIONS, DRAWS, EXTERNS, choose_layouts, runs_fast, supported
 from flambeau.inductor.ir import REDUCTIONS, Buffer, Compute, Extern, Origin, Program, Tracer, Value, View, varies_with, walk
@@ -200,9 +201,7 @@ class Lowering:
                     self.program.hints[name] = hint
 
     def _get_attr(self, node: Any, gm: Any) -> None:
-        value: Any = gm
-        for part in node.target.split("."):
-            value = getattr(value, part)
+        value = resolve_attr(gm, node.target)
         node.meta.setdefault("val", value)
         name = f"const_{node.name}"
         shape, strides = tuple(value._layout.shape), tuple(value._layout.strides)
