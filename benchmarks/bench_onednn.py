@@ -88,7 +88,7 @@ def product(name: str, a: np.ndarray, b: np.ndarray) -> None:
     times = seconds({
         "torch": lambda: torch.mm(ta, tb, out=tout),
         "plain": runner(onednn.matmul(left, right, target), a, b, out),
-        "packed": runner(packed, a, onednn.pack_weights(packed, b), out),
+        "packed": runner(packed, a, onednn.pack(packed, 1, b), out),
         "NumPy": lambda: np.matmul(a, b, out=out) if a.dtype == np.float32 else None,
     })
     flops = 2 * a.shape[0] * a.shape[1] * b.shape[1]

@@ -13,6 +13,7 @@ would have to write to memory anyway because a product reads them. Never saved: 
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -163,10 +164,7 @@ def _ends_a_kernel(node: Node) -> bool:
 def value_bytes(value: Any) -> int:
     """Bytes of memory that a value takes; symbolic sizes count as in the example."""
     if isinstance(value, Tensor):
-        count = value.dtype.itemsize
-        for size in value._layout.shape:
-            count *= hint_of(size)
-        return count
+        return math.prod(map(hint_of, value._layout.shape), start=value.dtype.itemsize)
     if isinstance(value, (tuple, list)):
         return sum(value_bytes(item) for item in value)
     return _SCALAR_BYTES

@@ -152,7 +152,7 @@ def _attach(node: FunctionNode, ctx: FunctionCtx, args: tuple, out: Any) -> Any:
             o = bare(o)
         made.append(o)
     node.output_specs = tuple(_spec(o) if isinstance(o, Tensor) else None for o in made)
-    node.saved = [_keep(t, outs, node) for t in ctx._to_save]
+    node.saved = [_keep(t, outs) for t in ctx._to_save]
     for nr, o in enumerate(made):
         if not isinstance(o, Tensor) or any(o is t for t in ctx._non_differentiable) or o.dtype.category < 2:
             continue
@@ -178,18 +178,15 @@ def _attach_examples(node: _ExamplesFunctionNode, ctx: FunctionCtx, args: tuple,
     numbers = {id(o): nr for nr, o in enumerate(outs)}
     node.levels, node.of_inputs = levels(), [stripped(args[i])[1] for i in node.positions]
     attach_all(node, made, [numbers[id(t)] for t in ctx._non_differentiable if id(t) in numbers])
-    node.saved = [_keep(made[numbers[id(t)]] if id(t) in numbers else t, tuple(made), node) for t in ctx._to_save]
+    node.saved = [_keep(made[numbers[id(t)]] if id(t) in numbers else t, tuple(made)) for t in ctx._to_save]
     ctx._node = node
     return tuple(made) if isinstance(out, tuple) else made[0]
 
 
-def _keep(t: Any, outs: tuple, node: FunctionNode) -> Any:
+def _keep(t: Any, outs: tuple) -> Any:
     if not isinstance(t, Tensor):
         return t
-    for nr, o in enumerate(outs):
-        if t is o:
-            return Saved(t, nr)
-    return Saved(t)
+    return Saved(t, next((nr for nr, o in enumerate(outs) if o is t), None))
 
 
 def once_differentiable(fn: Callable) -> Callable:

@@ -20,19 +20,7 @@ def is_initialized() -> bool:
     return False
 
 
-def is_mpi_available() -> bool:
-    """False."""
-    return False
-
-
-def is_nccl_available() -> bool:
-    """False."""
-    return False
-
-
-def is_gloo_available() -> bool:
-    """False."""
-    return False
+is_mpi_available = is_nccl_available = is_gloo_available = is_available
 
 
 def is_torchelastic_launched() -> bool:

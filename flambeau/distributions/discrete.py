@@ -197,9 +197,7 @@ class Categorical(Distribution):
     variance = property(lambda self: self.mean)
 
     def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
-        count = 1
-        for size in sample_shape:
-            count *= size
+        count = math.prod(sample_shape)
         rows = self.probs.detach().reshape(-1, self._num_events)
         drawn = _op("multinomial", rows, count, True) if count else _op("zeros", (rows.shape[0], 0)).long()
         return drawn.t().reshape(self._extended_shape(sample_shape))

@@ -16,7 +16,8 @@ def functional_call(module: Any, parameter_and_buffer_dicts: Mapping[str, Tensor
     """`module(*args, **kwargs)` with the named parameters and buffers replaced for this call.
 
     `tie_weights`: a tensor that the module knows by several names is replaced under all of them. `strict`: raise RuntimeError for
-    names that the module lacks or that are left out. Raises ValueError when one key occurs in two dicts.
+    names that the module lacks (which are passed over otherwise) or that are left out. Raises ValueError when one key occurs in two
+    dicts.
     """
     given: dict[str, Tensor] = {}
     dicts = [parameter_and_buffer_dicts] if isinstance(parameter_and_buffer_dicts, Mapping) else parameter_and_buffer_dicts
@@ -34,26 +35,27 @@ def functional_call(module: Any, parameter_and_buffer_dicts: Mapping[str, Tensor
 def _replaced(module: Any, given: Mapping[str, Tensor], tie_weights: bool, strict: bool) -> Iterator[None]:
     """The block sees the module with other tensors in place of its own."""
     own = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
-    if strict:
-        unexpected, missing = sorted(set(given) - set(own)), sorted(set(own) - set(given))
-        if unexpected or missing:
-            raise RuntimeError(f"Unexpected key(s): {unexpected}; missing key(s): {missing}")
     chosen = dict(given)
     if tie_weights:
         by_identity = {id(own[name]): value for name, value in given.items() if name in own}
         for name, tensor in own.items():
             if name not in chosen and id(tensor) in by_identity:
                 chosen[name] = by_identity[id(tensor)]
+    if strict and own.keys() != chosen.keys():
+        faults = {"Unexpected": [name for name in chosen if name not in own], "Missing": [name for name in own if name not in chosen]}
+        raise RuntimeError(f"Error(s) in reparametrizing for {type(module).__name__}:" + "".join(
+            f"\n\t{what} key(s): {', '.join(map(repr, names))}." for what, names in faults.items() if names))
     undo: list[tuple[dict, str, Any]] = []
     try:
         for name, value in chosen.items():
             path, _, leaf = name.rpartition(".")
             owner = module.get_submodule(path)
             table = next((t for t in (owner._parameters, owner._buffers) if leaf in t), None)
-            if table is None:
-                raise AttributeError(f"{type(owner).__name__} has no parameter or buffer '{leaf}' (asked for as '{name}')")
-            undo.append((table, leaf, table[leaf]))
-            table[leaf] = value
+            if table is not None:
+                undo.append((table, leaf, table[leaf]))
+                table[leaf] = value
+            elif leaf in owner._modules:
+                raise TypeError(f"attribute `{leaf}`: {owner._modules[leaf]} is not an instance of torch.Tensor")
         yield
     finally:
         for table, leaf, value in reversed(undo):

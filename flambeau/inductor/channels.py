@@ -6,6 +6,7 @@ function: its scale and shift are computed for all channels by a small step befo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from flambeau.core.expr import Index, coefficient, free_variables, var
@@ -83,7 +84,7 @@ def extend(call: Extern, step: Compute, views: list[View], posts: list[PostOp]) 
 
 def _dimensions(step: Compute, out: View) -> list[str] | None:
     """The loop variable of each of the result's dimensions ("" for size 1), if the step goes through it in order."""
-    if step.index_values or numel(step.loops) != _product(out.shape):
+    if step.index_values or numel(step.loops) != math.prod(out.shape):
         return None
     names = []
     left = list(step.loops)
@@ -97,13 +98,6 @@ def _dimensions(step: Compute, out: View) -> list[str] | None:
         left.remove(hit)
         names.append(hit[0])
     return None if left else names
-
-
-def _product(sizes: tuple[Index, ...]) -> Index:
-    total: Index = 1
-    for n in sizes:
-        total = total * n
-    return total
 
 
 def _only_load(step: Compute, buffer: str) -> Value | None:

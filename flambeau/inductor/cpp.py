@@ -291,9 +291,7 @@ class KernelPrinter:
 
     def _place_rows(self) -> None:
         """Scratch on the stack for short rows that no other kernel reads."""
-        length: Index = 1
-        for k in self.inner:
-            length = length * self.sizes[k]
+        length = math.prod([self.sizes[k] for k in self.inner])
         for buffer in sorted(self.kept - self.stored):
             kind = self.program.buffers[buffer].dtype
             if isinstance(length, int) and length * kind.itemsize <= LARGEST_SCRATCH and self.kernel.style == "rows":

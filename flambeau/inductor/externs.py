@@ -6,6 +6,7 @@ whose tensors follow the operands among the step's inputs. A first `("add", ...)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 from flambeau import _C
 from flambeau.backends.cpu import onednn
 from flambeau.core.dtypes import bfloat16, dtype, float16, float32
-from flambeau.core.expr import Index, to_cpp
+from flambeau.core.expr import to_cpp
 from flambeau.inductor import dnn
 from flambeau.inductor.ir import Extern, Program, View
 
@@ -220,10 +221,7 @@ def _heads_first(view: View) -> View:
 def _draw(step: Extern, program: Program, pointer: Pointer) -> list[str]:
     """An array of random numbers; csrc/philox.cpp says what the words mean."""
     _, increment, shape, kind = step.attrs["args"]
-    total: Index = 1
-    for n in shape:
-        total = total * n
-    words = ", ".join(map(to_cpp, (DRAWS.index(step.op), kind.itemsize, total, increment)))
+    words = ", ".join(map(to_cpp, (DRAWS.index(step.op), kind.itemsize, math.prod(shape), increment)))
     state, out = step.inputs[0], step.outputs[0]
     pointers = f"{pointer(state.buffer, state.offset)}, {pointer(out.buffer, out.offset)}"
     return ["{", f"    const int64_t words[] = {{{words}}};", f"    if (fl::draw(rt, words, {pointers})) return 1;", "}"]

@@ -432,10 +432,7 @@ class Program:
 
 def numel(loops: Sequence[Loop]) -> Index:
     """The number of iterations of nested loops."""
-    total: Index = 1
-    for _, size in loops:
-        total = total * size
-    return total
+    return math.prod([size for _, size in loops])
 
 
 # --- printing ---

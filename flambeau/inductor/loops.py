@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from flambeau.core.expr import Index, coefficient
 from flambeau.inductor.cpp import CPP_TYPES, FOLDS, MEMORY_TYPES, TILE, KernelPrinter, Printed, constant_text
 from flambeau.inductor.ir import REDUCTIONS, Compute, Program, Value, walk
@@ -38,10 +40,7 @@ def print_kernel(kernel: Kernel, program: Program, stored: set[str]) -> Printed:
 
 
 def _count(p: KernelPrinter, loops: list[int]) -> Index:
-    total: Index = 1
-    for k in loops:
-        total = total * p.sizes[k]
-    return total
+    return math.prod([p.sizes[k] for k in loops])
 
 
 def _work(p: KernelPrinter) -> int:

@@ -18,6 +18,7 @@ from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables,
 from flambeau.core.size import contiguous_strides, permuted_strides
 from flambeau.core.symbolic import SymFloat, SymInt, hint_of
 from flambeau.core.tensor import Tensor, fake
+from flambeau.fx.node import resolve_attr
 from flambeau.inductor import dnn
 from flambeau.inductor.externs import ATTENTION, CONVOLUTIONS, DRAWS, EXTERNS, choose_layouts, runs_fast, supported
 from flambeau.inductor.ir import REDUCTIONS, Buffer, Compute, Extern, Origin, Program, Tracer, Value, View, varies_with, walk
@@ -200,9 +201,7 @@ class Lowering:
                     self.program.hints[name] = hint
 
     def _get_attr(self, node: Any, gm: Any) -> None:
-        value: Any = gm
-        for part in node.target.split("."):
-            value = getattr(value, part)
+        value = resolve_attr(gm, node.target)
         node.meta.setdefault("val", value)
         name = f"const_{node.name}"
         shape, strides = tuple(value._layout.shape), tuple(value._layout.strides)
@@ -342,7 +341,7 @@ class Lowering:
         return self._fallback(node, args)
 
     def _draws_natively(self, val: Tensor, shape: Sequence[Index]) -> bool:
-        return val.device.type == "cpu" and val.dtype.itemsize >= 4 and self.program.hint(_count(shape)) >= DRAWN_FROM
+        return val.device.type == "cpu" and val.dtype.itemsize >= 4 and self.program.hint(math.prod(shape)) >= DRAWN_FROM
 
     def _loops(self, val: Any, args: Sequence) -> bool:
         """Whether loop bodies can compute with all dtypes involved."""
@@ -390,7 +389,7 @@ class Lowering:
                 view = self._compose(source.realize(), prim, box, args)
                 if view is not None:
                     return self.strided(view)
-            elif _count(box.shape) is _count(source.shape) or _count(box.shape) == _count(source.shape):
+            elif math.prod(box.shape) == math.prod(source.shape):
                 box.source = (source, lambda view: self._compose(view, prim, box, args))
         elif box.strides == tuple(contiguous_strides(box.shape)):   # the shape rule has not chosen another order
             box.strides = self._memory_order_of(box.shape, sources, box.strides)
@@ -824,14 +823,7 @@ def _trailing(idx: Sequence[Index], shape: Sequence[Index]) -> list[Index]:
 
 def _grows(box: Box, source: Box) -> bool:
     """Whether `box` repeats elements of `source` (an expand)."""
-    return bounds(_count(box.shape) - _count(source.shape))[1] > 0
-
-
-def _count(shape: Sequence[Index]) -> Index:
-    total: Index = 1
-    for n in shape:
-        total = total * n
-    return total
+    return bounds(math.prod(box.shape) - math.prod(source.shape))[1] > 0
 
 
 def _dense(shape: Sequence[Index], strides: Sequence[Index]) -> bool:

@@ -156,7 +156,7 @@ class Fit:
 def _fit(kernel: Kernel, step: Compute, loops: tuple[Loop, ...]) -> Fit | None:
     """Bring `step`, iterating in the order `loops`, into the kernel's loops."""
     kernel_names = [f"x{k}" for k in range(len(kernel.sizes))]
-    if kernel.split is not None and step.kind == "pointwise" and _same(numel(loops), _product(
+    if kernel.split is not None and step.kind == "pointwise" and _same(numel(loops), math.prod(
             kernel.sizes[: kernel.split])):
         found = refine(_sizes(loops), kernel.sizes[: kernel.split])
         if found is None:
@@ -183,13 +183,6 @@ def _fit(kernel: Kernel, step: Compute, loops: tuple[Loop, ...]) -> Fit | None:
 
 def _key_of_sizes(step: Compute) -> tuple:
     return tuple([_key(size) for _, size in step.loops])
-
-
-def _product(sizes: Sequence[Index]) -> Index:
-    total: Index = 1
-    for size in sizes:
-        total = total * size
-    return total
 
 
 def _orders(kernel: Kernel, step: Compute) -> Iterator[tuple[Loop, ...]]:
@@ -336,8 +329,8 @@ class Scheduler:
         return useful
 
     def _enough_rows(self, fit: Fit) -> bool:
-        rows = self.program.hint(_product(fit.sizes[: fit.split]))
-        inner = self.program.hint(_product(fit.sizes[fit.split:]))
+        rows = self.program.hint(math.prod(fit.sizes[: fit.split]))
+        inner = self.program.hint(math.prod(fit.sizes[fit.split:]))
         return rows >= self.limits.few_rows or inner < SPLIT_FROM
 
     def _shares(self, kernel: Kernel, buffer: str, index: Index, fit: Fit) -> bool:
@@ -521,7 +514,7 @@ def _two_folds(step: Compute, program: Program, tracer: Tracer, body: Value, loo
     pieces = tuple([loop for loop in loops if loop not in step.loops])
     sizes = _sizes(loops)
     partial = replace(buffer, name=f"{buffer.name}_pieces", shape=tuple(sizes), kind="temp",
-                      dtype=step.body.dtype, strides=tuple([_product(sizes[k + 1:]) for k in range(len(sizes))]))
+                      dtype=step.body.dtype, strides=tuple([math.prod(sizes[k + 1:]) for k in range(len(sizes))]))
     program.buffers[partial.name] = partial
     place: Index = 0
     for (loop, _), stride in zip(loops, partial.strides, strict=True):

@@ -107,10 +107,7 @@ class TritonPrinter(KernelPrinter):
         return self._finish()
 
     def _numel(self, loops: Sequence[int]) -> Index:
-        total: Index = 1
-        for k in loops:
-            total = total * self.sizes[k]
-        return total
+        return math.prod([self.sizes[k] for k in loops])
 
     def _choose_tiles(self, pointwise: bool) -> None:
         rows = self.program.hint(self.x_size)

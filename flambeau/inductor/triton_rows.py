@@ -15,6 +15,7 @@ worked on at a time, so that the next loop finds in the cache what the last one 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -210,9 +211,7 @@ def print_triton(kernel: Kernel, program: Program, stored: set[str]) -> TritonKe
     """`kernel` as a Triton function; `stored` are the buffers that others read."""
     if kernel.style != "rows" or kernel.split is None:
         return TritonPrinter(kernel, program, stored).print()
-    size: Index = 1
-    for n in kernel.sizes[kernel.split:]:
-        size = size * n
+    size = math.prod(kernel.sizes[kernel.split:])
     short = isinstance(size, int) and size <= longest_row(kernel, program, stored)
     return (TritonPrinter if short else LongRows)(kernel, program, stored).print()
 

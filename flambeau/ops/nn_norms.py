@@ -17,10 +17,7 @@ from .registry import operator
 
 
 def _count(shape: Sequence, dims: Sequence[int]) -> Any:
-    n: Any = 1
-    for d in dims:
-        n = n * shape[d]
-    return n
+    return math.prod([shape[d] for d in dims])
 
 
 def _spread(x: Tensor, dims: Sequence[int], shape: Sequence) -> Tensor:

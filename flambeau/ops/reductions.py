@@ -52,10 +52,7 @@ def _reduce(prim: Primitive, x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
 
 def _count(x: Tensor, dims: Sequence[int]) -> Any:
     """How many elements each result is made of."""
-    n: Any = 1
-    for d in dims:
-        n = n * x.shape[d]
-    return n
+    return math.prod([x.shape[d] for d in dims])
 
 
 def _finish(result: Tensor, out: Tensor | None) -> Tensor:

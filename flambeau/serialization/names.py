@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import importlib
+import operator
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -203,10 +204,7 @@ def find_torch_global(module: str, name: str) -> Any:
     parts = [ROOM, *module.split(".")[1:]]
     while parts:
         try:
-            found: Any = importlib.import_module(".".join(parts))
-            for step in name.split("."):
-                found = getattr(found, step)
-            return found
+            return operator.attrgetter(name)(importlib.import_module(".".join(parts)))
         except (ModuleNotFoundError, AttributeError):
             parts.pop()
     raise AttributeError(f"Flambeau has nothing called {module}.{name}")

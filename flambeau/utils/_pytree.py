@@ -141,6 +141,19 @@ def register_dataclass(cls: type, *, field_names: list[str] | None = None, drop_
 
 
 # -- the containers that are known from the start -------------------------------------------------------
+def _known(cls: Any, name: str, flatten: Callable, unflatten: Callable, keys: Callable[[Any], Iterable]) -> None:
+    """Enter a container; `keys(node)` are the steps to its children."""
+    def with_keys(x: Any) -> tuple[list, Context]:
+        children, context = flatten(x)
+        return list(zip(keys(x), children)), context
+
+    _register(cls, flatten, unflatten, with_keys, name)
+
+
+def _plain_list(x: Iterable) -> tuple[list, Context]:
+    return list(x), None
+
+
 def _dict_flatten(d: dict) -> tuple[list, Context]:
     return list(d.values()), list(d)
 
@@ -149,49 +162,24 @@ def _dict_unflatten(values: Iterable, context: Context) -> dict:
     return dict(zip(context, values))
 
 
-def _dict_flatten_with_keys(d: dict) -> tuple[list, Context]:
-    return [(MappingKey(k), v) for k, v in d.items()], list(d)
+def _indices(x: Any) -> Iterable[SequenceKey]:
+    return map(SequenceKey, range(len(x)))
 
 
-def _sequence_with_keys(flatten: Callable) -> Callable:
-    def with_keys(x: Any) -> tuple[list, Context]:
-        children, context = flatten(x)
-        return [(SequenceKey(i), child) for i, child in enumerate(children)], context
-
-    return with_keys
+def _entries(d: dict) -> Iterable[MappingKey]:
+    return map(MappingKey, d)
 
 
-def _namedtuple_with_keys(x: Any) -> tuple[list, Context]:
-    return [(GetAttrKey(name), child) for name, child in zip(x._fields, x)], type(x)
-
-
-def _default_dict_with_keys(d: defaultdict) -> tuple[list, Context]:
-    return [(MappingKey(k), v) for k, v in d.items()], [d.default_factory, list(d)]
-
-
-def _plain_list(x: Iterable) -> tuple[list, Context]:
-    return list(x), None
-
-
-def _flatten_deque(x: deque) -> tuple[list, Context]:
-    return list(x), x.maxlen
-
-
-_register(tuple, _plain_list, lambda c, _: tuple(c), _sequence_with_keys(_plain_list), "builtins.tuple")
-_register(list, _plain_list, lambda c, _: list(c), _sequence_with_keys(_plain_list), "builtins.list")
-_register(dict, _dict_flatten, _dict_unflatten, _dict_flatten_with_keys, "builtins.dict")
-_register(
-    namedtuple,  # type: ignore[arg-type]
-    lambda x: (list(x), type(x)),
-    lambda c, kind: kind(*c),
-    _namedtuple_with_keys,
-    "collections.namedtuple",
-)
-_register(OrderedDict, _dict_flatten, lambda c, keys: OrderedDict(zip(keys, c)), _dict_flatten_with_keys, "collections.OrderedDict")
-_register(defaultdict, lambda d: (list(d.values()), [d.default_factory, list(d)]), lambda c,
-          context: defaultdict(context[0], zip(context[1], c)), _default_dict_with_keys, "collections.defaultdict")
-_register(deque, _flatten_deque, lambda c, maxlen: deque(c, maxlen=maxlen), _sequence_with_keys(_flatten_deque),
-          "collections.deque")
+_known(tuple, "builtins.tuple", _plain_list, lambda c, _: tuple(c), _indices)
+_known(list, "builtins.list", _plain_list, lambda c, _: list(c), _indices)
+_known(dict, "builtins.dict", _dict_flatten, _dict_unflatten, _entries)
+_known(namedtuple, "collections.namedtuple", lambda x: (list(x), type(x)), lambda c, kind: kind(*c),
+       lambda x: map(GetAttrKey, x._fields))
+_known(OrderedDict, "collections.OrderedDict", _dict_flatten, lambda c, keys: OrderedDict(zip(keys, c)), _entries)
+_known(defaultdict, "collections.defaultdict", lambda d: (list(d.values()), [d.default_factory, list(d)]),
+       lambda c, context: defaultdict(context[0], zip(context[1], c)), _entries)
+_known(deque, "collections.deque", lambda x: (list(x), x.maxlen), lambda c, maxlen: deque(c, maxlen=maxlen), _indices)
+_dict_flatten_with_keys = SUPPORTED_NODES[dict].flatten_with_keys_fn
 
 BUILTIN_TYPES = frozenset(SUPPORTED_NODES)
 

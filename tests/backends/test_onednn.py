@@ -76,13 +76,11 @@ def test_binary_post_ops(kind, shape) -> None:
 
 
 def test_slow_reference_loops_are_refused() -> None:
-    """One number a row is such a case: `accelerated` lets a compiler ask before it fuses."""
+    """One number a row is such a case."""
     out, column, full = (Operand(np.dtype(np.float32), shape, strides) for shape, strides in
                          (((30, 40), (40, 1)), ((30, 1), (1, 1)), ((30, 40), (40, 1))))
     a, b = operand(random(30, 20)), operand(random(20, 40))
-    assert onednn.accelerated(onednn.matmul_words(a, b, out, post=[PostOp("add", operand=full)]))
-    words = onednn.matmul_words(a, b, out, post=[PostOp("add", operand=column)])
-    assert not onednn.accelerated(words)
+    assert not onednn.implementation(onednn.matmul(a, b, out, post=[PostOp("add", operand=full)])).startswith("ref")
     with pytest.raises(NotImplementedError, match="reference loops"):
         onednn.matmul(a, b, out, post=[PostOp("add", operand=column)])
 
@@ -123,7 +121,7 @@ def test_fpmath_bf16_is_quicker_arithmetic_on_f32_arrays() -> None:
 def test_packed_weights() -> None:
     a, w, bias, out = random(64, 200), random(300, 200, seed=1), random(300, seed=2), np.empty((64, 300), np.float32)
     op = onednn.matmul(operand(a), operand(w.T, "packed"), operand(out), operand(bias), [PostOp("relu")])
-    packed = onednn.pack_weights(op, w.T)
+    packed = onednn.pack(op, 1, w.T)
     assert packed.nbytes == onednn.packed_nbytes(op, 1) >= w.nbytes
     onednn.run(op, a, packed, out, bias)
     np.testing.assert_allclose(out, np.maximum(wide(a) @ wide(w).T + bias, 0), rtol=1e-5, atol=1e-4)
@@ -148,9 +146,9 @@ def test_convolution_with_post_ops_in_all_layouts(groups, layout) -> None:
     x, bias = random(2, 10, 12, 32).transpose(0, 3, 1, 2), random(48, seed=2)
     w = random(48, 32 // groups, 3, 3, seed=1)
     residual, out = random(2, 10, 12, 48, seed=3).transpose(0, 3, 1, 2), np.zeros((2, 10, 12, 48), np.float32).transpose(0, 3, 1, 2)
-    op = onednn.conv_forward(operand(x), operand(w, layout), operand(out), operand(bias), **CONV, groups=groups,
-                             post=[PostOp("add", operand=operand(residual)), PostOp("relu")])
-    onednn.run(op, x, onednn.pack_weights(op, w) if layout == "packed" else w, out, bias, residual)
+    op = onednn.conv("conv_forward", (operand(x), operand(w, layout), operand(out)), operand(bias), **CONV, groups=groups,
+                     post=[PostOp("add", operand=operand(residual)), PostOp("relu")])
+    onednn.run(op, x, onednn.pack(op, 1, w) if layout == "packed" else w, out, bias, residual)
     parts = [convolved(x[:, i * 16 * 2 // groups:][:, :32 // groups], w[i * 48 // groups:][:48 // groups]) for i in range(groups)]
     want = np.concatenate(parts, axis=1) + bias.reshape(-1, 1, 1) + residual
     np.testing.assert_allclose(out, np.maximum(want, 0), rtol=1e-4, atol=1e-4)
@@ -159,7 +157,8 @@ def test_convolution_with_post_ops_in_all_layouts(groups, layout) -> None:
 def test_convolution_accumulates_with_sum() -> None:
     x, w, before = random(1, 16, 8, 8), random(16, 16, 3, 3, seed=1), random(1, 16, 8, 8, seed=2)
     out = before.copy()
-    op = onednn.conv_forward(operand(x, "free"), operand(w, "free"), operand(out, "free"), **CONV, post=[PostOp("sum", 1.0)])
+    free = [operand(array, "free") for array in (x, w, out)]
+    op = onednn.conv("conv_forward", free, **CONV, post=[PostOp("sum", 1.0)])
     onednn.run(op, x, w, out)
     np.testing.assert_allclose(out, convolved(x, w) + before, rtol=1e-4, atol=1e-4)
 
@@ -167,7 +166,7 @@ def test_convolution_accumulates_with_sum() -> None:
 def test_weight_gradient_with_bias_gradient() -> None:
     x, g = random(2, 16, 8, 8), random(2, 24, 8, 8, seed=1)
     gw, gb = np.empty((24, 16, 3, 3), np.float32), np.empty(24, np.float32)
-    op = onednn.conv_weight_grad(operand(x, "free"), operand(g, "free"), operand(gw, "free"), operand(gb), **CONV)
+    op = onednn.conv("conv_weight_grad", [operand(array, "free") for array in (x, g, gw)], operand(gb), **CONV)
     onednn.run(op, x, g, gw, gb)
     np.testing.assert_allclose(gb, wide(g).sum((0, 2, 3)), rtol=1e-4, atol=1e-4)
     w = random(24, 16, 3, 3, seed=2)
@@ -205,7 +204,7 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match="above zero"):
         onednn.matmul(Operand(f32, (0, 4), (4, 1)), operand(b), Operand(f32, (0, 5), (5, 1)))
     with pytest.raises(ValueError, match="not packed"):
-        onednn.pack_weights(op, b)
+        onednn.pack(op, 1, b)
     packed = onednn.matmul(operand(a), operand(b, "packed"), operand(out))
     with pytest.raises(ValueError, match="too small"):
         onednn.run(packed, a, np.empty(4, np.uint8), out)

@@ -101,6 +101,21 @@ def test_functional_call_swaps_and_restores():
         functional_call(m, {"gone": fl.ones(1)}, (fl.ones(2),), strict=True)
 
 
+def test_functional_call_says_which_names_do_not_fit():
+    """As PyTorch: tied names count as given, and others are passed over unless `strict`."""
+    torch = pytest.importorskip("torch")
+    for t in (fl, torch):
+        m = t.nn.Sequential(t.nn.Linear(2, 2), t.nn.Linear(2, 2))
+        m[1].weight = m[0].weight
+        given = {name: t.ones_like(p) for name, p in m.named_parameters()}
+        call = t.func.functional_call
+        assert call(m, given, t.ones(2), strict=True).tolist() == call(m, given | {"gone": t.ones(1)}, t.ones(2)).tolist() == [7, 7]
+        with pytest.raises(RuntimeError, match=r"(?s)reparametrizing for Sequential:\n\tUnexpected key.*'gone'.*Missing key.*'1.bias'"):
+            call(m, {"0.weight": t.ones(2, 2), "0.bias": t.ones(2), "gone": t.ones(1)}, t.ones(2), strict=True)
+        with pytest.raises(TypeError, match=r"is not an instance of torch\.Tensor"):
+            call(m, {"0": t.ones(2)}, t.ones(2))
+
+
 def test_vectors_of_parameters():
     from flambeau.nn.utils import parameters_to_vector, vector_to_parameters
     m = nn.Linear(2, 3)

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -125,29 +126,14 @@ def conv_words(kind: str, operands: Sequence[Operand], bias: Operand | None = No
 _FORWARD_ORDER = {"conv_forward": (0, 1, 2), "conv_input_grad": (2, 1, 0), "conv_weight_grad": (0, 2, 1)}
 
 
-def conv_forward(x: Operand, w: Operand, out: Operand, bias: Operand | None = None, *, stride: Sequence[int],
-                 padding: Sequence[int], dilation: Sequence[int], groups: int = 1, post: Iterable[PostOp] = (),
-                 fpmath: str = "strict") -> int:
-    """out (n, o, ...) = post(x (n, c, ...) convolved with w (o, c / groups, ...) + bias (o,)), 1 to 3 spatial axes.
+def conv(kind: str, operands: Sequence[Operand], bias: Operand | None = None, **options: Any) -> int:
+    """"conv_forward": out (n, o, ...) = post(x (n, c, ...) convolved with w (o, c / groups, ...) + bias (o,)), 1 to 3 spatial axes.
+    "conv_input_grad": its gradient by x, also the transposed convolution. "conv_weight_grad": by w, and by the bias into `bias`.
 
-    Fast layouts: x and out channels-last (strides of an NHWC array) with w "free" or "packed". Raises as `matmul`.
+    Fast layouts: x and out channels-last (strides of an NHWC array) with w "free" or "packed". `options` are those of `conv_words`.
+    Raises as `matmul`.
     """
-    return _create(conv_words("conv_forward", (x, w, out), bias, stride=stride, padding=padding, dilation=dilation, groups=groups,
-                              post=post, fpmath=fpmath))
-
-
-def conv_input_grad(g: Operand, w: Operand, out: Operand, *, stride: Sequence[int], padding: Sequence[int],
-                    dilation: Sequence[int], groups: int = 1, fpmath: str = "strict") -> int:
-    """The gradient of conv_forward by x: out has x's shape, g its output's. Also the transposed convolution."""
-    return _create(conv_words("conv_input_grad", (g, w, out), stride=stride, padding=padding, dilation=dilation, groups=groups,
-                              fpmath=fpmath))
-
-
-def conv_weight_grad(x: Operand, g: Operand, out: Operand, bias_grad: Operand | None = None, *, stride: Sequence[int],
-                     padding: Sequence[int], dilation: Sequence[int], groups: int = 1, fpmath: str = "strict") -> int:
-    """The gradient of conv_forward by w into `out`, and by the bias into `bias_grad`."""
-    return _create(conv_words("conv_weight_grad", (x, g, out), bias_grad, stride=stride, padding=padding, dilation=dilation,
-                              groups=groups, fpmath=fpmath))
+    return _create(conv_words(kind, operands, bias, **options))
 
 
 def split_products(number: int) -> int:
@@ -180,16 +166,11 @@ def reorder(op: int, index: int, plain: Operand, *, unpack: bool = False) -> int
 
 
 def pack(op: int, index: int, array: np.ndarray) -> np.ndarray:
-    """`array` in the layout that operand `index` of `op` wants, as bytes: weights of an inference graph, once."""
+    """`array` in the layout that operand `index` of `op` wants (1: the weight), as bytes: weights of an inference graph, once."""
     room = np.zeros(packed_nbytes(op, index) + 64, np.uint8)
     packed = room[-room.ctypes.data % 64:][:packed_nbytes(op, index)]
     run(reorder(op, index, operand(array)), array, packed)
     return packed
-
-
-def pack_weights(op: int, w: np.ndarray) -> np.ndarray:
-    """`pack` for the weight of a matmul (b) or a convolution (w)."""
-    return pack(op, 1, w)
 
 
 def run(op: int, *arrays: np.ndarray) -> None:
@@ -210,16 +191,6 @@ def _words(kind: str, operands: Sequence[Operand], bias: Operand | None, windows
     return (*words, len(post), *(word for p in post for word in p.words()))
 
 
-def accelerated(words: tuple[int, ...]) -> bool:
-    """Whether oneDNN has more than reference loops for a description; a compiler asks before it fuses post-ops."""
-    if not available():
-        return False
-    try:
-        return not implementation(_C.onednn_create(words)).startswith("ref")
-    except NotImplementedError:
-        return False
-
-
 def _create(words: tuple[int, ...]) -> int:
     if not available():
         raise NotImplementedError("oneDNN is not installed: pip install onednn-cpu-gomp, or compute with NumPy")
@@ -237,7 +208,5 @@ def end_padding(sizes: Sequence[int], out_sizes: Sequence[int], kernel: Sequence
                  for n, o, k, s, p, d in zip(sizes, out_sizes, kernel, stride, padding, dilation))
 
 
-__all__ = ["Operand", "PostOp", "accelerated", "available", "conv_forward", "conv_input_grad", "conv_weight_grad", "conv_words",
-           "end_padding", "implementation", "library_path", "matmul", "matmul_words", "operand", "pack", "pack_weights",
-           "packed_nbytes", "reorder", "run",
-           "split_products", "split_products_set"]
+__all__ = ["Operand", "PostOp", "available", "conv", "conv_words", "end_padding", "implementation", "library_path", "matmul",
+           "matmul_words", "operand", "pack", "packed_nbytes", "reorder", "run", "split_products", "split_products_set"]

@@ -142,32 +142,16 @@ class PReLU(Module):
         return f"num_parameters={self.num_parameters}"
 
 
-class Softmin(Module):
+class Softmin(FunctionModule, function=F.softmin, without=("_stacklevel", "dtype")):
     """softmax(-x) along `dim`."""
 
-    def __init__(self, dim: int | None = None) -> None:
-        super().__init__()
-        self.dim = dim
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.softmin(input, self.dim, _stacklevel=5)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
-
-
-class Softmax(Softmin):
+class Softmax(FunctionModule, function=F.softmax, without=("_stacklevel", "dtype")):
     """exp(x) / sum(exp(x)) along `dim`."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.softmax(input, self.dim, _stacklevel=5)
 
-
-class LogSoftmax(Softmin):
+class LogSoftmax(FunctionModule, function=F.log_softmax, without=("_stacklevel", "dtype")):
     """log(softmax(x)) along `dim`."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.log_softmax(input, self.dim, _stacklevel=5)
 
 
 class Softmax2d(Module):

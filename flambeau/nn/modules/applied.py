@@ -26,16 +26,17 @@ class FunctionModule(Module):
     """A function with its settings kept: `class ELU(FunctionModule, function=F.elu)`.
 
     The function's signature is the module's: `forward` takes its leading tensors; the constructor takes its other parameters,
-    with their defaults, and keeps them as attributes. `training` is the module's own. What a class writes itself stays.
+    with their defaults, and keeps them as attributes. `training` is the module's own. The last parameters may be left out, by
+    `without`. What a class writes itself stays.
     """
 
     settings: tuple[str, ...] = ()
 
-    def __init_subclass__(cls, function: Callable | None = None, **kwargs: Any) -> None:
+    def __init_subclass__(cls, function: Callable | None = None, without: tuple[str, ...] = (), **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if function is None:
             return
-        parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "out"]
+        parameters = [p for p in inspect.signature(function).parameters.values() if p.name not in ("out", *without)]
         inputs = list(takewhile(lambda p: p.annotation.startswith("Tensor") and p.default is p.empty, parameters))
         rest = parameters[len(inputs):]
         settings = [p for p in rest if p.name != "training"]

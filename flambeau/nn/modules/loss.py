@@ -42,33 +42,20 @@ class _WeightedLoss(_Loss):
         self._keep(weight=weight, size_average=size_average, reduce=reduce, reduction=reduction)
 
 
-class L1Loss(_Loss):
+class L1Loss(_Loss, function=F.l1_loss, without=("weight",)):
     """|input - target|."""
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.l1_loss(input, target, reduction=self.reduction)
 
-
-class MSELoss(_Loss):
+class MSELoss(_Loss, function=F.mse_loss, without=("weight",)):
     """(input - target)^2."""
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.mse_loss(input, target, reduction=self.reduction)
 
 
 class SmoothL1Loss(_Loss, function=F.smooth_l1_loss):
     """Quadratic below beta, linear above."""
 
 
-class HuberLoss(_Loss):
+class HuberLoss(_Loss, function=F.huber_loss, without=("weight",)):
     """Quadratic up to delta, linear above."""
-
-    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
-        super().__init__(reduction=reduction)
-        self.delta = delta
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.huber_loss(input, target, reduction=self.reduction, delta=self.delta)
 
 
 class NLLLoss(_WeightedLoss, function=F.nll_loss):

@@ -12,6 +12,10 @@ from .module import Module
 from .utils import _ntuple, spatial_family
 
 
+def _windows(module: Module) -> str:
+    return f"kernel_size={module.kernel_size}, stride={module.stride}, padding={module.padding}"
+
+
 class _MaxPoolNd(Module):
     _function: Callable[..., Any]
 
@@ -26,8 +30,7 @@ class _MaxPoolNd(Module):
                                     return_indices=self.return_indices)
 
     def extra_repr(self) -> str:
-        return (f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, dilation={self.dilation}, "
-                f"ceil_mode={self.ceil_mode}")
+        return f"{_windows(self)}, dilation={self.dilation}, ceil_mode={self.ceil_mode}"
 
 
 MaxPool1d, MaxPool2d, MaxPool3d = spatial_family(
@@ -47,37 +50,26 @@ class _MaxUnpoolNd(Module):
     def forward(self, input: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
         return type(self)._function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+    extra_repr = _windows
 
 
 MaxUnpool1d, MaxUnpool2d, MaxUnpool3d = spatial_family(
     _MaxUnpoolNd, "MaxUnpool", "Puts the values of MaxPool{n}d back at their indices.", function="max_unpool")
 
 
-class AvgPool1d(Module):
-    """Mean over sliding windows of (n, c, l)."""
-
-    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-                 count_include_pad: bool = True) -> None:
-        super().__init__()
-        each = _ntuple(1)
-        self.kernel_size, self.stride = each(kernel_size), each(stride if stride is not None else kernel_size)
-        self.padding, self.ceil_mode, self.count_include_pad = each(padding), ceil_mode, count_include_pad
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.avg_pool1d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
-
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
-
-
 class _AvgPoolNd(FunctionModule):
     def _keep(self, kernel_size: Any, stride: Any, **settings: Any) -> None:     # type: ignore[override]
         super()._keep(kernel_size=kernel_size, stride=stride if stride is not None else kernel_size, **settings)
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+    extra_repr = _windows
+
+
+class AvgPool1d(_AvgPoolNd, function=F.avg_pool1d, without=("divisor_override",)):
+    """Mean over sliding windows of (n, c, l)."""
+
+    def _keep(self, kernel_size: Any, stride: Any, padding: Any, **settings: Any) -> None:     # type: ignore[override]
+        each = _ntuple(1)
+        super()._keep(each(kernel_size), None if stride is None else each(stride), padding=each(padding), **settings)
 
 
 class AvgPool2d(_AvgPoolNd, function=F.avg_pool2d):

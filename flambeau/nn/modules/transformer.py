@@ -78,6 +78,10 @@ class _Layer(Module):
                              is_causal=is_causal)[0]
         return self.dropout1(out)
 
+    def _ff_block(self, x: Tensor) -> Tensor:
+        last = self.dropout3 if self._cross else self.dropout2
+        return last(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+
 
 class TransformerEncoderLayer(_Layer):
     """Self-attention and a feed-forward network, each with a residual connection and a norm."""
@@ -90,9 +94,6 @@ class TransformerEncoderLayer(_Layer):
             return x + self._ff_block(self.norm2(x))
         x = self.norm1(x + self._sa_block(x, src_mask, src_key_padding_mask, is_causal))
         return self.norm2(x + self._ff_block(x))
-
-    def _ff_block(self, x: Tensor) -> Tensor:
-        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
 
 
 class TransformerDecoderLayer(_Layer):
@@ -117,9 +118,6 @@ class TransformerDecoderLayer(_Layer):
         out = self.multihead_attn(x, mem, mem, attn_mask=attn_mask, key_padding_mask=key_padding_mask, is_causal=is_causal,
                                   need_weights=False)[0]
         return self.dropout2(out)
-
-    def _ff_block(self, x: Tensor) -> Tensor:
-        return self.dropout3(self.linear2(self.dropout(self.activation(self.linear1(x)))))
 
 
 def _length(x: Tensor, layer: Any) -> Any:

@@ -19,15 +19,12 @@ from ...core.tensor import Tensor
 from ..registry import Spec, primitive
 from ..scalar import NumpyScalars
 
-_NP = NumpyScalars()
 _WHY = {"derivative": "a random draw depends on no differentiable input"}
 
 
 def blocks(shape: Sequence[Any], kind: dtype) -> Any:
     """Philox blocks that a draw of this shape uses up: four 32-bit or two 64-bit words each."""
-    n: Any = 1
-    for size in shape:
-        n = n * size
+    n: Any = math.prod(shape)
     return (n + 1) // 2 if kind.itemsize == 8 else (n + 3) // 4
 
 
