@@ -103,7 +103,11 @@ class Compiler:
         except Exception as error:
             return self._capture_failed(state, code, error)
         if captured.broken is not None:
-            self._report_break(captured.broken, whole_frame=False)
+            whole = function.__globals__.get("__name__") in policy.WHOLE
+            self._report_break(captured.broken, whole_frame=whole)
+            if whole:
+                state.failures += 1
+                return None
         if not captured.guard(function, *values):
             return self._capture_failed(state, code, RuntimeError(
                 "the guards don't hold for the call that they were made for: "

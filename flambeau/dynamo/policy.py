@@ -13,7 +13,10 @@ INLINED = (f"{PACKAGE}.nn", f"{PACKAGE}.optim", f"{PACKAGE}.utils", f"{PACKAGE}.
            f"{PACKAGE}._higher_order_ops", f"{PACKAGE}.func", f"{PACKAGE}.backends._flags")  # fmt: skip
 """Libraries of Flambeau written against operators: captured like a user's code."""
 
-CAPTURED = (f"{PACKAGE}.nn.modules", f"{PACKAGE}.nn.functional", f"{PACKAGE}.optim")
+WHOLE = (f"{PACKAGE}.func.transforms", f"{PACKAGE}.func.vmap")
+"""Modules whose frames are captured whole or not at all: what is recorded must not be spread over graphs."""
+
+CAPTURED = (f"{PACKAGE}.nn.modules", f"{PACKAGE}.nn.functional", f"{PACKAGE}.optim", *WHOLE)
 """Of these, the ones whose frames are captured by themselves when they are called from plain Python ..."""
 
 MACHINERY = tuple(f"{PACKAGE}.nn.modules.{name}" for name in ("module", "hooks", "state", "lazy", "utils", "applied"))

@@ -133,3 +133,12 @@ def test_the_graphs_of_functions_are_printed(tmp_path: Any, monkeypatch: pytest.
     torch.compile(f, backend="aot_eager")(torch.ones(3))
     exec(next(tmp_path.glob("*/*/repro.py")).read_text().replace("'inductor'", "'eager'"), made := {})
     assert torch.equal(made["expected"], made["got"])
+
+
+def test_a_transform_is_compiled_by_itself() -> None:
+    """torch.compile(vmap(grad(f))): the frame is Flambeau's own."""
+    counter = Counter()
+    w, x = torch.randn(3, 4), torch.randn(5, 3)
+    f = torch.vmap(torch.func.grad(lambda w, a: (a @ w).tanh().sum()), in_dims=(None, 0))
+    close(torch.compile(f, backend=counter, fullgraph=True)(w, x), f(w, x))
+    assert len(counter.graphs) == 1
