@@ -27,10 +27,12 @@ def _h(x: Tensor) -> Tensor:
 
 
 def _mm_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
-    """One large product where the second matrix is the same for all."""
+    """One large product where a matrix is the same for all."""
     a, b = args
-    if has == (True, False):
+    if not has[1]:
         return mm(a.flatten(0, 1), b).unflatten(0, (size, -1))
+    if not has[0]:
+        return mm(b.transpose(1, 2).flatten(0, 1), a.t()).unflatten(0, (size, -1)).transpose(1, 2)
     return bmm(spread(a, has[0], size), spread(b, has[1], size))
 
 
