@@ -57,7 +57,6 @@ struct bfloat16 {
     }
     __attribute__((always_inline)) operator float() const { return bits<float>(uint32_t(word) << 16); }
 };
-FL_INLINE void operator+=(bfloat16& x, bfloat16 y) { x = float(x) + float(y); }
 typedef _Float16 float16;
 
 // --- arithmetic ---

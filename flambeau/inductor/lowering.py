@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable, Container, Sequence
 from typing import Any, NamedTuple
 
-from flambeau.core.dtypes import dtype, float32, int64
+from flambeau.core.dtypes import bool_, dtype, float32, int64
 from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables, is_var, substitute, to_python, var
 from flambeau.core.size import contiguous_strides, permuted_strides
 from flambeau.core.symbolic import SymFloat, SymInt, hint_of
@@ -484,7 +484,8 @@ class Lowering:
                  "index_put": self._place_index_put}.get(name)
         mode = {"scatter": args[-1], "index_add": "add", "index_put": "add" if args[-1] is True else "set"}.get(name)
         x = args[0]
-        if place is None or mode not in ("add", "set") or not x.ndim:
+        native = mode in ("add", "set") or (node.meta["val"].device.type == "cpu" and x.dtype is not bool_ and not x.dtype.is_complex)
+        if place is None or not native or not x.ndim:
             return self._fallback(node, args)
         out = Box(self, x.shape, x.dtype, fn=x, origins=(_origin(node),))
         view = out.realize()

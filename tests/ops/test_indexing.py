@@ -311,6 +311,24 @@ def test_large_arrays(name, kind):
     np.testing.assert_array_equal(got.to(fl.complex128).numpy(), want.to(fl.complex128).numpy())
 
 
+@pytest.mark.parametrize("kind", ["float64", "float32", "bfloat16", "float16", "int64", "uint8"])
+@pytest.mark.parametrize("reduce", ["prod", "amax", "amin"])
+def test_large_arrays_are_combined_by_loops(reduce, kind, monkeypatch):
+    rng = np.random.default_rng(0)
+    x, src = (fl.tensor(rng.integers(0, 4, shape)).to(getattr(fl, kind)) for shape in ((40, 1000), (30, 1200)))
+    if x.dtype.is_floating_point:
+        src[0, 0], src[3, 5], x[7, 7] = np.nan, np.inf, -np.inf
+    i = fl.tensor(rng.integers(0, 1000, (30, 1200)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "GENERATED_FROM", 1 << 30)
+        want = x.scatter_reduce(1, i, src, reduce)
+    monkeypatch.setattr(prims.indexing, "_SCATTER", {})
+    np.testing.assert_array_equal(x.scatter_reduce(1, i, src, reduce).to(fl.float64).numpy(), want.to(fl.float64).numpy())
+    fl.compiler.reset()
+    compiled = fl.compile(lambda x, i, src: x.scatter_reduce(1, i, src, reduce))(x, i, src)
+    np.testing.assert_array_equal(compiled.to(fl.float64).numpy(), want.to(fl.float64).numpy())
+
+
 PUT_LARGE = {
     "rows": (slice(None), lambda i: (i[:, 0],)), "columns": (slice(None), lambda i: (None, i[0])),
     "negative": (slice(None), lambda i: (i[0] - 40,)),
