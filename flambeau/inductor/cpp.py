@@ -13,7 +13,7 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flambeau.core.dtypes import bool_, dtype, int64
+from flambeau.core.dtypes import bfloat16, bool_, dtype, int64
 from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables, is_var, substitute, to_cpp, var
 from flambeau.core.symbolic import SymFloat
 from flambeau.inductor.ir import REDUCTIONS, Access, Program, Tracer, Value, computed_names, varies_with, walk
@@ -442,7 +442,7 @@ class KernelPrinter:
             self.checks = True
             return f"fl::checked({args[0]}, {args[1]}, {self.expr(v.attr)})"
         if v.op == "round_to":
-            return f"float({CPP_TYPES[v.attr.name]}({args[0]}))"
+            return f"fl::round_to_{v.attr.name}({args[0]})"
         if v.op == "bitcast":
             return f"fl::bits<{kind}>({args[0]})"
         if v.op in COMPARISONS and all(a.op in ("index", "constant") and a.dtype is int64 and not a.args for a in v.args):
@@ -548,7 +548,7 @@ class KernelPrinter:
         self.written.add(self.alias.get(name, name))
         place = self.place(name, index, computed)
         text = combine.format(f"{CPP_TYPES[kind.name]}({place})", text)    # narrow floats have no arithmetic of their own
-        self.emit(f"{place} = {self.as_kind(text, kind, buffer.dtype)};")
+        self.emit(f"{place} = {text if buffer.dtype is bfloat16 else self.as_kind(text, kind, buffer.dtype)};")
 
     @staticmethod
     def as_kind(text: str, kind: dtype, wanted: dtype) -> str:

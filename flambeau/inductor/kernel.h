@@ -47,17 +47,21 @@ FL_INLINE To bits(From x) { return __builtin_bit_cast(To, x); }
 
 // --- storage types of the narrow floats: computed with as float ---
 
+FL_INLINE uint32_t bfloat16_word(float x) {
+    uint32_t u = bits<uint32_t>(x);
+    return x != x ? 0x7FC0u : (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;
+}
+// Numbers are assigned, and rounded by `round_to_bfloat16`, without a temporary of this type: GCC would not vectorise.
 struct bfloat16 {
     uint16_t word;
     bfloat16() = default;
-    __attribute__((always_inline))     bfloat16(float x) {
-        uint32_t u = bits<uint32_t>(x);
-        uint32_t rounded = (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;
-        word = x != x ? uint16_t(0x7FC0) : uint16_t(rounded);
-    }
+    __attribute__((always_inline)) bfloat16(float x) : word(uint16_t(bfloat16_word(x))) {}
+    __attribute__((always_inline)) void operator=(float x) { word = uint16_t(bfloat16_word(x)); }
     __attribute__((always_inline)) operator float() const { return bits<float>(uint32_t(word) << 16); }
 };
 typedef _Float16 float16;
+FL_INLINE float round_to_float16(float x) { return float(float16(x)); }
+FL_INLINE float round_to_bfloat16(float x) { return bits<float>(bfloat16_word(x) << 16); }
 
 // --- arithmetic ---
 
