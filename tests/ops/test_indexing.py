@@ -452,3 +452,16 @@ def test_memory_is_kept_for_a_stream_until_its_work_is_done():
 
 def test_map2(agrees):
     agrees(lambda t, x: x.clone().map2_(x, x[0], lambda a, b, c: a + b * c), M, grad=False)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "bfloat16", "float16", "int64", "uint8", "bool"])
+@pytest.mark.parametrize("count", [0, 3, 40])
+def test_isin_of_few_and_of_many(kind, count):
+    rng = np.random.default_rng(0)
+    x, tests = (rng.integers(0, 60, n).astype(np.float64) for n in (500, count))
+    if "float" in kind:
+        x[:3], tests[:2] = (np.nan, np.inf, -0.0), (np.nan, 0.0)[:count]
+    x, tests = (fl.tensor(a).to(getattr(fl, kind)) for a in (x, tests))
+    want = np.isin(x.to(fl.float64).numpy(), tests.to(fl.float64).numpy())
+    np.testing.assert_array_equal(fl.isin(x, tests.reshape(-1, 1)).numpy(), want)
+    np.testing.assert_array_equal(fl.isin(x.reshape(5, 100), tests, invert=True).numpy(), ~want.reshape(5, 100))
