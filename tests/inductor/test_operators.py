@@ -79,6 +79,20 @@ def test_narrow_floats_are_stored_without_temporaries(kind: Any, compiled: list)
     assert all("fl::bfloat16(" not in graph.unit.source for graph in compiled)
 
 
+@pytest.mark.parametrize("expanded", [(0,), (1,), (2,), (0, 1), (0, 2), (0, 1, 2)])
+def test_expanded_arrays_are_read_where_they_are(expanded: tuple, compiled: list) -> None:
+    """One kernel reads the few elements of a broadcast operand again and again; it holds for other sizes too."""
+    kernel = operators.operator_kernel(prims.sub)
+    for shape in ((30, 40, 50), (70, 20, 30)):
+        x = array(*shape)
+        y = array(*(1 if d in expanded else n for d, n in enumerate(shape)))
+        for order in ((0, 1, 2), (2, 0, 1)):
+            left, right = x.transpose(order), np.broadcast_to(y, shape).transpose(order)
+            np.testing.assert_array_equal(kernel(left, right), left - right)
+            np.testing.assert_array_equal(kernel(right, left), right - left)
+    assert len(compiled) == 4
+
+
 def test_one_kernel_for_all_sizes_and_floats(compiled: list) -> None:
     kernel = operators.operator_kernel(lambda x, lr: prims.mul(prims.add(x, lr), 1.0 - lr))
     for shape, lr in (((300, 100), 0.1), ((77, 500), 0.2), ((1000, 33), -3.5)):
