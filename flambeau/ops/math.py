@@ -238,7 +238,11 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
 @operator(method=True)
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """log2(2^input + 2^other), without overflow."""
-    x, y = prepare(input, other)
+    return _logaddexp2(*prepare(input, other))
+
+
+@operator(name="_logaddexp2", fused=True)
+def _logaddexp2(x: Tensor, y: Tensor) -> Tensor:
     top = prims.maximum(x, y)
     return (top + ((-abs(x - y)).exp2() + 1).log2()).where(~(top.isinf() & (x == y)), top)
 
