@@ -140,6 +140,14 @@ void add_row(char* to, const char* from, ptrdiff_t n) {
     for (ptrdiff_t i = 0; i < n; i++) t[i] = Element<T>::store(Element<T>::load(t[i]) + Element<T>::load(f[i]));
 }
 
+// table[at[i]] += x[i], one after another.
+template <class T>
+void add_points(char* table, const int64_t* at, const char* x, ptrdiff_t n) {
+    T* t = (T*)table;
+    const T* from = (const T*)x;
+    for (ptrdiff_t i = 0; i < n; i++) t[at[i]] = Element<T>::store(Element<T>::load(t[at[i]]) + Element<T>::load(from[i]));
+}
+
 // ---- scans ----
 
 template <class T, class Sum, bool product>
@@ -248,6 +256,7 @@ const Loops loops = {
     {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, sum_rows<Half, float>, sum_rows<BFloat, float>, sum_rows<float, float>, sum_rows<double, double>},
     {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, sum_down<Half, float>, sum_down<BFloat, float>, sum_down<float, float>, sum_down<double, double>},
     {nullptr, add_row<uint8_t>, add_row<int8_t>, add_row<int16_t>, add_row<int32_t>, add_row<int64_t>, add_row<Half>, add_row<BFloat>, add_row<float>, add_row<double>},
+    {nullptr, add_points<uint8_t>, add_points<int8_t>, add_points<int16_t>, add_points<int32_t>, add_points<int64_t>, add_points<Half>, add_points<BFloat>, add_points<float>, add_points<double>},
     {FLAMBEAU_SCANS(scan_rows, false), FLAMBEAU_SCANS(scan_rows, true)},
     {FLAMBEAU_SCANS(scan_down, false), FLAMBEAU_SCANS(scan_down, true)},
     {FLAMBEAU_BEST(best_rows, false), FLAMBEAU_BEST(best_rows, true)},

@@ -31,6 +31,7 @@ struct Loops {
     void (*sum_rows[kind_count])(const char* x, ptrdiff_t rows, ptrdiff_t n, char* total);
     void (*sum_down[kind_count])(const char* x, ptrdiff_t rows, ptrdiff_t row_bytes, ptrdiff_t columns, char* total);
     void (*add_row[kind_count])(char* to, const char* from, ptrdiff_t n);
+    void (*add_points[kind_count])(char* table, const int64_t* at, const char* x, ptrdiff_t n);
     void (*scan_rows[2][kind_count])(const char* x, char* out, ptrdiff_t rows, ptrdiff_t n, bool reverse);  // [sum, product]
     void (*scan_down[2][kind_count])(const char* x, char* out, ptrdiff_t rows, ptrdiff_t row_size, ptrdiff_t columns, bool reverse);
     void (*best_rows[2][kind_count])(const char* x, char* out, int64_t* at, ptrdiff_t rows, ptrdiff_t n);  // [least, most]
@@ -267,7 +268,8 @@ PyObject* add_rows(PyObject*, PyObject* const* args, Py_ssize_t count) {
     ptrdiff_t n = PyArray_SIZE(index), itemsize = PyArray_ITEMSIZE(table), row = n ? PyArray_SIZE(rows) / n : 0;
     int threads = (int)std::min<ptrdiff_t>(threads_for(n * row * itemsize), std::max<ptrdiff_t>(1, row * itemsize / 64));
     Py_BEGIN_ALLOW_THREADS
-    in_parallel(row, threads, [&](ptrdiff_t begin, ptrdiff_t end) {
+    if (row == 1) loops.add_points[(int)kind](to, at, from, n);
+    else in_parallel(row, threads, [&](ptrdiff_t begin, ptrdiff_t end) {
         for (ptrdiff_t i = 0; i < n; i++) add_row(to + (at[i] * row + begin) * itemsize, from + (i * row + begin) * itemsize, end - begin);
     });
     Py_END_ALLOW_THREADS

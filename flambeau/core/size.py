@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -93,6 +94,7 @@ def memory_order(strides: Sequence[int], shape: Sequence[int]) -> tuple[int, ...
 
 def canonical_dim(dim: int, rank: int) -> int:
     """`dim` counted from the front; IndexError with torch's text if it is out of range. Rank 0 takes 0 and -1."""
+    dim = dim if type(dim) is int else operator.index(dim)  # a symbol that counts dimensions becomes a number
     bound = max(rank, 1)
     if not -bound <= dim < bound:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], but got {dim})")

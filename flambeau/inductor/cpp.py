@@ -13,7 +13,7 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flambeau.core.dtypes import bool_, dtype, int64
+from flambeau.core.dtypes import bfloat16, bool_, dtype, int64
 from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables, is_var, substitute, to_cpp, var
 from flambeau.core.symbolic import SymFloat
 from flambeau.inductor.ir import REDUCTIONS, Access, Program, Tracer, Value, computed_names, varies_with, walk
@@ -43,6 +43,9 @@ FOLDS = {
     "sum": ("{0} + {1}", "+"), "prod": ("{0} * {1}", "*"), "max": ("fl::maximum({0}, {1})", "nanmax"),
     "min": ("fl::minimum({0}, {1})", "nanmin"), "any": ("{0} | {1}", "|"), "all": ("{0} & {1}", "&"),
 }
+# By kind of scatter: what is stored, of what is there and what comes.
+SCATTERED_AS = {"scatter_set": "{1}", "scatter_add": FOLDS["sum"][0], "scatter_prod": FOLDS["prod"][0],
+                "scatter_amax": FOLDS["max"][0], "scatter_amin": FOLDS["min"][0]}
 
 
 @dataclass
@@ -439,7 +442,7 @@ class KernelPrinter:
             self.checks = True
             return f"fl::checked({args[0]}, {args[1]}, {self.expr(v.attr)})"
         if v.op == "round_to":
-            return f"float({CPP_TYPES[v.attr.name]}({args[0]}))"
+            return f"fl::round_to_{v.attr.name}({args[0]})"
         if v.op == "bitcast":
             return f"fl::bits<{kind}>({args[0]})"
         if v.op in COMPARISONS and all(a.op in ("index", "constant") and a.dtype is int64 and not a.args for a in v.args):
@@ -538,15 +541,14 @@ class KernelPrinter:
             return self.tracer.make("held", (), step.body.dtype, step.buffer)
         return self.roots[member]
 
-    def write(self, name: str, index: Index, text: str, kind: dtype, how: str = "=",
+    def write(self, name: str, index: Index, text: str, kind: dtype, combine: str = "{1}",
               computed: Mapping[str, Value] | None = None) -> None:
-        """`buffer[index] = text`."""
+        """`buffer[index] = combine(buffer[index], text)`."""
         buffer = self.program.buffers[name]
         self.written.add(self.alias.get(name, name))
         place = self.place(name, index, computed)
-        if how == "+=" and buffer.dtype is not kind:    # narrow floats have no arithmetic of their own
-            how, text = "=", f"{CPP_TYPES[kind.name]}({place}) + {text}"
-        self.emit(f"{place} {how} {self.as_kind(text, kind, buffer.dtype)};")
+        text = combine.format(f"{CPP_TYPES[kind.name]}({place})", text)    # narrow floats have no arithmetic of their own
+        self.emit(f"{place} = {text if buffer.dtype is bfloat16 else self.as_kind(text, kind, buffer.dtype)};")
 
     @staticmethod
     def as_kind(text: str, kind: dtype, wanted: dtype) -> str:

@@ -340,7 +340,7 @@ class Origin(NamedTuple):
 
 @dataclass(eq=False)
 class Compute:
-    """`buffer[index] = body` over `loops`; with `kind` a reduction over `reduce_loops` too; `scatter` adds or overwrites at
+    """`buffer[index] = body` over `loops`; with `kind` a reduction over `reduce_loops` too; `scatter` combines or overwrites at
     an index that is computed."""
 
     buffer: str
@@ -544,10 +544,14 @@ def _verify_compute(step: Compute, program: Program, fail: Callable[[str], None]
                 fail(f"{value} = {value.op} has operands of types {[a.dtype.name for a in typed]}")
         elif value.op not in ("constant", "index", "to_dtype", "bitcast", "round_to", "checked"):
             fail(f"{value}: there is no operation {value.op}")
-    if step.kind not in REDUCTIONS and step.kind not in ("pointwise", "scatter_add", "scatter_set"):
+    if step.kind not in (*REDUCTIONS, "pointwise", *SCATTERS):
         fail(f"there is no kind of step {step.kind!r}; reductions are {', '.join(REDUCTIONS)}")
 
 
+# Scatter kinds and what they do with the value that is there (set: nothing).
+SCATTERS: dict[str, Any] = {
+    "scatter_set": None, "scatter_add": np.add, "scatter_prod": np.multiply, "scatter_amax": np.maximum, "scatter_amin": np.minimum,
+}
 # Reduction kinds and the value of an empty one (lowest and highest: of the dtype).
 REDUCTIONS: dict[str, Any] = {
     "sum": 0, "prod": 1, "max": "lowest", "min": "highest", "any": False, "all": True,

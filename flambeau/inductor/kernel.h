@@ -47,18 +47,21 @@ FL_INLINE To bits(From x) { return __builtin_bit_cast(To, x); }
 
 // --- storage types of the narrow floats: computed with as float ---
 
+FL_INLINE uint32_t bfloat16_word(float x) {
+    uint32_t u = bits<uint32_t>(x);
+    return x != x ? 0x7FC0u : (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;
+}
+// Numbers are assigned, and rounded by `round_to_bfloat16`, without a temporary of this type: GCC would not vectorise.
 struct bfloat16 {
     uint16_t word;
     bfloat16() = default;
-    __attribute__((always_inline))     bfloat16(float x) {
-        uint32_t u = bits<uint32_t>(x);
-        uint32_t rounded = (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;
-        word = x != x ? uint16_t(0x7FC0) : uint16_t(rounded);
-    }
+    __attribute__((always_inline)) bfloat16(float x) : word(uint16_t(bfloat16_word(x))) {}
+    __attribute__((always_inline)) void operator=(float x) { word = uint16_t(bfloat16_word(x)); }
     __attribute__((always_inline)) operator float() const { return bits<float>(uint32_t(word) << 16); }
 };
-FL_INLINE void operator+=(bfloat16& x, bfloat16 y) { x = float(x) + float(y); }
 typedef _Float16 float16;
+FL_INLINE float round_to_float16(float x) { return float(float16(x)); }
+FL_INLINE float round_to_bfloat16(float x) { return bits<float>(bfloat16_word(x) << 16); }
 
 // --- arithmetic ---
 
@@ -87,8 +90,15 @@ FL_INLINE bool signbit(double x) { return bits<int64_t>(x) < 0; }
 template <class T> FL_INLINE bool signbit(T x) { return x < 0; }
 FL_INLINE float copysign(float x, float y) { return __builtin_copysignf(x, y); }
 FL_INLINE double copysign(double x, double y) { return __builtin_copysign(x, y); }
-FL_INLINE float nextafter(float x, float y) { return ::nextafterf(x, y); }
-FL_INLINE double nextafter(double x, double y) { return ::nextafter(x, y); }
+// The neighbour of x towards y: one more or less in its bits, which count away from zero.
+template <class T, class Bits> FL_INLINE T nextafter_bits(T x, T y) {
+    Bits u = bits<Bits>(x);
+    T stepped = bits<T>(Bits(u + ((x < y) == (x > T(0)) ? 1 : -1)));
+    T first = bits<T>(Bits(1)), moved = x == T(0) ? __builtin_copysign(first, y) : stepped;
+    return x != x ? x : (y != y) | (x == y) ? y : moved;
+}
+FL_INLINE float nextafter(float x, float y) { return nextafter_bits<float, int32_t>(x, y); }
+FL_INLINE double nextafter(double x, double y) { return nextafter_bits<double, int64_t>(x, y); }
 template <class T> FL_INLINE T bitwise_not(T x) { return T(~x); }
 FL_INLINE bool bitwise_not(bool x) { return !x; }
 template <class T, class S> FL_INLINE T shl(T x, S n) {
@@ -300,7 +310,16 @@ FL_INLINE float erf(float x) {  // |x| < 1: x q(x^2); else 1 - e^-p(|x|), p fitt
 #define FL_CALL1_DOUBLE(name) \
     FL_INLINE double name(double x) { return ::name(x); }
 FL_CALL1(sin) FL_CALL1(cos) FL_CALL1(tan) FL_CALL1(asin) FL_CALL1(acos) FL_CALL1(atan) FL_CALL1(sinh) FL_CALL1(cosh)
-FL_CALL1(asinh) FL_CALL1(acosh) FL_CALL1(atanh) FL_CALL1(erfc) FL_CALL1(lgamma)
+FL_CALL1(asinh) FL_CALL1(acosh) FL_CALL1(atanh) FL_CALL1(erfc)
+FL_INLINE double lgamma(double x) { return ::lgamma(x); }
+FL_INLINE float lgamma(float value) {  // Stirling's series from 8 on, by the recurrence up to there, by reflection below 1/2
+    double x = value, z = x < 0.5 ? 1 - x : x, w = z < 8 ? z + 8 : z, u = 1 / (w * w);
+    double up = z < 8 ? z * (z + 1) * (z + 2) * (z + 3) * (z + 4) * (z + 5) * (z + 6) * (z + 7) : 1.;
+    double y = (w - 0.5) * ::log(w) - w + 0.91893853320467274 + (1. / 12 - u * (1. / 360 - u * (1. / 1260 - u / 1680))) / w;
+    double back = ::log(3.14159265358979323846 / abs(::sin(3.14159265358979323846 * (x - round(x)))));
+    y -= ::log(up);
+    return float(isinf(x) ? __builtin_inf() : x < 0.5 ? back - y : y);
+}
 FL_CALL1_DOUBLE(exp) FL_CALL1_DOUBLE(exp2) FL_CALL1_DOUBLE(expm1) FL_CALL1_DOUBLE(log) FL_CALL1_DOUBLE(log2)
 FL_CALL1_DOUBLE(log10) FL_CALL1_DOUBLE(log1p) FL_CALL1_DOUBLE(tanh) FL_CALL1_DOUBLE(erf)
 FL_INLINE float atan2(float y, float x) { return ::atan2f(y, x); }
@@ -318,6 +337,7 @@ FL_INLINE double erfinv(double x) {  // Winitzki's guess, then Halley steps on e
     double a = x < 0 ? -x : x, t = 1 - a;
     double l = ::log(t * (1 + a)), h = 4.3307467508 + 0.5 * l;
     double y = sqrt(sqrt(h * h - l / 0.147) - h);
+#pragma GCC unroll 3
     for (int step = 0; step < 3; step++) {
         double f = (a < 0.5 ? a - ::erf(y) : ::erfc(y) - t) * 0.88622692545275801 * ::exp(y * y);
         y = y + f / (1 + y * f);
@@ -325,7 +345,20 @@ FL_INLINE double erfinv(double x) {  // Winitzki's guess, then Halley steps on e
     y = a == 1 ? __builtin_inf() : a > 1 ? __builtin_nan("") : a == 0 ? 0 : y;
     return copysign(y, x);
 }
-FL_INLINE float erfinv(float x) { return float(erfinv(double(x))); }
+FL_INLINE float erfinv(float x) {  // the series near 0, else Winitzki's guess, then Halley steps
+    float a = __builtin_fabsf(x), t = 1.f - a, s = a * a;
+    float l = log(t * (1.f + a)), h = 4.33074675f + 0.5f * l;
+    float far = sqrt(sqrt(h * h - l * 6.80272109f) - h);
+    float near = a * __builtin_fmaf(s, __builtin_fmaf(s, 0.127556240f, 0.232013665f), 0.886226925f);
+    float y = a < 0.25f ? near : far;
+#pragma GCC unroll 2
+    for (int step = 0; step < 2; step++) {
+        float f = (a < 0.5f ? a - erf(y) : erfc(y) - t) * 0.886226925f * exp(y * y);
+        y = y + f / (1.f + y * f);
+    }
+    y = a == 1.f ? FL_INF : a > 1.f ? __builtin_nanf("") : a < 1e-4f ? near : y;
+    return copysign(y, x);
+}
 FL_INLINE double digamma(double x) {  // recurrence up to 10, then the asymptotic series; reflection below 0
     if (x == 0) return copysign(__builtin_inf(), -x);
     double extra = 0;

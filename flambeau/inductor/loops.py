@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from flambeau.core.expr import Index, coefficient
-from flambeau.inductor.cpp import CPP_TYPES, FOLDS, MEMORY_TYPES, TILE, KernelPrinter, Printed, constant_text
+from flambeau.inductor.cpp import CPP_TYPES, FOLDS, MEMORY_TYPES, SCATTERED_AS, TILE, KernelPrinter, Printed, constant_text
 from flambeau.inductor.ir import REDUCTIONS, Compute, Program, Value, walk
 from flambeau.inductor.reference import empty_value
 from flambeau.inductor.scheduler import Kernel, kernel_var
@@ -346,8 +346,7 @@ def _scatter(p: KernelPrinter) -> None:
         p.emit("#pragma omp simd")
         p.open(f"for (int64_t x{vector} = start; x{vector} < end; x{vector}++)")
     p.need(_needed(p), 99, memo)
-    how = "+=" if step.kind == "scatter_add" else "="
-    p.write(step.buffer, target, p.names[p.roots[0].uid], p.roots[0].dtype, how, p.computed[0])
+    p.write(step.buffer, target, p.names[p.roots[0].uid], p.roots[0].dtype, SCATTERED_AS[step.kind], p.computed[0])
     for _ in range(len(loops) + (vector is not None)):
         p.close()
 

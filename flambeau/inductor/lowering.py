@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable, Container, Sequence
 from typing import Any, NamedTuple
 
-from flambeau.core.dtypes import dtype, float32, int64
+from flambeau.core.dtypes import bool_, dtype, float32, int64
 from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables, is_var, substitute, to_python, var
 from flambeau.core.size import contiguous_strides, permuted_strides
 from flambeau.core.symbolic import SymFloat, SymInt, hint_of
@@ -30,6 +30,7 @@ CHEAP = 5          # at most so costly is computed again rather than stored, whe
 WORTH_A_BYTE = 4   # cost of arithmetic that a GPU does while it moves a byte: storing costs a write, and a read for each consumer
 STRICT = ("index_select", "index_add")  # they take no negative indices
 # They read or write at positions that are computed.
+_OF_TRUTHS = {"max": "any", "min": "all"}
 POSITIONED = ("gather", "index", "index_select", "index_put", "index_add", "scatter")
 PADDED_FROM = 1 << 20  # elements of a matrix whose rows are worth aligning
 DRAWN_FROM = 1 << 12   # random numbers from which drawing four at a time is worth a pass over memory
@@ -449,6 +450,7 @@ class Lowering:
         """Fold `element`, a function of x's indices, over `dims`; a fold that exists already is shared."""
         if not x.settled() and self._products_in(x, CONVOLUTIONS):
             x.realize()
+        kind = _OF_TRUTHS.get(kind, kind) if out is bool_ else kind
         kept, loops = self.iterate([n for d, n in enumerate(x.shape) if d not in dims])
         inner, reduce_loops = self.iterate([x.shape[d] for d in dims], "r")
         rest, over = iter(kept), dict(zip(dims, inner, strict=True))
@@ -484,7 +486,8 @@ class Lowering:
                  "index_put": self._place_index_put}.get(name)
         mode = {"scatter": args[-1], "index_add": "add", "index_put": "add" if args[-1] is True else "set"}.get(name)
         x = args[0]
-        if place is None or mode not in ("add", "set") or not x.ndim:
+        native = mode in ("add", "set") or (node.meta["val"].device.type == "cpu" and x.dtype is not bool_ and not x.dtype.is_complex)
+        if place is None or not native or not x.ndim:
             return self._fallback(node, args)
         out = Box(self, x.shape, x.dtype, fn=x, origins=(_origin(node),))
         view = out.realize()

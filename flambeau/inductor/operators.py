@@ -92,10 +92,21 @@ def describe(args: Sequence[Any], fixed: Collection[int] = ()) -> tuple:
     return tuple(key)
 
 
-def _order(a: np.ndarray) -> tuple | None:
-    """The memory order of a dense array; None for others, which are copied."""
-    strides = tuple([s // a.itemsize for s in a.strides])
-    return tuple(memory_order(strides, a.shape)) if is_dense(a.shape, strides) else None
+def _order(a: np.ndarray) -> tuple[tuple, tuple] | None:
+    """(the dimensions that are not expanded, their memory order) of an array that is dense but for expanded dimensions; None
+    for others, which are copied."""
+    kept = tuple([d for d, (n, s) in enumerate(zip(a.shape, a.strides)) if s or n == 1])
+    shape, strides = tuple([a.shape[d] for d in kept]), tuple([a.strides[d] // a.itemsize for d in kept])
+    return (kept, tuple(memory_order(strides, shape))) if is_dense(shape, strides) else None
+
+
+def _strides_like(a: np.ndarray, shape: Sequence[Any]) -> tuple | None:
+    """The strides of a's memory order for these sizes; None for contiguous ones."""
+    order = None if a.flags.c_contiguous else _order(a)
+    if order is None:
+        return None
+    kept = dict(zip(order[0], permuted_strides([shape[d] for d in order[0]], order[1])))
+    return tuple([kept.get(d, 0) for d in range(a.ndim)])
 
 
 def _make(fn: Callable, args: Sequence[Any], fixed: set[int]) -> tuple[Check | None, Callable | None]:
@@ -159,9 +170,7 @@ def _stand_in(a: Any, position: int, env: ShapeEnv, sizes: dict, fixed: Collecti
         if isinstance(size, SymInt):
             sizes.setdefault(str(size), (position, d))
         shape.append(size)
-    order = None if a.flags.c_contiguous else _order(a)
-    strides = permuted_strides(shape, order) if order is not None else None
-    return fake(tuple(shape), dtype_of_numpy(a.dtype), strides=strides)
+    return fake(tuple(shape), dtype_of_numpy(a.dtype), strides=_strides_like(a, shape))
 
 
 def _runner(call: Any, args: Sequence[Any], sizes: list[tuple[int, int]], floats: list[int], several: bool) -> Callable:

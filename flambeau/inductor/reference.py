@@ -10,7 +10,7 @@ import numpy as np
 from flambeau.core.dtypes import dtype
 from flambeau.core.expr import evaluate
 from flambeau.core.symbolic import SymFloat
-from flambeau.inductor.ir import Access, Compute, Extern, Loop, Program, Value, View, computed_names, walk
+from flambeau.inductor.ir import SCATTERS, Access, Compute, Extern, Loop, Program, Value, View, computed_names, walk
 from flambeau.ops.scalar import NUMPY
 
 ExternKernel = Callable[..., Any]
@@ -70,15 +70,15 @@ def run_compute(step: Compute, storage: Mapping[str, np.ndarray], sizes: Mapping
     got = evaluate_values(roots, values, storage, sizes)
     body = np.broadcast_to(got[step.body.uid], lengths)
     target = storage[step.buffer]
-    if step.kind in ("scatter_add", "scatter_set"):
+    if step.kind in SCATTERS:
         names = values | {name: got[v.uid] for name, v in step.index_values.items()}
         where = np.broadcast_to(evaluate(step.index, names), lengths)
         keep = np.broadcast_to(True if step.mask is None else got[step.mask.uid], lengths)
         positions, body = where[keep], body[keep].astype(target.dtype)
-        if step.kind == "scatter_add":
-            np.add.at(target, positions, body)
-        else:
+        if (combine := SCATTERS[step.kind]) is None:
             target[positions] = body
+        else:
+            combine.at(target, positions, body)
         return
     if step.kind != "pointwise":
         body = reduce(step.kind, body, len(step.loops))

@@ -21,7 +21,7 @@ from ..core.tensor import Tensor, from_array, is_example
 from . import prims
 from .pointwise import store_out
 from .prims.views import _diagonal_back, _inverse
-from .promotion import cast, category_of_number, default_dtype, is_number, prepare
+from .promotion import broadcast, cast, category_of_number, default_dtype, is_number, prepare
 from .registry import OPERATORS, method, operator
 
 
@@ -579,7 +579,7 @@ tril_indices = _triangle_indices("tril_indices", np.tril_indices)
 triu_indices = _triangle_indices("triu_indices", np.triu_indices)
 
 
-@operator(method=True)
+@operator(method=True, vjp=lambda g, offset, dim1, dim2: (g.diagonal(offset, dim1, dim2),))
 def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """The last dimension as a diagonal of new dimensions dim1, dim2; zeros elsewhere."""
     rank = input.ndim + 1
@@ -640,7 +640,12 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
             raise RuntimeError(f"Class values must be smaller than num_classes, got {int(tensor._data.max())} of {num_classes}.")
     if num_classes == -1:
         num_classes = int(tensor.max()) + 1
-    return cast(prims.unsqueeze(tensor, tensor.ndim) == new_arange(tensor, num_classes), int64)
+    return _one_hot(*broadcast(prims.unsqueeze(tensor, tensor.ndim), new_arange(tensor, num_classes)))
+
+
+@operator(name="_one_hot", fused=True)
+def _one_hot(places: Tensor, classes: Tensor) -> Tensor:
+    return cast(prims.eq(places, classes), int64)
 
 
 @operator

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core import dispatch
-from ..core.dtypes import FLOAT, bool_, dtype, iinfo, int32, int64, promote_types
+from ..core.dtypes import FLOAT, bool_, dtype, float32, iinfo, int32, int64, promote_types
 from ..core.memory_format import contiguous_format
 from ..core.size import Size, canonical_dim, canonical_dims, contiguous_strides
 from ..core.storage import view_of
@@ -502,8 +502,8 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All r-subsets of a 1-D tensor's elements, one row each."""
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-    rows = list(choose(range(input.shape[0]), r))
-    return prims.index(input, [from_data(rows, int64).reshape(len(rows), r)])
+    places = np.fromiter(itertools.chain.from_iterable(choose(range(input.shape[0]), r)), np.int64).reshape(-1, r)
+    return prims.index(input, [from_data(places, int64)])
 
 
 # -- searching -------------------------------------------------------------------------------------------------------------
@@ -567,9 +567,15 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     if is_number(test_elements):
         found = elements == test_elements
     else:
-        x, tests = elements, test_elements.reshape(-1)
-        kind = promote_types(x.dtype, tests.dtype)
-        found = prims.any(prims.eq(*prepare(prims.unsqueeze(cast(x, kind), x.ndim), cast(tests, kind))), (x.ndim,))
+        kind = promote_types(elements.dtype, test_elements.dtype)
+        kind = float32 if kind.is_floating_point and kind.itemsize < 4 else kind
+        x, tests = cast(elements, kind), cast(test_elements.reshape(-1), kind)
+        if type(tests.shape[0]) is int and tests.shape[0] > 8 and kind is not bool_ and not kind.is_complex:
+            ordered = prims.sort(tests, 0, False, True)[0]
+            place = _searchsorted(ordered, x, False).clamp(max=tests.shape[0] - 1)
+            found = prims.eq(prims.index_select(ordered, 0, place), x)
+        else:
+            found = prims.any(prims.eq(*prepare(prims.unsqueeze(x, x.ndim), tests)), (x.ndim,))
     return ~found if invert else found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from . import fft, linalg_decompositions, linalg_factors, linalg_norms, prims, s
 from .pointwise import assign, inplace, new_value, with_out
 from .promotion import broadcast, cast, default_dtype, prepare, result_type, to_float
 from .reductions import linalg_vector_norm, scalar_type
-from .registry import OPERATORS, PRIMITIVES, General, Pointwise, Primitive, Spec, operator, primitive
+from .registry import OPERATORS, PRIMITIVES, General, Pointwise, Primitive, Spec, operator, pointwise, primitive
 from .return_types import named
 
 special = LazyFunctions("scipy.special")
@@ -151,7 +152,25 @@ airy_ai_prim = _library("airy_ai", lambda x: special.airy(x)[0], {"x": lambda x:
 airy_ai_slope_prim = _library("airy_ai_slope", lambda x: special.airy(x)[1], {"x": lambda x: x * airy_ai_prim(x)})
 for _name in ("j0", "j1", "y0", "y1", "k0", "k1", "k0e", "k1e"):
     _library(f"bessel_{_name}", getattr(special, _name), why="Bessel functions other than i0, i1 have none here yet")
-prims.digamma.derivative = Pointwise(x=lambda x: polygamma_prim(x, 1))
+
+
+def _trigamma(o: Any, x: Any) -> Any:
+    """The recurrence ten steps up, then the asymptotic series; reflection below 0."""
+    low = o.lt(x, 0)
+    y = o.where(low, o.sub(1, x), x)
+    steps = [o.reciprocal(o.mul(z, z)) for z in (o.add(y, k) for k in range(10))]
+    v = o.reciprocal(o.add(y, 10))
+    s, tail = o.mul(v, v), 7 / 6
+    for term in (691 / 2730, 5 / 66, 1 / 30, 1 / 42, 1 / 30, 1 / 6):
+        tail = o.sub(term, o.mul(s, tail))
+    total = o.add(o.mul(v, o.add(1, o.mul(v, o.add(0.5, o.mul(v, tail))))), functools.reduce(o.add, reversed(steps)))
+    mirror = o.truediv(math.pi, o.sin(o.mul(o.sub(x, o.round(x)), math.pi)))
+    return o.where(low, o.sub(o.mul(mirror, mirror), total), total)
+
+
+trigamma_prim = pointwise("trigamma", _trigamma, samples=lambda r: [(r.uniform(0.5, 3, (2, 3)),)],
+                          d=dict(x=lambda x: polygamma_prim(x, 2)))
+prims.digamma.derivative = Pointwise(x=lambda x: trigamma_prim(x))
 prims.digamma.why_absent = {}
 
 
@@ -177,7 +196,7 @@ def polygamma(n: int, input: Tensor) -> Tensor:
     if n < 0:
         raise RuntimeError(f"polygamma(n, x) does not support negative n, got {n}")
     x = to_float(input)
-    return prims.digamma(x) if n == 0 else polygamma_prim(x, n)
+    return prims.digamma(x) if n == 0 else trigamma_prim(x) if n == 1 else polygamma_prim(x, n)
 
 
 Tensor.polygamma = lambda self, n: polygamma(n, self)  # type: ignore[attr-defined]
@@ -219,7 +238,11 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
 @operator(method=True)
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """log2(2^input + 2^other), without overflow."""
-    x, y = prepare(input, other)
+    return _logaddexp2(*prepare(input, other))
+
+
+@operator(name="_logaddexp2", fused=True)
+def _logaddexp2(x: Tensor, y: Tensor) -> Tensor:
     top = prims.maximum(x, y)
     return (top + ((-abs(x - y)).exp2() + 1).log2()).where(~(top.isinf() & (x == y)), top)
 
@@ -283,6 +306,11 @@ def _areas(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
 @operator
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
     """The trapezoidal rule along `dim`, over the points `x` or at distance dx."""
+    return _trapezoid(y, x, dx, dim)
+
+
+@operator(name="_trapezoid", fused=True)
+def _trapezoid(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
     return _areas(y, x, dx, dim).sum(dim)
 
 

@@ -687,7 +687,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) 
     return add(input, div(mul(tensor1, value) if value != 1 else tensor1, tensor2))
 
 
-@operator(method=True)
+@operator(method=True, fused=True)
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     """input + weight * (end - input), formed from the nearer end."""
     if input.dtype is not end.dtype:
@@ -725,7 +725,18 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """log(e^input + e^other), without overflow."""
     if not isinstance(other, Tensor):
         raise _not_tensors("logaddexp", input, other)
-    x, y = prepare(input, other)
+    return _logaddexp(*prepare(input, other))
+
+
+@operator(fused=True)
+def logaddexp_backward(g: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of logaddexp: shares by the logistic function of the difference, even ones of equals."""
+    share = where(x == y, 0.5, prims.sigmoid(x - y))
+    return g * share, g * (1 - share)
+
+
+@operator(name="_logaddexp", fused=True, vjp=lambda g, x, y: logaddexp_backward(g, x, y))
+def _logaddexp(x: Tensor, y: Tensor) -> Tensor:
     top = prims.maximum(x, y)
     gap = -abs(x - y)
     return where(top.isinf() & (x == y), top, top + gap.exp().log1p())
@@ -801,7 +812,7 @@ def rad2deg(input: Tensor) -> Tensor:
     return to_float(input) * (180 / math.pi)
 
 
-@operator(method=True)
+@operator(method=True, fused=True)
 def angle(input: Tensor) -> Tensor:
     """The argument of a complex number; 0 or pi by sign for real ones (NaN stays)."""
     if input.dtype.is_complex:

@@ -204,7 +204,8 @@ def _unique_kernel(x: np.ndarray, dim: int | None, consecutive: bool) -> tuple:
     n = rows.shape[0]
     new = np.ones(n, bool)
     if n > 1:
-        new[1:] = (rows[1:] != rows[:-1]).reshape(n - 1, -1).any(1)
+        apart = rows[1:] != rows[:-1]
+        new[1:] = apart if rows.ndim == 1 else apart.reshape(n - 1, -1).any(1)
     starts = np.flatnonzero(new)
     inverse = (np.cumsum(new) - 1).reshape(x.shape if dim is None else -1)
     values = rows[starts] if dim is None else np.moveaxis(rows[starts], 0, dim)

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flambeau.backends.cpu.onednn import BFLOAT16
+from flambeau.core.dtypes import dtype_of_numpy, float32
 from flambeau.core.tensor import Tensor, from_array
 from flambeau.inductor import compile as build
 from flambeau.inductor import graph as graphs
@@ -63,6 +65,32 @@ def test_what_depends_on_a_fold_by_columns_is_vectorised(compiled: list) -> None
     """A truth value that varies along the columns is none from outside of their loop."""
     operators.operator_kernel(COMPOSITES["_logsumexp"].fn)(array(300, 70), (0,), False)
     assert "FL_FORGET" not in compiled[-1].unit.source and "acc1[j]" in compiled[-1].unit.source
+
+
+@pytest.mark.parametrize("kind", [np.float16, BFLOAT16], ids=str)
+def test_narrow_floats_are_stored_without_temporaries(kind: Any, compiled: list) -> None:
+    """GCC does not vectorise over temporaries of a class. Rounding is that of ml_dtypes, NaN and infinities included."""
+    x = np.append(array(300, 70), np.float32([np.nan, np.inf, -np.inf, 3.4e38, 1e-40, 65520, 1.00390625, 1.01171875]))
+    kernel = operators.operator_kernel(lambda x, kind: prims.convert(prims.convert(prims.mul(x, 1.0), kind), float32))
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(kernel(x, dtype_of_numpy(np.dtype(kind))), x.astype(kind).astype(np.float32))
+        narrow = operators.operator_kernel(lambda x, kind: prims.convert(x, kind))(x, dtype_of_numpy(np.dtype(kind)))
+        np.testing.assert_array_equal(narrow.astype(np.float32), x.astype(kind).astype(np.float32))
+    assert all("fl::bfloat16(" not in graph.unit.source for graph in compiled)
+
+
+@pytest.mark.parametrize("expanded", [(0,), (1,), (2,), (0, 1), (0, 2), (0, 1, 2)])
+def test_expanded_arrays_are_read_where_they_are(expanded: tuple, compiled: list) -> None:
+    """One kernel reads the few elements of a broadcast operand again and again; it holds for other sizes too."""
+    kernel = operators.operator_kernel(prims.sub)
+    for shape in ((30, 40, 50), (70, 20, 30)):
+        x = array(*shape)
+        y = array(*(1 if d in expanded else n for d, n in enumerate(shape)))
+        for order in ((0, 1, 2), (2, 0, 1)):
+            left, right = x.transpose(order), np.broadcast_to(y, shape).transpose(order)
+            np.testing.assert_array_equal(kernel(left, right), left - right)
+            np.testing.assert_array_equal(kernel(right, left), right - left)
+    assert len(compiled) == 4
 
 
 def test_one_kernel_for_all_sizes_and_floats(compiled: list) -> None:

@@ -83,3 +83,13 @@ def test_compiled_is_eager(fn, arrays, dynamic):
             assert a == b
     for a, b in zip(grads, expected_grads, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["argmax", "sum", "cumsum", "softmax"])
+def test_dimensions_that_change_are_numbers(name):
+    """What counts dimensions is no size: a graph holds for one of them."""
+    x = fl.randn(3, 4, 5)
+    fl.compiler.reset()
+    compiled = fl.compile(lambda x, dim: getattr(x, name)(dim))
+    for dim in (0, 1, 2, -1):
+        np.testing.assert_allclose(compiled(x, dim).numpy(), getattr(x, name)(dim).numpy(), rtol=1e-5, atol=1e-5)

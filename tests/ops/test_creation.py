@@ -247,3 +247,15 @@ def test_default_tensor_type():
 def test_denormals_stay():
     assert fl.set_flush_denormal(True) is False
     assert fl.tensor(1e-320, dtype=fl.float64).item() != 0
+
+
+@pytest.mark.parametrize("offset", [0, 2, -3])
+def test_large_diagonals_and_their_gradients(agrees, offset):
+    x = np.random.default_rng(0).standard_normal((3, 200))
+    x[0, :2] = np.inf, -np.inf
+    agrees(lambda t, x: (t.diag_embed(x, offset), t.diag_embed(x, offset, 0, 2), t.diag_embed(x, offset, 2, 0), t.diag(x[0], offset)), x)
+    agrees(lambda t, x: t.diagonal(x.mT @ x, offset) ** 2, np.random.default_rng(0).standard_normal((5, 200)), tolerance=1e-10)
+
+
+def test_large_one_hot(agrees):
+    agrees(lambda t, i: t.nn.functional.one_hot(i, 40), np.random.default_rng(0).integers(0, 40, (30, 50)), grad=False)

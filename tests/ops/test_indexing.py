@@ -311,6 +311,24 @@ def test_large_arrays(name, kind):
     np.testing.assert_array_equal(got.to(fl.complex128).numpy(), want.to(fl.complex128).numpy())
 
 
+@pytest.mark.parametrize("kind", ["float64", "float32", "bfloat16", "float16", "int64", "uint8"])
+@pytest.mark.parametrize("reduce", ["prod", "amax", "amin"])
+def test_large_arrays_are_combined_by_loops(reduce, kind, monkeypatch):
+    rng = np.random.default_rng(0)
+    x, src = (fl.tensor(rng.integers(0, 4, shape)).to(getattr(fl, kind)) for shape in ((40, 1000), (30, 1200)))
+    if x.dtype.is_floating_point:
+        src[0, 0], src[3, 5], x[7, 7] = np.nan, np.inf, -np.inf
+    i = fl.tensor(rng.integers(0, 1000, (30, 1200)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "GENERATED_FROM", 1 << 30)
+        want = x.scatter_reduce(1, i, src, reduce)
+    monkeypatch.setattr(prims.indexing, "_SCATTER", {})
+    np.testing.assert_array_equal(x.scatter_reduce(1, i, src, reduce).to(fl.float64).numpy(), want.to(fl.float64).numpy())
+    fl.compiler.reset()
+    compiled = fl.compile(lambda x, i, src: x.scatter_reduce(1, i, src, reduce))(x, i, src)
+    np.testing.assert_array_equal(compiled.to(fl.float64).numpy(), want.to(fl.float64).numpy())
+
+
 PUT_LARGE = {
     "rows": (slice(None), lambda i: (i[:, 0],)), "columns": (slice(None), lambda i: (None, i[0])),
     "negative": (slice(None), lambda i: (i[0] - 40,)),
@@ -434,3 +452,16 @@ def test_memory_is_kept_for_a_stream_until_its_work_is_done():
 
 def test_map2(agrees):
     agrees(lambda t, x: x.clone().map2_(x, x[0], lambda a, b, c: a + b * c), M, grad=False)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "bfloat16", "float16", "int64", "uint8", "bool"])
+@pytest.mark.parametrize("count", [0, 3, 40])
+def test_isin_of_few_and_of_many(kind, count):
+    rng = np.random.default_rng(0)
+    x, tests = (rng.integers(0, 60, n).astype(np.float64) for n in (500, count))
+    if "float" in kind:
+        x[:3], tests[:2] = (np.nan, np.inf, -0.0), (np.nan, 0.0)[:count]
+    x, tests = (fl.tensor(a).to(getattr(fl, kind)) for a in (x, tests))
+    want = np.isin(x.to(fl.float64).numpy(), tests.to(fl.float64).numpy())
+    np.testing.assert_array_equal(fl.isin(x, tests.reshape(-1, 1)).numpy(), want)
+    np.testing.assert_array_equal(fl.isin(x.reshape(5, 100), tests, invert=True).numpy(), ~want.reshape(5, 100))

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import special
 
 import flambeau as fl
 
@@ -119,3 +120,16 @@ def test_values_known_by_heart():
     assert fl.special.zeta(fl.tensor(2.0, dtype=fl.float64), 1.0).item() == pytest.approx(math.pi**2 / 6)
     assert fl.polygamma(1, fl.tensor(1.0, dtype=fl.float64)).item() == pytest.approx(math.pi**2 / 6)
     assert fl.gcd(fl.tensor(12), fl.tensor(18)).item() == 6
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize("size", [300, 40_000])
+def test_trigamma(kind, size):
+    """Small arrays by steps, large ones by a generated kernel."""
+    x = np.concatenate([np.random.default_rng(0).uniform(-20, 60, size), [0.0, -1.0, -7.0, 1e-3, 1e9, np.inf, np.nan]]).astype(kind)
+    t = fl.tensor(x, requires_grad=True)
+    t.digamma().backward(fl.ones_like(t))
+    with np.errstate(all="ignore"):
+        exact = special.polygamma(1, x.astype(np.float64)).astype(kind)
+    for got in (t.grad, fl.polygamma(1, t.detach())):
+        np.testing.assert_allclose(got.numpy(), exact, rtol=3e-6 if kind == "float32" else 1e-11)

@@ -269,3 +269,23 @@ def test_operands_that_are_no_tensors_are_asked():
 def test_numpy_numbers_do_not_promote(number):
     assert (fl.ones(2) * number).dtype is fl.float32
     assert (number * fl.ones(2)).dtype is fl.float32
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (300, 200)])
+def test_logaddexp_of_equals_and_infinities(agrees, shape):
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal(shape) * 20, rng.standard_normal(shape) * 20
+    y[0, :2], x[0, 2:4], y[0, 2:4] = x[0, :2], (np.inf, -np.inf), (1.0, 2.0)
+    agrees(lambda t, x, y: t.logaddexp(x, y), x, y, tolerance=1e-12)
+    agrees(lambda t, x, y: t.logaddexp(x, y[:1]), x, y, tolerance=1e-11)
+    assert fl.logaddexp(fl.tensor([np.inf, -np.inf]), fl.tensor([np.inf, -np.inf])).tolist() == [np.inf, -np.inf]
+
+
+def test_lerp_and_angle_of_large_arrays(agrees):
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((300, 200)), rng.standard_normal((300, 200))
+    for weight in (0.2, 0.8, -3.0):
+        agrees(lambda t, x, y, weight=weight: t.lerp(x, y, weight), x, y, tolerance=1e-12)
+        agrees(lambda t, x, y, weight=weight: t.lerp(x, y[:1], weight), x, y, tolerance=1e-12)
+    x[0, :3] = np.nan, -0.0, -np.inf
+    agrees(lambda t, x: t.angle(x), x, grad=False)

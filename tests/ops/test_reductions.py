@@ -212,3 +212,18 @@ def test_products_of_large_arrays(agrees, dim, kind):
         0.05, 0.8, 0.05, 0.1] if kind[0] != "i" else [0.9, 0.02, 0.08])
     agrees(lambda t, x: t.prod(x.to(getattr(t, kind)), **({} if dim is None else {"dim": dim})), x, grad=False)
     agrees(lambda t, x: t.prod(x.T.to(getattr(t, kind)), **({} if dim is None else {"dim": dim})), x, grad=False)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "bfloat16", "float16", "int64", "uint8", "bool"])
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_places_of_extrema_in_large_arrays(name, kind):
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 5, (40, 50, 30)).astype(np.float64)
+    if "float" in kind:
+        x[3, :, 2], x[5, 5], x[7, 7] = np.nan, np.inf, -np.inf
+        x[20, :, 2] = np.nan
+    t = fl.tensor(x).to(getattr(fl, kind))
+    wide = t.to(fl.float64).numpy()
+    for view, array in ((t, wide), (t.permute(2, 0, 1), wide.transpose(2, 0, 1)), (t[::2], wide[::2])):
+        for dim in (0, 1, 2):
+            np.testing.assert_array_equal(getattr(view, name)(dim).numpy(), getattr(np, name)(array, dim))

@@ -180,7 +180,8 @@ def _scatter_kernel(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarray,
     if reduce == "set":
         out[where] = src
     else:
-        _SCATTER[reduce].at(out, where, src)
+        with np.errstate(all="ignore"):
+            _SCATTER[reduce].at(out, where, src)
     return out.reshape(x.shape)
 
 

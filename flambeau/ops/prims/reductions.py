@@ -66,11 +66,16 @@ def _prod_vjp(g: Tensor, x: Tensor, out: Tensor, dims: Sequence[int]) -> tuple:
     return (g * (no_zero + one_zero).conj(),)
 
 
+def _generated(prim: Any, x: np.ndarray, *attrs: Any) -> Any:
+    """What generated loops make of a large array; NotImplemented where NumPy should do it."""
+    if registry.generated_pointwise is None or x.size < registry.GENERATED_FROM:
+        return NotImplemented
+    return registry.generated_pointwise(prim, (x, *attrs))
+
+
 def _prod_kernel(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
-    if x.size >= registry.GENERATED_FROM and registry.generated_pointwise is not None:
-        out = registry.generated_pointwise(prod, (x, dims))
-        if out is not NotImplemented:
-            return out
+    if (out := _generated(prod, x, dims)) is not NotImplemented:
+        return out
     return np.asarray(np.multiply.reduce(x, axis=dims, dtype=x.dtype))
 
 
@@ -111,13 +116,16 @@ amin = _extremum("amin", np.minimum, "min", "Minimum over `dims`; NaN wins.")
 
 def _place_of(name: str, fn: Any, doc: str) -> Any:
     def kernel(x: np.ndarray, dim: int) -> np.ndarray:
+        if x.ndim and x.strides[dim] != x.itemsize and (out := _generated(record, x, dim)) is not NotImplemented:
+            return out  # NumPy is quick along the innermost dimension alone
         return np.asarray(fn(x.astype(np.float32) if x.dtype.kind == "V" else x, axis=dim), np.int64)
 
     def shape(x: Tensor, dim: int) -> Spec:
         _check_not_empty(x, (dim,), name)
         return Spec(_reduced(x, (dim,)), int64)
-    return primitive(name, kernel=kernel, loop=name, tags=("reduction",), doc=doc, samples=lambda r: [(r.standard_normal((2, 3)), 1)],
-                     why_absent={"derivative": "an index is not differentiable"})(shape)
+    record = primitive(name, kernel=kernel, loop=name, tags=("reduction",), doc=doc, samples=lambda r: [(r.standard_normal((2, 3)), 1)],
+                       why_absent={"derivative": "an index is not differentiable"})(shape)
+    return record
 
 
 argmax = _place_of("argmax", np.argmax, "Index of the first maximum along `dim` (i64); NaN wins.")

@@ -230,18 +230,17 @@ def diagonal(x: Tensor, offset: int, dim1: int, dim2: int) -> Spec:
 
 
 def _diagonal_back(g: Tensor, shape: Sequence, offset: int, dim1: int, dim2: int) -> Tensor:
-    """Zeros but for `g` on the diagonal: row index - column index selects it."""
+    """Zeros but for `g` on the diagonal, where two triangles meet."""
     keep = [d for d in range(len(shape)) if d not in (dim1, dim2)]
     rows, columns = shape[dim1], shape[dim2]
     size = g.shape[-1]
     full = g.unsqueeze(-1).expand(*g.shape, columns)
-    row_start = max(-offset, 0)
-    lead = g.ndim - 1
-    zeros = (0,) * (g.ndim + 1)
-    full = pad_zeros(full, (0,) * lead + (row_start, 0), (0,) * lead + (rows - row_start - size, 0), zeros)
-    i = g.new_arange(rows).unsqueeze(1)
-    j = g.new_arange(columns).unsqueeze(0)
-    placed = full.masked_fill((j - i) != offset, 0)
+    above = max(-offset, 0)
+    below = rows - above - size
+    if not (_is_zero(above) and _is_zero(below)):
+        lead, zeros = (0,) * (g.ndim - 1), (0,) * (g.ndim + 1)
+        full = pad_zeros(full, (*lead, above, 0), (*lead, below, 0), zeros)
+    placed = full.triu(offset).tril(offset)
     back = _inverse(tuple(keep) + (dim1, dim2))
     return permute(placed, back)
 
