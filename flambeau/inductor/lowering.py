@@ -22,6 +22,7 @@ from flambeau.fx.node import resolve_attr
 from flambeau.inductor import dnn
 from flambeau.inductor.externs import ATTENTION, CONVOLUTIONS, DRAWS, EXTERNS, choose_layouts, runs_fast, supported
 from flambeau.inductor.ir import REDUCTIONS, Buffer, Compute, Extern, Origin, Program, Tracer, Value, View, varies_with, walk
+from flambeau.ops import prims
 from flambeau.ops.prims import index_shape
 from flambeau.ops.registry import Primitive
 from flambeau.ops.scalar import TABLE, compute_dtype
@@ -555,6 +556,11 @@ class Lowering:
         if any(p.split not in (0, split) for p in places):
             places, split = [_Place(a.realize()) for a in args], 0
         views = [p.view if p.split == split else split_batch(p.view, split) for p in places]
+        if not split and (rows := _with_one_matrix(views[0], views[1], out)) is not None:
+            step = Extern("mm", rows[:2], rows[2:], {"target": prims.mm, "args": (Slot(0), Slot(1))}, (_origin(node),))
+            if val.device.type != "cpu" or runs_fast(step):
+                self.add(step)
+                return self.strided(out)
         call = {"target": node.target, "args": (Slot(0), Slot(1))}
         step = Extern(op, tuple(views), (split_batch(out, split) if split else out,), call, (_origin(node),))
         if val.device.type == "cpu" and not (all(map(_is_matrix, views)) and runs_fast(step)):
@@ -714,6 +720,20 @@ def _is_matrix(view: View) -> bool:
     """Whether libraries take the last two dimensions as a matrix: one of them is contiguous, and nothing repeats."""
     sized = [s for s, n in zip(view.strides, view.shape, strict=True) if not (isinstance(n, int) and n == 1)]
     return (view.strides[-1] == 1 or view.strides[-2] == 1) and not any(isinstance(s, int) and s == 0 for s in sized)
+
+
+def _with_one_matrix(first: View, second: View, out: View) -> tuple[View, ...] | None:
+    """A batch of products with the same second matrix as one product of more rows; None if it is no such batch."""
+    if len(second.shape) != 3 or second.strides[0] != 0 or second.shape[0] == 1:
+        return None
+    rows = []
+    for view in (first, out):
+        (batch, n, columns), (outer, step, inner) = view.shape, view.strides
+        if n != 1 and outer != n * step:
+            return None
+        rows.append(view._replace(shape=(batch * n, columns), strides=(outer if n == 1 else step, inner)))
+    matrix = second._replace(shape=second.shape[1:], strides=second.strides[1:])
+    return (rows[0], matrix, rows[1]) if _is_matrix(rows[0]) and _is_matrix(matrix) else None
 
 
 def aligned_strides(shape: Sequence[Index], strides: Sequence[Index], kind: dtype) -> tuple[Index, ...]:

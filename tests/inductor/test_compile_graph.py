@@ -562,3 +562,19 @@ def test_narrow_floats_are_added_at_computed_positions():
     x, index, rows = fl.zeros(20, 64).bfloat16(), fl.arange(40) % 20, fl.randn(40, 64).bfloat16()
     got = fl.compile(lambda x, index, rows: x.index_add(0, index, rows))(x, index, rows)
     fl.testing.assert_close(got, rows[:20] + rows[20:])
+
+
+@pytest.mark.skipif(not onednn.available(), reason="oneDNN's products")
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_batch_of_products_with_one_matrix_is_one_product(rows: int, turned: bool) -> None:
+    """So vmap has weights, which all examples share but have gradients for apart."""
+    b = Builder()
+    x, w = b.input(array(32, rows, 48)), b.input(array(40, 48) if turned else array(48, 40))
+    wide = b.permute(b.expand(b.unsqueeze(w, 0), (32, 40, 48)), (0, 2, 1)) if turned else b.expand(b.unsqueeze(w, 0), (32, 48, 40))
+    graph = check(b, b.relu(b.bmm(b.mul(x, 2.0), wide)), tol=1e-4)
+    assert [s.op for s in graph.program.steps if isinstance(s, Extern)] == ["mm"]
+    apart = Builder()
+    x = apart.input(array(rows, 32, 48))
+    wide = apart.expand(apart.unsqueeze(apart.input(array(48, 40)), 0), (32, 48, 40))
+    check(apart, apart.bmm(apart.permute(x, (1, 0, 2)), wide), tol=1e-4)
