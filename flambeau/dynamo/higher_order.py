@@ -16,6 +16,7 @@ from ..func.trees import flatten, unflatten
 from ..func.vmap import _spread, call_with
 from .break_kinds import graph_break
 from .exceptions import GraphBreak, RaisedInTrace
+from .variables.autocast import exit_autocast
 from .variables.base import Args, Kwargs, NotConstant, Variable
 from .variables.dicts import DictVariable
 from .variables.functions import FunctionVariable
@@ -151,8 +152,11 @@ class _Body:
         for node in inputs:
             inner[node] = graph.placeholder(node.name)
             inner[node].meta.update(val=node.meta["val"])
+        scopes = [graph.node_copy(node) for node, _ in tx.scopes]  # it may be compiled, or differentiated, outside of autocast's blocks
         for node in self.nodes:
             inner[node] = graph.node_copy(node, inner.__getitem__)
+        for scope in reversed(scopes):
+            graph.call_function(exit_autocast, (scope,))
         graph.output(tuple(inner[leaf.node] for leaf in self.tensors()))
         for node in reversed(self.nodes):
             tx.graph.erase_node(node)

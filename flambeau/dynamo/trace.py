@@ -33,7 +33,7 @@ from .variables import copying, toolbox  # noqa: F401 - they register their hand
 from .variables.autocast import autocast_class, make_autocast
 from .variables.base import Args, ConstantVariable, Kwargs, NotConstant, Variable, is_plain_constant
 from .variables.builtins import HANDLERS, PURE, call_modelled
-from .variables.contexts import GRAD_SCOPES, Scope, enable_grad, make_scope, no_grad
+from .variables.contexts import GRAD_SCOPES, GradScope, Scope, make_scope
 from .variables.dicts import DictVariable, SetVariable
 from .variables.functions import FunctionBase, FunctionVariable, MethodVariable
 from .variables.generators import GeneratorVariable
@@ -176,10 +176,8 @@ class Trace(Builder, GraphBuilder, Operations):
         """Classes with a model of their own: built-in types, scopes, enums, sizes."""
         if cls in GRAD_SCOPES:
             return make_scope(self, cls, [*args, *kwargs.values()])
-        if cls is recording:
-            return make_scope(self, enable_grad, [])
-        if cls is dispatch.grad_enabled:
-            return make_scope(self, enable_grad if self.truth(args[0]) else no_grad, [])
+        if cls in (dispatch.grad_enabled, recording):
+            return GradScope(dispatch.grad_enabled, cls is recording or self.truth(args[0]))
         if cls is autocast_class():
             return make_autocast(self, args, kwargs)
         handler = HANDLERS.get(cls)

@@ -348,6 +348,27 @@ def cond_without_grad(T):
 
 
 @program
+def cond_in_autocast(T):
+    def f(p, x, weight):
+        with T.autocast("cpu", dtype=T.bfloat16):
+            return T.cond(p, lambda a: a @ weight, lambda a: (weight * 2) @ a, (x,)).float()
+
+    return both(T, f)
+
+
+@program
+def derivatives_in_inference_mode(T):
+    def f(x):
+        def cube(a):
+            return (a**3).sum()
+
+        with T.inference_mode():
+            return T.func.grad(cube)(x), T.func.hessian(cube)(x * 2), T.cond(x.sum() > 0, T.sin, T.cos, (x,))
+
+    return f, (v(T),)
+
+
+@program
 def cond_of_python_values(T):
     def f(x, flag):
         x = T.cond(flag, lambda a: a, lambda a: a[0], (x,))

@@ -29,7 +29,10 @@ def recording_in(kind: type, flag: bool) -> int:
     if kind is inference_mode:
         return INFERENCE if flag else GRAD
     before = state.recording
-    state.grad_mode = flag
+    if kind is dispatch.grad_enabled:
+        state.grad_enabled = flag
+    else:
+        state.grad_mode = flag
     inside, state.recording = state.recording, before
     return inside
 
@@ -66,7 +69,7 @@ class Scope(Variable):
 
 
 class GradScope(Scope):
-    """An instance of no_grad, enable_grad, set_grad_enabled or inference_mode."""
+    """An instance of no_grad, enable_grad, set_grad_enabled, inference_mode or dispatch.grad_enabled."""
 
     def __init__(self, kind: type, flag: bool, before: int | None = None, value: Any = None,
                  source: Source | None = None) -> None:  # fmt: skip
@@ -94,7 +97,7 @@ class GradScope(Scope):
         return GradScope(self.kind, self.flag)
 
     def make(self, w: Writer) -> str:
-        argument = repr(self.flag) if self.kind in (set_grad_enabled, inference_mode) else ""
+        argument = "" if self.kind in (no_grad, enable_grad) else repr(self.flag)
         made = w.bind(f"{w.constant(self.kind)}({argument})")
         w.remember(self, made)
         for _ in range(self.entered):
