@@ -252,14 +252,14 @@ def known_nonnegative(x: Index) -> bool:
     """Whether `x >= 0` can be shown. A loop variable of symbolic size lies between 0 and size - 1, so the size is positive."""
     if bounds(x)[0] >= 0:
         return True
-    loops = list({a: None for m in _terms(x) for a, _ in m if isinstance(a.size, Expr)})
-    sizes = tuple({a.size: None for a in loops})
-    for atom in loops:
+    loops = {a: a.size for m in _terms(x) for a, _ in m if isinstance(a.size, Expr)}
+    sizes = tuple(dict.fromkeys(loops.values()))
+    for atom, size in loops.items():
         step = coefficient(x, atom.name)
         if step is not None and _is_sum_over(step, sizes):
             x = x - step * _of_atom(atom)
         elif step is not None and _is_sum_over(-step, sizes):
-            x = x - step * (_of_atom(atom) + 1 - atom.size)
+            x = x - step * (_of_atom(atom) + 1 - size)
     return bool(loops) and _is_sum_over(x, sizes)
 
 
@@ -289,15 +289,15 @@ def _divisible(x: Index, b: Index) -> tuple[Index, Index]:
     """`(q, r)` with `x == q*b + r`, where q collects the terms of x that b (an int or a single term) divides; another b's
     remainder is zero or at least shown to be not negative, else all of x."""
     if isinstance(b, Expr) and len(b.terms) != 1:
-        q, r = _long_division(x, b)
-        return (q, r) if known_nonnegative(r) else (0, x)
+        whole, rest = _long_division(x, b)
+        return (whole, rest) if known_nonnegative(rest) else (0, x)
     (bm, bc), = _terms(b).items()
     q: dict[Monomial, int] = {}
     r: dict[Monomial, int] = {}
     for m, c in _terms(x).items():
-        rest = _quotient(m, bm) if bm else m
-        if rest is not None and c % bc == 0:
-            q[rest] = c // bc
+        left = _quotient(m, bm) if bm else m
+        if left is not None and c % bc == 0:
+            q[left] = c // bc
         else:
             r[m] = c
     if not bm and () in r:  # a constant splits: 7 = 1*4 + 3
@@ -627,7 +627,7 @@ def _cpp_atom(a: Atom) -> str:
     if a.kind in ("max", "min"):
         text = args[0]
         for arg in args[1:]:
-            text = f"std::{a.kind}<int64_t>({text}, {arg})"
+            text = f"fl::{a.kind}imum<int64_t>({text}, {arg})"
         return text
     if known_nonnegative(a.args[0]) and known_positive(a.args[1]):
         return f"({_group(args[0])} {'/' if a.kind == 'floordiv' else '%'} {_group(args[1])})"

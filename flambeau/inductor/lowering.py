@@ -178,7 +178,7 @@ class Lowering:
         if not isinstance(val, Tensor):
             self.program.inputs.append(None)
             self.boxes[node] = index_of(val)
-            if isinstance(val, SymFloat):
+            if isinstance(val, SymFloat) and val.op == "variable":
                 self.program.symbols[val.left] = (position, -1)
             self._learn_symbol(val, index_of(val), position, -1)
             return
