@@ -133,6 +133,7 @@ def _rows(p: KernelPrinter) -> None:
     if across is not None:
         if p.tiled:
             _declare_tiles(p, across)
+            _turn_loads(p, across)
         p.keep_along(kept, _block_header(p, p.inner[0], "start", block), "kept", block, f"x{p.inner[0]} - start", memo)
         _for_block(p, across, "first", step)
     for buffer, name in p.scratch.items():
@@ -154,6 +155,27 @@ def _declare_tiles(p: KernelPrinter, across: int) -> None:
         if m.full and m.step.buffer in p.stored and coefficient(index, f"x{across}") == 1 and p.collides(index, p.inner[0]):
             p.turned[k] = f"tile{k}[(x{p.inner[0]} - start) * {TILE} + x{across} - first]"
             p.emit(f"alignas(64) {MEMORY_TYPES[p.program.buffers[m.step.buffer].dtype.name]} tile{k}[{TILE * TILE}];")
+
+
+def _turn_loads(p: KernelPrinter, across: int) -> None:
+    """Copy what lies along the loop `across` into tiles, where the inner loop finds it side by side: GCC does not vectorise over
+    elements apart, which costly bodies must be."""
+    inner = p.inner[0]
+    apart = [v for v in walk(p.roots) if v.op == "load" and not v.args and coefficient(v.attr.index, f"x{across}") == 1
+             and coefficient(v.attr.index, f"x{inner}") not in (0, 1)] if p.costly else []
+    if not apart:
+        return
+    place = f"[(x{across} - first) * {TILE} + x{inner} - start]"
+    for k, v in enumerate(apart):
+        p.emit(f"alignas(64) {CPP_TYPES[v.dtype.name]} read{k}[{TILE * TILE}];")
+    _for_block(p, inner, "start", TILE)
+    _for_block(p, across, "first", TILE)
+    for k, v in enumerate(apart):
+        p.emit(f"read{k}{place} = {p.text(v)};")
+    p.close()
+    p.close()
+    for k, v in enumerate(apart):
+        p.bind(v, f"read{k}{place}")
 
 
 def _write_tiles(p: KernelPrinter, across: int) -> None:
