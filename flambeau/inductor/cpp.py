@@ -414,14 +414,16 @@ class KernelPrinter:
         return [v for v in order if stays[v.uid] and cost[v.uid] >= WORTH_AN_ARRAY
                 and not all(stays[u.uid] for u in users.get(v.uid, [v]))]
 
-    def keep_along(self, values: Sequence[Value], loop: str, names: str, length: int, place: str, memo: dict[int, float]) -> None:
+    def keep_along(self, values: Sequence[Value], loop: str, names: str, length: int, place: str, memo: dict[int, float],
+                   simd: bool = True) -> None:
         """Compute `values` in a loop of their own into arrays, which stand for them from here on."""
         if not values:
             return
         arrays = [f"{names}{k}" for k in range(len(values))]
         for v, array in zip(values, arrays, strict=True):
             self.emit(f"alignas(64) {CPP_TYPES[v.dtype.name]} {array}[{length}];")
-        self.emit("#pragma omp simd")
+        if simd:
+            self.emit("#pragma omp simd")
         self.open(loop)
         self.need(values, 99, memo)
         for v, array in zip(values, arrays, strict=True):

@@ -162,3 +162,18 @@ def test_what_is_repeated_is_stored_once(monkeypatch):
     for a, b in zip(fl.compile(f)(x, y), want, strict=True):
         fl.testing.assert_close(a, b)
     assert any("rsqrt" in str(s.origins) and tuple(n for _, n in s.loops) == (64,) for s in programs[0].program.steps)
+
+
+def test_what_is_read_at_computed_positions_is_read_before_costly_bodies(sources):
+    """The check of a position is a branch, without which the rest is computed in vectors."""
+    x, at = fl.randn(6, 300), fl.randint(-300, 300, (6, 700))
+
+    def f(x, at):
+        return x.gather(1, at % 300).exp() + x.gather(1, (at % 300).flip(1)).tanh()
+    want = f(x, at)
+    compiled = fl.compile(f)
+    got = compiled(x, at)
+    assert any("got1[" in source for source in sources)
+    fl.testing.assert_close(got, want)
+    with pytest.raises(IndexError):
+        fl.compile(lambda x, at: x.gather(1, at).exp())(x, at + 300)
