@@ -21,7 +21,7 @@ from typing import Any
 
 from flambeau.aot.maxflow import INFINITE, FlowNetwork
 from flambeau.aot.passes import copy_of
-from flambeau.core.symbolic import SymInt, expr_of, free_variables, hint_of, is_var, to_python
+from flambeau.core.symbolic import SymFloat, SymInt, free_variables, hint_of, is_var
 from flambeau.core.tensor import Tensor
 from flambeau.fx import Graph, Node
 from flambeau.fx.node import walk_nodes
@@ -115,21 +115,29 @@ def _needed_by_backward(graph: Graph, late: set[Node], gradients: list) -> dict[
 
 def _sizes_not_shown(joint: Graph, late: set[Node], saved: set[Node]) -> set[Node]:
     """The sizes that backward's values and inputs speak of and that none of those shows by itself (`2 * n` does not show `n`)."""
-    spoken_of = {name for node in (*late, *saved) for size in _sizes(node) for name in free_variables(size)}
+    spoken_of = {name for node in (*late, *saved) for size in _sizes(node) for name in _symbols(size)}
     given = [node for node in joint.nodes if node in saved or (node.op == "placeholder" and node in late)]
-    shown = {to_python(size) for node in given for size in _sizes(node) if is_var(size)}
-    missing = spoken_of - shown
-    return {n for n in joint.nodes if n.op == "placeholder" and isinstance(n.meta.get("val"), SymInt)
-            and to_python(expr_of(n.meta["val"])) in missing}
+    missing = spoken_of - {name for node in given for size in _sizes(node) for name in _shown(size)}
+    return {n for n in joint.nodes if n.op == "placeholder" and not missing.isdisjoint(_shown(n.meta.get("val")))}
 
 
 def _sizes(node: Node) -> list:
-    """The expressions of a node's sizes, or of the number it is."""
+    """A node's sizes, or the number it is, as far as they are symbolic."""
     values = node.meta.get("val")
     found: list = []
     for value in values if isinstance(values, (tuple, list)) else (values,):
         found.extend(value._layout.shape if isinstance(value, Tensor) else (value,))
-    return [expr_of(size) for size in found if isinstance(size, SymInt)]
+    return [size for size in found if isinstance(size, (SymInt, SymFloat))]
+
+
+def _symbols(size: SymInt | SymFloat) -> frozenset[str]:
+    return size.variables if isinstance(size, SymFloat) else free_variables(size.expr)
+
+
+def _shown(size: Any) -> frozenset[str]:
+    """The symbol that a number is; none if it is computed from symbols, or no symbolic number."""
+    bare = is_var(size.expr) if isinstance(size, SymInt) else isinstance(size, SymFloat) and size.op == "variable"
+    return _symbols(size) if bare else frozenset()
 
 
 # -- the cut -----------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from flambeau import _C
 
 from ..core import dispatch
+from ..core.symbolic import is_symbolic
 from ..core.tensor import AutogradMeta, Tensor, View, from_array, refuse_inference_write, shape_of, view_tensor
 from ..ops import pointwise, registry
 from ..ops.registry import General, Linear, Rule
@@ -369,6 +370,8 @@ def _holds_tensor(value: Any) -> bool:
 
 def times(g: Tensor, partial: Any) -> Any:
     """g * conj(partial); 1 and -1 cost nothing, 0 gives zeros, a mask selects."""
+    if is_symbolic(partial):    # which of these it is, is not worth a guard
+        return g * partial
     if not isinstance(partial, Tensor):
         if partial == 1:
             return g

@@ -248,35 +248,33 @@ def _monomial_bounds(m: Monomial) -> tuple[float, float]:
     return lo, hi
 
 
-def _upper(x: Index) -> Index:
-    """A symbolic upper bound of `x`: loop variables of symbolic size replaced by `size - 1` where `x` grows in them."""
-    if not isinstance(x, Expr):
-        return x
-    out: Index = 0
-    for m, c in x.terms.items():
-        factor: Index = c
-        for atom, power in m:
-            if atom.kind == "var" and isinstance(atom.size, Expr):
-                atom_upper: Index = 0 if c < 0 else atom.size - 1
-            else:
-                atom_upper = _of_atom(atom)
-            factor = factor * atom_upper**power
-        out = out + factor
-    return out
-
-
 def known_nonnegative(x: Index) -> bool:
-    """Whether `x >= 0` can be shown."""
+    """Whether `x >= 0` can be shown. A loop variable of symbolic size lies between 0 and size - 1, so the size is positive."""
     if bounds(x)[0] >= 0:
         return True
-    return isinstance(x, Expr) and bounds(-_upper(-x))[0] >= 0
+    loops = {a: a.size for m in _terms(x) for a, _ in m if isinstance(a.size, Expr)}
+    sizes = tuple(dict.fromkeys(loops.values()))
+    for atom, size in loops.items():
+        step = coefficient(x, atom.name)
+        if step is not None and _is_sum_over(step, sizes):
+            x = x - step * _of_atom(atom)
+        elif step is not None and _is_sum_over(-step, sizes):
+            x = x - step * (_of_atom(atom) + 1 - size)
+    return bool(loops) and _is_sum_over(x, sizes)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _is_sum_over(x: Index, sizes: tuple[Expr, ...]) -> bool:
+    """Whether `x` can be written as a sum of what isn't negative, if positive `sizes` times such sums aren't."""
+    if bounds(x)[0] >= 0:
+        return True
+    parts = (_long_division(x, size) for size in sizes if isinstance(x, Expr))
+    return any((q.__class__ is not int or q != 0) and _is_sum_over(q, sizes) and _is_sum_over(r, sizes) for q, r in parts)
 
 
 def known_less(x: Index, y: Index) -> bool:
     """Whether `x < y` can be shown."""
-    if bounds(x)[1] < bounds(y)[0]:
-        return True
-    return bounds(y - 1 - _upper(x))[0] >= 0
+    return bounds(x)[1] < bounds(y)[0] or known_nonnegative(y - 1 - x)
 
 
 def known_positive(x: Index) -> bool:
@@ -288,18 +286,18 @@ def known_positive(x: Index) -> bool:
 
 
 def _divisible(x: Index, b: Index) -> tuple[Index, Index]:
-    """`(q, r)` with `x == q*b + r`, where q collects the terms of x that b (an int or a single term) divides."""
+    """`(q, r)` with `x == q*b + r`, where q collects the terms of x that b (an int or a single term) divides; another b's
+    remainder is zero or at least shown to be not negative, else all of x."""
     if isinstance(b, Expr) and len(b.terms) != 1:
-        if x is b:
-            return 1, 0
-        return 0, x
+        whole, rest = _long_division(x, b)
+        return (whole, rest) if known_nonnegative(rest) else (0, x)
     (bm, bc), = _terms(b).items()
     q: dict[Monomial, int] = {}
     r: dict[Monomial, int] = {}
     for m, c in _terms(x).items():
-        rest = _quotient(m, bm) if bm else m
-        if rest is not None and c % bc == 0:
-            q[rest] = c // bc
+        left = _quotient(m, bm) if bm else m
+        if left is not None and c % bc == 0:
+            q[left] = c // bc
         else:
             r[m] = c
     if not bm and () in r:  # a constant splits: 7 = 1*4 + 3
@@ -309,6 +307,25 @@ def _divisible(x: Index, b: Index) -> tuple[Index, Index]:
         if part:
             r[()] = part
     return _build(q), _build(r)
+
+
+def _long_division(x: Index, b: Expr) -> tuple[Index, Index]:
+    """`(q, r)` with `x == q*b + r`, no term of r being a multiple of b's leading one."""
+    lead = max(b.terms, key=_rank)
+    q: dict[Monomial, int] = {}
+    r = _terms(x)
+    while True:
+        hit = next(((m, rest) for m in r if r[m] % b.terms[lead] == 0 and (rest := _quotient(m, lead)) is not None), None)
+        if hit is None:
+            return _build(q), _build(r)
+        m, rest = hit
+        q[rest] = q.get(rest, 0) + r[m] // b.terms[lead]
+        r = _sum(r, {_product(rest, k): c * (r[m] // b.terms[lead]) for k, c in b.terms.items()}, -1)
+
+
+def _rank(m: Monomial) -> tuple:
+    """The order of monomials: by degree, then by their atoms. A multiple comes after what it is a multiple of."""
+    return sum(power for _, power in m), sorted(((atom.uid, power) for atom, power in m), reverse=True)
 
 
 def _quotient(m: Monomial, d: Monomial) -> Monomial | None:
@@ -610,7 +627,7 @@ def _cpp_atom(a: Atom) -> str:
     if a.kind in ("max", "min"):
         text = args[0]
         for arg in args[1:]:
-            text = f"std::{a.kind}<int64_t>({text}, {arg})"
+            text = f"fl::{a.kind}imum<int64_t>({text}, {arg})"
         return text
     if known_nonnegative(a.args[0]) and known_positive(a.args[1]):
         return f"({_group(args[0])} {'/' if a.kind == 'floordiv' else '%'} {_group(args[1])})"

@@ -341,7 +341,12 @@ class SymInt:
         self.env.evaluate(Relation("==", self.expr, value), "the size was used as a Python int")
         return value
 
-    __int__ = __trunc__ = __floor__ = __ceil__ = __round__ = __index__
+    __int__ = __round__ = __index__
+
+    def __floor__(self) -> SymInt:
+        return self
+
+    __ceil__ = __trunc__ = __floor__
 
     def __float__(self) -> float:
         return float(int(self))
@@ -480,7 +485,7 @@ class SymFloat:
                 return f"double({to_cpp(x.expr)})"
             return x.to_cpp() if isinstance(x, SymFloat) else f"double({x!r})"
         a, b = text(self.left), text(self.right)
-        calls = {"//": f"std::floor({a} / {b})", "%": f"fl::remainder({a}, {b})", "**": f"std::pow({a}, {b})"}
+        calls = {"//": f"__builtin_floor({a} / {b})", "%": f"fl::remainder({a}, {b})", "**": f"__builtin_pow({a}, {b})"}
         return calls.get(self.op) or f"({a} {self.op} {b})"
 
     def __float__(self) -> float:
@@ -494,6 +499,14 @@ class SymFloat:
 
     __trunc__ = __int__
 
+    def __floor__(self) -> Any:
+        found = _fraction(self)
+        return math.floor(float(self)) if found is None else found[0] // found[1]
+
+    def __ceil__(self) -> Any:
+        found = _fraction(self)
+        return math.ceil(float(self)) if found is None else -(-found[0] // found[1])
+
     def __bool__(self) -> bool:
         return bool(float(self))
 
@@ -502,6 +515,22 @@ class SymFloat:
 
     def __repr__(self) -> str:
         return self.left if self.op == "variable" else f"({self.left} {self.op} {self.right})"
+
+
+def _fraction(x: Any) -> tuple[Any, int] | None:
+    """`(n, d)` with `x == n / d`, where computing x in doubles rounds at most in one division of whole numbers, which the floor
+    does not notice; None if there are other roundings."""
+    if isinstance(x, float):
+        return found if math.isfinite(x) and (found := x.as_integer_ratio())[1] <= 1 << 20 else None
+    if not isinstance(x, SymFloat):
+        return x, 1
+    parts = [_fraction(part) for part in (x.left, x.right)] if x.op in ("+", "-", "*", "/") else []
+    if not parts or any(part is None or part[1] & (part[1] - 1) for part in parts):
+        return None
+    (n, d), (m, e) = parts    # type: ignore[misc]
+    if x.op == "/":
+        return (n * e, d * m) if type(m) is int and m > 0 else None
+    return (n * m if x.op == "*" else _FLOAT_OPS[x.op](n * e, m * d)), d * e
 
 
 def _specialise(x: Any) -> Any:
@@ -547,7 +576,10 @@ def sym_not(x: Any) -> Any:
 
 
 def sym_int(x: Any) -> Any:
-    """int(x); a symbolic integer stays one."""
+    """int(x); a symbolic integer stays one, and a quotient of sizes becomes one."""
+    found = _fraction(x) if isinstance(x, SymFloat) else None
+    if found is not None and known_nonnegative(expr_of(found[0])):
+        return found[0] // found[1]
     return x if isinstance(x, SymInt) else int(x)
 
 

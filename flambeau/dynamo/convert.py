@@ -236,12 +236,13 @@ class _Conversion:
         useful = any(node.op.startswith("call") and node.target not in _SWITCHES for node in graph.nodes)
         if not useful and broken is None:
             raise NothingToCompile
-        self._final_guards(graph)
+        self._pin_sizes()
+        module, compiled = self._compile(graph) if useful else (None, None)
+        self._final_guards(graph)    # with those on sizes that the backend asked for
         values = dict(zip(["__function", *self.parameters], (self.request.function, *self.request.values), strict=True))
         self.lasting = Lasting(tx.guards, self.namespace, values)
-        module, calls = None, []
+        calls = []
         if useful:
-            module, compiled = self._compile(graph)
             sources = [source for _, source, _ in tx.inputs]
             calls = [writer.graph_call(self.namespace.bind("_graph", compiled), sources, self.lasting)]
         after = [(line, tail[0][1]) for line in writer.building + writer.effects] + tail
@@ -291,12 +292,16 @@ class _Conversion:
             raise BackendCompilerFailed(request.backend_name, wrong, where)
         return module, _C.undisturbed(compiled)
 
-    def _final_guards(self, graph: fx.Graph) -> None:
-        tx = self.tx
-        pinned = tx.newly_pinned()
+    def _pin_sizes(self) -> None:
+        """Start anew if sizes that were taken as variables have turned out to be fixed."""
+        pinned = self.tx.newly_pinned()
         if pinned:
             self.pinned |= pinned
             raise RestartTrace
+
+    def _final_guards(self, graph: fx.Graph) -> None:
+        tx = self.tx
+        self._pin_sizes()
         for source, names in tx.absent.items():
             tx.guard("{1}.isdisjoint({0}.__dict__)", source, constant_source(frozenset(names)),
                      reason=", ".join(sorted(names)), about="absent")

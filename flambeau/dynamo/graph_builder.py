@@ -16,7 +16,7 @@ from .. import fx
 from ..core import dispatch
 from ..core.expr import Atom, Expr, _of_atom, var
 from ..core.size import contiguous_strides, is_contiguous
-from ..core.symbolic import ShapeEnv, SymBool, SymFloat, SymInt, hint_of
+from ..core.symbolic import ShapeEnv, SymBool, SymFloat, SymInt, hint_of, sym_max, sym_min
 from ..core.tensor import Tensor, fake
 from .break_kinds import graph_break
 from .source import Source
@@ -199,7 +199,7 @@ class GraphBuilder:
         value = _of_atom(atom)
         if atom.kind == "var":
             return self._symbol_node(atom.name), value
-        function = {"floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min}[atom.kind]
+        function = {"floordiv": operator.floordiv, "mod": operator.mod, "max": sym_max, "min": sym_min}[atom.kind]
         args = [self._expression_node(arg) for arg in atom.args]
         return self._size_call(self.shape_env.symint(value), function, *args), value
 

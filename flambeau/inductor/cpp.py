@@ -32,6 +32,7 @@ COLUMN_BLOCK = 64
 INNER_BLOCK = 4096
 TILE = 32                    # of transposed copies: their lines on both sides stay in cache
 CACHE_LINE = 64
+SHORT_LOOP = 16              # iterations, of which vectors are made with difficulty
 COLLIDING = 512              # lines a multiple of so many elements apart share few places in a cache
 SCATTERED = 10               # the cost of an index that is divided, and of the load that gathers by it
 WORTH_AN_ARRAY = 4           # the cost from which values that a loop computes again and again are kept
@@ -154,19 +155,29 @@ class KernelPrinter:
         return [x for x in found if isinstance(x, Expr)]
 
     def _merge_loops(self, part: list[int]) -> None:
-        """Make one loop of two adjacent ones wherever all indices go through both evenly."""
+        """Make one loop of two adjacent ones wherever all indices go through both evenly, or memory is contiguous for a few
+        elements only along the second and what goes along the first alone, such as a group's mean, can be kept in an array."""
         position = len(part) - 2
         while position >= 0:
             a, b = part[position], part[position + 1]
             size = self.sizes[b]
-            if all(_even(x, a, b, size) for x in self.indices):
-                total = self.sizes[a] * size
-                change: dict[str, Index] = {f"x{a}": 0, f"x{b}": kernel_var(b, total)}
+            uneven = [x for x in self.indices if not _even(x, a, b, size)]
+            if not uneven or self._are_groups(a, b, uneven, part):
+                both = kernel_var(b, self.sizes[a] * size)
+                change: dict[str, Index] = {f"x{a}": both // size, f"x{b}": both % size} if uneven else {f"x{a}": 0, f"x{b}": both}
                 self.merged.append(change)
                 self.indices = [x for x in (substitute(x, change) for x in self.indices) if isinstance(x, Expr)]
-                self.sizes[b] = total
+                self.sizes[b] = self.sizes[a] * size
                 del part[position]
             position -= 1
+
+    def _are_groups(self, a: int, b: int, uneven: Sequence[Index], part: Sequence[int]) -> bool:
+        size, others = self.sizes[b], math.prod([self.program.hint(self.sizes[k]) for k in part if k not in (a, b)])
+        if self.kernel.style != "rows" or self.kernel.split is not None or not isinstance(size, int) or not 1 < size < SHORT_LOOP:
+            return False
+        near = sum(coefficient(x, f"x{b}") == 1 for x in self.indices)
+        return others >= SHORT_LOOP and 2 * near > len(self.indices) - len(uneven) and all(
+            coefficient(x, f"x{b}") == 0 and coefficient(x, f"x{a}") == 1 for x in uneven)
 
     @functools.cached_property
     def _moved(self) -> list[tuple[str, Index, float]]:
@@ -213,10 +224,16 @@ class KernelPrinter:
         across = self._across(best) if self.tiles else None
         if across is not None:
             loads = self._contiguous([best, across], stores=False)
-            turned = loads[across] > loads[best] and any(self.collides(x, best) for x, _ in self._accesses(stores=False))
+            lines = any(self.collides(x, best) for x, _ in self._accesses(stores=False))
+            turned = lines and not self.costly and loads[across] > loads[best]
             self.outer = [k for k in self.outer if k != across] + [best if turned else across]
             self.inner = [across if turned else best]
             self.tiled = True
+
+    @functools.cached_property
+    def costly(self) -> bool:
+        """Whether vectors are worth a copy of what is read."""
+        return sum(TABLE[v.op].cost for m in self.kernel.members for v in m.step.values if v.op in TABLE) >= SCATTERED
 
     def collides(self, index: Index, k: int) -> bool:
         """Whether elements along loop `k` lie so far apart that those of a tile don't stay in cache together."""
@@ -236,7 +253,7 @@ class KernelPrinter:
                     weights[k] = weights.get(k, 0.0) + weight
         full = math.prod([max(self.program.hint(self.sizes[k]), 1) for k in [*self.outer, inner]])
         best = max(weights, key=lambda k: weights[k], default=None)
-        return best if best is not None and weights[best] >= full and self.program.hint(self.sizes[inner]) >= TILE else None
+        return best if best is not None and weights[best] >= full and self.program.hint(self.sizes[inner]) >= TILE // 4 else None
 
     def _order_columns(self) -> None:
         """Last among the kept loops the one along which the folded elements are contiguous, and the fewest lie apart."""
@@ -400,14 +417,16 @@ class KernelPrinter:
         return [v for v in order if stays[v.uid] and cost[v.uid] >= WORTH_AN_ARRAY
                 and not all(stays[u.uid] for u in users.get(v.uid, [v]))]
 
-    def keep_along(self, values: Sequence[Value], loop: str, names: str, length: int, place: str, memo: dict[int, float]) -> None:
+    def keep_along(self, values: Sequence[Value], loop: str, names: str, length: int, place: str, memo: dict[int, float],
+                   simd: bool = True) -> None:
         """Compute `values` in a loop of their own into arrays, which stand for them from here on."""
         if not values:
             return
         arrays = [f"{names}{k}" for k in range(len(values))]
         for v, array in zip(values, arrays, strict=True):
             self.emit(f"alignas(64) {CPP_TYPES[v.dtype.name]} {array}[{length}];")
-        self.emit("#pragma omp simd")
+        if simd:
+            self.emit("#pragma omp simd")
         self.open(loop)
         self.need(values, 99, memo)
         for v, array in zip(values, arrays, strict=True):

@@ -136,6 +136,10 @@ class Tracer:
 
     def _simplify(self, name: str, values: tuple[Value, ...]) -> Value | None:
         x = values[0]
+        if name in ("logical_and", "logical_or"):
+            for known, other in (values, values[::-1]):
+                if known.op == "constant" and x.dtype is values[1].dtype is bool_:
+                    return other if bool(known.attr) == (name == "logical_and") else known
         last = values[-1]
         constant = last.attr if last.op == "constant" else None
         if constant is not None and not isinstance(constant, SymFloat):

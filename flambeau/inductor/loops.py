@@ -120,7 +120,8 @@ def _rows(p: KernelPrinter) -> None:
     blocked = (p.kernel.split is None and len(p.inner) == 1 and p.program.hint(count) < FEW
                and p.program.hint(inner) >= 2 * INNER_BLOCK)
     kept = _kept(p)
-    block = TILE if p.tiled else KEPT_BLOCK if kept else INNER_BLOCK if blocked else 0
+    gathered = [] if kept else _gathered(p, memo)
+    block = TILE if p.tiled else KEPT_BLOCK if kept or gathered else INNER_BLOCK if blocked else 0
     if p.outer:
         _pragma(p, count * inner, len(p.outer) + (block > 0))
     across, step = (p.outer[-1], TILE if p.tiled else KEPT_FOR) if p.tiled or kept else (None, 0)
@@ -133,8 +134,11 @@ def _rows(p: KernelPrinter) -> None:
     if across is not None:
         if p.tiled:
             _declare_tiles(p, across)
+            _turn_loads(p, across)
         p.keep_along(kept, _block_header(p, p.inner[0], "start", block), "kept", block, f"x{p.inner[0]} - start", memo)
         _for_block(p, across, "first", step)
+    if gathered:
+        p.keep_along(gathered, _block_header(p, p.inner[0], "start", block), "got", block, f"x{p.inner[0]} - start", memo, simd=False)
     for buffer, name in p.scratch.items():
         kind = MEMORY_TYPES[p.program.buffers[buffer].dtype.name]
         p.emit(f"alignas(64) {kind} {name}[{p.scratch_size[buffer]}];")
@@ -156,6 +160,27 @@ def _declare_tiles(p: KernelPrinter, across: int) -> None:
             p.emit(f"alignas(64) {MEMORY_TYPES[p.program.buffers[m.step.buffer].dtype.name]} tile{k}[{TILE * TILE}];")
 
 
+def _turn_loads(p: KernelPrinter, across: int) -> None:
+    """Copy what lies along the loop `across` into tiles, where the inner loop finds it side by side: GCC does not vectorise over
+    elements apart, which costly bodies must be."""
+    inner = p.inner[0]
+    apart = [v for v in walk(p.roots) if v.op == "load" and not v.args and coefficient(v.attr.index, f"x{across}") == 1
+             and coefficient(v.attr.index, f"x{inner}") not in (0, 1)] if p.costly else []
+    if not apart:
+        return
+    place = f"[(x{across} - first) * {TILE} + x{inner} - start]"
+    for k, v in enumerate(apart):
+        p.emit(f"alignas(64) {CPP_TYPES[v.dtype.name]} read{k}[{TILE * TILE}];")
+    _for_block(p, inner, "start", TILE)
+    _for_block(p, across, "first", TILE)
+    for k, v in enumerate(apart):
+        p.emit(f"read{k}{place} = {p.text(v)};")
+    p.close()
+    p.close()
+    for k, v in enumerate(apart):
+        p.bind(v, f"read{k}{place}")
+
+
 def _write_tiles(p: KernelPrinter, across: int) -> None:
     """Store the tiles, line by line."""
     if not p.turned:
@@ -175,6 +200,14 @@ def _kept(p: KernelPrinter) -> list[Value]:
     if p.tiled or p.kernel.split is not None or not p.outer or p.program.hint(p.sizes[p.outer[-1]]) < KEPT_FOR // 4:
         return []
     return p.invariants(p.roots, f"x{p.inner[0]}", {f"x{p.outer[-1]}"})
+
+
+def _gathered(p: KernelPrinter, memo: dict[int, float]) -> list[Value]:
+    """What a costly pointwise kernel reads at computed positions in its innermost loop: read beforehand, for the check of a
+    position is a branch, which keeps all that follows from being vectorised."""
+    if p.tiled or p.kernel.split is not None or not p.outer or not p.costly:
+        return []
+    return [v for v in walk(p.roots) if v.op == "load" and v.attr.names and p.value_depth(v, memo) > len(p.outer)]
 
 
 def _flat(p: KernelPrinter) -> None:

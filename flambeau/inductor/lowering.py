@@ -180,7 +180,7 @@ class Lowering:
         if not isinstance(val, Tensor):
             self.program.inputs.append(None)
             self.boxes[node] = index_of(val)
-            if isinstance(val, SymFloat):
+            if isinstance(val, SymFloat) and val.op == "variable":
                 self.program.symbols[val.left] = (position, -1)
             self._learn_symbol(val, index_of(val), position, -1)
             return
@@ -288,7 +288,7 @@ class Lowering:
                 if users * again >= again + size + users * size:
                     self._store(node, box)
             elif cost > CHEAP or len(full) > 1:
-                box.realize()
+                self._store(node, box)
 
     def _is_relaid(self, box: Box) -> bool:
         """Whether a box is a copy of part of a buffer in another memory order."""
@@ -307,9 +307,11 @@ class Lowering:
         return sum(map(part, node.users))
 
     def _store(self, node: Any, box: Box) -> None:
-        """Store a box; where it only widens another, that one is stored."""
-        source = self.boxes.get(node.args[0]) if getattr(node.target, "name", "") == "convert" else None
-        if isinstance(source, Box) and not source.settled() and source.dtype.itemsize < box.dtype.itemsize:
+        """Store a box; where it only widens or repeats another, that one is stored."""
+        widens = getattr(node.target, "name", "") == "convert" or "view" in getattr(node.target, "tags", ())
+        source = self.boxes.get(node.args[0]) if widens else None
+        if isinstance(source, Box) and not source.settled() and (
+                source.dtype.itemsize < box.dtype.itemsize or _grows(box, source)):
             source.realize()
             box._memo.clear()
         else:

@@ -149,13 +149,8 @@ def _folded(op: str, args: list[Value], o: Tracer) -> Value:
             return o.index_lt(x, y) if op == "lt" else o.index_lt(y, x)
         if op in ("le", "ge"):
             return o.index_le(x, y) if op == "le" else o.index_le(y, x)
-    constants = [a.attr if a.op == "constant" else None for a in args]
-    if op in ("logical_and", "logical_or"):
-        for known, other in zip(constants, reversed(args), strict=True):
-            if known is not None:
-                return other if bool(known) == (op == "logical_and") else o.constant(op == "logical_or", other.dtype)
     if op == "add" and args[0].dtype.is_floating_point:  # what padding adds; a zero's sign is not worth a pass over memory
-        for known, other in zip(constants, reversed(args), strict=True):
-            if known is not None and known == 0:
+        for known, other in (args, args[::-1]):
+            if known.op == "constant" and known.attr == 0:
                 return other
     return getattr(o, op)(*args)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -11,8 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.dtypes import bool_, dtype, float32, float64, int64, uint8
+from ..core.symbolic import hint_of, is_symbolic, sym_int, sym_max
 from ..core.tensor import Tensor, from_array
 from . import prims
+from .indexing import stack
 from .nn_windows import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, as_laid_out
 from .pointwise import where
 from .promotion import cast
@@ -124,21 +127,27 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
 
 
 # -- interpolation --------------------------------------------------------------------------------------------
-def _position(out: int, n: int, scale: float | None, align_corners: bool) -> np.ndarray:
-    """Where in the input the centres of the output's elements lie (f64)."""
-    i = np.arange(out, dtype=np.float64)
+Line = Any      # an array along a dimension, or a tensor where its size is symbolic
+
+
+def _floor(x: Line) -> Line:
+    return np.floor(x) if isinstance(x, np.ndarray) else x.floor()
+
+
+def _position(i: Line, n: Any, out: Any, scale: float | None, align_corners: bool) -> Line:
+    """Where in the input the centres of the output's elements `i` lie."""
     if align_corners:
         return i * ((n - 1) / (out - 1)) if out > 1 else i * 0
     step = n / out if scale is None else 1.0 / scale
     return (i + 0.5) * step - 0.5
 
 
-def _cubic(t: np.ndarray, a: float) -> np.ndarray:
+def _cubic(t: Line, a: float) -> Line:
     """Keys' cubic convolution kernel (1981)."""
-    t = np.abs(t)
+    t = abs(t)
     near = (a + 2) * t**3 - (a + 3) * t**2 + 1
     far = a * t**3 - 5 * a * t**2 + 8 * a * t - 4 * a
-    return np.where(t <= 1, near, np.where(t < 2, far, 0.0))
+    return near * (t <= 1) + far * ((t > 1) & (t < 2))
 
 
 class _Taps(NamedTuple):
@@ -167,45 +176,48 @@ class _Taps(NamedTuple):
         return _Taps(source, None if (back == 1).all() else back)
 
 
-def _linear_taps(x: np.ndarray, n: int) -> _Taps:
-    x = np.maximum(x, 0)
-    first = np.minimum(np.floor(x).astype(np.int64), n - 1)
-    return _Taps(np.stack([first, np.minimum(first + 1, n - 1)]), np.stack([1 - (x - first), x - first]))
+def _linear_taps(x: Line, n: Any) -> list[tuple[Line, Line]]:
+    x = x.clip(0, None)
+    first = _floor(x).clip(None, n - 1)
+    return [(first, 1 - (x - first)), ((first + 1).clip(None, n - 1), x - first)]
 
 
-def _cubic_taps(x: np.ndarray, n: int) -> _Taps:
-    at = np.floor(x).astype(np.int64) + np.arange(-1, 3)[:, None]
-    return _Taps(np.clip(at, 0, n - 1), _cubic(x - at, -0.75))
+def _cubic_taps(x: Line, n: Any) -> list[tuple[Line, Line]]:
+    first = _floor(x)
+    return [((first + k).clip(0, n - 1), _cubic(x - (first + k), -0.75)) for k in (-1, 0, 1, 2)]
 
 
-def _nearest_taps(n: int, out: int, scale: float | None, exact: bool) -> _Taps:
-    step = np.float32(n / out if scale is None else 1.0 / scale)
-    at = (np.arange(out, dtype=np.float32) + np.float32(0.5 if exact else 0)) * step
-    return _Taps(np.minimum(np.floor(at).astype(np.int64), n - 1)[None], None)
+def _line_of_taps(mode: str, i: Line, n: Any, out: Any, scale: float | None, align_corners: bool) -> list[tuple[Line, Line | None]]:
+    """(source, weight) of each tap of the elements `i`."""
+    if mode.startswith("nearest"):      # in single precision, as everywhere
+        step = n / out if scale is None else 1.0 / scale
+        i = (i + 0.5 if mode == "nearest-exact" else i) * (np.float32(step) if isinstance(i, np.ndarray) else step)
+        return [(_floor(i).clip(None, n - 1), None)]
+    return (_linear_taps if mode == "linear" else _cubic_taps)(_position(i, n, out, scale, align_corners), n)
 
 
 @functools.lru_cache(maxsize=256)
 def _taps(mode: str, n: int, out: int, scale: float | None, align_corners: bool, kind: type) -> tuple[_Taps, _Taps]:
     """How a dimension of size `n` becomes one of size `out`, and how the gradient comes back, with weights of `kind`."""
-    if mode.startswith("nearest"):
-        there = _nearest_taps(n, out, scale, mode == "nearest-exact")
-    else:
-        there = (_linear_taps if mode == "linear" else _cubic_taps)(_position(out, n, scale, align_corners), n)
-    pair = there, there.transposed(n)
-    return pair[0].of(kind), pair[1].of(kind)
+    i = np.arange(out, dtype=np.float32 if mode.startswith("nearest") else np.float64)
+    sources, weights = zip(*_line_of_taps(mode, i, n, out, scale, align_corners))
+    there = _Taps(np.stack(sources).astype(np.int64), None if weights[0] is None else np.stack(weights))
+    return there.of(kind), there.transposed(n).of(kind)
 
 
 class _Axis(NamedTuple):
-    """A dimension that is made anew: its `_Taps` as tensors, and those of the gradient."""
+    """A dimension that is made anew: its `_Taps` as tensors, and those of the gradient. None: they depend on symbolic sizes,
+    and the gradient is that of the body."""
 
     dim: int
     source: Tensor
     weight: Tensor | None
-    back_source: Tensor
+    back_source: Tensor | None
     back_weight: Tensor | None
 
     def reversed(self) -> _Axis:
         """The axis of the gradient."""
+        assert self.back_source is not None
         return _Axis(self.dim, self.back_source, self.back_weight, self.source, self.weight)
 
     @property
@@ -213,15 +225,21 @@ class _Axis(NamedTuple):
         """The elements that are read for one."""
         return int(self.source.shape[0])
 
-    @property
-    def growth(self) -> float:
-        """How many times longer the dimension becomes."""
-        return self.source.shape[1] / self.back_source.shape[1]
+    def growth(self, input: Tensor) -> float:
+        """How many times longer the dimension of `input` becomes."""
+        return hint_of(self.source.shape[1]) / hint_of(input.shape[self.dim])
 
 
-def _axis(dim: int, there: _Taps, back: _Taps, like: Tensor) -> _Axis:
-    tensors: list[Any] = [None if array is None else from_array(array, None, like.device) for array in (*there, *back)]
-    return _Axis(dim, *tensors)
+def _axis(dim: int, like: Tensor, mode: str, out: Any, scale: float | None, align_corners: bool) -> _Axis:
+    """How dimension `dim` of `like` gets the size `out`."""
+    n, kind = like.shape[dim], like.dtype if like.dtype is float64 else float32
+    if not is_symbolic(n) and not is_symbolic(out):
+        arrays = itertools.chain(*_taps(mode, n, out, scale, align_corners, kind.numpy))
+        return _Axis(dim, *[None if array is None else from_array(array, None, like.device) for array in arrays])  # type: ignore[arg-type]
+    i = prims.iota(out, 0, 1, float32 if mode.startswith("nearest") else float64, like.device)
+    sources, weights = zip(*_line_of_taps(mode, i, n, out, scale, align_corners))
+    weight = None if weights[0] is None else cast(stack(weights), kind)
+    return _Axis(dim, cast(stack(sources), int64), weight, None, None)
 
 
 MOST_TAPS = 16  # that are written out for an element; more are a loop
@@ -230,7 +248,7 @@ MOST_TAPS = 16  # that are written out for an element; more are a loop
 def _remade(input: Tensor, axes: Sequence[_Axis], kind: dtype) -> Tensor:
     """`input` with some dimensions made anew, as `kind`: two at once where the channels are contiguous, else one by one, in an
     order that keeps what lies between small and spares the contiguous dimension."""
-    left = sorted(axes, key=lambda axis: (axis.growth, axis.dim if axis.growth < 1 else -axis.dim))
+    left = sorted(axes, key=lambda axis: (axis.growth(input), axis.dim if axis.growth(input) < 1 else -axis.dim))
     while left:
         first, *left = left
         pair = [first]
@@ -238,7 +256,8 @@ def _remade(input: Tensor, axes: Sequence[_Axis], kind: dtype) -> Tensor:
                 and channels_last_like(input, tuple(input.shape)) is not None:
             pair = sorted([first, left.pop(0)], key=lambda axis: axis.dim)
         wide = float32 if left and kind.is_floating_point and kind.itemsize < 4 else kind
-        input = _resampled(input, wide, *pair[0], *(pair[1] if len(pair) > 1 else ()))
+        remade = _resampled if all(axis.back_source is not None for axis in pair) else _resample
+        input = remade(input, wide, *pair[0], *(pair[1] if len(pair) > 1 else ()))
     return input
 
 
@@ -251,10 +270,9 @@ def _resampled_vjp(g: Tensor, input_dtype: dtype, dim: int, source: Tensor, weig
     return (_remade(g, axes, input_dtype),)
 
 
-@operator(name="_resampled", fused=True, vjp=_resampled_vjp)
-def _resampled(input: Tensor, kind: dtype, dim: int, source: Tensor, weight: Tensor | None, back_source: Tensor,
-               back_weight: Tensor | None, dim2: int | None = None, source2: Tensor | None = None, weight2: Tensor | None = None,
-               back_source2: Tensor | None = None, back_weight2: Tensor | None = None) -> Tensor:
+def _resample(input: Tensor, kind: dtype, dim: int, source: Tensor, weight: Tensor | None, back_source: Tensor | None,
+              back_weight: Tensor | None, dim2: int | None = None, source2: Tensor | None = None, weight2: Tensor | None = None,
+              back_source2: Tensor | None = None, back_weight2: Tensor | None = None) -> Tensor:
     """Dimension `dim` made anew, and with it the one after it, `dim2`."""
     first = _Axis(dim, source, weight, back_source, back_weight)
     x = input if first.taps == 1 and input.dtype is kind else cast(input, _computed_in(input.dtype))
@@ -267,6 +285,9 @@ def _resampled(input: Tensor, kind: dtype, dim: int, source: Tensor, weight: Ten
         out = _weighted_sum(x, first, lambda at: _weighted_sum(
             x, second, lambda at2: prims.index(x, [*whole, prims.unsqueeze(at, 1), at2])))
     return as_laid_out(cast(out, kind), input)
+
+
+_resampled = operator(_resample, name="_resampled", fused=True, vjp=_resampled_vjp)
 
 
 def _computed_in(kind: dtype) -> dtype:
@@ -333,12 +354,12 @@ def _output_sizes(input: Tensor, size: Any, scale_factor: Any, recompute: bool |
             raise ValueError("Input and output must have the same number of spatial dimensions, but got input with "
                              f"spatial dimensions of {list(input.shape[2:])} and output size of {size}. Please provide "
                              "input tensor in (N, C, d1, d2, ...,dK) format and output size in (o1, o2, ...,oK) format.")
-        return tuple(int(n) for n in sizes), (None,) * spatial
+        return tuple(sym_int(n) for n in sizes), (None,) * spatial
     scales = tuple(scale_factor) if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * spatial
     if len(scales) != spatial:
         raise ValueError("Input and scale_factor must have the same number of spatial dimensions, but got input with "
                          f"spatial dimensions of {list(input.shape[2:])} and scale_factor of shape {scale_factor}.")
-    sizes = tuple(math.floor(float(n) * s) for n, s in zip(input.shape[2:], scales))
+    sizes = tuple(math.floor(n * s) for n, s in zip(input.shape[2:], scales))
     return sizes, (None,) * spatial if recompute else tuple(float(s) for s in scales)
 
 
@@ -373,14 +394,12 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
             raise NotImplementedError(f"interpolate(mode={mode!r}) weights elements, which {input.dtype} cannot: convert the input "
                                       "to a floating dtype first, or use mode='nearest'")
         mode = "cubic" if mode == "bicubic" else "linear"
-    kind = np.float64 if input.dtype is float64 else np.float32
     axes, out = [], input
     for d, (n, s) in enumerate(zip(sizes, scales), 2):
-        have = int(input.shape[d])
         if antialias:
-            out = _antialiased(out, d, _antialias_matrix(mode, have, n, s, bool(align_corners)))
-        elif have != n or s is not None:
-            axes.append(_axis(d, *_taps(mode, have, n, s, bool(align_corners), kind), input))
+            out = _antialiased(out, d, _antialias_matrix(mode, int(input.shape[d]), int(n), s, bool(align_corners)))
+        elif s is not None or input.shape[d] != n:
+            axes.append(_axis(d, input, mode, n, s, bool(align_corners)))
     out = as_laid_out(out, input) if antialias else _remade(out, axes, input.dtype)
     return out if out is not input else input.clone()
 
@@ -457,11 +476,10 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
                          f"Got {theta.shape}.")
     axes = []
     for d, n in enumerate(spatial):
-        line = np.linspace(-1, 1, n) if n > 1 else np.zeros(1)
-        line = line if align_corners else line * (n - 1) / n
-        axes.append(np.broadcast_to(line.reshape([-1 if k == d else 1 for k in range(rank)]), spatial))
-    base = np.stack([*reversed(axes), np.ones(spatial)], -1).reshape(-1, rank + 1)
-    points = from_array(base.copy(), None, theta.device).to(theta.dtype)
+        line = prims.iota(n, 1 - n, 2, float64, theta.device) / (sym_max(n - 1, 1) if align_corners else n)
+        axes.append(line.reshape([-1 if k == d else 1 for k in range(rank)]).expand(spatial))
+    ones = prims.full(spatial, 1.0, float64, theta.device)
+    points = cast(stack([*reversed(axes), ones], -1).reshape(-1, rank + 1), theta.dtype)
     return points.matmul(theta.transpose(1, 2)).reshape(size[0], *spatial, rank)
 
 
@@ -469,7 +487,7 @@ def _reflected(x: Tensor, n: int, align_corners: bool) -> tuple[Tensor, Tensor]:
     """Positions reflected into an image of `n` elements, and which way they go there as x goes up (1 or -1)."""
     low, high = (0.0, n - 1.0) if align_corners else (-0.5, n - 0.5)
     span = high - low
-    if span <= 0:
+    if (n - 1 if align_corners else n) <= 0:
         return x * 0, x * 0
     t = (x - low).abs().remainder(2 * span)
     return t.minimum(2 * span - t) + low, where((x < low) == (t >= span), 1.0, -1.0)

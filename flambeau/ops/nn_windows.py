@@ -16,11 +16,12 @@ from ..backends.cpu import conv as conv_kernels
 from ..backends.cpu import pool as pool_kernels
 from ..core.dtypes import FLOAT, bool_, iinfo, int8, int32, int64
 from ..core.memory_format import channels_last, channels_last_3d
+from ..core.symbolic import is_symbolic
 from ..core.tensor import Tensor
 from . import prims
 from .batching import merged
 from .nn_activations import check_float
-from .promotion import expand_to
+from .promotion import cast, expand_to
 from .registry import COMPOSITES, channels_last_like, operator
 
 Sizes = int | Sequence[int]
@@ -497,7 +498,15 @@ def _wanted(output_size: Any, x: Tensor, spatial: int) -> tuple:
 
 
 def _even(n: Any, out: Any) -> bool:
-    return n is out or (type(out) is int and out == 1) or n % out == 0
+    """Whether the cells are windows of one size; symbolic sizes are not asked, for that would be a guard."""
+    return n is out or (not is_symbolic(n) and not is_symbolic(out) and n % out == 0)
+
+
+def _shares(n: Any, out: Any, like: Tensor) -> Tensor:
+    """The matrix (n, out) that averages over symbolic cells."""
+    i, o = (prims.iota(size, 0, 1, int64, like.device) for size in (n, out))
+    first, end = o * n // out, ((o + 1) * n + (out - 1)) // out
+    return cast((first <= i.unsqueeze(1)) & (i.unsqueeze(1) < end), like.dtype) / (end - first)
 
 
 def _adaptive_avg_backward_vjp(g: Tensor, g__shape: tuple) -> tuple:
@@ -509,6 +518,9 @@ def _adaptive_avg_backward(g_: Tensor, shape: tuple) -> Tensor:
     """Gradient of uneven adaptive averaging: each cell's gradient, divided, goes to all its elements, one dimension at a time."""
     out = g_
     for d in range(2, len(shape)):
+        if is_symbolic(shape[d]) or is_symbolic(g_.shape[d]):
+            out = out.movedim(d, -1).matmul(_shares(shape[d], g_.shape[d], out).t()).movedim(-1, d)
+            continue
         total: Any = None
         for i, (a, b) in enumerate(_cells(shape[d], g_.shape[d])):
             part = expand_to(out.narrow(d, i, 1) / (b - a), (*out.shape[:d], b - a, *out.shape[d + 1:]))
@@ -524,6 +536,9 @@ def _adaptive_avg_cells(input: Tensor, wanted: tuple) -> Tensor:
     """The means of overlapping cells, one dimension at a time."""
     out = input
     for d, size in enumerate(wanted, 2):
+        if is_symbolic(size) or is_symbolic(input.shape[d]):
+            out = out.movedim(d, -1).matmul(_shares(input.shape[d], size, out)).movedim(-1, d)
+            continue
         cells = [out.narrow(d, a, b - a).mean(d, keepdim=True) for a, b in _cells(input.shape[d], size)]
         out = prims.cat(cells, d)
     return as_laid_out(out, input)
@@ -566,7 +581,9 @@ def _adaptive_max(spatial: int) -> Callable:
         x, single = _batched(input, spatial, name)
         wanted = _wanted(output_size, x, spatial)
         have = tuple(x.shape[2:])
-        if all(_even(n, m) for n, m in zip(have, wanted)):
+        if any(map(is_symbolic, have)) and all(type(m) is int and m == 1 for m in wanted):
+            values, indices = (out.reshape([*x.shape[:2], *wanted]) for out in x.flatten(2).max(2))
+        elif all(_even(n, m) for n, m in zip(have, wanted)):
             kernel = tuple(n // m for n, m in zip(have, wanted))
             values, indices = _max_pool(x, kernel, kernel, (0,) * spatial, (1,) * spatial, False)
         else:

@@ -225,7 +225,7 @@ def randint(low: Any, high: Any = None, size: Any = None, *, generator: Generato
     if size is None:
         raise TypeError("randint(): missing the argument 'size', a tuple of ints")
     kind = dtype or int64
-    made = _integers(sizes((size,), "randint"), int(low), int(high), kind, as_device(device), generator)
+    made = _integers(sizes((size,), "randint"), math.trunc(low), math.trunc(high), kind, as_device(device), generator)
     return finish(made, requires_grad, out)
 
 

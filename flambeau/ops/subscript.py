@@ -212,8 +212,8 @@ class Read:
 def _check_broadcast(indices: Sequence) -> None:
     shapes = [tuple(i.shape) for i in indices if i is not None]
     for d in range(1, max(map(len, shapes)) + 1):
-        seen = {s[-d] for s in shapes if len(s) >= d and s[-d] != 1}
-        if len(seen) > 1 and all(type(n) is int for n in seen):
+        seen = [s[-d] for s in shapes if len(s) >= d and s[-d] != 1]
+        if all(type(n) is int for n in seen) and len(set(seen)) > 1:
             raise IndexError("shape mismatch: indexing tensors could not be broadcast together with shapes "
                              + ", ".join(str(list(s)) for s in shapes))
 

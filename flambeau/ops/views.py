@@ -320,8 +320,8 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
         step = split_size_or_sections
         if step <= 0:
             raise RuntimeError(f"split expects split_size be non-negative, but got split_size={step}")
-        whole = int(size) // int(step)
-        sizes = [step] * whole + ([size - whole * step] if size - whole * step > 0 or not whole else [])
+        whole = max(int((size + step - 1) // step), 1) - 1      # all but the last
+        sizes = [step] * whole + [size - whole * step]
     return _split(tensor, tuple(sizes), d)
 
 

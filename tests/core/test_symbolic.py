@@ -63,6 +63,32 @@ def test_division_by_symbols() -> None:
     assert (a // s) * s + a % s is a
 
 
+@pytest.mark.parametrize("sizes", [("s+1", "s+2"), ("6//s+1", "8//s+1"), ("7-(s+1)//2", "13-2*s"), ("s*s+1", "s+t", "t+1")], ids=str)
+def test_division_by_products_of_sums(sizes) -> None:
+    """A flat index over dimensions of such sizes comes apart: a loop variable's size is positive where its loop runs."""
+    free = {"s": var("s", lo=2), "t": var("t", lo=2)}
+    dims = [eval(size, dict(free)) for size in sizes]
+    loops = [var("i", size=5), *(var(f"j{k}", size=n) for k, n in enumerate(dims))]
+    flat, inner = loops[0], 1
+    for i, n in zip(loops[1:], dims, strict=True):
+        flat, inner = flat * n + i, inner * n
+    assert flat // inner is loops[0]
+    for i, n in zip(reversed(loops[1:]), reversed(dims), strict=True):
+        assert flat % n is i
+        flat = flat // n
+    assert flat is loops[0]
+
+
+def test_division_by_sums_keeps_its_value() -> None:
+    s, t = var("s", lo=2), var("t", lo=2)
+    for x in (s * t, s * t - 1, 3 * s * s + t, s - t, (s + 1) * (t - 3) + 2, -s * t + 5):
+        for b in (s + 1, s * t + s, 2 * s + 3, s + t - 1, t * t - s + 40):
+            for values in ({"s": 2, "t": 5}, {"s": 7, "t": 3}, {"s": 4, "t": 4}):
+                divisor = evaluate(b, values)
+                assert evaluate(x // b, values) == evaluate(x, values) // divisor
+                assert evaluate(x % b, values) == evaluate(x, values) % divisor
+
+
 def test_extremes_fold_by_bounds() -> None:
     s = var("s0", lo=2)
     assert maximum(s, 1) is s and minimum(s, 3, s) is minimum(s, 3) and maximum(2, 5) == 5

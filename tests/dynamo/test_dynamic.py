@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import pytest
@@ -9,6 +10,7 @@ from dynamo_harness import Counter, same
 
 import flambeau as torch
 from flambeau import dynamo
+from flambeau.inductor import compile_fx
 
 
 def compiled(fn, **settings):
@@ -229,6 +231,48 @@ def test_backward_graphs_know_their_sizes(f, backend) -> None:
         f(x).backward()
         compiled(y).backward()
         assert torch.allclose(x.grad, y.grad, atol=1e-5)
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: x[:math.floor(x.shape[0] * 0.5)],
+    lambda x: x[:math.ceil(x.shape[0] / 3)],
+    lambda x: x[:int(x.shape[0] * 0.75 + 1)],
+    lambda x: x / math.sqrt(x.shape[0]) + x.shape[0] ** 1.5,
+    lambda x: x / float(x.shape[0]) + math.trunc(x.shape[0] / 2),
+    lambda x: x * (x.shape[0] / 3 // 1.5) - x.shape[0] / 3 % 1.5,
+    lambda x: x.new_zeros(max(x.shape[0], 2 * x.shape[1])).cos() * min(x.shape[0], 10),
+], ids=range(7))
+def test_numbers_made_of_sizes_stay_symbolic(f) -> None:
+    """In generated code as well; `max` between sizes is decided when the program runs."""
+    graphs = []
+    g = dynamo.compile(f, backend=lambda gm, examples: graphs.append(gm) or compile_fx(gm, examples), dynamic=True)
+    for n in (8, 11, 13):
+        x, y = (torch.arange(n * 6.0).reshape(n, 6).requires_grad_() for _ in range(2))
+        want, got = f(x), g(y)
+        assert got.shape == want.shape and torch.allclose(got, want)
+        if want.requires_grad:
+            want.sum().backward(), got.sum().backward()
+            assert torch.allclose(x.grad, y.grad)
+    assert len(graphs) == 1
+
+
+def test_fractions_that_doubles_round_are_fixed() -> None:
+    def f(x):
+        return x[:math.floor(x.shape[0] * 0.3)]    # floor(10 * 0.3) is 3, though 0.3 is less than three tenths
+
+    g, counter = compiled(f, dynamic=True)
+    for n in (10, 20, 30):
+        assert same(g(torch.ones(n)), f(torch.ones(n)))
+    assert len(counter.graphs) == 3
+
+
+def test_what_a_backend_asks_of_sizes_is_guarded() -> None:
+    def backend(gm, examples):
+        large = bool(next(e for e in examples if isinstance(e, torch.Tensor)).shape[0] > 10)
+        return lambda *inputs: tuple([out * 0 + large for out in gm(*inputs)])
+
+    g = dynamo.compile(lambda x: x + 1, backend=backend, dynamic=True)
+    assert [g(torch.ones(n)).max().item() for n in (8, 9, 11, 10)] == [0, 0, 1, 0]
 
 
 def test_negative_ints_vary_too(monkeypatch) -> None:

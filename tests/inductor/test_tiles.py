@@ -106,3 +106,74 @@ def test_relaid_rows_are_stored_before_they_are_read_at_computed_positions(sourc
     got = fl.compile(read)(x, rows)
     assert is_tiled(sources[-1])
     fl.testing.assert_close(got, read(x, rows), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("channels", [8, 12, 16])
+def test_few_channels_go_through_tiles(sources, channels):
+    """Rows a multiple of 512 elements apart push each other out of the cache, however few there are."""
+    x = fl.randn(2, channels, 64, 64).contiguous(memory_format=fl.channels_last)
+
+    def planes(x):
+        return (x * 2).contiguous(memory_format=fl.contiguous_format)
+    got = fl.compile(planes)(x)
+    assert is_tiled(sources[-1])
+    fl.testing.assert_close(got, planes(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(2, 48, 40, 33), (2, 32, 32, 64)], ids=str)
+def test_costly_bodies_read_turned_tiles(sources, shape):
+    """What is side by side in the inner loop is computed in vectors."""
+    x, y = fl.randn(*shape).contiguous(memory_format=fl.channels_last), fl.randn(*shape)
+
+    def planes(x, y):
+        return x.sigmoid() * y.exp()
+    want = planes(x, y)
+    sources.clear()
+    got = fl.compile(planes)(x, y)
+    assert is_tiled(sources[-1]) and "read0[" in sources[-1]
+    fl.testing.assert_close(got, want)
+
+
+def test_loops_over_a_few_channels_of_a_group_are_joined(sources):
+    x, weight = fl.randn(4, 32, 16, 16).contiguous(memory_format=fl.channels_last).requires_grad_(), fl.randn(32, requires_grad=True)
+
+    def normed(x, weight):
+        return F.silu(F.group_norm(x, 8, weight))
+
+    def gradients(f):
+        return fl.autograd.grad(f(x, weight).sin().sum(), (x, weight))
+    wanted = gradients(normed)
+    sources.clear()
+    for got, want in zip(gradients(fl.compile(normed)), wanted, strict=True):
+        fl.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    assert sum("kept0[" in source for source in sources) == 2    # forward and backward
+
+
+def test_what_is_repeated_is_stored_once(monkeypatch):
+    """A costly value that is read twice is stored before it is expanded, not after."""
+    programs = []
+    x, y = fl.rand(64, 1), fl.randn(64, 512)
+
+    def f(x, y):
+        z = (x + 1).rsqrt().expand(64, 512)
+        return (z * y).sum(0), (z + y).cumsum(0)
+    want = f(x, y)
+    monkeypatch.setattr(graph, "listening", [programs.append])
+    for a, b in zip(fl.compile(f)(x, y), want, strict=True):
+        fl.testing.assert_close(a, b)
+    assert any("rsqrt" in str(s.origins) and tuple(n for _, n in s.loops) == (64,) for s in programs[0].program.steps)
+
+
+def test_what_is_read_at_computed_positions_is_read_before_costly_bodies(sources):
+    """The check of a position is a branch, without which the rest is computed in vectors."""
+    x, at = fl.randn(6, 300), fl.randint(-300, 300, (6, 700))
+
+    def f(x, at):
+        return x.gather(1, at % 300).exp() + x.gather(1, (at % 300).flip(1)).tanh()
+    want = f(x, at)
+    compiled = fl.compile(f)
+    got = compiled(x, at)
+    assert any("got1[" in source for source in sources)
+    fl.testing.assert_close(got, want)
+    with pytest.raises(IndexError):
+        fl.compile(lambda x, at: x.gather(1, at).exp())(x, at + 300)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import flambeau as fl
+from flambeau.inductor import graph
 
 X = np.random.default_rng(0).standard_normal((2, 3, 11, 9))
 WINDOWS = [(3, 1, 1, 1), ((2, 3), 2, (1, 2), (2, 1)), (3, 1, 0, 2), ((1, 2), 1, 0, 3)]  # size, dilation, padding, stride
@@ -30,6 +31,21 @@ def test_compiled_columns(name, window):
     np.testing.assert_allclose(compiled.detach().numpy(), eager.detach().numpy(), rtol=1e-12)
     want, got = (fl.autograd.grad(out.sin().sum(), x)[0].numpy() for out in (eager, compiled))
     np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
+
+
+def test_code_for_changing_windows_stays_short():
+    """A dilation that changes is a symbol in every size: indices of the reshaped columns must not be divided by them."""
+    def fold(x, dilation):
+        return WORKS["fold"](fl, x, (2, 3), dilation, (1, 2), (2, 1))
+    units = []
+    graph.listening.append(units.append)
+    try:
+        compiled, x = fl.compile(fold, dynamic=True), fl.tensor(X, requires_grad=True)
+        compiled(x, 2).sum().backward()
+    finally:
+        graph.listening.remove(units.append)
+    assert sum(len(unit.unit.source) for unit in units) < 40_000
+    assert fl.allclose(compiled(x, 3), fold(x, 3))
 
 
 def test_second_derivatives_of_columns():

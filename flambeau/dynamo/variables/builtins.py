@@ -16,7 +16,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ...core.symbolic import sym_max, sym_min
+from ...core.symbolic import sym_float, sym_int, sym_max, sym_min, sym_sqrt
 from ...core.tensor import is_inference
 from ..break_kinds import graph_break
 from .base import NONE, Args, ConstantVariable, Kwargs, ValueVariable, Variable, call_handler, is_none
@@ -388,7 +388,8 @@ def _number(kind: type, special: str) -> Callable[..., Variable]:
         if args and isinstance(args[0], SymVariable):
             if args[0].python_type() is kind:
                 return args[0]
-            return ConstantVariable(kind(args[0].specialize()))
+            symbolic = _OF_SIZES.get(kind) if type(args[0]) is SymVariable and args[0].python_type() is not bool else None
+            return tx.literal(symbolic(args[0].value)) if symbolic else ConstantVariable(kind(args[0].specialize()))
         if args and isinstance(args[0], ObjectVariable):
             found = args[0].special(tx, special)
             if found is not None:
@@ -398,6 +399,21 @@ def _number(kind: type, special: str) -> Callable[..., Variable]:
     return handler
 
 
+_OF_SIZES: dict[Any, Callable[[Any], Any]] = {
+    int: sym_int, float: sym_float, math.sqrt: sym_sqrt, math.floor: math.floor, math.ceil: math.ceil, math.trunc: sym_int}
+"""Functions of a number that stay symbolic for sizes."""
+
+
+def _math(function: Callable[[Any], Any], symbolic: Callable[[Any], Any]) -> Callable[..., Variable]:
+    def handler(tx: Trace, value: Variable) -> Variable:
+        if type(value) is SymVariable and value.python_type() is not bool:
+            return tx.literal(symbolic(value.value))
+        return tx.fold(function, [value])
+
+    return handler
+
+
+HANDLERS.update({function: _math(function, symbolic) for function, symbolic in _OF_SIZES.items() if function not in (int, float)})
 HANDLERS[int] = _number(int, "__int__")
 HANDLERS[float] = _number(float, "__float__")
 HANDLERS[complex] = _number(complex, "__complex__")
