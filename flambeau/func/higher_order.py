@@ -69,7 +69,8 @@ class HigherOrder(Primitive):
     """One call of an operator that takes functions. `compiled` runs instead of the functions, once they are."""
 
     def __init__(self, name: str, shape: Callable, *functions: Function, vjp: Callable | None = None) -> None:
-        super().__init__(name, shape, tags={"extern", "custom", "decides"}, tensors=2, derivative=General(vjp) if vjp else None)
+        super().__init__(name, shape, tags={"extern", "custom", "decides"}, tensors=2, derivative=General(vjp) if vjp else None,
+                         batch=type(self).for_batch)
         self.functions = self.compiled = functions
         self.recording = dispatch.state.recording
 
@@ -84,6 +85,10 @@ class HigherOrder(Primitive):
     def on_tensors(self, args: tuple) -> Sequence[Tensor]:
         """The results."""
         raise NotImplementedError
+
+    def for_batch(self, size: int, args: tuple, has: tuple) -> tuple:
+        """The call within vmap."""
+        raise NotImplementedError(f"torch.{self.name} in a compiled vmap")
 
     def run(self, args: tuple) -> tuple:
         given = [t for a in args for t in (a if isinstance(a, list) else (a,)) if isinstance(t, Tensor)]
@@ -113,6 +118,21 @@ class Choice(HigherOrder):
 
     def on_tensors(self, args: tuple) -> Sequence[Tensor]:
         return self.compiled[0 if args[0] else 1](*args[1])
+
+    def for_batch(self, size: int, args: tuple, has: tuple) -> tuple:
+        if has[0]:
+            raise NotImplementedError("torch.cond in vmap, with a predicate that differs between examples; use torch.where")
+
+        def for_all(function: Function) -> Function:
+            def of_batches(*operands: Any) -> list[Tensor]:
+                level = Level(size, "error")
+                with entered([level]):
+                    results = function(*[example_of(x, level) if differs else x for x, differs in zip(operands, has[1])])
+                return [level.spread(r).contiguous() for r in results]
+
+            return of_batches
+
+        return choose(args[0], for_all(self.functions[0]), for_all(self.functions[1]), args[1])
 
     def vjp(self, gs: tuple, pred: Tensor, operands: list) -> tuple:
         """The same choice between the gradients of the functions."""

@@ -288,6 +288,35 @@ def vmap_with_the_same_random_numbers(T):
     return f, (v(T, 6).reshape(3, 2),)
 
 
+@program
+def vmap_of_what_it_is_given(T):
+    def f(x, y):
+        return T.vmap(lambda a, b: (a, b, (a, a.sum()), y * 2), in_dims=(1, None), out_dims=(0, None, (1, 0), None))(x, y)
+
+    return f, (v(T, 6).reshape(3, 2), v(T, 2))
+
+
+@program(breaks=True)
+def vmap_whose_example_leaves(T):
+    def f(x):
+        kept = []
+        y = T.vmap(lambda a: (kept.append(a), a * 2)[1])(x)
+        return y, (kept[0] * 2).ndim
+
+    return f, (v(T, 6).reshape(3, 2),)
+
+
+@program(breaks=True)
+def vmap_that_may_not_draw(T):
+    def f(x):
+        try:
+            return T.vmap(lambda a: a + T.rand(2))(x)
+        except RuntimeError as error:
+            return str(error)[:40]
+
+    return f, (v(T, 6).reshape(3, 2),)
+
+
 # -- cond and while_loop ---------------------------------------------------------------------------------------------------------
 def both(T, f):
     """A program that takes both branches of its cond."""
@@ -345,6 +374,23 @@ def cond_without_grad(T):
         return y * x
 
     return both(T, f)
+
+
+@program
+def cond_in_vmap(T):
+    def f(p, x, weight):
+        def one(a):
+            return T.cond(p, lambda b: b * weight * a.sum(), lambda b: (a - b).sum() * weight, (a * 2,))
+
+        square = x.reshape(2, 2)
+        return T.vmap(one)(square.T @ square + T.eye(2))
+
+    return both(T, lambda p, x, weight: f(p, x, weight[:2]))
+
+
+@program(breaks=True)
+def while_loop_in_vmap(T):
+    return (lambda x: T.vmap(lambda a: T.while_loop(lambda b: x.sum() > 100, lambda b: (b * 2,), (a * 1,))[0])(x)), (v(T, 6).reshape(3, 2),)
 
 
 @program
