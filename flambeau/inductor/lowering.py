@@ -307,9 +307,9 @@ class Lowering:
         return sum(map(part, node.users))
 
     def _store(self, node: Any, box: Box) -> None:
-        """Store a box; where it only widens or repeats another, that one is stored."""
-        widens = getattr(node.target, "name", "") == "convert" or "view" in getattr(node.target, "tags", ())
-        source = self.boxes.get(node.args[0]) if widens else None
+        """Store a box; where it only repeats another, or (on a GPU, for memory's sake) widens it, that one is stored."""
+        widens = getattr(node.target, "name", "") == "convert" and node.meta["val"].device.type == "cuda"
+        source = self.boxes.get(node.args[0]) if widens or "view" in getattr(node.target, "tags", ()) else None
         if isinstance(source, Box) and not source.settled() and (
                 source.dtype.itemsize < box.dtype.itemsize or _grows(box, source)):
             source.realize()
