@@ -134,32 +134,24 @@ class _below:
         dispatch.state.modes, dispatch.state.word = self.modes, self.word
 
 
-_active = 0  # levels, in all threads
-
-
 @contextmanager
 def entered(levels: Sequence[Level]) -> Iterator[None]:
     """Within the block `levels` are the innermost ones."""
-    global _active
+    dispatch.batched = _batched     # from the first vmap on
     state = dispatch.state
     saved = state.modes
     state.modes = (*saved, *levels)
     state.word += len(levels)
-    _active += len(levels)
-    dispatch.batched = _batched
     try:
         yield
     finally:
         state.modes = saved
         state.word -= len(levels)
-        _active -= len(levels)
-        if not _active:
-            dispatch.batched = None
 
 
 def levels() -> tuple[Level, ...]:
     """The active levels, outermost first."""
-    return tuple([mode for mode in dispatch.state.modes if type(mode) is Level]) if _active else ()
+    return tuple([mode for mode in dispatch.state.modes if type(mode) is Level])
 
 
 # -- through all levels ---------------------------------------------------------------------------------------------------------

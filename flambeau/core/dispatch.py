@@ -34,7 +34,7 @@ state = _C.DispatchState()
 
 # Slots. autograd: record(prim, args, run) -> outputs, called when gradients are on and an input requires one.
 record: Callable[[Any, tuple], Any]
-# vmap: batched(prim, args) -> outputs, or NotImplemented where no argument is an example of a batch; None while no vmap is active.
+# vmap: batched(prim, args) -> outputs, or NotImplemented where no argument is an example of a batch; None before the first vmap.
 batched: Callable[[Any, tuple], Any] | None = None
 # Number of classes with a __torch_function__ of their own; zero lets operators skip the search for one.
 override_classes = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -318,3 +319,23 @@ def test_bad_use(call: Callable, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
     assert (X + 1).sum().item() == pytest.approx(float(X.sum()) + 12)  # no level is left behind
+
+
+def test_threads(quick_switches: None) -> None:
+    """Levels belong to the thread that entered them."""
+    wrong: list[str] = []
+
+    def work() -> None:
+        for _ in range(40):
+            got = vmap(grad(lambda a: (a @ W).sin().sum()))(X)
+            if not torch.allclose(got, (X @ W).cos() @ W.T):
+                wrong.append("batched")
+            if not torch.equal(X + 1, 1 + X):
+                wrong.append("plain")
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
