@@ -42,7 +42,7 @@ def test_matches_the_cpu(name: str, how: str) -> None:
         want = prim(*(_on(a, "cpu") for a in sample))
         given = [_on(a, "cuda") for a in sample]
         tensors = [a for a in given if isinstance(a, fl.Tensor)]
-        if how == "eager" or len(tensors) < sum(isinstance(a, (fl.Tensor, list)) for a in given):
+        if how == "eager" or "random" in prim.tags or len(tensors) < sum(isinstance(a, (fl.Tensor, list)) for a in given):
             _compare(prim(*given), want, name in PHASES)
             continue
 
