@@ -31,7 +31,8 @@ def mm(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def bmm(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """(..., n, k) times (..., k, m) with broadcasting leading dimensions, of one dtype, which the result has."""
     if b.ndim == 3 and not b.strides[0] and a.ndim == 3 and len(b) > 1:  # one matrix, repeated: vmap's are, to have gradients apart
-        return mm(np.ascontiguousarray(a).reshape(-1, a.shape[2]), b[0]).reshape(*a.shape[:2], b.shape[2])
+        batch, n, k = a.shape
+        return mm(a.reshape(batch * n, k), b[0]).reshape(batch, n, b.shape[2])
     dtype = a.dtype
     if (dtype is F32 or dtype in NARROW) and a.ndim == b.ndim and a.size * b.shape[-1] >= SMALL and available():
         batch = a.shape[:-2] if a.shape[:-2] == b.shape[:-2] else np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
