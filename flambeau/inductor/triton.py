@@ -469,6 +469,22 @@ def truncdiv(a, b):
 
 
 @triton.jit
+def digamma(x):
+    wide = x.to(tl.float64)
+    low, part = wide < 0, wide - tl.floor(wide)
+    y = tl.where(low, 1 - wide, wide)
+    total = y * 0
+    for k in tl.static_range(10):
+        total -= 1 / (y + k)
+    y += 10
+    z = 1 / (y * y)
+    tail = z * (1 / 12 - z * (1 / 120 - z * (1 / 252 - z * (1 / 240 - z * (1 / 132 - z * 691 / 32760)))))
+    total += libdevice.log(y) - 0.5 / y - tail
+    mirror = tl.where(part == 0, float("nan"), 3.14159265358979323846 / libdevice.tan(3.14159265358979323846 * part))
+    return tl.where(low, total - mirror, total).to(x.dtype)
+
+
+@triton.jit
 def philox(seed, block, lane):
     k0, k1 = seed.to(tl.uint32), (seed.to(tl.uint64) >> 32).to(tl.uint32)
     c0, c1 = block.to(tl.uint32), (block.to(tl.uint64) >> 32).to(tl.uint32)

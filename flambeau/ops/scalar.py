@@ -224,9 +224,9 @@ _ROWS = [
     ScalarOp("isinf", 1, BOOL, np.isinf, _fn("isinf"), _lib("isinf")),
     ScalarOp("signbit", 1, BOOL, np.signbit, _fn("signbit"), _lib("signbit")),
     # logic and bits
-    ScalarOp("logical_and", 2, BOOL, np.logical_and, "({0} != 0) & ({1} != 0)", "{0} & {1}"),
-    ScalarOp("logical_or", 2, BOOL, np.logical_or, "({0} != 0) | ({1} != 0)", "{0} | {1}"),
-    ScalarOp("logical_xor", 2, BOOL, np.logical_xor, "({0} != 0) != ({1} != 0)", "{0} ^ {1}"),
+    ScalarOp("logical_and", 2, BOOL, np.logical_and, "({0} != 0) & ({1} != 0)", "({0} != 0) & ({1} != 0)"),
+    ScalarOp("logical_or", 2, BOOL, np.logical_or, "({0} != 0) | ({1} != 0)", "({0} != 0) | ({1} != 0)"),
+    ScalarOp("logical_xor", 2, BOOL, np.logical_xor, "({0} != 0) != ({1} != 0)", "({0} != 0) != ({1} != 0)"),
     ScalarOp("logical_not", 1, BOOL, np.logical_not, "!{0}", "{0} == 0"),
     ScalarOp("bitwise_and", 2, SAME, np.bitwise_and, "{0} & {1}", "{0} & {1}"),
     ScalarOp("bitwise_or", 2, SAME, np.bitwise_or, "{0} | {1}", "{0} | {1}"),

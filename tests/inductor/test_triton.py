@@ -21,6 +21,7 @@ from flambeau.inductor import cuda
 from flambeau.inductor.graph import compile_graph
 from flambeau.inductor.lowering import lower
 from flambeau.inductor.scheduler import schedule
+from flambeau.ops.registry import PRIMITIVES
 
 pytest.importorskip("triton", reason="Triton is an optional extra (flambeau[cuda])")
 
@@ -152,3 +153,22 @@ def test_packed_sums_are_taken_apart_before_ptxas():
     assert cubins._assembled(ptx)[:4] == b"\x7fELF"
     with pytest.raises(RuntimeError, match="ptxas refuses"):
         cubins._assembled(ptx.replace("%low0", "%lost"))
+
+
+WHOLE_NUMBERS = {"bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shl", "shr"}
+COMPLEX = {"complex", "real", "imag", "conj"}
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "int64"])
+def test_every_elementwise_primitive_has_a_kernel(kind):
+    """One graph of all of them: a function that the prologue lacks, or that Triton has for other types, is seen here."""
+    names = [name for name, p in PRIMITIVES.items() if p.kind == "pointwise" and name not in COMPLEX
+             and (kind == "int64") == (name in WHOLE_NUMBERS) and all(p in ("x", "y", "z") for p in p.params)]
+    with fake_mode():
+        x, y, z = (fl.empty(64, device="cuda", dtype=getattr(fl, kind)) for _ in range(3))
+        for name in names:
+            prim = PRIMITIVES[name]
+            program, _ = lower(make_fx(lambda *v, prim=prim: prim(*v))(*(x, y, z)[:len(prim.params)]))
+            for kernel in cuda.print_program(program, schedule(program)).kernels:
+                code = cuda.compile_cubin(kernel, 90, frozenset(cuda.aligned_parameters(program, kernel))).code
+                assert code[:4] == b"\x7fELF", name

@@ -19,7 +19,7 @@ from cupyx.scipy import special
 from ... import _C
 from ...core.dtypes import DTYPES, bool_, dtype
 from ..cpu.conv import FROM_LAST, TO_LAST, is_channels_last
-from . import blas
+from . import blas, library
 from .programs import REMEMBERED
 
 Array = Any
@@ -51,8 +51,9 @@ _SCALARS: dict[str, Callable] = {
     "lt": cupy.less, "le": cupy.less_equal, "gt": cupy.greater, "ge": cupy.greater_equal, "isnan": cupy.isnan, "isinf": cupy.isinf,
     "signbit": cupy.signbit, "logical_and": cupy.logical_and, "logical_or": cupy.logical_or, "logical_xor": cupy.logical_xor,
     "logical_not": cupy.logical_not, "bitwise_and": cupy.bitwise_and, "bitwise_or": cupy.bitwise_or, "bitwise_xor": cupy.bitwise_xor,
-    "bitwise_not": cupy.invert, "shl": cupy.left_shift, "shr": cupy.right_shift, "where": cupy.where, "real": cupy.real,
-    "imag": cupy.imag, "conj": cupy.conj, "complex": lambda x, y: x + 1j * y,
+    "bitwise_not": cupy.invert, "shl": cupy.left_shift, "shr": cupy.right_shift, "where": cupy.where,
+    "real": lambda x: cupy.ascontiguousarray(cupy.real(x)), "imag": lambda x: cupy.ascontiguousarray(cupy.imag(x)),
+    "conj": cupy.conj, "complex": lambda x, y: x + 1j * y,
 }
 
 
@@ -363,13 +364,22 @@ for _name in ("cat", "flip", "gather", "index_select", "index", "pad_zeros", "cl
     TABLE[_name] = _by_bits(TABLE[_name])
 
 
+def _as_it_is(kernel: Callable) -> Callable:
+    return kernel
+
+
 def install(primitives: dict[str, Any], movers: dict[tuple[str, str], Callable], arrays: Any) -> None:
     """Fill in the column "cuda" of the op table and the copies between memories."""
     for name, prim in primitives.items():
+        host = prim.kernels.get("cpu")
         if name in TABLE:
             prim.kernels["cuda"] = TABLE[name]
+        elif name in library.TABLE:
+            prim.kernels["cuda"] = getattr(host, "failing_alike", _as_it_is)(library.TABLE[name])
         elif prim.kind == "pointwise":
             prim.kernels["cuda"] = pointwise_kernel(prim.loop)
+        elif prim.kind == "general" and not prim.tags & {"custom", "extern"} and host is not None:
+            prim.kernels["cuda"] = library.on_host(host)
     for name in ("mm", "bmm"):
         primitives[name].launched = _C.GpuPrograms(functools.partial(blas.product_program, primitives[name]), REMEMBERED)
     movers["cpu", "cuda"] = arrays.to_gpu
