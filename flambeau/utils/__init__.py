@@ -2,4 +2,4 @@
 
 from .._lazy import submodules
 
-__getattr__ = submodules(__name__, "_pytree", "checkpoint", "data", "flop_counter", "model_zoo", "safetensors")
+__getattr__ = submodules(__name__, "_pytree", "benchmark", "checkpoint", "data", "flop_counter", "model_zoo", "safetensors")
