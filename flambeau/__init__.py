@@ -93,6 +93,7 @@ _LAZY: dict[str, tuple[str, Any]] = {
                  "clear_autocast_cache", "GradScaler"),
         ".accelerator": ("get_device_module",),
         ".cpu": ("Stream", "Event"),
+        ".utils.dlpack": ("to_dlpack",),
         ".storage": ("UntypedStorage", "TypedStorage"),
         ".func": ("vmap",),
         ".autograd.anomaly": ("is_anomaly_enabled", "is_anomaly_check_nan_enabled", "set_anomaly_enabled"),
