@@ -97,7 +97,6 @@ class Level:
             return record.fn(*args)
         return _recorded(record, args)
 
-
     def by_program(self, rule: Callable, args: tuple, has: tuple, position: int) -> Any:
         """`rule(info, in_dims, *args)`, the program's own, on the batches: it answers with results and where their batches are."""
         values = [self.behind(a) if h else a for a, h in zip(args, has, strict=True)]
