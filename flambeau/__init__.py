@@ -69,7 +69,8 @@ _LAZY: dict[str, tuple[str, Any]] = {
         "nn", "optim", "fx", "func", "utils", "special", "linalg", "fft", "distributions", "amp", "profiler", "distributed", "jit",
         "aot", "inductor", "dynamo", "compiler", "cuda", "backends", "serialization", "random", "hub", "testing",
         "library", "overrides", "types", "version", "multiprocessing", "onnx", "sparse", "nested", "quantization", "mps", "xpu", "cpu",
-        "return_types", "torch_version", "_utils", "_C", "accelerator", "export", "storage", "ao")
+        "return_types", "torch_version", "_utils", "_C", "accelerator", "export", "storage", "ao", "signal",
+        "futures")
 } | {
     "_dynamo": (".dynamo", None), "_inductor": (".inductor", None),
     "legacy_contiguous_format": (".core.memory_format", "contiguous_format"),
@@ -93,6 +94,7 @@ _LAZY: dict[str, tuple[str, Any]] = {
                  "clear_autocast_cache", "GradScaler"),
         ".accelerator": ("get_device_module",),
         ".cpu": ("Stream", "Event"),
+        ".utils.dlpack": ("to_dlpack",),
         ".storage": ("UntypedStorage", "TypedStorage"),
         ".func": ("vmap",),
         ".autograd.anomaly": ("is_anomaly_enabled", "is_anomaly_check_nan_enabled", "set_anomaly_enabled"),

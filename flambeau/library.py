@@ -11,13 +11,20 @@ def _(x):
 
 from __future__ import annotations
 
+import collections.abc
 import functools
 import inspect
 import re
+import types
+import typing
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from .amp.autocast_mode import is_autocast_available
 from .autograd.function import FunctionCtx
+from .core.device import device
+from .core.dtypes import dtype
+from .core.tensor import Tensor
 from .ops import custom
 from .ops.custom import CustomOperator
 
@@ -61,10 +68,12 @@ class CustomOpDef:
         register_autograd(self._qualname, backward, setup_context=setup_context)
 
     def register_vmap(self, fn: Callable | None = None) -> Any:
-        """Refused: vmap runs a custom operator once for each element of the batch."""
-        raise NotImplementedError(
-            "register_vmap is not implemented; vmap calls a custom operator once for each element of the batch"
-        )
+        """`fn(info, in_dims, *args)` computes a batch; see `register_vmap`."""
+        return register_vmap(self._qualname, fn)
+
+    def register_autocast(self, device_type: str, cast_inputs: Any) -> None:
+        """Cast the inputs within autocast; see `register_autocast`."""
+        register_autocast(self._qualname, device_type, cast_inputs)
 
 
 def custom_op(
@@ -142,6 +151,29 @@ def register_kernel(op: Any, device_types: Any, fn: Callable | None = None, /, *
 def register_autograd(op: Any, backward: Callable, /, *, setup_context: Callable | None = None, lib: Any = None) -> None:
     """`backward(ctx, *grads)` is the gradient; `setup_context(ctx, inputs, output)` saves what it needs."""
     custom.when_defined(_name(op), lambda operator: operator.set_backward(backward, setup_context, _Context))
+
+
+def register_vmap(op: Any, func: Callable | None = None, /, *, lib: Any = None) -> Any:
+    """`func(info, in_dims, *args)` computes a whole batch and answers with (outputs, out_dims). Also a decorator.
+
+    `in_dims` tells for each argument which dimension runs over the `info.batch_size` examples, `out_dims` for each output; None: it is
+    the same for all. Without a rule vmap calls the operator once for each example.
+    """
+
+    def register(fn: Callable) -> Callable:
+        custom.when_defined(_name(op), lambda operator: operator.set_vmap(fn))
+        return fn
+
+    return register if func is None else register(func)
+
+
+def register_autocast(op: Any, device_type: str, cast_inputs: Any, /, *, lib: Any = None) -> None:
+    """Within autocast on such devices, cast floating-point inputs to the dtype `cast_inputs`, and run the operator without autocast."""
+    if not isinstance(device_type, str):
+        raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
+    if not is_autocast_available(device_type):
+        raise ValueError(f"Unknown device type: {device_type}; autocast knows 'cpu' and 'cuda'")
+    custom.when_defined(_name(op), lambda operator: operator.autocast.__setitem__(device_type, cast_inputs))
 
 
 def define(qualname: str, schema: str, *, lib: Any = None, tags: Any = ()) -> None:
@@ -228,6 +260,80 @@ def parse_schema(schema: str) -> tuple[str, inspect.Signature]:
     return found.group(1).partition(".")[0], inspect.Signature(parameters)
 
 
+# The types of a schema; all but Tensor, in lists and None too, as far as PyTorch has them.
+_NAMES: dict[Any, str] = {Tensor: "Tensor", int: "SymInt", float: "float", bool: "bool", str: "str", dtype: "ScalarType",
+                          device: "Device"}
+_LISTS = (Tensor, int, float, bool)
+
+
+def _type_text(kind: Any) -> str | None:
+    """A type as schemas write it; None if they have no word for it."""
+    parts = typing.get_args(kind)
+    if kind in _NAMES:
+        return _NAMES[kind]
+    if typing.get_origin(kind) in (list, collections.abc.Sequence) and len(parts) == 1:
+        inner = _type_text(parts[0])
+        return f"{inner}[]" if parts[0] in _LISTS or inner == "Tensor?" else None
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        some = [part for part in parts if part is not type(None)]
+        if set(some) == {int, float, bool}:
+            inner = "Scalar"
+        else:
+            inner = _type_text(some[0]) if len(some) == 1 else None
+        return inner if len(some) == len(parts) or inner is None else f"{inner}?"
+    return None
+
+
+def _default_text(value: Any) -> str | None:
+    if value is None or isinstance(value, (bool, int, float)):
+        return str(value)
+    return f'"{value}"' if isinstance(value, str) else str(value).rpartition(".")[2] if isinstance(value, dtype) else None
+
+
+def infer_schema(prototype_function: Callable, /, *, mutates_args: Any, op_name: str | None = None, tags: Any = ()) -> str:
+    """The schema that a function's annotations come to: "(Tensor x, SymInt n=1) -> Tensor". ValueError for what schemas can't say."""
+    signature = inspect.signature(prototype_function)
+    hints = typing.get_type_hints(prototype_function)
+
+    def fail(why: str) -> typing.NoReturn:
+        raise ValueError(f"infer_schema(func): {why} Got func with signature {signature})")
+
+    if isinstance(mutates_args, str) and mutates_args != "unknown":
+        raise ValueError("mutates_args must either be a sequence of the names of the arguments that are mutated or the string 'unknown'. ")
+    unknown = set() if mutates_args == "unknown" else set(mutates_args) - set(signature.parameters)
+    if unknown:
+        fail(f"{unknown} in mutates_args were not found in the custom op's signature. mutates_args should contain the names of all args "
+             "that the custom op mutates, or just the string 'unknown' if you don't know.")
+    texts, written = [], 0
+    for name, parameter in signature.parameters.items():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            fail("We do not support positional-only args, varargs, or varkwargs.")
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in texts:
+            texts.append("*")
+        if name not in hints:
+            fail(f"Parameter {name} must have a type annotation.")
+        kind = _type_text(hints[name])
+        if kind is None:
+            fail(f"Parameter {name} has unsupported type {hints[name]}; use Tensor, numbers, bool, str, dtype, device, Optional or lists.")
+        if name in mutates_args or (mutates_args == "unknown" and kind.startswith("Tensor")):
+            if not kind.startswith("Tensor"):
+                fail(f"Parameter {name} is in mutable_args but only Tensors or collections of Tensors can be mutated")
+            kind, written = f"Tensor(a{written}!){kind.removeprefix('Tensor')}", written + 1
+        default = "" if parameter.default is parameter.empty else _default_text(parameter.default)
+        if default is None:
+            fail(f"Parameter {name} has an unsupported default value type {type(parameter.default)}.")
+        texts.append(f"{kind} {name}" + (f"={default}" if parameter.default is not parameter.empty else ""))
+    if "return" not in hints:
+        fail("No return type annotation was provided. Please add one.")
+    found = hints["return"]
+    several = typing.get_origin(found) is tuple
+    results = [_type_text(kind) for kind in (typing.get_args(found) if several else [] if found is type(None) else [found])]
+    if None in results:
+        fail(f"Return has unsupported type {found}; use Tensor, numbers, lists of tensors or tuples of these.")
+    answer = str(results[0]) if len(results) == 1 and not several else f"({', '.join(map(str, results))})"
+    return f"{op_name or ''}({', '.join(texts)}) -> {answer}"
+
+
 _CONSTANTS = {"True": True, "False": False, "None": None}
 
 
@@ -251,6 +357,6 @@ def _signature(schema: str) -> tuple[inspect.Signature, tuple[str, ...]]:
 
 
 __all__ = [
-    "custom_op", "CustomOpDef", "Library", "define", "impl", "impl_abstract", "register_autograd", "register_fake",
-    "register_kernel", "parse_schema",
+    "custom_op", "CustomOpDef", "Library", "define", "impl", "impl_abstract", "infer_schema", "register_autocast",
+    "register_autograd", "register_fake", "register_kernel", "register_vmap", "parse_schema",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -174,3 +175,103 @@ def test_a_result_that_the_context_keeps() -> None:
     np.testing.assert_allclose(g.detach().numpy(), np.exp([0.0, 1.0]), rtol=1e-6)
     g.sum().backward()
     np.testing.assert_allclose(x.grad.numpy(), np.exp([0.0, 1.0]), rtol=1e-6)
+
+
+# -- vmap, autocast, schemas -----------------------------------------------------------------------------------
+def test_batching_rules_of_ones_own() -> None:
+    calls: list = []
+
+    @library.custom_op("names_test::product", mutates_args=())
+    def product(x: fl.Tensor, y: fl.Tensor, *, power: int = 1) -> fl.Tensor:
+        calls.append(tuple(x.shape))
+        return fl.from_numpy((x.numpy() * y.numpy()) ** power)
+
+    @product.register_vmap
+    def rule(info: object, in_dims: tuple, x: fl.Tensor, y: fl.Tensor, *, power: int) -> tuple:
+        calls.append((info.batch_size, info.randomness, in_dims))  # type: ignore[attr-defined]
+        x = x.movedim(in_dims[0], -1) if in_dims[0] is not None else x.unsqueeze(-1)
+        y = y.movedim(in_dims[1], -1) if in_dims[1] is not None else y.unsqueeze(-1)
+        return product(x.expand(*x.shape[:-1], info.batch_size), y, power=power), x.ndim - 1  # type: ignore[attr-defined]
+
+    a, b = fl.randn(5, 3), fl.randn(3)
+    out = fl.vmap(lambda x, y: product(x, y, power=2), in_dims=(0, None))(a, b)
+    np.testing.assert_allclose(out.numpy(), ((a * b) ** 2).numpy(), rtol=1e-6)
+    assert calls == [(5, "error", (0, None)), (3, 5)]
+    both = fl.vmap(fl.vmap(product, in_dims=(0, None)), in_dims=(0, None))(fl.ones(2, 5, 3), b)
+    np.testing.assert_allclose(both.numpy(), np.broadcast_to(b.numpy(), (2, 5, 3)))
+
+
+def test_batching_rule_of_a_function() -> None:
+    class Cube(fl.autograd.Function):
+        @staticmethod
+        def forward(x: fl.Tensor) -> tuple:
+            array = x.numpy()  # which an example doesn't have
+            return fl.from_numpy(array**3), fl.from_numpy(3 * array**2)
+
+        @staticmethod
+        def setup_context(ctx: object, inputs: tuple, output: tuple) -> None:
+            ctx.save_for_backward(output[1])  # type: ignore[attr-defined]
+            ctx.mark_non_differentiable(output[1])  # type: ignore[attr-defined]
+
+        @staticmethod
+        def backward(ctx: object, g: fl.Tensor, _: object) -> fl.Tensor:
+            return g * ctx.saved_tensors[0]  # type: ignore[attr-defined]
+
+        @staticmethod
+        def vmap(info: object, in_dims: tuple, x: fl.Tensor) -> tuple:
+            return Cube.apply(x.movedim(in_dims[0], 1)), (1, 1)
+
+    x = fl.randn(4, 3, requires_grad=True)
+    cubes, slopes = fl.vmap(Cube.apply)(x)
+    np.testing.assert_allclose(cubes.detach().numpy(), x.detach().numpy() ** 3, rtol=1e-6)
+    cubes.sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), slopes.detach().numpy())
+
+
+def test_autocast_of_ones_own() -> None:
+    seen: list = []
+
+    @library.custom_op("names_test::seen", mutates_args=())
+    def look(x: fl.Tensor, n: fl.Tensor) -> fl.Tensor:
+        seen.append((x.dtype, n.dtype, fl.mm(fl.ones(2, 2), fl.ones(2, 2)).dtype))
+        return x.clone()
+
+    library.register_autocast(look, "cpu", fl.bfloat16)
+    x, n = fl.ones(2), fl.arange(2)
+    assert look(x, n).dtype is fl.float32
+    with fl.autocast("cpu"):
+        assert look(x, n).dtype is fl.bfloat16
+        assert fl.mm(fl.ones(2, 2), fl.ones(2, 2)).dtype is fl.bfloat16
+    assert seen == [(fl.float32, fl.int64, fl.float32), (fl.bfloat16, fl.int64, fl.float32)]
+    with pytest.raises(ValueError, match="Unknown device type"):
+        library.register_autocast(look, "nowhere", fl.bfloat16)
+
+
+def _prototypes(t: Any) -> list[tuple[Callable, Any]]:
+    def one(x: t.Tensor, n: int = 1, *, eps: float = 0.1, s: str = "abc", b: bool = True, o: t.Tensor | None = None) -> t.Tensor: ...
+    def two(xs: list[t.Tensor], sizes: Sequence[int], d: t.dtype | None = None, w: t.device = None) -> tuple[t.Tensor, int]: ...
+    def three(x: t.Tensor, y: int | float | bool, z: list[int] | None = None) -> None: ...
+    def four(x): ...
+    def five(x: t.Tensor, *a: int) -> t.Tensor: ...
+    def six(x: dict) -> t.Tensor: ...
+    def seven(x: t.Tensor): ...
+    def eight(x: t.Tensor) -> dict: ...
+    def nine(x: t.Tensor, n: int = [1]) -> t.Tensor: ...
+
+    for fn in (one, two, three, five, six, seven, eight, nine):
+        fn.__annotations__ = {name: eval(text, {"t": t, "Sequence": Sequence}) for name, text in fn.__annotations__.items()}
+    return [(one, ()), (two, ()), (three, ()), (one, {"x"}), (two, {"xs"}), (three, "unknown"), (one, {"n"}), (one, {"q"}), (one, "x"),
+            (four, ()), (five, ()), (six, ()), (seven, ()), (eight, ()), (nine, ())]  # fmt: skip
+
+
+def test_schemas_of_functions() -> None:
+    torch = pytest.importorskip("torch")
+    answers = []
+    for t in (fl, torch):
+        answers.append([])
+        for fn, mutates in _prototypes(t):
+            try:
+                answers[-1].append(t.library.infer_schema(fn, mutates_args=mutates, op_name="op"))
+            except ValueError as error:
+                answers[-1].append(str(error)[:60])
+    assert answers[0] == answers[1]

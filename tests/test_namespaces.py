@@ -17,9 +17,10 @@ import flambeau as fl
 from flambeau import backends, compiler, cuda, distributed, hub, jit, profiler, testing
 from flambeau.torch_version import TorchVersion
 
-MODULES = ["accelerator", "ao", "backends", "compiler", "cpu", "cuda", "cuda.amp", "distributed", "distributions", "export", "func", "hub",
-           "jit", "library", "mps", "nested", "nn.attention", "onnx", "overrides", "profiler", "random", "sparse", "storage", "testing",
-           "torch_version", "types", "utils._pytree", "utils.checkpoint", "utils.model_zoo", "version", "xpu"]  # fmt: skip
+MODULES = ["accelerator", "ao", "backends", "compiler", "cpu", "cuda", "cuda.amp", "distributed", "distributions", "export", "func",
+           "futures", "hub", "jit", "library", "mps", "nested", "nn.attention", "onnx", "overrides", "profiler", "random", "signal",
+           "signal.windows", "sparse", "storage", "testing", "torch_version", "types", "utils._pytree", "utils.benchmark",
+           "utils.checkpoint", "utils.dlpack", "utils.flop_counter", "utils.hooks", "utils.model_zoo", "version", "xpu"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MODULES)

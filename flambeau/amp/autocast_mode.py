@@ -15,6 +15,7 @@ from ..core import cache, dispatch
 from ..core.dtypes import bfloat16, dtype, float16, float32
 from ..core.tensor import Tensor
 from ..ops import registry
+from ..ops.custom import CustomOperator
 
 NARROW = frozenset({
     "linear", "bilinear", "matmul", "__matmul__", "mm", "bmm", "mv", "addmm", "addmv", "addbmm", "baddbmm", "einsum",
@@ -78,6 +79,8 @@ class _CastingMode:
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
+        if type(func) is CustomOperator and func.autocast:
+            return _custom(func, args, kwargs)
         name = registry.is_operator(func) and getattr(getattr(func, "_operator", None), "name", None)
         tensors = _floats((*args, *kwargs.values())) if name in NARROW or name in WIDE or name in PROMOTE else []
         if not tensors:
@@ -95,6 +98,16 @@ class _CastingMode:
         if name in WIDE:
             return None if where == "cpu" and name in WIDE_ON_GPU_ONLY else float32
         return max((t.dtype for t in tensors), key=lambda kind: kind.itemsize)
+
+
+def _custom(func: CustomOperator, args: tuple, kwargs: dict) -> Any:
+    """A program's own operator, as torch.library.register_autocast says: on cast arguments, and itself without autocast."""
+    where = next((t.device.type for t in _floats((*args, *kwargs.values()))), "cpu")
+    kind = func.autocast.get(where)
+    if kind is None or not _State.enabled.get(where):
+        return func(*args, **kwargs)
+    with autocast(where, enabled=False):
+        return func(*_cast(args, kind, where), **{k: _cast(v, kind, where) for k, v in kwargs.items()})
 
 
 _mode = _CastingMode()

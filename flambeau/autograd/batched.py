@@ -7,9 +7,9 @@ ordinary operators on ordinary tensors. Levels nest: the batch behind a tensor m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from flambeau import _C
 
@@ -22,6 +22,13 @@ from ..ops.pointwise import InPlace, write
 from ..ops.random import Generator, draw_state
 from . import engine, graph
 from .graph import Edge, Plan, PrimitiveNode, _spec, bare, edge_of
+
+
+class VmapInfo(NamedTuple):
+    """What a program's own batching rule is told of the vmap under way."""
+
+    batch_size: int
+    randomness: str
 
 
 class Level:
@@ -78,6 +85,8 @@ class Level:
 
     def compute(self, record: Any, args: tuple, has: tuple, position: int) -> Any:
         """A primitive or operator with examples of this level among its arguments."""
+        if record.vmap is not None:
+            return self.by_program(record.vmap, args, has, position)
         if record.batch is not None:
             values = tuple([self.behind(a) if h else a for a, h in zip(args, has, strict=True)])
             with _below(position):
@@ -87,6 +96,23 @@ class Level:
         if record.derivative is None or record.answers_views or not (dispatch.state.grad_enabled and _wants_grad(args)):
             return record.fn(*args)
         return _recorded(record, args)
+
+    def by_program(self, rule: Callable, args: tuple, has: tuple, position: int) -> Any:
+        """`rule(info, in_dims, *args)`, the program's own, on the batches: it answers with results and where their batches are."""
+        values = [self.behind(a) if h else a for a, h in zip(args, has, strict=True)]
+        with _below(position):
+            out, dims = rule(VmapInfo(self.size, self.randomness), tuple(map(_in_dims, has)), *values)
+            several = isinstance(out, (tuple, list))
+            outs = out if several else (out,)
+            dims = dims if isinstance(dims, (tuple, list)) else (dims,) * len(outs)
+            if len(dims) != len(outs):
+                raise ValueError(f"vmap: the batching rule gives {len(outs)} results and {len(dims)} out_dims; give one for each result")
+            made = [o if d is None else example_of(o.movedim(d, 0), self) for o, d in zip(outs, dims)]
+        return tuple(made) if several else made[0]
+
+
+def _in_dims(has: Any) -> Any:
+    return [_in_dims(h) for h in has] if type(has) is tuple else 0 if has else None
 
 
 def _overwriting(record: Any, size: int, values: tuple, has: tuple) -> Any:
@@ -99,16 +125,28 @@ def _overwriting(record: Any, size: int, values: tuple, has: tuple) -> Any:
         InPlace.overwriting = target
 
 
-def _batched(prim: Any, args: tuple) -> Any:
-    """The call, if an argument is an example of an active level (the innermost decides); NotImplemented otherwise."""
+def _innermost(args: tuple) -> tuple[Level, tuple, int] | None:
+    """The innermost active level that has examples among `args`, which they are, and the level's position."""
     modes = dispatch.state.modes
     for position in range(len(modes) - 1, -1, -1):
         level = modes[position]
         if type(level) is Level:
             has = tuple([level.holds(a) for a in args])
             if any(has):
-                return level.compute(prim, args, has, position)
-    return NotImplemented
+                return level, has, position
+    return None
+
+
+def _batched(prim: Any, args: tuple) -> Any:
+    """The call, if an argument is an example of an active level (the innermost decides); NotImplemented otherwise."""
+    found = _innermost(args)
+    return NotImplemented if found is None else found[0].compute(prim, args, *found[1:])
+
+
+def by_program(rule: Callable, args: tuple) -> Any:
+    """A function with a batching rule of its own, if an argument is an example; NotImplemented otherwise."""
+    found = _innermost(args)
+    return NotImplemented if found is None else found[0].by_program(rule, args, *found[1:])
 
 
 def _position(level: Level) -> int:

@@ -37,40 +37,110 @@ def _rng(state: Any) -> Iterator[None]:
         OPERATORS["set_rng_state"](now)
 
 
+class Defaults:
+    """What the scopes below set for the checkpoints within them; None leaves it to their arguments."""
+
+    early_stop: bool | None = None
+    debug: bool | None = None
+
+
+@contextlib.contextmanager
+def _default(name: str, value: bool | None) -> Iterator[None]:
+    before = getattr(Defaults, name)
+    setattr(Defaults, name, value)
+    try:
+        yield
+    finally:
+        setattr(Defaults, name, before)
+
+
+def set_checkpoint_early_stop(enable: bool) -> contextlib.AbstractContextManager:
+    """Within the block, whether recomputation ends as soon as it has saved what backward needs."""
+    return _default("early_stop", enable)
+
+
+def set_checkpoint_debug_enabled(enabled: bool | None) -> contextlib.AbstractContextManager:
+    """Within the block, whether errors list the operators of both runs; None: as the argument `debug` says."""
+    return _default("debug", enabled)
+
+
+def noop_context_fn() -> tuple[contextlib.AbstractContextManager, contextlib.AbstractContextManager]:
+    """Contexts for both runs that do nothing: the default `context_fn`."""
+    return contextlib.nullcontext(), contextlib.nullcontext()
+
+
 def checkpoint(
     function: Callable,
     *args: Any,
     use_reentrant: bool | None = None,
     preserve_rng_state: bool = True,
-    context_fn: Callable | None = None,
+    context_fn: Callable = noop_context_fn,
     determinism_check: str = "default",
     debug: bool = False,
+    early_stop: bool = True,
     **kwargs: Any,
 ) -> Any:
-    """`function(*args, **kwargs)`, keeping only its inputs; its intermediates are recomputed in backward."""
+    """`function(*args, **kwargs)`, keeping only its inputs; its intermediates are recomputed in backward.
+
+    `context_fn` gives the contexts of the first run and of the second (`create_selective_checkpoint_contexts`). `determinism_check`:
+    "none" lets the second run save tensors of other shapes. `debug`: errors list the operators of both runs. `early_stop`: the second
+    run ends once it has saved everything.
+    """
+    if determinism_check not in ("default", "none"):
+        raise ValueError(f"determinism_check should be one of ['default', 'none'], but got {determinism_check}")
     if use_reentrant:
+        if context_fn is not noop_context_fn or debug:
+            raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
         if kwargs:
             raise ValueError(f"Unexpected keyword arguments: {','.join(kwargs)}; use_reentrant=True takes positional ones alone")
         return _Reentrant.apply(function, preserve_rng_state, *args)
     frame = _Frame(lambda: function(*args, **kwargs), preserve_rng_state)
-    forward_context, frame.recompute_context = context_fn() if context_fn else (contextlib.nullcontext(), contextlib.nullcontext())
-    with saved_tensors_hooks(frame.pack, frame.unpack), forward_context:
+    frame.early_stop = early_stop if Defaults.early_stop is None else Defaults.early_stop
+    frame.checked = determinism_check == "default"
+    if debug if Defaults.debug is None else Defaults.debug:
+        frame.logs = (_Log(), _Log())
+    forward_context, frame.recompute_context = context_fn()
+    with saved_tensors_hooks(frame.pack, frame.unpack), frame.logged(0), forward_context:
         out = function(*args, **kwargs)
     return out
+
+
+class _Log(list):
+    """A mode that writes down the operators that it sees."""
+
+    def handle(self, prim: Any, args: tuple) -> Any:
+        self.append(f"{prim.name}({', '.join(str(list(a.shape)) if isinstance(a, Tensor) else repr(a) for a in args)})")
+        return dispatch.run(prim, args)
+
+
+class _Enough(BaseException):
+    """Ends a recomputation that has saved everything."""
+
+
+def _facts(tensor: Tensor) -> dict[str, Any]:
+    return {"shape": tensor.shape, "dtype": tensor.dtype, "device": tensor.device}
 
 
 class _Frame:
     """One checkpointed call: numbers what is saved, and fetches by number from a second run."""
 
+    early_stop = checked = True
+    logs: tuple[_Log, ...] = ()
+    recompute_context: Any
+
     def __init__(self, again: Callable[[], Any], preserve: bool):
-        self.again, self.count = again, 0
+        self.again = again
         self.state = _rng_state() if preserve else None
+        self.facts: list[dict] = []
         self.recomputed: dict[int, Tensor] | None = None
-        self.recompute_context: Any = None
+
+    def logged(self, run: int) -> contextlib.AbstractContextManager:
+        """The scope in which the operators of the first or the second run are written down, if they are."""
+        return dispatch.push_mode(self.logs[run]) if self.logs else contextlib.nullcontext()
 
     def pack(self, tensor: Tensor) -> int:
-        self.count += 1
-        return self.count - 1
+        self.facts.append(_facts(tensor))
+        return len(self.facts) - 1
 
     def unpack(self, number: int) -> Tensor:
         if self.recomputed is None or number not in self.recomputed:
@@ -82,20 +152,30 @@ class _Frame:
 
         def keep(tensor: Tensor) -> int:
             kept.append(detached(tensor) if tensor.grad_fn is not None else tensor)
+            if self.early_stop and len(kept) == len(self.facts):
+                raise _Enough
             return len(kept) - 1
 
-        def never(number: Any) -> Tensor:
-            return kept[number]
-
-        with _rng(self.state), saved_tensors_hooks(keep, never), dispatch.grad_enabled(True), self.recompute_context:
+        with (contextlib.suppress(_Enough), _rng(self.state), saved_tensors_hooks(keep, kept.__getitem__), dispatch.grad_enabled(True),
+              self.logged(1), self.recompute_context):
             self.again()
-        if len(kept) != self.count:
-            raise CheckpointError(
-                "torch.utils.checkpoint: A different number of tensors was saved during the original forward and "
-                f"recomputation. Number of tensors saved during forward: {self.count}. Number of tensors saved during "
-                f"recomputation: {len(kept)}."
-            )
+        self._check(kept)
         self.recomputed = dict(enumerate(kept))
+
+    def _check(self, kept: list[Tensor]) -> None:
+        if len(kept) != len(self.facts):
+            self._fail(
+                "A different number of tensors was saved during the original forward and recomputation.\n"
+                f"Number of tensors saved during forward: {len(self.facts)}\nNumber of tensors saved during recomputation: {len(kept)}."
+            )
+        found = [(i, was, _facts(now)) for i, (was, now) in enumerate(zip(self.facts, kept)) if was != _facts(now)]
+        if self.checked and found:
+            self._fail("Recomputed values for the following tensors have different metadata than during the forward pass.\n" + "\n".join(
+                f"tensor at position {i}:\nsaved metadata: {was}\nrecomputed metadata: {now}" for i, was, now in found))
+
+    def _fail(self, why: str) -> None:
+        runs = [f"\n\nOperations of the {name} run:\n" + "\n".join(log) for name, log in zip(("first", "second"), self.logs)]
+        raise CheckpointError(f"torch.utils.checkpoint: {why}{''.join(runs)}")
 
 
 class _Reentrant(Function):

@@ -302,7 +302,7 @@ def tensor_hook(tensor: Tensor, hook: Callable) -> RemovableHandle:
     def call(grad: Tensor) -> Any:
         return hook(grad)
 
-    call._output_nr = edge.nr  # type: ignore[attr-defined]
+    call._output_nr, call.__wrapped__ = edge.nr, hook  # type: ignore[attr-defined]
     if edge.node.pre_hooks is None:
         edge.node.pre_hooks = {}
     if isinstance(edge.node, AccumulateGrad):

@@ -9,7 +9,7 @@ from typing import Any
 from ..core import dispatch
 from ..core.tensor import AutogradMeta, Tensor, bump_version
 from ..ops import prims
-from .batched import OnExamples, attach_all, levels, on_tape, stripped, wrapped
+from .batched import OnExamples, attach_all, by_program, levels, on_tape, stripped, wrapped
 from .graph import SECOND_TIME, Edge, Node, Saved, _spec, bare, edge_of, rebase
 
 
@@ -116,6 +116,10 @@ class Function:
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run the function and record it."""
+        if dispatch.batched is not None and cls.vmap is not Function.vmap:
+            out = by_program(cls.vmap, args)
+            if out is not NotImplemented:
+                return out
         ctx = FunctionCtx()
         positions = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
         behind = args if dispatch.batched is None else [stripped(a)[0] for a in args]
@@ -139,6 +143,12 @@ class Function:
     def setup_context(ctx: Any, inputs: tuple, output: Any) -> Any:
         """Fill `ctx` after a `forward` that does not take it."""
         raise NotImplementedError
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple, *args: Any) -> Any:
+        """Compute a whole batch: `in_dims` says for each argument which dimension runs over the `info.batch_size` examples (None: it
+        is the same for all). Answers with the outputs and such dimensions of theirs. Without it `forward` sees one example."""
+        raise NotImplementedError("define vmap as a staticmethod of the Function to call it")
 
     vjp = backward
 

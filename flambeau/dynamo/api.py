@@ -22,7 +22,23 @@ from .variables.builtins import HANDLERS, handles
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
-def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = "inductor",
+class _Default:
+    backend: Any = "inductor"
+
+
+def get_default_backend() -> Any:
+    """What `compile` takes for a backend where none is given: "inductor" at first."""
+    return _Default.backend
+
+
+def set_default_backend(backend: Any) -> None:
+    """Let `compile` take `backend` (a name or a callable; None: "inductor") where none is given."""
+    if not (backend is None or isinstance(backend, str) or callable(backend)):
+        raise TypeError(f"backend must be a string or callable, got {type(backend)}")
+    _Default.backend = "inductor" if backend is None else backend
+
+
+def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = None,
             mode: str | None = None, options: dict[str, Any] | None = None, disable: bool = False) -> Any:  # fmt: skip
     """Compile a function or an nn.Module just in time.
 
@@ -31,7 +47,8 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
 
     `fullgraph=True`: an error, instead of a graph break, at what can't be captured. `dynamic`: None, sizes become variables
     when they change; True, from the start; False, never. `backend`: "inductor", "aot_eager", "eager" or a callable
-    `backend(gm, example_inputs) -> callable`. `mode` and `options` go to the backend. `disable=True` returns `model` as it is.
+    `backend(gm, example_inputs) -> callable`; None is `get_default_backend()`, "inductor" at first. `mode` and `options` go to the
+    backend. `disable=True` returns `model` as it is.
     """
     if mode is not None and mode not in MODES:
         raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {', '.join(MODES)}")
@@ -47,7 +64,7 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     chosen = dict(options or {})
     if mode not in (None, "default"):
         chosen["mode"] = mode
-    compiler = get_compiler(backend, fullgraph, dynamic, chosen)
+    compiler = get_compiler(_Default.backend if backend is None else backend, fullgraph, dynamic, chosen)
     if policy.is_nn_module(model):
         return optimize_module(model, compiler)
     return _compile_function(model, compiler)

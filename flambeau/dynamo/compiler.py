@@ -21,6 +21,7 @@ from .exceptions import BackendCompilerFailed, GraphBreak, RecompileLimitExceede
 from .guards import first_failure
 from .owners import family_of, is_plain, owner_of
 from .resume import origin
+from .stance import Current
 
 OF_THIS_CALL = ("exception", "fake tensor")
 """Reasons to run a frame eagerly that say nothing about its next call."""
@@ -82,7 +83,10 @@ class Compiler:
         for entry in state.entries:  # another thread may have compiled this while we waited
             if entry.guard(function, *values):
                 return entry.guard, entry.replacement
-        if not self._may_compile(state, function, code, values):
+        if Current.stance == "fail_on_recompile" and not state.failures:
+            raise RuntimeError(f"Detected recompile when torch.compile stance is 'fail_on_recompile'. {code.co_filename}:"
+                               f"{code.co_firstlineno} in {code.co_name}: {self._reason(state, function, values)}")
+        if Current.stance != "default" or not self._may_compile(state, function, code, values):
             return None
         request = Request(function, code, values, state.shapes, self.backend, self.backend_name, self.options, self.fullgraph,
                           active, self)  # fmt: skip
@@ -186,7 +190,7 @@ class Compiler:
 
     def _reason(self, state: CodeState, function: Any, values: tuple[Any, ...]) -> str:
         if not state.entries:
-            return "it serves another function or class of modules"
+            return "it isn't compiled yet, or serves another function or class of modules"
         last = state.entries[0]
         return first_failure(last.guards, last.parameters, values, function)
 
@@ -239,14 +243,21 @@ def reset() -> None:
             compiler.given_up.clear()
 
 
+def _by_stance(compiler: Compiler) -> Compiler | None:
+    """The compiler that takes its place; None: run eagerly."""
+    if Current.backend is not None:
+        return get_compiler(Current.backend, compiler.fullgraph, compiler.dynamic, compiler.options)
+    return None if Current.stance == "force_eager" else compiler
+
+
 def optimize(function: Callable[..., Any], compiler: Compiler) -> Callable[..., Any]:
     """A callable that runs `function` with the frame hook on."""
     set_callback = _C.set_frame_callback
 
     def compiled(*args: Any, **kwargs: Any) -> Any:
         outer = active.compiler
-        active.compiler = compiler
-        previous = set_callback(compiler)
+        active.compiler = chosen = compiler if Current.stance == "default" and Current.backend is None else _by_stance(compiler)
+        previous = set_callback(chosen)
         try:
             return function(*args, **kwargs)
         finally:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from .._absent import absent_names
+from ..futures import Future
 from ..nn.modules.module import Module
 from . import annotations as annotations  # type: ignore[assignment]
 
@@ -48,6 +49,21 @@ def annotate(the_type: Any, the_value: Any) -> Any:
 def isinstance(obj: Any, target_type: Any) -> bool:
     """Whether `obj` is of `target_type`; element types of containers are not looked at."""
     return builtins.isinstance(obj, getattr(target_type, "__origin__", target_type))
+
+
+def fork(func: Callable, *args: Any, **kwargs: Any) -> Future:
+    """`func(*args, **kwargs)`, run at once, as a Future."""
+    future: Future = Future()
+    try:
+        future.set_result(func(*args, **kwargs))
+    except Exception as error:
+        future.set_exception(error)
+    return future
+
+
+def wait(future: Future) -> Any:
+    """The value of a future."""
+    return future.wait()
 
 
 def enable_onednn_fusion(enabled: bool) -> None:
@@ -110,5 +126,5 @@ __all__ = [
     "script", "ignore", "unused", "export", "interface", "script_if_tracing", "is_scripting", "is_tracing", "annotate",
     "isinstance", "Final", "ScriptModule", "ScriptFunction", "RecursiveScriptModule", "TracerWarning", "Error", "Attribute",
     "trace", "trace_module", "save", "load", "freeze", "optimize_for_inference", "annotations", "fuser", "optimized_execution",
-    "enable_onednn_fusion", "set_fusion_strategy",
+    "enable_onednn_fusion", "fork", "wait", "set_fusion_strategy",
 ]

@@ -19,6 +19,8 @@ for _family in FAMILIES:
 
 def __getattr__(name: str) -> Any:
     """An operator of the table, or a namespace of custom operators (`torch.ops.NAMESPACE`)."""
+    if name == "aten":
+        return importlib.import_module(f"{__name__}.aten")
     found = OPERATORS.get(name) or NAMESPACES.get(name)
     if found is None:
         raise AttributeError(f"module 'flambeau.ops' has no attribute '{name}': no such operator, and no namespace of custom operators")

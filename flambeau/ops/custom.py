@@ -27,6 +27,7 @@ class CustomOperator:
         self.namespace, _, self.__name__ = qualname.partition("::")
         self.kernels: dict[str, Callable] = {}
         self.fake: Callable | None = None
+        self.autocast: dict[str, Any] = {}      # device type -> dtype, within autocast
         self.names = tuple(signature.parameters)
         self.primitive = self._make_primitive()
         self.default = self
@@ -126,6 +127,18 @@ class CustomOperator:
 
         self.primitive.setup_context = setup
         self.primitive.derivative = General(vjp)
+
+
+    def set_vmap(self, rule: Callable) -> None:
+        """Let `rule(info, in_dims, *args, **kwargs)` compute a batch; it answers with results and where their batches are."""
+
+        def vmap(info: Any, in_dims: tuple, *values: Any) -> Any:
+            positional, keyword = self._call_arguments(values)
+            if any(d is not None for d in in_dims[len(positional):]):
+                raise NotImplementedError(f"{self.qualname}: vmap over a keyword-only argument is not implemented; pass it by position")
+            return rule(info, in_dims[:len(positional)], *positional, **keyword)
+
+        self.primitive.vmap = vmap
 
 
 class _CustomPrimitive(Primitive):

@@ -92,6 +92,8 @@ class General(Derivative):
 class Primitive:
     """A record of the op table, callable on tensors. Never broadcasts, never promotes."""
 
+    vmap: Callable | None = None    # the program's own batching rule, for its own operators
+
     def __init__(self, name: str, shape: Callable, *, kernel: Callable | None = None, loop: Any = None,
                  derivative: Derivative | None = None, tags: Iterable[str] = (), batch: batching.Rule = batching.by_names,
                  samples: Callable | None = None, doc: str = "", kind: str = "general", tensors: int | None = None,
@@ -691,6 +693,7 @@ class CompositeRecord:
     kind = "operator"
     answers_views = False  # which stay views when it is recorded as a whole
     batch: batching.Rule | None = None
+    vmap: Callable | None = None
 
     def __init__(self, name: str, fn: Callable, vjp: Rule | None, lowering: str | None, fused: bool):
         self.name, self.fn, self.lowering, self.fused = name, fn, lowering, fused

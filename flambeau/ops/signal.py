@@ -36,22 +36,29 @@ def _window(name: str, formula: Callable[..., Tensor], doc: str) -> Callable:
     return operator(fn)
 
 
-def _turn(n: Tensor, length: int) -> Tensor:
-    return n * (2 * math.pi / (length - 1))
+def cosines(n: Tensor, length: int, *a: float) -> Tensor:
+    """a[0] - a[1] cos(x) + a[2] cos(2 x) - ..., where x turns once over the window."""
+    turn = n * (2 * math.pi / (length - 1))
+    return sum([(-1) ** k * c * (k * turn).cos() for k, c in enumerate(a)])
 
 
-def _kaiser(n: Tensor, length: int, beta: float = 12.0) -> Tensor:
+def bartlett(n: Tensor, length: int) -> Tensor:
+    """A triangle."""
+    return 1 - (n * (2 / (length - 1)) - 1).abs()
+
+
+def kaiser(n: Tensor, length: int, beta: float = 12.0) -> Tensor:
+    """The Kaiser window of shape beta."""
     x = n * (2 / (length - 1)) - 1
     return i0_prim((1 - x * x).clamp(min=0).sqrt() * beta) / float(i0_prim(n.new_full((), beta)))
 
 
-bartlett_window = _window("bartlett_window", lambda n, length: 1 - (n * (2 / (length - 1)) - 1).abs(), "A triangle.")
-hann_window = _window("hann_window", lambda n, length: 0.5 - 0.5 * _turn(n, length).cos(), "The Hann window.")
-hamming_window = _window("hamming_window", lambda n, length, alpha=0.54, beta=0.46: alpha - beta * _turn(n, length).cos(),
+bartlett_window = _window("bartlett_window", bartlett, "A triangle.")
+hann_window = _window("hann_window", lambda n, length: cosines(n, length, 0.5, 0.5), "The Hann window.")
+hamming_window = _window("hamming_window", lambda n, length, alpha=0.54, beta=0.46: cosines(n, length, alpha, beta),
                          "The Hamming window, alpha - beta cos.")
-blackman_window = _window("blackman_window", lambda n, length: 0.42 - 0.5 * _turn(n, length).cos()
-                          + 0.08 * (2 * _turn(n, length)).cos(), "The Blackman window.")
-kaiser_window = _window("kaiser_window", _kaiser, "The Kaiser window of shape beta.")
+blackman_window = _window("blackman_window", lambda n, length: cosines(n, length, 0.42, 0.5, 0.08), "The Blackman window.")
+kaiser_window = _window("kaiser_window", kaiser, "The Kaiser window of shape beta.")
 
 
 def _full_window(x: Tensor, window: Tensor | None, win_length: int, n_fft: int) -> Tensor:

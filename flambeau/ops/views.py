@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -775,9 +775,29 @@ def _set_data(self: Tensor, value: Tensor) -> None:
 
 Tensor.data = property(_get_data, _set_data, doc="The same memory, cut off from the tape.")  # type: ignore[attr-defined]
 Tensor.T = property(lambda self: prims.permute(self, tuple(range(self.ndim - 1, -1, -1))))  # type: ignore[attr-defined]
-Tensor.mT = property(lambda self: transpose(self, -2, -1))  # type: ignore[attr-defined]
-Tensor.H = property(lambda self: transpose(self, -2, -1).conj())  # type: ignore[attr-defined]
-Tensor.mH = Tensor.H  # type: ignore[attr-defined]
+
+
+def _transposes(name: str, of: Callable[[Tensor], Tensor], most: float) -> Callable[[Tensor], Tensor]:
+    """`of` of a matrix, or of a batch of them where there may be more than two dimensions; a number is its own transpose."""
+    kinds = "matrices or batches of matrices" if most > 2 else "matrices (2-D tensors)"
+
+    def transposed(self: Tensor) -> Tensor:
+        n = self.ndim
+        if n == 1 or n > most:
+            hint = " For batches of matrices, consider using tensor.mH" if n > most else ""
+            raise RuntimeError(f"tensor.{name} is only supported on {kinds}. Got {n}-D tensor.{hint}")
+        return of(self) if n else self
+
+    return transposed
+
+
+def _conjugate_transpose(x: Tensor) -> Tensor:
+    return transpose(x, -2, -1).conj()
+
+
+Tensor.mT = property(_transposes("mT", lambda x: transpose(x, -2, -1), math.inf))  # type: ignore[attr-defined]
+Tensor.mH = property(_transposes("mH", _conjugate_transpose, math.inf))  # type: ignore[attr-defined]
+Tensor.H = property(_transposes("H", _conjugate_transpose, 2))  # type: ignore[attr-defined]
 Tensor.nbytes = property(lambda self: self.numel() * self.dtype.itemsize)  # type: ignore[attr-defined]
 
 

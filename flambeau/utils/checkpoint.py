@@ -7,7 +7,8 @@ from typing import Any
 
 from .. import _C
 from ..autograd import checkpoint as _home
-from ..autograd.checkpoint import CheckpointError
+from ..autograd.checkpoint import CheckpointError, noop_context_fn, set_checkpoint_debug_enabled, set_checkpoint_early_stop
+from ..autograd.selective import CheckpointPolicy, SelectiveCheckpointContext, create_selective_checkpoint_contexts
 
 # forward and recomputation have to run the same way, so neither is captured; inside of a graph checkpoint is seen through
 _checkpoint = _C.undisturbed(_home.checkpoint)
@@ -24,4 +25,7 @@ def checkpoint_sequential(*args: Any, **kwargs: Any) -> Any:
     return _checkpoint_sequential(*args, **kwargs)
 
 
-__all__ = ["CheckpointError", "checkpoint", "checkpoint_sequential"]
+__all__ = [
+    "CheckpointError", "CheckpointPolicy", "SelectiveCheckpointContext", "checkpoint", "checkpoint_sequential",
+    "create_selective_checkpoint_contexts", "noop_context_fn", "set_checkpoint_debug_enabled", "set_checkpoint_early_stop",
+]

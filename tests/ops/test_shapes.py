@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
 import flambeau as fl
+
+torch = pytest.importorskip("torch")
 
 X = np.random.default_rng(8).standard_normal((2, 3, 4))
 
@@ -191,3 +195,17 @@ def test_sizes_that_are_tensors():
         assert tuple(made.shape) == (2, 3) and all(type(size) is int for size in made.shape)
         made.sum().backward()
     assert x.grad.tolist() == [5.0, 5.0, 5.0, 3.0, 3.0, 3.0] + [0.0] * 6
+
+
+@pytest.mark.parametrize("name", ["H", "mH", "mT"])
+def test_transposes_of_what_is_no_matrix(name: str) -> None:
+    for shape in ((), (3,), (2, 3), (2, 3, 4)):
+        answers = []
+        for t in (fl, torch):
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    answers.append(tuple(getattr(t.ones(shape), name).shape))
+            except RuntimeError as error:
+                answers.append(str(error))
+        assert answers[0] == answers[1]

@@ -1,0 +1,54 @@
+"""torch.compiler.set_stance: whether compiled functions compile, for all of them at once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile")
+
+
+class Current:
+    """The stance of the process, and the backend that takes the place of all others (None: each its own)."""
+
+    stance = "default"
+    backend: Any = None
+
+
+class set_stance:
+    """Set how compiled functions behave: a function that does it for good, a context manager, or a decorator.
+
+    "default"; "force_eager": run as if nothing were compiled; "eager_on_recompile": use what is compiled and run eagerly where nothing
+    fits; "fail_on_recompile": RuntimeError where nothing fits. `force_backend`: compile with this backend, whatever was asked for.
+    """
+
+    def __init__(self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None) -> None:
+        if stance in ("eager_then_compile", "aot_eager_then_compile"):
+            raise NotImplementedError(f"stance {stance!r} is not implemented; call the function once before it is compiled, or mark sizes "
+                                      "with torch._dynamo.mark_dynamic")
+        if stance not in STANCES:
+            raise RuntimeError(f"invalid torch.compile stance {stance!r}; expected one of {', '.join(STANCES)}")
+        if skip_guard_eval_unsafe:
+            raise NotImplementedError("skip_guard_eval_unsafe is not implemented; guards are always evaluated")
+        if stance != "default" and force_backend is not None:
+            raise RuntimeError("non-default stance cannot have force_backend set")
+        self.new, self.before = (stance, force_backend), (Current.stance, Current.backend)
+        Current.stance, Current.backend = self.new
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: Any) -> None:
+        Current.stance, Current.backend = self.before
+
+    def __call__(self, fn: Callable) -> Callable:
+        Current.stance, Current.backend = self.before
+        stance, backend = self.new
+
+        @functools.wraps(fn)
+        def within(*args: Any, **kwargs: Any) -> Any:
+            with set_stance(stance, force_backend=backend):
+                return fn(*args, **kwargs)
+
+        return within
