@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import cupy
-import cupyx
 import numpy as np
 from cupyx.scipy import special
 
@@ -149,7 +148,7 @@ def _gather(x: Array, dim: int, index: Array) -> Array:
     return cupy.take_along_axis(crop, index, dim)
 
 
-_SCATTERS = {"add": cupyx.scatter_add, "amax": cupyx.scatter_max, "amin": cupyx.scatter_min}
+_SCATTERS = {"add": cupy.add.at, "amax": cupy.maximum.at, "amin": cupy.minimum.at}
 
 
 def _scatter(x: Array, dim: int, index: Array, src: Array, reduce: str) -> Array:
@@ -173,14 +172,14 @@ def _scatter(x: Array, dim: int, index: Array, src: Array, reduce: str) -> Array
 def _index_add(x: Array, dim: int, index: Array, src: Array) -> Array:
     out = _wide(x).copy()
     flat = src.reshape(src.shape[:dim] + (-1,) + src.shape[dim + index.ndim:])
-    cupyx.scatter_add(out, (slice(None),) * dim + (index.reshape(-1),), _wide(flat))
+    cupy.add.at(out, (slice(None),) * dim + (index.reshape(-1),), _wide(flat))
     return out.astype(x.dtype, copy=False)
 
 
 def _index_put(x: Array, indices: Sequence, values: Array, accumulate: bool) -> Array:
     out = _wide(x).copy() if accumulate else x.copy()
     if accumulate:
-        cupyx.scatter_add(out, _advanced(indices), _wide(values))
+        cupy.add.at(out, _advanced(indices), _wide(values))
         return out.astype(x.dtype, copy=False)
     out[_advanced(indices)] = values
     return out

@@ -143,7 +143,7 @@ TABLE: dict[str, Callable] = {
     "solve_triangular": _checked(_solve_triangular), "det": lambda x: cupy.asarray(cupy.linalg.det(x)), "slogdet": _slogdet,
     "cummax": _running(cupy.maximum), "cummin": _running(cupy.minimum), "searchsorted": _searchsorted,
     "repeat_positions": _repeat_positions, "gcd": cupy.gcd, "lcm": cupy.lcm, "frexp": _frexp,
-    "polygamma": _in_float(lambda x, n: special.polygamma(n, x)), "zeta": _in_float(special.zeta),
+    "polygamma": _in_float(lambda x, n: special.polygamma(cupy.asarray(n), x)), "zeta": _in_float(special.zeta),
     "igamma": _in_float(special.gammainc), "igammac": _in_float(special.gammaincc),
     **{name: _in_float(getattr(special, name)) for name in ("i0", "i0e", "i1", "i1e", "ndtri", "erfcx", "log_ndtr")},
     **{f"bessel_{name}": _in_float(getattr(special, name)) for name in ("j0", "j1", "y0", "y1", "k0", "k1", "k0e", "k1e")},
