@@ -109,6 +109,8 @@ class Family:
             self.record.shape(*args)    # refuses what is wrong
         args = [a._data if isinstance(a, Tensor) else a for a in args]
         arrays = [a for a in args if type(a) is self.array_type]
+        if not arrays:      # lists of tensors
+            return None
         largest = max([a.size for a in arrays])
         if self.pointwise and all(a.shape == arrays[0].shape for a in arrays):
             key = self._flat_key(args, largest)

@@ -439,17 +439,24 @@ def sign(x):
 
 
 @triton.jit
+def fmod(a, b):
+    return a % b if a.dtype.is_int() else libdevice.fmod(a, b)
+
+
+@triton.jit
 def remainder(a, b):
-    rest = a % b if a.dtype.is_int() else libdevice.fmod(a, b)
+    rest = fmod(a, b)
     return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
 
 
 @triton.jit
 def floordiv(a, b):
     if a.dtype.is_int():
-        quotient = a // b
-        return tl.where((quotient * b != a) & ((a < 0) != (b < 0)), quotient - 1, quotient)
-    return tl.floor(a / b)
+        cut = a // b
+        down = tl.where((cut * b != a) & ((a < 0) != (b < 0)), cut - 1, cut)
+    else:
+        down = tl.floor(a / b)
+    return down
 
 
 @triton.jit

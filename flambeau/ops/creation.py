@@ -22,7 +22,7 @@ from . import prims
 from .pointwise import store_out
 from .prims.views import _diagonal_back, _inverse
 from .promotion import broadcast, cast, category_of_number, default_dtype, is_number, prepare
-from .registry import OPERATORS, method, operator
+from .registry import OPERATORS, PRIMITIVES, method, operator
 
 
 # -- helpers -------------------------------------------------------------------------------------------
@@ -208,7 +208,11 @@ def from_data(data: Any, kind: dtype | None = None, where: Any = None) -> Tensor
         else:
             own = kind or (bool_, int64, default_dtype(), default_dtype().to_complex())["bifc".index(array.dtype.kind)]
             made = from_array(_convert_array(array, own), own)
-    return made if target.type == "cpu" else made.to(device=target)
+    if target.type == "cpu":
+        return made
+    if made._data is None:
+        return made.to(device=target)
+    return PRIMITIVES["to_device"].run((made, target, False))  # past all modes: a constant of what is traced lies where it is used
 
 
 @operator

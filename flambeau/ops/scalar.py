@@ -162,7 +162,7 @@ _ROWS = [
     ScalarOp("floordiv", 2, SAME, _floordiv, _fn("floordiv", 2), _helper("floordiv", 2), 6),
     ScalarOp("truncdiv", 2, SAME, _truncdiv, _fn("truncdiv", 2), _helper("truncdiv", 2), 6),
     ScalarOp("remainder", 2, SAME, np.remainder, _fn("remainder", 2), _helper("remainder", 2), 8),
-    ScalarOp("fmod", 2, SAME, np.fmod, _fn("fmod", 2), _lib("fmod", 2), 8),
+    ScalarOp("fmod", 2, SAME, np.fmod, _fn("fmod", 2), _helper("fmod", 2), 8),
     ScalarOp("fma", 3, SAME, _fma, "{0} * {1} + {2}", "{0} * {1} + {2}"),
     ScalarOp("neg", 1, SAME, np.negative, "-{0}", "-{0}"),
     ScalarOp("abs", 1, REAL, _real_dtype_abs, _fn("abs"), "tl.abs({0})"),

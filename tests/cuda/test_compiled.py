@@ -24,7 +24,7 @@ eager_cases = _load("cuda_eager_cases", Path(__file__).parent / "test_eager.py")
 programs = _load("end_to_end_programs", Path(__file__).parent.parent / "test_end_to_end.py")
 
 
-@pytest.mark.parametrize("name", [n for n in eager_cases.CASES if n not in ("gather", "index", "cross_entropy")])
+@pytest.mark.parametrize("name", eager_cases.CASES)
 def test_matches_eager(name):
     fn = eager_cases.CASES[name]
     compiled = fl.compile(fn, backend="inductor")

@@ -51,6 +51,7 @@ def _same(got, want, tolerance):
 
 
 def _compare(fn, tensors, kind, compiled=False):
+    fl._dynamo.reset()
     out, got = _gradients(fl.compile(fn) if compiled else fn, tensors, "cuda")
     _, want = _gradients(fn, [t.double() for t in tensors], "cpu")
     _same(got, want, TOLERANCE[kind])

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a table
 """Operators of every family on the GPU give what they give on the CPU: eager and compiled, forward and gradients."""
 
 from __future__ import annotations
