@@ -404,6 +404,8 @@ def _strided(cupy: Any) -> Callable:
 def _fit(cupy: Any) -> Callable:
     """Inputs as the code expects them: these strides (in bytes), and aligned to 16 bytes."""
     def fit(array: Any, strides: tuple) -> Any:
+        if isinstance(array, np.ndarray):   # a tensor of the host, which a primitive takes
+            return array
         same = all(a == b or n == 1 for a, b, n in zip(array.strides, strides, array.shape))
         if same and array.data.ptr % 16 == 0:
             return array
