@@ -19,6 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from flambeau.backends.cuda import cubins
 from flambeau.backends.cuda.cubins import HINT, Cubin, NoTriton
 from flambeau.backends.cuda.layouts import layout
