@@ -399,6 +399,8 @@ def _strided(cupy: Any) -> Callable:
 
     def strided(array: Any, shape: tuple, strides: tuple, offset: int) -> Any:
         """Another look at an array's memory, strides and offset in bytes."""
+        if isinstance(array, np.ndarray):
+            return np.lib.stride_tricks.as_strided(array.reshape(-1)[offset // array.itemsize :], shape, strides)
         return make(shape, array.dtype, array.data + offset if offset else array.data, strides)
     return strided
 

@@ -165,6 +165,7 @@ class Lowering:
         results = results if isinstance(results, (tuple, list)) else (results,)
         self.program.exact = gm.graph.meta.get("exact_outputs", self.program.exact)
         self._exact_results = [n for n in results if hasattr(n, "op")][:self.program.exact]
+        self._on_gpu = any(isinstance(val := n.meta.get("val"), Tensor) and val.device.type == "cuda" for n in gm.graph.nodes)
         for node in gm.graph.nodes:
             method = getattr(self, f"_{node.op}", None)
             if method is None:
@@ -321,6 +322,8 @@ class Lowering:
 
     def _lower(self, node: Any, args: list) -> Any:
         prim, val = node.target, node.meta["val"]
+        if self._on_gpu and isinstance(val, Tensor) and val.device.type == "cpu" and _boxes(args):
+            return self._fallback(node, args)       # what a GPU's kernels cannot reach
         if getattr(prim, "lowering", None) in ATTENTION and _boxes(args)[0].dtype is float32 and val[0].device.type == "cpu":
             return self._attention(node, prim.lowering, args)
         if getattr(prim, "whole", None) and getattr(prim, "lowering", None) is None:
