@@ -399,7 +399,7 @@ def _strided(cupy: Any) -> Callable:
 
     def strided(array: Any, shape: tuple, strides: tuple, offset: int) -> Any:
         """Another look at an array's memory, strides and offset in bytes."""
-        if isinstance(array, np.ndarray):
+        if type(array) is np.ndarray:
             return np.lib.stride_tricks.as_strided(array.reshape(-1)[offset // array.itemsize :], shape, strides)
         return make(shape, array.dtype, array.data + offset if offset else array.data, strides)
     return strided
@@ -408,7 +408,7 @@ def _strided(cupy: Any) -> Callable:
 def _fit(cupy: Any) -> Callable:
     """Inputs as the code expects them: these strides (in bytes), and aligned to 16 bytes."""
     def fit(array: Any, strides: tuple) -> Any:
-        if isinstance(array, np.ndarray):   # a tensor of the host, which a primitive takes
+        if type(array) is np.ndarray:    # a tensor of the host, which a primitive takes
             return array
         same = all(a == b or n == 1 for a, b, n in zip(array.strides, strides, array.shape))
         if same and array.data.ptr % 16 == 0:
