@@ -25,7 +25,7 @@ from flambeau.backends.cuda import cubins
 from flambeau.backends.cuda.cubins import HINT, Cubin, NoTriton
 from flambeau.backends.cuda.layouts import layout
 from flambeau.core.cache import YOUNG, cache_directory, read, temporary_folder, warn_unwritable, write_file
-from flambeau.core.device import device
+from flambeau.core.device import CPU, device
 from flambeau.core.dtypes import DTYPES, dtype
 from flambeau.core.expr import Index, to_python, to_tuple
 from flambeau.core.size import contiguous_strides
@@ -391,7 +391,7 @@ def _gpu(index: int) -> device:
 
 
 def _tensor(array: Any, kind: dtype | None = None) -> Tensor:
-    return from_array(array, kind, _gpu(array.data.device_id))
+    return from_array(array, kind, CPU if type(array) is np.ndarray else _gpu(array.data.device_id))
 
 
 def _strided(cupy: Any) -> Callable:

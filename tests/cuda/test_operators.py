@@ -49,7 +49,7 @@ CASES: dict[str, tuple[Callable, tuple[int, ...]]] = {
     "bce": (lambda x: F.binary_cross_entropy_with_logits(x, x.flip(0).sigmoid()), (12, 8)),
     "nll": (lambda x: F.nll_loss(x.log_softmax(1), _index(x, *range(8), 0, 1, 2, 3)), (12, 8)),
     "label smoothing": (lambda x: F.cross_entropy(x, _index(x, *range(8), 0, 1, 2, 3), label_smoothing=0.1), (12, 8)),
-    "ctc": (lambda x: F.ctc_loss(x.log_softmax(2), _index(x, 1, 2, 3, 1).view(2, 2), fl.tensor([6, 6]), fl.tensor([2, 2])), (6, 2, 8)),
+    "ctc": (lambda x: F.ctc_loss(x.log_softmax(2), _index(x, 1, 2, 3, 1).view(2, 2), [6, 6], [2, 2]), (6, 2, 8)),
     "embedding_bag": (lambda x: F.embedding_bag(_index(x, 0, 3, 3, 1).view(2, 2), x), (12, 8)),
     "one_hot": (lambda x: F.one_hot(_index(x, 0, 3, 3, 1), 5).float() @ x[:5], (12, 8)),
     "lstm": (lambda x: _layer(x, lambda: fl.nn.LSTM(8, 5))(x)[0], (3, 4, 8)),
