@@ -79,6 +79,11 @@ class Level:
         write(self.behind(target), self.spread(value))
         return target
 
+    def call(self, function: Callable, values: Sequence[Any], has: Sequence[bool]) -> Any:
+        """`function` of examples of those `values` that have the batch in front, and of the others as they are."""
+        with entered([self]):
+            return function(*[example_of(v, self) if h else v for v, h in zip(values, has)])
+
     def spread(self, value: Any) -> Any:
         """The batch behind a tensor, repeated if it is the same for all examples."""
         return spread(self.behind(value), self.holds(value), self.size)

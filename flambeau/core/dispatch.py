@@ -54,7 +54,7 @@ def needs_grad(prim: Any, args: tuple) -> bool:
 
 def call(prim: Any, args: tuple) -> Any:
     """Climb down the ladder from the top."""
-    if batched is not None and (out := batched(prim, args)) is not NotImplemented:
+    if batched is not None and state.modes and (out := batched(prim, args)) is not NotImplemented:
         return out
     if needs_grad(prim, args):
         return record(prim, args)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..autograd.batched import Level, entered
+from ..autograd.batched import Level
 from ..core import dispatch
 from ..core.size import is_dense
-from ..core.tensor import Tensor, example_of, fake
+from ..core.tensor import Tensor, fake
 from ..ops.registry import General, Primitive
 from . import tape
 
@@ -39,8 +39,7 @@ def mapped(function: Function, batches: Sequence[Tensor], shared: Sequence[Any],
            wanted: Sequence[bool]) -> tuple[Tensor, ...]:
     """`function` of examples of the batches, and of what is shared: its results with the batch in front, where that is wanted."""
     level = Level(size, randomness)
-    with entered([level]):
-        results = function(*[example_of(b, level) for b in batches], *shared)
+    results = level.call(function, (*batches, *shared), [True] * len(batches) + [False] * len(shared))
     return tuple([whole(r, w, level) for r, w in zip(results, wanted, strict=True)])
 
 
@@ -126,9 +125,7 @@ class Choice(HigherOrder):
         def for_all(function: Function) -> Function:
             def of_batches(*operands: Any) -> list[Tensor]:
                 level = Level(size, "error")
-                with entered([level]):
-                    results = function(*[example_of(x, level) if differs else x for x, differs in zip(operands, has[1])])
-                return [level.spread(r).contiguous() for r in results]
+                return [level.spread(r).contiguous() for r in level.call(function, operands, has[1])]
 
             return of_batches
 

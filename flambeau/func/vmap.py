@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..autograd.batched import Level, entered
-from ..core.tensor import Tensor, example_of
+from ..autograd.batched import Level
+from ..core.tensor import Tensor
 from ..ops.registry import OPERATORS
 from .higher_order import whole
 from .trees import Spec, flatten, unflatten
@@ -112,6 +112,5 @@ def map_examples(func: Callable, batches: list, has: tuple, spec: Spec, size: in
     """The results of `func` for all examples, with the batch in front but where `out_dims` is None; so it is in the `batches` that
     have one. Capture has a graph for `func`, and calls `mapped`."""
     level = Level(size, randomness)
-    with entered([level]):
-        results, out_spec = flatten(call_with(func, [example_of(v, level) if h else v for v, h in zip(batches, has)], spec))
+    results, out_spec = flatten(level.call(lambda *leaves: call_with(func, list(leaves), spec), batches, has))
     return unflatten([whole(r, d is not None, level) for r, d in zip(results, _spread(out_dims, out_spec, "out_dims"))], out_spec)

@@ -186,6 +186,11 @@ def _from_leaves(data: Any, kind: dtype | None) -> Tensor:
     return from_array(_convert_array(array, kind).reshape(shape), kind)
 
 
+def constant_on(made: Tensor, where: device) -> Tensor:
+    """A fresh tensor of the host on a device, past all modes: a constant of what is traced lies where it is used."""
+    return made if where.type == "cpu" else PRIMITIVES["to_device"].run((made, where, False))
+
+
 def from_data(data: Any, kind: dtype | None = None, where: Any = None) -> Tensor:
     """A fresh tensor of nested sequences, numbers, arrays or tensors (always a copy)."""
     target = as_device(where)
@@ -208,11 +213,7 @@ def from_data(data: Any, kind: dtype | None = None, where: Any = None) -> Tensor
         else:
             own = kind or (bool_, int64, default_dtype(), default_dtype().to_complex())["bifc".index(array.dtype.kind)]
             made = from_array(_convert_array(array, own), own)
-    if target.type == "cpu":
-        return made
-    if made._data is None:
-        return made.to(device=target)
-    return PRIMITIVES["to_device"].run((made, target, False))  # past all modes: a constant of what is traced lies where it is used
+    return made.to(device=target) if made._data is None else constant_on(made, target)
 
 
 @operator

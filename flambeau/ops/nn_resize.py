@@ -13,14 +13,14 @@ import numpy as np
 
 from ..core.dtypes import bool_, dtype, float32, float64, int64, uint8
 from ..core.symbolic import hint_of, is_symbolic, sym_int, sym_max
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, from_array
 from . import prims
+from .creation import constant_on
 from .indexing import stack
 from .nn_windows import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, as_laid_out
 from .pointwise import where
 from .promotion import cast
 from .registry import channels_last_like, operator
-from .views import constant_on
 
 
 # -- padding -----------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def _axis(dim: int, like: Tensor, mode: str, out: Any, scale: float | None, alig
     n, kind = like.shape[dim], like.dtype if like.dtype is float64 else float32
     if not is_symbolic(n) and not is_symbolic(out):
         arrays = itertools.chain(*_taps(mode, n, out, scale, align_corners, kind.numpy))
-        return _Axis(dim, *[None if array is None else constant_on(array, like.device) for array in arrays])  # type: ignore[arg-type]
+        return _Axis(dim, *[None if array is None else constant_on(from_array(array), like.device) for array in arrays])  # type: ignore[arg-type]
     i = prims.iota(out, 0, 1, float32 if mode.startswith("nearest") else float64, like.device)
     sources, weights = zip(*_line_of_taps(mode, i, n, out, scale, align_corners))
     weight = None if weights[0] is None else cast(stack(weights), kind)
@@ -336,7 +336,7 @@ def _antialias_matrix(mode: str, n: int, out: int, scale: float | None, align_co
 
 
 def _antialiased(input: Tensor, dim: int, matrix: np.ndarray) -> Tensor:
-    weights = constant_on(matrix.copy(), input.device).to(input.dtype)
+    weights = constant_on(from_array(matrix.copy()), input.device).to(input.dtype)
     return input.movedim(dim, -1).matmul(weights.t()).movedim(-1, dim)
 
 

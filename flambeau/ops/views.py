@@ -483,12 +483,6 @@ def _device_move(x: Tensor, where: device, non_blocking: bool = False) -> Tensor
     return from_array(mover(x._data, where, non_blocking), x.dtype, where)
 
 
-def constant_on(array: np.ndarray, where: device) -> Tensor:
-    """A tensor of an array on a device, without a look at modes: to what is traced it is a constant."""
-    made = from_array(array)
-    return made if where.type == "cpu" else _device_move(made, where)
-
-
 def _load_mover(source: str, target: str) -> Any:
     for kind in (source, target):
         if kind in BACKENDS:
