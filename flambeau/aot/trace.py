@@ -122,8 +122,10 @@ class TraceMode:
         self.symbols[str(value)] = node
         return node
 
-    def rng_state(self, count: Any, where: device) -> tuple[Tensor, Any]:
-        """Called for a draw of `count` blocks from the default generator: (its state, an input; what is used of it)."""
+    def rng_state(self, count: Any, where: device, generator: Any) -> tuple[Tensor, Any] | None:
+        """Called for a draw of `count` blocks: (the default generator's state, an input; what is used of it), None for another's."""
+        if generator is not None:
+            return None
         if self.random is None:
             self.random = fake((2,), int64, where)
             first = next((n for n in self.graph.nodes if n.op != "placeholder"), None)

@@ -37,12 +37,10 @@ class Level:
     def __init__(self, size: int, randomness: str):
         self.size, self.randomness = size, randomness
 
-    @property
-    def rng_state(self) -> Any:
-        """How random numbers are drawn here; None for one draw that all examples share."""
-        return None if self.randomness == "same" else self._draw
-
-    def _draw(self, count: Any, where: device, generator: Generator | None = None) -> tuple[Tensor, Any]:
+    def rng_state(self, count: Any, where: device, generator: Generator | None) -> tuple[Tensor, Any] | None:
+        """A draw for the whole batch; None for one that all examples share (see `ops.random.draw_state`)."""
+        if self.randomness == "same":
+            return None
         if self.randomness == "error":
             raise RuntimeError("vmap: called random operation while in randomness error mode. Use randomness='different' for draws of "
                                "their own for each example, or 'same' for one draw for all")

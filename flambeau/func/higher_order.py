@@ -60,7 +60,9 @@ class _WithoutDraws:
     def handle(self, prim: Any, args: tuple) -> Any:
         return dispatch.run(prim, args)
 
-    def rng_state(self, count: Any, where: Any) -> Any:
+    def rng_state(self, count: Any, where: Any, generator: Any) -> None:
+        if generator is not None:
+            return None
         raise NotImplementedError("random numbers are drawn in a function that may not run; draw them outside, and pass them in")
 
 

@@ -146,15 +146,14 @@ def set_rng_state(new_state: Tensor) -> None:
 def draw_state(count: Any, generator: Generator | None = None, where: device = CPU) -> tuple[Tensor, Any]:
     """(state tensor, blocks already used of it) for one draw of `count` blocks.
 
-    A tracer that wants random numbers to be an input of its graph is a mode with `rng_state(count, device) -> (state, increment)`;
-    it answers for the default generator. vmap has one that takes any generator. Fake draws leave the generator where it is.
+    A mode may answer instead: `rng_state(count, device, generator) -> (state, increment)`, or None to leave it to those further out.
+    So a tracer makes the default generator's numbers an input of its graph. Fake draws leave the generator where it is.
     """
     for mode in reversed(dispatch.state.modes):
-        answer = getattr(mode, "rng_state", None)
-        if answer is not None and generator is None:
-            return answer(count, where)
-        if answer is not None and hasattr(mode, "randomness"):
-            return answer(count, where, generator)
+        ask = getattr(mode, "rng_state", None)
+        answer = None if ask is None else ask(count, where, generator)
+        if answer is not None:
+            return answer
     if dispatch.state.fake or type(count) is not int:
         return fake((2,), int64, where), 0
     state = (generator or default_generator).take(count)
