@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from ..backends.cuda import strays
 from ..core.device import current_cuda
 from .library import cupy, device_count, index_of
 
@@ -81,6 +82,7 @@ def device_of(obj: Any) -> Iterator[None]:
 def synchronize(device: Any = None) -> None:
     """Wait for all work of a GPU."""
     cupy("synchronize").cuda.Device(index_of(device)).synchronize()
+    strays.check()
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from ..backends.cuda import strays
 from ..core.storage import unseen_writes
 from .library import cupy, device_count, index_of
 
@@ -38,6 +39,7 @@ class Stream:
     def synchronize(self) -> None:
         """Wait until all work queued so far is done."""
         self._stream.synchronize()
+        strays.check()
 
     def record_event(self, event: Event | None = None) -> Event:
         """Put a mark behind the work queued so far."""
@@ -80,6 +82,7 @@ class Event:
     def synchronize(self) -> None:
         """Wait until the work before the mark is done."""
         self._event.synchronize()
+        strays.check()
 
     def wait(self, stream: Stream | None = None) -> None:
         """Let what is queued from now on wait for the mark."""

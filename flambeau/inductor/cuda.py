@@ -24,6 +24,7 @@ import numpy as np
 from flambeau.backends.cuda import cubins
 from flambeau.backends.cuda.cubins import HINT, Cubin, NoTriton
 from flambeau.backends.cuda.layouts import layout
+from flambeau.backends.cuda.strays import Places
 from flambeau.core.cache import YOUNG, cache_directory, read, temporary_folder, warn_unwritable, write_file
 from flambeau.core.device import CPU, device
 from flambeau.core.dtypes import DTYPES, dtype
@@ -247,6 +248,8 @@ class _Wrapper:
         for name, offset in step.pointers:
             shift = offset * self.program.buffers[name].dtype.itemsize
             arguments.append(f"{name}.data.ptr" + (f" + {to_python(shift)}" if not (isinstance(shift, int) and shift == 0) else ""))
+        if step.indexing:
+            arguments.append(f"strays[{step.indexing!r}]")
         rows = to_python(step.rows)
         grid = f"(({rows}) + {step.tile - 1}) // {step.tile}" if step.tile > 1 else rows
         if isinstance(step.rows, int):
@@ -365,6 +368,7 @@ class CudaCode:
             "__name__": __name__,
             "empty": cupy.ndarray, "current_stream": cubins.stream_pointer(), "strided": _strided(cupy), "fit": _fit(cupy),
             "tensor": _tensor, "constants": self.constants, "steps": self.steps, "extern": _extern(call_primitive, _fit(cupy)),
+            "strays": Places(),
             "product": lambda *arrays: blas().matmul(*arrays), "convolve": lambda *args: dnn().run(*args), **loaded, **calls,
         }
         scope |= {f"k_{name}": kind for name, kind in DTYPES.items()}

@@ -9,7 +9,7 @@ stored.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from flambeau.core.dtypes import bool_, float64
 from flambeau.core.expr import Expr, Index, free_variables, substitute, to_triton
 from flambeau.core.symbolic import SymFloat, SymInt
 from flambeau.inductor.cpp import KernelPrinter
-from flambeau.inductor.ir import REDUCTIONS, Access, Program, Value, computed_names
+from flambeau.inductor.ir import REDUCTIONS, Access, Program, Value, computed_names, walk
 from flambeau.inductor.reference import empty_value
 from flambeau.inductor.scheduler import Kernel, Member
 from flambeau.ops.scalar import TABLE
@@ -64,6 +64,7 @@ class TritonKernel:
     num_warps: int
     written: set[str] = field(default_factory=set)
     num_stages: int = 0                     # of loops that are pipelined; 0 leaves it to Triton
+    indexing: str = ""                      # the operators whose indices it checks: it takes the address to note them at after the pointers
 
     @property
     def options(self) -> dict[str, int]:
@@ -205,6 +206,12 @@ class TritonPrinter(KernelPrinter):
         for uid in self.scopes.pop():
             del self.names[uid]
 
+    def _indexing(self) -> str:
+        """The operators whose indices may be out of range, with the user's lines."""
+        steps = [m.step for k, m in enumerate(self.kernel.members)
+                 if any(v.op == "checked" for v in walk([self.roots[k], *self.computed[k].values()]))]
+        return ", ".join(dict.fromkeys(f"{o.op} ({o.line})" if o.line else o.op for step in steps for o in step.origins))
+
     def _define_below(self, k: int) -> None:
         mask = self.masks[k]
         values = [self.roots[k], *self.computed[k].values(), *([mask] if mask is not None else [])]
@@ -281,6 +288,7 @@ class TritonPrinter(KernelPrinter):
         masks = [*(self.row_masks if moves_r else ()), *self.x_masks]
         if self.masks[k] is not None:
             masks.append(self.names[self.masks[k].uid])     # type: ignore[union-attr]
+        masks += self._fitting(self.computed[k].values())
         mask = " & ".join(masks) or "None"
         place = self.expr(index - self.offset.get(m.step.buffer, 0), self.computed[k])
         tile = "x * 0 + r * 0" if moves_r else "x * 0"
@@ -302,6 +310,19 @@ class TritonPrinter(KernelPrinter):
         self.count += 1
         self.emit(f"{name} = {self.text(v)}")
         self.bind(v, name)
+        if v.op == "checked":
+            self._check(v, name)
+
+    def _check(self, v: Value, name: str) -> None:
+        """Note an index that is out of range, at which nothing is loaded or stored; lanes beyond the tile's edges do not count."""
+        size = self.expr(v.attr)
+        self.emit(f"{name}_fits = ({name} >= 0) & ({name} < {size})")
+        masks = [*(self.row_masks if self.r_loops and self._moves(v, {}) else ()), *self.x_masks]
+        self.emit(f"note(stray, {self.names[v.args[1].uid]}, {size}, {' & '.join([f'({name}_fits == 0)', *masks])})")
+
+    def _fitting(self, values: Iterable[Value]) -> list[str]:
+        """The masks of the indices among some values."""
+        return [f"{self.names[v.uid]}_fits" for v in values if v.op == "checked"]
 
     def text(self, v: Value) -> str:
         args = [self.names[a.uid] for a in v.args]
@@ -350,7 +371,7 @@ class TritonPrinter(KernelPrinter):
         moves_r = bool(self.r_loops) and (any(f"x{k}" in used for k in self.r_loops) or shape_of_args)
         moves_x = any(f"x{k}" in used for k in self.x_loops) or bool(v.args)
         fixed = not any(name[0] in "xv" for name in used)
-        mask = " & ".join([*(self.row_masks if moves_r else ()), *(self.x_masks if moves_x else ())])
+        mask = " & ".join([*(self.row_masks if moves_r else ()), *(self.x_masks if moves_x else ()), *self._fitting(v.args)])
         if access.masked:
             mask = f"({mask}) & {args[-1]}" if mask else args[-1]
         tile = "" if not fixed else " + x * 0" if mask else " + tl.zeros([1, 1], tl.int32)"
@@ -369,6 +390,10 @@ class TritonPrinter(KernelPrinter):
         symbols = sorted(self.symbols)
         parameters = [self.pointer(name) for name in order]
         signature = {self.pointer(n): f"*{SIGNATURE[self.program.buffers[n].dtype.name]}" for n in order}
+        indexing = self._indexing()
+        if indexing:
+            parameters.append("stray")
+            signature["stray"] = "*i64"
         integer = "i64" if self._is_large() else "i32"
         signature |= {n: "fp64" if n[0] == "f" else integer for n in symbols}
         constants = self._constants()
@@ -376,7 +401,7 @@ class TritonPrinter(KernelPrinter):
         header = ", ".join([*parameters, *symbols, *(f"{c}: tl.constexpr" for c in constants)])
         text = f"({header}):\n" + "\n".join(self.lines) + "\n"
         return TritonKernel("", text, [(n, self.offset.get(n, 0)) for n in order], symbols, signature, constants, self.x_size,
-                            self.x_tile, self.num_warps, set(self.written))
+                            self.x_tile, self.num_warps, set(self.written), indexing=indexing)
 
 
 def rows_loaded(kernel: Kernel, program: Program) -> dict[str, Index]:
@@ -412,6 +437,13 @@ def number(value: Any) -> str:
 PROLOGUE = '''import triton
 import triton.language as tl
 from triton.language.extra import libdevice
+
+
+@triton.jit
+def note(place, index, size, is_stray):
+    lanes = is_stray.to(tl.int32) * 0
+    tl.store(place + lanes, index + lanes, is_stray)
+    tl.store(place + 1 + lanes, (size + 1) + lanes, is_stray)
 
 
 @triton.jit

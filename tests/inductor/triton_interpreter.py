@@ -24,7 +24,7 @@ from triton.runtime.interpreter import TensorHandle
 import flambeau as fl
 from flambeau import _C
 from flambeau.aot.trace import make_fx
-from flambeau.backends.cuda import cubins
+from flambeau.backends.cuda import cubins, strays
 from flambeau.core.device import device
 from flambeau.core.symbolic import ShapeEnv, SymFloat
 from flambeau.core.tensor import from_array
@@ -89,7 +89,8 @@ def expanded(array: Array, shape: tuple) -> Array:
 
 cupy: Any = types.ModuleType("cupy")
 cupy.ndarray = cupy.empty = Array
-cupy.cuda = types.SimpleNamespace(Device=lambda *_: types.SimpleNamespace(compute_capability="90"),
+cupy.cuda = types.SimpleNamespace(alloc_pinned_memory=lambda n: np.zeros(n, np.uint8),
+                                  Device=lambda *_: types.SimpleNamespace(compute_capability="90"),
                                   Event=lambda **_: types.SimpleNamespace(record=lambda: None, ptr=0),
                                   runtime=types.SimpleNamespace(getDevice=lambda: 0))
 
@@ -519,8 +520,67 @@ def ended_products() -> None:
         assert ended == ["none"], ended
 
 
+def noted(index: int, size: int) -> None:
+    """That kernels have noted an index, once."""
+    try:
+        strays.check()
+    except IndexError as error:
+        assert f"index {index} is out of bounds for a dimension of size {size}" in str(error), error
+    else:
+        raise AssertionError(f"index {index} was not noted")
+    strays.check()
+
+
+def stray_indices() -> None:
+    """Indices out of range touch nothing and are noted with the operator; results of all others are right."""
+    x, src = RNG.standard_normal((24, 40)).astype("f4"), RNG.standard_normal((35, 40)).astype("f4")
+    functional = fl.nn.functional
+    reads = {
+        "index_select": lambda x, ids: functional.embedding(ids, x),
+        "gather": lambda x, ids: x.gather(0, ids[:, None].expand(35, 40)),
+        "index": lambda x, ids: x[ids] * 2,
+        "index_sum": lambda x, ids: x[ids].sum(1),
+        "index_columns": lambda x, ids: x[ids].sum(0),
+    }
+    writes = {
+        "index_add": lambda x, ids, src: fl.zeros_like(x).index_add(0, ids, src),
+        "scatter": lambda x, ids, src: x.scatter_add(0, ids[:, None].expand(35, 40), src),
+        "index_put": lambda x, ids, src: x.index_put((ids,), src, accumulate=True),
+    }
+    good = RNG.integers(0, 24, 35)
+    for name, function in (*reads.items(), *writes.items()):
+        arrays = (x, good, src)[:2 if name in reads else 3]
+        compiled(function, *arrays)
+        strays.check()
+        with fl.core.dispatch.fake_mode():
+            fakes = [fl.empty(a.shape, dtype=from_array(a).dtype, device="cuda") for a in arrays]
+        graph = compile_graph(make_fx(function)(*fakes))
+        for wrong in (24, 2**40, -25) if "index_" not in name else (24, 2**40):
+            bad = good.copy()
+            bad[[3, 17]] = wrong
+            got, = graph([from_array(to_gpu(a), None, device("cuda", 0)) for a in (x, bad, src)[:len(arrays)]])
+            noted(wrong, 24)
+            if name in ("index_select", "index"):
+                want = function(from_array(x), from_array(good))._data
+                keep = np.delete(np.arange(35), [3, 17])
+                np.testing.assert_allclose(got._data[keep], want[keep], 1e-6)
+            elif name in writes:
+                cpu = np.delete(np.arange(35), [3, 17])
+                want = function(from_array(x), from_array(good[cpu]), from_array(src[cpu]))._data if name != "scatter" else None
+                if want is not None:
+                    np.testing.assert_allclose(got._data, want, 1e-5, 1e-5)
+    for rows in (24, 30):
+        generated("index_select", a(rows, 40), 0, to_gpu(good))
+        generated("gather", a(rows, 40), 0, to_gpu(RNG.integers(0, rows, (20, 40))))
+    strays.check()
+    table, ids = from_array(a(24, 40), None, device("cuda", 0)), good.copy()
+    ids[5] = 24
+    PRIMITIVES["index_select"].launched((table, 0, from_array(to_gpu(ids), None, device("cuda", 0))))
+    noted(24, 24)
+
+
 CASES = {f.__name__: f for f in (products, ended_products, long_rows, eager_pointwise, eager_operators, eager_reductions, graphs, programs,
-                                saved, tables, lifetimes)}
+                                saved, tables, lifetimes, stray_indices)}
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from ... import _C
 from ...core.device import device
 from ...core.size import memory_order
 from ...core.storage import ARRAY_KINDS, ArrayKind
+from . import strays
 from .cubins import stream_pointer
 
 
@@ -47,17 +48,22 @@ def to_gpu(array: np.ndarray, where: device, non_blocking: bool = False) -> Any:
 def to_host(array: Any, where: device, non_blocking: bool = False) -> np.ndarray:
     """A copy in host memory with the same memory order. With `non_blocking` it is pinned, and the copy is only queued."""
     if not array.ndim:
-        return array.get()
+        return _waited(array.get())
     order = memory_order(array.strides, array.shape)
     back = [int(b) for b in np.argsort(order)]
     dense = cupy.ascontiguousarray(array.transpose(order))
     if not non_blocking or not dense.size:
-        return dense.get().transpose(back)
+        return _waited(dense.get()).transpose(back)
     out = _pinned(dense.shape, dense.dtype)
     stream = cupy.cuda.get_current_stream()
     dense.data.copy_to_host_async(out.ctypes.data, dense.nbytes, stream)
     _keep_until(stream, out)
     return out.transpose(back)
+
+
+def _waited(array: np.ndarray) -> np.ndarray:
+    strays.check()
+    return array
 
 
 def between_gpus(array: Any, where: device, non_blocking: bool = False) -> Any:

@@ -18,7 +18,7 @@ from cupyx.scipy import special
 from ... import _C
 from ...core.dtypes import DTYPES, bool_, dtype
 from ..cpu.conv import FROM_LAST, TO_LAST, is_channels_last
-from . import blas, library
+from . import blas, library, strays
 from .programs import REMEMBERED
 
 Array = Any
@@ -137,11 +137,35 @@ def _nth(x: Array, place: Array, dim: int) -> Array:
 
 
 # -- indexing ------------------------------------------------------------------------------------------------
-def _advanced(indices: Sequence) -> tuple:
-    return tuple(slice(None) if i is None else i for i in indices)
+_NOTING = cupy.ElementwiseKernel(
+    "T index, int64 size, int64 low, uint64 place", "int64 position",
+    """long long given = (long long)index;
+    bool fits = given >= low && given < size;
+    if (!fits) { ((long long*)place)[0] = given; ((long long*)place)[1] = size + 1; }
+    position = !fits ? 0 : given < 0 ? given + size : given;""", "flambeau_positions")
+
+
+def _positions(name: str, index: Array, size: int, wraps: bool = False) -> Array:
+    """`index` as places among so many elements, 0 for those out of range, which `strays` are told of; `wraps`: -1 is the last."""
+    if not index.size:
+        return index
+    made = _NOTING(index, size, -size if wraps else 0, np.uint64(strays.place(name)))
+    if not size:    # there is no element 0 to go on with
+        cupy.cuda.get_current_stream().synchronize()
+        strays.check()
+    return made
+
+
+def _advanced(name: str, x: Array, indices: Sequence) -> tuple:
+    return tuple(slice(None) if i is None else _positions(name, i, n, True) for i, n in zip(indices, x.shape))
+
+
+def _index_select(x: Array, dim: int, index: Array) -> Array:
+    return cupy.take(x, _positions("index_select", index, x.shape[dim] if x.ndim else 1), axis=dim if x.ndim else None)
 
 
 def _gather(x: Array, dim: int, index: Array) -> Array:
+    index = _positions("gather", index, x.shape[dim] if x.ndim else 1)
     if not x.ndim or not index.ndim:
         return cupy.broadcast_to(x.reshape(-1)[0], index.shape).copy()
     crop = x[tuple(slice(None) if d == dim else slice(n) for d, n in enumerate(index.shape))]
@@ -153,6 +177,7 @@ _SCATTERS = {"add": cupy.add.at, "amax": cupy.maximum.at, "amin": cupy.minimum.a
 
 def _scatter(x: Array, dim: int, index: Array, src: Array, reduce: str) -> Array:
     out = _wide(x).copy()
+    index = _positions("scatter", index, x.shape[dim] if x.ndim else 1)
     flat = out.reshape(1) if not x.ndim else out
     if not x.ndim:
         index, src = index.reshape(-1), src.reshape(-1)
@@ -171,6 +196,7 @@ def _scatter(x: Array, dim: int, index: Array, src: Array, reduce: str) -> Array
 
 def _index_add(x: Array, dim: int, index: Array, src: Array) -> Array:
     out = _wide(x).copy()
+    index = _positions("index_add", index, x.shape[dim])
     flat = src.reshape(src.shape[:dim] + (-1,) + src.shape[dim + index.ndim:])
     cupy.add.at(out, (slice(None),) * dim + (index.reshape(-1),), _wide(flat))
     return out.astype(x.dtype, copy=False)
@@ -179,9 +205,9 @@ def _index_add(x: Array, dim: int, index: Array, src: Array) -> Array:
 def _index_put(x: Array, indices: Sequence, values: Array, accumulate: bool) -> Array:
     out = _wide(x).copy() if accumulate else x.copy()
     if accumulate:
-        cupy.add.at(out, _advanced(indices), _wide(values))
+        cupy.add.at(out, _advanced("index_put", x, indices), _wide(values))
         return out.astype(x.dtype, copy=False)
-    out[_advanced(indices)] = values
+    out[_advanced("index_put", x, indices)] = values
     return out
 
 
@@ -350,8 +376,8 @@ TABLE: dict[str, Callable] = {
     "cumsum": _scan(cupy.cumsum), "cumprod": _scan(cupy.cumprod),
     "sort": _sort, "topk": _topk, "nth": _nth,
     "cat": _cat, "flip": lambda x, dims: cupy.flip(x, dims).copy(),
-    "gather": _gather, "scatter": _scatter, "index_select": lambda x, dim, index: cupy.take(x, index, axis=dim),
-    "index_add": _index_add, "index": lambda x, indices: cupy.ascontiguousarray(x[_advanced(indices)]), "index_put": _index_put,
+    "gather": _gather, "scatter": _scatter, "index_select": _index_select,
+    "index_add": _index_add, "index": lambda x, indices: cupy.ascontiguousarray(x[_advanced("index", x, indices)]), "index_put": _index_put,
     "nonzero": lambda x: cupy.stack(cupy.nonzero(x), 1).astype(np.int64), "pad_zeros": _pad, "clone": _clone,
     "convert": lambda x, kind: CupyScalars.to_dtype(x, kind) if x.dtype != kind.numpy else x.copy(),
     "mm": blas.mm, "bmm": blas.mm, "full": _full, "empty": _empty, "empty_strided": _empty_strided, "iota": _iota,
@@ -387,7 +413,7 @@ def install(primitives: dict[str, Any], movers: dict[tuple[str, str], Callable],
     movers["cpu", "pinned"], movers["pinned", "cpu"] = arrays.pin, arrays.is_pinned
 
 
-GENERATED = ("convert", "sum", "prod", "amax", "amin", "any", "all", "argmax", "argmin")
+GENERATED = ("convert", "sum", "prod", "amax", "amin", "any", "all", "argmax", "argmin", "gather", "index_select")
 
 
 def prefer_generated(primitives: dict[str, Any], composites: dict[str, Any], generated: Callable) -> None:
