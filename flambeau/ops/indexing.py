@@ -18,7 +18,7 @@ from . import batching, prims
 from .creation import from_data
 from .pointwise import assign, inplace, store_out, with_out
 from .prims.views import _diagonal_back, _inverse, _slice_back
-from .promotion import as_tensor_operand, broadcast, cast, expand_to, is_number, prepare
+from .promotion import as_tensor_operand, broadcast, cast, expand_to, is_number, prepare, together
 from .reductions import scalar_type
 from .registry import OPERATORS, Spec, method, operator, primitive
 from .subscript import _check_broadcast, _value_for, index_list, put_, slice_bounds
@@ -164,7 +164,7 @@ def index_put(input: Tensor, indices: Sequence, values: Tensor, accumulate: bool
     """A copy of `input` with `values` written, or added, at `indices` (a tensor, mask or None for each dimension)."""
     found = index_list(input, indices)
     _check_broadcast(found)
-    return prims.index_put(input, found, values, bool(accumulate))
+    return prims.index_put(input, found, together((input, values))[1], bool(accumulate))
 
 
 @operator(method=True)

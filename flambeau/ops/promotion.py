@@ -14,6 +14,7 @@ from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, dtype, promote_types
 from ..core.size import broadcast_shapes
 from ..core.tensor import Tensor
 from . import prims
+from .registry import one_device
 
 _default = [dtypes.float32]
 
@@ -106,7 +107,8 @@ def _wrapped(x: int, kind: dtype) -> int:
 
 
 def broadcast(*args: Any) -> tuple:
-    """The tensors among `args` expanded to their common shape; numbers stay as they are."""
+    """The tensors among `args` expanded to their common shape, on one device; numbers stay as they are."""
+    args = together(args)
     shapes = [a._data.shape if a._data is not None else a._layout.shape for a in args if isinstance(a, Tensor)]
     first = shapes[0]
     if all(s is first or s == first for s in shapes):
@@ -130,8 +132,7 @@ def prepare(x: Any, y: Any) -> tuple[Any, Any]:
             if x.dtype is not y.dtype:
                 kind = result_type(x, y)
                 x, y = cast(x, kind), cast(y, kind)
-            if x.device != y.device:
-                x, y = _same_device(x, y)
+            x, y = together((x, y))
             a, b = x._data, y._data
             if a is None or b is None or a.shape != b.shape:
                 return broadcast(x, y)
@@ -156,13 +157,16 @@ def as_tensor_operand(x: Any) -> Tensor:
     return prims.full((), x, result_type(x), as_device(None))
 
 
-def _same_device(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """0-dim CPU tensors join the other's device; anything else is an error."""
-    if not x.ndim and x.device.type == "cpu":
-        return x.to(y.device), y
-    if not y.ndim and y.device.type == "cpu":
-        return x, y.to(x.device)
-    raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {x.device} and {y.device}!")
+def together(args: tuple) -> tuple:
+    """Operands of which the 0-dim tensors of the CPU have joined the others' device; RuntimeError if two remain."""
+    tensors = [a for a in args if isinstance(a, Tensor)]
+    where = tensors[0].device
+    if all(t.device is where or t.device == where for t in tensors):
+        return args
+    where = next((t.device for t in tensors if t.ndim or t.device.type != "cpu"), where)
+    joined = tuple([a.to(where) if isinstance(a, Tensor) and not a.ndim and a.device.type == "cpu" else a for a in args])
+    one_device(joined)
+    return joined
 
 
 def to_float(x: Any) -> Any:

@@ -147,6 +147,7 @@ class Primitive:
                 return out
         specs = self.shape(*args)
         first, arrays, pretend = None, [], dispatch.state.fake
+        one_device(args, self.name)
         for a in args:
             if isinstance(a, Tensor):
                 first = a if first is None else first
@@ -289,6 +290,20 @@ def _first_tensor(args: Sequence) -> Tensor:
     raise TypeError(f"expected at least one Tensor among the arguments, got {[type(a).__name__ for a in args]}")
 
 
+def one_device(args: Sequence, name: str = "") -> None:
+    """RuntimeError where the tensors among `args`, and in lists among them, are on different devices."""
+    where = None
+    for a in args:
+        for t in (a,) if isinstance(a, Tensor) else a if type(a) in (tuple, list) else ():
+            if not isinstance(t, Tensor) or t.device is where:
+                continue
+            if where is None:
+                where = t.device
+            elif t.device != where:
+                raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
+                                   f"{where} and {t.device}!" + (f" ({name})" if name else ""))
+
+
 def _is_fake(args: Sequence) -> bool:
     if dispatch.state.fake:
         return True
@@ -379,9 +394,7 @@ def _pointwise_shape(name: str, params: Sequence[str], result: Any) -> Callable:
         for other in tensors[1:]:
             if other.shape != first.shape:
                 raise RuntimeError(f"{name}(): shapes must match, got {[list(t.shape) for t in tensors]}")
-            if other.device != first.device:
-                raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
-                                   f"{first.device} and {other.device}! ({name})")
+        one_device(tensors, name)
         kind = result(*args) if callable(result) else (result or first.dtype)
         return Spec(first._layout.shape, kind, elementwise_strides(tensors))
 
@@ -746,6 +759,7 @@ class CompositeRecord:
         if not dispatch.state.word and not _is_fake(args):
             kernel = self.kernels.get(_first_tensor(args).device.type)
             if kernel is not None:
+                one_device(args, self.name)
                 out = kernel(*[_array_of(a) for a in args])
                 if out is not NotImplemented:
                     where = _first_tensor(args).device

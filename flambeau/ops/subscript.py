@@ -17,7 +17,7 @@ from ..core.tensor import Tensor, bump_version, refuse_inference_write
 from . import prims
 from .creation import from_data, from_numpy
 from .pointwise import assign
-from .promotion import broadcast, cast, expand_to, is_number
+from .promotion import broadcast, cast, expand_to, is_number, together
 from .registry import operator
 
 _FULL = slice(None)
@@ -148,6 +148,11 @@ def _mask_indices(x: Tensor, mask: Tensor, dim: int) -> list[Tensor]:
     return [prims.select(rows, 1, d) for d in range(mask.ndim)]
 
 
+def _beside(x: Tensor, index: Tensor) -> Tensor:
+    """An index on the device of `x`, whose indices may lie on the CPU."""
+    return index.to(x.device) if index.device.type == "cpu" and x.device.type != "cpu" else index
+
+
 class Read:
     """An index taken apart: `view` is x seen through the basic items, `advanced` the index tensors by dimension of it."""
 
@@ -192,9 +197,9 @@ class Read:
             if number is not None:
                 self.view = _select(self.view, dim, number)
                 return dim
-            self._put(dim, [item])
+            self._put(dim, [_beside(self.view, item)])
             return dim + 1
-        mask = cast(item, bool_)
+        mask = cast(_beside(self.view, item), bool_)
         if not mask.ndim:
             self.view = prims.unsqueeze(self.view, dim)
             if lone_mask:
@@ -308,6 +313,8 @@ def put_(target: Tensor, indices: list, value: Any, accumulate: bool) -> Tensor:
     """Write (or add) `value` at `indices` of `target`, in place."""
     if not isinstance(value, Tensor):
         value = target.new_full((), value)
+    elif not value.ndim:
+        value = together((target, value))[1]
     shape = prims.index_shape(target._layout.shape, indices)[0]
     while value.ndim > len(shape) and value.shape[0] == 1:
         value = prims.squeeze(value, (0,))
@@ -329,6 +336,7 @@ def index_list(x: Tensor, indices: Sequence) -> list:
             item = from_data(item)
         if item is not None and item.dtype.category >= FLOAT:
             raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
+        item = item if item is None else _beside(x, item)
         if _is_mask(item):
             found.extend(_mask_indices(x, cast(item, bool_), len(found)))
         else:

@@ -473,9 +473,9 @@ def _detach_in_place(self: Tensor) -> Tensor:
 
 
 def _device_move(x: Tensor, where: device, non_blocking: bool = False) -> Tensor:
-    mover = MOVERS.get((x.device.type, where.type)) or _load_mover(x.device.type, where.type)
     if where.type == "meta" or x._data is None:
         return fake(x._layout.shape, x.dtype, where, x._layout.strides)
+    mover = MOVERS.get((x.device.type, where.type)) or _load_mover(x.device.type, where.type)
     if mover is None:
         raise RuntimeError(f"cannot move a tensor from {x.device} to {where}: install the package that drives it "
                            "(pip install flambeau[cuda] for NVIDIA GPUs)" if x.device.type != "meta" else
