@@ -17,7 +17,7 @@ from flambeau.core.tensor import AutogradMeta, Tensor, set_inference
 from flambeau.fx import map_aggregate
 from flambeau.ops.nn_steps import write_all
 from flambeau.ops.pointwise import assign
-from flambeau.ops.random import default_generator
+from flambeau.ops.random import take_state
 from flambeau.ops.registry import PRIMITIVES
 
 Compiled = Callable[[list], list]  # takes its inputs in a list, which it may empty, and returns its outputs in a list
@@ -263,8 +263,8 @@ def gatherer(interface: Interface, attributes: Sequence[Tensor]) -> Callable[[tu
             else:
                 sizes = dict(zip(names, inputs, strict=False))
                 blocks = source.blocks
-                state = default_generator.take(evaluate(blocks.expr, sizes) if is_symbolic(blocks) else blocks)
-                inputs.append(state if source.device.type == "cpu" else state.to(source.device))
+                count = evaluate(blocks.expr, sizes) if is_symbolic(blocks) else blocks
+                inputs.append(take_state(count, None, source.device))
         return inputs
 
     return gather

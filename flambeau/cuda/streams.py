@@ -7,7 +7,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from ..backends.cuda import strays
+from ..backends.cuda.recording import Recording
 from ..core.storage import unseen_writes
+from ..ops.random import default_generator
 from .library import cupy, device_count, index_of
 
 
@@ -136,6 +138,7 @@ class CUDAGraph:
         self._pool: Any = None
         self._graph: Any = None
         self._blocks: Any = None
+        self._recording: Any = None
 
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
         """Begin to record the current stream, which must not be the default one. Memory comes from a pool of the graph's own."""
@@ -143,7 +146,8 @@ class CUDAGraph:
         if stream.ptr == 0:
             raise RuntimeError("CUDA graphs must be captured on a non-default stream: use torch.cuda.graph(g), or torch.cuda.stream")
         self._pool = pool or self._cupy.cuda.MemoryPool()
-        self._blocks = ExitStack()
+        self._blocks, self._recording = ExitStack(), Recording(self._cupy.cuda.runtime.getDevice())
+        self._blocks.enter_context(self._recording)
         self._blocks.enter_context(self._cupy.cuda.using_allocator(self._pool.malloc))
         stream.begin_capture(self._cupy.cuda.runtime.streamCaptureModeRelaxed)
 
@@ -151,20 +155,21 @@ class CUDAGraph:
         """End recording."""
         if self._blocks is None:
             raise RuntimeError("capture_end() without capture_begin()")
-        self._graph = self._cupy.cuda.get_current_stream().end_capture()
-        self._blocks.close()
-        self._blocks = None
+        blocks, self._blocks = self._blocks, None
+        with blocks:
+            self._graph = self._cupy.cuda.get_current_stream().end_capture()
 
     def replay(self) -> None:
         """Queue the recorded work on the current stream."""
         if self._graph is None:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
         unseen_writes[0] += 1
+        self._recording.begin(default_generator)
         self._graph.launch(self._cupy.cuda.get_current_stream())
 
     def reset(self) -> None:
         """Forget the recording and its memory."""
-        self._graph = self._pool = None
+        self._graph = self._pool = self._recording = None
 
     def pool(self) -> Any:
         """The pool that the recording's memory is from; another capture may share it."""

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.backends.cuda import cubins
+from flambeau.backends.cuda import cubins, recording
 from flambeau.backends.cuda.cubins import HINT, Cubin, NoTriton
 from flambeau.backends.cuda.layouts import layout
 from flambeau.backends.cuda.strays import Places
@@ -440,8 +440,8 @@ _data_of = operator.attrgetter("_data")
 class Recording:
     """One recorded run of a program: what it reads, and the memory that its results are left in (`copying`: they are copied out)."""
 
-    def __init__(self, graph: Any, inputs: list, outputs: list, copying: bool):
-        self.graph, self.inputs = graph, inputs
+    def __init__(self, graph: Any, inputs: list, outputs: list, kept: list, copying: bool):
+        self.graph, self.inputs, self.kept = graph, inputs, kept
         arrays = [t._data if isinstance(t, Tensor) else None for t in outputs]
         read = {id(t._data.data.mem) for t in inputs if isinstance(t, Tensor)}
         self.outputs = [t if a is None else _Result(a, copying or id(a.data.mem) in read) for t, a in zip(outputs, arrays)]
@@ -528,13 +528,14 @@ class Replayed:
         with cupy.cuda.using_allocator(self.pool.malloc), self.stream:
             self.call(list(own))  # fills the pool
             self.stream.synchronize()
-            self.stream.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
-            try:
-                outputs = self.call(list(own))
-            finally:
-                graph = self.stream.end_capture()
+            with recording.Recording(cupy.cuda.runtime.getDevice()) as made:
+                self.stream.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
+                try:
+                    outputs = self.call(list(own))
+                finally:
+                    graph = self.stream.end_capture()
         self.stream.synchronize()
-        self.recordings.append(Recording(graph, own, outputs, copying=bool(self.recordings)))
+        self.recordings.append(Recording(graph, own, outputs, made.kept, copying=bool(self.recordings)))
         del outputs
         return self.recordings[-1]
 

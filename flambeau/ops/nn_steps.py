@@ -54,10 +54,15 @@ def write_all(targets: Sequence[Tensor], values: Sequence[Tensor]) -> None:
 
 
 def step_number(step: Any) -> Any:
-    """The count of steps as a Python number; as the tensor itself when it has no value yet (under capture)."""
+    """The count of steps as a Python number; as the tensor itself when it has no value yet (under capture) or lies on a GPU."""
     if not isinstance(step, Tensor):
         return step
-    return step if step._data is None or dispatch.state.modes else step.item()
+    return step if step._data is None or dispatch.state.modes or step.device.type != "cpu" else step.item()
+
+
+def _are_numbers(values: Sequence) -> bool:
+    """Whether these numbers, or 0-dim tensors, are known on the host."""
+    return not any(isinstance(v, Tensor) and v.device.type != "cpu" for v in values)
 
 
 def square_root(x: Any) -> Any:
@@ -84,7 +89,7 @@ def adam_step_(params: list, grads: list, means: list, squares: list, max_square
                         decoupled, maximize):
             _bump(params, means, squares, max_squares)
             return
-    fused = _fused("adam_step", params, means, squares, max_squares)
+    fused = _fused("adam_step", params, means, squares, max_squares) if _are_numbers((lr, *steps)) else None
     if fused and fused(params, grads, means, squares, max_squares, [float(as_number(s)) for s in steps],
                        float(as_number(lr)), beta1, beta2, eps, weight_decay, decoupled, maximize):
         _bump(params, means, squares, max_squares)
@@ -127,7 +132,7 @@ def sgd_step_(params: list, grads: list, buffers: list | None, fresh: list, lr: 
             params, grads, buffers, [float(f) for f in fresh], float(as_number(lr)), momentum, dampening, weight_decay, nesterov, maximize):
         _bump(params, buffers)
         return
-    fused = _fused("sgd_step", params, buffers)
+    fused = _fused("sgd_step", params, buffers) if _are_numbers((lr,)) else None
     if fused and fused(params, grads, buffers, fresh, float(as_number(lr)), momentum, dampening, weight_decay, nesterov, maximize):
         _bump(params, buffers)
         return

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.cpu import random as native
+from ..backends.cuda.recording import under_way
 from ..core import dispatch
 from ..core.device import CPU, as_device, device
 from ..core.dtypes import BOOL, COMPLEX, FLOAT, dtype, finfo, float32, float64, iinfo, int64, uint8
@@ -156,8 +157,15 @@ def draw_state(count: Any, generator: Generator | None = None, where: device = C
             return answer
     if dispatch.state.fake or type(count) is not int:
         return fake((2,), int64, where), 0
+    return take_state(count, generator, where), 0
+
+
+def take_state(count: int, generator: Generator | None, where: device) -> Tensor:
+    """The state (seed, offset) for a draw of `count` blocks, on its device; a CUDA graph being recorded draws anew at each replay."""
+    if where.type == "cuda" and under_way and generator in (None, default_generator):
+        return under_way[-1].draw(count)
     state = (generator or default_generator).take(count)
-    return state if where.type == "cpu" else state.to(where), 0
+    return state if where.type == "cpu" else state.to(where)
 
 
 def _uniform(shape: tuple, kind: dtype, where: device, generator: Generator | None) -> Tensor:

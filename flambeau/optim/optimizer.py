@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any, ClassVar
 
 from ..autograd.grad_mode import enable_grad, no_grad
+from ..backends.cuda.recording import under_way
 from ..core.dtypes import float32, float64
 from ..core.memory_format import preserve_format
 from ..core.tensor import Tensor
@@ -42,9 +43,10 @@ def register_optimizer_step_post_hook(hook: Callable) -> RemovableHandle:
     return RemovableHandle(_post_hooks, hook)
 
 
-def step_counter() -> Tensor:
-    """A count of steps as the state_dicts hold it: a 0-dim float tensor."""
-    return tensor(0.0, dtype=float64 if default_dtype() is float64 else float32)
+def step_counter(param: Tensor | None = None, capturable: bool = False) -> Tensor:
+    """A count of steps as the state_dicts hold it: a 0-dim float tensor, on the parameter's device if `capturable`."""
+    where = param.device if param is not None and capturable else "cpu"
+    return tensor(0.0, dtype=float64 if default_dtype() is float64 else float32, device=where)
 
 
 class Optimizer:
@@ -320,9 +322,12 @@ class GroupOptimizer(Optimizer):
 
     def _counted(self, param: Tensor, **fields: Callable[[Tensor], Any]) -> dict[str, Any]:
         """The state of a parameter, made on first use (`fields` say how), with its step counted up."""
-        state = self.state[param]
+        state, capturable = self.state[param], self.defaults.get("capturable", False)
+        if param.is_cuda and under_way and not capturable:
+            raise RuntimeError(f"Attempting CUDA graph capture of step() for an instance of {type(self).__name__}, whose count of steps "
+                               "is on the host and would stand still at each replay; make it with capturable=True")
         if not state:
-            state["step"] = step_counter()
+            state["step"] = step_counter(param, capturable)
             for name, make in fields.items():
                 state[name] = make(param)
         state["step"] += 1

@@ -12,7 +12,7 @@ from ... import _C
 from ...core.device import device
 from ...core.size import memory_order
 from ...core.storage import ARRAY_KINDS, ArrayKind
-from . import strays
+from . import recording, strays
 from .cubins import stream_pointer
 
 
@@ -29,16 +29,21 @@ def _view_of(buffer: Any, numpy_dtype: np.dtype, shape: tuple, strides: tuple, o
     return cupy.ndarray(shape, numpy_dtype, buffer.data + offset * size, tuple([s * size for s in strides]))
 
 
+def copied(array: np.ndarray) -> Any:
+    """A contiguous array on the current GPU; in a CUDA graph that is being recorded, copied at each replay."""
+    return recording.under_way[-1].upload(array) if recording.under_way else cupy.asarray(array)
+
+
 def to_gpu(array: np.ndarray, where: device, non_blocking: bool = False) -> Any:
     """A copy on the GPU with the same memory order. With `non_blocking`, a copy of pinned memory is only queued."""
     with cupy.cuda.Device(where.index or 0):
         if not array.ndim:
-            return cupy.asarray(array)
+            return copied(array)
         order = memory_order(array.strides, array.shape)
         dense = np.ascontiguousarray(array.transpose(order))
         back = [int(b) for b in np.argsort(order)]
         if not (non_blocking and dense.size and is_pinned(dense)):
-            return cupy.asarray(dense).transpose(back)
+            return copied(dense).transpose(back)
         out, stream = cupy.ndarray(dense.shape, dense.dtype), cupy.cuda.get_current_stream()
         out.data.copy_from_host_async(dense.ctypes.data, dense.nbytes, stream)
         _keep_until(stream, dense)

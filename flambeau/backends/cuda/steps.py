@@ -12,7 +12,9 @@ import numpy as np
 from ... import _C
 from ...core.dtypes import bfloat16, float16, float32, float64
 from . import step_kernels
+from .arrays import copied
 from .cubins import Kernel
+from .recording import under_way
 
 BLOCK = 2048
 _FLOATS = (float32, float64, bfloat16, float16)
@@ -28,7 +30,9 @@ def _blocks_of(sizes: np.ndarray) -> Any:
             _blocks.clear()
         counts = -(-sizes // BLOCK)
         pairs = np.stack([np.repeat(np.arange(len(sizes)), counts), np.concatenate([np.arange(c) for c in counts])], 1)
-        found = _blocks[key] = cupy.asarray(pairs.astype(np.int32))
+        found = copied(pairs.astype(np.int32))
+        if not under_way:   # what a recording copies is there when it is replayed
+            _blocks[key] = found
     return found
 
 
@@ -39,7 +43,7 @@ class Batch:
     def __init__(self, words: np.ndarray, like: Any, numbers: Sequence[Sequence[float]] = ()):
         columns = [np.asarray(column, np.float64).view(np.int64)[:, None] for column in numbers]
         table = np.concatenate([words, *columns], 1)
-        self.table, self.blocks, self.like, self.width = cupy.asarray(table), _blocks_of(words[:, 0].copy()), like, table.shape[1]
+        self.table, self.blocks, self.like, self.width = copied(table), _blocks_of(words[:, 0].copy()), like, table.shape[1]
 
     def run(self, kernel: Kernel, args: Sequence[Any], **constants: Any) -> None:
         """Launch over all blocks."""
@@ -103,7 +107,7 @@ def scale_all(tensors: Sequence, factor: Any) -> bool:
         return False
     for batch in batches:
         kind = np.float64 if batch.like.dtype == np.float64 else np.float32
-        batch.run(_scale, [cupy.asarray(array).astype(kind)])
+        batch.run(_scale, [(array if isinstance(array, cupy.ndarray) else copied(np.asarray(array))).astype(kind)])
     return True
 
 
@@ -118,7 +122,7 @@ def write_all(targets: Sequence, values: Sequence) -> bool:
         return False
     words[:, 0] //= 4
     blocks = _blocks_of(words[:, 0].copy())
-    _copy((len(blocks),), (cupy.asarray(words), blocks, blocks), {"WIDTH": 3, "BLOCK": BLOCK}, num_warps=4)
+    _copy((len(blocks),), (copied(words), blocks, blocks), {"WIDTH": 3, "BLOCK": BLOCK}, num_warps=4)
     return True
 
 
