@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.dtypes import int64
+from ..core.device import CPU, device
+from ..core.dtypes import dtype, float16, float32, float64, int8, int16, int32, int64, uint8
 from ..core.tensor import Tensor, from_array
 
 
@@ -32,12 +33,42 @@ class PackedSequence(_Packed):
         return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
 
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
-        """With the data moved or converted."""
-        return self._replace(data=self.data.to(*args, **kwargs))
+        """With the data moved or converted, and the orders of the sequences beside it; itself where nothing changes."""
+        data = self.data.to(*args, **kwargs)
+        return self if data is self.data else PackedSequence(data, self.batch_sizes, *[
+            order if order is None else order.to(data.device) for order in (self.sorted_indices, self.unsorted_indices)])
+
+    def cuda(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        """On a GPU."""
+        return self.to(self.data.cuda(*args, **kwargs).device)
+
+    def cpu(self) -> PackedSequence:
+        """On the CPU."""
+        return self.to("cpu")
+
+    def pin_memory(self) -> PackedSequence:
+        """With the data in memory that a GPU reads by itself."""
+        return self._replace(data=self.data.pin_memory())
+
+    def is_pinned(self) -> bool:
+        """Whether the data lies in such memory."""
+        return self.data.is_pinned()
 
     @property
     def is_cuda(self) -> bool:
         return self.data.is_cuda
+
+
+def _converter(name: str, kind: dtype) -> None:
+    def convert(self: PackedSequence) -> PackedSequence:
+        return self.to(kind)
+    convert.__name__, convert.__doc__ = name, f"to({kind})."
+    setattr(PackedSequence, name, convert)
+
+
+for _name, _kind in {"double": float64, "float": float32, "half": float16, "long": int64, "int": int32, "short": int16, "char": int8,
+                     "byte": uint8}.items():
+    _converter(_name, _kind)
 
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:
@@ -49,8 +80,8 @@ def _numbers(lengths: Any) -> list[int]:
     return lengths.tolist() if isinstance(lengths, Tensor) else [int(n) for n in lengths]
 
 
-def _index(values: Sequence[int]) -> Tensor:
-    return from_array(np.asarray(values, np.int64), int64)
+def _index(values: Sequence[int], where: device = CPU) -> Tensor:
+    return from_array(np.asarray(values, np.int64), int64).to(where)
 
 
 def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True) -> PackedSequence:
@@ -65,7 +96,7 @@ def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
     if not enforce_sorted:
         order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
         sizes = [sizes[i] for i in order]
-        x = x.index_select(1, _index(order))
+        x = x.index_select(1, _index(order, x.device))
     elif sizes != sorted(sizes, reverse=True):
         raise RuntimeError("`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can "
                            "pass `enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this "
@@ -73,7 +104,8 @@ def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
     batch_sizes = [sum(n > t for n in sizes) for t in range(sizes[0])]
     flat = x.reshape(-1, *x.shape[2:])
     rows = [t * len(sizes) + b for t, count in enumerate(batch_sizes) for b in range(count)]
-    return PackedSequence(flat.index_select(0, _index(rows)), _index(batch_sizes), None if order is None else _index(order))
+    return PackedSequence(flat.index_select(0, _index(rows, x.device)), _index(batch_sizes),
+                          None if order is None else _index(order, x.device))
 
 
 def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0,
@@ -86,13 +118,13 @@ def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False, pad
             raise ValueError(f"Expected total_length to be at least the length of the longest sequence in input, but got "
                              f"total_length={total_length} and max sequence length being {steps}")
         steps = total_length
-    rows = _index([t * batch + b for t, count in enumerate(counts) for b in range(count)])
     data = sequence.data
+    rows = _index([t * batch + b for t, count in enumerate(counts) for b in range(count)], data.device)
     out = data.new_full((steps * batch, *data.shape[1:]), padding_value).index_put((rows,), data)
     out = out.reshape(steps, batch, *data.shape[1:])
     lengths = _index([sum(count > b for count in counts) for b in range(batch)])
     if sequence.unsorted_indices is not None:
-        out, lengths = out.index_select(1, sequence.unsorted_indices), lengths.index_select(0, sequence.unsorted_indices)
+        out, lengths = out.index_select(1, sequence.unsorted_indices), lengths.index_select(0, sequence.unsorted_indices.cpu())
     return (out.transpose(0, 1) if batch_first else out), lengths
 
 

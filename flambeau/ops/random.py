@@ -309,7 +309,7 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
 
 def _check_probability(p: Any) -> None:
     if isinstance(p, Tensor):
-        if p._data is None or not p._data.size:
+        if p._data is None or not p._data.size or (under_way and p.is_cuda):     # a recording reads nothing
             return
         low, high = float(p._data.min()), float(p._data.max())
         if not (low >= 0 and high <= 1):

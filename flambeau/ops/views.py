@@ -622,7 +622,8 @@ def item(self: Tensor) -> Any:
         raise RuntimeError("item() of a tensor without data: a fake or meta tensor has no values")
     if self._data.size != 1:
         raise RuntimeError(f"a Tensor with {self._data.size} elements cannot be converted to Scalar")
-    value = self._data.item() if self.dtype.numpy.kind != "V" else float(self._data.reshape(())[()])
+    data = _host(self)
+    value = data.item() if self.dtype.numpy.kind != "V" else float(data.reshape(())[()])
     return value if not isinstance(value, np.generic) and type(value).__module__ == "builtins" else float(value)
 
 

@@ -50,7 +50,8 @@ class Recording:
         host = np.frombuffer(pinned, array.dtype, array.size)
         host[:] = array.reshape(-1)
         self.kept.append(host)
-        out.data.copy_from_host_async(host.ctypes.data, host.nbytes, self._cupy.cuda.get_current_stream())
+        runtime, stream = self._cupy.cuda.runtime, self._cupy.cuda.get_current_stream()
+        runtime.memcpyAsync(out.data.ptr, host.ctypes.data, host.nbytes, runtime.memcpyHostToDevice, stream.ptr)
         return out
 
     def begin(self, generator: Any) -> None:
