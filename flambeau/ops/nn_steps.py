@@ -70,6 +70,14 @@ def square_root(x: Any) -> Any:
     return x.sqrt() if isinstance(x, Tensor) else math.sqrt(x)
 
 
+def add_scaled(param: Any, update: Any, factor: Any) -> None:
+    """param += factor * update, in place; the factor may be a 0-dim tensor."""
+    if isinstance(factor, Tensor):
+        param.add_(update * factor)
+    else:
+        param.add_(update, alpha=factor)
+
+
 def as_number(x: Any) -> Any:
     """A learning rate given as a 0-dim tensor, as a number where it has a value."""
     return step_number(x)
@@ -153,11 +161,7 @@ def sgd_formula(param: Any, grad: Any, buffer: Any, fresh: bool, lr: Any, moment
         else:
             buffer.mul_(momentum).add_(grad, alpha=1 - dampening)
         grad = grad.add(buffer, alpha=momentum) if nesterov else buffer
-    lr = as_number(lr)
-    if isinstance(lr, Tensor):
-        param.sub_(grad * lr)
-    else:
-        param.add_(grad, alpha=-lr)
+    add_scaled(param, grad, -as_number(lr))
 
 
 # -- norms -----------------------------------------------------------------------------------------------------

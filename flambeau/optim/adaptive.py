@@ -6,7 +6,9 @@ import math
 from typing import Any
 
 from ..core.dtypes import finfo
-from ..ops.nn_steps import as_number, square_root, step_number
+from ..core.tensor import Tensor
+from ..ops.nn_steps import add_scaled, as_number, square_root, step_number
+from ..ops.pointwise import where
 from .optimizer import GroupOptimizer, ParamsT, options, step_counter, zeros
 
 
@@ -87,7 +89,7 @@ class Adamax(GroupOptimizer):
             state["exp_avg"].lerp_(g, 1 - beta1)
             state["exp_inf"].copy_((state["exp_inf"] * beta2).maximum(g.abs() + group["eps"]))
             correction = 1 - beta1 ** step_number(state["step"])
-            p.addcdiv_(state["exp_avg"], state["exp_inf"], value=-as_number(group["lr"]) / correction)
+            add_scaled(p, state["exp_avg"] / state["exp_inf"], -as_number(group["lr"]) / correction)
 
 
 class NAdam(GroupOptimizer):
@@ -101,7 +103,7 @@ class NAdam(GroupOptimizer):
 
     def _step_group(self, group: dict[str, Any]) -> None:
         (beta1, beta2), lr = group["betas"], as_number(group["lr"])
-        for p, g, state in self._each(group, mu_product=lambda _: step_counter() + 1, exp_avg=zeros, exp_avg_sq=zeros):
+        for p, g, state in self._each(group, mu_product=lambda p: self._counter(p) + 1, exp_avg=zeros, exp_avg_sq=zeros):
             t = step_number(state["step"])
             mu = beta1 * (1.0 - 0.5 * 0.96 ** (t * group["momentum_decay"]))
             mu_next = beta1 * (1.0 - 0.5 * 0.96 ** ((t + 1) * group["momentum_decay"]))
@@ -110,8 +112,8 @@ class NAdam(GroupOptimizer):
             state["exp_avg"].lerp_(g, 1 - beta1)
             state["exp_avg_sq"].mul_(beta2).addcmul_(g, g, value=1 - beta2)
             scale = state["exp_avg_sq"].div(1 - beta2**t).sqrt().add_(group["eps"])
-            p.addcdiv_(g, scale, value=-lr * (1.0 - mu) / (1.0 - product))
-            p.addcdiv_(state["exp_avg"], scale, value=-lr * mu_next / (1.0 - product * mu_next))
+            add_scaled(p, g / scale, -lr * (1.0 - mu) / (1.0 - product))
+            add_scaled(p, state["exp_avg"] / scale, -lr * mu_next / (1.0 - product * mu_next))
 
 
 class RAdam(GroupOptimizer):
@@ -132,10 +134,11 @@ class RAdam(GroupOptimizer):
             mean = state["exp_avg"] / (1 - beta1**t)
             longest = 2 / (1 - beta2) - 1
             length = longest - 2 * t * beta2**t / correction2
-            if length > 5.0:
-                rectify = math.sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length))
-                mean = mean * (square_root(correction2) / state["exp_avg_sq"].sqrt().add_(group["eps"])) * rectify
-            p.add_(mean, alpha=-lr)
+            if isinstance(length, Tensor) or length > 5.0:
+                rectify = square_root((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length))
+                rectified = mean * (square_root(correction2) / state["exp_avg_sq"].sqrt().add_(group["eps"])) * rectify
+                mean = where(length > 5.0, rectified, mean) if isinstance(length, Tensor) else rectified
+            add_scaled(p, mean, -lr)
 
 
 class Rprop(GroupOptimizer):
@@ -167,15 +170,17 @@ class ASGD(GroupOptimizer):
 
     def _step_group(self, group: dict[str, Any]) -> None:
         lr = as_number(group["lr"])
-        for p, g, state in self._each(group, eta=lambda _: step_counter() + lr, mu=lambda _: step_counter() + 1, ax=zeros):
+        for p, g, state in self._each(group, eta=lambda p: self._counter(p) + lr, mu=lambda p: self._counter(p) + 1, ax=zeros):
             t, eta, mu = (step_number(state[k]) for k in ("step", "eta", "mu"))
-            p.mul_(1 - group["lambd"] * eta).add_(g, alpha=-eta)
-            if mu == 1:
-                state["ax"].copy_(p)
+            add_scaled(p.mul_(1 - group["lambd"] * eta), g, -eta)
+            moved = state["ax"] + (p - state["ax"]) * mu
+            if isinstance(t, Tensor):
+                state["ax"].copy_(where(mu == 1, p, moved))
+                state["mu"].copy_(1 / (t - group["t0"]).clamp(min=1))
             else:
-                state["ax"].add_((p - state["ax"]) * mu)
+                state["ax"].copy_(p if mu == 1 else moved)
+                state["mu"].fill_(1 / max(1, t - group["t0"]))
             state["eta"].fill_(lr / (1 + group["lambd"] * lr * t) ** group["alpha"])
-            state["mu"].fill_(1 / max(1, t - group["t0"]))
 
 
 class Adafactor(GroupOptimizer):

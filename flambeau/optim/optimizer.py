@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from ..autograd.grad_mode import enable_grad, no_grad
 from ..backends.cuda.recording import under_way
+from ..core.device import CPU, device
 from ..core.dtypes import float32, float64
 from ..core.memory_format import preserve_format
 from ..core.tensor import Tensor
@@ -43,9 +44,8 @@ def register_optimizer_step_post_hook(hook: Callable) -> RemovableHandle:
     return RemovableHandle(_post_hooks, hook)
 
 
-def step_counter(param: Tensor | None = None, capturable: bool = False) -> Tensor:
-    """A count of steps as the state_dicts hold it: a 0-dim float tensor, on the parameter's device if `capturable`."""
-    where = param.device if param is not None and capturable else "cpu"
+def step_counter(where: device = CPU) -> Tensor:
+    """A count of steps as the state_dicts hold it: a 0-dim float tensor."""
     return tensor(0.0, dtype=float64 if default_dtype() is float64 else float32, device=where)
 
 
@@ -320,14 +320,18 @@ class GroupOptimizer(Optimizer):
     def _step_group(self, group: dict[str, Any]) -> None:
         raise NotImplementedError(f"{type(self).__name__} does not say how to step a group")
 
+    def _counter(self, param: Tensor) -> Tensor:
+        """A count of steps, on the parameter's device if the optimizer is `capturable`."""
+        return step_counter(param.device if self.defaults.get("capturable") else CPU)
+
     def _counted(self, param: Tensor, **fields: Callable[[Tensor], Any]) -> dict[str, Any]:
         """The state of a parameter, made on first use (`fields` say how), with its step counted up."""
-        state, capturable = self.state[param], self.defaults.get("capturable", False)
-        if param.is_cuda and under_way and not capturable:
+        state = self.state[param]
+        if param.is_cuda and under_way and not self.defaults.get("capturable"):
             raise RuntimeError(f"Attempting CUDA graph capture of step() for an instance of {type(self).__name__}, whose count of steps "
                                "is on the host and would stand still at each replay; make it with capturable=True")
         if not state:
-            state["step"] = step_counter(param, capturable)
+            state["step"] = self._counter(param)
             for name, make in fields.items():
                 state[name] = make(param)
         state["step"] += 1

@@ -164,7 +164,7 @@ class RNNBase(Module):
     def _forward_packed(self, packed: PackedSequence, hx: Any) -> Any:
         padded, lengths = pad_packed_sequence(PackedSequence(packed.data, packed.batch_sizes))
         steps = padded.new_arange(padded.shape[0])
-        mask = (steps.unsqueeze(1) < lengths.unsqueeze(0)).to(padded.dtype).unsqueeze(2)
+        mask = (steps.unsqueeze(1) < lengths.to(steps.device).unsqueeze(0)).to(padded.dtype).unsqueeze(2)
         if hx is None:
             states = self._zeros(padded, padded.shape[1])
         else:
