@@ -77,7 +77,7 @@ struct Operands {
             if (array == nullptr) continue;
             int offset = rank - PyArray_NDIM(array);
             if (first == nullptr) first = array;
-            else if (PyArray_NDIM(first) != PyArray_NDIM(array) || !PyArray_CompareLists(PyArray_DIMS(first), PyArray_DIMS(array), rank)) same_shape = false;
+            same_shape = same_shape && PyArray_SAMESHAPE(first, array);
             for (int d = offset; d < rank; d++) {
                 npy_intp n = PyArray_DIM(array, d - offset);
                 if (n == 1 || n == sizes[d]) continue;
