@@ -132,6 +132,12 @@ void run_loop(const ScalarLoop* loop, const Operands& all, const int* items, cha
     }
 }
 
+// Whether two arrays in row-major order share some memory without being the same elements.
+bool overlaps_partly(PyArrayObject* a, PyArrayObject* b) {
+    if (PyArray_BYTES(a) == PyArray_BYTES(b) && PyArray_SAMESHAPE(a, b)) return false;
+    return PyArray_BYTES(b) < PyArray_BYTES(a) + PyArray_NBYTES(a) && PyArray_BYTES(a) < PyArray_BYTES(b) + PyArray_NBYTES(b);
+}
+
 enum class Outcome { done, declined, failed };
 
 // Fills in `out` (a new array, or the target's own).
@@ -172,10 +178,8 @@ Outcome compute(const Elementwise* self, PyObject* const* args, Py_ssize_t count
         PyArrayObject* target = all.arrays[0];
         if (target == nullptr || refuses_writes(args[0]) || loop->out != kind || !PyArray_ISWRITEABLE(target) || PyArray_SIZE(target) != all.size || PyArray_NDIM(target) != all.rank)
             return Outcome::declined;
-        for (int k = 1; k < count; k++)  // an operand that overlaps the target otherwise than being it
-            if (all.arrays[k] != nullptr && !all.same_shape && PyArray_BYTES(all.arrays[k]) < PyArray_BYTES(target) + PyArray_NBYTES(target) &&
-                PyArray_BYTES(target) < PyArray_BYTES(all.arrays[k]) + PyArray_NBYTES(all.arrays[k]))
-                return Outcome::declined;
+        for (int k = 1; k < count; k++)
+            if (all.arrays[k] != nullptr && overlaps_partly(target, all.arrays[k])) return Outcome::declined;
         to = PyArray_BYTES(target);
         *out = args[0];
     } else {

@@ -239,6 +239,7 @@ bool read_step(PyObject* item, Program& program) {
         for (int d = 0; d < step.rank; d++) place.strides[d] = PyLong_AsSsize_t(PyTuple_GET_ITEM(strides, d));
     }
     if (PyErr_Occurred()) return false;
+    if (std::find(step.sizes, step.sizes + step.rank, 0) != step.sizes + step.rank) return true;  // nothing to do, and nothing to read
     if (std::strcmp(name, "convert") == 0) {
         step.convert = find_conversion((Kind)out, (Kind)in);
         simplify(step, 0);

@@ -174,12 +174,11 @@ PyObject* tensor_storage(PyObject*, PyObject* tensor) {
     Py_RETURN_NOTIMPLEMENTED;
 }
 
-// The sizes in a tuple of Python ints; false where one is something else.
+// The sizes in a tuple of Python ints, times `factor`; false where one is something else or does not fit.
 bool read_sizes(PyObject* tuple, npy_intp* out, npy_intp factor) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
         PyObject* item = PyTuple_GET_ITEM(tuple, i);
-        if (!PyLong_CheckExact(item)) return false;
-        out[i] = PyLong_AsSsize_t(item) * factor;
+        if (!PyLong_CheckExact(item) || __builtin_mul_overflow(PyLong_AsSsize_t(item), factor, &out[i])) return false;
     }
     return !PyErr_Occurred();
 }
@@ -192,15 +191,13 @@ PyObject* view_array(PyObject* store, PyObject* like, PyObject* shape, PyObject*
     if (Py_TYPE(owner) != Py_TYPE(like) || !(is_gpu_array(owner) || PyArray_Check(owner)) || !PyTuple_Check(shape) || !PyTuple_Check(strides) || !PyLong_CheckExact(offset)) return nullptr;
     PyObject* descr = !is_gpu_array(like) ? Py_NewRef((PyObject*)PyArray_DESCR((PyArrayObject*)like)) : gpu_dtype(like);
     if (descr == nullptr || !PyArray_DescrCheck(descr)) return Py_XDECREF(descr), nullptr;
-    npy_intp sizes[NPY_MAXDIMS], steps[NPY_MAXDIMS], item = PyDataType_ELSIZE((PyArray_Descr*)descr), at = PyLong_AsSsize_t(offset) * item;
+    npy_intp sizes[NPY_MAXDIMS], steps[NPY_MAXDIMS], item = PyDataType_ELSIZE((PyArray_Descr*)descr), at, last, span;
     Py_ssize_t rank = PyTuple_GET_SIZE(shape);
     bool good = rank <= NPY_MAXDIMS && PyTuple_GET_SIZE(strides) == rank && read_sizes(shape, sizes, 1) && read_sizes(strides, steps, item);
-    npy_intp last = at + item;
-    for (int d = 0; good && d < rank; d++) {
-        good = sizes[d] > 0 && steps[d] >= 0;
-        last += (sizes[d] - 1) * steps[d];
-    }
-    if (!good || at < 0 || last > PyLong_AsSsize_t(read_slot(store, storage.slots[storage_nbytes]))) return Py_DECREF(descr), nullptr;
+    good = good && !__builtin_mul_overflow(PyLong_AsSsize_t(offset), item, &at) && at >= 0 && !__builtin_add_overflow(at, item, &last);
+    for (int d = 0; good && d < rank; d++)
+        good = sizes[d] > 0 && steps[d] >= 0 && !__builtin_mul_overflow(sizes[d] - 1, steps[d], &span) && !__builtin_add_overflow(last, span, &last);
+    if (!good || last > PyLong_AsSsize_t(read_slot(store, storage.slots[storage_nbytes]))) return Py_DECREF(descr), nullptr;
     if (is_gpu_array(owner)) {
         PyObject* bytes = PyTuple_New(rank);
         for (int d = 0; bytes != nullptr && d < rank; d++) PyTuple_SET_ITEM(bytes, d, PyLong_FromSsize_t(steps[d]));

@@ -131,4 +131,6 @@ def view_of(buffer: Any, numpy_dtype: np.dtype, shape: tuple, strides: tuple, of
     if 0 in shape:
         return np.empty(shape, numpy_dtype)
     size = numpy_dtype.itemsize
+    if not buffer.nbytes:  # NumPy takes that for a buffer of unknown size
+        raise ValueError(f"a view of shape {list(shape)} into a storage of 0 bytes")
     return np.ndarray(shape, numpy_dtype, buffer, offset * size, [s * size for s in strides])
