@@ -21,6 +21,10 @@
 #include <cstdlib>
 #include <cstring>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
 #include "module.h"
 #include "numpy_api.h"
 
@@ -44,6 +48,18 @@ struct Block {
     bool clean;  // its inner pages are known to be zero
 };
 static_assert(sizeof(Block) <= alignment);
+
+// ./dev test --sanitize: what nobody may touch of a block, its unused end and all of it once it is free, is poisoned. One alignment
+// more is asked for, so that there always is an unused end.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr size_t redzone = alignment;
+void poison(const void* begin, size_t size) { __asan_poison_memory_region(begin, size); }
+void unpoison(const void* begin, size_t size) { __asan_unpoison_memory_region(begin, size); }
+#else
+constexpr size_t redzone = 0;
+void poison(const void*, size_t) {}
+void unpoison(const void*, size_t) {}
+#endif
 
 struct Stats {
     size_t live, peak, cached, requests, reused, fresh, evicted;
@@ -166,10 +182,15 @@ void fill_with_zeros(Block* block, size_t size) {
     if (inner.end < end) std::memset(inner.end, 0, end - inner.end);
 }
 
+void limit_to(Block* block, size_t size) {
+    unpoison(memory_of(block), size);
+    poison((char*)memory_of(block) + size, class_size(block->size_class) - size);
+}
+
 // Memory of at least `size` bytes; null if it is not for this allocator.
 void* allocate(size_t size, bool zeroed) {
-    if (region == nullptr || size > largest) return nullptr;
-    int size_class = class_of(size);
+    if (region == nullptr || size > largest - redzone) return nullptr;
+    int size_class = class_of(size + redzone);
     Block* block;
     bool used_before;
     {
@@ -182,6 +203,7 @@ void* allocate(size_t size, bool zeroed) {
         stats.live += class_size(block->size_class);
         stats.peak = std::max(stats.peak, stats.live);
     }
+    limit_to(block, size);
     if (zeroed && used_before) fill_with_zeros(block, size);
     return memory_of(block);
 }
@@ -189,6 +211,7 @@ void* allocate(size_t size, bool zeroed) {
 void release(void* memory) {
     Block* block = block_of(memory);
     size_t size = class_size(block->size_class);
+    poison(memory, size);
     Locked lock;
     stats.live -= size;
     stats.cached += size;
@@ -245,9 +268,10 @@ void* numpy_realloc(void*, void* memory, size_t size) {
     if (memory == nullptr) return numpy_malloc(nullptr, size);
     if (!is_ours(memory)) return numpy_allocator.realloc(numpy_allocator.ctx, memory, size);
     size_t usable = class_size(block_of(memory)->size_class);
-    if (size <= usable) return memory;
+    if (size + redzone <= usable) return limit_to(block_of(memory), size), memory;
     void* moved = numpy_malloc(nullptr, size);
     if (moved == nullptr) return nullptr;
+    unpoison(memory, usable);
     std::memcpy(moved, memory, usable);
     release(memory);
     return moved;

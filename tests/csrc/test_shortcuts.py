@@ -319,7 +319,8 @@ def test_no_view_leaves_the_memory(far):
     """Sizes, strides and offsets whose bytes do not fit 64 bits."""
     for kind in (fl.uint8, fl.int32, fl.float64, fl.complex128):
         for x in (fl.ones(4, dtype=kind), fl.ones(4, 4, dtype=kind)[1:, 2:]):
-            for call in (lambda x: x.as_strided((2,), (far,)), lambda x: x.as_strided((far,), (1,)), lambda x: x.as_strided((1,), (1,), far),
+            for call in (lambda x: x.as_strided((2,), (far,)), lambda x: x.as_strided((far,), (1,)),
+                         lambda x: x.as_strided((1,), (1,), far),
                          lambda x: x.as_strided((2, 2), (far, far)), lambda x: x.as_strided((3,), (far,), 1), lambda x: x.view(-1, far),
                          lambda x: x.as_strided((far, far), (1, 1)), lambda x: x.as_strided((far, 4), (far, 4))):
                 with pytest.raises((RuntimeError, OverflowError, ValueError)):
