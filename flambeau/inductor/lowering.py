@@ -215,12 +215,17 @@ class Lowering:
         """Results in the layout of their fake tensors; those after the first `exact_outputs` may have any, which is noted
         in their meta."""
         results = node.args[0]
+        given = {name for name, buffer in self.program.buffers.items() if buffer.kind != "temp"}    # what others can write to
         for position, result in enumerate(results if isinstance(results, (tuple, list)) else (results,)):
             box = self.boxes[result] if hasattr(result, "op") else index_of(result)
             if not isinstance(box, Box):
                 self.program.outputs.append(box)
                 continue
-            view = self._exact(result, box) if position < self.program.exact else self._saved(result, box)
+            if position < self.program.exact:
+                view = self._exact(result, box)
+                given.add(view.buffer)
+            else:
+                view = self._saved(result, box, given)
             buffer = self.program.buffers[view.buffer]
             if buffer.kind == "temp":
                 buffer.kind = "output"
@@ -232,18 +237,25 @@ class Lowering:
             "view" in getattr(user.target, "tags", ()) and self._is_exact(user) for user in node.users)
 
     def _exact(self, node: Any, box: Box) -> View:
-        """A result whose strides somebody relies on."""
+        """A result whose strides somebody relies on, in a buffer that no other result looks into."""
         view = box.realize()
         want = index_of(tuple(node.meta["val"]._layout.strides))
-        if all(a is b or a == b or (isinstance(n, int) and n <= 1)
-               for a, b, n in zip(view.strides, want, view.shape, strict=True)) or not _dense(view.shape, want):
+        apart = self.program.buffers[view.buffer].kind != "output"
+        if not _dense(view.shape, want):
+            return view if apart else box.copied(contiguous_strides(view.shape)).realize()
+        if apart and all(a is b or a == b or (isinstance(n, int) and n <= 1)
+                         for a, b, n in zip(view.strides, want, view.shape, strict=True)):
             return view
         return Box(self, box.shape, box.dtype, want, fn=box, origins=(_origin(node),)).realize()
 
-    def _saved(self, node: Any, box: Box) -> View:
-        """A result for the backward graph: a copy of part of a buffer is that part itself."""
+    def _saved(self, node: Any, box: Box, given: Container[str]) -> View:
+        """A result for the backward graph: a copy of part of a buffer is that part itself, unless somebody may write to that
+        buffer before backward runs."""
         place = self._where_copied(box)
-        view = box.realize() if place is None or place.split else place.view
+        copied = place is not None and not place.split and place.view.buffer not in given
+        view = place.view if place is not None and copied else box.realize()
+        if view.buffer in given:
+            view = box.copied(contiguous_strides(view.shape)).realize()
         val = node.meta["val"]
         node.meta["val"] = fake(val._layout.shape, val.dtype, val.device, view.strides)
         return view
