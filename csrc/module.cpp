@@ -56,6 +56,9 @@ const Part parts[] = {
 #ifdef FLAMBEAU_WITH_STATE
     {"state", add_state},
 #endif
+#ifdef FLAMBEAU_WITH_SURROUNDINGS
+    {"surroundings", add_surroundings},
+#endif
 #ifdef FLAMBEAU_WITH_TENSORS
     {"tensors", add_tensors},
 #endif

@@ -20,6 +20,7 @@ void add_pool(PyObject* module);
 void add_replay(PyObject* module);
 void add_special(PyObject* module);
 void add_state(PyObject* module);
+void add_surroundings(PyObject* module);
 void add_tensors(PyObject* module);
 void add_threads(PyObject* module);
 void add_unchanged(PyObject* module);

@@ -10,23 +10,13 @@
 // Where a version has changed, the entries that the guard reads are looked up and compared (a counter beside the parameters); a
 // tensor in the place of another will do if it is alike (a state that each call leaves to the next).
 #include "guards.h"
+#include "versions.h"
 
 #include <memory>
 #include <utility>
 #include <vector>
 
-#if PY_VERSION_HEX >= 0x030E0000
-#error "dicts have no version in CPython 3.14"
-#endif
-
 namespace {
-
-uint64_t version_of(PyObject* dict) {
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-    return ((PyDictObject*)dict)->ma_version_tag;
-#pragma GCC diagnostic pop
-}
 
 // The instance dict of `object`, borrowed; null if it has none.
 PyObject* dict_of(PyObject* object) {

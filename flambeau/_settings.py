@@ -10,7 +10,7 @@ from typing import Any
 from . import _C
 from .backends.cpu.onednn import split_products
 from .backends.cuda import matmul
-from .core import cache
+from .core.settings import Numerics
 from .core.symbolic import SymInt
 from .core.tensor import Tensor
 from .ops.creation import TYPED_TENSORS
@@ -22,13 +22,8 @@ class OutOfMemoryError(RuntimeError):
 
 
 class _State:
-    deterministic = 0
     warn_always = False
-    matmul_precision = "highest"
     interop_threads = max(1, (os.cpu_count() or 2) // 2)
-
-
-cache.settings["deterministic"] = lambda: (_State.deterministic, _State.matmul_precision)
 
 
 _MODES = {"default": 0, "warn": 1, "error": 2}
@@ -37,17 +32,17 @@ _PRODUCTS = {"highest": 6, "high": 3, "medium": 1}  # of parts, see backends.cpu
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Ask for operators whose results are the same in each run. On the CPU they all are."""
-    _State.deterministic = (1 if warn_only else 2) if mode else 0
+    Numerics.deterministic = (1 if warn_only else 2) if mode else 0
 
 
 def are_deterministic_algorithms_enabled() -> bool:
     """Whether `use_deterministic_algorithms(True)` holds."""
-    return _State.deterministic > 0
+    return Numerics.deterministic > 0
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
     """Whether it holds with `warn_only`."""
-    return _State.deterministic == 1
+    return Numerics.deterministic == 1
 
 
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
@@ -55,12 +50,12 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
     level = _MODES.get(debug_mode) if isinstance(debug_mode, str) else debug_mode
     if level not in (0, 1, 2):
         raise RuntimeError(f"invalid value of debug_mode, expected one of {sorted(_MODES)} or 0, 1, 2, but got {debug_mode!r}")
-    _State.deterministic = level
+    Numerics.deterministic = level
 
 
 def get_deterministic_debug_mode() -> int:
     """0, 1 or 2: "default", "warn" or "error"."""
-    return _State.deterministic
+    return Numerics.deterministic
 
 
 def set_float32_matmul_precision(precision: str) -> None:
@@ -68,14 +63,14 @@ def set_float32_matmul_precision(precision: str) -> None:
     mantissa on CPUs with bf16 tiles (docs/onednn.md), which then take about 0.6 and 0.3 of the time."""
     if precision not in _PRODUCTS:
         raise RuntimeError(f"Invalid float32 matmul precision {precision!r}; expected one of {', '.join(_PRODUCTS)}")
-    _State.matmul_precision = precision
+    Numerics.matmul_precision = precision
     split_products(_PRODUCTS[precision])
     matmul.allow_tf32 = precision != "highest"
 
 
 def get_float32_matmul_precision() -> str:
     """What `set_float32_matmul_precision` set."""
-    return _State.matmul_precision
+    return Numerics.matmul_precision
 
 
 def set_default_tensor_type(t: Any) -> None:

@@ -11,8 +11,9 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ..core import cache, dispatch
+from ..core import dispatch
 from ..core.dtypes import bfloat16, dtype, float16, float32
+from ..core.settings import add_setting
 from ..core.tensor import Tensor
 from ..ops import registry
 from ..ops.custom import CustomOperator
@@ -45,7 +46,9 @@ class _State:
     depth = 0
 
 
-cache.settings["autocast"] = lambda: (_State.enabled, _State.kinds, _State.cache_enabled)
+add_setting("autocast", _State.enabled, *_State.enabled)
+add_setting("autocast dtypes", _State.kinds, *_State.kinds)
+add_setting("autocast cache", _State, "cache_enabled")
 
 
 def _cast(value: Any, kind: dtype, where: str) -> Any:

@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau.autograd.graph import Settings
-from flambeau.core import cache, dispatch
-from flambeau.core.device import default_device, device
+from flambeau.core import dispatch, settings
+from flambeau.core.device import device
 from flambeau.core.dtypes import dtype
 from flambeau.core.memory_format import layout, memory_format
 from flambeau.core.symbolic import ShapeEnv, SymInt, to_python
 from flambeau.core.tensor import Tensor
 from flambeau.fx import GraphModule, Node
-from flambeau.ops.promotion import default_dtype
 from flambeau.ops.registry import OPERATORS, PRIMITIVES, function_modes
 
 PACKAGE = __name__.split(".", maxsplit=1)[0]
@@ -57,9 +56,8 @@ def surroundings() -> str:
     if strangers:
         raise Uncacheable(f"the function mode {strangers[0]} is active")
     state = dispatch.state
-    own = f"{state.recording} {state.overrides} {default_dtype()} {default_device()} {Settings.anomaly}"
-    entered = [f"{name} {read()!r}" for name, read in sorted(cache.settings.items())]
-    return "\n".join([own, *entered])
+    own = f"{state.recording} {state.overrides} {Settings.anomaly}"
+    return f"{own}\n{settings.fingerprint()}"
 
 
 def _env(env: ShapeEnv) -> str:

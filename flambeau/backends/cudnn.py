@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 
+from ..core.settings import add_setting
 from ._flags import flags_of
 
 enabled = True
@@ -32,4 +33,6 @@ def is_acceptable(tensor: object) -> bool:
     return bool(getattr(tensor, "is_cuda", False)) and tensor.dtype.is_floating_point and is_available()  # type: ignore[attr-defined]
 
 
-flags = flags_of(globals(), "enabled", "benchmark", "benchmark_limit", "deterministic", "allow_tf32", "fp32_precision")
+_NAMES = ("enabled", "benchmark", "benchmark_limit", "deterministic", "allow_tf32", "fp32_precision")
+flags = flags_of(globals(), *_NAMES)
+add_setting("cudnn", globals(), *_NAMES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..core.settings import add_setting
 from ._flags import flags_of
 from .cpu import onednn
 
@@ -16,4 +17,6 @@ def is_available() -> bool:
     return onednn.available()
 
 
-flags = flags_of(globals(), "enabled", "deterministic", "allow_tf32", "fp32_precision")
+_NAMES = ("enabled", "deterministic", "allow_tf32", "fp32_precision")
+flags = flags_of(globals(), *_NAMES)
+add_setting("mkldnn", globals(), *_NAMES)

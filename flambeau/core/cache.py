@@ -21,10 +21,9 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 _MAGIC = b"FLAMBEAU"
 _SEAL = len(_MAGIC) + 16
@@ -35,9 +34,6 @@ NOTED = 24 * 3600  # seconds: a file's time of last change tells when it was las
 LOOKED_AFTER = 3600, 256  # the size is looked at when nobody has done so for these seconds, and at every so manyeth write of a process
 YOUNG = 600  # seconds for which a new entry stays, whatever the limit: a compilation may be about to use it
 KEPT = 0.8  # of the limit, once it is passed
-
-settings: dict[str, Callable[[], Any]] = {}
-"""Process-wide settings that compiled code depends on: each room above enters a function that tells its own."""
 
 
 def cache_directory() -> Path:

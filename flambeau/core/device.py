@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .settings import add_setting
+
 _TYPES = ("cpu", "cuda", "meta")
 
 
@@ -46,34 +48,51 @@ class device:
         return device, (self.type, self.index)
 
     def __enter__(self) -> device:
-        _default_devices.append(self)
+        Defaults.around = (*Defaults.around, Defaults.where)
+        Defaults.where = self
         return self
 
     def __exit__(self, *exc: object) -> None:
-        _default_devices.pop()
+        Defaults.where, Defaults.around = Defaults.around[-1], Defaults.around[:-1]
 
 
 CPU = device("cpu")
 META = device("meta")
-_default_devices: list[device] = [CPU]
+
+
+class Defaults:
+    """Where factories make tensors: `where`; with those of the blocks `with torch.device(...)` that are around it."""
+
+    where: device = CPU
+    around: tuple[device, ...] = ()
+
+
 
 
 def default_device() -> device:
     """The device on which factories make tensors when none is named."""
-    return _default_devices[-1]
+    return Defaults.where
 
 
 def set_default_device(where: device | str | None) -> None:
     """Make `where` (None: cpu) the device of factories from now on."""
-    _default_devices[0] = CPU if where is None else device(where)
+    new = CPU if where is None else device(where)
+    if Defaults.around:
+        Defaults.around = (new, *Defaults.around[1:])
+    else:
+        Defaults.where = new
 
 
 def as_device(where: device | str | int | None) -> device:
     """`where` as the device of a tensor: None means the default device, "cuda" without an index the current GPU."""
     if where is None:
-        where = _default_devices[-1]
+        where = Defaults.where
     found = where if isinstance(where, device) else device(where)
     return device("cuda", current_cuda[0]) if found.type == "cuda" and found.index is None else found
 
 
 current_cuda = [0]
+
+add_setting("default device", Defaults, "where", traced=True)
+add_setting("blocks of devices", Defaults, "around", traced=True)
+add_setting("current GPU", current_cuda, 0)

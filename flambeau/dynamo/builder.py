@@ -27,6 +27,7 @@ from .break_kinds import describe, graph_break
 from .exceptions import RunEagerly
 from .guards import About, typed
 from .source import Source, constant_source
+from .surroundings import setting_at
 from .variables.autocast import autocast_class, wrap_autocast
 from .variables.base import ConstantVariable, LazyVariable, NamedMethod, NotConstant, ValueVariable, Variable, is_plain_constant
 from .variables.builtins import HANDLERS, BuiltinVariable
@@ -164,6 +165,7 @@ class Builder:
     def remember(self, value: Any, variable: Any) -> Any:
         """An existing mutable object: one variable for all ways that lead to it."""
         self.effects.register(value, variable)
+        variable.is_setting = setting_at(value) is not None
         return variable
 
     # -- guards -------------------------------------------------------------------------------------------------------------
@@ -197,10 +199,6 @@ class Builder:
         """`name` isn't in the instance's `__dict__`."""
         if not source.is_constant:
             self.absent.setdefault(source, set()).add(name)
-
-    def guard_not_global(self, source: Source, scope: dict[str, Any], name: str) -> None:
-        if not source.trusted:
-            self.absent_globals.setdefault(id(scope), (scope, set()))[1].add(name)
 
     def guard_keys(self, source: Source, value: Any) -> None:
         """The keys of an existing dict, in order."""

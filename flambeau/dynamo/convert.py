@@ -14,10 +14,8 @@ from typing import Any
 
 from .. import _C, fx
 from ..core import dispatch
-from ..core.device import default_device
 from ..core.tensor import Tensor
 from ..ops.linalg_decompositions import LinAlgError
-from ..ops.promotion import default_dtype
 from . import breaks, config, logs, policy
 from .break_kinds import Break, describe
 from .bytecode import loop_of
@@ -29,9 +27,10 @@ from .guards import LOOKUP_ERRORS, GuardSet, Lasting, Namespace, compile_source,
 from .replacement import Writer
 from .resume import origin
 from .source import FUNCTION, Source, argument_name, argument_source, constant_source
+from .surroundings import write_setting
 from .tails import Tail
 from .trace import Trace
-from .variables.autocast import autocast_key, enter_autocast, exit_autocast, only_autocast_is_active
+from .variables.autocast import enter_autocast, exit_autocast, only_autocast_is_active
 from .variables.base import LazyVariable, Variable
 from .variables.contexts import ScopeExit, set_grad_mode
 from .variables.tensor import TensorVariable
@@ -81,7 +80,7 @@ DATA_ERRORS = (IndexError, ValueError, ArithmeticError, LinAlgError)
 """What operators raise because of the contents of tensors."""
 
 DEEP = 10_000
-_SWITCHES = (set_grad_mode, enter_autocast, exit_autocast)
+_SWITCHES = (set_grad_mode, enter_autocast, exit_autocast, write_setting)
 """Nodes that only switch state."""
 
 
@@ -121,7 +120,6 @@ class _Conversion:
         if not only_autocast_is_active():
             raise RunEagerly(describe("unknown context manager", "a function mode (TorchFunctionMode) is active"))
         grad_mode, recursion = dispatch.state.recording, sys.getrecursionlimit()
-        self.autocast = (dispatch.state.overrides, autocast_key())
         self.tx = Trace(self.request.shapes, self.pinned)
         sys.setrecursionlimit(max(recursion, DEEP))  # an inlined call takes about ten of the tracer's own
         try:
@@ -129,6 +127,7 @@ class _Conversion:
         finally:
             sys.setrecursionlimit(recursion)
             self.tx.abandon_scopes()
+            self.tx.surroundings.put_back()
             dispatch.state.recording = grad_mode
 
     def _run(self) -> Captured:
@@ -290,7 +289,7 @@ class _Conversion:
         if not callable(compiled):
             wrong = TypeError(f"it returned {type(compiled).__name__} instead of a callable")
             raise BackendCompilerFailed(request.backend_name, wrong, where)
-        return module, _C.undisturbed(compiled)
+        return module, _C.undisturbed(self.tx.surroundings.putting_back(compiled))
 
     def _pin_sizes(self) -> None:
         """Start anew if sizes that were taken as variables have turned out to be fixed."""
@@ -305,11 +304,6 @@ class _Conversion:
         for source, names in tx.absent.items():
             tx.guard("{1}.isdisjoint({0}.__dict__)", source, constant_source(frozenset(names)),
                      reason=", ".join(sorted(names)), about="absent")
-        for scope, missing in tx.absent_globals.values():
-            if not missing.isdisjoint(scope):
-                raise RestartTrace
-            tx.guards.add("{1}.isdisjoint({0})", constant_source(scope), constant_source(frozenset(missing)),
-                          reason="builtins", about="absent")
         for template, sources in tx.shape_guards():
             tx.guards.add(template, *sources, reason="size", about="any")
         self._distinct_guards(graph)
@@ -350,19 +344,12 @@ class _Conversion:
 
     def _write_guard(self) -> tuple[str, Any]:
         tx = self.tx
+        tx.guards.surroundings = tx.surroundings.guard()
         checks = [
             f"{self.namespace.bind('_active', self.request.active)}.compiler is "
             f"{self.namespace.bind('_compiler', self.request.compiler)}",
-            f"{self.namespace.bind('_state', dispatch.state)}.recording == {tx.entry_grad_mode}",
-            "not _state.word",
-            f"_state.overrides == {self.autocast[0]}",
+            f"{self.namespace.bind('_surroundings', tx.guards.surroundings)}()",
         ]
-        if tx.uses_defaults:
-            defaults = self.namespace.bind("_defaults", _defaults)
-            checks.append(f"{defaults}() == {self.namespace.bind('_wanted_defaults', _defaults())}")
-        if self.autocast[0]:
-            key = self.namespace.bind("_autocast", self.autocast[1])
-            checks.append(f"{self.namespace.bind('_autocast_key', autocast_key)}() == {key}")
         text = write_guard(tx.guards, self.parameters, self.namespace, checks, self.lasting)
         guard = compile_source(text, "<flambeau guard>", self.namespace.values)
         return text, guard
@@ -380,11 +367,6 @@ def as_written(function: types.FunctionType, *values: Any) -> Any:
         return function(*args, **keywords, **(rest.pop() if rest else {}))
     finally:
         _C.set_frame_callback(callback)
-
-
-def _defaults() -> tuple[Any, Any]:
-    """What factory functions take when they aren't told."""
-    return default_dtype(), default_device()
 
 
 def _handles_tensors(tx: Trace, frame: Frame) -> bool:

@@ -77,12 +77,15 @@ class Frame:
         if name in self.globals and name not in written:
             value = self.globals[name]
             if self.globals_source.trusted and not isinstance(value, (bool, int, float, list, dict, set)):
+                tx.surroundings.note_global(self.globals, name, value)
                 return tx.trusted(value)
             return tx.wrap(value, constant_source(self.globals).item(name))
+        if name not in written:
+            tx.surroundings.note(self.globals, name, "absent")
         if hasattr(builtins, name):
-            if name not in written:
-                tx.guard_not_global(self.globals_source, self.globals, name)
+            tx.surroundings.note_global(vars(builtins), name, getattr(builtins, name))
             return tx.trusted(getattr(builtins, name))
+        tx.surroundings.note(vars(builtins), name, "absent")
         tx.raise_(NameError, f"name '{name}' is not defined")
 
     # execution

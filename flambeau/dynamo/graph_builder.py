@@ -47,8 +47,6 @@ class GraphBuilder:
         self.functions: dict[str, fx.GraphModule] = {}
         """Graphs of functions that operators take, by the attribute that they are."""
         self.calls = 0
-        self.uses_defaults = False
-        """Does what was captured depend on the default dtype or device?"""
 
     # -- inputs -------------------------------------------------------------------------------------------------------------
     def add_placeholder(self, name: str, source: Source, example: Any) -> fx.Node:
@@ -226,7 +224,6 @@ class GraphBuilder:
         named = {name: self.example(value) for name, value in kwargs.items()}
         name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
         tensors = [t for value in (*examples, *named.values()) for t in _tensors_in(value)]
-        self.uses_defaults |= not tensors
         versions = [t._writes for t in tensors]
         shapes = [t.shape for t in tensors]
         try:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from .. import _C
 from .guards_plan import Plan
 from .source import Source
+from .surroundings import explain
 
 About = Literal["value", "identity", "distinct", "keys", "length", "absent", "any"]
 """What a guard depends on: the immutable values of its sources; which objects they are; that they are different ones; the keys of
@@ -60,8 +61,10 @@ def typed(values: Iterable[Any]) -> tuple[list[Any], list[type]]:
 class GuardSet:
     """The guards of one compiled entry, in the order in which they are checked."""
 
-    def __init__(self) -> None:
+    def __init__(self, surroundings: Any = None) -> None:
         self._guards: dict[tuple[str, tuple[Source, ...]], Guard] = {}
+        self.surroundings = surroundings
+        """What is around the function: as capture notes it, and then as the native object that tells whether it is the same."""
         self.tensors: dict[Source, _C.TensorSpec] = {}
         """Tensor properties by source, checked together at the end by `check_tensors`."""
 
@@ -249,6 +252,9 @@ def first_failure(guards: GuardSet, parameters: list[str], values: tuple[Any, ..
         except LOOKUP_ERRORS as error:
             return None, f" ({type(error).__name__}: {error})"
 
+    difference = guards.surroundings.difference()
+    if difference is not None:
+        return explain(difference)
     for guard in guards:
         shown = guard.template.format(*guard.sources)
         passed, error = look_up(guard.template.format(*(s.render(namespace.name) for s in guard.sources)))
@@ -262,4 +268,4 @@ def first_failure(guards: GuardSet, parameters: list[str], values: tuple[Any, ..
         difference = error or spec.difference(value)
         if difference:
             return f"{source}{error}" if error else f"tensor {source}: {difference}"
-    return "a guard on global state"
+    return "another way of compiling is at work"

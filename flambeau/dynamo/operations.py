@@ -28,7 +28,6 @@ from .variables.objects import (
     ClassVariable,
     ObjectMethod,
     ObjectVariable,
-    lookup_in_class,
     written_in_c,
 )
 from .variables.sequences import (
@@ -215,7 +214,7 @@ class Operations:
                 self._note_identities(part)
 
     def _object_key(self, variable: ObjectVariable) -> Any:
-        hashing, equal = lookup_in_class(variable.cls, "__hash__"), lookup_in_class(variable.cls, "__eq__")
+        hashing, equal = self.lookup(variable.cls, "__hash__"), self.lookup(variable.cls, "__eq__")
         if equal is object.__eq__ or hasattr(variable, "identity_hash"):
             return IdentityKey(variable)
         if hashing is None:
@@ -276,7 +275,7 @@ class Operations:
         if isinstance(left, ObjectVariable) or isinstance(right, ObjectVariable):
             for variable in (left, right):
                 if isinstance(variable, ObjectVariable):
-                    entry = lookup_in_class(variable.cls, "__eq__")
+                    entry = self.lookup(variable.cls, "__eq__")
                     if entry is not object.__eq__ and not isinstance(entry, types.FunctionType):
                         graph_break("unknown operation", f"comparison of {variable.describe()}")
         if isinstance(left, MethodVariable) and isinstance(right, MethodVariable):
@@ -326,7 +325,7 @@ class Operations:
 
     def type_attribute(self, owner: Variable, kind: type, name: str) -> Variable:
         """A method of a built-in container that has no handler of its own, bound; found through the class."""
-        entry = lookup_in_class(kind, name)
+        entry = self.lookup(kind, name)
         bound = self.bind(entry, owner, kind)
         if bound is not None:
             return bound
@@ -396,7 +395,7 @@ class Operations:
         if conversion is not None:
             value = self.text(value, conversion)
         if isinstance(value, ObjectVariable):
-            own = lookup_in_class(value.cls, "__format__")
+            own = self.lookup(value.cls, "__format__")
             if isinstance(own, types.FunctionType):
                 return self.call(self.trusted(own), [value, spec], {})
             if own is object.__format__:
@@ -408,9 +407,9 @@ class Operations:
     def text(self, value: Variable, conversion: Callable[[Any], str]) -> Variable:
         """`str`, `repr` or `ascii` of a value."""
         if isinstance(value, ObjectVariable):
-            entry = lookup_in_class(value.cls, "__str__") if conversion is str else object.__str__
+            entry = self.lookup(value.cls, "__str__") if conversion is str else object.__str__
             if entry is object.__str__:
-                entry = lookup_in_class(value.cls, "__repr__")
+                entry = self.lookup(value.cls, "__repr__")
             if isinstance(entry, types.FunctionType):
                 text = self.call(self.trusted(entry), [value], {})
                 return ConstantVariable(ascii(self.known(text))[1:-1]) if conversion is ascii else text
@@ -449,7 +448,7 @@ class Operations:
         if isinstance(value, (ConstantVariable, ClassVariable)) and not isinstance(wanted, types.UnionType):
             return bool(self.checked(isinstance, value.as_constant(), wanted))
         if isinstance(wanted, type):
-            check = lookup_in_class(type(wanted), "__instancecheck__")
+            check = self.lookup(type(wanted), "__instancecheck__")
             if isinstance(check, types.FunctionType) and type(wanted).__module__ != "abc":
                 if isinstance(value, TensorVariable):
                     return isinstance(value.real if value.real is not None else value.fake, wanted)
@@ -494,6 +493,12 @@ class Operations:
             exit_method, enter_method = manager.special(self, "__exit__"), manager.special(self, "__enter__")
             if exit_method is not None and enter_method is not None:
                 return exit_method, self.call(enter_method, [], {})
+        if isinstance(manager, ConstantVariable):    # a device
+            exit_method, enter_method = (
+                self.bind(self.lookup(type(manager.value), name), manager, type(manager.value)) for name in ("__exit__", "__enter__")
+            )
+            if exit_method is not None and enter_method is not None:
+                return exit_method, self.call(enter_method, [], {})
         graph_break("unknown context manager", manager.describe())
 
     def construct(self, cls: type, args: Args, kwargs: Kwargs) -> Variable:
@@ -501,7 +506,7 @@ class Operations:
         special = self.construct_known(cls, args, kwargs)
         if special is not None:
             return special
-        meta_call = lookup_in_class(type(cls), "__call__")
+        meta_call = self.lookup(type(cls), "__call__")
         if isinstance(meta_call, types.FunctionType):
             return self.call(self.trusted(meta_call), [self.class_variable(cls), *args], kwargs)
         return self.construct_plainly(cls, args, kwargs)
@@ -514,7 +519,7 @@ class Operations:
             return self._construct_tuple(cls, args, kwargs)
         if cls.__flags__ & (1 << 20):  # abstract
             self.checked(object.__new__, cls)
-        new = lookup_in_class(cls, "__new__")
+        new = self.lookup(cls, "__new__")
         new = getattr(new, "__func__", new)
         if isinstance(new, types.FunctionType):
             made = self.call(self.trusted(new), [self.class_variable(cls), *args], kwargs)
@@ -522,7 +527,7 @@ class Operations:
                 return made
         else:
             made = self.allocate(cls, args)
-        init = lookup_in_class(cls, "__init__")
+        init = self.lookup(cls, "__init__")
         if isinstance(init, types.FunctionType):
             self.call(self.trusted(init), [made, *args], kwargs)
         elif isinstance(made, ObjectVariable) and made.container is not None:
@@ -555,11 +560,11 @@ class Operations:
         return self.object_variable(cls, TupleVariable(items)) if not hasattr(cls, "_fields") else NamedTupleVariable(items, cls)
 
     def _construct_tuple(self, cls: type, args: Args, kwargs: Kwargs) -> Variable:
-        new = lookup_in_class(cls, "__new__")
+        new = self.lookup(cls, "__new__")
         new = getattr(new, "__func__", new)
         if isinstance(new, types.FunctionType):
             return self.call(self.trusted(new), [self.class_variable(cls), *args], kwargs)
-        if new is tuple.__new__ and not isinstance(lookup_in_class(cls, "__init__"), types.FunctionType):
+        if new is tuple.__new__ and not isinstance(self.lookup(cls, "__init__"), types.FunctionType):
             return self.new_tuple(cls, list(self.iterate(args[0])) if args else [])
         graph_break("call of C function", f"making a {cls.__qualname__}")
 
@@ -567,7 +572,7 @@ class Operations:
         if cls is OSError and len(args) > 1:  # the error number tells which kind of OSError it is
             cls = type(OSError(*map(self.known, args)))
         made = ExceptionVariable(cls, args, kwargs)
-        init = lookup_in_class(cls, "__init__")
+        init = self.lookup(cls, "__init__")
         if isinstance(init, types.FunctionType):
             self.call(self.trusted(init), [made, *args], kwargs)
         return made

@@ -10,7 +10,8 @@ from typing import Any
 PACKAGE = __name__.split(".")[0]
 
 INLINED = (f"{PACKAGE}.nn", f"{PACKAGE}.optim", f"{PACKAGE}.utils", f"{PACKAGE}.distributions",
-           f"{PACKAGE}._higher_order_ops", f"{PACKAGE}.func", f"{PACKAGE}.signal", f"{PACKAGE}.backends._flags")  # fmt: skip
+           f"{PACKAGE}._higher_order_ops", f"{PACKAGE}.func", f"{PACKAGE}.signal", f"{PACKAGE}.backends._flags",
+           f"{PACKAGE}.core.device")  # fmt: skip
 """Libraries of Flambeau written against operators: captured like a user's code."""
 
 WHOLE = (f"{PACKAGE}.func.transforms", f"{PACKAGE}.func.vmap")

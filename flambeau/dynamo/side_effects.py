@@ -54,6 +54,8 @@ class SideEffects:
     def touch(self, variable: Any) -> None:
         """`variable` is about to change."""
         self.check(variable)
+        if variable.is_setting:
+            graph_break("global state", f"a write to {variable.describe()}")
         if variable.source is not None:
             self._touched.setdefault(id(variable), variable)
 

@@ -29,6 +29,7 @@ from .higher_order import call_higher_order
 from .operations import Operations
 from .side_effects import SideEffects
 from .source import Source, constant_source
+from .surroundings import Surroundings, setting_at, write_setting
 from .variables import copying, toolbox  # noqa: F401 - they register their handlers
 from .variables.autocast import autocast_class, make_autocast
 from .variables.base import Args, ConstantVariable, Kwargs, NotConstant, Variable, is_plain_constant
@@ -63,11 +64,12 @@ class Trace(Builder, GraphBuilder, Operations):
         """What is known of varying sizes (`dynamic.Shapes`)."""
         self.pinned = pinned
         """Sources of sizes and ints that an earlier attempt found to be fixed by the program."""
-        self.guards = GuardSet()
+        self.surroundings = Surroundings()
+        self.lookup = self.surroundings.look_up
+        self.guards = GuardSet(self.surroundings)
         self.effects = SideEffects()
         self.frames: list[Frame] = []
         self.absent: dict[Source, set[str]] = {}
-        self.absent_globals: dict[int, tuple[dict[str, Any], set[str]]] = {}
         self.told_apart: dict[int, Variable] = {}
         """Existing objects that were keys by their identity."""
         self.has_handlers = False
@@ -98,6 +100,17 @@ class Trace(Builder, GraphBuilder, Operations):
 
     def may_vary(self, source: Source) -> bool:
         return self.shapes.may_vary(str(source))
+
+    def note_write(self, owner: Any, key: Any, value: Variable | None) -> None:
+        """The program binds a name of an existing class or module. If it is a setting, the operators that come after it are to see it."""
+        setting = setting_at(owner, key)
+        if setting is None:
+            return
+        if not setting.traced or value is None or not value.is_constant():
+            graph_break("global state", f"a write to {key} of the {setting.name}")
+        node = self.graph.call_function(write_setting, (setting.name, key, value.as_constant()))
+        node.meta.update(val=None, stack=self.stack())
+        self.surroundings.assign(setting.name, key, value.as_constant())
 
     # -- sizes --------------------------------------------------------------------------------------------------------------
     def dynamic_dims(self, value: Tensor, source: Source) -> tuple[bool | None, ...]:
@@ -207,7 +220,6 @@ class Trace(Builder, GraphBuilder, Operations):
             case "graph":
                 return self.call_operator(real, args, kwargs)
             case "constant":
-                self.uses_defaults |= "default" in real.__name__
                 return self.fold(real, args, kwargs)
             case "skip":
                 graph_break("call of skipped function", f"{real.__module__}.{real.__qualname__}")

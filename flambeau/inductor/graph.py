@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau.aot.interpret import interpret
 from flambeau.core.expr import Expr, Index, evaluate, to_python, to_tuple
 from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, from_array
@@ -84,7 +85,10 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool =
     program, fallbacks = lower(gm)
     split_ranges(program)
     graph = CompiledGraph(gm, program, fallbacks)
-    if _device(gm) == "cuda":
+    if "meta" in _devices(gm):  # there is hardly anything to compute
+        graph.call = interpret(gm, example_inputs)
+        return graph
+    if "cuda" in _devices(gm):
         return _compile_cuda(graph, arrays)
     split_loops(program)
     fuse_epilogues(program)
@@ -106,10 +110,10 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool =
     return graph
 
 
-def _device(gm: Any) -> str:
-    """The type of device that the graph's tensors are on."""
+def _devices(gm: Any) -> set[str]:
+    """The types of devices that the graph's tensors are on."""
     vals = (n.meta.get("val") for n in gm.graph.nodes)
-    return next((v.device.type for v in vals if isinstance(v, Tensor) and v.device.type != "cpu"), "cpu")
+    return {v.device.type for v in vals if isinstance(v, Tensor)}
 
 
 def _compile_cuda(graph: CompiledGraph, arrays: bool) -> CompiledGraph:

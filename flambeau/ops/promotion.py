@@ -11,24 +11,32 @@ import numpy as np
 from ..core import dtypes
 from ..core.device import as_device
 from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, dtype, promote_types
+from ..core.settings import add_setting
 from ..core.size import broadcast_shapes
 from ..core.tensor import Tensor
 from . import prims
 from .registry import one_device
 
-_default = [dtypes.float32]
+
+class Defaults:
+    """The dtype of float literals and factories."""
+
+    kind: dtype = dtypes.float32
+
+
+add_setting("default dtype", Defaults, "kind", traced=True)
 
 
 def default_dtype() -> dtype:
     """The dtype of float literals and factories (torch.get_default_dtype)."""
-    return _default[0]
+    return Defaults.kind
 
 
 def set_default_dtype(kind: dtype) -> None:
     """Make `kind` (a floating dtype) the default; TypeError otherwise."""
     if not isinstance(kind, dtype) or not kind.is_floating_point:
         raise TypeError(f"only floating-point types are supported as the default type, got {kind}")
-    _default[0] = kind
+    Defaults.kind = kind
 
 
 def category_of_number(x: Any) -> int:
@@ -70,7 +78,7 @@ def result_type(*args: Any) -> dtype:
         floats = zero.category == COMPLEX and result.category == FLOAT  # type: ignore[union-attr]
         result = result.to_complex() if floats else promote_types(result, zero)  # type: ignore[union-attr, arg-type]
     if number >= 0 and (result is None or number > result.category):
-        weak = (dtypes.bool_, dtypes.int64, _default[0], _default[0].to_complex())[number]
+        weak = (dtypes.bool_, dtypes.int64, Defaults.kind, Defaults.kind.to_complex())[number]
         if result is None:
             return weak
         result = result.to_complex() if number == COMPLEX and result.category == FLOAT else weak
@@ -171,4 +179,4 @@ def together(args: tuple) -> tuple:
 
 def to_float(x: Any) -> Any:
     """Integers and bools as the default float; floats and complex numbers as they are."""
-    return x if x.dtype.category >= FLOAT else prims.convert(x, _default[0])
+    return x if x.dtype.category >= FLOAT else prims.convert(x, Defaults.kind)

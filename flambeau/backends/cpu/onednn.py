@@ -22,7 +22,7 @@ import ml_dtypes
 import numpy as np
 
 from ... import _C
-from ...core import cache
+from ...core.settings import READ
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES: dict[np.dtype, int] = {np.dtype(np.float16): 1, BFLOAT16: 2, np.dtype(np.float32): 3}
@@ -147,7 +147,7 @@ def split_products_set() -> int:
     return _C.onednn_split_products_set() if "onednn" in _C.parts else 0
 
 
-cache.settings["split products"] = split_products_set
+READ["split products"] = split_products_set
 
 
 def implementation(op: int) -> str:

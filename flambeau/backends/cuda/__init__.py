@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ...core import cache
+from ...core.settings import add_setting
 
 
-class _Matmul:
+class matmul:
     """Precision of matrix products on a GPU. `allow_tf32`: f32 products may round their operands to TF32."""
 
     allow_tf32 = False
@@ -20,9 +20,9 @@ class _Matmul:
     fp32_precision = "none"
 
 
-matmul = _Matmul()
 _sdp = {"flash": True, "mem_efficient": True, "math": True, "cudnn": True}
-cache.settings["cuda"] = lambda: (vars(matmul), _sdp)
+add_setting("GPU products", matmul, *(name for name in vars(matmul) if name[0] != "_"))
+add_setting("GPU attention", _sdp, *_sdp, traced=True)
 
 
 def is_built() -> bool:

@@ -132,7 +132,9 @@ def load_global(f: Frame, i: Instruction) -> None:
 
 @handler(TABLE, "STORE_GLOBAL")
 def store_global(f: Frame, i: Instruction) -> None:
-    f.tx.effects.set_global(f.globals, i.argval, f.pop())
+    value = f.pop()
+    f.tx.note_write(f.globals, i.argval, value)
+    f.tx.effects.set_global(f.globals, i.argval, value)
 
 
 @handler(TABLE, "DELETE_GLOBAL")

@@ -26,15 +26,6 @@ def autocast_class() -> Any:
     return getattr(sys.modules.get(_HOME), "autocast", None)
 
 
-def autocast_key() -> tuple[Any, ...]:
-    """What autocast does at the moment, for guards."""
-    home = sys.modules.get(_HOME)
-    if home is None:
-        return ()
-    state = home._State
-    return (*state.enabled.items(), *state.kinds.items())
-
-
 def only_autocast_is_active() -> bool:
     """Are all function modes of this thread autocast's?"""
     home = sys.modules.get(_HOME)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import inspect
 import itertools
 import operator
 from collections.abc import Callable, Iterator
@@ -37,6 +36,8 @@ class Variable:
     source: Source | None = None
     kind: Any = None
     """The type that the program sees, unless `python_type` finds it."""
+    is_setting = False
+    """Does it hold settings of the process?"""
     born: int
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
@@ -248,7 +249,7 @@ class ConstantVariable(Variable):
 
     def attr(self, tx: Trace, name: str) -> Variable:
         if isinstance(self.value, enum.Enum):
-            bound = tx.bind(inspect.getattr_static(type(self.value), name, None), self, type(self.value))
+            bound = tx.bind(tx.lookup(type(self.value), name), self, type(self.value))
             if bound is not None:
                 return bound
         value = tx.checked(getattr, self.value, name)

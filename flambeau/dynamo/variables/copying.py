@@ -11,7 +11,7 @@ from .base import Variable
 from .builtins import handles
 from .dicts import DictVariable, SetVariable
 from .nn_module import ModuleObjectVariable
-from .objects import InstanceDict, ObjectVariable, lookup_in_class
+from .objects import InstanceDict, ObjectVariable
 from .sequences import ListVariable, TupleVariable
 from .tensor import TensorVariable
 
@@ -24,7 +24,7 @@ Memo = dict[int, Variable]
 @handles(copy.copy)
 def _copy(tx: Trace, value: Variable) -> Variable:
     if isinstance(value, ObjectVariable):
-        own = lookup_in_class(value.cls, "__copy__")
+        own = tx.lookup(value.cls, "__copy__")
         if isinstance(own, types.FunctionType):
             return tx.call(tx.trusted(own), [value], {})
         return _copy_object(tx, value, None)
@@ -49,7 +49,7 @@ def deep(tx: Trace, value: Variable, memo: Memo) -> Variable:
     if isinstance(value, TensorVariable):
         graph_break("unknown operation", "copy.deepcopy of a tensor")
     if isinstance(value, ObjectVariable):
-        own = lookup_in_class(value.cls, "__deepcopy__")
+        own = tx.lookup(value.cls, "__deepcopy__")
         if isinstance(own, types.FunctionType):
             graph_break("unknown operation", f"copy.deepcopy of a {value.cls.__name__}, which has its own __deepcopy__")
         return _copy_object(tx, value, memo)
@@ -74,7 +74,7 @@ def _copy_object(tx: Trace, value: ObjectVariable, memo: Memo | None) -> Variabl
     """A new object of the class with the same attributes (copied deeply with a memo)."""
     cls = value.cls
     protocol = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
-    custom = any(isinstance(lookup_in_class(cls, name), types.FunctionType) for name in protocol)
+    custom = any(isinstance(tx.lookup(cls, name), types.FunctionType) for name in protocol)
     if custom or value.container is not None or isinstance(value, ModuleObjectVariable) or hasattr(cls, "__slots__"):
         graph_break("unknown operation", f"copy of a {cls.__name__}")
     made = tx.object_variable(cls, None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..break_kinds import graph_break
 from .base import NONE, Args, ConstantVariable, Kwargs, Variable
 from .functions import MethodVariable
-from .objects import SLOT_DESCRIPTORS, ObjectVariable, lookup_in_class
+from .objects import SLOT_DESCRIPTORS, ObjectVariable
 from .sequences import TupleVariable
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class ExceptionVariable(ObjectVariable):
         return super().attr(tx, name)
 
     def find_attr(self, tx: Trace, name: str) -> Variable | None:
-        if name != "__class__" and isinstance(lookup_in_class(self.cls, name), (*SLOT_DESCRIPTORS, types.MethodDescriptorType)):
+        if name != "__class__" and isinstance(tx.lookup(self.cls, name), (*SLOT_DESCRIPTORS, types.MethodDescriptorType)):
             graph_break("unknown attribute", f"{self.describe()}.{name}")
         return super().find_attr(tx, name)
 

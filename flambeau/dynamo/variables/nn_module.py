@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..source import constant_source
 from .base import Args, ConstantVariable, Kwargs, Variable
-from .objects import ObjectVariable, lookup_in_class
+from .objects import ObjectVariable
 from .tensor import TensorVariable
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ class ModuleObjectVariable(ObjectVariable):
         return self.attr_or_none(tx, name) is not None
 
     def attr_or_none(self, tx: Trace, name: str) -> Variable | None:
-        getter = lookup_in_class(self.cls, "__getattr__")
-        own = isinstance(lookup_in_class(self.cls, "__getattribute__"), types.FunctionType)
-        if _is_base_method(getter, ("__getattr__",)) and not own and not isinstance(lookup_in_class(self.cls, name), property):
+        getter = tx.lookup(self.cls, "__getattr__")
+        own = isinstance(tx.lookup(self.cls, "__getattribute__"), types.FunctionType)
+        if _is_base_method(getter, ("__getattr__",)) and not own and not isinstance(tx.lookup(self.cls, name), property):
             found = self.find_attr(tx, name)
             if found is not None:
                 return found
@@ -82,7 +82,7 @@ class ModuleObjectVariable(ObjectVariable):
         return not any(name in self.value.__dict__.get(part, ()) for part in STATE)
 
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
-        entry = lookup_in_class(self.cls, "__call__")
+        entry = tx.lookup(self.cls, "__call__")
         if _is_base_method(entry, ("__call__", "_call_impl", "_wrapped_call_impl")) and self._no_hooks(tx):
             return tx.call(self.attr(tx, "forward"), args, kwargs)
         return super().call(tx, args, kwargs)

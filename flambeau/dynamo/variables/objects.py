@@ -14,6 +14,7 @@ from .. import policy
 from ..break_kinds import graph_break
 from ..exceptions import RaisedInTrace
 from ..source import Source, constant_source
+from ..surroundings import MISSING, lookup_in_class
 from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, NamedMethod, ValueVariable, Variable
 from .dicts import DictVariable
 from .functions import FunctionBase, MethodVariable
@@ -23,17 +24,8 @@ if TYPE_CHECKING:
     from ..replacement import Writer
     from ..trace import Trace
 
-_MISSING = object()
 _HEAP_TYPE = 1 << 9
 SLOT_DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
-
-
-def lookup_in_class(cls: type, name: str) -> Any:
-    """The raw entry of the first class in the MRO that has `name`, or _MISSING."""
-    for base in cls.__mro__:
-        if name in base.__dict__:
-            return base.__dict__[name]
-    return _MISSING
 
 
 def written_in_c(cls: type) -> bool:
@@ -77,13 +69,13 @@ class ObjectVariable(Variable):
 
     # reading attributes, in the order of object.__getattribute__
     def attr(self, tx: Trace, name: str) -> Variable:
-        own = lookup_in_class(self.cls, "__getattribute__")
-        fallback = lookup_in_class(self.cls, "__getattr__")
+        own = tx.lookup(self.cls, "__getattribute__")
+        fallback = tx.lookup(self.cls, "__getattr__")
         if isinstance(own, types.FunctionType):
             try:
                 return tx.call(tx.trusted(own), [self, ConstantVariable(name)], {})
             except RaisedInTrace as error:
-                if fallback is _MISSING or not issubclass(error.value.python_type(), AttributeError):
+                if fallback is MISSING or not issubclass(error.value.python_type(), AttributeError):
                     raise
         else:
             found = self.find_attr(tx, name)
@@ -94,7 +86,7 @@ class ObjectVariable(Variable):
         self.no_attr(tx, name)
 
     def no_attr(self, tx: Trace, name: str) -> NoReturn:
-        entry = lookup_in_class(self.cls, name)
+        entry = tx.lookup(self.cls, name)
         if isinstance(entry, types.MemberDescriptorType):  # a slot that is empty
             tx.checked(entry.__get__, self._bare())
         tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
@@ -114,7 +106,7 @@ class ObjectVariable(Variable):
         if self.written.get(name) is not None:
             return self.written[name]
         new = tx.effects.class_attribute(self.cls.__mro__, name)
-        entry = lookup_in_class(self.cls, name) if new is None else _MISSING
+        entry = tx.lookup(self.cls, name) if new is None else MISSING
         if isinstance(entry, property):
             return tx.call(tx.trusted(entry.fget), [self], {})
         if self.value is not None and name not in self.written:
@@ -124,7 +116,7 @@ class ObjectVariable(Variable):
                 return found
         if new is not None:
             return bind_written(new, name, self)
-        if entry is _MISSING or isinstance(entry, SLOT_DESCRIPTORS):
+        if entry is MISSING or isinstance(entry, SLOT_DESCRIPTORS):
             return None
         return self.class_attr(tx, name, entry)
 
@@ -155,11 +147,11 @@ class ObjectVariable(Variable):
             value = tx.call(tx.trusted(entry.func), [self], {})
             self.store_attr(tx, entry.attrname, value)
             return value
-        getter = lookup_in_class(type(entry), "__get__")
+        getter = tx.lookup(type(entry), "__get__")
         if isinstance(getter, types.FunctionType):
             owner = tx.wrap(entry, constant_source(self.cls).dict_item(name))
             return tx.call(tx.trusted(getter), [owner, self, tx.class_variable(self.cls)], {})
-        if getter is not _MISSING:
+        if getter is not MISSING:
             graph_break("unknown attribute", f"{self.cls.__name__}.{name} is a {type(entry).__name__}")
         return tx.wrap(entry, constant_source(self.cls).class_attr(name))
 
@@ -176,13 +168,13 @@ class ObjectVariable(Variable):
         return None
 
     def has_attr(self, tx: Trace, name: str) -> bool:
-        own = lookup_in_class(self.cls, "__getattribute__")
-        if lookup_in_class(self.cls, "__getattr__") is _MISSING and not isinstance(own, types.FunctionType):
+        own = tx.lookup(self.cls, "__getattribute__")
+        if tx.lookup(self.cls, "__getattr__") is MISSING and not isinstance(own, types.FunctionType):
             if self.written.get(name) is not None:
                 return True
-            entry = lookup_in_class(self.cls, name)
+            entry = tx.lookup(self.cls, name)
             if not isinstance(entry, (property, *SLOT_DESCRIPTORS)):
-                if entry is not _MISSING:
+                if entry is not MISSING:
                     return True
                 return self.find_attr(tx, name) is not None
         return self.attr_or_none(tx, name) is not None
@@ -197,7 +189,7 @@ class ObjectVariable(Variable):
 
     # writing
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
-        setter = lookup_in_class(self.cls, "__setattr__")
+        setter = tx.lookup(self.cls, "__setattr__")
         if isinstance(setter, types.FunctionType) and not self.plain_setattr(setter, name, value):
             tx.call(tx.trusted(setter), [self, ConstantVariable(name), value], {})
         elif not self._by_descriptor(tx, name, "__set__", [value]):
@@ -205,14 +197,14 @@ class ObjectVariable(Variable):
 
     def _by_descriptor(self, tx: Trace, name: str, method: str, args: Args) -> bool:
         """Set or delete an attribute that is a property or another descriptor written in Python; False if it is none."""
-        entry = lookup_in_class(self.cls, name)
+        entry = tx.lookup(self.cls, name)
         if isinstance(entry, property):
             function, word = (entry.fset, "setter") if method == "__set__" else (entry.fdel, "deleter")
             if function is None:
                 tx.raise_(AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no {word}")
             tx.call(tx.trusted(function), [self, *args], {})
             return True
-        own = lookup_in_class(type(entry), method)
+        own = tx.lookup(type(entry), method)
         if isinstance(own, types.FunctionType):
             tx.call(tx.trusted(own), [tx.wrap(entry, constant_source(self.cls).dict_item(name)), self, *args], {})
         return isinstance(own, types.FunctionType)
@@ -223,7 +215,7 @@ class ObjectVariable(Variable):
 
     def store_attr(self, tx: Trace, name: str, value: Variable | None) -> None:
         """`object.__setattr__`, or delete with None."""
-        entry = lookup_in_class(self.cls, name)
+        entry = tx.lookup(self.cls, name)
         if inspect.isdatadescriptor(entry) and not isinstance(entry, (property, *SLOT_DESCRIPTORS)):
             graph_break("unknown attribute", f"{self.cls.__name__}.{name} is a {type(entry).__name__}")
         if not self.cls.__dictoffset__ and not isinstance(entry, SLOT_DESCRIPTORS):
@@ -235,7 +227,7 @@ class ObjectVariable(Variable):
             self.written[name] = value
 
     def del_attr(self, tx: Trace, name: str) -> None:
-        deleter = lookup_in_class(self.cls, "__delattr__")
+        deleter = tx.lookup(self.cls, "__delattr__")
         if isinstance(deleter, types.FunctionType) and not self.plain_setattr(deleter, name, None):
             tx.call(tx.trusted(deleter), [self, ConstantVariable(name)], {})
         elif not self._by_descriptor(tx, name, "__delete__", []):
@@ -243,7 +235,7 @@ class ObjectVariable(Variable):
 
     def delete_attr(self, tx: Trace, name: str) -> None:
         """`object.__delattr__`."""
-        if not self._has_own(tx, name, lookup_in_class(self.cls, name)):
+        if not self._has_own(tx, name, tx.lookup(self.cls, name)):
             tx.checked(object.__delattr__, self._bare(), name)
         self.store_attr(tx, name, None)
 
@@ -256,8 +248,8 @@ class ObjectVariable(Variable):
     # operators: the class's special methods
     def special(self, tx: Trace, name: str) -> Variable | None:
         """`type(self).name` bound to self, or None."""
-        entry = lookup_in_class(self.cls, name)
-        if entry is _MISSING or entry is None:
+        entry = tx.lookup(self.cls, name)
+        if entry is MISSING or entry is None:
             return None
         if isinstance(entry, types.FunctionType):
             return MethodVariable(tx.trusted(entry), self)
@@ -273,11 +265,11 @@ class ObjectVariable(Variable):
 
     def truth(self, tx: Trace) -> bool:
         for name in ("__bool__", "__len__"):
-            if isinstance(lookup_in_class(self.cls, name), types.FunctionType):
+            if isinstance(tx.lookup(self.cls, name), types.FunctionType):
                 return tx.truth(self._special_call(tx, name, [], ""))
         if self.container is not None:
             return self.container.truth(tx)
-        if lookup_in_class(self.cls, "__bool__") is _MISSING and lookup_in_class(self.cls, "__len__") is _MISSING:
+        if tx.lookup(self.cls, "__bool__") is MISSING and tx.lookup(self.cls, "__len__") is MISSING:
             return True
         graph_break("unknown operation", f"truth value of {self.describe()}")
 
@@ -340,10 +332,10 @@ class ObjectVariable(Variable):
 
     def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
         for name in tx.special_names(op, reflected):
-            entry = lookup_in_class(self.cls, name)
+            entry = tx.lookup(self.cls, name)
             inverted = entry is object.__ne__
             if inverted:
-                entry = lookup_in_class(self.cls, "__eq__")
+                entry = tx.lookup(self.cls, "__eq__")
             if isinstance(entry, types.FunctionType):
                 answer = tx.call(tx.trusted(entry), [self, other], {})
                 if not (isinstance(answer, ConstantVariable) and answer.value is NotImplemented):
@@ -383,13 +375,10 @@ class ObjectVariable(Variable):
             if value is None:
                 if self.value is not None:
                     w.effect(f"object.__delattr__({target}, {name!r})")
-            elif self._sets_plainly():
+            elif w.trace.lookup(self.cls, "__setattr__") is object.__setattr__:
                 w.effect(f"{target}.{name} = {w.value(value)}")
             else:
                 w.effect(f"object.__setattr__({target}, {name!r}, {w.value(value)})")
-
-    def _sets_plainly(self) -> bool:
-        return lookup_in_class(self.cls, "__setattr__") is object.__setattr__
 
     def _replay_container(self, w: Writer, target: str) -> None:
         base = w.constant(self.container.python_type())  # type: ignore[union-attr]
@@ -450,7 +439,7 @@ class InstanceDict(DictVariable):
 
     def set_item(self, tx: Trace, key: Variable, value: Variable) -> None:
         name = tx.known(key)
-        if inspect.isdatadescriptor(lookup_in_class(self.owner.cls, name)):
+        if inspect.isdatadescriptor(tx.lookup(self.owner.cls, name)):
             graph_break("unknown attribute", f"{self.owner.describe()}.__dict__[{name!r}] = ...")
         self.owner.store_attr(tx, name, value)
 
@@ -501,7 +490,7 @@ class ObjectMethod(NamedMethod):
 
     def _container_call(self, tx: Trace, container: Variable, args: Args, kwargs: Kwargs) -> Variable:
         tx.effects.touch(self.owner)
-        missing = lookup_in_class(self.owner.cls, "__missing__") if self.name == "__getitem__" else None
+        missing = tx.lookup(self.owner.cls, "__missing__") if self.name == "__getitem__" else None
         if isinstance(missing, types.FunctionType) and not container.contains(tx, args[0]):
             return tx.call(tx.trusted(missing), [self.owner, *args], {})
         if self.name == "__init__":
@@ -527,40 +516,43 @@ class ClassVariable(ValueVariable):
         new: Variable | None = tx.effects.class_attribute(cls.__mro__, name)
         if new is not None:
             return bind_written(new, name, None)
-        entry = lookup_in_class(cls, name)
-        meta = lookup_in_class(type(cls), name)
+        entry = tx.lookup(cls, name)
+        meta = tx.lookup(type(cls), name)
         if isinstance(meta, property) and meta.fget is not None:
             return tx.call(tx.trusted(meta.fget), [self], {})
         if name == "__dict__":
             if tx.effects.attributes(cls):
                 graph_break("unknown attribute", f"{self.describe()}.__dict__ after it was changed")
             return tx.wrap(cls.__dict__, constant_source(cls).attr(name))
-        if entry is _MISSING or isinstance(entry, types.GetSetDescriptorType):
+        if entry is MISSING or isinstance(entry, types.GetSetDescriptorType):
             if isinstance(meta, types.FunctionType):
                 return MethodVariable(tx.trusted(meta), self)
             return tx.wrap(tx.checked(getattr, cls, name), constant_source(cls).attr(name))
         bound = tx.bind(entry, None, cls)
         if bound is not None:
             return bound
-        getter = lookup_in_class(type(entry), "__get__")
+        getter = tx.lookup(type(entry), "__get__")
         if isinstance(getter, types.FunctionType) and type(entry).__module__ not in ("enum", "types", "functools"):
             descriptor = tx.wrap(entry, constant_source(entry))
             return tx.call(tx.trusted(getter), [descriptor, NONE, self], {})
         return tx.wrap(getattr(cls, name), constant_source(cls).attr(name))
 
     def has_attr(self, tx: Trace, name: str) -> bool:
-        return tx.effects.class_attribute(self.value.__mro__, name) is not None or hasattr(self.value, name)
+        if tx.effects.class_attribute(self.value.__mro__, name) is not None or tx.lookup(self.value, name) is not MISSING:
+            return True
+        return tx.lookup(type(self.value), name) is not MISSING and hasattr(self.value, name)
 
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
-        if isinstance(lookup_in_class(type(self.value), "__setattr__"), types.FunctionType) or name.startswith("__"):
+        if isinstance(tx.lookup(type(self.value), "__setattr__"), types.FunctionType) or name.startswith("__"):
             graph_break("unknown attribute", f"{self.value.__name__}.{name} = ...")
+        tx.note_write(self.value, name, value)
         tx.effects.set_attribute(self.value, name, value)
 
     def item(self, tx: Trace, key: Variable) -> Variable:
         if issubclass(self.value, enum.Enum):
             return tx.fold(operator.getitem, [self, key])
-        entry = lookup_in_class(self.value, "__class_getitem__")
-        if entry is _MISSING:
+        entry = tx.lookup(self.value, "__class_getitem__")
+        if entry is MISSING:
             return super().item(tx, key)
         function = getattr(entry, "__func__", None)
         if isinstance(function, types.FunctionType) and function.__module__ != "typing":
@@ -594,20 +586,31 @@ class ModuleVariable(ValueVariable):
         return f"module {self.value.__name__}"
 
     def attr(self, tx: Trace, name: str) -> Variable:
-        found = tx.effects.globals_of(self.value.__dict__).get(name, _MISSING)
+        found = tx.effects.globals_of(self.value.__dict__).get(name, MISSING)
         if isinstance(found, Variable):
             return found
-        value = tx.checked(getattr, self.value if found is _MISSING else types.ModuleType(self.value.__name__), name)
+        try:
+            value = tx.checked(getattr, self.value if found is MISSING else types.ModuleType(self.value.__name__), name)
+        except RaisedInTrace:
+            tx.surroundings.note(self.value.__dict__, name, "absent")
+            raise
         base = constant_source(self.value, trusted=policy.is_trusted(self.value.__name__))
         if base.trusted and not isinstance(value, (bool, int, float, str, list, dict)):
+            tx.surroundings.note_global(self.value.__dict__, name, value)
             return tx.trusted(value)
         return tx.wrap(value, constant_source(self.value).attr(name))
 
     def has_attr(self, tx: Trace, name: str) -> bool:
         written = tx.effects.globals_of(self.value.__dict__)
-        return written[name] is not None if name in written else hasattr(self.value, name)
+        if name in written:
+            return written[name] is not None
+        found = hasattr(self.value, name)
+        if not found or name in self.value.__dict__:
+            tx.surroundings.note(self.value.__dict__, name, "present" if found else "absent")
+        return found
 
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
+        tx.note_write(self.value.__dict__, name, value)
         tx.effects.set_global(self.value.__dict__, name, value)
 
 
@@ -632,13 +635,13 @@ class SuperVariable(Variable):
         mro = (self.owner.value if is_class else self.owner.python_type()).__mro__  # type: ignore[attr-defined]
         rest = mro[mro.index(self.cls) + 1 :]
         found = (base.__dict__[name] for base in rest if name in base.__dict__)
-        return tx.effects.class_attribute(rest, name) or next(found, _MISSING), is_class
+        return tx.effects.class_attribute(rest, name) or next(found, MISSING), is_class
 
     def attr(self, tx: Trace, name: str) -> Variable:
         entry, is_class = self._resolve(tx, name)
         if isinstance(entry, Variable):
             return bind_written(entry, name, None if is_class else self.owner)
-        if entry is _MISSING:
+        if entry is MISSING:
             tx.raise_(AttributeError, f"'super' object has no attribute {name!r}")
         if name == "__new__":
             return tx.trusted(getattr(entry, "__func__", entry))
@@ -656,7 +659,7 @@ class SuperVariable(Variable):
         graph_break("unknown attribute", f"super().{name} of {self.owner.describe()}")
 
     def has_attr(self, tx: Trace, name: str) -> bool:
-        return self._resolve(tx, name)[0] is not _MISSING
+        return self._resolve(tx, name)[0] is not MISSING
 
     def build(self, w: Writer) -> str:
         return f"super({w.constant(self.cls)}, {w.value(self.owner)})"

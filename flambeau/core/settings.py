@@ -1,0 +1,74 @@
+"""Settings of the process that change what operators do: one table, which three readers share.
+
+A setting is a name in a class, dict or list that a program may write to at any time. Compiled code is used only while all of them
+are as they were when it was captured (`dynamo.surroundings`); a write to one during capture goes into the graph or breaks it; and all
+are part of the key of what is kept between processes (`aot.keys`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The names `keys` in `owner`."""
+
+    name: str
+    owner: Any
+    keys: tuple[Any, ...]
+    traced: bool = False
+    """Is it read where operators are traced, and nowhere later? Then a graph may change it in its middle."""
+
+    def values(self) -> tuple[Any, ...]:
+        """What it is now."""
+        return tuple(get_setting(self.owner, key) for key in self.keys)
+
+
+TABLE: dict[str, Setting] = {}
+READ: dict[str, Callable[[], Any]] = {}
+"""What native code holds and follows from settings of the table: for keys alone."""
+
+
+def add_setting(name: str, owner: Any, *keys: Any, traced: bool = False) -> None:
+    """Enter a setting. A name that is there already is an error."""
+    if name in TABLE:
+        raise ValueError(f"there is a setting called {name!r} already: {TABLE[name]}")
+    TABLE[name] = Setting(name, owner, keys, traced)
+
+
+def get_setting(owner: Any, key: Any) -> Any:
+    """What one name is bound to."""
+    return vars(owner)[key] if isinstance(owner, type) else owner[key]
+
+
+def set_setting(owner: Any, key: Any, value: Any) -> None:
+    """Bind one name."""
+    if isinstance(owner, type):
+        setattr(owner, key, value)
+    else:
+        owner[key] = value
+
+
+def setting_at(owner: Any, key: Any = None) -> Setting | None:
+    """The setting that a name, or any name, of this object is."""
+    return next((s for s in TABLE.values() if s.owner is owner and (key is None or key in s.keys)), None)
+
+
+def fingerprint() -> str:
+    """All of them as text."""
+    lines = [f"{name} {setting.values()}" for name, setting in TABLE.items()] + [f"{name} {read()!r}" for name, read in READ.items()]
+    return "\n".join(sorted(lines))
+
+
+class Numerics:
+    """Settings that no room below the public namespace owns."""
+
+    deterministic = 0
+    """0: off; 1: warn; 2: error."""
+    matmul_precision = "highest"
+
+
+add_setting("numerics", Numerics, "deterministic", "matmul_precision")
