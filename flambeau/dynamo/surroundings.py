@@ -39,6 +39,9 @@ class Surroundings:
         self.state = dispatch.state.recording, dispatch.state.overrides
         self._noted: dict[int, tuple[Any, dict[Any, tuple[str, Any]]]] = {}
         self._before: dict[tuple[str, Any], Any] = {}
+        self._note_settings()
+
+    def _note_settings(self) -> None:
         for setting in TABLE.values():
             for key in setting.keys:
                 self.note(setting.owner, key, "equal", get_setting(setting.owner, key))
@@ -99,6 +102,7 @@ class Surroundings:
     # -- the guard ------------------------------------------------------------------------------------------------------------
     def guard(self) -> _C.Surroundings:
         """What tells whether all is as it was."""
+        self._note_settings()    # of rooms that capture has loaded
         return _C.Surroundings(*self.state, tuple(
             (owner, tuple((key, wanted, value) for key, (wanted, value) in names.items())) for owner, names in self._noted.values()
         ))  # fmt: skip
