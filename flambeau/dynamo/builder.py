@@ -27,7 +27,7 @@ from .break_kinds import describe, graph_break
 from .exceptions import RunEagerly
 from .guards import About, typed
 from .source import Source, constant_source
-from .surroundings import setting_at
+from .surroundings import attributes_of, setting_at
 from .variables.autocast import autocast_class, wrap_autocast
 from .variables.base import ConstantVariable, LazyVariable, NamedMethod, NotConstant, ValueVariable, Variable, is_plain_constant
 from .variables.builtins import HANDLERS, BuiltinVariable
@@ -130,7 +130,7 @@ class Builder:
         """Callables with a handler, operators that are objects, compiled and disabled functions."""
         if not callable(value):
             return None
-        marks = getattr(value, "__dict__", {})
+        marks = attributes_of(value)
         plain_class = isinstance(value, type)
         if "_flambeau_original" in marks and not plain_class:
             return self._original(value, value._flambeau_original, source, "{0}._flambeau_original")

@@ -290,7 +290,7 @@ class Operations:
 
     def unary(self, op: Any, value: Variable) -> Variable:
         if isinstance(value, TensorVariable):
-            return self.emit(op, [value], {})
+            return value.unary(self, op)
         if isinstance(value, SymVariable):
             return self.literal(op(value.specialize() if op is operator.invert else value.value))
         if isinstance(value, ObjectVariable):

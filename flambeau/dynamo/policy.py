@@ -71,8 +71,22 @@ def is_own(name: str | None) -> bool:
     return _root(name) == PACKAGE
 
 
+def home_of(function: types.FunctionType) -> str:
+    """The module that a function is written in. Its `__module__` tells another where functools.wraps has copied that."""
+    home = function.__globals__.get("__name__") or ""
+    return (function.__module__ or "") if is_own(home) else home
+
+
+def is_homemade(entry: Any) -> bool:
+    """Is an entry of a class of ours what we have put there? A program may have put a function of its own in its place."""
+    entry = getattr(entry, "__func__", getattr(entry, "fget", entry))
+    if isinstance(entry, types.FunctionType):
+        return is_own(home_of(entry))
+    return not callable(entry) or _root(type(entry).__module__) in ("builtins", PACKAGE)
+
+
 def is_trusted(name: str | None) -> bool:
-    """Modules whose globals nobody rebinds: Flambeau's and the standard library's."""
+    """Modules whose globals seldom change, Flambeau's and the standard library's: what is found there is noted in the surroundings."""
     return is_own(name) or (_root(name) in sys.stdlib_module_names and name != "__main__")
 
 
@@ -105,7 +119,7 @@ def skips_frames_of(name: str, filename: str, module: str | None) -> bool:
 def treatment(function: types.FunctionType) -> str:
     """How a call is captured: "inline", "graph", "constant", "compiling", "checkpoint", "apply", "higher order",
     "dispatch", "skip" or "autograd"."""
-    module = function.__module__ or ""
+    module = home_of(function)
     if is_own(module):
         return _own_treatment(function, module)
     if _root(module) in _SKIPPED_MODULES:
@@ -139,7 +153,7 @@ def _own_treatment(function: types.FunctionType, module: str) -> str:
 
 
 def is_state(function: types.FunctionType) -> bool:
-    return function.__name__ in STATE and is_own(function.__module__)
+    return function.__name__ in STATE and is_own(home_of(function))
 
 
 def is_fact_class(cls: type) -> bool:

@@ -26,6 +26,14 @@ def lookup_in_class(cls: type, name: str) -> Any:
     return MISSING
 
 
+def attributes_of(value: Any) -> Any:
+    """The `__dict__` of an object, past a `__getattribute__` of its class; empty where it has none."""
+    try:
+        return object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+
+
 @mark_impure
 def write_setting(name: str, key: Any, value: Any) -> None:
     """Put into graphs: from here on a setting of the table has another value."""

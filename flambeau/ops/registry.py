@@ -11,7 +11,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Number
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -518,9 +518,17 @@ class OperatorInfo(NamedTuple):
     tags: frozenset
 
 
+_PACKAGE = __name__.partition(".")[0]
+
+
 def is_operator(fn: Any) -> bool:
     """Whether `fn` is an operator of the table (or a primitive): one node in a captured graph."""
-    return isinstance(fn, Primitive) or (getattr(fn, "_operator", None) is not None and not isinstance(fn, MethodType))
+    if isinstance(fn, Primitive):
+        return True
+    marks = getattr(fn, "__dict__", None)
+    marked = isinstance(marks, dict) and "_operator" in marks and not isinstance(fn, MethodType)
+    # a program's own wrapper of an operator, made with functools.wraps, has its marks
+    return marked and not (isinstance(fn, FunctionType) and not fn.__globals__.get("__name__", "").startswith(_PACKAGE))
 
 
 def _overriding(args: Iterable) -> Any:

@@ -108,7 +108,8 @@ def _given_device(x: Any) -> Any:
 
 
 def _factories(x: Any) -> Any:
-    return torch.zeros(2).device, torch.tensor(1.5).dtype, torch.full((2,), 1.5).device, torch.arange(3).device, torch.linspace(0, 1, 2).dtype
+    made = torch.zeros(2), torch.tensor(1.5), torch.full((2,), 1.5), torch.arange(3), torch.linspace(0, 1, 2)
+    return tuple((y.device, y.dtype) for y in made)
 
 
 def _promoted(x: Any) -> Any:

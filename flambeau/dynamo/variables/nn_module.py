@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
+from .. import policy
 from ..source import constant_source
 from .base import Args, ConstantVariable, Kwargs, Variable
 from .objects import ObjectVariable
@@ -24,7 +25,7 @@ def _is_base_method(function: Any, names: tuple[str, ...]) -> bool:
     """Is this nn.Module's own method, not one that a subclass overrides?"""
     return (
         isinstance(function, types.FunctionType)
-        and function.__module__.startswith(OWNED)
+        and policy.home_of(function).startswith(OWNED)
         and function.__qualname__ in tuple(f"Module.{name}" for name in names)
     )
 

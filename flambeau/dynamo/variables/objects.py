@@ -14,7 +14,7 @@ from .. import policy
 from ..break_kinds import graph_break
 from ..exceptions import RaisedInTrace
 from ..source import Source, constant_source
-from ..surroundings import MISSING, lookup_in_class
+from ..surroundings import MISSING, attributes_of, lookup_in_class
 from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, NamedMethod, ValueVariable, Variable
 from .dicts import DictVariable
 from .functions import FunctionBase, MethodVariable
@@ -36,7 +36,7 @@ def written_in_c(cls: type) -> bool:
 
 def _holds(value: Any, name: str) -> bool:
     """Has an existing object this attribute of its own, in its `__dict__` or in a slot?"""
-    return name in getattr(value, "__dict__", ()) or isinstance(lookup_in_class(type(value), name), SLOT_DESCRIPTORS)
+    return name in attributes_of(value) or isinstance(lookup_in_class(type(value), name), SLOT_DESCRIPTORS)
 
 
 def bind_written(value: Variable, name: str, owner: Variable | None) -> Variable:
@@ -122,8 +122,8 @@ class ObjectVariable(Variable):
 
     def existing_attr(self, tx: Trace, name: str, entry: Any) -> Variable | None:
         assert self.source is not None
-        instance = getattr(self.value, "__dict__", None)
-        if instance is not None and name in instance and not inspect.isdatadescriptor(entry):
+        instance = attributes_of(self.value)
+        if name in instance and not inspect.isdatadescriptor(entry):
             return tx.wrap(instance[name], self.source.dict_item(name))
         if isinstance(entry, SLOT_DESCRIPTORS):
             try:
@@ -131,7 +131,7 @@ class ObjectVariable(Variable):
             except AttributeError:
                 tx.guard(f"not hasattr({{0}}, {name!r})", self.source)
                 return None
-        if instance is not None:
+        if self.cls.__dictoffset__:
             tx.guard_absent(self.source, name)
         return None
 

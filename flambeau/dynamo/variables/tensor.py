@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +12,10 @@ import numpy as np
 from ...core.dtypes import bool_
 from ...core.symbolic import SymBool, SymFloat, SymInt
 from ...core.tensor import Tensor
+from .. import policy
 from ..break_kinds import graph_break
 from ..source import Source
+from ..surroundings import MISSING
 from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, NamedMethod, Variable
 from .dicts import DictVariable
 from .sequences import ListVariable, SequenceVariable, SliceVariable
@@ -69,9 +71,24 @@ class TensorVariable(Variable):
     def truth(self, tx: Trace) -> bool:
         graph_break("data-dependent branch", f"truth value of {self.describe()}")
 
+    def replaced(self, tx: Trace, *names: str) -> Variable | None:
+        """What the program has put into the class under one of these names, or its own class has there, bound; None: ours counts."""
+        kind = self.python_type()
+        for name in names:
+            entry = tx.lookup(kind, name)
+            if entry is not MISSING and not policy.is_homemade(entry):
+                bound = tx.bind(entry, self, kind)
+                if bound is None:
+                    graph_break("unknown attribute", f"{self.describe()}.{name}, which is a {type(entry).__name__}")
+                return bound
+        return None
+
     def attr(self, tx: Trace, name: str) -> Variable:
         if name in self.written:
             return self.written[name]
+        replaced = self.replaced(tx, name)
+        if replaced is not None:
+            return replaced
         if name in FACTS:
             return tx.literal(getattr(self.fake, name))
         if name == "data":
@@ -106,7 +123,7 @@ class TensorVariable(Variable):
         return tx.wrap(self.real.grad, self.source.attr("grad"))
 
     def has_attr(self, tx: Trace, name: str) -> bool:
-        return name in self.written or hasattr(self.python_type(), name) or self._given(tx, name)
+        return name in self.written or tx.lookup(self.python_type(), name) is not MISSING or self._given(tx, name)
 
     def _given(self, tx: Trace, name: str) -> bool:
         """Has an existing tensor an attribute that the program gave it?"""
@@ -126,13 +143,22 @@ class TensorVariable(Variable):
         tx.effects.touch(self)
         self.written[name] = value
 
+    def _special(self, tx: Trace, names: Iterable[str], *args: Variable) -> Variable | None:
+        """What a special method gives that is the program's own."""
+        replaced = self.replaced(tx, *names)
+        return None if replaced is None else tx.call(replaced, list(args), {})
+
     def item(self, tx: Trace, key: Variable) -> Variable:
+        own = self._special(tx, ["__getitem__"], key)
+        if own is not None:
+            return own
         if isinstance(key, TensorVariable) and key.fake.dtype is bool_:
             graph_break("data-dependent operator", f"{self.describe()}[mask]")
         return tx.emit(operator.getitem, [self, key], {})
 
     def set_item(self, tx: Trace, key: Variable, value: Variable) -> None:
-        tx.emit(operator.setitem, [self, key, value], {})
+        if self._special(tx, ["__setitem__"], key, value) is None:
+            tx.emit(operator.setitem, [self, key, value], {})
 
     def contains(self, tx: Trace, key: Variable) -> bool:
         graph_break("tensor to Python value", f"{key.describe()} in {self.describe()}")
@@ -148,6 +174,9 @@ class TensorVariable(Variable):
         return (self.item(tx, ConstantVariable(i)) for i in range(int(self.fake.shape[0])))
 
     def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
+        replaced = self.replaced(tx, name)
+        if replaced is not None:
+            return tx.call(replaced, args, kwargs)
         if name in FACT_METHODS:
             return self._fact(tx, name, args, kwargs)
         if name == "is_inference":
@@ -180,7 +209,13 @@ class TensorVariable(Variable):
     def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
         if op in (operator.is_, operator.is_not) or not _operand(other):
             return None
+        own = self._special(tx, tx.special_names(op, reflected), other)
+        if own is not None:
+            return None if own.is_constant() and own.as_constant() is NotImplemented else own
         return tx.emit(op, [other, self] if reflected else [self, other], {})
+
+    def unary(self, tx: Trace, op: Any) -> Variable:
+        return self._special(tx, [f"__{op.__name__.strip('_')}__"]) or tx.emit(op, [self], {})
 
     def make(self, w: Writer) -> str:
         made = w.output(self)
