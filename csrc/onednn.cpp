@@ -3,6 +3,7 @@
 #include "module.h"
 #include "runtime.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "dnnl_abi.h"
@@ -52,7 +53,20 @@ int64_t dtype_of(PyArrayObject* array) {
     }
 }
 
-// False for what oneDNN does not compute with: other dtypes, empty arrays, strides that are no whole elements.
+// Whether elements lie in the same place, other than by repetition along an axis (windows over a line, say).
+bool overlaps(const Tensor& t) {
+    int order[8], n = 0;
+    for (int i = 0; i < t.ndim; i++)
+        if (t.dims[i] != 1 && t.strides[i] != 0) order[n++] = i;
+    std::sort(order, order + n, [&](int a, int b) { return t.strides[a] < t.strides[b]; });
+    for (int64_t i = 0, span = 1; i < n; i++) {
+        if (t.strides[order[i]] < span) return true;
+        span = t.strides[order[i]] * (t.dims[order[i]] - 1) + span;
+    }
+    return false;
+}
+
+// False for what oneDNN does not compute with: other dtypes, empty arrays, strides that are no whole elements, overlaps.
 bool describe(PyArrayObject* array, Tensor& t) {
     t.dtype = dtype_of(array);
     t.ndim = PyArray_NDIM(array);
@@ -63,7 +77,7 @@ bool describe(PyArrayObject* array, Tensor& t) {
         t.strides[i] = PyArray_STRIDE(array, i) / itemsize;
         if (t.dims[i] == 0 || t.strides[i] < 0 || PyArray_STRIDE(array, i) % itemsize) return false;
     }
-    return true;
+    return !overlaps(t);
 }
 
 bool words_from(PyObject* sequence, Words& words) {

@@ -117,6 +117,15 @@ Tensor grouped(const Tensor& w, int64_t groups) {
     return g;
 }
 
+// oneDNN's kernels read a bias, or a vector that a post-op takes, element after element, whatever strides they were told.
+Tensor side_by_side(Tensor t) {
+    int long_axes = 0;
+    for (int i = 0; i < t.ndim; i++) long_axes += t.dims[i] != 1;
+    for (int i = 0; i < t.ndim && long_axes == 1; i++)
+        if (t.dims[i] != 1) t.strides[i] = 1;
+    return t;
+}
+
 // The operand as oneDNN counts its axes.
 Tensor as_counted(const Spec& spec, int operand) {
     const Tensor& t = spec.operands[operand];
@@ -208,6 +217,8 @@ struct Op {
     OwnedAttr attributes() const;
     OwnedPrimitiveDesc choose();
     void add_slot(const PrimitiveDesc* chosen, int operand);
+    void add_post_slot(size_t i);
+    void place(Slot slot, const MemoryDesc* plain, const MemoryDesc* inner);
     void build_reorder();
     OwnedDesc reorder_source, reorder_target;
     friend int64_t create_reorder(int64_t, int, const Tensor&, bool);
@@ -225,7 +236,7 @@ OwnedAttr Op::attributes() const {
             check(lib.post_ops_append_sum(post, p.alpha, 0, dtype_undef), "post-op sum");
         } else if (p.has_tensor) {
             int64_t ndim = spec.operands[out_operand].ndim;
-            OwnedDesc desc = strided_desc(broadcast_axes(aligned(p.tensor, ndim), 0));
+            OwnedDesc desc = strided_desc(side_by_side(broadcast_axes(aligned(p.tensor, ndim), 0)));
             check(lib.post_ops_append_binary(post, (int)p.algorithm, desc), "binary post-op");
         } else {
             check(lib.post_ops_append_eltwise(post, (int)p.algorithm, p.alpha, p.beta), "elementwise post-op");
@@ -295,7 +306,7 @@ OwnedPrimitiveDesc Op::choose() {
             bool released = freedom == 2 || (freedom == 1 && i == weight_operand(spec.kind));
             if (packed_desc[i].object != nullptr) descs[i] = clone(packed_desc[i]);
             else if (i < main_operands && (t.layout != given || released)) descs[i] = any_desc(t);
-            else descs[i] = strided_desc(t);
+            else descs[i] = strided_desc(i == bias_operand ? side_by_side(t) : t);
         }
         try {
             OwnedPrimitiveDesc made = describe(descs, attr);
@@ -317,23 +328,36 @@ void Op::add_slot(const PrimitiveDesc* chosen, int operand) {
     for (const PostOp& p : spec.post) accumulates |= p.algorithm == post_sum && operand == out_operand;
     Slot slot{role.arg, !role.output || accumulates, role.output};
     Tensor t = as_counted(spec, operand);
-    OwnedDesc plain;
-    const MemoryDesc* inner = role.query ? lib.primitive_desc_query_md(chosen, role.query, 0) : nullptr;
-    if (t.layout != packed) plain = strided_desc(t);
-    if (inner == nullptr) inner = plain;
-    if (t.layout == packed && packed_desc[operand].object == nullptr) packed_desc[operand] = clone(inner);
+    const MemoryDesc* asked = role.query ? lib.primitive_desc_query_md(chosen, role.query, 0) : nullptr;
+    OwnedDesc inner = asked ? clone(asked) : strided_desc(operand == bias_operand ? side_by_side(t) : t);
+    if (t.layout == packed) {
+        if (packed_desc[operand].object == nullptr) packed_desc[operand] = clone(inner);
+        slot.memory = memory_of(inner);
+        slots.push_back(std::move(slot));
+    } else {
+        place(std::move(slot), strided_desc(t), inner);
+    }
+}
+
+// The tensor of the i-th post-op.
+void Op::add_post_slot(size_t i) {
+    Tensor t = broadcast_axes(aligned(spec.post[i].tensor, spec.operands[out_operand].ndim), 0);
+    place({(int)(arg_post_op_base * (i + 1)) | arg_src_1, true, false}, strided_desc(t), strided_desc(side_by_side(t)));
+}
+
+// Adds a slot; where the caller's layout `plain` is not the kernel's `inner`, one that is reordered in each run.
+void Op::place(Slot slot, const MemoryDesc* plain, const MemoryDesc* inner) {
     slot.memory = memory_of(inner);
-    if (t.layout != packed && !lib.memory_desc_equal(plain, inner)) {
+    if (!lib.memory_desc_equal(plain, inner)) {
         slot.plain = memory_of(plain);
         slot.offset = arena_bytes;
         arena_bytes += padded(lib.memory_desc_get_size(inner));
-        OwnedPrimitiveDesc desc;
+        OwnedPrimitiveDesc there, back;
         if (slot.read) {
-            check(lib.reorder_primitive_desc_create(&desc, plain, engine, inner, engine, nullptr), "reorder");
-            check(lib.primitive_create(&slot.reorder_in, desc), "reorder");
+            check(lib.reorder_primitive_desc_create(&there, plain, engine, inner, engine, nullptr), "reorder");
+            check(lib.primitive_create(&slot.reorder_in, there), "reorder");
         }
         if (slot.written) {
-            OwnedPrimitiveDesc back;
             check(lib.reorder_primitive_desc_create(&back, inner, engine, plain, engine, nullptr), "reorder");
             check(lib.primitive_create(&slot.reorder_out, back), "reorder");
         }
@@ -387,11 +411,8 @@ void Op::build() {
         OwnedPrimitiveDesc chosen = choose();
         check(lib.primitive_create(&primitive, chosen), "operation");
         for (int i = 0; i < (int)spec.operands.size(); i++) add_slot(chosen, i);
-        for (size_t i = 0; i < spec.post.size(); i++) {
-            if (!spec.post[i].has_tensor) continue;
-            OwnedDesc desc = strided_desc(broadcast_axes(aligned(spec.post[i].tensor, spec.operands[out_operand].ndim), 0));
-            slots.push_back({(int)(arg_post_op_base * (i + 1)) | arg_src_1, true, false, memory_of(desc)});
-        }
+        for (size_t i = 0; i < spec.post.size(); i++)
+            if (spec.post[i].has_tensor) add_post_slot(i);
         const MemoryDesc* scratch = lib.primitive_desc_query_md(chosen, query_scratchpad, 0);
         if (scratch != nullptr && lib.memory_desc_get_size(scratch) > 0) {
             scratchpad = memory_of(scratch);
