@@ -201,11 +201,14 @@ def linalg_det(A: Tensor) -> Tensor:
     return det_prim(A)
 
 
-def _slogdet_vjp(gs: tuple, x: Tensor) -> tuple:
-    """d log|det A| = Re tr(A^-1 dA); the sign is constant."""
-    if gs[1] is None:
+def _slogdet_vjp(gs: tuple, x: Tensor, out0: Tensor) -> tuple:
+    """log |det A| + i angle = log det A, whose derivative is tr(A^-1 dA); a real sign is constant."""
+    g = None if gs[1] is None else cast(gs[1], x.dtype)
+    if gs[0] is not None and x.dtype.is_complex:
+        turned = cast(prims.imag(gs[0] * out0.conj()), x.dtype) * 1j
+        g = turned if g is None else g + turned
+    if g is None:
         return (None,)
-    g = cast(gs[1], x.dtype)
     return (prims.unsqueeze(prims.unsqueeze(g, g.ndim), g.ndim + 1) * _h(inv_prim(x)),)
 
 

@@ -53,8 +53,8 @@ def _batched(input: Tensor, spatial: int, name: str) -> tuple[Tensor, bool]:
 def _conv_bias_vjp(g: Tensor, input: Tensor, weight: Tensor, stride: tuple, padding: tuple, dilation: tuple, groups: int,
                    needs: tuple) -> tuple:
     attrs = (stride, padding, dilation, groups)
-    return (prims.convolution_input_grad(g, weight, tuple(input.shape), *attrs) if needs[0] else None,
-            prims.convolution_weight_grad(g, input, tuple(weight.shape), *attrs) if needs[1] else None,
+    return (prims.convolution_input_grad(g, prims.conjugated(weight), tuple(input.shape), *attrs) if needs[0] else None,
+            prims.convolution_weight_grad(g, prims.conjugated(input), tuple(weight.shape), *attrs) if needs[1] else None,
             prims.sum(g, (0, *range(2, g.ndim))) if needs[2] else None)
 
 

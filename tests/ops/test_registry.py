@@ -274,6 +274,40 @@ def test_derivatives_by_finite_differences(prim, i):
     assert fl.autograd.gradcheck(fn, tuple(inputs))
 
 
+# Order, rounding and truth have no complex form; the outputs of the others are unique up to a phase.
+NOT_COMPLEX = {"view_as_complex", "sign", "maximum", "minimum", "fmax", "fmin", "relu_backward", "relu", "convert", "view_dtype", "trigamma",
+               "complex"}
+
+
+def with_imaginary_parts(args):
+    rng = np.random.default_rng(11)
+
+    def one(a):
+        if isinstance(a, list):
+            return [one(item) for item in a]
+        return np.asarray(a + 0.6j * rng.standard_normal(a.shape)) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a
+    return [one(a) for a in args]
+
+
+@pytest.mark.parametrize(("prim", "i"), sampled(lambda p: differentiable(p) and p.name not in
+                                                NOT_COMPLEX | FREE_PHASES | HERMITIAN | {"svd"}))
+def test_complex_derivatives_by_finite_differences(prim, i):
+    args = to_tensors(with_imaginary_parts(samples(prim)[i]))
+    inputs = _differentiable_inputs(prim, args)
+
+    def fn(*given):
+        outs = prim(*_replaced(args, inputs, given))
+        outs = outs if isinstance(outs, tuple) else (outs,)
+        return tuple(o for o in outs if o.dtype.category >= 2) or (given[0].sum() * 0,)
+
+    try:
+        with fl.no_grad():
+            prim(*args)
+    except (NotImplementedError, TypeError, RuntimeError):
+        pytest.skip("not for complex numbers")
+    assert fl.autograd.gradcheck(fn, tuple(inputs))
+
+
 def _replaced(args, inputs, given):
     """The arguments with `given` in the places of `inputs`."""
     swap = {id(x): y for x, y in zip(inputs, given)}

@@ -8,6 +8,7 @@ from ...backends.cpu import blas
 from ...core.tensor import Tensor
 from ..batching import spread
 from ..registry import Linear, Spec, primitive
+from .pointwise import conjugated
 
 
 def _same(name: str, a: Tensor, b: Tensor) -> None:
@@ -19,8 +20,7 @@ def _same(name: str, a: Tensor, b: Tensor) -> None:
 
 def _h(x: Tensor) -> Tensor:
     """Conjugate transpose of the last two dimensions."""
-    t = x.transpose(-2, -1)
-    return t.conj() if x.dtype.is_complex else t
+    return conjugated(x.transpose(-2, -1))
 
 
 def _mm_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:

@@ -36,7 +36,7 @@ sub = pointwise("sub", lambda o, x, y: o.sub(x, y), d=dict(x=1, y=-1))
 mul = pointwise("mul", lambda o, x, y: o.mul(x, y), d=dict(x=lambda y: y, y=lambda x: x))
 truediv = pointwise("truediv", lambda o, x, y: o.truediv(x, y),
                     samples=lambda r: [(r.standard_normal((2, 3)), r.uniform(0.5, 2, (2, 3)))],
-                    d=dict(x=lambda g, y: g / _conj(y), y=lambda g, out, y: -g * _conj(out / y)))
+                    d=dict(x=lambda g, y: g / conjugated(y), y=lambda g, out, y: -g * conjugated(out / y)))
 floordiv = pointwise("floordiv", lambda o, x, y: o.floordiv(x, y), samples=_between(0.3, 2, 2), d=dict(x=0, y=0))
 truncdiv = pointwise("truncdiv", lambda o, x, y: o.truncdiv(x, y), samples=_between(0.3, 2, 2), d=dict(x=0, y=0))
 remainder = pointwise("remainder", lambda o, x, y: o.remainder(x, y), samples=_between(0.3, 2, 2),
@@ -65,15 +65,15 @@ nextafter = pointwise("nextafter", lambda o, x, y: o.nextafter(x, y),
 fma = pointwise("fma", lambda o, x, y, z: o.fma(x, y, z), d=dict(x=lambda y: y, y=lambda x: x, z=1))
 
 # -- roots, exponentials, logarithms
-sqrt = pointwise("sqrt", lambda o, x: o.sqrt(x), samples=_between(0.2, 3), d=dict(x=lambda g, out: g / _conj(2 * out)))
+sqrt = pointwise("sqrt", lambda o, x: o.sqrt(x), samples=_between(0.2, 3), d=dict(x=lambda g, out: g / conjugated(2 * out)))
 rsqrt = pointwise("rsqrt", lambda o, x: o.rsqrt(x), samples=_between(0.2, 3), d=dict(x=lambda out: -0.5 * out * out * out))
 exp = pointwise("exp", lambda o, x: o.exp(x), d=dict(x=lambda out: out))
 exp2 = pointwise("exp2", lambda o, x: o.exp2(x), d=dict(x=lambda out: out * _LN2))
 expm1 = pointwise("expm1", lambda o, x: o.expm1(x), d=dict(x=lambda out: out + 1))
-log = pointwise("log", lambda o, x: o.log(x), samples=_between(0.2, 3), d=dict(x=lambda g, x: g / _conj(x)))
-log2 = pointwise("log2", lambda o, x: o.log2(x), samples=_between(0.2, 3), d=dict(x=lambda g, x: g / _conj(x * _LN2)))
-log10 = pointwise("log10", lambda o, x: o.log10(x), samples=_between(0.2, 3), d=dict(x=lambda g, x: g / _conj(x * _LN10)))
-log1p = pointwise("log1p", lambda o, x: o.log1p(x), samples=_between(-0.7, 3), d=dict(x=lambda g, x: g / _conj(x + 1)))
+log = pointwise("log", lambda o, x: o.log(x), samples=_between(0.2, 3), d=dict(x=lambda g, x: g / conjugated(x)))
+log2 = pointwise("log2", lambda o, x: o.log2(x), samples=_between(0.2, 3), d=dict(x=lambda g, x: g / conjugated(x * _LN2)))
+log10 = pointwise("log10", lambda o, x: o.log10(x), samples=_between(0.2, 3), d=dict(x=lambda g, x: g / conjugated(x * _LN10)))
+log1p = pointwise("log1p", lambda o, x: o.log1p(x), samples=_between(-0.7, 3), d=dict(x=lambda g, x: g / conjugated(x + 1)))
 
 # -- trigonometric and hyperbolic functions
 sin = pointwise("sin", lambda o, x: o.sin(x), d=dict(x=lambda x: x.cos()))
@@ -81,15 +81,15 @@ cos = pointwise("cos", lambda o, x: o.cos(x), d=dict(x=lambda x: -x.sin()))
 tan = pointwise("tan", lambda o, x: o.tan(x), samples=_between(-1.2, 1.2), d=dict(x=lambda out: 1 + out * out))
 asin = pointwise("asin", lambda o, x: o.asin(x), samples=_between(-0.9, 0.9), d=dict(x=lambda x: (1 - x * x).rsqrt()))
 acos = pointwise("acos", lambda o, x: o.acos(x), samples=_between(-0.9, 0.9), d=dict(x=lambda x: -(1 - x * x).rsqrt()))
-atan = pointwise("atan", lambda o, x: o.atan(x), d=dict(x=lambda g, x: g / _conj(x * x + 1)))
+atan = pointwise("atan", lambda o, x: o.atan(x), d=dict(x=lambda g, x: g / conjugated(x * x + 1)))
 atan2 = pointwise("atan2", lambda o, x, y: o.atan2(x, y),
                   d=dict(x=lambda x, y: y / (x * x + y * y), y=lambda x, y: -x / (x * x + y * y)))
 sinh = pointwise("sinh", lambda o, x: o.sinh(x), d=dict(x=lambda x: x.cosh()))
 cosh = pointwise("cosh", lambda o, x: o.cosh(x), d=dict(x=lambda x: x.sinh()))
 tanh = pointwise("tanh", lambda o, x: o.tanh(x), d=dict(x=lambda out: 1 - out * out))
 asinh = pointwise("asinh", lambda o, x: o.asinh(x), d=dict(x=lambda x: (x * x + 1).rsqrt()))
-acosh = pointwise("acosh", lambda o, x: o.acosh(x), samples=_between(1.2, 3), d=dict(x=lambda x: (x * x - 1).rsqrt()))
-atanh = pointwise("atanh", lambda o, x: o.atanh(x), samples=_between(-0.9, 0.9), d=dict(x=lambda g, x: g / _conj(1 - x * x)))
+acosh = pointwise("acosh", lambda o, x: o.acosh(x), samples=_between(1.2, 3), d=dict(x=lambda x: (x - 1).rsqrt() * (x + 1).rsqrt()))
+atanh = pointwise("atanh", lambda o, x: o.atanh(x), samples=_between(-0.9, 0.9), d=dict(x=lambda g, x: g / conjugated(1 - x * x)))
 
 # -- activations and special functions
 sigmoid = pointwise("sigmoid", lambda o, x: o.sigmoid(x), d=dict(x=lambda out: out * (1 - out)))
@@ -155,7 +155,7 @@ complex = pointwise("complex", lambda o, x, y: o.complex(x, y), kernel=lambda x,
                     result=lambda x, y: x.dtype.to_complex(), d=dict(x=lambda g: real(g), y=lambda g: imag(g)))
 
 
-def _conj(x: Any) -> Any:
+def conjugated(x: Any) -> Any:
     """The conjugate of a complex operand; a real one (or a number) as it is."""
     return x.conj() if isinstance(x, Tensor) and x.dtype.is_complex else x
 
@@ -190,15 +190,15 @@ def _pow_grad_base(g: Tensor, x: Any, y: Any) -> Tensor:
     if not isinstance(y, Tensor):
         if y == 0:
             return g * 0
-        return g * _conj(y * x ** (y - 1)) if y != 2 else g * _conj(2 * x)
+        return g * conjugated(y * x ** (y - 1)) if y != 2 else g * conjugated(2 * x)
     partial = y * pow(x, y - 1) if isinstance(x, Tensor) else y * x ** (y - 1)
-    return g * _conj(partial.masked_fill(y == 0, 0))
+    return g * conjugated(partial.masked_fill(y == 0, 0))
 
 
 def _pow_grad_exponent(g: Tensor, x: Any, out: Tensor) -> Tensor:
     """d x^y / d y = x^y log x; zero where the power is zero (0^y for y > 0)."""
     log_x = x.log() if isinstance(x, Tensor) else (math.log(x) if x > 0 else (float("-inf") if x == 0 else float("nan")))
-    return g * _conj((out * log_x).masked_fill(out == 0, 0))
+    return g * conjugated((out * log_x).masked_fill(out == 0, 0))
 
 
 # Why some have no derivative.

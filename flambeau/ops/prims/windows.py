@@ -9,6 +9,7 @@ from ...backends.cpu import conv
 from ...core.tensor import Tensor
 from ..batching import spread
 from ..registry import Linear, Spec, channels_last_like, primitive
+from .pointwise import conjugated
 
 
 def conv_size(n: Any, k: Any, stride: int, padding: int, dilation: int) -> Any:
@@ -53,9 +54,9 @@ def _weight_grad_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
            kernel=lambda x, w, *attrs: conv.convolution(x, w, None, *attrs), loop="extern", tensors=2,
            tags=("linear", "extern"), derivative=Linear(
                x=lambda g, w, x_shape, stride, padding, dilation, groups: convolution_input_grad(
-                   g, w, tuple(x_shape), stride, padding, dilation, groups),
+                   g, conjugated(w), tuple(x_shape), stride, padding, dilation, groups),
                w=lambda g, x, w_shape, stride, padding, dilation, groups: convolution_weight_grad(
-                   g, x, tuple(w_shape), stride, padding, dilation, groups)),
+                   g, conjugated(x), tuple(w_shape), stride, padding, dilation, groups)),
            samples=lambda r: [(r.standard_normal((2, 4, 5, 5)), r.standard_normal((6, 2, 3, 3)), (2, 1), (1, 0), (1, 1), 2)])
 def convolution(x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
                 groups: int) -> Spec:
@@ -80,9 +81,10 @@ def convolution(x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[i
 @primitive("convolution_input_grad", batch=_input_grad_batch,
            kernel=lambda g, w, *attrs: conv.convolution_input_grad(g, w, *attrs), loop="extern",
            tensors=2, tags=("linear", "extern"), derivative=Linear(
-               g_=lambda g, w, x_shape, stride, padding, dilation, groups: convolution(g, w, stride, padding, dilation, groups),
+               g_=lambda g, w, x_shape, stride, padding, dilation, groups: convolution(
+                   g, conjugated(w), stride, padding, dilation, groups),
                w=lambda g, g_, w_shape, stride, padding, dilation, groups: convolution_weight_grad(
-                   g_, g, tuple(w_shape), stride, padding, dilation, groups)),
+                   conjugated(g_), g, tuple(w_shape), stride, padding, dilation, groups)),
            samples=lambda r: [(r.standard_normal((1, 3, 3, 3)), r.standard_normal((3, 2, 3, 3)),
                                (1, 2, 5, 5), (2, 2), (1, 1), (1, 1), 1)])
 def convolution_input_grad(g_: Tensor, w: Tensor, x_shape: Sequence[int], stride: Sequence[int], padding: Sequence[int],
@@ -94,9 +96,10 @@ def convolution_input_grad(g_: Tensor, w: Tensor, x_shape: Sequence[int], stride
 @primitive("convolution_weight_grad", batch=_weight_grad_batch,
            kernel=lambda g, x, *attrs: conv.convolution_weight_grad(g, x, *attrs), loop="extern",
            tensors=2, tags=("linear", "extern"), derivative=Linear(
-               g_=lambda g, x, stride, padding, dilation, groups: convolution(x, g, stride, padding, dilation, groups),
+               g_=lambda g, x, stride, padding, dilation, groups: convolution(
+                   conjugated(x), g, stride, padding, dilation, groups),
                x=lambda g, g_, x_shape, stride, padding, dilation, groups: convolution_input_grad(
-                   g_, g, tuple(x_shape), stride, padding, dilation, groups)),
+                   conjugated(g_), g, tuple(x_shape), stride, padding, dilation, groups)),
            samples=lambda r: [(r.standard_normal((1, 3, 3, 3)), r.standard_normal((1, 2, 5, 5)),
                                (3, 2, 3, 3), (2, 2), (1, 1), (1, 1), 1)])
 def convolution_weight_grad(g_: Tensor, x: Tensor, w_shape: Sequence[int], stride: Sequence[int], padding: Sequence[int],
