@@ -49,4 +49,4 @@ reflected("rrshift", OPERATORS["bitwise_right_shift"], "other >> input.")
 for _dunder, _target in (("__imod__", "remainder_"), ("__ifloordiv__", "floor_divide_"), ("__ilshift__", "bitwise_left_shift_"),
                          ("__irshift__", "bitwise_right_shift_")):
     if not hasattr(Tensor, _dunder):
-        setattr(Tensor, _dunder, as_dunder(OPERATORS[_target]))
+        setattr(Tensor, _dunder, as_dunder(OPERATORS[_target], _dunder))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -352,8 +351,9 @@ copysign = _binary(prims.copysign, "copysign", ("copysign",), True, lift=_both_f
 nextafter = _binary(prims.nextafter, "nextafter", ("nextafter",), True, numbers=False, check=_check_float)
 remainder = _binary(prims.remainder, "remainder", ("remainder", "__mod__"), True, check=_check_zero_division)
 fmod = _binary(prims.fmod, "fmod", ("fmod",), True, check=_check_zero_division)
-Tensor.__radd__ = as_dunder(add)
-Tensor.__iadd__, Tensor.__isub__, Tensor.__imul__ = as_dunder(add_), as_dunder(sub_), as_dunder(OPERATORS["mul_"])
+Tensor.__radd__ = as_dunder(add, "__radd__")
+for _dunder, _fn in (("__iadd__", add_), ("__isub__", sub_), ("__imul__", OPERATORS["mul_"])):
+    setattr(Tensor, _dunder, as_dunder(_fn, _dunder))
 
 
 @operator(method=("rsub", "__rsub__"))
@@ -388,7 +388,7 @@ def _integral(x: Any) -> bool:
     return x.dtype.category <= INT if isinstance(x, Tensor) else category_of_number(x) <= INT
 
 
-Tensor.__itruediv__ = as_dunder(inplace(div, "div_"))
+Tensor.__itruediv__ = as_dunder(inplace(div, "div_"), "__itruediv__")
 
 
 def reflected(name: str, fn: Callable, doc: str) -> Callable:
@@ -446,7 +446,7 @@ def _pow_number(x: Tensor, p: Any) -> Tensor:
     return prims.pow(x, cast(p, x.dtype))
 
 
-Tensor.__ipow__ = as_dunder(inplace(pow, "pow_"))  # type: ignore[attr-defined]
+Tensor.__ipow__ = as_dunder(inplace(pow, "pow_"), "__ipow__")  # type: ignore[attr-defined]
 
 
 @operator(method=("__rpow__",))
@@ -469,7 +469,7 @@ def _compare(name: str, python: str) -> Callable:
         return result if out is None else store_out(out, result)
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {python}; a bool tensor."
-    return operator(fn, name=name, method=(name, f"__{name}__") if ordered else name)
+    return operator(fn, name=name, method=(name, f"__{name}__"))
 
 
 eq, ne = _compare("eq", "=="), _compare("ne", "!=")
@@ -478,20 +478,6 @@ for _fn in (eq, ne, lt, le, gt, ge):
     inplace(_fn, _fn.__name__ + "_")
 
 
-def _tensor_eq(self: Tensor, other: Any) -> Any:
-    return eq(self, other) if _comparable(other) else NotImplemented
-
-
-def _tensor_ne(self: Tensor, other: Any) -> Any:
-    return ne(self, other) if _comparable(other) else NotImplemented
-
-
-def _comparable(other: Any) -> bool:
-    return isinstance(other, (Tensor, numbers.Number, np.number, np.bool_)) or hasattr(type(other), "__torch_function__") \
-        or type(other).__name__ in ("SymInt", "SymFloat", "SymBool")
-
-
-Tensor.__eq__, Tensor.__ne__ = _tensor_eq, _tensor_ne  # type: ignore[method-assign]
 Tensor.__hash__ = lambda self: id(self)  # type: ignore[method-assign]
 
 
@@ -532,7 +518,7 @@ def _bitwise(name: str, dunder: str) -> Callable:
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {name.replace('_', ' ')} of integers or bools."
     made = operator(fn, name=name, method=(name, f"__{dunder}__", f"__r{dunder}__"))
-    setattr(Tensor, f"__i{dunder}__", as_dunder(inplace(made, name + "_")))
+    setattr(Tensor, f"__i{dunder}__", as_dunder(inplace(made, name + "_"), f"__i{dunder}__"))
     return made
 
 

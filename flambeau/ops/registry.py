@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator as python_operator
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Number
@@ -661,20 +662,26 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
     wrapper._operator = OperatorInfo(  # type: ignore[attr-defined]
         op_name, fn, Rule(vjp) if vjp else None, lowering, fused, methods, frozenset(tags))
     for m in methods:
-        setattr(Tensor, m, as_dunder(wrapper) if m.strip("_") in _BINARY and m.startswith("__") else wrapper)
+        setattr(Tensor, m, as_dunder(wrapper, m) if m.strip("_") in _BINARY and m.startswith("__") else wrapper)
     return _register(OPERATORS, op_name, wrapper)
 
 
 _BINARY = frozenset(
     {f"{kind}{name}" for kind in ("", "r", "i") for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and",
-                                                             "or", "xor", "lshift", "rshift")} | {"lt", "le", "gt", "ge"}
+                                                             "or", "xor", "lshift", "rshift")} | {"lt", "le", "gt", "ge", "eq", "ne"}
 )
 
 
-def as_dunder(fn: Callable) -> Callable:
-    """The operator as Python's `+`, `<` ... call it: NotImplemented, so that the other object is asked, instead of a TypeError
-    for an operand that is neither a tensor nor a number."""
+_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+
+
+def as_dunder(fn: Callable, name: str) -> Callable:
+    """The operator as the method `__name__` of Python's `+`, `==` ...: NotImplemented, so that the other object is asked, instead of
+    a TypeError for an operand that is neither a tensor nor a number. Arrays are compared as tensors; they compute as arrays, by
+    NumPy's promotion, and give a tensor."""
     body, state = fn._plain, dispatch.state  # type: ignore[attr-defined]
+    plain = name.strip("_")
+    reflected = getattr(python_operator, f"__{plain[1:]}__", None) if plain.startswith("r") and plain != "rshift" else None
 
     @functools.wraps(fn)
     def dunder(self: Tensor, other: Any) -> Any:
@@ -685,7 +692,11 @@ def as_dunder(fn: Callable) -> Callable:
         except TypeError:
             if isinstance(other, (Tensor, Number, np.generic)) or type(other).__name__ in ("SymInt", "SymFloat", "SymBool"):
                 raise
-            return NotImplemented
+            if not isinstance(other, np.ndarray):
+                return NotImplemented
+        if plain in _COMPARISONS:
+            return fn(self, OPERATORS["tensor"](other, device=self.device))
+        return NotImplemented if reflected is None else OPERATORS["as_tensor"](reflected(other, self.numpy()), device=self.device)
 
     return dunder
 

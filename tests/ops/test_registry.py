@@ -275,8 +275,8 @@ def test_derivatives_by_finite_differences(prim, i):
 
 
 # Order, rounding and truth have no complex form; the outputs of the others are unique up to a phase.
-NOT_COMPLEX = {"view_as_complex", "sign", "maximum", "minimum", "fmax", "fmin", "relu_backward", "relu", "convert", "view_dtype", "trigamma",
-               "complex"}
+NOT_COMPLEX = {"view_as_complex", "sign", "maximum", "minimum", "fmax", "fmin", "relu_backward", "relu", "convert", "view_dtype",
+               "trigamma", "complex"}
 
 
 def with_imaginary_parts(args):
