@@ -1,0 +1,75 @@
+"""Comparing what two libraries answered: values within what rounding explains, and everything else exactly."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# how many units in the last place two ways of computing one operator may be apart, relative to the largest value there
+TOLERANCE = {"float32": 3e-6, "float64": 1e-13, "float16": 2e-3, "bfloat16": 1.6e-2, "complex64": 3e-6, "complex128": 1e-13}
+
+
+class Difference(NamedTuple):
+    """Where two runs part: the number of the step, the operator, the kind of difference and the particulars."""
+
+    step: int
+    op: str
+    kind: str
+    detail: str
+
+    @property
+    def signature(self) -> tuple[str, str]:
+        return self.op, self.kind
+
+
+def dtype_name(t: Any) -> str:
+    return str(t.dtype).removeprefix("torch.").removeprefix("flambeau.")
+
+
+def array(t: Any) -> np.ndarray:
+    """A tensor's values, widened where NumPy has no such dtype."""
+    t = t.detach()
+    if dtype_name(t) == "bfloat16":
+        t = t.float()
+    if hasattr(t, "resolve_conj"):
+        t = t.resolve_conj().resolve_neg()
+    return t.numpy()
+
+
+def strides(t: Any) -> tuple[int, ...]:
+    """The strides that say something: none for dimensions of one element, none where there is no element."""
+    return tuple(s for s, n in zip(t.stride(), t.shape) if n > 1) if t.numel() else ()
+
+
+def layout(ours: Any, theirs: Any) -> tuple[str, str] | None:
+    """A difference of dtype, shape or strides."""
+    for kind, of in (("dtype", dtype_name), ("shape", lambda t: tuple(t.shape)), ("strides", strides)):
+        a, b = of(ours), of(theirs)
+        if a != b:
+            return kind, f"{kind} {a}, torch {b}"
+    if ours.storage_offset() != theirs.storage_offset() and theirs.numel():
+        return "offset", f"storage offset {ours.storage_offset()}, torch {theirs.storage_offset()}"
+    return None
+
+
+def closeness(dtype: str, theirs: np.ndarray) -> float:
+    """The absolute difference that rounding explains in an array of this dtype."""
+    finite = np.abs(theirs[np.isfinite(theirs)])
+    return TOLERANCE.get(dtype, 0.0) * (float(finite.max()) if finite.size else 0.0)
+
+
+def unlike(ours: np.ndarray, theirs: np.ndarray, dtype: str, allowed: Any = 0.0) -> str | None:
+    """A difference of values, in words; `allowed` is what a disturbance of the inputs comes to, an array or a number."""
+    if ours.dtype.kind not in "fc":
+        wrong = ours != theirs
+        if allowed is not None and np.ndim(allowed):
+            wrong &= ~(allowed > 0)
+    else:
+        with np.errstate(all="ignore"):
+            nearly = np.abs(ours - theirs) <= TOLERANCE.get(dtype, 0.0) * np.abs(theirs) * 4 + allowed
+        wrong = ~((ours == theirs) | (np.isnan(ours) & np.isnan(theirs)) | nearly)
+    if not np.any(wrong):
+        return None
+    at = tuple(int(i) for i in np.argwhere(wrong)[0]) if wrong.ndim else ()
+    return f"{int(np.sum(wrong))} of {wrong.size} values, at {at}: {ours[at]}, torch {theirs[at]}"

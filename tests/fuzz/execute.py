@@ -1,0 +1,274 @@
+"""Running a program: a step at a time beside torch, or whole, under a transformation, beside the plain eager run."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import flambeau
+
+from . import compare, known
+from .compare import Difference
+from .program import Program, Step
+
+NAMES = {"numpy": np}
+DISTURBANCES = 4
+
+
+class Side:
+    """One library in the middle of a program: the names that have a value."""
+
+    def __init__(self, lib: Any, program: Program):
+        self.lib = lib
+        self.space: dict[str, Any] = {"torch": lib, **NAMES}
+        for made in program.inputs:
+            exec(made.code(), self.space)
+        self.values = {made.name: self.space[made.name] for made in program.inputs}
+
+    def run(self, step: Step) -> BaseException | None:
+        """Run a step; the exception, if it raises one."""
+        try:
+            exec(step.code(), self.space)
+        except Exception as error:
+            return error
+        if step.has_value:
+            self.values[step.target] = self.space[step.target]
+        return None
+
+    def tensors(self) -> dict[str, Any]:
+        """Every tensor that can be reached, by an expression that reaches it."""
+        return dict(pair for name, value in self.values.items() for pair in reached(name, value, self.lib))
+
+
+def reached(name: str, value: Any, lib: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, lib.Tensor):
+        yield name, value
+    elif isinstance(value, (tuple, list)):
+        for i, item in enumerate(value):
+            yield from reached(f"{name}[{i}]", item, lib)
+
+
+def plain(value: Any, lib: Any) -> Any:
+    """What is not a tensor, comparable between libraries."""
+    if isinstance(value, lib.Tensor):
+        return "Tensor"
+    if isinstance(value, (tuple, list)):
+        return [plain(v, lib) for v in value]
+    if isinstance(value, lib.dtype):
+        return str(value).rpartition(".")[2]
+    return value
+
+
+def same_plain(a: Any, b: Any) -> bool:
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(same_plain, a, b))
+    if isinstance(a, (float, complex)) and isinstance(b, (float, complex)):
+        return bool(np.isclose(a, b, rtol=1e-5, equal_nan=True)) and type(a) is type(b)
+    return type(a) is type(b) and a == b
+
+
+def versions(tensors: dict[str, Any]) -> dict[str, int]:
+    return {name: t._version for name, t in tensors.items()}
+
+
+def sharing(tensors: dict[str, Any], of: dict[str, Any]) -> dict[str, frozenset[str]]:
+    """For each of some tensors, which tensors share its storage."""
+    where = {name: t.untyped_storage().data_ptr() for name, t in tensors.items() if t.numel()}
+    return {name: frozenset(n for n, p in where.items() if p == where[name]) for name in of if name in where}
+
+
+# -- eager: a step at a time
+def eager(program: Program, theirs: Any) -> Difference | None:
+    """The first difference between Flambeau and torch, run a step at a time. After each step Flambeau's values are
+    replaced by torch's, so that what is found is the step's own, and rounding does not add up."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            mine = Side(flambeau, program)
+        except Exception as error:
+            return Difference(-1, "input", f"raises {type(error).__name__}", str(error))
+        other = Side(theirs, program)
+        found = _compare_all(-1, "input", mine, other, None)
+        if found is not None:
+            return found
+        for number, step in enumerate(program.steps):
+            found = _step(number, step, mine, other)
+            if found is not None:
+                return found
+    return None
+
+
+def _step(number: int, step: Step, mine: Side, other: Side) -> Difference | None:
+    before = versions(mine.tensors()), versions(other.tensors())
+    inputs = disturbable(step, other)
+    error, expected = mine.run(step), other.run(step)
+    if error is not None or expected is not None:
+        kind = raising(error, expected, step)
+        if kind is not None:
+            return Difference(number, step.name, kind, f"Flambeau: {error!r}; torch: {expected!r}"[:600])
+        if error is None or expected is None:  # excused: only one of them has a value now
+            step_target_gone(step, mine, other)
+    found = _compare_all(number, step.name, mine, other, lambda names: disturbed(step, inputs, other, names), step)
+    if found is not None:
+        return found
+    if error is None and expected is None:
+        after = versions(mine.tensors()), versions(other.tensors())
+        for name in before[0]:
+            a, b = after[0][name] != before[0][name], after[1][name] != before[1][name]
+            if a != b:
+                return Difference(
+                    number,
+                    step.name,
+                    "version",
+                    f"the version of {name} {'changes' if a else 'stays'}, torch's {'changes' if b else 'stays'}",
+                )
+    return None
+
+
+def step_target_gone(step: Step, mine: Side, other: Side) -> None:
+    for side in (mine, other):
+        if step.has_value:
+            side.values.pop(step.target, None)
+            side.space.pop(step.target, None)
+
+
+def raising(error: BaseException | None, expected: BaseException | None, step: Step) -> str | None:
+    """How two outcomes of which one at least is an exception differ."""
+    if known.excuses_error(error, expected, step):
+        return None
+    if expected is None:
+        return f"raises {type(error).__name__}"
+    if error is None:
+        return f"accepts what torch refuses ({type(expected).__name__})"
+    if isinstance(error, type(expected)) or (isinstance(expected, type(error)) and type(error) is not Exception):
+        return None
+    return f"raises {type(error).__name__} for torch's {type(expected).__name__}"
+
+
+def _compare_all(
+    number: int, op: str, mine: Side, other: Side, spread: Callable | None, step: Step | None = None
+) -> Difference | None:
+    ours, theirs = mine.tensors(), other.tensors()
+    target = step.target if step is not None and step.has_value else None
+    if target is not None and target in mine.values and target in other.values:
+        a, b = plain(mine.values[target], mine.lib), plain(other.values[target], other.lib)
+        if not same_plain(a, b):
+            return Difference(number, op, "result", f"{a!r}, torch {b!r}"[:300])
+    fresh = {n: t for n, t in theirs.items() if n.split("[")[0] == target}
+    if step is not None:
+        a, b = sharing(ours, fresh), sharing(theirs, fresh)
+        for name in a.keys() & b.keys():
+            if a[name] != b[name]:
+                return Difference(
+                    number,
+                    op,
+                    "aliasing",
+                    f"{name} shares memory with {sorted(a[name] - {name})}, torch's with {sorted(b[name] - {name})}",
+                )
+    suspects = {}
+    for name, expected in theirs.items():
+        got = ours.get(name)
+        if got is None:
+            return Difference(number, op, "result", f"no tensor at {name}")
+        if name in fresh or step is None or number < 0:
+            found = compare.layout(got, expected)
+            if found is not None:
+                return Difference(number, op, found[0], f"{name}: {found[1]}")
+        a, b = compare.array(got), compare.array(expected)
+        if a.shape != b.shape:
+            return Difference(number, op, "shape", f"{name}: {a.shape}, torch {b.shape}")
+        if a.dtype.kind == b.dtype.kind and a.tobytes() == b.tobytes():
+            continue
+        if step is not None and known.excuses_values(step):
+            suspects[name] = None
+            continue
+        suspects[name] = compare.unlike(a, b, compare.dtype_name(expected))
+    if any(s for s in suspects.values()) and spread is not None:
+        allowed = spread([n for n, s in suspects.items() if s])
+        for name, said in suspects.items():
+            if said and (
+                again := compare.unlike(
+                    compare.array(ours[name]), compare.array(theirs[name]), compare.dtype_name(theirs[name]), allowed[name]
+                )
+            ):
+                return Difference(number, op, f"value ({compare.dtype_name(theirs[name])})", f"{name}: {again}")
+    elif any(suspects.values()):
+        name, said = next((n, s) for n, s in suspects.items() if s)
+        return Difference(number, op, f"value ({compare.dtype_name(theirs[name])})", f"{name}: {said}")
+    for name in suspects:
+        _copy(ours[name], theirs[name])
+    return None
+
+
+def _copy(ours: Any, theirs: Any) -> None:
+    """Put torch's values into our tensor, where it can be written to."""
+    with flambeau.no_grad():
+        try:
+            source = flambeau.from_numpy(np.array(compare.array(theirs)))
+            ours.detach().copy_(source)
+        except RuntimeError:  # an expanded tensor: the one that it looks into is written
+            pass
+
+
+# -- what rounding explains
+def disturbable(step: Step, side: Side) -> dict[str, Any]:
+    """Copies of the tensors that a step reads, by root name."""
+    return {name: _cloned(side.space[name], side.lib) for name in step.refs() if name in side.space}
+
+
+def _cloned(value: Any, lib: Any) -> Any:
+    if isinstance(value, lib.Tensor):
+        return value.detach().clone()
+    if isinstance(value, (tuple, list)):
+        return [_cloned(v, lib) for v in value]
+    return value
+
+
+def _shaken(value: Any, lib: Any, draw: np.random.Generator) -> Any:
+    if isinstance(value, list):
+        return [_shaken(v, lib, draw) for v in value]
+    if not isinstance(value, lib.Tensor) or not (value.is_floating_point() or value.is_complex()):
+        return value
+    eps = lib.finfo(value.dtype).eps
+    noise = lib.from_numpy(draw.choice([-1.0, 0.0, 1.0], size=tuple(value.shape))).reshape(value.shape)
+    return (
+        (value * (1 + 1.5 * eps * noise.to(lib.float64))).to(value.dtype)
+        if value.dtype in (lib.float32, lib.complex64, lib.float64, lib.complex128)
+        else (value.double() * (1 + 1.5 * eps * noise)).to(value.dtype)
+    )
+
+
+def disturbed(step: Step, inputs: dict[str, Any], side: Side, names: list[str]) -> dict[str, Any]:
+    """How far torch's own results move when the step's inputs move by their last place: element by element."""
+    moved = {
+        name: compare.closeness(compare.dtype_name(side.tensors()[name]), compare.array(side.tensors()[name])) for name in names
+    }
+    moved = {name: np.full(side.tensors()[name].shape, amount) for name, amount in moved.items()}
+    reference = {name: compare.array(side.tensors()[name]) for name in names}
+    draw = np.random.default_rng(0)
+    for _ in range(DISTURBANCES):
+        space = {**side.space, **{n: _shaken(v, side.lib, draw) for n, v in inputs.items()}}
+        try:
+            exec(step.code(), space)
+        except Exception:
+            continue
+        for name in names:
+            try:
+                again = compare.array(eval(name, space))
+                if again.shape != reference[name].shape:
+                    continue
+                with np.errstate(all="ignore"):
+                    if again.dtype.kind not in "fc":
+                        change = (again != reference[name]).astype(float)
+                    else:
+                        change = np.abs(again - reference[name]) * 4
+                        change = np.where(
+                            np.isfinite(change), change, np.where(np.isfinite(again) == np.isfinite(reference[name]), 0.0, np.inf)
+                        )
+                moved[name] = np.maximum(moved[name], change)
+            except Exception:
+                continue
+    return moved

@@ -1,0 +1,53 @@
+"""Differences that stay: where torch is wrong, or where Flambeau's own choice is documented. Each has its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .program import Step
+
+
+@dataclass(frozen=True)
+class Known:
+    """An excuse: for errors a predicate over (ours, torch's, step), for values one over the step."""
+
+    reason: str
+    error: Callable[[BaseException | None, BaseException | None, Step], bool] | None = None
+    values: Callable[[Step], bool] | None = None
+
+
+def _says(error: BaseException | None, *words: str) -> bool:
+    return error is not None and any(word in str(error) for word in words)
+
+
+KNOWN = (
+    Known(
+        "torch has no kernel for this dtype on the CPU; Flambeau computes it",
+        error=lambda ours, theirs, step: (
+            ours is None
+            and _says(
+                theirs,
+                "not implemented for",
+                "not supported for",
+                "does not support",
+                "not support",
+                "unsupported",
+                "INTERNAL ASSERT",
+                "expected scalar type",
+            )
+        ),
+    ),
+    Known(
+        "Flambeau names what it leaves out",
+        error=lambda ours, theirs, step: isinstance(ours, NotImplementedError) and theirs is not None,
+    ),
+)
+
+
+def excuses_error(ours: BaseException | None, theirs: BaseException | None, step: Step) -> bool:
+    return any(k.error is not None and k.error(ours, theirs, step) for k in KNOWN)
+
+
+def excuses_values(step: Step) -> bool:
+    return any(k.values is not None and k.values(step) for k in KNOWN)

@@ -1,0 +1,57 @@
+"""The fuzzer itself: programs repeat, print as scripts, and a planted fault is found and made small."""
+
+from __future__ import annotations
+
+import pytest
+
+import flambeau
+from tests.fuzz import modes
+from tests.fuzz.hunt import Hunt
+from tests.fuzz.program import Input, Program, Ref, Step, Word
+
+theirs = pytest.importorskip("torch")
+
+SUMS = Program(
+    (Input("x0", "float32", (2, 3), (1.0, 2.0, 3.0, 4.0, 5.0, 6.0), (".permute((1, 0))",)), Input("x1", "int64", (), (1,))),
+    (
+        Step("v0", "method", "sum", (Ref("x0"), 0), {"keepdim": True, "dtype": Word("torch.float64")}),
+        Step("v1", "getitem", "", (Ref("x0"), (slice(None, None, 2), None, Ref("x1"), Ellipsis))),
+        Step("v2", "setitem", "", (Ref("v1"), 0, 2.5)),
+        Step("v3", "infix", "**", (2, Ref("v0"))),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def hunting():
+    return Hunt("eager", theirs)
+
+
+def test_a_program_prints_as_a_script():
+    for lib, name in ((theirs, "torch"), (flambeau, "flambeau as torch")):
+        space: dict = {}
+        exec(SUMS.script(epilogue=" ").replace("import torch  # or: import flambeau as torch", f"import {name}"), space)
+        assert space["torch"] is lib
+        assert space["v0"].tolist() == [[6.0, 15.0]] and space["v3"].tolist() == [[64.0, 32768.0]]
+        assert space["v1"].tolist() == [[2.5], [6.0]] and space["x0"].tolist() == [[1.0, 2.5], [2.0, 5.0], [3.0, 6.0]]
+
+
+def test_a_seed_is_a_program(hunting):
+    assert hunting.generator.program(7) == hunting.generator.program(7) != hunting.generator.program(8)
+
+
+def test_most_operators_are_drawn(hunting):
+    for seed in range(60):
+        hunting.generator.program(seed)
+    assert len(hunting.generator.table) > 1000 and len(hunting.generator.uses) > 200
+
+
+def test_a_planted_fault_is_found_and_made_small(hunting, monkeypatch):
+    right = flambeau.Tensor.sum
+    monkeypatch.setattr(flambeau.Tensor, "sum", lambda self, *args, **kwargs: right(self, *args, **kwargs) + 1)
+    found = modes.MODES["eager"].run([SUMS], theirs)[0]
+    assert found is not None and found.signature == ("Tensor.sum", "value (float64)")
+    hunting.add(0, SUMS, found)
+    small = hunting.finds[("eager", *found.signature)].program
+    assert len(small.steps) == 1 and small.steps[0].kwargs.keys() <= {"dtype"} and len(small.inputs) == 1
+    assert small.inputs[0].shape == (1, 1) and small.inputs[0].views == ()
