@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -20,8 +21,8 @@ def dtype_name(tensor: Any) -> str:
 class Draw:
     """The state of one program being drawn; `it` is the first tensor of the step at hand, `args` its arguments so far."""
 
-    def __init__(self, rng: Random, lib: Any):
-        self.rng, self.lib = rng, lib
+    def __init__(self, rng: Random, lib: Any, grad: float = 0.0):
+        self.rng, self.lib, self.grad = rng, lib, grad
         self.space: dict[str, Any] = {"torch": lib}
         self.pool: list[tuple[Ref, Any]] = []
         self.pending: list[Input] = []
@@ -100,6 +101,8 @@ class Draw:
 
     def keep(self, made: Input) -> Ref:
         self.made += 1
+        if self.grad and ("float" in made.dtype or "complex" in made.dtype) and self.chance(self.grad):
+            made = replace(made, grad=True)
         self.pending.append(made)
         self.space[made.name] = self.evaluate(made)
         return Ref(made.name)

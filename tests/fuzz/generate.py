@@ -47,7 +47,7 @@ def _with_out(d: Draw, step: Step, value: Any) -> Step | None:
 
 
 class Generator:
-    """Draws programs from a table. `mode` says what they are for: see execute.py."""
+    """Draws programs from a table. `mode`: "eager" (wrong calls too), "plain" (none), "grad" (inputs that require grad), "mixed"."""
 
     def __init__(self, lib: Any, table: list[Row], mode: str):
         self.lib, self.mode = lib, mode
@@ -57,7 +57,7 @@ class Generator:
 
     def program(self, seed: int) -> Program:
         """The program of a seed."""
-        d = Draw(Random(seed), self.lib)
+        d = Draw(Random(seed), self.lib, 0.75 if self.mode == "grad" or (self.mode == "mixed" and seed % 2) else 0.0)
         made: list[Any] = []
         steps: list[Step] = []
         count = d.int(3, 15) if self.mode == "eager" else d.int(3, 9)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 import traceback
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +25,6 @@ class Find:
     difference: Difference
     program: Program
     count: int = 1
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return (self.mode, *self.difference.signature)
 
     def script(self) -> str:
         head = (
@@ -60,29 +54,51 @@ class Hunt:
         """Run the programs of these seeds."""
         drawn = [(seed, self.generator.program(seed)) for seed in seeds]
         self.programs += len(drawn)
-        for (seed, program), found in zip(drawn, self.how.run([p for _, p in drawn], self.theirs)):
+        try:
+            differences = self.how.run([p for _, p in drawn], self.theirs)
+        except Exception as error:  # what no mode foresaw: a find too
+            differences = [Difference(0, "fuzzer", type(error).__name__, traceback.format_exc()[-900:])] + [None] * (len(drawn) - 1)
+        for (seed, program), found in zip(drawn, differences):
             if found is not None:
                 self.add(seed, program, found)
 
     def add(self, seed: int, program: Program, found: Difference) -> None:
+        """Count a difference, or make its program small and write it down if it is new."""
         key = (self.mode, *found.signature)
         if key in self.finds:
             self.finds[key].count += 1
             return
+        if self.mode != "eager" and modes.MODES["eager"].run([without_gradients(program)], self.theirs)[0] is not None:
+            return  # the eager mode's to find
         if self.small:
-
-            def fails(candidate: Program) -> bool:
-                again = self.how.run([candidate], self.theirs)[0]
-                return again is not None and again.signature == found.signature
-
-            program = shrink(program, fails, self.theirs)
-            found = self.how.run([program], self.theirs)[0] or found
+            program, found = self.smallest(program, found)
+        key = (self.mode, found.op or " ".join(dict.fromkeys(s.name for s in program.steps)), found.kind)
+        if key in self.finds:
+            self.finds[key].count += 1
+            return
         find = self.finds[key] = Find(self.mode, seed, found, program)
         if self.out is not None:
             self.out.mkdir(parents=True, exist_ok=True)
-            name = "-".join((self.mode, *found.signature))
-            name = "".join(c if c.isalnum() or c in "._-" else "_" for c in name)[:120]
+            name = "".join(c if c.isalnum() or c in "._-" else "_" for c in "-".join(key))[:120]
             (self.out / f"{name}.py").write_text(find.script())
+
+    def smallest(self, program: Program, found: Difference) -> tuple[Program, Difference]:
+        """The program made small, and what it comes to."""
+
+        def fails(candidate: Program) -> bool:
+            again = self.how.run([candidate], self.theirs)[0]
+            return (
+                again is not None
+                and again.kind == found.kind
+                and (not found.op or again.op == found.op or len(candidate.steps) == 1)
+            )
+
+        program = shrink(program, fails, self.theirs, self.how.tries)
+        return program, self.how.run([program], self.theirs)[0] or found
+
+
+def without_gradients(program: Program) -> Program:
+    return replace(program, inputs=tuple(replace(i, grad=False) for i in program.inputs))
 
 
 def seeds(seed: int, mode: str, worker: int, jobs: int) -> Any:
@@ -125,13 +141,7 @@ def summary(hunts: list[Hunt]) -> str:
         lines.append(
             f"{h.mode}: {h.programs} programs, {len(h.finds)} distinct differences in {sum(f.count for f in h.finds.values())} programs"
         )
-        counted = Counter({f.key: f.count for f in h.finds.values()})
-        for key, count in counted.most_common():
-            find = h.finds[key]
-            lines.append(
-                f"  {count:5d}  {find.difference.op}: {find.difference.kind}  (seed {find.seed})  {find.difference.detail[:150]}"
-            )
+        for key, find in sorted(h.finds.items(), key=lambda pair: -pair[1].count):
+            said = find.difference
+            lines.append(f"  {find.count:5d}  {key[1]}: {said.kind}  (seed {find.seed})  {said.detail[:150]}")
     return "\n".join(lines)
-
-
-__all__ = ["Find", "Hunt", "hunt", "json", "summary", "traceback"]

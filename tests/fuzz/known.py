@@ -51,3 +51,8 @@ def excuses_error(ours: BaseException | None, theirs: BaseException | None, step
 
 def excuses_values(step: Step) -> bool:
     return any(k.values is not None and k.values(step) for k in KNOWN)
+
+
+def excuses_backward(ours: BaseException | None, theirs: BaseException | None) -> bool:
+    """Flambeau keeps less for the backward pass than torch, so that programs run which torch refuses."""
+    return ours is None and _says(theirs, "modified by an inplace operation", "derivative for", "not implemented for")

@@ -65,6 +65,7 @@ class Input:
     shape: tuple[int, ...]
     values: tuple
     views: tuple[str, ...] = ()
+    grad: bool = False
 
     def expression(self) -> str:
         n = math.prod(self.shape)
@@ -74,7 +75,7 @@ class Input:
         made = f"torch.tensor({values}, dtype=torch.{self.dtype})"
         if self.shape != (n,):
             made += f".reshape({code(self.shape)})"
-        return made + "".join(self.views)
+        return made + "".join(self.views) + (".requires_grad_()" if self.grad else "")
 
     def code(self) -> str:
         return f"{self.name} = {self.expression()}"

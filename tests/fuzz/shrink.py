@@ -9,20 +9,19 @@ from typing import Any
 
 from . import compare
 from .execute import Side
-from .program import Input, Program, Ref, Step, references
+from .program import Input, Program, Step
 
 Fails = Callable[[Program], bool]
-MOST_TRIES = 400
 
 
-def shrink(program: Program, fails: Fails, theirs: Any) -> Program:
+def shrink(program: Program, fails: Fails, theirs: Any, most: int = 400) -> Program:
     """The smallest program found that still fails in the same way."""
     tries = 0
 
     def still(candidate: Program) -> bool:
         nonlocal tries
         tries += 1
-        if tries > MOST_TRIES:
+        if tries > most:
             return False
         try:
             return fails(candidate)
@@ -30,11 +29,11 @@ def shrink(program: Program, fails: Fails, theirs: Any) -> Program:
             return False
 
     better = True
-    while better and tries < MOST_TRIES:
+    while better and tries < most:
         better = False
         for way in (_without_steps, lambda p: _frozen(p, theirs), _fewer_arguments, _smaller_inputs, _plainer_inputs):
             again = True
-            while again and tries < MOST_TRIES:
+            while again and tries < most:
                 again = False
                 for candidate in way(program):
                     if candidate != program and still(candidate):
@@ -100,13 +99,6 @@ def _fewer_arguments(program: Program) -> Iterator[Program]:
                 for drop in range(len(value)):
                     fewer = value[:drop] + value[drop + 1 :]
                     yield put(replace(step, args=(*step.args[:at], fewer if len(fewer) > 1 else fewer[0], *step.args[at + 1 :])))
-        for at, value in enumerate(step.args):
-            if (
-                isinstance(value, Ref)
-                and "[" in value.name
-                and not any(r.root == value.root for r in references(step.args[at + 1 :]))
-            ):
-                continue
 
 
 def _put(program: Program, made: Input) -> Program:

@@ -1,0 +1,412 @@
+"""Running programs whole: forward and backward, compiled, batched; each beside a plain run that says what is right."""
+
+from __future__ import annotations
+
+import linecache
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import flambeau
+
+from . import compare, known
+from .compare import Difference
+from .execute import NAMES, plain, reached, same_plain
+from .program import Input, Program
+
+DISTURBANCES = 4
+
+
+@dataclass
+class Outcome:
+    """What a run came to: the values of the steps, the inputs afterwards, and gradients of the inputs; or an exception."""
+
+    values: dict[str, Any]
+    inputs: dict[str, Any]
+    grads: dict[str, Any] | None = None
+    error: BaseException | None = None
+    backward_error: BaseException | None = None
+
+
+def tensors_of(program: Program, lib: Any, shake: np.random.Generator | None = None) -> dict[str, Any]:
+    """The inputs; shaken by their last place where asked."""
+    space: dict[str, Any] = {"torch": lib, **NAMES}
+    for made in program.inputs:
+        exec(replace(made, grad=False, views=()).code(), space)
+        if shake is not None:
+            space[made.name] = _shaken(space[made.name], lib, shake)
+        space["it"] = space[made.name]
+        space[made.name] = eval("it" + "".join(made.views) + (".requires_grad_()" if made.grad else ""), space)
+    return {made.name: space[made.name] for made in program.inputs}
+
+
+def _shaken(value: Any, lib: Any, draw: np.random.Generator) -> Any:
+    if not (value.is_floating_point() or value.is_complex()):
+        return value
+    noise = lib.from_numpy(draw.choice([-1.0, 0.0, 1.0], size=tuple(value.shape))).reshape(tuple(value.shape))
+    wide = lib.complex128 if value.is_complex() else lib.float64
+    return (value.to(wide) * (1 + 1.5 * lib.finfo(value.dtype).eps * noise)).to(value.dtype)
+
+
+def function(program: Program, lib: Any, text: str | None = None) -> Callable:
+    """The program as a function over a library, with source that a tracer can read."""
+    text = text or program.function()
+    name = f"<program {abs(hash(text))}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    space: dict[str, Any] = {"torch": lib, **NAMES}
+    exec(compile(text, name, "exec"), space)
+    return space["program"]
+
+
+def run(program: Program, lib: Any, call: Callable | None = None, shake: np.random.Generator | None = None) -> Outcome:
+    """Run a program whole, and backward where an input requires grad."""
+    inputs = tensors_of(program, lib, shake)
+    try:
+        answers = (call or function(program, lib))(*inputs.values())
+    except Exception as error:
+        return Outcome({}, inputs, error=error)
+    values = dict(zip([s.target for s in program.steps if s.has_value], answers))
+    return backward(program, lib, Outcome(values, inputs))
+
+
+def backward(program: Program, lib: Any, outcome: Outcome) -> Outcome:
+    """The outcome with the gradients of a weighted sum of everything that has one."""
+    wanted = {made.name: outcome.inputs[made.name] for made in program.inputs if made.grad}
+    if not wanted:
+        return outcome
+    try:
+        reach = [
+            t
+            for name, value in outcome.values.items()
+            for _, t in reached(name, value, lib)
+            if t.requires_grad and t.grad_fn is not None
+        ]
+        if reach:
+            grads = lib.autograd.grad(reach, list(wanted.values()), [_weights(t, lib) for t in reach], allow_unused=True)
+            outcome.grads = dict(zip(wanted, grads))
+    except Exception as error:
+        outcome.backward_error = error
+    return outcome
+
+
+def _weights(t: Any, lib: Any) -> Any:
+    flat = lib.from_numpy(1.0 + np.arange(t.numel()) % 3).to(t.dtype)
+    return flat.reshape(tuple(t.shape))
+
+
+def flat(outcome: Outcome, lib: Any) -> dict[str, Any]:
+    """Every tensor of an outcome by name: values, inputs afterwards, gradients."""
+    found = dict(pair for name, value in outcome.values.items() for pair in reached(name, value, lib))
+    found.update({f"{name} afterwards": t for name, t in outcome.inputs.items()})
+    found.update({f"gradient of {name}": t for name, t in (outcome.grads or {}).items() if t is not None})
+    return found
+
+
+# -- comparing whole runs
+def difference(
+    program: Program,
+    got: Outcome,
+    expected: Outcome,
+    theirs: Any,
+    *,
+    again: Callable[[np.random.Generator], Outcome],
+    exact: bool = False,
+) -> Difference | None:
+    """Where a run parts from the one that is right. `again` repeats the right one with shaken inputs; `exact`: the dtypes,
+    shapes, strides and memory shared are the right one's own, so that errors are the same too."""
+    last, op = len(program.steps) - 1, ""  # which step is at fault only a smaller program tells
+    if got.error is not None or expected.error is not None:
+        at = raised_at(program, got.error or expected.error)
+        kind = _raising(got.error, expected.error)
+        return kind and Difference(
+            at, program.steps[at].name if at < last else "", kind, f"{got.error!r}; expected {expected.error!r}"[:600]
+        )
+    found = _values(program, got, expected, theirs)
+    if found is not None:
+        return found
+    if got.backward_error is not None or expected.backward_error is not None:
+        if known.excuses_backward(got.backward_error, expected.backward_error):
+            return None
+        kind = _raising(got.backward_error, expected.backward_error)
+        return kind and Difference(
+            last, op, "backward " + kind, f"{got.backward_error!r}; expected {expected.backward_error!r}"[:600]
+        )
+    if (got.grads is None) != (expected.grads is None):
+        return Difference(last, op, "gradient", "gradients" if got.grads is not None else "no gradients")
+    for name in got.grads or {}:
+        if (got.grads[name] is None) != (expected.grads[name] is None):
+            return Difference(last, op, "gradient", f"{name}: {'none' if got.grads[name] is None else 'one'}, expected otherwise")
+    return _numbers(program, got, expected, theirs, again, exact)
+
+
+def raised_at(program: Program, error: BaseException | None) -> int:
+    """The step whose line an exception came from; the last where no line of the program is in its traceback."""
+    lines = [
+        frame.lineno - 2
+        for frame in traceback.extract_tb(error and error.__traceback__)
+        if frame.filename.startswith("<program") and frame.lineno
+    ]
+    return min(max(lines[-1], 0), len(program.steps) - 1) if lines else len(program.steps) - 1
+
+
+def _raising(error: BaseException | None, expected: BaseException | None) -> str | None:
+    if expected is None:
+        return f"raises {type(error).__name__}"
+    if error is None:
+        return f"accepts what is refused ({type(expected).__name__})"
+    return (
+        None
+        if isinstance(error, type(expected)) or isinstance(expected, type(error))
+        else f"raises {type(error).__name__} for {type(expected).__name__}"
+    )
+
+
+def step_of(program: Program, name: str) -> int:
+    """The number of the step that a value belongs to; the last for what is not a step's."""
+    root = name.split("[")[0].split(" ")[0]
+    return next((i for i, s in enumerate(program.steps) if s.has_value and s.target == root), len(program.steps) - 1)
+
+
+def _values(program: Program, got: Outcome, expected: Outcome, theirs: Any) -> Difference | None:
+    for name, value in expected.values.items():
+        number = step_of(program, name)
+        a, b = plain(got.values[name], flambeau), plain(value, theirs)
+        if not same_plain(a, b):
+            return Difference(number, program.steps[number].name, "result", f"{name}: {a!r}, expected {b!r}"[:300])
+    return None
+
+
+def _numbers(
+    program: Program, got: Outcome, expected: Outcome, theirs: Any, again: Callable, exact: bool, layouts: bool = True
+) -> Difference | None:
+    ours, right = flat(got, flambeau), flat(expected, theirs)
+    for name, want in right.items():
+        number = step_of(program, name)
+        found = compare.layout(ours[name], want) if layouts and not name.startswith("gradient") else None
+        if found is None and ours[name].requires_grad != want.requires_grad:
+            found = "requires_grad", f"requires_grad is {ours[name].requires_grad}"
+        if found is not None:
+            return Difference(number, program.steps[number].name, found[0], f"{name}: {found[1]}")
+    if exact:
+        a, b = memory(ours), memory(right)
+        for name in a:
+            if a[name] != b[name]:
+                number = step_of(program, name)
+                return Difference(
+                    number,
+                    program.steps[number].name,
+                    "aliasing",
+                    f"{name} shares memory with {sorted(a[name])}, expected {sorted(b[name])}",
+                )
+    if any(known.excuses_values(step) for step in program.steps):
+        return None
+    suspects = {}
+    for name, want in right.items():
+        a, b = compare.array(ours[name]), compare.array(want)
+        if a.shape != b.shape:
+            return Difference(
+                step_of(program, name),
+                program.steps[step_of(program, name)].name,
+                "shape",
+                f"{name}: {a.shape}, expected {b.shape}",
+            )
+        if a.tobytes() != b.tobytes() and compare.unlike(a, b, compare.dtype_name(want)):
+            suspects[name] = (a, b)
+    if not suspects:
+        return None
+    moved = spread(right, list(suspects), theirs, again)
+    for name, (a, b) in suspects.items():
+        said = compare.unlike(a, b, compare.dtype_name(right[name]), moved[name])
+        if said:
+            number = step_of(program, name)
+            kind = "gradient" if name.startswith("gradient") else "value"
+            return Difference(
+                number,
+                program.steps[number].name if kind == "value" else "",
+                f"{kind} ({compare.dtype_name(right[name])})",
+                f"{name}: {said}",
+            )
+    return None
+
+
+def memory(tensors: dict[str, Any]) -> dict[str, frozenset[str]]:
+    """Which tensors share memory, gradients apart."""
+    where = {name: t.untyped_storage().data_ptr() for name, t in tensors.items() if t.numel() and not name.startswith("gradient")}
+    return {name: frozenset(n for n, p in where.items() if p == where[name]) for name in where}
+
+
+def spread(right: dict[str, Any], names: list[str], lib: Any, again: Callable) -> dict[str, Any]:
+    """How far results move when the inputs move by their last place."""
+    reference = {name: compare.array(right[name]) for name in names}
+    moved = {name: np.full(a.shape, compare.closeness(compare.dtype_name(right[name]), a) * 4) for name, a in reference.items()}
+    draw = np.random.default_rng(0)
+    for _ in range(DISTURBANCES):
+        other = again(draw)
+        if other.error is not None:
+            continue
+        found = flat(other, lib)
+        for name, a in reference.items():
+            if name not in found or tuple(found[name].shape) != a.shape:
+                continue
+            b = compare.array(found[name])
+            with np.errstate(all="ignore"):
+                change = (a != b).astype(float) if a.dtype.kind not in "fc" else np.abs(a - b) * 8
+                change = np.where(np.isfinite(change), change, np.where(np.isfinite(a) == np.isfinite(b), 0.0, np.inf))
+            moved[name] = np.maximum(moved[name], change)
+    return moved
+
+
+# -- the modes
+def gradient(program: Program, theirs: Any) -> Difference | None:
+    """Flambeau beside torch, forward and backward."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = run(program, theirs)
+        if expected.error is not None:
+            return None
+        return difference(program, run(program, flambeau), expected, theirs, again=lambda draw: run(program, theirs, shake=draw))
+
+
+def compiled(programs: list[Program], dynamic: bool) -> list[Difference | None]:
+    """Compiled Flambeau beside eager Flambeau, many programs in one graph."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = [run(p, flambeau) for p in programs]
+        whole = [i for i, outcome in enumerate(expected) if outcome.error is None]
+        found: list[Difference | None] = [None] * len(programs)
+        if len(whole) > 1:
+            outcomes = _together([programs[i] for i in whole], dynamic)
+            for i, got in zip(whole, outcomes or []):
+                found[i] = _beside(programs[i], got, expected[i])
+            alone = [i for i in whole if found[i] is not None] if outcomes is not None else whole
+        else:
+            alone = whole
+        for i in alone + [i for i in range(len(programs)) if i not in whole]:
+            found[i] = _alone(programs[i], expected[i], dynamic)
+        return found
+
+
+def _beside(program: Program, got: Outcome, expected: Outcome) -> Difference | None:
+    return difference(program, got, expected, flambeau, again=lambda draw: run(program, flambeau, shake=draw), exact=True)
+
+
+def _alone(program: Program, expected: Outcome, dynamic: bool) -> Difference | None:
+    flambeau._dynamo.reset()
+    call = flambeau.compile(function(program, flambeau), dynamic=dynamic or None)
+    found = _beside(program, run(program, flambeau, call), expected)
+    if found is None and dynamic:
+        for other in resized(program):
+            found = _beside(other, run(other, flambeau, call), run(other, flambeau))
+            if found is not None:
+                return found._replace(kind=found.kind + " at other sizes")
+    return found
+
+
+def _together(programs: list[Program], dynamic: bool) -> list[Outcome] | None:
+    """The programs as one compiled function; None where it raises."""
+    flambeau._dynamo.reset()
+    functions = [function(p, flambeau) for p in programs]
+
+    def batch(arguments: list) -> list:
+        return [f(*a) for f, a in zip(functions, arguments)]
+
+    call = flambeau.compile(batch, dynamic=dynamic or None)
+    answers = _answers(programs, call)
+    if answers is not None and dynamic:
+        others = [next(iter(resized(p)), p) for p in programs]
+        again = _answers(others, call)
+        if again is None or any(_beside(p, got, run(p, flambeau)) for p, got in zip(others, again)):
+            return None
+    return answers
+
+
+def _answers(programs: list[Program], call: Callable) -> list[Outcome] | None:
+    inputs = [tensors_of(p, flambeau) for p in programs]
+    try:
+        answers = call([list(i.values()) for i in inputs])
+    except Exception:
+        return None
+    outcomes = []
+    for program, given, answer in zip(programs, inputs, answers):
+        values = dict(zip([s.target for s in program.steps if s.has_value], answer))
+        outcomes.append(Outcome(values, given))
+    return [backward(p, flambeau, o) for p, o in zip(programs, outcomes)]
+
+
+def resized(program: Program) -> list[Program]:
+    """The program at other sizes of its inputs, where it can run at them: one way, at most."""
+    sizes = {n for made in program.inputs for n in made.shape if n > 1}
+    for changed in [sizes, *({n} for n in sorted(sizes))]:
+        other = replace(program, inputs=tuple(_grown(made, changed) for made in program.inputs))
+        try:
+            if run(other, flambeau).error is None:
+                return [other]
+        except Exception:
+            continue
+    return []
+
+
+def _grown(made: Input, sizes: set[int]) -> Input:
+    return replace(made, shape=tuple(n + 2 if n in sizes else n for n in made.shape))
+
+
+# -- vmap
+BATCH = 3
+
+
+def batched(program: Program, theirs: Any) -> Difference | None:
+    """vmap of Flambeau beside a loop over the examples; what torch's vmap refuses may be refused."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        examples = [_example(program, i) for i in range(BATCH)]
+        loops = [run(e, flambeau) for e in examples]
+        if any(o.error is not None for o in loops):
+            return None
+        names = [name for name, t in flat(replace(loops[0], inputs={}), flambeau).items()]
+        loops = [replace(o, inputs={}) for o in loops]
+        flats = [flat(o, flambeau) for o in loops]
+        if not names or any(f.keys() != flats[0].keys() or any(f[n].shape != flats[0][n].shape for n in names) for f in flats):
+            return None
+        text = program.function().rpartition("return")[0] + f"return ({', '.join(names)},)\n"
+        try:
+            got = _mapped(program, examples, flambeau, text)
+        except Exception as error:
+            if isinstance(error, NotImplementedError) or "depends on values" in str(error):
+                return None
+            try:
+                _mapped(program, examples, theirs, text)
+            except Exception:
+                return None
+            at = raised_at(program, error)
+            return Difference(at, program.steps[at].name, f"raises {type(error).__name__}", repr(error)[:500])
+        expected = Outcome({n: flambeau.stack([f[n] for f in flats]) for n in names}, {})
+
+        def again(draw: np.random.Generator) -> Outcome:
+            shaken = [flat(replace(run(e, flambeau, shake=draw), inputs={}), flambeau) for e in examples]
+            return Outcome({n: flambeau.stack([f[n] for f in shaken]) for n in names}, {})
+
+        found = _numbers(
+            program, Outcome({n: t.contiguous() for n, t in zip(names, got)}, {}), expected, flambeau, again, False, layouts=False
+        )
+        return found
+
+
+def _example(program: Program, number: int) -> Program:
+    """The program over inputs whose values are moved along."""
+
+    def moved(made: Input) -> Input:
+        at = number % max(1, len(made.values))
+        return replace(made, values=made.values[at:] + made.values[:at])
+
+    return replace(program, inputs=tuple(moved(made) for made in program.inputs))
+
+
+def _mapped(program: Program, examples: list[Program], lib: Any, text: str) -> Any:
+    inputs = [tensors_of(e, lib) for e in examples]
+    dims = [i % 2 if t.ndim else 0 for i, t in enumerate(inputs[0].values())]
+    stacked = [lib.stack([i[name] for i in inputs], dim) for name, dim in zip(inputs[0], dims)]
+    return lib.func.vmap(function(program, lib, text), in_dims=tuple(dims))(*stacked)
