@@ -441,9 +441,13 @@ from triton.language.extra import libdevice
 
 @triton.jit
 def note(place, index, size, is_stray):
-    lanes = is_stray.to(tl.int32) * 0
-    tl.store(place + lanes, index + lanes, is_stray)
-    tl.store(place + 1 + lanes, (size + 1) + lanes, is_stray)
+    lowest: tl.constexpr = -9223372036854775808
+    stray = tl.where(is_stray, index, lowest)
+    if stray.numel >= 8:    # what a thread holds has one store, not eight: these cost nothing then
+        stray = tl.max(tl.reshape(stray, [stray.numel // 8, 8]), 1)
+    lanes = stray.to(tl.int32) * 0
+    tl.store(place + lanes, stray, stray != lowest)
+    tl.store(place + 1 + lanes, (size + 1) + lanes, stray != lowest)
 
 
 @triton.jit

@@ -19,7 +19,7 @@ def test_packed_sequences_are_the_cpus(kind, enforce):
     x, lengths = fl.randn(4, 6, 5), [6, 4, 4, 1] if enforce else [4, 6, 1, 4]
     results = []
     for where in ("cpu", "cuda"):
-        mine, given = layer.to(where), x.to(where).requires_grad_()
+        mine, given = layer.to(where), x.detach().to(where).requires_grad_()
         layer.zero_grad()
         packed = pack_padded_sequence(given, fl.tensor(lengths), batch_first=True, enforce_sorted=enforce)
         assert packed.data.device.type == where and packed.batch_sizes.device.type == "cpu" and packed.is_cuda == (where == "cuda")
