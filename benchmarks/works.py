@@ -10,6 +10,7 @@ import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from pydoc_data.topics import topics
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from torch import nn
 from .models import ResNet18
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
-import char_gpt
+import gpt as example
 
 ADDS = 200
 GPT = {"layers": 6, "heads": 6, "width": 384, "context": 256}
@@ -47,7 +48,7 @@ def maybe_compiled(thing: Any, compiled: bool) -> Any:
 
 
 def gpt(corpus: Any) -> Any:
-    model = char_gpt.GPT(char_gpt.Config(len(corpus.alphabet), **GPT))
+    model = example.GPT(example.Config(len(corpus.alphabet), **GPT))
     set_weights(model)
     return model
 
@@ -58,25 +59,31 @@ def gpt_batch(corpus: Any, random: np.random.Generator) -> tuple[Any, Any]:
     return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
 
 
+def characters() -> Any:
+    """The reference manual's topics, as `help()` prints them, by character."""
+    return example.Corpus("\n\n".join(topics.values()).encode("ascii", "ignore").decode(), split=list)
+
+
 def gpt_train(compiled: bool) -> Step:
-    corpus = char_gpt.Corpus(char_gpt.python_manual())
+    corpus = characters()
     model = gpt(corpus)
-    optimizer = char_gpt.make_optimizer(model, 1e-3)
+    optimizer = example.make_optimizer(model, 1e-3)
     step_model = maybe_compiled(model, compiled)
     random = np.random.default_rng(1)
     steps = itertools.count()
 
     def step() -> float:
-        rate = char_gpt.learning_rate(next(steps), 200, 1e-3)
+        step = next(steps)
+        rate = example.learning_rate(step, step / 200, 1e-3)
         for group in optimizer.param_groups:
             group["lr"] = rate
-        return char_gpt.train_step(step_model, optimizer, *gpt_batch(corpus, random))
+        return example.train_step(step_model, optimizer, *gpt_batch(corpus, random))
 
     return step
 
 
 def gpt_infer(compiled: bool) -> Step:
-    corpus = char_gpt.Corpus(char_gpt.python_manual())
+    corpus = characters()
     model = maybe_compiled(gpt(corpus).eval(), compiled)
     ids, _ = gpt_batch(corpus, np.random.default_rng(1))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class Progress:
-    """Iterate over `range(total)` behind a progress bar on stderr; `note` is shown to its right.
+    """Iterate over `range(total)` behind a progress bar on stderr; `note` is shown to its right. `total` may change meanwhile.
 
     On a terminal the bar is redrawn in place; elsewhere (a log file) one line appears for each tenth.
     """
@@ -22,9 +22,10 @@ class Progress:
 
     def __iter__(self) -> Iterator[int]:
         start = time.perf_counter()
-        for i in range(self.total):
-            yield i
-            done = i + 1
+        done = 0
+        while done < self.total:
+            yield done
+            done += 1
             if self.live or done % max(1, self.total // 10) == 0 or done == self.total or self.stop:
                 self._draw(done, time.perf_counter() - start)
             if self.stop:

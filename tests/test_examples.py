@@ -27,8 +27,8 @@ def flambeau(*arguments: object) -> str:
 
 
 @pytest.mark.timeout(300)
-def test_char_gpt(tmp_path: Path) -> None:
-    said = flambeau("examples/char_gpt.py", "--smoke", "--out", tmp_path)
+def test_gpt(tmp_path: Path) -> None:
+    said = flambeau("examples/gpt.py", "--smoke", "--out", tmp_path)
     assert "torch is flambeau" in said
     apart = float(re.search(r"differ by at most (\S+)", said).group(1))  # type: ignore[union-attr]
     assert apart < 1e-4

@@ -1,10 +1,11 @@
-"""Train a character-level GPT on the English that every Python carries, eagerly and then through `torch.compile`.
+"""Train a small GPT on "Alice's Adventures in Wonderland" (Lewis Carroll, 1865), eagerly and then through `torch.compile`.
 
-    python -m flambeau run examples/char_gpt.py          on Flambeau
-    python examples/char_gpt.py                          on PyTorch: the same file, unchanged
+    python -m flambeau run examples/gpt.py          on Flambeau
+    python examples/gpt.py                          on PyTorch: the same file, unchanged
 
-Both trainings start from the same weights and see the same batches, so their loss curves lie on one another and only
-the step times differ. Leaves `loss.svg` (and, on Flambeau, the compiler's `report.html`) in `--out`.
+The model's size and the schedule follow from the time that there is (`--seconds`) and from how fast the first steps are. Both
+trainings start from the same weights and see the same batches, so their loss curves lie on one another and only the step times
+differ. Leaves `loss.svg` (and, on Flambeau, the compiler's `report.html`) in `--out`.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import argparse
 import atexit
 import math
 import os
+import re
 import shutil
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from pydoc_data.topics import topics
 
 import torch
 import torch.nn.functional as F
@@ -77,7 +79,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """Characters in, logits of the next character out; with targets also their mean cross entropy."""
+    """Pieces of text in, logits of the next piece out; with targets also their mean cross entropy."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -107,16 +109,23 @@ class GPT(nn.Module):
         return logits, F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
 
 
-class Corpus:
-    """The text, its alphabet, and random batches of (characters, next characters)."""
+def words(text: str) -> list[str]:
+    """The words of a text, each with the space before it, its marks and its ends of paragraphs."""
+    return re.findall(r" ?[A-Za-z]+(?:['-][A-Za-z]+)*|\n| ?[^A-Za-z\s]+", text)
 
-    def __init__(self, text: str) -> None:
-        self.alphabet = sorted(set(text))
-        self.number = {char: i for i, char in enumerate(self.alphabet)}
-        self.ids = torch.tensor(self.encode(text))
+
+class Corpus:
+    """A text in pieces (words, or with `split=list` characters), and random batches of (pieces, next pieces)."""
+
+    def __init__(self, text: str, split: Callable[[str], Sequence[str]] = words) -> None:
+        self.split = split
+        pieces = split(text)
+        self.alphabet = sorted(set(pieces))
+        self.number = {piece: i for i, piece in enumerate(self.alphabet)}
+        self.ids = torch.tensor([self.number[piece] for piece in pieces])
 
     def encode(self, text: str) -> list[int]:
-        return [self.number[char] for char in text]
+        return [self.number[piece] for piece in self.split(text)]
 
     def decode(self, ids: list[int]) -> str:
         return "".join(self.alphabet[i] for i in ids)
@@ -127,11 +136,6 @@ class Corpus:
         return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
 
 
-def python_manual() -> str:
-    """The reference manual's topics, as `help()` prints them, plain ASCII."""
-    return "\n\n".join(topics.values()).encode("ascii", "ignore").decode()
-
-
 def make_optimizer(model: nn.Module, lr: float) -> torch.optim.Optimizer:
     """AdamW that decays matrices only: biases, norms' gains and the like are left alone."""
     matrices = [p for p in model.parameters() if p.dim() >= 2]
@@ -140,12 +144,12 @@ def make_optimizer(model: nn.Module, lr: float) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.95))
 
 
-def learning_rate(step: int, steps: int, peak: float, warmup: int = 20) -> float:
-    """Linear warmup to `peak`, then a cosine down to a tenth of it."""
+def learning_rate(step: int, done: float, peak: float, warmup: int = 20) -> float:
+    """Linear warmup to `peak`; from two fifths of the training on (`done` of it) a cosine down to a twentieth."""
     if step < warmup:
         return peak * (step + 1) / warmup
-    progress = (step - warmup) / max(1, steps - warmup)
-    return peak * (0.1 + 0.45 * (1 + math.cos(math.pi * min(1.0, progress))))
+    late = max(0.0, (done - 0.4) / 0.6)
+    return peak * (0.05 + 0.475 * (1 + math.cos(math.pi * min(1.0, late))))
 
 
 def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, ids: Tensor, targets: Tensor) -> float:
@@ -171,32 +175,56 @@ class History:
         return statistics.median(self.seconds[min(3, len(self.seconds) - 1) :])
 
 
-def train(title: str, corpus: Corpus, args: argparse.Namespace, steps: int, minutes: float, compiled: bool
-          ) -> tuple[GPT, History]:  # fmt: skip
-    """Train a fresh GPT for `steps` steps of a schedule that is `args.steps` long, or until `minutes` have passed."""
+SIZES = ({"layers": 4, "heads": 4, "width": 256}, {"layers": 3, "heads": 4, "width": 192}, {"layers": 2, "heads": 4, "width": 128})
+ENOUGH = 600    # steps after which the text reads well; a size that is too slow for them gives way to the next
+
+
+def new_training(corpus: Corpus, args: argparse.Namespace) -> tuple[GPT, torch.optim.Optimizer]:
+    """A model and its optimizer, the same at each call."""
     torch.manual_seed(args.seed)
     model = GPT(Config(len(corpus.alphabet), args.layers, args.heads, args.width, args.context))
-    optimizer = make_optimizer(model, args.lr)
+    return model, make_optimizer(model, args.lr)
+
+
+def fit_size(corpus: Corpus, args: argparse.Namespace) -> None:
+    """Choose the largest model that this machine trains for `ENOUGH` steps in four fifths of the time, by two eager steps of each."""
+    for size in SIZES:
+        vars(args).update(size)
+        model, optimizer = new_training(corpus, args)
+        for _ in range(2):
+            batch = corpus.batch(args.batch, args.context, torch.Generator().manual_seed(0))
+            start = time.perf_counter()
+            train_step(model, optimizer, *batch)
+        if ENOUGH * (time.perf_counter() - start) < 0.8 * args.seconds:
+            return
+
+
+def train(title: str, corpus: Corpus, args: argparse.Namespace, steps: int, seconds: float, compiled: bool) -> tuple[GPT, History]:
+    """Train a fresh GPT for at most so many steps and seconds; the schedule ends with whichever ends first."""
+    model, optimizer = new_training(corpus, args)
     batches = torch.Generator().manual_seed(args.seed)
     step_model = torch.compile(model) if compiled else model
     history = History([], [])
-    progress = Progress(steps, title)
+    progress, begin = Progress(steps, title), time.perf_counter()
     for step in progress:
+        elapsed = time.perf_counter() - begin
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, args.steps, args.lr)
+            group["lr"] = learning_rate(step, max(elapsed / seconds, step / steps) if compiled else 0.0, args.lr)
         ids, targets = corpus.batch(args.batch, args.context, batches)
         start = time.perf_counter()
         history.losses.append(train_step(step_model, optimizer, ids, targets))
         history.seconds.append(time.perf_counter() - start)
         progress.note = f"loss {history.losses[-1]:.3f}  {1000 * history.step_seconds:.0f} ms a step"
-        if sum(history.seconds) > 60 * minutes:
-            progress.stop = True
+        left = seconds - (time.perf_counter() - begin)
+        if step >= 5:
+            progress.total = min(steps, step + 1 + max(0, int(left / history.step_seconds)))
+        progress.stop = left <= 0
     return model, history
 
 
 @torch.no_grad()
 def generate(model: GPT, corpus: Corpus, prompt: str, length: int, seed: int, temperature: float = 0.8) -> str:
-    """`prompt` continued by `length` sampled characters."""
+    """`prompt` continued by `length` sampled pieces."""
     model.eval()
     generator = torch.Generator().manual_seed(seed)
     ids = torch.tensor([corpus.encode(prompt)])
@@ -209,7 +237,7 @@ def generate(model: GPT, corpus: Corpus, prompt: str, length: int, seed: int, te
 
 def use_empty_cache() -> None:
     """Have the compiler start from nothing, so that the seconds it takes are those of a first run."""
-    folder = tempfile.mkdtemp(prefix="char-gpt-")
+    folder = tempfile.mkdtemp(prefix="gpt-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for variable in ("FLAMBEAU_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
         os.environ[variable] = folder
@@ -217,39 +245,49 @@ def use_empty_cache() -> None:
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=90, help="for both trainings together; the model's size follows from it")
+    parser.add_argument("--layers", type=int, help="with --heads and --width: the model's size, whatever the time")
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--context", type=int, default=256)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=1000, help="steps of the compiled training")
+    parser.add_argument("--context", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=4000, help="at most so many steps of the compiled training")
     parser.add_argument("--eager-steps", type=int, default=60, help="steps of the eager training before it")
-    parser.add_argument("--minutes", type=float, default=4.0, help="stop training after this long in all")
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=1337)
-    parser.add_argument("--characters", type=int, default=300, help="length of the text to generate")
-    parser.add_argument("--out", type=Path, default=Path("out/char_gpt"))
+    parser.add_argument("--text", type=Path, default=Path(__file__).with_name("alice.txt"), help="another text to learn")
+    parser.add_argument("--prompt", default="Alice")
+    parser.add_argument("--words", type=int, default=120, help="length of the text to generate")
+    parser.add_argument("--out", type=Path, default=Path("out/gpt"))
     parser.add_argument("--smoke", action="store_true", help="a tiny model for a few steps: does it run at all?")
     args = parser.parse_args()
     if args.smoke:
         tiny = {"layers": 2, "heads": 2, "width": 32, "context": 32, "batch": 4, "steps": 8, "eager_steps": 6}
-        vars(args).update(tiny, characters=40)
+        vars(args).update(tiny, words=20)
     return args
 
 
+NEXT = """Three things to try next:
+    python -m flambeau run examples/gpt.py --seconds 300 --text ANY.txt    longer, or on a text of your own
+    python -m flambeau explain examples/gpt.py --smoke                     what was captured and compiled, and why not
+    ./dev bench                                                            beside PyTorch on this machine"""
+
+
 def main() -> None:
-    args = parse_args()
-    corpus = Corpus(python_manual())
+    args, begin = parse_args(), time.perf_counter()
+    corpus = Corpus(args.text.read_text(encoding="utf-8"))
     print(f"torch is {torch.__name__} {torch.__version__}; {torch.get_num_threads()} threads; "
-          f"{len(corpus.ids):,} characters, {len(corpus.alphabet)} different")  # fmt: skip
+          f"{len(corpus.ids):,} words and marks, {len(corpus.alphabet):,} different")  # fmt: skip
 
     use_empty_cache()
     report = args.out / "report.html"
     os.environ["FLAMBEAU_REPORT"] = str(report)  # Flambeau's compiler writes there what it made; PyTorch's knows no such thing
-    os.environ["FLAMBEAU_REPORT"] = str(args.out / "report.html")  # where Flambeau's compiler leaves its account
-    model, eager = train("eager", corpus, args, args.eager_steps, args.minutes / 4, compiled=False)
+    if args.layers is None:
+        fit_size(corpus, args)
+    model, eager = train("eager", corpus, args, args.eager_steps, args.seconds / 5, compiled=False)
     parameters = sum(p.numel() for p in model.parameters())
-    model, compiled = train("compiled", corpus, args, args.steps, 3 * args.minutes / 4, compiled=True)
+    left = max(args.seconds - (time.perf_counter() - begin), args.seconds / 2)
+    model, compiled = train("compiled", corpus, args, args.steps, left, compiled=True)
 
     shared = min(len(eager.losses), len(compiled.losses))
     apart = max(abs(a - b) for a, b in zip(eager.losses[:shared], compiled.losses[:shared], strict=True))
@@ -259,12 +297,12 @@ def main() -> None:
     print(f"compiled   {1000 * compiled.step_seconds:8.1f} ms a step   loss {compiled.losses[-1]:.3f} after {done}")
     print(f"speedup    {eager.step_seconds / compiled.step_seconds:8.2f} x")
     cold = compiled.seconds[0] - compiled.step_seconds
-    print(f"compiling  {cold:8.1f} s   (cold: what the first step took above an ordinary one)")
+    print(f"first step {eager.seconds[0]:8.1f} s eager, {compiled.seconds[0]:.1f} s compiled, of which {cold:.1f} s are the compiler's")
     print(f"the two loss curves differ by at most {apart:.1e} over their first {shared} steps")
 
-    print(f"\n{generate(model, corpus, 'The ', args.characters, args.seed)}\n")
-    write_loss_plot(args.out / "loss.svg", {"eager": eager.losses, "compiled": compiled.losses}, "Character GPT: loss")
-    print(f"wrote {args.out / 'loss.svg'}" + (f" and {report}" if report.exists() else ""))
+    print(f"\n{generate(model, corpus, args.prompt, args.words, args.seed).strip()}\n")
+    write_loss_plot(args.out / "loss.svg", {"eager": eager.losses, "compiled": compiled.losses}, "A small GPT: loss")
+    print(f"wrote {args.out / 'loss.svg'}" + (f" and {report}" if report.exists() else "") + f"\n\n{NEXT}")
 
 
 if __name__ == "__main__":
