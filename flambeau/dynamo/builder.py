@@ -27,7 +27,7 @@ from .break_kinds import describe, graph_break
 from .exceptions import RunEagerly
 from .guards import About, typed
 from .source import Source, constant_source
-from .surroundings import attributes_of, setting_at
+from .surroundings import setting_at
 from .variables.autocast import autocast_class, wrap_autocast
 from .variables.base import ConstantVariable, LazyVariable, NamedMethod, NotConstant, ValueVariable, Variable, is_plain_constant
 from .variables.builtins import HANDLERS, BuiltinVariable
