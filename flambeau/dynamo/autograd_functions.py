@@ -1,8 +1,8 @@
 """`torch.autograd.Function` inside of captured code.
 
 Where no gradient is recorded, `apply` is the user's `forward`, captured like any function. Where one is, the call becomes one
-node of the graph, provided that capturing `forward` on trial shows it to be made of tensor operations alone: then it does no
-harm to run it on fake tensors.
+node of the graph, provided that capturing `forward` and `backward` on trial shows them to be made of tensor operations alone: then it
+does no harm to run them on fake tensors, and nothing is lost when they don't run at each call.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any
 from ..autograd.function import Function
 from ..autograd.grad_mode import no_grad
 from ..core import dispatch
+from ..ops.creation import empty_like
 from .break_kinds import graph_break
-from .variables.base import Args, ConstantVariable, Kwargs, Variable
+from .variables.base import NONE, Args, ConstantVariable, Kwargs, Variable
 from .variables.contexts import recording_in
 from .variables.objects import ObjectVariable
 from .variables.sequences import TupleVariable
@@ -47,14 +48,15 @@ def apply_function(tx: Any, cls: type, args: Args, kwargs: Kwargs) -> Variable:
         isinstance(arg, TensorVariable) and arg.fake.requires_grad for arg in args
     )
     if not recorded:
-        return _forward(tx, cls, args, kwargs)
+        return _forward(tx, cls, args, kwargs)[0]
     if kwargs:
         graph_break("autograd inside a compiled function", f"{cls.__name__}.apply() with keyword arguments")
     _check_pure(tx, cls, args)
     return tx.emit(cls.apply, args, {})  # type: ignore[attr-defined]
 
 
-def _forward(tx: Any, cls: type, args: Args, kwargs: Kwargs) -> Variable:
+def _forward(tx: Any, cls: type, args: Args, kwargs: Kwargs) -> tuple[Variable, ObjectVariable]:
+    """What `forward` gives, and the `ctx` that it has filled."""
     ctx = ObjectVariable(Context)
     needs: list[Variable] = [
         ConstantVariable(isinstance(arg, TensorVariable) and bool(arg.fake.requires_grad)) for arg in args
@@ -70,18 +72,34 @@ def _forward(tx: Any, cls: type, args: Args, kwargs: Kwargs) -> Variable:
     else:
         result = tx.call(forward, [ctx, *args], kwargs)
     tx.set_grad_mode(mode)
-    return result
+    return result, ctx
 
 
-def _check_pure(tx: Any, cls: type, args: Args) -> None:
-    """Capture forward on trial and take it back; a graph break if it does anything but compute."""
-    nodes = set(tx.graph.nodes)
-    changes, inputs = len(tx.effects.touched()), len(tx.inputs)
-    _forward(tx, cls, args, {})
-    if len(tx.effects.touched()) != changes or len(tx.inputs) != inputs:
-        graph_break("autograd inside a compiled function", f"{cls.__name__}.forward uses more than its arguments")
+def _backward(tx: Any, cls: Any, result: Variable, ctx: ObjectVariable) -> None:
+    """Capture it for some gradients."""
+    outputs = result.items if isinstance(result, TupleVariable) else [result]
+    gradients = [tx.emit(empty_like, [each], {}) if isinstance(each, TensorVariable) else NONE for each in outputs]
+    mode = dispatch.state.recording
+    tx.set_grad_mode(recording_in(no_grad, False))
+    tx.call(tx.trusted(cls.backward), [ctx, *gradients], {})
+    tx.set_grad_mode(mode)
+
+
+def _check_pure(tx: Any, cls: Any, args: Args) -> None:
+    """Capture forward and backward on trial and take it back; a graph break if they do anything but compute."""
+    nodes, known = set(tx.graph.nodes), (tx.effects.snapshot(), len(tx.inputs))
+
+    def check(name: str) -> None:
+        if (tx.effects.snapshot(), len(tx.inputs)) != known:
+            graph_break("autograd inside a compiled function", f"{cls.__name__}.{name} uses more than its arguments")
+
+    result, ctx = _forward(tx, cls, args, {})
+    check("forward")
+    if any(node.is_impure() and "set_grad_mode" not in str(node.target) for node in tx.graph.nodes if node not in nodes):
+        graph_break("autograd inside a compiled function", f"{cls.__name__}.forward writes to a tensor in place")
+    if cls.backward is not Function.backward:
+        _backward(tx, cls, result, ctx)
+        check("backward")
     for node in reversed(list(tx.graph.nodes)):
         if node not in nodes:
-            if node.is_impure() and "set_grad_mode" not in str(node.target):
-                graph_break("autograd inside a compiled function", f"{cls.__name__}.forward writes to a tensor in place")
             tx.graph.erase_node(node)

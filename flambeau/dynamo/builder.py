@@ -27,7 +27,7 @@ from .break_kinds import describe, graph_break
 from .exceptions import RunEagerly
 from .guards import About, typed
 from .source import Source, constant_source
-from .surroundings import setting_at
+from .surroundings import attributes_of, setting_at
 from .variables.autocast import autocast_class, wrap_autocast
 from .variables.base import ConstantVariable, LazyVariable, NamedMethod, NotConstant, ValueVariable, Variable, is_plain_constant
 from .variables.builtins import HANDLERS, BuiltinVariable
@@ -49,6 +49,7 @@ from .variables.sequences import (
     StructSequenceVariable,
     TupleVariable,
 )
+from .variables.tensor import SymVariable
 
 IMMUTABLE = (dtype, device, layout, memory_format, types.CodeType, types.UnionType, types.GenericAlias)
 """Objects that are constants, compared by identity or value."""
@@ -468,12 +469,12 @@ def _wrap_partial(tx: Any, value: functools.partial, source: Source) -> Variable
     args = tx.guard_sequence(value.args, source.attr("args"))
     tx.guard_keys(source.attr("keywords"), value.keywords)
     keywords = {k: LazyVariable(v, source.attr("keywords").item(k)) for k, v in value.keywords.items()}
-    return PartialVariable(function, args, keywords, source)
+    return PartialVariable(function, args, keywords, source, value)
 
 
 class CachedFunction(Variable):
     """A function behind functools.lru_cache. Called with known arguments it gives the object that the cache holds, which exists
-    outside of the graph as the same call; else it is traced through."""
+    outside of the graph as the same call, so that a guard sees what becomes of it. With sizes that vary it is traced through."""
 
     def __init__(self, function: Variable, value: Any, source: Source) -> None:
         self.function, self.value, self.source = function, value, source
@@ -486,13 +487,13 @@ class CachedFunction(Variable):
         named = {name: _known_object(value) for name, value in kwargs.items()}
         if all(item is not _UNKNOWN for item in (*known, *named.values())):
             result = tx.checked(self.value, *known, **named)
-            if is_plain_constant(result) or isinstance(result, IMMUTABLE):
-                return ConstantVariable(result)
             parts = [f"{{{i}}}" for i in range(1, len(known) + 1)]
             parts += [f"{name}={{{i}}}" for i, name in enumerate(named, len(known) + 1)]
             values = map(constant_source, (*known, *named.values()))
             return tx.wrap(result, constant_source(self.value).derive(f"{{0}}({', '.join(parts)})", *values))
-        return tx.call(self.function, args, kwargs)
+        if all(isinstance(arg, (ConstantVariable, SymVariable, ObjectVariable)) for arg in (*args, *kwargs.values())):
+            return tx.call(self.function, args, kwargs)
+        graph_break("call of C function", f"{self.function.describe()} behind functools.lru_cache, with a tensor or container")
 
     def attr(self, tx: Any, name: str) -> Variable:
         if name in ("cache_info", "cache_clear", "cache_parameters"):

@@ -223,6 +223,8 @@ class GraphBuilder:
         examples = [self.example(arg) for arg in args]
         named = {name: self.example(value) for name, value in kwargs.items()}
         name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+        if named.get("requires_grad"):
+            graph_break("autograd inside a compiled function", f"{name}(requires_grad=True), which makes a leaf")
         tensors = [t for value in (*examples, *named.values()) for t in _tensors_in(value)]
         versions = [t._writes for t in tensors]
         shapes = [t.shape for t in tensors]

@@ -460,7 +460,7 @@ class Operations:
         """A new dict; the keys are variables."""
         made = DictVariable()
         for key, value in entries.items():
-            made.items[self.hashable(key)] = (key, value)
+            made.set_item(self, key, value)
         return made
 
     # -- calls --------------------------------------------------------------------------------------------------------------

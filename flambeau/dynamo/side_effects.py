@@ -111,6 +111,11 @@ class SideEffects:
         self.check(None)
         self._attributes.setdefault(id(owner), (owner, {}))[1][name] = value
 
+    def snapshot(self) -> Any:
+        """Equal ones say that no more than before was written to."""
+        written = [{id(owner): {**names} for owner, names in each.values()} for each in (self._globals, self._attributes)]
+        return set(self._touched), written, dict(self.grads)
+
     def __bool__(self) -> bool:
         return bool(self._touched or self._globals or self._attributes or self.grads)
 

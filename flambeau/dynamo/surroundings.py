@@ -26,6 +26,14 @@ def lookup_in_class(cls: type, name: str) -> Any:
     return MISSING
 
 
+def attributes_of(value: Any) -> Any:
+    """The `__dict__` of an object, past a `__getattribute__` of its class; empty where it has none."""
+    try:
+        return object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+
+
 @mark_impure
 def write_setting(name: str, key: Any, value: Any) -> None:
     """Put into graphs: from here on a setting of the table has another value."""
@@ -39,6 +47,9 @@ class Surroundings:
         self.state = dispatch.state.recording, dispatch.state.overrides
         self._noted: dict[int, tuple[Any, dict[Any, tuple[str, Any]]]] = {}
         self._before: dict[tuple[str, Any], Any] = {}
+        self._note_settings()
+
+    def _note_settings(self) -> None:
         for setting in TABLE.values():
             for key in setting.keys:
                 self.note(setting.owner, key, "equal", get_setting(setting.owner, key))
@@ -99,6 +110,7 @@ class Surroundings:
     # -- the guard ------------------------------------------------------------------------------------------------------------
     def guard(self) -> _C.Surroundings:
         """What tells whether all is as it was."""
+        self._note_settings()    # of rooms that capture has loaded
         return _C.Surroundings(*self.state, tuple(
             (owner, tuple((key, wanted, value) for key, (wanted, value) in names.items())) for owner, names in self._noted.values()
         ))  # fmt: skip

@@ -101,6 +101,11 @@ class Trace(Builder, GraphBuilder, Operations):
     def may_vary(self, source: Source) -> bool:
         return self.shapes.may_vary(str(source))
 
+    def note_code(self, function: types.FunctionType) -> None:
+        """A function that was found by name; tools that load changed files anew give it another code."""
+        if not policy.is_trusted(function.__globals__.get("__name__")):
+            self.surroundings.note_function(function)
+
     def note_write(self, owner: Any, key: Any, value: Variable | None) -> None:
         """The program binds a name of an existing class or module. If it is a setting, the operators that come after it are to see it."""
         setting = setting_at(owner, key)

@@ -71,7 +71,8 @@ class DictVariable(ModelledVariable):
             for position, (key, value) in enumerate(real.items()):
                 key_variable, source = tx.key_of(self.plain_source, key, position)
                 hashed = tx.hashable(key_variable)
-                self.items[hashed] = seen.get(hashed) or (key_variable, LazyVariable(value, source))
+                known = seen.get(hashed)  # perhaps by an equal key of another type: True for 1
+                self.items[hashed] = (key_variable, known[1] if known is not None else LazyVariable(value, source))
         return self.items
 
     def lookup(self, tx: Trace, key: Variable) -> Variable | None:

@@ -314,8 +314,8 @@ class PartialVariable(Variable):
 
     kind: Any = functools.partial
 
-    def __init__(self, function: Variable, args: Args, kwargs: Kwargs, source: Source | None = None) -> None:
-        self.function, self.args, self.kwargs, self.source = function, args, kwargs, source
+    def __init__(self, function: Variable, args: Args, kwargs: Kwargs, source: Source | None = None, value: Any = None) -> None:
+        self.function, self.args, self.kwargs, self.source, self.value = function, args, kwargs, source, value
         self.written: dict[str, Variable] = {}
 
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
@@ -333,10 +333,25 @@ class PartialVariable(Variable):
             return TupleVariable(list(self.args))
         if name == "keywords":
             return DictVariable({k: (ConstantVariable(k), v) for k, v in self.kwargs.items()})
-        return self.written[name] if name in self.written else super().attr(tx, name)
+        if name in self.written:
+            return self.written[name]
+        if self._given(tx, name):
+            assert self.source is not None
+            return tx.wrap(self.value.__dict__[name], self.source.dict_item(name))
+        if not hasattr(functools.partial, name):
+            tx.raise_(AttributeError, f"'functools.partial' object has no attribute '{name}'")
+        return super().attr(tx, name)
 
     def has_attr(self, tx: Trace, name: str) -> bool:
-        return name in ("func", "args", "keywords") or name in self.written
+        return name in self.written or hasattr(functools.partial, name) or self._given(tx, name)
+
+    def _given(self, tx: Trace, name: str) -> bool:
+        """Has an existing one an attribute that the program gave it?"""
+        if self.source is None:
+            return False
+        if name not in self.value.__dict__:
+            tx.guard_absent(self.source, name)
+        return name in self.value.__dict__
 
     def make(self, w: Writer) -> str:
         made = w.bind(w.call(w.constant(functools.partial), [self.function, *self.args], self.kwargs))

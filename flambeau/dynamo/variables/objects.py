@@ -14,7 +14,7 @@ from .. import policy
 from ..break_kinds import graph_break
 from ..exceptions import RaisedInTrace
 from ..source import Source, constant_source
-from ..surroundings import MISSING, lookup_in_class
+from ..surroundings import MISSING, attributes_of, lookup_in_class
 from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, NamedMethod, ValueVariable, Variable
 from .dicts import DictVariable
 from .functions import FunctionBase, MethodVariable
