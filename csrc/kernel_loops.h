@@ -71,66 +71,63 @@ void transpose_tile(char* to, ptrdiff_t to_row, const char* from, ptrdiff_t from
     }
 }
 
-// ---- sums ----
+// ---- sums: short ones in the elements' own arithmetic, which are added up in double ----
 
-// Up to a block: many partial sums, so that errors grow with the block's length over their number.
-template <class T, class Sum, int lanes>
-Sum sum_block(const T* x, ptrdiff_t n) {
-    Sum partial[lanes] = {};
+// Of at most a block: many partial sums, so that errors grow with the block's length over their number.
+template <class T, int lanes>
+double sum_block(const char* x, ptrdiff_t stride, ptrdiff_t n) {
+    decltype(Element<T>::load(T{})) partial[lanes] = {};
     ptrdiff_t i = 0;
-    for (; i + lanes <= n; i += lanes)
-        for (int l = 0; l < lanes; l++) partial[l] += Element<T>::load(x[i + l]);
-    for (int l = 0; i < n; i++, l++) partial[l] += Element<T>::load(x[i]);
+    if (stride == sizeof(T)) {
+        const T* from = (const T*)x;
+        for (; i + lanes <= n; i += lanes)
+            for (int l = 0; l < lanes; l++) partial[l] += Element<T>::load(from[i + l]);
+    } else {
+        for (; i + lanes <= n; i += lanes)
+            for (int l = 0; l < lanes; l++) partial[l] += Element<T>::load(*(const T*)(x + (i + l) * stride));
+    }
+    for (int l = 0; i < n; i++, l++) partial[l] += Element<T>::load(*(const T*)(x + i * stride));
     for (int width = lanes / 2; width > 0; width /= 2)
         for (int l = 0; l < width; l++) partial[l] += partial[l + width];
     return partial[0];
 }
 
-// Pairwise over blocks: the error grows with the logarithm of n.
-template <class T, class Sum>
-Sum sum_pairwise(const T* x, ptrdiff_t n) {
-    if (n <= 512) return sum_block<T, Sum, 16>(x, n);
-    if (n <= 2048) return sum_block<T, Sum, 64>(x, n);
-    ptrdiff_t half = n / 2 & ~ptrdiff_t(63);
-    return sum_pairwise<T, Sum>(x, half) + sum_pairwise<T, Sum>(x + half, n - half);
-}
-
-// total[r] = sum of row r of x, whose rows of n elements lie end to end.
-template <class T, class Sum>
-void sum_rows(const char* x, ptrdiff_t rows, ptrdiff_t n, char* total) {
-    const T* row = (const T*)x;
-    Sum* sums = (Sum*)total;
-    if (n >= 8)
-        for (ptrdiff_t r = 0; r < rows; r++, row += n) sums[r] = sum_pairwise<T, Sum>(row, n);
-    else
-        for (ptrdiff_t r = 0; r < rows; r++, row += n) {
-            Sum sum = 0;
-            ptrdiff_t i = 0;
-            for (; i + 2 <= n; i += 2) sum += (Sum)Element<T>::load(row[i]) + Element<T>::load(row[i + 1]);
-            sums[r] = i < n ? sum + Element<T>::load(row[i]) : sum;
+// total[r] = sum of row r of x.
+template <class T>
+void sum_rows(const char* x, ptrdiff_t rows, ptrdiff_t row_stride, ptrdiff_t n, ptrdiff_t stride, double* total) {
+    constexpr ptrdiff_t block = 2048;
+    for (ptrdiff_t r = 0; r < rows; r++, x += row_stride) {
+        if (n < 8) {
+            double sum = 0;
+            for (ptrdiff_t i = 0; i < n; i++) sum += Element<T>::load(*(const T*)(x + i * stride));
+            total[r] = sum;
+        } else if (n <= 512) {
+            total[r] = sum_block<T, 16>(x, stride, n);
+        } else {
+            double sum = 0;
+            for (ptrdiff_t i = 0; i < n; i += block) sum += sum_block<T, 64>(x + i * stride, stride, n - i < block ? n - i : block);
+            total[r] = sum;
         }
-}
-
-template <class Sum>
-inline void take_over(Sum* __restrict to, Sum* __restrict from, ptrdiff_t n) {
-    for (ptrdiff_t i = 0; i < n; i++) to[i] += from[i], from[i] = 0;
-}
-
-// total[c] = sum over r of x[r, c], at most `sum_columns` columns at a time. 32 rows are summed apart, then 32 such sums, so
-// that errors grow with the number of rows over 1024.
-template <class T, class Sum>
-void sum_down(const char* x, ptrdiff_t rows, ptrdiff_t row_bytes, ptrdiff_t columns, char* total) {
-    Sum few[sum_columns], many[sum_columns];
-    Sum* sums = (Sum*)total;
-    for (ptrdiff_t c = 0; c < columns; c++) sums[c] = few[c] = many[c] = 0;
-    for (ptrdiff_t r = 0; r < rows; r++) {
-        const T* __restrict row = (const T*)(x + r * row_bytes);
-        for (ptrdiff_t c = 0; c < columns; c++) few[c] += Element<T>::load(row[c]);
-        if (r % 32 == 31) take_over(many, few, columns);
-        if (r % 1024 == 1023) take_over(sums, many, columns);
     }
-    take_over(many, few, columns);
-    take_over(sums, many, columns);
+}
+
+// total[c] = sum over r of x[r, c], at most `sum_columns` columns at a time.
+template <class T>
+void sum_down(const char* x, ptrdiff_t rows, ptrdiff_t row_stride, ptrdiff_t columns, ptrdiff_t stride, double* __restrict total) {
+    constexpr ptrdiff_t block = 32;
+    decltype(Element<T>::load(T{})) few[sum_columns];
+    for (ptrdiff_t c = 0; c < columns; c++) total[c] = few[c] = 0;
+    for (ptrdiff_t r = 0; r < rows; r++) {
+        const char* row = x + r * row_stride;
+        if (stride == sizeof(T)) {
+            const T* __restrict from = (const T*)row;
+            for (ptrdiff_t c = 0; c < columns; c++) few[c] += Element<T>::load(from[c]);
+        } else {
+            for (ptrdiff_t c = 0; c < columns; c++) few[c] += Element<T>::load(*(const T*)(row + c * stride));
+        }
+        if (r % block == block - 1 || r == rows - 1)
+            for (ptrdiff_t c = 0; c < columns; c++) total[c] += few[c], few[c] = 0;
+    }
 }
 
 template <class T>
@@ -243,8 +240,8 @@ void best_down(const char* x, char* out, int64_t* at, ptrdiff_t rows, ptrdiff_t 
     {convert_row<To, bool>, convert_row<To, uint8_t>, convert_row<To, int8_t>, convert_row<To, int16_t>, convert_row<To, int32_t>, \
      convert_row<To, int64_t>, convert_row<To, Half>, convert_row<To, BFloat>, convert_row<To, float>, convert_row<To, double>}
 #define FLAMBEAU_SCANS(scan, product)                                                                                     \
-    {nullptr, nullptr, nullptr, nullptr, nullptr, scan<int64_t, int64_t, product>, scan<Half, float, product>,            \
-     scan<BFloat, float, product>, scan<float, double, product>, scan<double, double, product>}
+    {nullptr, nullptr, nullptr, nullptr, nullptr, scan<int64_t, int64_t, product>, scan<Half, double, product>,            \
+     scan<BFloat, double, product>, scan<float, double, product>, scan<double, double, product>}
 #define FLAMBEAU_BEST(best, largest)                                                                                      \
     {best<bool, largest>, best<uint8_t, largest>, best<int8_t, largest>, best<int16_t, largest>, best<int32_t, largest>,  \
      best<int64_t, largest>, best<Half, largest>, best<BFloat, largest>, best<float, largest>, best<double, largest>}
@@ -253,8 +250,8 @@ const Loops loops = {
      FLAMBEAU_FROM(int64_t), FLAMBEAU_FROM(Half), FLAMBEAU_FROM(BFloat), FLAMBEAU_FROM(float), FLAMBEAU_FROM(double)},
     {copy_row<uint8_t>, copy_row<uint16_t>, copy_row<uint32_t>, copy_row<uint64_t>, copy_row<Wide>},
     {transpose_tile<uint8_t>, transpose_tile<uint16_t>, transpose_tile<uint32_t>, transpose_tile<uint64_t>, transpose_tile<Wide>},
-    {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, sum_rows<Half, float>, sum_rows<BFloat, float>, sum_rows<float, float>, sum_rows<double, double>},
-    {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, sum_down<Half, float>, sum_down<BFloat, float>, sum_down<float, float>, sum_down<double, double>},
+    {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, sum_rows<Half>, sum_rows<BFloat>, sum_rows<float>, sum_rows<double>},
+    {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, sum_down<Half>, sum_down<BFloat>, sum_down<float>, sum_down<double>},
     {nullptr, add_row<uint8_t>, add_row<int8_t>, add_row<int16_t>, add_row<int32_t>, add_row<int64_t>, add_row<Half>, add_row<BFloat>, add_row<float>, add_row<double>},
     {nullptr, add_points<uint8_t>, add_points<int8_t>, add_points<int16_t>, add_points<int32_t>, add_points<int64_t>, add_points<Half>, add_points<BFloat>, add_points<float>, add_points<double>},
     {FLAMBEAU_SCANS(scan_rows, false), FLAMBEAU_SCANS(scan_rows, true)},

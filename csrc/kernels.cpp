@@ -28,8 +28,8 @@ struct Loops {
     Row convert[kind_count][kind_count];  // [to][from]
     Row copy[5];                          // by log2 of the item size
     Tile transpose[5];
-    void (*sum_rows[kind_count])(const char* x, ptrdiff_t rows, ptrdiff_t n, char* total);
-    void (*sum_down[kind_count])(const char* x, ptrdiff_t rows, ptrdiff_t row_bytes, ptrdiff_t columns, char* total);
+    void (*sum_rows[kind_count])(const char* x, ptrdiff_t rows, ptrdiff_t row_stride, ptrdiff_t n, ptrdiff_t stride, double* total);
+    void (*sum_down[kind_count])(const char* x, ptrdiff_t rows, ptrdiff_t row_stride, ptrdiff_t columns, ptrdiff_t stride, double* total);
     void (*add_row[kind_count])(char* to, const char* from, ptrdiff_t n);
     void (*add_points[kind_count])(char* table, const int64_t* at, const char* x, ptrdiff_t n);
     void (*scan_rows[2][kind_count])(const char* x, char* out, ptrdiff_t rows, ptrdiff_t n, bool reverse);  // [sum, product]
@@ -278,48 +278,61 @@ PyObject* add_rows(PyObject*, PyObject* const* args, Py_ssize_t count) {
 
 // ---- sums ----
 
-// Sums x (outer, n, inner), contiguous, over its middle axis into `total` (outer, inner) of the accumulating type.
-void sum_middle(const char* x, ptrdiff_t outer, ptrdiff_t n, ptrdiff_t inner, ptrdiff_t itemsize, Kind kind, char* total, ptrdiff_t total_size) {
-    int threads = threads_for(outer * n * inner * itemsize);
-    if (inner == 1 && (outer >= 16 || n < 16384)) {
-        return in_parallel(outer, threads, [&](ptrdiff_t begin, ptrdiff_t end) {
-            loops.sum_rows[(int)kind](x + begin * n * itemsize, end - begin, n, total + begin * total_size);
-        });
-    }
-    // Parts of the middle axis, of sizes that do not depend on the thread count, are summed apart and then added in order.
-    ptrdiff_t part_count = std::min<ptrdiff_t>(16, std::max<ptrdiff_t>(1, n * inner / 8192));
-    Pieces parts = cut(n, (n + part_count - 1) / part_count), columns = cut(inner, sum_columns);
-    std::unique_ptr<char[]> partial(new char[outer * parts.count * inner * total_size]);
-    in_parallel(outer * parts.count * columns.count, threads, [&](ptrdiff_t begin, ptrdiff_t end) {
+// Sums over `summed`; `kept` are the other axes in the order of memory, `to` the strides of the totals. Neighbouring results are
+// made together: as rows, if their elements lie closer than they do, else as columns.
+void sum_over(Axis summed, Axis* kept, int count, Kind kind, double* total, const char* x) {
+    if (count == 0) kept[count++] = {1, 0, 0};
+    Axis inner = kept[--count];
+    ptrdiff_t outer = product(kept, count), size = outer * inner.n;
+    int threads = threads_for(size * summed.n * size_of(kind));
+    bool rows = inner.n == 1 || summed.from <= inner.from;
+    // Parts of the summed axis, of sizes that do not depend on the number of threads, are added in order.
+    ptrdiff_t most = rows && size >= 16 ? 1 : std::clamp<ptrdiff_t>(summed.n * (rows ? 1 : inner.n) / 8192, 1, 16);
+    Pieces parts = cut(summed.n, (summed.n + most - 1) / most), pieces = cut(inner.n, sum_columns);
+    std::unique_ptr<double[]> partial(parts.count > 1 ? new double[size * parts.count] : nullptr);
+    double* sums = parts.count > 1 ? partial.get() : total;
+    in_parallel(outer * pieces.count * parts.count, threads, [&](ptrdiff_t begin, ptrdiff_t end) {
         for (ptrdiff_t unit = begin; unit < end; unit++) {
-            ptrdiff_t column = unit % columns.count * columns.length, which = unit / columns.count, o = which / parts.count;
-            ptrdiff_t start = which % parts.count * parts.length, rows = std::min(parts.length, n - start);
-            const char* from = x + ((o * n + start) * inner + column) * itemsize;
-            char* to = partial.get() + (which * inner + column) * total_size;
-            if (inner == 1) loops.sum_rows[(int)kind](from, 1, rows, to);
-            else loops.sum_down[(int)kind](from, rows, inner * itemsize, std::min(columns.length, inner - column), to);
+            ptrdiff_t part = unit / (outer * pieces.count), start = part * parts.length, n = std::min(parts.length, summed.n - start);
+            ptrdiff_t where = unit % (outer * pieces.count), column = where % pieces.count * pieces.length, rest = where / pieces.count;
+            ptrdiff_t columns = std::min(pieces.length, inner.n - column);
+            const char* from = x + start * summed.from + column * inner.from;
+            for (int i = count - 1, r = 0; i >= 0; i--, rest = r) r = rest / kept[i].n, from += rest % kept[i].n * kept[i].from;
+            double* to = sums + part * size + where / pieces.count * inner.n + column;
+            if (rows) loops.sum_rows[(int)kind](from, columns, inner.from, n, summed.from, to);
+            else loops.sum_down[(int)kind](from, n, summed.from, columns, inner.from, to);
         }
     });
-    Kind sum_kind = total_size == 8 ? Kind::f64 : Kind::f32;
-    for (ptrdiff_t o = 0; o < outer; o++) {
-        memcpy(total + o * inner * total_size, partial.get() + o * parts.count * inner * total_size, inner * total_size);
-        for (ptrdiff_t p = 1; p < parts.count; p++)
-            loops.add_row[(int)sum_kind](total + o * inner * total_size, partial.get() + (o * parts.count + p) * inner * total_size, inner);
-    }
+    if (parts.count > 1)
+        for (ptrdiff_t i = 0; i < size; i++) {
+            double sum = 0;
+            for (ptrdiff_t p = 0; p < parts.count; p++) sum += sums[p * size + i];
+            total[i] = sum;
+        }
 }
 
+// sum_axis(out, x, axis): x of any strides, its dimensions in the order of memory; out contiguous f64 of x's shape without `axis`.
 PyObject* sum_axis(PyObject*, PyObject* const* args, Py_ssize_t count) {
-    if (!arrays(args, count, 2, "sum_axis(out, x)")) return nullptr;
+    if (count != 3 || !arrays(args, 2, 2, "sum_axis(out, x, axis)")) return nullptr;
     PyArrayObject *out = (PyArrayObject*)args[0], *x = (PyArrayObject*)args[1];
-    if (!writeable(out)) return nullptr;
+    Py_ssize_t axis = PyLong_AsSsize_t(args[2]);
+    if (!writeable(out) || PyErr_Occurred()) return nullptr;
     Kind kind = kind_of(x);
-    if (kind == Kind::other || loops.sum_rows[(int)kind] == nullptr) Py_RETURN_FALSE;
-    Kind wanted = kind == Kind::f64 ? Kind::f64 : Kind::f32;
-    if (PyArray_NDIM(x) != 3 || PyArray_NDIM(out) != 2 || PyArray_DIM(out, 0) != PyArray_DIM(x, 0) || PyArray_DIM(out, 1) != PyArray_DIM(x, 2) ||
-        !PyArray_ISCARRAY(out) || !PyArray_ISCARRAY_RO(x) || kind_of(out) != wanted || PyArray_SIZE(x) == 0)
-        return PyErr_Format(PyExc_ValueError, "sum_axis: expected contiguous x (outer, n, inner), not empty, and out (outer, inner) of the accumulating dtype");
+    if (kind == Kind::other || loops.sum_rows[(int)kind] == nullptr || !PyArray_ISBEHAVED_RO(x)) Py_RETURN_FALSE;
+    Axis kept[NPY_MAXDIMS + 1];
+    int rank = 0;
+    bool right = axis >= 0 && axis < PyArray_NDIM(x) && PyArray_NDIM(out) == PyArray_NDIM(x) - 1 && PyArray_SIZE(x) != 0 &&
+                 PyArray_ISCARRAY(out) && kind_of(out) == Kind::f64;
+    for (int i = 0; right && i < PyArray_NDIM(x); i++) {
+        if (i == axis) continue;
+        Axis here = {PyArray_DIM(x, i), 0, PyArray_STRIDE(x, i)};
+        right = here.n == PyArray_DIM(out, i - (i > axis));
+        if (rank && kept[rank - 1].from == here.from * here.n) kept[rank - 1] = {kept[rank - 1].n * here.n, 0, here.from};
+        else kept[rank++] = here;
+    }
+    if (!right) return PyErr_Format(PyExc_ValueError, "sum_axis: expected x, not empty, an axis of it, and out, contiguous f64, of its shape without");
     Py_BEGIN_ALLOW_THREADS
-    sum_middle(PyArray_BYTES(x), PyArray_DIM(x, 0), PyArray_DIM(x, 1), PyArray_DIM(x, 2), PyArray_ITEMSIZE(x), kind, PyArray_BYTES(out), PyArray_ITEMSIZE(out));
+    sum_over({PyArray_DIM(x, axis), 0, PyArray_STRIDE(x, axis)}, kept, rank, kind, (double*)PyArray_DATA(out), PyArray_BYTES(x));
     Py_END_ALLOW_THREADS
     Py_RETURN_TRUE;
 }
@@ -421,7 +434,7 @@ PyMethodDef methods[] = {
      "scan(out, x, product, reverse) -> bool\n\nout (outer, n, inner) = running sums or products of x along n, or from its end."},
     {"scan_best", (PyCFunction)(void*)scan_best, METH_FASTCALL,
      "scan_best(out, places, x, largest) -> bool\n\nRunning maxima or minima of x (outer, n, inner) along n, NaN above all, and the last place where each stands."},
-    {"sum_axis", (PyCFunction)(void*)sum_axis, METH_FASTCALL, "sum_axis(out, x) -> bool\n\nout (outer, inner) = x (outer, n, inner) summed over n."},
+    {"sum_axis", (PyCFunction)(void*)sum_axis, METH_FASTCALL, "sum_axis(out, x, axis) -> bool\n\nout (f64, contiguous) = x summed over one axis; False for dtypes that it does not know."},
     {nullptr},
 };
 

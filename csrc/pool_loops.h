@@ -117,18 +117,17 @@ void max_backward(const Pool& p, const void* from, void* to, int64_t* where, ptr
         }
 }
 
-template <class T>
-void average_forward(const Pool& p, const void* from, void* to, int64_t*, ptrdiff_t channels) {
-    using V = decltype(Element<T>::load(T{}));
+template <class T, class Sum>
+void average_in(const Pool& p, const void* from, void* to, ptrdiff_t channels) {
     const T* x = (const T*)from;
     T* out = (T*)to;
-    V sums[pool_channels];
+    Sum sums[pool_channels];
     for_positions(p, [&](ptrdiff_t o, ptrdiff_t d, ptrdiff_t h, ptrdiff_t w) {
-        V count = (V)divisor(p, d, h, w);
+        Sum count = (Sum)divisor(p, d, h, w);
         if (channels == 1) {
-            V sum = 0;
+            Sum sum = 0;
             for_taps(p, d, h, w, [&](ptrdiff_t i) { sum += Element<T>::load(x[i * p.channels_stride]); });
-            out[o * p.channels_stride] = Element<T>::store(sum / count);
+            out[o * p.channels_stride] = Element<T>::store((decltype(Element<T>::load(T{})))(sum / count));
             return;
         }
         for (ptrdiff_t c = 0; c < channels; c++) sums[c] = 0;
@@ -136,8 +135,22 @@ void average_forward(const Pool& p, const void* from, void* to, int64_t*, ptrdif
             const T* __restrict row = x + i * p.channels_stride;
             for (ptrdiff_t c = 0; c < channels; c++) sums[c] += Element<T>::load(row[c]);
         });
-        for (ptrdiff_t c = 0; c < channels; c++) out[o * p.channels_stride + c] = Element<T>::store(sums[c] / count);
+        for (ptrdiff_t c = 0; c < channels; c++) out[o * p.channels_stride + c] = Element<T>::store((decltype(Element<T>::load(T{})))(sums[c] / count));
     });
+}
+
+// The most taps of a window along an axis.
+inline ptrdiff_t widest(const PoolAxis& axis) {
+    ptrdiff_t most = 0;
+    for (ptrdiff_t i = 0; i < axis.out; i++) most = std::max<ptrdiff_t>(most, (axis.end[i] - axis.start[i] + axis.step - 1) / axis.step);
+    return most;
+}
+
+// Sums over few elements are made in their own arithmetic, over many in double.
+template <class T>
+void average_forward(const Pool& p, const void* from, void* to, int64_t*, ptrdiff_t channels) {
+    if (widest(p.axes[0]) * widest(p.axes[1]) * widest(p.axes[2]) > 256) average_in<T, double>(p, from, to, channels);
+    else average_in<T, decltype(Element<T>::load(T{}))>(p, from, to, channels);
 }
 
 // gx, zero before, gets a share of g at each tap.

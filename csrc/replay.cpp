@@ -94,7 +94,7 @@ bool run_step(const Step& step, char* const* bases) {
     for (int d = 0; d < last; d++) rows *= step.sizes[d];
     for (ptrdiff_t row = 0; row < rows; row++) {
         if (step.gathers && !gather(step, at, steps, n)) return false;
-        else if (step.fold != nullptr) step.fold(at[0], at[1], steps[1], n);
+        else if (step.fold != nullptr) step.fold(at[0], steps[0], at[1], steps[1], n);
         else if (step.convert != nullptr) step.convert(at[0], steps[0], at[1], steps[1], n);
         else if (step.loop != nullptr) step.loop(at[0], steps[0], at + 1, steps + 1, n);
         for (int d = last - 1; d >= 0; d--) {
@@ -201,22 +201,6 @@ void simplify(Step& step, int sorted_by) {
     }
 }
 
-// A reduction runs along rows where the input's closest elements are reduced; else it adds whole rows to the total.
-void settle_fold(Step& step, const char* name, Kind kind) {
-    simplify(step, 1);
-    int last = step.rank - 1;
-    if (step.places[0].strides[last] == 0) {
-        step.fold = find_fold(name, kind)->run;
-        return;
-    }
-    const char* binary = std::strcmp(name, "sum") == 0 ? "add" : std::strcmp(name, "prod") == 0 ? "mul" : std::strcmp(name, "max") == 0 ? "maximum"
-                         : std::strcmp(name, "min") == 0 ? "minimum" : std::strcmp(name, "any") == 0 ? "logical_or" : "logical_and";
-    step.loop = find_scalar(binary, kind)->run;
-    step.operands = 3;
-    step.places[2] = step.places[1];
-    step.places[1] = step.places[0];
-}
-
 // (operation, kind of the operands, kind of the result, shape, ((base, offset, strides in bytes), ...) with the result first,
 // length and stride of the dimension that a gather's index goes along)
 bool read_step(PyObject* item, Program& program) {
@@ -247,7 +231,9 @@ bool read_step(PyObject* item, Program& program) {
         step.gathers = true, step.wraps = name[0] == 'i', step.item = size_of((Kind)out);
         simplify(step, 0);
     } else if (find_fold(name, (Kind)in) != nullptr && step.operands == 2) {
-        settle_fold(step, name, (Kind)in);
+        const FoldLoop* found = find_fold(name, (Kind)in);
+        if (found->total == (Kind)out) step.fold = found->run;
+        simplify(step, 1);  // along rows where the input's closest elements are reduced; else whole rows are added to the total
     } else {
         const ScalarLoop* found = find_scalar(name, (Kind)in);
         if (found != nullptr && found->arity + 1 == step.operands && found->out == (Kind)out) step.loop = found->run;

@@ -62,30 +62,38 @@ inline float exp_of(float x) {
 }
 inline double exp_of(double x) { return fl::exp(x); }
 
-// ---- reductions: *total = *total op (the elements of a row) ----
+// ---- reductions ----
 
-template <class T, class F>
-inline void fold(char* total, const char* x, ptrdiff_t step, ptrdiff_t n, F f) {
-    T all = *(T*)total;
-    for (constexpr ptrdiff_t block = 512; n > block; n -= block, x += block * step) {  // sums of sums lose fewer digits
-        T part = *(const T*)x;
-        fold<T>((char*)&part, x + step, step, block - 1, f);
-        all = f(all, part);
+// total[i] = total[i] op x[i], or with one total for all *total = *total op x[0] op x[1] ...
+template <class T, class Total, class F>
+inline void fold(char* total, ptrdiff_t total_step, const char* x, ptrdiff_t step, ptrdiff_t n, F f) {
+    if (total_step != 0) {
+        if (total_step == sizeof(Total) && step == sizeof(T)) {
+            Total* __restrict to = (Total*)total;
+            const T* __restrict from = (const T*)x;
+            for (ptrdiff_t i = 0; i < n; i++) to[i] = f(to[i], Total(from[i]));
+        } else {
+            for (ptrdiff_t i = 0; i < n; i++, total += total_step, x += step) *(Total*)total = f(*(Total*)total, Total(*(const T*)x));
+        }
+        return;
     }
-    if (step == sizeof(T) && n >= 16) {
-        T part[8];
-        for (int l = 0; l < 8; l++) part[l] = ((const T*)x)[l];
-        ptrdiff_t i = 8;
-        for (; i + 8 <= n; i += 8)
-            for (int l = 0; l < 8; l++) part[l] = f(part[l], ((const T*)x)[i + l]);
-        for (int l = 0; i < n; i++, l++) part[l] = f(part[l], ((const T*)x)[i]);
-        for (int width = 4; width > 0; width /= 2)
-            for (int l = 0; l < width; l++) part[l] = f(part[l], part[l + width]);
-        all = f(all, part[0]);
-    } else {
-        for (ptrdiff_t i = 0; i < n; i++) all = f(all, *(const T*)(x + i * step));
+    constexpr int lanes = 16;
+    Total all = *(Total*)total;
+    if (step == sizeof(T)) {
+        for (constexpr ptrdiff_t block = 512; n >= lanes; x += block * step, n -= block) {  // in T as long as a row is short
+            T part[lanes];
+            ptrdiff_t i = lanes, end = n < block ? n : block;
+            for (int l = 0; l < lanes; l++) part[l] = ((const T*)x)[l];
+            for (; i + lanes <= end; i += lanes)
+                for (int l = 0; l < lanes; l++) part[l] = f(part[l], ((const T*)x)[i + l]);
+            for (int l = 0; i < end; i++, l++) part[l] = f(part[l], ((const T*)x)[i]);
+            for (int width = lanes / 2; width > 0; width /= 2)
+                for (int l = 0; l < width; l++) part[l] = f(part[l], part[l + width]);
+            all = f(all, Total(part[0]));
+        }
     }
-    *(T*)total = all;
+    for (ptrdiff_t i = 0; i < n; i++) all = f(all, Total(*(const T*)(x + i * step)));
+    *(Total*)total = all;
 }
 
 #define FL_UNARY(name, In, Out, expression)                                                                       \
@@ -96,9 +104,9 @@ inline void fold(char* total, const char* x, ptrdiff_t step, ptrdiff_t n, F f) {
     {#name, kind_as<In>, [](char* out, ptrdiff_t so, const char* const* in, const ptrdiff_t* s, ptrdiff_t n) {     \
          binary<In, Out>(out, so, in[0], s[0], in[1], s[1], n, [](In x, In y) -> Out { return expression; });     \
      }, kind_as<Out>, 2},
-#define FL_FOLD(name, T, expression)                                                                              \
-    {#name, kind_as<T>, [](char* total, const char* x, ptrdiff_t step, ptrdiff_t n) {                             \
-         fold<T>(total, x, step, n, [](T x, T y) -> T { return expression; });                                    \
+#define FL_FOLD(name, T, Total, expression)                                                                       \
+    {#name, kind_as<T>, kind_as<Total>, [](char* total, ptrdiff_t total_step, const char* x, ptrdiff_t step, ptrdiff_t n) { \
+         fold<T, Total>(total, total_step, x, step, n, [](auto x, auto y) { return decltype(x)(expression); });   \
      }},
 
 #define FL_COMPARISONS(T)                                                                                         \
@@ -135,10 +143,11 @@ const ScalarLoop elementwise[] = {
     {"where", Kind::f64, where_loop<uint64_t>, Kind::f64, 3},
 };
 #define FL_FOLDS(T)                                                                                               \
-    FL_FOLD(sum, T, x + y) FL_FOLD(prod, T, x * y) FL_FOLD(max, T, fl::maximum(x, y)) FL_FOLD(min, T, fl::minimum(x, y))
+    FL_FOLD(prod, T, T, x * y) FL_FOLD(max, T, T, fl::maximum(x, y)) FL_FOLD(min, T, T, fl::minimum(x, y))
 const FoldLoop folds[] = {
-    FL_FOLDS(float) FL_FOLDS(double) FL_FOLDS(int32_t) FL_FOLDS(int64_t)
-    FL_FOLD(any, bool, x | y) FL_FOLD(all, bool, x & y)
+    FL_FOLD(sum, float, double, x + y) FL_FOLD(sum, double, double, x + y) FL_FOLD(sum, int32_t, int32_t, x + y)
+    FL_FOLD(sum, int64_t, int64_t, x + y) FL_FOLDS(float) FL_FOLDS(double) FL_FOLDS(int32_t) FL_FOLDS(int64_t)
+    FL_FOLD(any, bool, bool, x | y) FL_FOLD(all, bool, bool, x & y)
 };
 const Scalars scalars = {elementwise, sizeof elementwise / sizeof *elementwise, folds, sizeof folds / sizeof *folds};
 #undef FL_UNARY

@@ -6,8 +6,8 @@
 
 // out[i] = op(in[0][i], in[1][i], ...) for i < n; strides in bytes. `out` may be one of the inputs.
 using RowLoop = void (*)(char* out, ptrdiff_t out_stride, const char* const* in, const ptrdiff_t* strides, ptrdiff_t n);
-// *total = *total op x[0] op x[1] ...
-using RowFold = void (*)(char* total, const char* x, ptrdiff_t stride, ptrdiff_t n);
+// total[i] = total[i] op x[i]; if all totals are one (stride 0), *total = *total op x[0] op x[1] ...
+using RowFold = void (*)(char* total, ptrdiff_t total_stride, const char* x, ptrdiff_t stride, ptrdiff_t n);
 
 struct ScalarLoop {
     const char* name;
@@ -18,7 +18,7 @@ struct ScalarLoop {
 };
 struct FoldLoop {
     const char* name;
-    Kind kind;
+    Kind kind, total;
     RowFold run;
 };
 

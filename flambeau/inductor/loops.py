@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
+from flambeau.core.dtypes import bool_
 from flambeau.core.expr import Index, coefficient
 from flambeau.inductor.cpp import CPP_TYPES, FOLDS, MEMORY_TYPES, SCATTERED_AS, TILE, KernelPrinter, Printed, constant_text
 from flambeau.inductor.ir import REDUCTIONS, Compute, Program, Value, walk
 from flambeau.inductor.reference import empty_value
 from flambeau.inductor.scheduler import Kernel, kernel_var
-from flambeau.ops.scalar import TABLE
+from flambeau.ops.scalar import TABLE, accumulator
 
 PARALLEL_FROM = 1 << 15      # units of work: one element's addition or load
 FEW = 32                     # outer iterations: with fewer, inner loops are cut into blocks to share out
@@ -17,6 +19,8 @@ INNER_BLOCK = 4096
 COLUMN_BLOCK = 64
 KEPT_FOR = 64                # iterations of an outer loop for which values are kept in arrays
 KEPT_BLOCK = 256             # of so many elements
+SUM_BLOCK = 1024             # elements of a row that are added up in their own dtype, on as many lanes as vectors have
+SUM_ROWS = 64                # rows, of which columns are, and elements that lie apart
 
 
 def print_kernel(kernel: Kernel, program: Program, stored: set[str]) -> Printed:
@@ -80,18 +84,18 @@ def _block_header(p: KernelPrinter, k: int, start: str, block: int) -> str:
     return f"for (int64_t x{k} = {start}; x{k} < {end}; x{k}++)"
 
 
-def _declare_fold(p: KernelPrinter, member: int, length: int | None = None) -> str:
-    """The accumulator of a reduction, set to the fold of nothing."""
+def _declare_fold(p: KernelPrinter, member: int, length: int | None = None, name: str = "acc", wide: bool = False) -> None:
+    """The accumulator of a reduction, set to the fold of nothing; `wide`: that of its parts."""
     step = p.kernel.members[member].step
-    kind = "int32_t" if step.body.dtype.name == "bool" else CPP_TYPES[step.body.dtype.name]
-    start = empty_value(step.kind, step.body.dtype.numpy)
-    text = str(int(start)) if kind == "int32_t" else constant_text(start, step.body.dtype)
+    dtype = accumulator(step.kind, step.body.dtype) if wide else step.body.dtype
+    kind = "int32_t" if dtype is bool_ else CPP_TYPES[dtype.name]
+    start = empty_value(step.kind, dtype.numpy)
+    text = str(int(start)) if kind == "int32_t" else constant_text(start, dtype)
     if length is None:
-        p.emit(f"{kind} acc{member} = {text};")
-        return f"acc{member}"
-    p.emit(f"{kind} acc{member}[{length}];")
-    p.emit(f"for (int64_t j = 0; j < {length}; j++) acc{member}[j] = {text};")
-    return f"acc{member}[j]"
+        p.emit(f"{kind} {name}{member} = {text};")
+    else:
+        p.emit(f"{kind} {name}{member}[{length}];")
+        p.emit(f"for (int64_t j = 0; j < {length}; j++) {name}{member}[j] = {text};")
 
 
 def _fold(p: KernelPrinter, member: int, target: str) -> None:
@@ -99,8 +103,71 @@ def _fold(p: KernelPrinter, member: int, target: str) -> None:
     p.emit(f"{target} = {combine.format(target, p.names[p.roots[member].uid])};")
 
 
-def _held(p: KernelPrinter, member: int, name: str) -> None:
-    """From here on the fold's result is known as `name`."""
+class Parts(NamedTuple):
+    """Where long sums are cut: into `length` iterations of the loop at `position`, with all of those within."""
+
+    position: int
+    length: int
+    folds: list[int]
+
+
+def _parts(p: KernelPrinter, folds: list[int], most: int) -> Parts | None:
+    """How to cut the inner loops so that at most about `most` elements are added up in their own dtype; None: no need to."""
+    sums = [k for k in folds if accumulator(p.kernel.members[k].step.kind, p.kernel.members[k].step.body.dtype).is_floating_point
+            and p.kernel.members[k].step.kind == "sum"]
+    within = 1
+    for position in reversed(range(len(p.inner)) if sums else ()):
+        size = p.sizes[p.inner[position]]
+        if not isinstance(size, int) or size * within > most:
+            return Parts(position, most // within, sums)
+        within *= size
+    return None
+
+
+def _open_inner(p: KernelPrinter, folds: list[int], parts: Parts | None, roots: list[Value], depth: float, memo: dict[int, float],
+                block: int = 0, length: int | None = None) -> None:
+    """Declare accumulators, of `length` columns or one of a row, and open the inner loops with what is computed in each."""
+    for k in folds:
+        cut = parts is not None and k in parts.folds
+        _declare_fold(p, k, length, "total" if cut else "acc", wide=cut)
+    for position, loop in enumerate(p.inner):
+        cut = parts if parts is not None and position == parts.position else None
+        if cut is not None and cut.length > 1:
+            p.open(f"for (int64_t part = 0; part < {p.expr(p.sizes[loop])}; part += {cut.length})")
+            _declare_parts(p, cut, length)
+        if length is None and position == len(p.inner) - 1:
+            _simd(p, folds)
+        if cut is not None and cut.length > 1:
+            _for_block(p, loop, "part", cut.length)
+        elif block:
+            _for_block(p, loop, "start", block)
+        else:
+            _for(p, loop)
+        if cut is not None and cut.length == 1:
+            _declare_parts(p, cut, length)
+        p.need(roots, depth + position + 1, memo)
+
+
+def _declare_parts(p: KernelPrinter, parts: Parts, length: int | None) -> None:
+    for k in parts.folds:
+        _declare_fold(p, k, length)
+
+
+def _close_inner(p: KernelPrinter, parts: Parts | None, length: str = "") -> None:
+    """Close the inner loops, adding parts of sums to their totals."""
+    for position in reversed(range(len(p.inner))):
+        if parts is not None and position == parts.position:
+            if parts.length > 1:
+                p.close()
+            for k in parts.folds:
+                p.emit(f"for (int64_t j = 0; j < {length}; j++) total{k}[j] += acc{k}[j];" if length else f"total{k} += acc{k};")
+        p.close()
+
+
+def _held(p: KernelPrinter, member: int, parts: Parts | None, place: str = "") -> None:
+    """From here on the fold's result is known by its accumulator."""
+    cut = parts is not None and member in parts.folds
+    name = f"{CPP_TYPES[p.root(member).dtype.name]}(total{member}{place})" if cut else f"acc{member}{place}"
     p.bind(p.root(member), name)
 
 
@@ -238,25 +305,18 @@ def _pass(p: KernelPrinter, level: int, memo: dict[int, float], block: int) -> N
     roots = [p.roots[k] for k in full]
     folds = [k for k in full if _is_fold(p.kernel.members[k].step)]
     p.need(roots, p.rows + 0.5, memo)
-    targets = {k: _declare_fold(p, k) for k in folds}
-    for position, loop in enumerate(p.inner):
-        if position == len(p.inner) - 1:
-            _simd(p, folds)
-        if block:
-            _for_block(p, loop, "start", block)
-        else:
-            _for(p, loop)
-        p.need(roots, p.rows + position + 1, memo)
+    near = all(coefficient(v.attr.index, p.innermost) in (0, 1) for v in walk(roots) if v.op == "load")
+    parts = _parts(p, folds, SUM_BLOCK if near else SUM_ROWS)
+    _open_inner(p, folds, parts, roots, p.rows, memo, block)
     p.need(roots, 99, memo)
     for k in full:
-        if k in targets:
-            _fold(p, k, targets[k])
+        if k in folds:
+            _fold(p, k, f"acc{k}")
         else:
             p.store(k)
-    for _ in p.inner:
-        p.close()
+    _close_inner(p, parts)
     for k in folds:
-        _held(p, k, targets[k])
+        _held(p, k, parts)
         p.store(k)
 
 
@@ -317,21 +377,17 @@ def _column_pass(p: KernelPrinter, level: int, memo: dict[int, float], block: in
     if not folds:
         return
     roots = [p.roots[k] for k in folds]
-    targets = {k: _declare_fold(p, k, block) for k in folds}
-    lead = len(p.outer) - 1
+    lead, parts = len(p.outer) - 1, _parts(p, folds, SUM_ROWS)
     p.need(roots, lead, memo)
-    for position, loop in enumerate(p.inner):
-        _for(p, loop)
-        p.need(roots, lead + position + 1, memo)
+    _open_inner(p, folds, parts, roots, lead, memo, length=block)
     _vector_loop(p, vector, length, start)
     p.need(roots, 99, memo)
     for k in folds:
-        _fold(p, k, targets[k])
+        _fold(p, k, f"acc{k}[j]")
     p.close()
-    for _ in p.inner:
-        p.close()
+    _close_inner(p, parts, length)
     for k in folds:
-        _held(p, k, targets[k])
+        _held(p, k, parts, "[j]")
     if any(p.kernel.members[k].step.buffer in p.stored for k in folds):
         _vector_loop(p, vector, length, start)
         for k in folds:

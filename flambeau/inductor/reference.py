@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.core.dtypes import dtype
+from flambeau.core.dtypes import dtype, dtype_of_numpy
 from flambeau.core.expr import evaluate
 from flambeau.core.symbolic import SymFloat
 from flambeau.inductor.ir import SCATTERS, Access, Compute, Extern, Loop, Program, Value, View, computed_names, walk
-from flambeau.ops.scalar import NUMPY
+from flambeau.ops.scalar import NUMPY, accumulator
 
 ExternKernel = Callable[..., Any]
 
@@ -99,7 +99,7 @@ def reduce(kind: str, body: np.ndarray, outer: int) -> np.ndarray:
         return np.full(flat.shape[:-1], empty_value(kind, body.dtype), body.dtype)
     fold = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "any": np.logical_or,
             "all": np.logical_and}[kind]
-    return fold.reduce(flat, axis=-1)
+    return fold.reduce(flat, axis=-1, dtype=accumulator(kind, dtype_of_numpy(body.dtype)).numpy).astype(body.dtype, copy=False)
 
 
 def empty_value(kind: str, numpy_dtype: np.dtype) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core import dtypes
-from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, dtype, float32, int64, uint8
+from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, complex128, dtype, float32, float64, int64, uint8
 from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
 from . import prims
@@ -311,17 +311,28 @@ def _var_vjp(g: Tensor, input: Tensor, dim: Dims, correction: float, keepdim: bo
     return (_spread(g * scale, dim, keepdim, input.ndim) * (input - mean(input, dims, True)),)
 
 
+def _wide(x: Tensor) -> dtype:
+    if x.device.type == "cuda":
+        return float32 if x.dtype.itemsize < 4 else x.dtype
+    return complex128 if x.dtype.is_complex else float64
+
+
 @operator(name="_var", vjp=_var_vjp, fused=True)
 def _var(input: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
-    """Variance by two passes: the mean, then the mean square deviation."""
+    return cast(_variance(input, dim, correction, keepdim), input.dtype.to_real())
+
+
+def _variance(input: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
+    """Variance by two passes: the mean, then the mean square deviation. In float64, where squares don't overflow nor the mean lose
+    digits of numbers that lie near to each other; on GPUs, on which that takes long, in float32."""
     dims = canonical_dims(dim, input.ndim)
-    x = cast(input, float32) if input.dtype.itemsize < 4 else input
+    x = cast(input, _wide(input))
     n = _count(x, dims)
     centred = x - _reduce(prims.sum, x, dims, True) / (1 if _is_zero(n) else n)
     square = prims.real(centred) ** 2 + prims.imag(centred) ** 2 if x.dtype.is_complex else centred * centred
     left = _freedom(n, correction)
     total = _reduce(prims.sum, square, dims, keepdim)
-    return cast(total / left, input.dtype.to_real())
+    return total / left
 
 
 def _arguments(dim: Any, unbiased: bool | None, correction: float | None) -> tuple[Dims, float]:
@@ -341,7 +352,7 @@ def _std_vjp(g: Tensor, input: Tensor, out: Tensor, dim: Dims, correction: float
 @operator(name="_std", vjp=_std_vjp, fused=True)
 def _std(input: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
     """The square root of the variance."""
-    return prims.sqrt(_var(input, dim, correction, keepdim))
+    return cast(prims.sqrt(_variance(input, dim, correction, keepdim)), input.dtype.to_real())
 
 
 def _moment(name: str, compute: Callable, doc: str, method: bool = False) -> Callable:

@@ -20,7 +20,7 @@ from ..core import dispatch
 from ..core.dtypes import bool_, dtype, int64
 from ..core.size import contiguous_strides
 from ..core.tensor import Tensor, fake
-from .scalar import TABLE, compute_dtype, result_dtype
+from .scalar import TABLE, accumulator, compute_dtype, result_dtype
 
 MOST = 1 << 14     # elements of a tensor; beyond, inductor/operators.py
 WIDEST = 1 << 18   # elements of what lies between; a loop over all of it at once is worth compiling
@@ -235,14 +235,15 @@ def _fold(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> Non
     if (kind is bool_) != (prim.loop in ("any", "all")):
         raise Unsupported(f"{prim.loop} of {kind}")
     value = r.converted(value, kind, shape)
-    total = place if kind is out.dtype else r.scratch(kind, out._layout.shape)
+    wide = accumulator(prim.loop, kind)
+    total = place if wide is out.dtype else r.scratch(wide, out._layout.shape)
     rest = tuple(out._layout.shape)
-    r.step("convert", kind, rest, [total, r.number(_FOLDS[prim.loop](kind), kind, len(rest))])
+    r.step("convert", wide, rest, [total, r.number(_FOLDS[prim.loop](kind), wide, len(rest))])
     strides = iter(total.strides)
     spread = [0 if d in dims else next(strides) for d in range(len(shape))]
-    r.step(prim.loop, kind, shape, [Value(total.buffer, kind, spread, total.offset), value])
+    r.step(prim.loop, kind, shape, [Value(total.buffer, wide, spread, total.offset), value])
     if total is not place:
-        r.step("convert", kind, rest, [place, total])
+        r.step("convert", wide, rest, [place, total])
 
 
 def _gather(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None:

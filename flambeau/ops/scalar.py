@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from flambeau import _C
-from flambeau.core.dtypes import DTYPES, bool_, dtype, dtype_of_numpy, float32, uint32
+from flambeau.core.dtypes import DTYPES, bool_, dtype, dtype_of_numpy, float32, float64, uint32
 
 # Result rules: how an operation's dtype follows from its operands'.
 SAME, BOOL, REAL, COMPLEX, UINT32, FLOAT32 = "same", "bool", "real", "complex", "uint32", "float32"
@@ -293,6 +293,12 @@ _NARROW = frozenset(d.numpy for d in DTYPES.values() if d.is_floating_point and 
 def compute_dtype(kind: dtype) -> dtype:
     """The dtype in which values stored as `kind` are computed: float32 for narrower floats, else `kind` itself."""
     return float32 if kind.numpy in _NARROW else kind
+
+
+def accumulator(fold: str, kind: dtype) -> dtype:
+    """The dtype of a long fold's total: sums of floats, made of short ones in their own dtype, are added up in float64, so that
+    errors do not grow with the number of elements."""
+    return float64 if fold == "sum" and kind.is_floating_point else kind
 
 
 def evaluate(body: Callable[..., Any], *args: Any, out: dtype | None = None) -> Any:

@@ -15,7 +15,7 @@ from ... import _C
 from .onednn import BFLOAT16
 
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
-ACCUMULATOR: dict[np.dtype, np.dtype] = {np.dtype(np.float16): F32, BFLOAT16: F32, F32: F32, F64: F64}
+FLOATS = (np.dtype(np.float16), BFLOAT16, F32, F64)
 # Elements from which the native loop is quicker than NumPy (measured).
 LARGE = 1 << 14
 
@@ -110,31 +110,46 @@ def _around(shape: Sequence[int], dim: int) -> tuple[int, int, int]:
 
 
 def large_sum(x: np.ndarray, dims: Sequence[int]) -> np.ndarray | None:
-    """x summed over `dims`, in x's dtype; None where NumPy does as well. Partial sums keep f32 errors at a few ulp."""
-    accumulator = ACCUMULATOR.get(x.dtype)
-    order = _memory_order(x)
-    if accumulator is None or x.size < LARGE or not dims or order is None:
+    """x summed over `dims`, in x's dtype; None where NumPy does as well."""
+    if x.size < LARGE or not dims:
         return None
+    if x.dtype.kind != "c":
+        total = large_total(x, dims)
+        return None if total is None else total.astype(x.dtype, copy=False)
+    real = large_total(x.real, dims)
+    if real is None:
+        return None
+    out = np.empty(real.shape, x.dtype)
+    out.real, out.imag = real, large_total(x.imag, dims)
+    return out
+
+
+def large_total(x: np.ndarray, dims: Sequence[int]) -> np.ndarray | None:
+    """Floats summed over `dims` in f64; None for other dtypes."""
+    if x.dtype not in FLOATS or not x.size:
+        return None
+    order = sorted(range(x.ndim), key=lambda d: (-x.strides[d], d))
     reduced = {d % x.ndim for d in dims}
     total, left = x.transpose(order), list(order)  # `left`: the dimensions of x that are still there, outermost first
     while run := _last_run(left, reduced):
         start, end = run
-        shape = total.shape
-        out = np.empty((math.prod(shape[:start]), math.prod(shape[end:])), accumulator)
-        _C.sum_axis(out, total.reshape(len(out), -1, out.shape[1]))
-        total = out.reshape(shape[:start] + shape[end:])
-        del left[start:end]
+        if _end_to_end(total, start, end):
+            total = total.reshape(*total.shape[:start], -1, *total.shape[end:])
+            del left[start + 1:end]
+        else:
+            start = end - 1
+        out = np.empty(total.shape[:start] + total.shape[start + 1:], F64)
+        _C.sum_axis(out, total, start)
+        total = out
+        del left[start]
     if left != sorted(left):
         total = np.ascontiguousarray(total.transpose(np.argsort(left)))
-    return total.astype(x.dtype, copy=False)
+    return total
 
 
-def _memory_order(x: np.ndarray) -> Sequence[int] | None:
-    """The dimensions of x from outermost to innermost if x lies in memory without gaps, else None."""
-    if x.flags.c_contiguous:
-        return range(x.ndim)
-    order = sorted(range(x.ndim), key=lambda d: (-x.strides[d], d))
-    return order if x.transpose(order).flags.c_contiguous else None
+def _end_to_end(x: np.ndarray, start: int, end: int) -> bool:
+    """Whether the dimensions from `start` to `end` of x are one in memory."""
+    return all(x.strides[d] == x.strides[d + 1] * x.shape[d + 1] for d in range(start, end - 1))
 
 
 def _last_run(dims: Sequence[int], chosen: set[int]) -> tuple[int, int] | None:

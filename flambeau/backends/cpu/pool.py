@@ -14,7 +14,7 @@ import numpy as np
 
 from ... import _C
 from .conv import FROM_LAST, TO_LAST, is_channels_last
-from .native import ACCUMULATOR, fill, large_sum
+from .native import fill, large_total
 from .onednn import BFLOAT16
 
 MAX, MAX_GRAD, AVERAGE, AVERAGE_GRAD = range(4)
@@ -153,9 +153,8 @@ def _average_forward(x: np.ndarray, windows: Windows, divisor: int | None) -> np
 
 def _global_mean(x: np.ndarray) -> np.ndarray:
     axes = tuple(range(2, x.ndim))
-    total = large_sum(x, axes) if x.dtype in (F32, F64) else None
-    if total is None:
-        total = np.add.reduce(x, axis=axes, dtype=ACCUMULATOR[x.dtype])
+    total = large_total(x, axes)
+    assert total is not None
     total /= math.prod(x.shape[2:])
     return total.astype(x.dtype, copy=False).reshape(*x.shape[:2], *(1,) * len(axes))
 

@@ -27,23 +27,22 @@ def _restore(g: Tensor, dims: Sequence[int], shape: Sequence) -> Tensor:
 
 
 def _accumulating(x: np.ndarray) -> Any:
-    """Narrow floats add up in float32."""
-    return np.float32 if x.dtype.itemsize < 4 and x.dtype.kind in "fV" else None
+    """Floats add up in float64, complex numbers likewise."""
+    return np.complex128 if x.dtype.kind == "c" else np.float64 if x.dtype.kind in "fV" else x.dtype
 
 
 def _sum_kernel(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
-    if x.size >= native.LARGE and (out := native.large_sum(x, dims)) is not None:
-        return out
     with np.errstate(all="ignore"):
-        out = np.add.reduce(x, axis=dims, dtype=_accumulating(x) or x.dtype)
-    return np.asarray(out, x.dtype)
+        if (out := native.large_sum(x, dims)) is not None:
+            return out
+        return np.asarray(np.add.reduce(x, axis=dims, dtype=_accumulating(x)), x.dtype)
 
 
 @primitive("sum", kernel=_sum_kernel, loop="sum", tags=("reduction", "linear"),
            derivative=Linear(x=lambda g, x_shape, dims: _restore(g, dims, x_shape)),
            samples=lambda r: [(r.standard_normal((2, 3, 4)), (0, 2)), (r.standard_normal((2, 3)), (0, 1))])
 def sum(x: Tensor, dims: tuple[int, ...]) -> Spec:
-    """Sum over `dims`, in x's dtype (narrow floats accumulate in f32)."""
+    """Sum over `dims`, in x's dtype; totals of floats are kept in f64."""
     return Spec(_reduced(x, dims), x.dtype)
 
 
@@ -151,7 +150,7 @@ def _scan_kernel(ufunc: np.ufunc) -> Any:
         out = native.scan(x, dim, ufunc is np.multiply, reverse)
         if out is not None:
             return out
-        out = ufunc.accumulate(np.flip(x, dim) if reverse else x, axis=dim, dtype=_accumulating(x) or x.dtype)
+        out = ufunc.accumulate(np.flip(x, dim) if reverse else x, axis=dim, dtype=_accumulating(x))
         return np.ascontiguousarray(np.flip(out, dim) if reverse else out, x.dtype)
     return _quiet(kernel)
 
