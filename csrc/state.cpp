@@ -1,7 +1,11 @@
 // DispatchState: thread-local attributes that both Python and the fast paths of elementwise.cpp read.
 #include "state.h"
 
+#include <structmember.h>
+
+#include <cstddef>
 #include <initializer_list>
+#include <vector>
 
 #include "module.h"
 
@@ -51,15 +55,18 @@ int set_grad_mode(PyObject*, PyObject* value, void*) {
     return flag < 0 ? -1 : 0;
 }
 
+long recording() { return dispatch_state.grad_enabled | dispatch_state.inference << 1 | dispatch_state.asked << 2; }
+void record(long bits) { dispatch_state.grad_enabled = bits & 1, dispatch_state.inference = bits & 2, dispatch_state.asked = bits & 4; }
+
 PyObject* get_recording(PyObject*, void*) {
-    return PyLong_FromLong(dispatch_state.grad_enabled | dispatch_state.inference << 1 | dispatch_state.asked << 2);
+    return PyLong_FromLong(recording());
 }
 
 int set_recording(PyObject*, PyObject* value, void*) {
     if (check_value(value) < 0) return -1;
     long bits = PyLong_AsLong(value);
     if (bits == -1 && PyErr_Occurred()) return -1;
-    dispatch_state.grad_enabled = bits & 1, dispatch_state.inference = bits & 2, dispatch_state.asked = bits & 4;
+    record(bits);
     return 0;
 }
 
@@ -76,14 +83,15 @@ int set_modes(PyObject*, PyObject* value, void*) {
     return 0;
 }
 
-// ---- with grad_enabled(flag): ----
+// ---- with grad_enabled(flag): and with dispatch_scope(...): ----
+// An interrupt (Ctrl-C) comes between bytecodes: entering and leaving in native code cannot be cut in two.
 
 struct GradScope {
     PyObject_HEAD
     bool flag, saved;
 };
 
-PyObject* scope_create(PyTypeObject* type, PyObject* arguments, PyObject*) {
+PyObject* grad_create(PyTypeObject* type, PyObject* arguments, PyObject*) {
     int flag;
     if (!PyArg_ParseTuple(arguments, "p:grad_enabled", &flag)) return nullptr;
     GradScope* self = (GradScope*)type->tp_alloc(type, 0);
@@ -91,15 +99,155 @@ PyObject* scope_create(PyTypeObject* type, PyObject* arguments, PyObject*) {
     return (PyObject*)self;
 }
 
-PyObject* scope_enter(PyObject* self, PyObject*) {
+PyObject* grad_enter(PyObject* self, PyObject*) {
     ((GradScope*)self)->saved = dispatch_state.grad_enabled;
     dispatch_state.grad_enabled = ((GradScope*)self)->flag;
     Py_RETURN_NONE;
 }
 
-PyObject* scope_exit(PyObject* self, PyObject* const*, Py_ssize_t) {
+PyObject* grad_exit(PyObject* self, PyObject* const*, Py_ssize_t) {
     dispatch_state.grad_enabled = ((GradScope*)self)->saved;
     Py_RETURN_NONE;
+}
+
+PyMethodDef grad_methods[] = {
+    {"__enter__", grad_enter, METH_NOARGS, nullptr},
+    {"__exit__", (PyCFunction)(void*)grad_exit, METH_FASTCALL, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyType_Slot grad_slots[] = {
+    {Py_tp_doc, (void*)"grad_enabled(flag)\n--\n\nTurn gradient recording on or off for a block."},
+    {Py_tp_new, (void*)grad_create}, {Py_tp_methods, grad_methods}, {0, nullptr},
+};
+PyType_Spec grad_spec = {"flambeau._C.grad_enabled", sizeof(GradScope), 0, Py_TPFLAGS_DEFAULT, grad_slots};
+
+// ---- the user's scopes: no_grad, enable_grad, set_grad_enabled, inference_mode ----
+
+struct UserScope {
+    PyObject_HEAD
+    std::vector<long>* saved;   // what was, for each time that it was entered
+    char flag;                  // grad mode within it
+    int recording;              // or all of `recording`, unless negative
+    int before;                 // what is restored, unless negative
+};
+
+PyObject* user_create(PyTypeObject* type, PyObject*, PyObject*) {
+    UserScope* self = (UserScope*)type->tp_alloc(type, 0);
+    if (self != nullptr) self->saved = new std::vector<long>, self->recording = self->before = -1;
+    return (PyObject*)self;
+}
+
+PyObject* user_enter(PyObject* object, PyObject*) {
+    UserScope* self = (UserScope*)object;
+    self->saved->push_back(self->before < 0 ? recording() : self->before);
+    if (self->recording < 0) grad_mode() = self->flag;
+    else record(self->recording);
+    Py_RETURN_NONE;
+}
+
+PyObject* user_exit(PyObject* object, PyObject* const*, Py_ssize_t) {
+    UserScope* self = (UserScope*)object;
+    if (self->saved->empty()) return PyErr_SetString(PyExc_RuntimeError, "the block of this scope has not been entered"), nullptr;
+    record(self->saved->back());
+    self->saved->pop_back();
+    Py_RETURN_NONE;
+}
+
+void user_free(PyObject* object) {
+    PyTypeObject* type = Py_TYPE(object);
+    delete ((UserScope*)object)->saved;
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+PyMethodDef user_methods[] = {
+    {"__enter__", user_enter, METH_NOARGS, nullptr},
+    {"__exit__", (PyCFunction)(void*)user_exit, METH_FASTCALL, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyObject* user_saved(PyObject* object, void*) {
+    const std::vector<long>& saved = *((UserScope*)object)->saved;
+    PyObject* made = PyList_New((Py_ssize_t)saved.size());
+    for (size_t i = 0; made != nullptr && i < saved.size(); i++) PyList_SET_ITEM(made, i, PyLong_FromLong(saved[i]));
+    return made;
+}
+
+PyGetSetDef user_getters[] = {
+    {"saved", user_saved, nullptr, "What was, for each time that it was entered.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+PyMemberDef user_members[] = {
+    {"flag", T_BOOL, offsetof(UserScope, flag), 0, "Grad mode within the block."},
+    {"recording", T_INT, offsetof(UserScope, recording), 0, "Or all of the state's `recording`, unless negative."},
+    {"before", T_INT, offsetof(UserScope, before), 0, "What is restored, unless negative; else what was at entry."},
+    {nullptr, 0, 0, 0, nullptr},
+};
+PyType_Slot user_slots[] = {
+    {Py_tp_doc, (void*)"A scope over grad and inference mode that may be entered again; base of no_grad and its kin."},
+    {Py_tp_new, (void*)user_create}, {Py_tp_dealloc, (void*)user_free}, {Py_tp_methods, user_methods}, {Py_tp_members, user_members},
+    {Py_tp_getset, user_getters},
+    {0, nullptr},
+};
+PyType_Spec user_spec = {"flambeau._C.UserScope", sizeof(UserScope), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, user_slots};
+
+constexpr int unchanged = -1;
+
+struct Scope {
+    PyObject_HEAD
+    PyObject *modes, *value, *saved_modes;  // references; modes may be null: they stay
+    long word;                              // is added
+    int fake, grad;
+    DispatchState saved;
+};
+
+PyObject* scope_create(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
+    static const char* names[] = {"modes", "word", "fake", "grad", "value", nullptr};
+    PyObject *modes = Py_None, *value = Py_None;
+    long word = 0;
+    int fake = unchanged, grad = unchanged;
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|OlppO:dispatch_scope", (char**)names, &modes, &word, &fake, &grad, &value)) return nullptr;
+    if (modes != Py_None && !PyTuple_Check(modes)) return PyErr_SetString(PyExc_TypeError, "modes must be a tuple or None"), nullptr;
+    Scope* self = (Scope*)type->tp_alloc(type, 0);
+    if (self == nullptr) return nullptr;
+    self->modes = modes == Py_None ? nullptr : Py_NewRef(modes);
+    self->value = Py_NewRef(value);
+    self->word = word, self->fake = fake, self->grad = grad;
+    return (PyObject*)self;
+}
+
+PyObject* scope_enter(PyObject* object, PyObject*) {
+    Scope* self = (Scope*)object;
+    self->saved = dispatch_state;
+    Py_XSETREF(self->saved_modes, Py_XNewRef(dispatch_state.modes));
+    if (self->modes != nullptr && set_modes(nullptr, self->modes, nullptr) < 0) return nullptr;
+    dispatch_state.word += self->word;
+    if (self->fake != unchanged) dispatch_state.fake = self->fake;
+    if (self->grad != unchanged) dispatch_state.grad_enabled = self->grad;
+    return Py_NewRef(self->value);
+}
+
+PyObject* scope_exit(PyObject* object, PyObject* const*, Py_ssize_t) {
+    Scope* self = (Scope*)object;
+    dispatch_state.word = self->saved.word;
+    if (self->fake != unchanged) dispatch_state.fake = self->saved.fake;
+    if (self->grad != unchanged) {
+        dispatch_state.grad_enabled = self->saved.grad_enabled, dispatch_state.inference = self->saved.inference;
+        dispatch_state.asked = self->saved.asked;
+    }
+    if (self->modes != nullptr) {
+        PyObject* inner = dispatch_state.modes;
+        dispatch_state.modes = self->saved_modes, self->saved_modes = nullptr;
+        Py_XDECREF(inner);
+    }
+    Py_RETURN_NONE;
+}
+
+void scope_free(PyObject* object) {
+    Scope* self = (Scope*)object;
+    PyTypeObject* type = Py_TYPE(object);
+    Py_XDECREF(self->modes), Py_XDECREF(self->value), Py_XDECREF(self->saved_modes);
+    type->tp_free(object);
+    Py_DECREF(type);
 }
 
 PyMethodDef scope_methods[] = {
@@ -108,10 +256,11 @@ PyMethodDef scope_methods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 PyType_Slot scope_slots[] = {
-    {Py_tp_doc, (void*)"grad_enabled(flag)\n--\n\nTurn gradient recording on or off for a block."},
-    {Py_tp_new, (void*)scope_create}, {Py_tp_methods, scope_methods}, {0, nullptr},
+    {Py_tp_doc, (void*)"dispatch_scope(modes=None, word=0, fake=unchanged, grad=unchanged, value=None)\n--\n\n"
+     "Within the block the state has these modes, its word is so much larger, and it is fake or records gradients as told."},
+    {Py_tp_new, (void*)scope_create}, {Py_tp_dealloc, (void*)scope_free}, {Py_tp_methods, scope_methods}, {0, nullptr},
 };
-PyType_Spec scope_spec = {"flambeau._C.grad_enabled", sizeof(GradScope), 0, Py_TPFLAGS_DEFAULT, scope_slots};
+PyType_Spec scope_spec = {"flambeau._C.dispatch_scope", sizeof(Scope), 0, Py_TPFLAGS_DEFAULT, scope_slots};
 
 PyGetSetDef members[] = {
     {"word", get_number<&DispatchState::word>, set_number<&DispatchState::word>, "Number of active modes.", nullptr},
@@ -138,5 +287,7 @@ PyType_Spec spec = {"flambeau._C.DispatchState", sizeof(PyObject), 0, Py_TPFLAGS
 
 void add_state(PyObject* module) {
     add_type(module, spec);
+    add_type(module, grad_spec);
+    add_type(module, user_spec);
     add_type(module, scope_spec);
 }

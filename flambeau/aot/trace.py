@@ -13,8 +13,8 @@ import functools
 import linecache
 import operator
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -307,15 +307,9 @@ class TraceMode:
         cell.node = self._in_layout_of(cell.base, written)
 
 
-@contextmanager
-def tracing(mode: TraceMode) -> Iterator[None]:
+def tracing(mode: TraceMode) -> AbstractContextManager[None]:
     """Trace what the block does; factories make fake tensors meanwhile, and grad mode is restored."""
-    saved = dispatch.state.recording
-    try:
-        with dispatch.fake_mode(), dispatch.push_mode(mode):
-            yield
-    finally:
-        dispatch.state.recording = saved
+    return dispatch.scope((*dispatch.state.modes, mode), 2, True, dispatch.state.grad_enabled)
 
 
 class GraphRunner(Interpreter):

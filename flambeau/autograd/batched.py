@@ -7,8 +7,8 @@ ordinary operators on ordinary tensors. Levels nest: the batch behind a tensor m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from flambeau import _C
@@ -157,37 +157,16 @@ def _position(level: Level) -> int:
     return len(modes) - 1 - modes[::-1].index(level)
 
 
-class _below:
-    """`with _below(position):` without the modes from `position` on."""
-
-    __slots__ = ("modes", "word")
-
-    def __init__(self, position: int):
-        state = dispatch.state
-        self.modes, self.word = state.modes, state.word
-        state.modes = self.modes[:position]
-        state.word = self.word - (len(self.modes) - position)
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *error: Any) -> None:
-        dispatch.state.modes, dispatch.state.word = self.modes, self.word
+def _below(position: int) -> AbstractContextManager[None]:
+    """A block without the modes from `position` on."""
+    modes = dispatch.state.modes
+    return dispatch.scope(modes[:position], position - len(modes))
 
 
-@contextmanager
-def entered(levels: Sequence[Level]) -> Iterator[None]:
+def entered(levels: Sequence[Level]) -> AbstractContextManager[None]:
     """Within the block `levels` are the innermost ones."""
     dispatch.batched = _batched     # from the first vmap on
-    state = dispatch.state
-    saved = state.modes
-    state.modes = (*saved, *levels)
-    state.word += len(levels)
-    try:
-        yield
-    finally:
-        state.modes = saved
-        state.word -= len(levels)
+    return dispatch.scope((*dispatch.state.modes, *levels), len(levels))
 
 
 def levels() -> tuple[Level, ...]:

@@ -7,23 +7,15 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from .. import _C
 from ..core import dispatch
 
 state = dispatch.state
 GRAD, INFERENCE = 1, 2  # of state.recording
 
 
-class _Scope:
+class _Scope(_C.UserScope):
     """A re-usable scope over the grad flag; also decorates functions and generator functions."""
-
-    flag = False
-
-    def __enter__(self) -> None:
-        self.__dict__.setdefault("saved", []).append(state.recording)
-        state.grad_mode = self.flag
-
-    def __exit__(self, *exc: object) -> None:
-        state.recording = self.__dict__["saved"].pop()
 
     def clone(self) -> _Scope:
         """A fresh scope of the same kind, for each call of a decorated function."""
@@ -63,17 +55,16 @@ class no_grad(_Scope):
     """Within it nothing is recorded."""
 
     def __new__(cls, fn: Callable | None = None) -> Any:
-        made = object.__new__(cls)
+        made = super().__new__(cls)
         return made if fn is None else made(fn)
 
 
 class enable_grad(_Scope):
     """Within it operations on tensors that require grad are recorded, also inside no_grad (but not inside inference_mode)."""
 
-    flag = True
-
     def __new__(cls, fn: Callable | None = None) -> Any:
-        made = object.__new__(cls)
+        made = super().__new__(cls)
+        made.flag = True
         return made if fn is None else made(fn)
 
 
@@ -81,12 +72,7 @@ class set_grad_enabled(_Scope):
     """Sets the flag at once; as a context manager it restores the old value on exit."""
 
     def __init__(self, mode: bool):
-        self.flag = bool(mode)
-        self.before = state.recording
-        state.grad_mode = self.flag
-
-    def __enter__(self) -> None:
-        self.__dict__.setdefault("saved", []).append(self.before)
+        self.flag, self.before = bool(mode), state.recording
         state.grad_mode = self.flag
 
     def clone(self) -> _Scope:
@@ -107,18 +93,10 @@ class inference_mode(_Scope):
     """
 
     def __new__(cls, mode: Any = True) -> Any:
-        made = object.__new__(cls)
-        if callable(mode):
-            made.mode = True
-            return made(mode)
-        return made
-
-    def __init__(self, mode: Any = True):
-        self.mode = mode if isinstance(mode, bool) else True
-
-    def __enter__(self) -> None:
-        self.__dict__.setdefault("saved", []).append(state.recording)
-        state.recording = INFERENCE if self.mode else GRAD
+        made = super().__new__(cls)
+        made.mode = mode if isinstance(mode, bool) else True
+        made.recording = INFERENCE if made.mode else GRAD
+        return made(mode) if callable(mode) else made
 
     def clone(self) -> _Scope:
         return inference_mode(self.mode)

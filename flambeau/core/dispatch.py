@@ -8,8 +8,8 @@ on inputs that need no gradient goes straight to it. Rooms above install themsel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from flambeau import _C
@@ -70,39 +70,21 @@ def run(prim: Any, args: tuple) -> Any:
     return prim.run(args)
 
 
-@contextmanager
-def _without_top_mode() -> Iterator[None]:
-    saved = state.modes
-    state.modes = saved[:-1]
-    try:
-        yield
-    finally:
-        state.modes = saved
+scope = _C.dispatch_scope  # changes of the state for a block, which nothing can interrupt halfway
 
 
-@contextmanager
-def push_mode(mode: Mode) -> Iterator[Mode]:
+def _without_top_mode() -> AbstractContextManager[None]:
+    return scope(state.modes[:-1])
+
+
+def push_mode(mode: Mode) -> AbstractContextManager[Any]:
     """Put `mode` on top of the modes for the duration of the block."""
-    state.modes += (mode,)
-    state.word += 1
-    try:
-        yield mode
-    finally:
-        state.modes = state.modes[:-1]
-        state.word -= 1
+    return scope((*state.modes, mode), 1, value=mode)
 
 
-@contextmanager
-def fake_mode() -> Iterator[None]:
+def fake_mode() -> AbstractContextManager[None]:
     """Within the block every operation runs its shape rule only and factories make fake tensors."""
-    saved = state.fake
-    state.fake = True
-    state.word += 1
-    try:
-        yield
-    finally:
-        state.fake = saved
-        state.word -= 1
+    return scope(word=1, fake=True)
 
 
 grad_enabled = _C.grad_enabled  # `with grad_enabled(flag):`, the internal form of no_grad and enable_grad

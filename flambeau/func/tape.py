@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ..autograd import engine
@@ -12,17 +13,9 @@ from ..core import dispatch
 from ..core.tensor import Tensor
 
 
-class recording:
-    """`with recording():` the tape runs, and compiled functions run operator by operator: their gradients have no gradients."""
-
-    def __enter__(self) -> None:
-        dispatch.state.word += 1
-        self.scope = dispatch.grad_enabled(True)
-        self.scope.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        self.scope.__exit__(*error)
-        dispatch.state.word -= 1
+def recording() -> AbstractContextManager[None]:
+    """A block in which the tape runs, and compiled functions run operator by operator: their gradients have no gradients."""
+    return dispatch.scope(word=1, grad=True)
 
 
 def fresh(x: Tensor) -> Tensor:

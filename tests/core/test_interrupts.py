@@ -1,0 +1,78 @@
+"""An interrupt anywhere leaves nothing switched on: modes, levels of vmap, gradient and inference mode, fake tensors."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import numpy as np
+import pytest
+
+import flambeau as fl
+from flambeau.aot.trace import make_fx
+from flambeau.core import dispatch
+from flambeau.core.settings import fingerprint
+
+X = fl.arange(6.0).reshape(3, 2)
+
+
+def _modes():
+    for _ in range(50):
+        with fl.no_grad(), fl.inference_mode():
+            fl.ones(2) @ fl.ones(2)
+        with fl.enable_grad():
+            X.sum()
+
+
+def _checkpoint():
+    x = X.clone().requires_grad_()
+    fl.utils.checkpoint.checkpoint(lambda x: x.sin(), x, use_reentrant=False).sum().backward()
+
+
+WORKS = {
+    "vmap": lambda: fl.func.vmap(fl.func.vmap(lambda x: x.sin() * 2))(X),
+    "grad": lambda: fl.func.grad(lambda x: (x * x).sum())(X),
+    "jacobian": lambda: fl.func.jacrev(lambda x: x.sin())(X[0]),
+    "jvp": lambda: fl.func.jvp(lambda x: x.sin(), (X,), (X,)),
+    "tracing": lambda: make_fx(lambda x: x.sin() + 1)(X),
+    "modes": _modes,
+    "checkpoint": _checkpoint,
+}
+
+
+def _state() -> tuple:
+    state = dispatch.state
+    return state.word, state.modes, state.fake, state.recording, state.overrides, fingerprint()
+
+
+class _Interrupt(Exception):
+    """Comes as Ctrl-C does, wherever the interpreter looks for signals."""
+
+
+def _raise(*_: object) -> None:
+    raise _Interrupt
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")   # it may come in a callback of a weak reference
+@pytest.mark.parametrize("name", WORKS)
+def test_an_interrupt_anywhere_leaves_nothing_on(name):
+    work, random = WORKS[name], np.random.default_rng(0)
+    work()
+    before, start = _state(), time.perf_counter()
+    work()
+    seconds, hit = time.perf_counter() - start, 0
+    previous = signal.signal(signal.SIGALRM, _raise)
+    try:
+        for _ in range(300):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 1.2 * seconds))
+                work()
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except _Interrupt:
+                hit += 1
+            assert _state() == before
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert hit > 30
+    work()
