@@ -7,6 +7,7 @@ import inspect
 import sys
 import time
 import types
+import warnings
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -76,7 +77,7 @@ class Request:
     compiler: Any
 
 
-DATA_ERRORS = (IndexError, ValueError, ArithmeticError, LinAlgError)
+DATA_ERRORS = (IndexError, ValueError, ArithmeticError, RuntimeError, LinAlgError)
 """What operators raise because of the contents of tensors."""
 
 DEEP = 10_000
@@ -254,16 +255,18 @@ class _Conversion:
         return captured
 
     def _may_run_again(self, graph: fx.Graph) -> bool:
-        """Would it show that a graph has failed half-way, and is it undone by doing nothing?"""
-        shows = bool(self.writer.effects or self.tx.has_handlers)
-        return shows and not any(node.meta.get("writes") or node.is_impure() for node in graph.nodes if node.op.startswith("call"))
+        """Is what a graph has done when it fails half-way undone by doing nothing?"""
+        calls = [node for node in graph.nodes if node.op.startswith("call")]
+        return not any(node.meta.get("writes") or node.is_impure() or policy.runs_user_code(node.target) for node in calls)
 
     def _or_as_written(self, call: str, after: list[tuple[str, int]]) -> list[tuple[str, int]]:
         """Call the graph and go on; if it fails because of what is in a tensor, run the function as it is written, so that the
-        program's own effects come before the error and its own handlers after it."""
+        error is the operator's own, with the program's line, its effects come before the error and its handlers after it."""
         errors, again = self.namespace.bind("_data_errors", DATA_ERRORS), self.namespace.bind("_as_written", as_written)
-        lines = ["try:", f"    {call}", f"except {errors}:", "    pass", "else:", *("    " + text for text, _ in after)]
-        lines.append(f"return {again}({', '.join(['__function', *self.parameters])})")
+        told = "''" if self.tx.has_handlers else "f'{type(_failed).__name__}: {_failed}'"
+        lines = ["try:", f"    {call}", f"except {errors} as _failed:", f"    _refused = {told}", "else:"]
+        lines += ["    " + text for text, _ in after]
+        lines.append(f"return {again}({', '.join(['_refused', '__function', *self.parameters])})")
         return [(text, after[0][1]) for text in lines]
 
     def _close_graph(self) -> fx.Graph:
@@ -355,8 +358,9 @@ class _Conversion:
         return text, guard
 
 
-def as_written(function: types.FunctionType, *values: Any) -> Any:
-    """Call a function whose frame would have these arguments (of `*args` the tuple, of `**kwargs` the dict) as ordinary Python."""
+def as_written(refused: str, function: types.FunctionType, *values: Any) -> Any:
+    """Call a function whose frame would have these arguments (of `*args` the tuple, of `**kwargs` the dict) as ordinary Python,
+    because its graph has raised `refused` (empty: the function may handle that itself)."""
     code = function.__code__
     names = code.co_varnames[: len(values)]
     rest = list(values[code.co_argcount + code.co_kwonlyargcount :])
@@ -364,7 +368,11 @@ def as_written(function: types.FunctionType, *values: Any) -> Any:
     keywords = dict(zip(names[code.co_argcount :], values[code.co_argcount : code.co_argcount + code.co_kwonlyargcount], strict=False))
     callback = _C.set_frame_callback(None)
     try:
-        return function(*args, **keywords, **(rest.pop() if rest else {}))
+        answer = function(*args, **keywords, **(rest.pop() if rest else {}))
+        if refused:
+            warnings.warn(f"torch.compile: the graph of {code.co_name} ({code.co_filename}:{code.co_firstlineno}) raised {refused}, which "
+                          "the function as it is written did not; the result is that of the latter.", stacklevel=2)
+        return answer
     finally:
         _C.set_frame_callback(callback)
 

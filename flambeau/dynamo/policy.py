@@ -7,6 +7,8 @@ import sysconfig
 import types
 from typing import Any
 
+from ..ops.registry import Primitive
+
 PACKAGE = __name__.split(".")[0]
 
 INLINED = (f"{PACKAGE}.nn", f"{PACKAGE}.optim", f"{PACKAGE}.utils", f"{PACKAGE}.distributions",
@@ -83,6 +85,13 @@ def is_homemade(entry: Any) -> bool:
     if isinstance(entry, types.FunctionType):
         return is_own(home_of(entry))
     return not callable(entry) or _root(type(entry).__module__) in ("builtins", PACKAGE)
+
+
+def runs_user_code(target: Any) -> bool:
+    """Is a target of the graph the program's own operator or autograd function?"""
+    if isinstance(target, types.FunctionType):
+        return not is_own(home_of(target))
+    return not isinstance(target, (str, types.BuiltinFunctionType, Primitive))
 
 
 def is_trusted(name: str | None) -> bool:

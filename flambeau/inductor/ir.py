@@ -93,7 +93,6 @@ class Tracer:
     def __init__(self) -> None:
         self._table: dict[tuple, Value] = {}
         self.mask: Value | None = None  # under which loads happen
-        self.wraps = True  # do negative computed indices count from the end?
         self.computed: dict[str, Value] = {}  # the index variables that stand for computed values
 
     def make(self, op: str, args: tuple[Value, ...], kind: dtype, attr: Any = None) -> Value:
@@ -238,16 +237,16 @@ class Tracer:
         """Whether index expression `x` is at most `y`."""
         return self._compare_index("le", x, y)
 
-    def indirect(self, x: Value, size: Any) -> Index:
-        """The computed integer `x` as an index expression, `0 <= x < size`; where the tracer `wraps`, negative values
-        count from the end. Others are an IndexError when the program runs (not where a mask says that nothing is loaded)."""
+    def indirect(self, x: Value, size: Any, wraps: bool = False) -> Index:
+        """The computed integer `x` as an index expression, `0 <= x < size`; where it `wraps`, negative values count from
+        the end. Others are an IndexError when the program runs (not where a mask says that nothing is loaded)."""
         size = size.expr if isinstance(size, SymInt) else size
-        if x.op == "constant":
+        if x.op == "constant" and wraps:
             return int(x.attr) % size if isinstance(size, int) and size else int(x.attr)
         if x.op == "index" and bounds(x.attr)[0] >= 0:
             return x.attr
         wide = self.to_dtype(x, int64)
-        wrapped = self.where(self.lt(wide, 0), self.add(wide, self.index(size)), wide) if self.wraps else wide
+        wrapped = self.where(self.lt(wide, 0), self.add(wide, self.index(size)), wide) if wraps else wide
         if self.mask is not None:
             wrapped = self.where(self.mask, wrapped, 0)
         checked = self.make("checked", (wrapped, wide), int64, size)  # wide: what an error names

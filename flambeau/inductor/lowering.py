@@ -29,7 +29,6 @@ from flambeau.ops.scalar import TABLE, compute_dtype
 
 CHEAP = 5          # at most so costly is computed again rather than stored, when several consumers want it
 WORTH_A_BYTE = 4   # cost of arithmetic that a GPU does while it moves a byte: storing costs a write, and a read for each consumer
-STRICT = ("index_select", "index_add")  # they take no negative indices
 # They read or write at positions that are computed.
 _OF_TRUTHS = {"max": "any", "min": "all"}
 POSITIONED = ("gather", "index", "index_select", "index_put", "index_add", "scatter")
@@ -395,11 +394,7 @@ class Lowering:
 
     def _index_map(self, node: Any, prim: Primitive, args: list) -> Box:
         def fn(idx: Sequence[Index]) -> Value:
-            before, self.tracer.wraps = self.tracer.wraps, prim.name not in STRICT
-            try:
-                return prim.loop(self.tracer, idx, *args)
-            finally:
-                self.tracer.wraps = before
+            return prim.loop(self.tracer, idx, *args)
         box = self.virtual(node, fn)
         sources = _boxes(args)
         if "view" in prim.tags:
@@ -511,9 +506,7 @@ class Lowering:
         view = out.realize()
         position, source, shape = place(args)
         idx, loops = self.iterate(shape)
-        self.tracer.wraps = name not in STRICT
         at = position(idx)
-        self.tracer.wraps = True
         body = source(idx)
         target = view.index(at)
         computed = {n: self.tracer.computed[n] for n in sorted(free_variables(target)) if n in self.tracer.computed}
@@ -544,7 +537,7 @@ class Lowering:
         def position(idx: list) -> list:
             mine, rest = idx[start:start + rank], iter([*idx[:start], *idx[start + rank:]])
             return [next(rest) if d >= len(indices) or indices[d] is None else
-                    self.tracer.indirect(indices[d](_trailing(mine, indices[d].shape)), size)
+                    self.tracer.indirect(indices[d](_trailing(mine, indices[d].shape)), size, wraps=True)
                     for d, size in enumerate(x.shape)]
         return position, lambda idx: values(_trailing(idx, values.shape)), shape
 

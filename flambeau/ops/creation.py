@@ -19,6 +19,7 @@ from ..core.size import canonical_dim, is_contiguous, is_dense, memory_order
 from ..core.storage import shared
 from ..core.tensor import Tensor, from_array, is_example
 from . import prims
+from .checks import checked
 from .pointwise import store_out
 from .prims.views import _diagonal_back, _inverse
 from .promotion import broadcast, cast, category_of_number, default_dtype, is_number, prepare
@@ -645,7 +646,8 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
             raise RuntimeError(f"Class values must be smaller than num_classes, got {int(tensor._data.max())} of {num_classes}.")
     if num_classes == -1:
         num_classes = int(tensor.max()) + 1
-    return _one_hot(*broadcast(prims.unsqueeze(tensor, tensor.ndim), new_arange(tensor, num_classes)))
+    made = _one_hot(*broadcast(prims.unsqueeze(tensor, tensor.ndim), new_arange(tensor, num_classes)))
+    return made if tensor._data is not None else checked(made, (tensor >= 0) & (tensor < num_classes))
 
 
 @operator(name="_one_hot", fused=True)

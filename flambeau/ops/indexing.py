@@ -15,6 +15,7 @@ from ..core.size import Size, canonical_dim, canonical_dims, contiguous_strides
 from ..core.storage import view_of
 from ..core.tensor import Layout, Tensor, bump_version, refuse_inference_write
 from . import batching, prims
+from .checks import checked
 from .creation import from_data
 from .pointwise import assign, inplace, store_out, with_out
 from .prims.views import _diagonal_back, _inverse, _slice_back
@@ -229,7 +230,8 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if source.numel() == 0:
         return input.clone()
     picked = prims.index_select(source.reshape(-1), 0, order.clamp(0, source.numel() - 1))
-    return prims.where(mask, picked.reshape(tuple(input.shape)), input)
+    made = prims.where(mask, picked.reshape(tuple(input.shape)), input)
+    return made if mask._data is not None else checked(made, order[-1:] < source.numel())
 
 
 inplace(masked_scatter, "masked_scatter_")

@@ -17,6 +17,7 @@ from ..core.dtypes import int32, int64
 from ..core.size import broadcast_shapes
 from ..core.tensor import Tensor
 from . import prims
+from .checks import checked
 from .creation import tril, triu
 from .linalg_decompositions import (
     _WHY,
@@ -114,7 +115,9 @@ def _lu(A: Tensor, pivot: bool, name: str, check: bool) -> tuple[Tensor, Tensor,
     if not pivot:
         raise NotImplementedError(f"{name} without pivoting; use pivot=True")
     lu, pivots, info = lu_factor_prim(A)
-    if check and info._data is not None and bool((info != 0).any()):
+    if check and info._data is None:
+        lu = checked(lu, info == 0)
+    elif check and bool((info != 0).any()):
         at = int(info.max())
         raise LinAlgError(f"torch.{name}: U[{at},{at}] is zero and using it on lu_solve would result in a division by zero. If you still "
                           "want to perform the factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)")
@@ -269,7 +272,9 @@ def _ldl_factor(input: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]
 def _ldl(A: Tensor, hermitian: bool, name: str, check: bool) -> tuple[Tensor, Tensor, Tensor]:
     _check(A, name, square=True)
     ld, pivots, info = _ldl_factor(A, hermitian)
-    if check and info._data is not None and bool((info != 0).any()):
+    if check and info._data is None:
+        ld = checked(ld, info == 0)
+    elif check and bool((info != 0).any()):
         raise LinAlgError(f"torch.{name}: D[{int(info.max())}] is zero: the input matrix is singular")
     return ld, pivots, info
 

@@ -13,6 +13,7 @@ from ..backends.cpu import ctc as ctc_kernels
 from ..core.dtypes import int64, uint8
 from ..core.tensor import Tensor
 from . import prims
+from .checks import checked
 from .nn_activations import log_softmax, logsigmoid, widened
 from .pointwise import where
 from .promotion import broadcast, cast, prepare
@@ -247,7 +248,8 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
     if input._data is not None and input.numel() and not bool(((input >= 0) & (input <= 1)).all()):
         raise RuntimeError("all elements of input should be between 0 and 1")
     loss = _bce(input, cast(target, input.dtype))
-    return reduced(loss if weight is None else loss * weight, reduction)
+    answer = reduced(loss if weight is None else loss * weight, reduction)
+    return answer if input._data is not None else checked(answer, (input >= 0) & (input <= 1))
 
 
 @operator(fused=True)
@@ -406,7 +408,8 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Any, full: bool = Fals
         raise ValueError("var has negative entry/entries")
     limited = var + (var.detach().clamp_min(eps) - var.detach())
     loss = 0.5 * (limited.log() + (input - target) ** 2 / limited)
-    return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
+    answer = reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
+    return answer if var._data is not None else checked(answer, var >= 0)
 
 
 # -- margins --------------------------------------------------------------------------------------------------

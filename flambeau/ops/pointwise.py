@@ -15,6 +15,7 @@ from ..core import dispatch
 from ..core.dtypes import BOOL, FLOAT, INT, bool_, can_cast, finfo, int64, uint8
 from ..core.tensor import Tensor, bump_version, refuse_inference_write
 from . import prims
+from .checks import checked
 from .promotion import broadcast, cast, category_of_number, default_dtype, prepare, result_type, to_float
 from .registry import DECLINES, OPERATORS, PRIMITIVES, PointwisePrimitive, Primitive, as_dunder, operator
 
@@ -247,8 +248,8 @@ def sgn(input: Tensor) -> Tensor:
 
 
 def _binary(prim: PointwisePrimitive, name: str, method: tuple[str, ...], in_place: bool, *, lift: Callable | None = None,
-            check: Callable[[Any, Any], None] | None = None, numbers: bool = True, doc: str = "") -> Callable:
-    """`lift` prepares the operands, `check` refuses some; `numbers`: whether `other` may be one."""
+            check: Callable[[Any, Any], Any] | None = None, numbers: bool = True, doc: str = "") -> Callable:
+    """`lift` prepares the operands, `check` refuses some or gives the second one back, checked; `numbers`: whether `other` may be one."""
     quick = prim.quick
 
     def fn(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
@@ -260,7 +261,8 @@ def _binary(prim: PointwisePrimitive, name: str, method: tuple[str, ...], in_pla
                 input, other = lift(input, other)
             x, y = prepare(input, other)
             if check is not None:
-                check(x, y)
+                fine = check(x, y)
+                y = y if fine is None else fine
             result = prim(x, y)
         return result if out is None else store_out(out, result)
 
@@ -293,14 +295,17 @@ def _check_float(x: Any, y: Any) -> None:
         raise NotImplementedError(f'"nextafter_cpu" not implemented for \'{x.dtype}\'; it takes floating-point tensors')
 
 
-def _check_zero_division(x: Any, y: Any) -> None:
-    """An integer divided by zero is an error, as far as the divisor is known."""
+def _check_zero_division(x: Any, y: Any) -> Any:
+    """The divisor: an integer divided by zero is an error."""
     kind = x.dtype if isinstance(x, Tensor) else y.dtype
     _check_not_bool(kind, "division")
     if kind.category <= INT:
         zero = (y == 0) if not isinstance(y, Tensor) else (y._data is not None and bool((y._data == 0).any()))
         if zero is True:
             raise RuntimeError("ZeroDivisionError")
+        if isinstance(y, Tensor) and y._data is None:
+            return checked(y, y != 0)
+    return y
 
 
 def _add_like(prim: PointwisePrimitive, name: str, verb: str) -> Callable:
@@ -371,7 +376,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor
             result = _quotient(input, other)
     elif rounding_mode in ("trunc", "floor"):
         x, y = prepare(input, other)
-        _check_zero_division(x, y)
+        y = _check_zero_division(x, y)
         result = (prims.truncdiv if rounding_mode == "trunc" else prims.floordiv)(x, y)
     else:
         raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")

@@ -22,6 +22,7 @@ from ..core.lazy import LazyFunctions
 from ..core.memory_format import memory_format, preserve_format
 from ..core.tensor import Tensor, fake, from_array
 from . import prims
+from .checks import checked
 from .creation import _in_layout, _named_size, faking_like, finish, sizes
 from .pointwise import assign
 from .prims import random as random_prims
@@ -283,7 +284,10 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Gene
         like = broadcast(*tensors)[0]
         with faking_like(like):
             z = _normal(tuple(like.shape), like.dtype, like.device, generator)
-        return finish(z * std + mean, requires_grad, out)
+        made = z * std + mean
+        if isinstance(std, Tensor) and std._data is None:
+            made = checked(made, std >= 0)
+        return finish(made, requires_grad, out)
     if size is None:
         raise TypeError("normal(): with numbers for mean and std a size is needed")
     z = _normal(sizes((size,), "normal"), dtype or default_dtype(), as_device(device), generator)
@@ -304,7 +308,12 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
     kind = input.dtype if input.dtype.category == FLOAT else float32
     with faking_like(input):
         u = _uniform(tuple(input.shape), kind if kind.itemsize >= 4 else float32, input.device, generator)
-    return cast(u < chance, input.dtype)
+    return _fair(cast(u < chance, input.dtype), chance)
+
+
+def _fair(drawn: Tensor, p: Any) -> Tensor:
+    """What was drawn with these probabilities, checked when it is drawn if they aren't known yet."""
+    return drawn if not isinstance(p, Tensor) or p._data is not None else checked(drawn, (p >= 0) & (p <= 1))
 
 
 def _check_probability(p: Any) -> None:
@@ -325,6 +334,8 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
     _check_distribution(input, num_samples, replacement)
     kind = float64 if input.dtype is float64 else float32
     p = cast(input, kind).detach()
+    if input._data is None:
+        p = checked(p, ((p >= 0) & (p < math.inf)).all() & (p.sum(-1) > 0).all())
     with faking_like(input):
         if replacement and num_samples > 1:
             edges = prims.cumsum(p, p.ndim - 1, False)
@@ -389,7 +400,8 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     rate = cast(input.detach(), float64)
     with faking_like(input):
         u = _uniform(tuple(input.shape), float64, input.device, generator)
-    return cast(_poisson_quantile(u, rate.masked_fill(rate == 0, 1)).masked_fill(rate == 0, 0), input.dtype)
+    drawn = cast(_poisson_quantile(u, rate.masked_fill(rate == 0, 1)).masked_fill(rate == 0, 0), input.dtype)
+    return drawn if input._data is not None else checked(drawn, rate >= 0)
 
 
 @operator(tags=("random",))
@@ -400,7 +412,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     with faking_like(n):
         u = _uniform(tuple(n.shape), float64, n.device, generator)
     k = _binomial_quantile(u, n, p.clamp(1e-300, 1 - 1e-16))
-    return cast(k.masked_fill(p == 0, 0).where(p < 1, cast(n, float64)), count.dtype)
+    return _fair(cast(k.masked_fill(p == 0, 0).where(p < 1, cast(n, float64)), count.dtype), p)
 
 
 # -- filling in place -----------------------------------------------------------------------------------------------
@@ -437,7 +449,7 @@ def _draw_normal(x: Tensor, generator: Generator | None, mean: float = 0.0, std:
 
 def _draw_bernoulli(x: Tensor, generator: Generator | None, p: Any = 0.5) -> Tensor:
     _check_probability(p)
-    return _uniform(tuple(x.shape), float32, x.device, generator) < p
+    return _fair(_uniform(tuple(x.shape), float32, x.device, generator) < p, p)
 
 
 def _draw_exponential(x: Tensor, generator: Generator | None, lambd: float = 1.0) -> Tensor:

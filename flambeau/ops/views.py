@@ -261,7 +261,7 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
         start = start + size
     if type(length) is int and length < 0:
         raise RuntimeError(f"narrow(): length must be non-negative, got {length}")
-    if type(start) is int and type(length) is int and type(size) is int and (start < 0 or start + length > size):
+    if start < 0 or start + length > size:
         raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
     return prims.slice_(input, d, start, start + length, 1)
 
@@ -274,7 +274,7 @@ def select(input: Tensor, dim: int, index: Any) -> Tensor:
     d = canonical_dim(dim, input.ndim)
     size = input._layout.shape[d]
     i = int(index) if isinstance(index, Tensor) else index
-    if type(i) is int and type(size) is int and not -size <= i < size:
+    if i >= size or (i < 0 and i < -size):
         raise IndexError(f"select(): index {i} out of range for tensor of size {list(input.shape)} at dimension {d}")
     return prims.select(input, d, i + size if type(i) is int and i < 0 else i)
 

@@ -197,7 +197,7 @@ class IndexMaps(NumpyScalars):
         return np.less_equal(x, y)
 
     @staticmethod
-    def indirect(value, size):
+    def indirect(value, size, wraps=False):
         return np.where(value < 0, value + size, value)
 
     @staticmethod

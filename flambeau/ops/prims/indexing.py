@@ -93,6 +93,25 @@ def flip(x: Tensor, dims: tuple[int, ...]) -> Spec:
     return Spec(x._layout.shape, x.dtype)
 
 
+# -- assertions --------------------------------------------------------------------------------------
+def _assured_kernel(holds: np.ndarray) -> np.ndarray:
+    if not holds.all():
+        raise RuntimeError("an operator was given values that it doesn't take")
+    return holds
+
+
+def _assured_loop(o: Any, idx: Sequence, holds: Any) -> Any:
+    # the index 2 is refused
+    return o.index_eq(o.indirect(o.where(holds(idx), o.constant(0, int64), o.constant(2, int64)), 2), 0)
+
+
+@primitive("assured", kernel=_assured_kernel, loop=_assured_loop, samples=lambda r: [(np.ones(3, bool),)],
+           why_absent={"derivative": "a truth value is not differentiable"})
+def assured(holds: Tensor) -> Spec:
+    """True where `holds` is; an error where it is not. For `ops.checks.checked`, which see."""
+    return Spec(holds._layout.shape, holds.dtype)
+
+
 # -- gather and scatter --------------------------------------------------------------------------------
 def _check_index(name: str, index: Tensor) -> None:
     if index.dtype.category != 1:
@@ -357,7 +376,7 @@ def _index_loop(o: Any, idx: Sequence, x: Any, indices: Sequence) -> Any:
             continue
         own = mine[rank - len(index.shape):]
         at = [0 if type(n) is int and n == 1 else i for i, n in zip(own, index.shape)]
-        source.append(o.indirect(index(at), size))
+        source.append(o.indirect(index(at), size, wraps=True))
     return x(source)
 
 

@@ -311,6 +311,16 @@ def _as_strided_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
     return as_strided(x, (size, *shape), (x.stride(0), *stride), x.storage_offset() + offset)
 
 
+def _extent(x: Tensor) -> Any:
+    """How many elements the storage has; of a fake tensor, as many as the tensor reaches that it is a view of."""
+    if x._storage.buffer is not None:
+        return x._storage.nbytes // x.dtype.itemsize
+    base = x if x._base is None else x._base
+    shape, strides, offset = base._layout
+    last = offset + 1 + sum((n - 1) * s for n, s in zip(shape, strides)) if 0 not in shape else offset
+    return last * base.dtype.itemsize // x.dtype.itemsize
+
+
 @view("as_strided", batch=_as_strided_batch,
       derivative=Linear(x=lambda g, x_spec, size, stride, offset: _as_strided_back(g, x_spec, size, stride, offset)),
       loop="strided", samples=lambda r: [(r.standard_normal((3, 4)), (2, 2), (5, 1), 1)])
@@ -318,9 +328,9 @@ def as_strided(x: Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset
     """The storage seen with this size, stride and offset (elements); RuntimeError if it reaches past the end."""
     if len(size) != len(stride):
         raise RuntimeError(f"mismatch in length of strides and shape: size {list(size)}, stride {list(stride)}")
-    if all(type(v) is int for v in (*size, *stride, offset)) and x._storage.buffer is not None and 0 not in size:
+    have = _extent(x)
+    if all(type(v) is int for v in (*size, *stride, offset, have)) and 0 not in size:
         last = offset + sum((n - 1) * s for n, s in zip(size, stride))
-        have = x._storage.nbytes // x.dtype.itemsize
         if last >= have or offset < 0 or min(stride, default=0) < 0:
             raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset} need "
                                f"{last + 1} elements, but the storage has {have}")
