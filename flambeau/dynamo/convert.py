@@ -129,6 +129,7 @@ class _Conversion:
             sys.setrecursionlimit(recursion)
             self.tx.abandon_scopes()
             self.tx.surroundings.put_back()
+            self.tx.release()
             dispatch.state.recording = grad_mode
 
     def _run(self) -> Captured:

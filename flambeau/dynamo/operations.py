@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import abc
 import collections
 import copy
 import functools
@@ -17,6 +18,7 @@ from ..ops.registry import is_operator
 from .break_kinds import graph_break
 from .exceptions import RaisedInTrace
 from .source import constant_source
+from .surroundings import MISSING
 from .variables.base import NONE, Args, ConstantVariable, EqualKey, IdentityKey, Kwargs, NamedMethod, NotConstant, Variable
 from .variables.dicts import DictVariable, SetVariable
 from .variables.exceptions import ExceptionVariable, TracebackVariable
@@ -323,6 +325,10 @@ class Operations:
             return MethodVariable(self.trusted(entry), owner)
         return None
 
+    def is_data_descriptor(self, entry: Any) -> bool:
+        """Does it come before what an instance has in its `__dict__`?"""
+        return any(self.lookup(type(entry), name) is not MISSING for name in ("__set__", "__delete__"))
+
     def type_attribute(self, owner: Variable, kind: type, name: str) -> Variable:
         """A method of a built-in container that has no handler of its own, bound; found through the class."""
         entry = self.lookup(kind, name)
@@ -454,7 +460,14 @@ class Operations:
                     return isinstance(value.real if value.real is not None else value.fake, wanted)
                 if isinstance(value, ObjectVariable) and value.value is not None:
                     return isinstance(value.value, wanted)
-        return bool(self.checked(issubclass, value.python_type(), wanted))
+        return self.is_subclass(value.python_type(), wanted)
+
+    def is_subclass(self, cls: type, wanted: Any) -> bool:
+        """`issubclass(cls, wanted)`. Abstract classes can be told of others at any time."""
+        answer = bool(self.checked(issubclass, cls, wanted))
+        if isinstance(wanted, abc.ABCMeta) and wanted not in cls.__mro__:
+            self.guards.add(f"issubclass({{0}}, {{1}}) is {answer}", constant_source(cls), constant_source(wanted), about="any")
+        return answer
 
     def make_dict(self, entries: dict[Any, Variable]) -> DictVariable:
         """A new dict; the keys are variables."""

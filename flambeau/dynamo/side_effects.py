@@ -50,6 +50,11 @@ class SideEffects:
     def existing(self) -> list[tuple[Any, Variable]]:
         return list(self._variables.values())
 
+    def release(self) -> None:
+        """Let go of them."""
+        for held in (self._variables, self._touched, self._globals, self._attributes, self.grads):
+            held.clear()
+
     # mutation
     def touch(self, variable: Any) -> None:
         """`variable` is about to change."""

@@ -80,6 +80,14 @@ class Trace(Builder, GraphBuilder, Operations):
         self.entry_grad_mode = dispatch.state.recording
         self.start_graph()
 
+    def release(self) -> None:
+        """The end: let go of the program's objects at once, for it may look whether anybody still has them."""
+        self.frames.clear()
+        self.generators.clear()
+        self.told_apart.clear()
+        self._by_fake.clear()
+        self.effects.release()
+
     def count_step(self) -> None:
         self.steps += 1
         if self.steps > config.max_trace_steps:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import functools
-import inspect
 import operator
 import types
 from collections.abc import Iterator
@@ -123,7 +122,7 @@ class ObjectVariable(Variable):
     def existing_attr(self, tx: Trace, name: str, entry: Any) -> Variable | None:
         assert self.source is not None
         instance = attributes_of(self.value)
-        if name in instance and not inspect.isdatadescriptor(entry):
+        if name in instance and not tx.is_data_descriptor(entry):
             return tx.wrap(instance[name], self.source.dict_item(name))
         if isinstance(entry, SLOT_DESCRIPTORS):
             try:
@@ -131,7 +130,7 @@ class ObjectVariable(Variable):
             except AttributeError:
                 tx.guard(f"not hasattr({{0}}, {name!r})", self.source)
                 return None
-        if self.cls.__dictoffset__:
+        if self.cls.__dictoffset__ and not tx.is_data_descriptor(entry):
             tx.guard_absent(self.source, name)
         return None
 
@@ -216,7 +215,7 @@ class ObjectVariable(Variable):
     def store_attr(self, tx: Trace, name: str, value: Variable | None) -> None:
         """`object.__setattr__`, or delete with None."""
         entry = tx.lookup(self.cls, name)
-        if inspect.isdatadescriptor(entry) and not isinstance(entry, (property, *SLOT_DESCRIPTORS)):
+        if tx.is_data_descriptor(entry) and not isinstance(entry, (property, *SLOT_DESCRIPTORS)):
             graph_break("unknown attribute", f"{self.cls.__name__}.{name} is a {type(entry).__name__}")
         if not self.cls.__dictoffset__ and not isinstance(entry, SLOT_DESCRIPTORS):
             tx.checked(object.__setattr__, self._bare(), name, None)  # Python refuses in its own words
@@ -439,7 +438,7 @@ class InstanceDict(DictVariable):
 
     def set_item(self, tx: Trace, key: Variable, value: Variable) -> None:
         name = tx.known(key)
-        if inspect.isdatadescriptor(tx.lookup(self.owner.cls, name)):
+        if tx.is_data_descriptor(tx.lookup(self.owner.cls, name)):
             graph_break("unknown attribute", f"{self.owner.describe()}.__dict__[{name!r}] = ...")
         self.owner.store_attr(tx, name, value)
 
@@ -634,8 +633,12 @@ class SuperVariable(Variable):
         is_class = isinstance(self.owner, ClassVariable) and issubclass(self.owner.value, self.cls)
         mro = (self.owner.value if is_class else self.owner.python_type()).__mro__  # type: ignore[attr-defined]
         rest = mro[mro.index(self.cls) + 1 :]
-        found = (base.__dict__[name] for base in rest if name in base.__dict__)
-        return tx.effects.class_attribute(rest, name) or next(found, MISSING), is_class
+        written = tx.effects.class_attribute(rest, name)
+        for base in rest if written is None else ():
+            tx.lookup(base, name)    # noted
+            if name in base.__dict__:
+                return base.__dict__[name], is_class
+        return MISSING if written is None else written, is_class
 
     def attr(self, tx: Trace, name: str) -> Variable:
         entry, is_class = self._resolve(tx, name)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from .. import policy
 from ..break_kinds import graph_break
 from ..source import Source
 from .base import Args, ConstantVariable, Kwargs, ModelledVariable, NotConstant, Variable, is_none
@@ -159,6 +160,10 @@ class NamedTupleVariable(TupleVariable):
 
     def attr(self, tx: Trace, name: str) -> Variable:
         if name in self.fields():
+            entry = tx.lookup(self.kind, name)
+            own = tx.bind(entry, self, self.kind) if not policy.is_homemade(entry) else None
+            if own is not None:
+                return own
             return self.element(tx, self.fields().index(name))
         if name == "_fields" and hasattr(self.kind, name):
             return tx.literal(self.fields())
