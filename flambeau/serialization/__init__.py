@@ -4,5 +4,6 @@ A file can only hold data unless it is loaded with `weights_only=False`; see `un
 """
 
 from .api import MAP_LOCATION, add_safe_globals, clear_safe_globals, get_safe_globals, load, safe_globals, save
+from .errors import LoadError
 
-__all__ = ["MAP_LOCATION", "add_safe_globals", "clear_safe_globals", "get_safe_globals", "load", "safe_globals", "save"]
+__all__ = ["MAP_LOCATION", "LoadError", "add_safe_globals", "clear_safe_globals", "get_safe_globals", "load", "safe_globals", "save"]

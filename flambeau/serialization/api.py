@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import reprlib
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
@@ -15,6 +16,7 @@ from ..core.device import CPU, device
 from ..core.storage import Storage
 from ..core.tensor import from_array
 from .archive import ALIGNMENT, ArchiveReader, ArchiveWriter, replacing
+from .errors import LoadError
 from .names import LoadedStorage, StorageType
 from .pickler import Pickler
 from .unpickler import TrustingUnpickler, restricted_load
@@ -65,12 +67,13 @@ def load(f: FileLike, map_location: MAP_LOCATION = None, pickle_module: Any = No
          mmap: bool | None = None, **pickle_load_args: Any) -> Any:
     """Read what `save` (or PyTorch's torch.save) wrote to a path or a seekable binary file object.
 
-    `weights_only` (the default) admits tensors and plain data alone and raises pickle.UnpicklingError, naming it, for
-    anything else; False runs whatever code the file contains. `map_location` puts tensors on other devices than those
-    they were saved from: a device, a dict of device names, or a function of (storage, device name). `mmap` maps the
-    file into memory, copy on write, and needs a path.
+    `weights_only` (the default) admits tensors and plain data alone and refuses anything else, naming it; False runs
+    whatever code the file contains. `map_location` puts tensors on other devices than those they were saved from: a
+    device, a dict of device names, or a function of (storage, device name). `mmap` maps the file into memory, copy on
+    write, and needs a path; the checksums of tensors are not compared then, for that would read them all.
 
-    Raises FileNotFoundError, or RuntimeError where the file is truncated, empty or of another format.
+    Raises FileNotFoundError, or LoadError (a RuntimeError and a pickle.UnpicklingError) where the file is truncated,
+    damaged, empty, of another format, or holds what it may not.
     """
     if pickle_module is not None:
         raise NotImplementedError("torch.load with a pickle_module: leave it out and use weights_only=False")
@@ -84,7 +87,7 @@ def load(f: FileLike, map_location: MAP_LOCATION = None, pickle_module: Any = No
     source = os.fspath(f) if is_path else getattr(f, "name", "the file object")  # type: ignore[arg-type]
     opened: Any = open(f, "rb") if is_path else nullcontext(f)  # type: ignore[arg-type]  # noqa: SIM115
     with opened as file:
-        archive = ArchiveReader(file, str(source), map_file=source if mmap else None)
+        archive = ArchiveReader(file, str(source), mapped=bool(mmap))
         storages = _Storages(archive, map_location)
         data = archive.read("data.pkl")
         if weights_only is None or weights_only:
@@ -104,17 +107,23 @@ class _Storages:
     def load(self, reference: Any) -> LoadedStorage:
         """The storage that a pickle refers to as ('storage', type, key, location, number of elements)."""
         if not isinstance(reference, tuple) or len(reference) != 5 or reference[0] != "storage":
-            raise RuntimeError(f"{self.archive.source} refers to something other than a storage: {reference!r}")
+            raise LoadError(f"{self.archive.source} refers to something other than a storage: {reprlib.repr(reference)}")
         _, kind, key, location, count = reference
         if not isinstance(kind, StorageType):
-            raise RuntimeError(f"{self.archive.source} has a storage of the unknown type {kind!r}")
-        if key not in self.loaded:
-            self.loaded[key] = self._read(kind, key, location, count)
-        return self.loaded[key]
+            raise LoadError(f"{self.archive.source} has a storage of the unknown type {reprlib.repr(kind)}")
+        if not isinstance(key, str) or not isinstance(location, str) or not isinstance(count, int):
+            raise LoadError(f"{self.archive.source} describes a storage wrongly: {reprlib.repr(reference)}")
+        found = self.loaded.get(key)
+        if found is None:
+            found = self.loaded[key] = self._read(kind, key, location, count)
+        if found.kind != kind or found.nbytes != count * kind.itemsize:
+            raise LoadError(f"{self.archive.source} describes storage {key} in two ways")
+        return found
 
     def _read(self, kind: StorageType, key: str, location: str, count: int) -> LoadedStorage:
         nbytes = count * kind.itemsize
         if _target_type(location, self.map_location) == "meta":
+            self.archive.check_storage(key, nbytes)
             return LoadedStorage(kind, None, nbytes, device("meta"))
         owner = from_array(self.archive.storage(key, nbytes))
         where = _place(owner._storage, location, self.map_location)

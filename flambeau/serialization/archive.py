@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import struct
 import sys
 import zipfile
@@ -23,11 +22,18 @@ from typing import IO, Any
 
 import numpy as np
 
+from .errors import EmptyFileError, LoadError
+
 ALIGNMENT = 64
 _LOCAL_HEADER = 30          # bytes before the name (APPNOTE.TXT 4.3.7)
+_LOCAL_SIGNATURE, _DESCRIPTOR_SIGNATURE = b"PK\x03\x04", b"PK\x07\x08"
+_ENCRYPTED, _DESCRIBED, _UTF8 = 1, 8, 0x800  # flags of a member; `described`: its checksum and sizes follow its data
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_MOST_DEFLATED = 1032       # how many bytes one byte of deflated data can stand for
 _ZIP64_EXTRA = 20           # what `zipfile` puts first for members past 2 GiB
 _PAD_FIELD = b"FB"          # the extra field that holds the padding
-_DAMAGE = (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, zlib.error, struct.error)  # of `zipfile`
+_DAMAGE = (zipfile.BadZipFile, EOFError, ValueError, OverflowError, IndexError, NotImplementedError, MemoryError, zlib.error,
+           struct.error)  # what `zipfile` lets out
 _LEGACY_START = b"\x80\x02\x8a\x0a"  # a pickled ten-byte integer: the magic number of the format before PyTorch 1.6
 
 
@@ -57,66 +63,105 @@ class ArchiveWriter:
 
 
 class ArchiveReader:
-    """Reads the members of an archive; `map_file` maps it into memory (copy on write) instead of reading it.
+    """Reads the members of an archive; `mapped` maps it into memory (copy on write) instead of reading it.
 
-    Raises EOFError when the file is empty, pickle.UnpicklingError when it is no archive, RuntimeError when it is truncated,
-    damaged, or of PyTorch's format before 1.6, and TypeError when it is text.
+    Whatever the file holds, nothing outside of it is looked at, and no more memory is asked for than its members can fill.
+    Raises LoadError when it is empty, no archive, truncated, damaged, or of PyTorch's format before 1.6, and TypeError when it
+    is text.
     """
 
-    def __init__(self, file: IO[bytes], source: str, map_file: str | None = None) -> None:
+    def __init__(self, file: IO[bytes], source: str, mapped: bool = False) -> None:
         self.file, self.source = file, source
-        start = _peek(file, 16)
-        if not start:
-            raise EOFError(f"{source} is empty: there is nothing to load")
-        if not isinstance(start, bytes):
-            raise TypeError(f"{source} gives {type(start).__name__}, not bytes; open it in binary mode")
-        if start.startswith(_LEGACY_START):
-            raise RuntimeError(f"{source} is in the format that PyTorch wrote before version 1.6, which Flambeau does "
-                               "not read. Load it with PyTorch and write it again with torch.save().")
-        if not start.startswith(b"PK"):
-            raise pickle.UnpicklingError(f"{source} is not a checkpoint that torch.save wrote: it starts with {start!r}, not "
-                                         "with a zip archive's signature")
+        _check_start(_peek(file, 16), source)
         try:
             self.zip = zipfile.ZipFile(file)
         except _DAMAGE as error:
-            raise RuntimeError(f"failed finding the central directory of {source}: the file is truncated or damaged "
-                               f"({error})") from error
+            raise LoadError(f"failed finding the central directory of {source}: the file is truncated or damaged "
+                            f"({error})") from error
+        self.length = file.seek(0, os.SEEK_END)
+        self._check_extents()
         self.members = {info.filename.partition("/")[2]: info for info in self.zip.infolist()}
+        self._check_members()
+        self.mapping = np.asarray(np.memmap(file, np.uint8, mode="c")) if mapped else None
+
+    def _check_extents(self) -> None:
+        """Refuse a directory whose members are not in the file, or share its bytes so as to seem larger than it."""
+        infos = self.zip.infolist()
+        for info in infos:
+            size, packed = info.file_size, info.compress_size
+            stored = info.compress_type == zipfile.ZIP_STORED
+            if (info.compress_type not in _METHODS or info.flag_bits & _ENCRYPTED
+                    or (size != packed if stored else size > packed * _MOST_DEFLATED)
+                    or not 0 <= info.header_offset <= self.length - _LOCAL_HEADER - packed):
+                raise LoadError(f"member {info.filename!r} of {self.source} is damaged: {size} bytes, packed in {packed} at "
+                                f"{info.header_offset} of {self.length}, by method {info.compress_type}")
+        if sum(info.compress_size for info in infos) > self.length:
+            raise LoadError(f"{self.source} is damaged: its members overlap")
+
+    def _check_members(self) -> None:
+        if len(self.members) < len(self.zip.infolist()):
+            raise LoadError(f"{self.source} is damaged: two of its members have one name")
         if "constants.pkl" in self.members:
-            raise RuntimeError(f"{source} is a TorchScript archive: only PyTorch's torch.jit.load reads it")
+            raise LoadError(f"{self.source} is a TorchScript archive: only PyTorch's torch.jit.load reads it")
         if "data.pkl" not in self.members:
-            raise RuntimeError(f"{source} is a zip archive, but not a checkpoint: no member is called data.pkl. "
-                               f"Members: {', '.join(list(self.members)[:5]) or 'none'}")
+            raise LoadError(f"{self.source} is a zip archive, but not a checkpoint: no member is called data.pkl. "
+                            f"Members: {', '.join(list(self.members)[:5]) or 'none'}")
         order = self.read("byteorder").decode("latin1") if "byteorder" in self.members else "little"
         if order != sys.byteorder:
-            raise NotImplementedError(f"{source} holds {order}-endian numbers and this machine is "
-                                      f"{sys.byteorder}-endian: write it again on a machine like this one")
-        self.mapping = np.memmap(map_file, np.uint8, mode="c") if map_file is not None else None
+            raise LoadError(f"{self.source} holds {order}-endian numbers and this machine is "
+                            f"{sys.byteorder}-endian: write it again on a machine like this one")
 
     def _info(self, member: str) -> zipfile.ZipInfo:
         try:
             return self.members[member]
         except KeyError:
-            raise RuntimeError(f"{self.source} has no member {member!r}, which its data.pkl refers to") from None
+            raise LoadError(f"{self.source} has no member {member!r}, which its data.pkl refers to") from None
 
     def read(self, member: str) -> bytes:
         """The bytes of a member."""
         return self._read_into(self._info(member)).tobytes()
 
-    def storage(self, key: str, nbytes: int) -> np.ndarray:
-        """The `nbytes` bytes of a storage: a writable 1-D uint8 array."""
+    def check_storage(self, key: str, nbytes: int) -> zipfile.ZipInfo:
+        """The member of a storage, which must have `nbytes` bytes."""
         info = self._info(f"data/{key}")
         if info.file_size != nbytes:
-            raise RuntimeError(f"storage {key} of {self.source} should have {nbytes} bytes and has {info.file_size}")
-        if self.mapping is None or info.compress_type != zipfile.ZIP_STORED:
+            raise LoadError(f"storage {key} of {self.source} should have {nbytes} bytes and has {info.file_size}")
+        return info
+
+    def storage(self, key: str, nbytes: int) -> np.ndarray:
+        """The `nbytes` bytes of a storage: a writable 1-D uint8 array."""
+        info = self.check_storage(key, nbytes)
+        begin = None if self.mapping is None else self._data_offset(self.mapping, info)
+        if self.mapping is None or begin is None:
             return self._read_into(info)
-        start = _data_offset(self.mapping, info)
-        return np.asarray(self.mapping[start : start + nbytes])
+        return self.mapping[begin : begin + nbytes]
+
+    def _data_offset(self, mapping: np.ndarray, info: zipfile.ZipInfo) -> int | None:
+        """Where the data of a member lie in the mapping; None where the bytes around them leave doubt, and it must be read.
+
+        The local header's length may differ from the directory's, and no checksum is compared for mapped data: so they are
+        taken where they are only if they end exactly where the next member begins.
+        """
+        if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & ~(_DESCRIBED | _UTF8):
+            return None
+        header = mapping[info.header_offset : info.header_offset + _LOCAL_HEADER].tobytes()
+        name_length, extra_length = struct.unpack("<HH", header[26:30])
+        name_at = info.header_offset + _LOCAL_HEADER
+        name = mapping[name_at : name_at + name_length].tobytes()
+        begin = name_at + name_length + extra_length
+        end = begin + info.file_size
+        following = min((other.header_offset for other in self.zip.infolist() if other.header_offset > info.header_offset),
+                        default=self.zip.start_dir)
+        between = mapping[end:following].tobytes() if end <= following <= len(mapping) else b"?"
+        described = _DESCRIPTOR_SIGNATURE + struct.pack("<I", info.CRC) if info.flag_bits & _DESCRIBED else b""
+        exact = between[:8] == described and len(between) in ((16, 24) if described else (0,))
+        named = name == info.orig_filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437", "replace")
+        return begin if header[:4] == _LOCAL_SIGNATURE and named and exact else None
 
     def _read_into(self, info: zipfile.ZipInfo) -> np.ndarray:
-        buffer = np.empty(info.file_size, np.uint8)
-        view, done = memoryview(buffer.data), 0
         try:
+            buffer = np.empty(info.file_size, np.uint8)
+            view, done = memoryview(buffer.data), 0
             with self.zip.open(info) as member:
                 while done < len(view):
                     count = member.readinto(view[done : done + (1 << 24)])  # type: ignore[attr-defined]
@@ -125,15 +170,21 @@ class ArchiveReader:
                     done += count
                 member.read(1)  # past the end: the checksum is compared there
         except _DAMAGE as error:
-            raise RuntimeError(f"member {info.filename} of {self.source} is truncated or damaged ({error})") from error
+            raise LoadError(f"member {info.filename} of {self.source} is truncated or damaged ({error})") from error
         return buffer
 
 
-def _data_offset(mapping: np.ndarray, info: zipfile.ZipInfo) -> int:
-    """Where a member's data begin; the local header's extra field may differ from the directory's."""
-    header = mapping[info.header_offset : info.header_offset + _LOCAL_HEADER].tobytes()
-    name_length, extra_length = struct.unpack("<HH", header[26:30])
-    return info.header_offset + _LOCAL_HEADER + name_length + extra_length
+def _check_start(start: Any, source: str) -> None:
+    if not isinstance(start, bytes):
+        raise TypeError(f"{source} gives {type(start).__name__}, not bytes; open it in binary mode")
+    if not start:
+        raise EmptyFileError(f"{source} is empty: there is nothing to load")
+    if start.startswith(_LEGACY_START):
+        raise LoadError(f"{source} is in the format that PyTorch wrote before version 1.6, which Flambeau does "
+                        "not read. Load it with PyTorch and write it again with torch.save().")
+    if not start.startswith(b"PK"):
+        raise LoadError(f"{source} is not a checkpoint that torch.save wrote: it starts with {start!r}, not "
+                        "with a zip archive's signature")
 
 
 def _peek(file: IO[bytes], count: int) -> bytes:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import codecs
 import importlib
+import math
 import operator
-from collections import Counter, OrderedDict, defaultdict
+import reprlib
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FunctionType
@@ -20,6 +22,7 @@ from ..core.dtypes import DTYPES, dtype, dtype_of_name
 from ..core.size import Size
 from ..core.tensor import Layout, Tensor, fake, view_tensor
 from ..nn.parameter import Parameter, _rebuild_parameter
+from .errors import LoadError
 
 
 @dataclass(frozen=True)
@@ -63,26 +66,40 @@ class LoadedStorage:
 
 
 # -- rebuilding: the functions that PyTorch's pickles call -----------------------------------------------------
-def _check_layout(storage: LoadedStorage, kind: dtype, offset: int, size: tuple, stride: tuple) -> None:
-    """Refuse a layout that would look outside its storage: the file may lie."""
+MOST_BYTES, MOST_DIMENSIONS = (1 << 63) - 1, 64  # of one tensor; the latter is NumPy's
+
+
+def _plain_tuple(numbers: Any) -> tuple:
+    if not isinstance(numbers, (tuple, list)):
+        raise LoadError(f"the checkpoint gives sizes or strides as a {type(numbers).__name__}")
+    return tuple(numbers)
+
+
+def _check_layout(kind: dtype, offset: Any, size: tuple, stride: tuple, nbytes: int = MOST_BYTES) -> None:
+    """Refuse a layout that would look outside its storage of `nbytes`, or that no tensor can have: the file may lie."""
     integers = (offset, *size, *stride)
-    if len(size) != len(stride) or not all(isinstance(n, int) and n >= 0 for n in integers):
-        raise RuntimeError(f"the checkpoint describes an impossible tensor: size {size}, stride {stride}, offset "
-                           f"{offset}")
+    impossible = (not isinstance(kind, dtype) or len(size) != len(stride) or len(size) > MOST_DIMENSIONS
+                  or not all(type(n) is int and n >= 0 for n in integers)
+                  or math.prod(n for n in size if n) * kind.itemsize > MOST_BYTES)
+    if impossible:
+        raise LoadError(f"the checkpoint describes an impossible tensor: {reprlib.repr(kind)}, size {reprlib.repr(size)}, stride "
+                        f"{reprlib.repr(stride)}, offset {reprlib.repr(offset)}")
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    if 0 not in size and (last + 1) * kind.itemsize > storage.nbytes:
-        raise RuntimeError(f"the checkpoint describes a {kind} tensor of size {list(size)}, stride {list(stride)} and "
-                           f"offset {offset}, which does not fit its storage of {storage.nbytes} bytes")
+    if (offset if 0 in size else last + 1) * kind.itemsize > nbytes:
+        raise LoadError(f"the checkpoint describes a {kind} tensor of size {list(size)}, stride {list(stride)} and "
+                        f"offset {offset}, which does not fit its storage of {nbytes} bytes")
 
 
 def rebuild_tensor(storage: LoadedStorage, offset: int, size: tuple, stride: tuple, requires_grad: bool = False,
                    hooks: Any = None, kind: dtype | None = None, metadata: Any = None) -> Tensor:
     """A tensor over `storage`; `kind` is its dtype where the storage is untyped."""
+    if not isinstance(storage, LoadedStorage):
+        raise LoadError(f"the checkpoint describes a tensor over {reprlib.repr(storage)}, which is no storage")
     kind = kind or storage.kind.element
     if kind is None:
-        raise RuntimeError("the checkpoint gives no dtype for a tensor over an UntypedStorage")
-    size, stride = tuple(size), tuple(stride)
-    _check_layout(storage, kind, offset, size, stride)
+        raise LoadError("the checkpoint gives no dtype for a tensor over an UntypedStorage")
+    size, stride = _plain_tuple(size), _plain_tuple(stride)
+    _check_layout(kind, offset, size, stride, storage.nbytes)
     if storage.owner is None:
         tensor = fake(size, kind, storage.device, stride, offset)
     else:
@@ -102,7 +119,9 @@ def _rebuild_parameter_with_state(data: Tensor, requires_grad: bool, hooks: Any,
 
 
 def _rebuild_meta_tensor_no_storage(kind: dtype, size: tuple, stride: tuple, requires_grad: bool) -> Tensor:
-    tensor = fake(tuple(size), kind, META, tuple(stride))
+    size, stride = _plain_tuple(size), _plain_tuple(stride)
+    _check_layout(kind, 0, size, stride)
+    tensor = fake(size, kind, META, stride)
     tensor.requires_grad = bool(requires_grad)
     return tensor
 
@@ -117,15 +136,10 @@ def _rebuild_from_type_v2(func: Callable, new_type: type, args: tuple, state: An
 def _with_state(made: Any, state: Any) -> Any:
     attributes, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
     for part in (attributes, slots):
+        if part is not None and not isinstance(part, dict):
+            raise TypeError(f"the attributes of a tensor are given as a {type(part).__name__}")
         made.__dict__.update(part or {})
     return made
-
-
-def encode_latin1(text: str, encoding: str = "latin1") -> bytes:
-    """What protocol 2 calls to rebuild `bytes`; no other codec is let in."""
-    if encoding != "latin1":
-        raise ValueError(f"a checkpoint may encode text as latin1 only, not as {encoding!r}")
-    return codecs.encode(text, "latin1")
 
 
 def _rebuild_device(*args: Any) -> device:
@@ -156,17 +170,78 @@ TORCH_GLOBALS: dict[tuple[str, str], Any] = {
 }
 """What PyTorch's names in a checkpoint stand for here."""
 
+
+# -- what a weights-only file may name, and call ---------------------------------------------------------------
+def _given(value: Any, *kinds: type) -> Any:
+    """`value`, one of the `kinds` of plain data: anything else might be asked for a billion elements."""
+    if type(value) not in kinds:
+        raise TypeError(f"a file may not make this of a {type(value).__name__}")
+    return value
+
+
+def encode_latin1(text: str, encoding: str = "latin1") -> bytes:
+    """What protocol 2 calls to rebuild `bytes`; no other codec is let in."""
+    if encoding not in ("latin1", "latin-1"):
+        raise ValueError(f"a checkpoint may encode text as latin1 only, not as {reprlib.repr(encoding)}")
+    return codecs.encode(_given(text, str), "latin1")
+
+
+def _safe_bytearray(data: Any = b"", *encoding: str) -> bytearray:
+    return bytearray(encode_latin1(data, *encoding) if encoding else _given(data, bytes, list))
+
+
+def _safe_ordered_dict(pairs: Any = ()) -> OrderedDict:
+    return OrderedDict([(key, value) for key, value in (_given(pair, tuple, list) for pair in _given(pairs, tuple, list))])
+
+
+def _safe_complex(real: Any, imag: Any = 0.0) -> complex:
+    return complex(_given(real, float, int), _given(imag, float, int))
+
+
+def _safe_size(sizes: Any = ()) -> Size:
+    return Size([_given(n, int) for n in _given(sizes, tuple, list)])
+
+
+def _safe_device(kind: Any, *index: Any) -> device:
+    return device(_given(kind, str), *(_given(i, int) for i in index))
+
+
+def _safe_rebuild_parameter(data: Any, requires_grad: Any, hooks: Any) -> Parameter:
+    return _rebuild_parameter(_given(data, Tensor), requires_grad, hooks)
+
+
+def _safe_rebuild_from_type(func: Any, new_type: Any, args: Any, state: Any) -> Tensor:
+    if func is _rebuild_from_type_v2 or not any(func is known for known in REBUILDERS.values()):
+        raise TypeError("a tensor of another class is to be made by something other than the functions that make tensors")
+    if not isinstance(new_type, type) or not issubclass(new_type, Tensor):
+        raise TypeError(f"a tensor is to be made a {reprlib.repr(new_type)}")
+    return _rebuild_from_type_v2(func, new_type, args, state)
+
+
+SAFE_CALLS: dict[Any, Callable] = {
+    **{function: function for function in REBUILDERS.values()},
+    _rebuild_parameter: _safe_rebuild_parameter,
+    _rebuild_from_type_v2: _safe_rebuild_from_type,
+    OrderedDict: _safe_ordered_dict,
+    Counter: lambda *counts: Counter(*(_given(given, dict) for given in counts)),
+    set: lambda items=(): set(_given(items, list, tuple, set)),
+    bytes: lambda: b"",  # protocol 2 spells the empty ones so; PyTorch writes them and does not read them
+    bytearray: _safe_bytearray,
+    complex: _safe_complex,
+    Size: _safe_size,
+    _rebuild_device: _safe_device,
+    encode_latin1: encode_latin1,
+}
+"""What a file loaded with weights_only=True may call, and what is called instead: it takes plain data and nothing else."""
+
 SAFE_GLOBALS: dict[tuple[str, str], Any] = {
     **TORCH_GLOBALS,
     ("collections", "OrderedDict"): OrderedDict,
-    ("collections", "defaultdict"): defaultdict,
     ("collections", "Counter"): Counter,
     ("_codecs", "encode"): encode_latin1,
-    ("__builtin__", "xrange"): range,
-    **{(module, kind.__name__): kind for module in ("__builtin__", "builtins")
-       for kind in (set, frozenset, dict, list, tuple, complex, bytearray, int, float, str, bool, slice, range)},
+    **{(module, kind.__name__): kind for module in ("__builtin__", "builtins") for kind in (set, complex, bytes, bytearray)},
 }
-"""Everything that a file loaded with weights_only=True may name: none of it can do anything but hold data."""
+"""Everything that a file loaded with weights_only=True may name: what PyTorch lets it name, and `bytes`."""
 
 
 # -- classes of the library ------------------------------------------------------------------------------------

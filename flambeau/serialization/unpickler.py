@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import pickle
 import pickletools
+import reprlib
+import struct
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import IO, Any
 
+from ..core.size import Size
 from ..core.tensor import Tensor
-from .names import SAFE_GLOBALS, find_torch_global, is_own
+from .errors import LoadError
+from .names import SAFE_CALLS, SAFE_GLOBALS, find_torch_global, is_own
 
 PersistentLoad = Callable[[Any], Any]
 
@@ -32,16 +37,16 @@ class TrustingUnpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def refused(what: str) -> pickle.UnpicklingError:
+def refused(what: str) -> LoadError:
     """The error for a file that holds more than data."""
-    return pickle.UnpicklingError(
+    return LoadError(
         f"Weights only load failed. {what}\nA file loaded with weights_only=True (the default) can only hold tensors "
         "and plain Python data. If you trust where it comes from, torch.load(..., weights_only=False) reads it, and "
         "can run whatever code it contains."
     )
 
 
-def _refused_global(module: str, name: str) -> pickle.UnpicklingError:
+def _refused_global(module: str, name: str) -> LoadError:
     full = f"{module}.{name}"
     return refused(f"Unsupported global: GLOBAL {full} was not an allowed global by default. Please use "
                    f"`torch.serialization.add_safe_globals([{full}])` or the "
@@ -49,33 +54,106 @@ def _refused_global(module: str, name: str) -> pickle.UnpicklingError:
                    "trust this class/function.")
 
 
+# -- how much there may be -------------------------------------------------------------------------------------
+# A short pickle can describe much: tuples of the same tuple, forty deep, have 2^40 elements for whoever walks over them.
+MOST_NESTED = 500
+FREE_ELEMENTS, ELEMENTS_PER_BYTE, WORK_PER_BYTE = 1_000_000, 1000, 64
+_MAPPINGS = (dict, OrderedDict, Counter, defaultdict)
+_CONTAINERS = (tuple, list, set, frozenset, Size)
+
+
+def _parts(value: Any) -> Iterator[Any] | None:
+    """What `value` consists of; None if it has no parts or belongs to a class of the user's."""
+    kind = type(value)
+    if kind in _CONTAINERS:
+        return iter(value)
+    if kind in _MAPPINGS:
+        return chain(value, value.values(), getattr(value, "__dict__", {}).values())
+    return iter(value.__dict__.values()) if isinstance(value, Tensor) else None
+
+
+def measure(value: Any) -> int:
+    """How many parts `value` has at all levels, each counted as often as it occurs; in time proportional to the distinct ones.
+
+    LoadError if it is nested too deeply. What is part of itself is counted once.
+    """
+    sizes = {id(value): 0}
+    opened, counts = [(id(value), _parts(value) or iter(()))], [0]
+    while opened:
+        key, parts = opened[-1]
+        for part in parts:
+            counts[-1] += 1
+            known = sizes.get(id(part))
+            if known is not None:
+                counts[-1] += known
+            elif (inner := _parts(part)) is not None:
+                if len(opened) >= MOST_NESTED:
+                    raise refused(f"Data are nested more than {MOST_NESTED} deep.")
+                sizes[id(part)] = 0
+                opened.append((id(part), inner))
+                counts.append(0)
+                break
+        else:
+            opened.pop()
+            sizes[key] = counts.pop()
+            if counts:
+                counts[-1] += sizes[key]
+    return sizes[id(value)]
+
+
+# -- the machine -----------------------------------------------------------------------------------------------
 _DATA_ATTRIBUTES = (OrderedDict, Tensor)  # what may be given attributes besides the classes that the user allowed
+_DAMAGE = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, MemoryError, RecursionError, EOFError,
+           struct.error)
 
 
 class _Machine:
     """The stack machine of the pickle format, over `allowed` globals."""
 
-    def __init__(self, allowed: Mapping[tuple[str, str], Any], trusted: tuple[type, ...],
+    def __init__(self, allowed: Mapping[tuple[str, str], Any], users: Mapping[tuple[str, str], Any],
                  persistent_load: PersistentLoad) -> None:
-        self.allowed, self.trusted, self.persistent_load = allowed, trusted, persistent_load
+        self.allowed, self.persistent_load = allowed, persistent_load
+        self.trusted = tuple(thing for thing in users.values() if isinstance(thing, type))
+        self.calls = {**{id(known): safe for known, safe in SAFE_CALLS.items()},
+                      **{id(thing): thing for thing in users.values() if callable(thing)}}
         self.stack: list[Any] = []
         self.marks: list[list[Any]] = []  # the stacks below the marks that are open
         self.memo: dict[int, Any] = {}
-        self.callables = {id(thing) for thing in allowed.values() if callable(thing)}
+        self.work = 0  # that may still be done beyond reading each opcode
 
     def run(self, data: bytes) -> Any:
         """The object that `data` describes."""
+        self.work = FREE_ELEMENTS + WORK_PER_BYTE * len(data)
         try:
             for opcode, arg, _ in pickletools.genops(data):
                 if opcode.name == "STOP":
-                    return self.stack.pop()
+                    made = self.stack.pop()
+                    if measure(made) > FREE_ELEMENTS + ELEMENTS_PER_BYTE * len(data):
+                        raise refused("It holds one thing in another so often that nobody could walk over them all.")
+                    return made
                 action = _ACTIONS.get(opcode.name)
                 if action is None:
                     raise refused(f"Unsupported operand {opcode.name}.")
                 action(self, arg)
-        except (ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
-            raise pickle.UnpicklingError(f"the checkpoint's data.pkl is damaged or truncated: {error}") from error
-        raise pickle.UnpicklingError("the checkpoint's data.pkl is empty")
+        except _DAMAGE as error:
+            why = error.args[0] if error.args and isinstance(error.args[0], (str, int)) else ""
+            raise LoadError(f"the checkpoint's data.pkl is damaged or truncated: {type(error).__name__} {why}") from error
+        except LoadError:
+            raise
+        except RuntimeError as error:  # of a device, say, that does not exist
+            raise LoadError(str(error)) from error
+        raise LoadError("the checkpoint's data.pkl is empty")
+
+    def spend(self, work: int) -> None:
+        """Count work that a few bytes may ask for again and again."""
+        self.work -= work
+        if self.work < 0:
+            raise refused("It asks for far more work than its size explains.")
+
+    def check_key(self, key: Any) -> None:
+        """Refuse a key that takes long to hash: a tuple's parts are hashed each time, as often and as deeply as they occur."""
+        if isinstance(key, tuple):
+            self.spend(measure(key))
 
     # -- stack and memo ---------------------------------------------------------------------------------------------
     def push(self, value: Any) -> None:
@@ -117,16 +195,27 @@ class _Machine:
         if type(target) not in (dict, OrderedDict, Counter, defaultdict):
             raise refused(f"Can only set items of a dict, got {type(target).__name__}.")
         for key, value in zip(items[::2], items[1::2], strict=True):
+            self.check_key(key)
             target[key] = value
 
     def add_items(self, items: list[Any]) -> None:
         target = self.stack[-1]
         if type(target) is not set:
             raise refused(f"Can only add to a set, got {type(target).__name__}.")
+        for item in items:
+            self.check_key(item)
         target.update(items)
+
+    def make_frozenset(self) -> None:
+        items = self.pop_to_mark()
+        for item in items:
+            self.check_key(item)
+        self.push(frozenset(items))
 
     # -- globals ----------------------------------------------------------------------------------------------------
     def find(self, module: str, name: str) -> None:
+        if not isinstance(module, str) or not isinstance(name, str):
+            raise TypeError("a global's name is no text")
         found = self.allowed.get((module, name))
         if found is None and module.partition(".")[0] == "torch":  # a class of the library, allowed by the user
             found = next((kind for kind in self.trusted if kind.__qualname__ == name and is_own(kind)), None)
@@ -136,17 +225,19 @@ class _Machine:
 
     def reduce(self) -> None:
         args, function = self.stack.pop(), self.stack.pop()
-        if id(function) not in self.callables or not isinstance(args, tuple):
-            raise refused(f"Trying to call {getattr(function, '__name__', repr(function))}, which is not an "
+        call = self.calls.get(id(function))
+        if call is None or not isinstance(args, tuple):
+            raise refused(f"Trying to call {getattr(function, '__name__', reprlib.repr(function))}, which is not an "
                           "allowed function.")
-        if function is defaultdict and args and id(args[0]) not in self.callables:
-            raise refused(f"defaultdict with the factory {args[0]!r}.")
-        self.push(function(*args))
+        if call is not function or call in SAFE_CALLS:
+            self.spend(measure(args) + sum(len(arg) for arg in args if isinstance(arg, (str, bytes))))
+        self.push(call(*args))
 
     def new_object(self) -> None:
         args, kind = self.stack.pop(), self.stack.pop()
-        if id(kind) not in self.callables or not isinstance(kind, type) or not isinstance(args, tuple):
-            raise refused(f"Trying to make an instance of {kind!r}, which is not an allowed class.")
+        allowed = kind in self.trusted if isinstance(kind, type) else False
+        if not (allowed or (kind is OrderedDict and args == ())) or not isinstance(args, tuple):
+            raise refused(f"Trying to make an instance of {reprlib.repr(kind)}, which is not an allowed class.")
         self.push(kind.__new__(kind, *args))
 
     def build(self) -> None:
@@ -157,10 +248,11 @@ class _Machine:
             for name, value in {**(state[0] or {}), **(state[1] or {})}.items():
                 setattr(target, name, value)
         elif isinstance(target, (*_DATA_ATTRIBUTES, *self.trusted)) and isinstance(state, dict):
+            self.spend(len(state))
             target.__dict__.update(state)
         else:
             raise refused(f"Can only set the attributes of an OrderedDict, a Tensor or an instance of an allowed "
-                          f"class, not of {target!r}.")
+                          f"class, not of {reprlib.repr(target)}.")
 
     def persistent(self) -> None:
         self.push(self.persistent_load(self.stack.pop()))
@@ -192,7 +284,7 @@ _ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
     "EMPTY_LIST": lambda m, arg: m.push([]),
     "EMPTY_TUPLE": lambda m, arg: m.push(()),
     "EMPTY_SET": lambda m, arg: m.push(set()),
-    "FROZENSET": lambda m, arg: m.push(frozenset(m.pop_to_mark())),
+    "FROZENSET": lambda m, arg: m.make_frozenset(),
     "BYTEARRAY8": lambda m, arg: m.push(bytearray(arg)),
     "TUPLE": lambda m, arg: m.push(tuple(m.pop_to_mark())),
     "TUPLE1": lambda m, arg: m.make_tuple(1),
@@ -216,7 +308,6 @@ _ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
 def restricted_load(data: bytes, persistent_load: PersistentLoad, allowed: Mapping[tuple[str, str], Any]) -> Any:
     """The object that the pickle `data` describes, `allowed` being the user's additions to `SAFE_GLOBALS`.
 
-    Raises UnpicklingError, naming it, at the first thing that is not plain data.
+    Raises LoadError, naming it, at the first thing that is not plain data.
     """
-    trusted = tuple(thing for thing in allowed.values() if isinstance(thing, type))
-    return _Machine({**SAFE_GLOBALS, **allowed}, trusted, persistent_load).run(data)
+    return _Machine({**SAFE_GLOBALS, **allowed}, allowed, persistent_load).run(data)

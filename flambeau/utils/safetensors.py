@@ -13,15 +13,24 @@ import math
 import os
 import struct
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..core.device import device
-from ..core.dtypes import DTYPES, dtype
+from ..core.dtypes import DTYPES
 from ..core.tensor import Tensor, from_array
 from ..serialization.archive import replacing
+
+
+class SafetensorError(RuntimeError):
+    """A file is not a safetensors file, or a damaged one, or tensors cannot be written to one."""
+
+
+LONGEST_HEADER = 100_000_000  # bytes, the format's own limit
+MOST_DIMENSIONS = 64          # NumPy's
 
 _CODES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3",
@@ -49,9 +58,9 @@ def _check_unshared(tensors: Mapping[str, Tensor]) -> None:
         if isinstance(tensor, Tensor) and not tensor.is_fake and tensor._storage.nbytes:
             first = owners.setdefault(tensor._storage.buffer.__array_interface__["data"][0], name)
             if first != name:
-                raise RuntimeError(f"Some tensors share memory, this will lead to duplicate memory on disk and "
-                                   f"potential differences when loading them again: {first!r} and {name!r}. Save only "
-                                   "one of them, or clone() it.")
+                raise SafetensorError(f"Some tensors share memory, this will lead to duplicate memory on disk and "
+                                      f"potential differences when loading them again: {first!r} and {name!r}. Save only "
+                                      "one of them, or clone() it.")
 
 
 def _parts(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -> Iterator[Any]:
@@ -84,45 +93,87 @@ def save_file(tensors: Mapping[str, Tensor], filename: str | os.PathLike[str],
             file.write(part)
 
 
-def _header_of(data: Any, source: str) -> tuple[dict[str, Any], int]:
-    """The header of a file whose bytes are `data`, and where the tensors begin. RuntimeError if it is no such file."""
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("a name occurs twice")
+    return made
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError(f"{value!r:.40} is no size or place")
+    return value
+
+
+def _check_metadata(metadata: Any) -> None:
+    if metadata is not None and not (isinstance(metadata, dict) and all(isinstance(text, str) for text in metadata.values())):
+        raise ValueError("__metadata__ is to map text to text")
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """What a header says of one tensor."""
+
+    code: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+    @classmethod
+    def of(cls, described: Any) -> _Entry:
+        code, shape, (begin, end) = described["dtype"], described["shape"], described["data_offsets"]
+        if not isinstance(code, str) or not isinstance(shape, list) or len(shape) > MOST_DIMENSIONS:
+            raise ValueError(f"dtype {code!r:.40} and shape {shape!r:.40}")
+        return cls(code, tuple(map(_number, shape)), _number(begin), _number(end))
+
+
+def _header_of(data: Any, source: str) -> tuple[dict[str, _Entry], dict[str, str] | None, int]:
+    """The header of a file whose bytes are `data`, its metadata, and where the tensors begin. SafetensorError if it is no such
+    file, or does not account for each of its bytes once."""
     length = struct.unpack("<Q", bytes(data[:8]))[0] if len(data) >= 8 else len(data)
     start = 8 + length
-    if start > len(data):
-        raise RuntimeError(f"{source} is not a safetensors file, or a truncated one: its header would end at byte "
-                           f"{start} of {len(data)}")
+    if start > len(data) or length > LONGEST_HEADER:
+        raise SafetensorError(f"{source} is not a safetensors file, or a truncated one: its header would end at byte "
+                              f"{start} of {len(data)}")
     try:
-        header = json.loads(bytes(data[8:start]))
-        spans = sorted(entry["data_offsets"] for name, entry in header.items() if name != "__metadata__")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RuntimeError(f"{source} is not a safetensors file: its header cannot be read ({error!r})") from error
+        header = json.loads(bytes(data[8:start]), object_pairs_hook=_once)
+        metadata = header.pop("__metadata__", None)
+        _check_metadata(metadata)
+        entries = {name: _Entry.of(described) for name, described in header.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise SafetensorError(f"{source} is not a safetensors file: its header cannot be read ({type(error).__name__} {error})"
+                              ) from error
+    spans = sorted((entry.begin, entry.end) for entry in entries.values())
     ends = [0, *(end for _, end in spans)]
     if [begin for begin, _ in spans] != ends[:-1] or start + ends[-1] != len(data):
-        raise RuntimeError(f"{source} is damaged: its header describes {start + ends[-1]} bytes and it has {len(data)}")
-    return header, start
+        raise SafetensorError(f"{source} is damaged: its header describes {start + ends[-1]} bytes and it has {len(data)}")
+    for name, entry in entries.items():
+        _check_entry(name, entry)
+    return entries, metadata, start
+
+
+def _check_entry(name: str, entry: _Entry) -> None:
+    if entry.code not in _OF_CODE:
+        raise SafetensorError(f"tensor {name!r} has the safetensors dtype {entry.code}, which Flambeau does not know. It knows: "
+                              f"{', '.join(_OF_CODE)}")
+    itemsize = _OF_CODE[entry.code].itemsize
+    fits = math.prod(entry.shape) * itemsize == entry.end - entry.begin
+    if not fits or math.prod(n for n in entry.shape if n) * itemsize >= 1 << 63:
+        raise SafetensorError(f"tensor {name!r} is damaged: shape {list(entry.shape)} of {entry.code} does not fit in "
+                              f"{entry.end - entry.begin} bytes")
 
 
 def load(data: bytes) -> dict[str, Tensor]:
-    """The tensors in the bytes of a safetensors file. RuntimeError if they are not one."""
+    """The tensors in the bytes of a safetensors file. SafetensorError if they are not one."""
     copy = np.frombuffer(bytearray(data), np.uint8)
-    header, start = _header_of(copy, "the data")
-    header.pop("__metadata__", None)
-    return {name: _tensor(copy[start:], name, entry) for name, entry in header.items()}
+    entries, _, start = _header_of(copy, "the data")
+    return {name: _tensor(copy[start:], entry) for name, entry in entries.items()}
 
 
-def _dtype_of(name: str, code: str) -> dtype:
-    if code not in _OF_CODE:
-        raise RuntimeError(f"tensor {name!r} has the safetensors dtype {code}, which Flambeau does not know. It knows: "
-                           f"{', '.join(_OF_CODE)}")
-    return _OF_CODE[code]
-
-
-def _tensor(data: np.ndarray, name: str, entry: Mapping[str, Any]) -> Tensor:
-    kind, shape, (begin, end) = _dtype_of(name, entry["dtype"]), tuple(entry["shape"]), entry["data_offsets"]
-    if math.prod(shape) * kind.itemsize != end - begin:
-        raise RuntimeError(f"tensor {name!r} is damaged: shape {list(shape)} of {kind} does not fit in {end - begin} "
-                           "bytes")
-    return from_array(data[begin:end].view(kind.numpy).reshape(shape))
+def _tensor(data: np.ndarray, entry: _Entry) -> Tensor:
+    kind = _OF_CODE[entry.code]
+    return from_array(data[entry.begin:entry.end].view(kind.numpy).reshape(entry.shape))
 
 
 class safe_open:
@@ -134,8 +185,7 @@ class safe_open:
     def __init__(self, filename: str | os.PathLike[str], framework: str = "pt", device: str | device = "cpu") -> None:
         self.filename, self.device = Path(filename), device
         whole = np.memmap(self.filename, np.uint8, mode="c") if self.filename.stat().st_size else np.empty(0, np.uint8)
-        self._header, start = _header_of(whole, str(filename))
-        self._metadata = self._header.pop("__metadata__", None)
+        self._header, self._metadata, start = _header_of(whole, str(filename))
         self._data = np.asarray(whole)[start:]
 
     def __enter__(self) -> safe_open:
@@ -153,14 +203,14 @@ class safe_open:
         return self._metadata
 
     def get_tensor(self, name: str) -> Tensor:
-        """The tensor called `name`; KeyError if there is none."""
+        """The tensor called `name`; SafetensorError if there is none."""
         if name not in self._header:
-            raise KeyError(f"{self.filename} has no tensor {name!r}; it has {', '.join(self._header)}")
-        tensor = _tensor(self._data, name, self._header[name])
+            raise SafetensorError(f"{self.filename} has no tensor {name!r}; it has {', '.join(self._header)}")
+        tensor = _tensor(self._data, self._header[name])
         return tensor if str(self.device) == "cpu" else tensor.to(self.device)
 
 
 def load_file(filename: str | os.PathLike[str], device: str | device = "cpu") -> dict[str, Tensor]:
-    """All tensors of a safetensors file. RuntimeError if it is not one."""
+    """All tensors of a safetensors file. SafetensorError if it is not one."""
     with safe_open(filename, device=device) as file:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping

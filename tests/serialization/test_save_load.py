@@ -7,7 +7,7 @@ import os
 import pickle
 import struct
 import zipfile
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +55,20 @@ def test_every_dtype_and_shape(dtype: str, shape: tuple[int, ...]) -> None:
 def test_python_data() -> None:
     data = {
         "none": None, "flags": [True, False], "ints": (1, -1, 10**30), "float": 1.5, "complex": 1 + 2j, "text": "ü\n",
-        "bytes": b"\x00\xff", "set": {1, 2}, "nested": [{"a": [()]}], 3: OrderedDict(b=1, a=2), "range": range(3),
-        "dtype": flambeau.bfloat16, "device": flambeau.device("cpu"), "size": flambeau.Size([2, 3]), "slice": slice(1, 2),
-        "frozen": frozenset("a"), "bytearray": bytearray(b"x"),
+        "bytes": b"\x00\xff", "set": {1, 2}, "nested": [{"a": [()]}], 3: OrderedDict(b=1, a=2),
+        "dtype": flambeau.bfloat16, "device": flambeau.device("cpu"), "size": flambeau.Size([2, 3]),
+        "bytearray": bytearray(b"x"), "empty": [b"", bytearray(), set(), (), Counter("aab")],
     }  # fmt: skip
     loaded = through_file(data)
     assert loaded == data
     assert list(loaded[3]) == ["b", "a"] and type(loaded[3]) is OrderedDict and type(loaded["size"]) is flambeau.Size
+
+
+@pytest.mark.parametrize("value", [range(3), slice(1, 2), frozenset("a"), {1: frozenset()}], ids=repr)
+def test_data_that_pytorch_refuses_too_needs_trust(value: Any) -> None:
+    with pytest.raises(pickle.UnpicklingError, match="Unsupported global"):
+        through_file(value)
+    assert through_file(value, weights_only=False) == value
 
 
 def test_shared_storage_stays_shared() -> None:
