@@ -4,15 +4,23 @@
 // pays thousands of page faults for it, which cost several times the arithmetic. Here freed blocks are kept in lists by size
 // class and handed out again with their pages in place; large ones ask for huge pages. Blocks are 64-byte aligned.
 //
-// Blocks are cut from one reserved stretch of address space. So a pointer tells by itself whether it is ours, and NumPy's
-// default handler can be replaced in place, for all threads and contexts: arrays that NumPy made before go back to malloc.
-// (PyDataMem_SetHandler sets a context variable: other threads, and later notebook cells, would not see it.)
+// Where blocks come from depends on their size. Small ones are cut from spans of one class, which count those in use; medium ones
+// from chunks; a large one is a mapping of its own. All of these begin at granules of 2 MB that a bitmap of the address space
+// marks as ours. So a pointer tells by itself whether it is, and NumPy's default handler can be replaced in place, for all threads
+// and contexts: arrays that NumPy made before go back to malloc. (PyDataMem_SetHandler sets a context variable: other threads, and
+// later notebook cells, would not see it.) No address space is reserved: a limit on it (RLIMIT_AS) may come at any time.
 //
-// What is kept is bounded by `cache_limit`: beyond it the blocks that lay unused longest lose their pages, not their addresses.
+// What is kept is given back to the system: beyond `cache_limit` at once; when nothing was asked of the allocator for a second, or
+// not of a block for ten, by a thread that lives only while there is something to give back; and at gc.collect(). More than the
+// system has is refused, though it would promise it.
 #include "alloc.h"
 
+#include <malloc.h>
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,11 +28,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #endif
 
+#include "memory.h"
 #include "module.h"
 #include "numpy_api.h"
 
@@ -32,20 +42,23 @@ namespace {
 
 constexpr size_t alignment = 64;
 constexpr size_t page = 4096;
-constexpr size_t huge_page = size_t(2) << 20;
+constexpr size_t granule = size_t(2) << 20;  // also the size of a huge page
 constexpr size_t smallest = 1024;            // NumPy has a cache of its own for smaller ones
-constexpr size_t largest = size_t(64) << 30;
-constexpr size_t evictable = 16 * page;      // smaller blocks keep their pages
-constexpr size_t reserved = size_t(1) << 40;
-constexpr int steps = 4;                     // size classes to a power of two
-constexpr int classes = 27 * steps;          // 1 KB ... 64 GB, see class_of
+constexpr size_t largest = size_t(1) << 46;
+constexpr size_t span_size = 256 << 10, chunk_size = 16 * granule;
+constexpr size_t checked = size_t(64) << 20;  // fresh blocks from here on are compared with what the system has
+constexpr int steps = 4;                      // size classes to a power of two
+constexpr int small_classes = 5 * steps + 1;  // 1 KB ... 32 KB
+constexpr int medium_classes = 11 * steps;    // ... below 2 MB
+constexpr int classes = 36 * steps + 1;       // ... 64 TB, see class_of
 
 // Stands in the 64 bytes before the memory that is handed out.
 struct Block {
-    Block *newer, *older;  // all cached blocks by time of release
+    Block *newer, *older;  // all cached blocks by time of release, the small ones excepted
     Block *above, *below;  // cached blocks of this class, last released on top
     uint32_t size_class;
-    bool clean;  // its inner pages are known to be zero
+    uint32_t released;  // when, in ticks
+    bool clean;         // its inner pages are known to be zero
 };
 static_assert(sizeof(Block) <= alignment);
 
@@ -60,19 +73,29 @@ constexpr size_t redzone = 0;
 void poison(const void*, size_t) {}
 void unpoison(const void*, size_t) {}
 #endif
+// Blocks of one small class, one after the other; stands at their beginning, at a multiple of its size.
+struct Span {
+    Span *newer, *older;  // those without a block in use, by time of the last release
+    uint32_t size_class, cut, live, released;
+};
+static_assert(sizeof(Span) <= alignment);
 
 struct Stats {
     size_t live, peak, cached, requests, reused, fresh, evicted;
 };
 
 pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-char *region, *region_end, *frontier;
-Block* newest;
-Block* oldest;
-Block* top[classes];   // cached, pages in place
-Block* cold[classes];  // evicted, linked by `below`
+char *frontier, *chunk_end;                    // what is left of the last chunk
+char *span_frontier, *span_end;                // of the last granule that spans are cut from
+Block *newest, *oldest;
+Span *newest_idle, *oldest_idle, *free_spans;  // free ones: without pages, linked by `older`
+Span* open_span[small_classes];                // blocks are cut from these
+Block* top[classes];                           // cached, pages in place
+Block* cold[classes];                          // evicted medium ones, linked by `below`
 Stats stats;
 size_t cache_limit;
+uint32_t now;  // in ticks of the keeper
+uint64_t ours[(size_t(1) << 48) / granule / 64];  // a bit for each granule that blocks begin in
 
 struct Locked {
     Locked() { pthread_mutex_lock(&mutex); }
@@ -91,24 +114,86 @@ int class_of(size_t size) {
 
 void* memory_of(Block* block) { return (char*)block + alignment; }
 Block* block_of(void* memory) { return (Block*)((char*)memory - alignment); }
-bool is_ours(const void* memory) { return (char*)memory >= region && (char*)memory < region_end; }
+Span* span_of(Block* block) { return (Span*)((uintptr_t)block / span_size * span_size); }
+bool is_small(const Block* block) { return block->size_class < small_classes; }
+bool is_large(const Block* block) { return block->size_class >= medium_classes; }
 
-void unlink(Block* block) {
-    (block->newer ? block->newer->older : newest) = block->older;
-    (block->older ? block->older->newer : oldest) = block->newer;
-    (block->above ? block->above->below : top[block->size_class]) = block->below;
-    if (block->below) block->below->above = block->above;
+bool is_ours(const void* memory) {
+    uintptr_t at = (uintptr_t)memory / granule;
+    return at / 64 < std::size(ours) && (__atomic_load_n(&ours[at / 64], __ATOMIC_RELAXED) >> at % 64 & 1);
 }
 
-void link(Block* block) {
-    block->newer = nullptr;
-    block->older = newest;
-    (newest ? newest->newer : oldest) = block;
-    newest = block;
+void mark(char* begin, size_t size, bool flag) {
+    for (uintptr_t at = (uintptr_t)begin / granule; at < ((uintptr_t)begin + size) / granule; at++) {
+        uint64_t bit = uint64_t(1) << at % 64;
+        if (flag) __atomic_fetch_or(&ours[at / 64], bit, __ATOMIC_RELAXED);
+        else __atomic_fetch_and(&ours[at / 64], ~bit, __ATOMIC_RELAXED);
+    }
+}
+
+// ----------------------------------------------------------------------------------------------------- the system's memory
+// Fresh zeroed pages at a multiple of the granule; null where the system has none.
+char* map(size_t size) {
+    size_t spare = size + granule - page;
+    char* memory = (char*)mmap(nullptr, spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return nullptr;
+    char* begin = (char*)(((uintptr_t)memory + granule - 1) / granule * granule);
+    char* end = begin + size;
+    if (begin > memory) munmap(memory, begin - memory);
+    if (end < memory + spare) munmap(end, memory + spare - end);
+    return begin;
+}
+
+// Chunks and granules for spans stay ours for good.
+char* map_marked(size_t size) {
+    char* begin = map(size);
+    if (begin != nullptr) mark(begin, size, true);
+    return begin;
+}
+
+size_t bytes_of_large(int size_class) { return (class_size(size_class) + alignment + page - 1) / page * page; }
+
+// ------------------------------------------------------------------------------------------------------------ cached blocks
+void link_class(Block* block) {
     block->above = nullptr;
     block->below = top[block->size_class];
     if (block->below) block->below->above = block;
     top[block->size_class] = block;
+}
+
+void unlink_class(Block* block) {
+    (block->above ? block->above->below : top[block->size_class]) = block->below;
+    if (block->below) block->below->above = block->above;
+}
+
+// At the young end of the list of blocks, or of spans, by time of release.
+template <class Item>
+void link_time(Item* item, Item*& newest, Item*& oldest) {
+    item->newer = nullptr;
+    item->older = newest;
+    (newest ? newest->newer : oldest) = item;
+    newest = item;
+    item->released = now;
+}
+
+template <class Item>
+void unlink_time(Item* item, Item*& newest, Item*& oldest) {
+    (item->newer ? item->newer->older : newest) = item->older;
+    (item->older ? item->older->newer : oldest) = item->newer;
+}
+
+void link(Block* block) {
+    link_class(block);
+    if (!is_small(block)) return link_time(block, newest, oldest);
+    Span* span = span_of(block);
+    if (--span->live == 0) link_time(span, newest_idle, oldest_idle);
+}
+
+void unlink(Block* block) {
+    unlink_class(block);
+    if (!is_small(block)) return unlink_time(block, newest, oldest);
+    Span* span = span_of(block);
+    if (span->live++ == 0) unlink_time(span, newest_idle, oldest_idle);
 }
 
 // The whole pages of a block past its header: what can be given back to the kernel without touching anything else.
@@ -120,26 +205,46 @@ struct Inner {
     }
 };
 
-// Takes the pages from a cached block. It is used again only when its class has no warm one.
+// Takes the pages from a cached block. A medium one is used again when its class has no warm one.
 void evict(Block* block) {
     unlink(block);
+    stats.cached -= class_size(block->size_class);
+    stats.evicted++;
+    if (is_large(block)) {
+        mark((char*)block, granule, false);
+        unpoison(block, bytes_of_large(block->size_class));
+        munmap(block, bytes_of_large(block->size_class));
+        return;
+    }
     Inner inner(block);
     block->clean = madvise(inner.begin, inner.end - inner.begin, MADV_DONTNEED) == 0;
     block->below = cold[block->size_class];
     cold[block->size_class] = block;
-    stats.cached -= class_size(block->size_class);
-    stats.evicted++;
 }
 
-void shrink_cache(size_t limit) {
-    Block* block = oldest;
-    while (block != nullptr && stats.cached > limit) {
-        Block* next = block->newer;
-        if (class_size(block->size_class) >= evictable) evict(block);
-        block = next;
-    }
+Block* block_in(Span* span, int i) { return (Block*)((char*)span + alignment + i * (class_size(span->size_class) + alignment)); }
+
+// Takes the pages from a span whose blocks are all cached.
+void evict(Span* span) {
+    unlink_time(span, newest_idle, oldest_idle);
+    for (uint32_t i = 0; i < span->cut; i++) unlink_class(block_in(span, i));
+    stats.cached -= span->cut * class_size(span->size_class);
+    stats.evicted += span->cut;
+    if (open_span[span->size_class] == span) open_span[span->size_class] = nullptr;
+    madvise((char*)span + page, span_size - page, MADV_DONTNEED);
+    unpoison(span, span_size);
+    span->older = free_spans;
+    free_spans = span;
 }
 
+// Gives back what was not used for `idle` ticks while more than `limit` is kept, or until `most` bytes are given back.
+void shrink_cache(size_t limit, uint32_t idle = 0, size_t most = SIZE_MAX) {
+    size_t target = most < stats.cached ? std::max(limit, stats.cached - most) : limit;
+    while (oldest != nullptr && stats.cached > target && now - oldest->released >= idle) evict(oldest);
+    while (oldest_idle != nullptr && stats.cached > target && now - oldest_idle->released >= idle) evict(oldest_idle);
+}
+
+// ------------------------------------------------------------------------------------------------------------- taking blocks
 Block* take_cached(int size_class) {
     // A block of the next class up beats untouched memory.
     for (int c = size_class; c < std::min(size_class + 2, classes); c++) {
@@ -158,14 +263,71 @@ Block* take_cached(int size_class) {
     return nullptr;
 }
 
-Block* make_fresh(int size_class) {
+Span* make_span(int size_class) {
+    Span* span = free_spans;
+    if (span != nullptr) {
+        free_spans = span->older;
+    } else {
+        if (span_frontier == span_end) {
+            span_frontier = map_marked(granule);
+            span_end = span_frontier ? span_frontier + granule : nullptr;
+            if (span_frontier == nullptr) return nullptr;
+        }
+        span = (Span*)span_frontier;
+        span_frontier += span_size;
+    }
+    span->size_class = size_class;
+    span->cut = span->live = 0;
+    return open_span[size_class] = span;
+}
+
+Block* cut_small(int size_class) {
+    Span* span = open_span[size_class];
+    size_t step = class_size(size_class) + alignment;
+    if (span == nullptr || alignment + (span->cut + 1) * step > span_size) span = make_span(size_class);
+    if (span == nullptr) return nullptr;
+    if (span->live == 0 && span->cut > 0) unlink_time(span, newest_idle, oldest_idle);
+    span->live++;
+    return block_in(span, span->cut++);
+}
+
+Block* cut_medium(int size_class) {
     size_t size = class_size(size_class) + alignment;
-    if (size >= huge_page) frontier = (char*)(((uintptr_t)frontier + huge_page - 1) / huge_page * huge_page);
-    if (frontier > region_end || size > size_t(region_end - frontier)) return nullptr;
-    char* begin = frontier;
-    if (size >= huge_page) madvise(begin, size / huge_page * huge_page, MADV_HUGEPAGE);
+    if (size > size_t(chunk_end - frontier)) {
+        char* chunk = map_marked(chunk_size);
+        if (chunk == nullptr) return nullptr;
+        frontier = chunk, chunk_end = chunk + chunk_size;
+    }
+    Block* block = (Block*)frontier;
     frontier += size;
-    Block* block = (Block*)begin;
+    return block;
+}
+
+// Whether the system has `size` bytes more. What is untouched yet was promised all the same.
+bool has_room(size_t size) {
+    if (size < checked) return true;
+    SystemMemory memory = system_memory();
+    return size <= memory.free && size <= memory.total - std::min(memory.total, stats.live);
+}
+
+Block* map_large(int size_class) {
+    size_t size = bytes_of_large(size_class);
+    char* begin = has_room(size) ? map(size) : nullptr;
+    if (begin == nullptr && (oldest != nullptr || oldest_idle != nullptr)) {
+        shrink_cache(0);
+        begin = has_room(size) ? map(size) : nullptr;
+    }
+    if (begin == nullptr) return nullptr;
+    mark(begin, granule, true);  // where its memory begins
+    madvise(begin, size / granule * granule, MADV_HUGEPAGE);
+    return (Block*)begin;
+}
+
+Block* make_fresh(int size_class) {
+    Block* block = size_class < small_classes    ? cut_small(size_class)
+                   : size_class < medium_classes ? cut_medium(size_class)
+                                                 : map_large(size_class);
+    if (block == nullptr) return nullptr;
     block->size_class = size_class;
     stats.fresh++;
     return block;
@@ -187,9 +349,9 @@ void limit_to(Block* block, size_t size) {
     poison((char*)memory_of(block) + size, class_size(block->size_class) - size);
 }
 
-// Memory of at least `size` bytes; null if it is not for this allocator.
+// Memory of at least `size` bytes; null where there is none.
 void* allocate(size_t size, bool zeroed) {
-    if (region == nullptr || size > largest - redzone) return nullptr;
+    if (size > largest - redzone) return nullptr;
     int size_class = class_of(size + redzone);
     Block* block;
     bool used_before;
@@ -199,6 +361,7 @@ void* allocate(size_t size, bool zeroed) {
         used_before = block != nullptr;
         if (block == nullptr) block = make_fresh(size_class);
         if (block == nullptr) return nullptr;
+        if (!used_before && is_small(block)) used_before = true, block->clean = false;  // in a span that was, perhaps
         stats.requests++;
         stats.live += class_size(block->size_class);
         stats.peak = std::max(stats.peak, stats.live);
@@ -206,6 +369,77 @@ void* allocate(size_t size, bool zeroed) {
     limit_to(block, size);
     if (zeroed && used_before) fill_with_zeros(block, size);
     return memory_of(block);
+}
+
+// -------------------------------------------------------------------------------------------------------------- giving back
+constexpr size_t kept_idle = size_t(32) << 20;  // not worth giving back
+constexpr size_t at_once = size_t(64) << 20;    // while others wait
+constexpr long tick = 250'000'000;              // nanoseconds
+constexpr uint32_t idle_ticks = 4, old_ticks = 40;
+
+pthread_t keeper;
+pthread_cond_t keeper_wakes;
+bool keeper_runs, keeper_to_join, keeper_must_stop;
+
+void wait_a_tick() {
+    timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += tick;
+    if (until.tv_nsec >= 1'000'000'000) until.tv_sec++, until.tv_nsec -= 1'000'000'000;
+    pthread_cond_timedwait(&keeper_wakes, &mutex, &until);
+    now++;
+}
+
+// What glibc keeps of freed memory goes back too, if that is much.
+void trim_malloc() {
+    if (mallinfo2().fordblks > kept_idle) malloc_trim(0);
+}
+
+void* keep(void*) {
+    size_t seen = 0;
+    uint32_t quiet = 0;
+    pthread_mutex_lock(&mutex);
+    while (!keeper_must_stop && stats.cached > kept_idle) {
+        wait_a_tick();
+        quiet = stats.requests == seen ? quiet + 1 : 0;
+        seen = stats.requests;
+        for (size_t before = 0; before != stats.cached && !keeper_must_stop;) {
+            before = stats.cached;
+            shrink_cache(kept_idle, quiet >= idle_ticks ? 0 : old_ticks, at_once);
+            pthread_mutex_unlock(&mutex);  // let the others in
+            sched_yield();
+            pthread_mutex_lock(&mutex);
+        }
+        if (quiet == idle_ticks) {
+            pthread_mutex_unlock(&mutex);
+            trim_malloc();
+            pthread_mutex_lock(&mutex);
+        }
+        if (oldest == nullptr && oldest_idle == nullptr) break;  // the rest is in spans that are in use
+    }
+    keeper_runs = false;
+    pthread_mutex_unlock(&mutex);
+    return nullptr;
+}
+
+void join_keeper() {
+    if (keeper_to_join) pthread_join(keeper, nullptr);
+    keeper_to_join = false;
+}
+
+void start_keeper() {
+    join_keeper();  // it has left its last locked section
+    sigset_t all, before;
+    sigfillset(&all);  // signals are for Python's threads
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 256 << 10);
+    keeper_must_stop = false;
+    keeper_runs = keeper_to_join = pthread_create(&keeper, &attributes, keep, nullptr) == 0;
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (!keeper_runs) shrink_cache(kept_idle);
 }
 
 void release(void* memory) {
@@ -217,45 +451,55 @@ void release(void* memory) {
     stats.cached += size;
     link(block);
     if (stats.cached > cache_limit) shrink_cache(cache_limit);
+    if (stats.cached > kept_idle && !keeper_runs) start_keeper();
 }
 
-void before_fork() { pthread_mutex_lock(&mutex); }
-void after_fork() { pthread_mutex_unlock(&mutex); }
-
-// The memory of the machine, or of the container if that has less.
-size_t memory_of_machine() {
-    size_t bytes = (size_t)sysconf(_SC_PHYS_PAGES) * page;
-    if (FILE* file = std::fopen("/sys/fs/cgroup/memory.max", "re")) {
-        size_t limit;
-        if (std::fscanf(file, "%zu", &limit) == 1) bytes = std::min(bytes, limit);
-        std::fclose(file);
+// A child has none of the threads; so that none is lost in the middle of something, there is none at a fork.
+void before_fork() {
+    pthread_mutex_lock(&mutex);
+    keeper_must_stop = true;
+    pthread_cond_signal(&keeper_wakes);
+    while (keeper_runs) {
+        pthread_mutex_unlock(&mutex);
+        sched_yield();
+        pthread_mutex_lock(&mutex);
     }
-    return bytes;
+    join_keeper();
+}
+void after_fork_in_child() { pthread_mutex_unlock(&mutex); }
+void after_fork() {
+    if (stats.cached > kept_idle) start_keeper();
+    pthread_mutex_unlock(&mutex);
 }
 
-void reserve_region() {
-    void* memory = mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) return;  // under a limit on address space: malloc does the work
-    region = frontier = (char*)memory;
-    region_end = region + reserved;
-    cache_limit = memory_of_machine() / 4;
-    pthread_atfork(before_fork, after_fork, after_fork);
+void prepare() {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&keeper_wakes, &attributes);
+    pthread_condattr_destroy(&attributes);
+    cache_limit = system_memory().total / 4;
+    pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
 
 // ------------------------------------------------------------------------------------------------- NumPy's handler
 PyDataMem_Handler* numpy_handler;    // what NumPy came with
 PyDataMemAllocator numpy_allocator;  // its functions
 
+// Where the system gives no pages, malloc may still have some; a large block that was refused is refused for good.
+void* or_malloc(void* memory, size_t size, bool zeroed) {
+    if (memory != nullptr || size > class_size(medium_classes - 1)) return memory;
+    return zeroed ? numpy_allocator.calloc(numpy_allocator.ctx, 1, size) : numpy_allocator.malloc(numpy_allocator.ctx, size);
+}
+
 void* numpy_malloc(void*, size_t size) {
-    if (size >= smallest)
-        if (void* memory = allocate(size, false)) return memory;
+    if (size >= smallest) return or_malloc(allocate(size, false), size, false);
     return numpy_allocator.malloc(numpy_allocator.ctx, size);
 }
 
 void* numpy_calloc(void*, size_t count, size_t size) {
     size_t total;
-    if (!__builtin_mul_overflow(count, size, &total) && total >= smallest)
-        if (void* memory = allocate(total, true)) return memory;
+    if (!__builtin_mul_overflow(count, size, &total) && total >= smallest) return or_malloc(allocate(total, true), total, true);
     return numpy_allocator.calloc(numpy_allocator.ctx, count, size);
 }
 
@@ -307,8 +551,30 @@ PyObject* empty_cache(PyObject*, PyObject*) {
         Locked lock;
         shrink_cache(0);
     }
+    trim_malloc();
     Py_END_ALLOW_THREADS;
     Py_RETURN_NONE;
+}
+
+// Called by the garbage collector: collected(phase, info). After a full collection nothing is kept for programs to come.
+PyObject* collected(PyObject*, PyObject* args) {
+    PyObject *phase, *info;
+    if (!PyArg_ParseTuple(args, "UO!", &phase, &PyDict_Type, &info)) return nullptr;
+    PyObject* generation = PyDict_GetItemString(info, "generation");
+    if (generation == nullptr || PyLong_AsLong(generation) != 2 || PyUnicode_CompareWithASCIIString(phase, "stop") != 0) Py_RETURN_NONE;
+    if (stats.cached > kept_idle) return empty_cache(nullptr, nullptr);
+    trim_malloc();
+    Py_RETURN_NONE;
+}
+
+PyObject* free_memory(PyObject*, PyObject*) {
+    SystemMemory memory = system_memory();
+    size_t promised;
+    {
+        Locked lock;
+        promised = stats.live, memory.free += stats.cached;
+    }
+    return PyLong_FromSize_t(std::min(memory.free, memory.total - std::min(memory.total, promised)));
 }
 
 PyObject* set_cache_limit(PyObject*, PyObject* bytes) {
@@ -326,6 +592,8 @@ PyMethodDef methods[] = {
      "memory_stats() -> dict\n\nBytes live, at peak, cached, and the limit of the cache; counts of requests, of those served "
      "from the cache, of fresh blocks and of evictions. Arrays under 1 KB are not counted."},
     {"empty_cache", empty_cache, METH_NOARGS, "empty_cache()\n\nGive the memory of cached blocks back to the system."},
+    {"collected", collected, METH_VARARGS, "collected(phase, info)\n\nFor gc.callbacks: empty_cache() after a full collection."},
+    {"free_memory", free_memory, METH_NOARGS, "free_memory() -> int\n\nHow many bytes the largest array could have now."},
     {"set_cache_limit", set_cache_limit, METH_O, "set_cache_limit(bytes)\n\nKeep at most this much freed memory."},
     {nullptr},
 };
@@ -333,9 +601,9 @@ PyMethodDef methods[] = {
 }  // namespace
 
 void* cache_alloc(size_t size) {
-    if (void* memory = allocate(size, false)) return memory;
-    void* memory = nullptr;
-    return posix_memalign(&memory, alignment, size) == 0 ? memory : nullptr;
+    void* memory = allocate(size, false);
+    if (memory == nullptr && size <= class_size(medium_classes - 1) && posix_memalign(&memory, alignment, size) != 0) return nullptr;
+    return memory;
 }
 
 void cache_free(void* memory) {
@@ -344,9 +612,9 @@ void cache_free(void* memory) {
 }
 
 void add_alloc(PyObject* module) {
-    if (region == nullptr) {
-        reserve_region();
-        if (region != nullptr && !replace_numpy_handler()) return;
+    if (cache_limit == 0) {
+        prepare();
+        if (!replace_numpy_handler()) return;
     }
     PyModule_AddFunctions(module, methods);
 }

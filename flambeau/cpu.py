@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from . import _C
 from .core.tensor import Tensor
 from .ops.random import default_generator, initial_seed, manual_seed, seed
 
@@ -39,7 +40,8 @@ def synchronize(device: Any = None) -> None:
 
 
 def empty_cache() -> None:
-    """Nothing that only this device would cache."""
+    """Give the memory of freed tensors, which is kept for the next ones, back to the system."""
+    _C.empty_cache()
 
 
 class Stream:

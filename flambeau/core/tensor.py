@@ -12,7 +12,7 @@ import numpy as np
 
 from flambeau import _C
 
-from . import dispatch
+from . import dispatch, memory
 from .device import CPU, device
 from .dtypes import dtype, dtype_of_numpy
 from .size import Size, contiguous_strides, is_contiguous
@@ -299,6 +299,7 @@ def _run_without_overrides(func: Callable, args: tuple, kwargs: dict) -> Any:
         dispatch.override_classes = saved
 
 
+memory.install()
 _new = object.__new__
 _C.know_tensors(Tensor, AutogradMeta, Storage, Layout, View, CPU, dtype_of_numpy, UNASKED)
 

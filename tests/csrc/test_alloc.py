@@ -9,6 +9,7 @@ import threading
 import numpy as np
 import pytest
 
+import flambeau
 from flambeau import _C
 
 MB = 1 << 20
@@ -134,15 +135,43 @@ def test_the_oldest_blocks_are_evicted_first(limit):
 
 def test_huge_zeros_cost_no_memory():
     before = resident()
-    array = np.zeros(20 << 30, np.uint8)
+    array = np.zeros(_C.free_memory() // 2 >> 30 << 30, np.uint8)
     array[:: 1 << 30] = 1
-    assert int(array[:: 1 << 29].sum()) == 20
+    assert int(array[:: 1 << 29].sum()) == array.size >> 30
     assert resident() - before < 200 * MB
 
 
-def test_too_much_memory_is_a_memory_error():
+TOO_MUCH = {
+    "empty": lambda n: flambeau.empty(n), "zeros": lambda n: flambeau.zeros(n), "full": lambda n: flambeau.full((n,), 2.0),
+    "randn": lambda n: flambeau.randn(n), "arange": lambda n: flambeau.arange(n), "sin": lambda n: flambeau.ones(1).expand(n).sin(),
+    "add": lambda n: flambeau.ones(1).expand(n) + 1, "clone": lambda n: flambeau.ones(1).expand(n, 1).contiguous(),
+    "softmax": lambda n: flambeau.ones(1).expand(n).softmax(0), "numpy": lambda n: np.empty(n, np.float32),
+}
+
+
+@pytest.mark.parametrize("name", TOO_MUCH)
+@pytest.mark.parametrize("more", ["than there is", "than can be"])
+def test_more_memory_than_there_is_is_refused(name, more):
+    """Also where the kernel would promise it: the process would be killed once it is used."""
+    n = {"than there is": _C.free_memory() // 4 + (1 << 28), "than can be": 1 << 50}[more]
+    for expected in (RuntimeError, MemoryError):
+        with pytest.raises(expected, match=r"tried to allocate \d+ bytes.*bytes \(\d+\.\d GiB\) are free"):
+            TOO_MUCH[name](n)
+
+
+def test_what_was_promised_counts():
+    """Two arrays that fit alone and not together: the second is refused, for the first may yet be filled."""
+    size = int(_C.free_memory() * 0.6)
+    first = np.zeros(size, np.uint8)
     with pytest.raises(MemoryError):
-        np.empty(1 << 60, np.uint8)
+        np.empty(size, np.uint8)
+    del first
+    assert np.empty(size, np.uint8).size == size
+
+
+def test_sizes_that_overflow():
+    with pytest.raises(RuntimeError, match="overflowed with sizes"):
+        flambeau.empty(1 << 62)
 
 
 def test_random_use_never_mixes_blocks(limit):
@@ -218,14 +247,90 @@ for array in before:
 after = [np.ones(array.size, np.uint8) for array in before]
 del before, after, array
 """,
-    "without address space the work is left to malloc": """
+    "a limit on address space before the import": """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+import numpy as np
+import flambeau as fl
+assert np.ones(50 << 20, np.uint8).all() and not np.zeros(50 << 20, np.uint8).any()
+assert fl.ones(1000, 1000).sum() == 1e6
+""",
+    "a limit on address space after the import": """
 import resource
 import numpy as np
-resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+import flambeau as fl
+resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+import decimal, sqlite3, scipy.linalg, xml.dom.minidom
+kept = [fl.ones(100) for i in range(1000)] + [fl.ones(1 << i) for i in range(25)]
+assert all(t.mean() == 1 for t in kept)
+for make in (lambda: fl.empty(1 << 30), lambda: fl.zeros(1 << 30), lambda: fl.ones(1).expand(1 << 30) + 1):
+    try:
+        make()
+        raise SystemExit("allowed")
+    except RuntimeError as error:
+        assert "4294967296 bytes" in str(error) and "GiB) are free" in str(error), error
+assert fl.ones(1 << 20).sum() == 1 << 20
+""",
+    "a limit below what is used": """
+import resource
+import flambeau as fl
+held = fl.ones(10)
+resource.setrlimit(resource.RLIMIT_AS, (1 << 20, 1 << 20))
+for _ in range(20):
+    held = [fl.ones(10) + 1, fl.ones(1000) * 2]
+""",
+    "memory goes back at a collection": """
+import gc, os
+import numpy as np
+import flambeau as fl
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+def use(n):
+    made = [np.ones(size, np.uint8) for size in (1500, 30_000, 100_000, 900_000, 5 << 20) for _ in range(n * (2 << 20) // size)]
+    model = fl.nn.Sequential(fl.nn.Linear(64, 8 * n), fl.nn.Linear(8 * n, 64))
+    model(fl.ones(32, 64)).sum().backward()
+    made += [fl.ones(i) for i in range(n)]
+use(2)
+gc.collect()
+before = resident()
+for _ in range(3):
+    use(100)
+    gc.collect()
+    assert resident() - before < 64 << 20, resident() - before
+""",
+    "memory goes back by itself": """
+import os, threading, time
+import numpy as np
 from flambeau import _C
-assert np.ones(50 << 20, np.uint8).all() and not np.zeros(50 << 20, np.uint8).any()
-assert _C.memory_stats()["requests"] == 0
-_C.empty_cache()
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+def threads():
+    return len(os.listdir("/proc/self/task"))
+before, alone = resident(), threads()
+for round in range(2):
+    held = [np.ones(size, np.uint8) for size in (1500, 100_000, 5 << 20) for _ in range((150 << 20) // size)]
+    del held
+    until = time.monotonic() + 20
+    while (resident() - before > 64 << 20 or threads() > alone) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert resident() - before < 64 << 20 and threads() == alone
+""",
+    "forks while memory is kept": """
+import os, time
+import numpy as np
+def work():
+    held = [np.ones(3 << 20, np.uint8) for _ in range(40)]
+    assert all(h.all() for h in held)
+for i in range(6):
+    work()
+    time.sleep(0.1 * i)
+    child = os.fork()
+    work()
+    if child == 0:
+        os._exit(0)
+    assert os.waitpid(child, 0) == (child, 0)
 """,
 }
 

@@ -29,8 +29,8 @@ MB = 1 << 20
 def contents() -> dict[str, Any]:
     base = fl.arange(12.0)
     return {"w": fl.nn.Parameter(base.reshape(3, 4)), "view": base[2:8], "n": fl.arange(5, dtype=fl.int16),
-            "f8": fl.zeros(3).to(fl.float8_e5m2), "meta": fl.empty(2, 3, device="meta"), "data": OrderedDict(a=[1, "b", 2.5, (None, True)], b={1, 2}, c=b"xyz", d=1 + 2j),
-            "size": fl.Size([2, 3])}
+            "f8": fl.zeros(3).to(fl.float8_e5m2), "meta": fl.empty(2, 3, device="meta"), "size": fl.Size([2, 3]),
+            "data": OrderedDict(a=[1, "b", 2.5, (None, True)], b={1, 2}, c=b"xyz", d=1 + 2j)}
 
 
 @pytest.fixture(scope="module")

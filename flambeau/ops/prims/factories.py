@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +27,12 @@ class FactoryPrimitive(Primitive):
         if symbolic or dispatch.state.fake or where.type == "meta":
             return fake(spec.shape, spec.dtype, where, spec.strides)
         kernel = self.kernels.get(where.type) or kernel_for(self, where)
-        return from_array(kernel(*args), spec.dtype, where)
+        try:
+            return from_array(kernel(*args), spec.dtype, where)
+        except ValueError as error:
+            if math.prod(spec.shape) * spec.dtype.itemsize < 1 << 63:
+                raise
+            raise RuntimeError(f"Storage size calculation overflowed with sizes={list(spec.shape)}") from error
 
 
 def _factory(name: str, kernel: Any, loop: Any, samples: Any) -> Any:
