@@ -567,6 +567,25 @@ PyObject* collected(PyObject*, PyObject* args) {
     Py_RETURN_NONE;
 }
 
+// An array over an open file's first bytes, which every process that maps it sees. The mapping ends with the array.
+PyObject* map_shared(PyObject*, PyObject* args) {
+    int file;
+    Py_ssize_t size;
+    if (!PyArg_ParseTuple(args, "in", &file, &size)) return nullptr;
+    if (size < 1) return PyErr_Format(PyExc_ValueError, "map_shared(): expected a size of at least 1, got %zd", size);
+    void* memory = mmap(nullptr, (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (memory == MAP_FAILED) return PyErr_SetFromErrno(PyExc_OSError);
+    PyObject* owner = PyCapsule_New(memory, nullptr, [](PyObject* capsule) {
+        munmap(PyCapsule_GetPointer(capsule, nullptr), (size_t)PyCapsule_GetContext(capsule));
+    });
+    if (owner == nullptr) return munmap(memory, (size_t)size), nullptr;
+    PyCapsule_SetContext(owner, (void*)size);
+    npy_intp shape[] = {size};
+    PyObject* array = PyArray_SimpleNewFromData(1, shape, NPY_UINT8, memory);
+    if (array == nullptr || PyArray_SetBaseObject((PyArrayObject*)array, owner) < 0) return Py_XDECREF(array), nullptr;
+    return array;
+}
+
 PyObject* free_memory(PyObject*, PyObject*) {
     SystemMemory memory = system_memory();
     size_t promised;
@@ -594,6 +613,8 @@ PyMethodDef methods[] = {
     {"empty_cache", empty_cache, METH_NOARGS, "empty_cache()\n\nGive the memory of cached blocks back to the system."},
     {"collected", collected, METH_VARARGS, "collected(phase, info)\n\nFor gc.callbacks: empty_cache() after a full collection."},
     {"free_memory", free_memory, METH_NOARGS, "free_memory() -> int\n\nHow many bytes the largest array could have now."},
+    {"map_shared", map_shared, METH_VARARGS,
+     "map_shared(file, size) -> uint8 array\n\nOver an open file's first bytes, shared with all that map it."},
     {"set_cache_limit", set_cache_limit, METH_O, "set_cache_limit(bytes)\n\nKeep at most this much freed memory."},
     {nullptr},
 };

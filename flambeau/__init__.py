@@ -15,6 +15,7 @@ from . import (
     ops,
 )
 from .autograd.grad_mode import enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled
+from .core import shared as _shared
 from .core.device import default_device as get_default_device
 from .core.device import device, set_default_device
 from .core.dtypes import ALIASES, DTYPES, can_cast, dtype, finfo, iinfo, promote_types
@@ -59,6 +60,12 @@ def _generated(slot: str, module: str = ".inductor.operators") -> Any:
     return first
 
 
+def _teach_multiprocessing() -> None:
+    _shared.told_of_first = lambda: None
+    importlib.import_module(".multiprocessing", __name__)
+
+
+_shared.told_of_first = _teach_multiprocessing
 _registry.generated_pointwise = _generated("generated_pointwise")
 _registry.generated_operator = _generated("generated_operator")
 _registry.generated_gpu = _generated("generated_gpu", ".inductor.gpu_operators")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core import shared
 from ..core.dtypes import complex64
 from ..core.memory_format import strided
 from ..core.storage import Storage
@@ -44,13 +45,15 @@ def _itself(self: Tensor, *ignored: Any, **also: Any) -> Tensor:
 
 @method("is_shared")
 def _is_shared(self: Tensor) -> bool:
-    """Whether the memory is shared between processes."""
-    return False
+    """Whether the memory is shared between processes: what one writes, the others see."""
+    return shared.is_shared(self._storage)
 
 
 @method("share_memory_")
 def _share_memory(self: Tensor) -> Tensor:
-    """Itself: forked processes see the memory as it was, and results travel by pickle."""
+    """Move the memory to where other processes can map it: forked ones see what is written, and so does who receives the tensor
+    through a queue or pipe, or as an argument. All tensors over it follow. A GPU's memory is left as it is."""
+    shared.share_tensor(self)
     return self
 
 
@@ -187,12 +190,24 @@ class UntypedStorage:
         """The bytes as numbers."""
         return self._storage.buffer.tolist()
 
+    @classmethod
+    def _new_shared(cls, size: int, *, device: Any = "cpu") -> UntypedStorage:
+        """`size` fresh bytes in shared memory."""
+        return cls(size).share_memory_()
+
+    def share_memory_(self) -> UntypedStorage:
+        """Move the bytes to where other processes can map them; see Tensor.share_memory_."""
+        shared.share(self._storage)
+        return self
+
     def is_shared(self) -> bool:
-        """False."""
-        return False
+        """Whether the bytes are shared between processes."""
+        return shared.is_shared(self._storage)
 
     def resize_(self, nbytes: int) -> UntypedStorage:
         """Another size; tensors made before keep looking at the old bytes."""
+        if self._storage.device.type == "cpu" and self.is_shared():
+            raise RuntimeError("Trying to resize storage that is not resizable: it is shared with other processes")
         old = self._storage.buffer
         fresh = np.zeros(nbytes, np.uint8)
         if old is not None:

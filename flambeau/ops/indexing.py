@@ -11,6 +11,7 @@ import numpy as np
 from ..core import dispatch
 from ..core.dtypes import FLOAT, bool_, dtype, float32, iinfo, int32, int64, promote_types
 from ..core.memory_format import contiguous_format
+from ..core.shared import is_shared
 from ..core.size import Size, canonical_dim, canonical_dims, contiguous_strides
 from ..core.storage import view_of
 from ..core.tensor import Layout, Tensor, bump_version, refuse_inference_write
@@ -739,6 +740,8 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     lay = Layout(shape, contiguous_strides(shape), self.storage_offset())
     need = (lay.offset + Size(shape).numel()) * size
     if self._data is not None and need > storage.nbytes:
+        if self.device.type == "cpu" and is_shared(storage):
+            raise RuntimeError("Trying to resize storage that is not resizable: it is shared with other processes")
         grown = np.empty(need, np.uint8)
         grown[:storage.nbytes] = storage.buffer
         storage.buffer, storage.nbytes = grown, need

@@ -261,3 +261,48 @@ def test_options_that_do_not_go_together(options: dict, says: str) -> None:
         DataLoader(Rows(3), **options)
     with pytest.raises(ValueError, match="expected unspecified shuffle option, but got shuffle=True"):
         DataLoader(Stream(3), shuffle=True)
+
+
+class Mixed(Dataset):
+    """Large and small, of every kind that travels."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, i: int) -> Any:
+        whole = torch.full((200, 200), float(i))
+        return {"large": whole, "again": whole, "small": torch.tensor(i), "empty": torch.empty(0), "text": str(i),
+                "array": np.full((100, 90), i)}
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_batches_come_through_shared_memory_and_go(method: str) -> None:
+    def files() -> int:
+        gc.collect()
+        links = (f"/proc/self/fd/{n}" for n in os.listdir("/proc/self/fd"))
+        return sum("memfd:flambeau" in os.readlink(link) for link in links if os.path.islink(link))
+
+    before = files()
+    loader = DataLoader(Mixed(), batch_size=None, num_workers=2, multiprocessing_context=method, collate_fn=_as_it_is)
+    held = list(loader)
+    for i, batch in enumerate(held):
+        assert batch["large"].is_shared() and batch["large"] is batch["again"] and batch["large"].sum() == 40_000 * i
+        assert batch["small"].item() == i and batch["empty"].shape == (0,) and batch["text"] == str(i)
+        assert (batch["array"] == i).all() and batch["array"].flags.writeable
+        batch["large"] += 1
+    assert files() >= before + 6
+    kept = held[3]["large"]
+    del held, batch, loader
+    assert files() == before + 1
+    assert (kept == 4).all()
+    del kept
+    assert files() == before
+
+
+def _as_it_is(sample: Any) -> Any:
+    return sample
+
+
+def test_small_batches_take_no_descriptor() -> None:
+    batches = list(DataLoader([torch.ones(3) * i for i in range(4)], batch_size=2, num_workers=1))
+    assert [b.sum().item() for b in batches] == [3, 15] and not any(b.is_shared() for b in batches)

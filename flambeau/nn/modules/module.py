@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Any, TypeVar
 
 from ...core.device import device as device_type
@@ -531,8 +532,13 @@ class Module:
         return self._apply(lambda t: t.to(device_type("cpu")))
 
     def share_memory(self: T) -> T:
-        """Put parameters and buffers into shared memory."""
-        return self._apply(lambda t: t.share_memory_())
+        """Put parameters, buffers and gradients into shared memory: processes that are forked later, or get the module, train it
+        together."""
+        for tensor in chain(self.parameters(), self.buffers()):
+            for part in (tensor, tensor.grad):
+                if part is not None:
+                    part.share_memory_()
+        return self
 
     def train(self: T, mode: bool = True) -> T:
         """Set training mode here and below."""

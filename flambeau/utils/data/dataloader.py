@@ -194,7 +194,7 @@ class _WorkerPool:
     def _start(context: Any, loader: DataLoader, number: int) -> _Worker:
         plan = WorkerPlan(number, loader.num_workers, loader.dataset, loader._make_fetcher(), loader.worker_init_fn)
         tasks = context.Queue()
-        answers, theirs = context.Pipe(duplex=False)
+        answers, theirs = context.Pipe()  # a socket, for descriptors
         process = context.Process(target=run_worker, args=(plan, tasks, theirs), daemon=True)
         process.start()
         theirs.close()  # so that the end of the process is the end of the pipe

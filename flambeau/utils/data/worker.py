@@ -1,7 +1,8 @@
 """What runs in a DataLoader's worker process, and how batches and errors travel from it.
 
-A worker reads tasks from a queue and answers each with one message on a pipe. Tensors travel beside the pickle as raw
-bytes (pickle protocol 5), so they are copied once into the pipe and once out of it.
+A worker reads tasks from a queue and answers each with one message on a socket. The bytes of tensors and arrays travel beside the
+pickle, those of one message together: where they are many, in a segment of shared memory, whose descriptor is sent. So they are
+copied once, and the memory is free when the last tensor of the batch is.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
 from ... import _C
-from ...core.dtypes import dtype
-from ...core.tensor import Tensor, from_array
+from ...core.shared import Segment, attach, create
+from ...core.size import contiguous_strides
+from ...core.tensor import Layout, Tensor, from_array
 from ...ops.random import manual_seed
 
 PARENT_CHECK_SECONDS = 5.0
@@ -48,42 +51,95 @@ def get_worker_info() -> WorkerInfo | None:
 
 
 # -- batches on the wire ---------------------------------------------------------------------------------------
-def _tensor_of_bytes(data: Any, kind: dtype, shape: tuple[int, ...], requires_grad: bool) -> Tensor:
-    array = np.frombuffer(data, kind.numpy).reshape(shape)
-    tensor = from_array(array if array.flags.writeable else array.copy())
-    tensor.requires_grad = requires_grad
-    return tensor
+SHARED_FROM = 1 << 16  # bytes of a message; fewer go through the socket
+_ALIGNMENT = 64
 
 
 class _BatchPickler(pickle.Pickler):
-    def reducer_override(self, obj: Any) -> Any:
-        if type(obj) is not Tensor:
-            return NotImplemented
-        flat = np.ascontiguousarray(obj.detach()._data).reshape(-1).view(np.uint8)
-        return _tensor_of_bytes, (pickle.PickleBuffer(flat.data), obj.dtype, tuple(obj.shape), obj.requires_grad)
+    """Pickles a message; the bytes of its tensors and arrays are gathered in `parts`, each with its place among them."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, protocol=5, buffer_callback=lambda buffer: self.places.append(self._place(buffer.raw())))
+        self.parts: list[tuple[int, Any]] = []
+        self.places: list[tuple[int, int]] = []  # of the arrays, in order
+        self.size = 0
+        self._tensors: dict[int, tuple] = {}
+
+    def _place(self, data: Any) -> tuple[int, int]:
+        begin = -(-self.size // _ALIGNMENT) * _ALIGNMENT
+        self.parts.append((begin, data))
+        self.size = begin + data.nbytes
+        return begin, data.nbytes
+
+    def persistent_id(self, obj: Any) -> Any:
+        if type(obj) is not Tensor or obj.device.type != "cpu" or obj.is_fake:
+            return None
+        if id(obj) not in self._tensors:
+            flat = np.ascontiguousarray(obj.detach()._data).reshape(-1).view(np.uint8)
+            self._tensors[id(obj)] = (*self._place(flat), obj.dtype, tuple(obj.shape), obj.requires_grad, len(self._tensors))
+        return self._tensors[id(obj)]
 
 
-def encode(message: Any) -> list[Any]:
-    """`message` as a list of byte strings: its pickle and the tensors' bytes."""
-    buffers: list[pickle.PickleBuffer] = []
+class _BatchUnpickler(pickle.Unpickler):
+    def __init__(self, pickled: bytes, memory: np.ndarray, segment: Segment | None, places: list[tuple[int, int]]) -> None:
+        super().__init__(io.BytesIO(pickled), buffers=[memory[begin : begin + nbytes] for begin, nbytes in places])
+        self.memory, self.segment = memory, segment
+        self.tensors: dict[int, Tensor] = {}
+
+    def persistent_load(self, pid: Any) -> Tensor:
+        begin, nbytes, kind, shape, requires_grad, number = pid
+        if number not in self.tensors:
+            data = self.memory[begin : begin + nbytes]
+            tensor = from_array(data.view(kind.numpy).reshape(shape))
+            if self.segment is not None:
+                tensor._lay, tensor._store = Layout(shape, contiguous_strides(shape)), attach(self.segment, begin, nbytes)
+            tensor.requires_grad = requires_grad
+            self.tensors[number] = tensor
+        return self.tensors[number]
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message on its way: its pickle, where its arrays lie, and the memory of arrays and tensors, shared or not."""
+
+    pickled: bytes
+    places: list[tuple[int, int]]
+    memory: np.ndarray
+    segment: Segment | None
+
+
+def encode(message: Any) -> Message:
+    """`message`, which holds tensors and arrays in any nesting, ready to be sent."""
     pickled = io.BytesIO()
-    _BatchPickler(pickled, protocol=5, buffer_callback=buffers.append).dump(message)
-    return [pickled.getvalue(), *(buffer.raw() for buffer in buffers)]
+    pickler = _BatchPickler(pickled)
+    pickler.dump(message)
+    segment = create(pickler.size) if pickler.size >= SHARED_FROM else None
+    memory = np.zeros(pickler.size, np.uint8) if segment is None else segment.array
+    for begin, data in pickler.parts:
+        memory[begin : begin + data.nbytes] = data
+    return Message(pickled.getvalue(), pickler.places, memory, segment)
 
 
-def send(connection: Connection, parts: list[Any]) -> None:
-    """Send what `encode` made."""
-    connection.send([len(part) for part in parts])
-    for part in parts:
-        connection.send_bytes(part)
+def send(connection: Connection, message: Message) -> None:
+    """Send what `encode` made over a two-way connection."""
+    connection.send((len(message.pickled), message.places, message.memory.nbytes, message.segment is not None))
+    connection.send_bytes(message.pickled)
+    if message.segment is not None:
+        reduction.send_handle(connection, message.segment.file, None)
+    elif message.memory.nbytes:
+        connection.send_bytes(message.memory)
 
 
 def receive(connection: Connection) -> Any:
     """Read one message that `send` sent."""
-    buffers = [bytearray(length) for length in connection.recv()]
-    for buffer in buffers:
-        connection.recv_bytes_into(buffer) if buffer else connection.recv_bytes()
-    return pickle.loads(buffers[0], buffers=buffers[1:])
+    length, places, size, is_shared = connection.recv()
+    pickled = bytearray(length)
+    connection.recv_bytes_into(pickled)
+    segment = Segment(reduction.recv_handle(connection), size) if is_shared else None
+    memory = np.empty(size, np.uint8) if segment is None else segment.array
+    if segment is None and size:
+        connection.recv_bytes_into(memory)
+    return _BatchUnpickler(pickled, memory, segment, places).load()
 
 
 # -- errors ----------------------------------------------------------------------------------------------------
@@ -160,7 +216,7 @@ def _tasks(source: Any) -> Iterator[Any]:
         yield task
 
 
-def _answers(plan: WorkerPlan, tasks: Iterator[Any]) -> Iterator[list[Any]]:
+def _answers(plan: WorkerPlan, tasks: Iterator[Any]) -> Iterator[Message]:
     """The message for each task; an error becomes the answer to the task that met it."""
     fetch: Callable[[Any], Any] | None = None
     failed: WorkerError | None = None
@@ -189,7 +245,7 @@ def _answers(plan: WorkerPlan, tasks: Iterator[Any]) -> Iterator[list[Any]]:
             yield _encode_error(number, WorkerError(error, plan.id))
 
 
-def _encode_error(number: int, error: WorkerError) -> list[Any]:
+def _encode_error(number: int, error: WorkerError) -> Message:
     try:
         return encode((number, error))
     except Exception:  # the exception's class cannot be pickled
@@ -197,10 +253,11 @@ def _encode_error(number: int, error: WorkerError) -> list[Any]:
         return encode((number, error))
 
 
-def _send_all(connection: Connection, outbox: queue.SimpleQueue[list[Any] | None]) -> None:
+def _send_all(connection: Connection, outbox: queue.SimpleQueue[Message | None]) -> None:
     try:
-        while (parts := outbox.get()) is not None:
-            send(connection, parts)
+        while (message := outbox.get()) is not None:
+            send(connection, message)
+            del message  # its memory is the receiver's now
     except (BrokenPipeError, ConnectionResetError):
         pass  # nobody listens any more
 
@@ -209,11 +266,12 @@ def run_worker(plan: WorkerPlan, source: Any, connection: Connection) -> None:
     """The worker's main function. A thread sends, so that the next batch is made while the last one is on its way."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process, which then stops its workers
     _C.set_num_threads(1)
-    outbox: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
+    outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
     sender = threading.Thread(target=_send_all, args=(connection, outbox), daemon=True)
     sender.start()
-    for parts in _answers(plan, _tasks(source)):
-        outbox.put(parts)
+    for message in _answers(plan, _tasks(source)):
+        outbox.put(message)
+        del message
     outbox.put(None)
     sender.join()
     connection.close()

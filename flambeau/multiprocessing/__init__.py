@@ -1,4 +1,4 @@
-"""torch.multiprocessing: Python's own, with `spawn`. Tensors travel to other processes by value, not by shared memory."""
+"""torch.multiprocessing: Python's own, with `spawn`. Tensors travel to other processes as handles of shared memory (`reductions`)."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ from multiprocessing import (
 )
 from multiprocessing.connection import wait
 from typing import Any
+
+from . import reductions
 
 
 class ProcessException(Exception):
@@ -129,7 +131,8 @@ def spawn(fn: Callable, args: tuple = (), nprocs: int = 1, join: bool = True, da
 
 
 def get_all_sharing_strategies() -> set[str]:
-    """Ways to share memory that may be asked for."""
+    """Ways to share memory that may be asked for. Both are the same here: anonymous files, which travel by their descriptors and
+    which no killed process leaves behind; as many as there are shared storages, up to the hard limit on open files."""
     return {"file_descriptor", "file_system"}
 
 
@@ -139,7 +142,7 @@ def get_sharing_strategy() -> str:
 
 
 def set_sharing_strategy(new_strategy: str) -> None:
-    """Accepted, without effect: tensors are sent by value."""
+    """Ask for one of them."""
     if new_strategy not in get_all_sharing_strategies():
         raise AssertionError(f"{new_strategy!r} is none of {sorted(get_all_sharing_strategies())}")
     _strategy[0] = new_strategy
@@ -149,8 +152,8 @@ _strategy = ["file_descriptor"]
 
 __all__ = [
     "Array", "Barrier", "BoundedSemaphore", "Condition", "Event", "JoinableQueue", "Lock", "Manager", "Pipe", "Pool", "Process",
-    "ProcessContext", "ProcessException", "ProcessExitedException", "ProcessRaisedException", "Queue", "RLock", "Semaphore", "SimpleQueue",
-    "SpawnContext", "Value", "active_children", "cpu_count", "current_process", "freeze_support", "get_all_sharing_strategies",
-    "get_all_start_methods", "get_context", "get_sharing_strategy", "get_start_method", "parent_process", "set_sharing_strategy",
-    "set_start_method", "spawn", "start_processes",
+    "ProcessContext", "ProcessException", "ProcessExitedException", "ProcessRaisedException", "Queue", "RLock", "Semaphore",
+    "SimpleQueue", "SpawnContext", "Value", "active_children", "cpu_count", "current_process", "freeze_support",
+    "get_all_sharing_strategies", "get_all_start_methods", "get_context", "get_sharing_strategy", "get_start_method",
+    "parent_process", "reductions", "set_sharing_strategy", "set_start_method", "spawn", "start_processes",
 ]  # fmt: skip
