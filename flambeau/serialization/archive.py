@@ -10,6 +10,7 @@ Alignment makes it possible to map the file into memory and use the storages whe
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import struct
 import sys
@@ -198,7 +199,8 @@ def _peek(file: IO[bytes], count: int) -> bytes:
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Open a new file that takes `path`'s place only when it is complete and on disk.
 
-    Whatever goes wrong in between, `path` keeps what it held. Raises RuntimeError when its folder does not exist.
+    Whatever goes wrong in between, `path` keeps what it held, and where the file system has files without names, a process that is
+    killed while it writes leaves nothing. Elsewhere the next one sweeps up. Raises RuntimeError when its folder does not exist.
     """
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
@@ -207,17 +209,56 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         with target.open("wb") as file:
             yield file
         return
-    aside = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}")
+    _sweep(target)
+    aside = target.with_name(f"{_aside_prefix(target)}{os.getpid()}-{os.urandom(4).hex()}")
+    file, named = _open_nameless(target.parent), False
+    if file is None:
+        file, named = aside.open("xb"), True
     try:
-        with aside.open("xb") as file:
+        with file:
             yield file
             file.flush()
             os.fsync(file.fileno())
+            if not named:
+                _give_name(file, aside)
+                named = True
         os.replace(aside, target)
     except BaseException:
-        aside.unlink(missing_ok=True)
+        if named:
+            aside.unlink(missing_ok=True)
         raise
     _sync_folder(target.parent)
+
+
+def _open_nameless(folder: Path) -> IO[bytes] | None:
+    """A file in `folder` that has no name yet; None where the system has none such."""
+    if not os.path.isdir("/proc/self/fd"):
+        return None
+    try:
+        return open(os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o666), "wb")
+    except OSError:
+        return None  # what is wrong for named files too is said when one is opened
+
+
+def _give_name(file: IO[bytes], path: Path) -> None:
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.link(f"/proc/self/fd/{file.fileno()}", path.name, dst_dir_fd=folder)  # with a folder, the link is followed
+    finally:
+        os.close(folder)
+
+
+def _aside_prefix(target: Path) -> str:
+    return f".{target.name}."
+
+
+def _sweep(target: Path) -> None:
+    """Remove what processes that were killed while they wrote `target` left beside it."""
+    for left in target.parent.glob(glob.escape(_aside_prefix(target)) + "*-????????"):
+        owner, _, mark = left.name.removeprefix(_aside_prefix(target)).partition("-")
+        ours = owner.isdigit() and len(mark) == 8 and set(mark) <= set("0123456789abcdef")
+        if ours and not Path("/proc", owner).exists():
+            left.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

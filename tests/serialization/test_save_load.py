@@ -5,7 +5,10 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import signal
 import struct
+import subprocess
+import sys
 import zipfile
 from collections import Counter, OrderedDict
 from pathlib import Path
@@ -185,6 +188,49 @@ def test_an_interrupted_save_loses_nothing(tmp_path: Path, monkeypatch: pytest.M
         flambeau.save({"t": tensor([1.0])}, path)
     assert flambeau.load(path) == {"epoch": 1}
     assert os.listdir(tmp_path) == ["c.pt"]
+
+
+KILLED = """
+import os, signal, sys
+import flambeau
+from flambeau.serialization import archive
+original = archive.ArchiveWriter.write
+def write(self, member, data):
+    original(self, member, data)
+    if member == "data/0":
+        os.kill(os.getpid(), signal.SIGKILL)
+archive.ArchiveWriter.write = write
+if sys.argv[2] == "named":
+    archive._open_nameless = lambda folder: None
+flambeau.save([flambeau.ones(100_000)], sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("kind", ["nameless", "named"])
+def test_a_killed_save_leaves_nothing(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once where the file system has files without names, else when the same file is next written."""
+    path = tmp_path / "c.pt"
+    flambeau.save(1, path)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path), kind], timeout=120)
+    assert done.returncode == -signal.SIGKILL and flambeau.load(path) == 1
+    nameless = archive._open_nameless(tmp_path)
+    if nameless is not None:
+        nameless.close()
+    assert (len(os.listdir(tmp_path)) == 1) == (kind == "nameless" and nameless is not None)
+    other = tmp_path / ".c.pt.of-somebody-12345678"
+    other.touch()
+    if kind == "named":
+        monkeypatch.setattr(archive, "_open_nameless", lambda folder: None)
+    flambeau.save(2, path)
+    other.unlink()
+    assert os.listdir(tmp_path) == ["c.pt"] and flambeau.load(path) == 2
+    assert path.stat().st_mode & 0o777 == 0o666 & ~_umask()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def test_a_missing_folder(tmp_path: Path) -> None:
