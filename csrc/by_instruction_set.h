@@ -1,5 +1,5 @@
 // The loops of the file LOOPS, compiled for each instruction set; `loops` are those of this processor. No include guard: it is
-// meant to be included inside a namespace, once a file.
+// meant to be included inside a namespace, once a file, after <algorithm> and instruction_set.h.
 namespace baseline {
 #include LOOPS
 }
@@ -18,4 +18,4 @@ decltype(baseline::loops)* const compiled[] = {&baseline::loops, &avx2::loops, &
 #else
 decltype(baseline::loops)* const compiled[] = {&baseline::loops};
 #endif
-const auto& loops = *compiled[(int)instruction_set()];
+const auto& loops = *compiled[std::min<int>((int)instruction_set(), sizeof compiled / sizeof *compiled - 1)];

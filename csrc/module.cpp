@@ -29,6 +29,9 @@ const Part parts[] = {
 #ifdef FLAMBEAU_WITH_GUARDS
     {"guards", add_guards},
 #endif
+#ifdef FLAMBEAU_WITH_INSTRUCTION_SET
+    {"instruction_set", add_instruction_set},
+#endif
 #ifdef FLAMBEAU_WITH_KERNELS
     {"kernels", add_kernels},
 #endif

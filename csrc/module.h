@@ -11,6 +11,7 @@ void add_attention(PyObject* module);
 void add_elementwise(PyObject* module);
 void add_frame_hook(PyObject* module);
 void add_guards(PyObject* module);
+void add_instruction_set(PyObject* module);
 void add_kernels(PyObject* module);
 void add_launch(PyObject* module);
 void add_onednn(PyObject* module);

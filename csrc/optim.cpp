@@ -9,19 +9,33 @@
 #include <cstdint>
 #include <vector>
 
+#include "instruction_set.h"
 #include "tensor_slots.h"
 #include "threads.h"
-
-// The same loops for plain x86-64 and for AVX2 with FMA, chosen when the module is loaded.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define FOR_EACH_CPU __attribute__((target_clones("arch=x86-64-v3", "default")))
-#else
-#define FOR_EACH_CPU
-#endif
 
 namespace {
 
 constexpr int most_arrays = 5;
+
+struct Adam {
+    double lr, beta1, beta2, eps, weight_decay;
+    int decoupled, maximize;
+};
+struct Sgd {
+    double lr, momentum, dampening, weight_decay;
+    int nesterov, maximize;
+};
+
+// Over elements [begin, begin + n) of one item's arrays.
+struct OptimLoops {
+    void (*adam[2])(void* const* data, int64_t begin, int64_t n, const Adam& o, double correction1, double correction2);
+    void (*sgd[2])(void* const* data, int64_t begin, int64_t n, const Sgd& o, bool fresh);
+    double (*sum_of_squares[2])(const void* data, int64_t begin, int64_t n);
+    void (*scale_by[2])(void* data, int64_t begin, int64_t n, double factor);
+};
+
+#define LOOPS "optim_loops.h"
+#include "by_instruction_set.h"
 
 // One parameter with its gradient and state: arrays of one dtype and layout, seen as flat runs of memory.
 struct Item {
@@ -120,41 +134,11 @@ void share(const std::vector<Item>& items, const Body& body) {
 }
 
 // ------------------------------------------------------------------------------------------------------------------ adam
-struct Adam {
-    double lr, beta1, beta2, eps, weight_decay;
-    int decoupled, maximize;
-};
-
-#define ADAM_LOOP(T, NAME)                                                                                                \
-    FOR_EACH_CPU void NAME(T* __restrict p, const T* __restrict g, T* __restrict m, T* __restrict v, T* __restrict top,   \
-                           int64_t n, const Adam& o, double correction1, double correction2) {                            \
-        const T sign = o.maximize ? -1 : 1, keep = T(1 - o.lr * o.weight_decay), coupled = T(o.weight_decay);             \
-        const T b1 = T(1 - o.beta1), b2 = T(o.beta2), c2 = T(1 - o.beta2), eps = T(o.eps);                                \
-        const T step = T(o.lr / correction1), root = T(1 / std::sqrt(correction2));                                       \
-        const bool decoupled = o.decoupled;                                                                               \
-        for (int64_t i = 0; i < n; i++) {                                                                                 \
-            T x = decoupled ? p[i] * keep : p[i];                                                                         \
-            T d = decoupled ? sign * g[i] : sign * g[i] + coupled * x;                                                    \
-            T mean = m[i] + (d - m[i]) * b1;                                                                              \
-            T square = v[i] * b2 + d * d * c2;                                                                            \
-            m[i] = mean;                                                                                                  \
-            v[i] = square;                                                                                                \
-            if (top != nullptr) top[i] = square = square > top[i] ? square : top[i];                                      \
-            p[i] = x - step * (mean / (std::sqrt(square) * root + eps));                                                  \
-        }                                                                                                                 \
-    }
-
-ADAM_LOOP(float, adam_f32)
-ADAM_LOOP(double, adam_f64)
-
 void run_adam(const Lists& lists, const Adam& o) {
+    auto loop = loops.adam[lists.type == NPY_DOUBLE];
     share(lists.items, [&](const Item& item, int64_t low, int64_t high) {
         double step = item.number[0], c1 = 1 - std::pow(o.beta1, step), c2 = 1 - std::pow(o.beta2, step);
-        auto at = [&](int which, auto zero) { return item.data[which] ? (decltype(zero)*)item.data[which] + low : nullptr; };
-        if (lists.type == NPY_FLOAT)
-            adam_f32(at(0, 0.f), at(1, 0.f), at(2, 0.f), at(3, 0.f), at(4, 0.f), high - low, o, c1, c2);
-        else
-            adam_f64(at(0, 0.), at(1, 0.), at(2, 0.), at(3, 0.), at(4, 0.), high - low, o, c1, c2);
+        loop(item.data, low, high - low, o, c1, c2);
     });
 }
 
@@ -190,41 +174,9 @@ PyObject* adam_step(PyObject*, PyObject* arguments) {
 }
 
 // ------------------------------------------------------------------------------------------------------------------- sgd
-struct Sgd {
-    double lr, momentum, dampening, weight_decay;
-    int nesterov, maximize;
-};
-
-#define SGD_LOOP(T, NAME)                                                                                                 \
-    FOR_EACH_CPU void NAME(T* __restrict p, const T* __restrict g, T* __restrict b, int64_t n, const Sgd& o, bool fresh) { \
-        const T sign = o.maximize ? -1 : 1, decay = T(o.weight_decay), lr = T(o.lr);                                      \
-        const T keep = fresh ? T(0) : T(o.momentum), take = fresh ? T(1) : T(1 - o.dampening), momentum = T(o.momentum);   \
-        const bool nesterov = o.nesterov;                                                                                 \
-        if (b == nullptr) {                                                                                               \
-            for (int64_t i = 0; i < n; i++) p[i] = p[i] - lr * (sign * g[i] + decay * p[i]);                              \
-            return;                                                                                                       \
-        }                                                                                                                 \
-        for (int64_t i = 0; i < n; i++) {                                                                                 \
-            T d = sign * g[i] + decay * p[i];                                                                             \
-            T moved = keep * b[i] + take * d;                                                                             \
-            b[i] = moved;                                                                                                 \
-            p[i] = p[i] - lr * (nesterov ? d + momentum * moved : moved);                                                 \
-        }                                                                                                                 \
-    }
-
-SGD_LOOP(float, sgd_f32)
-SGD_LOOP(double, sgd_f64)
-
 void run_sgd(const Lists& lists, const Sgd& o) {
-    share(lists.items, [&](const Item& item, int64_t low, int64_t high) {
-        bool fresh = item.number[0] != 0;
-        if (lists.type == NPY_FLOAT)
-            sgd_f32((float*)item.data[0] + low, (float*)item.data[1] + low, item.data[2] ? (float*)item.data[2] + low : nullptr,
-                    high - low, o, fresh);
-        else
-            sgd_f64((double*)item.data[0] + low, (double*)item.data[1] + low,
-                    item.data[2] ? (double*)item.data[2] + low : nullptr, high - low, o, fresh);
-    });
+    auto loop = loops.sgd[lists.type == NPY_DOUBLE];
+    share(lists.items, [&](const Item& item, int64_t low, int64_t high) { loop(item.data, low, high - low, o, item.number[0] != 0); });
 }
 
 PyObject* sgd_step(PyObject*, PyObject* arguments) {
@@ -243,24 +195,6 @@ PyObject* sgd_step(PyObject*, PyObject* arguments) {
 }
 
 // ---------------------------------------------------------------------------------------------------- norms and scaling
-template <class T>
-double sum_of_squares(const T* x, int64_t n) {
-    double total = 0;
-    for (int64_t begin = 0; begin < n; begin += 4096) {  // short runs in eight lanes of T, the runs added up in double
-        int64_t end = std::min(begin + 4096, n);
-        T lanes[8] = {};
-        int64_t i = begin;
-        for (; i + 8 <= end; i += 8)
-            for (int k = 0; k < 8; k++) lanes[k] += x[i + k] * x[i + k];
-        for (; i < end; i++) lanes[0] += x[i] * x[i];
-        for (T lane : lanes) total += lane;
-    }
-    return total;
-}
-
-FOR_EACH_CPU double squares_f32(const float* x, int64_t n) { return sum_of_squares(x, n); }
-FOR_EACH_CPU double squares_f64(const double* x, int64_t n) { return sum_of_squares(x, n); }
-
 PyObject* total_norm(PyObject*, PyObject* tensors) {
     Lists lists;
     if (!lists.add(tensors, 0)) return nullptr;
@@ -270,8 +204,7 @@ PyObject* total_norm(PyObject*, PyObject* tensors) {
     Py_BEGIN_ALLOW_THREADS;
     share(lists.items, [&](const Item& item, int64_t low, int64_t high) {
         size_t slot = (&item - lists.items.data()) * 1024 + omp_get_thread_num();
-        parts[slot] = lists.type == NPY_FLOAT ? squares_f32((float*)item.data[0] + low, high - low)
-                                              : squares_f64((double*)item.data[0] + low, high - low);
+        parts[slot] = loops.sum_of_squares[lists.type == NPY_DOUBLE](item.data[0], low, high - low);
     });
     for (double part : parts) total += part;
     Py_END_ALLOW_THREADS;
@@ -286,12 +219,8 @@ PyObject* scale(PyObject*, PyObject* arguments) {
     if (!lists.add(tensors, 0)) return nullptr;
     if (!lists.supported) Py_RETURN_FALSE;
     Py_BEGIN_ALLOW_THREADS;
-    share(lists.items, [&](const Item& item, int64_t low, int64_t high) {
-        if (lists.type == NPY_FLOAT)
-            for (int64_t i = low; i < high; i++) ((float*)item.data[0])[i] *= (float)factor;
-        else
-            for (int64_t i = low; i < high; i++) ((double*)item.data[0])[i] *= factor;
-    });
+    auto loop = loops.scale_by[lists.type == NPY_DOUBLE];
+    share(lists.items, [&](const Item& item, int64_t low, int64_t high) { loop(item.data[0], low, high - low, factor); });
     Py_END_ALLOW_THREADS;
     Py_RETURN_TRUE;
 }

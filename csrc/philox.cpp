@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "instruction_set.h"
 #include "module.h"
 #include "numpy_api.h"
 #include "runtime.h"
@@ -13,79 +14,26 @@ namespace {
 
 using namespace flambeau::philox;
 
-// One clone for each width of vector; the loops below are written so that the compiler vectorises them over `wide` blocks.
-#if defined(__x86_64__) && defined(__linux__)
-#define EACH_WIDTH __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define EACH_WIDTH
-#endif
-
 constexpr int wide = 16;
 constexpr int64_t chunk_blocks = 4096;  // of work that a thread takes at a time
 
-struct Lanes {
-    uint32_t word[4][wide];
-};
-
-__attribute__((always_inline)) inline void wide_blocks(uint64_t seed, uint64_t first, Lanes& out) {
-    for (int k = 0; k < wide; k++) {
-        Block b = block(seed, first + k);
-        out.word[0][k] = b.word[0];
-        out.word[1][k] = b.word[1];
-        out.word[2][k] = b.word[2];
-        out.word[3][k] = b.word[3];
-    }
-}
-
-// Each fills all 4 * wide (or 2 * wide) elements of `wide` blocks that start at block `first`.
-EACH_WIDTH void fill_bits(uint64_t seed, uint64_t first, uint32_t* out) {
-    Lanes lanes;
-    wide_blocks(seed, first, lanes);
-    for (int k = 0; k < wide; k++)
-        for (int lane = 0; lane < 4; lane++) out[4 * k + lane] = lanes.word[lane][k];
-}
-
-EACH_WIDTH void fill_uniform(uint64_t seed, uint64_t first, float* out) {
-    Lanes lanes;
-    wide_blocks(seed, first, lanes);
-    for (int k = 0; k < wide; k++)
-        for (int lane = 0; lane < 4; lane++) out[4 * k + lane] = unit_f32(lanes.word[lane][k]);
-}
-
-EACH_WIDTH void fill_normal(uint64_t seed, uint64_t first, float* out) {
-    Lanes lanes;
-    wide_blocks(seed, first, lanes);
-    float value[4][wide];
-    for (int k = 0; k < wide; k++) {
-        normal_pair_f32(lanes.word[0][k], lanes.word[1][k], &value[0][k], &value[1][k]);
-        normal_pair_f32(lanes.word[2][k], lanes.word[3][k], &value[2][k], &value[3][k]);
-    }
-    for (int k = 0; k < wide; k++)
-        for (int lane = 0; lane < 4; lane++) out[4 * k + lane] = value[lane][k];
-}
-
 uint64_t join(uint32_t low, uint32_t high) { return uint64_t(low) | uint64_t(high) << 32; }
 
-EACH_WIDTH void fill_uniform(uint64_t seed, uint64_t first, double* out) {
-    Lanes lanes;
-    wide_blocks(seed, first, lanes);
-    for (int k = 0; k < wide; k++) {
-        out[2 * k] = unit_f64(join(lanes.word[0][k], lanes.word[1][k]));
-        out[2 * k + 1] = unit_f64(join(lanes.word[2][k], lanes.word[3][k]));
-    }
-}
+// Each fills all 4 * wide (or 2 * wide) elements of `wide` blocks that start at block `first`.
+template <class T>
+using Fill = void (*)(uint64_t seed, uint64_t first, T* out);
+struct PhiloxLoops {
+    Fill<uint32_t> bits;
+    Fill<float> uniform_f32, normal_f32;
+    Fill<double> uniform_f64, normal_f64;
+};
 
-EACH_WIDTH void fill_normal(uint64_t seed, uint64_t first, double* out) {
-    Lanes lanes;
-    wide_blocks(seed, first, lanes);
-    for (int k = 0; k < wide; k++)
-        normal_pair_f64(join(lanes.word[0][k], lanes.word[1][k]), join(lanes.word[2][k], lanes.word[3][k]), &out[2 * k],
-                        &out[2 * k + 1]);
-}
+#define LOOPS "philox_loops.h"
+#include "by_instruction_set.h"
 
 // Fills out[begin:end] by `fill`, where each block gives 16 / sizeof(T) elements. The last, partial step goes through a buffer.
 template <class T>
-void fill_range(void (*fill)(uint64_t, uint64_t, T*), T* out, int64_t begin, int64_t end, uint64_t seed, uint64_t offset) {
+void fill_range(Fill<T> fill, T* out, int64_t begin, int64_t end, uint64_t seed, uint64_t offset) {
     constexpr int64_t step = wide * (16 / sizeof(T));
     for (int64_t i = begin; i < end; i += step) {
         uint64_t first = offset + uint64_t(i) / (16 / sizeof(T));
@@ -100,7 +48,7 @@ void fill_range(void (*fill)(uint64_t, uint64_t, T*), T* out, int64_t begin, int
 }
 
 template <class T>
-void fill_array(void (*fill)(uint64_t, uint64_t, T*), T* out, int64_t n, uint64_t seed, uint64_t offset) {
+void fill_array(Fill<T> fill, T* out, int64_t n, uint64_t seed, uint64_t offset) {
     constexpr int64_t chunk = chunk_blocks * (16 / sizeof(T));
     int64_t chunks = (n + chunk - 1) / chunk;
     int threads = (int)std::min<int64_t>(chunks, thread_count());
@@ -131,7 +79,7 @@ bool parse_draw(PyObject* arguments, const char* format, Draw* draw) {
 }
 
 template <class T>
-PyObject* run(void (*fill)(uint64_t, uint64_t, T*), const Draw& draw) {
+PyObject* run(Fill<T> fill, const Draw& draw) {
     Py_INCREF(draw.out);
     T* out = (T*)PyArray_DATA(draw.out);
     int64_t n = PyArray_SIZE(draw.out);
@@ -150,8 +98,8 @@ PyObject* philox_uniform(PyObject*, PyObject* arguments) {
     Draw draw;
     if (!parse_draw(arguments, "OOO:philox_uniform", &draw)) return nullptr;
     switch (PyArray_TYPE(draw.out)) {
-        case NPY_FLOAT32: return run<float>(fill_uniform, draw);
-        case NPY_FLOAT64: return run<double>(fill_uniform, draw);
+        case NPY_FLOAT32: return run<float>(loops.uniform_f32, draw);
+        case NPY_FLOAT64: return run<double>(loops.uniform_f64, draw);
         default: return wrong_type("philox_uniform", "float32 or float64", draw);
     }
 }
@@ -160,8 +108,8 @@ PyObject* philox_normal(PyObject*, PyObject* arguments) {
     Draw draw;
     if (!parse_draw(arguments, "OOO:philox_normal", &draw)) return nullptr;
     switch (PyArray_TYPE(draw.out)) {
-        case NPY_FLOAT32: return run<float>(fill_normal, draw);
-        case NPY_FLOAT64: return run<double>(fill_normal, draw);
+        case NPY_FLOAT32: return run<float>(loops.normal_f32, draw);
+        case NPY_FLOAT64: return run<double>(loops.normal_f64, draw);
         default: return wrong_type("philox_normal", "float32 or float64", draw);
     }
 }
@@ -176,7 +124,7 @@ PyObject* philox_bits(PyObject*, PyObject* arguments) {
     uint32_t* out = (uint32_t*)PyArray_DATA(draw.out);
     int64_t words = PyArray_SIZE(draw.out) * (size / 4);
     Py_BEGIN_ALLOW_THREADS;
-    fill_array<uint32_t>(fill_bits, out, words, draw.seed, draw.offset);
+    fill_array<uint32_t>(loops.bits, out, words, draw.seed, draw.offset);
     Py_END_ALLOW_THREADS;
     return Py_NewRef((PyObject*)draw.out);
 }
@@ -202,13 +150,8 @@ PyMethodDef methods[] = {
 // (seed, offset).
 extern "C" void philox_run(const int64_t* words, const int64_t* state, void* out) {
     uint64_t seed = (uint64_t)state[0], offset = (uint64_t)(state[1] + words[3]);
-    auto fill = [&](auto* to) {
-        void (*uniform)(uint64_t, uint64_t, decltype(to)) = fill_uniform;
-        void (*normal)(uint64_t, uint64_t, decltype(to)) = fill_normal;
-        fill_array(words[0] ? normal : uniform, to, words[2], seed, offset);
-    };
-    if (words[1] == 4) fill((float*)out);
-    else fill((double*)out);
+    if (words[1] == 4) fill_array(words[0] ? loops.normal_f32 : loops.uniform_f32, (float*)out, words[2], seed, offset);
+    else fill_array(words[0] ? loops.normal_f64 : loops.uniform_f64, (double*)out, words[2], seed, offset);
 }
 
 void add_philox(PyObject* module) {

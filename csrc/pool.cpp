@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "dtypes.h"
+#include "instruction_set.h"
 #include "parallel.h"
 #include "storage.h"
 

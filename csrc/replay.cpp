@@ -305,6 +305,7 @@ PyObject* describe(PyObject* const* args, Py_ssize_t count, npy_intp most) {
     std::string large;
     size_t used = 0;
     auto add = [&](const void* bytes, size_t n) {
+        if (n == 0) return;
         if (large.empty() && used + n <= sizeof small) return (void)(std::memcpy(small + used, bytes, n), used += n);
         if (large.empty()) large.assign(small, used);
         large.append((const char*)bytes, n);

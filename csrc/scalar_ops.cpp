@@ -4,7 +4,7 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "parallel.h"
+#include "instruction_set.h"
 #include "runtime.h"
 #pragma GCC diagnostic ignored "-Wunused-variable"
 #include "../flambeau/inductor/kernel.h"

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "instruction_set.h"
 #include "room.h"
 
 #pragma GCC push_options
@@ -234,13 +235,7 @@ void together(const Sizes& z, const Product& p, int threads) {
 
 bool permitted() {
     constexpr int request = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA of Linux
-    unsigned a, b, c, d;
-    __asm__("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(7), "c"(0));
-    const bool tiles = (d >> 24 & 1) && (d >> 22 & 1);
-    __asm__("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(7), "c"(1));
-    const bool pairs = a >> 5 & 1;
-    return tiles && pairs && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vl") && syscall(SYS_arch_prctl, request, tile_data) == 0;
+    return instruction_set() == InstructionSet::amx && syscall(SYS_arch_prctl, request, tile_data) == 0;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import sysconfig
 import types
@@ -54,12 +55,12 @@ def is_numpy_function(function: Any) -> bool:
     return _root(getattr(function, "__module__", None) or "numpy") == "numpy" and function.__name__ in NUMPY_NUMBERS
 
 
-_STDLIB = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
-_SITE = tuple(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+_STDLIB = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
+_SITE = tuple(folder + name + os.sep for folder in _STDLIB for name in ("site-packages", "dist-packages"))
+_SKIPPED_PACKAGES = frozenset({"numpy", "scipy", "sympy", "ml_dtypes", "pytest", "_pytest", "pluggy", "tqdm"})
 _SKIPPED_MODULES = frozenset(
     {"random", "logging", "warnings", "threading", "subprocess", "time", "traceback", "inspect", "importlib", "unittest",
-     "multiprocessing", "pdb", "bdb", "pickle", "json", "re", "os", "tokenize", "linecache", "gc", "weakref", "numpy", "scipy",
-     "sympy", "ml_dtypes", "pytest", "_pytest", "pluggy", "tqdm",
+     "multiprocessing", "pdb", "bdb", "pickle", "json", "re", "os", "tokenize", "linecache", "gc", "weakref",
      "ast", "dis", "tempfile", "shutil", "pathlib", "asyncio", "concurrent",
      "socket", "ctypes", "sysconfig", "site", "runpy", "codeop", "code", "cProfile", "profile", "timeit", "doctest"}
 )  # fmt: skip
@@ -67,6 +68,16 @@ _SKIPPED_MODULES = frozenset(
 
 def _root(name: str | None) -> str:
     return (name or "").split(".")[0]
+
+
+def _of_stdlib(filename: str) -> bool:
+    return filename.startswith(("<frozen", *_STDLIB)) and not filename.startswith(_SITE)
+
+
+def _skips(module: str | None, filename: str) -> bool:
+    """Is it a module that is never captured? A program may have a module of its own called `code` or `profile`."""
+    root = _root(module)
+    return root in _SKIPPED_PACKAGES or (root in _SKIPPED_MODULES and _of_stdlib(filename))
 
 
 def is_own(name: str | None) -> bool:
@@ -120,9 +131,7 @@ def skips_frames_of(name: str, filename: str, module: str | None) -> bool:
         return True  # what dataclasses and named tuples generate
     if is_own(module):
         return not (module or "").startswith(CAPTURED) or (module or "").startswith(MACHINERY)
-    if filename.startswith("<frozen") or _root(module) in _SKIPPED_MODULES:
-        return True
-    return filename.startswith(_STDLIB) and not filename.startswith(_SITE)
+    return _root(module) in _SKIPPED_PACKAGES or _of_stdlib(filename)
 
 
 def treatment(function: types.FunctionType) -> str:
@@ -131,7 +140,7 @@ def treatment(function: types.FunctionType) -> str:
     module = home_of(function)
     if is_own(module):
         return _own_treatment(function, module)
-    if _root(module) in _SKIPPED_MODULES:
+    if _skips(module, function.__code__.co_filename):
         return "skip"
     return "dispatch" if module == "functools" and function.__qualname__ == "singledispatch.<locals>.dispatch" else "inline"
 

@@ -13,6 +13,7 @@ import functools
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import signal
 import subprocess
@@ -71,15 +72,22 @@ def _machine() -> str:
     return f"{platform.machine()} {' '.join(sorted(flags.split()))}"
 
 
+# What takes -march=native back to the instructions that ONEDNN_MAX_CPU_ISA leaves (csrc/instruction_set.cpp).
+_NARROWER = {"SSE41": ("-march=x86-64-v2",), "AVX2": ("-mno-avx512f",), "AVX512_CORE": ("-mno-avx512bf16", "-mno-avx512fp16"),
+             "AVX512_CORE_BF16": ("-mno-avx512fp16",)}
+
+
 @functools.cache
 def flags() -> tuple[str, ...]:
-    """All flags for this machine."""
-    extra = ["-march=native"]
-    if "avx512f" in _machine().split():
+    """All flags for this machine, and those of $FLAMBEAU_CXXFLAGS after them."""
+    level, extra = _C.instruction_set(), ["-march=native"]
+    if level != _C.instruction_sets()[-1]:
+        extra += _NARROWER[level]
+    if level.startswith("AVX512"):
         extra.append("-mprefer-vector-width=512")
     name, version = platform.libc_ver()
     mvec = platform.machine() == "x86_64" and name == "glibc" and tuple(map(int, version.split(".")[:2])) >= (2, 35)
-    return (*FLAGS, *extra, f"-DFL_MVEC={int(mvec)}")
+    return (*FLAGS, *extra, f"-DFL_MVEC={int(mvec)}", *shlex.split(os.environ.get("FLAMBEAU_CXXFLAGS", "")))
 
 
 @functools.cache

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-from pathlib import Path
-
-# The widest vector instructions first, as Linux and torch name them.
-_CAPABILITIES = (("avx512f", "AVX512"), ("avx2", "AVX2"))
+from ... import _C
 
 
-@functools.cache
 def get_cpu_capability() -> str:
-    """The vector instructions of this processor: "AVX512", "AVX2" or "DEFAULT"."""
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
-    except OSError:
-        return "DEFAULT"
-    return next((name for flag, name in _CAPABILITIES if flag in flags), "DEFAULT")
+    """The vector instructions that are used on this processor, as torch names them: "AVX512", "AVX2" or "DEFAULT"."""
+    found = _C.instruction_set().partition("_")[0]
+    return found if found in ("AVX512", "AVX2") else "DEFAULT"
