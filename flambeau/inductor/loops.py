@@ -124,6 +124,12 @@ def _parts(p: KernelPrinter, folds: list[int], most: int) -> Parts | None:
     return None
 
 
+def _has_lanes(p: KernelPrinter, roots: list[Value]) -> bool:
+    """Whether the innermost loop runs on all lanes of vectors: it is long, and its elements lie side by side."""
+    return p.program.hint(p.sizes[p.inner[-1]]) >= SUM_ROWS and all(
+        coefficient(v.attr.index, p.innermost) in (0, 1) for v in walk(roots) if v.op == "load")
+
+
 def _open_inner(p: KernelPrinter, folds: list[int], parts: Parts | None, roots: list[Value], depth: float, memo: dict[int, float],
                 block: int = 0, length: int | None = None) -> None:
     """Declare accumulators, of `length` columns or one of a row, and open the inner loops with what is computed in each."""
@@ -305,8 +311,7 @@ def _pass(p: KernelPrinter, level: int, memo: dict[int, float], block: int) -> N
     roots = [p.roots[k] for k in full]
     folds = [k for k in full if _is_fold(p.kernel.members[k].step)]
     p.need(roots, p.rows + 0.5, memo)
-    near = all(coefficient(v.attr.index, p.innermost) in (0, 1) for v in walk(roots) if v.op == "load")
-    parts = _parts(p, folds, SUM_BLOCK if near else SUM_ROWS)
+    parts = _parts(p, folds, SUM_BLOCK if _has_lanes(p, roots) else SUM_ROWS)
     _open_inner(p, folds, parts, roots, p.rows, memo, block)
     p.need(roots, 99, memo)
     for k in full:

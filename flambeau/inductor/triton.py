@@ -20,7 +20,7 @@ from flambeau.inductor.cpp import KernelPrinter
 from flambeau.inductor.ir import REDUCTIONS, Access, Program, Value, computed_names, walk
 from flambeau.inductor.reference import empty_value
 from flambeau.inductor.scheduler import Kernel, Member
-from flambeau.ops.scalar import TABLE
+from flambeau.ops.scalar import TABLE, accumulator
 
 TRITON_TYPES = {
     "bool": "int1", "uint8": "uint8", "int8": "int8", "int16": "int16", "int32": "int32", "int64": "int64", "uint16": "uint16",
@@ -239,7 +239,9 @@ class TritonPrinter(KernelPrinter):
         return self.kernel.members[k].step.kind
 
     def _fold_type(self, k: int) -> str:
-        name = self.kernel.members[k].step.body.dtype.name
+        """Of an accumulator that goes from turn to turn."""
+        step = self.kernel.members[k].step
+        name = accumulator(step.kind, step.body.dtype).name
         return "int32" if name == "bool" else TRITON_TYPES[name]
 
     def _identity(self, k: int) -> str:
@@ -271,7 +273,7 @@ class TritonPrinter(KernelPrinter):
 
     def _hold(self, k: int, text: str) -> None:
         step = self.kernel.members[k].step
-        cast = " != 0" if step.body.dtype is bool_ else ""
+        cast = " != 0" if step.body.dtype is bool_ else f".to(tl.{TRITON_TYPES[step.body.dtype.name]})"
         name = f"t{self.count}"
         self.count += 1
         self.emit(f"{name} = ({text})[:, None]{cast}")

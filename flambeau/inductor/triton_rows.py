@@ -166,7 +166,7 @@ class LongRows(TritonPrinter):
 
     def _begin_joined(self, k: int) -> None:
         for name in ("scaled",) if self.joined[k].kind == "max" else ("count", "mean", "squares"):
-            self.emit(f"{name}{k} = tl.zeros([1, RBLOCK], tl.float32)")
+            self.emit(f"{name}{k} = tl.zeros([1, RBLOCK], tl.float{32 if name == 'count' else 64})")
 
     def _add_exponentials(self, k: int, first: int) -> None:
         """exp of the tile relative to the largest elements so far; infinite ones count for themselves."""
@@ -185,7 +185,7 @@ class LongRows(TritonPrinter):
             emit(f"center{k} = part{first} / {self.stack}")
             emit(f"off{k} = {tile} - center{k}")
         emit(f"share{k} = more{k} / tl.maximum(count{k} + more{k}, 1.0)")
-        emit(f"apart{k} = center{k} - mean{k}")
+        emit(f"apart{k} = (center{k} - mean{k}).to(tl.float32)")
         emit(f"squares{k} += tl.sum(off{k} * off{k}, 0)[None, :] + apart{k} * apart{k} * count{k} * share{k}")
         emit(f"mean{k} += apart{k} * share{k}")
         emit(f"count{k} += more{k}")

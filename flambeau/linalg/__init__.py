@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..ops.linalg import linalg_cross as cross
 from ..ops.linalg import linalg_multi_dot as multi_dot
-from ..ops.linalg import matmul, vander
+from ..ops.linalg import linalg_vander as vander
+from ..ops.linalg import matmul
 from ..ops.linalg_decompositions import LinAlgError
 from ..ops.linalg_decompositions import linalg_cholesky as cholesky
 from ..ops.linalg_decompositions import linalg_cholesky_ex as cholesky_ex

@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..core.dtypes import FLOAT, float32, float64, promote_types
+from ..core.dtypes import FLOAT, INT, bool_, float32, float64, int64, promote_types
 from ..core.size import broadcast_shapes, canonical_dim
 from ..core.tensor import Tensor
 from . import prims
 from .creation import triu_indices
 from .pointwise import inplace, reflected
 from .prims.views import _is_one as _one
-from .promotion import broadcast, cast, expand_to, prepare, result_type
+from .promotion import broadcast, cast, category_of_number, expand_to, factor, prepare, result_type
 from .reductions import _differ, _finish, linalg_vector_norm, scalar_type, vector_norm_vjp
 from .registry import OPERATORS, operator
 
@@ -145,12 +145,15 @@ def _batched(x: Tensor, y: Tensor) -> Tensor:
 rmatmul = reflected("rmatmul", matmul, "other @ input.")
 
 
-def _scaled(x: Any, factor: Any) -> Any:
-    return x if type(factor) in (int, float) and factor == 1 else x * factor
+def _scaled(x: Tensor, number: Any) -> Tensor:
+    return x if type(number) in (int, float) and number == 1 else x * factor(number, x.dtype)
 
 
 def _added(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
     """beta * input + alpha * product; with beta 0 the input is not even read."""
+    if input.dtype is not product.dtype:
+        raise RuntimeError(f"self and mat2 must have the same dtype, but got {scalar_type(input.dtype)} and "
+                           f"{scalar_type(product.dtype)}")
     product = _scaled(product, alpha)
     if type(beta) in (int, float) and beta == 0:
         return product
@@ -162,9 +165,6 @@ def _added(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
         raise RuntimeError(f"The expanded size of the tensor ({wanted[-bad]}) must match the existing size ({shape[-bad]}) at "
                            f"non-singleton dimension {len(wanted) - bad}.  Target sizes: {list(wanted)}.  Tensor sizes: "
                            f"{list(shape)}")
-    if input.dtype is not product.dtype:
-        raise RuntimeError(f"self and mat2 must have the same dtype, but got {scalar_type(input.dtype)} and "
-                           f"{scalar_type(product.dtype)}")
     return prims.add(expand_to(_scaled(input, beta), tuple(wanted)), product)
 
 
@@ -195,7 +195,12 @@ def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any 
 @operator(method=True)
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * outer(vec1, vec2)."""
-    return _added(input, outer(vec1, vec2), beta, alpha)
+    kind = result_type(input, vec1, vec2)
+    if kind.category <= INT and any(category_of_number(n) >= FLOAT for n in (beta, alpha)):
+        raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number. "
+                           f"addr got alpha={alpha}, beta={beta} for {kind}")
+    total = _added(*[cast(x, int64 if kind is bool_ else kind) for x in (input, outer(vec1, vec2))], beta, alpha)
+    return cast(total, kind)
 
 
 for _fn in (addmm, baddbmm, addbmm, addmv, addr):
@@ -478,6 +483,20 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     n = x.shape[0] if N is None else N
     powers = x.new_arange(n) if increasing else n - 1 - x.new_arange(n)
     return prims.unsqueeze(x, 1) ** cast(powers, result_type(x.dtype))
+
+
+@operator(name="linalg_vander")
+def linalg_vander(x: Tensor, *, N: int | None = None) -> Tensor:
+    """Powers of the last dimension's elements along a new one: x^0 ... x^(N-1)."""
+    if not x.ndim:
+        raise RuntimeError("Input must be at least 1-dimensional: linalg.vander got a 0-dim tensor")
+    n = x.shape[-1] if N is None else N
+    if n <= 1:
+        raise RuntimeError(f"N must be greater than 1: linalg.vander got {n}")
+    if x.dtype is bool_:
+        raise RuntimeError("linalg.vander supports floating point, complex, and integer tensors, but got Bool")
+    kind = int64 if x.dtype.category < FLOAT else x.dtype
+    return prims.unsqueeze(cast(x, kind), x.ndim) ** cast(x.new_arange(n), kind)
 
 
 @operator

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import inspect
 import math
@@ -12,12 +13,13 @@ import numpy as np
 
 from ..backends.cpu import native
 from ..core import dispatch
-from ..core.dtypes import BOOL, FLOAT, INT, bool_, can_cast, finfo, int64, uint8
+from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, can_cast, finfo, int64, uint8
 from ..core.tensor import Tensor, bump_version, refuse_inference_write
 from . import prims
 from .checks import checked
-from .promotion import broadcast, cast, category_of_number, default_dtype, prepare, result_type, to_float
+from .promotion import broadcast, cast, category_of_number, default_dtype, factor, prepare, result_type, to_float
 from .registry import DECLINES, OPERATORS, PRIMITIVES, PointwisePrimitive, Primitive, as_dunder, operator
+from .scalar import compute_dtype
 
 
 # -- writing in place --------------------------------------------------------------------------------
@@ -228,8 +230,8 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
         return input.clone()
     if decimals == 0:
         return prims.round(input)
-    scale = 10.0 ** (decimals if decimals > 0 else -decimals)
-    return prims.round(input * scale) / scale if decimals > 0 else prims.round(input / scale) * scale
+    x, scale = cast(input, compute_dtype(input.dtype)), 10.0 ** builtins.abs(decimals)
+    return cast(prims.round(x * scale) / scale if decimals > 0 else prims.round(x / scale) * scale, input.dtype)
 
 
 @operator(method=True)
@@ -312,7 +314,9 @@ def _add_like(prim: PointwisePrimitive, name: str, verb: str) -> Callable:
     quick = prim.quick
 
     def fn(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
-        if alpha != 1:
+        if alpha != 1 or alpha is True:
+            if name == "sub":
+                _check_no_bools(input, other)
             other = _times_alpha(input, other, alpha)
         result = quick(input, other)
         if result is NotImplemented:
@@ -327,9 +331,16 @@ def _add_like(prim: PointwisePrimitive, name: str, verb: str) -> Callable:
 
 def _times_alpha(input: Any, other: Any, alpha: Any) -> Any:
     """other * alpha in the dtype of the sum."""
+    kind = result_type(input, other)
+    number = category_of_number(alpha) if not isinstance(alpha, Tensor) else BOOL
+    if number == FLOAT and kind.category <= INT:
+        raise RuntimeError(f"For integral input tensors, argument alpha must not be a floating point number. Got {alpha} for {kind}")
+    if number == COMPLEX and kind.category < COMPLEX:
+        raise RuntimeError(f"For non-complex input tensors, argument alpha must not be a complex number. Got {alpha} for {kind}")
+    if number == BOOL and kind is not bool_ and not isinstance(alpha, Tensor):
+        raise RuntimeError(f"Boolean alpha only supported for Boolean results. Got {alpha} for {kind}")
     if not isinstance(other, Tensor):
         return other * alpha
-    kind = result_type(input, other)
     scaled = cast(other, kind) * alpha
     return cast(scaled, bool_) if kind is bool_ else scaled
 
@@ -592,6 +603,9 @@ def clamp(input: Tensor, min: Any = None, max: Any = None, *, out: Tensor | None
     """`input` limited to [min, max]; a bound may be a number, a tensor or None."""
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    wide = result_type(input, min, max)
+    if wide is bool_ or wide.is_complex:
+        raise NotImplementedError(f'"clamp" not implemented for \'{wide}\': its numbers have no order to be clamped by')
     if isinstance(min, _NUMBER) and isinstance(max, _NUMBER):
         kind = result_type(input, min, max)
         result = _clamp(cast(input, kind), cast(min, kind), cast(max, kind))
@@ -668,14 +682,30 @@ def isfinite(input: Tensor) -> Tensor:
 
 @operator(method=True)
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
-    """input + value * tensor1 * tensor2."""
-    return add(input, mul(mul(tensor1, tensor2), value) if value != 1 else mul(tensor1, tensor2))
+    """input + value * tensor1 * tensor2, in the dtype that the tensors have in common."""
+    kind, input, tensor1, tensor2 = _in_common("addcmul", input, tensor1, tensor2)
+    product = mul(tensor1, tensor2)
+    return cast(add(input, product if value == 1 else mul(product, factor(value, kind))), kind)
+
+
+def _in_common(name: str, *tensors: Tensor) -> tuple:
+    """(the dtype of the result, the tensors in the one in which it is computed)."""
+    kind = tensors[0].dtype
+    if any(t.dtype is not kind for t in tensors):
+        kind = result_type(*tensors)
+    if kind is bool_:
+        raise NotImplementedError(f'"{name}_cpu_out" not implemented for \'Bool\'; convert the operands with .int() or .float() first')
+    return kind, *[cast(t, compute_dtype(kind)) for t in tensors]
 
 
 @operator(method=True)
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
-    """input + value * tensor1 / tensor2."""
-    return add(input, div(mul(tensor1, value) if value != 1 else tensor1, tensor2))
+    """input + value * tensor1 / tensor2, in the dtype that the tensors have in common."""
+    if tensor1.dtype.category <= INT and tensor2.dtype.category <= INT:
+        raise RuntimeError("Integer division with addcdiv is no longer supported: use input + value * torch.trunc(tensor1 / tensor2) or "
+                           f"addcdiv of floating-point tensors. Got {tensor1.dtype} and {tensor2.dtype}")
+    kind, input, tensor1, tensor2 = _in_common("addcdiv", input, tensor1, tensor2)
+    return cast(add(input, div(tensor1 if value == 1 else mul(tensor1, factor(value, kind)), tensor2)), kind)
 
 
 @operator(method=True, fused=True)
@@ -683,10 +713,16 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     """input + weight * (end - input), formed from the nearer end."""
     if input.dtype is not end.dtype:
         raise RuntimeError(f"expected dtype {input.dtype} for `end` but got dtype {end.dtype}")
+    if input.dtype.category < FLOAT:
+        raise NotImplementedError(f'"lerp_kernel" not implemented for \'{input.dtype}\'; it takes floating-point and complex tensors')
     if isinstance(weight, Tensor):
-        near = where(prims.abs(weight) < 0.5, input + weight * (end - input), end - (end - input) * (1 - weight))
-        return near
-    return input + (end - input) * weight if -0.5 < weight < 0.5 else end - (end - input) * (1 - weight)
+        if weight.dtype is not input.dtype and not weight.ndim:
+            weight = cast(weight, input.dtype)
+        if weight.dtype is not input.dtype:
+            raise RuntimeError(f"expected dtype {input.dtype} for `weight` but got dtype {weight.dtype}")
+        return where(prims.abs(weight) < 0.5, input + weight * (end - input), end - (end - input) * (1 - weight))
+    weight = factor(weight, input.dtype)
+    return input + (end - input) * weight if builtins.abs(weight) < 0.5 else end - (end - input) * (1 - weight)
 
 
 @operator(method=True)
@@ -722,12 +758,19 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
 @operator(fused=True)
 def logaddexp_backward(g: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of logaddexp: shares by the logistic function of the difference, even ones of equals."""
+    if x.dtype.is_complex:
+        share = (1 / (1 + (y - x).exp())).conj()
+        return g * share, g * (1 - share)
     share = where(x == y, 0.5, prims.sigmoid(x - y))
     return g * share, g * (1 - share)
 
 
 @operator(name="_logaddexp", fused=True, vjp=lambda g, x, y: logaddexp_backward(g, x, y))
 def _logaddexp(x: Tensor, y: Tensor) -> Tensor:
+    if x.dtype.is_complex:
+        larger = prims.real(x) >= prims.real(y)
+        top, low = where(larger, x, y), where(larger, y, x)
+        return where(prims.real(low) == -math.inf, top, top + prims.log(1 + (low - top).exp()))
     top = prims.maximum(x, y)
     gap = -abs(x - y)
     return where(top.isinf() & (x == y), top, top + gap.exp().log1p())

@@ -107,6 +107,15 @@ def cast(x: Any, kind: dtype) -> Any:
     return bool(x)
 
 
+def factor(x: Any, kind: dtype) -> Any:
+    """A number that multiplies tensors of `kind`, which it does not change: integers are multiplied by its whole part."""
+    if isinstance(x, Tensor):
+        return x
+    if category_of_number(x) == COMPLEX and kind.category < COMPLEX:
+        raise RuntimeError(f"value cannot be converted to type {kind} without overflow: {x} multiplies tensors of real numbers")
+    return cast(x, kind)
+
+
 def _wrapped(x: int, kind: dtype) -> int:
     """An integer modulo 2^bits, in the range of `kind`."""
     bits = 8 * kind.itemsize

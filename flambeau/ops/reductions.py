@@ -378,7 +378,7 @@ std_mean = _moment("std_mean", lambda x, dim, correction, keepdim: (_std(x, dim,
 def _logsumexp_vjp(g: Tensor, input: Tensor, out: Tensor, dim: Dims, keepdim: bool) -> tuple:
     """d logsumexp / d x_i = exp(x_i - logsumexp)."""
     rank = input.ndim
-    return (_spread(g, dim, keepdim, rank) * prims.exp(input - _spread(out, dim, keepdim, rank)),)
+    return (_spread(g, dim, keepdim, rank) * prims.exp(input - _spread(out, dim, keepdim, rank)).conj(),)
 
 
 @operator(name="_logsumexp", vjp=_logsumexp_vjp, fused=True)
@@ -387,8 +387,8 @@ def _logsumexp(input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
     dims = canonical_dims(dim, input.ndim)
     if builtins.any(_is_zero(input.shape[d]) for d in dims):
         return prims.log(_reduce(prims.sum, input, dims, keepdim))
-    top = _reduce(prims.amax, input, dims, True)
-    top = top.masked_fill(prims.isinf(top), 0)
+    top = _reduce(prims.amax, prims.real(input) if input.dtype.is_complex else input, dims, True)
+    top = cast(top.masked_fill(prims.isinf(top), 0), input.dtype)
     total = prims.log(_reduce(prims.sum, prims.exp(input - top), dims, True)) + top
     return total if keepdim else prims.squeeze(total, dims)
 
@@ -411,8 +411,9 @@ def vector_norm_vjp(g: Tensor, input: Tensor, out: Tensor, ord: float, dim: Dims
         return (input.sgn() * g,)
     size = prims.abs(input)
     if math.isinf(ord):
-        hit = (size == out).to(size.dtype)
-        return (input.sgn() * (hit / sum(hit, canonical_dims(dim, rank), True) * g),)
+        hit = size == out
+        share = hit.to(size.dtype) / sum(hit, canonical_dims(dim, rank), True)
+        return (input.sgn() * (share * g),)
     ratio = (size / out) ** (ord - 1)
     return ((input.sgn() * (ratio * g)).masked_fill(size == 0, 0),)
 
@@ -494,12 +495,8 @@ cummax, cummin = _running_extremum("cummax"), _running_extremum("cummin")
 
 @operator(method=True)
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
-    """Running log-sum-exp along `dim`, shifted by the running maximum's end."""
-    d = canonical_dim(dim, input.ndim)
-    x = to_float(input)
-    top = amax(x.detach(), d, True) if not _is_zero(x.shape.numel()) else x
-    top = top.masked_fill(top.isinf(), 0)
-    return (x - top).exp().cumsum(d).log() + top
+    """Running log(sum(exp(input))) along `dim`, without overflow."""
+    return prims.logcumsumexp(to_float(input), canonical_dim(dim, input.ndim), False)
 
 
 @operator(method=True)

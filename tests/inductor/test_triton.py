@@ -118,7 +118,7 @@ def test_without_cupy_the_error_says_what_to_install():
         compile_graph(make_fx(lambda x: x.softmax(-1))(x))
 
 
-@pytest.mark.parametrize("case", ["products", "ended_products", "long_rows",
+@pytest.mark.parametrize("case", ["products", "ended_products", "long_rows", "long_sums",
                                   "eager_pointwise", "eager_operators", "eager_reductions", "graphs", "programs", "saved",
                                   "tables", "lifetimes", "stray_indices"])
 def test_kernels_compute_the_right_numbers_under_the_interpreter(case, tmp_path):

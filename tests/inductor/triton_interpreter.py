@@ -296,6 +296,28 @@ def eager_reductions() -> None:
     generated("argmax", a(64, 100), 1)
 
 
+def long_sums() -> None:
+    """Sums over many elements of one sign and far from zero are as good as sums in f64."""
+    def works(x: Any) -> Any:
+        return x.sum(), x.sum(0), x.sum(-1), (x * 2).mean(0), x.logsumexp(-1)
+
+    count = 3 << 14
+    for data in (np.full(count, 0.1, "f4"), (1e4 + RNG.standard_normal(count)).astype("f4")):
+        for shape in ((3, count // 3), (count // 96, 96)):
+            x = data.reshape(shape)
+            with fl.core.dispatch.fake_mode():
+                fake = fl.empty(shape, device="cuda")
+            got = compile_graph(make_fx(works)(fake))([from_array(to_gpu(x), None, device("cuda", 0))])
+            for g, want in zip(got, works(fl.from_numpy(x.astype("f8")))):
+                np.testing.assert_allclose(g._data, want.numpy(), 1e-6)
+    for scale in (1.0, 1e-3):
+        x = (1e3 * scale + RNG.standard_normal((4, 20000))).astype("f4")
+        with fl.core.dispatch.fake_mode():
+            fake = fl.empty(x.shape, device="cuda")
+        (got,) = compile_graph(make_fx(lambda x: x.var(1))(fake))([from_array(to_gpu(x), None, device("cuda", 0))])
+        np.testing.assert_allclose(got._data, x.astype("f8").var(1, ddof=1), 1e-5)
+
+
 def graphs() -> None:
     functional = fl.nn.functional
     x, w = RNG.standard_normal((24, 96)).astype("f4"), RNG.standard_normal(96).astype("f4")
@@ -579,8 +601,8 @@ def stray_indices() -> None:
     noted(24, 24)
 
 
-CASES = {f.__name__: f for f in (products, ended_products, long_rows, eager_pointwise, eager_operators, eager_reductions, graphs, programs,
-                                saved, tables, lifetimes, stray_indices)}
+CASES = {f.__name__: f for f in (products, ended_products, long_rows, long_sums, eager_pointwise, eager_operators, eager_reductions,
+                                graphs, programs, saved, tables, lifetimes, stray_indices)}
 
 
 if __name__ == "__main__":

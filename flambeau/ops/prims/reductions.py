@@ -13,6 +13,7 @@ from ...core.dtypes import bool_, int64
 from ...core.tensor import Tensor
 from .. import registry
 from ..registry import General, Linear, Spec, primitive
+from ..scalar import compute_dtype
 
 
 def _reduced(x: Tensor, dims: Sequence[int]) -> tuple:
@@ -200,6 +201,53 @@ def cumprod(x: Tensor, dim: int) -> Spec:
     return Spec(x._layout.shape, x.dtype)
 
 
+def _added_exponentials(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """log(e^x + e^y) of complex numbers."""
+    larger = x.real >= y.real
+    top, low = np.where(larger, x, y), np.where(larger, y, x)
+    return np.where(np.isneginf(low.real), top, top + np.log1p(np.exp(low - top)))
+
+
+def _running_exponentials(x: np.ndarray, dim: int, reverse: bool) -> np.ndarray:
+    """In double precision; complex numbers by sums over 1, 2, 4, ... neighbours."""
+    if not x.ndim:
+        return x.copy()
+    rows = np.flip(x, dim) if reverse else x
+    if x.dtype.kind != "c":
+        out = np.logaddexp.accumulate(rows.astype(np.float64), axis=dim)
+    else:
+        out = rows.astype(np.complex128)
+        along, step = np.moveaxis(out, dim, 0), 1
+        while step < len(along):
+            along[step:] = _added_exponentials(along[:-step], along[step:])
+            step *= 2
+    return np.ascontiguousarray(np.flip(out, dim) if reverse else out, x.dtype)
+
+
+def _logcumsumexp_vjp(g: Tensor, x: Tensor, out: Tensor, dim: int, reverse: bool) -> tuple:
+    """d L / d x_k = sum over i >= k of g_i exp(x_k - out_i), in logarithms so that nothing overflows, narrow floats in float32."""
+    kind = x.dtype
+    if compute_dtype(kind) is not kind:
+        x, g = x.to(compute_dtype(kind)), g.to(compute_dtype(kind))
+        out = logcumsumexp(x, dim, reverse)
+    far = out.masked_fill(out == -np.inf, 0)     # where nothing was added up yet
+
+    def shares(weight: Tensor, some: Tensor) -> Tensor:
+        logs = weight.masked_fill(~some, 1).log().masked_fill(~some, -np.inf)
+        return (logcumsumexp(logs - far, dim, not reverse) + x).exp()
+    if kind.is_complex:
+        return (shares(g.conj(), g != 0).conj(),)
+    return ((shares(g, g > 0) - shares(-g, g < 0)).to(kind),)
+
+
+@primitive("logcumsumexp", kernel=_quiet(_running_exponentials), derivative=General(_logcumsumexp_vjp),
+           samples=lambda r: [(r.standard_normal((2, 5)), 1, False), (r.standard_normal((4, 2)), 0, True)],
+           why_absent={"loop": "a scan; inductor calls the kernel until the loop IR has scans"})
+def logcumsumexp(x: Tensor, dim: int, reverse: bool) -> Spec:
+    """Running log(sum(e^x)) along `dim`; with `reverse` from the end."""
+    return Spec(x._layout.shape, x.dtype)
+
+
 def _running_extremum(better: Any) -> Any:
     def kernel(x: np.ndarray, dim: int) -> tuple:
         if not x.ndim:
@@ -314,4 +362,5 @@ def nth(x: Tensor, place: Tensor, dim: int) -> Spec:
     return Spec(_reduced(x, (dim,)), int64)
 
 
-__all__ = ["sum", "prod", "amax", "amin", "argmax", "argmin", "any", "all", "cumsum", "cumprod", "cummax", "cummin", "sort", "topk", "nth"]
+__all__ = ["sum", "prod", "amax", "amin", "argmax", "argmin", "any", "all", "cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "sort",
+           "topk", "nth"]

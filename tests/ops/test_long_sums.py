@@ -1,0 +1,118 @@
+"""Sums over many elements of one sign, or far from zero, against float64: eager, compiled, in every layout, in gradients."""
+
+import numpy as np
+import pytest
+
+import flambeau as fl
+import flambeau.nn.functional as functional
+from flambeau.core.tensor import from_array
+
+SIZES = (10_000, 300_000)      # below and above what programs replay, and what generated kernels are for
+DATA = {
+    "one sign": lambda r, n: r.random(n),
+    "constant": lambda r, n: np.full(n, 0.1),
+    "offset": lambda r, n: 1e4 + r.standard_normal(n),
+}
+LAYOUTS = {
+    "all": lambda x: (x, None),
+    "last": lambda x: (x.reshape(4, -1), 1),
+    "first": lambda x: (x.reshape(-1, 4), 0),
+    "middle": lambda x: (x.reshape(2, -1, 5), 1),
+    "leading": lambda x: (x.reshape(5, -1, 2), (0, 1)),
+    "strided": lambda x: (x.reshape(-1, 2)[:, 0], 0),
+    "strided rows": lambda x: (x.reshape(-1, 10)[:, :5], 0),
+    "transposed": lambda x: (x.reshape(-1, 10).T, 1),
+    "expanded": lambda x: (np.broadcast_to(x.reshape(-1, 1), (x.size, 3)), 0),
+}
+REDUCTIONS = {
+    "sum": lambda x, d: x.sum(d), "mean": lambda x, d: x.mean(d), "var": lambda x, d: x.var(d), "std": lambda x, d: x.std(d),
+    "norm": lambda x, d: fl.linalg.vector_norm(x, 2, d), "norm 3": lambda x, d: fl.linalg.vector_norm(x, 3, d),
+    "nansum": lambda x, d: x.nansum(d), "l1_loss": lambda x, d: functional.l1_loss(x, x * 0.5),
+    "mse_loss": lambda x, d: functional.mse_loss(x, x * 0.5),
+}
+
+
+def arrays(size, kind=np.float32):
+    rng = np.random.default_rng(0)
+    for data, make in DATA.items():
+        x = make(rng, size).astype(kind)
+        for layout, view in LAYOUTS.items():
+            yield f"{data}, {layout}", *view(x)
+
+
+def error(got, want) -> float:
+    got, want = got.detach().double().numpy(), want.numpy()
+    return float(np.abs(got - want).max() / np.abs(want).max())
+
+
+@pytest.mark.parametrize(("name", "size"), [*((name, 10_000) for name in REDUCTIONS), ("sum", 300_000), ("mean", 300_000)])
+def test_eager(name, size) -> None:
+    for case, x, dim in arrays(size):
+        if not (name in ("var", "std") and "constant" in case):
+            got, want = (REDUCTIONS[name](from_array(y), dim) for y in (x, x.astype(np.float64)))
+            assert error(got, want) < 2e-6, (case, error(got, want))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_compiled(layout) -> None:
+    fl.compiler.reset()
+    names = [n for n in REDUCTIONS if n != "norm 3"]
+    graph = None
+    for data, make in DATA.items():
+        x, dim = LAYOUTS[layout](make(np.random.default_rng(0), 300_000).astype(np.float32))
+
+        def works(x, dim=dim):
+            return [REDUCTIONS[n](x, dim) for n in names]
+        graph = graph or fl.compile(works)
+        for name, got, want in zip(names, graph(from_array(x)), works(from_array(x.astype(np.float64))), strict=True):
+            assert (name in ("var", "std") and data == "constant") or error(got, want) < 2e-6, (data, name, error(got, want))
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float64", "complex64", "int32"])
+def test_other_dtypes(kind, size) -> None:
+    x = np.tile(np.arange(8) % 3 + 1.0, size // 8)
+    for layout, view in LAYOUTS.items():
+        y, dim = view(x)
+        t = from_array(y).to(getattr(fl, kind))
+        for keyword in (None, fl.float64) if t.dtype.category < 3 else (None, fl.complex128):
+            got = t.sum(dim, dtype=keyword)
+            want = fl.tensor(y.sum(dim)).to(got.dtype)
+            assert got.dtype is want.dtype and bool((got == want).all()), (layout, keyword)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_gradients_of_what_is_broadcast(compiled) -> None:
+    """A bias's gradient, an affine norm's and a scale's are long sums."""
+    n, c = 40_000, 6
+    x = np.full((n, c), 0.1, np.float32)
+
+    def loss(x, w, b, s):
+        return (functional.linear(x, w, b) * 1 + functional.layer_norm(x, (c,), None, b) + x * s).sum()
+
+    def gradients(kind):
+        w, b, s = (fl.ones(shape, dtype=kind, requires_grad=True) for shape in ((c, c), (c,), ()))
+        (fl.compile(loss) if compiled else loss)(from_array(x).to(kind), w, b, s).backward()
+        return b.grad, s.grad
+    for got, want in zip(gradients(fl.float32), gradients(fl.float64), strict=True):
+        assert error(got, want) < 2e-6
+
+
+def test_pooling_and_running_sums() -> None:
+    x = fl.full((1, 4, 500, 400), 0.1)
+    for y in x, x.to(memory_format=fl.channels_last):
+        for pooled in functional.avg_pool2d(y, (500, 400)), functional.avg_pool2d(y, (500, 200)), functional.adaptive_avg_pool2d(y, 1):
+            np.testing.assert_allclose(pooled.numpy(), np.float32(0.1), 1e-6)
+    for kind, tolerance in (fl.float32, 1e-6), (fl.float16, 1e-3), (fl.bfloat16, 1e-2):
+        total = fl.full((100_000,), 0.1, dtype=kind).cumsum(0)[10_000::10_000]
+        step = fl.full((), 0.1, dtype=kind).item()
+        np.testing.assert_allclose(total.double().numpy(), step * np.arange(10_001, 100_001, 10_000), tolerance)
+
+
+def test_deviations_of_huge_numbers() -> None:
+    x = fl.tensor([1e20, 2e20, 3e20, -1e20])
+    want = np.std(x.double().numpy(), ddof=1)
+    for y in x, x.repeat(20_000):
+        np.testing.assert_allclose(y.std().item(), want, 2e-4)
+        np.testing.assert_allclose(fl.compile(lambda y: y.std())(y).item(), want, 2e-4)
+        np.testing.assert_allclose((y * 1e-2).var().item(), want ** 2 * 1e-4, 4e-4) if np.isfinite(np.float32(want ** 2 * 1e-4)) else None
