@@ -713,11 +713,12 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     """input + weight * (end - input), formed from the nearer end."""
     if input.dtype is not end.dtype:
         raise RuntimeError(f"expected dtype {input.dtype} for `end` but got dtype {end.dtype}")
+    if isinstance(weight, Tensor) and not weight.ndim and weight.dtype is not input.dtype:
+        kind = result_type(input, end, weight)
+        input, end, weight = cast(input, kind), cast(end, kind), cast(weight, kind)
     if input.dtype.category < FLOAT:
         raise NotImplementedError(f'"lerp_kernel" not implemented for \'{input.dtype}\'; it takes floating-point and complex tensors')
     if isinstance(weight, Tensor):
-        if weight.dtype is not input.dtype and not weight.ndim:
-            weight = cast(weight, input.dtype)
         if weight.dtype is not input.dtype:
             raise RuntimeError(f"expected dtype {input.dtype} for `weight` but got dtype {weight.dtype}")
         return where(prims.abs(weight) < 0.5, input + weight * (end - input), end - (end - input) * (1 - weight))

@@ -111,8 +111,7 @@ def test_pooling_and_running_sums() -> None:
 
 def test_deviations_of_huge_numbers() -> None:
     x = fl.tensor([1e20, 2e20, 3e20, -1e20])
-    want = np.std(x.double().numpy(), ddof=1)
     for y in x, x.repeat(20_000):
-        np.testing.assert_allclose(y.std().item(), want, 2e-4)
-        np.testing.assert_allclose(fl.compile(lambda y: y.std())(y).item(), want, 2e-4)
-        np.testing.assert_allclose((y * 1e-2).var().item(), want ** 2 * 1e-4, 4e-4) if np.isfinite(np.float32(want ** 2 * 1e-4)) else None
+        want = np.std(y.double().numpy(), ddof=1)
+        for deviation in y.std(), fl.compile(lambda y: y.std())(y), y.view(-1, 2).std(), (y * 1e-3).var().sqrt() * 1e3:
+            np.testing.assert_allclose(deviation.item(), want, 1e-6)
