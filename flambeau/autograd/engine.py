@@ -11,7 +11,7 @@ from typing import Any
 from ..core import dispatch
 from ..core.dtypes import promote_types
 from ..core.tensor import AutogradMeta, Tensor, is_example, shape_of
-from .graph import AccumulateGrad, Edge, Node, Output, RemovableHandle, Settings, bare, edge_of
+from .graph import AccumulateGrad, Edge, Node, Output, RemovableHandle, Settings, bare, edge_of, retain
 
 
 class _Callbacks:
@@ -250,7 +250,8 @@ def _add(buffers: dict, edge: Edge, grad: Tensor) -> None:
 
 
 def _run_pre_hooks(node: Node, gs: list) -> list:
-    for hook in list(node.pre_hooks.values()):  # type: ignore[union-attr]
+    hooks = list(node.pre_hooks.values())  # type: ignore[union-attr]
+    for hook in sorted(hooks, key=lambda hook: hasattr(hook, "_retains")):  # what is retained is what the other hooks leave
         nr = getattr(hook, "_output_nr", None)
         if nr is None:
             answer = hook(tuple(gs))
@@ -316,13 +317,5 @@ def retain_grad(tensor: Tensor) -> None:
         if not tensor.requires_grad:
             raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
         return
-    meta = tensor._grad
-    if meta.retains_grad:  # type: ignore[union-attr]
-        return
-    meta.retains_grad = True  # type: ignore[union-attr]
-
-    def keep(grad: Tensor) -> None:
-        now = tensor._grad
-        now.grad = grad if now.grad is None else now.grad + grad  # type: ignore[union-attr]
-
-    tensor_hook(tensor, keep)
+    if not tensor._grad.retains_grad:  # type: ignore[union-attr]
+        retain(tensor)

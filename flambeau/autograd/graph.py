@@ -547,7 +547,8 @@ def refresh_view(tensor: Tensor) -> None:
     tensor._view = View(base, chain, now)
     with dispatch.grad_enabled(True):
         again = replay(base, chain)
-    tensor._grad = again._grad
+    old, tensor._grad = tensor._grad, again._grad
+    _follow(tensor, old)
 
 
 class Overwritten(Node):
@@ -626,6 +627,8 @@ def rebase(target: Tensor, source: Any, anew: bool = False) -> None:
         return
     node = CopySlices(base_edge, edge, chain, base)
     _keep_identity(base, AutogradMeta(False, node, 0))
+    if target._grad is not None and target._grad.retains_grad:
+        refresh_view(target)
 
 
 def _save_instead(edge: Edge, source: Tensor, target: Tensor) -> None:
@@ -642,8 +645,38 @@ def _keep_identity(target: Tensor, fresh: AutogradMeta) -> None:
     old = target._grad
     fresh.generation = 1
     if old is not None:
-        fresh.grad, fresh.generation = old.grad, old.generation + 1
+        fresh.generation = old.generation + 1
     target._grad = fresh
+    _follow(target, old)
+
+
+def _follow(tensor: Tensor, old: AutogradMeta | None) -> None:
+    """A tensor with a new history keeps its gradient, and if it retains that, backward is to leave the new one's."""
+    fresh = tensor._grad
+    if old is None or fresh is None:
+        return
+    fresh.grad = old.grad
+    if old.retains_grad:
+        old.retains_grad.remove()
+        if fresh.grad_fn is not None:
+            retain(tensor)
+
+
+def retain(tensor: Tensor) -> None:
+    """Let backward leave the gradient of a tensor with a history in its `.grad`."""
+    meta, of = tensor._grad, weakref.ref(tensor)
+    assert meta is not None
+
+    def keep(grad: Tensor) -> None:
+        now = None if (tensor := of()) is None else tensor._grad
+        if now is not None:
+            now.grad = grad if now.grad is None else now.grad + grad
+
+    keep._output_nr, keep._retains = meta.output_nr, True  # type: ignore[attr-defined]
+    node = meta.grad_fn
+    if node.pre_hooks is None:
+        node.pre_hooks = {}
+    meta.retains_grad = RemovableHandle(node.pre_hooks, keep)
 
 
 def detached(tensor: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ class AutogradMeta:
         self.requires_grad, self.grad_fn, self.output_nr = requires_grad, grad_fn, output_nr
         self.grad: Tensor | None = None
         self.hooks: dict | None = None
-        self.retains_grad = False
+        self.retains_grad: Any = None  # the handle of the hook that leaves the gradient in `grad`
         self.accumulator: Any = None
         self.post_accumulate_hooks: dict | None = None
         self.generation = 0

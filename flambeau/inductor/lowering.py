@@ -31,7 +31,7 @@ CHEAP = 5          # at most so costly is computed again rather than stored, whe
 WORTH_A_BYTE = 4   # cost of arithmetic that a GPU does while it moves a byte: storing costs a write, and a read for each consumer
 # They read or write at positions that are computed.
 _OF_TRUTHS = {"max": "any", "min": "all"}
-POSITIONED = ("gather", "index", "index_select", "index_put", "index_add", "scatter")
+POSITIONED = ("gather", "index", "index_select", "index_put", "index_add", "scatter", "scatter_reduce")
 PADDED_FROM = 1 << 20  # elements of a matrix whose rows are worth aligning
 DRAWN_FROM = 1 << 12   # random numbers from which drawing four at a time is worth a pass over memory
 LARGEST_BODY = 96  # a virtual box with more values than this is stored
@@ -495,9 +495,9 @@ class Lowering:
 
     def _scatter(self, node: Any, name: str, args: list) -> Box:
         """A copy of the first argument, then values stored or added at computed positions."""
-        place = {"scatter": self._place_scatter, "index_add": self._place_index_add,
+        place = {"scatter": self._place_scatter, "scatter_reduce": self._place_scatter, "index_add": self._place_index_add,
                  "index_put": self._place_index_put}.get(name)
-        mode = {"scatter": args[-1], "index_add": "add", "index_put": "add" if args[-1] is True else "set"}.get(name)
+        mode = {"index_add": "add", "index_put": "add" if args[-1] is True else "set"}.get(name, args[-1])
         x = args[0]
         native = mode in ("add", "set") or (node.meta["val"].device.type == "cpu" and x.dtype is not bool_ and not x.dtype.is_complex)
         if place is None or not native or not x.ndim:

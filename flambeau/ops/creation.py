@@ -670,8 +670,14 @@ def block_diag(*tensors: Tensor) -> Tensor:
 @operator
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """abs * exp(i angle)."""
-    size, turn = prepare(abs, angle)
-    return prims.complex(size * turn.cos(), size * turn.sin())
+    return _polar(*prepare(abs, angle))[0]
+
+
+@operator(name="_polar", vjp=lambda gs, out0, out1: (prims.real(gs[0] * out1.conj()), prims.imag(gs[0] * out0.conj())))
+def _polar(abs: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
+    """(abs * exp(i angle), exp(i angle))."""
+    x, y = angle.cos(), angle.sin()
+    return prims.complex(abs * x, abs * y), prims.complex(x, y)
 
 
 # -- exchange with NumPy and DLPack ------------------------------------------------------------------------------

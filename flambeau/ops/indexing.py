@@ -18,7 +18,7 @@ from ..core.tensor import Layout, Tensor, bump_version, refuse_inference_write
 from . import batching, prims
 from .checks import checked
 from .creation import from_data
-from .pointwise import assign, inplace, store_out, with_out
+from .pointwise import assign, inplace, refuse_repeated, store_out, with_out
 from .prims.views import _diagonal_back, _inverse, _slice_back
 from .promotion import as_tensor_operand, broadcast, cast, expand_to, is_number, prepare, together
 from .reductions import scalar_type
@@ -65,7 +65,8 @@ def _scatter(input: Tensor, dim: int, index: Tensor, src: Any, mode: str) -> Ten
         src = input.new_full(tuple(index.shape), src)
     if src.dtype is not input.dtype:
         raise RuntimeError(f"scatter(): Expected self.dtype to be equal to src.dtype, got {input.dtype} and {src.dtype}")
-    return prims.scatter(input, canonical_dim(dim, input.ndim), _index(index, "scatter"), src, mode)
+    prim = prims.scatter if mode in ("set", "add") else prims.scatter_reduce
+    return prim(input, canonical_dim(dim, input.ndim), _index(index, "scatter"), src, mode)
 
 
 @operator(method=True)
@@ -624,14 +625,19 @@ def _put_strided(x: Tensor, value: Tensor, size: Sequence, stride: Sequence, off
     return prims.view_(flat, tuple(lay.shape))
 
 
-def _put_expanded(x: Tensor, value: Tensor, shape: Sequence) -> Tensor:
-    raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
-                       "Please clone() the tensor before performing the operation.")
+def _put_by_position(x: Tensor, chain: Sequence, value: Tensor) -> Tensor:
+    """The same for any chain, by the positions that it leads to."""
+    seen = prims.view_(x.new_arange(x.numel()), tuple(x.shape))
+    for prim, attrs in chain:
+        seen = prim(seen, *attrs)
+    refuse_repeated(seen)
+    flat = prims.index_put(x.reshape(-1), [seen.reshape(-1)], value.reshape(-1), False)
+    return prims.view_(flat, tuple(x.shape))
 
 
 # By view primitive: x with what the view shows replaced by `value`.
 _PUT: dict[str, Callable] = {
-    "slice": _put_slice, "select": _put_select, "diagonal": _put_diagonal, "as_strided": _put_strided, "expand": _put_expanded,
+    "slice": _put_slice, "select": _put_select, "diagonal": _put_diagonal, "as_strided": _put_strided,
     "permute": lambda x, value, dims: prims.permute(value, _inverse(dims)),
     "view": lambda x, value, shape: value.reshape(tuple(x.shape)),
     "squeeze": lambda x, value, dims: value.reshape(tuple(x.shape)),
@@ -649,6 +655,8 @@ def view_scatter(input: Tensor, chain: Sequence, src: Tensor) -> Tensor:
     if not chain:
         return src
     (prim, attrs), rest = chain[0], chain[1:]
+    if prim.name == "expand":
+        return _put_by_position(input, chain, src)
     if rest:
         src = view_scatter(prim(input, *attrs), rest, src)
     put = _PUT.get(prim.name)

@@ -455,7 +455,7 @@ def _in_best_order(parts: list[Tensor]) -> Tensor:
         for i in range(n - width):
             j = i + width
             ways = [(cost[i, k] + cost[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j)]
-            cost[i, j], split[i, j] = min(ways)
+            cost[i, j], split[i, j] = min(ways, key=lambda way: (way[0], -way[1]))  # of equal ones the one that starts from the left
 
     def product(i: int, j: int) -> Tensor:
         return parts[i] if i == j else prims.mm(product(i, split[i, j]), product(split[i, j] + 1, j))
@@ -466,7 +466,7 @@ def _in_best_order(parts: list[Tensor]) -> Tensor:
 @operator
 def chain_matmul(*matrices: Tensor) -> Tensor:
     """multi_dot of the matrices."""
-    return linalg_multi_dot(matrices) if len(matrices) > 1 else matrices[0]
+    return linalg_multi_dot(matrices) if len(matrices) > 1 else matrices[0].clone()
 
 
 @operator(method=True)

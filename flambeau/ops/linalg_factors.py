@@ -61,11 +61,11 @@ def _over(x: Tensor, up: Tensor) -> Tensor:
     return _h(triangular_prim(up, _h(x), True, False))
 
 
-def _lu_vjp(gs: tuple, outs: tuple) -> tuple:
+def _lu_vjp(gs: tuple, out0: Tensor, out1: Tensor) -> tuple:
     """Where the matrix isn't square, the rows of L (or columns of U) beyond the square follow from the square's factors."""
     if gs[0] is None:
         return (None,)
-    (g, *_), (lu, pivots, _info) = gs, outs
+    g, lu, pivots = gs[0], out0, out1
     m, n = lu.shape[-2:]
     k = min(m, n)
     square, gl, gu = lu[..., :k, :k], tril(g[..., :k, :k], -1), triu(g[..., :k, :k])

@@ -272,7 +272,8 @@ gcd, lcm = _integers("gcd", np.gcd), _integers("lcm", np.lcm)
 @operator(method=True)
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """input * 2 ** other."""
-    return input * (2.0 ** other)
+    x, y = prepare(input, to_float(other))
+    return prims.ldexp(x, y) if x.dtype.is_floating_point else x * 2.0 ** y
 
 
 frexp_prim = primitive("frexp", doc="(mantissa, exponent) of floats.", samples=lambda r: [(r.standard_normal((2, 3)),)],

@@ -14,7 +14,7 @@ from ..core.tensor import Tensor
 from . import nn_activations, nn_attention, nn_dropout, nn_losses, nn_norms, nn_resize, nn_steps, nn_windows, prims
 from .batching import first_alone
 from .promotion import cast
-from .registry import COMPOSITES, operator
+from .registry import COMPOSITES, Linear, operator
 
 
 # -- linear ------------------------------------------------------------------------------------------------
@@ -23,26 +23,14 @@ def _flat(x: Tensor) -> Tensor:
     return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
-def _transposed(w: Tensor) -> Tensor:
-    t = prims.permute(w, (1, 0))
-    return t.conj() if w.dtype.is_complex else t
+def _conj(x: Tensor) -> Tensor:
+    return x.conj() if x.dtype.is_complex else x
 
 
-def _linear_vjp(g: Tensor, input: Tensor, weight: Tensor, bias: Tensor | None, needs: tuple) -> tuple:
-    rows = _flat(g)
-    gx = gw = gb = None
-    if needs[0]:
-        w = weight.conj() if weight.dtype.is_complex else weight
-        gx = prims.mm(rows, w).reshape(input.shape)
-    if needs[1]:
-        gw = prims.mm(_transposed(rows), _flat(input)) if not weight.dtype.is_complex else \
-            prims.mm(prims.permute(rows, (1, 0)), _flat(input).conj())
-    if needs[2]:
-        gb = prims.sum(rows, (0,))
-    return gx, gw, gb
-
-
-@operator(name="_linear", batch=first_alone, vjp=_linear_vjp)
+@operator(name="_linear", batch=first_alone, vjp=Linear(
+    input=lambda g, weight, input_shape: prims.mm(_flat(g), _conj(weight)).reshape(input_shape),
+    weight=lambda g, input: prims.mm(prims.permute(_flat(g), (1, 0)), _conj(_flat(input))),
+    bias=lambda g: prims.sum(_flat(g), (0,))))
 def _linear(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     out = prims.mm(_flat(input), prims.permute(weight, (1, 0)))
     if bias is not None:
@@ -232,10 +220,10 @@ def _max_of_bags(rows: Tensor, bag: Tensor, bags: int, kept: Tensor | None) -> T
     count, width = tuple(rows.shape)
     values = rows.detach() if kept is None else rows.detach().masked_fill(~kept.unsqueeze(1), -math.inf)
     index = bag.unsqueeze(1).expand(count, width)
-    best = prims.scatter(rows.new_full((bags, width), -math.inf).detach(), 0, index, values, "amax")
+    best = prims.scatter_reduce(rows.new_full((bags, width), -math.inf).detach(), 0, index, values, "amax")
     hit = values == best.gather(0, index)
     order = prims.iota(count, 0, 1, int64, rows.device).unsqueeze(1).expand(count, width)
-    first = prims.scatter(order.new_full((bags, width), count), 0, index, order.masked_fill(~hit, count), "amin")
+    first = prims.scatter_reduce(order.new_full((bags, width), count), 0, index, order.masked_fill(~hit, count), "amin")
     chosen = rows.gather(0, first.clamp(max=max(count - 1, 0)))
     return chosen.masked_fill(first == count, 0)
 

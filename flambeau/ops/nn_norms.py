@@ -82,12 +82,12 @@ def layer_norm_backward_affine(g: Tensor, x: Tensor, mean: Tensor, rstd: Tensor)
     return prims.sum(prims.mul(gw, xhat), over), prims.sum(gw, over)
 
 
-def _in_dtypes(grads: tuple, parameters: tuple, needs: Sequence[bool]) -> tuple:
-    """The gradients of these parameters in their dtypes, None for those that need none."""
-    return tuple(cast(g, p.dtype) if need else None for g, p, need in zip(grads, parameters, needs))
+def _in_dtypes(grads: tuple, kinds: tuple, needs: Sequence[bool]) -> tuple:
+    """Gradients in the dtypes of their parameters, None for those that need none."""
+    return tuple(cast(g, kind) if need else None for g, kind, need in zip(grads, kinds, needs))
 
 
-def _layer_norm_vjp(gs: tuple, input: Tensor, weight: Tensor | None, bias: Tensor | None, out1: Tensor,
+def _layer_norm_vjp(gs: tuple, input: Tensor, weight: Tensor | None, weight_dtype: Any, bias_dtype: Any, out1: Tensor,
                     out2: Tensor, dims: int, eps: float, needs: tuple) -> tuple:
     g, mean, rstd = gs[0], out1, out2
     if g is None:
@@ -96,7 +96,7 @@ def _layer_norm_vjp(gs: tuple, input: Tensor, weight: Tensor | None, bias: Tenso
         mean, rstd = _layer_statistics(input, dims, eps)
     gx = layer_norm_backward(g, input, weight, mean, rstd) if needs[0] else None
     sums = layer_norm_backward_affine(g, input, mean, rstd) if needs[1] or needs[2] else (None, None)
-    return gx, *_in_dtypes(sums, (weight, bias), needs[1:])
+    return gx, *_in_dtypes(sums, (weight_dtype, bias_dtype), needs[1:])
 
 
 def _layer_statistics(input: Tensor, dims: int, eps: float) -> tuple[Tensor, Tensor]:
@@ -241,8 +241,8 @@ def batch_norm_backward_input(g: Tensor, x: Tensor, weight: Tensor | None, mean:
     return cast(prims.mul(inner, _channelwise(scale, shape)), x.dtype)
 
 
-def _batch_norm_train_vjp(gs: tuple, input: Tensor, weight: Tensor | None, bias: Tensor | None, out1: Tensor, out2: Tensor,
-                          eps: float, needs: tuple) -> tuple:
+def _batch_norm_train_vjp(gs: tuple, input: Tensor, weight: Tensor | None, weight_dtype: Any, bias_dtype: Any, out1: Tensor,
+                          out2: Tensor, eps: float, needs: tuple) -> tuple:
     g, mean, var = gs[0], out1, out2     # the first output isn't kept: programs write to it in place
     if g is None:
         return (None, None, None)
@@ -251,7 +251,7 @@ def _batch_norm_train_vjp(gs: tuple, input: Tensor, weight: Tensor | None, bias:
     rstd = prims.rsqrt(prims.add(var, eps))
     gw, gb = batch_norm_backward_sums(g, input, mean, rstd)
     gx = batch_norm_backward_input(g, input, weight, mean, rstd, gw, gb) if needs[0] else None
-    return gx, *_in_dtypes((gw, gb), (weight, bias), needs[1:])
+    return gx, *_in_dtypes((gw, gb), (weight_dtype, bias_dtype), needs[1:])
 
 
 @operator(name="_batch_norm_train", fused=True, vjp=_batch_norm_train_vjp)
@@ -274,12 +274,12 @@ def _batch_norm_eval_backward(g: Tensor, weight: Tensor | None, rstd: Tensor) ->
     return cast(prims.mul(widened(g), _channelwise(scale, tuple(g.shape))), g.dtype)
 
 
-def _batch_norm_eval_vjp(g: Tensor, input: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor,
-                         eps: float, needs: tuple) -> tuple:
+def _batch_norm_eval_vjp(g: Tensor, input: Tensor, weight: Tensor | None, weight_dtype: Any, bias_dtype: Any, mean: Tensor,
+                         var: Tensor, eps: float, needs: tuple) -> tuple:
     rstd = prims.rsqrt(prims.add(widened(var), eps))
     gx = _batch_norm_eval_backward(g, weight, rstd) if needs[0] else None
     sums = batch_norm_backward_sums(g, input, widened(mean), rstd) if needs[1] or needs[2] else (None, None)
-    return gx, *_in_dtypes(sums, (weight, bias), needs[1:])
+    return gx, *_in_dtypes(sums, (weight_dtype, bias_dtype), needs[1:])
 
 
 @operator(name="_batch_norm_eval", fused=True, batch=merged, vjp=_batch_norm_eval_vjp)
@@ -342,10 +342,9 @@ def channel_affine_backward(g: Tensor, x: Tensor, weight: Tensor | None) -> tupl
     return prims.mul(gx, 1.0) if gx is g else gx, prims.sum(prims.mul(gw, widened(x)), over), prims.sum(gw, over)
 
 
-def _channel_affine_vjp(g: Tensor, input: Tensor, weight: Tensor | None, bias: Tensor | None, needs: tuple) -> tuple:
-    gx, gw, gb = channel_affine_backward(g, input, weight)
-    return (gx, cast(gw, weight.dtype) if needs[1] else None,          # type: ignore[union-attr]
-            cast(gb, bias.dtype) if needs[2] else None)                # type: ignore[union-attr]
+def _channel_affine_vjp(g: Tensor, input: Tensor, weight: Tensor | None, weight_dtype: Any, bias_dtype: Any, needs: tuple) -> tuple:
+    gx, *sums = channel_affine_backward(g, input, weight)
+    return gx, *_in_dtypes(tuple(sums), (weight_dtype, bias_dtype), needs[1:])
 
 
 @operator(fused=True, vjp=_channel_affine_vjp)

@@ -22,7 +22,7 @@ from . import prims
 from .batching import merged
 from .nn_activations import check_float
 from .promotion import cast, expand_to
-from .registry import COMPOSITES, channels_last_like, operator
+from .registry import COMPOSITES, Linear, channels_last_like, operator
 
 Sizes = int | Sequence[int]
 
@@ -50,15 +50,12 @@ def _batched(input: Tensor, spatial: int, name: str) -> tuple[Tensor, bool]:
 
 
 # -- convolution ---------------------------------------------------------------------------------------------
-def _conv_bias_vjp(g: Tensor, input: Tensor, weight: Tensor, stride: tuple, padding: tuple, dilation: tuple, groups: int,
-                   needs: tuple) -> tuple:
-    attrs = (stride, padding, dilation, groups)
-    return (prims.convolution_input_grad(g, prims.conjugated(weight), tuple(input.shape), *attrs) if needs[0] else None,
-            prims.convolution_weight_grad(g, prims.conjugated(input), tuple(weight.shape), *attrs) if needs[1] else None,
-            prims.sum(g, (0, *range(2, g.ndim))) if needs[2] else None)
-
-
-@operator(name="_conv_bias", batch=merged, vjp=_conv_bias_vjp)
+@operator(name="_conv_bias", batch=merged, vjp=Linear(
+    input=lambda g, weight, input_shape, stride, padding, dilation, groups: prims.convolution_input_grad(
+        g, prims.conjugated(weight), tuple(input_shape), stride, padding, dilation, groups),
+    weight=lambda g, input, weight_shape, stride, padding, dilation, groups: prims.convolution_weight_grad(
+        g, prims.conjugated(input), tuple(weight_shape), stride, padding, dilation, groups),
+    bias=lambda g: prims.sum(g, (0, *range(2, g.ndim)))))
 def _conv_bias(input: Tensor, weight: Tensor, bias: Tensor, stride: tuple, padding: tuple, dilation: tuple, groups: int) -> Tensor:
     out = prims.convolution(input, weight, stride, padding, dilation, groups)
     return prims.add(out, _per_channel(bias, out))

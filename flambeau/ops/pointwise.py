@@ -18,7 +18,7 @@ from ..core.tensor import Tensor, bump_version, refuse_inference_write
 from . import prims
 from .checks import checked
 from .promotion import broadcast, cast, category_of_number, default_dtype, factor, prepare, result_type, to_float
-from .registry import DECLINES, OPERATORS, PRIMITIVES, PointwisePrimitive, Primitive, as_dunder, operator
+from .registry import DECLINES, OPERATORS, PRIMITIVES, Pointwise, PointwisePrimitive, Primitive, as_dunder, operator
 from .scalar import compute_dtype
 
 
@@ -38,9 +38,8 @@ def assign(target: Tensor, value: Any, *, anew: bool = False) -> Tensor:
     """
     InPlace.check(target)
     if isinstance(value, Tensor):
-        if target._view is not None and _repeats_itself(target):
-            raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single memory "
-                               "location. Please clone() the tensor before performing the operation.")
+        if target._view is not None:
+            refuse_repeated(target)
         if not can_cast(value.dtype, target.dtype):
             raise RuntimeError(f"result type {value.dtype} can't be cast to the desired output type {target.dtype}")
         value = cast(value, target.dtype)
@@ -51,9 +50,11 @@ def assign(target: Tensor, value: Any, *, anew: bool = False) -> Tensor:
     return target
 
 
-def _repeats_itself(x: Tensor) -> bool:
-    """Whether `x` was expanded: some dimension of more than one element has stride 0."""
-    return any(type(s) is int and s == 0 and type(n) is int and n > 1 for n, s in zip(*x._layout[:2]))
+def refuse_repeated(x: Tensor) -> None:
+    """RuntimeError if `x` was expanded: some dimension of more than one element has stride 0."""
+    if any(type(s) is int and s == 0 and not (type(n) is int and n <= 1) for n, s in zip(*x._layout[:2])):
+        raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single memory "
+                           "location. Please clone() the tensor before performing the operation.")
 
 
 def write(target: Tensor, value: Any) -> None:
@@ -445,6 +446,15 @@ def pow(input: Any, exponent: Any, *, out: Tensor | None = None) -> Tensor:
     return result if out is None else store_out(out, result)
 
 
+_ROOTS = {0.5: prims.sqrt, -0.5: prims.rsqrt, -1: prims.reciprocal}
+
+
+@operator(name="_root", vjp=Pointwise(input=lambda input, power: power * prims.pow(input, power - 1)))
+def _root(input: Tensor, power: float) -> Tensor:
+    """A power for which there is a primitive. Other than that one's, its gradient keeps the input: the result may be written to."""
+    return _ROOTS[power](input)
+
+
 def _pow_number(x: Tensor, p: Any) -> Tensor:
     kind = x.dtype
     if kind.category <= INT and isinstance(p, int) and p < 0:
@@ -457,8 +467,8 @@ def _pow_number(x: Tensor, p: Any) -> Tensor:
         return x.clone()
     if p == 3:
         return prims.mul(prims.mul(x, x), x)
-    if x.dtype.category == FLOAT and p in (0.5, -0.5, -1):
-        return {0.5: prims.sqrt, -0.5: prims.rsqrt, -1: prims.reciprocal}[p](x)
+    if x.dtype.category == FLOAT and p in _ROOTS:
+        return _root(x, p)
     return prims.pow(x, cast(p, x.dtype))
 
 

@@ -512,7 +512,7 @@ class OperatorInfo(NamedTuple):
 
     name: str
     body: Callable
-    vjp: Rule | None
+    vjp: Derivative | None
     lowering: str | None
     fused: bool
     methods: tuple[str, ...]
@@ -618,14 +618,15 @@ def wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict) -> str | 
 
 
 def operator(fn: Callable | None = None, *, name: str | None = None, method: bool | str | Sequence[str] = False,
-             vjp: Callable | None = None, lowering: str | None = None, fused: bool = False,
+             vjp: Callable | Derivative | None = None, lowering: str | None = None, fused: bool = False,
              tags: Iterable[str] = (), batch: batching.Rule | None = None) -> Any:
     """Register a typed function over primitives and operators as an operator.
 
     Tagged "view", it answers with a view of its first argument that depends on the layout and constant arguments alone;
     tagged "views", with several.
     `method`: also a method of Tensor (True: under its own name; or the names). `vjp(g, ...)`: a cheaper gradient than the
-    body's, with `Rule` parameter names, giving a tuple with an entry per tensor parameter. `lowering`: the name under which
+    body's, with `Rule` parameter names, giving a tuple with an entry per tensor parameter, or a `Derivative` with a rule for each
+    input, of which only those that are wanted save something. `lowering`: the name under which
     inductor keeps the operator whole. `fused`: ask for a generated kernel in eager. `batch`: how one with such a facet computes a
     batch as a whole (`batching.py`), where its body would be slower.
     """
@@ -635,7 +636,7 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
     body = fn
     op_name = name or fn.__name__
     if vjp is not None or lowering is not None or fused:
-        body = _with_facets(op_name, fn, Rule(vjp) if vjp else None, lowering, fused)
+        body = _with_facets(op_name, fn, _derivative(vjp), lowering, fused)
         COMPOSITES[op_name].answers_views, COMPOSITES[op_name].batch = "views" in tags, batch
     if "view" in tags:
         body = _remembering(body)
@@ -660,7 +661,7 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
     methods = (op_name,) if method is True else (method,) if isinstance(method, str) else tuple(method or ())
     wrapper._plain = body  # type: ignore[attr-defined]
     wrapper._operator = OperatorInfo(  # type: ignore[attr-defined]
-        op_name, fn, Rule(vjp) if vjp else None, lowering, fused, methods, frozenset(tags))
+        op_name, fn, _derivative(vjp), lowering, fused, methods, frozenset(tags))
     for m in methods:
         setattr(Tensor, m, as_dunder(wrapper, m) if m.strip("_") in _BINARY and m.startswith("__") else wrapper)
     return _register(OPERATORS, op_name, wrapper)
@@ -727,15 +728,13 @@ class CompositeRecord:
     batch: batching.Rule | None = None
     vmap: Callable | None = None
 
-    def __init__(self, name: str, fn: Callable, vjp: Rule | None, lowering: str | None, fused: bool):
+    def __init__(self, name: str, fn: Callable, derivative: Derivative | None, lowering: str | None, fused: bool):
         self.name, self.fn, self.lowering, self.fused = name, fn, lowering, fused
         self.params = tuple(inspect.signature(fn).parameters)
         self.signature = inspect.signature(fn)
         self.defaults = tuple(p.default for p in self.signature.parameters.values())
         self.tensor_positions = tuple(range(len(self.params)))
-        self.derivative: Derivative | None = None
-        if vjp is not None:
-            self.derivative = General(vjp.fn)
+        self.derivative = derivative
         self.tags = frozenset({"operator"})
         self.kernels: dict[str, Callable] = {}
         self.whole: dict[str, Callable[[tuple], bool]] = {}
@@ -803,8 +802,12 @@ def composite_named(name: str) -> CompositeRecord:
     return COMPOSITES[name]
 
 
-def _with_facets(name: str, fn: Callable, vjp: Rule | None, lowering: str | None, fused: bool) -> Callable:
-    record = COMPOSITES[name] = CompositeRecord(name, fn, vjp, lowering, fused)
+def _derivative(vjp: Callable | Derivative | None) -> Derivative | None:
+    return vjp if vjp is None or isinstance(vjp, Derivative) else General(vjp)
+
+
+def _with_facets(name: str, fn: Callable, derivative: Derivative | None, lowering: str | None, fused: bool) -> Callable:
+    record = COMPOSITES[name] = CompositeRecord(name, fn, derivative, lowering, fused)
     defaults, positions, count = record.defaults, record.tensor_positions, len(record.params)
 
     def body(*args: Any, **kwargs: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator as python
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -343,7 +344,8 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
     if isinstance(indices_or_sections, int):
         n, extra = divmod(size, indices_or_sections)
         return split(input, [n + 1] * extra + [n] * (indices_or_sections - extra), d)
-    edges = [0, *[min(max(i if i >= 0 else i + size, 0), size) for i in indices_or_sections], size]
+    at = [python.index(i) for i in indices_or_sections]
+    edges = [0, *[min(max(i if i >= 0 else i + size, 0), size) for i in at], size]
     if edges == sorted(edges):
         return _split(input, tuple([b - a for a, b in itertools.pairwise(edges)]), d)
     return tuple(prims.slice_(input, d, a, max(a, b), 1) for a, b in itertools.pairwise(edges))

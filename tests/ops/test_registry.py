@@ -324,7 +324,7 @@ def test_linear_records_are_linear(prim, i):
         y = x.flip(0) if x.ndim else x + 1
         with_y, both = list(args), list(args)
         others = [p for p in prim.derivative.rules if p != name]
-        if prim.name == "index_add" and others:
+        if prim.name in ("index_add", "scatter") and others:
             continue  # affine in each: linear in the pair
         with_y[position], both[position] = y, x + 2 * y
         if prim.kind == "view" and prim.name in ("as_strided", "view_dtype"):

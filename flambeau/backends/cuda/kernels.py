@@ -376,7 +376,7 @@ TABLE: dict[str, Callable] = {
     "cumsum": _scan(cupy.cumsum), "cumprod": _scan(cupy.cumprod),
     "sort": _sort, "topk": _topk, "nth": _nth,
     "cat": _cat, "flip": lambda x, dims: cupy.flip(x, dims).copy(),
-    "gather": _gather, "scatter": _scatter, "index_select": _index_select,
+    "gather": _gather, "scatter": _scatter, "scatter_reduce": _scatter, "index_select": _index_select,
     "index_add": _index_add, "index": lambda x, indices: cupy.ascontiguousarray(x[_advanced("index", x, indices)]), "index_put": _index_put,
     "nonzero": lambda x: cupy.stack(cupy.nonzero(x), 1).astype(np.int64), "pad_zeros": _pad, "clone": _clone,
     "convert": lambda x, kind: CupyScalars.to_dtype(x, kind) if x.dtype != kind.numpy else x.copy(),

@@ -188,7 +188,8 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Spec:
 
 def _scatter_kernel(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarray, reduce: str) -> np.ndarray:
     _bounds(index, x.shape[dim] if x.ndim else 1, dim)
-    made = _compiled(scatter, x, dim, index, src, reduce) if x.ndim and index.ndim else NotImplemented
+    prim = scatter if reduce in ("set", "add") else scatter_reduce
+    made = _compiled(prim, x, dim, index, src, reduce) if x.ndim and index.ndim else NotImplemented
     if made is not NotImplemented:
         return made
     out = x.copy()
@@ -207,12 +208,8 @@ def _scatter_kernel(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarray,
 _SCATTER = {"add": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
 
 
-def _scatter_vjp(g: Tensor, x: Tensor, dim: int, index: Tensor, src: Tensor, out: Tensor, reduce: str) -> tuple:
+def _scatter_reduce_vjp(g: Tensor, x: Tensor, dim: int, index: Tensor, src: Tensor, out: Tensor, reduce: str) -> tuple:
     """Gradients of x, (index) and src; ties of an extremum share evenly."""
-    if reduce == "add":
-        return g, None, _grown(g.gather(dim, index), src)
-    if reduce == "set":
-        return g.scatter(dim, index, 0), None, _grown(g.gather(dim, index), src)
     if reduce == "prod":
         raise NotImplementedError("the derivative of scatter_reduce with reduce='prod' is not implemented; scatter sums of logarithms")
     mine, picked = (x == out).to(g.dtype), src
@@ -220,23 +217,39 @@ def _scatter_vjp(g: Tensor, x: Tensor, dim: int, index: Tensor, src: Tensor, out
         picked = picked.narrow(d, 0, n)
     theirs = (picked == out.gather(dim, index)).to(g.dtype)
     share = g / mine.scatter_add(dim, index, theirs)
-    return share * mine, None, _grown(share.gather(dim, index) * theirs, src)
+    return share * mine, None, _grown(share.gather(dim, index) * theirs, src.shape)
 
 
-def _grown(grad: Tensor, src: Tensor) -> Tensor:
-    """The gradient of `src`, of which only the leading part (the shape of `grad`) was read."""
-    rest = tuple(n - m for n, m in zip(src.shape, grad.shape))
+def _grown(grad: Tensor, shape: Sequence) -> Tensor:
+    """The gradient of a source of `shape`, of which only the leading part (the shape of `grad`) was read."""
+    rest = tuple(n - m for n, m in zip(shape, grad.shape))
     if not any(type(n) is not int or n for n in rest):
         return grad
     zeros = (0,) * len(rest)
     return pad_zeros(grad, zeros, rest, zeros)
 
 
-@primitive("scatter", kernel=_scatter_kernel, loop="scatter", tensors=4, derivative=General(_scatter_vjp),
-           samples=lambda r: [(r.standard_normal((3, 4)), 1, r.permuted(np.tile(np.arange(4), (3, 1)), axis=1)[:, :2],
-                               r.standard_normal((3, 2)), how) for how in ("set", "add", "amax", "amin")])
+def _scatter_samples(*ways: str) -> Any:
+    return lambda r: [(r.standard_normal((3, 4)), 1, r.permuted(np.tile(np.arange(4), (3, 1)), axis=1)[:, :2],
+                       r.standard_normal((3, 2)), how) for how in ways]
+
+
+@primitive("scatter", kernel=_scatter_kernel, loop="scatter", tensors=4, samples=_scatter_samples("set", "add"), derivative=Linear(
+    x=lambda g, dim, index, reduce: g if reduce == "add" else g.scatter(dim, index, 0),
+    src=lambda g, dim, index, src_shape: _grown(g.gather(dim, index), src_shape)))
 def scatter(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str) -> Spec:
-    """A copy of `x` with `src` written at `index` along `dim`; reduce is set, add, prod, amax or amin."""
+    """A copy of `x` with `src` written ("set") or added ("add") at `index` along `dim`."""
+    return _scattered(x, dim, index, src)
+
+
+@primitive("scatter_reduce", kernel=_scatter_kernel, loop="scatter", tensors=4, samples=_scatter_samples("amax", "amin"),
+           derivative=General(_scatter_reduce_vjp))
+def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str) -> Spec:
+    """`x` where, at `index` along `dim`, `src` is multiplied in ("prod") or the extremum taken ("amax", "amin")."""
+    return _scattered(x, dim, index, src)
+
+
+def _scattered(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Spec:
     _check_index("scatter", index)
     if src.dtype is not x.dtype:
         raise RuntimeError(f"scatter(): Expected self.dtype to be equal to src.dtype, got {x.dtype} and {src.dtype}")
@@ -247,7 +260,7 @@ def scatter(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str) -> Spe
     return Spec(x._layout.shape, x.dtype)
 
 
-scatter.tensor_positions = (0, 2, 3)
+scatter.tensor_positions = scatter_reduce.tensor_positions = (0, 2, 3)
 gather.tensor_positions = (0, 2)
 
 
@@ -528,5 +541,5 @@ def nonzero(x: Tensor) -> Spec:
     return Spec((-1, len(x.shape)), int64)
 
 
-__all__ = ["cat", "flip", "gather", "scatter", "index_select", "index_add", "index", "index_put", "index_shape",
+__all__ = ["cat", "flip", "gather", "scatter", "scatter_reduce", "index_select", "index_add", "index", "index_put", "index_shape",
            "write_index", "nonzero"]

@@ -36,7 +36,7 @@ sub = pointwise("sub", lambda o, x, y: o.sub(x, y), d=dict(x=1, y=-1))
 mul = pointwise("mul", lambda o, x, y: o.mul(x, y), d=dict(x=lambda y: y, y=lambda x: x))
 truediv = pointwise("truediv", lambda o, x, y: o.truediv(x, y),
                     samples=lambda r: [(r.standard_normal((2, 3)), r.uniform(0.5, 2, (2, 3)))],
-                    d=dict(x=lambda g, y: g / conjugated(y), y=lambda g, out, y: -g * conjugated(out / y)))
+                    d=dict(x=lambda g, y: g / conjugated(y), y=lambda g, x, y: -g * conjugated((x / y) / y)))
 floordiv = pointwise("floordiv", lambda o, x, y: o.floordiv(x, y), samples=_between(0.3, 2, 2), d=dict(x=0, y=0))
 truncdiv = pointwise("truncdiv", lambda o, x, y: o.truncdiv(x, y), samples=_between(0.3, 2, 2), d=dict(x=0, y=0))
 remainder = pointwise("remainder", lambda o, x, y: o.remainder(x, y), samples=_between(0.3, 2, 2),
@@ -62,6 +62,7 @@ copysign = pointwise("copysign", lambda o, x, y: o.copysign(x, y),
                      d=dict(x=lambda x, out: (out / x).masked_fill(x == 0, 0), y=0))
 nextafter = pointwise("nextafter", lambda o, x, y: o.nextafter(x, y),
                       kernel=lambda x, y: np.nextafter(x, y))  # the neighbour of a narrow float is not float32's
+ldexp = pointwise("ldexp", lambda o, x, y: o.mul(x, o.exp2(y)), d=dict(x=lambda y: y.exp2(), y=lambda out: out * _LN2))
 fma = pointwise("fma", lambda o, x, y, z: o.fma(x, y, z), d=dict(x=lambda y: y, y=lambda x: x, z=1))
 
 # -- roots, exponentials, logarithms
@@ -100,7 +101,7 @@ relu = pointwise("relu", lambda o, x: o.relu(x), d=dict(x=lambda g, out: relu_ba
 erf = pointwise("erf", lambda o, x: o.erf(x), d=dict(x=lambda x: _TWO_OVER_SQRT_PI * (-x * x).exp()))
 erfc = pointwise("erfc", lambda o, x: o.erfc(x), d=dict(x=lambda x: -_TWO_OVER_SQRT_PI * (-x * x).exp()))
 erfinv = pointwise("erfinv", lambda o, x: o.erfinv(x), samples=_between(-0.9, 0.9),
-                   d=dict(x=lambda out: (out * out).exp() / _TWO_OVER_SQRT_PI))
+                   d=dict(x=lambda x: x.erfinv().square().exp() / _TWO_OVER_SQRT_PI))
 lgamma = pointwise("lgamma", lambda o, x: o.lgamma(x), samples=_between(0.2, 4), d=dict(x=lambda x: x.digamma()))
 digamma = pointwise("digamma", lambda o, x: o.digamma(x), samples=_between(0.2, 4), why_absent={
     "derivative": "ops/math.py sets it: the trigamma function is made there"})
