@@ -11,7 +11,7 @@ from flambeau.aot.cache import Artefacts, Parts, Request, obtain
 from flambeau.aot.joint import INFERENCE, LEAF, NON_LEAF, FromArgument, FromAttribute, Program, trace
 from flambeau.aot.partition import Partition, partition
 from flambeau.aot.passes import CLEAN_UP, separate_results
-from flambeau.aot.runtime import Compiled, Part, Saving, TrainingCode, deliverer, gatherer, share_memory, without_backward
+from flambeau.aot.runtime import Compiled, Part, Saving, TrainingCode, deliverer, gatherer, overlaps, share_memory, without_backward
 from flambeau.aot.trace import stripped
 from flambeau.core import dispatch
 from flambeau.core.tensor import Tensor
@@ -183,6 +183,8 @@ class AotFunction:
         if gather is None and deliver is None:
             return lambda args: tuple(run(list(args)))
         gm, written, n = self.gm, interface.written, len(interface.outputs)
+        if any(overlaps(self._example(interface.sources[place])) for place in written):
+            return lambda args: gm(*args)
 
         def call(args: tuple) -> Any:
             inputs = list(args) if gather is None else gather(args)
@@ -192,6 +194,10 @@ class AotFunction:
             return tuple(results[:n]) if deliver is None else deliver(inputs, results)
 
         return call
+
+
+    def _example(self, source: Any) -> Any:
+        return self.examples[source.index] if isinstance(source, FromArgument) else self.attributes[source.index]
 
 
 def _as_module(function: Callable, count: int) -> GraphModule:

@@ -319,14 +319,10 @@ class _Finish:
         return written
 
     def _shared_bases(self, leaves: list[Any]) -> dict[Any, Result]:
-        """Where several outputs look into the memory of one intermediate, that is a result and they are its views."""
-        layouts: dict[Any, dict[int, None]] = {}
-        for leaf in leaves:
-            if isinstance(leaf, Tensor) and self.mode.knows(leaf):
-                cell = self.mode.entry(leaf).cell
-                if cell.place is None:
-                    layouts.setdefault(cell, {})[id(leaf._lay)] = None
-        return {cell: self._value(cell.base) for cell, seen in layouts.items() if len(seen) > 1}
+        """Where outputs look into the memory of an intermediate, that is a result and they are its views."""
+        entries = [self.mode.entry(leaf) for leaf in leaves if isinstance(leaf, Tensor) and self.mode.knows(leaf)]
+        cells = {entry.cell: None for entry in entries if entry.chain and entry.cell.place is None}
+        return {cell: self._value(cell.base) for cell in cells}
 
     def _output(self, leaf: Any, bases: dict[Any, Result]) -> Output:
         if is_symbolic(leaf):
@@ -352,6 +348,8 @@ class _Finish:
         return ViewOf(base, steps, tracked and leaf.requires_grad, history)
 
     def _attribute(self, a: Any) -> Any:
+        if isinstance(a, Tensor):
+            return self._value(a)
         return self._add(self.mode.sizes.of(a), None) if is_symbolic(a) else a
 
     def _value(self, tensor: Tensor) -> Result:

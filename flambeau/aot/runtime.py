@@ -315,7 +315,11 @@ def _make_output(output: Any, inputs: list, results: list) -> Any:
 
 
 def _plain(attrs: tuple, results: list) -> tuple:
-    return _writable(map_aggregate(attrs, lambda a: results[a.index] if type(a) is Result else a))
+    return _writable(map_aggregate(attrs, lambda a: _number(results[a.index]) if type(a) is Result else a))
+
+
+def _number(a: Any) -> Any:
+    return int(a) if isinstance(a, Tensor) else a
 
 
 def _writable(a: Any) -> Any:
@@ -326,6 +330,21 @@ def _writable(a: Any) -> Any:
     if isinstance(a, list):
         return [_writable(item) for item in a]
     return {key: _writable(item) for key, item in a.items()} if isinstance(a, dict) else a
+
+
+def overlaps(t: Any) -> bool:
+    """Whether several elements of a tensor may lie in one place, as where it was expanded; not asked where sizes vary."""
+    if not isinstance(t, Tensor):
+        return False
+    shape, strides, _ = t._layout
+    if not all(type(n) is int for n in (*shape, *strides)) or 0 in shape:
+        return False
+    end = 0
+    for stride, size in sorted((s, n) for s, n in zip(strides, shape) if n > 1):
+        if stride <= end:
+            return True
+        end += stride * (size - 1)
+    return False
 
 
 def share_memory(inputs: list, written: list[int]) -> bool:

@@ -217,7 +217,8 @@ class TraceMode:
             return self._write(*args)
         if isinstance(prim, CompositeRecord) and not prim.stays_whole(args):
             with dispatch.push_mode(self), dispatch.grad_enabled(False):
-                return prim.fn(*args)
+                out = prim.fn(*args)
+            return out if prim.answers_views else self._standalone(out, args)
         if "random" in prim.tags and args[0] is not self.random:
             raise NotImplementedError(
                 f"{prim.name}: a draw from a torch.Generator of its own cannot be traced; use the default generator, or "
@@ -236,6 +237,16 @@ class TraceMode:
         else:
             self._own_parts(out, node)
         return out
+
+    def _standalone(self, out: Any, args: tuple) -> Any:
+        """Results of an operator's body, where a view of a temporary is a tensor of its own, as in eager."""
+        if type(out) is tuple:
+            return tuple([self._standalone(o, args) for o in out])
+        if not isinstance(out, Tensor) or out._view is None or any(out._view.base is a for a in args):
+            return out
+        made = stripped(out)
+        self._own(made, self.node_of(out))
+        return made
 
     def _fake_argument(self, a: Any) -> Any:
         if isinstance(a, Tensor):

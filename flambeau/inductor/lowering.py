@@ -397,7 +397,7 @@ class Lowering:
             return prim.loop(self.tracer, idx, *args)
         box = self.virtual(node, fn)
         sources = _boxes(args)
-        if "view" in prim.tags:
+        if "view" in prim.tags and len(sources) == 1:    # else where it begins is in a tensor
             source = sources[0]
             if source.settled():
                 view = self._compose(source.realize(), prim, box, args)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..core import dispatch
 from ..core.dtypes import FLOAT, bool_, int64, uint8
-from ..core.tensor import Tensor, bump_version, refuse_inference_write
+from ..core.tensor import Tensor, bump_version, is_example, refuse_inference_write
 from . import prims
 from .creation import from_data, from_numpy
 from .pointwise import assign
@@ -135,6 +135,16 @@ def _number_of(item: Tensor) -> int | None:
     return int(item._data)
 
 
+def _is_traced(x: Tensor, index: Tensor) -> bool:
+    return (x._data is None or index._data is None) and not (is_example(x) or is_example(index))
+
+
+def _counted_from_start(index: Tensor, size: Any) -> Tensor:
+    """A 0-dim index as a tensor of its own, which nobody writes to later."""
+    index = cast(index.detach(), int64)
+    return prims.where(index < 0, index + size, index)
+
+
 def _check_mask(x: Tensor, mask: Tensor, dim: int) -> None:
     for d, (n, m) in enumerate(zip(x._layout.shape[dim:dim + mask.ndim], mask._layout.shape)):
         if n is not m and n != m:
@@ -196,6 +206,9 @@ class Read:
             number = _number_of(item)
             if number is not None:
                 self.view = _select(self.view, dim, number)
+                return dim
+            if not item.ndim and _is_traced(self.view, item):
+                self.view = prims.select(self.view, dim, _counted_from_start(item, self.view._layout.shape[dim]))
                 return dim
             self._put(dim, [_beside(self.view, item)])
             return dim + 1

@@ -168,15 +168,25 @@ def _slice_back(g: Tensor, shape: Sequence, dim: int, start: int, stop: int, ste
 
 
 def _select_loop(o: Any, idx: Sequence, x: Any, dim: int, index: Any) -> Any:
-    return x([*idx[:dim], index, *idx[dim:]])
+    return x([*idx[:dim], o.indirect(index([]), x.shape[dim]) if callable(index) else index, *idx[dim:]])
 
 
-@view("select", derivative=Linear(x=lambda g, x_shape, dim, index: _slice_back(
-    g.unsqueeze(dim), x_shape, dim, index, index + 1, 1)), loop=_select_loop,
+def _select_back(g: Tensor, shape: Sequence, dim: int, index: Any) -> Tensor:
+    if isinstance(index, Tensor):
+        return g.new_zeros(tuple(shape)).index_add(dim, index.unsqueeze(0), g.unsqueeze(dim))
+    return _slice_back(g.unsqueeze(dim), shape, dim, index, index + 1, 1)
+
+
+@view("select", derivative=Linear(x=lambda g, x_shape, dim, index: _select_back(g, x_shape, dim, index)), loop=_select_loop,
            samples=lambda r: [(r.standard_normal((3, 4)), 1, 2)])
-def select(x: Tensor, dim: int, index: int) -> Spec:
-    """The slice at `index` (>= 0) along `dim`, without that dimension."""
+def select(x: Tensor, dim: int, index: int | Tensor) -> Spec:
+    """The slice at `index` (>= 0) along `dim`, without that dimension. While tracing it may be a 0-dim tensor: where the slice begins
+    is known when the graph runs."""
     shape, strides, offset = x._layout
+    if isinstance(index, Tensor):
+        index = 0 if index._data is None else int(index)
+    if type(index) is int and type(shape[dim]) is int and index >= shape[dim] > 0:
+        raise IndexError(f"index {index} is out of bounds for dimension {dim} with size {shape[dim]}")
     return Spec(shape[:dim] + shape[dim + 1:], x.dtype, strides[:dim] + strides[dim + 1:], offset + index * strides[dim])
 
 
