@@ -16,11 +16,12 @@ import numpy as np
 from flambeau import _C
 from flambeau.backends.cpu import onednn
 from flambeau.core.dtypes import bfloat16, dtype, float16, float32
-from flambeau.core.expr import to_cpp
+from flambeau.core.expr import evaluate, free_variables, to_cpp
 from flambeau.inductor import dnn
 from flambeau.inductor.ir import Extern, Program, View
 
 Pointer = Callable[..., str]
+LIKELY_SIZE = 256  # stands for a size that is not known when oneDNN is asked whether it has a kernel
 
 
 @dataclass(frozen=True)
@@ -186,10 +187,8 @@ def runs_fast(step: Extern) -> bool:
         by_channel = any(_is_bias(view, 1) for view in read)      # slow beside planes, which is not to be seen from outside
         return not (by_channel and step.outputs[0].strides[1] != 1) and choose_layouts(step)
     words, _ = matmul_words(step)
-    if not all(isinstance(w, (int, np.integer)) for w in words):
-        return True
     try:
-        onednn._create(tuple(int(w) for w in words))
+        onednn._create(tuple(int(evaluate(w, dict.fromkeys(free_variables(w), LIKELY_SIZE))) for w in words))
     except (NotImplementedError, ValueError, RuntimeError):
         return False
     return True

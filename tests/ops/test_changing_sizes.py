@@ -75,3 +75,15 @@ def test_integers_below_a_symbolic_size():
     compiled = fl.compile(lambda x: fl.randint(0, x.shape[0], (200,)), dynamic=True)
     for n in (3, 5, 9):
         assert sorted(set(compiled(fl.ones(n)).tolist())) == list(range(n))
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_products_of_narrow_numbers_on_any_processor(kind, batch):
+    """oneDNN has kernels for these on some processors alone, and is asked before a size is known."""
+    compiled = fl.compile(lambda a, b: fl.relu(a @ b) + 1, dynamic=True)
+    for n in (64, 80, 33):
+        a, b = (fl.randn(*batch, n, n + k).to(getattr(fl, kind)) for k in (0, 1))
+        b = b[..., :n]
+        wide = fl.relu(a.double() @ b.double()) + 1
+        assert fl.allclose(compiled(a, b).double(), wide, rtol=2e-2, atol=2e-2)

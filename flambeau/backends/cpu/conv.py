@@ -129,6 +129,10 @@ def _windows(x: np.ndarray, kernel: Sequence[int], sizes: Sequence[int], stride:
     """A view (n, c, *sizes, *kernel) of x padded with zeros: what each output position sees."""
     if any(padding):
         x = np.pad(x, ((0, 0), (0, 0), *((p, p) for p in padding)))
+    last = [s * (n - 1) + d * (k - 1) for s, n, d, k in zip(stride, sizes, dilation, kernel)]
+    if 0 not in (*sizes, *kernel) and any(at >= n for at, n in zip(last, x.shape[2:])):
+        raise RuntimeError(f"a convolution with windows of {list(kernel)} at {list(sizes)} places (stride {list(stride)}, dilation "
+                           f"{list(dilation)}) reaches beyond an input that is {list(x.shape[2:])} with its padding of {list(padding)}")
     strides = tuple(itertools.chain(x.strides[:2], (a * s for a, s in zip(x.strides[2:], stride)),
                                     (a * d for a, d in zip(x.strides[2:], dilation))))
     return np.lib.stride_tricks.as_strided(x, (*x.shape[:2], *sizes, *kernel), strides, writeable=False)

@@ -69,10 +69,9 @@ def operand(array: np.ndarray, layout: str = "given") -> Operand:
 
 
 USUAL_PATH = Path(sys.prefix, "lib", "libdnnl.so.3")  # where pip puts the library of `onednn-cpu-gomp`
-if "onednn" in _C.parts and USUAL_PATH.exists():
-    _C.onednn_set_path(str(USUAL_PATH))  # not opened before somebody needs it
 
 
+@functools.cache
 def library_path() -> str | None:
     """Where the wheel `onednn-cpu-gomp` put the library, or None."""
     if USUAL_PATH.exists():
@@ -82,6 +81,10 @@ def library_path() -> str | None:
     except metadata.PackageNotFoundError:
         return None
     return next((str(f.locate()) for f in files if f.name == USUAL_PATH.name), None)
+
+
+if "onednn" in _C.parts and (_path := library_path()) is not None:
+    _C.onednn_set_path(_path)  # not opened before somebody needs it
 
 
 @functools.cache
