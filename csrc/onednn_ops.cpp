@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <omp.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,6 +15,7 @@
 #include <utility>
 
 #include "dnnl_abi.h"
+#include "fork_lock.h"
 #include "room.h"
 #include "split_gemm.h"
 #include "threads.h"
@@ -195,7 +197,7 @@ struct SplitProduct {
 struct Op {
     Spec spec;
     SplitProduct split;
-    std::mutex lock;
+    ForkLock lock;
     int threads = 0;
     std::string implementation;
     OwnedDesc packed_desc[4];
@@ -533,7 +535,7 @@ void Op::run_split(void* const* operands) {
 }
 
 void Op::run(void* const* operands) {
-    std::lock_guard<std::mutex> guard(lock);
+    std::lock_guard<ForkLock> guard(lock);
     if (threads != wanted_threads()) build();
     if (split.possible && split_products != 0) return run_split(operands);
     ThreadScope scope(threads);
@@ -678,8 +680,9 @@ struct Cache {
     }
 };
 
-// Never destroyed: at exit oneDNN may be gone before them. `mutex` guards all three.
+// Never destroyed: at exit oneDNN may be gone before them. `mutex` guards all three; a fork waits for it, so that they are whole.
 std::mutex& mutex = *new std::mutex;
+const int forks_wait = pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); }, [] { mutex.unlock(); });
 Cache& handles = *new Cache;
 Cache& recent = *new Cache;
 std::unordered_set<int64_t>& known = *new std::unordered_set<int64_t>;

@@ -4,7 +4,10 @@
 #include <omp.h>
 #include <pthread.h>
 
+#include "fork_lock.h"
 #include "module.h"
+
+std::atomic<unsigned> forks{0};
 
 namespace {
 
@@ -12,6 +15,7 @@ int threads = 1;
 
 // libgomp's pool does not survive a fork: a parallel region of several threads in the child would wait for ever.
 void single_threaded_child() {
+    forks++;
     threads = 1;
     omp_set_num_threads(1);
 }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import concurrent.futures
-import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
+
+from .core import locks
 
 T = TypeVar("T")
 
@@ -68,7 +69,7 @@ def collect_all(futures: list[Future]) -> Future[list[Future]]:
     """A future of all these, complete when they are."""
     every: Future[list[Future]] = Future()
     futures = list(futures)
-    missing, lock = [len(futures)], threading.Lock()
+    missing, lock = [len(futures)], locks.lock()
 
     def one_less(_: Any) -> None:
         with lock:

@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import _C
 from ..core import dispatch
+from ..core.locks import reentrant_lock
 from . import config, debug, logs, policy
 from .backends import lookup_backend
 from .break_kinds import KINDS, Break
@@ -26,7 +27,7 @@ from .stance import Current
 OF_THIS_CALL = ("exception", "fake tensor")
 """Reasons to run a frame eagerly that say nothing about its next call."""
 
-_lock = threading.RLock()
+_lock = reentrant_lock()
 """One compilation at a time."""
 
 

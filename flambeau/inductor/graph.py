@@ -6,7 +6,6 @@ allocates outputs and passes pointers. Where g++ is missing or fails, the loop I
 
 from __future__ import annotations
 
-import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ import numpy as np
 
 from flambeau.aot.interpret import interpret
 from flambeau.core.expr import Expr, Index, evaluate, to_python, to_tuple
+from flambeau.core.locks import lock
 from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, from_array
 from flambeau.inductor import cuda, reference
@@ -163,7 +163,7 @@ def _native(graph: CompiledGraph, arrays: bool) -> Callable[[list], list]:
     return first
 
 
-_finishing = threading.Lock()
+_finishing = lock()
 
 
 class _Wrapper:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import importlib
 import operator
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from flambeau.backends.cuda import cubins
+from flambeau.core.locks import lock
 from flambeau.core.storage import shared, unseen_writes
 from flambeau.core.tensor import Tensor
 from flambeau.inductor.ir import Program, View
@@ -78,7 +78,7 @@ class Settled:
         self.pick: Callable[[list], tuple] = (
             operator.itemgetter(*watched) if len(watched) > 1 else lambda inputs: tuple([inputs[k] for k in watched]))
         self.state: _State | None = None
-        self.lock = threading.Lock()
+        self.lock = lock()
         self.current, self.cuda = cubins.stream_pointer(), importlib.import_module("cupy").cuda
         self.recorded: tuple[tuple, Callable[[list], list]] = ((), self.call)      # type: ignore[assignment]
 

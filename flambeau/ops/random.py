@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import secrets
-import threading
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from ..core import dispatch
 from ..core.device import CPU, as_device, device
 from ..core.dtypes import BOOL, COMPLEX, FLOAT, dtype, finfo, float32, float64, iinfo, int64, uint8
 from ..core.lazy import LazyFunctions
+from ..core.locks import lock
 from ..core.memory_format import memory_format, preserve_format
 from ..core.tensor import Tensor, fake, from_array
 from . import prims
@@ -49,7 +49,7 @@ class Generator:
     def __init__(self, device: Any = "cpu"):
         self.device = as_device(device)
         self._seed, self._offset = 67280421310721, 0
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     def manual_seed(self, seed: int) -> Generator:
         """Start the stream of `seed` (any 64-bit integer) from its beginning."""

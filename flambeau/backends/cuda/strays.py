@@ -8,16 +8,17 @@ Each operator, or kernel of a compiled graph, has a place of two words: the inde
 from __future__ import annotations
 
 import importlib
-import threading
 from typing import Any
 
 import numpy as np
+
+from ...core.locks import lock
 
 MOST = 512      # places; operators beyond them share the last
 _WORDS = 2
 
 _numbers: dict[str, int] = {}
-_lock = threading.Lock()
+_lock = lock()
 _memory: np.ndarray | None = None       # a row for each place
 _used: np.ndarray | None = None         # the rows that are given away
 
