@@ -333,6 +333,8 @@ class Lowering:
 
     def _lower(self, node: Any, args: list) -> Any:
         prim, val = node.target, node.meta["val"]
+        if isinstance(val, Tensor) and 0 in map(index_of, val._layout.shape) and val.dtype.name in LOOP_DTYPES:
+            return self.virtual(node, lambda idx: self.tracer.constant(0, val.dtype))   # no element is computed from anything
         if self._on_gpu and isinstance(val, Tensor) and val.device.type == "cpu" and _boxes(args):
             return self._fallback(node, args)       # what a GPU's kernels cannot reach
         if getattr(prim, "lowering", None) in ATTENTION and _boxes(args)[0].dtype is float32 and val[0].device.type == "cpu":
