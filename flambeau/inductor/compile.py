@@ -9,6 +9,7 @@ cache cannot be written, libraries are built in a temporary directory and serve 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import hashlib
 import os
@@ -18,6 +19,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Sequence
@@ -155,6 +157,8 @@ class Build:
             # A process group of its own: Ctrl-C at a terminal is for the program, not for the compiler beside it.
             self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                                              process_group=0)
+            # Whether or not anybody comes for the library, the ended process is waited for: no zombie stays.
+            threading.Thread(target=self._process.wait, name="flambeau-g++", daemon=True).start()
         except OSError as error:
             self._failure = error
 
@@ -230,7 +234,8 @@ class Build:
         process, self._process, self._failure = self._process, None, None
         if process is not None:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)  # the driver, and the passes that it runs
+                with contextlib.suppress(ProcessLookupError):   # it may have ended, and been waited for, this moment
+                    os.killpg(process.pid, signal.SIGKILL)  # the driver, and the passes that it runs
                 process.wait()
             if process.stderr is not None:
                 process.stderr.close()
