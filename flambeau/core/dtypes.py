@@ -40,7 +40,7 @@ class dtype:
 
     def to_complex(self) -> dtype:
         """The complex dtype whose parts have this dtype's precision."""
-        return {"float16": complex64, "bfloat16": complex64, "float32": complex64}.get(self.name, complex128)
+        return {"float16": complex64, "bfloat16": complex64, "float32": complex64, "complex64": complex64}.get(self.name, complex128)
 
     def to_real(self) -> dtype:
         """The real dtype of a complex dtype's parts; a real dtype is its own."""

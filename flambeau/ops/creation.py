@@ -22,7 +22,7 @@ from . import prims
 from .checks import checked
 from .pointwise import store_out
 from .prims.views import _diagonal_back, _inverse
-from .promotion import broadcast, cast, category_of_number, default_dtype, is_number, prepare
+from .promotion import broadcast, cast, category_of_number, default_dtype, fitting, is_number, limits, prepare
 from .registry import OPERATORS, PRIMITIVES, method, operator
 
 
@@ -78,15 +78,7 @@ def filled(shape: tuple, value: Any, kind: dtype, where: device) -> Tensor:
         if value.ndim:
             raise RuntimeError(f"fill_value must be a number or a 0-dim tensor, got a tensor of shape {list(value.shape)}")
         return prims.expand(cast(value, kind).to(where), shape).clone(memory_format=contiguous_format)
-    if isinstance(value, np.generic):
-        value = value.item()
-    if kind.category < COMPLEX and isinstance(value, complex):
-        raise RuntimeError(f"value cannot be converted to type {kind.name} without overflow")
-    if kind.category == dtypes.INT and isinstance(value, (int, float)):
-        info = np.iinfo(kind.numpy)
-        if not math.isfinite(value) or not info.min <= value <= info.max:
-            raise RuntimeError(f"value cannot be converted to type {kind.name} without overflow: {value}")
-    return prims.full(shape, cast(value, kind), kind, where)
+    return prims.full(shape, fitting(value, kind), kind, where)
 
 
 _NOTHING_SPECIAL = contextlib.nullcontext()
@@ -163,8 +155,8 @@ def _convert_array(array: np.ndarray, kind: dtype) -> np.ndarray:
     if array.dtype.kind == "c" and not kind.is_complex:
         raise TypeError("must be real number, not complex")
     if kind.category == dtypes.INT and array.dtype.kind in "iuf" and array.size:
-        info = np.iinfo(kind.numpy)
-        if not np.isfinite(array).all() or array.max() > info.max or array.min() < info.min:
+        low, high = limits(kind) if array.dtype.kind in "iu" or kind.is_signed else (0, limits(kind)[1])
+        if not np.isfinite(array).all() or array.max() > high or array.min() < low:
             raise RuntimeError(f"value cannot be converted to type {kind.name} without overflow")
     with np.errstate(all="ignore"):
         return array.astype(kind.numpy)
@@ -181,7 +173,7 @@ def _from_leaves(data: Any, kind: dtype | None) -> Tensor:
         parts = [v.reshape(1).to(kind) if isinstance(v, Tensor) else prims.full((1,), v, kind, CPU) for v in leaves]
         return prims.cat(parts, 0).reshape(shape)
     values = [v.item() if isinstance(v, (Tensor, np.generic, np.ndarray)) else v for v in leaves]
-    if any(isinstance(v, int) and not -(1 << 63) <= v < 1 << 63 for v in values) and kind is not dtypes.uint64:
+    if any(isinstance(v, int) and not -(1 << 63) <= v < 1 << 63 for v in values) and kind is not dtypes.uint64 and kind.category < FLOAT:
         raise ValueError("Overflow when unpacking long long")
     array = np.array(values) if values else np.zeros(0)
     return from_array(_convert_array(array, kind).reshape(shape), kind)

@@ -37,7 +37,7 @@ for _name in ("is_conj", "is_neg", "is_coalesced", "is_distributed"):
     method(_name)(_answer(False, "False: no tensor here is of that kind."))
 
 
-@method("resolve_conj", "resolve_neg", "to_dense", "coalesce", "dequantize")
+@method("to_dense", "coalesce", "dequantize")
 def _itself(self: Tensor, *ignored: Any, **also: Any) -> Tensor:
     """The tensor itself: nothing is lazy, sparse or quantized here."""
     return self

@@ -20,7 +20,7 @@ from .checks import checked
 from .creation import from_data
 from .pointwise import assign, inplace, refuse_repeated, store_out, with_out
 from .prims.views import _diagonal_back, _inverse, _slice_back
-from .promotion import as_tensor_operand, broadcast, cast, expand_to, is_number, prepare, together
+from .promotion import apart, as_tensor_operand, broadcast, cast, expand_to, fitting, is_number, operand, prepare, together
 from .reductions import scalar_type
 from .registry import OPERATORS, Spec, method, operator, primitive
 from .subscript import _check_broadcast, _value_for, index_list, put_, slice_bounds
@@ -135,7 +135,7 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     index = index.reshape(-1) if not index.ndim else index
     if source.ndim < input.ndim:
         source = prims.unsqueeze(source, d)
-    return prims.index_add(input, d, index, source * alpha if alpha != 1 else source)
+    return prims.index_add(input, d, index, source * operand(alpha, source.dtype) if alpha != 1 else source)
 
 
 def _at(dim: int, index: Tensor) -> list:
@@ -468,16 +468,17 @@ def roll(input: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
     along = dims if isinstance(dims, (tuple, list)) else (dims,)
     if len(moves) != len(along):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(moves)}, dims:{len(along)}")
+    x = input
     for n, dim in zip(moves, along):
-        d = canonical_dim(dim, input.ndim)
-        size = input.shape[d]
+        d = canonical_dim(dim, x.ndim)
+        size = x.shape[d]
         if type(size) is int and size == 0:
             continue
         cut = (size - n) % size
         if type(cut) is int and cut == 0:
             continue
-        input = prims.cat([prims.slice_(input, d, cut, size, 1), prims.slice_(input, d, 0, cut, 1)], d)
-    return input.clone() if not moves else input
+        x = prims.cat([prims.slice_(x, d, cut, size, 1), prims.slice_(x, d, 0, cut, 1)], d)
+    return apart(x, input)
 
 
 @operator(method=True)
@@ -529,7 +530,7 @@ def _searchsorted_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor
     return prim(edges, values.reshape(size, -1) if edges.ndim == 2 else values, right).reshape(values.shape)
 
 
-@primitive("searchsorted", batch=_searchsorted_batch, kernel=_searchsorted_kernel, tensors=2,
+@primitive("searchsorted", tags=("ordered",), batch=_searchsorted_batch, kernel=_searchsorted_kernel, tensors=2,
            samples=lambda r: [(np.sort(r.standard_normal(5)), r.standard_normal((2, 3)), True)], why_absent={
     "derivative": "an index is not differentiable", "loop": "a search is not a fixed number of scalar steps"})
 def _searchsorted(edges: Tensor, values: Tensor, right: bool) -> Spec:
@@ -705,7 +706,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
         if value.ndim:
             raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
         return assign(self, expand_to(cast(value, self.dtype), tuple(self.shape)), anew=True)
-    return assign(self, cast(value, self.dtype), anew=True)
+    return assign(self, fitting(value, self.dtype), anew=True)
 
 
 @operator(method=True, tags=("inplace",))

@@ -13,7 +13,7 @@ from . import prims
 from .creation import triu_indices
 from .pointwise import inplace, reflected
 from .prims.views import _is_one as _one
-from .promotion import broadcast, cast, category_of_number, expand_to, factor, prepare, result_type
+from .promotion import broadcast, cast, category_of_number, expand_to, operand, prepare, result_type
 from .reductions import _differ, _finish, linalg_vector_norm, scalar_type, vector_norm_vjp
 from .registry import OPERATORS, operator
 
@@ -146,7 +146,7 @@ rmatmul = reflected("rmatmul", matmul, "other @ input.")
 
 
 def _scaled(x: Tensor, number: Any) -> Tensor:
-    return x if type(number) in (int, float) and number == 1 else x * factor(number, x.dtype)
+    return x if type(number) in (int, float) and number == 1 else x * operand(number, x.dtype)
 
 
 def _added(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
@@ -482,7 +482,8 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """Powers of a vector as columns: x^(N-1) ... x^0, or the other way round."""
     n = x.shape[0] if N is None else N
     powers = x.new_arange(n) if increasing else n - 1 - x.new_arange(n)
-    return prims.unsqueeze(x, 1) ** cast(powers, result_type(x.dtype))
+    kind = int64 if x.dtype.category <= INT else x.dtype
+    return prims.unsqueeze(cast(x, kind), 1) ** cast(powers, kind)
 
 
 @operator(name="linalg_vander")

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from ..core.dtypes import FLOAT, complex64, complex128, dtype, float32, float64, int32
+from ..core.dtypes import FLOAT, complex64, complex128, dtype, float32, float64, int32, int64
 from ..core.lazy import LazyFunctions
 from ..core.size import broadcast_shapes
 from ..core.tensor import Tensor
 from . import prims
 from .creation import eye, tril, triu
 from .linalg import matmul
-from .promotion import cast, expand_to
+from .promotion import apart, cast, expand_to
 from .reductions import scalar_type
 from .registry import General, Spec, operator, primitive
 from .return_types import named
@@ -228,7 +228,7 @@ def linalg_slogdet(A: Tensor) -> Any:
 def logdet(input: Tensor) -> Tensor:
     """log det, NaN where the determinant is negative."""
     sign, log = linalg_slogdet(input)
-    return log.masked_fill(sign < 0, math.nan)
+    return prims.complex(log, sign.angle()) if sign.dtype.is_complex else log.masked_fill(sign < 0, math.nan)
 
 
 # -- factorizations ---------------------------------------------------------------------------------------------------
@@ -530,10 +530,10 @@ def linalg_lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: st
     _check(A, "linalg.lstsq")
     x = linalg_pinv(A, rtol=rcond) @ B
     m, n = A.shape[-2:]
-    residuals = ((A @ x - B).abs() ** 2).sum(-2) if m > n else A.new_zeros((0,))
+    residuals = ((A @ x - B).abs() ** 2).sum(-2) if m > n else A.new_zeros((0,), dtype=A.dtype.to_real())
     s = linalg_svdvals(A.detach())
-    rank = (s > _rtol(A, rcond) * s.amax(-1, True)).sum(-1)
-    return named("linalg_lstsq", x, residuals, rank, s)
+    rank = (s > _rtol(A, rcond) * s.amax(-1, True)).sum(-1) if driver != "gels" else A.new_zeros((0,), dtype=int64)
+    return named("linalg_lstsq", x, residuals, rank, s if driver in ("gelsd", "gelss") else s.new_zeros((0,)))
 
 
 @operator
@@ -549,8 +549,8 @@ def linalg_matrix_rank(A: Tensor, tol: float | None = None, *, atol: float | Non
 @operator(method="matrix_power")
 def linalg_matrix_power(A: Tensor, n: int) -> Tensor:
     """A to an integer power, by repeated squaring (of the inverse if n < 0)."""
-    _check(A, "linalg.matrix_power", square=True)
-    if n < 0:
+    if n < 0 or A.ndim < 2 or A.shape[-1] != A.shape[-2]:
+        _check(A, "linalg.matrix_power", square=True)
         return linalg_matrix_power(inv_prim(A), -n)
     if n == 0:
         return expand_to(_identity(A, A.shape[-1]), tuple(A.shape)).clone()
@@ -562,7 +562,7 @@ def linalg_matrix_power(A: Tensor, n: int) -> Tensor:
         if n:
             square = matmul(square, square)
     assert result is not None
-    return result
+    return apart(result, A)
 
 
 def _exp_vjp(g: Tensor, x: Tensor) -> tuple:

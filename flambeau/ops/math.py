@@ -269,6 +269,12 @@ def _integers(name: str, fn: Callable) -> Callable:
 gcd, lcm = _integers("gcd", np.gcd), _integers("lcm", np.lcm)
 
 
+@operator(method=("resolve_conj", "resolve_neg"))
+def resolve_conj(input: Tensor) -> Tensor:
+    """The tensor itself: conjugates and negatives are computed at once here."""
+    return input
+
+
 @operator(method=True)
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """input * 2 ** other."""

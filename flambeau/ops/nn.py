@@ -81,7 +81,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     lead = tuple(input1.shape[:-1])
     a, b = _flat(input1), _flat(input2)
     mixed = prims.mm(a, prims.permute(weight, (1, 0, 2)).reshape(n, outs * m)).reshape(a.shape[0], outs, m)
-    out = (mixed * b.unsqueeze(1)).sum(-1).reshape(*lead, outs)
+    out = (mixed * b.unsqueeze(1)).sum(-1, dtype=mixed.dtype).reshape(*lead, outs)
     return out if bias is None else out + bias
 
 

@@ -13,7 +13,7 @@ from ..core.tensor import Tensor
 from . import prims
 from .batching import by_names
 from .pointwise import assign, clamp, inplace, new_value, where
-from .promotion import broadcast, cast, to_float
+from .promotion import broadcast, cast, fitting, to_float
 from .registry import OPERATORS, operator
 
 _SQRT_HALF = math.sqrt(0.5)
@@ -388,7 +388,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 @operator
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """x where it exceeds `threshold`, else `value`."""
-    return _or_inplace(lambda x: where(x > threshold, x, value).to(x.dtype), input, inplace)
+    return _or_inplace(lambda x: where(x > threshold, x, fitting(value, x.dtype)), input, inplace)
 
 
 @operator(fused=True, batch=by_names)

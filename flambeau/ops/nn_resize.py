@@ -19,7 +19,7 @@ from .creation import constant_on
 from .indexing import stack
 from .nn_windows import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, as_laid_out
 from .pointwise import where
-from .promotion import cast
+from .promotion import apart, cast, fitting
 from .registry import channels_last_like, operator
 
 
@@ -30,7 +30,7 @@ def _surrounded(input: Tensor, low: tuple, high: tuple, value: Any) -> Tensor:
     """`input` with `value` around it."""
     gaps = (0,) * input.ndim
     inside = prims.pad_zeros(prims.full(tuple(input.shape), True, bool_, input.device), low, high, gaps)
-    return as_laid_out(prims.where(inside, prims.pad_zeros(input, low, high, gaps), cast(value, input.dtype)), input)
+    return as_laid_out(prims.where(inside, prims.pad_zeros(input, low, high, gaps), fitting(value, input.dtype)), input)
 
 
 def _source(mode: str, n: Any, low: int, high: int, like: Tensor) -> Tensor:
@@ -416,8 +416,8 @@ def upsample(input: Tensor, size: Any = None, scale_factor: Any = None, mode: st
 def _merged(parts: Tensor, shape: tuple, like: Tensor, last: tuple) -> Tensor:
     """`parts` as `shape`, in memory as `like` is: `last` is the order of the parts that puts channels last."""
     if channels_last_like(like, shape) is None:
-        return parts.reshape(shape)
-    return parts.permute(last).reshape(shape[0], *shape[2:], shape[1]).movedim(-1, 1)
+        return apart(parts.reshape(shape), like)
+    return apart(parts.permute(last).reshape(shape[0], *shape[2:], shape[1]).movedim(-1, 1), like)
 
 
 @operator

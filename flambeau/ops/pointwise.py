@@ -13,11 +13,11 @@ import numpy as np
 
 from ..backends.cpu import native
 from ..core import dispatch
-from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, can_cast, finfo, int64, uint8
+from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, can_cast, complex128, finfo, float64, int64, uint8
 from ..core.tensor import Tensor, bump_version, refuse_inference_write
 from . import prims
 from .checks import checked
-from .promotion import broadcast, cast, category_of_number, default_dtype, factor, prepare, result_type, to_float
+from .promotion import broadcast, cast, category_of_number, default_dtype, fitting, operand, prepare, result_type, to_float
 from .registry import DECLINES, OPERATORS, PRIMITIVES, Pointwise, PointwisePrimitive, Primitive, as_dunder, operator
 from .scalar import compute_dtype
 
@@ -342,7 +342,7 @@ def _times_alpha(input: Any, other: Any, alpha: Any) -> Any:
         raise RuntimeError(f"Boolean alpha only supported for Boolean results. Got {alpha} for {kind}")
     if not isinstance(other, Tensor):
         return other * alpha
-    scaled = cast(other, kind) * alpha
+    scaled = cast(other, kind) * operand(alpha, kind)
     return cast(scaled, bool_) if kind is bool_ else scaled
 
 
@@ -565,6 +565,8 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """`input` where `condition` is true, else `other`; with the condition alone, the indices where it is true."""
     if input is None and other is None:
         return OPERATORS["nonzero"](condition, as_tuple=True)
+    if not isinstance(input, Tensor) or not isinstance(other, Tensor):
+        input, other = _stored(input, other), _stored(other, input)
     result = prims.where.quick(condition, input, other)
     if result is not NotImplemented:
         return result
@@ -577,6 +579,13 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     if not isinstance(x, Tensor) and not isinstance(y, Tensor):
         x = prims.full((), x, kind, condition.device)
     return prims.where(*broadcast(condition, x, y))
+
+
+def _stored(value: Any, beside: Any) -> Any:
+    """A number that is to stand beside a tensor's elements, checked where these are integers and so is the result."""
+    if isinstance(value, Tensor) or not isinstance(beside, Tensor) or beside.dtype.category != INT or category_of_number(value) > INT:
+        return value
+    return fitting(value, beside.dtype)
 
 
 def _where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
@@ -593,19 +602,18 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     if not isinstance(mask, Tensor) or mask.dtype is not bool_:
         raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {getattr(mask, 'dtype', type(mask))}")
     if not isinstance(value, Tensor):
+        value = fitting(value, input.dtype)
         result = prims.where.quick(mask, value, input)
         if result is not NotImplemented:
             return result
-    if isinstance(value, Tensor):
+    else:
         if value.ndim:
             raise RuntimeError(f"masked_fill only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).")
         value = cast(value, input.dtype)
         mask, input, value = broadcast(mask, input, value)
         return prims.where(mask, value, input)
-    if category_of_number(value) > max(input.dtype.category, INT) and not (input.dtype.category == INT and float(value).is_integer()):
-        raise RuntimeError(f"value cannot be converted to type {input.dtype.name} without overflow")
     mask, input = broadcast(mask, input)
-    return prims.where(mask, cast(value, input.dtype), input)
+    return prims.where(mask, value, input)
 
 
 @operator(method=("clamp", "clip"))
@@ -618,7 +626,7 @@ def clamp(input: Tensor, min: Any = None, max: Any = None, *, out: Tensor | None
         raise NotImplementedError(f'"clamp" not implemented for \'{wide}\': its numbers have no order to be clamped by')
     if isinstance(min, _NUMBER) and isinstance(max, _NUMBER):
         kind = result_type(input, min, max)
-        result = _clamp(cast(input, kind), cast(min, kind), cast(max, kind))
+        result = _clamp(cast(input, kind), fitting(min, kind), fitting(max, kind))
         return result if out is None else store_out(out, result)
     result = input
     if min is not None:
@@ -651,6 +659,8 @@ def _clamp(input: Tensor, low: Any, high: Any) -> Tensor:
 
 def _bounded(prim: Primitive, x: Tensor, bound: Any) -> Tensor:
     """The gradient of a clamp passes where the bound is met, so ties belong to the input, not shared."""
+    if not isinstance(bound, Tensor):
+        bound = fitting(bound, result_type(x, bound))
     a, b = prepare(x, bound)
     if isinstance(b, Tensor) or b != b:  # a NaN makes all of them NaN
         return prim(a, b)
@@ -695,7 +705,7 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) 
     """input + value * tensor1 * tensor2, in the dtype that the tensors have in common."""
     kind, input, tensor1, tensor2 = _in_common("addcmul", input, tensor1, tensor2)
     product = mul(tensor1, tensor2)
-    return cast(add(input, product if value == 1 else mul(product, factor(value, kind))), kind)
+    return cast(add(input, product if value == 1 else mul(product, operand(value, kind))), kind)
 
 
 def _in_common(name: str, *tensors: Tensor) -> tuple:
@@ -715,7 +725,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) 
         raise RuntimeError("Integer division with addcdiv is no longer supported: use input + value * torch.trunc(tensor1 / tensor2) or "
                            f"addcdiv of floating-point tensors. Got {tensor1.dtype} and {tensor2.dtype}")
     kind, input, tensor1, tensor2 = _in_common("addcdiv", input, tensor1, tensor2)
-    return cast(add(input, div(tensor1 if value == 1 else mul(tensor1, factor(value, kind)), tensor2)), kind)
+    return cast(add(input, div(tensor1 if value == 1 else mul(tensor1, operand(value, kind)), tensor2)), kind)
 
 
 @operator(method=True, fused=True)
@@ -732,7 +742,7 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
         if weight.dtype is not input.dtype:
             raise RuntimeError(f"expected dtype {input.dtype} for `weight` but got dtype {weight.dtype}")
         return where(prims.abs(weight) < 0.5, input + weight * (end - input), end - (end - input) * (1 - weight))
-    weight = factor(weight, input.dtype)
+    weight = operand(weight, input.dtype)
     return input + (end - input) * weight if builtins.abs(weight) < 0.5 else end - (end - input) * (1 - weight)
 
 
@@ -789,9 +799,9 @@ def _logaddexp(x: Tensor, y: Tensor) -> Tensor:
 
 @operator(method=True)
 def float_power(input: Any, exponent: Any) -> Tensor:
-    """input ** exponent in double precision."""
-    return pow(input.double() if isinstance(input, Tensor) else float(input),
-               exponent.double() if isinstance(exponent, Tensor) else exponent)
+    """input ** exponent in double precision, complex if either is."""
+    kind = complex128 if result_type(input, exponent).is_complex else float64
+    return pow(cast(input, kind), cast(exponent, kind))
 
 
 @operator(method=True)

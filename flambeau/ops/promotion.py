@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import numbers
 from collections.abc import Sequence
 from typing import Any
@@ -107,13 +109,39 @@ def cast(x: Any, kind: dtype) -> Any:
     return bool(x)
 
 
-def factor(x: Any, kind: dtype) -> Any:
-    """A number that multiplies tensors of `kind`, which it does not change: integers are multiplied by its whole part."""
-    if isinstance(x, Tensor):
-        return x
-    if category_of_number(x) == COMPLEX and kind.category < COMPLEX:
-        raise RuntimeError(f"value cannot be converted to type {kind} without overflow: {x} multiplies tensors of real numbers")
-    return cast(x, kind)
+@functools.cache
+def limits(kind: dtype) -> tuple[float, float]:
+    """What numbers `kind` takes; an unsigned dtype takes negative integers too, modulo 2^bits."""
+    info = dtypes.finfo(kind.to_real()) if kind.category >= FLOAT else dtypes.iinfo(kind)
+    return (info.min if info.min < 0 else -info.max), info.max
+
+
+def fitting(x: Any, kind: dtype) -> Any:
+    """A number as `kind` holds it, for values that are to be stored: a float loses its fraction in an integer dtype. RuntimeError for
+    what does not fit: too large, imaginary, or NaN as an integer."""
+    if isinstance(x, np.generic):
+        x = x.item()
+    if kind.category == BOOL or not isinstance(x, numbers.Number) or type(x) is bool:
+        return cast(x, kind)
+    real = x
+    if isinstance(x, complex):
+        if x.imag and kind.category != COMPLEX:
+            raise RuntimeError(f"value cannot be converted to type {kind.name} without overflow: {x} is not real")
+        real = x.real
+    low, high = limits(kind)
+    if isinstance(real, float) and kind.category == INT and not kind.is_signed:
+        low = 0
+    if not low <= real <= high and (kind.category == INT or (real == real and abs(real) != math.inf)):  # type: ignore[operator]
+        raise RuntimeError(f"value cannot be converted to type {kind.name} without overflow: {x}")
+    return cast(real if kind.category < COMPLEX else x, kind)
+
+
+def operand(x: Any, kind: dtype) -> Any:
+    """A number that operands of `kind` are computed with: what does not fit is refused for integers, infinite for floats. A tensor as
+    it is."""
+    if kind.category == FLOAT and isinstance(x, numbers.Real) and not limits(kind)[0] <= x <= limits(kind)[1]:
+        x = math.copysign(math.inf, x) if x == x else math.nan
+    return fitting(x, kind)
 
 
 def _wrapped(x: int, kind: dtype) -> int:
@@ -184,6 +212,13 @@ def together(args: tuple) -> tuple:
     joined = tuple([a.to(where) if isinstance(a, Tensor) and not a.ndim and a.device.type == "cpu" else a for a in args])
     one_device(joined)
     return joined
+
+
+def apart(result: Tensor, source: Tensor) -> Tensor:
+    """`result`, copied where it shows memory of `source`: an operator that is no view answers with memory of its own."""
+    root = source if source._view is None else source._view.base
+    shared = result is source or (result._view is not None and result._view.base is root)
+    return result.clone() if shared else result
 
 
 def to_float(x: Any) -> Any:

@@ -14,7 +14,7 @@ from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
 from . import prims
 from .pointwise import inplace, store_out
-from .promotion import broadcast, cast, to_float
+from .promotion import apart, broadcast, cast, to_float
 from .registry import Primitive, method, operator
 from .return_types import named
 
@@ -511,4 +511,4 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
             break
         later, earlier = x.narrow(d, 1, size - 1), x.narrow(d, 0, size - 1)
         x = later ^ earlier if x.dtype.category == BOOL else later - earlier
-    return x
+    return apart(x, input)

@@ -25,7 +25,7 @@ from ..core.size import contiguous_strides, is_contiguous, memory_order, permute
 from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, view_tensor
 from . import batching
 from .replay import may_be_replayed, replayed
-from .scalar import TABLE, evaluate
+from .scalar import TABLE, compares, evaluate
 
 
 class Spec(NamedTuple):
@@ -90,6 +90,16 @@ class General(Derivative):
 
 
 # -- primitives --------------------------------------------------------------------------------------
+_EXTREMA = ("max", "min", "argmax", "argmin")   # the reductions that compare
+
+
+def _refuse_complex(record: Any, args: tuple) -> None:
+    """NotImplementedError where complex numbers are to be put in order."""
+    kind = next((a.dtype for a in args if isinstance(a, Tensor) and a.dtype.is_complex), None)
+    if kind is not None:
+        raise NotImplementedError(f'"{record.name}_cpu" not implemented for \'{kind}\': complex numbers have no order')
+
+
 class Primitive:
     """A record of the op table, callable on tensors. Never broadcasts, never promotes."""
 
@@ -108,6 +118,7 @@ class Primitive:
         self.tensor_positions = tuple(range(self.tensors))
         self.replayed = replayed(self) if may_be_replayed(self) else None
         self.launched: _C.GpuPrograms | None = None     # what the calls come to on a GPU, once one is used
+        self.ordered = "ordered" in self.tags or loop in _EXTREMA or (callable(loop) and compares(loop, len(self.params)))
         self.__name__ = self.__qualname__ = name
         self.__module__ = "flambeau.ops.prims"
 
@@ -147,6 +158,8 @@ class Primitive:
             if out is not NotImplemented:
                 return out
         specs = self.shape(*args)
+        if self.ordered:
+            _refuse_complex(self, args)
         first, arrays, pretend = None, [], dispatch.state.fake
         one_device(args, self.name)
         for a in args:
@@ -208,6 +221,8 @@ class PointwisePrimitive(Primitive):
             out = self.launched(args)
         if out is not NotImplemented:
             return out
+        if self.ordered:
+            _refuse_complex(self, args)
         arrays = []
         first: Any = None
         for a in args:

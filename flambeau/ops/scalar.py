@@ -245,6 +245,29 @@ _ROWS = [
     ScalarOp("unit", 1, FLOAT32, _unit, _fn("unit"), _helper("unit"), 2),
 ]
 TABLE: dict[str, ScalarOp] = {row.name: row for row in _ROWS}
+# What is said of numbers on a line, not of complex ones.
+ORDERED = frozenset({"lt", "le", "gt", "ge", "minimum", "maximum", "fmin", "fmax", "sign", "signbit", "relu", "floor", "ceil", "trunc",
+                     "round"})
+
+
+class _Compares:
+    """A loop-body handler that notes whether an operation compares numbers."""
+
+    found = False
+
+    def __getattr__(self, name: str) -> Callable:
+        self.found |= name in ORDERED
+        return lambda *operands: None
+
+
+def compares(loop: Callable, arity: int) -> bool:
+    """Whether a body puts numbers in order."""
+    handler = _Compares()
+    try:
+        loop(handler, *(None,) * arity)
+    except (TypeError, AttributeError, KeyError, IndexError, ValueError):
+        pass    # a body that looks at its operands; what it did until then counts
+    return handler.found
 
 
 def result_dtype(op: ScalarOp, operands: list[dtype]) -> dtype:

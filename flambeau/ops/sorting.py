@@ -175,7 +175,7 @@ def _mode_index_kernel(x: np.ndarray, dim: int) -> np.ndarray:
     return out
 
 
-@primitive("mode_index", kernel=_mode_index_kernel, samples=lambda r: [(r.integers(0, 3, (2, 7)), 1)], why_absent={
+@primitive("mode_index", kernel=_mode_index_kernel, tags=("ordered",), samples=lambda r: [(r.integers(0, 3, (2, 7)), 1)], why_absent={
     "derivative": "an index is not differentiable", "loop": "counting equal values is not a loop over independent elements"})
 def mode_index(x: Tensor, dim: int) -> Spec:
     """Index along `dim` of the most frequent value (the smallest of equally frequent ones; its last position)."""
@@ -274,7 +274,8 @@ def _histc_kernel(x: np.ndarray, bins: int, low: float, high: float) -> np.ndarr
     return np.histogram(flat, bins=bins, range=(low, high))[0].astype(x.dtype)
 
 
-@primitive("histc", batch=batching.each, kernel=_histc_kernel, samples=lambda r: [(r.standard_normal(20), 5, -1.0, 1.0)], why_absent={
+@primitive("histc", batch=batching.each, kernel=_histc_kernel, tags=("ordered",),
+           samples=lambda r: [(r.standard_normal(20), 5, -1.0, 1.0)], why_absent={
     "derivative": "a count is not differentiable", "loop": "counting scatters; inductor calls the kernel"})
 def _histc(x: Tensor, bins: int, low: float, high: float) -> Spec:
     """Counts of the elements in `bins` equal intervals of [low, high]."""

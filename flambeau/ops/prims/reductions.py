@@ -270,7 +270,7 @@ def _running(name: str, ufunc: Any) -> Any:
     def shape(x: Tensor, dim: int) -> tuple[Spec, Spec]:
         """Running extremum along `dim` and the index (last of equals) where it stands."""
         return Spec(x._layout.shape, x.dtype), Spec(x._layout.shape, int64)
-    return primitive(name, kernel=_quiet(_running_extremum(ufunc)), derivative=General(_by_index_vjp),
+    return primitive(name, kernel=_quiet(_running_extremum(ufunc)), tags=("ordered",), derivative=General(_by_index_vjp),
                      samples=lambda r: [(r.standard_normal((2, 4)), 1)],
                      why_absent={"loop": "a scan; inductor calls the kernel until the loop IR has scans"})(shape)
 
@@ -290,7 +290,7 @@ def _sort_kernel(x: np.ndarray, dim: int, descending: bool, stable: bool) -> tup
     return np.take_along_axis(x, order, dim), order.astype(np.int64)
 
 
-@primitive("sort", kernel=_sort_kernel, derivative=General(_by_index_vjp),
+@primitive("sort", kernel=_sort_kernel, tags=("ordered",), derivative=General(_by_index_vjp),
            why_absent={"loop": "sorting is not a loop over independent elements"},
            samples=lambda r: [(r.standard_normal((2, 4)), 1, True, True), (r.standard_normal((2, 4)), 0, False, True)])
 def sort(x: Tensor, dim: int, descending: bool, stable: bool) -> tuple[Spec, Spec]:
@@ -321,7 +321,7 @@ def _few_of_many(x: np.ndarray, k: int, dim: int, largest: bool) -> tuple:
     return np.take_along_axis(x, indices, dim), indices.astype(np.int64, copy=False)
 
 
-@primitive("topk", kernel=_topk_kernel, derivative=General(_by_index_vjp),
+@primitive("topk", kernel=_topk_kernel, tags=("ordered",), derivative=General(_by_index_vjp),
            why_absent={"loop": "selection is not a loop over independent elements"},
            samples=lambda r: [(r.standard_normal((2, 4)), 2, 1, True, True)])
 def topk(x: Tensor, k: int, dim: int, largest: bool, sorted_: bool) -> tuple[Spec, Spec]:
@@ -354,7 +354,7 @@ def _nth_kernel(x: np.ndarray, place: np.ndarray, dim: int) -> np.ndarray:
     return hits.argmax(dim)
 
 
-@primitive("nth", kernel=_nth_kernel, tensors=2,
+@primitive("nth", kernel=_nth_kernel, tensors=2, tags=("ordered",),
            why_absent={"derivative": "an index is not differentiable", "loop": "selection is not a loop over independent elements"},
            samples=lambda r: [(r.standard_normal((2, 4)), np.array([1, 3]), 1)])
 def nth(x: Tensor, place: Tensor, dim: int) -> Spec:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...backends.cpu.conv import FROM_LAST, TO_LAST, is_channels_last
-from ...core.dtypes import int64
+from ...core.dtypes import float32, float64, int64
 from ...core.size import contiguous_strides
 from ...core.tensor import Tensor
 from ..registry import Linear, Spec, channels_last_like, primitive, view
@@ -406,6 +406,8 @@ def view_as_real(x: Tensor) -> Spec:
 def view_as_complex(x: Tensor) -> Spec:
     """Pairs of real numbers in the last dimension (size 2, stride 1) as complex numbers."""
     shape, strides, offset = x._layout
+    if x.dtype not in (float32, float64):
+        raise RuntimeError(f"view_as_complex is only supported for float and double tensors, but got a tensor of scalar type: {x.dtype}")
     if not shape or shape[-1] != 2:
         raise RuntimeError(f"Tensor must have a last dimension of size 2, got size {list(shape)}")
     if strides[-1] != 1 or offset % 2 or any(s % 2 for s in strides[:-1]):

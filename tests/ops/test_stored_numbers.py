@@ -1,0 +1,63 @@
+"""Numbers that are stored, or that integers are multiplied with: what does not fit is refused, as torch does; nothing wraps in silence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flambeau as fl
+
+torch = pytest.importorskip("torch", reason="torch is the oracle of these tests")
+
+# Expressions over a tensor x of three elements, a mask b, indices r and a number n.
+STORED = ["x.masked_fill(b, n)", "x.clone().masked_fill_(b, n)", "x.clone().fill_(n)", "t.full((2,), n, dtype=x.dtype)",
+          "t.full_like(x, n)", "x.new_full((2,), n)", "x.index_fill(0, r, n)", "t.where(b, x, n)", "t.where(b, n, x)", "x.clamp(max=n)", "x.clamp(min=n)",
+          "x.clip(0, n)", "x.scatter(0, r, n)", "t.tensor(n, dtype=x.dtype)", "t.tensor([n], dtype=x.dtype)", "x.new_tensor(n)",
+          "set_(x.clone(), 0, n)", "set_(x.clone(), b, n)", "set_(x.clone(), r, n)",
+          "t.nn.functional.threshold(x, 1, n)"]
+COMPUTED = ["x + n", "x - n", "n - x", "x * n", "x == n", "x < n", "x.clone().add_(n)", "x.clone().mul_(n)", "t.add(x, x, alpha=n)",
+            "t.sub(x, x, alpha=n)", "t.addcmul(x, x, x, value=n)", "t.addmm(m, m, m, alpha=n)", "t.addmm(m, m, m, beta=n)",
+            "t.addr(m, x, x, alpha=n)",
+            "t.addmv(x, m, x, alpha=n)", "t.baddbmm(m[None], m[None], m[None], beta=n)", "x.index_add(0, r, x, alpha=n)", "t.vander(x)",
+            "t.float_power(x, n)", "t.floor_divide(x, n)", "x & n"]
+KINDS = ["uint8", "int8", "int16", "int32", "int64", "bool", "float32", "float16", "bfloat16"]
+NUMBERS = [300, -1, -300, 2**40, 1.5, -1.5, True, 0, 2.0, float("inf"), float("nan"), 1j]
+
+
+def set_(x: Any, index: Any, value: Any) -> Any:
+    x[index] = value
+    return x
+
+
+def value(lib: Any, expression: str, kind: str, number: Any) -> Any:
+    x = lib.tensor([1, 0, 3]).to(getattr(lib, kind))
+    names = {"t": lib, "x": x, "m": lib.outer(x, x), "b": lib.tensor([True, False, True]), "r": lib.tensor([0, 2, 1]), "n": number, "set_": set_}
+    with np.errstate(all="ignore"):
+        return eval(expression, names)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize("expression", STORED + COMPUTED)
+def test_numbers_follow_one_rule(expression: str) -> None:
+    wrong = []
+    for kind in KINDS if expression in STORED else KINDS[:6]:
+        for number in NUMBERS:
+            found: list = []
+            for lib in (fl, torch):
+                try:
+                    found.append(value(lib, expression, kind, number))
+                except (RuntimeError, TypeError, OverflowError, ValueError) as error:
+                    found.append(error)
+            mine, theirs = found
+            if isinstance(theirs, Exception) or isinstance(mine, Exception):
+                # what torch cannot do with bools and halves may work here
+                allowed = "not implemented for" in str(theirs) or "Boolean alpha" in str(theirs) or (kind == "bool" and number == 1j)
+                if isinstance(mine, Exception) != isinstance(theirs, Exception) and not allowed:
+                    wrong.append(f"{kind}, {number}: {mine!r}, in torch {theirs!r}")
+            elif theirs.dtype is torch.complex32:    # there is none here: complex64 stands for it
+                continue
+            elif str(mine.dtype) != str(theirs.dtype) or not np.allclose(mine.tolist(), theirs.tolist(), rtol=1e-12, atol=0, equal_nan=True):
+                wrong.append(f"{kind}, {number}: {mine}, in torch {theirs}")
+    assert not wrong, "\n".join(wrong)
