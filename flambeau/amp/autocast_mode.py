@@ -18,22 +18,32 @@ from ..core.tensor import Tensor
 from ..ops import registry
 from ..ops.custom import CustomOperator
 
-NARROW = frozenset({
-    "linear", "bilinear", "matmul", "__matmul__", "mm", "bmm", "mv", "addmm", "addmv", "addbmm", "baddbmm", "einsum",
-    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
-    "scaled_dot_product_attention", "chain_matmul", "addr", "dot",
-})
-WIDE = frozenset({
-    "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "kl_div", "ctc_loss", "cosine_embedding_loss", "hinge_embedding_loss",
-    "margin_ranking_loss", "multi_margin_loss", "multilabel_margin_loss", "soft_margin_loss", "triplet_margin_loss",
-    "poisson_nll_loss", "gaussian_nll_loss", "prod", "cumprod", "cdist", "grid_sample", "linalg_vector_norm",
-    "linalg_norm", "quantile", "nanquantile", "stft", "cumsum", "pow", "rsqrt", "erfinv", "norm", "log_softmax",
-    "softmax",
-})
-# On the CPU softmax, pow and their like keep the dtype that they are given.
-WIDE_ON_GPU_ONLY = frozenset({"pow", "rsqrt", "erfinv", "norm", "log_softmax", "softmax", "cumsum", "prod"})
-PROMOTE = frozenset({"cat", "stack", "index_copy", "atan2", "cross"})
+_PRODUCTS = """linear matmul __matmul__ mm bmm addmm addbmm baddbmm conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
+chain_matmul linalg_multi_dot linalg_vecdot inner einsum scaled_dot_product_attention prelu"""
+_LOSSES = """cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss kl_div cosine_embedding_loss hinge_embedding_loss margin_ranking_loss
+multi_margin_loss multilabel_margin_loss soft_margin_loss triplet_margin_loss poisson_nll_loss binary_cross_entropy_with_logits"""
+_LINALG = """cond matrix_rank solve cholesky cholesky_ex svd svdvals eig eigvals eigh eigvalsh inv inv_ex qr lstsq householder_product
+tensorinv tensorsolve"""
+_FFT = "fft ifft fft2 ifft2 fftn ifftn rfft irfft rfft2 irfft2 rfftn irfftn hfft ihfft"
+
+
+def _lists(narrow: str, wide: str, promote: str) -> dict[str, str]:
+    return {name: kind for kind, names in (("narrow", narrow), ("wide", wide), ("promote", promote)) for name in names.split()}
+
+
+# What PyTorch documents, by device: operators on the narrow dtype, on float32, and on the widest dtype among their tensors.
+CLASSES: dict[str, dict[str, str]] = {
+    "cpu": _lists(f"{_PRODUCTS} tensordot", f"""{_LOSSES} huber_loss binary_cross_entropy ctc_loss avg_pool3d max_pool3d adaptive_avg_pool3d
+        adaptive_max_pool3d max_unpool2d max_unpool3d fractional_max_pool2d fractional_max_pool3d local_response_norm grid_sample polar prod
+        quantile nanquantile stft cdist trace view_as_complex cholesky_inverse cholesky_solve lu_solve ormqr geqrf
+        {" ".join(f"linalg_{name}" for name in _LINALG.split())} {" ".join(f"fft_{name}" for name in _FFT.split())}""",
+                  "cat stack index_copy"),
+    "cuda": _lists(f"{_PRODUCTS} addmv addr mv", f"""{_LOSSES} acos asin cosh cosine_similarity cdist cumprod cumsum dist erfinv exp expm1
+        group_norm layer_norm log log10 log1p log2 log_softmax norm linalg_norm linalg_vector_norm normalize pdist pow rpow prod reciprocal
+        rsqrt sinh softmax softmin softplus sum renorm tan""",
+                   "cat stack index_copy addcdiv addcmul atan2 bilinear cross linalg_cross dot grid_sample index_put scatter_add "
+                   "tensordot"),
+}
 
 
 class _State:
@@ -85,7 +95,8 @@ class _CastingMode:
         if type(func) is CustomOperator and func.autocast:
             return _custom(func, args, kwargs)
         name = registry.is_operator(func) and getattr(getattr(func, "_operator", None), "name", None)
-        tensors = _floats((*args, *kwargs.values())) if name in NARROW or name in WIDE or name in PROMOTE else []
+        known = any(name in classes for classes in CLASSES.values()) and kwargs.get("out") is None     # what is given as out= is not cast
+        tensors = _floats((*args, *kwargs.values())) if known else []
         if not tensors:
             return func(*args, **kwargs)
         where = tensors[0].device.type
@@ -96,11 +107,12 @@ class _CastingMode:
 
     @staticmethod
     def _kind(name: str, where: str, tensors: list[Tensor]) -> dtype | None:
-        if name in NARROW:
-            return _State.kinds[where]
-        if name in WIDE:
-            return None if where == "cpu" and name in WIDE_ON_GPU_ONLY else float32
-        return max((t.dtype for t in tensors), key=lambda kind: kind.itemsize)
+        found = CLASSES[where].get(name)
+        if found == "narrow":    # einsum of one operand is no product
+            return _State.kinds[where] if name != "einsum" or len(tensors) > 1 else None
+        if found == "wide":
+            return float32
+        return max((t.dtype for t in tensors), key=lambda kind: kind.itemsize) if found == "promote" else None
 
 
 def _custom(func: CustomOperator, args: tuple, kwargs: dict) -> Any:

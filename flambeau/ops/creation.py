@@ -65,6 +65,22 @@ def finish(made: Tensor, requires_grad: bool, out: Tensor | None = None) -> Tens
     return made
 
 
+def kind_for(given: dtype | None, out: Tensor | None, usual: dtype) -> dtype:
+    """The dtype that a factory makes: as given, as `out=` has, or the usual one."""
+    if out is None:
+        return given or usual
+    if given is not None and given is not out.dtype:
+        raise RuntimeError(f"dtype {given} does not match dtype of out tensor ({out.dtype})")
+    return out.dtype
+
+
+def finish_line(made: Tensor, requires_grad: bool, out: Tensor | None) -> Tensor:
+    """`finish` for numbers in a row: an `out=` of as many elements takes them in its own shape."""
+    if out is not None and out.shape != made.shape and out.numel() == made.numel():
+        made = made.reshape(tuple(out.shape))
+    return finish(made, requires_grad, out)
+
+
 def number_dtype(value: Any) -> dtype:
     """The dtype that a Python or NumPy number gets by itself."""
     if isinstance(value, np.generic):
@@ -300,7 +316,7 @@ def _constant_factory(name: str, value: Any) -> Callable:
     def fn(*size: Any, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
            pin_memory: bool = False, requires_grad: bool = False, **keyword: Any) -> Tensor:
         size = _named_size(size, keyword, name)
-        kind = dtype or (out.dtype if out is not None else default_dtype())
+        kind = kind_for(dtype, out, default_dtype())
         return finish(prims.full(sizes(size, name), cast(value, kind), kind, as_device(device)), requires_grad, out)
 
     fn.__name__, fn.__doc__ = name, f"A tensor of `size` filled with {name} in the default (or given) dtype."
@@ -314,7 +330,7 @@ zeros, ones = _constant_factory("zeros", 0), _constant_factory("ones", 1)
 def full(size: Any, fill_value: Any, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None,
          device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
     """A tensor of `size` filled with `fill_value`, whose kind of number decides the dtype unless one is given."""
-    kind = dtype or (fill_value.dtype if isinstance(fill_value, Tensor) else number_dtype(fill_value))
+    kind = kind_for(dtype, out, fill_value.dtype if isinstance(fill_value, Tensor) else number_dtype(fill_value))
     shape = sizes(size if isinstance(size, (tuple, list)) else (size,), "full")
     return finish(filled(shape, fill_value, kind, as_device(device)), requires_grad, out)
 
@@ -324,7 +340,9 @@ def empty(*size: Any, out: Tensor | None = None, dtype: dtype | None = None, lay
           pin_memory: bool = False, requires_grad: bool = False, memory_format: memory_format = contiguous_format,
           **keyword: Any) -> Tensor:
     """An uninitialised tensor of `size`."""
-    shape, kind, where = sizes(_named_size(size, keyword, "empty"), "empty"), dtype or default_dtype(), as_device(device)
+    shape, kind, where = sizes(_named_size(size, keyword, "empty"), "empty"), kind_for(dtype, out, default_dtype()), as_device(device)
+    if out is not None and out.shape == shape:
+        return out
     if memory_format not in (contiguous_format, preserve_format):
         return finish(prims.empty_strided(shape, memory_format.strides(shape), kind, where), requires_grad, out)
     return finish(prims.empty(shape, kind, where), requires_grad, out)
@@ -461,17 +479,17 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Tensor | None = N
     """start, start + step, ... before end; int64 if all are integers, else the default dtype, unless given."""
     if end is None:
         start, end = 0, start
-    if type(start) is int and type(end) is int and type(step) is int and start <= end and step > 0 and dtype is None:
-        return finish(prims.iota(-((start - end) // step), start, step, int64, as_device(device)), requires_grad, out)
+    if type(start) is int and type(end) is int and type(step) is int and start <= end and step > 0 and dtype is None and out is None:
+        return finish(prims.iota(-((start - end) // step), start, step, int64, as_device(device)), requires_grad)
     start, end, step = (v.item() if isinstance(v, (Tensor, np.generic)) else v for v in (start, end, step))
-    kind = dtype or (default_dtype() if max(map(category_of_number, (start, end, step))) >= FLOAT else int64)
+    kind = kind_for(dtype, out, default_dtype() if max(map(category_of_number, (start, end, step))) >= FLOAT else int64)
     if kind is bool_:
         raise NotImplementedError('"arange_cpu" not implemented for \'Bool\'')
     if step == 0:
         raise RuntimeError("step must be nonzero")
     if _known_backwards(start, end, step):
         raise RuntimeError(f"upper bound and lower bound inconsistent with step sign: arange({start}, {end}, {step})")
-    return finish(prims.iota(_steps(start, end, step), start, step, kind, as_device(device)), requires_grad, out)
+    return finish_line(prims.iota(_steps(start, end, step), start, step, kind, as_device(device)), requires_grad, out)
 
 
 @operator(name="range")
@@ -485,7 +503,7 @@ def range_(start: Any, end: Any, step: Any = 1, *, out: Tensor | None = None, dt
     if _known_backwards(start, end, step):
         raise RuntimeError(f"upper bound and lower bound inconsistent with step sign: range({start}, {end}, {step})")
     count = math.floor((end - start) / step) + 1
-    return finish(prims.iota(count, start, step, dtype or default_dtype(), as_device(device)), requires_grad, out)
+    return finish_line(prims.iota(count, start, step, kind_for(dtype, out, default_dtype()), as_device(device)), requires_grad, out)
 
 
 def _known_backwards(start: Any, end: Any, step: Any) -> bool:
@@ -501,7 +519,10 @@ def linspace(start: Any, end: Any, steps: int, *, out: Tensor | None = None, dty
     if steps < 0:
         raise RuntimeError(f"number of steps must be non-negative, got {steps}")
     start, end = (v.item() if isinstance(v, (Tensor, np.generic)) else v for v in (start, end))
-    kind = dtype or (default_dtype().to_complex() if isinstance(start, complex) or isinstance(end, complex) else default_dtype())
+    usual = default_dtype().to_complex() if isinstance(start, complex) or isinstance(end, complex) else default_dtype()
+    kind = kind_for(dtype, out, usual)
+    if kind.category == dtypes.INT:
+        start, end = fitting(start, kind), fitting(end, kind)
     where = as_device(device)
     work = kind if kind.category == COMPLEX or kind is dtypes.float64 else dtypes.float64
     i = prims.iota(steps, 0, 1, int64, where)
@@ -511,16 +532,16 @@ def linspace(start: Any, end: Any, steps: int, *, out: Tensor | None = None, dty
         value = prims.full((1,), cast(start, work), work, where)
     if kind.category == dtypes.INT:
         value = value.trunc()
-    return finish(cast(value, kind), requires_grad, out)
+    return finish_line(cast(value, kind), requires_grad, out)
 
 
 @operator
 def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Tensor | None = None, dtype: dtype | None = None,
              layout: Any = None, device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
     """base to the powers linspace(start, end, steps)."""
-    kind = dtype or default_dtype()
+    kind = kind_for(dtype, out, default_dtype())
     value = float(base) ** linspace(start, end, steps, dtype=dtypes.float64, device=device)
-    return finish(cast(value, kind), requires_grad, out)
+    return finish_line(cast(value, kind), requires_grad, out)
 
 
 # -- patterns --------------------------------------------------------------------------------------------------
@@ -539,7 +560,7 @@ def eye(n: int, m: int | None = None, *, out: Tensor | None = None, dtype: dtype
     where = as_device(device)
     i = prims.iota(n, 0, 1, int64, where)
     j = i if m is None else prims.iota(m, 0, 1, int64, where)
-    made = cast(prims.unsqueeze(i, 1) == prims.unsqueeze(j, 0), dtype or default_dtype())
+    made = cast(prims.unsqueeze(i, 1) == prims.unsqueeze(j, 0), kind_for(dtype, out, default_dtype()))
     return finish(made, requires_grad, out)
 
 

@@ -745,6 +745,8 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     if self.requires_grad:
         raise RuntimeError("cannot resize variables that require grad")
     refuse_inference_write(self)
+    if shape == tuple(self.shape):
+        return self
     storage, size = self._storage, self.dtype.itemsize
     lay = Layout(shape, contiguous_strides(shape), self.storage_offset())
     need = (lay.offset + Size(shape).numel()) * size

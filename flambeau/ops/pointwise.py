@@ -6,6 +6,7 @@ import builtins
 import functools
 import inspect
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -135,13 +136,19 @@ def _shaped(value: Tensor, target: Tensor, name: str) -> Tensor:
 
 
 def store_out(out: Tensor, result: Tensor) -> Tensor:
-    """Write `result` into the tensor given as `out=` (resized if it is empty)."""
+    """Write `result` into the tensor given as `out=`, resized with a warning if it has another shape. A view is not: what lies around
+    it is not for this operator to write."""
     if dispatch.state.grad_enabled and (out.requires_grad or result.requires_grad):
         raise RuntimeError("functions with out=... arguments don't support automatic differentiation, but one of the arguments requires "
                            "grad; use the function's result, or torch.no_grad()")
     if out.shape != result.shape:
-        if out.shape.numel() not in (0, result.shape.numel()):
-            raise RuntimeError(f"out= has shape {list(out.shape)}, the result {list(result.shape)}; resize or omit it")
+        if out.shape.numel():
+            if out._view is not None:
+                raise RuntimeError(f"out= is a view of shape {list(out.shape)}, the result has shape {list(result.shape)}: a view cannot "
+                                   "be resized; give a tensor of that shape, or an empty one")
+            warnings.warn(f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not match "
+                          f"the required output shape {list(result.shape)}; give one of that shape, or an empty one", UserWarning,
+                          stacklevel=3)
         out.resize_(result.shape)
     return assign(out, result, anew=True)
 

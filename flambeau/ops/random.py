@@ -23,7 +23,7 @@ from ..core.memory_format import memory_format, preserve_format
 from ..core.tensor import Tensor, fake, from_array
 from . import prims
 from .checks import checked
-from .creation import _in_layout, _named_size, faking_like, finish, sizes
+from .creation import _in_layout, _named_size, faking_like, finish, kind_for, sizes
 from .pointwise import assign
 from .prims import random as random_prims
 from .prims.random import blocks
@@ -210,7 +210,7 @@ def _factory(name: str, draw: Any, doc: str) -> Any:
     def fn(*size: Any, generator: Generator | None = None, out: Tensor | None = None, dtype: dtype | None = None,
            layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False, **keyword: Any) -> Tensor:
         size = _named_size(size, keyword, name)
-        made = draw(sizes(size, name), dtype or (out.dtype if out is not None else default_dtype()), as_device(device), generator)
+        made = draw(sizes(size, name), kind_for(dtype, out, default_dtype()), as_device(device), generator)
         return finish(made, requires_grad, out)
 
     fn.__name__, fn.__doc__ = name, doc
@@ -232,7 +232,7 @@ def randint(low: Any, high: Any = None, size: Any = None, *, generator: Generato
         low, high = 0, low
     if size is None:
         raise TypeError("randint(): missing the argument 'size', a tuple of ints")
-    kind = dtype or int64
+    kind = kind_for(dtype, out, int64)
     made = _integers(sizes((size,), "randint"), math.trunc(low), math.trunc(high), kind, as_device(device), generator)
     return finish(made, requires_grad, out)
 
@@ -244,7 +244,7 @@ def randperm(n: int, *, generator: Generator | None = None, out: Tensor | None =
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
     keys = _integers((n,), 0, (1 << 63) - 1, int64, as_device(device), generator)
-    return finish(cast(prims.sort(keys, 0, False, True)[1], dtype or int64), requires_grad, out)
+    return finish(cast(prims.sort(keys, 0, False, True)[1], kind_for(dtype, out, int64)), requires_grad, out)
 
 
 def _like(name: str, draw: Any) -> Any:

@@ -1,9 +1,13 @@
 """Autocast and gradient scaling."""
 
+import warnings
+
 import pytest
 
 import flambeau as fl
 from flambeau import amp, nn
+from flambeau.amp import autocast_mode
+from tests.ops.calls import CALLS, arrays, evaluate
 
 
 def test_products_are_narrow_and_losses_wide():
@@ -88,3 +92,42 @@ def test_scaler_scales_skips_and_adapts():
     other.load_state_dict(scaler.state_dict())
     assert other.get_scale() == 8.0
     assert amp.GradScaler("cpu", enabled=False).scale(p) is p
+
+
+def test_each_operator_computes_in_the_dtype_that_torch_gives_it():
+    torch = pytest.importorskip("torch")
+    # Made of products inside, on which torch's autocast acts as well; float32 is kept here. Padding is one operator here.
+    different = ("t.cov(", "t.corrcoef(", "t.matrix_power(", "t.tensordot(", "t.linalg.pinv(", "F.affine_grid(", "F.pad(")
+    wrong = []
+    for call in CALLS:
+        if call.startswith(different) or ".half()" in call:
+            continue
+        for source in ("float32", "bfloat16", "float64"):
+            found = []
+            for lib in (fl, torch):
+                tensors = {name: lib.tensor(v) for name, v in arrays().items()}
+                tensors = {name: x.to(getattr(lib, source)) if x.dtype.is_floating_point else x for name, x in tensors.items()}
+                try:
+                    with warnings.catch_warnings(), lib.autocast("cpu", dtype=lib.bfloat16):
+                        warnings.simplefilter("ignore")
+                        out = evaluate(lib, call, tensors)
+                    found.append([str(o.dtype) for o in (out if isinstance(out, (tuple, list)) else [out]) if isinstance(o, lib.Tensor)])
+                except (RuntimeError, TypeError, ValueError, AttributeError) as error:
+                    found.append(error)
+            if not any(isinstance(f, Exception) for f in found) and found[0] != found[1]:
+                wrong.append(f"{call} of {source}: {found[0]}, in torch {found[1]}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_lists_of_cuda_are_those_of_the_documentation():
+    classes = autocast_mode.CLASSES["cuda"]
+    assert {classes[name] for name in ("linear", "addmv", "prelu", "conv2d")} == {"narrow"}
+    assert {classes[name] for name in ("layer_norm", "softmax", "exp", "pow", "sum", "norm", "cumsum", "mse_loss")} == {"wide"}
+    assert {classes[name] for name in ("addcmul", "bilinear", "dot", "cat", "scatter_add", "grid_sample")} == {"promote"}
+
+
+def test_what_is_given_as_out_is_written():
+    a, out = fl.randn(3, 3), fl.zeros(3, 3)
+    with fl.autocast("cpu", dtype=fl.bfloat16):
+        assert fl.mm(a, a, out=out) is out
+    assert fl.equal(out, a @ a)

@@ -13,8 +13,9 @@ torch = pytest.importorskip("torch", reason="torch is the oracle of these tests"
 
 # Expressions over a tensor x of three elements, a mask b, indices r and a number n.
 STORED = ["x.masked_fill(b, n)", "x.clone().masked_fill_(b, n)", "x.clone().fill_(n)", "t.full((2,), n, dtype=x.dtype)",
-          "t.full_like(x, n)", "x.new_full((2,), n)", "x.index_fill(0, r, n)", "t.where(b, x, n)", "t.where(b, n, x)", "x.clamp(max=n)", "x.clamp(min=n)",
-          "x.clip(0, n)", "x.scatter(0, r, n)", "t.tensor(n, dtype=x.dtype)", "t.tensor([n], dtype=x.dtype)", "x.new_tensor(n)",
+          "t.full_like(x, n)", "x.new_full((2,), n)", "x.index_fill(0, r, n)", "t.where(b, x, n)", "t.where(b, n, x)",
+          "x.clamp(max=n)", "x.clamp(min=n)", "x.clip(0, n)",
+          "x.scatter(0, r, n)", "t.tensor(n, dtype=x.dtype)", "t.tensor([n], dtype=x.dtype)", "x.new_tensor(n)",
           "set_(x.clone(), 0, n)", "set_(x.clone(), b, n)", "set_(x.clone(), r, n)",
           "t.nn.functional.threshold(x, 1, n)"]
 COMPUTED = ["x + n", "x - n", "n - x", "x * n", "x == n", "x < n", "x.clone().add_(n)", "x.clone().mul_(n)", "t.add(x, x, alpha=n)",
@@ -33,7 +34,8 @@ def set_(x: Any, index: Any, value: Any) -> Any:
 
 def value(lib: Any, expression: str, kind: str, number: Any) -> Any:
     x = lib.tensor([1, 0, 3]).to(getattr(lib, kind))
-    names = {"t": lib, "x": x, "m": lib.outer(x, x), "b": lib.tensor([True, False, True]), "r": lib.tensor([0, 2, 1]), "n": number, "set_": set_}
+    names = {"t": lib, "x": x, "m": lib.outer(x, x), "b": lib.tensor([True, False, True]), "r": lib.tensor([0, 2, 1]), "n": number,
+             "set_": set_}
     with np.errstate(all="ignore"):
         return eval(expression, names)
 
@@ -58,6 +60,7 @@ def test_numbers_follow_one_rule(expression: str) -> None:
                     wrong.append(f"{kind}, {number}: {mine!r}, in torch {theirs!r}")
             elif theirs.dtype is torch.complex32:    # there is none here: complex64 stands for it
                 continue
-            elif str(mine.dtype) != str(theirs.dtype) or not np.allclose(mine.tolist(), theirs.tolist(), rtol=1e-12, atol=0, equal_nan=True):
+            elif str(mine.dtype) != str(theirs.dtype) or \
+                    not np.allclose(mine.tolist(), theirs.tolist(), rtol=1e-12, atol=0, equal_nan=True):
                 wrong.append(f"{kind}, {number}: {mine}, in torch {theirs}")
     assert not wrong, "\n".join(wrong)

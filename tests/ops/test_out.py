@@ -1,0 +1,101 @@
+"""`out=`: the elements of the tensor given are written, and nothing around them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import flambeau as fl
+
+# Factories of numbers in a row, which an `out=` of as many elements takes in its own shape.
+LINES: dict[str, Callable] = {
+    "arange": lambda lib, out: lib.arange(6, out=out), "arange by halves": lambda lib, out: lib.arange(1, 4, 0.5, out=out),
+    "linspace": lambda lib, out: lib.linspace(0, 5, 6, out=out), "logspace": lambda lib, out: lib.logspace(0, 1, 6, out=out),
+    "range": lambda lib, out: lib.range(0, 5, out=out),
+}
+OTHERS: dict[str, Callable] = {
+    "zeros": lambda lib, out: lib.zeros(2, 3, out=out), "ones": lambda lib, out: lib.ones(2, 3, out=out),
+    "full": lambda lib, out: lib.full((2, 3), 7, out=out), "eye": lambda lib, out: lib.eye(2, 3, out=out),
+    "add": lambda lib, out: lib.add(lib.ones(2, 3), 2, out=out), "exp": lambda lib, out: lib.exp(lib.zeros(2, 3), out=out),
+    "mm": lambda lib, out: lib.mm(lib.ones(2, 4), lib.ones(4, 3), out=out), "cat": lambda lib, out: lib.cat([lib.ones(1, 3)] * 2, out=out),
+    "sum": lambda lib, out: lib.sum(lib.ones(2, 3, 2), 2, out=out), "cumsum": lambda lib, out: lib.cumsum(lib.ones(2, 3), 1, out=out),
+    "clamp": lambda lib, out: lib.clamp(lib.ones(2, 3), 0, 0.5, out=out), "tril": lambda lib, out: lib.tril(lib.ones(2, 3), out=out),
+    "gather": lambda lib, out: lib.gather(lib.ones(4, 3), 0, lib.tensor([[0, 1, 1], [0, 0, 0]]), out=out),
+}
+
+
+def rows(lib: Any) -> tuple:
+    room = lib.full((4, 6), 63.0)
+    return room, room[::2, ::2]
+
+
+def inner(lib: Any) -> tuple:
+    room = lib.full((4, 5), 63.0)
+    return room, room[1:-1, 1:-1]
+
+
+def columns(lib: Any) -> tuple:
+    room = lib.full((3, 2), 63.0)
+    return room, room.t()
+
+
+def call(lib: Any, fn: Callable, out: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fn(lib, out)
+
+
+@pytest.mark.parametrize("view", [rows, inner, columns])
+@pytest.mark.parametrize("name", [*LINES, *OTHERS])
+def test_nothing_around_a_view_is_written(name: str, view: Callable) -> None:
+    torch = pytest.importorskip("torch", reason="torch is the oracle of this test")
+    fn, found = (LINES | OTHERS)[name], []
+    for lib in (fl, torch):
+        room, out = view(lib)
+        assert call(lib, fn, out) is out
+        found.append((room.tolist(), tuple(out.shape), out.stride()))
+    assert found[0] == found[1]
+
+
+@pytest.mark.filterwarnings("ignore:torch.range")
+@pytest.mark.parametrize("name", [*LINES, *OTHERS])
+def test_another_shape(name: str) -> None:
+    fn = (LINES | OTHERS)[name]
+    expected = call(fl, fn, None)
+    empty = fl.empty(0)
+    assert fl.equal(call(fl, fn, empty), expected.to(fl.float32))
+    with pytest.warns(UserWarning, match="resized"):
+        assert fl.equal(fn(fl, fl.zeros(4, 4)), expected.to(fl.float32))
+    room = fl.full((20,), 63.0)
+    with pytest.raises(RuntimeError, match="view"):
+        call(fl, fn, room[2:7])
+    assert room.tolist() == [63.0] * 20
+
+
+@pytest.mark.parametrize("name", [*LINES, "zeros", "full", "eye"])
+def test_factories_make_the_dtype_of_out(name: str) -> None:
+    for kind in (fl.float64, fl.float16, fl.int64):
+        out = fl.empty(0, dtype=kind)
+        assert call(fl, (LINES | OTHERS)[name], out).dtype is kind
+    assert fl.equal(fl.logspace(0, 1, 6, out=fl.empty(0, dtype=fl.float64)), fl.logspace(0, 1, 6, dtype=fl.float64))
+    with pytest.raises(RuntimeError, match="does not match dtype of out"):
+        fl.zeros(3, dtype=fl.float32, out=fl.zeros(3, dtype=fl.float64))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_needs_a_gradient_is_refused(name: str) -> None:
+    with pytest.raises(RuntimeError, match="automatic differentiation"):
+        OTHERS[name](fl, fl.zeros(2, 3, requires_grad=True))
+
+
+def test_operands_may_be_written_over() -> None:
+    x = fl.arange(6.0)
+    assert fl.add(x[:5], x[1:], out=x[1:]) is not None and x.tolist() == [0, 1, 3, 5, 7, 9]
+
+
+def test_a_tensor_of_its_own_size_is_not_resized() -> None:
+    x = fl.arange(6.0).view(2, 3).t()
+    assert x.resize_(3, 2).stride() == (1, 3)
