@@ -28,7 +28,7 @@ from .core.tensor import Tensor
 from .ops import custom
 from .ops.custom import CustomOperator
 
-_DEVICE_OF_KEY = {"CPU": "cpu", "CUDA": "cuda", "CompositeImplicitAutograd": "any", "CompositeExplicitAutograd": "any", "": "any"}
+_DEVICE_OF_KEY = {"CPU": "cpu", "CUDA": "cuda", "CompositeImplicitAutograd": "implicit", "CompositeExplicitAutograd": "any", "": "implicit"}
 
 
 class _Context(FunctionCtx):

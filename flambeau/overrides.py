@@ -22,24 +22,13 @@ def has_torch_function_variadic(*args: Any) -> bool:
     return has_torch_function(args)
 
 
-def _overriding_classes(relevant_args: Iterable[Any]) -> list[Any]:
-    """One argument for each class that overrides, in the order of asking: subclasses before bases, else left to right."""
-    found: list[Any] = []
-    for arg in relevant_args:
-        if not has_torch_function((arg,)) or any(type(arg) is type(other) for other in found):
-            continue
-        place = next((i for i, other in enumerate(found) if issubclass(type(arg), type(other))), len(found))
-        found.insert(place, arg)
-    return found
-
-
 def handle_torch_function(public_api: Callable, relevant_args: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
     """Ask the modes, then each overriding class of `relevant_args`, to answer `public_api(*args, **kwargs)`.
 
     For functions written in Python that want to be overridable: `if has_torch_function((x,)): return
     handle_torch_function(f, (x,), x)`. Raises TypeError when all of them answer NotImplemented.
     """
-    owners = _overriding_classes(relevant_args)
+    owners = registry._overriding(relevant_args)
     types = tuple(type(owner) for owner in owners)
     if dispatch.state.overrides and registry.function_modes:
         with _without_top_mode() as mode:

@@ -275,3 +275,12 @@ def test_schemas_of_functions() -> None:
             except ValueError as error:
                 answers[-1].append(str(error)[:60])
     assert answers[0] == answers[1]
+
+
+def test_a_composite_implicit_function_has_the_gradient_of_what_it_calls():
+    lib = fl.library.Library("composite_tests", "DEF")
+    lib.define("twice_sin(Tensor x) -> Tensor")
+    lib.impl("twice_sin", lambda x: x.sin() * 2, "CompositeImplicitAutograd")
+    x = fl.ones(2, requires_grad=True)
+    fl.ops.composite_tests.twice_sin(x).sum().backward()
+    assert fl.allclose(x.grad, 2 * x.detach().cos())

@@ -7,6 +7,7 @@ are part of the key of what is kept between processes (`aot.keys`).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -68,7 +69,20 @@ class Numerics:
 
     deterministic = 0
     """0: off; 1: warn; 2: error."""
+    fill_uninitialized_memory = True
+    """With `deterministic`: what `empty` gives is filled."""
     matmul_precision = "highest"
 
 
-add_setting("numerics", Numerics, "deterministic", "matmul_precision")
+add_setting("numerics", Numerics, "deterministic", "fill_uninitialized_memory", "matmul_precision")
+
+
+def alert_not_deterministic(name: str) -> None:
+    """For an operator that PyTorch documents as having no deterministic form: RuntimeError or a warning, as was asked for."""
+    if not Numerics.deterministic:
+        return
+    text = (f"{name} does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'. Turn it off "
+            "for this operation alone, or use warn_only=True")
+    if Numerics.deterministic == 2:
+        raise RuntimeError(text)
+    warnings.warn(text, UserWarning, stacklevel=4)

@@ -92,16 +92,17 @@ class Tensor:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "__torch_function__" in cls.__dict__ and not getattr(cls, "_plain_torch_function", False):
+        if not getattr(cls, "_plain_torch_function", False):
             dispatch.override_classes += 1
 
     @classmethod
     def __torch_function__(cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        """The default: run the operator as if nothing overrode it, and keep this subclass on its results."""
-        from_tensor = _run_without_overrides(func, args, kwargs or {})
-        if cls is Tensor or not isinstance(from_tensor, Tensor) or getattr(cls, "_plain_torch_function", False):
-            return from_tensor
-        return from_tensor if isinstance(from_tensor, cls) else from_tensor.as_subclass(cls)
+        """The default: run the operator as if nothing overrode it, and keep this subclass on its results; not beside classes that
+        this one is not derived from."""
+        if not all(issubclass(cls, t) for t in types):
+            return NotImplemented
+        found = _run_without_overrides(func, args, kwargs or {})
+        return found if cls is Tensor or getattr(cls, "_plain_torch_function", False) else _of_class(found, cls)
 
     # -- shape, layout, memory -------------------------------------------------------------------
     @property
@@ -287,6 +288,15 @@ class Tensor:
         for name in ("_data", "_lay", "_store", "dtype", "device", "_grad", "_view"):
             setattr(made, name, getattr(self, name))
         return made
+
+
+def _of_class(value: Any, cls: type) -> Any:
+    """A result with its tensors as instances of `cls`."""
+    if isinstance(value, Tensor):
+        return value if isinstance(value, cls) else value._as_subclass(cls)
+    if isinstance(value, tuple) and hasattr(value, "_make"):
+        return value._make(_of_class(v, cls) for v in value)
+    return type(value)(_of_class(v, cls) for v in value) if type(value) in (tuple, list) else value
 
 
 def _run_without_overrides(func: Callable, args: tuple, kwargs: dict) -> Any:

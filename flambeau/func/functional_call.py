@@ -50,7 +50,7 @@ def _replaced(module: Any, given: Mapping[str, Tensor], tie_weights: bool, stric
         for name, value in chosen.items():
             path, _, leaf = name.rpartition(".")
             owner = module.get_submodule(path)
-            table = next((t for t in (owner._parameters, owner._buffers) if leaf in t), None)
+            table = next((t for t in (owner._parameters, owner._buffers, owner.__dict__) if leaf in t), None)
             if table is not None:
                 undo.append((table, leaf, table[leaf]))
                 table[leaf] = value

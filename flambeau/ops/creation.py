@@ -15,6 +15,7 @@ from ..core import dispatch, dtypes
 from ..core.device import CPU, as_device, device
 from ..core.dtypes import COMPLEX, FLOAT, bool_, dtype, dtype_of_numpy, int64
 from ..core.memory_format import contiguous_format, memory_format, preserve_format
+from ..core.settings import Numerics
 from ..core.size import canonical_dim, is_contiguous, is_dense, memory_order
 from ..core.storage import shared
 from ..core.tensor import Tensor, from_array, is_example
@@ -72,6 +73,14 @@ def kind_for(given: dtype | None, out: Tensor | None, usual: dtype) -> dtype:
     if given is not None and given is not out.dtype:
         raise RuntimeError(f"dtype {given} does not match dtype of out tensor ({out.dtype})")
     return out.dtype
+
+
+def uninitialised(made: Tensor) -> Tensor:
+    """A tensor of memory as it was found, filled with NaN, the greatest integer or True where deterministic algorithms are asked for."""
+    if Numerics.deterministic and Numerics.fill_uninitialized_memory and made.dtype.itemsize:
+        kind = made.dtype
+        made.fill_(True if kind is bool_ else math.nan if kind.category >= FLOAT else dtypes.iinfo(kind).max)
+    return made
 
 
 def finish_line(made: Tensor, requires_grad: bool, out: Tensor | None) -> Tensor:
@@ -344,8 +353,8 @@ def empty(*size: Any, out: Tensor | None = None, dtype: dtype | None = None, lay
     if out is not None and out.shape == shape:
         return out
     if memory_format not in (contiguous_format, preserve_format):
-        return finish(prims.empty_strided(shape, memory_format.strides(shape), kind, where), requires_grad, out)
-    return finish(prims.empty(shape, kind, where), requires_grad, out)
+        return finish(uninitialised(prims.empty_strided(shape, memory_format.strides(shape), kind, where)), requires_grad, out)
+    return finish(uninitialised(prims.empty(shape, kind, where)), requires_grad, out)
 
 
 @operator
@@ -354,7 +363,8 @@ def empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype: dtype | 
     """An uninitialised tensor of `size` with these strides."""
     if len(size) != len(stride):
         raise RuntimeError(f"mismatch in length of strides and shape: size {list(size)}, stride {list(stride)}")
-    return finish(prims.empty_strided(tuple(size), tuple(stride), dtype or default_dtype(), as_device(device)), requires_grad)
+    made = prims.empty_strided(tuple(size), tuple(stride), dtype or default_dtype(), as_device(device))
+    return finish(uninitialised(made), requires_grad)
 
 
 @operator
@@ -387,7 +397,7 @@ def _like(name: str, value: Any) -> Callable:
            requires_grad: bool = False, memory_format: memory_format = preserve_format) -> Tensor:
         kind, where = dtype or input.dtype, input.device if device is None else as_device(device)
         with faking_like(input):
-            made = _in_layout(input, memory_format, lambda shape: prims.empty(shape, kind, where) if value is None else
+            made = _in_layout(input, memory_format, lambda shape: uninitialised(prims.empty(shape, kind, where)) if value is None else
                               prims.full(shape, cast(value, kind), kind, where))
         return finish(made, requires_grad)
 
@@ -414,7 +424,7 @@ def _new_constant(name: str, value: Any) -> None:
         kind, where = dtype or self.dtype, self.device if device is None else as_device(device)
         with faking_like(self):
             shape = sizes(_named_size(size, kwargs, name), name)
-            made = prims.empty(shape, kind, where) if value is None else prims.full(shape, cast(value, kind), kind, where)
+            made = uninitialised(prims.empty(shape, kind, where)) if value is None else prims.full(shape, cast(value, kind), kind, where)
         return finish(made, requires_grad)
 
     fn.__name__, fn.__doc__ = name, f"{name[4:]}(size) in this tensor's dtype and on its device unless given."

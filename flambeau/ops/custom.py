@@ -46,9 +46,19 @@ class CustomOperator:
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
         values = tuple(bound.arguments[name] for name in self.names)
+        implicit = self._implicit(values)
+        if implicit is not None:
+            positional, keyword = self._call_arguments(values)
+            return implicit(*positional, **keyword)
         if self.mutates:
             return self._in_place(values, bound.arguments)
         return self.primitive(*values)
+
+    def _implicit(self, values: tuple) -> Callable | None:
+        """A function made of other operators, whose gradients are the operator's; None where it has a kernel or gradient of its own."""
+        where = next((v.device.type for v in values if isinstance(v, Tensor)), "cpu")
+        own = where in self.kernels or "any" in self.kernels or self.primitive.derivative is not None
+        return None if own else self.kernels.get("implicit")
 
     def _in_place(self, values: tuple, arguments: Any) -> Any:
         """Run an operator that writes to its arguments; those of them that need a gradient are refused."""
@@ -76,7 +86,7 @@ class CustomOperator:
 
     def _kernel_for(self, values: tuple) -> Callable:
         where = next((v.device.type for v in values if isinstance(v, Tensor)), "cpu")
-        kernel = self.kernels.get(where) or self.kernels.get("any")
+        kernel = self.kernels.get(where) or self.kernels.get("any") or self.kernels.get("implicit")
         if kernel is None:
             raise NotImplementedError(f"{self.qualname}: no kernel for device '{where}'; register one for it (there "
                                       f"are kernels for {sorted(self.kernels)})")

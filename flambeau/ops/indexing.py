@@ -11,13 +11,14 @@ import numpy as np
 from ..core import dispatch
 from ..core.dtypes import FLOAT, bool_, dtype, float32, iinfo, int32, int64, promote_types
 from ..core.memory_format import contiguous_format
+from ..core.settings import alert_not_deterministic
 from ..core.shared import is_shared
 from ..core.size import Size, canonical_dim, canonical_dims, contiguous_strides
 from ..core.storage import view_of
 from ..core.tensor import Layout, Tensor, bump_version, refuse_inference_write
 from . import batching, prims
 from .checks import checked
-from .creation import from_data
+from .creation import from_data, uninitialised
 from .pointwise import assign, inplace, refuse_repeated, store_out, with_out
 from .prims.views import _diagonal_back, _inverse, _slice_back
 from .promotion import apart, as_tensor_operand, broadcast, cast, expand_to, fitting, is_number, operand, prepare, together
@@ -252,6 +253,8 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 @operator(name="put", method=True)
 def put_elements(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """A copy with `source` written, or added, at `index` of the flattened tensor."""
+    if not accumulate:
+        alert_not_deterministic("put_")
     if index.dtype is not int64:
         raise RuntimeError(f"put_(): Expected a long tensor for index, but got {scalar_type(index.dtype)}")
     if source.dtype is not input.dtype:
@@ -756,9 +759,12 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
         grown = np.empty(need, np.uint8)
         grown[:storage.nbytes] = storage.buffer
         storage.buffer, storage.nbytes = grown, need
+    held = self.numel()
     if self._data is not None:
         self._data = view_of(storage.buffer, self.dtype.numpy, lay.shape, lay.strides, lay.offset)
     self._lay = lay
+    if self.numel() > held:
+        uninitialised(prims.as_strided(self, (self.numel() - held,), (1,), lay.offset + held))
     bump_version(self)
     return self
 

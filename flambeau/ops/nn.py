@@ -222,6 +222,8 @@ def _max_of_bags(rows: Tensor, bag: Tensor, bags: int, kept: Tensor | None) -> T
     index = bag.unsqueeze(1).expand(count, width)
     best = prims.scatter_reduce(rows.new_full((bags, width), -math.inf).detach(), 0, index, values, "amax")
     hit = values == best.gather(0, index)
+    if kept is not None:
+        hit = hit & kept.unsqueeze(1)    # a bag of padding alone is empty
     order = prims.iota(count, 0, 1, int64, rows.device).unsqueeze(1).expand(count, width)
     first = prims.scatter_reduce(order.new_full((bags, width), count), 0, index, order.masked_fill(~hit, count), "amin")
     chosen = rows.gather(0, first.clamp(max=max(count - 1, 0)))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core import dispatch
-from ..core.dtypes import finfo
+from ..core.dtypes import finfo, float32
 from ..core.tensor import Tensor
 from . import prims
 from .batching import first_alone, merged
@@ -199,10 +199,10 @@ def _rms_norm(input: Tensor, weight: Tensor | None, dims: int, eps: float) -> tu
 
 @operator
 def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
-    """x / sqrt(mean(x^2) + eps) * weight over the trailing `normalized_shape`; eps None is the dtype's machine epsilon."""
+    """x / sqrt(mean(x^2) + eps) * weight over the trailing `normalized_shape`; eps None: the machine epsilon of what it is computed in."""
     shape = _check_normalized(input, normalized_shape, "rms_norm", weight)
     if eps is None:
-        eps = finfo(input.dtype).eps
+        eps = finfo(float32 if input.dtype.itemsize < 4 else input.dtype).eps
     return _rms_norm(input, weight, len(shape), float(eps))[0]
 
 

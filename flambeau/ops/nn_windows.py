@@ -16,6 +16,7 @@ from ..backends.cpu import conv as conv_kernels
 from ..backends.cpu import pool as pool_kernels
 from ..core.dtypes import FLOAT, bool_, iinfo, int8, int32, int64
 from ..core.memory_format import channels_last, channels_last_3d
+from ..core.settings import alert_not_deterministic
 from ..core.symbolic import is_symbolic
 from ..core.tensor import Tensor
 from . import prims
@@ -352,6 +353,7 @@ def _max_unpool(spatial: int) -> Callable:
 
     def fn(input: Tensor, indices: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0,
            output_size: Sequence[int] | None = None) -> Tensor:
+        alert_not_deterministic(f"max_unpooling{spatial}d_forward_out")
         kernel = ntuple(kernel_size, spatial)
         step = ntuple(stride, spatial) if stride is not None else kernel
         pad = ntuple(padding, spatial)
@@ -362,7 +364,7 @@ def _max_unpool(spatial: int) -> Callable:
         lead = tuple(input.shape[:-spatial])
         flat = input.new_zeros((*lead, math.prod(sizes)))
         filled = flat.scatter(-1, indices.reshape(*lead, -1), input.reshape(*lead, -1))
-        return filled.reshape(*lead, *sizes)
+        return as_laid_out(filled.reshape(*lead, *sizes), input)
 
     fn.__name__, fn.__doc__ = name, f"Zeros with the values of a max_pool{spatial}d back at their indices."
     return operator(fn)

@@ -547,36 +547,26 @@ def is_operator(fn: Any) -> bool:
     return marked and not (isinstance(fn, FunctionType) and not fn.__globals__.get("__name__", "").startswith(_PACKAGE))
 
 
-def _overriding(args: Iterable) -> Any:
-    """The argument whose class overrides __torch_function__, subclasses before their bases; or None."""
-    found = None
+def _overriding(args: Iterable, found: list | None = None) -> list:
+    """An argument of each class that overrides __torch_function__, subclasses before their bases."""
+    found = [] if found is None else found
     for a in args:
-        if type(a) in (list, tuple):
-            inner = _overriding(a)
-            if inner is not None:
-                return inner
-            continue
         kind = type(a)
-        if kind is Tensor:
-            continue
-        hook = getattr(kind, "__torch_function__", None)
-        if hook is None or getattr(kind, "_plain_torch_function", False):
-            continue
-        if isinstance(a, Tensor) and getattr(hook, "__func__", hook) is _DEFAULT_HOOK and kind.__module__ != "__main__" \
-                and getattr(kind, "_plain_torch_function", True):
-            continue
-        if found is None or issubclass(kind, type(found)):
-            found = a
+        if kind in (list, tuple):
+            _overriding(a, found)
+        elif kind is not Tensor and getattr(kind, "__torch_function__", None) is not None \
+                and not getattr(kind, "_plain_torch_function", False) and all(type(f) is not kind for f in found):
+            before = next((i for i, f in enumerate(found) if issubclass(kind, type(f))), len(found))
+            found.insert(before, a)
     return found
 
 
-_DEFAULT_HOOK = Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
 function_modes: list = []
 
 
 def has_torch_function(args: Iterable) -> bool:
     """Whether some argument overrides `__torch_function__`."""
-    return _overriding(args) is not None
+    return bool(_overriding(args))
 
 
 def _call_override(wrapper: Callable, args: tuple, kwargs: dict) -> Any:
@@ -588,14 +578,16 @@ def _call_override(wrapper: Callable, args: tuple, kwargs: dict) -> Any:
         finally:
             function_modes.append(mode)
             dispatch.state.overrides += 1
-    owner = _overriding((*args, *kwargs.values()))
-    if owner is None:
+    owners = _overriding((*args, *kwargs.values()))
+    if not owners:
         return wrapper._plain(*args, **kwargs)  # type: ignore[attr-defined]
-    answer = type(owner).__torch_function__(wrapper, (type(owner),), args, kwargs)
-    if answer is NotImplemented:
-        raise TypeError(f"no implementation found for '{wrapper.__name__}' on types that implement "
-                        f"__torch_function__: [{type(owner).__name__}]")
-    return answer
+    types = tuple(type(owner) for owner in owners)
+    for kind in types:
+        answer = kind.__torch_function__(wrapper, types, args, kwargs)
+        if answer is not NotImplemented:
+            return answer
+    raise TypeError(f"no implementation found for '{wrapper.__name__}' on types that implement "
+                    f"__torch_function__: [{', '.join(kind.__name__ for kind in types)}]")
 
 
 # Arguments may also be called as NumPy calls them, and dtypes may be given as Python's types.

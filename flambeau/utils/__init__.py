@@ -2,5 +2,5 @@
 
 from .._lazy import submodules
 
-__getattr__ = submodules(__name__, "_pytree", "benchmark", "checkpoint", "data", "dlpack", "flop_counter", "hooks", "model_zoo",
-                         "safetensors")
+__getattr__ = submodules(__name__, "_pytree", "benchmark", "checkpoint", "data", "deterministic", "dlpack", "flop_counter", "hooks",
+                         "model_zoo", "safetensors")

@@ -335,7 +335,7 @@ class ParameterDict(_Named):
 
     def copy(self) -> ParameterDict:
         """A new dictionary with the same parameters."""
-        return ParameterDict({key: self[key] for key in self})
+        return ParameterDict([(key, self[key]) for key in self])
 
     def setdefault(self, key: str, default: Any = None) -> Any:
         """The value under `key`, which is set to `default` first if there is none."""
@@ -350,7 +350,7 @@ class ParameterDict(_Named):
 
     def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
         """A new dictionary with these names, all with the value `default`."""
-        return ParameterDict(dict.fromkeys(keys, default))
+        return ParameterDict([(key, default) for key in keys])
 
     def keys(self) -> Any:
         """The names."""
@@ -365,8 +365,9 @@ class ParameterDict(_Named):
         return (self[key] for key in self._keys)
 
     def update(self, parameters: Any) -> None:
-        """Add or replace values from a mapping or from (name, value) pairs."""
-        self._update(parameters)
+        """Add or replace values from a mapping or from (name, value) pairs; a plain mapping's in the order of the names."""
+        named = isinstance(parameters, Mapping) and not isinstance(parameters, OrderedDict)
+        self._update(sorted(parameters.items()) if named else parameters)
 
     def extra_repr(self) -> str:
         return "\n".join(f"({key}): {_described(value)}" for key, value in self.items())
