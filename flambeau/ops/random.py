@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import secrets
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,11 @@ from ..core.dtypes import BOOL, COMPLEX, FLOAT, dtype, finfo, float32, float64, 
 from ..core.lazy import LazyFunctions
 from ..core.locks import lock
 from ..core.memory_format import memory_format, preserve_format
-from ..core.tensor import Tensor, fake, from_array
+from ..core.tensor import Tensor, bump_version, fake, from_array, refuse_inference_write
 from . import prims
 from .checks import checked
 from .creation import _in_layout, _named_size, faking_like, finish, kind_for, sizes
-from .pointwise import assign
+from .pointwise import InPlace, assign, write
 from .prims import random as random_prims
 from .prims.random import blocks
 from .promotion import broadcast, cast, default_dtype
@@ -416,8 +417,34 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
 
 
 # -- filling in place -----------------------------------------------------------------------------------------------
+_PIECE = 1 << 20  # elements: a multiple of those of a block
+
+
+def _fill_in_pieces(self: Tensor, draw: Callable[[Tensor], Tensor]) -> None:
+    """The same numbers as one draw for the whole: element i of a draw is block and lane i of the stream, and a piece begins where the
+    one before ends. What is made on the way is as small as a piece."""
+    InPlace.check(self)
+    flat = self._data.reshape(-1)
+    for begin in range(0, flat.size, _PIECE):
+        piece = from_array(flat[begin : begin + _PIECE], self.dtype)
+        write(piece, cast(draw(piece), self.dtype))
+    bump_version(self)
+
+
+def _may_fill_in_pieces(self: Tensor, given: Iterable[Any]) -> bool:
+    data = self._data
+    return (type(data) is np.ndarray and data.size > _PIECE and data.flags.c_contiguous and data.flags.writeable
+            and not self.dtype.is_complex  # two draws
+            and not dispatch.state.word and not any(isinstance(value, Tensor) for value in given)
+            and not (dispatch.state.grad_enabled and self.requires_grad))
+
+
 def _filler(name: str, draw: Any, doc: str) -> None:
     def fn(self: Tensor, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
+        if _may_fill_in_pieces(self, (*args, *kwargs.values())):
+            refuse_inference_write(self)
+            _fill_in_pieces(self, lambda piece: draw(piece, generator, *args, **kwargs))
+            return self
         with faking_like(self):
             value = draw(self, generator, *args, **kwargs)
         return assign(self, cast(value, self.dtype), anew=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -259,3 +260,45 @@ def test_fillers_are_recorded():
     with fl.no_grad():
         x.normal_()
     assert not np.array_equal(x.detach().numpy(), np.ones(3))
+
+
+FILLS = {
+    "uniform_": (lambda t: t.uniform_(-1, 3), "float32"), "normal_": (lambda t: t.normal_(1, 2), "float32"),
+    "normal_ bf16": (lambda t: t.normal_(), "bfloat16"), "normal_ f64": (lambda t: t.normal_(), "float64"),
+    "bernoulli_": (lambda t: t.bernoulli_(0.3), "float32"), "exponential_": (lambda t: t.exponential_(), "float32"),
+    "random_": (lambda t: t.random_(-5, 90), "int32"), "cauchy_": (lambda t: t.cauchy_(), "float32"),
+    "geometric_": (lambda t: t.geometric_(0.2), "float32"), "trunc_normal_": (lambda t: fl.nn.init.trunc_normal_(t), "float32"),
+    "normal_ complex": (lambda t: t.normal_(), "complex64"),
+}
+
+
+@pytest.mark.parametrize("name", FILLS)
+def test_large_fills_in_pieces_are_the_same_numbers(name):
+    """As one draw, which is what fills a tensor that is not contiguous."""
+    fill, dtype = FILLS[name]
+    n = 2 * (1 << 20) + 7
+    whole, pieces, after = fl.empty(n, 2, dtype=getattr(fl, dtype))[:, 0], fl.empty(n, dtype=getattr(fl, dtype)), []
+    for t in (whole, pieces):
+        fl.manual_seed(5)
+        version = t._version
+        assert fill(t) is t and t._version > version
+        after.append(fl.rand(3).tolist())
+    assert (whole == pieces).all() and after[0] == after[1]
+
+
+def test_large_fills_take_little_memory():
+    parameter = fl.nn.Parameter(fl.empty(1 << 23))
+    tracemalloc.start()
+    for fill in (lambda: fl.nn.init.normal_(parameter, 0, 0.02), lambda: fl.nn.init.uniform_(parameter, -1, 1)):
+        fill()
+    assert tracemalloc.get_traced_memory()[1] < 24 << 20
+    tracemalloc.stop()
+    with pytest.raises(RuntimeError, match="leaf"):
+        parameter.normal_()
+    view = parameter.detach()
+    with fl.inference_mode():
+        made = fl.empty(1 << 21)
+    with pytest.raises(RuntimeError, match="inference"):
+        made.normal_()
+    with pytest.raises(RuntimeError, match="std >= 0"):
+        view.normal_(0, -1)
