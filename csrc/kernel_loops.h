@@ -7,6 +7,7 @@ template <class To, class From>
 inline To converted(From x) {
     auto value = Element<From>::load(x);
     if constexpr (std::is_same_v<To, bool>) return value != decltype(value)(0);
+    else if constexpr (std::is_floating_point_v<decltype(value)> && std::is_integral_v<To>) return fl::integer<To>(value);
     else return Element<To>::store((decltype(Element<To>::load(To{})))value);
 }
 

@@ -13,6 +13,7 @@
 #endif
 
 #include "dtypes.h"
+#include "convert.h"
 #include "instruction_set.h"
 #include "parallel.h"
 #include "scalar_ops.h"

@@ -1,36 +1,116 @@
-// One pass over strided rows for each scalar operation of flambeau/ops/scalar.py that small tensors are computed with.
+// One pass over strided rows for each scalar operation of flambeau/ops/scalar.py (scalar_rows.py prints the rows).
 // Included inside a namespace for each instruction set, after scalar_ops.h: see scalar_ops.cpp.
 
-// The loop is written out for the strides that occur nearly always, so that the compiler vectorises it.
-template <class In, class Out, class F>
+// A row whose elements do not lie next to each other goes through blocks on the stack, so that the compiler vectorises all. So does
+// every row of a costly function, or of narrow integers: of these one copy of the code is enough.
+constexpr ptrdiff_t block = 64;
+template <class T, int cost> constexpr bool worth_copies = cost < 6 && sizeof(T) >= 4;
+
+template <class T>
+inline const T* gathered(const char* from, ptrdiff_t stride, ptrdiff_t n, T* to) {
+    if (stride == sizeof(T)) return (const T*)from;
+    for (ptrdiff_t i = 0; i < n; i++) to[i] = *(const T*)(from + i * stride);
+    return to;
+}
+template <class T>
+inline void scattered(char* to, ptrdiff_t stride, const T* from, ptrdiff_t n) {
+    if (stride == sizeof(T)) return (void)std::memcpy(to, from, n * sizeof(T));
+    for (ptrdiff_t i = 0; i < n; i++) *(T*)(to + i * stride) = from[i];
+}
+
+template <class In, class Out, int cost, class F>
 inline void unary(char* out, ptrdiff_t so, const char* a, ptrdiff_t sa, ptrdiff_t n, F f) {
-    if (so == sizeof(Out) && sa == sizeof(In)) {
+    if (worth_copies<In, cost> && (n == 1 || (so == sizeof(Out) && sa == sizeof(In)))) {
 #pragma GCC ivdep
         for (ptrdiff_t i = 0; i < n; i++) ((Out*)out)[i] = f(((const In*)a)[i]);
-    } else {
-        for (ptrdiff_t i = 0; i < n; i++) *(Out*)(out + i * so) = f(*(const In*)(a + i * sa));
+        return;
+    }
+    In x[block];
+    Out z[block];
+    for (; n > 0; n -= block, a += block * sa, out += block * so) {
+        ptrdiff_t m = n < block ? n : block;
+        const In* p = gathered(a, sa, m, x);
+#pragma GCC ivdep
+        for (ptrdiff_t i = 0; i < m; i++) z[i] = f(p[i]);
+        scattered(out, so, z, m);
     }
 }
 
-template <class In, class Out, class F>
+template <class In, class Out, int cost, class F>
 inline void binary(char* out, ptrdiff_t so, const char* a, ptrdiff_t sa, const char* b, ptrdiff_t sb, ptrdiff_t n, F f) {
     constexpr ptrdiff_t one = sizeof(In);
-    if (so != sizeof(Out) || (sa != one && sa != 0) || (sb != one && sb != 0)) {
-        for (ptrdiff_t i = 0; i < n; i++) *(Out*)(out + i * so) = f(*(const In*)(a + i * sa), *(const In*)(b + i * sb));
-    } else if (sa == one && sb == one) {
+    bool whole = worth_copies<In, cost> && so == sizeof(Out);
+    if ((worth_copies<In, cost> && n == 1) || (whole && sa == one && sb == one)) {
 #pragma GCC ivdep
         for (ptrdiff_t i = 0; i < n; i++) ((Out*)out)[i] = f(((const In*)a)[i], ((const In*)b)[i]);
-    } else if (sa == one) {
+    } else if (whole && sa == one && sb == 0) {
         In y = *(const In*)b;
 #pragma GCC ivdep
         for (ptrdiff_t i = 0; i < n; i++) ((Out*)out)[i] = f(((const In*)a)[i], y);
-    } else if (sb == one) {
+    } else if (whole && sa == 0 && sb == one) {
         In x = *(const In*)a;
 #pragma GCC ivdep
         for (ptrdiff_t i = 0; i < n; i++) ((Out*)out)[i] = f(x, ((const In*)b)[i]);
     } else {
-        Out z = f(*(const In*)a, *(const In*)b);
-        for (ptrdiff_t i = 0; i < n; i++) ((Out*)out)[i] = z;
+        In x[block], y[block];
+        Out z[block];
+        for (; n > 0; n -= block, a += block * sa, b += block * sb, out += block * so) {
+            ptrdiff_t m = n < block ? n : block;
+            const In *p = gathered(a, sa, m, x), *q = gathered(b, sb, m, y);
+#pragma GCC ivdep
+            for (ptrdiff_t i = 0; i < m; i++) z[i] = f(p[i], q[i]);
+            scattered(out, so, z, m);
+        }
+    }
+}
+
+template <class T, class F>
+inline void ternary(char* out, ptrdiff_t so, const char* const* in, const ptrdiff_t* s, ptrdiff_t n, F f) {
+    T x[block], y[block], w[block], z[block];
+    for (ptrdiff_t done = 0; done < n; done += block) {
+        ptrdiff_t m = n - done < block ? n - done : block;
+        const T *p = gathered(in[0] + done * s[0], s[0], m, x), *q = gathered(in[1] + done * s[1], s[1], m, y), *r = gathered(in[2] + done * s[2], s[2], m, w);
+        for (ptrdiff_t i = 0; i < m; i++) z[i] = f(p[i], q[i], r[i]);
+        scattered(out + done * so, so, z, m);
+    }
+}
+
+// Functions with a slow way for arguments far from zero: a block that has none takes the fast one.
+template <class T, class Near, class Far, class Any>
+inline void far_unary(char* out, ptrdiff_t so, const char* a, ptrdiff_t sa, ptrdiff_t n, Near near, Far is_far, Any any) {
+    T x[block], z[block];
+    for (; n > 0; n -= block, a += block * sa, out += block * so) {
+        ptrdiff_t m = n < block ? n : block;
+        const T* p = gathered(a, sa, m, x);
+        if (m == 1) {
+            *(T*)out = any(*p);
+            return;
+        }
+        ptrdiff_t far = 0;
+        for (ptrdiff_t i = 0; i < m; i++) {
+            z[i] = near(p[i]);
+            far += is_far(p[i]) ? 1 : 0;
+        }
+        if (__builtin_expect(far != 0, 0))
+            for (ptrdiff_t i = 0; i < m; i++) z[i] = any(p[i]);
+        scattered(out, so, z, m);
+    }
+}
+
+template <class T, class Near, class Far, class Any>
+inline void far_binary(char* out, ptrdiff_t so, const char* a, ptrdiff_t sa, const char* b, ptrdiff_t sb, ptrdiff_t n, Near near, Far is_far, Any any) {
+    T x[block], y[block], z[block];
+    for (; n > 0; n -= block, a += block * sa, b += block * sb, out += block * so) {
+        ptrdiff_t m = n < block ? n : block;
+        const T *p = gathered(a, sa, m, x), *q = gathered(b, sb, m, y);
+        ptrdiff_t far = 0;
+        for (ptrdiff_t i = 0; i < m; i++) {
+            z[i] = near(p[i], q[i]);
+            far += is_far(p[i], q[i]) ? 1 : 0;
+        }
+        if (__builtin_expect(far != 0, 0))
+            for (ptrdiff_t i = 0; i < m; i++) z[i] = any(p[i], q[i]);
+        scattered(out, so, z, m);
     }
 }
 
@@ -49,18 +129,6 @@ void where_loop(char* out, ptrdiff_t so, const char* const* in, const ptrdiff_t*
             *(T*)(out + i * so) = c[i * s[0]] ? *(const T*)(a + i * s[1]) : *(const T*)(b + i * s[2]);
     }
 }
-
-// Unlike fl::exp, which generated kernels use, with subnormal results.
-inline float exp_of(float x) {
-    float c = x > 88.7228f ? 88.7228f : x;
-    c = c < -104.f ? -104.f : c;
-    fl::Reduced a = fl::reduce_exp(c);
-    int32_t half = a.n >> 1;
-    float y = (fl::exp_minus_1(a.r) + 1.f) * fl::power_of_2(half) * fl::power_of_2(a.n - half);
-    y = x <= 88.72283f ? y : x + FL_INF;
-    return x < -104.f ? 0.f : y;
-}
-inline double exp_of(double x) { return fl::exp(x); }
 
 // ---- reductions ----
 
@@ -96,51 +164,40 @@ inline void fold(char* total, ptrdiff_t total_step, const char* x, ptrdiff_t ste
     *(Total*)total = all;
 }
 
-#define FL_UNARY(name, In, Out, expression)                                                                       \
-    {#name, kind_as<In>, [](char* out, ptrdiff_t so, const char* const* in, const ptrdiff_t* s, ptrdiff_t n) {     \
-         unary<In, Out>(out, so, in[0], s[0], n, [](In x) -> Out { return expression; });                         \
-     }, kind_as<Out>, 1},
-#define FL_BINARY(name, In, Out, expression)                                                                      \
-    {#name, kind_as<In>, [](char* out, ptrdiff_t so, const char* const* in, const ptrdiff_t* s, ptrdiff_t n) {     \
-         binary<In, Out>(out, so, in[0], s[0], in[1], s[1], n, [](In x, In y) -> Out { return expression; });     \
-     }, kind_as<Out>, 2},
+#define FL_LOOP [](char* out, ptrdiff_t so, const char* const* in, const ptrdiff_t* s, ptrdiff_t n)
+#define FL_ROW1(name, In, Out, expression, cost) \
+    {#name, kind_as<In>, FL_LOOP { unary<In, Out, cost>(out, so, in[0], s[0], n, [](In x) -> Out { return expression; }); }, kind_as<Out>, 1, cost},
+#define FL_ROW2(name, In, Out, expression, cost) \
+    {#name, kind_as<In>, FL_LOOP { binary<In, Out, cost>(out, so, in[0], s[0], in[1], s[1], n, [](In x, In y) -> Out { return expression; }); }, kind_as<Out>, 2, cost},
+#define FL_ROW3(name, In, Out, expression, cost) \
+    {#name, kind_as<In>, FL_LOOP { ternary<In>(out, so, in, s, n, [](In x, In y, In z) -> Out { return expression; }); }, kind_as<Out>, 3, cost},
+#define FL_FAR_ROW1(name, T, cost)                                                                                          \
+    {#name, kind_as<T>, FL_LOOP {                                                                                           \
+         far_unary<T>(out, so, in[0], s[0], n, [](T x) { return fl::name##_near(x); }, [](T x) { return fl::is_far(x); },   \
+                      [](T x) { return fl::name##_any(x); });                                                               \
+     }, kind_as<T>, 1, cost},
+#define FL_FAR_ROW2(name, T, cost)                                                                                          \
+    {#name, kind_as<T>, FL_LOOP {                                                                                           \
+         far_binary<T>(out, so, in[0], s[0], in[1], s[1], n, [](T x, T y) { return fl::name##_near(x, y); },                \
+                       [](T x, T y) { return fl::is_far(x, y); }, [](T x, T y) { return fl::name##_any(x, y); });           \
+     }, kind_as<T>, 2, cost},
 #define FL_FOLD(name, T, Total, expression)                                                                       \
     {#name, kind_as<T>, kind_as<Total>, [](char* total, ptrdiff_t total_step, const char* x, ptrdiff_t step, ptrdiff_t n) { \
          fold<T, Total>(total, total_step, x, step, n, [](auto x, auto y) { return decltype(x)(expression); });   \
      }},
 
-#define FL_COMPARISONS(T)                                                                                         \
-    FL_BINARY(eq, T, bool, x == y) FL_BINARY(ne, T, bool, x != y) FL_BINARY(lt, T, bool, x < y)                   \
-    FL_BINARY(le, T, bool, x <= y) FL_BINARY(gt, T, bool, x > y) FL_BINARY(ge, T, bool, x >= y)
-#define FL_NUMBERS(T)                                                                                             \
-    FL_BINARY(add, T, T, x + y) FL_BINARY(sub, T, T, x - y) FL_BINARY(mul, T, T, x * y)                           \
-    FL_BINARY(minimum, T, T, fl::minimum(x, y)) FL_BINARY(maximum, T, T, fl::maximum(x, y))                       \
-    FL_UNARY(neg, T, T, -x) FL_UNARY(abs, T, T, fl::abs(x)) FL_UNARY(relu, T, T, fl::relu(x))                     \
-    FL_UNARY(sign, T, T, fl::sign(x)) FL_COMPARISONS(T)
-#define FL_FLOATS(T)                                                                                              \
-    FL_NUMBERS(T)                                                                                                 \
-    FL_BINARY(truediv, T, T, x / y)                                                                               \
-    FL_UNARY(reciprocal, T, T, 1 / x) FL_UNARY(sqrt, T, T, fl::sqrt(x)) FL_UNARY(rsqrt, T, T, fl::rsqrt(x))       \
-    FL_UNARY(floor, T, T, fl::floor(x)) FL_UNARY(ceil, T, T, fl::ceil(x)) FL_UNARY(trunc, T, T, fl::trunc(x))     \
-    FL_UNARY(round, T, T, fl::round(x))                                                                           \
-    FL_UNARY(isnan, T, bool, x != x) FL_UNARY(isinf, T, bool, fl::isinf(x))                                       \
-    FL_UNARY(exp, T, T, exp_of(x)) FL_UNARY(expm1, T, T, fl::expm1(x)) FL_UNARY(log, T, T, fl::log(x))            \
-    FL_UNARY(log1p, T, T, fl::log1p(x)) FL_UNARY(tanh, T, T, fl::tanh(x)) FL_UNARY(sigmoid, T, T, fl::sigmoid(x)) \
-    FL_UNARY(erf, T, T, fl::erf(x))
-#define FL_INTEGERS(T)                                                                                            \
-    FL_NUMBERS(T)                                                                                                 \
-    FL_BINARY(bitwise_and, T, T, x & y) FL_BINARY(bitwise_or, T, T, x | y) FL_BINARY(bitwise_xor, T, T, x ^ y)    \
-    FL_UNARY(bitwise_not, T, T, ~x)
-
 const ScalarLoop elementwise[] = {
-    FL_FLOATS(float) FL_FLOATS(double) FL_INTEGERS(int32_t) FL_INTEGERS(int64_t) FL_COMPARISONS(bool)
-    FL_BINARY(logical_and, bool, bool, x & y) FL_BINARY(logical_or, bool, bool, x | y)
-    FL_BINARY(logical_xor, bool, bool, x != y) FL_UNARY(logical_not, bool, bool, !x)
-    {"where", Kind::boolean, where_loop<uint8_t>, Kind::boolean, 3},
-    {"where", Kind::i32, where_loop<uint32_t>, Kind::i32, 3},
-    {"where", Kind::i64, where_loop<uint64_t>, Kind::i64, 3},
-    {"where", Kind::f32, where_loop<uint32_t>, Kind::f32, 3},
-    {"where", Kind::f64, where_loop<uint64_t>, Kind::f64, 3},
+#include "scalar_rows.inc"
+    {"where", Kind::boolean, where_loop<uint8_t>, Kind::boolean, 3, 1, true},
+    {"where", Kind::u8, where_loop<uint8_t>, Kind::u8, 3, 1, true},
+    {"where", Kind::i8, where_loop<uint8_t>, Kind::i8, 3, 1, true},
+    {"where", Kind::i16, where_loop<uint16_t>, Kind::i16, 3, 1, true},
+    {"where", Kind::f16, where_loop<uint16_t>, Kind::f16, 3, 1, true},
+    {"where", Kind::bf16, where_loop<uint16_t>, Kind::bf16, 3, 1, true},
+    {"where", Kind::i32, where_loop<uint32_t>, Kind::i32, 3, 1, true},
+    {"where", Kind::i64, where_loop<uint64_t>, Kind::i64, 3, 1, true},
+    {"where", Kind::f32, where_loop<uint32_t>, Kind::f32, 3, 1, true},
+    {"where", Kind::f64, where_loop<uint64_t>, Kind::f64, 3, 1, true},
 };
 #define FL_FOLDS(T)                                                                                               \
     FL_FOLD(prod, T, T, x * y) FL_FOLD(max, T, T, fl::maximum(x, y)) FL_FOLD(min, T, T, fl::minimum(x, y))
@@ -150,11 +207,11 @@ const FoldLoop folds[] = {
     FL_FOLD(any, bool, bool, x | y) FL_FOLD(all, bool, bool, x & y)
 };
 const Scalars scalars = {elementwise, sizeof elementwise / sizeof *elementwise, folds, sizeof folds / sizeof *folds};
-#undef FL_UNARY
-#undef FL_BINARY
+#undef FL_LOOP
+#undef FL_ROW1
+#undef FL_ROW2
+#undef FL_ROW3
+#undef FL_FAR_ROW1
+#undef FL_FAR_ROW2
 #undef FL_FOLD
-#undef FL_COMPARISONS
-#undef FL_NUMBERS
-#undef FL_FLOATS
-#undef FL_INTEGERS
 #undef FL_FOLDS

@@ -5,9 +5,8 @@
 #include <initializer_list>
 
 #include "instruction_set.h"
-#include "runtime.h"
 #pragma GCC diagnostic ignored "-Wunused-variable"
-#include "../flambeau/inductor/kernel.h"
+#include "scalar.h"
 
 namespace {
 
@@ -20,6 +19,9 @@ struct Scalars {
 
 template <class T> constexpr Kind kind_as = Kind::other;
 template <> constexpr Kind kind_as<bool> = Kind::boolean;
+template <> constexpr Kind kind_as<uint8_t> = Kind::u8;
+template <> constexpr Kind kind_as<int8_t> = Kind::i8;
+template <> constexpr Kind kind_as<int16_t> = Kind::i16;
 template <> constexpr Kind kind_as<int32_t> = Kind::i32;
 template <> constexpr Kind kind_as<int64_t> = Kind::i64;
 template <> constexpr Kind kind_as<float> = Kind::f32;
@@ -52,10 +54,4 @@ const FoldLoop* find_fold(const char* name, Kind kind) {
     for (size_t i = 0; i < scalars.fold_count; i++)
         if (scalars.folds[i].kind == kind && std::strcmp(scalars.folds[i].name, name) == 0) return &scalars.folds[i];
     return nullptr;
-}
-
-bool is_costly(const char* name) {
-    for (const char* one : {"exp", "expm1", "log", "log1p", "tanh", "sigmoid", "erf"})
-        if (std::strcmp(one, name) == 0) return true;
-    return false;
 }

@@ -1,4 +1,4 @@
-// The scalar operations of flambeau/ops/scalar.py as loops over strided rows, for tensors too small to compile anything for.
+// The scalar operations of flambeau/ops/scalar.py as loops over strided rows.
 #pragma once
 #include <cstddef>
 
@@ -15,6 +15,8 @@ struct ScalarLoop {
     RowLoop run;
     Kind out;
     int arity;
+    int cost;  // of an element, relative to an addition
+    bool selects = false;  // the first operand is a condition
 };
 struct FoldLoop {
     const char* name;
@@ -24,7 +26,6 @@ struct FoldLoop {
 
 const ScalarLoop* find_scalar(const char* name, Kind in);  // null where there is none
 const FoldLoop* find_fold(const char* name, Kind kind);
-bool is_costly(const char* name);  // a transcendental function: for double, the C library's
 
 // kernels.cpp: conversion of a row; null for kinds that have none.
 using ConvertRow = void (*)(char* to, ptrdiff_t to_stride, const char* from, ptrdiff_t from_stride, ptrdiff_t n);

@@ -64,7 +64,7 @@ def have_compiler() -> bool:
 
 @functools.cache
 def _machine() -> str:
-    """What -march=native depends on, and whether glibc has the vector functions."""
+    """What -march=native depends on."""
     flags = ""
     try:
         with open("/proc/cpuinfo") as f:
@@ -87,9 +87,7 @@ def flags() -> tuple[str, ...]:
         extra += _NARROWER[level]
     if level.startswith("AVX512"):
         extra.append("-mprefer-vector-width=512")
-    name, version = platform.libc_ver()
-    mvec = platform.machine() == "x86_64" and name == "glibc" and tuple(map(int, version.split(".")[:2])) >= (2, 35)
-    return (*FLAGS, *extra, f"-DFL_MVEC={int(mvec)}", *shlex.split(os.environ.get("FLAMBEAU_CXXFLAGS", "")))
+    return (*FLAGS, *extra, *shlex.split(os.environ.get("FLAMBEAU_CXXFLAGS", "")))
 
 
 @functools.cache
@@ -151,8 +149,6 @@ class Build:
             _running.add(self)  # from here on `_give_up` cleans up, whatever interrupts
             text, self._made = self._folder / "unit.cpp", self._folder / "unit.so"
             self._command = [str(compiler()), *flags(), *(f"-I{d}" for d in INCLUDES), "-o", str(self._made), str(text)]
-            if "-DFL_MVEC=1" in self._command:
-                self._command.append("-lmvec")
             text.write_text(self.source)
             # A process group of its own: Ctrl-C at a terminal is for the program, not for the compiler beside it.
             self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,

@@ -13,7 +13,7 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flambeau.core.dtypes import bfloat16, bool_, dtype, int64
+from flambeau.core.dtypes import INT, bfloat16, bool_, dtype, float32, int64
 from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables, is_var, substitute, to_cpp, var
 from flambeau.core.symbolic import SymFloat
 from flambeau.inductor.ir import REDUCTIONS, Access, Program, Tracer, Value, computed_names, varies_with, walk
@@ -37,6 +37,7 @@ COLLIDING = 512              # lines a multiple of so many elements apart share 
 SCATTERED = 10               # the cost of an index that is divided, and of the load that gathers by it
 WORTH_AN_ARRAY = 4           # the cost from which values that a loop computes again and again are kept
 
+WRAPPING = frozenset(("add", "sub", "mul", "neg"))  # of integers: through functions, for overflow is undefined in C++
 COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
 # How a fold combines: C++ for (accumulator, value), and OpenMP's name of the reduction.
@@ -456,7 +457,7 @@ class KernelPrinter:
         if v.op == "index":
             return f"{kind}({self.expr(v.attr, dict(zip(computed_names(v.attr), v.args, strict=True)))})"
         if v.op == "to_dtype":
-            return f"{args[0]} != 0" if v.dtype is bool_ else f"{kind}({args[0]})"
+            return self.as_kind(args[0], v.args[0].dtype, v.dtype)
         if v.op == "checked":
             self.checks = True
             return f"fl::checked({args[0]}, {args[1]}, {self.expr(v.attr)})"
@@ -468,6 +469,8 @@ class KernelPrinter:
             sides = [a.attr for a in v.args]
             if all(self.is_narrow(x) for x in sides):
                 return TABLE[v.op].cpp.format(*(f"int32_t({self.expr(x)})" for x in sides))
+        if v.op in WRAPPING and v.dtype.category == INT:
+            return f"fl::{v.op}({', '.join(args)})"
         template = TABLE[v.op].cpp
         if v.op == "where" and v.dtype is not bool_ and (self.is_outside(v.args[0]) or any(map(self.is_strided, v.args[1:]))):
             return f"fl::select({', '.join(args)})"
@@ -572,7 +575,15 @@ class KernelPrinter:
     @staticmethod
     def as_kind(text: str, kind: dtype, wanted: dtype) -> str:
         """A value of `kind` as another dtype."""
-        return text if wanted is kind else f"{CPP_TYPES[wanted.name]}({text})"
+        if wanted is kind:
+            return text
+        name = CPP_TYPES[wanted.name]
+        if wanted is bool_:
+            return f"{text} != 0"
+        if kind.is_floating_point and not wanted.is_floating_point:
+            return f"fl::integer<{name}>({text})"
+        through = f"float({text})" if wanted.itemsize < 4 and wanted.is_floating_point and kind is not float32 else text
+        return f"{name}({through})"
 
 
 def _even(x: Index, a: int, b: int, size: Index) -> bool:

@@ -21,7 +21,7 @@ from flambeau.inductor.scheduler import Kernel, Node
 
 ALIGNMENT = 64
 INCLUDES = [Path(__file__).parent.parent / "include", Path(__file__).parent]
-HEADERS = ("runtime.h", "kernel.h", "fmod.h")
+HEADERS = ("runtime.h", "kernel.h", "scalar.h", "convert.h", "functions.h", "remote.h", "vectors.h")
 
 _FOLD_TYPES = "float, double, int8_t, uint8_t, int16_t, int32_t, int64_t, uint32_t, uint64_t"
 _PROLOGUE = f"""#include "runtime.h"
@@ -29,7 +29,7 @@ _PROLOGUE = f"""#include "runtime.h"
 #pragma omp declare reduction(nanmax : {_FOLD_TYPES} : omp_out = fl::maximum(omp_out, omp_in)) initializer(omp_priv = omp_orig)
 #pragma omp declare reduction(nanmin : {_FOLD_TYPES} : omp_out = fl::minimum(omp_out, omp_in)) initializer(omp_priv = omp_orig)
 """
-_FMOD = re.compile(r"fl::(fmod|remainder|floordiv)\(")
+_REMOTE = {"FMOD": r"fl::(fmod|remainder|floordiv)\(", "SIN": r"fl::sin\(", "COS": r"fl::cos\(", "TAN": r"fl::tan\("}  # see remote.h
 
 
 @dataclass
@@ -54,6 +54,12 @@ class Unit:
     def native(self) -> bool:
         """Whether no Python runs between kernels."""
         return len(self.segments) <= 1
+
+
+def _vectors(text: str) -> list[str]:
+    """The lines that a unit of this text needs for the vector versions of the functions that it calls."""
+    used = [f"#define FL_USES_{name}" for name, calls in _REMOTE.items() if re.search(calls, text)]
+    return [*used, '#include "vectors.h"'] if used else []
 
 
 def print_unit(program: Program, nodes: Sequence[Node], timed: bool = False) -> Unit:
@@ -107,8 +113,8 @@ class _UnitPrinter:
         bodies = [self._function(k, body, unit) for k, body in enumerate(functions)]
         texts = [f"static void {name}{text}" for text, name in self.known.items()]
         times = [_TIMES % (len(self.nodes), len(self.nodes))] if self.timed else []
-        fmod = ['#include "fmod.h"'] if any(map(_FMOD.search, texts)) else []
-        unit.source = "\n".join([_PROLOGUE, *fmod, *times, *texts, *bodies])
+        vectors = _vectors("".join(texts))
+        unit.source = "\n".join([_PROLOGUE, *vectors, *times, *texts, *bodies])
         return unit
 
     def _stored(self, kernel: Kernel) -> set[str]:

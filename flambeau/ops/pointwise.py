@@ -14,7 +14,7 @@ import numpy as np
 
 from ..backends.cpu import native
 from ..core import dispatch
-from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, can_cast, complex128, finfo, float64, int64, uint8
+from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, can_cast, complex128, finfo, float64, int16, int64, uint8
 from ..core.tensor import Tensor, bump_version, refuse_inference_write
 from . import prims
 from .checks import checked
@@ -101,11 +101,11 @@ PRIMITIVES["copy_into"] = copy_into
 _PRIMITIVE_OF = {"div_": "truediv"}  # where operator and primitive have different names
 
 
-def inplace(fn: Callable, name: str) -> Callable:
-    """The in-place form of an operator: compute, check the cast, write."""
+def inplace(fn: Callable, name: str, *, refuses: bool = False) -> Callable:
+    """The in-place form of an operator: compute, check the cast, write. `refuses`: `fn` refuses some operands that its primitive takes."""
     prim = getattr(prims, _PRIMITIVE_OF.get(name, name.rstrip("_")), None)
 
-    into = getattr(prim, "quick", DECLINES).into
+    into = DECLINES.into if refuses else getattr(prim, "quick", DECLINES).into
 
     @operator(name=name, method=True, tags=("inplace",))
     @functools.wraps(fn)
@@ -257,10 +257,10 @@ def sgn(input: Tensor) -> Tensor:
     return (input / size.to(input.dtype)).masked_fill(size == 0, 0)
 
 
-def _binary(prim: PointwisePrimitive, name: str, method: tuple[str, ...], in_place: bool, *, lift: Callable | None = None,
+def _binary(prim: Callable, name: str, method: tuple[str, ...], in_place: bool, *, lift: Callable | None = None,
             check: Callable[[Any, Any], Any] | None = None, numbers: bool = True, doc: str = "") -> Callable:
     """`lift` prepares the operands, `check` refuses some or gives the second one back, checked; `numbers`: whether `other` may be one."""
-    quick = prim.quick
+    quick = DECLINES if check is not None else prim.quick  # type: ignore[attr-defined]
 
     def fn(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
         if not numbers and not (isinstance(input, Tensor) and isinstance(other, Tensor)):
@@ -279,7 +279,7 @@ def _binary(prim: PointwisePrimitive, name: str, method: tuple[str, ...], in_pla
     fn.__name__, fn.__doc__ = name, doc or f"Elementwise {name}, with broadcasting and promotion."
     made = operator(fn, name=name, method=method)
     if in_place:
-        inplace(made, name + "_")
+        inplace(made, name + "_", refuses=check is not None)
     return made
 
 
@@ -372,7 +372,20 @@ fmin = _binary(prims.fmin, "fmin", ("fmin",), False, numbers=False)
 atan2 = _binary(prims.atan2, "atan2", ("atan2", "arctan2"), True, lift=_both_float, numbers=False)
 hypot = _binary(prims.hypot, "hypot", ("hypot",), True, numbers=False)
 copysign = _binary(prims.copysign, "copysign", ("copysign",), True, lift=_both_float)
-nextafter = _binary(prims.nextafter, "nextafter", ("nextafter",), True, numbers=False, check=_check_float)
+
+
+def _next_narrow(x: Tensor, y: Tensor) -> Tensor:
+    """The neighbour of a 16-bit float: one more or less in its bits, which count away from zero."""
+    if not (isinstance(x, Tensor) and x.dtype.itemsize == 2):
+        return prims.nextafter(x, y)
+    step = where((x < y) == (x > 0), 1, -1)
+    stepped = prims.add(x.view(int16), cast(step, int16)).view(x.dtype)
+    first = cast(where(y < 0, 1 - 2**15, 1), int16).view(x.dtype)
+    moved = where(x == y, y, where(x == 0, first, stepped))
+    return where((x != x) | (y != y), x + y, moved)
+
+
+nextafter = _binary(_next_narrow, "nextafter", ("nextafter",), True, numbers=False, check=_check_float)
 remainder = _binary(prims.remainder, "remainder", ("remainder", "__mod__"), True, check=_check_zero_division)
 fmod = _binary(prims.fmod, "fmod", ("fmod",), True, check=_check_zero_division)
 Tensor.__radd__ = as_dunder(add, "__radd__")
@@ -537,17 +550,17 @@ logical_and, logical_or, logical_xor = (_logical(n) for n in ("logical_and", "lo
 
 
 def _bitwise(name: str, dunder: str) -> Callable:
-    prim, on_bool = getattr(prims, name), getattr(prims, name.replace("bitwise", "logical"))
+    prim = getattr(prims, name)
 
     def fn(input: Any, other: Any) -> Tensor:
-        result = on_bool.quick(input, other)
+        result = prim.quick(input, other)
         if result is not NotImplemented:
             return result
         x, y = prepare(input, other)
         kind = x.dtype if isinstance(x, Tensor) else y.dtype
         if kind.category >= FLOAT:
             raise NotImplementedError(f'"{name}_cpu" not implemented for \'{kind}\'; bitwise operations take integers and bools')
-        return (on_bool if kind is bool_ else prim)(x, y)
+        return prim(x, y)
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {name.replace('_', ' ')} of integers or bools."
     made = operator(fn, name=name, method=(name, f"__{dunder}__", f"__r{dunder}__"))

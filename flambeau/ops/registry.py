@@ -458,25 +458,6 @@ def _quick(operation: str | None) -> Any:
         return DECLINES
 
 
-def _numpy_kernel(loop: Callable, operation: str | None) -> Callable:
-    """The NumPy reading of a body; one that is a single ufunc over the parameters skips the interpretation."""
-    whole = functools.partial(evaluate, loop)
-    ufunc = TABLE[operation].numpy if operation is not None else None
-    if not isinstance(ufunc, np.ufunc):
-        return whole
-
-    def kernel(*arrays: Any) -> Any:
-        for a in arrays:
-            if type(a) is np.ndarray:
-                if a.dtype.itemsize < 4 and a.dtype.kind not in "biu":
-                    return whole(*arrays)
-                break
-        with np.errstate(all="ignore"):
-            return ufunc(*arrays)
-
-    return kernel
-
-
 def pointwise(name: str, loop: Callable, *, result: Any = None, kernel: Callable | None = None,
               d: dict[str, Any] | None = None, tensors: int | None = None, samples: Callable | None = None,
               tags: Iterable[str] = (), doc: str = "", why_absent: dict[str, str] | None = None) -> Primitive:
@@ -489,7 +470,7 @@ def pointwise(name: str, loop: Callable, *, result: Any = None, kernel: Callable
     params = tuple(inspect.signature(loop).parameters)[1:]
     operation = _only_operation(loop, params)
     record = PointwisePrimitive(
-        name, _pointwise_shape(name, params, result), kernel=kernel or _numpy_kernel(loop, operation), loop=loop,
+        name, _pointwise_shape(name, params, result), kernel=kernel or functools.partial(evaluate, loop), loop=loop,
         derivative=Pointwise(**d) if d else None, tags={"pointwise", "recomputable", *tags}, samples=samples, doc=doc,
         kind="pointwise", tensors=len(params) if tensors is None else tensors, why_absent=why_absent)
     record.params, record.quick = params, _quick(operation)

@@ -35,10 +35,12 @@ class ScalarOp:
     name: str
     arity: int
     result: str
-    numpy: Callable[..., Any]
+    native: str     # the dtypes of operands that have native loops (csrc/scalar_rows.py): Bools, Integers, Floats
+    numpy: Callable[..., Any]  # for those that have none
     cpp: str
     triton: str
-    cost: int = 1  # relative to an addition; what fusion weighs when it considers computing a value twice
+    cost: int = 1   # relative to an addition; what fusion weighs when it considers computing a value twice
+    far: bool = False  # in C++, floats far from zero take a slow way (flambeau/include/remote.h)
 
 
 # --- NumPy readings that are not one ufunc ---
@@ -153,96 +155,96 @@ def _lib(name: str, arity: int = 1) -> str:
 
 
 _ROWS = [
-    # name, arity, result, NumPy, C++, Triton, cost
+    # name, arity, result, native loops, NumPy, C++, Triton, cost
     # arithmetic
-    ScalarOp("add", 2, SAME, np.add, "{0} + {1}", "{0} + {1}"),
-    ScalarOp("sub", 2, SAME, np.subtract, "{0} - {1}", "{0} - {1}"),
-    ScalarOp("mul", 2, SAME, np.multiply, "{0} * {1}", "{0} * {1}"),
-    ScalarOp("truediv", 2, SAME, np.true_divide, "{0} / {1}", "{0} / {1}", 4),
-    ScalarOp("floordiv", 2, SAME, _floordiv, _fn("floordiv", 2), _helper("floordiv", 2), 6),
-    ScalarOp("truncdiv", 2, SAME, _truncdiv, _fn("truncdiv", 2), _helper("truncdiv", 2), 6),
-    ScalarOp("remainder", 2, SAME, np.remainder, _fn("remainder", 2), _helper("remainder", 2), 8),
-    ScalarOp("fmod", 2, SAME, np.fmod, _fn("fmod", 2), _helper("fmod", 2), 8),
-    ScalarOp("fma", 3, SAME, _fma, "{0} * {1} + {2}", "{0} * {1} + {2}"),
-    ScalarOp("neg", 1, SAME, np.negative, "-{0}", "-{0}"),
-    ScalarOp("abs", 1, REAL, _real_dtype_abs, _fn("abs"), "tl.abs({0})"),
-    ScalarOp("sign", 1, SAME, _sign, _fn("sign"), _helper("sign")),
-    ScalarOp("reciprocal", 1, SAME, np.reciprocal, "1 / {0}", "1 / {0}", 4),
-    ScalarOp("pow", 2, SAME, _pow, _fn("pow", 2), _lib("pow", 2), 20),
-    ScalarOp("minimum", 2, SAME, np.minimum, _fn("minimum", 2), "tl.minimum({0}, {1}, tl.PropagateNan.ALL)"),
-    ScalarOp("maximum", 2, SAME, np.maximum, _fn("maximum", 2), "tl.maximum({0}, {1}, tl.PropagateNan.ALL)"),
-    ScalarOp("fmin", 2, SAME, np.fmin, _fn("fmin", 2), "tl.minimum({0}, {1})"),
-    ScalarOp("fmax", 2, SAME, np.fmax, _fn("fmax", 2), "tl.maximum({0}, {1})"),
-    ScalarOp("hypot", 2, SAME, np.hypot, _fn("hypot", 2), _lib("hypot", 2), 10),
-    ScalarOp("copysign", 2, SAME, np.copysign, _fn("copysign", 2), _lib("copysign", 2)),
-    ScalarOp("nextafter", 2, SAME, np.nextafter, _fn("nextafter", 2), _lib("nextafter", 2), 10),
+    ScalarOp("add", 2, SAME, "BIF", np.add, "{0} + {1}", "{0} + {1}"),
+    ScalarOp("sub", 2, SAME, "IF", np.subtract, "{0} - {1}", "{0} - {1}"),
+    ScalarOp("mul", 2, SAME, "BIF", np.multiply, "{0} * {1}", "{0} * {1}"),
+    ScalarOp("truediv", 2, SAME, "F", np.true_divide, "{0} / {1}", "{0} / {1}", 4),
+    ScalarOp("floordiv", 2, SAME, "IF", _floordiv, _fn("floordiv", 2), _helper("floordiv", 2), 6, far=True),
+    ScalarOp("truncdiv", 2, SAME, "IF", _truncdiv, _fn("truncdiv", 2), _helper("truncdiv", 2), 6),
+    ScalarOp("remainder", 2, SAME, "IF", np.remainder, _fn("remainder", 2), _helper("remainder", 2), 8, far=True),
+    ScalarOp("fmod", 2, SAME, "IF", np.fmod, _fn("fmod", 2), _helper("fmod", 2), 8, far=True),
+    ScalarOp("fma", 3, SAME, "IF", _fma, "{0} * {1} + {2}", "{0} * {1} + {2}"),
+    ScalarOp("neg", 1, SAME, "IF", np.negative, "-{0}", "-{0}"),
+    ScalarOp("abs", 1, REAL, "IF", _real_dtype_abs, _fn("abs"), "tl.abs({0})"),
+    ScalarOp("sign", 1, SAME, "IF", _sign, _fn("sign"), _helper("sign")),
+    ScalarOp("reciprocal", 1, SAME, "F", np.reciprocal, "1 / {0}", "1 / {0}", 4),
+    ScalarOp("pow", 2, SAME, "IF", _pow, _fn("pow", 2), _lib("pow", 2), 20),
+    ScalarOp("minimum", 2, SAME, "BIF", np.minimum, _fn("minimum", 2), "tl.minimum({0}, {1}, tl.PropagateNan.ALL)"),
+    ScalarOp("maximum", 2, SAME, "BIF", np.maximum, _fn("maximum", 2), "tl.maximum({0}, {1}, tl.PropagateNan.ALL)"),
+    ScalarOp("fmin", 2, SAME, "IF", np.fmin, _fn("fmin", 2), "tl.minimum({0}, {1})"),
+    ScalarOp("fmax", 2, SAME, "IF", np.fmax, _fn("fmax", 2), "tl.maximum({0}, {1})"),
+    ScalarOp("hypot", 2, SAME, "F", np.hypot, _fn("hypot", 2), _lib("hypot", 2), 10),
+    ScalarOp("copysign", 2, SAME, "F", np.copysign, _fn("copysign", 2), _lib("copysign", 2)),
+    ScalarOp("nextafter", 2, SAME, "F", np.nextafter, _fn("nextafter", 2), _lib("nextafter", 2), 10),
     # roots, exponentials, logarithms
-    ScalarOp("sqrt", 1, SAME, np.sqrt, _fn("sqrt"), "tl.sqrt_rn({0})", 4),
-    ScalarOp("rsqrt", 1, SAME, lambda x: np.reciprocal(np.sqrt(x)), _fn("rsqrt"), _lib("rsqrt"), 6),
-    ScalarOp("exp", 1, SAME, np.exp, _fn("exp"), "tl.exp({0})", 10),
-    ScalarOp("exp2", 1, SAME, np.exp2, _fn("exp2"), "tl.exp2({0})", 10),
-    ScalarOp("expm1", 1, SAME, np.expm1, _fn("expm1"), _lib("expm1"), 12),
-    ScalarOp("log", 1, SAME, np.log, _fn("log"), "tl.log({0})", 10),
-    ScalarOp("log2", 1, SAME, np.log2, _fn("log2"), "tl.log2({0})", 10),
-    ScalarOp("log10", 1, SAME, np.log10, _fn("log10"), _lib("log10"), 12),
-    ScalarOp("log1p", 1, SAME, np.log1p, _fn("log1p"), _lib("log1p"), 12),
+    ScalarOp("sqrt", 1, SAME, "F", np.sqrt, _fn("sqrt"), "tl.sqrt_rn({0})", 4),
+    ScalarOp("rsqrt", 1, SAME, "F", lambda x: np.reciprocal(np.sqrt(x)), _fn("rsqrt"), _lib("rsqrt"), 6),
+    ScalarOp("exp", 1, SAME, "F", np.exp, _fn("exp"), "tl.exp({0})", 10),
+    ScalarOp("exp2", 1, SAME, "F", np.exp2, _fn("exp2"), "tl.exp2({0})", 10),
+    ScalarOp("expm1", 1, SAME, "F", np.expm1, _fn("expm1"), _lib("expm1"), 12),
+    ScalarOp("log", 1, SAME, "F", np.log, _fn("log"), "tl.log({0})", 10),
+    ScalarOp("log2", 1, SAME, "F", np.log2, _fn("log2"), "tl.log2({0})", 10),
+    ScalarOp("log10", 1, SAME, "F", np.log10, _fn("log10"), _lib("log10"), 12),
+    ScalarOp("log1p", 1, SAME, "F", np.log1p, _fn("log1p"), _lib("log1p"), 12),
     # trigonometric and hyperbolic functions
-    ScalarOp("sin", 1, SAME, np.sin, _fn("sin"), "tl.sin({0})", 14),
-    ScalarOp("cos", 1, SAME, np.cos, _fn("cos"), "tl.cos({0})", 14),
-    ScalarOp("tan", 1, SAME, np.tan, _fn("tan"), _lib("tan"), 20),
-    ScalarOp("asin", 1, SAME, np.arcsin, _fn("asin"), _lib("asin"), 16),
-    ScalarOp("acos", 1, SAME, np.arccos, _fn("acos"), _lib("acos"), 16),
-    ScalarOp("atan", 1, SAME, np.arctan, _fn("atan"), _lib("atan"), 16),
-    ScalarOp("atan2", 2, SAME, np.arctan2, _fn("atan2", 2), _lib("atan2", 2), 20),
-    ScalarOp("sinh", 1, SAME, np.sinh, _fn("sinh"), _lib("sinh"), 16),
-    ScalarOp("cosh", 1, SAME, np.cosh, _fn("cosh"), _lib("cosh"), 16),
-    ScalarOp("tanh", 1, SAME, np.tanh, _fn("tanh"), _lib("tanh"), 12),
-    ScalarOp("asinh", 1, SAME, np.arcsinh, _fn("asinh"), _lib("asinh"), 20),
-    ScalarOp("acosh", 1, SAME, np.arccosh, _fn("acosh"), _lib("acosh"), 20),
-    ScalarOp("atanh", 1, SAME, np.arctanh, _fn("atanh"), _lib("atanh"), 20),
+    ScalarOp("sin", 1, SAME, "F", np.sin, _fn("sin"), "tl.sin({0})", 14, far=True),
+    ScalarOp("cos", 1, SAME, "F", np.cos, _fn("cos"), "tl.cos({0})", 14, far=True),
+    ScalarOp("tan", 1, SAME, "F", np.tan, _fn("tan"), _lib("tan"), 20, far=True),
+    ScalarOp("asin", 1, SAME, "F", np.arcsin, _fn("asin"), _lib("asin"), 16),
+    ScalarOp("acos", 1, SAME, "F", np.arccos, _fn("acos"), _lib("acos"), 16),
+    ScalarOp("atan", 1, SAME, "F", np.arctan, _fn("atan"), _lib("atan"), 16),
+    ScalarOp("atan2", 2, SAME, "F", np.arctan2, _fn("atan2", 2), _lib("atan2", 2), 20),
+    ScalarOp("sinh", 1, SAME, "F", np.sinh, _fn("sinh"), _lib("sinh"), 16),
+    ScalarOp("cosh", 1, SAME, "F", np.cosh, _fn("cosh"), _lib("cosh"), 16),
+    ScalarOp("tanh", 1, SAME, "F", np.tanh, _fn("tanh"), _lib("tanh"), 12),
+    ScalarOp("asinh", 1, SAME, "F", np.arcsinh, _fn("asinh"), _lib("asinh"), 20),
+    ScalarOp("acosh", 1, SAME, "F", np.arccosh, _fn("acosh"), _lib("acosh"), 20),
+    ScalarOp("atanh", 1, SAME, "F", np.arctanh, _fn("atanh"), _lib("atanh"), 20),
     # special functions
-    ScalarOp("sigmoid", 1, SAME, _float_only(_sigmoid), _fn("sigmoid"), "tl.sigmoid({0})", 12),
-    ScalarOp("relu", 1, SAME, lambda x: np.maximum(x, 0), _fn("relu"), "tl.maximum({0}, 0, tl.PropagateNan.ALL)"),
-    ScalarOp("erf", 1, SAME, _float_only(_C.special_erf), _fn("erf"), "tl.erf({0})", 14),
-    ScalarOp("erfc", 1, SAME, _float_only(_C.special_erfc), _fn("erfc"), _lib("erfc"), 18),
-    ScalarOp("erfinv", 1, SAME, _float_only(_C.special_erfinv), _fn("erfinv"), _lib("erfinv"), 25),
-    ScalarOp("lgamma", 1, SAME, _float_only(_C.special_lgamma), _fn("lgamma"), _lib("lgamma"), 40),
-    ScalarOp("digamma", 1, SAME, _float_only(_C.special_digamma), _fn("digamma"), _helper("digamma"), 40),
+    ScalarOp("sigmoid", 1, SAME, "F", _float_only(_sigmoid), _fn("sigmoid"), "tl.sigmoid({0})", 12),
+    ScalarOp("relu", 1, SAME, "IF", lambda x: np.maximum(x, 0), _fn("relu"), "tl.maximum({0}, 0, tl.PropagateNan.ALL)"),
+    ScalarOp("erf", 1, SAME, "F", _float_only(_C.special_erf), _fn("erf"), "tl.erf({0})", 14),
+    ScalarOp("erfc", 1, SAME, "F", _float_only(_C.special_erfc), _fn("erfc"), _lib("erfc"), 18),
+    ScalarOp("erfinv", 1, SAME, "F", _float_only(_C.special_erfinv), _fn("erfinv"), _lib("erfinv"), 25),
+    ScalarOp("lgamma", 1, SAME, "F", _float_only(_C.special_lgamma), _fn("lgamma"), _lib("lgamma"), 40),
+    ScalarOp("digamma", 1, SAME, "F", _float_only(_C.special_digamma), _fn("digamma"), _helper("digamma"), 40),
     # rounding
-    ScalarOp("floor", 1, SAME, np.floor, _fn("floor"), "tl.floor({0})"),
-    ScalarOp("ceil", 1, SAME, np.ceil, _fn("ceil"), "tl.ceil({0})"),
-    ScalarOp("trunc", 1, SAME, np.trunc, _fn("trunc"), _lib("trunc")),
-    ScalarOp("round", 1, SAME, np.rint, _fn("round"), _lib("nearbyint")),
+    ScalarOp("floor", 1, SAME, "F", np.floor, _fn("floor"), "tl.floor({0})"),
+    ScalarOp("ceil", 1, SAME, "F", np.ceil, _fn("ceil"), "tl.ceil({0})"),
+    ScalarOp("trunc", 1, SAME, "F", np.trunc, _fn("trunc"), _lib("trunc")),
+    ScalarOp("round", 1, SAME, "F", np.rint, _fn("round"), _lib("nearbyint")),
     # comparisons and classification
-    ScalarOp("eq", 2, BOOL, np.equal, "{0} == {1}", "{0} == {1}"),
-    ScalarOp("ne", 2, BOOL, np.not_equal, "{0} != {1}", "{0} != {1}"),
-    ScalarOp("lt", 2, BOOL, np.less, "{0} < {1}", "{0} < {1}"),
-    ScalarOp("le", 2, BOOL, np.less_equal, "{0} <= {1}", "{0} <= {1}"),
-    ScalarOp("gt", 2, BOOL, np.greater, "{0} > {1}", "{0} > {1}"),
-    ScalarOp("ge", 2, BOOL, np.greater_equal, "{0} >= {1}", "{0} >= {1}"),
-    ScalarOp("isnan", 1, BOOL, np.isnan, _fn("isnan"), "{0} != {0}"),
-    ScalarOp("isinf", 1, BOOL, np.isinf, _fn("isinf"), _lib("isinf")),
-    ScalarOp("signbit", 1, BOOL, np.signbit, _fn("signbit"), _lib("signbit")),
+    ScalarOp("eq", 2, BOOL, "BIF", np.equal, "{0} == {1}", "{0} == {1}"),
+    ScalarOp("ne", 2, BOOL, "BIF", np.not_equal, "{0} != {1}", "{0} != {1}"),
+    ScalarOp("lt", 2, BOOL, "BIF", np.less, "{0} < {1}", "{0} < {1}"),
+    ScalarOp("le", 2, BOOL, "BIF", np.less_equal, "{0} <= {1}", "{0} <= {1}"),
+    ScalarOp("gt", 2, BOOL, "BIF", np.greater, "{0} > {1}", "{0} > {1}"),
+    ScalarOp("ge", 2, BOOL, "BIF", np.greater_equal, "{0} >= {1}", "{0} >= {1}"),
+    ScalarOp("isnan", 1, BOOL, "F", np.isnan, _fn("isnan"), "{0} != {0}"),
+    ScalarOp("isinf", 1, BOOL, "F", np.isinf, _fn("isinf"), _lib("isinf")),
+    ScalarOp("signbit", 1, BOOL, "IF", np.signbit, _fn("signbit"), _lib("signbit")),
     # logic and bits
-    ScalarOp("logical_and", 2, BOOL, np.logical_and, "({0} != 0) & ({1} != 0)", "({0} != 0) & ({1} != 0)"),
-    ScalarOp("logical_or", 2, BOOL, np.logical_or, "({0} != 0) | ({1} != 0)", "({0} != 0) | ({1} != 0)"),
-    ScalarOp("logical_xor", 2, BOOL, np.logical_xor, "({0} != 0) != ({1} != 0)", "({0} != 0) != ({1} != 0)"),
-    ScalarOp("logical_not", 1, BOOL, np.logical_not, "!{0}", "{0} == 0"),
-    ScalarOp("bitwise_and", 2, SAME, np.bitwise_and, "{0} & {1}", "{0} & {1}"),
-    ScalarOp("bitwise_or", 2, SAME, np.bitwise_or, "{0} | {1}", "{0} | {1}"),
-    ScalarOp("bitwise_xor", 2, SAME, np.bitwise_xor, "{0} ^ {1}", "{0} ^ {1}"),
-    ScalarOp("bitwise_not", 1, SAME, np.invert, _fn("bitwise_not"), "~{0}"),
-    ScalarOp("shl", 2, SAME, np.left_shift, _fn("shl", 2), "{0} << {1}"),
-    ScalarOp("shr", 2, SAME, np.right_shift, _fn("shr", 2), "{0} >> {1}"),
-    ScalarOp("where", 3, SAME, np.where, "{0} ? {1} : {2}", "tl.where({0}, {1}, {2})"),
+    ScalarOp("logical_and", 2, BOOL, "BIF", np.logical_and, "({0} != 0) & ({1} != 0)", "({0} != 0) & ({1} != 0)"),
+    ScalarOp("logical_or", 2, BOOL, "BIF", np.logical_or, "({0} != 0) | ({1} != 0)", "({0} != 0) | ({1} != 0)"),
+    ScalarOp("logical_xor", 2, BOOL, "BIF", np.logical_xor, "({0} != 0) != ({1} != 0)", "({0} != 0) != ({1} != 0)"),
+    ScalarOp("logical_not", 1, BOOL, "BIF", np.logical_not, "!{0}", "{0} == 0"),
+    ScalarOp("bitwise_and", 2, SAME, "BI", np.bitwise_and, "{0} & {1}", "{0} & {1}"),
+    ScalarOp("bitwise_or", 2, SAME, "BI", np.bitwise_or, "{0} | {1}", "{0} | {1}"),
+    ScalarOp("bitwise_xor", 2, SAME, "BI", np.bitwise_xor, "{0} ^ {1}", "{0} ^ {1}"),
+    ScalarOp("bitwise_not", 1, SAME, "BI", np.invert, _fn("bitwise_not"), "~{0}"),
+    ScalarOp("shl", 2, SAME, "I", np.left_shift, _fn("shl", 2), "{0} << {1}"),
+    ScalarOp("shr", 2, SAME, "I", np.right_shift, _fn("shr", 2), "{0} >> {1}"),
+    ScalarOp("where", 3, SAME, "BIF", np.where, "{0} ? {1} : {2}", "tl.where({0}, {1}, {2})"),
     # complex numbers
-    ScalarOp("real", 1, REAL, np.real, _fn("real"), _helper("real")),
-    ScalarOp("imag", 1, REAL, np.imag, _fn("imag"), _helper("imag")),
-    ScalarOp("conj", 1, SAME, np.conj, _fn("conj"), _helper("conj")),
-    ScalarOp("complex", 2, COMPLEX, lambda x, y: x + y * np.complex64(1j), _fn("complex", 2), _helper("complex", 2)),
+    ScalarOp("real", 1, REAL, "", np.real, _fn("real"), _helper("real")),
+    ScalarOp("imag", 1, REAL, "", np.imag, _fn("imag"), _helper("imag")),
+    ScalarOp("conj", 1, SAME, "", np.conj, _fn("conj"), _helper("conj")),
+    ScalarOp("complex", 2, COMPLEX, "", lambda x, y: x + y * np.complex64(1j), _fn("complex", 2), _helper("complex", 2)),
     # random numbers: pure functions of an i64 seed, an i64 block and a lane in it
-    ScalarOp("philox", 3, UINT32, philox_word, _fn("philox", 3), _helper("philox", 3), 60),
-    ScalarOp("unit", 1, FLOAT32, _unit, _fn("unit"), _helper("unit"), 2),
+    ScalarOp("philox", 3, UINT32, "", philox_word, _fn("philox", 3), _helper("philox", 3), 60),
+    ScalarOp("unit", 1, FLOAT32, "", _unit, _fn("unit"), _helper("unit"), 2),
 ]
 TABLE: dict[str, ScalarOp] = {row.name: row for row in _ROWS}
 # What is said of numbers on a line, not of complex ones.
@@ -285,7 +287,7 @@ def result_dtype(op: ScalarOp, operands: list[dtype]) -> dtype:
 
 
 class NumpyScalars:
-    """The handler that computes: every operation works on NumPy arrays and scalars. Use it through `evaluate`."""
+    """The handler that computes, on NumPy arrays and scalars. Use it through `evaluate`."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         raise AttributeError(f"the loop IR has no scalar operation {name!r}; it has {', '.join(sorted(TABLE))}")
@@ -306,8 +308,21 @@ class NumpyScalars:
         return np.asarray(x).view(kind.numpy)
 
 
+def _reading(op: ScalarOp) -> Callable[..., Any]:
+    """The native loop of an operation, whose values are those of generated code; NumPy's where there is none."""
+    if not op.native:
+        return op.numpy
+    native, other = _C.Elementwise(op.name).arrays, op.numpy
+
+    def call(*operands: Any) -> Any:
+        result = native(*operands)
+        return other(*operands) if result is NotImplemented else result
+
+    return call
+
+
 for _op in _ROWS:
-    setattr(NumpyScalars, _op.name, staticmethod(_op.numpy))
+    setattr(NumpyScalars, _op.name, staticmethod(_reading(_op)))
 
 NUMPY = NumpyScalars()
 _NARROW = frozenset(d.numpy for d in DTYPES.values() if d.is_floating_point and d.itemsize < 4)

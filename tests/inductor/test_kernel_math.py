@@ -28,7 +28,8 @@ EDGES = np.append(EDGES, np.array([0x7FC00123, 0xFFC00055], np.uint32).view(np.f
 def library() -> Any:
     if not build.have_compiler():
         pytest.skip("no C++ compiler")
-    text = '#include "runtime.h"\n#include "kernel.h"\n'
+    text = '#include "runtime.h"\n#include "kernel.h"\n#define FL_USES_SIN\n#define FL_USES_COS\n'
+    text += '#define FL_USES_TAN\n#include "vectors.h"\n'
     for name in F32:
         for kind in ("float", "double"):
             text += f"""extern "C" int {name}_{kind}(void** args, const int64_t* scalars, void*) {{
@@ -97,7 +98,9 @@ def test_vectors_are_exact(name: str, kind: str) -> None:
     if not build.have_compiler():
         pytest.skip("no C++ compiler")
     text = f"""#include "runtime.h"
-#include "fmod.h"
+#include "kernel.h"
+#define FL_USES_FMOD
+#include "vectors.h"
 extern "C" int call(void** args, const int64_t* scalars, void*) {{
     const {kind} *__restrict__ x = (const {kind}*)args[0], *__restrict__ y = (const {kind}*)args[1];
     {kind}* __restrict__ z = ({kind}*)args[2];

@@ -22,7 +22,7 @@ LARGE = 1 << 14
 
 def copy_strided(to: np.ndarray, from_: np.ndarray) -> np.ndarray:
     """to[...] = from_, broadcasting and casting; `to` is returned. The arrays may overlap."""
-    if to.size < LARGE or np.may_share_memory(to, from_):
+    if (to.size < LARGE and to.dtype == from_.dtype) or np.may_share_memory(to, from_):
         to[...] = from_
         return to
     if from_.shape != to.shape:
@@ -47,9 +47,7 @@ def contiguous(x: np.ndarray) -> np.ndarray:
 
 
 def cast(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """A copy of x in `dtype`, in x's memory order; floats become integers by truncation."""
-    if x.size < LARGE:
-        return x.astype(dtype)
+    """A copy of x in `dtype`, in x's memory order; floats become integers as flambeau/include/convert.h says."""
     return copy_strided(np.empty_like(x, dtype), x)
 
 

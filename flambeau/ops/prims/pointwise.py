@@ -60,8 +60,7 @@ fmin = pointwise("fmin", lambda o, x, y: o.fmin(x, y),
 hypot = pointwise("hypot", lambda o, x, y: o.hypot(x, y), d=dict(x=lambda x, out: x / out, y=lambda y, out: y / out))
 copysign = pointwise("copysign", lambda o, x, y: o.copysign(x, y),
                      d=dict(x=lambda x, out: (out / x).masked_fill(x == 0, 0), y=0))
-nextafter = pointwise("nextafter", lambda o, x, y: o.nextafter(x, y),
-                      kernel=lambda x, y: np.nextafter(x, y))  # the neighbour of a narrow float is not float32's
+nextafter = pointwise("nextafter", lambda o, x, y: o.nextafter(x, y))  # not of narrow floats, whose neighbours are not float32's
 ldexp = pointwise("ldexp", lambda o, x, y: o.mul(x, o.exp2(y)), d=dict(x=lambda y: y.exp2(), y=lambda out: out * _LN2))
 fma = pointwise("fma", lambda o, x, y, z: o.fma(x, y, z), d=dict(x=lambda y: y, y=lambda x: x, z=1))
 
