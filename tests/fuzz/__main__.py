@@ -1,53 +1,14 @@
-"""./dev fuzz: random programs on torch and on Flambeau."""
+"""Random programs on torch and on Flambeau: what differs is made small and written to a folder (docs/testing.md)."""
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import sys
 import time
-from pathlib import Path
-from typing import Any
 
-from .hunt import Hunt, hunt, summary
+from . import workers
+from .hunt import Hunt, summary
 from .modes import MODES
-
-
-def _progress(hunting: Hunt) -> None:
-    now = time.monotonic()
-    if now - _progress.last > 2:  # type: ignore[attr-defined]
-        _progress.last = now  # type: ignore[attr-defined]
-        print(
-            f"\r{hunting.mode}: {hunting.programs} programs, {len(hunting.finds)} differences ", end="", file=sys.stderr, flush=True
-        )
-
-
-_progress.last = 0.0  # type: ignore[attr-defined]
-
-
-def _work(arguments: tuple[argparse.Namespace, int]) -> tuple[list[dict], str]:
-    options, worker = arguments
-    import torch
-
-    torch.set_num_threads(1)
-    wanted = list(MODES) if options.mode == "all" else [options.mode]
-    hunts = []
-    for mode in wanted:
-        hunts.append(
-            hunt(
-                mode,
-                torch,
-                options.seed,
-                seconds=options.seconds / len(wanted),
-                programs=options.programs,
-                worker=worker,
-                jobs=options.jobs,
-                out=Path(options.out),
-                report=_progress,
-            )
-        )
-        print(file=sys.stderr)
-    return [{"mode": h.mode, "programs": h.programs, "differences": len(h.finds)} for h in hunts], summary(hunts)
 
 
 def main() -> int:
@@ -58,17 +19,22 @@ def main() -> int:
     parser.add_argument("--mode", choices=["all", *MODES], default="all")
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
     parser.add_argument("--out", default="out/fuzz", help="where the scripts of what differs go")
+    parser.add_argument(
+        "--show", type=int, metavar="SEED", help="print the program of a seed that a summary names, and run nothing"
+    )
     options = parser.parse_args()
-    jobs: list[Any] = [(options, worker) for worker in range(options.jobs)]
-    if options.jobs == 1:
-        results = [_work(jobs[0])]
-    else:
-        with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
-            results = pool.map(_work, jobs)
+    if options.show is not None:
+        import torch
+
+        mode = "eager" if options.mode == "all" else options.mode
+        print(MODES[mode].script(Hunt(mode, torch).generator.program(options.show)))
+        return 0
+    wanted = list(MODES) if options.mode == "all" else [options.mode]
+    results = [(mode, *workers.hunt(mode, options, options.seconds / len(wanted))) for mode in wanted]
     print(f"seed {options.seed}")
-    for _, text in results:
-        print(text)
-    return int(any(count["differences"] for counts, _ in results for count in counts))
+    for mode, programs, finds in results:
+        print(summary(mode, programs, finds))
+    return int(any(finds for _, _, finds in results))
 
 
 if __name__ == "__main__":

@@ -177,6 +177,8 @@ def _compare_all(
             found = compare.layout(got, expected)
             if found is not None:
                 return Difference(number, op, found[0], f"{name}: {found[1]}")
+        if got.is_fake:
+            return Difference(number, op, "no values", f"{name} is a fake tensor")
         a, b = compare.array(got), compare.array(expected)
         if a.shape != b.shape:
             return Difference(number, op, "shape", f"{name}: {a.shape}, torch {b.shape}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
+import itertools
 import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from . import modes
+from . import execute, modes
 from .compare import Difference
 from .generate import Generator
 from .program import Program
@@ -41,8 +42,8 @@ class Hunt:
 
     mode: str
     theirs: Any
-    small: bool = True
     out: Path | None = None
+    note: Callable[[str, list[int]], None] = lambda doing, seeds: None
     programs: int = 0
     finds: dict[tuple[str, ...], Find] = field(default_factory=dict)
 
@@ -52,15 +53,23 @@ class Hunt:
 
     def batch(self, seeds: list[int]) -> None:
         """Run the programs of these seeds."""
+        self.note("drawing", seeds)
         drawn = [(seed, self.generator.program(seed)) for seed in seeds]
+        self.note("running", seeds)
         self.programs += len(drawn)
-        try:
-            differences = self.how.run([p for _, p in drawn], self.theirs)
-        except Exception as error:  # what no mode foresaw: a find too
-            differences = [Difference(0, "fuzzer", type(error).__name__, traceback.format_exc()[-900:])] + [None] * (len(drawn) - 1)
+        differences = self.run([p for _, p in drawn])
         for (seed, program), found in zip(drawn, differences):
             if found is not None:
                 self.add(seed, program, found)
+
+    def run(self, programs: list[Program]) -> list[Difference | None]:
+        """The difference of each program; what no mode foresaw is one too."""
+        try:
+            return self.how.run(programs, self.theirs)
+        except Exception as error:
+            if len(programs) > 1:
+                return [self.run([program])[0] for program in programs]
+            return [Difference(0, "fuzzer", type(error).__name__, traceback.format_exc()[-900:])]
 
     def add(self, seed: int, program: Program, found: Difference) -> None:
         """Count a difference, or make its program small and write it down if it is new."""
@@ -68,10 +77,9 @@ class Hunt:
         if key in self.finds:
             self.finds[key].count += 1
             return
-        if self.mode != "eager" and modes.MODES["eager"].run([without_gradients(program)], self.theirs)[0] is not None:
+        if self.mode != "eager" and self.eagerly_different(program):
             return  # the eager mode's to find
-        if self.small:
-            program, found = self.smallest(program, found)
+        program, found = self.smallest(program, found)
         key = (self.mode, found.op or " ".join(dict.fromkeys(s.name for s in program.steps)), found.kind)
         if key in self.finds:
             self.finds[key].count += 1
@@ -82,11 +90,17 @@ class Hunt:
             name = "".join(c if c.isalnum() or c in "._-" else "_" for c in "-".join(key))[:120]
             (self.out / f"{name}.py").write_text(find.script())
 
+    def eagerly_different(self, program: Program) -> bool:
+        try:
+            return execute.eager(without_gradients(program), self.theirs) is not None
+        except Exception:
+            return True
+
     def smallest(self, program: Program, found: Difference) -> tuple[Program, Difference]:
         """The program made small, and what it comes to."""
 
         def fails(candidate: Program) -> bool:
-            again = self.how.run([candidate], self.theirs)[0]
+            again = self.run([candidate])[0]
             return (
                 again is not None
                 and again.kind == found.kind
@@ -94,54 +108,23 @@ class Hunt:
             )
 
         program = shrink(program, fails, self.theirs, self.how.tries)
-        return program, self.how.run([program], self.theirs)[0] or found
+        return program, self.run([program])[0] or found
 
 
 def without_gradients(program: Program) -> Program:
     return replace(program, inputs=tuple(replace(i, grad=False) for i in program.inputs))
 
 
-def seeds(seed: int, mode: str, worker: int, jobs: int) -> Any:
-    """The seeds of one worker: those of different --seed and modes are far apart."""
+def seeds(seed: int, mode: str, worker: int = 0, jobs: int = 1, done: int = 0) -> Iterator[int]:
+    """The seeds of one worker, after so many of its programs: those of other --seed, modes and workers are others."""
     start = (seed * 8 + list(modes.MODES).index(mode)) * 10_000_000
-    number = start + worker
-    while True:
-        yield number
-        number += jobs
+    return itertools.count(start + worker + done * jobs, jobs)
 
 
-def hunt(
-    mode: str,
-    theirs: Any,
-    seed: int,
-    *,
-    seconds: float = 1e9,
-    programs: int = 10**9,
-    worker: int = 0,
-    jobs: int = 1,
-    out: Path | None = None,
-    small: bool = True,
-    report: Any = None,
-) -> Hunt:
-    """Run programs of a mode for so many seconds or programs."""
-    running = Hunt(mode, theirs, small=small, out=out)
-    numbers = seeds(seed, mode, worker, jobs)
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and running.programs < programs:
-        running.batch([next(numbers) for _ in range(min(running.how.together, programs - running.programs))])
-        if report is not None:
-            report(running)
-    return running
-
-
-def summary(hunts: list[Hunt]) -> str:
-    """What was run and what was found."""
-    lines = []
-    for h in hunts:
-        lines.append(
-            f"{h.mode}: {h.programs} programs, {len(h.finds)} distinct differences in {sum(f.count for f in h.finds.values())} programs"
-        )
-        for key, find in sorted(h.finds.items(), key=lambda pair: -pair[1].count):
-            said = find.difference
-            lines.append(f"  {find.count:5d}  {key[1]}: {said.kind}  (seed {find.seed})  {said.detail[:150]}")
+def summary(mode: str, programs: int, finds: dict[tuple[str, ...], Find]) -> str:
+    """What was run in a mode and what was found."""
+    lines = [f"{mode}: {programs} programs, {len(finds)} distinct differences in {sum(f.count for f in finds.values())} programs"]
+    for key, find in sorted(finds.items(), key=lambda pair: -pair[1].count):
+        said = find.difference
+        lines.append(f"  {find.count:5d}  {key[1]}: {said.kind}  (seed {find.seed})  {said.detail[:150]}")
     return "\n".join(lines)

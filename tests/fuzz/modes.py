@@ -70,7 +70,8 @@ def _compiled_script(dynamic: bool) -> Callable[[Program], str]:
 def _vmap_script(program: Program) -> str:
     inputs = "\n".join(i.code() for i in program.inputs)
     stacked = ", ".join(f"torch.stack([{i.name}] * 3)" for i in program.inputs)
-    return f"import numpy\nimport torch  # or: import flambeau as torch\n\n\n{program.function()}\n\n{inputs}\nprint(torch.func.vmap(program)({stacked}))\n"
+    head = "import numpy\nimport torch  # or: import flambeau as torch\n\n\n" + program.function()
+    return f"{head}\n\n{inputs}\nprint(torch.func.vmap(program)({stacked}))\n"
 
 
 def _values(program: Program) -> str:

@@ -199,6 +199,9 @@ def _from_registry(theirs: ModuleType) -> list[Row]:
         for name, parameters in sorted(listed.items()):
             if name in EXCLUDED or name.removeprefix("linalg_") in EXCLUDED or name.endswith("_copy") or not hasattr(there, name):
                 continue
+            layers = theirs.nn.functional
+            if module == "torch" and getattr(layers, name, None) not in (None, getattr(there, name)):
+                continue  # documented in torch.nn.functional alone: torch's has other arguments
             op = name if method else f"{module}.{name}"
             # in place, and as a view, more often: what they do to other tensors is what is hard
             weight = (
