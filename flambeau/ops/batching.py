@@ -34,7 +34,7 @@ def _behind_batch(name: str, value: Any, size: int) -> Any:
         return value + 1 if isinstance(value, int) else tuple([d + 1 for d in value])
     if name in _SIZES:
         return (size, *value)
-    return (0, *value) if name in _MARGINS else value
+    return (0, *value) if name in _MARGINS and not isinstance(value, (int, float)) else value  # a number is a bound of values
 
 
 def by_names(prim: Any, size: int, args: tuple, has: tuple) -> Any:

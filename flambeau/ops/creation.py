@@ -21,7 +21,7 @@ from ..core.storage import shared
 from ..core.tensor import Tensor, from_array, is_example
 from . import prims
 from .checks import checked
-from .pointwise import store_out
+from .pointwise import store_out, with_out
 from .prims.views import _diagonal_back, _inverse
 from .promotion import broadcast, cast, category_of_number, default_dtype, fitting, is_number, limits, prepare
 from .registry import OPERATORS, PRIMITIVES, method, operator
@@ -526,6 +526,7 @@ def _known_backwards(start: Any, end: Any, step: Any) -> bool:
 def linspace(start: Any, end: Any, steps: int, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None,
              device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
     """`steps` numbers evenly spaced from start to end, both included; each half is counted from its own end."""
+    steps = count(steps)
     if steps < 0:
         raise RuntimeError(f"number of steps must be non-negative, got {steps}")
     start, end = (v.item() if isinstance(v, (Tensor, np.generic)) else v for v in (start, end))
@@ -554,6 +555,11 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Tenso
     return finish_line(cast(value, kind), requires_grad, out)
 
 
+def count(n: Any) -> Any:
+    """How many elements: an int, or out of a tensor; symbolic ones stay."""
+    return int(n) if isinstance(n, Tensor) else n
+
+
 # -- patterns --------------------------------------------------------------------------------------------------
 def _band(x: Tensor, rows: Any, columns: Any, compare: Callable) -> Tensor:
     """The bool matrix compare(column - row)."""
@@ -565,6 +571,7 @@ def _band(x: Tensor, rows: Any, columns: Any, compare: Callable) -> Tensor:
 def eye(n: int, m: int | None = None, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None,
         device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
     """Ones on the diagonal of an n x m matrix (n x n without m), zeros elsewhere."""
+    n, m = count(n), m if m is None else count(m)
     if n < 0 or (m is not None and m < 0):
         raise RuntimeError(f"n and m must be greater or equal to 0, got {n} and {m}")
     where = as_device(device)
@@ -622,6 +629,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 
 
 @operator(method=True)
+@with_out
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
     if input.ndim == 1:
@@ -691,6 +699,7 @@ def block_diag(*tensors: Tensor) -> Tensor:
 
 
 @operator
+@with_out
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """abs * exp(i angle)."""
     return _polar(*prepare(abs, angle))[0]

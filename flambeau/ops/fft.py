@@ -14,6 +14,7 @@ from ..core.size import canonical_dim
 from ..core.tensor import Tensor, from_array
 from . import prims
 from .indexing import roll
+from .pointwise import with_out
 from .promotion import cast, default_dtype
 from .registry import Linear, Spec, operator, primitive
 
@@ -149,7 +150,7 @@ def _one(name: str, transform: Callable, doc: str) -> Callable:
         return transform(input, (n,), (dim,), norm, name=name)
 
     fn.__name__, fn.__doc__ = name, doc
-    return operator(fn, name=f"fft_{name}")
+    return operator(with_out(fn), name=f"fft_{name}")
 
 
 def _many(name: str, transform: Callable, default: Any, doc: str) -> Callable:
@@ -157,7 +158,7 @@ def _many(name: str, transform: Callable, default: Any, doc: str) -> Callable:
         return transform(input, s, dim, norm, name=name)
 
     fn.__name__, fn.__doc__ = name, doc
-    return operator(fn, name=f"fft_{name}")
+    return operator(with_out(fn), name=f"fft_{name}")
 
 
 _FORWARD = functools.partial(_complex_transform, forward=True)
@@ -177,12 +178,14 @@ irfftn = _many("irfftn", _to_real_transform, None, "The inverse of rfftn.")
 
 
 @operator(name="fft_hfft")
+@with_out
 def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
     """The transform of a hermitian-symmetric signal given by its first half: real."""
     return irfft(_input(input, "hfft").conj(), n, dim, _SWAPPED[_norm(norm)])
 
 
 @operator(name="fft_ihfft")
+@with_out
 def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
     """The inverse of hfft."""
     return rfft(input, n, dim, _SWAPPED[_norm(norm)]).conj()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -44,6 +45,7 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False,
 
 
 @operator(method=True)
+@with_out
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """gather with `indices` broadcast against `input` along the other dimensions; in the flattened input without dim."""
     if dim is None:
@@ -126,16 +128,39 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None =
     return result if out is None else store_out(out, result)
 
 
+def along_a_number(fn: Callable) -> Callable:
+    """`fn(input, dim, index, values, ...)` for a number too: as a vector of one, of which dimension 0 is indexed."""
+    @functools.wraps(fn)
+    def call(input: Tensor, dim: int, index: Tensor, values: Any, *args: Any, **kwargs: Any) -> Tensor:
+        if input._layout.shape != () or canonical_dim(dim, 0):
+            return fn(input, dim, index, values, *args, **kwargs)
+        return fn(input.reshape(1), 0, index, values, *args, **kwargs).reshape(())
+
+    return call
+
+
+def slices(input: Tensor, dim: int, index: Tensor, source: Tensor, name: str, error: type[Exception]) -> tuple[int, Tensor, Tensor]:
+    """`dim`, the index as a vector, and `source`, checked to hold a slice along `dim` for each of its elements."""
+    d = canonical_dim(dim, input.ndim)
+    if index.ndim > 1:
+        raise IndexError(f"{name}(): Index should have dimension 1 or 0 (got {index.ndim})")
+    index = index if index.ndim else index.reshape(1)
+    given = source if source.ndim or input.ndim > 1 else source.reshape(1)
+    expected = tuple(index.shape[0] if i == d else n for i, n in enumerate(input.shape))
+    if given.ndim != input.ndim or any(n != m for n, m in zip(given.shape, expected)):
+        raise error(f"{name}(): expected a source of shape {list(expected)} for an index of {index.shape[0]} elements along dimension {d} "
+                    f"of shape {list(input.shape)}, got {list(source.shape)}")
+    return d, index, given
+
+
 @operator(method=True)
+@along_a_number
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
     """A copy of `input` with alpha * the slices of `source` added at `index` along `dim`."""
     if source.dtype is not input.dtype:
         raise RuntimeError(f"index_add_(): self ({scalar_type(input.dtype)}) and source ({scalar_type(source.dtype)}) must have "
                            "the same scalar type")
-    d = canonical_dim(dim, input.ndim)
-    index = index.reshape(-1) if not index.ndim else index
-    if source.ndim < input.ndim:
-        source = prims.unsqueeze(source, d)
+    d, index, source = slices(input, dim, index, source, "index_add", RuntimeError)
     return prims.index_add(input, d, index, source * operand(alpha, source.dtype) if alpha != 1 else source)
 
 
@@ -144,13 +169,15 @@ def _at(dim: int, index: Tensor) -> list:
 
 
 @operator(method=True)
+@along_a_number
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy of `input` with the slices of `source` written at `index` along `dim`."""
-    d = canonical_dim(dim, input.ndim)
+    d, index, source = slices(input, dim, index, source, "index_copy", IndexError)
     return prims.index_put(input, _at(d, index), source, False)
 
 
 @operator(method=True)
+@along_a_number
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """A copy of `input` with `value` in the slices at `index` along `dim`."""
     d = canonical_dim(dim, input.ndim)
@@ -180,6 +207,7 @@ def index_put_(self: Tensor, indices: Sequence, values: Tensor, accumulate: bool
 
 
 @operator(method=True)
+@with_out
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """Indices of the elements that are not zero: one row each, or, as_tuple, a tensor for each dimension."""
     if as_tuple and not input.ndim:
@@ -209,6 +237,7 @@ def argwhere(input: Tensor) -> Tensor:
 
 
 @operator(method=True)
+@with_out
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements of `input` where `mask` (broadcast against it) is true, as a 1-D tensor."""
     if mask.dtype is not bool_:
@@ -357,6 +386,7 @@ atleast_1d, atleast_2d, atleast_3d = (_at_least_operator(n) for n in (1, 2, 3))
 
 
 @operator
+@with_out
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
     """Side by side: along dim 1, or dim 0 for vectors."""
     parts = [_at_least(t, 1) for t in _tensors(tensors, "hstack")]
@@ -364,6 +394,7 @@ def hstack(tensors: Sequence[Tensor]) -> Tensor:
 
 
 @operator
+@with_out
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
     """One above another: along dim 0, vectors as rows."""
     return cat([_at_least(t, 2) for t in _tensors(tensors, "vstack")], 0)
@@ -373,12 +404,14 @@ row_stack = OPERATORS["row_stack"] = vstack
 
 
 @operator
+@with_out
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
     """One behind another: along dim 2."""
     return cat([_at_least(t, 3) for t in _tensors(tensors, "dstack")], 2)
 
 
 @operator
+@with_out
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
     """Side by side, vectors as columns."""
     return cat([t.reshape(-1, 1) if t.ndim < 2 else t for t in _tensors(tensors, "column_stack")], 1)
@@ -542,6 +575,7 @@ def _searchsorted(edges: Tensor, values: Tensor, right: bool) -> Spec:
 
 
 @operator
+@with_out
 def searchsorted(sorted_sequence: Tensor, input: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
                  sorter: Tensor | None = None) -> Tensor:
     """Insertion points of `input` into the innermost dimension of `sorted_sequence`; right: after equal elements."""
@@ -560,6 +594,7 @@ def searchsorted(sorted_sequence: Tensor, input: Any, *, out_int32: bool = False
 
 
 @operator
+@with_out
 def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
     """searchsorted with the arguments the other way round."""
     if boundaries.ndim != 1:

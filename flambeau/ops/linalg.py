@@ -11,7 +11,7 @@ from ..core.size import broadcast_shapes, canonical_dim
 from ..core.tensor import Tensor
 from . import prims
 from .creation import triu_indices
-from .pointwise import inplace, reflected
+from .pointwise import inplace, reflected, with_out
 from .prims.views import _is_one as _one
 from .promotion import broadcast, cast, category_of_number, expand_to, operand, prepare, result_type
 from .reductions import _differ, _finish, linalg_vector_norm, scalar_type, vector_norm_vjp
@@ -61,12 +61,14 @@ def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 
 @operator(method=True)
+@with_out
 def vdot(input: Tensor, other: Tensor) -> Tensor:
     """dot of the conjugate of `input` with `other`."""
     return dot(input.conj(), other)
 
 
 @operator(method=True)
+@with_out
 def inner(input: Tensor, other: Tensor) -> Tensor:
     """Sums of products over the last dimensions."""
     if not input.ndim or not other.ndim:
@@ -86,6 +88,7 @@ def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 
 @operator(method=True)
+@with_out
 def outer(input: Tensor, vec2: Tensor) -> Tensor:
     """(n,) x (m,) -> (n, m)."""
     if input.ndim != 1 or vec2.ndim != 1:
@@ -181,18 +184,21 @@ def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alp
 
 
 @operator(method=True)
+@with_out
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * the sum over the batch of bmm(batch1, batch2)."""
     return _added(input, prims.sum(bmm(batch1, batch2), (0,)), beta, alpha)
 
 
 @operator(method=True)
+@with_out
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * (mat @ vec)."""
     return _added(input, mv(mat, vec), beta, alpha)
 
 
 @operator(method=True)
+@with_out
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * outer(vec1, vec2)."""
     kind = result_type(input, vec1, vec2)
@@ -395,6 +401,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
 
 # -- other products ----------------------------------------------------------------------------------------------
 @operator(method=True)
+@with_out
 def kron(input: Tensor, other: Tensor) -> Tensor:
     """The Kronecker product, of any number of dimensions."""
     rank = max(input.ndim, other.ndim)
@@ -414,6 +421,7 @@ def _cross(x: Tensor, y: Tensor, d: int) -> Tensor:
 
 
 @operator(method=True)
+@with_out
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The vector product along `dim`, of size 3 (the first such dimension if None)."""
     if dim is None:
@@ -424,12 +432,14 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
 
 
 @operator
+@with_out
 def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """The vector product along `dim`, of size 3."""
     return _cross(input, other, canonical_dim(dim, input.ndim))
 
 
 @operator
+@with_out
 def linalg_multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     """The product of several matrices, in the order of multiplication that costs least."""
     parts = list(tensors)
@@ -464,6 +474,7 @@ def _in_best_order(parts: list[Tensor]) -> Tensor:
 
 
 @operator
+@with_out
 def chain_matmul(*matrices: Tensor) -> Tensor:
     """multi_dot of the matrices."""
     return linalg_multi_dot(matrices) if len(matrices) > 1 else matrices[0].clone()

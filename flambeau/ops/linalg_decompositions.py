@@ -22,6 +22,7 @@ from ..core.tensor import Tensor
 from . import prims
 from .creation import eye, tril, triu
 from .linalg import matmul
+from .pointwise import with_out
 from .promotion import apart, cast, expand_to
 from .reductions import scalar_type
 from .registry import General, Spec, operator, primitive
@@ -118,6 +119,7 @@ inv_prim = _routine("inv", np.linalg.inv, _inv_vjp, _of_input, "The inverse of (
 
 
 @operator
+@with_out
 def linalg_inv(A: Tensor) -> Tensor:
     """The inverse of square matrices (..., n, n)."""
     _check(A, "linalg.inv", square=True)
@@ -136,6 +138,7 @@ solve_prim = _routine("solve", np.linalg.solve, _solve_vjp, lambda a, b: Spec(b.
 
 
 @operator
+@with_out
 def linalg_solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """X with A X = B (X A = B if not left); B is a matrix, or a vector (a batch of them if its shape is A's without the last)."""
     _check(A, "linalg.solve", square=True)
@@ -176,6 +179,7 @@ triangular_prim = _routine("solve_triangular", _triangular_kernel, _triangular_v
 
 
 @operator
+@with_out
 def linalg_solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
     """X with A X = B (X A = B if not left) for triangular A."""
     _check(A, "linalg.solve_triangular", square=True)
@@ -190,11 +194,29 @@ def _det_vjp(g: Tensor, x: Tensor, out: Tensor) -> tuple:
     return (prims.unsqueeze(prims.unsqueeze(scale, scale.ndim), scale.ndim + 1) * _h(inv_prim(x)),)
 
 
-det_prim = _routine("det", lambda x: np.asarray(np.linalg.det(x)), _det_vjp, lambda x: Spec(x._layout.shape[:-2], x.dtype),
+def _nan_where_nan(out: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """A determinant of NaNs is NaN; LAPACK's search for a pivot steps over them and may call the matrix singular."""
+    return np.where(np.isnan(x).any((-2, -1)), out.dtype.type(np.nan), out)
+
+
+@np.errstate(all="ignore")
+def _det(x: np.ndarray) -> np.ndarray:
+    return _nan_where_nan(np.asarray(np.linalg.det(x)), x)
+
+
+@np.errstate(all="ignore")
+def _slogdet(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    sign, log = np.linalg.slogdet(x)
+    log = _nan_where_nan(np.asarray(log), x)
+    return np.where(np.isnan(log), 0, sign).astype(x.dtype), log
+
+
+det_prim = _routine("det", _det, _det_vjp, lambda x: Spec(x._layout.shape[:-2], x.dtype),
                     "Determinants: (..., n, n) -> (...).", lambda r: (_square(r),))
 
 
 @operator(method="det")
+@with_out
 def linalg_det(A: Tensor) -> Tensor:
     """Determinants of square matrices."""
     _check(A, "linalg.det", square=True)
@@ -212,12 +234,13 @@ def _slogdet_vjp(gs: tuple, x: Tensor, out0: Tensor) -> tuple:
     return (prims.unsqueeze(prims.unsqueeze(g, g.ndim), g.ndim + 1) * _h(inv_prim(x)),)
 
 
-slogdet_prim = _routine("slogdet", lambda x: tuple(np.asarray(v) for v in np.linalg.slogdet(x)), _slogdet_vjp,
+slogdet_prim = _routine("slogdet", _slogdet, _slogdet_vjp,
                         lambda x: (Spec(x._layout.shape[:-2], x.dtype), Spec(x._layout.shape[:-2], x.dtype.to_real())),
                         "(sign, log |det|) of (..., n, n).", lambda r: (_square(r),))
 
 
 @operator(method="slogdet")
+@with_out
 def linalg_slogdet(A: Tensor) -> Any:
     """(sign, log of the absolute value) of the determinant."""
     _check(A, "linalg.slogdet", square=True)
@@ -242,13 +265,21 @@ def _cholesky_vjp(g: Tensor, out: Tensor) -> tuple:
     return ((whole + _h(whole)) * 0.5,)
 
 
+def _cholesky(x: np.ndarray) -> np.ndarray:
+    factor = np.linalg.cholesky(x)
+    if not np.isfinite(factor).all():
+        raise np.linalg.LinAlgError("not positive-definite: it holds NaNs or infinities")
+    return factor
+
+
 cholesky_prim = _routine(
-    "cholesky", np.linalg.cholesky, _cholesky_vjp, _of_input, "The lower Cholesky factor of hermitian positive-definite matrices.",
+    "cholesky", _cholesky, _cholesky_vjp, _of_input, "The lower Cholesky factor of hermitian positive-definite matrices.",
     lambda r: (_positive(r),),
     failure="linalg.cholesky: The factorization could not be completed because the input is not positive-definite.")
 
 
 @operator
+@with_out
 def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """L with A = L L^H for hermitian positive-definite A (only its lower triangle is read); U = L^H if `upper`."""
     _check(A, "linalg.cholesky", square=True)
@@ -257,12 +288,14 @@ def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
 
 
 @operator(method=True)
+@with_out
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """torch.cholesky: see linalg.cholesky."""
     return linalg_cholesky(input, upper=upper)
 
 
 @operator
+@with_out
 def linalg_cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
     """(L, info): info is 0 where the factorization succeeded, 1 where it did not (L is then NaN)."""
     return _with_info("linalg_cholesky_ex", lambda: linalg_cholesky(A, upper=upper), A, check_errors)
@@ -279,6 +312,7 @@ def _with_info(name: str, compute: Callable[[], Tensor], like: Tensor, check_err
 
 
 @operator(method=True)
+@with_out
 def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """X with A X = input, given the Cholesky factor of A."""
     lower = _h(L) if upper else L
@@ -287,6 +321,7 @@ def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
 
 
 @operator(method=True)
+@with_out
 def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
     """The inverse of A, given its Cholesky factor."""
     return cholesky_solve(expand_to(_identity(input, input.shape[-1]), tuple(input.shape)), input, upper)
@@ -326,6 +361,7 @@ qr_prim = _routine("qr", _qr_kernel, _qr_vjp, _qr_shape, "", lambda r: (r.standa
 
 
 @operator
+@with_out
 def linalg_qr(A: Tensor, mode: str = "reduced") -> Any:
     """(Q, R) with A = Q R, Q with orthonormal columns, R upper triangular."""
     _check(A, "linalg.qr")
@@ -335,6 +371,7 @@ def linalg_qr(A: Tensor, mode: str = "reduced") -> Any:
 
 
 @operator(method=True)
+@with_out
 def qr(input: Tensor, some: bool = True) -> Any:
     """torch.qr: see linalg.qr."""
     return named("qr", *linalg_qr(input, "reduced" if some else "complete"))
@@ -399,6 +436,7 @@ svd_prim = _routine("svd", lambda x, full: tuple(np.linalg.svd(x, full_matrices=
 
 
 @operator
+@with_out
 def linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> Any:
     """(U, S, Vh): A = U diag(S) Vh, singular values in descending order."""
     _check(A, "linalg.svd")
@@ -406,6 +444,7 @@ def linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = No
 
 
 @operator
+@with_out
 def linalg_svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """Singular values in descending order."""
     _check(A, "linalg.svdvals")
@@ -413,6 +452,7 @@ def linalg_svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
 
 
 @operator(method=True)
+@with_out
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
     """torch.svd: (U, S, V), V not transposed."""
     u, s, vh = linalg_svd(input, not some)
@@ -440,6 +480,7 @@ eigh_prim = _routine("eigh", lambda x, uplo: tuple(np.linalg.eigh(x, uplo)), _ei
 
 
 @operator
+@with_out
 def linalg_eigh(A: Tensor, UPLO: str = "L") -> Any:
     """(eigenvalues in ascending order, eigenvectors as columns) of hermitian matrices, of which one triangle is read."""
     _check(A, "linalg.eigh", square=True)
@@ -447,6 +488,7 @@ def linalg_eigh(A: Tensor, UPLO: str = "L") -> Any:
 
 
 @operator
+@with_out
 def linalg_eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """Eigenvalues of hermitian matrices in ascending order."""
     return linalg_eigh(A, UPLO)[0]
@@ -482,6 +524,7 @@ eig_prim = _routine("eig", _eig_kernel, _eig_vjp,
 
 
 @operator
+@with_out
 def linalg_eig(A: Tensor) -> Any:
     """(eigenvalues, eigenvectors as columns), complex, in no order."""
     _check(A, "linalg.eig", square=True)
@@ -489,6 +532,7 @@ def linalg_eig(A: Tensor) -> Any:
 
 
 @operator
+@with_out
 def linalg_eigvals(A: Tensor) -> Tensor:
     """Eigenvalues, complex, in no order."""
     return linalg_eig(A)[0]
@@ -515,6 +559,7 @@ def _rtol(x: Tensor, rtol: float | None) -> float:
 
 
 @operator
+@with_out
 def linalg_pinv(A: Tensor, *, atol: float | None = None, rtol: float | None = None, hermitian: bool = False) -> Tensor:
     """The Moore-Penrose pseudo-inverse; singular values below rtol times the largest count as zero."""
     _check(A, "linalg.pinv")
@@ -537,6 +582,7 @@ def linalg_lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: st
 
 
 @operator
+@with_out
 def linalg_matrix_rank(A: Tensor, tol: float | None = None, *, atol: float | None = None, rtol: float | None = None,
                        hermitian: bool = False) -> Tensor:
     """How many singular values exceed max(atol, rtol * largest)."""
@@ -547,6 +593,7 @@ def linalg_matrix_rank(A: Tensor, tol: float | None = None, *, atol: float | Non
 
 
 @operator(method="matrix_power")
+@with_out
 def linalg_matrix_power(A: Tensor, n: int) -> Tensor:
     """A to an integer power, by repeated squaring (of the inverse if n < 0)."""
     if n < 0 or A.ndim < 2 or A.shape[-1] != A.shape[-2]:
@@ -587,6 +634,7 @@ def linalg_matrix_exp(A: Tensor) -> Tensor:
 
 # -- tensors as matrices ------------------------------------------------------------------------------------------------
 @operator
+@with_out
 def linalg_tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of A as a map from its last dimensions to its first `ind`."""
     front, back = tuple(A.shape[:ind]), tuple(A.shape[ind:])
@@ -597,6 +645,7 @@ def linalg_tensorinv(A: Tensor, ind: int = 2) -> Tensor:
 
 
 @operator
+@with_out
 def linalg_tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
     """X with tensordot(A, X, X.ndim) = B."""
     if dims is not None:

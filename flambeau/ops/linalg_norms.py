@@ -37,6 +37,7 @@ def _matrix_norm(x: Tensor, ord: Any, dims: tuple[int, int], keepdim: bool) -> T
 
 
 @operator
+@with_out
 def linalg_matrix_norm(A: Tensor, ord: Any = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False, *,
                        dtype: dtype | None = None) -> Tensor:
     """A matrix norm over two dimensions: fro, nuc, 1, -1, 2, -2, inf, -inf."""
@@ -45,6 +46,7 @@ def linalg_matrix_norm(A: Tensor, ord: Any = "fro", dim: Sequence[int] = (-2, -1
 
 
 @operator
+@with_out
 def linalg_norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
     """A vector norm over one dimension (or of the flattened input), a matrix norm over two."""
     x = A if dtype is None else cast(A, dtype)
@@ -60,6 +62,7 @@ def linalg_norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = Fal
 
 
 @operator
+@with_out
 def linalg_cond(A: Tensor, p: Any = None) -> Tensor:
     """The condition number in the norm `p` (2 unless given)."""
     _check(A, "linalg.cond")
@@ -71,6 +74,7 @@ def linalg_cond(A: Tensor, p: Any = None) -> Tensor:
 
 
 @operator
+@with_out
 def linalg_vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """Sums of products of conj(x) and y along `dim`."""
     kind = promote_types(x.dtype, y.dtype)

@@ -71,12 +71,14 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
 
 
 @operator(method=True)
+@with_out
 def isposinf(input: Tensor) -> Tensor:
     """Whether each element is +inf."""
     return input == math.inf if input.dtype.category >= FLOAT else prims.ne(input, input)
 
 
 @operator(method=True)
+@with_out
 def isneginf(input: Tensor) -> Tensor:
     """Whether each element is -inf."""
     return input == -math.inf if input.dtype.category >= FLOAT else prims.ne(input, input)
@@ -86,6 +88,18 @@ def isneginf(input: Tensor) -> Tensor:
 def isreal(input: Tensor) -> Tensor:
     """Whether each element has no imaginary part."""
     return prims.imag(input) == 0 if input.dtype.is_complex else prims.eq(input, input) | prims.ne(input, input)
+
+
+@operator(method=True)
+def resolve_conj(input: Tensor) -> Tensor:
+    """The tensor itself: no conjugation waits."""
+    return input
+
+
+@operator(method=True)
+def resolve_neg(input: Tensor) -> Tensor:
+    """The tensor itself: no sign waits."""
+    return input
 
 
 @operator(method=("positive", "__pos__"))
@@ -191,6 +205,7 @@ inplace(i0, "i0_")
 
 
 @operator(method=False)
+@with_out
 def polygamma(n: int, input: Tensor) -> Tensor:
     """The n-th derivative of digamma."""
     if n < 0:
@@ -228,6 +243,7 @@ special_zeta = _binary("special_zeta", zeta_prim, "The Hurwitz zeta function.")
 
 
 @operator(method=True)
+@with_out
 def mvlgamma(input: Tensor, p: int) -> Tensor:
     """The log of the p-variate gamma function."""
     x = to_float(input)
@@ -236,6 +252,7 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
 
 
 @operator(method=True)
+@with_out
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """log2(2^input + 2^other), without overflow."""
     return _logaddexp2(*prepare(input, other))
@@ -261,7 +278,7 @@ def _integers(name: str, fn: Callable) -> Callable:
         return prim(x, y if isinstance(y, Tensor) else x.new_full(tuple(x.shape), y))
 
     of.__name__, of.__doc__ = name, f"Elementwise {name} of integers."
-    made = operator(of, method=True)
+    made = operator(with_out(of), method=True)
     inplace(made, name + "_")
     return made
 
@@ -276,6 +293,7 @@ def resolve_conj(input: Tensor) -> Tensor:
 
 
 @operator(method=True)
+@with_out
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """input * 2 ** other."""
     x, y = prepare(input, to_float(other))
@@ -290,6 +308,7 @@ frexp_prim = primitive("frexp", doc="(mantissa, exponent) of floats.", samples=l
 
 
 @operator(method=True)
+@with_out
 def frexp(input: Tensor) -> Any:
     """(mantissa in [0.5, 1), exponent) with input = mantissa * 2 ** exponent."""
     if input.dtype.category != FLOAT:
@@ -301,6 +320,7 @@ def frexp(input: Tensor) -> Any:
 def _areas(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
     d = canonical_dim(dim, y.ndim)
     n = y.shape[d]
+    y = to_float(y)  # sums of two integers may not fit their dtype
     pair = y.narrow(d, 1, n - 1) + y.narrow(d, 0, n - 1)
     if x is None:
         return pair * (dx / 2)
@@ -377,11 +397,12 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: in
 
 
 @operator(method=True)
+@with_out
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """The slices along `dim` scaled down to a p-norm of at most `maxnorm`."""
     d = canonical_dim(dim, input.ndim)
     size = linalg_vector_norm(input, p, [i for i in range(input.ndim) if i != d], True)
-    return input * (maxnorm / (size + 1e-7)).masked_fill(size <= maxnorm, 1)
+    return input * (maxnorm / (size + 1e-7)).masked_fill(~(size > maxnorm), 1)  # a norm that is NaN exceeds nothing
 
 
 inplace(renorm, "renorm_")
@@ -389,12 +410,14 @@ inplace(renorm, "renorm_")
 
 # -- the rest of torch.special -----------------------------------------------------------------------------------------
 @operator
+@with_out
 def special_ndtr(input: Tensor) -> Tensor:
     """The area under the standard normal density up to each element."""
     return 0.5 * prims.erfc(-to_float(input) * math.sqrt(0.5))
 
 
 @operator
+@with_out
 def special_entr(input: Tensor) -> Tensor:
     """-x log x, 0 at 0, -inf below."""
     x = to_float(input)
@@ -403,6 +426,7 @@ def special_entr(input: Tensor) -> Tensor:
 
 
 @operator
+@with_out
 def special_xlog1py(input: Any, other: Any) -> Tensor:
     """input * log1p(other), 0 where input is 0 (unless other is NaN)."""
     x, y = pair(input, other)

@@ -388,7 +388,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 @operator
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """x where it exceeds `threshold`, else `value`."""
-    return _or_inplace(lambda x: where(x > threshold, x, fitting(value, x.dtype)), input, inplace)
+    return _or_inplace(lambda x: where(x <= threshold, fitting(value, x.dtype), x), input, inplace)
 
 
 @operator(fused=True, batch=by_names)

@@ -362,7 +362,8 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     x, t = _pair(input, target, "huber_loss")
-    return _weighted_mean(_rounded_distance(*_floats(x, t), float(delta), float(delta)), weight, reduction)
+    loss = _rounded_distance(*_floats(x, t), float(delta), float(delta))
+    return reduced(loss if weight is None else loss * weight, reduction)  # not divided by the weights, unlike mse_loss's
 
 
 # -- divergences ---------------------------------------------------------------------------------------------
@@ -456,7 +457,7 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
     eps = 1e-12
     dot = (input1 * input2).sum(dim)
     cos = dot / (((input1 * input1).sum(dim) + eps) * ((input2 * input2).sum(dim) + eps)).sqrt()
-    zero = cos * 0
+    zero = cos.new_zeros(())
     loss = where(target == 1, 1 - cos, zero) + where(target == -1, (cos - margin).clamp_min(0), zero)
     return reduced(loss, legacy_reduction(size_average, reduce, reduction))
 

@@ -106,11 +106,12 @@ def inplace(fn: Callable, name: str, *, refuses: bool = False) -> Callable:
     prim = getattr(prims, _PRIMITIVE_OF.get(name, name.rstrip("_")), None)
 
     into = DECLINES.into if refuses else getattr(prim, "quick", DECLINES).into
+    scales = list(inspect.signature(fn).parameters)[:3] == ["input", "other", "alpha"]
 
     @operator(name=name, method=True, tags=("inplace",))
     @functools.wraps(fn)
     def in_place(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if kwargs.keys() == {"alpha"} and args:  # of add_ and sub_
+        if scales and kwargs.keys() == {"alpha"} and args:  # add_ and sub_
             args, kwargs = (_times_alpha(self, args[0], kwargs["alpha"]),), {}
         if not kwargs and into(self, *args):
             bump_version(self)
@@ -154,18 +155,13 @@ def store_out(out: Tensor, result: Tensor) -> Tensor:
 
 
 def with_out(fn: Callable) -> Callable:
-    """`fn` with `out=`: a tensor to write the result into, or a tuple of them for the tensors of a named tuple."""
-    def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
-        result = fn(*args, **kwargs)
-        if out is None:
-            return result
-        return type(result)(*map(store_out, out, result)) if isinstance(result, tuple) else store_out(out, result)
+    """Mark the body of an operator: it takes `out=`, a tensor to write the result into, or a tuple of them for a named tuple's."""
+    vars(fn)["into_out"] = _into_out
+    return fn
 
-    signature = inspect.signature(fn)
-    last = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
-    functools.update_wrapper(call, fn)
-    call.__signature__ = signature.replace(parameters=[*signature.parameters.values(), last])  # type: ignore[attr-defined]
-    return call
+
+def _into_out(result: Any, out: Any) -> Any:
+    return type(result)(*map(store_out, out, result)) if isinstance(result, tuple) else store_out(out, result)
 
 
 # -- builders ------------------------------------------------------------------------------------------
@@ -232,6 +228,7 @@ floor, ceil, trunc = (_rounding(n) for n in ("floor", "ceil", "trunc"))
 
 
 @operator(method=True)
+@with_out
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     """To the nearest integer (or multiple of 10^-decimals), halves to even."""
     if input.dtype.category < FLOAT:
@@ -243,12 +240,14 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
 
 
 @operator(method=True)
+@with_out
 def sign(input: Tensor) -> Tensor:
     """-1, 0 or 1 by sign; bools stay as they are."""
     return input.clone() if input.dtype.category == BOOL else prims.sign(input)
 
 
 @operator(method=True)
+@with_out
 def sgn(input: Tensor) -> Tensor:
     """sign for real numbers; x / |x| (0 at 0) for complex ones."""
     if not input.dtype.is_complex:
@@ -441,6 +440,7 @@ rtruediv = reflected("rtruediv", div, "other / input.")
 
 
 @operator(method=("floor_divide", "__floordiv__"))
+@with_out
 def floor_divide(input: Any, other: Any) -> Tensor:
     """The quotient rounded down."""
     return div(input, other, rounding_mode="floor")
@@ -541,7 +541,7 @@ def _logical(name: str, dunder: tuple[str, ...] = ()) -> Callable:
         return prim(*broadcast(x, y))
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {name.replace('_', ' ')} of truth values."
-    made = operator(fn, name=name, method=(name, *dunder))
+    made = operator(with_out(fn), name=name, method=(name, *dunder))
     inplace(made, name + "_")
     return made
 
@@ -563,7 +563,7 @@ def _bitwise(name: str, dunder: str) -> Callable:
         return prim(x, y)
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {name.replace('_', ' ')} of integers or bools."
-    made = operator(fn, name=name, method=(name, f"__{dunder}__", f"__r{dunder}__"))
+    made = operator(with_out(fn), name=name, method=(name, f"__{dunder}__", f"__r{dunder}__"))
     setattr(Tensor, f"__i{dunder}__", as_dunder(inplace(made, name + "_"), f"__i{dunder}__"))
     return made
 
@@ -581,6 +581,7 @@ bitwise_right_shift = _binary(prims.shr, "bitwise_right_shift", ("bitwise_right_
 
 # -- selection and conversion ----------------------------------------------------------------------------
 @operator
+@with_out
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """`input` where `condition` is true, else `other`; with the condition alone, the indices where it is true."""
     if input is None and other is None:
@@ -721,6 +722,7 @@ def isfinite(input: Tensor) -> Tensor:
 
 
 @operator(method=True)
+@with_out
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
     """input + value * tensor1 * tensor2, in the dtype that the tensors have in common."""
     kind, input, tensor1, tensor2 = _in_common("addcmul", input, tensor1, tensor2)
@@ -739,6 +741,7 @@ def _in_common(name: str, *tensors: Tensor) -> tuple:
 
 
 @operator(method=True)
+@with_out
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
     """input + value * tensor1 / tensor2, in the dtype that the tensors have in common."""
     if tensor1.dtype.category <= INT and tensor2.dtype.category <= INT:
@@ -749,6 +752,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) 
 
 
 @operator(method=True, fused=True)
+@with_out
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     """input + weight * (end - input), formed from the nearer end."""
     if input.dtype is not end.dtype:
@@ -767,6 +771,7 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
 
 
 @operator(method=True)
+@with_out
 def square(input: Tensor) -> Tensor:
     """input * input; bools as int64."""
     input = cast(input, int64) if input.dtype is bool_ else input
@@ -774,12 +779,14 @@ def square(input: Tensor) -> Tensor:
 
 
 @operator(method=True)
+@with_out
 def conj(input: Tensor) -> Tensor:
     """The complex conjugate; real tensors are returned as they are."""
     return prims.conj(input) if input.dtype.is_complex else input
 
 
 @operator
+@with_out
 def complex(real: Tensor, imag: Tensor) -> Tensor:
     """real + i imag."""
     if not (real.dtype.is_floating_point and real.dtype is imag.dtype):
@@ -789,6 +796,7 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
 
 
 @operator(method=True)
+@with_out
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """log(e^input + e^other), without overflow."""
     if not isinstance(other, Tensor):
@@ -818,6 +826,7 @@ def _logaddexp(x: Tensor, y: Tensor) -> Tensor:
 
 
 @operator(method=True)
+@with_out
 def float_power(input: Any, exponent: Any) -> Tensor:
     """input ** exponent in double precision, complex if either is."""
     kind = complex128 if result_type(input, exponent).is_complex else float64
@@ -825,6 +834,7 @@ def float_power(input: Any, exponent: Any) -> Tensor:
 
 
 @operator(method=True)
+@with_out
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """log(x / (1 - x)), with x limited to [eps, 1 - eps] if eps is given."""
     x = to_float(input)
@@ -834,6 +844,7 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
 
 
 @operator(method=True)
+@with_out
 def sinc(input: Tensor) -> Tensor:
     """sin(pi x) / (pi x), 1 at 0."""
     x = to_float(input) * math.pi
@@ -842,12 +853,14 @@ def sinc(input: Tensor) -> Tensor:
 
 
 @operator(method=True, fused=True, vjp=lambda g: (g,))
+@with_out
 def frac(input: Tensor) -> Tensor:
     """The part after the point: input - trunc(input)."""
     return input - trunc(input)
 
 
 @operator(method=True, fused=True)
+@with_out
 def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """NaN, inf and -inf replaced (by 0 and the dtype's largest and smallest numbers unless given)."""
     if input.dtype.category < FLOAT:
@@ -859,6 +872,7 @@ def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = N
 
 
 @operator(method=True)
+@with_out
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """0 below zero, 1 above, `values` at zero."""
     x, v = prepare(input, values)
@@ -866,6 +880,7 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
 
 
 @operator(method=("xlogy",))
+@with_out
 def xlogy(input: Any, other: Any) -> Tensor:
     """input * log(other), 0 where input is 0 (also at other = 0)."""
     x, y = prepare(*_both_float(input, other))
@@ -876,18 +891,21 @@ def xlogy(input: Any, other: Any) -> Tensor:
 
 
 @operator(method=True)
+@with_out
 def deg2rad(input: Tensor) -> Tensor:
     """Degrees to radians."""
     return to_float(input) * (math.pi / 180)
 
 
 @operator(method=True)
+@with_out
 def rad2deg(input: Tensor) -> Tensor:
     """Radians to degrees."""
     return to_float(input) * (180 / math.pi)
 
 
 @operator(method=True, fused=True)
+@with_out
 def angle(input: Tensor) -> Tensor:
     """The argument of a complex number; 0 or pi by sign for real ones (NaN stays)."""
     if input.dtype.is_complex:

@@ -24,7 +24,7 @@ from ..core.memory_format import memory_format, preserve_format
 from ..core.tensor import Tensor, bump_version, fake, from_array, refuse_inference_write
 from . import prims
 from .checks import checked
-from .creation import _in_layout, _named_size, faking_like, finish, kind_for, sizes
+from .creation import _in_layout, _named_size, count, faking_like, finish, kind_for, sizes
 from .pointwise import InPlace, assign, write
 from .prims import random as random_prims
 from .prims.random import blocks
@@ -242,6 +242,7 @@ def randint(low: Any, high: Any = None, size: Any = None, *, generator: Generato
 def randperm(n: int, *, generator: Generator | None = None, out: Tensor | None = None, dtype: dtype | None = None,
              layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """The integers 0 to n - 1 in random order: the order of n random keys."""
+    n = count(n)
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
     keys = _integers((n,), 0, (1 << 63) - 1, int64, as_device(device), generator)

@@ -13,7 +13,7 @@ from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, complex128, dtype, f
 from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
 from . import prims
-from .pointwise import inplace, store_out
+from .pointwise import inplace, store_out, with_out
 from .promotion import apart, broadcast, cast, to_float
 from .registry import Primitive, method, operator
 from .return_types import named
@@ -144,6 +144,7 @@ def _is_zero(n: Any) -> bool:
 
 
 @operator(method=True)
+@with_out
 def nanmean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
     """Mean over `dim` of the elements that are not NaN."""
     x = input if dtype is None else cast(input, dtype)
@@ -281,6 +282,7 @@ max, min = _extremum("max"), _extremum("min")
 
 
 @operator(method=True)
+@with_out
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
     """(minimum, maximum) over `dim` or over everything."""
     return named("aminmax", amin(input, dim, keepdim), amax(input, dim, keepdim))
@@ -363,7 +365,7 @@ def _moment(name: str, compute: Callable, doc: str, method: bool = False) -> Cal
         return compute(input, dim, correction, keepdim)
 
     fn.__name__, fn.__doc__ = name, doc
-    return operator(fn, method=method)
+    return operator(with_out(fn), method=method)
 
 
 var = _moment("var", _var, "Variance over `dim`, divided by n - correction (1 unless given; `unbiased=False` means 0).", True)
@@ -394,6 +396,7 @@ def _logsumexp(input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
 
 
 @operator(method=True)
+@with_out
 def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     """log(sum(exp(input))) over `dim`, without overflow."""
     return _logsumexp(to_float(input), dim, keepdim)
@@ -487,19 +490,21 @@ def _running_extremum(name: str) -> Callable:
         return named(name, *prim(input, canonical_dim(dim, input.ndim)))
 
     fn.__name__, fn.__doc__ = name, f"Running {name[3:]}imum along `dim` and where it stands (the last of equals)."
-    return operator(fn, method=True)
+    return operator(with_out(fn), method=True)
 
 
 cummax, cummin = _running_extremum("cummax"), _running_extremum("cummin")
 
 
 @operator(method=True)
+@with_out
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """Running log(sum(exp(input))) along `dim`, without overflow."""
     return prims.logcumsumexp(to_float(input), canonical_dim(dim, input.ndim), False)
 
 
 @operator(method=True)
+@with_out
 def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
     """The n-th differences of neighbours along `dim`."""
     d = canonical_dim(dim, input.ndim)

@@ -630,12 +630,17 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
         body = _remembering(body)
     state = dispatch.state
     names = set(inspect.signature(fn).parameters)
+    into_out = None if "inplace" in tags else vars(fn).get("into_out")  # with_out's mark
     aliases = {alias: real for alias, real in NUMPY_NAMES.items() if real in names and alias not in names}
 
     @functools.wraps(fn)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
             _translate(op_name, kwargs, aliases)
+            if into_out is not None and "out" in kwargs and not (dispatch.override_classes or state.overrides):
+                out = kwargs.pop("out")
+                result = wrapper(*args, **kwargs)
+                return result if out is None else into_out(result, out)
         if dispatch.override_classes or state.overrides:
             return _call_override(wrapper, args, kwargs)
         try:
@@ -646,6 +651,12 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
                 raise
             raise TypeError(wrong) from None
 
+    if into_out is not None:
+        plain = inspect.signature(fn)
+        last = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
+        rest = list(plain.parameters.values())
+        at = len(rest) - (rest[-1].kind is inspect.Parameter.VAR_KEYWORD)
+        wrapper.__signature__ = plain.replace(parameters=[*rest[:at], last, *rest[at:]])  # type: ignore[attr-defined]
     methods = (op_name,) if method is True else (method,) if isinstance(method, str) else tuple(method or ())
     wrapper._plain = body  # type: ignore[attr-defined]
     wrapper._operator = OperatorInfo(  # type: ignore[attr-defined]

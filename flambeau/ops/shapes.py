@@ -8,7 +8,7 @@ from typing import Any
 from ..core.size import canonical_dim
 from ..core.tensor import Tensor
 from . import prims
-from .indexing import _identity, _scatter, view_scatter
+from .indexing import _identity, _scatter, along_a_number, slices, view_scatter
 from .promotion import cast
 from .registry import OPERATORS, operator
 from .subscript import slice_bounds
@@ -65,11 +65,12 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Sequence[int], stride: 
 
 
 @operator(method=True)
+@along_a_number
 def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
     """A copy of `input` with the slices of `source` combined at `index` along `dim`: prod, mean, amax or amin."""
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise RuntimeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}.")
-    d = canonical_dim(dim, input.ndim)
+    d, index, source = slices(input, dim, index, source, "index_reduce", RuntimeError)
     shape = tuple(source.shape)
     wide = prims.view_(index, tuple(index.shape[0] if i == d else 1 for i in range(input.ndim))).expand(*shape)
     if reduce == "mean":

@@ -10,9 +10,10 @@ from ..core.device import as_device
 from ..core.dtypes import FLOAT, dtype, float64
 from ..core.tensor import Tensor
 from . import prims
-from .creation import finish
+from .creation import count, finish
 from .fft import fft, ifft, irfft, rfft
 from .math import i0_prim
+from .pointwise import with_out
 from .promotion import cast, default_dtype
 from .registry import OPERATORS, operator
 
@@ -24,6 +25,7 @@ def _window(name: str, formula: Callable[..., Tensor], doc: str) -> Callable:
         kind, where = dtype or default_dtype(), as_device(device)
         if kind.category != FLOAT:
             raise RuntimeError(f"{name} expects floating point dtypes, got: {kind}")
+        window_length = count(window_length)
         if window_length < 0:
             raise RuntimeError(f"{name} requires non-negative window_length, got window_length={window_length}")
         if window_length <= 1:
@@ -33,7 +35,7 @@ def _window(name: str, formula: Callable[..., Tensor], doc: str) -> Callable:
         return finish(cast(made, kind), requires_grad)
 
     fn.__name__, fn.__doc__ = name, doc
-    return operator(fn)
+    return operator(with_out(fn))
 
 
 def cosines(n: Tensor, length: int, *a: float) -> Tensor:

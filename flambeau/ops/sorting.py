@@ -23,6 +23,7 @@ from .return_types import named
 
 
 @operator(method=True)
+@with_out
 def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
     """(values, indices) in order along `dim`; NaN counts as the largest. Always stable."""
     return named("sort", *prims.sort(input, canonical_dim(dim, input.ndim), bool(descending), True))
@@ -35,12 +36,14 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
 
 
 @operator(method=True)
+@with_out
 def msort(input: Tensor) -> Tensor:
     """The values in ascending order along the first dimension."""
     return sort(input, 0)[0]
 
 
 @operator(method=True)
+@with_out
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """The `k` largest (or smallest) values along `dim`, in order, and their indices."""
     d = canonical_dim(dim, input.ndim)
@@ -55,6 +58,7 @@ def _needs_elements(input: Tensor, dim: int, name: str) -> None:
 
 
 @operator(method=True)
+@with_out
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """The k-th smallest value along `dim` (k counts from 1) and its index."""
     d = canonical_dim(dim, input.ndim)
@@ -153,12 +157,14 @@ _BETWEEN: dict[str, Any] = {
 
 
 @operator(method=True)
+@with_out
 def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear") -> Tensor:
     """The q-th quantiles (q in [0, 1], a number or 1-D tensor) along `dim` or of everything."""
     return _quantile(input, q, dim, keepdim, interpolation, False)
 
 
 @operator(method=True)
+@with_out
 def nanquantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear") -> Tensor:
     """The quantiles of the elements that are not NaN."""
     return _quantile(input, q, dim, keepdim, interpolation, True)
@@ -183,6 +189,7 @@ def mode_index(x: Tensor, dim: int) -> Spec:
 
 
 @operator(method=True)
+@with_out
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     """The most frequent value along `dim` and an index where it stands."""
     d = canonical_dim(dim, input.ndim)
@@ -283,6 +290,7 @@ def _histc(x: Tensor, bins: int, low: float, high: float) -> Spec:
 
 
 @operator(method=True)
+@with_out
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """Counts in `bins` equal intervals of [min, max] (of the data's range if both are 0), in input's dtype."""
     if bins <= 0:

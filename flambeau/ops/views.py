@@ -17,7 +17,7 @@ from ..core.dtypes import dtype
 from ..core.memory_format import contiguous_format, memory_format, preserve_format
 from ..core.size import broadcast_shapes, canonical_dim, canonical_dims, is_dense, permuted_strides
 from ..core.size import memory_order as order_of
-from ..core.tensor import Tensor, fake, from_array, is_example, refuse_inference_write
+from ..core.tensor import Tensor, bump_version, fake, from_array, is_example, refuse_inference_write
 from . import prims
 from .pointwise import assign
 from .promotion import cast, expand_to
@@ -180,7 +180,7 @@ def _permute_method(self: Tensor, *dims: Any, **named: Any) -> Tensor:
 @operator(method=True, tags=("view",))
 def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     """Dimensions `source` moved to the positions `destination`; the others keep their order."""
-    rank = input.ndim
+    rank = max(input.ndim, 1)  # a number may be asked for dimension 0
     src = [canonical_dim(d, rank) for d in ((source,) if isinstance(source, int) else source)]
     dst = [canonical_dim(d, rank) for d in ((destination,) if isinstance(destination, int) else destination)]
     if len(src) != len(dst):
@@ -190,7 +190,7 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     for s, d in zip(src, dst, strict=True):
         order[d] = s
     rest = iter(d for d in range(rank) if d not in src)
-    return prims.permute(input, tuple(next(rest) if d is None else d for d in order))
+    return prims.permute(input, tuple(next(rest) if d is None else d for d in order)[: input.ndim])
 
 
 @operator(method=True, tags=("view",))
@@ -854,5 +854,6 @@ for _name, _fn in (("squeeze_", squeeze), ("unsqueeze_", unsqueeze), ("transpose
         out = _fn(self, *args, **kwargs)
         for slot in ("_data", "_lay", "_store", "_grad"):
             setattr(self, slot, getattr(out, slot))
+        bump_version(self)
         return self
     setattr(Tensor, _name, _relayout)

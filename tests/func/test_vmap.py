@@ -339,3 +339,13 @@ def test_threads(quick_switches: None) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("name", ["hardtanh", "relu6", "elu", "celu", "selu", "hardswish", "hardsigmoid", "softplus", "gelu", "silu",
+                                  "mish", "leaky_relu", "softsign", "tanhshrink", "hardshrink", "softshrink", "logsigmoid"])
+def test_activations_of_a_batch_with_bounds_that_are_numbers(name):
+    x = torch.linspace(-4, 8, 12).reshape(3, 4)
+    activation = getattr(torch.nn.functional, name)
+    assert torch.equal(torch.vmap(activation)(x), activation(x))
+    slope = torch.func.grad(lambda rows: activation(rows).sum())
+    assert torch.equal(torch.vmap(slope)(x), slope(x))

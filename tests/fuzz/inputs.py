@@ -130,6 +130,4 @@ def make(rng: Random, name: str, dtype: str, shape: tuple[int, ...], *, kind: st
     if rng.random() > plain:
         ways = [(way, weight) for way, weight in LAYOUTS if shape or way is _selected]
         stored, views = rng.choices([w for w, _ in ways], [w for _, w in ways])[0](rng, tuple(shape))
-        if dtype in COMPLEX and rng.random() < 0.2:
-            views += (".conj()",)
     return Input(name, dtype, stored, values(rng, dtype, max(1, math.prod(stored)), kind), views)

@@ -10,15 +10,21 @@ from .program import Step
 
 @dataclass(frozen=True)
 class Known:
-    """An excuse: for errors a predicate over (ours, torch's, step), for values one over the step."""
+    """An excuse: for errors a predicate over (ours, torch's, step), for values one over the step, for layouts (strides, offset,
+    memory shared) one over the step too."""
 
     reason: str
     error: Callable[[BaseException | None, BaseException | None, Step], bool] | None = None
     values: Callable[[Step], bool] | None = None
+    layout: Callable[[Step], bool] | None = None
 
 
 def _says(error: BaseException | None, *words: str) -> bool:
     return error is not None and any(word in str(error) for word in words)
+
+
+def _of(*names: str) -> Callable[[Step], bool]:
+    return lambda step: step.op.rpartition(".")[2] in names
 
 
 KNOWN = (
@@ -29,10 +35,10 @@ KNOWN = (
             and _says(
                 theirs,
                 "not implemented for",
-                "not supported for",
+                "not supported",
                 "does not support",
                 "not support",
-                "unsupported",
+                "nsupported dtype",
                 "INTERNAL ASSERT",
                 "expected scalar type",
             )
@@ -42,7 +48,21 @@ KNOWN = (
         "Flambeau names what it leaves out",
         error=lambda ours, theirs, step: isinstance(ours, NotImplementedError) and theirs is not None,
     ),
+    Known(
+        "torch's parser refuses an argument by its type before the operator sees it; Flambeau takes what Python's own rules take, and "
+        "refuses the rest with an exception of the step that could not use it",
+        error=lambda ours, theirs, step: isinstance(theirs, TypeError) and not isinstance(ours, AttributeError),
+    ),
+    Known(
+        "torch still writes through expanded tensors in operators where it warns that it will refuse",
+        error=lambda ours, theirs, step: theirs is None and _says(ours, "more than one element of the written-to tensor"),
+    ),
+    Known("a conjugate is computed, never a view that waits", layout=_of("mH", "H", "adjoint", "conj", "imag")),
 )
+
+
+def excuses_layout(step: Step) -> bool:
+    return any(k.layout is not None and k.layout(step) for k in KNOWN)
 
 
 def excuses_error(ours: BaseException | None, theirs: BaseException | None, step: Step) -> bool:

@@ -465,3 +465,42 @@ def test_isin_of_few_and_of_many(kind, count):
     want = np.isin(x.to(fl.float64).numpy(), tests.to(fl.float64).numpy())
     np.testing.assert_array_equal(fl.isin(x, tests.reshape(-1, 1)).numpy(), want)
     np.testing.assert_array_equal(fl.isin(x.reshape(5, 100), tests, invert=True).numpy(), ~want.reshape(5, 100))
+
+
+NUMBERS = {
+    "index_add": lambda t: t.tensor(2.0).index_add(0, t.tensor(0), t.tensor(1.0)),
+    "index_add_": lambda t: t.tensor(2.0).index_add_(-1, t.tensor([0]), t.tensor(1.0), alpha=3),
+    "index_copy": lambda t: t.tensor(2.0).index_copy(0, t.tensor([0]), t.tensor([5.0])),
+    "index_copy of a number": lambda t: t.tensor(2.0).index_copy(-1, t.tensor(0), t.tensor(5.0)),
+    "index_fill_": lambda t: t.tensor(2.0).index_fill_(0, t.tensor([0]), 3),
+    "index_reduce": lambda t: t.tensor(2.0).index_reduce(0, t.tensor(0), t.tensor(4.0), "prod"),
+    "index_reduce of a vector by a number": lambda t: t.tensor([2.0, 1.0]).index_reduce(0, t.tensor(1), t.tensor([4.0]), "amax"),
+    "movedim": lambda t: t.tensor(2.0).movedim(0, -1),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.filterwarnings("ignore:index_reduce")
+def test_numbers_are_vectors_of_one(agrees, name):
+    agrees(NUMBERS[name])
+
+
+WRONG_SLICES = {
+    "one slice for two": lambda t: t.zeros(3, 2).index_copy(0, t.tensor([0, 2]), t.ones(1, 2)),
+    "a vector for rows": lambda t: t.zeros(3, 2).index_copy(0, t.tensor([0, 2]), t.ones(2)),
+    "rows too short": lambda t: t.zeros(3, 2).index_add(0, t.tensor([0, 2]), t.ones(2, 1)),
+    "two indices, one value": lambda t: t.zeros(3).index_reduce(0, t.tensor([1, 2]), t.tensor([1.0]), "prod"),
+    "a matrix of indices": lambda t: t.zeros(3).index_copy(0, t.tensor([[1, 2]]), t.ones(2)),
+    "a number, two indices": lambda t: t.tensor(0.0).index_add(0, t.tensor([0, 0]), t.tensor(1.0)),
+}
+
+
+@pytest.mark.parametrize("name", [n for n in WRONG_SLICES if n != "a number, two indices"])
+@pytest.mark.filterwarnings("ignore:index_reduce")
+def test_wrong_slices_are_refused(both_refuse, name):
+    both_refuse(WRONG_SLICES[name])
+
+
+def test_a_number_takes_one_index():
+    with pytest.raises(RuntimeError, match="source of shape"):  # torch raises IndexError
+        WRONG_SLICES["a number, two indices"](fl)

@@ -344,3 +344,14 @@ def test_out_of_one_tensor_and_of_several():
     assert made.LU is lu and made.info is info and fl.equal(lu, fl.linalg.lu_factor(a).LU)
     x = fl.empty(0, dtype=fl.float64)
     assert fl.linalg.lu_solve(lu, pivots, b, out=x) is x and fl.allclose(a @ x, b.expand(2, 4, 2))
+
+
+@pytest.mark.parametrize("where", [(0, 0), (0, 1), (1, 0), (1, 1)])
+@pytest.mark.parametrize("kind", ["float32", "float64", "complex64"])
+def test_the_determinant_of_nans_is_nan(where, kind):
+    a = fl.ones(2, 2, dtype=getattr(fl, kind))
+    a[where] = float("nan")
+    sign, log = fl.linalg.slogdet(fl.stack([a, fl.eye(2, dtype=a.dtype)]))
+    assert fl.linalg.det(a).isnan() and log[0].isnan() and sign[0] == 0 and (sign[1], log[1]) == (1, 0)
+    with pytest.raises(fl.linalg.LinAlgError):
+        fl.linalg.cholesky(a)

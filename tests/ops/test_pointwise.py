@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 
 import ml_dtypes
@@ -289,3 +290,61 @@ def test_lerp_and_angle_of_large_arrays(agrees):
         agrees(lambda t, x, y, weight=weight: t.lerp(x, y[:1], weight), x, y, tolerance=1e-12)
     x[0, :3] = np.nan, -0.0, -np.inf
     agrees(lambda t, x: t.angle(x), x, grad=False)
+
+
+# -- forms in place with keywords ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["addmm_", "addmv_", "addr_", "addbmm_", "baddbmm_", "index_add_", "add_", "sub_"])
+def test_alpha_in_place(agrees, name):
+    matrix, vector, batch = np.arange(4.0).reshape(2, 2), np.arange(2.0), np.arange(8.0).reshape(2, 2, 2)
+    operands = {"addmm_": (matrix, matrix, matrix), "addmv_": (vector, matrix, vector), "addr_": (matrix, vector, vector),
+                "addbmm_": (matrix, batch, batch), "baddbmm_": (batch, batch, batch), "add_": (matrix, matrix), "sub_": (matrix, matrix)}
+    if name == "index_add_":
+        agrees(lambda t, x: x.clone().index_add_(0, t.tensor([1]), x[:1], alpha=2), matrix)
+    else:
+        first, *rest = operands[name]
+        agrees(lambda t, x, *others: getattr(x.clone(), name)(*others, alpha=2), first, *rest)
+
+
+# -- out= ------------------------------------------------------------------------------------------------------------------
+def _documented_with_out():
+    torch = pytest.importorskip("torch")
+    for module in ("", "linalg", "special", "fft"):
+        there, ours = (getattr(lib, module) if module else lib for lib in (torch, fl))
+        for name in sorted(n for n in dir(there) if not n.startswith("_") and hasattr(ours, n)):
+            says = (getattr(there, name).__doc__ or "").split("\n\n")[0]
+            if "out=" in says and callable(getattr(ours, name)) and not isinstance(getattr(there, name), type):
+                yield f"{module}.{name}".strip("."), getattr(ours, name)
+
+
+def test_every_out_that_torch_documents_is_taken():
+    missing = {name for name, fn in _documented_with_out() if "out" not in inspect.signature(fn).parameters}
+    # whose memory is new, or whose numbers are random: `copy_` serves
+    assert missing <= {"bernoulli", "empty_like", "empty_strided", "full_like", "narrow_copy", "ones_like", "rand_like", "randint_like",
+                       "randn_like", "tril_indices", "triu_indices", "zeros_like", "histogramdd"}
+
+
+OUT = {
+    "one": lambda t, out: t.sign(t.tensor([1.0, -2.0]), out=out),
+    "a number": lambda t, out: t.std(t.tensor([1.0, -2.0]), dim=0, out=out),
+    "another dtype": lambda t, out: t.logical_and(t.tensor([1.0, -2.0]), t.tensor([0.0, 1.0]), out=out),
+    "complex": lambda t, out: t.fft.fft(t.tensor([1.0, -2.0]), out=out.to(t.complex64)),
+}
+
+
+@pytest.mark.parametrize("name", OUT)
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_out_is_written_and_answered(agrees, name):
+    agrees(lambda t: OUT[name](t, t.zeros(0)))
+    given = fl.zeros(0)
+    assert name == "complex" or OUT[name](fl, given) is given
+
+
+def test_out_of_a_named_tuple():
+    values, indices = fl.zeros(2), fl.zeros(2, dtype=fl.int64)
+    made = fl.sort(fl.tensor([2.0, 1.0]), out=(values, indices))
+    assert made.values is values and values.tolist() == [1, 2] and indices.tolist() == [1, 0]
+
+
+def test_out_has_no_gradient():
+    with pytest.raises(RuntimeError, match="automatic differentiation"):
+        fl.sign(fl.ones(2, requires_grad=True), out=fl.zeros(2))

@@ -209,3 +209,19 @@ def test_transposes_of_what_is_no_matrix(name: str) -> None:
             except RuntimeError as error:
                 answers.append(str(error))
         assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("name", ["transpose_", "swapaxes_", "squeeze_", "unsqueeze_", "t_", "as_strided_"])
+def test_a_new_layout_in_place_counts_as_a_write(name):
+    args = {"transpose_": (0, 1), "swapaxes_": (0, 1), "squeeze_": (), "unsqueeze_": (0,), "t_": (), "as_strided_": ((2,), (1,))}[name]
+    x = fl.ones(2, 3)
+    view = x[0]
+    getattr(x, name)(*args)
+    assert x._version == view._version == 1
+
+
+@pytest.mark.parametrize("make", [lambda n: fl.eye(n), lambda n: fl.linspace(0, 1, n), lambda n: fl.randperm(n),
+                                  lambda n: fl.hann_window(n), lambda n: fl.logspace(0, 1, n), lambda n: fl.eye(2, n)])
+def test_a_tensor_tells_how_many(make):
+    made = make(fl.tensor(3))
+    assert not made.is_fake and made.shape == make(3).shape
