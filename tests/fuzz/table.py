@@ -50,8 +50,8 @@ UNDETERMINED = words("""
 INTERNAL = words("""
     affine_grid_generator grid_sampler grid_sampler_2d grid_sampler_3d embedding_renorm_ native_group_norm
     native_layer_norm native_channel_shuffle conv_tbc norm_except_dim range multilabel_margin_loss grid_sample
-    affine_grid embedding_bag max_unpool1d max_unpool2d max_unpool3d unsafe_chunk unsafe_split unsafe_split_with_sizes einsum unravel_index tensorsolve chain_matmul
-    histogram gradient
+    affine_grid embedding_bag max_unpool1d max_unpool2d max_unpool3d einsum unravel_index tensorsolve chain_matmul
+    histogram gradient unsafe_chunk unsafe_split unsafe_split_with_sizes
 """)
 EXCLUDED = RANDOM | UNINITIALISED | HOST | UNDETERMINED | INTERNAL
 
