@@ -14,7 +14,7 @@ import numpy as np
 
 from ..backends.cpu import native
 from ..core import dispatch
-from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, can_cast, complex128, finfo, float64, int16, int64, uint8
+from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, can_cast, complex128, finfo, float32, float64, int16, int64, uint8
 from ..core.tensor import Tensor, bump_version, refuse_inference_write
 from . import prims
 from .checks import checked
@@ -840,16 +840,17 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     x = to_float(input)
     if eps is not None:
         x = clamp(x, eps, 1 - eps)
-    return (x / (1 - x)).log()
+    return x.log() - (-x).log1p()  # whose slope is infinite at 0 and 1
 
 
 @operator(method=True)
 @with_out
 def sinc(input: Tensor) -> Tensor:
     """sin(pi x) / (pi x), 1 at 0."""
-    x = to_float(input) * math.pi
+    x = to_float(input)
+    kind, x = x.dtype, (cast(x, float32) if x.dtype.itemsize < 4 else x) * math.pi
     safe = x.masked_fill(x == 0, 1)
-    return where(x == 0, 1.0, safe.sin() / safe)
+    return cast(where(x == 0, 1.0, safe.sin() / safe), kind)
 
 
 @operator(method=True, fused=True, vjp=lambda g: (g,))

@@ -80,7 +80,7 @@ def _median(input: Tensor, dim: int | None, keepdim: bool, name: str) -> Any:
         flat = input.reshape(-1)
         if _is_zero(flat.shape[0]):
             return input.new_full((), math.nan if input.dtype.category >= FLOAT else _lowest(input))
-        return _median(flat, 0, False, name)[0]
+        return _median_of_all(flat, name)
     d = canonical_dim(dim, input.ndim)
     if not input.ndim:
         return named(name, input.clone(), input.new_full((), 0, dtype=int64))
@@ -93,6 +93,17 @@ def _median(input: Tensor, dim: int | None, keepdim: bool, name: str) -> Any:
         else:
             place = nans.new_full((), place).expand(nans.shape).masked_fill(nans > 0, input.shape[d] - 1)
     return named(name, *_pick(input, d, _nth(input, place, d), keepdim))
+
+
+def _shared_by_equals(g: Tensor, input: Tensor, out: Tensor) -> Tensor:
+    """The gradient of a median of everything, in equal shares to the elements that equal it."""
+    equal = (input == out) | (prims.isnan(input) & prims.isnan(out))
+    return cast(equal, g.dtype) * (g / equal.sum())
+
+
+@operator(name="_median_of_all", vjp=lambda g, input, out: (_shared_by_equals(g, input, out),))
+def _median_of_all(input: Tensor, name: str) -> Tensor:
+    return _median(input, 0, False, name)[0]
 
 
 def _without(shape: Sequence, dim: int) -> tuple:

@@ -43,6 +43,7 @@ class Hunt:
     mode: str
     theirs: Any
     out: Path | None = None
+    small: bool = True
     note: Callable[[str, list[int]], None] = lambda doing, seeds: None
     programs: int = 0
     finds: dict[tuple[str, ...], Find] = field(default_factory=dict)
@@ -79,7 +80,8 @@ class Hunt:
             return
         if self.mode != "eager" and self.eagerly_different(program):
             return  # the eager mode's to find
-        program, found = self.smallest(program, found)
+        if self.small:
+            program, found = self.smallest(program, found)
         key = (self.mode, found.op or " ".join(dict.fromkeys(s.name for s in program.steps)), found.kind)
         if key in self.finds:
             self.finds[key].count += 1

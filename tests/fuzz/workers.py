@@ -63,7 +63,7 @@ def _work(connection: Connection, options: Any, mode: str, number: int, done: in
     import torch
 
     torch.set_num_threads(1)
-    running = Hunt(mode, torch, Path(options.out), lambda doing, at: connection.send((doing, at)))
+    running = Hunt(mode, torch, Path(options.out), True, lambda doing, at: connection.send((doing, at)))
     numbers = seeds(options.seed, mode, number, options.jobs, done)
     end = time.monotonic() + seconds
     while time.monotonic() < end and done + running.programs < options.programs:

@@ -348,3 +348,27 @@ def test_out_of_a_named_tuple():
 def test_out_has_no_gradient():
     with pytest.raises(RuntimeError, match="automatic differentiation"):
         fl.sign(fl.ones(2, requires_grad=True), out=fl.zeros(2))
+
+
+# -- slopes at the edges ---------------------------------------------------------------------------------------------------
+EDGES = {
+    "0 to the power": (lambda t, y: t.pow(0, y), [0.0, 2.0, -1.0]),
+    "zeros to the power": (lambda t, y: t.pow(t.zeros_like(y), y), [0.0, 2.0, -1.0]),
+    "False to the power": (lambda t, y: t.pow(t.tensor([False]), y), [0.0, 2.0, -1.0]),
+    "logit": (lambda t, x: t.logit(x), [0.0, 0.5, 0.25, 1.0]),
+    "median": (lambda t, x: t.median(x), [1.0, 1.0, 2.0, 0.0, 1.0]),
+    "median of a NaN": (lambda t, x: t.median(x), [1.0, np.nan, 2.0, 0.0, 1.0]),
+    "nanmedian": (lambda t, x: t.nanmedian(x), [1.0, np.nan, 2.0, 0.0, 1.0]),
+    "threshold": (lambda t, x: t.nn.functional.threshold(x, 0.5, 3.0), [1.0, np.nan, 0.5, np.inf]),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_gradients_at_the_edges(agrees, name):
+    fn, values = EDGES[name]
+    agrees(fn, np.array(values))
+    agrees(fn, np.array(values, np.float32))
+
+
+def test_sinc_of_the_largest_half_is_no_nan(agrees):
+    agrees(lambda t, x: t.sinc(x.half()), np.array([65504.0, 3.0, 0.0, -65504.0]), grad=False)

@@ -196,9 +196,10 @@ def _pow_grad_base(g: Tensor, x: Any, y: Any) -> Tensor:
 
 
 def _pow_grad_exponent(g: Tensor, x: Any, out: Tensor) -> Tensor:
-    """d x^y / d y = x^y log x; zero where the power is zero (0^y for y > 0)."""
+    """d x^y / d y = x^y log x; zero for 0^y with y >= 0, where the power is 0 or, for y = 0, 1."""
     log_x = x.log() if isinstance(x, Tensor) else (math.log(x) if x > 0 else (float("-inf") if x == 0 else float("nan")))
-    return g * conjugated((out * log_x).masked_fill(out == 0, 0))
+    still = (out == 0) | ((x == 0) & (out == 1)) if isinstance(x, Tensor) or x == 0 else out == 0
+    return g * conjugated((out * log_x).masked_fill(still, 0))
 
 
 # Why some have no derivative.

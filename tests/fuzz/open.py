@@ -1,0 +1,38 @@
+"""Differences still to be mended that the fixed seed of CI meets; `./dev fuzz` lists them like all others. This list only shrinks."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+# mode, operator, kind (with * and ?): what is to be mended
+OPEN = (
+    ("eager", "*", "strides", "memory order of results for permuted and channels-last inputs, of nonzero and of LAPACK's results"),
+    ("eager", "*", "aliasing", "an operator with nothing to do answers with its input"),
+    ("eager", "*", "raises AttributeError for torch's TypeError", "an argument of a wrong type is met too late"),
+    ("eager", "*logcumsumexp", "value (*)", "the running maximum"),
+    ("eager", "*logspace", "value (int64)", "rounded in float64"),
+    ("eager", "*vander", "value (*)", "the order of the powers"),
+    ("eager", "*ldexp*", "value (*)", "0 * 2**n for large n"),
+    ("eager", "*matrix_exp", "value (float64)", "accuracy of large norms"),
+    ("eager", "*cov", "value (float32)", "overflow"),
+    ("eager", "*addcmul_", "value (*)", "the old calling form with a number first"),
+    ("eager", "*addcdiv_", "accepts*", "integers"),
+    ("eager", "*index_put_", "value (*)", "accumulate=None"),
+    ("eager", "*sum_to_size", "dtype", "integers"),
+    ("eager", "*cumsum_", "raises RuntimeError", "of bools"),
+    ("eager", "*mm", "raises NotImplementedError", "products of bools"),
+    ("eager", "*log_softmax", "raises NotImplementedError", "of no elements"),
+    ("eager", "*trapz", "raises RuntimeError", "of no elements"),
+    ("eager", "*unfold", "raises RuntimeError for*", "wrong rank"),
+    ("eager", "*sub", "raises TypeError", "the old calling form with a number first"),
+    ("grad", "*", "*gradient*", "norm(p=0), matrix_power(0), logit outside [0, 1], polar and igamma at the edges"),
+    ("grad", "*", "requires_grad", "functions of which torch has no derivative"),
+    ("grad", "*", "backward raises *", "logdet of singular matrices, scatter_reduce by products"),
+    ("vmap", "*", "raises RuntimeError", "ones_like and zeros_like of a batch written in place"),
+    ("compiled", "*", "offset", "views by an index tensor are copies"),
+    ("compiled", "*", "raises BackendCompilerFailed", "squeeze_ of an input"),
+)
+
+
+def is_open(mode: str, op: str, kind: str) -> bool:
+    return any(m == mode and fnmatchcase(op, o) and fnmatchcase(kind, k) for m, o, k, _ in OPEN)
