@@ -14,7 +14,7 @@ _ALIASES = {
     "linalg_householder_product": "orgqr", "linalg_inv": "inverse", "linalg_matrix_exp": "matrix_exp",
     "linalg_matrix_power": "matrix_power", "linalg_pinv": "pinverse", "linalg_slogdet": "slogdet", "lt": "less",
     "movedim": "moveaxis", "mul": "multiply",
-    "ne": "not_equal", "neg": "negative", "resolve_conj": "resolve_neg",
+    "ne": "not_equal", "neg": "negative",
     "split": "split_with_sizes unsafe_split unsafe_split_with_sizes", "sub": "subtract",
     "transpose": "swapaxes swapdims", "trunc": "fix",
 }

@@ -286,12 +286,6 @@ def _integers(name: str, fn: Callable) -> Callable:
 gcd, lcm = _integers("gcd", np.gcd), _integers("lcm", np.lcm)
 
 
-@operator(method=("resolve_conj", "resolve_neg"))
-def resolve_conj(input: Tensor) -> Tensor:
-    """The tensor itself: conjugates and negatives are computed at once here."""
-    return input
-
-
 @operator(method=True)
 @with_out
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
