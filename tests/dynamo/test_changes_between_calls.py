@@ -793,7 +793,9 @@ def iteration():
 @program
 def abstract_registration():
     class Shape(abc.ABC):
-        pass
+        @abc.abstractmethod
+        def area(self):
+            pass
 
     class Square:
         pass

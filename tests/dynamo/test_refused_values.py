@@ -177,7 +177,7 @@ def test_refused_when_compiled(name: str) -> None:
         given = values.clone().requires_grad_(needs_grad)
         expected = outcome(program, given, other)
         assert expected is not None, "a case of something else"
-        for settings in ({"backend": "aot_eager"}, {"backend": "aot_eager", "dynamic": True}, {"backend": "inductor"}):
+        for settings in ({"backend": "aot_eager"}, {"backend": "aot_eager", "dynamic": True}, {"backend": "inductor", "fullgraph": True}):
             if settings["backend"] == "inductor" and (name not in NATIVE or needs_grad):
                 continue
             got = outcome(dynamo.compile(program, **settings), given, other)
@@ -190,7 +190,7 @@ def test_what_fits_isnt_refused() -> None:
     def program(p, i):
         return F.one_hot(i, 4).sum(-1) + F.binary_cross_entropy(p, p) + p.gather(1, i % 4) + i % i.clamp(min=1)
 
-    compiled = dynamo.compile(program, backend="inductor")
+    compiled = dynamo.compile(program, backend="inductor", fullgraph=True)
     good, wrong = torch.full((2, 4), 0.5), torch.full((2, 4), 1.5)
     index = torch.tensor([[0, 1, 2, 3]] * 2).T[:2, :2].repeat(1, 2)
     assert compiled(good, index).equal(program(good, index))

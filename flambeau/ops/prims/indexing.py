@@ -541,5 +541,5 @@ def nonzero(x: Tensor) -> Spec:
     return Spec((-1, len(x.shape)), int64)
 
 
-__all__ = ["cat", "flip", "gather", "scatter", "scatter_reduce", "index_select", "index_add", "index", "index_put", "index_shape",
-           "write_index", "nonzero"]
+__all__ = ["assured", "cat", "flip", "gather", "scatter", "scatter_reduce", "index_select", "index_add", "index", "index_put",
+           "index_shape", "write_index", "nonzero"]
