@@ -92,6 +92,8 @@ class inference_mode(_Scope):
     block outside of inference mode, with gradients on.
     """
 
+    mode: bool
+
     def __new__(cls, mode: Any = True) -> Any:
         made = super().__new__(cls)
         made.mode = mode if isinstance(mode, bool) else True

@@ -14,6 +14,8 @@ import sys
 import weakref
 from typing import Any
 
+import numpy as np
+
 from flambeau import _C
 
 from .storage import Storage, shared, view_of
@@ -27,7 +29,7 @@ class Segment:
 
     def __init__(self, file: int, size: int) -> None:
         self.file = file
-        self.array = _C.map_shared(file, size)
+        self.array: np.ndarray = _C.map_shared(file, size)
         about = os.fstat(file)
         self.key = about.st_dev, about.st_ino
 

@@ -134,8 +134,8 @@ def _open_inner(p: KernelPrinter, folds: list[int], parts: Parts | None, roots: 
                 block: int = 0, length: int | None = None) -> None:
     """Declare accumulators, of `length` columns or one of a row, and open the inner loops with what is computed in each."""
     for k in folds:
-        cut = parts is not None and k in parts.folds
-        _declare_fold(p, k, length, "total" if cut else "acc", wide=cut)
+        in_parts = parts is not None and k in parts.folds
+        _declare_fold(p, k, length, "total" if in_parts else "acc", wide=in_parts)
     for position, loop in enumerate(p.inner):
         cut = parts if parts is not None and position == parts.position else None
         if cut is not None and cut.length > 1:

@@ -214,7 +214,7 @@ def init_reductions() -> None:
     """Tell multiprocessing's pickler how tensors travel."""
     for kind, reduce in ((Tensor, reduce_tensor), (Parameter, reduce_tensor), (Storage, reduce_storage), (UntypedStorage, _reduce_wrapper),
                          (TypedStorage, _reduce_wrapper)):
-        reduction.ForkingPickler.register(kind, reduce)  # type: ignore[arg-type]
+        reduction.ForkingPickler.register(kind, reduce)
     _sweep()
 
 

@@ -205,8 +205,8 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any
     if kind.category <= INT and any(category_of_number(n) >= FLOAT for n in (beta, alpha)):
         raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number. "
                            f"addr got alpha={alpha}, beta={beta} for {kind}")
-    total = _added(*[cast(x, int64 if kind is bool_ else kind) for x in (input, outer(vec1, vec2))], beta, alpha)
-    return cast(total, kind)
+    wide = int64 if kind is bool_ else kind
+    return cast(_added(cast(input, wide), cast(outer(vec1, vec2), wide), beta, alpha), kind)
 
 
 for _fn in (addmm, baddbmm, addbmm, addmv, addr):

@@ -469,10 +469,10 @@ def pow(input: Any, exponent: Any, *, out: Tensor | None = None) -> Tensor:
 _ROOTS = {0.5: prims.sqrt, -0.5: prims.rsqrt, -1: prims.reciprocal}
 
 
-@operator(name="_root", vjp=Pointwise(input=lambda input, power: power * prims.pow(input, power - 1)))
+@operator(name="_root", vjp=Pointwise(input=lambda input, power: power * prims.pow(input, power - 1)))  # type: ignore[misc]
 def _root(input: Tensor, power: float) -> Tensor:
     """A power for which there is a primitive. Other than that one's, its gradient keeps the input: the result may be written to."""
-    return _ROOTS[power](input)
+    return _ROOTS[power](input)  # type: ignore[misc]
 
 
 def _pow_number(x: Tensor, p: Any) -> Tensor:

@@ -123,7 +123,7 @@ def fitting(x: Any, kind: dtype) -> Any:
         x = x.item()
     if kind.category == BOOL or not isinstance(x, numbers.Number) or type(x) is bool:
         return cast(x, kind)
-    real = x
+    real: Any = x
     if isinstance(x, complex):
         if x.imag and kind.category != COMPLEX:
             raise RuntimeError(f"value cannot be converted to type {kind.name} without overflow: {x} is not real")
@@ -131,7 +131,7 @@ def fitting(x: Any, kind: dtype) -> Any:
     low, high = limits(kind)
     if isinstance(real, float) and kind.category == INT and not kind.is_signed:
         low = 0
-    if not low <= real <= high and (kind.category == INT or (real == real and abs(real) != math.inf)):  # type: ignore[operator]
+    if not low <= real <= high and (kind.category == INT or (real == real and abs(real) != math.inf)):
         raise RuntimeError(f"value cannot be converted to type {kind.name} without overflow: {x}")
     return cast(real if kind.category < COMPLEX else x, kind)
 
@@ -139,7 +139,7 @@ def fitting(x: Any, kind: dtype) -> Any:
 def operand(x: Any, kind: dtype) -> Any:
     """A number that operands of `kind` are computed with: what does not fit is refused for integers, infinite for floats. A tensor as
     it is."""
-    if kind.category == FLOAT and isinstance(x, numbers.Real) and not limits(kind)[0] <= x <= limits(kind)[1]:
+    if kind.category == FLOAT and isinstance(x, numbers.Real) and not limits(kind)[0] <= x <= limits(kind)[1]:  # type: ignore[operator]
         x = math.copysign(math.inf, x) if x == x else math.nan
     return fitting(x, kind)
 

@@ -206,8 +206,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     if not target.parent.is_dir():
         raise RuntimeError(f"Parent directory {target.parent} does not exist.")
     if target.exists() and not target.is_file():  # a pipe or a device: nothing to replace
-        with target.open("wb") as file:
-            yield file
+        with target.open("wb") as pipe:
+            yield pipe
         return
     _sweep(target)
     aside = target.with_name(f"{_aside_prefix(target)}{os.getpid()}-{os.urandom(4).hex()}")

@@ -114,11 +114,11 @@ def large_sum(x: np.ndarray, dims: Sequence[int]) -> np.ndarray | None:
     if x.dtype.kind != "c":
         total = large_total(x, dims)
         return None if total is None else total.astype(x.dtype, copy=False)
-    real = large_total(x.real, dims)
-    if real is None:
+    real, imag = large_total(x.real, dims), large_total(x.imag, dims)
+    if real is None or imag is None:
         return None
     out = np.empty(real.shape, x.dtype)
-    out.real, out.imag = real, large_total(x.imag, dims)
+    out.real, out.imag = real, imag
     return out
 
 

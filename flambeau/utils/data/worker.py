@@ -127,7 +127,7 @@ def send(connection: Connection, message: Message) -> None:
     if message.segment is not None:
         reduction.send_handle(connection, message.segment.file, None)
     elif message.memory.nbytes:
-        connection.send_bytes(message.memory)
+        connection.send_bytes(message.memory.data)
 
 
 def receive(connection: Connection) -> Any:
@@ -139,7 +139,7 @@ def receive(connection: Connection) -> Any:
     memory = np.empty(size, np.uint8) if segment is None else segment.array
     if segment is None and size:
         connection.recv_bytes_into(memory)
-    return _BatchUnpickler(pickled, memory, segment, places).load()
+    return _BatchUnpickler(bytes(pickled), memory, segment, places).load()
 
 
 # -- errors ----------------------------------------------------------------------------------------------------
