@@ -60,6 +60,7 @@ class Printed:
     symbols: list[str]
     parallel: bool
     checks: bool = False
+    narrow: bool = False            # whether sizes are compared as 32-bit integers, which those from 2^30 on don't fit
 
 
 def constant_text(value: Any, kind: dtype) -> str:
@@ -114,6 +115,7 @@ class KernelPrinter:
         self.turned: dict[int, str] = {}          # members that are stored by way of a tile, and where in it
         self.parallel = False
         self.checks = False                       # whether an index may turn out to be out of bounds
+        self.narrow = False
         self.count = 0
 
     # --- preparation ---
@@ -468,6 +470,7 @@ class KernelPrinter:
         if v.op in COMPARISONS and all(a.op in ("index", "constant") and a.dtype is int64 and not a.args for a in v.args):
             sides = [a.attr for a in v.args]
             if all(self.is_narrow(x) for x in sides):
+                self.narrow |= not all(map(_fits, sides))
                 return TABLE[v.op].cpp.format(*(f"int32_t({self.expr(x)})" for x in sides))
         if v.op in WRAPPING and v.dtype.category == INT:
             return f"fl::{v.op}({', '.join(args)})"
@@ -482,9 +485,8 @@ class KernelPrinter:
 
     def is_narrow(self, x: Index) -> bool:
         """Whether `x` is sure to fit 32 bits, which vectors compare twice as fast: by its bounds, or as a sum of one or two
-        loop variables over whole dimensions (`run` refuses sizes from 2^30)."""
-        lo, hi = bounds(x)
-        if lo >= -2**31 and hi < 2**31:
+        loop variables over whole dimensions (`run` refuses sizes from 2^30 then)."""
+        if _fits(x):
             return True
         if not isinstance(x, Expr) or len(x.terms) > 2:
             return False
@@ -584,6 +586,11 @@ class KernelPrinter:
             return f"fl::integer<{name}>({text})"
         through = f"float({text})" if wanted.itemsize < 4 and wanted.is_floating_point and kind is not float32 else text
         return f"{name}({through})"
+
+
+def _fits(x: Index) -> bool:
+    lo, hi = bounds(x)
+    return lo >= -2**31 and hi < 2**31
 
 
 def _even(x: Index, a: int, b: int, size: Index) -> bool:

@@ -154,7 +154,7 @@ class _UnitPrinter:
             if s in text or self._sized(unit, s):
                 read = f"scalars[{k}]" if s[0] != "f" else f"fl::bits<double>(scalars[{k}])"
                 lines.append(f"const {'double' if s[0] == 'f' else 'int64_t'} {s} = {read};")
-                if s[0] != "f":
+                if s[0] != "f" and any(kernel.narrow for kernel in self.kernels):
                     lines.append(f'if ({s} >= 1L << 30) return rt->fail(rt, "a size of %ld is too large", {s});')
         for k, name in enumerate(unit.arguments):
             if name in text:

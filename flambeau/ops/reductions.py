@@ -76,7 +76,16 @@ def _accumulator(x: Tensor, kind: dtype | None) -> Tensor:
 def sum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None) -> Tensor:
     """Sum over `dim` (all dimensions if None); integers and bools add up in int64 unless `dtype` says otherwise."""
     _names(input, "sum")
-    return _finish(_reduce(prims.sum, _accumulator(input, dtype), dim, keepdim), out)
+    kind = dtype or (int64 if input.dtype.category <= INT else input.dtype)
+    if input.dtype is kind:
+        return _finish(_reduce(prims.sum, input, dim, keepdim), out)
+    return _finish(_sum_as(input, canonical_dims(dim, input.ndim), keepdim, kind), out)
+
+
+@operator(name="_sum_as", fused=True)
+def _sum_as(input: Tensor, dims: tuple[int, ...], keepdim: bool, kind: dtype) -> Tensor:
+    """A sum in another dtype than the elements', without a copy of them in it."""
+    return _reduce(prims.sum, cast(input, kind), dims, keepdim)
 
 
 @operator(method=True)
