@@ -131,10 +131,13 @@ class TritonPrinter(KernelPrinter):
     # -- the parts of the text --
 
     def _head(self) -> None:
-        self.emit("x = tl.program_id(0).to(tl.int64) * XBLOCK + tl.arange(0, XBLOCK)[:, None]" if self._is_large() else
-                  "x = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]")
+        self.emit(f"x = tl.program_id(0){self._wide()} * XBLOCK + tl.arange(0, XBLOCK)[:, None]")
         self.emit(f"xmask = x < {self.expr(self.x_size)}")
         self._split("x", self.x_loops)
+
+    def _wide(self) -> str:
+        """What makes positions 64 bits wide where buffers are so large."""
+        return ".to(tl.int64)" if self._is_large() else ""
 
     def _is_large(self) -> bool:
         buffers = map(self.program.buffers.__getitem__, self.kernel.buffers)
@@ -154,7 +157,7 @@ class TritonPrinter(KernelPrinter):
         return text if text.isalnum() else f"({text})"
 
     def _rows_of_r(self, start: str) -> None:
-        self.emit(f"r = {start}tl.arange(0, RBLOCK)[None, :]")
+        self.emit(f"r = {start}tl.arange(0, RBLOCK)[None, :]{self._wide()}")
         self.emit(f"rmask = r < {self.expr(self.r_size)}")
         self._split("r", self.r_loops)
 

@@ -77,7 +77,7 @@ class LongRows(TritonPrinter):
         self.left = sum(map(bool, loops))
         self.many = self.left > 1
         size, step = self.expr(self.r_size), self.r_tile * self.stack
-        self.emit(f"lanes = tl.arange(0, KBLOCK)[:, None] * {self.r_tile} + tl.arange(0, RBLOCK)[None, :]")
+        self.emit(f"lanes = tl.arange(0, KBLOCK)[:, None] * {self.r_tile} + tl.arange(0, RBLOCK)[None, :]{self._wide()}")
         self.emit(f"whole = ({size}) // {step} * {step}")
         for members, full in zip(by_level, loops):
             for k in members:

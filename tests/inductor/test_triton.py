@@ -64,6 +64,18 @@ def test_compiles_to_cubin_without_a_gpu(name, tmp_path, monkeypatch):
     compile(unit.code.wrapper, "wrapper", "exec")
 
 
+@pytest.mark.parametrize("name", ["pointwise", "softmax", "column_sum", "full_sum", "max"])
+@pytest.mark.parametrize("shape", [(2**21 + 8, 1024), (2**10, 2**21 + 8)])
+def test_positions_in_large_buffers_are_64_bits_wide(name, shape):
+    """A row's number times its length, or the other way round, is more than 32 bits hold."""
+    program, nodes = program_of(CASES[name], *shape)
+    for kernel in cuda.print_program(program, nodes).kernels:
+        if any(program.buffers[buffer].numel >= 2**31 for buffer, _ in kernel.pointers):
+            positions = [line for line in kernel.text.splitlines() if "tl.arange" in line]
+            assert positions and all("tl.int64" in line for line in positions), kernel.text
+            assert cuda.compile_cubin(kernel, 90, frozenset(cuda.aligned_parameters(program, kernel))).code[:4] == b"\x7fELF"
+
+
 def _a_kernel():
     program, nodes = program_of(CASES["softmax"])
     (kernel,) = cuda.print_program(program, nodes).kernels
