@@ -86,7 +86,9 @@ def _log_softmax(input: Tensor, dim: int) -> Tensor:
 
 
 def _along(kernel: Callable, input: Tensor, dim: int, kind: dtype | None, name: str) -> Tensor:
-    x = cast(input, kind) if kind is not None else check_float(input, name)
+    x = check_float(input if kind is None else cast(input, kind), name)
+    if x.dtype.is_complex and x.shape.numel() != 0:
+        raise NotImplementedError(f'"{name}" not implemented for \'{x.dtype}\': complex numbers have no largest')
     d = canonical_dim(dim, x.ndim)
     if not x.ndim:
         return prims.squeeze(kernel(prims.unsqueeze(x, 0), 0), (0,))

@@ -226,6 +226,8 @@ def _arg_like(name: str) -> Callable:
 
     def fn(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
         _check_ordered(input, name)
+        if input.dtype is bool_:
+            raise RuntimeError(f"{name}(): does not support bool input: convert it to a number type first")
         if dim is None:
             if _is_zero(input.shape.numel()):
                 raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0.")
@@ -455,8 +457,23 @@ def linalg_vector_norm(x: Tensor, ord: float = 2, dim: Dims = None, keepdim: boo
     """The p-norm over `dim` of the elements (of the flattened input if `dim` is None)."""
     if x.dtype.category < FLOAT:
         raise RuntimeError(f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got {scalar_type(x.dtype)}")
+    if dtype is not None:
+        _check_norm_dtype(x.dtype, dtype)
+    dims = canonical_dims(dim, x.ndim)
+    if (ord < 0 or math.isinf(ord)) and builtins.any(_is_zero(x.shape[d]) for d in dims):
+        raise RuntimeError(f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor because the operation does not have an "
+                           f"identity: shape {list(x.shape)}, dimensions {list(dims)}")
     result = _vector_norm(x if dtype is None else cast(x, dtype), float(ord), dim, keepdim)
     return _finish(result, out)
+
+
+def _check_norm_dtype(own: dtype, wanted: dtype) -> None:
+    fault = ("should be floating point or complex" if wanted.category < FLOAT else
+             "should be complex for complex inputs" if own.is_complex and not wanted.is_complex else
+             "should be real for real inputs" if wanted.is_complex and not own.is_complex else
+             f"should hold the input's {scalar_type(own)} without narrowing" if dtypes.promote_types(own, wanted) is not wanted else "")
+    if fault:
+        raise RuntimeError(f"linalg.vector_norm: dtype {fault}, but got {scalar_type(wanted)}")
 
 
 @operator(method=True)

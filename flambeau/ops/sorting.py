@@ -85,6 +85,8 @@ def _median(input: Tensor, dim: int | None, keepdim: bool, name: str) -> Any:
     if not input.ndim:
         return named(name, input.clone(), input.new_full((), 0, dtype=int64))
     _needs_elements(input, d, name)
+    if input.dtype is bool_:
+        raise NotImplementedError(f'"{name}_out" not implemented for \'Bool\': convert the input to a number type first')
     place: Any = (input.shape[d] - 1) // 2
     if input.dtype.is_floating_point:
         nans = prims.isnan(input.detach()).sum(d)
