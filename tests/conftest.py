@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,16 @@ import pytest
 import flambeau as torch
 from flambeau.aot import cache as programs
 from flambeau.core import cache
+
+
+def pytest_configure() -> None:
+    """Whoever runs the tests, there is a cache of compiled code to write to: a user may have no home."""
+    try:
+        cache.make_folder(cache.cache_directory())
+        with tempfile.TemporaryFile(dir=cache.cache_directory()):
+            pass
+    except OSError:
+        os.environ["FLAMBEAU_CACHE_DIR"] = str(cache.temporary_folder("flambeau-cache-"))
 
 
 @pytest.fixture

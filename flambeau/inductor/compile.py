@@ -215,6 +215,9 @@ class Build:
                 f.write(seal(f.read()))
                 f.flush()
                 os.fsync(f.fileno())
+            if self._made.parent.parent != self.path.parent:  # the cache cannot be written, which has been said
+                self.path = self._made
+                return False
             os.replace(self._made, self.path)
             os.replace(self._made.with_suffix(".cpp"), self.path.with_suffix(".cpp"))  # beside its library, for reading
             note_write()

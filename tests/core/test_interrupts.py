@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -53,17 +54,24 @@ def _raise(*_: object) -> None:
     raise _Interrupt
 
 
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")   # it may come in a callback of a weak reference
 @pytest.mark.parametrize("name", WORKS)
 def test_an_interrupt_anywhere_leaves_nothing_on(name):
     work, random = WORKS[name], np.random.default_rng(0)
     work()
-    before, start = _state(), time.perf_counter()
-    work()
-    seconds, hit = time.perf_counter() - start, 0
+    before, hit = _state(), 0
+    seconds = min(_seconds(work) for _ in range(5))
     previous = signal.signal(signal.SIGALRM, _raise)
     try:
-        for _ in range(300):
+        for attempt in range(10_000):  # how many hit depends on how busy the machine is
+            if hit > 30 and attempt >= 300:
+                break
             try:
                 signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 1.2 * seconds))
                 work()
