@@ -310,7 +310,7 @@ class KernelPrinter:
 
     def as_stored(self, v: Value, kind: dtype) -> Value:
         """A value as a reader of the buffer would see it: narrow floats lose their extra digits."""
-        return v if compute_dtype(kind) is kind else self.tracer.make("round_to", (v,), v.dtype, kind)
+        return v if compute_dtype(kind) is kind else self.tracer.rounded(v, kind, self.program.buffers)
 
     def _place_rows(self) -> None:
         """Scratch on the stack for short rows that no other kernel reads."""
@@ -552,7 +552,10 @@ class KernelPrinter:
         buffer = self.program.buffers[m.step.buffer]
         if buffer.name not in self.stored and buffer.name not in self.kept:
             return
-        text, kind = self.names[self.root(member).uid], self.root(member).dtype
+        root = self.root(member)
+        if root.op == "round_to" and root.attr is buffer.dtype:     # storing rounds
+            root = root.args[0]
+        text, kind = self.names[root.uid], root.dtype
         if member in self.turned:
             self.emit(f"{self.turned[member]} = {self.as_kind(text, kind, buffer.dtype)};")
         else:

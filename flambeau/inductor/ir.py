@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -45,6 +45,19 @@ class Value:
 
     def __repr__(self) -> str:
         return f"%{self.uid}"
+
+
+_EXACT = frozenset(("neg", "abs", "sign", "relu", "minimum", "maximum", "fmin", "fmax", "where", "floor", "ceil", "trunc", "round"))
+
+
+def _is_number_of(x: Value, kind: dtype, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether a float32 value is certainly a number of a narrower float dtype."""
+    if x.op == "constant":
+        return isinstance(x.attr, (int, float)) and float(np.asarray(x.attr).astype(kind.numpy)) == x.attr
+    if x.op == "load":
+        return buffers[x.attr.buffer].dtype is kind
+    return (x.op == "round_to" and x.attr is kind) or (x.op in _EXACT and all(
+        a.dtype is bool_ or _is_number_of(a, kind, buffers) for a in x.args))
 
 
 def walk(roots: Sequence[Value]) -> list[Value]:
@@ -192,6 +205,10 @@ class Tracer:
         if x.op == "index" and kind is not bool_:
             return self.index(x.attr, kind)
         return self.make("to_dtype", (x,), kind)
+
+    def rounded(self, x: Value, kind: dtype, buffers: Mapping[str, Buffer]) -> Value:
+        """A value as a tensor of `kind`, a narrow float, has it: rounded, unless it is sure to be a number of that dtype."""
+        return x if _is_number_of(x, kind, buffers) else self.make("round_to", (x,), x.dtype, kind)
 
     def bitcast(self, x: Value, kind: dtype) -> Value:
         """The bits of `x` as `kind`."""

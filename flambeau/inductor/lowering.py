@@ -372,8 +372,12 @@ class Lowering:
     def _pointwise(self, node: Any, prim: Primitive, args: list) -> Box:
         self._store_all_products_but_one(args)
 
+        val = node.meta["val"]
+        rounds = val.device.type == "cpu" and compute_dtype(val.dtype) is not val.dtype
+
         def fn(idx: Sequence[Index]) -> Value:
-            return prim.loop(self.tracer, *[a(idx) if isinstance(a, Box) else a for a in args])
+            value = prim.loop(self.tracer, *[a(idx) if isinstance(a, Box) else a for a in args])
+            return self.tracer.rounded(value, val.dtype, self.program.buffers) if rounds else value
         box = self.virtual(node, fn)
         box.strides = self._memory_order_of(box.shape, [a for a in args if isinstance(a, Box)], box.strides)
         return box
