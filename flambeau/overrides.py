@@ -62,10 +62,11 @@ class DisableTorchFunctionSubclass:
     """Within the block `__torch_function__` of classes is not asked; modes are."""
 
     def __enter__(self) -> None:
-        self.saved, dispatch.override_classes = dispatch.override_classes, 0
+        self.block = dispatch.classes_off()
+        self.block.__enter__()
 
     def __exit__(self, *exc: object) -> None:
-        dispatch.override_classes = self.saved
+        self.block.__exit__(*exc)
 
 
 class TorchFunctionMode:

@@ -36,8 +36,32 @@ state = _C.DispatchState()
 record: Callable[[Any, tuple], Any]
 # vmap: batched(prim, args) -> outputs, or NotImplemented where no argument is an example of a batch; None before the first vmap.
 batched: Callable[[Any, tuple], Any] | None = None
-# Number of classes with a __torch_function__ of their own; zero lets operators skip the search for one.
+# Number of classes whose __torch_function__ may be asked: those that define one, and subclasses of Tensor that have instances. Zero,
+# also within `classes_off`, lets operators skip the search for one.
 override_classes = 0
+_overriding: set[type] = set()
+_off = 0
+
+
+def count_override(cls: type) -> None:
+    """From now on operators look for arguments of this class."""
+    global override_classes
+    _overriding.add(cls)
+    override_classes = 0 if _off else len(_overriding)
+
+
+class classes_off:
+    """`with classes_off():` no class is asked for its `__torch_function__`."""
+
+    def __enter__(self) -> None:
+        global override_classes, _off
+        _off += 1
+        override_classes = 0
+
+    def __exit__(self, *exc: object) -> None:
+        global override_classes, _off
+        _off -= 1
+        override_classes = 0 if _off else len(_overriding)
 
 
 def _no_autograd(prim: Any, args: tuple) -> Any:

@@ -92,8 +92,8 @@ class Tensor:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if not getattr(cls, "_plain_torch_function", False):
-            dispatch.override_classes += 1
+        if "__torch_function__" in cls.__dict__ and not getattr(cls, "_plain_torch_function", False):
+            dispatch.count_override(cls)
 
     @classmethod
     def __torch_function__(cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -284,6 +284,8 @@ class Tensor:
 
     def _as_subclass(self, cls: type) -> Any:
         """The same tensor as an instance of `cls`: shares memory and autograd record."""
+        if cls is not Tensor and not getattr(cls, "_plain_torch_function", False):
+            dispatch.count_override(cls)
         made: Any = object.__new__(cls)
         for name in ("_data", "_lay", "_store", "dtype", "device", "_grad", "_view"):
             setattr(made, name, getattr(self, name))
@@ -301,12 +303,8 @@ def _of_class(value: Any, cls: type) -> Any:
 
 def _run_without_overrides(func: Callable, args: tuple, kwargs: dict) -> Any:
     plain = getattr(func, "_plain", func)
-    saved = dispatch.override_classes
-    dispatch.override_classes = 0
-    try:
+    with dispatch.classes_off():
         return plain(*args, **kwargs)
-    finally:
-        dispatch.override_classes = saved
 
 
 memory.install()

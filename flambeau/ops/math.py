@@ -290,7 +290,7 @@ gcd, lcm = _integers("gcd", np.gcd), _integers("lcm", np.lcm)
 @with_out
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """input * 2 ** other."""
-    x, y = prepare(input, to_float(other))
+    x, y = prepare(input, cast(other, result_type(input, other, 1.0)))
     return prims.ldexp(x, y) if x.dtype.is_floating_point else x * 2.0 ** y
 
 

@@ -641,9 +641,9 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
                 out = kwargs.pop("out")
                 result = wrapper(*args, **kwargs)
                 return result if out is None else into_out(result, out)
-        if dispatch.override_classes or state.overrides:
-            return _call_override(wrapper, args, kwargs)
         try:
+            if dispatch.override_classes or state.overrides:
+                return _call_override(wrapper, args, kwargs)
             return body(*args, **kwargs)
         except (AttributeError, TypeError):
             wrong = wrong_argument(op_name, fn, args, kwargs)

@@ -22,8 +22,8 @@ class Other(torch.Tensor):
 def test_results_keep_the_class() -> None:
     t, plain = torch.ones(4).as_subclass(Marked), torch.ones(4)
     results = [t + 1, 1 + t, plain + t, t * plain, t @ t, t.sum(), t.exp(), torch.add(t, t), torch.cat([t, plain]),
-               torch.stack([t, t]), t[0], t.view(2, 2), t == 1, t.clone(), torch.nn.functional.relu(t), t.to(torch.float64), -t,
-               torch.zeros_like(t), t.add_(1),
+               torch.stack([t, t]), t[0], t.view(2, 2), t == 1, t.clone(), torch.nn.functional.relu(t),
+               t.to(torch.float64), -t, torch.zeros_like(t), t.add_(1),
                *t.max(0), *t.split(2), *t.topk(2), t.sort().values, torch.nn.Linear(4, 2)(t)]
     assert [type(r) for r in results] == [Marked] * len(results)
     assert type(plain + plain) is torch.Tensor

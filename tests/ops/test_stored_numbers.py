@@ -44,7 +44,7 @@ def value(lib: Any, expression: str, kind: str, number: Any) -> Any:
 @pytest.mark.parametrize("expression", STORED + COMPUTED)
 def test_numbers_follow_one_rule(expression: str) -> None:
     wrong = []
-    for kind in KINDS if expression in STORED else KINDS[:6]:
+    for kind in KINDS if expression in STORED else KINDS[:5] if "addr" in expression else KINDS[:6]:
         for number in NUMBERS:
             found: list = []
             for lib in (fl, torch):
