@@ -309,6 +309,8 @@ def _make_output(output: Any, inputs: list, results: list) -> Any:
     with dispatch.grad_enabled(output.tracked):
         for prim, attrs in output.chain:
             base = prim(base, *_plain(attrs, results))
+    if output.detached:
+        base._view = None
     if output.history is not None:
         base._view, base._grad = None, results[output.history.index]._grad
     return base

@@ -372,15 +372,17 @@ class Lowering:
     def _pointwise(self, node: Any, prim: Primitive, args: list) -> Box:
         self._store_all_products_but_one(args)
 
-        val = node.meta["val"]
-        rounds = val.device.type == "cpu" and compute_dtype(val.dtype) is not val.dtype
+        read = self._as_stored if _is_step(prim) else Box.__call__
 
         def fn(idx: Sequence[Index]) -> Value:
-            value = prim.loop(self.tracer, *[a(idx) if isinstance(a, Box) else a for a in args])
-            return self.tracer.rounded(value, val.dtype, self.program.buffers) if rounds else value
+            return prim.loop(self.tracer, *[read(a, idx) if isinstance(a, Box) else a for a in args])
         box = self.virtual(node, fn)
         box.strides = self._memory_order_of(box.shape, [a for a in args if isinstance(a, Box)], box.strides)
         return box
+
+    def _as_stored(self, box: Box, idx: Sequence[Index]) -> Value:
+        """An element as it is once it was in memory, for operations that jump: a maximum in float16 equals one of its operands."""
+        return self.tracer.to_dtype(box(idx), box.dtype)
 
     def _store_all_products_but_one(self, args: list) -> None:
         """Where two library calls' results meet, what is done to one before can move into its call if it is stored."""
@@ -887,6 +889,12 @@ def _origin(node: Any) -> Origin:
         file, number, _, source = tuple(stack[-1])[:4]
         line = f"{file}:{number} {source}"
     return Origin(node.name, getattr(node.target, "name", str(node.target)), line)
+
+
+def _is_step(prim: Primitive) -> bool:
+    """Whether a pointwise primitive is constant but for jumps: comparisons, roundings, signs."""
+    d = prim.derivative
+    return d is None or all(not rule.names and rule.fn() == 0 for rule in d.rules.values())
 
 
 def _new_origins(box: Box) -> tuple[Origin, ...]:

@@ -1,0 +1,224 @@
+"""Compiled and eager programs answer alike: values, shapes, strides, what their results look into, and what was written.
+
+Static and dynamic sizes, sizes of 0 and 1. The loop IR runs through NumPy unless a test is about generated code.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+import flambeau as torch
+from flambeau.inductor import config
+
+F = torch.nn.functional
+
+
+@pytest.fixture(autouse=True)
+def without_building(request):
+    before, config.native = config.native, "natively" in request.node.name
+    yield
+    config.native = before
+
+
+def outcome(fn, arguments):
+    """What a call comes to, from outside; or the type of its error."""
+    torch.manual_seed(0)
+    made = arguments()
+    try:
+        out = fn(*made)
+    except Exception as error:
+        return type(error).__name__
+    outs = out if isinstance(out, (tuple, list)) else (out,)
+    facts = [(t.shape, t.stride(), t.storage_offset(), t.dtype, t._base is None, t.requires_grad) for t in outs]
+    bases = [None if t._base is None else (next((i for i, a in enumerate(made) if a is t._base), "inner"), t._base.shape) for t in outs]
+    values = [t.detach().clone() for t in outs]
+    shared = [[a is b or (a._base is not None and a._base is b._base) for a in outs] for b in outs]
+    if any(t.requires_grad for t in outs):
+        sum(t.float().sum() for t in outs if t.requires_grad).backward()
+    grads = [None if t.grad is None else t.grad for t in made if t.is_floating_point() and t.is_leaf]
+    return facts, bases, shared, values, [t.detach() for t in made], grads
+
+
+def compare(f, arguments, dynamic):
+    torch.compiler.reset()
+    want, got = outcome(f, arguments), outcome(torch.compile(f, dynamic=dynamic), arguments)
+    if isinstance(want, str) or isinstance(got, str):
+        assert got == want
+        return
+    assert got[:3] == want[:3]
+    for mine, theirs in zip(itertools.chain(*got[3:]), itertools.chain(*want[3:]), strict=True):
+        assert (mine is None) == (theirs is None)
+        if mine is not None:
+            tolerance = {"rtol": 1e-2, "atol": 1e-2} if mine.dtype.itemsize == 2 else {}
+            torch.testing.assert_close(mine, theirs, equal_nan=True, **tolerance)
+
+
+def normal(*shape, dtype=torch.float32, grad=False):
+    return torch.randn(*shape).to(dtype).requires_grad_(grad)
+
+
+def both(test):
+    return pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])(test)
+
+
+# -- an index of no dimensions -------------------------------------------------------------------------------------------
+INDEXED = {
+    "first": lambda x, i: x[i],
+    "second": lambda x, i: x[:, i],
+    "last": lambda x, i: x[..., i],
+    "twice": lambda x, i: x[i, :, i],
+    "before an index": lambda x, i: x[i, :, torch.tensor([0, 1])],
+    "beside an index": lambda x, i: x[:, i, torch.tensor([0, 1, 1])],
+    "after an index": lambda x, i: x[torch.tensor([0, 1, 1]), :, i],
+    "with a mask": lambda x, i: x[torch.tensor([True, False, True]), i],
+    "with a slice": lambda x, i: x[1:, i, 1:],
+    "computed": lambda x, i: x[(i * 2 - 1) % 2],
+    "used": lambda x, i: x[i] * 2 + x[:, i].sum(),
+    "of an intermediate": lambda x, i: (x * 2)[:, i],
+    "a view of it": lambda x, i: x[:, i].t()[1:],
+    "two": lambda x, i: (x[i], x[:, i]),
+    "i is changed later": lambda x, i: (x[i], i.add_(-1)),
+}  # fmt: skip
+INDEX_WRITES = {
+    "in place": lambda x, i: x[:, i].add_(1) * 2,
+    "item": lambda x, i: x.__setitem__((slice(None), i), 5.0) or x * 1,
+    "item by tensor": lambda x, i: x.__setitem__(i, x[0] * 3) or x * 1,
+    "read again": lambda x, i: (lambda row: (x.mul_(2), row * 1))(x[i]),
+    "returned": lambda x, i: x[i].mul_(3),
+    "i is changed before": lambda x, i: (lambda row: (i.add_(-1), row.mul_(3), x * 1))(x[i]),
+}  # fmt: skip
+
+
+@both
+@pytest.mark.parametrize("at", [1, -1])
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", INDEXED)
+def test_an_index_of_no_dimensions_selects(name, grad, at, dynamic):
+    compare(INDEXED[name], lambda: (normal(3, 2, 4, grad=grad), torch.tensor(at)), dynamic)
+
+
+@both
+@pytest.mark.parametrize("name", INDEX_WRITES)
+def test_what_it_selects_can_be_written(name, dynamic):
+    compare(INDEX_WRITES[name], lambda: (normal(3, 2, 4), torch.tensor(1)), dynamic)
+
+
+@both
+def test_out_of_range(dynamic):
+    for f in (INDEXED["first"], INDEXED["used"]):
+        compare(f, lambda: (normal(3, 2, 4), torch.tensor(7)), dynamic)
+
+
+# -- views -----------------------------------------------------------------------------------------------------------------
+VIEWS = {
+    "transposed": lambda y: y.t(),
+    "column": lambda y: y[:, :1],
+    "row": lambda y: y[1:],
+    "one": lambda y: y[0],
+    "expanded": lambda y: y.unsqueeze(0).expand(3, -1, -1),
+    "flat": lambda y: y.view(-1),
+    "strided": lambda y: y[:, ::2],
+    "diagonal": lambda y: y.diagonal(),
+    "two": lambda y: (y.t(), y[1:]),
+    "itself and one": lambda y: (y, y[1:]),
+    "of two": lambda y: (y[:1], (y + 1)[1:]),
+    "chunks": lambda y: y.chunk(2, 1),
+    "detached": lambda y: y[1:].detach(),
+    "used as well": lambda y: (y[1:], y[1:] * 2),
+}  # fmt: skip
+
+
+@both
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_come_back_as_views(name, grad, dynamic):
+    view = VIEWS[name]
+    compare(lambda x: view(x * 2), lambda: (normal(3, 4, grad=grad),), dynamic)
+    compare(view, lambda: (normal(3, 4, grad=grad),), dynamic)
+
+
+@both
+def test_an_operator_is_no_view(dynamic):
+    """linear works on rows; what it gives is a tensor of its own."""
+    compare(lambda x, w: (F.linear(x, w), F.linear(x, w).transpose(1, 2)), lambda: (normal(2, 3, 4), normal(5, 4)), dynamic)
+
+
+# -- writes through views of what repeats itself ------------------------------------------------------------------------------
+@both
+@pytest.mark.parametrize("write", [
+    lambda e: e[0].add_(1),
+    lambda e: e[1, 1:3].mul_(2),
+    lambda e: e[2:].mul_(2),
+    lambda e: e[:1].t().copy_(torch.arange(4.0).unsqueeze(1)),
+    lambda e: e.add_(1),
+])  # fmt: skip
+def test_writes_through_expanded_tensors(write, dynamic):
+    """The last is refused: its elements lie in one place."""
+    compare(lambda x: (write(x.expand(3, 4)) * 2, x * 1), lambda: (normal(4),), dynamic)
+    compare(lambda x: (write(x.expand(3, 4)) * 2, x * 1), lambda: (normal(1, 4),), dynamic)
+    compare(lambda e: (write(e) * 2, e * 1), lambda: (normal(4).expand(3, 4),), dynamic)
+    compare(lambda e: (write((e * 2).sum(0).expand(3, 4)) * 2,), lambda: (normal(3, 4, grad=True),), dynamic)
+
+
+# -- sizes of 0 and 1, narrow floats ------------------------------------------------------------------------------------------
+SIZES = {
+    "softmax": lambda x: x.softmax(-1), "layer_norm": lambda x: F.layer_norm(x, x.shape[-1:]), "sum": lambda x: x.sum(0),
+    "cumsum": lambda x: x.cumsum(0), "reshape": lambda x: (x * 2).t().reshape(-1), "cat": lambda x: torch.cat(x.chunk(2, 1), 0),
+    "pad": lambda x: F.pad(x, (1, 1)), "mean": lambda x: x.mean(-1), "roll": lambda x: x.roll(1, 1), "repeat": lambda x: x.repeat(2, 3),
+    "expand": lambda x: x.unsqueeze(0).expand(3, -1, -1) * 2, "stack": lambda x: torch.stack([x, x], 1), "tril": lambda x: x.tril(),
+    "norm": lambda x: x.norm(), "prod": lambda x: x.prod(0), "gather": lambda x: x.gather(0, torch.zeros(x.shape, dtype=torch.long)),
+    "interleave": lambda x: x.repeat_interleave(2, 0), "normalize": lambda x: F.normalize(x), "where": lambda x: x.where(x > 0, x.t().t()),
+    "scatter": lambda x: x.scatter_add(0, torch.zeros(x.shape, dtype=torch.long), x), "index": lambda x: x[:, [0] * x.shape[1]],
+}  # fmt: skip
+
+
+@both
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes(name, dynamic):
+    for shape in ((0, 4), (4, 0), (0, 0), (1, 4), (4, 1), (1, 1)):
+        compare(SIZES[name], lambda shape=shape: (normal(*shape, grad=True),), dynamic)
+
+
+@both
+def test_sizes_natively(dynamic):
+    def f(x):
+        return tuple(SIZES[name](x) for name in ("expand", "gather", "sum", "reshape", "softmax", "interleave"))
+
+    for shape in ((0, 4), (4, 0)):
+        compare(f, lambda shape=shape: (normal(*shape, grad=True),), dynamic)
+
+
+@both
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_products_natively(dtype, dynamic):
+    def f(x, y, b):
+        return (x @ y).relu() + 1, F.gelu(F.linear(x, y.t(), b)), torch.bmm(x.unsqueeze(0), y.unsqueeze(0))
+
+    for m, k, n in ((3, 5, 4), (0, 5, 4), (3, 0, 4), (3, 5, 0), (1, 5, 1)):
+        compare(f, lambda m=m, k=k, n=n: tuple(normal(*s, dtype=dtype, grad=True) for s in ((m, k), (k, n), (n,))), dynamic)
+
+
+@both
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("step", [
+    lambda x: torch.linalg.vector_norm(x * 3, float("inf"), dim=-1),
+    lambda x: torch.linalg.vector_norm(x * 3, float("-inf")),
+    lambda x: (x * 3).abs().amax(-1),
+    lambda x: (x * 3 + 1).max(),
+    lambda x: F.normalize(x * 3, p=float("inf"), dim=-1),
+    lambda x: torch.maximum(x * 3.3, x + 2.2),
+    lambda x: (x * 3.3).clamp(-1.1, 1.1),
+])  # fmt: skip
+def test_extrema_of_narrow_floats(step, dtype, dynamic):
+    """A maximum is rounded when it is stored; it is still one of its operands, which are computed again in backward."""
+    compare(step, lambda: (normal(5, 6, dtype=dtype, grad=True),), dynamic)
+
+
+@both
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_steps_of_narrow_floats(dtype, dynamic):
+    x = normal(400, dtype=dtype)
+    for step in (lambda x: (x * 3.3).floor(), lambda x: x * 3.3 > x + 2.2, lambda x: (x * 3.3).round(), lambda x: x * 1.1 == x + x * 0.1):
+        assert torch.equal(torch.compile(step, dynamic=dynamic)(x), step(x))
