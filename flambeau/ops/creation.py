@@ -705,7 +705,7 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:
     return _polar(*prepare(abs, angle))[0]
 
 
-@operator(name="_polar", vjp=lambda gs, out0, out1: (prims.real(gs[0] * out1.conj()), prims.imag(gs[0] * out0.conj())))  # type: ignore[misc]
+@operator(name="_polar", vjp=lambda gs, out0, out1: ((gs[0] * out1.conj()).real, (gs[0] * out0.conj()).imag))
 def _polar(abs: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
     """(abs * exp(i angle), exp(i angle))."""
     x, y = angle.cos(), angle.sin()

@@ -466,10 +466,10 @@ def pow(input: Any, exponent: Any, *, out: Tensor | None = None) -> Tensor:
     return result if out is None else store_out(out, result)
 
 
-_ROOTS = {0.5: prims.sqrt, -0.5: prims.rsqrt, -1: prims.reciprocal}
+_ROOTS: dict[float, Any] = {0.5: prims.sqrt, -0.5: prims.rsqrt, -1: prims.reciprocal}
 
 
-@operator(name="_root", vjp=Pointwise(input=lambda input, power: power * prims.pow(input, power - 1)))  # type: ignore[misc]
+@operator(name="_root", vjp=Pointwise(input=lambda input, power: power * input.pow(power - 1)))
 def _root(input: Tensor, power: float) -> Tensor:
     """A power for which there is a primitive. Other than that one's, its gradient keeps the input: the result may be written to."""
     return _ROOTS[power](input)  # type: ignore[misc]
