@@ -206,14 +206,14 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     if not target.parent.is_dir():
         raise RuntimeError(f"Parent directory {target.parent} does not exist.")
     if target.exists() and not target.is_file():  # a pipe or a device: nothing to replace
-        with target.open("wb") as pipe:
-            yield pipe
+        with target.open("wb") as device:
+            yield device
         return
     _sweep(target)
     aside = target.with_name(f"{_aside_prefix(target)}{os.getpid()}-{os.urandom(4).hex()}")
-    file, named = _open_nameless(target.parent), False
-    if file is None:
-        file, named = aside.open("xb"), True
+    nameless = _open_nameless(target.parent)
+    named = nameless is None
+    file: IO[bytes] = aside.open("xb") if nameless is None else nameless
     try:
         with file:
             yield file

@@ -81,7 +81,7 @@ class _BatchPickler(pickle.Pickler):
 
 
 class _BatchUnpickler(pickle.Unpickler):
-    def __init__(self, pickled: bytes, memory: np.ndarray, segment: Segment | None, places: list[tuple[int, int]]) -> None:
+    def __init__(self, pickled: bytearray, memory: np.ndarray, segment: Segment | None, places: list[tuple[int, int]]) -> None:
         super().__init__(io.BytesIO(pickled), buffers=[memory[begin : begin + nbytes] for begin, nbytes in places])
         self.memory, self.segment = memory, segment
         self.tensors: dict[int, Tensor] = {}
