@@ -160,6 +160,7 @@ def send_and_die(connection: Any, by_force: bool) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_a_sender_that_has_ended(method: str) -> None:
     """What it sent can still be received, and nothing is left of what nobody received."""
+    mp.reductions._leave()
     context, before = mp.get_context(method), left()
     here, there = context.Pipe()
     process = context.Process(target=send_and_die, args=(there, False))

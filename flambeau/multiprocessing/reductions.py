@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -40,6 +41,7 @@ class _Process:
 
     def renew(self) -> None:
         self.pending: dict[str, Segment] = {}  # sent and not fetched
+        self.handing_over = threading.Lock()  # a segment is fetched or left, not both
         self.numbers = count()
         self.inherited: weakref.WeakValueDictionary[int, Segment] = weakref.WeakValueDictionary()
         self.starting: weakref.WeakKeyDictionary[Any, dict[tuple, Any]] = weakref.WeakKeyDictionary()
@@ -62,11 +64,12 @@ class _Fetched:
 
     def __init__(self, segment: Segment) -> None:
         self.token = _here.token(segment)
-        pending, token, file = _here.pending, self.token, segment.file
+        here, token, file = _here, self.token, segment.file
 
         def send(connection: Any, pid: int) -> None:
-            reduction.send_handle(connection, file, pid)
-            pending.pop(token, None)
+            with here.handing_over:
+                reduction.send_handle(connection, file, pid)
+                here.pending.pop(token, None)
 
         self.address = resource_sharer._resource_sharer.register(send, lambda: None)  # type: ignore[attr-defined]
 
@@ -121,8 +124,10 @@ def _leave() -> None:
         for left in _folder().glob(_prefix(os.getpid()) + "*"):
             left.unlink(missing_ok=True)
         return
+    with _here.handing_over:
+        pending = list(_here.pending.items())
     written: dict[tuple, Path] = {}
-    for token, segment in list(_here.pending.items()):
+    for token, segment in pending:
         path = _folder() / (_prefix(parent.pid) + token)
         with suppress(OSError):  # a full disk: the receiver is told that it is lost
             if segment.key in written:
