@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -21,6 +20,7 @@ from typing import Any
 
 from ..core import shared
 from ..core.dtypes import dtype
+from ..core.locks import lock
 from ..core.shared import Segment
 from ..core.storage import Storage
 from ..core.tensor import Layout, Tensor, from_array, view_tensor
@@ -41,7 +41,7 @@ class _Process:
 
     def renew(self) -> None:
         self.pending: dict[str, Segment] = {}  # sent and not fetched
-        self.handing_over = threading.Lock()  # a segment is fetched or left, not both
+        self.handing_over = lock()  # a segment is fetched or left, not both
         self.numbers = count()
         self.inherited: weakref.WeakValueDictionary[int, Segment] = weakref.WeakValueDictionary()
         self.starting: weakref.WeakKeyDictionary[Any, dict[tuple, Any]] = weakref.WeakKeyDictionary()
