@@ -260,7 +260,7 @@ PyType_Slot scope_slots[] = {
      "Within the block the state has these modes, its word is so much larger, and it is fake or records gradients as told."},
     {Py_tp_new, (void*)scope_create}, {Py_tp_dealloc, (void*)scope_free}, {Py_tp_methods, scope_methods}, {0, nullptr},
 };
-PyType_Spec scope_spec = {"flambeau._C.dispatch_scope", sizeof(Scope), 0, Py_TPFLAGS_DEFAULT, scope_slots};
+PyType_Spec scope_spec = {"flambeau._C.dispatch_scope", sizeof(Scope), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, scope_slots};
 
 PyGetSetDef members[] = {
     {"word", get_number<&DispatchState::word>, set_number<&DispatchState::word>, "Number of active modes.", nullptr},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 from ..autograd import engine
@@ -13,9 +12,11 @@ from ..core import dispatch
 from ..core.tensor import Tensor
 
 
-def recording() -> AbstractContextManager[None]:
-    """A block in which the tape runs, and compiled functions run operator by operator: their gradients have no gradients."""
-    return dispatch.scope(word=1, grad=True)
+class recording(dispatch.scope):
+    """`with recording():` the tape runs, and compiled functions run operator by operator: their gradients have no gradients."""
+
+    def __new__(cls) -> recording:
+        return super().__new__(cls, word=1, grad=True)  # type: ignore[call-arg]
 
 
 def fresh(x: Tensor) -> Tensor:

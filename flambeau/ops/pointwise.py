@@ -472,7 +472,7 @@ _ROOTS: dict[float, Any] = {0.5: prims.sqrt, -0.5: prims.rsqrt, -1: prims.recipr
 @operator(name="_root", vjp=Pointwise(input=lambda input, power: power * input.pow(power - 1)))
 def _root(input: Tensor, power: float) -> Tensor:
     """A power for which there is a primitive. Other than that one's, its gradient keeps the input: the result may be written to."""
-    return _ROOTS[power](input)  # type: ignore[misc]
+    return _ROOTS[power](input)
 
 
 def _pow_number(x: Tensor, p: Any) -> Tensor:
@@ -767,7 +767,8 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
             raise RuntimeError(f"expected dtype {input.dtype} for `weight` but got dtype {weight.dtype}")
         return where(prims.abs(weight) < 0.5, input + weight * (end - input), end - (end - input) * (1 - weight))
     weight = operand(weight, input.dtype)
-    return input + (end - input) * weight if builtins.abs(weight) < 0.5 else end - (end - input) * (1 - weight)
+    near = builtins.abs(weight) < 0.5 if isinstance(weight, complex) else -0.5 < weight < 0.5
+    return input + (end - input) * weight if near else end - (end - input) * (1 - weight)
 
 
 @operator(method=True)
