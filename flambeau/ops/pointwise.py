@@ -767,7 +767,7 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
             raise RuntimeError(f"expected dtype {input.dtype} for `weight` but got dtype {weight.dtype}")
         return where(prims.abs(weight) < 0.5, input + weight * (end - input), end - (end - input) * (1 - weight))
     weight = operand(weight, input.dtype)
-    near = builtins.abs(weight) < 0.5 if isinstance(weight, complex) else -0.5 < weight < 0.5
+    near = builtins.abs(weight) < 0.5 if isinstance(weight, builtins.complex) else -0.5 < weight < 0.5
     return input + (end - input) * weight if near else end - (end - input) * (1 - weight)
 
 
