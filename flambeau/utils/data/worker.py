@@ -139,7 +139,7 @@ def receive(connection: Connection) -> Any:
     memory = np.empty(size, np.uint8) if segment is None else segment.array
     if segment is None and size:
         connection.recv_bytes_into(memory)
-    return _BatchUnpickler(bytes(pickled), memory, segment, places).load()
+    return _BatchUnpickler(pickled, memory, segment, places).load()
 
 
 # -- errors ----------------------------------------------------------------------------------------------------
