@@ -15,6 +15,7 @@ from .batching import by_names
 from .pointwise import assign, clamp, inplace, new_value, where
 from .promotion import broadcast, cast, fitting, to_float
 from .registry import OPERATORS, operator
+from .scalar import compute_dtype
 
 _SQRT_HALF = math.sqrt(0.5)
 _INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
@@ -351,14 +352,16 @@ def logsigmoid(input: Tensor) -> Tensor:
 def softsign(input: Tensor) -> Tensor:
     """x / (1 + |x|)."""
     x = to_float(input)
-    return prims.truediv(x, prims.add(prims.abs(x), 1.0))
+    wide = cast(x, compute_dtype(x.dtype))  # rounded once
+    return cast(prims.truediv(wide, prims.add(prims.abs(wide), 1.0)), x.dtype)
 
 
 @operator
 def tanhshrink(input: Tensor) -> Tensor:
     """x - tanh(x)."""
     x = to_float(input)
-    return prims.sub(x, prims.tanh(x))
+    wide = cast(x, compute_dtype(x.dtype))  # rounded once
+    return cast(prims.sub(wide, prims.tanh(wide)), x.dtype)
 
 
 def _within(x: Tensor, bound: float) -> Tensor:

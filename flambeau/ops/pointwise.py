@@ -765,8 +765,18 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     if isinstance(weight, Tensor):
         if weight.dtype is not input.dtype:
             raise RuntimeError(f"expected dtype {input.dtype} for `weight` but got dtype {weight.dtype}")
+    else:
+        weight = operand(weight, input.dtype)
+    kind, wide = input.dtype, compute_dtype(input.dtype)
+    if wide is not kind:    # rounded once
+        weight = cast(weight, wide) if isinstance(weight, Tensor) else weight
+        return cast(_between(cast(input, wide), cast(end, wide), weight), kind)
+    return _between(input, end, weight)
+
+
+def _between(input: Tensor, end: Tensor, weight: Any) -> Tensor:
+    if isinstance(weight, Tensor):
         return where(prims.abs(weight) < 0.5, input + weight * (end - input), end - (end - input) * (1 - weight))
-    weight = operand(weight, input.dtype)
     near = builtins.abs(weight) < 0.5 if isinstance(weight, builtins.complex) else -0.5 < weight < 0.5
     return input + (end - input) * weight if near else end - (end - input) * (1 - weight)
 
@@ -821,9 +831,11 @@ def _logaddexp(x: Tensor, y: Tensor) -> Tensor:
         larger = prims.real(x) >= prims.real(y)
         top, low = where(larger, x, y), where(larger, y, x)
         return where(prims.real(low) == -math.inf, top, top + prims.log(1 + (low - top).exp()))
+    kind, wide = x.dtype, compute_dtype(x.dtype)
+    x, y = cast(x, wide), cast(y, wide)     # rounded once
     top = prims.maximum(x, y)
     gap = -abs(x - y)
-    return where(top.isinf() & (x == y), top, top + gap.exp().log1p())
+    return cast(where(top.isinf() & (x == y), top, top + gap.exp().log1p()), kind)
 
 
 @operator(method=True)
