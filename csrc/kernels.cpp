@@ -315,7 +315,7 @@ void sum_over(Axis summed, Axis* kept, int count, Kind kind, double* total, cons
 
 // sum_axis(out, x, axis): x of any strides, its dimensions in the order of memory; out contiguous f64 of x's shape without `axis`.
 PyObject* sum_axis(PyObject*, PyObject* const* args, Py_ssize_t count) {
-    if (count != 3 || !arrays(args, 2, 2, "sum_axis(out, x, axis)")) return nullptr;
+    if (!arrays(args, count - 1, 2, "sum_axis(out, x, axis)")) return nullptr;
     PyArrayObject *out = (PyArrayObject*)args[0], *x = (PyArrayObject*)args[1];
     Py_ssize_t axis = PyLong_AsSsize_t(args[2]);
     if (!writeable(out) || PyErr_Occurred()) return nullptr;

@@ -8,6 +8,7 @@ on inputs that need no gradient goes straight to it. Rooms above install themsel
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -39,7 +40,7 @@ batched: Callable[[Any, tuple], Any] | None = None
 # Number of classes whose __torch_function__ may be asked: those that define one, and subclasses of Tensor that have instances. Zero,
 # also within `classes_off`, lets operators skip the search for one.
 override_classes = 0
-_overriding: set[type] = set()
+_overriding: weakref.WeakSet[type] = weakref.WeakSet()
 _off = 0
 
 

@@ -373,9 +373,12 @@ class Lowering:
         self._store_all_products_but_one(args)
 
         read = self._as_stored if _is_step(prim) else Box.__call__
+        val = node.meta["val"]
+        rounds = val.device.type == "cpu" and compute_dtype(val.dtype) is not val.dtype
 
         def fn(idx: Sequence[Index]) -> Value:
-            return prim.loop(self.tracer, *[read(a, idx) if isinstance(a, Box) else a for a in args])
+            value = prim.loop(self.tracer, *[read(a, idx) if isinstance(a, Box) else a for a in args])
+            return self.tracer.rounded(value, val.dtype, self.program.buffers) if rounds else value
         box = self.virtual(node, fn)
         box.strides = self._memory_order_of(box.shape, [a for a in args if isinstance(a, Box)], box.strides)
         return box

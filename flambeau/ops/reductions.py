@@ -222,12 +222,23 @@ amax, amin = _amax_like("amax"), _amax_like("amin")
 
 
 def _arg_like(name: str) -> Callable:
-    prim = getattr(prims, name)
+    place = _place_of(name)
 
     def fn(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-        _check_ordered(input, name)
         if input.dtype is bool_:
             raise RuntimeError(f"{name}(): does not support bool input: convert it to a number type first")
+        return place(input, dim, keepdim)
+
+    fn.__name__, fn.__doc__ = name, f"Index of the first {name[3:]}imum along `dim` (int64), or in the flattened input."
+    return operator(fn, method=True)
+
+
+def _place_of(name: str) -> Callable:
+    """argmax or argmin of any dtype that has an order."""
+    prim = getattr(prims, name)
+
+    def place(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+        _check_ordered(input, name)
         if dim is None:
             if _is_zero(input.shape.numel()):
                 raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0.")
@@ -240,8 +251,7 @@ def _arg_like(name: str) -> Callable:
         found = prim(input, d)
         return prims.unsqueeze(found, d) if keepdim else found
 
-    fn.__name__, fn.__doc__ = name, f"Index of the first {name[3:]}imum along `dim` (int64), or in the flattened input."
-    return operator(fn, method=True)
+    return place
 
 
 argmax, argmin = _arg_like("argmax"), _arg_like("argmin")
@@ -257,7 +267,7 @@ def _pick(x: Tensor, dim: int, index: Tensor, keepdim: bool) -> tuple[Tensor, Te
 
 
 def _extremum(name: str) -> Callable:
-    all_of, arg_of = getattr(prims, "a" + name), (argmax if name == "max" else argmin)
+    all_of, arg_of = getattr(prims, "a" + name), _place_of("arg" + name)
     pairwise = getattr(prims, name + "imum")
 
     def fn(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None, out: Any = None) -> Any:

@@ -391,7 +391,7 @@ def test_rows_sums_and_scans_take_what_is_dense_and_refuse_the_rest(kind):
         out, places, total = np.zeros_like(x, order="C", subok=False), np.zeros(x.shape, np.int64), np.zeros((2, 3), kind)
         for call, want in ((lambda: _C.scan(out, x, False, False), np.cumsum(x, 1)),
                            (lambda: _C.scan_best(out, places, x, True), np.maximum.accumulate(x, 1)),
-                           (lambda: _C.sum_axis(total, x), np.sum(x, 1))):
+                           (lambda: _C.sum_axis(total, x, 1), np.sum(x, 1))):
             try:
                 done = call()
             except ValueError:

@@ -482,6 +482,8 @@ def _put_by_numpy(out: np.ndarray, indices: Sequence, values: np.ndarray, accumu
 def _put_by_loops(x: np.ndarray, indices: Sequence, values: np.ndarray, accumulate: bool) -> Any:
     """A new array by generated loops; NotImplemented where NumPy does as well: for few values, or whole rows without additions."""
     used = _used(indices)
+    if accumulate and x.dtype == np.bool_:      # sums of truth values are their disjunction, which NumPy knows
+        return NotImplemented
     if 4 * math.prod(index_shape(x.shape, indices)[0]) < x.size or not (accumulate or min(used)):
         return NotImplemented
     return _compiled(_index_put_flat, x, values, accumulate, tuple(used), *used.values())
