@@ -43,4 +43,6 @@ def rows(op: Any) -> list[str]:
 
 if __name__ == "__main__":
     lines = [line for op in table().values() if op.native and op.name != "where" for line in rows(op)]
-    Path(sys.argv[1]).write_text("\n".join(lines) + "\n")
+    text, out = "\n".join(lines) + "\n", Path(sys.argv[1])
+    if not out.exists() or out.read_text() != text:  # else nothing is compiled anew
+        out.write_text(text)
