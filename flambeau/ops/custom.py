@@ -14,7 +14,7 @@ from typing import Any
 from ..core import dispatch
 from ..core.tensor import Tensor, bump_version, fake, from_array, refuse_inference_write
 from . import batching
-from .registry import General, Primitive, Spec, _call_override
+from .registry import General, Primitive, Spec, call_override
 
 SIGNATURE_KINDS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -38,11 +38,9 @@ class CustomOperator:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if dispatch.override_classes or dispatch.state.overrides:
-            return _call_override(self, args, kwargs)
-        return self._plain(*args, **kwargs)
-
-    def _plain(self, *args: Any, **kwargs: Any) -> Any:
-        """The call without a look for overrides."""
+            answer = call_override(self, args, kwargs)
+            if answer is not NotImplemented:
+                return answer
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
         values = tuple(bound.arguments[name] for name in self.names)

@@ -550,7 +550,8 @@ def has_torch_function(args: Iterable) -> bool:
     return bool(_overriding(args))
 
 
-def _call_override(wrapper: Callable, args: tuple, kwargs: dict) -> Any:
+def call_override(wrapper: Callable, args: tuple, kwargs: dict) -> Any:
+    """What the innermost mode or the first willing class answers; NotImplemented where no argument's class overrides operators."""
     if dispatch.state.overrides and function_modes:
         mode = function_modes.pop()
         dispatch.state.overrides -= 1
@@ -561,7 +562,7 @@ def _call_override(wrapper: Callable, args: tuple, kwargs: dict) -> Any:
             dispatch.state.overrides += 1
     owners = _overriding((*args, *kwargs.values()))
     if not owners:
-        return wrapper._plain(*args, **kwargs)  # type: ignore[attr-defined]
+        return NotImplemented
     types = tuple(type(owner) for owner in owners)
     for kind in types:
         answer = kind.__torch_function__(wrapper, types, args, kwargs)
@@ -637,13 +638,11 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
             _translate(op_name, kwargs, aliases)
-            if into_out is not None and "out" in kwargs and not (dispatch.override_classes or state.overrides):
-                out = kwargs.pop("out")
-                result = wrapper(*args, **kwargs)
-                return result if out is None else into_out(result, out)
         try:
-            if dispatch.override_classes or state.overrides:
-                return _call_override(wrapper, args, kwargs)
+            if (dispatch.override_classes or state.overrides) and (answer := call_override(wrapper, args, kwargs)) is not NotImplemented:
+                return answer
+            if kwargs and into_out is not None and (out := kwargs.pop("out", None)) is not None:
+                return into_out(body(*args, **kwargs), out)
             return body(*args, **kwargs)
         except (AttributeError, TypeError):
             wrong = wrong_argument(op_name, fn, args, kwargs)
@@ -686,8 +685,8 @@ def as_dunder(fn: Callable, name: str) -> Callable:
     @functools.wraps(fn)
     def dunder(self: Tensor, other: Any) -> Any:
         try:
-            if dispatch.override_classes or state.overrides:
-                return _call_override(fn, (self, other), {})
+            if (dispatch.override_classes or state.overrides) and (answer := call_override(fn, (self, other), {})) is not NotImplemented:
+                return answer
             return body(self, other)
         except TypeError:
             if isinstance(other, (Tensor, Number, np.generic)) or type(other).__name__ in ("SymInt", "SymFloat", "SymBool"):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import flambeau as fl
+from flambeau.core import dispatch
 
 RNG = np.random.default_rng(9)
 X = RNG.standard_normal((3, 4))
@@ -331,9 +332,16 @@ OUT = {
 }
 
 
+@pytest.mark.parametrize("beside_overriding_class", [False, True])
 @pytest.mark.parametrize("name", OUT)
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
-def test_out_is_written_and_answered(agrees, name):
+def test_out_is_written_and_answered(agrees, name, beside_overriding_class):
+    if beside_overriding_class:  # operators then look for one among their arguments
+        class Overriding(fl.Tensor):
+            @classmethod
+            def __torch_function__(cls, func, types, args=(), kwargs=None):
+                raise AssertionError("no argument is of this class")
+        assert Overriding and dispatch.override_classes
     agrees(lambda t: OUT[name](t, t.zeros(0)))
     given = fl.zeros(0)
     assert name == "complex" or OUT[name](fl, given) is given
