@@ -492,7 +492,7 @@ def _pow_number(x: Tensor, p: Any) -> Tensor:
     return prims.pow(x, cast(p, x.dtype))
 
 
-Tensor.__ipow__ = as_dunder(inplace(pow, "pow_"), "__ipow__")  # type: ignore[attr-defined]
+Tensor.__ipow__ = as_dunder(inplace(pow, "pow_", refuses=True), "__ipow__")  # type: ignore[attr-defined]
 
 
 @operator(method=("__rpow__",))

@@ -11,12 +11,13 @@ from .program import Step
 @dataclass(frozen=True)
 class Known:
     """An excuse: for errors a predicate over (ours, torch's, step), for values one over the step, for layouts (strides, offset,
-    memory shared) one over the step too."""
+    memory shared) and versions one over the step too."""
 
     reason: str
     error: Callable[[BaseException | None, BaseException | None, Step], bool] | None = None
     values: Callable[[Step], bool] | None = None
     layout: Callable[[Step], bool] | None = None
+    version: Callable[[Step], bool] | None = None
 
 
 def _says(error: BaseException | None, *words: str) -> bool:
@@ -58,7 +59,12 @@ KNOWN = (
         error=lambda ours, theirs, step: theirs is None and _says(ours, "more than one element of the written-to tensor"),
     ),
     Known("a conjugate is computed, never a view that waits", layout=_of("mH", "H", "adjoint", "conj", "imag")),
+    Known("torch writes running statistics without counting it as a write", version=_of("batch_norm", "instance_norm")),
 )
+
+
+def excuses_version(step: Step) -> bool:
+    return any(k.version is not None and k.version(step) for k in KNOWN)
 
 
 def excuses_layout(step: Step) -> bool:

@@ -316,7 +316,11 @@ def _each_of(names: list[str], fields: Fields) -> dict[str, Fields]:
     return dict.fromkeys(names, fields)
 
 
+# of floats: torch lets sums of two integers overflow
+TRAPEZOID = dict(y=lambda d: d.fresh([d.int(1, 4) for _ in range(d.int(1, 3))], _float(d)), x=lambda d: None)
+
 SPECIAL: dict[str, Fields] = {
+    "trapz": TRAPEZOID,
     "mm": dict(input=of_rank(2), mat2=right_factor),
     "bmm": dict(input=of_rank(3), mat2=lambda d: d.fresh((d.it.shape[0], last(d), d.size()))),
     "matmul": dict(input=of_rank(1, 4), other=right_factor),
@@ -424,8 +428,8 @@ SPECIAL: dict[str, Fields] = {
     "vander": dict(x=of_rank(1)),
     "cov": dict(input=of_rank(1, 2), correction=one_of(0, 1)),
     "corrcoef": dict(input=of_rank(1, 2)),
-    "trapezoid": dict(y=of_rank(1, 3), x=lambda d: None),
-    "cumulative_trapezoid": dict(y=of_rank(1, 3), x=lambda d: None),
+    "trapezoid": TRAPEZOID,
+    "cumulative_trapezoid": TRAPEZOID,
     "combinations": dict(input=of_rank(1)),
     "cartesian_prod": dict(tensors=of_rank(1)),
     "diag": dict(input=of_rank(1, 2)),

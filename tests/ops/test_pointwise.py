@@ -380,3 +380,8 @@ def test_gradients_at_the_edges(agrees, name):
 
 def test_sinc_of_the_largest_half_is_no_nan(agrees):
     agrees(lambda t, x: t.sinc(x.half()), np.array([65504.0, 3.0, 0.0, -65504.0]), grad=False)
+
+
+@pytest.mark.parametrize("write", [lambda t, x: x.pow_(-2), lambda t, x: x.__ipow__(-1)])
+def test_integers_to_negative_powers_in_place_are_refused(both_refuse, write):
+    both_refuse(lambda t: write(t, t.tensor([-4, 2])))
