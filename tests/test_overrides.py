@@ -76,3 +76,16 @@ def test_names() -> None:
     assert overrides.resolve_name(fl.sin) == "torch.sin"
     assert overrides.is_tensor_like(Loud())
     assert not overrides.is_tensor_like(3)
+
+
+def test_custom_operators_ask_classes_too() -> None:
+    @fl.library.custom_op("overrides::twice", mutates_args=())
+    def twice(x: fl.Tensor) -> fl.Tensor:
+        return x * 2
+
+    class Answering(fl.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+            return "asked"
+
+    assert twice(fl.ones(2).as_subclass(Answering)) == "asked" and twice(fl.ones(2)).tolist() == [2, 2]

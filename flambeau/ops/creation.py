@@ -234,7 +234,7 @@ def from_data(data: Any, kind: dtype | None = None, where: Any = None) -> Tensor
     return made.to(device=target) if made._data is None else constant_on(made, target)
 
 
-@operator
+@operator(tags=("from_data",))
 def tensor(data: Any, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False,
            pin_memory: bool = False) -> Tensor:
     """A leaf tensor with a copy of `data`: a number, nested sequences of numbers, an array or a tensor."""
@@ -247,7 +247,7 @@ def tensor(data: Any, *, dtype: dtype | None = None, device: Any = None, require
     return finish(from_data(data, dtype, device), requires_grad)
 
 
-@operator
+@operator(tags=("from_data",))
 def as_tensor(data: Any, dtype: dtype | None = None, device: Any = None) -> Tensor:
     """`data` as a tensor, sharing memory (and history) with a tensor or array where dtype and device allow."""
     if isinstance(data, Tensor):
@@ -257,7 +257,7 @@ def as_tensor(data: Any, dtype: dtype | None = None, device: Any = None) -> Tens
     return from_data(data, dtype, device)
 
 
-@operator
+@operator(tags=("from_data",))
 def asarray(obj: Any, *, dtype: dtype | None = None, device: Any = None, copy: bool | None = None,
             requires_grad: bool = False) -> Tensor:
     """`obj` (tensor, array, DLPack exporter, buffer, number, sequence) as a tensor; `copy` True or False forces or forbids one."""
@@ -282,7 +282,7 @@ def asarray(obj: Any, *, dtype: dtype | None = None, device: Any = None, copy: b
     return finish(moved, requires_grad)
 
 
-@operator
+@operator(tags=("from_data",))
 def from_numpy(ndarray: np.ndarray) -> Tensor:
     """A tensor over the array's own memory: writes to either are seen by the other."""
     if not isinstance(ndarray, np.ndarray):
@@ -303,7 +303,7 @@ def from_numpy(ndarray: np.ndarray) -> Tensor:
     return made
 
 
-@operator
+@operator(tags=("from_data",))
 def frombuffer(buffer: Any, *, dtype: dtype, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
     """A 1-D tensor over the memory of a bytes-like object."""
     size = memoryview(buffer).nbytes
@@ -769,7 +769,7 @@ class _Writable:
         self.__array_interface__ = {**array.__array_interface__, "data": (array.__array_interface__["data"][0], False)}
 
 
-@operator
+@operator(tags=("from_data",))
 def from_dlpack(ext_tensor: Any) -> Tensor:
     """A tensor over the memory of a DLPack exporter (or capsule), without copying."""
     source = ext_tensor if hasattr(ext_tensor, "__dlpack__") else _Capsule(ext_tensor)

@@ -22,6 +22,8 @@ SIGNATURE_KINDS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITION
 class CustomOperator:
     """One operator `namespace::name`, callable with its function's own arguments."""
 
+    tags = frozenset({"extern", "custom"})
+
     def __init__(self, qualname: str, signature: inspect.Signature, mutates: tuple[str, ...] = ()) -> None:
         self.qualname, self.signature, self.mutates = qualname, signature, mutates
         self.namespace, _, self.__name__ = qualname.partition("::")
@@ -154,7 +156,7 @@ class _CustomPrimitive(Primitive):
 
     def __init__(self, owner: CustomOperator, shape: Callable) -> None:
         self.setup_context: Callable[[tuple, tuple], Any] | None = None
-        super().__init__(owner.qualname.replace("::", "_"), shape, kernel=self._run_kernel, tags={"extern", "custom"},
+        super().__init__(owner.qualname.replace("::", "_"), shape, kernel=self._run_kernel, tags=owner.tags,
                          tensors=len(owner.names), batch=batching.each, doc=f"The custom operator {owner.qualname}.")
         self.owner = owner
 

@@ -560,7 +560,7 @@ def call_override(wrapper: Callable, args: tuple, kwargs: dict) -> Any:
         finally:
             function_modes.append(mode)
             dispatch.state.overrides += 1
-    owners = _overriding((*args, *kwargs.values()))
+    owners = () if "from_data" in wrapper._operator.tags else _overriding((*args, *kwargs.values()))  # type: ignore[attr-defined]
     if not owners:
         return NotImplemented
     types = tuple(type(owner) for owner in owners)
@@ -612,7 +612,7 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
     """Register a typed function over primitives and operators as an operator.
 
     Tagged "view", it answers with a view of its first argument that depends on the layout and constant arguments alone;
-    tagged "views", with several.
+    tagged "views", with several. Tagged "from_data", it takes data of any library, whose class is not asked for an override.
     `method`: also a method of Tensor (True: under its own name; or the names). `vjp(g, ...)`: a cheaper gradient than the
     body's, with `Rule` parameter names, giving a tuple with an entry per tensor parameter, or a `Derivative` with a rule for each
     input, of which only those that are wanted save something. `lowering`: the name under which

@@ -41,7 +41,7 @@ KINDS = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int8", 
 # more dtypes are taken here.
 LEFT_OUT = {("pow", "float16"), ("nextafter", "float16"), ("remainder", "float32"), ("fmod", "float32"), ("argmax", "bool"),
             ("round", "bool"), ("pow", "bool"), ("hardtanh", "uint8"), ("hardtanh", "bool"), ("relu6", "bool"), ("softsign", "int8"),
-            ("softsign", "uint8"), ("softsign", "bool"), ("tanhshrink", "bool"),
+            ("softsign", "uint8"), ("softsign", "bool"), ("tanhshrink", "bool"), ("tanhshrink", "bfloat16"),
             *(("hypot", kind) for kind in ("int64", "int32", "int8", "uint8", "bool"))}
 
 

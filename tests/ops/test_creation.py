@@ -159,6 +159,12 @@ def test_dlpack_round_trip_without_copy():
 
 def test_dlpack_with_torch():
     torch = pytest.importorskip("torch")
+
+    class Overriding(fl.Tensor):  # operators now look for classes that override; torch's own tensors look like such
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            raise AssertionError("no argument is of this class")
+
     theirs = torch.arange(6).reshape(2, 3).t()
     mine = fl.from_dlpack(theirs)
     mine[0, 0] = 50
