@@ -49,6 +49,14 @@ class CodeState:
     warned: bool = False
 
 
+@dataclass
+class Families:
+    """What one compiler knows of one code object. Kept by its id: codes of equal text are equal, but each has entries of its own."""
+
+    code: types.CodeType
+    states: dict[tuple[Any, ...], CodeState] = field(default_factory=dict)
+
+
 class Compiler:
     """A way of compiling: backend, options, dynamic, fullgraph. It is the frame hook's callback."""
 
@@ -56,7 +64,7 @@ class Compiler:
         self.backend = lookup_backend(backend)
         self.backend_name = backend if isinstance(backend, str) else getattr(backend, "__name__", repr(backend))
         self.fullgraph, self.dynamic, self.options = fullgraph, dynamic, options
-        self.states: dict[types.CodeType, dict[tuple[Any, ...], CodeState]] = {}
+        self.states: dict[int, Families] = {}
         self.given_up: dict[int, types.CodeType] = {}
         """By id: code that runs eagerly when no function or module is involved; asked at every call of it."""
 
@@ -72,7 +80,7 @@ class Compiler:
             return self._compile(function, code, values)
 
     def _compile(self, function: types.FunctionType, code: types.CodeType, values: tuple[Any, ...]) -> Any:
-        families = self.states.setdefault(code, {})
+        families = self.states.setdefault(id(code), Families(code)).states
         family = family_of(function, values)
         state = families.get(family)
         if state is None:
@@ -122,7 +130,7 @@ class Compiler:
 
     def _install(self, state: CodeState, code: types.CodeType, captured: Captured) -> tuple[Any, Any]:
         state.entries.insert(0, captured)
-        _compiled_codes.add(code)
+        _compiled_codes[id(code)] = code
         if active.observer is not None:
             active.observer.captured.append(captured)
         if logs.guards.isEnabledFor(10):
@@ -171,11 +179,11 @@ class Compiler:
         return True
 
     def _total(self, code: types.CodeType) -> int:
-        return sum(len(state.entries) for state in self.states[code].values())
+        return sum(len(state.entries) for state in self.states[id(code)].states.values())
 
     def _forget_the_dead(self, code: types.CodeType, current: CodeState) -> None:
         """Drop the versions of modules that are gone."""
-        families = self.states[code]
+        families = self.states[id(code)].states
         dead = {
             id(entry.guard) for state in families.values() for entry in state.entries
             if entry.owner is not None and entry.owner() is None
@@ -220,7 +228,7 @@ class Compiler:
 
 
 _compilers: dict[Any, Compiler] = {}
-_compiled_codes: set[types.CodeType] = set()
+_compiled_codes: dict[int, types.CodeType] = {}
 
 
 def get_compiler(backend: Any, fullgraph: bool, dynamic: bool | None, options: dict[str, Any]) -> Compiler:
@@ -236,7 +244,7 @@ def get_compiler(backend: Any, fullgraph: bool, dynamic: bool | None, options: d
 def reset() -> None:
     """Forget all compiled versions."""
     with _lock:
-        for code in _compiled_codes:
+        for code in _compiled_codes.values():
             _C.clear_cache(code)
         _compiled_codes.clear()
         for compiler in _compilers.values():
@@ -283,8 +291,8 @@ def observing(observer: Any) -> Iterator[Any]:
 def entries_of(code: types.CodeType) -> list[Captured]:
     """All compiled versions of a function's code, resume functions included."""
     return [
-        entry for compiler in _compilers.values() for known, families in compiler.states.items() if origin(known) is code
-        for state in families.values() for entry in state.entries
+        entry for compiler in _compilers.values() for families in compiler.states.values() if origin(families.code) is code
+        for state in families.states.values() for entry in state.entries
     ]
 
 

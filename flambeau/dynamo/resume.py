@@ -90,20 +90,22 @@ class _Origin:
     """Where each of its instructions stands there."""
 
 
-_cache: dict[ResumePoint, CodeType] = {}
-_origins: dict[CodeType, _Origin] = {}
+_cache: dict[tuple[int, ResumePoint], CodeType] = {}
+"""By the id of the code, too: codes of equal text are equal, but each has functions of its own."""
+_origins: dict[int, _Origin] = {}
+"""By the id of a resume function's code, which the cache keeps."""
 _marks: dict[tuple[CodeType, int], LoopMark] = {}
 
 
 def origin(code: CodeType) -> CodeType:
     """The user's code object that a resume function was cut from (itself for an ordinary one)."""
-    found = _origins.get(code)
+    found = _origins.get(id(code))
     return found.code if found is not None else code
 
 
 def _at_origin(point: ResumePoint) -> ResumePoint:
     """The same point seen from the user's code, so that resuming in a resume function doesn't pile up prologues."""
-    found = _origins.get(point.code)
+    found = _origins.get(id(point.code))
     if found is None or not all(index in found.places for index in (point.index, *(cut.head for cut in point.cuts))):
         return point
     cuts = tuple(Cut(found.places[cut.head], cut.slots) for cut in point.cuts)
@@ -113,7 +115,7 @@ def _at_origin(point: ResumePoint) -> ResumePoint:
 
 def loop_mark(code: CodeType, head: int) -> LoopMark:
     """The mark of the loop with this head."""
-    found = _origins.get(code)
+    found = _origins.get(id(code))
     if found is not None and head in found.places:
         code, head = found.point.code, found.places[head]
     line = decode(code).instructions[head].line
@@ -128,11 +130,12 @@ def free_variables(code: CodeType) -> tuple[str, ...]:
 def resume_code(point: ResumePoint) -> CodeType:
     """The code object that goes on at `point`; its arguments are the locals, then the stack slots that aren't NULL."""
     point = _at_origin(point)
-    found = _cache.get(point)
+    key = id(point.code), point
+    found = _cache.get(key)
     if found is None:
         found, places = _assemble(point)
-        _cache[point] = found
-        _origins[found] = _Origin(origin(point.code), point, places)
+        _cache[key] = found
+        _origins[id(found)] = _Origin(origin(point.code), point, places)
     return found
 
 

@@ -24,7 +24,8 @@ import pytest
 from dynamo_harness import same
 
 import flambeau as torch
-from flambeau import dynamo, nn
+from flambeau import _C, dynamo, nn
+from flambeau.dynamo.compiler import entries_of
 
 PROGRAMS: dict[str, Callable[[], tuple[Callable[..., Any], list[Callable[[], Any]]]]] = {}
 
@@ -885,3 +886,18 @@ def test_changes_between_calls(name: str, backend: str) -> None:
         if number < len(steps):
             plain_steps[number]()
             steps[number]()
+
+
+def test_functions_of_equal_text_have_versions_of_their_own() -> None:
+    """Code objects made again and again from one text are equal; none counts among another's versions, and all are forgotten."""
+    text = "def f(x):\n    y = x * 2\n    torch._dynamo.graph_break()\n    return y + k\n"
+    made = []
+    for k in range(dynamo.config.recompile_limit + 2):
+        scope = {"torch": torch, "k": k}
+        exec(compile(text, "<equal text>", "exec"), scope)
+        f = torch.compile(scope["f"], backend="eager")
+        assert f(torch.ones(2)).tolist() == [2 + k] * 2  # warnings are errors: no limit is reached
+        made.append(scope["f"].__code__)
+    assert made[0] == made[1] and [len(entries_of(code)) for code in made] == [2] * len(made)
+    torch.compiler.reset()
+    assert not any(_C.cache_entries(code) for code in made)
