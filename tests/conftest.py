@@ -13,10 +13,13 @@ import pytest
 import flambeau as torch
 from flambeau.aot import cache as programs
 from flambeau.core import cache
+from flambeau.core.settings import Verification
 
 
 def pytest_configure() -> None:
-    """Whoever runs the tests, there is a cache of compiled code to write to: a user may have no home."""
+    """Everything that is compiled is verified, here and in processes that tests start (unless one says FLAMBEAU_VERIFY=0); and whoever
+    runs the tests, there is a cache of compiled code to write to: a user may have no home."""
+    Verification.on = os.environ.setdefault("FLAMBEAU_VERIFY", "1") != "0"
     try:
         cache.make_folder(cache.cache_directory())
         with tempfile.TemporaryFile(dir=cache.cache_directory()):

@@ -14,6 +14,7 @@ from flambeau.aot.passes import CLEAN_UP, separate_results
 from flambeau.aot.runtime import Compiled, Part, Saving, TrainingCode, deliverer, gatherer, overlaps, share_memory, without_backward
 from flambeau.aot.trace import stripped
 from flambeau.core import dispatch
+from flambeau.core.settings import Verification
 from flambeau.core.tensor import Tensor
 from flambeau.func.higher_order import HigherOrder
 from flambeau.fx import Graph, GraphModule, Node, PassManager, map_arg
@@ -28,7 +29,6 @@ class Observers:
     """Functions called with `(stage, gm)` for each graph made: "joint", "forward", "backward", "inference"."""
 
     listening: list[Observer] = []
-    verify = False  # check every graph after every pass
 
     @classmethod
     def show(cls, stage: str, gm: GraphModule) -> None:
@@ -253,7 +253,7 @@ def _adopt_layouts(split: Partition) -> None:
 
 
 def _clean(gm: GraphModule) -> None:
-    PassManager(CLEAN_UP, check=Observers.verify)(gm)
+    PassManager(CLEAN_UP, check=Verification.on)(gm)
 
 
 def _compile(compiler: Compiler, program: Program, graph: Graph, results: int) -> Part:
@@ -271,7 +271,7 @@ def _compile(compiler: Compiler, program: Program, graph: Graph, results: int) -
     # The compiler may lay out as it likes what only the backward graph sees, and says so in the nodes' meta["val"].
     graph.meta["exact_outputs"] = len({n for n in outputs[:results] if n in computed}) if results else len(computed)
     gm = program.module(graph, graph.meta.get("name", "graph"))
-    if Observers.verify:
+    if Verification.on:
         graph.lint()
     examples = [n.meta["val"] for n in placeholders]
     compiled = compiler(gm, examples)

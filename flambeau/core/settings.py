@@ -7,6 +7,7 @@ are part of the key of what is kept between processes (`aot.keys`).
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -75,6 +76,17 @@ class Numerics:
 
 
 add_setting("numerics", Numerics, "deterministic", "fill_uninitialized_memory", "matmul_precision")
+
+
+class Verification:
+    """Is every graph and every loop program checked after each pass of the compiler? It changes no result, so it is no row of the
+    table; only what was compiled while it is off is not found in the cache while it is on."""
+
+    on = os.environ.get("FLAMBEAU_VERIFY", "0") not in ("", "0")
+    """`FLAMBEAU_VERIFY=1`, or set it here. Off unless asked for, since it takes compile time (docs/inductor.md)."""
+
+
+READ["verification"] = lambda: Verification.on
 
 
 def alert_not_deterministic(name: str) -> None:

@@ -25,6 +25,3 @@ max_trace_steps: int = 2_000_000
 
 eager_attempts: int = 3
 """After so many captures of one function that came to nothing, stop trying."""
-
-verify_graphs: bool = False
-"""Lint every captured graph before it goes to the backend (on in the tests)."""

@@ -15,9 +15,10 @@ from typing import Any
 
 from .. import _C, fx
 from ..core import dispatch
+from ..core.settings import Verification
 from ..core.tensor import Tensor
 from ..ops.linalg_decompositions import LinAlgError
-from . import breaks, config, logs, policy
+from . import breaks, logs, policy
 from .break_kinds import Break, describe
 from .bytecode import loop_of
 from .debug import source_of
@@ -275,7 +276,7 @@ class _Conversion:
         graph.output(tuple(self.writer.outputs))
         graph.eliminate_dead_code()
         tx.drop_unused_inputs()
-        if config.verify_graphs:
+        if Verification.on:
             graph.lint()
         return graph
 

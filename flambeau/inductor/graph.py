@@ -17,12 +17,13 @@ import numpy as np
 from flambeau.aot.interpret import interpret
 from flambeau.core.expr import Expr, Index, evaluate, to_python, to_tuple
 from flambeau.core.locks import lock
+from flambeau.core.settings import Verification
 from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, from_array
 from flambeau.inductor import cuda, reference
 from flambeau.inductor.compile import Build, CompilerError, have_compiler, load
 from flambeau.inductor.epilogues import fuse_epilogues
-from flambeau.inductor.ir import Extern, Program, View, verify
+from flambeau.inductor.ir import Extern, Program, View
 from flambeau.inductor.lowering import lower
 from flambeau.inductor.native import NativeCode, call_primitive, run_eager
 from flambeau.inductor.product_ends import end_products
@@ -30,6 +31,7 @@ from flambeau.inductor.ranges import split_loops, split_ranges
 from flambeau.inductor.scheduler import GPU, Node, schedule
 from flambeau.inductor.tuning import tune_products
 from flambeau.inductor.unit import Unit, print_unit
+from flambeau.inductor.verify import verify, verify_memory
 
 
 @dataclass
@@ -38,7 +40,6 @@ class Config:
 
     cuda_graphs: bool = False    # record launches on a GPU and replay them
     max_autotune: bool = False   # measure cuBLAS against Triton for every product that a pointwise kernel finishes
-    verify: bool = False     # check the loop IR of every graph
     native: bool = True      # print C++; without, the loop IR runs through NumPy
     timed: bool = False      # measure every kernel; CompiledGraph.times() reads the clocks
     cache: bool = True       # look compiled programs up in the disk cache, and keep them there
@@ -83,24 +84,24 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool =
     """
     started = time.perf_counter()
     program, fallbacks = lower(gm)
-    split_ranges(program)
     graph = CompiledGraph(gm, program, fallbacks)
     if "meta" in _devices(gm):  # there is hardly anything to compute
         graph.call = interpret(gm, example_inputs)
         return graph
+    if Verification.on:
+        verify(program, "lower")
     if "cuda" in _devices(gm):
         return _compile_cuda(graph, arrays)
-    split_loops(program)
-    fuse_epilogues(program)
+    _run_passes(program, CPU_PASSES)
     graph.seconds["lower"] = -started + (now := time.perf_counter())
-    if config.verify:
-        verify(program)
     if config.native and have_compiler():
         graph.nodes = schedule(program)
-        if config.verify:
-            verify(program)
+        if Verification.on:
+            verify(program, "schedule", graph.nodes)
         graph.seconds["schedule"] = -now + (now := time.perf_counter())
         graph.unit = print_unit(program, graph.nodes, config.timed)
+        if Verification.on:
+            verify_memory(program, graph.unit, "plan_memory")
         graph.seconds["print"] = -now + (now := time.perf_counter())
         graph.call = _native(graph, arrays)
     if graph.call is None:
@@ -108,6 +109,17 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool =
     for listener in listening:
         listener(graph)
     return graph
+
+
+GPU_PASSES: tuple[Callable[[Program], None], ...] = (split_ranges,)
+CPU_PASSES = (split_ranges, split_loops, fuse_epilogues)
+
+
+def _run_passes(program: Program, passes: Sequence[Callable[[Program], None]]) -> None:
+    for one in passes:
+        one(program)
+        if Verification.on:
+            verify(program, one.__name__)
 
 
 def _devices(gm: Any) -> set[str]:
@@ -120,10 +132,14 @@ def _compile_cuda(graph: CompiledGraph, arrays: bool) -> CompiledGraph:
     facts = graph.gm.graph.meta
     for name in facts.keys() & {"small", "multiples", "unaligned"}:
         setattr(graph.program, name, facts[name])
+    _run_passes(graph.program, GPU_PASSES)
     graph.nodes = schedule(graph.program, GPU)
-    if config.verify:
-        verify(graph.program)
-    graph.nodes = (tune_products if config.max_autotune else end_products)(graph.program, graph.nodes)
+    if Verification.on:
+        verify(graph.program, "schedule", graph.nodes)
+    finish = tune_products if config.max_autotune else end_products
+    graph.nodes = finish(graph.program, graph.nodes)
+    if Verification.on:
+        verify(graph.program, finish.__name__, graph.nodes, rewritten=True)
     decides = any("decides" in getattr(node.target, "tags", ()) for node in graph.gm.graph.nodes)  # the host, by what is in a tensor
     replayed = config.cuda_graphs and not graph.program.symbols and not decides
     graph.cuda, graph.call = cuda.build(graph.program, graph.nodes, call_primitive, arrays, replayed)

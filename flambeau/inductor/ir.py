@@ -435,6 +435,7 @@ class Program:
     constants: dict[str, Any] = field(default_factory=dict)  # buffers of tensors that belong to the graph
     parameters: set[str] = field(default_factory=set)  # inputs that stay what they are from call to call, mostly
     exact: int = ALL_OUTPUTS  # how many of the first outputs are for users; the others go to another graph alone
+    guards: Sequence[Any] = ()  # what is known of the sizes: `core.symbolic.Guard`s
     small: bool = False  # whether no buffer will have 2^31 elements, whatever the sizes
     multiples: frozenset[str] = frozenset()  # the size symbols whose values will be multiples of 16
     unaligned: frozenset[str] = frozenset()  # the inputs whose addresses need not be multiples of 16 bytes
@@ -511,61 +512,6 @@ def print_program(program: Program) -> Iterator[str]:
         yield from print_step(step)
     yield ""
     yield "return " + ", ".join(v.buffer if isinstance(v, View) else str(v) for v in program.outputs)
-
-
-# --- the verifier ---
-
-
-class IRError(AssertionError):
-    """The loop IR breaks one of its rules; the message prints the step around the fault."""
-
-
-def verify(program: Program) -> None:
-    """Check that every buffer is written before it is read, indices use known variables, stay in bounds, and types agree."""
-    written = {name for name in program.inputs if name is not None}
-    written |= {b.name for b in program.buffers.values() if b.kind in ("input", "constant")}
-    for position, step in enumerate(program.steps):
-        def fail(message: str, step: Step = step, position: int = position) -> None:
-            lines = "\n    ".join(print_step(step))
-            raise IRError(f"step {position}: {message}\n    {lines}")
-
-        for name in sorted(step.reads - written):
-            fail(f"{name} is read before it is written" if name in program.buffers else f"there is no buffer {name}")
-        for name in step.writes:
-            if name not in program.buffers:
-                fail(f"there is no buffer {name}")
-        if isinstance(step, Compute):
-            _verify_compute(step, program, fail)
-        written.update(step.writes)
-    for out in program.outputs:
-        if isinstance(out, View) and out.buffer not in written:
-            raise IRError(f"the result {out.buffer} is never written\n" + "\n".join(print_program(program)))
-
-
-def _verify_compute(step: Compute, program: Program, fail: Callable[[str], None]) -> None:
-    known = {name for name, _ in step.loops + step.reduce_loops} | set(program.symbols)
-    empty = any(isinstance(size, int) and size == 0 for _, size in step.loops + step.reduce_loops)
-    loose = free_variables(step.index) - known - set(step.index_values)
-    if loose:
-        fail(f"the store's index uses unknown variables {sorted(loose)}")
-    for value in step.values:
-        if value.op == "load":
-            access: Access = value.attr
-            loose = free_variables(access.index) - known - set(access.names)
-            if loose:
-                fail(f"{value} uses unknown variables {sorted(loose)}")
-            size = program.buffers[access.buffer].numel
-            lo, hi = bounds(access.index)
-            if not empty and not access.masked and (lo < 0 or hi > bounds(size)[1] - 1):
-                fail(f"{value} reads {access.buffer}[{lo}..{hi}] of {size} elements")
-        elif value.op in TABLE:
-            typed = value.args[1:] if value.op == "where" else value.args
-            if len({a.dtype for a in typed}) > 1 and value.op not in ("philox", "shl", "shr"):
-                fail(f"{value} = {value.op} has operands of types {[a.dtype.name for a in typed]}")
-        elif value.op not in ("constant", "index", "to_dtype", "bitcast", "round_to", "checked"):
-            fail(f"{value}: there is no operation {value.op}")
-    if step.kind not in (*REDUCTIONS, "pointwise", *SCATTERS):
-        fail(f"there is no kind of step {step.kind!r}; reductions are {', '.join(REDUCTIONS)}")
 
 
 # Scatter kinds and what they do with the value that is there (set: nothing).

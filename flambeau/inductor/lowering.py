@@ -195,6 +195,8 @@ class Lowering:
 
     def _learn_symbol(self, val: Any, expr: Any, position: int, dim: int) -> None:
         if isinstance(expr, Expr):
+            if isinstance(val, SymInt):
+                self.program.guards = val.env.guards
             if is_var(expr):
                 self.program.symbols.setdefault(to_python(expr), (position, dim))
             for name in free_variables(expr):

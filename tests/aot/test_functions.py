@@ -5,15 +5,8 @@ import pytest
 
 import flambeau as torch
 from flambeau import fx, nn
-from flambeau.aot import Observers, aot_compile, aot_eager, interpret
+from flambeau.aot import aot_compile, aot_eager, interpret
 from flambeau.autograd.graph import saved_tensors_hooks
-
-
-@pytest.fixture(autouse=True)
-def verify():
-    Observers.verify = True
-    yield
-    Observers.verify = False
 
 
 def data(*shape, seed=0, grad=True):

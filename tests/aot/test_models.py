@@ -7,15 +7,7 @@ import pytest
 
 import flambeau as torch
 from flambeau import nn
-from flambeau.aot import Observers
 from flambeau.nn import functional as F
-
-
-@pytest.fixture(autouse=True)
-def verify():
-    Observers.verify = True
-    yield
-    Observers.verify = False
 
 
 class Attention(nn.Module):

@@ -1,20 +1,12 @@
 """Programs traced once for all sizes."""
 
 import numpy as np
-import pytest
 
 import flambeau as torch
 from flambeau import fx
-from flambeau.aot import Observers, aot_compile, aot_eager, interpret
+from flambeau.aot import aot_compile, aot_eager, interpret
 from flambeau.core.symbolic import ShapeEnv, SymInt
 from flambeau.core.tensor import fake
-
-
-@pytest.fixture(autouse=True)
-def verify():
-    Observers.verify = True
-    yield
-    Observers.verify = False
 
 
 def data(*shape, seed=0):

@@ -29,13 +29,6 @@ rng = np.random.default_rng(0)
 DEPTHWISE = ((1, 1), (1, 1), (1, 1), 8)
 
 
-@pytest.fixture(autouse=True)
-def _verify() -> Any:
-    inductor.config.verify = True
-    yield
-    inductor.config.verify = False
-
-
 def check(b: Builder, *outputs: Node, tol: float = 1e-5) -> inductor.CompiledGraph:
     """Compile, and compare eager, native and interpreted results."""
     gm = b.finish(*outputs)

@@ -1,0 +1,177 @@
+"""Checks of library calls: the operation is known, its operands go together, and its results are what its own shape rule says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from flambeau.core import dispatch
+from flambeau.core.dtypes import int64
+from flambeau.core.expr import Expr, free_variables
+from flambeau.core.tensor import Tensor, fake
+from flambeau.inductor.dnn import ROLES
+from flambeau.inductor.externs import ATTENTION, CALLS, CONVOLUTIONS, DRAWS, PostOp
+from flambeau.inductor.ir import Extern, View
+from flambeau.inductor.lowering import Slot
+from flambeau.inductor.native import fill
+from flambeau.inductor.verify.steps import Facts, Wrong, evaluate_all, views_are_inside
+from flambeau.ops.registry import CompositeRecord, Primitive, is_operator
+
+THROUGH_PYTHON = ("eager", "kernel")
+LAYOUTS = ("given", "free")
+
+
+def operation_is_known(step: Extern, facts: Facts) -> Wrong:
+    """There is such a call, of something that can be called."""
+    if step.op not in CALLS and step.op not in THROUGH_PYTHON:
+        yield f"there is no library call {step.op!r}; there are {', '.join((*CALLS, *THROUGH_PYTHON))}"
+    if not callable(step.attrs.get("target")) or "args" not in step.attrs:
+        yield f"the call {step.op} names no primitive and its arguments; it has {', '.join(step.attrs) or 'nothing'}"
+    if not step.outputs:
+        yield f"the call {step.op} has no result"
+
+
+def slots_are_operands(step: Extern, facts: Facts) -> Wrong:
+    """The arguments take the operands, each once and in order."""
+    taken = [int(slot) for slot in _slots(step.attrs["args"])]
+    rest = len(step.inputs) - sum(post.tensor for post in _epilogue(step)) - ("activation" in step.attrs)
+    if taken != list(range(rest)):
+        yield f"its arguments take the operands {taken}, but it has {rest}"
+
+
+def _slots(args: Any) -> Iterator[Slot]:
+    for a in args if isinstance(args, (tuple, list)) else (args,):
+        if isinstance(a, (tuple, list)):
+            yield from _slots(a)
+        elif isinstance(a, Slot):
+            yield a
+
+
+def _epilogue(step: Extern) -> Sequence[PostOp]:
+    return step.attrs.get("epilogue", ())
+
+
+def results_follow(step: Extern, facts: Facts) -> Wrong:
+    """The results have the shapes and dtypes that the primitive's shape rule gives for the operands, at sizes that may come."""
+    target: Any = step.attrs["target"]
+    if "window" in step.attrs or (not isinstance(target, (Primitive, CompositeRecord)) and not is_operator(target)):
+        return
+    if _unbacked(step.outputs) - _unbacked(step.inputs):     # sizes that the call finds out
+        return
+    for sizes in facts.sizes:
+        operands = [_stand_in(step.op, view, sizes) for view in step.inputs]
+        try:
+            with dispatch.grad_enabled(False):
+                results = target(*fill(step.attrs["args"], operands, sizes))
+        except (RuntimeError, ValueError, TypeError, IndexError) as refused:
+            yield f"{step.op} refuses its operands {[list(t.shape) for t in operands]}: {refused}"
+            return
+        made = [t for t in (results if isinstance(results, (tuple, list)) else (results,)) if isinstance(t, Tensor)]
+        want = [(_stand_in(step.op, view, sizes)) for view in step.outputs]
+        if [(tuple(t.shape), t.dtype) for t in made] != [(tuple(t.shape), t.dtype) for t in want]:
+            yield f"{step.op} gives {_described(made)}, but its results are {_described(want)}"
+            return
+
+
+def _unbacked(views: Sequence[View]) -> set[str]:
+    return {name for v in views for n in v.shape for name in free_variables(n) if name[0] == "u"}
+
+
+def _stand_in(op: str, view: View, sizes: Mapping[str, int]) -> Tensor:
+    """A fake tensor like a view; two batch dimensions of a product are one."""
+    shape, strides = evaluate_all((view.shape, view.strides), dict(sizes))
+    if op == "bmm" and len(shape) == 4:
+        return fake((shape[0] * shape[1], *shape[2:]), view.dtype)
+    return fake(tuple(shape), view.dtype, strides=tuple(strides))
+
+
+def _described(tensors: Sequence[Tensor]) -> str:
+    return ", ".join(f"{t.dtype.name}{list(t.shape)}" for t in tensors)
+
+
+def epilogue_goes_together(step: Extern, facts: Facts) -> Wrong:
+    """What a call ends in is known, and its tensors broadcast to the result, in its type."""
+    posts, out = _epilogue(step), step.outputs[0]
+    if step.op not in ("mm", "bmm", *CONVOLUTIONS) and posts:
+        yield f"{step.op} takes no epilogue"
+    tensors = step.inputs[len(step.inputs) - sum(post.tensor for post in posts):]
+    if "activation" in step.attrs:
+        tensors = (*tensors, step.inputs[-1])
+    for view in tensors:
+        own = out.shape[len(out.shape) - len(view.shape):]
+        if len(view.shape) > len(out.shape) or any(n is not m and n not in (1, m) for n, m in zip(view.shape, own)):
+            yield f"{view.buffer}{list(view.shape)} of its epilogue does not broadcast to the result's {list(out.shape)}"
+        if view.dtype is not out.dtype:
+            yield f"{view.buffer} of its epilogue is {view.dtype.name}, the result {out.dtype.name}"
+
+
+def operands_lie_as_claimed(step: Extern, facts: Facts) -> Wrong:
+    """Operands of libraries that are called by address have the layouts that they take."""
+    yield from _LIE.get(step.op, lambda step: iter(()))(step)
+
+
+def _matrices(step: Extern) -> Wrong:
+    """Products take strided matrices, of which one dimension is contiguous, and write such a one, in one type."""
+    for view in (*step.inputs[:2], *step.outputs):
+        if view.dtype is not step.outputs[0].dtype:
+            yield f"{view.buffer} is {view.dtype.name}, the result {step.outputs[0].dtype.name}"
+        near = [s for s, n in zip(view.strides[-2:], view.shape[-2:]) if s == 1 or n == 1]
+        if not near:
+            yield f"neither rows nor columns of {view.buffer} are contiguous: strides {list(view.strides)}"
+
+
+def _convolved(step: Extern) -> Wrong:
+    """Convolutions on CPUs say how each of x, w, y lies; those of cuDNN have the shapes that their window makes."""
+    if "window" in step.attrs:
+        yield from _windowed(step)
+        return
+    layouts = step.attrs.get("layouts", ())
+    if len(layouts) != 3 or any(name not in LAYOUTS for name in layouts):
+        yield f"the layouts of x, w and y are {layouts!r}; each is one of {', '.join(LAYOUTS)}"
+    if any(v.dtype is not step.outputs[0].dtype for v in step.inputs[:2]):
+        yield f"it convolves {', '.join(v.dtype.name for v in step.inputs[:2])} to {step.outputs[0].dtype.name}"
+
+
+def _windowed(step: Extern) -> Wrong:
+    roles = ROLES[CONVOLUTIONS[step.op]]
+    x, w, y = (v for _, v in sorted(zip(roles, (*step.inputs, *step.outputs)), key=lambda item: item[0]))
+    groups = step.attrs["args"][-1]
+    if any(isinstance(n, Expr) for v in (x, w, y) for n in v.shape):
+        return
+    sizes = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1
+                  for n, k, s, p, d in zip(x.shape[2:], w.shape[2:], *step.attrs["window"]))
+    if x.shape[1] != w.shape[1] * groups or y.shape != (x.shape[0], w.shape[0], *sizes):
+        yield f"a convolution of {list(x.shape)} with {list(w.shape)} gives {[x.shape[0], w.shape[0], *sizes]}, not {list(y.shape)}"
+
+
+def _heads(step: Extern) -> Wrong:
+    """Attention takes float32 in four dimensions, of which the last is contiguous."""
+    for view in (*step.inputs, *step.outputs):
+        if view.dtype.name != "float32":
+            yield f"{view.buffer} is {view.dtype.name}, not float32"
+        if len(view.shape) == 4 and view.strides[-1] != 1 and view.shape[-1] != 1:
+            yield f"the last dimension of {view.buffer} is not contiguous: strides {list(view.strides)}"
+
+
+def _drawn(step: Extern) -> Wrong:
+    """A draw takes the state (seed, offset) and fills contiguous memory."""
+    state, out = step.inputs[0], step.outputs[0]
+    if state.dtype is not int64 or list(state.shape) != [2] or list(state.strides) != [1]:
+        yield f"its state {state.buffer} is {state.dtype.name}{list(state.shape)}, not a contiguous int64[2]"
+    want: Any = 1
+    for n, s in reversed(list(zip(out.shape, out.strides))):
+        if s is not want and s != want and n != 1:
+            yield f"the memory of {out.buffer} that it fills is not contiguous: strides {list(out.strides)}"
+            return
+        want = want * n
+
+
+_LIE: dict[str, Callable[[Extern], Wrong]] = {
+    "mm": _matrices, "bmm": _matrices, **dict.fromkeys(CONVOLUTIONS, _convolved), **dict.fromkeys(ATTENTION, _heads),
+    **dict.fromkeys(DRAWS, _drawn),
+}
+
+EXTERN: tuple[Callable[[Extern, Facts], Wrong], ...] = (
+    operation_is_known, views_are_inside, slots_are_operands, epilogue_goes_together, results_follow, operands_lie_as_claimed)
+
+__all__ = ["EXTERN"]

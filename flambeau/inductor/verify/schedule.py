@@ -1,0 +1,178 @@
+"""Checks of a scheduled program: kernels hold its steps, run them in order, and temporaries have memory of their own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from flambeau.core.expr import Index, evaluate, substitute, to_python
+from flambeau.inductor.ir import REDUCTIONS, Extern, Step
+from flambeau.inductor.scheduler import Kernel, Member, kernel_var
+from flambeau.inductor.verify.places import Site, grid
+from flambeau.inductor.verify.steps import Facts, Wrong
+
+Nodes = Sequence[Any]
+
+
+def steps_of(node: Any) -> list[Step]:
+    """The steps that a node runs, in order."""
+    if isinstance(node, Extern):
+        return [node]
+    steps: list[Step] = [m.step for m in node.members]
+    call = getattr(node, "call", None)      # a product that ends in a kernel
+    return steps if call is None else [call, *steps]
+
+
+def loops_of(kernel: Kernel) -> dict[str, Index]:
+    """The kernel's loop variables and their sizes."""
+    return {f"x{k}": size for k, size in enumerate(kernel.sizes)}
+
+
+# --- kernels ---
+
+
+def members_go_through_their_loops(kernel: Kernel, facts: Facts) -> Iterator[tuple[Step, str]]:
+    """The kernel's loops take each step through each iteration of its own once, folds over the inner loops."""
+    split = len(kernel.sizes) if kernel.split is None else kernel.split
+    for m in kernel.members:
+        wrong = _iterations(kernel, m, split, facts)
+        if wrong is not None:
+            yield m.step, wrong
+
+
+def _iterations(kernel: Kernel, m: Member, split: int, facts: Facts) -> str | None:
+    loops = m.step.loops + m.step.reduce_loops
+    if set(m.subs) != {name for name, _ in loops}:
+        return f"its loops are {', '.join(name for name, _ in loops)}, but the kernel gives {', '.join(m.subs)}"
+    outer = {f"x{k}": n for k, n in enumerate(kernel.sizes[:split if m.step.kind in REDUCTIONS or not m.full else None])}
+    for part, ranges in ((m.step.loops, outer), (m.step.reduce_loops, {k: n for k, n in loops_of(kernel).items() if k not in outer})):
+        if not part:
+            continue
+        flat: Index = 0
+        for name, size in part:
+            site = Site(ranges, facts.sizes)
+            wrong = site.misnamed(m.subs[name]) or site.outside(m.subs[name], size)
+            if wrong is not None:
+                return f"its loop variable {name} is {to_python(m.subs[name])} in the kernel: {wrong}"
+            flat = flat * size + m.subs[name]
+        wrong = _once(flat, math.prod([n for _, n in part]), ranges, facts)
+        if wrong is not None:
+            return wrong
+    return None
+
+
+def _once(flat: Index, count: Index, ranges: Mapping[str, Index], facts: Facts) -> str | None:
+    """Whether `flat` takes each value below `count` once in the loops."""
+    for sizes in facts.sizes:
+        total = int(evaluate(count, sizes))
+        numbers = {name: int(evaluate(n, sizes)) for name, n in ranges.items()}
+        if math.prod(numbers.values()) != total:
+            return f"the kernel runs it {math.prod(numbers.values())} times, not {total}"
+        axes, lengths = grid(numbers)
+        if total and len(set(_broadcast(flat, {**sizes, **axes}, lengths))) != math.prod(lengths):
+            return "the kernel runs some of its iterations twice, others never"
+    return None
+
+
+def _broadcast(flat: Index, values: Mapping[str, Any], lengths: Sequence[int]) -> list[int]:
+    found = evaluate(flat, values)
+    return found.reshape(-1).tolist() if getattr(found, "size", 1) == math.prod(lengths) else [found] * math.prod(lengths)
+
+
+def members_share_iterations(kernel: Kernel, facts: Facts) -> Iterator[tuple[Step, str]]:
+    """What one step reads of another's result in the same kernel was made in the same iteration, by a step before it."""
+    writers: dict[str, Member] = {}
+    theirs = {m.step.buffer for m in kernel.members}
+    for m in kernel.members:
+        for access in m.step.loads:
+            made = writers.get(access.buffer)
+            if made is None:
+                if access.buffer in theirs:
+                    yield m.step, f"it reads {access.buffer}, which a later step of its kernel makes"
+                continue
+            if substitute(access.index, m.subs) != substitute(made.step.index, made.subs) or access.names:
+                yield m.step, f"it reads {access.buffer} at {to_python(access.index)}, which another iteration of its kernel makes"
+            elif made.full and made.step.kind == "pointwise" and not m.full:
+                yield m.step, f"it runs once a row, but reads {access.buffer}, which has a value for each element"
+        writers[m.step.buffer] = m
+    if kernel.style == "scatter" and len(kernel.members) > 1:
+        yield kernel.members[1].step, "it is in the kernel of a scatter"
+
+
+KERNEL: tuple[Callable[[Kernel, Facts], Iterator[tuple[Step, str]]], ...] = (members_go_through_their_loops, members_share_iterations)
+
+
+def all_steps_run_once(nodes: Nodes, steps: Sequence[Step]) -> Iterator[tuple[Step, str]]:
+    """The nodes run the program's steps, each once."""
+    times: dict[int, int] = {}
+    for node in nodes:
+        for step in steps_of(node):
+            times[id(step)] = times.get(id(step), 0) + 1
+    for step in steps:
+        if times.pop(id(step), 0) != 1:
+            yield step, "the schedule runs it never or more than once"
+    for node in nodes:
+        for step in steps_of(node):
+            if id(step) in times:
+                yield step, "the schedule runs it, but it is not in the program"
+
+
+# --- memory ---
+
+
+def lives(nodes: Nodes, names: Any) -> dict[str, tuple[int, int]]:
+    """For each of these buffers the first and the last node that touches it."""
+    found: dict[str, tuple[int, int]] = {}
+    for k, node in enumerate(nodes):
+        for name in {*node.reads, *node.writes}:
+            if name in names:
+                found[name] = (found.get(name, (k, k))[0], k)
+    return found
+
+
+def memory_is_apart(unit: Any, facts: Facts) -> Wrong:
+    """Temporaries that are needed at one time never share bytes, and the arena has room for all."""
+    places, alive = unit.places, lives(unit.nodes, unit.places)
+    for sizes in facts.sizes:
+        spans = {}
+        end = int(evaluate(unit.arena, sizes))
+        for name in alive:
+            buffer, start = facts.program.buffers[name], int(evaluate(places[name], sizes))
+            stop = start + int(evaluate(buffer.numel, sizes)) * buffer.dtype.itemsize
+            spans[name] = (start, stop)
+            if start < 0 or stop > end:
+                yield f"{name} lies at bytes {start} to {stop} of an arena of {end}"
+            if start % 16:
+                yield f"{name} lies at byte {start}, which is not aligned"
+        yield from _shared(spans, alive)
+
+
+def _shared(spans: Mapping[str, tuple[int, int]], alive: Mapping[str, tuple[int, int]]) -> Wrong:
+    by_start = sorted((name for name in spans if spans[name][0] < spans[name][1]), key=lambda name: spans[name][0])
+    open_spans: list[str] = []
+    for name in by_start:
+        open_spans = [other for other in open_spans if spans[other][1] > spans[name][0]]
+        for other in open_spans:
+            (a, b), (c, d) = alive[name], alive[other]
+            if a <= d and c <= b:
+                yield (f"{other} (bytes {spans[other]}, nodes {c} to {d}) and {name} (bytes {spans[name]}, nodes {a} to {b}) share memory "
+                       "while both are needed")
+        open_spans.append(name)
+
+
+def crossing_has_memory(unit: Any, facts: Facts) -> Wrong:
+    """What one node makes and another reads has a place: an argument, or one in the arena."""
+    given = {*unit.arguments, *unit.places}
+    made: set[str] = set()
+    for node in unit.nodes:
+        for name in sorted(node.reads & made - given):
+            yield f"{name} crosses from one kernel to another without memory"
+        made |= set(node.writes)
+        for name in sorted(node.reads - made - given):
+            yield f"{name} is read from nowhere"
+
+
+UNIT: tuple[Callable[[Any, Facts], Wrong], ...] = (memory_is_apart, crossing_has_memory)
+
+__all__ = ["KERNEL", "UNIT", "all_steps_run_once", "kernel_var", "lives", "loops_of", "steps_of"]
