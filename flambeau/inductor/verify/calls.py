@@ -9,7 +9,7 @@ from flambeau.core import dispatch
 from flambeau.core.dtypes import int64
 from flambeau.core.expr import Expr, free_variables
 from flambeau.core.tensor import Tensor, fake
-from flambeau.inductor.dnn import ROLES
+from flambeau.inductor import dnn
 from flambeau.inductor.externs import ATTENTION, CALLS, CONVOLUTIONS, DRAWS, PostOp
 from flambeau.inductor.ir import Extern, View
 from flambeau.inductor.lowering import Slot
@@ -133,7 +133,7 @@ def _convolved(step: Extern) -> Wrong:
 
 
 def _windowed(step: Extern) -> Wrong:
-    roles = ROLES[CONVOLUTIONS[step.op]]
+    roles = dnn.ROLES[dnn.CONVOLUTIONS[step.op]]
     x, w, y = (v for _, v in sorted(zip(roles, (*step.inputs, *step.outputs)), key=lambda item: item[0]))
     groups = step.attrs["args"][-1]
     if any(isinstance(n, Expr) for v in (x, w, y) for n in v.shape):
