@@ -13,6 +13,7 @@ from flambeau.aot.partition import Partition, partition
 from flambeau.aot.passes import CLEAN_UP, separate_results
 from flambeau.aot.runtime import Compiled, Part, Saving, TrainingCode, deliverer, gatherer, overlaps, share_memory, without_backward
 from flambeau.aot.trace import stripped
+from flambeau.aot.verify import check_functional, check_partition
 from flambeau.core import dispatch
 from flambeau.core.settings import Verification
 from flambeau.core.tensor import Tensor
@@ -123,6 +124,8 @@ class AotFunction:
         self._compile_functions(program.graph)
         interface = program.interface
         program.graph.provenance.append(_made_by("tracing", started, program.graph))
+        if Verification.on:
+            check_functional(program.graph, "tracing")
         training = bool(interface.differentiable) and interface.no_backward is None
         joint = program.module(name="joint" if training else "inference")
         _clean(joint)
@@ -162,6 +165,10 @@ class AotFunction:
         for graph in (split.forward, split.backward):
             graph.provenance.append(_made_by("partition", started, graph))
         graphs = {"forward": split.forward, "backward": split.backward}
+        if Verification.on:
+            for graph in graphs.values():
+                check_functional(graph, "partition")
+            check_partition(program.graph, split, interface, program.tangents, "partition")
         for stage, graph in graphs.items():
             Observers.show(stage, program.module(graph, stage))
         forward = _compile(self.compilers[0], program, split.forward, interface.results)
@@ -253,7 +260,7 @@ def _adopt_layouts(split: Partition) -> None:
 
 
 def _clean(gm: GraphModule) -> None:
-    PassManager(CLEAN_UP, check=Verification.on)(gm)
+    PassManager(CLEAN_UP, check=Verification.on and check_functional)(gm)
 
 
 def _compile(compiler: Compiler, program: Program, graph: Graph, results: int) -> Part:
@@ -272,7 +279,7 @@ def _compile(compiler: Compiler, program: Program, graph: Graph, results: int) -
     graph.meta["exact_outputs"] = len({n for n in outputs[:results] if n in computed}) if results else len(computed)
     gm = program.module(graph, graph.meta.get("name", "graph"))
     if Verification.on:
-        graph.lint()
+        check_functional(graph, "separate_results")
     examples = [n.meta["val"] for n in placeholders]
     compiled = compiler(gm, examples)
     if outputs == list(computed):

@@ -17,6 +17,7 @@ from .. import _C, fx
 from ..core import dispatch
 from ..core.settings import Verification
 from ..core.tensor import Tensor
+from ..fx.lint import lint_graph
 from ..ops.linalg_decompositions import LinAlgError
 from . import breaks, logs, policy
 from .break_kinds import Break, describe
@@ -277,7 +278,7 @@ class _Conversion:
         graph.eliminate_dead_code()
         tx.drop_unused_inputs()
         if Verification.on:
-            graph.lint()
+            lint_graph(graph, "capture", whole=True)
         return graph
 
     def _compile(self, graph: fx.Graph) -> tuple[fx.GraphModule, Any]:

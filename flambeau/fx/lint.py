@@ -34,8 +34,22 @@ def neighbourhood(node: Node, context: int = _CONTEXT) -> str:
     return "\n".join(head + lines + tail)
 
 
-def lint_graph(graph: Graph) -> None:
-    """Raise `GraphLintError` unless every node is legal, named once, after its inputs, and in step with its users."""
+def lint_graph(graph: Graph, after: str = "", whole: bool = False) -> None:
+    """Raise `GraphLintError` unless every node is legal, named once, after its inputs, and in step with its users.
+
+    `after` is the pass that the error names; a `whole` graph has an output.
+    """
+    try:
+        _lint_nodes(graph)
+        if whole and not any(node.op == "output" for node in graph.nodes):
+            raise GraphLintError(f"the graph of {len(graph.nodes)} nodes has no output", next(iter(reversed(list(graph.nodes))), None))
+    except GraphLintError as error:
+        if after:
+            error.args = (f"after {after}: {error}",)
+        raise
+
+
+def _lint_nodes(graph: Graph) -> None:
     seen: dict[Node, None] = {}
     names: dict[str, Node] = {}
     output: Node | None = None

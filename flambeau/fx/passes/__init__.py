@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from flambeau.fx.graph import Graph
 from flambeau.fx.graph_module import GraphModule
+from flambeau.fx.lint import lint_graph
 from flambeau.fx.passes.shape_prop import ShapeProp, TensorMetadata
 
 Pass = Callable[..., Any]
@@ -31,12 +33,12 @@ class PassManager:
     """Runs passes over a GraphModule, in order.
 
     A pass is a function of a `Graph` (or, with `on_modules`, of a GraphModule) that changes it in place. After each one
-    the graph is verified if `check` is set, and a line goes to `graph.provenance`; a pass that leaves a graph that is
-    not well formed is named in the error.
+    the graph is verified if `check` is set (by it, called with the graph and the pass's name, if it is a function), and a line
+    goes to `graph.provenance`; a pass that leaves a graph that is not well formed is named in the error.
     """
 
     passes: Sequence[Pass]
-    check: bool = False
+    check: bool | Callable[[Graph, str], None] = False
     on_modules: bool = False
     records: list[PassRecord] = field(default_factory=list)
 
@@ -48,7 +50,7 @@ class PassManager:
             try:
                 one(gm if self.on_modules else gm.graph)
                 if self.check:
-                    gm.graph.lint()
+                    (lint_graph if self.check is True else self.check)(gm.graph, name)
             except Exception as error:
                 error.add_note(f"in pass {name}, after {', '.join(r.name for r in self.records) or 'no other pass'}")
                 raise

@@ -15,7 +15,7 @@ from flambeau.inductor.ir import Extern, View
 from flambeau.inductor.lowering import Slot
 from flambeau.inductor.native import fill
 from flambeau.inductor.verify.steps import Facts, Wrong, evaluate_all, views_are_inside
-from flambeau.ops.registry import CompositeRecord, Primitive, is_operator
+from flambeau.ops.registry import CompositeRecord, Primitive, Spec, is_operator
 
 THROUGH_PYTHON = ("eager", "kernel")
 LAYOUTS = ("given", "free")
@@ -54,7 +54,8 @@ def _epilogue(step: Extern) -> Sequence[PostOp]:
 def results_follow(step: Extern, facts: Facts) -> Wrong:
     """The results have the shapes and dtypes that the primitive's shape rule gives for the operands, at sizes that may come."""
     target: Any = step.attrs["target"]
-    if "window" in step.attrs or (not isinstance(target, (Primitive, CompositeRecord)) and not is_operator(target)):
+    if "window" in step.attrs or "custom" in getattr(target, "tags", ()) or not (
+            isinstance(target, (Primitive, CompositeRecord)) or is_operator(target)):
         return
     if _unbacked(step.outputs) - _unbacked(step.inputs):     # sizes that the call finds out
         return
@@ -62,11 +63,11 @@ def results_follow(step: Extern, facts: Facts) -> Wrong:
         operands = [_stand_in(step.op, view, sizes) for view in step.inputs]
         try:
             with dispatch.grad_enabled(False):
-                results = target(*fill(step.attrs["args"], operands, sizes))
+                results = (target.shape if isinstance(target, Primitive) else target)(*fill(step.attrs["args"], operands, sizes))
         except (RuntimeError, ValueError, TypeError, IndexError) as refused:
             yield f"{step.op} refuses its operands {[list(t.shape) for t in operands]}: {refused}"
             return
-        made = [t for t in (results if isinstance(results, (tuple, list)) else (results,)) if isinstance(t, Tensor)]
+        made = list(results) if type(results) in (tuple, list) else [results]
         want = [(_stand_in(step.op, view, sizes)) for view in step.outputs]
         if [(tuple(t.shape), t.dtype) for t in made] != [(tuple(t.shape), t.dtype) for t in want]:
             yield f"{step.op} gives {_described(made)}, but its results are {_described(want)}"
@@ -85,7 +86,7 @@ def _stand_in(op: str, view: View, sizes: Mapping[str, int]) -> Tensor:
     return fake(tuple(shape), view.dtype, strides=tuple(strides))
 
 
-def _described(tensors: Sequence[Tensor]) -> str:
+def _described(tensors: Sequence[Tensor | Spec]) -> str:
     return ", ".join(f"{t.dtype.name}{list(t.shape)}" for t in tensors)
 
 
