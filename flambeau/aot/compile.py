@@ -279,7 +279,7 @@ def _compile(compiler: Compiler, program: Program, graph: Graph, results: int) -
     graph.meta["exact_outputs"] = len({n for n in outputs[:results] if n in computed}) if results else len(computed)
     gm = program.module(graph, graph.meta.get("name", "graph"))
     if Verification.on:
-        check_functional(graph, "separate_results")
+        check_functional(graph, "separate_results", relaid=not results)
     examples = [n.meta["val"] for n in placeholders]
     compiled = compiler(gm, examples)
     if outputs == list(computed):

@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from flambeau.core.expr import Index, evaluate, substitute, to_python
+import numpy as np
+
+from flambeau.core.expr import Index, coefficient, evaluate, substitute, to_python
 from flambeau.inductor.ir import REDUCTIONS, Extern, Step
 from flambeau.inductor.scheduler import Kernel, Member, kernel_var
-from flambeau.inductor.verify.places import Site, grid
+from flambeau.inductor.verify.places import Site, grid, merged
 from flambeau.inductor.verify.steps import Facts, Wrong
 
 Nodes = Sequence[Any]
@@ -63,21 +65,20 @@ def _iterations(kernel: Kernel, m: Member, split: int, facts: Facts) -> str | No
 
 
 def _once(flat: Index, count: Index, ranges: Mapping[str, Index], facts: Facts) -> str | None:
-    """Whether `flat` takes each value below `count` once in the loops."""
+    """Whether `flat` takes each value below `count` once in the loops: its loops are the digits of a number, or it is counted."""
+    steps = [coefficient(flat, name) for name in ranges]
+    digits = () if count.__class__ is int and count == 1 else ((count, 1),)
+    if None not in steps and merged(ranges.values(), steps, facts.program) == digits:    # type: ignore[arg-type]
+        return None
     for sizes in facts.sizes:
         total = int(evaluate(count, sizes))
         numbers = {name: int(evaluate(n, sizes)) for name, n in ranges.items()}
         if math.prod(numbers.values()) != total:
             return f"the kernel runs it {math.prod(numbers.values())} times, not {total}"
         axes, lengths = grid(numbers)
-        if total and len(set(_broadcast(flat, {**sizes, **axes}, lengths))) != math.prod(lengths):
+        if total and np.unique(np.broadcast_to(evaluate(flat, {**sizes, **axes}), lengths)).size != math.prod(lengths):
             return "the kernel runs some of its iterations twice, others never"
     return None
-
-
-def _broadcast(flat: Index, values: Mapping[str, Any], lengths: Sequence[int]) -> list[int]:
-    found = evaluate(flat, values)
-    return found.reshape(-1).tolist() if getattr(found, "size", 1) == math.prod(lengths) else [found] * math.prod(lengths)
 
 
 def members_share_iterations(kernel: Kernel, facts: Facts) -> Iterator[tuple[Step, str]]:
