@@ -423,6 +423,22 @@ def _columns_imag(x: Tensor) -> Tensor:
     return prims.imag(_diagonal(x))
 
 
+def _of_finite(kernel: Callable) -> Callable:
+    """A kernel that LAPACK may not come back from where a matrix holds an infinity: of those all results are NaN."""
+    @functools.wraps(kernel)
+    def call(x: np.ndarray, *args: Any) -> Any:
+        finite = np.isfinite(x).all(axis=(-2, -1))
+        if finite.all():
+            return kernel(x, *args)
+        if np.isnan(x).any():
+            raise np.linalg.LinAlgError("the input holds NaNs")
+        made = kernel(np.where(finite[..., None, None], x, 0), *args)
+        for out in made if isinstance(made, tuple) else (made,):
+            out[~finite] = np.nan
+        return made
+    return call
+
+
 def _svd_shape(x: Tensor, full: bool) -> tuple[Spec, Spec, Spec]:
     """(U, S, V^H) with x = U diag(S) V^H."""
     *batch, m, n = x._layout.shape
@@ -431,8 +447,9 @@ def _svd_shape(x: Tensor, full: bool) -> tuple[Spec, Spec, Spec]:
             Spec((*batch, n if full else k, n), x.dtype))
 
 
-svd_prim = _routine("svd", lambda x, full: tuple(np.linalg.svd(x, full_matrices=full)), _svd_vjp, _svd_shape, "",
-                    lambda r: (r.standard_normal((4, 3)), False), failure="linalg.svd: The algorithm failed to converge.")
+svd_prim = _routine("svd", _of_finite(lambda x, full: tuple(np.linalg.svd(x, full_matrices=full))), _svd_vjp, _svd_shape, "",
+                    lambda r: (r.standard_normal((4, 3)), False),
+                    failure="linalg.svd: The algorithm failed to converge; NaNs in the input are a reason.")
 
 
 @operator
@@ -548,10 +565,11 @@ def _pinv_vjp(g: Tensor, x: Tensor, out: Tensor) -> tuple:
 
 
 pinv_prim = _routine(
-    "pinv", lambda x, rtol, hermitian: np.linalg.pinv(x, rcond=rtol, hermitian=hermitian), _pinv_vjp,
+    "pinv", _of_finite(lambda x, rtol, hermitian: np.linalg.pinv(x, rcond=rtol, hermitian=hermitian)), _pinv_vjp,
     lambda x, rtol, hermitian: Spec((*x._layout.shape[:-2], x._layout.shape[-1], x._layout.shape[-2]), x.dtype),
     "The pseudo-inverse; singular values below rtol times the largest count as zero.",
-    lambda r: (r.standard_normal((4, 3)), 1e-12, False), failure="linalg.pinv: The algorithm failed to converge.")
+    lambda r: (r.standard_normal((4, 3)), 1e-12, False),
+    failure="linalg.pinv: The algorithm failed to converge; NaNs in the input are a reason.")
 
 
 def _rtol(x: Tensor, rtol: float | None) -> float:

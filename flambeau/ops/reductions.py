@@ -149,7 +149,8 @@ def _mean(input: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
 
 
 def _is_zero(n: Any) -> bool:
-    return type(n) is int and n == 0
+    """Whether a size is 0; of one that other sizes decide, the answer is guarded."""
+    return bool(n == 0)
 
 
 @operator(method=True)

@@ -112,10 +112,8 @@ def _inside(bound: Any, size: Any) -> Any:
 
 def _select(x: Tensor, dim: int, i: Any) -> Tensor:
     size = x._layout.shape[dim]
-    if type(i) is int and type(size) is int:
-        if not -size <= i < size:
-            raise IndexError(f"index {i} is out of bounds for dimension {dim} with size {size}")
-        return prims.select(x, dim, i + size if i < 0 else i)
+    if i >= size or i < -size:
+        raise IndexError(f"index {i} is out of bounds for dimension {dim} with size {size}")
     return prims.select(x, dim, i + size if i < 0 else i)
 
 

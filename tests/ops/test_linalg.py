@@ -355,3 +355,21 @@ def test_the_determinant_of_nans_is_nan(where, kind):
     assert fl.linalg.det(a).isnan() and log[0].isnan() and sign[0] == 0 and (sign[1], log[1]) == (1, 0)
     with pytest.raises(fl.linalg.LinAlgError):
         fl.linalg.cholesky(a)
+
+
+@pytest.mark.parametrize("size", [2, 5, 40])
+@pytest.mark.parametrize("name", ["svd", "svdvals", "pinv", "cond"])
+def test_singular_values_of_infinite_matrices_are_nan(name, size):
+    """LAPACK may never come back from one. The other matrices of the batch are as they are alone; NaNs are refused, as torch does."""
+    call = getattr(fl.linalg, name)
+    x = fl.randn(3, size, size, dtype=fl.float64)
+    alone = fl.utils._pytree.tree_leaves(call(x[::2]))
+    for at in range(0, size * size, max(1, size * size // 7)):
+        y = x.clone()
+        y[1].view(-1)[at] = -math.inf
+        for got, kept in zip(fl.utils._pytree.tree_leaves(call(y)), alone):
+            fl.testing.assert_close(got[::2], kept)
+            assert got[1].isnan().all()
+    y[1, 0, 0] = math.nan
+    with pytest.raises(fl.linalg.LinAlgError, match="NaN"):
+        call(y)

@@ -118,6 +118,13 @@ def _check_index(name: str, index: Tensor) -> None:
         raise RuntimeError(f"{name}(): Expected dtype int64 for index, got {index.dtype}")
 
 
+def _check_room(index: Tensor, shape: Sequence, dim: int, error: type[Exception] = IndexError) -> None:
+    """Whatever its elements are, an index that has some is out of bounds for a dimension of none: also where no element of the
+    result would be read there, and compiled code would have nothing to check."""
+    if shape and shape[dim] == 0 and all(n != 0 for n in index._layout.shape):
+        raise error(f"index of shape {list(index.shape)} is out of bounds for dimension {dim} with size 0")
+
+
 def _stray(index: np.ndarray, low: int, size: int) -> int | None:
     """The largest or smallest index if it lies outside [low, size)."""
     if not index.size:
@@ -183,6 +190,7 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Spec:
         if d != dim and n is not m and n > m:
             raise RuntimeError(f"Size does not match at dimension {d} expected index {list(index.shape)} to be no larger than self "
                                f"{list(x.shape)} apart from dimension {dim}")
+    _check_room(index, x._layout.shape, dim, RuntimeError)
     return Spec(index._layout.shape, x.dtype)
 
 
@@ -257,6 +265,7 @@ def _scattered(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Spec:
         if (type(n) is int and type(m) is int and n > m) or (d != dim and n is not x.shape[d] and n > x.shape[d]):
             raise RuntimeError(f"Expected index {list(index.shape)} to be no larger than self {list(x.shape)} apart from dimension "
                                f"{dim} and to be no larger size than src {list(src.shape)}")
+    _check_room(index, x._layout.shape, dim, RuntimeError)
     return Spec(x._layout.shape, x.dtype)
 
 
@@ -306,6 +315,7 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Spec:
     """The slices of `x` at `index` along `dim`; the dimensions of `index` (any rank) take the place of `dim`."""
     _check_index("index_select", index)
     shape = x._layout.shape
+    _check_room(index, shape, dim)
     return Spec(shape[:dim] + index._layout.shape + shape[dim + 1:], x.dtype)
 
 
@@ -320,7 +330,7 @@ def _index_add_kernel(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarra
         return made
     out = x.copy()
     rank = index.ndim
-    flat = src.reshape(src.shape[:dim] + (-1,) + src.shape[dim + rank:])
+    flat = src.reshape(src.shape[:dim] + (index.size,) + src.shape[dim + rank:])
     place: Any = (slice(None),) * dim + (index.reshape(-1),)
     np.add.at(out, place, flat)
     return out
@@ -333,6 +343,7 @@ def index_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Spec:
     """A copy of `x` with the slices of `src` added at `index` along `dim` (the transpose of index_select)."""
     _check_index("index_add", index)
     shape = x._layout.shape
+    _check_room(index, shape, dim)
     want = shape[:dim] + index._layout.shape + shape[dim + 1:]
     if tuple(src._layout.shape) != tuple(want) and len(shape):
         raise RuntimeError(f"index_add(): expected a source of shape {list(want)} for self {list(shape)}, dim {dim} and index "
@@ -450,7 +461,14 @@ def _index_put_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
                               (r.standard_normal((3, 4)), [None, r.integers(0, 4, 3)])])
 def index(x: Tensor, indices: Sequence[Tensor | None]) -> Spec:
     """NumPy's advanced indexing with integer tensors; None takes a dimension whole. Index dimensions stay in place if adjacent."""
+    _check_rooms(indices, x)
     return Spec(index_shape(x._layout.shape, indices)[0], x.dtype)
+
+
+def _check_rooms(indices: Sequence[Tensor | None], x: Tensor) -> None:
+    for d, at in enumerate(indices):
+        if at is not None:
+            _check_room(at, x._layout.shape, d)
 
 
 def _index_put_kernel(x: np.ndarray, indices: Sequence, values: np.ndarray, accumulate: bool) -> np.ndarray:
@@ -511,6 +529,7 @@ def _broadcasts_to(shape: Sequence, wanted: Sequence) -> bool:
                               for add in (False, True)])
 def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Spec:
     """A copy of `x` with `values` (broadcast to the indexed shape) written, or added, at `indices`."""
+    _check_rooms(indices, x)
     shape = index_shape(x._layout.shape, indices)[0]
     if not _broadcasts_to(values._layout.shape, shape):
         raise RuntimeError(f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of "

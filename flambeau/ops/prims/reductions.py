@@ -90,7 +90,7 @@ def prod(x: Tensor, dims: tuple[int, ...]) -> Spec:
 def _check_not_empty(x: Tensor, dims: Sequence[int], name: str) -> None:
     shape = x._layout.shape
     for d in dims:
-        if d < len(shape) and type(shape[d]) is int and shape[d] == 0:
+        if d < len(shape) and shape[d] == 0:
             raise IndexError(f"{name}(): Expected reduction dim {d} to have non-zero size. (input shape {list(shape)})")
 
 

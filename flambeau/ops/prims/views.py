@@ -183,9 +183,10 @@ def select(x: Tensor, dim: int, index: int | Tensor) -> Spec:
     """The slice at `index` (>= 0) along `dim`, without that dimension. While tracing it may be a 0-dim tensor: where the slice begins
     is known when the graph runs."""
     shape, strides, offset = x._layout
+    least = 1     # of no examples, vmap shows one
     if isinstance(index, Tensor):
-        index = 0 if index._data is None else int(index)
-    if type(index) is int and type(shape[dim]) is int and index >= shape[dim] > 0:
+        least, index = 0, 0 if index._data is None else int(index)
+    if index >= shape[dim] and shape[dim] >= least:
         raise IndexError(f"index {index} is out of bounds for dimension {dim} with size {shape[dim]}")
     return Spec(shape[:dim] + shape[dim + 1:], x.dtype, strides[:dim] + strides[dim + 1:], offset + index * strides[dim])
 
