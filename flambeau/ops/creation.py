@@ -18,7 +18,7 @@ from ..core.memory_format import contiguous_format, memory_format, preserve_form
 from ..core.settings import Numerics
 from ..core.size import canonical_dim, is_contiguous, is_dense, memory_order
 from ..core.storage import shared
-from ..core.tensor import Tensor, from_array, is_example
+from ..core.tensor import Tensor, example_of, from_array, is_example
 from . import prims
 from .checks import checked
 from .pointwise import store_out, with_out
@@ -113,6 +113,16 @@ def faking_like(source: Tensor) -> contextlib.AbstractContextManager:
     """Within the block factories make fakes if `source` is one."""
     fake = source._data is None and source.device.type != "meta" and not is_example(source)
     return dispatch.fake_mode() if fake else _NOTHING_SPECIAL
+
+
+def for_each(source: Tensor, made: Tensor) -> Tensor:
+    """`made` like `source`: where that stands for each example of a batch, there is one for each example, which may be written to."""
+    if not is_example(source):
+        return made
+    examples: Any = source._store
+    one = for_each(examples.values, made)
+    many = prims.expand(prims.unsqueeze(one, 0), (examples.level.size, *one._layout.shape))
+    return example_of(many.clone(), examples.level)
 
 
 # -- from Python data --------------------------------------------------------------------------------------
@@ -399,7 +409,7 @@ def _like(name: str, value: Any) -> Callable:
         with faking_like(input):
             made = _in_layout(input, memory_format, lambda shape: uninitialised(prims.empty(shape, kind, where)) if value is None else
                               prims.full(shape, cast(value, kind), kind, where))
-        return finish(made, requires_grad)
+        return finish(for_each(input, made), requires_grad)
 
     fn.__name__, fn.__doc__ = name, f"{name.split('_')[0]} in the shape, layout, dtype and device of `input` unless given."
     return operator(fn)
@@ -415,7 +425,7 @@ def full_like(input: Tensor, fill_value: Any, *, dtype: dtype | None = None, lay
     kind, where = dtype or input.dtype, input.device if device is None else as_device(device)
     with faking_like(input):
         made = _in_layout(input, memory_format, lambda shape: filled(shape, fill_value, kind, where))
-    return finish(made, requires_grad)
+    return finish(for_each(input, made), requires_grad)
 
 
 def _new_constant(name: str, value: Any) -> None:
@@ -425,7 +435,7 @@ def _new_constant(name: str, value: Any) -> None:
         with faking_like(self):
             shape = sizes(_named_size(size, kwargs, name), name)
             made = uninitialised(prims.empty(shape, kind, where)) if value is None else prims.full(shape, cast(value, kind), kind, where)
-        return finish(made, requires_grad)
+        return finish(for_each(self, made), requires_grad)
 
     fn.__name__, fn.__doc__ = name, f"{name[4:]}(size) in this tensor's dtype and on its device unless given."
     operator(fn, name=name, method=True)
@@ -442,7 +452,7 @@ def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: dtype | None = 
     with faking_like(self):
         made = filled(sizes((size,), "new_full"), fill_value, dtype or self.dtype,
                       self.device if device is None else as_device(device))
-    return finish(made, requires_grad)
+    return finish(for_each(self, made), requires_grad)
 
 
 @operator(method=True)
@@ -459,7 +469,7 @@ def new_empty_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], 
     with faking_like(self):
         made = prims.empty_strided(tuple(size), tuple(stride), dtype or self.dtype,
                                    self.device if device is None else as_device(device))
-    return finish(made, requires_grad)
+    return finish(for_each(self, made), requires_grad)
 
 
 @method("new_arange")

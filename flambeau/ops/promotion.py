@@ -15,7 +15,7 @@ from ..core.device import as_device
 from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, dtype, promote_types
 from ..core.settings import add_setting
 from ..core.size import broadcast_shapes
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, is_example
 from . import prims
 from .registry import one_device
 
@@ -216,9 +216,14 @@ def together(args: tuple) -> tuple:
 
 def apart(result: Tensor, source: Tensor) -> Tensor:
     """`result`, copied where it shows memory of `source`: an operator that is no view answers with memory of its own."""
-    root = source if source._view is None else source._view.base
-    shared = result is source or (result._view is not None and result._view.base is root)
-    return result.clone() if shared else result
+    return result.clone() if result is source or _root(result) is _root(source) else result
+
+
+def _root(x: Tensor) -> Tensor:
+    """The tensor that this one is a view of, or itself; behind an example, that of the batch."""
+    while is_example(x):
+        x = x._store.values  # type: ignore[union-attr]
+    return x if x._view is None else x._view.base
 
 
 def to_float(x: Any) -> Any:

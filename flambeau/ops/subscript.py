@@ -175,6 +175,22 @@ class Read:
         dim = 0
         for item in items:
             dim = self._take(item, dim, lone_mask)
+        self._gather_numbers()
+
+    def _gather_numbers(self) -> None:
+        """Indices of no dimensions select, whether or not their values are known by now: where the others' dimensions go in the result
+        does not hang on them. So they are brought before the first of the others."""
+        numbers = [d for d, i in enumerate(self.advanced) if i is not None and not i.ndim]
+        others = [d for d, i in enumerate(self.advanced) if i is not None and i.ndim]
+        if not numbers or not others:
+            return
+        rest = [d for d in range(self.view.ndim) if d not in numbers]
+        at = rest.index(others[0])
+        order = (*rest[:at], *numbers, *rest[at:])
+        if order != tuple(range(self.view.ndim)):
+            self.view = prims.permute(self.view, order)
+            given = dict(enumerate(self.advanced))
+            self.advanced = [given.get(d) for d in order[:1 + max(k for k, d in enumerate(order) if given.get(d) is not None)]]
 
     def _put(self, dim: int, tensors: list) -> None:
         self.advanced += [None] * (dim - len(self.advanced)) + tensors
