@@ -414,7 +414,7 @@ def _history(tensor: Tensor) -> TapeNode | None:
 def _check_metadata(entry: Entry) -> None:
     """Refuse changes of an input that are not writes to its elements."""
     tensor = entry.tensor
-    if tensor._lay is not entry.layout or tensor._store is not entry.storage:
+    if (tensor._lay is not entry.layout and tensor._layout != entry.layout) or tensor._store is not entry.storage:
         raise NotImplementedError(
             f"the graph changes the shape, strides or storage of an input in place (now {list(tensor.shape)}), "
             "by resize_, set_, t_ or .data = ...; do so outside of the compiled function"

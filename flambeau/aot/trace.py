@@ -37,10 +37,10 @@ Chain = tuple[tuple[Any, tuple], ...]
 class Cell:
     """The memory of one storage: `node` holds its value now, in the layout of `base`; `version` counts writes."""
 
-    __slots__ = ("base", "first", "node", "place", "version")
+    __slots__ = ("base", "first", "layout", "node", "place", "version")
 
     def __init__(self, base: Tensor, node: Node, place: int | None) -> None:
-        self.base = base
+        self.base, self.layout = base, base._lay
         self.first = node
         self.node = node
         self.version = 0
@@ -177,6 +177,10 @@ class TraceMode:
                     "make it an input of the traced function"
                 )
             return self.entry(self.twin(tensor))
+        base, was = found.cell.base, found.cell.layout
+        if found.cell.place is None and base._lay is not was and base._lay != was:
+            raise NotImplementedError(f"a traced tensor was given another layout in place (now {list(base.shape)}), as by t_(); "
+                                      "use the form of the operation that is not in place")
         return found
 
     def node_of(self, tensor: Tensor) -> Node:

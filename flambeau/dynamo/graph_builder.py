@@ -227,13 +227,13 @@ class GraphBuilder:
             graph_break("autograd inside a compiled function", f"{name}(requires_grad=True), which makes a leaf")
         tensors = [t for value in (*examples, *named.values()) for t in _tensors_in(value)]
         versions = [t._writes for t in tensors]
-        shapes = [t.shape for t in tensors]
+        layouts = [t._layout for t in tensors]
         try:
             with dispatch.fake_mode():
                 answer = function(*examples, **named)
         except Exception as error:
             self._refused(name, error, examples)
-        if any(self._reshaped(t, shape) for t, shape in zip(tensors, shapes, strict=True)):
+        if any(map(self._relaid, tensors, layouts)):
             graph_break("unknown operation", f"{name}, which changes the shape or the size in memory of what it is given")
         if answer is NotImplemented:
             graph_break("unknown operation", f"{name} of {', '.join(a.describe() for a in args)}")
@@ -251,12 +251,21 @@ class GraphBuilder:
         # the program may write to its tensor, but not to what is a constant of the graph
         return self.emit_method("clone", [made], {}) if constant else made
 
-    def _reshaped(self, tensor: Tensor, before: Any) -> bool:
-        """Has an operator given an input another shape, or any tensor another size?"""
-        if tensor.shape is before or (len(tensor.shape) == len(before) and all(map(operator.eq, tensor.shape, before))):
+    def _relaid(self, tensor: Tensor, before: Any) -> bool:
+        """Has an operator given an input another layout, or any tensor another size?"""
+        if tensor._layout is before or (len(tensor.shape) == len(before.shape) and all(
+                a is b or a == b for now, was in zip(tensor._layout[:2], before[:2]) for a, b in zip(now, was))):
             return False
         known = self._by_fake.get(id(tensor))
-        return (known is not None and known.source is not None) or math.prod(tensor.shape) != math.prod(before)
+        return (known is not None and known.source is not None) or math.prod(tensor.shape) != math.prod(before.shape)
+
+    def turned(self, tensor: TensorVariable, view: Variable) -> TensorVariable:
+        """A tensor of the graph that from here on is a view of what it was, as `t_()` makes it one."""
+        assert isinstance(view, TensorVariable)
+        self._by_fake[id(tensor.fake)] = TensorVariable(tensor.node, tensor.fake)
+        self._by_fake[id(view.fake)] = tensor
+        tensor.node, tensor.fake = view.node, view.fake
+        return tensor
 
     def _refused(self, name: str, error: Exception, examples: list[Any]) -> None:
         shapes = ", ".join(f"{tuple(e.shape)}" for e in examples if isinstance(e, Tensor))

@@ -40,8 +40,17 @@ def _index(index: Tensor, name: str) -> Tensor:
 @operator(method=True)
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False, out: Tensor | None = None) -> Tensor:
     """out[i][j][k] = input[index[i][j][k]][j][k] for dim 0, and likewise for other dims."""
-    result = prims.gather(input, canonical_dim(dim, input.ndim), _index(index, "gather"))
+    d, index = canonical_dim(dim, input.ndim), _index(index, "gather")
+    if input.ndim and index.ndim:
+        result = prims.gather(input, d, index)
+    else:
+        result = prims.gather(_vector(input), d, _vector(index)).reshape(tuple(index.shape))
     return result if out is None else store_out(out, result)
+
+
+def _vector(x: Tensor) -> Tensor:
+    """A number as a vector of one element; others as they are."""
+    return x if x._layout.shape != () else prims.unsqueeze(x, 0)
 
 
 @operator(method=True)
@@ -50,6 +59,8 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     """gather with `indices` broadcast against `input` along the other dimensions; in the flattened input without dim."""
     if dim is None:
         return prims.gather(input.reshape(-1), 0, indices.reshape(-1))
+    if not input.ndim:
+        raise IndexError(f"take_along_dim(): dimension specified as {dim} but tensor has no dimensions")
     if input.ndim != indices.ndim:
         raise RuntimeError("torch.take_along_dim(): input and indices should have the same number of dimensions, but got "
                            f"{input.ndim} dimensions for input, and {indices.ndim} dimensions for indices")
@@ -69,7 +80,10 @@ def _scatter(input: Tensor, dim: int, index: Tensor, src: Any, mode: str) -> Ten
     if src.dtype is not input.dtype:
         raise RuntimeError(f"scatter(): Expected self.dtype to be equal to src.dtype, got {input.dtype} and {src.dtype}")
     prim = prims.scatter if mode in ("set", "add") else prims.scatter_reduce
-    return prim(input, canonical_dim(dim, input.ndim), _index(index, "scatter"), src, mode)
+    d, index = canonical_dim(dim, input.ndim), _index(index, "scatter")
+    if input.ndim and index.ndim and src.ndim:
+        return prim(input, d, index, src, mode)
+    return prim(_vector(input), d, _vector(index), _vector(src), mode).reshape(tuple(input.shape))
 
 
 @operator(method=True)
@@ -122,9 +136,9 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None =
     if index.ndim > 1:
         raise IndexError(f"index_select(): Index is supposed to be a vector, got shape {list(index.shape)}")
     d = canonical_dim(dim, input.ndim)
-    if input.ndim and not index.ndim:
-        index = prims.unsqueeze(index, 0)
-    result = prims.index_select(input, d, _index(index, "index_select"))
+    result = prims.index_select(_vector(input), d, _vector(_index(index, "index_select")))
+    if not input.ndim:
+        result = result.reshape(())
     return result if out is None else store_out(out, result)
 
 

@@ -856,4 +856,5 @@ for _name, _fn in (("squeeze_", squeeze), ("unsqueeze_", unsqueeze), ("transpose
             setattr(self, slot, getattr(out, slot))
         bump_version(self)
         return self
+    _relayout.becomes = _fn  # type: ignore[attr-defined]
     setattr(Tensor, _name, _relayout)

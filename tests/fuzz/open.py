@@ -37,7 +37,6 @@ OPEN = (
     ("grad", "*", "backward raises *", "logdet of singular matrices, scatter_reduce by products"),
     ("vmap", "getitem", "value (*)", "what an index of no dimensions selects is a copy, which later writes don't reach"),
     ("compiled", "*", "offset", "views by an index tensor are copies"),
-    ("compiled", "*", "raises BackendCompilerFailed", "squeeze_ of an input"),
 )
 
 

@@ -135,3 +135,17 @@ def test_what_needs_elements_refuses_sizes_that_become_zero(name, sizes):
     if refuses(work, arguments(*sizes, more=3)):
         with pytest.raises((IndexError, RuntimeError)):
             call(*arguments(*sizes, more=3))
+
+
+@pytest.mark.parametrize("x, i, s", list(itertools.product([(), (1,)], [(), (1,)], [(), (1,)])))
+def test_numbers_are_vectors_of_one(x, i, s):
+    """Tensors of no dimensions among those that are read and written by index."""
+    works = {name: WORKS[name] for name in (
+        "index_select", "rows", "index_fill", "gather", "scatter", "scatter_add", "scatter a number", "take", "put", "scatter_reduce prod",
+        "scatter_reduce mean", "index_reduce amax", "index_add", "index_copy")}
+    works |= {"gather at": lambda x, i, s: x.gather(-1, i), "scatter at": lambda x, i, s: x.scatter(0, i, s)}
+    good = check(None, works, lambda: (fl.ones(x) * 2, fl.zeros(i, dtype=fl.int64), fl.ones(s) * 5), None)
+    assert {"gather at", "scatter at", "index_fill", "scatter_add"} <= set(good)
+    for name in ("gather at", "scatter at"):
+        with pytest.raises(RuntimeError, match="index 1 is out of bounds"):
+            works[name](fl.ones(x), fl.ones(i, dtype=fl.int64), fl.ones(s))

@@ -46,7 +46,7 @@ READS = frozenset({"item", "tolist", "numpy", "__array__", "__bool__", "__int__"
                    "__dlpack__", "data_ptr", "is_nonzero", "equal", "allclose", "__contains__"})  # fmt: skip
 """Methods that read elements into Python."""
 
-RESIZING = frozenset({"resize_", "resize_as_"})
+RESIZING = frozenset({"resize_", "resize_as_", "set_"})
 
 AUTOGRAD = frozenset({"backward", "register_hook", "retain_grad", "register_post_accumulate_grad_hook"})
 
@@ -186,7 +186,7 @@ class TensorVariable(Variable):
         if name in READS:
             graph_break("tensor to Python value", f"{self.describe()}.{name}()")
         if name in RESIZING:
-            graph_break("unknown operation", f"{self.describe()}.{name}(), which changes the size in memory")
+            graph_break("unknown operation", f"{self.describe()}.{name}(), which changes what memory it has")
         if name in AUTOGRAD:
             graph_break("autograd inside a compiled function", f"{self.describe()}.{name}()")
         if name in SPECIAL:
@@ -194,6 +194,8 @@ class TensorVariable(Variable):
         entry = getattr(type(self.fake), name, None)
         if entry is None:
             return self.attr(tx, name).call(tx, args, kwargs)
+        if self.source is None and (view := getattr(entry, "becomes", None)) is not None:
+            return tx.turned(self, tx.emit(view, [self, *args], kwargs))
         return tx.emit_method(name, [self, *args], kwargs)
 
     def _fact(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
