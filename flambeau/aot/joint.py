@@ -111,6 +111,7 @@ class Interface:
     names: list[str] = field(default_factory=list)  # of the inputs; those of sizes are their symbols
     other_mode: list[int] = field(default_factory=list)  # results that are inference tensors where the call's are not, or the reverse
     channels_last: dict[int, int] = field(default_factory=dict)  # number of dimensions of gradients that are taken in that order
+    reached: list[int] | None = None  # for each gradient the results that it comes from, as bits; None: from all of them
     specs: list[tuple] | None = None  # shape, dtype and device of the differentiable results, where sizes are known
 
 
@@ -380,6 +381,7 @@ class _Finish:
         program.tangents = [entry.node for entry in tangents]
         leaves = self.inputs.leaves
         self.mode.follow_backward(root.grad_fn for root in roots)
+        reached = _reached([root.grad_fn for root in roots])
         try:
             gradients = run_backward(
                 roots,
@@ -393,6 +395,8 @@ class _Finish:
             interface.no_backward, interface.gradient_inputs = error.with_traceback(None), list(leaves)
             return []
         interface.gradient_inputs = [place for place, g in zip(leaves, gradients, strict=True) if g is not None]
+        of = [reached.get(edge.node, 0) if (edge := edge_of(leaves[place])) else 0 for place in interface.gradient_inputs]
+        interface.reached = of if any(bits != (1 << len(roots)) - 1 for bits in of) else None
         return [self.mode.node_of(g) for g in gradients if g is not None]
 
     def _tangent(self, i: int, root: Tensor) -> Entry:
@@ -405,6 +409,25 @@ def _channels_last(t: Tensor) -> tuple | None:
     """The strides of a tensor in that order, if its sizes are known."""
     shape = t._layout.shape
     return channels_last_like(t, shape) if all(type(n) is int for n in shape) else None
+
+
+def _reached(roots: Sequence[TapeNode | None]) -> dict[TapeNode, int]:
+    """For each node of the tape the numbers of the roots that it is behind of, as bits."""
+    bits: dict[TapeNode, int] = {}
+    for number, root in enumerate(roots):
+        if root is not None:
+            bits[root] = bits.get(root, 0) | 1 << number
+    nodes, stack = set(bits), list(bits)
+    while stack:
+        for edge in stack.pop().edges:
+            if edge is not None and edge.node not in nodes:
+                nodes.add(edge.node)
+                stack.append(edge.node)
+    for node in sorted(nodes, key=lambda node: -node.sequence):     # from later to earlier
+        for edge in node.edges:
+            if edge is not None:
+                bits[edge.node] = bits.get(edge.node, 0) | bits.get(node, 0)
+    return bits
 
 
 def _history(tensor: Tensor) -> TapeNode | None:

@@ -99,6 +99,9 @@ class CompiledBackward(Node):
             self.saved = []     # the graph frees each value after its last use
         given += [self._tangent(i, g) for i, g in enumerate(gs)]
         gradients = self.code.run_backward(given)
+        if self.code.reached is not None and any(g is None for g in gs):
+            asked = sum(1 << i for i, g in enumerate(gs) if g is not None)
+            gradients = [g if bits & asked else None for g, bits in zip(gradients, self.code.reached)]
         if sources is not None:
             _refuse_double_backward(gradients, sources)
         return gradients
@@ -202,6 +205,7 @@ class TrainingCode:
         self.results = interface.results
         self.differentiable = interface.differentiable
         self.gradient_inputs = interface.gradient_inputs
+        self.reached = interface.reached
         self.saved_inputs = saved.inputs
         self.saved_results = saved.results
         self.reachable = range(len(self.saved_inputs) + len(self.saved_results))

@@ -222,3 +222,20 @@ def test_steps_of_narrow_floats(dtype, dynamic):
     x = normal(400, dtype=dtype)
     for step in (lambda x: (x * 3.3).floor(), lambda x: x * 3.3 > x + 2.2, lambda x: (x * 3.3).round(), lambda x: x * 1.1 == x + x * 0.1):
         assert torch.equal(torch.compile(step, dynamic=dynamic)(x), step(x))
+
+
+@pytest.mark.parametrize("ask", [(0,), (1,), (0, 1), (2,), (0, 2)])
+def test_no_gradient_where_eager_has_none(ask):
+    """What backward was asked for decides: an input that only other results come from gets None and not zeros."""
+    def work(x, y, kept, w):
+        made = torch.selu(x)
+        kept -= w
+        return made, x * y, kept
+
+    def gradients(call):
+        x, y, w = (torch.ones(3, requires_grad=True) for _ in range(3))
+        results = call(x, y, torch.ones(3), w)
+        return torch.autograd.grad([results[i] for i in ask], [x, y, w], [torch.ones(3) for _ in ask], allow_unused=True)
+    for got, want in zip(gradients(torch.compile(work)), gradients(work), strict=True):
+        assert (got is None) == (want is None)
+        assert got is None or torch.equal(got, want)

@@ -50,7 +50,8 @@ def test_inputs(name, dynamic):
 
 
 @pytest.mark.parametrize("work", [
-    lambda x: (x * 1).t_().add_(1), lambda x: (x + 1).squeeze_(-1) * 2, lambda x: (x + 1).unsqueeze_(dim=0).mul_(3).squeeze_(0).transpose_(0, 1),
+    lambda x: (x * 1).t_().add_(1), lambda x: (x + 1).squeeze_(-1) * 2,
+    lambda x: (x + 1).unsqueeze_(dim=0).mul_(3).squeeze_(0).transpose_(0, 1),
     lambda x: [y := x + 1, y.t_(), y.add_(1), y.sum(0)][::3]])
 def test_what_the_graph_made(work):
     def one(x):
