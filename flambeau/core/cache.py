@@ -17,6 +17,7 @@ import itertools
 import os
 import re
 import shutil
+import stat
 import sys
 import tempfile
 import time
@@ -33,6 +34,7 @@ DEFAULT_LIMIT = 4 << 30
 NOTED = 24 * 3600  # seconds: a file's time of last change tells when it was last used, and is set anew when it is older than this
 LOOKED_AFTER = 3600, 256  # the size is looked at when nobody has done so for these seconds, and at every so manyeth write of a process
 YOUNG = 600  # seconds for which a new entry stays, whatever the limit: a compilation may be about to use it
+LARGEST = 1 << 30  # bytes; nothing that is made here is larger
 KEPT = 0.8  # of the limit, once it is passed
 
 
@@ -52,14 +54,22 @@ def cache_directory() -> Path:
 
 @functools.cache
 def _temporary() -> Path:
-    return temporary_folder("flambeau-cache-")
+    try:
+        return temporary_folder("flambeau-cache-")
+    except OSError:  # there is no place for files at all: one below which there is nothing, and nothing can be made
+        return Path(os.devnull) / "flambeau"
 
 
 def temporary_folder(prefix: str) -> Path:
     """A new folder outside of the cache that goes when this process ends, but not when one forked from it does. OSError."""
-    made, owner = Path(tempfile.mkdtemp(prefix=prefix)), os.getpid()
-    atexit.register(_remove_own, made, owner)
+    made = Path(tempfile.mkdtemp(prefix=prefix))
+    remove_at_exit(made)
     return made
+
+
+def remove_at_exit(folder: Path) -> None:
+    """Have a folder removed when this process ends, but not when one forked from it does."""
+    atexit.register(_remove_own, folder, os.getpid())
 
 
 def _remove_own(folder: Path, owner: int) -> None:
@@ -88,31 +98,40 @@ def _warn_of_limit(given: str) -> None:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def seal(content: bytes) -> bytes:
-    """What is written after a content, so that a damaged file is known before anybody uses it."""
-    return _MAGIC + hashlib.blake2b(content, digest_size=16).digest()
+def seal(content: bytes, name: str) -> bytes:
+    """What is written after the content of a file of that name, so that one which is damaged, or another's, is known before
+    anybody uses it."""
+    return _MAGIC + hashlib.blake2b(content, digest_size=16, key=name.encode()[-64:]).digest()
 
 
 def read_sealed(path: Path) -> bytes | None:
-    """A file's content; None if it is missing, cut short or damaged."""
+    """A file's content; None if it is missing, cut short, damaged or another file's."""
     data = read(path)
-    if data is None:
+    if data is None or data[-_SEAL:-_SEAL + len(_MAGIC)] != _MAGIC:
         return None
     content = data[:-_SEAL]
-    return content if data[-_SEAL:] == seal(content) else None
+    return content if data[-_SEAL:] == seal(content, path.name) else None
 
 
 def read(path: Path, noted: float = NOTED) -> bytes | None:
-    """A file of the cache, which counts as used now (to some `noted` seconds); None if it is missing."""
+    """A file of the cache, which counts as used now (to some `noted` seconds); None if it is missing, or no file at all, which
+    might keep us waiting (a pipe) or have no end (a device)."""
     try:
-        with open(path, "rb", buffering=0) as f:
-            age, data = time.time() - os.fstat(f.fileno()).st_mtime, f.readall()
+        with open(path, "rb", buffering=0, opener=_at_once) as f:
+            facts = os.fstat(f.fileno())
+            if not stat.S_ISREG(facts.st_mode) or facts.st_size > LARGEST:
+                return None
+            age, data = time.time() - facts.st_mtime, f.readall()
     except OSError:
         return None
     if age > noted:
         with contextlib.suppress(OSError):  # not ours to change, or gone
             os.utime(path)
     return data
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def make_folder(path: Path) -> None:
@@ -147,32 +166,46 @@ def write_file(path: Path, data: bytes) -> None:
             f.write(data)
             f.flush()
             os.fsync(f.fileno())
-        os.replace(aside, path)
+        put_in_place(aside, path)
     except BaseException:
         os.unlink(aside)
         raise
     note_write()
 
 
+def put_in_place(aside: str | Path, path: Path) -> None:
+    """Give a file that was made aside its name, whatever has that name now; but folders that hold something stay. OSError."""
+    try:
+        os.replace(aside, path)
+    except IsADirectoryError:
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
+        os.replace(aside, path)
+
+
 def write_sealed(path: Path, content: bytes) -> bool:
     """Write what `read_sealed` reads; where the cache cannot be written, one warning and False."""
     try:
-        write_file(path, content + seal(content))
+        write_file(path, content + seal(content, path.name))
     except OSError as error:
-        warn_unwritable(error)
+        warn_unusable(error)
         return False
     return True
 
 
-@functools.cache
-def _warn_once(directory: str, reason: str) -> None:
-    warnings.warn(f"the cache of compiled code in {directory} cannot be written ({reason}): what is compiled serves this "
-                  "process alone. Make room or change its rights, or set FLAMBEAU_CACHE_DIR to another directory.", stacklevel=4)
+_unusable: set[Path] = set()  # directories of which it was said
 
 
-def warn_unwritable(error: OSError) -> None:
-    """Say, once for each reason, that nothing is kept."""
-    _warn_once(str(cache_directory()), error.strerror or str(error))
+def warn_unusable(error: OSError) -> None:
+    """Say, once for a directory, that nothing is kept."""
+    directory = cache_directory()
+    if directory in _unusable:
+        return
+    _unusable.add(directory)
+    in_the_way = f": {error.filename2}" if error.filename2 else ""
+    warnings.warn(f"the cache of compiled code in {directory} cannot be used ({error.strerror or error}{in_the_way}): what is compiled "
+                  "serves this process alone. Make room or change its rights, or set FLAMBEAU_CACHE_DIR to another directory.",
+                  stacklevel=4)
 
 
 # -- how much there is -------------------------------------------------------------------------------------------------

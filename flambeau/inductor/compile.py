@@ -12,11 +12,13 @@ import atexit
 import contextlib
 import functools
 import hashlib
+import itertools
 import os
 import platform
 import shlex
 import shutil
 import signal
+import struct
 import subprocess
 import tempfile
 import threading
@@ -26,7 +28,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flambeau import _C
-from flambeau.core.cache import cache_directory, make_folder, note_write, read_sealed, seal, temporary_folder, warn_unwritable
+from flambeau.core.cache import (
+    cache_directory,
+    make_folder,
+    note_write,
+    put_in_place,
+    read,
+    read_sealed,
+    remove_at_exit,
+    seal,
+    temporary_folder,
+    warn_unusable,
+    write_sealed,
+)
 from flambeau.inductor.unit import HEADERS, INCLUDES
 
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
@@ -35,7 +49,11 @@ FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno",
 
 
 class CompilerError(RuntimeError):
-    """g++ refused generated code; the message has its command and the first lines of what it said."""
+    """g++ made no library of generated code: `what` happened; the message has its command and the first lines of what it said."""
+
+    def __init__(self, what: str, details: str):
+        super().__init__(f"{what}\n  {details}")
+        self.what = what
 
 
 class NoCompiler(RuntimeError):
@@ -50,7 +68,9 @@ def compiler() -> str | None:
 
 @functools.cache
 def _warn_no_compiler() -> None:
-    warnings.warn("torch.compile found no C++ compiler, so compiled programs run kernel by kernel through NumPy, correct but "
+    given = os.environ.get("CXX")
+    named = "" if given is None else f" (CXX is {given!r}, which is no program)"
+    warnings.warn(f"torch.compile found no C++ compiler{named}, so compiled programs run kernel by kernel through NumPy, correct but "
                   "slower. Install one (Debian and Ubuntu: apt install g++; or set CXX to its path).", stacklevel=2)
 
 
@@ -59,7 +79,28 @@ def have_compiler() -> bool:
     if compiler() is None:
         _warn_no_compiler()
         return False
-    return True
+    return compiler() not in _hung
+
+
+_hung: set[str] = set()  # compilers that did not end, which has been said
+_told: set[str] = set()  # of what compilers did
+
+
+def warn_failed(error: CompilerError) -> None:
+    """Say, once for each thing that a compiler may do, that graphs run without it."""
+    if error.what not in _told:
+        _told.add(error.what)
+        warnings.warn(f"{error}\nWhat it was to compile runs through NumPy instead: correct but slower. If the compiler is to "
+                      "blame, install it anew (Debian and Ubuntu: apt install --reinstall g++), or set CXX to another.", stacklevel=4)
+
+
+def time_limit() -> float:
+    """$FLAMBEAU_CXX_TIMEOUT, the seconds after which a compiler counts as hung; else ten minutes."""
+    given = os.environ.get("FLAMBEAU_CXX_TIMEOUT", "600")
+    try:
+        return float(given)
+    except ValueError:
+        raise ValueError(f"FLAMBEAU_CXX_TIMEOUT={given!r} is not a number of seconds, such as 600") from None
 
 
 @functools.cache
@@ -98,8 +139,10 @@ def _headers() -> bytes:
 def _stamp(path: str) -> str:
     """The compiler's identity without running it: its full name (g++-12) and its size."""
     real = os.path.realpath(path)
-    found = os.stat(real)
-    return f"{os.path.basename(real)} {found.st_size}"
+    try:
+        return f"{os.path.basename(real)} {os.stat(real).st_size}"
+    except OSError:  # it has gone since it was found; who starts it will see
+        return os.path.basename(real)
 
 
 @functools.cache
@@ -125,47 +168,136 @@ def library_path(key: str) -> Path:
     return cache_directory() / "lib" / key[:2] / f"{key}.so"
 
 
+class _Failed(Exception):
+    """What is wrong with a run of the compiler; `again`: it may be worth another try."""
+
+    def __init__(self, what: str, again: bool = True):
+        super().__init__(what)
+        self.again = again
+
+
+class _Run:
+    """The compiler at work on one source, beside the process, in a folder of its own."""
+
+    def __init__(self, source: str, key: str, folder: Path):
+        stats["calls"] += 1
+        self.key, self.folder, self.made = key, folder, folder / "unit.so"
+        self._started, self._process, self._failure = time.perf_counter(), None, ""
+        self._ended, self._words = threading.Event(), folder / "unit.txt"
+        self.command = [str(compiler()), *flags(), *(f"-I{d}" for d in INCLUDES), "-o", str(self.made), str(folder / "unit.cpp")]
+        try:
+            (folder / "unit.cpp").write_text(source + _MARK % key)
+            self._start()
+        except OSError as error:
+            self._failure = f"could not be started ({error})"
+
+    def _start(self) -> None:
+        # Its words go to a file: nobody reads them before it has ended, and what it leaves behind may hold a pipe open for ever. A
+        # process group of its own: Ctrl-C at a terminal is for the program, not for the compiler beside it.
+        with open(self._words, "wb") as words:
+            self._process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=words,
+                                             process_group=0)
+        # Whether or not anybody comes for the library, the ended process is waited for: no zombie stays.
+        threading.Thread(target=self._watch, args=(self._process,), name="flambeau-g++", daemon=True).start()
+
+    def _watch(self, process: subprocess.Popen) -> None:
+        process.wait()
+        self._ended.set()
+
+    def ended_well(self) -> bool:
+        """Whether the compiler has ended, and said that all is well."""
+        return self._process is not None and self._ended.is_set() and self._process.returncode == 0
+
+    def result(self) -> bytes:
+        """Wait for the library. `_Failed`."""
+        if self._process is None:
+            raise _Failed(self._failure)
+        if not self._ended.wait(max(0.0, self._started + time_limit() - time.perf_counter())):
+            _hung.add(self.command[0])
+            raise _Failed(f"did not end within {time_limit():g} s (FLAMBEAU_CXX_TIMEOUT), so it is not called again", again=False)
+        stats["seconds"] += time.perf_counter() - self._started
+        status = self._process.returncode
+        if status:
+            raise _Failed(f"was ended by signal {-status}" if status < 0 else f"failed with status {status}")
+        content = read(self.made)
+        if content is None:
+            raise _Failed("said that all is well, but made nothing")
+        if not _is_library(content, self.key):
+            raise _Failed("said that all is well, but what it made is not the whole library of this code")
+        return content
+
+    def said(self) -> str:
+        """The first lines of what the compiler said."""
+        try:
+            with open(self._words, errors="replace") as f:
+                return "".join(f"\n{line.rstrip()}" for line in itertools.islice(f, 12))
+        except OSError:
+            return ""
+
+    def clean(self, keep_folder: bool = False) -> None:
+        """End the compiler, and remove what it made."""
+        if self._process is not None and not self._ended.is_set():
+            with contextlib.suppress(ProcessLookupError):   # it may have ended, and been waited for, this moment
+                os.killpg(self._process.pid, signal.SIGKILL)  # the driver, and the passes that it runs
+            self._process.wait()
+        if not keep_folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+# Stands at the end of every source: what a compiler gives for a library is looked through for it.
+_MARK = '\nextern "C" __attribute__((used, visibility("default"))) const char flambeau_source[] = "%s";\n'
+
+
+def _is_library(content: bytes, key: str) -> bool:
+    """Whether this is the whole of a library (ELF), and of the source of that name. The loader dies of some that are cut short."""
+    if content[:5] != b"\x7fELF\x02" or len(content) < 64 or key.encode() not in content:
+        return False
+    segments, sections = struct.unpack_from("<QQ", content, 32)
+    segment_size, segment_count, section_size, section_count = struct.unpack_from("<HHHH", content, 54)
+    if segment_size != 56 or max(segments + 56 * segment_count, sections + section_size * section_count) > len(content):
+        return False
+    places = [struct.unpack_from("<Q16xQ", content, segments + 56 * k + 8) for k in range(segment_count)]
+    return all(offset + size <= len(content) for offset, size in places)
+
+
 class Build:
-    """A library on its way: g++ runs beside the process from the moment that this is made until `finish`."""
+    """A library on its way: g++ runs beside the process from the moment that this is made until `finish`.
+
+    Whatever goes wrong is tried once more, in a temporary folder: the fault may lie with the cache's disk, or be over.
+    """
 
     def __init__(self, source: str):
         if compiler() is None:
             raise NoCompiler("there is no C++ compiler")
-        self.source, self.path = source, cached_library(source)
+        self.source, self.key = source, key_of(source)
+        self.path = library_path(self.key)
         self._owner = os.getpid()
-        self._process: subprocess.Popen | None = None
-        self._failure: OSError | None = None
-        self._folder: Path | None = None
+        self._run: _Run | None = None
+        self._built = self._aside = False  # it was made here; what lies in the cache cannot be loaded
         self._done = is_sound(self.path)
         if not self._done:
-            self._start()
+            with contextlib.suppress(_Failed):  # `finish` tries again, and tells
+                self._start(elsewhere=False)
 
-    def _start(self) -> None:
-        """Start g++. What keeps it from starting is told by `finish`."""
-        stats["calls"] += 1
-        self._started = time.perf_counter()
+    def _start(self, elsewhere: bool) -> None:
+        """Start g++. `_Failed` where there is no folder to do it in."""
         try:
-            self._folder = self._make_folder()
-            _running.add(self)  # from here on `_give_up` cleans up, whatever interrupts
-            text, self._made = self._folder / "unit.cpp", self._folder / "unit.so"
-            self._command = [str(compiler()), *flags(), *(f"-I{d}" for d in INCLUDES), "-o", str(self._made), str(text)]
-            text.write_text(self.source)
-            # A process group of its own: Ctrl-C at a terminal is for the program, not for the compiler beside it.
-            self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                                             process_group=0)
-            # Whether or not anybody comes for the library, the ended process is waited for: no zombie stays.
-            threading.Thread(target=self._process.wait, name="flambeau-g++", daemon=True).start()
+            self._run = _Run(self.source, self.key, self._make_folder(elsewhere))
         except OSError as error:
-            self._failure = error
+            raise _Failed(f"has no folder to work in ({error})") from None
+        _running.add(self)  # from here on `_give_up` cleans up, whatever interrupts
 
-    def _make_folder(self) -> Path:
-        """A folder to build in: in the cache, or else a temporary one."""
+    def _make_folder(self, elsewhere: bool) -> Path:
+        """A folder to build in: in the cache, or else a temporary one. OSError."""
+        if elsewhere:
+            return temporary_folder("flambeau-build-")
         try:
             make_folder(self.path.parent)
             return Path(tempfile.mkdtemp(prefix="build-", dir=self.path.parent))
         except OSError as error:
-            warn_unwritable(error)
-            return temporary_folder("flambeau-build-")
+            made = temporary_folder("flambeau-build-")
+            warn_unusable(error)
+            return made
 
     def finish(self) -> Path:
         """Wait for the library and put it into the cache. CompilerError; whatever interrupts it leaves nothing behind, and
@@ -174,95 +306,90 @@ class Build:
         for last in (False, True):
             if self._done:
                 break
-            if self._process is None and self._failure is None:
-                self._start()
-            kept_aside = False
+            kept = False
             try:
-                self._wait(last)
-                kept_aside = not self._put()
-                self._done = True
-            except _Killed:
-                continue
+                if self._run is None:
+                    self._start(elsewhere=last or self._aside)
+                assert self._run is not None
+                kept = self._put(self._run, self._run.result())
+                self._built = self._done = True
+            except _Failed as failure:
+                if last or not failure.again:
+                    raise self._error(f"{failure}, twice" if last else str(failure)) from None
             finally:
-                self._clean(keep_folder=kept_aside)
+                self._clean(keep_folder=kept)
         return self.path
+
+    def _error(self, what: str) -> CompilerError:
+        command, said = (" ".join(self._run.command), self._run.said()) if self._run is not None else ("", "")
+        return CompilerError(f"the C++ compiler {compiler()} {what}", f"{command}{said}")
 
     def _take_over(self) -> None:
         """After a fork, g++ is the parent's child: this process has to start its own."""
         if self._owner != os.getpid():
-            self._owner, self._process, self._folder = os.getpid(), None, None
+            self._owner, self._run = os.getpid(), None
             _running.discard(self)
 
-    def _wait(self, last: bool) -> None:
-        """Wait for the compiler; CompilerError if it failed, `_Killed` if somebody ended it and it may be tried again."""
-        if self._process is None:
-            raise CompilerError(f"the C++ compiler {compiler()} could not be started on generated code: {self._failure}")
-        _, said = self._process.communicate()
-        stats["seconds"] += time.perf_counter() - self._started
-        status = self._process.returncode
-        if status == 0:
-            return
-        if not last and (status < 0 or "signal terminated program" in said):
-            raise _Killed
-        what = f"was ended by signal {-status}, twice," if status < 0 else f"failed with status {status}"
-        lines = "\n".join(said.splitlines()[:12])
-        raise CompilerError(f"the C++ compiler {what} on generated code\n  {' '.join(self._command)}\n{lines}")
-
-    def _put(self) -> bool:
-        """Move what was made into the cache; False if it has to be used where it is."""
-        try:
-            with open(self._made, "r+b") as f:
-                f.write(seal(f.read()))
-                f.flush()
-                os.fsync(f.fileno())
-            if self._made.parent.parent != self.path.parent:  # the cache cannot be written, which has been said
-                self.path = self._made
-                return False
-            os.replace(self._made, self.path)
-            os.replace(self._made.with_suffix(".cpp"), self.path.with_suffix(".cpp"))  # beside its library, for reading
-            note_write()
-        except OSError as error:
-            if not self._made.exists():  # the library is there, its text is not: so be it
-                return True
-            warn_unwritable(error)
-            self.path = self._made
+    def _put(self, run: _Run, content: bytes) -> bool:
+        """Move what was made into the cache; True if that cannot be, and its folder is kept while this process lives."""
+        home = library_path(self.key)
+        if not self._aside and (_move(run.made, content, home) if run.folder.parent == home.parent else write_sealed(home, content)):
+            self.path = home
+            with contextlib.suppress(OSError):
+                os.replace(run.folder / "unit.cpp", home.with_suffix(".cpp"))  # beside its library, for reading
             return False
+        self.path = run.made
+        remove_at_exit(run.folder)
         return True
 
     def _clean(self, keep_folder: bool = False) -> None:
-        process, self._process, self._failure = self._process, None, None
-        if process is not None:
-            if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):   # it may have ended, and been waited for, this moment
-                    os.killpg(process.pid, signal.SIGKILL)  # the driver, and the passes that it runs
-                process.wait()
-            if process.stderr is not None:
-                process.stderr.close()
-        if not keep_folder:  # else it goes when the process ends
-            if self._folder is not None:
-                shutil.rmtree(self._folder, ignore_errors=True)
-            _running.discard(self)
+        if self._run is not None:
+            self._run.clean(keep_folder)
+        self._run = None
+        _running.discard(self)
 
     def give_up(self) -> None:
         """Keep the library if it is ready; else end the compiler."""
         self._take_over()
-        if self._process is not None and self._process.poll() == 0:
-            self.finish()
-        else:
-            self._clean()
+        if self._run is not None and self._run.ended_well():
+            with contextlib.suppress(CompilerError):
+                self.finish()
+        self._clean()
 
     def load(self, symbols: Sequence[str], n_args: int) -> list[_C.NativeGraph]:
-        """The library's functions, ready to call."""
-        path = self.finish()
-        try:
-            return _functions(path, symbols, n_args)
-        except OSError:  # cut short, or of another machine: build it anew
-            path.unlink(missing_ok=True)
-            return _functions(build(self.source), symbols, n_args)
+        """The library's functions, ready to call. CompilerError."""
+        while True:
+            path = self.finish()
+            try:
+                return _functions(path, symbols, n_args)
+            except OSError as error:
+                if self._aside:
+                    raise self._error(f"made a library that cannot be loaded ({error})") from None
+                _remove(path)
+                if self._built:  # then it is the place: its file system may refuse programs
+                    warn_unusable(error)
+                    self._aside = True
+                self._done = False
 
 
-class _Killed(Exception):
-    """The compiler was ended by a signal: for want of memory, or by mistake."""
+def _move(made: Path, content: bytes, home: Path) -> bool:
+    """Seal what was made in the cache's own folder, and give it its name; where that cannot be, one warning and False."""
+    try:
+        with open(made, "ab") as f:
+            f.write(seal(content, home.name))
+            f.flush()
+            os.fsync(f.fileno())
+        put_in_place(made, home)
+    except OSError as error:
+        warn_unusable(error)
+        return False
+    note_write()
+    return True
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def _functions(path: Path, symbols: Sequence[str], n_args: int) -> list[_C.NativeGraph]:
@@ -277,12 +404,12 @@ def open_library(key: str, symbols: Sequence[str], n_args: int) -> list[_C.Nativ
     try:
         return _functions(path, symbols, n_args)
     except OSError:
-        path.unlink(missing_ok=True)
+        _remove(path)
         return None
 
 
 def is_sound(path: Path) -> bool:
-    """Whether a library is there and whole: the loader dies of some that are not."""
+    """Whether a library is there and whole."""
     return read_sealed(path) is not None
 
 
@@ -308,4 +435,4 @@ def load(source: str, symbols: Sequence[str], n_args: int) -> list[_C.NativeGrap
 
 stats: dict[str, float] = {"calls": 0, "seconds": 0.0}  # of g++ in this process
 
-__all__ = ["Build", "CompilerError", "NoCompiler", "build", "cache_directory", "compiler", "have_compiler", "load", "stats"]
+__all__ = ["Build", "CompilerError", "NoCompiler", "build", "cache_directory", "compiler", "have_compiler", "load", "stats", "warn_failed"]

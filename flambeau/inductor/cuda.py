@@ -25,7 +25,7 @@ from flambeau.backends.cuda import cubins, recording
 from flambeau.backends.cuda.cubins import HINT, Cubin, NoTriton
 from flambeau.backends.cuda.layouts import layout
 from flambeau.backends.cuda.strays import Places
-from flambeau.core.cache import YOUNG, cache_directory, read, temporary_folder, warn_unwritable, write_file
+from flambeau.core.cache import YOUNG, cache_directory, read, temporary_folder, warn_unusable, write_file
 from flambeau.core.device import CPU, device
 from flambeau.core.dtypes import DTYPES, dtype
 from flambeau.core.expr import Index, to_python, to_tuple
@@ -58,7 +58,7 @@ def _import(text: str) -> types.ModuleType:
         if read(path, noted=YOUNG / 2) != text.encode():  # Triton is going to read it again
             write_file(path, text.encode())
     except OSError as error:
-        warn_unwritable(error)
+        warn_unusable(error)
         path = temporary_folder("flambeau-kernels-") / path.name
         path.write_text(text)
     spec = importlib.util.spec_from_file_location(name, path)

@@ -7,7 +7,6 @@ allocates outputs and passes pointers. Where g++ is missing or fails, the loop I
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +20,7 @@ from flambeau.core.settings import Verification
 from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, from_array
 from flambeau.inductor import cuda, reference
-from flambeau.inductor.compile import Build, CompilerError, have_compiler, load
+from flambeau.inductor.compile import Build, CompilerError, have_compiler, load, warn_failed
 from flambeau.inductor.epilogues import fuse_epilogues
 from flambeau.inductor.ir import Extern, Program, View
 from flambeau.inductor.lowering import lower
@@ -165,7 +164,7 @@ def _native(graph: CompiledGraph, arrays: bool) -> Callable[[list], list]:
         try:
             runs = building.load(code.symbols, code.arguments) if building else []
         except CompilerError as error:
-            warnings.warn(f"{error}\nThe graph runs through NumPy instead: correct but slower.", stacklevel=3)
+            warn_failed(error)
             return _interpreted(program, arrays)
         made = code.link(runs)
         graph.seconds["build"] = time.perf_counter() - started

@@ -79,8 +79,8 @@ def test_what_killed_processes_left_is_swept_away(monkeypatch: pytest.MonkeyPatc
 def test_a_directory_that_cannot_be_written_warns_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    cache._warn_once.cache_clear()
-    with pytest.warns(UserWarning, match="cannot be written.*FLAMBEAU_CACHE_DIR") as seen:
+    cache._unusable.clear()
+    with pytest.warns(UserWarning, match="cannot be used.*FLAMBEAU_CACHE_DIR") as seen:
         assert not cache.write_sealed(cache.cache_directory() / "entry", b"content")
         assert not cache.write_sealed(cache.cache_directory() / "entry", b"content")
     assert len(seen) == 1

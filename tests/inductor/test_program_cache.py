@@ -355,11 +355,12 @@ class Evil:
         return os.system, ('touch "$FLAMBEAU_CACHE_DIR/was-here"',)
 
 
-DAMAGE: dict[str, Callable[[bytes], bytes]] = {
-    "empty": lambda content: b"", "garbage": lambda content: b"garbage" * 99, "cut short": lambda content: content[:-1],
-    "half": lambda content: content[: len(content) // 2], "a flipped bit": flip,
-    "sealed, of something else": lambda content: (made := pickle.dumps((1, 2))) + cache.seal(made),
-    "sealed, but hostile": lambda content: (made := pickle.dumps(Evil())) + cache.seal(made),
+DAMAGE: dict[str, Callable[[bytes, str], bytes]] = {
+    "empty": lambda content, name: b"", "garbage": lambda content, name: b"garbage" * 99, "cut short": lambda content, name: content[:-1],
+    "half": lambda content, name: content[: len(content) // 2], "a flipped bit": lambda content, name: flip(content),
+    "sealed, of something else": lambda content, name: (made := pickle.dumps((1, 2))) + cache.seal(made, name),
+    "sealed, but hostile": lambda content, name: (made := pickle.dumps(Evil())) + cache.seal(made, name),
+    "another entry's": lambda content, name: content[:-24] + cache.seal(content[:-24], "of another name"),
 }  # fmt: skip
 
 
@@ -371,7 +372,7 @@ def test_a_damaged_entry_is_made_anew(name: str, directory: Path) -> None:
     first = observe(f, (data(4, 4, grad=True),))
     (entry,) = entries(directory)
     whole = entry.read_bytes()
-    entry.write_bytes(DAMAGE[name](whole))
+    entry.write_bytes(DAMAGE[name](whole, entry.name))
     second = observe(f, (data(4, 4, grad=True),))
     assert outcomes() == {"miss": 2} and not (directory / "was-here").exists()
     third = observe(f, (data(4, 4, grad=True),))
