@@ -28,6 +28,12 @@ def pytest_configure() -> None:
         os.environ["FLAMBEAU_CACHE_DIR"] = str(cache.temporary_folder("flambeau-cache-"))
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Some tests make no sense under the sanitizers."""
+    if item.get_closest_marker("own_memory") and "libasan" in os.environ.get("LD_PRELOAD", ""):
+        pytest.skip("AddressSanitizer keeps freed memory for a while, and twenty terabytes of address space")
+
+
 @pytest.fixture
 def quick_switches() -> Iterator[None]:
     """Threads take turns after ten microseconds."""

@@ -60,7 +60,13 @@ def _half_back(g: Tensor, dim: int, n: int, norm: str) -> Tensor:
     return out * prims.view_(twice, tuple(n // 2 + 1 if d == dim else 1 for d in range(g.ndim)))
 
 
-@primitive("fft_c2r", kernel=lambda x, dim, n, norm: np.fft.irfft(x, n, axis=dim, norm=norm), tags=("linear",), why_absent=_WHY,
+def _c2r(x: np.ndarray, dim: int, n: int, norm: str) -> np.ndarray:
+    if x.shape[dim] == 0:  # NumPy takes the first frequency without looking whether there is one
+        x = np.zeros((*x.shape[:dim], 1, *x.shape[dim + 1:]), x.dtype)
+    return np.fft.irfft(x, n, axis=dim, norm=norm)
+
+
+@primitive("fft_c2r", kernel=_c2r, tags=("linear",), why_absent=_WHY,
            derivative=Linear(x=lambda g, dim, n, norm: _half_back(g, dim, n, norm)),
            samples=lambda r: [(r.standard_normal((2, 4)) + 1j * r.standard_normal((2, 4)), 1, n, "backward") for n in (6, 7)])
 def fft_c2r(x: Tensor, dim: int, n: int, norm: str) -> Spec:
