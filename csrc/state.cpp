@@ -190,6 +190,59 @@ PyType_Slot user_slots[] = {
 };
 PyType_Spec user_spec = {"flambeau._C.UserScope", sizeof(UserScope), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, user_slots};
 
+// ---- hooks for saved tensors ----
+
+struct HooksScope {
+    PyObject_HEAD
+    PyObject* hooks;
+};
+
+PyObject* hooks_enter(PyObject* self, PyObject*) {
+    if (dispatch_state.saved_hooks == nullptr && (dispatch_state.saved_hooks = PyList_New(0)) == nullptr) return nullptr;
+    PyObject* hooks = ((HooksScope*)self)->hooks;
+    if (PyList_Append(dispatch_state.saved_hooks, hooks != nullptr ? hooks : Py_None) < 0) return nullptr;
+    Py_RETURN_NONE;
+}
+
+PyObject* hooks_exit(PyObject*, PyObject* const*, Py_ssize_t) {
+    PyObject* stack = dispatch_state.saved_hooks;
+    Py_ssize_t depth = stack != nullptr ? PyList_GET_SIZE(stack) : 0;
+    if (depth == 0) return PyErr_SetString(PyExc_RuntimeError, "the block of these hooks has not been entered"), nullptr;
+    if (PyList_SetSlice(stack, depth - 1, depth, nullptr) < 0) return nullptr;
+    Py_RETURN_NONE;
+}
+
+void hooks_free(PyObject* self) {
+    PyTypeObject* type = Py_TYPE(self);
+    Py_XDECREF(((HooksScope*)self)->hooks);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+PyObject* hooks_create(PyTypeObject* type, PyObject*, PyObject*) { return type->tp_alloc(type, 0); }
+
+PyObject* get_saved_hooks(PyObject*, void*) {
+    PyObject* stack = dispatch_state.saved_hooks;
+    Py_ssize_t depth = stack != nullptr ? PyList_GET_SIZE(stack) : 0;
+    return Py_NewRef(depth > 0 ? PyList_GET_ITEM(stack, depth - 1) : Py_None);
+}
+
+PyMethodDef hooks_methods[] = {
+    {"__enter__", hooks_enter, METH_NOARGS, nullptr},
+    {"__exit__", (PyCFunction)(void*)hooks_exit, METH_FASTCALL, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyMemberDef hooks_members[] = {
+    {"hooks", T_OBJECT, offsetof(HooksScope, hooks), 0, "The pair (pack, unpack)."},
+    {nullptr, 0, 0, 0, nullptr},
+};
+PyType_Slot hooks_slots[] = {
+    {Py_tp_doc, (void*)"A scope over what is kept for backward; base of saved_tensors_hooks."},
+    {Py_tp_new, (void*)hooks_create}, {Py_tp_dealloc, (void*)hooks_free}, {Py_tp_methods, hooks_methods}, {Py_tp_members, hooks_members},
+    {0, nullptr},
+};
+PyType_Spec hooks_spec = {"flambeau._C.HooksScope", sizeof(HooksScope), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, hooks_slots};
+
 constexpr int unchanged = -1;
 
 struct Scope {
@@ -272,6 +325,7 @@ PyGetSetDef members[] = {
     {"recording", get_recording, set_recording, "All of these in one number, to be put back: grad_enabled + 2 inference + 4 asked.", nullptr},
     {"fake", get_flag<&DispatchState::fake>, set_flag<&DispatchState::fake>, "Factories make fake tensors.", nullptr},
     {"modes", get_modes, set_modes, "The stack of modes, a tuple.", nullptr},
+    {"saved_hooks", get_saved_hooks, nullptr, "The innermost (pack, unpack) for tensors that are kept for backward, or None.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
@@ -289,5 +343,6 @@ void add_state(PyObject* module) {
     add_type(module, spec);
     add_type(module, grad_spec);
     add_type(module, user_spec);
+    add_type(module, hooks_spec);
     add_type(module, scope_spec);
 }

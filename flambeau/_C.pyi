@@ -203,6 +203,7 @@ class DispatchState:
     grad_mode: bool
     recording: int
     fake: bool
+    saved_hooks: tuple[Callable, Callable] | None
     modes: tuple[Any, ...]
 
 class grad_enabled:
@@ -219,6 +220,12 @@ class dispatch_scope:
         self, modes: tuple[Any, ...] | None = None, word: int = 0, fake: bool = ..., grad: bool = ..., value: Any = None
     ) -> None: ...
     def __enter__(self) -> Any: ...
+    def __exit__(self, *exc: object) -> None: ...
+
+class HooksScope:
+    hooks: tuple[Callable, Callable]
+
+    def __enter__(self) -> None: ...
     def __exit__(self, *exc: object) -> None: ...
 
 class UserScope:

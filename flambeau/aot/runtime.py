@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from flambeau import _C
 from flambeau.aot.joint import Constant, FromArgument, FromAttribute, FromSize, Interface, Result, SameInput, Slot, ViewOf
-from flambeau.autograd.graph import SECOND_TIME, Node, Output, Saved, Settings, bare, edge_of, version_to_save
+from flambeau.autograd.graph import SECOND_TIME, Node, Output, Saved, bare, edge_of, version_to_save
 from flambeau.core import dispatch
 from flambeau.core.memory_format import channels_last, channels_last_3d, contiguous_format
 from flambeau.core.storage import Storage
@@ -77,7 +77,7 @@ class CompiledBackward(Node):
         self.saved += [bare(outs[i]) if isinstance(outs[i], Tensor) else outs[i] for i in code.saved_results]
         self.saved += outs[code.results :]
         self.versions = [(i, version_to_save(self.saved[i])) for i in code.reachable if isinstance(self.saved[i], Tensor)]
-        if Settings.saved_hooks:
+        if dispatch.state.saved_hooks is not None:
             self.versions = []
             self.saved = [value.tensor() if isinstance(value, _C.SavedArray) else value for value in self.saved]
             self.saved = [Saved(value) if isinstance(value, Tensor) else value for value in self.saved]

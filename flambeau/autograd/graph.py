@@ -27,11 +27,10 @@ _SUFFIXES = ("_shape", "_dtype", "_spec", "_device")
 
 
 class Settings:
-    """Autograd's switches: anomaly detection and the stack of (pack, unpack) hooks for saved tensors."""
+    """Autograd's switches: anomaly detection."""
 
     anomaly = False
     check_nan = True
-    saved_hooks: list[tuple[Callable, Callable]] = []
 
 
 class Edge(NamedTuple):
@@ -165,8 +164,8 @@ class Saved:
         self.unpack: Callable | None = None
         if output is not None:
             tensor = bare(tensor)
-        if Settings.saved_hooks:
-            pack, self.unpack = Settings.saved_hooks[-1]
+        if (hooks := dispatch.state.saved_hooks) is not None:
+            pack, self.unpack = hooks
             with dispatch.grad_enabled(False):
                 self.tensor = pack(tensor)
         else:
@@ -201,17 +200,12 @@ def version_to_save(tensor: Tensor) -> int:
     return store.version
 
 
-class saved_tensors_hooks:
-    """Within the block `pack(tensor)` is kept in the tensor's place, and `unpack(packed)` gives it back for backward."""
+class saved_tensors_hooks(_C.HooksScope):
+    """Within the block `pack(tensor)` is kept in the tensor's place, and `unpack(packed)` gives it back for backward.
+    A matter of the thread, as in torch."""
 
     def __init__(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]):
         self.hooks = pack_hook, unpack_hook
-
-    def __enter__(self) -> None:
-        Settings.saved_hooks.append(self.hooks)
-
-    def __exit__(self, *exc: Any) -> None:
-        Settings.saved_hooks.pop()
 
 
 class save_on_cpu(saved_tensors_hooks):

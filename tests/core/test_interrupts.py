@@ -30,6 +30,12 @@ def _checkpoint():
     fl.utils.checkpoint.checkpoint(lambda x: x.sin(), x, use_reentrant=False).sum().backward()
 
 
+def _saved_tensors():
+    x = X.clone().requires_grad_()
+    with fl.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t), fl.autograd.graph.save_on_cpu():
+        x.exp().sum().backward()
+
+
 WORKS = {
     "vmap": lambda: fl.func.vmap(fl.func.vmap(lambda x: x.sin() * 2))(X),
     "grad": lambda: fl.func.grad(lambda x: (x * x).sum())(X),
@@ -38,12 +44,13 @@ WORKS = {
     "tracing": lambda: make_fx(lambda x: x.sin() + 1)(X),
     "modes": _modes,
     "checkpoint": _checkpoint,
+    "saved tensors": _saved_tensors,
 }
 
 
 def _state() -> tuple:
     state = dispatch.state
-    return state.word, state.modes, state.fake, state.recording, state.overrides, fingerprint()
+    return state.word, state.modes, state.fake, state.recording, state.overrides, state.saved_hooks, fingerprint()
 
 
 class _Interrupt(Exception):
