@@ -119,7 +119,7 @@ class Site:
         bad = (places < 0) | (places >= size)
         if bad.any() and self.mask is not None:
             mask = _known(self.mask, values, sizes)
-            bad = bad & mask if mask is not None else np.False_
+            bad = bad & (False if mask is None else mask)
         if not bad.any():
             return None
         at = tuple(int(k) for k in np.argwhere(bad)[0])

@@ -196,9 +196,8 @@ def view_is_inside(view: View, facts: Facts) -> str | None:
 
 def _is_shown_inside(view: View, size: Any) -> bool:
     """Whether the view is inside for all sizes, by bounds alone."""
-    if any(isinstance(x, Expr) for x in (*view.shape, *view.strides, view.offset, size)):
-        return False
-    return 0 not in view.shape and view.offset >= 0 and min(view.strides, default=0) >= 0 and known_nonnegative(
+    lowest = min([bounds(x)[0] for x in (*view.strides, view.offset)])
+    return lowest >= 0 and all(bounds(n)[0] > 0 for n in view.shape) and known_nonnegative(
         size - 1 - view.index([n - 1 for n in view.shape]))
 
 
