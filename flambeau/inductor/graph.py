@@ -30,7 +30,7 @@ from flambeau.inductor.ranges import split_loops, split_ranges
 from flambeau.inductor.scheduler import GPU, Node, schedule
 from flambeau.inductor.tuning import tune_products
 from flambeau.inductor.unit import Unit, print_unit
-from flambeau.inductor.verify import verify, verify_memory
+from flambeau.inductor.verify import results_of, verify, verify_memory
 
 
 @dataclass
@@ -88,7 +88,7 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool =
         graph.call = interpret(gm, example_inputs)
         return graph
     if Verification.on:
-        verify(program, "lower")
+        verify(program, "lower", wanted=results_of(gm))
     if "cuda" in _devices(gm):
         return _compile_cuda(graph, arrays)
     _run_passes(program, CPU_PASSES)
@@ -96,7 +96,7 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool =
     if config.native and have_compiler():
         graph.nodes = schedule(program)
         if Verification.on:
-            verify(program, "schedule", graph.nodes)
+            verify(program, "schedule", graph.nodes, wanted=results_of(gm))
         graph.seconds["schedule"] = -now + (now := time.perf_counter())
         graph.unit = print_unit(program, graph.nodes, config.timed)
         if Verification.on:
@@ -134,7 +134,7 @@ def _compile_cuda(graph: CompiledGraph, arrays: bool) -> CompiledGraph:
     _run_passes(graph.program, GPU_PASSES)
     graph.nodes = schedule(graph.program, GPU)
     if Verification.on:
-        verify(graph.program, "schedule", graph.nodes)
+        verify(graph.program, "schedule", graph.nodes, wanted=results_of(graph.gm))
     finish = tune_products if config.max_autotune else end_products
     graph.nodes = finish(graph.program, graph.nodes)
     if Verification.on:

@@ -19,7 +19,7 @@ from flambeau.inductor.ir import Buffer, Compute, Extern, Program, Value, View, 
 from flambeau.inductor.lowering import Slot, lower
 from flambeau.inductor.scheduler import Kernel, schedule
 from flambeau.inductor.unit import Unit, print_unit
-from flambeau.inductor.verify import IRError, verify, verify_memory
+from flambeau.inductor.verify import IRError, results_of, verify, verify_memory
 from flambeau.nn import functional as F
 
 rng = np.random.default_rng(0)
@@ -69,6 +69,7 @@ class Made:
     """What the compiler makes of one graph; it is made anew for each test."""
 
     program: Program
+    wanted: list[Any]
     nodes: list[Any]
     unit: Unit
 
@@ -91,8 +92,7 @@ def make(gm: Any) -> Made:
     program, _ = lower(gm)
     for one in CPU_PASSES:
         one(program)
-    made = Made(program, [], None)      # type: ignore[arg-type]
-    return made
+    return Made(program, results_of(gm), [], None)      # type: ignore[arg-type]
 
 
 def finish(made: Made) -> Made:
@@ -227,13 +227,30 @@ def wider_result(made: Made) -> str:
 
 
 def unknown_result_size(made: Made) -> str:
-    made.program.outputs.append(var("s99"))
+    made.program.outputs[1] = var("s99")
     return "s99"
+
+
+def result_lost(made: Made) -> str:
+    made.program.outputs.pop()
+    return "1 results, the graph 2"
+
+
+def results_swapped(made: Made) -> str:
+    made.program.outputs.reverse()
+    return made.program.outputs[0].buffer       # type: ignore[union-attr]
+
+
+def result_by_columns(made: Made) -> str:
+    out = made.program.outputs[0]
+    assert isinstance(out, View)
+    made.program.outputs[0] = out._replace(strides=(1, out.shape[0]))
+    return out.buffer
 
 
 def unmade_result(made: Made) -> str:
     made.program.buffers["ghost"] = Buffer("ghost", float32, (4,), (1,))
-    made.program.outputs.append(View("ghost", float32, (4,), (1,)))
+    made.program.outputs[0] = View("ghost", float32, (4,), (1,))
     return "ghost"
 
 
@@ -297,6 +314,9 @@ PROGRAMS: list[tuple[str, str, Callable[[Made], str]]] = [
     ("embedding", "a buffer under another name", renamed_buffer),
     ("softmax", "a result beyond its buffer", wider_result),
     ("dynamic", "a result of unknown size", unknown_result_size),
+    ("dynamic", "a result is lost", result_lost),
+    ("dynamic", "results in another order", results_swapped),
+    ("softmax", "a result in another memory order", result_by_columns),
     ("dynamic", "a buffer of unknown size", unknown_size),
     # loads
     ("softmax", "a load too far", of_step("pointwise", loads(lambda a: a._replace(index=a.index + 1)))),
@@ -358,10 +378,10 @@ PROGRAMS: list[tuple[str, str, Callable[[Made], str]]] = [
 @pytest.mark.parametrize(("graph", "broken"), [pytest.param(g, b, id=what) for g, what, b in PROGRAMS])
 def test_a_broken_program_is_refused(captured: dict[str, Any], graph: str, broken: Callable[[Made], str]) -> None:
     made = make(captured[graph])
-    verify(made.program, "nothing")
+    verify(made.program, "nothing", wanted=made.wanted)
     named = broken(made)
     with pytest.raises(IRError, match="after breaking") as refused:
-        verify(made.program, "breaking")
+        verify(made.program, "breaking", wanted=made.wanted)
     assert named in str(refused.value).split("\n")[0]
 
 

@@ -15,17 +15,19 @@ from flambeau.inductor.scheduler import Kernel
 from flambeau.inductor.verify.calls import EXTERN
 from flambeau.inductor.verify.places import Memory, possible_sizes
 from flambeau.inductor.verify.schedule import KERNEL, UNIT, all_steps_run_once, steps_of
-from flambeau.inductor.verify.steps import COMPUTE, Facts, view_is_inside
+from flambeau.inductor.verify.steps import COMPUTE, Facts, result_is_like, view_is_inside
 
 
 class IRError(AssertionError):
     """A loop program breaks one of its rules; the message names the pass after which it does, and prints the step."""
 
 
-def verify(program: Program, after: str, nodes: Sequence[Any] | None = None, rewritten: bool = False) -> None:
+def verify(program: Program, after: str, nodes: Sequence[Any] | None = None, rewritten: bool = False,
+           wanted: Sequence[Any] | None = None) -> None:
     """Refuse a program that is wrong after the pass `after`; with `nodes`, the schedule of it.
 
-    `rewritten`: the nodes are no longer of the program's own steps, for a pass changed them.
+    `rewritten`: the nodes are no longer of the program's own steps, for a pass changed them. `wanted`: tensors and numbers like the
+    results.
     """
     sizes = possible_sizes(program)
     facts = Facts(program, sizes, Memory(program, sizes))
@@ -41,7 +43,13 @@ def verify(program: Program, after: str, nodes: Sequence[Any] | None = None, rew
         for check in KERNEL if isinstance(kernel, Kernel) else ():
             for step, wrong in check(kernel, facts):
                 _refuse(after, step, wrong, program)
-    _check_results(facts, after)
+    _check_results(facts, after, wanted)
+
+
+def results_of(gm: Any) -> list[Any]:
+    """What a graph's results are like."""
+    results = next((n.args[0] for n in gm.graph.nodes if n.op == "output"), ())
+    return [r.meta.get("val") if hasattr(r, "meta") else r for r in (results if isinstance(results, (tuple, list)) else (results,))]
 
 
 def verify_memory(program: Program, unit: Any, after: str) -> None:
@@ -105,10 +113,15 @@ def _store(name: str, piece: View | Compute, step: Step, facts: Facts, after: st
         _refuse(after, step, wrong, facts.program)
 
 
-def _check_results(facts: Facts, after: str) -> None:
-    for k, out in enumerate(facts.program.outputs):
+def _check_results(facts: Facts, after: str, wanted: Sequence[Any] | None) -> None:
+    outputs = facts.program.outputs
+    if wanted is not None and len(wanted) != len(outputs):
+        raise IRError(f"after {after}: the program has {len(outputs)} results, the graph {len(wanted)}")
+    for k, out in enumerate(outputs):
         if isinstance(out, View):
             wrong = view_is_inside(out, facts) or facts.memory.read(out.buffer, "the caller")
+            if wrong is None and wanted is not None:
+                wrong = result_is_like(out, wanted[k], k < facts.program.exact)
         else:
             unknown = free_variables(out) - facts.sizes[0].keys() if out is not None else ()
             wrong = f"{to_python(out)} has the unknown size {sorted(unknown)[0]}" if unknown else None      # type: ignore[arg-type]
@@ -123,4 +136,4 @@ def _refuse(after: str, step: Step, wrong: str, program: Program) -> None:
     raise IRError(f"after {after}: {at} ({kind} to {', '.join(step.writes)}): {wrong}\n    {lines}")
 
 
-__all__ = ["IRError", "verify", "verify_memory"]
+__all__ = ["IRError", "results_of", "verify", "verify_memory"]

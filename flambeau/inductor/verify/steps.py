@@ -8,7 +8,9 @@ from typing import Any
 
 from flambeau.core.dtypes import bool_, dtype, int64
 from flambeau.core.expr import Expr, bounds, evaluate, free_variables, known_nonnegative, to_python
-from flambeau.core.symbolic import SymFloat
+from flambeau.core.size import is_dense
+from flambeau.core.symbolic import SymFloat, SymInt
+from flambeau.core.tensor import Tensor
 from flambeau.inductor.ir import REDUCTIONS, SCATTERS, Access, Compute, Extern, Program, Value, View, computed_names
 from flambeau.inductor.verify.places import Memory, Site
 from flambeau.ops.scalar import TABLE, compute_dtype, result_dtype
@@ -201,6 +203,25 @@ def _is_shown_inside(view: View, size: Any) -> bool:
         size - 1 - view.index([n - 1 for n in view.shape]))
 
 
+def result_is_like(view: View, tensor: Any, exact: bool) -> str | None:
+    """How a result differs from the tensor that the graph says it is; where it is `exact`, also in its strides."""
+    if not isinstance(tensor, Tensor):
+        return f"{view.buffer} is a tensor, but the graph's result is {tensor!r}"
+    lies = tensor._layout
+    shape, strides = (tuple([n.expr if isinstance(n, SymInt) else n for n in numbers]) for numbers in (lies.shape, lies.strides))
+    if view.dtype is not tensor.dtype or any(_differ(n, m) for n, m in zip(view.shape, shape)) or len(view.shape) != len(shape):
+        return f"{view.buffer} is {view.dtype.name}{list(view.shape)}, but the graph's result is {tensor.dtype.name}{list(shape)}"
+    known = all(isinstance(n, int) for n in (*shape, *strides)) and 0 not in shape and is_dense(shape, strides)
+    if exact and known and any(n != 1 and s != t for n, s, t in zip(shape, view.strides, strides)):
+        return f"{view.buffer} has strides {list(view.strides)}, but the graph's result {list(strides)}"
+    return None
+
+
+def _differ(n: Any, m: Any) -> bool:
+    """Whether two sizes are different numbers; of symbolic ones guards may say that they are equal."""
+    return isinstance(n, int) and isinstance(m, int) and n != m
+
+
 def evaluate_all(x: Any, sizes: dict[str, int]) -> Any:
     """Expressions in nested tuples as numbers."""
     return [evaluate_all(item, sizes) for item in x] if isinstance(x, tuple) else int(evaluate(x, sizes))
@@ -218,4 +239,4 @@ def views_are_inside(step: Extern, facts: Facts) -> Wrong:
 COMPUTE: tuple[Callable[[Compute, Facts], Wrong], ...] = (
     kind_of_step, loops_are_named_once, values_are_typed, store_has_its_type, loads_in_bounds, store_in_bounds)
 
-__all__ = ["COMPUTE", "Facts", "Wrong", "evaluate_all", "view_is_inside", "views_are_inside"]
+__all__ = ["COMPUTE", "Facts", "Wrong", "evaluate_all", "result_is_like", "view_is_inside", "views_are_inside"]
