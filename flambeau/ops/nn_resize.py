@@ -383,6 +383,8 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
         raise ValueError("Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D tensor as input")
     if mode == "area":
         return _AREA[input.ndim - 3](input, sizes)
+    if any(n < 1 for n in (*input.shape[2:], *sizes)):
+        raise RuntimeError(f"Input and output sizes should be greater than 0, but got input {list(input.shape[2:])} output {list(sizes)}")
     if not mode.startswith("nearest"):
         if _LINEAR_RANK.get(mode) != input.ndim:
             raise NotImplementedError("Input Error: Only 3D, 4D and 5D input Tensors supported (got "

@@ -66,6 +66,9 @@ WORKS = {
     "diag_embed": lambda x, i, s: x.diag_embed(),
     "reflected": lambda x, i, s: F.pad(x, (1, 1)),
     "product": lambda x, i, s: x @ s.T,
+    **{f"{mode} from {part}": lambda x, i, s, mode=mode, rows=rows: F.interpolate(fl.ones(1, 1, 3, 3)[:, :, rows:], mode=mode,
+                                                                                 size=(x.shape[0], 2))
+       for mode in ("nearest", "bilinear", "bicubic") for part, rows in (("some", 0), ("none", 3))},
 }
 
 
@@ -126,7 +129,7 @@ def test_sizes_that_become_zero(sizes):
 
 
 @pytest.mark.parametrize("name", ["rows", "index_put", "gather", "scatter", "first", "last", "by a tensor", "select", "argmax", "amax",
-                                  "max", "cummax"])
+                                  "max", "cummax", "bicubic from some"])
 @pytest.mark.parametrize("sizes", [(0, 2, 2), (0, 2, 0)])
 def test_what_needs_elements_refuses_sizes_that_become_zero(name, sizes):
     work = sliced(WORKS[name])
