@@ -770,23 +770,24 @@ def zero_(self: Tensor) -> Tensor:
 @operator
 def fill(input: Tensor, value: Any) -> Tensor:
     """A tensor like `input` filled with `value`."""
-    return input.new_full(tuple(input.shape), value) if not isinstance(value, Tensor) else \
-        expand_to(cast(value, input.dtype), tuple(input.shape)).clone()
+    return input.clone().fill_(value)   # so that input gets a gradient: of zeros
 
 
 @operator(method=True, tags=("inplace",))
 def fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
     """The main diagonal set to a number; wrap: starting again below a tall matrix's end."""
-    if self.ndim == 2 and wrap:
-        rows, columns = self.shape
-        step = columns + 1
-        count = (rows * columns + step - 1) // step
-        prims.as_strided(self, (count,), (self.stride(0) + self.stride(1),), self.storage_offset()).fill_(fill_value)
+    if self.ndim == 2 and wrap and self.shape[0] > self.shape[1] > 0:     # it begins anew every columns + 1 rows
+        rows, step = self.shape[0], self.shape[1] + 1
+        whole = rows - rows % step
+        prims.diagonal(prims.slice_(self, 0, 0, whole, 1).unflatten(0, (rows // step, step)), 0, 1, 2).fill_(fill_value)
+        prims.diagonal(prims.slice_(self, 0, whole, rows, 1), 0, 0, 1).fill_(fill_value)
         return self
     if self.ndim < 2 or (any(n != self.shape[0] for n in self.shape[1:]) and self.ndim > 2):
         raise RuntimeError(f"fill_diagonal_: all dimensions must be of equal length and at least 2, got {list(self.shape)}")
-    size = min(self.shape)
-    prims.as_strided(self, (size,), (sum(self.stride()),), self.storage_offset()).fill_(fill_value)
+    diagonal = self
+    while diagonal.ndim > 1:
+        diagonal = prims.diagonal(diagonal, 0, 0, 1)
+    diagonal.fill_(fill_value)
     return self
 
 

@@ -618,7 +618,7 @@ def linalg_matrix_power(A: Tensor, n: int) -> Tensor:
         _check(A, "linalg.matrix_power", square=True)
         return linalg_matrix_power(inv_prim(A), -n)
     if n == 0:
-        return expand_to(_identity(A, A.shape[-1]), tuple(A.shape)).clone()
+        return A.clone().copy_(_identity(A, A.shape[-1]))   # so that A gets a gradient: of zeros
     result, square = None, A
     while n:
         if n & 1:

@@ -11,13 +11,14 @@ from .program import Step
 @dataclass(frozen=True)
 class Known:
     """An excuse: for errors a predicate over (ours, torch's, step), for values one over the step, for layouts (strides, offset,
-    memory shared) and versions one over the step too."""
+    memory shared), versions and gradients one over the step too."""
 
     reason: str
     error: Callable[[BaseException | None, BaseException | None, Step], bool] | None = None
     values: Callable[[Step], bool] | None = None
     layout: Callable[[Step], bool] | None = None
     version: Callable[[Step], bool] | None = None
+    gradient: Callable[[Step], bool] | None = None
 
 
 def _says(error: BaseException | None, *words: str) -> bool:
@@ -59,6 +60,14 @@ KNOWN = (
         error=lambda ours, theirs, step: theirs is None and _says(ours, "more than one element of the written-to tensor"),
     ),
     Known("a conjugate is computed, never a view that waits", layout=_of("mH", "H", "adjoint", "conj", "imag")),
+    Known("a truth value written in place has no gradient; torch gives zeros for a comparison's operands, and passes a logical operation's",
+          gradient=_of(*[name + "_" for name in ("eq", "ne", "lt", "le", "gt", "ge", "equal", "not_equal", "less", "less_equal", "greater",
+                                                 "greater_equal", "logical_not", "logical_and", "logical_or", "logical_xor")])),
+    Known("Flambeau knows derivatives that torch lacks, or that torch gives up because of a write of its own",
+          gradient=lambda step: "_polynomial_" in step.op or "bessel" in step.op or step.op.endswith("vander")),
+    Known("torch's derivative is wrong: of ldexp 2**-n in integers, of polar by the sign of the length, of hardsigmoid a sixth in float32",
+          gradient=_of("ldexp", "ldexp_", "polar", "hardsigmoid")),
+    Known("norm(p=0) counts: its gradient is zeros here and None in torch", gradient=_of("norm", "renorm", "dist")),
     Known("torch writes running statistics without counting it as a write", version=_of("batch_norm", "instance_norm")),
 )
 
@@ -73,6 +82,10 @@ def excuses_layout(step: Step) -> bool:
 
 def excuses_error(ours: BaseException | None, theirs: BaseException | None, step: Step) -> bool:
     return any(k.error is not None and k.error(ours, theirs, step) for k in KNOWN)
+
+
+def excuses_gradients(step: Step) -> bool:
+    return any(k.gradient is not None and k.gradient(step) for k in KNOWN)
 
 
 def excuses_values(step: Step) -> bool:

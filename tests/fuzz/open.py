@@ -32,9 +32,9 @@ OPEN = (
     ("eager", "*hypot_", "value (float32)", "an operand that overlaps"),
     ("eager", "*trapz", "value (float32)", "integers beyond 2^62"),
     ("eager", "*lgamma*", "value (*)", "exact zeros at 1 and 2"),
-    ("grad", "*", "*gradient*", "norm(p=0), matrix_power(0), logit outside [0, 1], polar and igamma at the edges"),
-    ("grad", "*", "requires_grad", "functions of which torch has no derivative"),
-    ("grad", "*", "backward raises *", "logdet of singular matrices, scatter_reduce by products"),
+    ("grad", "*", "requires_grad", "igamma and its like, whose derivative for the second argument torch has"),
+    ("grad", "*", "backward raises LinAlgError*", "logdet and slogdet of singular matrices"),
+    ("grad", "*masked_scatter*", "gradient", "of no elements"),
     ("vmap", "getitem", "value (*)", "what an index of no dimensions selects is a copy, which later writes don't reach"),
     ("compiled", "*", "offset", "views by an index tensor are copies"),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -504,3 +506,51 @@ def test_wrong_slices_are_refused(both_refuse, name):
 def test_a_number_takes_one_index():
     with pytest.raises(RuntimeError, match="source of shape"):  # torch raises IndexError
         WRONG_SLICES["a number, two indices"](fl)
+
+
+# -- gradients of products by index, and of what overwrites all --------------------------------------------------------------------
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize("method", ["scatter_reduce", "index_reduce"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_gradients_of_products_are_the_products_of_the_others(method, include_self, compiled):
+    """Also where one factor is zero, or several are."""
+    at = [0, 0, 1, 0]
+
+    def work(x, s):
+        return getattr(x, method)(0, fl.tensor(at), s, "prod", include_self=include_self)
+    call = fl.compile(work) if compiled else work
+    for xs in ([2.0, 3.0, 4.0], [0.0, 3.0, 4.0]):
+        for ss in ([5.0, 6.0, 7.0, 2.0], [0.0, 6.0, 7.0, 2.0], [0.0, 6.0, 0.0, 2.0], [0.0, 0.0, 7.0, 2.0]):
+            x, s = (fl.tensor(v, dtype=fl.float64, requires_grad=True) for v in (xs, ss))
+            got = fl.autograd.grad(call(x, s), [x, s], fl.tensor([1.0, 2.0, 3.0], dtype=fl.float64))
+            hit = [x_ * (k not in at or include_self) for k, x_ in enumerate([1.0, 1.0, 1.0])]
+            for k in range(3):
+                others = [v for v, a in zip(ss, at) if a == k]
+                assert got[0][k] == hit[k] * math.prod(others) * (k + 1)
+            for j, k in enumerate(at):
+                others = [v for i, (v, a) in enumerate(zip(ss, at)) if a == k and i != j] + [xs[k]] * include_self
+                assert got[1][j] == math.prod(others) * (k + 1)
+
+
+@pytest.mark.parametrize("overwrite", [lambda x: fl.fill(x, 2.0), lambda x: fl.fill(x, fl.tensor(2.0)), lambda x: fl.matrix_power(x, 0)])
+def test_what_does_not_look_at_its_input_has_a_gradient_of_zeros(overwrite):
+    x = fl.randn(3, 3, requires_grad=True)
+    made = overwrite(x)
+    assert made.requires_grad and fl.equal(fl.autograd.grad(made.sum(), x)[0], fl.zeros(3, 3))
+
+
+def test_nextafter_moves_with_its_input():
+    x, y = fl.tensor([1.0, 2.0, 0.5], requires_grad=True), fl.tensor([3.0, 2.0, -1.0], requires_grad=True)
+    got = fl.autograd.grad(fl.nextafter(x, y).sum(), [x, y])
+    assert [g.tolist() for g in got] == [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+def test_fill_diagonal_of_all_shapes_and_layouts(wrap):
+    torch = pytest.importorskip("torch")
+    for shape in ((3, 3), (2, 4), (4, 2), (7, 3), (8, 3), (9, 2), (5, 1), (4, 0), (0, 4), (3, 3, 3), (2, 2, 2, 2)):
+        want = torch.zeros(shape).fill_diagonal_(3.0, wrap).tolist()    # of permuted ones it wraps wrongly
+        for mine in (fl.zeros(shape), fl.zeros(shape[::-1]).permute(*range(len(shape))[::-1]), fl.zeros(*shape, 2)[..., 1]):
+            assert mine.fill_diagonal_(3.0, wrap).tolist() == want, shape
+    x = fl.ones(7, 3, requires_grad=True)
+    assert fl.autograd.grad((x * 1).t().fill_diagonal_(0.0).sum(), x)[0].sum() == 21 - 3

@@ -218,14 +218,27 @@ _SCATTER = {"add": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.m
 
 def _scatter_reduce_vjp(g: Tensor, x: Tensor, dim: int, index: Tensor, src: Tensor, out: Tensor, reduce: str) -> tuple:
     """Gradients of x, (index) and src; ties of an extremum share evenly."""
-    if reduce == "prod":
-        raise NotImplementedError("the derivative of scatter_reduce with reduce='prod' is not implemented; scatter sums of logarithms")
-    mine, picked = (x == out).to(g.dtype), src
+    picked = src
     for d, n in enumerate(index.shape):
         picked = picked.narrow(d, 0, n)
+    if reduce == "prod":
+        return _product_grads(g, x, dim, index, picked, src.shape)
+    mine = (x == out).to(g.dtype)
     theirs = (picked == out.gather(dim, index)).to(g.dtype)
     share = g / mine.scatter_add(dim, index, theirs)
     return share * mine, None, _grown(share.gather(dim, index) * theirs, src.shape)
+
+
+def _product_grads(g: Tensor, x: Tensor, dim: int, index: Tensor, picked: Tensor, src_shape: Sequence) -> tuple:
+    """Of a product each factor gets the product of the others: of those that are not zero, where no other one is."""
+    none, no_other = (x == 0).to(g.dtype), (picked == 0).to(g.dtype)
+    zeros = none.scatter_add(dim, index, no_other)
+    product = x.masked_fill(x == 0, 1).scatter_reduce(dim, index, picked.masked_fill(picked == 0, 1), "prod")
+
+    def others(factor: Tensor, is_zero: Tensor, product: Tensor, zeros: Tensor) -> Tensor:
+        return (product / factor.masked_fill(factor == 0, 1)) * (zeros == is_zero).to(product.dtype)
+    grads = others(picked, no_other, product.gather(dim, index), zeros.gather(dim, index)).conj()
+    return g * others(x, none, product, zeros).conj(), None, _grown(g.gather(dim, index) * grads, src_shape)
 
 
 def _grown(grad: Tensor, shape: Sequence) -> Tensor:
@@ -250,7 +263,7 @@ def scatter(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str) -> Spe
     return _scattered(x, dim, index, src)
 
 
-@primitive("scatter_reduce", kernel=_scatter_kernel, loop="scatter", tensors=4, samples=_scatter_samples("amax", "amin"),
+@primitive("scatter_reduce", kernel=_scatter_kernel, loop="scatter", tensors=4, samples=_scatter_samples("amax", "amin", "prod"),
            derivative=General(_scatter_reduce_vjp))
 def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str) -> Spec:
     """`x` where, at `index` along `dim`, `src` is multiplied in ("prod") or the extremum taken ("amax", "amin")."""

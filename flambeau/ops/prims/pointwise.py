@@ -60,7 +60,8 @@ fmin = pointwise("fmin", lambda o, x, y: o.fmin(x, y),
 hypot = pointwise("hypot", lambda o, x, y: o.hypot(x, y), d=dict(x=lambda x, out: x / out, y=lambda y, out: y / out))
 copysign = pointwise("copysign", lambda o, x, y: o.copysign(x, y),
                      d=dict(x=lambda x, out: (out / x).masked_fill(x == 0, 0), y=0))
-nextafter = pointwise("nextafter", lambda o, x, y: o.nextafter(x, y))  # not of narrow floats, whose neighbours are not float32's
+# not of narrow floats, whose neighbours are not float32's
+nextafter = pointwise("nextafter", lambda o, x, y: o.nextafter(x, y), d=dict(x=lambda x, y: x != y, y=lambda x, y: x == y))
 ldexp = pointwise("ldexp", lambda o, x, y: o.mul(x, o.exp2(y)), d=dict(x=lambda y: y.exp2(), y=lambda out: out * _LN2))
 fma = pointwise("fma", lambda o, x, y, z: o.fma(x, y, z), d=dict(x=lambda y: y, y=lambda x: x, z=1))
 
@@ -207,7 +208,6 @@ _WHY_NOT = {
     "a truth value is not differentiable": (eq, ne, lt, le, gt, ge, isnan, isinf, signbit, logical_and, logical_or, logical_xor,
                                             logical_not),
     "integers have no gradient": (bitwise_and, bitwise_or, bitwise_xor, bitwise_not, shl, shr),
-    "a step between neighbouring floats, not a smooth function": (nextafter,),
 }
 for _reason, _records in _WHY_NOT.items():
     for _record in _records:
