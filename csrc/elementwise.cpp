@@ -221,23 +221,78 @@ const ScalarLoop* find_loop(const Elementwise* self, Operands& all, PyObject* co
     return loop;
 }
 
-// The result's strides: the memory order of the first operand that is not expanded, where they have one shape. False: row-major.
-bool result_strides(const Operands& all, int item, npy_intp* out) {
-    if (!all.same_shape) return false;
-    for (int k = 0; k < all.count; k++) {
-        if (all.arrays[k] == nullptr) continue;
-        const npy_intp* strides = PyArray_STRIDES(all.arrays[k]);
-        if (std::find(strides, strides + all.rank, 0) != strides + all.rank) continue;
-        int order[max_rank];
-        for (int d = 0; d < all.rank; d++) order[d] = d;
-        if (!PyArray_IS_C_CONTIGUOUS(all.arrays[k])) std::stable_sort(order, order + all.rank, [&](int a, int b) { return strides[a] > strides[b]; });
-        npy_intp step = item;
-        bool row_major = true;
-        for (int i = all.rank - 1; i >= 0; i--) out[order[i]] = step, step *= all.sizes[order[i]], row_major = row_major && order[i] == i;
-        return !row_major;
+// Strides of a result, by the rule of core/size.py's elementwise_strides. False: row-major.
+class MemoryOrder {
+public:
+    MemoryOrder(const Operands& all, int item) : sizes_(all.sizes), rank_(all.rank) {
+        for (int k = 0; k < all.count; k++) {
+            PyArrayObject* array = all.arrays[k];
+            if (array == nullptr) continue;
+            int offset = rank_ - PyArray_NDIM(array), scale = PyArray_ITEMSIZE(array);
+            for (int d = 0; d < rank_; d++) {
+                bool repeats = d < offset || (PyArray_DIM(array, d - offset) == 1 && sizes_[d] != 1);
+                told_[count_][d] = repeats ? 0 : PyArray_STRIDE(array, d - offset) / scale * item;
+            }
+            count_++;
+        }
+        for (int d = 0; d < rank_; d++) order_[d] = d;
     }
-    return false;
-}
+
+    bool strides(npy_intp item, npy_intp* out) {
+        dense(item, out);
+        if (everybody(out)) return false;
+        if (rank_ == 4 || rank_ == 5) {
+            for (int d = 1; d < rank_ - 1; d++) order_[d] = d + 1;
+            order_[rank_ - 1] = 1;
+            dense(item, out);
+            if (everybody(out)) return true;
+        }
+        bool alike = true;
+        for (int k = 1; k < count_; k++) alike = alike && std::equal(told_[0], told_[0] + rank_, told_[k]);
+        sort();
+        dense(item, out);
+        if (alike && everybody(out)) std::copy(told_[0], told_[0] + rank_, out);
+        return true;
+    }
+
+private:
+    void dense(npy_intp item, npy_intp* out) const {
+        for (int i = rank_ - 1; i >= 0; i--) out[order_[i]] = item, item *= std::max<npy_intp>(sizes_[order_[i]], 1);
+    }
+
+    bool everybody(const npy_intp* strides) const {
+        for (int k = 0; k < count_; k++)
+            for (int d = 0; d < rank_; d++)
+                if (sizes_[d] != 1 && told_[k][d] != strides[d]) return false;
+        return true;
+    }
+
+    int verdict(int inner, int outer) const {
+        for (int k = 0; k < count_; k++) {
+            npy_intp a = told_[k][inner], b = told_[k][outer];
+            if (a == 0 || b == 0) continue;
+            if (a != b) return a > b ? 1 : -1;
+            if (sizes_[inner] > sizes_[outer]) return 1;
+        }
+        return 0;
+    }
+
+    void sort() {
+        for (int d = 0; d < rank_; d++) order_[d] = rank_ - 1 - d;
+        for (int start = 1; start < rank_; start++) {
+            for (int i = start - 1, at = start; i >= 0; i--) {
+                int told = verdict(order_[i], order_[at]);
+                if (told < 0) break;
+                if (told > 0) std::swap(order_[i], order_[at]), at = i;
+            }
+        }
+        std::reverse(order_, order_ + rank_);
+    }
+
+    const npy_intp* sizes_;
+    int rank_, count_ = 0, order_[max_rank];
+    npy_intp told_[3][max_rank];
+};
 
 bool overlap(PyArrayObject* a, PyArrayObject* b) {
     auto bounds = [](PyArrayObject* x, char** low, char** high) {
@@ -293,7 +348,7 @@ PyObject* run(Operands& all, const ScalarLoop* loop, Kind kind, bool narrow, PyA
     plain = plain && (into == nullptr || PyArray_IS_C_CONTIGUOUS(into));
     if (narrow && loop->out == Kind::f32) r.narrow = find_conversion(kind, Kind::f32);
     npy_intp strides[max_rank];
-    bool ordered = !plain && into == nullptr && result_strides(all, r.items[0], strides);
+    bool ordered = !plain && into == nullptr && MemoryOrder(all, r.items[0]).strides(r.items[0], strides);
     if (plain) {
         r.rank = 1, r.sizes[0] = all.size;
         for (int k = 0; k < r.places; k++) r.strides[k][0] = r.items[k];
@@ -325,12 +380,11 @@ Outcome compute(const Elementwise* self, PyObject* const* args, Py_ssize_t count
     Operands all;
     all.count = (int)count;
     Kind kind = Kind::other;
-    bool contiguous = true, first = true;
+    bool first = true;
     for (int k = 0; k < count; k++) {
         PyArrayObject* array = cpu_array(args[k]);
         if (array == nullptr) continue;
         if (!PyArray_ISBEHAVED_RO(array) || (grads && !needs_no_grad(args[k]))) return Outcome::declined;
-        contiguous = contiguous && PyArray_IS_C_CONTIGUOUS(array);
         Kind own = kind_of(array);
         all.arrays[k] = array;
         if (self->selects && k == 0) {
@@ -343,7 +397,7 @@ Outcome compute(const Elementwise* self, PyObject* const* args, Py_ssize_t count
     if (kind == Kind::other) return Outcome::declined;
     bool narrow;
     const ScalarLoop* loop = find_loop(self, all, args, kind, &narrow);
-    if (loop == nullptr || !all.broadcast() || (!all.same_shape && !contiguous)) return Outcome::declined;
+    if (loop == nullptr || !all.broadcast()) return Outcome::declined;
     if (into_first) {
         if (all.arrays[0] == nullptr || refuses_writes(args[0]) || !fits_first(all, kind, loop, narrow)) return Outcome::declined;
         PyObject* written = run(all, loop, kind, narrow, all.arrays[0], true);

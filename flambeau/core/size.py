@@ -92,6 +92,53 @@ def memory_order(strides: Sequence[int], shape: Sequence[int]) -> tuple[int, ...
     return tuple(sorted(range(len(shape)), key=lambda d: -strides[d]))
 
 
+def elementwise_strides(shape: Sequence[Any], operands: Sequence[Sequence[Any]]) -> tuple:
+    """Strides of an elementwise result of `shape`, dense, by those of its operands broadcast to it (0 where one repeats).
+
+    Operands that all lie the same way, without gaps, are followed to the letter. Else dimensions are ordered by the first operand
+    that tells two of them apart: the larger stride is the outer one, and of two equal strides that of the smaller size. A
+    dimension in which an operand repeats tells nothing; where nobody does, the order is row-major.
+    """
+    first = operands[0] if operands else ()
+    if all(is_contiguous(shape, strides) for strides in operands):
+        return contiguous_strides(shape)
+    order = _CHANNELS_LAST_ORDER.get(len(shape))
+    if order is not None:
+        last = permuted_strides(shape, order)
+        if all(all(s == t or n == 1 for s, t, n in zip(strides, last, shape)) for strides in operands):
+            return last
+    if all(strides == first for strides in operands[1:]) and is_dense(shape, first):
+        return tuple(first)
+    return permuted_strides(shape, elementwise_order(shape, operands))
+
+
+def elementwise_order(shape: Sequence[Any], operands: Sequence[Sequence[Any]]) -> list[int]:
+    """The dimensions of an elementwise result from the outermost in memory to the innermost (see `elementwise_strides`)."""
+    def verdict(inner: int, outer: int) -> int:
+        """1 where the dimension now further in is to be the outer one, -1 where it is not, 0 where nobody says."""
+        for strides in operands:
+            a, b = strides[inner], strides[outer]
+            if a == 0 or b == 0:
+                continue
+            if a != b:
+                return 1 if a > b else -1
+            if shape[inner] > shape[outer]:
+                return 1
+        return 0
+
+    order = list(range(len(shape) - 1, -1, -1))     # innermost first
+    for start in range(1, len(order)):
+        at = start
+        for i in range(start - 1, -1, -1):
+            told = verdict(order[i], order[at])
+            if told > 0:
+                order[i], order[at] = order[at], order[i]
+                at = i
+            elif told < 0:
+                break
+    return order[::-1]
+
+
 def canonical_dim(dim: int, rank: int) -> int:
     """`dim` counted from the front; IndexError with torch's text if it is out of range. Rank 0 takes 0 and -1."""
     dim = dim if type(dim) is int else operator.index(dim)  # a symbol that counts dimensions becomes a number

@@ -16,7 +16,7 @@ from ..core.device import CPU, as_device, device
 from ..core.dtypes import COMPLEX, FLOAT, bool_, dtype, dtype_of_numpy, int64
 from ..core.memory_format import contiguous_format, memory_format, preserve_format
 from ..core.settings import Numerics
-from ..core.size import canonical_dim, is_contiguous, is_dense, memory_order
+from ..core.size import canonical_dim, elementwise_order, is_contiguous, is_dense, memory_order
 from ..core.storage import shared
 from ..core.tensor import Tensor, example_of, from_array, is_example
 from . import prims
@@ -389,9 +389,9 @@ def _in_layout(source: Tensor, format: memory_format, make: Callable[[tuple], Te
     """`make(shape)` with the dimension order that `format` asks for (preserve: source's, if it is dense)."""
     shape, strides, _ = source._layout
     if format is preserve_format:
-        if is_contiguous(shape, strides) or not is_dense(shape, strides):
+        if is_contiguous(shape, strides):
             return make(tuple(shape))
-        order = memory_order(strides, shape)
+        order = tuple(elementwise_order(shape, [strides])) if not is_dense(shape, strides) else memory_order(strides, shape)
     elif format is contiguous_format:
         return make(tuple(shape))
     else:

@@ -19,9 +19,10 @@ import numpy as np
 
 from flambeau import _C
 
+from ..backends.cpu import native
 from ..core import dispatch
 from ..core.dtypes import as_dtype, dtype
-from ..core.size import contiguous_strides, is_contiguous, memory_order, permuted_strides
+from ..core.size import contiguous_strides, elementwise_strides, is_contiguous, permuted_strides
 from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, view_tensor
 from . import batching
 from .replay import may_be_replayed, replayed
@@ -241,16 +242,19 @@ class PointwisePrimitive(Primitive):
         if first._data.size >= GENERATED_FROM and generated_pointwise is not None and first.device.type == "cpu":
             out = generated_pointwise(self, args)
             if out is not NotImplemented:
-                return from_array(out, None, first.device)
+                return from_array(self._as_promised(out, args), None, first.device)
         kernel = self.kernels.get(first.device.type) or kernel_for(self, first.device)
         out = kernel(*arrays)
         if first.device.type == "cpu":
-            if type(out) is not np.ndarray:
-                out = np.asarray(out)
-            source = first._data
-            if out.strides != source.strides and not (out.flags.c_contiguous and source.flags.c_contiguous):
-                out = _in_order(out, elementwise_strides([a for a in args if isinstance(a, Tensor)]))
+            out = self._as_promised(out if type(out) is np.ndarray else np.asarray(out), args)
         return from_array(out, None, first.device)
+
+    def _as_promised(self, out: np.ndarray, args: tuple) -> np.ndarray:
+        """A result in the memory order of the shape rule."""
+        tensors = [a for a in args if isinstance(a, Tensor)]
+        if out.flags.c_contiguous and all(t._data.flags.c_contiguous for t in tensors):
+            return out
+        return _in_order(out, lies_like(tensors))
 
 
 def _in_order(out: np.ndarray, strides: tuple | None) -> np.ndarray:
@@ -259,9 +263,7 @@ def _in_order(out: np.ndarray, strides: tuple | None) -> np.ndarray:
         return out
     if strides is None:
         return np.ascontiguousarray(out) if out.ndim else out
-    made = np.ndarray(out.shape, out.dtype, np.empty(out.nbytes, np.uint8), 0, [s * out.itemsize for s in strides])
-    made[...] = out
-    return made
+    return native.copy_strided(native.empty_strided(out.shape, strides, out.dtype), out)
 
 
 class ViewPrimitive(Primitive):
@@ -376,18 +378,14 @@ def _register(table: dict, name: str, record: Any) -> Any:
     return record
 
 
-def elementwise_strides(tensors: Sequence[Tensor]) -> tuple | None:
-    """Strides of an elementwise result: the memory order of the first input that is not expanded; None means contiguous."""
+def lies_like(tensors: Sequence[Tensor]) -> tuple | None:
+    """Strides of an elementwise result of tensors of one shape; None means contiguous."""
     layouts = [t._layout for t in tensors]
     if all(is_contiguous(lay.shape, lay.strides) for lay in layouts):
         return None
-    for lay in layouts:
-        if any(type(s) is int and s == 0 for s in lay.strides):
-            continue
-        order = memory_order(lay.strides, lay.shape)
-        strides = permuted_strides(lay.shape, order)
-        return strides if strides != contiguous_strides(lay.shape) else None
-    return None
+    shape = layouts[0].shape
+    strides = elementwise_strides(shape, [lay.strides for lay in layouts])
+    return None if is_contiguous(shape, strides) else strides
 
 
 def channels_last_like(x: Tensor, shape: tuple) -> tuple | None:
@@ -412,7 +410,7 @@ def _pointwise_shape(name: str, params: Sequence[str], result: Any) -> Callable:
                 raise RuntimeError(f"{name}(): shapes must match, got {[list(t.shape) for t in tensors]}")
         one_device(tensors, name)
         kind = result(*args) if callable(result) else (result or first.dtype)
-        return Spec(first._layout.shape, kind, elementwise_strides(tensors))
+        return Spec(first._layout.shape, kind, lies_like(tensors))
 
     shape.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(p, inspect.Parameter.POSITIONAL_ONLY) for p in params])

@@ -15,8 +15,7 @@ from ..core import dispatch, dtypes
 from ..core.device import CPU, as_device, device
 from ..core.dtypes import dtype
 from ..core.memory_format import contiguous_format, memory_format, preserve_format
-from ..core.size import broadcast_shapes, canonical_dim, canonical_dims, is_dense, permuted_strides
-from ..core.size import memory_order as order_of
+from ..core.size import broadcast_shapes, canonical_dim, canonical_dims, elementwise_strides
 from ..core.tensor import Tensor, bump_version, fake, from_array, is_example, refuse_inference_write
 from . import prims
 from .pointwise import assign
@@ -414,9 +413,7 @@ def _clone_shape(x: Tensor, format: memory_format) -> Spec:
     shape, strides, _ = x._layout
     if format is not preserve_format:
         return Spec(shape, x.dtype, format.strides(shape))
-    if is_dense(shape, strides):
-        return Spec(shape, x.dtype, permuted_strides(shape, order_of(strides, shape)))
-    return Spec(shape, x.dtype)
+    return Spec(shape, x.dtype, elementwise_strides(shape, [strides]))
 
 
 def _clone_kernel(x: np.ndarray, format: memory_format) -> np.ndarray:

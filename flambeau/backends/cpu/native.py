@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from ... import _C
+from ...core.size import elementwise_strides
 from .onednn import BFLOAT16
 
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -32,11 +33,23 @@ def copy_strided(to: np.ndarray, from_: np.ndarray) -> np.ndarray:
     return to
 
 
+def empty_strided(shape: Sequence[int], strides: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """An uninitialised array of dense `strides` (in elements)."""
+    room = np.empty(math.prod(shape) * dtype.itemsize, np.uint8)
+    return np.ndarray(tuple(shape), dtype, room, 0, [s * dtype.itemsize for s in strides])
+
+
 def copy(x: np.ndarray, order: Literal["C", "K"] = "C") -> np.ndarray:
     """A copy of x, contiguous or ("K") in x's memory order."""
-    if x.size < LARGE:
-        return x.copy(order=order)
-    return copy_strided(np.empty_like(x, order=order), x)
+    if order == "C" or x.flags.c_contiguous:
+        return x.copy() if x.size < LARGE else copy_strided(np.empty(x.shape, x.dtype), x)
+    return copy_strided(_empty_like(x, x.dtype), x)
+
+
+def _empty_like(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    if x.flags.c_contiguous:
+        return np.empty(x.shape, dtype)
+    return empty_strided(x.shape, elementwise_strides(x.shape, [tuple([s // x.itemsize for s in x.strides])]), dtype)
 
 
 def contiguous(x: np.ndarray) -> np.ndarray:
@@ -48,7 +61,7 @@ def contiguous(x: np.ndarray) -> np.ndarray:
 
 def cast(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """A copy of x in `dtype`, in x's memory order; floats become integers as flambeau/include/convert.h says."""
-    return copy_strided(np.empty_like(x, dtype), x)
+    return copy_strided(_empty_like(x, dtype), x)
 
 
 def fill(out: np.ndarray, value: object) -> np.ndarray:
