@@ -67,6 +67,12 @@ def permuted_strides(shape: Sequence[Any], order: Sequence[int]) -> tuple:
     return tuple(strides)
 
 
+def column_strides(shape: Sequence[Any]) -> tuple:
+    """Dense strides of matrices that lie column by column, as LAPACK's routines leave them."""
+    rank = len(shape)
+    return permuted_strides(shape, (*range(rank - 2), rank - 1, rank - 2))
+
+
 _CHANNELS_LAST_ORDER = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
 
 

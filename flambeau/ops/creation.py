@@ -21,6 +21,7 @@ from ..core.storage import shared
 from ..core.tensor import Tensor, example_of, from_array, is_example
 from . import prims
 from .checks import checked
+from .order import in_rows
 from .pointwise import store_out, with_out
 from .prims.views import _diagonal_back, _inverse
 from .promotion import broadcast, cast, category_of_number, default_dtype, fitting, is_number, limits, prepare
@@ -602,7 +603,7 @@ def _triangle(name: str, compare: Callable) -> Callable:
     def fn(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
         if input.ndim < 2:
             raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions, got {list(input.shape)}")
-        result = fused(input, diagonal)
+        result = fused(in_rows(input), diagonal)
         return result if out is None else store_out(out, result)
 
     side = "lower" if name == "tril" else "upper"
@@ -635,7 +636,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     size = input.shape[-1] + abs(offset)
     rest = iter(input.shape[:-1])
     shape = tuple(size if d in (a, b) else next(rest) for d in range(rank))
-    return _diagonal_back(input, shape, offset, a, b)
+    return _diagonal_back(in_rows(input), shape, offset, a, b)
 
 
 @operator(method=True)

@@ -20,6 +20,7 @@ from ..core.tensor import Layout, Tensor, bump_version, refuse_inference_write
 from . import batching, prims
 from .checks import checked
 from .creation import from_data, uninitialised
+from .order import in_rows, like
 from .pointwise import assign, inplace, refuse_repeated, store_out, with_out
 from .prims.views import _diagonal_back, _inverse, _slice_back
 from .promotion import apart, as_tensor_operand, broadcast, cast, expand_to, fitting, is_number, operand, prepare, together
@@ -196,7 +197,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """A copy of `input` with `value` in the slices at `index` along `dim`."""
     d = canonical_dim(dim, input.ndim)
     value = cast(value, input.dtype) if isinstance(value, Tensor) else input.new_full((), value)
-    return prims.index_put(input, _at(d, index), value, False)
+    return like(prims.index_put(input, _at(d, index), value, False), input)
 
 
 for _fn in (index_add, index_copy, index_fill):
@@ -209,7 +210,7 @@ def index_put(input: Tensor, indices: Sequence, values: Tensor, accumulate: bool
     """A copy of `input` with `values` written, or added, at `indices` (a tensor, mask or None for each dimension)."""
     found = index_list(input, indices)
     _check_broadcast(found)
-    return prims.index_put(input, found, together((input, values))[1], bool(accumulate))
+    return like(prims.index_put(input, found, together((input, values))[1], bool(accumulate)), input)
 
 
 @operator(method=True)
@@ -538,9 +539,9 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     k %= 4
     if k == 2:
         return flip(input, a, b)
-    if k == 1:
-        return flip(input, b).transpose(a, b)
-    return flip(input.transpose(a, b), b) if k == 3 else input.clone()
+    if k == 0:
+        return input.clone(memory_format=contiguous_format)
+    return flip(input, b if k == 1 else a).transpose(a, b)
 
 
 @operator
@@ -622,7 +623,7 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     if is_number(elements):
         elements = as_tensor_operand(elements)
     if is_number(test_elements):
-        found = elements == test_elements
+        found = in_rows(elements) == test_elements
     else:
         kind = promote_types(elements.dtype, test_elements.dtype)
         kind = float32 if kind.is_floating_point and kind.itemsize < 4 else kind
@@ -732,7 +733,7 @@ def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = 
     d = canonical_dim(dim, input.ndim)
     attrs = (d, *slice_bounds(slice(start, end, step), input.shape[d]))
     out = view_scatter(input, ((prims.slice_, attrs),), _same_region(src, prims.slice_(input, *attrs), "slice_scatter"))
-    return out.clone() if out is src else out
+    return like(out.clone() if out is src else out, input)
 
 
 @operator(method=True)
@@ -740,14 +741,15 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """A copy of `input` with the slice at `index` along `dim` replaced by `src`."""
     d = canonical_dim(dim, input.ndim)
     i = index + input.shape[d] if index < 0 else index
-    return view_scatter(input, ((prims.select, (d, i)),), _same_region(src, input.select(d, index), "select_scatter"))
+    return like(view_scatter(input, ((prims.select, (d, i)),), _same_region(src, input.select(d, index), "select_scatter")), input)
 
 
 @operator(method=True)
 def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A copy of `input` with a diagonal replaced by `src`."""
     attrs = (offset, canonical_dim(dim1, input.ndim), canonical_dim(dim2, input.ndim))
-    return view_scatter(input, ((prims.diagonal, attrs),), _same_region(src, prims.diagonal(input, *attrs), "diagonal_scatter"))
+    out = view_scatter(input, ((prims.diagonal, attrs),), _same_region(src, prims.diagonal(input, *attrs), "diagonal_scatter"))
+    return like(out, input)
 
 
 # -- filling and relaying in place -----------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from ..core.size import broadcast_shapes, canonical_dim
 from ..core.tensor import Tensor
 from . import prims
 from .creation import triu_indices
+from .order import in_rows
 from .pointwise import inplace, reflected, with_out
 from .prims.views import _is_one as _one
 from .promotion import broadcast, cast, category_of_number, expand_to, operand, prepare, result_type
@@ -168,7 +169,7 @@ def _added(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
         raise RuntimeError(f"The expanded size of the tensor ({wanted[-bad]}) must match the existing size ({shape[-bad]}) at "
                            f"non-singleton dimension {len(wanted) - bad}.  Target sizes: {list(wanted)}.  Tensor sizes: "
                            f"{list(shape)}")
-    return prims.add(expand_to(_scaled(input, beta), tuple(wanted)), product)
+    return in_rows(prims.add(expand_to(_scaled(input, beta), tuple(wanted)), product))
 
 
 @operator(method=True)

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core.dtypes import FLOAT, complex64, complex128, dtype, float32, float64, int32, int64
 from ..core.lazy import LazyFunctions
-from ..core.size import broadcast_shapes
+from ..core.size import broadcast_shapes, column_strides
 from ..core.tensor import Tensor
 from . import prims
 from .creation import eye, tril, triu
@@ -82,6 +82,12 @@ def _routine(name: str, kernel: Callable, vjp: Callable, shape: Callable, doc: s
                      samples=lambda r: [sample(r)], why_absent=_WHY, doc=doc)(shape)
 
 
+def columns(like: Tensor, shape: tuple | None = None) -> Spec:
+    """Matrices that lie column by column, as LAPACK leaves them, of the shape (unless given) and dtype of `like`."""
+    shape = like._layout.shape if shape is None else shape
+    return Spec(shape, like.dtype, column_strides(shape))
+
+
 def _of_input(x: Tensor) -> Spec:
     return Spec(x._layout.shape, x.dtype)
 
@@ -114,7 +120,7 @@ def _inv_vjp(g: Tensor, out: Tensor) -> tuple:
     return (-(_h(out) @ g @ _h(out)),)
 
 
-inv_prim = _routine("inv", np.linalg.inv, _inv_vjp, _of_input, "The inverse of (..., n, n).", lambda r: (_square(r),),
+inv_prim = _routine("inv", np.linalg.inv, _inv_vjp, columns, "The inverse of (..., n, n).", lambda r: (_square(r),),
                     failure="linalg.inv: The inversion could not be completed because the input matrix is singular.")
 
 
@@ -131,7 +137,7 @@ def _solve_vjp(g: Tensor, a: Tensor, out: Tensor) -> tuple:
     return -(gb @ _h(out)), gb
 
 
-solve_prim = _routine("solve", np.linalg.solve, _solve_vjp, lambda a, b: Spec(b._layout.shape, b.dtype),
+solve_prim = _routine("solve", np.linalg.solve, _solve_vjp, lambda a, b: columns(b),
                       "X with A X = B for (..., n, n) and (..., n, k) of the same batch.",
                       lambda r: (_square(r), r.standard_normal((2, 3, 2))), tensors=2,
                       failure="torch.linalg.solve: The solver failed because the input matrix is singular.")
@@ -173,7 +179,7 @@ def _triangular_vjp(g: Tensor, a: Tensor, out: Tensor, upper: bool, unit: bool) 
 
 
 triangular_prim = _routine("solve_triangular", _triangular_kernel, _triangular_vjp,
-                           lambda a, b, upper, unit: Spec(b._layout.shape, b.dtype), "X with A X = B for triangular A, of one batch.",
+                           lambda a, b, upper, unit: columns(b), "X with A X = B for triangular A, of one batch.",
                            lambda r: (_square(r), r.standard_normal((2, 3, 2)), True, False), tensors=2,
                            failure="linalg.solve_triangular: the matrix is singular.")
 
@@ -273,7 +279,7 @@ def _cholesky(x: np.ndarray) -> np.ndarray:
 
 
 cholesky_prim = _routine(
-    "cholesky", _cholesky, _cholesky_vjp, _of_input, "The lower Cholesky factor of hermitian positive-definite matrices.",
+    "cholesky", _cholesky, _cholesky_vjp, columns, "The lower Cholesky factor of hermitian positive-definite matrices.",
     lambda r: (_positive(r),),
     failure="linalg.cholesky: The factorization could not be completed because the input is not positive-definite.")
 
@@ -354,7 +360,7 @@ def _qr_shape(x: Tensor, mode: str) -> tuple[Spec, Spec]:
     k = min(m, n)
     width = m if mode == "complete" else k
     q = (0,) if mode == "r" else (*batch, m, width)
-    return Spec(q, x.dtype), Spec((*batch, k if mode != "complete" else m, n), x.dtype)
+    return columns(x, q), Spec((*batch, k if mode != "complete" else m, n), x.dtype)
 
 
 qr_prim = _routine("qr", _qr_kernel, _qr_vjp, _qr_shape, "", lambda r: (r.standard_normal((4, 3)), "reduced"))
@@ -443,7 +449,7 @@ def _svd_shape(x: Tensor, full: bool) -> tuple[Spec, Spec, Spec]:
     """(U, S, V^H) with x = U diag(S) V^H."""
     *batch, m, n = x._layout.shape
     k = min(m, n)
-    return (Spec((*batch, m, m if full else k), x.dtype), Spec((*batch, k), x.dtype.to_real()),
+    return (columns(x, (*batch, m, m if full else k)), Spec((*batch, k), x.dtype.to_real()),
             Spec((*batch, n if full else k, n), x.dtype))
 
 

@@ -14,10 +14,11 @@ from ..core.lazy import LazyFunctions
 from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
 from . import fft, linalg_decompositions, linalg_factors, linalg_norms, prims, sorting  # noqa: F401 - these fill the table
+from .order import elementwise, in_rows
 from .pointwise import assign, inplace, new_value, with_out
 from .promotion import broadcast, cast, default_dtype, prepare, result_type, to_float
 from .reductions import linalg_vector_norm, scalar_type
-from .registry import OPERATORS, PRIMITIVES, General, Pointwise, Primitive, Spec, operator, pointwise, primitive
+from .registry import OPERATORS, PRIMITIVES, General, Pointwise, Primitive, Spec, lies_like, operator, pointwise, primitive
 from .return_types import named
 
 special = LazyFunctions("scipy.special")
@@ -129,7 +130,7 @@ def _library(name: str, fn: Callable, d: dict[str, Any] | None = None, *, params
              why: str = "", samples: Any = None) -> Primitive:
     """An elementwise primitive computed by a library function."""
     def shape(x: Tensor, *rest: Any) -> Spec:
-        return Spec(x._layout.shape, x.dtype)
+        return Spec(x._layout.shape, x.dtype, lies_like([a for a in (x, *rest) if isinstance(a, Tensor)]))
 
     why_absent = {"loop": _NO_LOOP} | ({} if d else {"derivative": why or "no closed form in the table"})
     record = primitive(name, kernel=_wide(fn), derivative=Pointwise(**d) if d else None, tensors=len(params), why_absent=why_absent,
@@ -269,7 +270,7 @@ def _integers(name: str, fn: Callable) -> Callable:
     prim = primitive(name, kernel=fn, tensors=2, doc=f"Elementwise {name} of integers.",
                      samples=lambda r: [(r.integers(1, 50, (2, 3)), r.integers(1, 50, (2, 3)))],
                      why_absent={"derivative": "integers have none", "loop": _NO_LOOP})(
-        lambda x, y: Spec(x._layout.shape, x.dtype))
+        lambda x, y: Spec(x._layout.shape, x.dtype, lies_like((x, y))))
 
     def of(input: Tensor, other: Tensor) -> Tensor:
         x, y = prepare(input, other)
@@ -288,6 +289,7 @@ gcd, lcm = _integers("gcd", np.gcd), _integers("lcm", np.lcm)
 
 @operator(method=True)
 @with_out
+@elementwise
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """input * 2 ** other."""
     x, y = prepare(input, cast(other, result_type(input, other, 1.0)))
@@ -298,7 +300,7 @@ frexp_prim = primitive("frexp", doc="(mantissa, exponent) of floats.", samples=l
                        kernel=lambda x: tuple(np.frexp(x)),
                        derivative=General(
     lambda gs, out1: (None if gs[0] is None else gs[0] * (-out1.to(gs[0].dtype)).exp2(),)), why_absent={"loop": _NO_LOOP})(
-    lambda x: (Spec(x._layout.shape, x.dtype), Spec(x._layout.shape, int32)))
+    lambda x: (Spec(x._layout.shape, x.dtype, lies_like([x])), Spec(x._layout.shape, int32, lies_like([x]))))
 
 
 @operator(method=True)
@@ -396,7 +398,7 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """The slices along `dim` scaled down to a p-norm of at most `maxnorm`."""
     d = canonical_dim(dim, input.ndim)
     size = linalg_vector_norm(input, p, [i for i in range(input.ndim) if i != d], True)
-    return input * (maxnorm / (size + 1e-7)).masked_fill(~(size > maxnorm), 1)  # a norm that is NaN exceeds nothing
+    return in_rows(input) * (maxnorm / (size + 1e-7)).masked_fill(~(size > maxnorm), 1)  # a norm that is NaN exceeds nothing
 
 
 inplace(renorm, "renorm_")

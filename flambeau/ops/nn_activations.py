@@ -12,6 +12,7 @@ from ..core.size import canonical_dim
 from ..core.tensor import Tensor
 from . import prims
 from .batching import by_names
+from .order import in_rows
 from .pointwise import assign, clamp, inplace, new_value, where
 from .promotion import broadcast, cast, fitting, to_float
 from .registry import OPERATORS, operator
@@ -93,7 +94,7 @@ def _along(kernel: Callable, input: Tensor, dim: int, kind: dtype | None, name: 
     d = canonical_dim(dim, x.ndim)
     if not x.ndim:
         return prims.squeeze(kernel(prims.unsqueeze(x, 0), 0), (0,))
-    return x.clone() if x.shape[d] == 0 else kernel(x, d)
+    return in_rows(x.clone() if x.shape[d] == 0 else kernel(in_rows(x), d))
 
 
 @operator(method=True)
@@ -345,7 +346,7 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
 @operator
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(x))."""
-    return _logsigmoid(check_float(input, "logsigmoid"))
+    return _logsigmoid(in_rows(check_float(input, "logsigmoid")))
 
 
 @operator

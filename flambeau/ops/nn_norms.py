@@ -12,6 +12,7 @@ from ..core.tensor import Tensor
 from . import prims
 from .batching import first_alone, merged
 from .nn_activations import check_float, widened
+from .order import in_images, in_rows
 from .promotion import cast
 from .registry import operator
 
@@ -142,7 +143,7 @@ def layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | 
                eps: float = 1e-5, cudnn_enable: bool = True) -> Tensor:
     """(x - mean) / sqrt(var + eps) * weight + bias, with mean and variance over the trailing `normalized_shape`."""
     shape = _check_normalized(input, normalized_shape, "layer_norm", weight, bias)
-    return _layer_norm(input, weight, bias, len(shape), float(eps))[0]
+    return _layer_norm(in_rows(input), weight, bias, len(shape), float(eps))[0]
 
 
 # -- rms_norm --------------------------------------------------------------------------------------------------
@@ -203,7 +204,7 @@ def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | No
     shape = _check_normalized(input, normalized_shape, "rms_norm", weight)
     if eps is None:
         eps = finfo(float32 if input.dtype.itemsize < 4 else input.dtype).eps
-    return _rms_norm(input, weight, len(shape), float(eps))[0]
+    return _rms_norm(in_rows(input), weight, len(shape), float(eps))[0]
 
 
 # -- batch_norm: statistics and affine per channel (dimension 1) -------------------------------------------------------
@@ -313,6 +314,7 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
     """
     check_float(input, "batch_norm")
     _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    input = in_images(input)
     if not training:
         if running_mean is None or running_var is None:
             raise RuntimeError("Expected running_mean and running_var to be defined when training=False")

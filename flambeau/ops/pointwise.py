@@ -18,6 +18,7 @@ from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, can_cast, complex128
 from ..core.tensor import Tensor, bump_version, refuse_inference_write
 from . import prims
 from .checks import checked
+from .order import elementwise, in_rows
 from .promotion import broadcast, cast, category_of_number, default_dtype, fitting, operand, prepare, result_type, to_float
 from .registry import DECLINES, OPERATORS, PRIMITIVES, Pointwise, PointwisePrimitive, Primitive, as_dunder, operator
 from .scalar import compute_dtype
@@ -626,15 +627,13 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
         value = fitting(value, input.dtype)
         result = prims.where.quick(mask, value, input)
         if result is not NotImplemented:
-            return result
+            return in_rows(result)
     else:
         if value.ndim:
             raise RuntimeError(f"masked_fill only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).")
         value = cast(value, input.dtype)
-        mask, input, value = broadcast(mask, input, value)
-        return prims.where(mask, value, input)
-    mask, input = broadcast(mask, input)
-    return prims.where(mask, value, input)
+    mask, input, value = broadcast(mask, input, value)
+    return in_rows(prims.where(mask, value, input))
 
 
 @operator(method=("clamp", "clip"))
@@ -649,12 +648,15 @@ def clamp(input: Tensor, min: Any = None, max: Any = None, *, out: Tensor | None
         kind = result_type(input, min, max)
         result = _clamp(cast(input, kind), fitting(min, kind), fitting(max, kind))
         return result if out is None else store_out(out, result)
-    result = input
+    result = _clamped(input, min, max)
+    return result if out is None else store_out(out, result)
+
+
+@elementwise
+def _clamped(result: Tensor, min: Any, max: Any) -> Tensor:
     if min is not None:
         result = _bounded(prims.maximum, result, min)
-    if max is not None:
-        result = _bounded(prims.minimum, result, max)
-    return result if out is None else store_out(out, result)
+    return result if max is None else _bounded(prims.minimum, result, max)
 
 
 _NUMBER = (int, float)
@@ -723,6 +725,7 @@ def isfinite(input: Tensor) -> Tensor:
 
 @operator(method=True)
 @with_out
+@elementwise
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
     """input + value * tensor1 * tensor2, in the dtype that the tensors have in common."""
     kind, input, tensor1, tensor2 = _in_common("addcmul", input, tensor1, tensor2)
@@ -742,6 +745,7 @@ def _in_common(name: str, *tensors: Tensor) -> tuple:
 
 @operator(method=True)
 @with_out
+@elementwise
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
     """input + value * tensor1 / tensor2, in the dtype that the tensors have in common."""
     if tensor1.dtype.category <= INT and tensor2.dtype.category <= INT:
@@ -753,6 +757,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) 
 
 @operator(method=True, fused=True)
 @with_out
+@elementwise
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     """input + weight * (end - input), formed from the nearer end."""
     if input.dtype is not end.dtype:
@@ -887,6 +892,7 @@ def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = N
 
 @operator(method=True)
 @with_out
+@elementwise
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """0 below zero, 1 above, `values` at zero."""
     x, v = prepare(input, values)
@@ -895,6 +901,7 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
 
 @operator(method=("xlogy",))
 @with_out
+@elementwise
 def xlogy(input: Any, other: Any) -> Tensor:
     """input * log(other), 0 where input is 0 (also at other = 0)."""
     x, y = prepare(*_both_float(input, other))

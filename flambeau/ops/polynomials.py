@@ -13,6 +13,7 @@ from ..core.dtypes import float32, float64, int64
 from ..core.tensor import Tensor
 from . import prims
 from .math import pair
+from .order import elementwise
 from .pointwise import with_out
 from .promotion import cast
 from .reductions import scalar_type
@@ -71,7 +72,7 @@ def _polynomial(name: str, family: Family, doc: str, argument: Callable[[Tensor]
         return _evaluate(family, argument(x), cast(degree, int64) if isinstance(n, Tensor) else int(n))
 
     fn.__name__, fn.__doc__ = name, f"{doc}(input) for each degree in `n` (a tensor or a number; 0 for negative ones)."
-    return operator(with_out(fn), name=f"special_{name}")
+    return operator(with_out(elementwise(fn)), name=f"special_{name}")
 
 
 polynomials = {name: _polynomial(name, family, family.doc) for name, family in FAMILIES.items()} | {

@@ -22,7 +22,7 @@ from flambeau import _C
 from ..backends.cpu import native
 from ..core import dispatch
 from ..core.dtypes import as_dtype, dtype
-from ..core.size import contiguous_strides, elementwise_strides, is_contiguous, permuted_strides
+from ..core.size import elementwise_strides, is_contiguous, permuted_strides
 from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, view_tensor
 from . import batching
 from .replay import may_be_replayed, replayed
@@ -259,10 +259,10 @@ class PointwisePrimitive(Primitive):
 
 def _in_order(out: np.ndarray, strides: tuple | None) -> np.ndarray:
     """`out` in the memory order that the shape rule promises; NumPy chooses its own where the operands disagree."""
-    if element_strides(out) == (contiguous_strides(out.shape) if strides is None else strides):
-        return out
-    if strides is None:
+    if strides is None or (out.flags.c_contiguous and is_contiguous(out.shape, strides)):
         return np.ascontiguousarray(out) if out.ndim else out
+    if element_strides(out) == strides:
+        return out
     return native.copy_strided(native.empty_strided(out.shape, strides, out.dtype), out)
 
 
@@ -347,9 +347,16 @@ def _array_of(a: Any) -> Any:
 
 
 def _wrap(out: Any, spec: Spec, where: Any) -> Tensor:
+    if spec.shape[:1] == _UNKNOWN:
+        return from_array(out, spec.dtype, where)
     if where.type == "cpu" and (type(out) is not np.ndarray or (spec.strides is None and not out.flags.c_contiguous)):
         out = np.asarray(out, order="C")  # NumPy keeps its inputs' memory order where it can; the shape rule decides here
+    if where.type == "cpu" and spec.strides is not None:
+        out = _in_order(out, spec.strides)
     return from_array(out, spec.dtype, where)
+
+
+_UNKNOWN = (-1,)    # the size of what hangs on the values; such a kernel decides the memory order too
 
 
 def _fake_outputs(specs: Any, like: Tensor) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..core.memory_format import contiguous_format
 from ..core.size import canonical_dim
 from ..core.tensor import Tensor
 from . import prims
@@ -83,13 +84,17 @@ def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce:
 def slice_copy(input: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
     """input[start:end:step] along `dim`, copied."""
     d = canonical_dim(dim, input.ndim)
-    return prims.slice_(input, d, *slice_bounds(slice(start, end, step), input.shape[d])).clone()
+    return prims.slice_(input, d, *slice_bounds(slice(start, end, step), input.shape[d])).clone(memory_format=contiguous_format)
 
 
 @operator
 def alias_copy(input: Tensor) -> Tensor:
     """The tensor, copied."""
-    return input.clone()
+    return _in_rows(input)
+
+
+def _in_rows(x: Tensor) -> Tensor:
+    return x.clone(memory_format=contiguous_format)
 
 
 def _copied(name: str) -> None:
@@ -97,7 +102,7 @@ def _copied(name: str) -> None:
 
     def copy(input: Tensor, *args: Any, **kwargs: Any) -> Any:
         out = fn(input, *args, **kwargs)
-        return tuple(o.clone() for o in out) if isinstance(out, tuple) else out.clone()
+        return tuple([_in_rows(o) for o in out]) if isinstance(out, tuple) else _in_rows(out)
 
     copy.__name__, copy.__doc__ = f"{name}_copy", f"{name}, copied instead of a view."
     operator(copy)

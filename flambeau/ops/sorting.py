@@ -229,7 +229,7 @@ def _unique_kernel(x: np.ndarray, dim: int | None, consecutive: bool) -> tuple:
     starts = np.flatnonzero(new)
     inverse = (np.cumsum(new) - 1).reshape(x.shape if dim is None else -1)
     values = rows[starts] if dim is None else np.moveaxis(rows[starts], 0, dim)
-    return np.ascontiguousarray(values), inverse.astype(np.int64), np.diff(np.append(starts, n)).astype(np.int64)
+    return values, inverse.astype(np.int64), np.diff(np.append(starts, n)).astype(np.int64)
 
 
 @primitive("unique", batch=batching.refused, kernel=_unique_kernel, tags=("data_dependent",),

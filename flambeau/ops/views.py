@@ -15,7 +15,7 @@ from ..core import dispatch, dtypes
 from ..core.device import CPU, as_device, device
 from ..core.dtypes import dtype
 from ..core.memory_format import contiguous_format, memory_format, preserve_format
-from ..core.size import broadcast_shapes, canonical_dim, canonical_dims, elementwise_strides
+from ..core.size import broadcast_shapes, canonical_dim, canonical_dims, elementwise_strides, permuted_strides
 from ..core.tensor import Tensor, bump_version, fake, from_array, is_example, refuse_inference_write
 from . import prims
 from .pointwise import assign
@@ -408,26 +408,30 @@ def view_as_complex(input: Tensor) -> Tensor:
 
 
 # -- copies and conversions ------------------------------------------------------------------------------
-def _clone_shape(x: Tensor, format: memory_format) -> Spec:
-    """A copy: dense in the memory order of `x`, or in `format`."""
+def _clone_shape(x: Tensor, format: memory_format | tuple[int, ...]) -> Spec:
+    """A copy: dense in the memory order of `x`, in `format`, or with these dimensions from the outermost to the innermost."""
     shape, strides, _ = x._layout
+    if type(format) is tuple:
+        return Spec(shape, x.dtype, permuted_strides(shape, format))
     if format is not preserve_format:
         return Spec(shape, x.dtype, format.strides(shape))
     return Spec(shape, x.dtype, elementwise_strides(shape, [strides]))
 
 
-def _clone_kernel(x: np.ndarray, format: memory_format) -> np.ndarray:
+def _clone_kernel(x: np.ndarray, format: memory_format | tuple[int, ...]) -> np.ndarray:
     if format is contiguous_format:
         return native.copy(x)
     if format is preserve_format:
         return native.copy(x, "K")
-    order = (0, *range(2, x.ndim), 1)
-    dense = native.copy(x.transpose(order))
-    return dense.transpose((0, x.ndim - 1, *range(1, x.ndim - 1)))
+    strides = permuted_strides(x.shape, format) if type(format) is tuple else format.strides(x.shape)  # type: ignore[union-attr]
+    return native.copy_strided(native.empty_strided(x.shape, strides, x.dtype), x)  # type: ignore[arg-type]
 
 
 def _clone_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
-    return prim(args[0], args[1] if args[1] in (preserve_format, contiguous_format) else preserve_format)
+    x, format = args
+    if type(format) is tuple:
+        return prim(x, (0, *(d + 1 for d in format)))
+    return prim(x, format if format in (preserve_format, contiguous_format) else preserve_format)
 
 
 copy_prim = primitive("clone", kernel=_clone_kernel, batch=_clone_batch, loop=lambda o, idx, x, format: x(idx),

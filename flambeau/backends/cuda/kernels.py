@@ -233,6 +233,8 @@ def _cat(arrays: Sequence[Array], dim: int) -> Array:
 
 
 def _clone(x: Array, format: Any) -> Array:
+    if type(format) is tuple:
+        return cupy.array(x.transpose(format), order="C", copy=True).transpose(tuple(np.argsort(format)))
     if x.flags.c_contiguous and format.rank is None:
         out = cupy.empty(x.shape, x.dtype)
         out.data.copy_from_device_async(x.data, x.nbytes, cupy.cuda.get_current_stream())

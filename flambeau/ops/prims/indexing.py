@@ -12,11 +12,11 @@ from ...backends.cpu import native
 from ...backends.cpu.conv import FROM_LAST, TO_LAST, is_channels_last
 from ...core import dispatch
 from ...core.dtypes import int64
-from ...core.size import broadcast_shapes
+from ...core.size import broadcast_shapes, elementwise_strides, is_contiguous
 from ...core.tensor import Tensor
 from .. import registry
 from ..batching import each, refused, spread
-from ..registry import General, Linear, Spec, channels_last_like, primitive
+from ..registry import General, Linear, Spec, channels_last_like, lies_like, primitive
 from .views import pad_zeros
 
 
@@ -89,8 +89,8 @@ def _flip_loop(o: Any, idx: Sequence, x: Any, dims: Sequence[int]) -> Any:
 @primitive("flip", kernel=lambda x, dims: np.flip(x, dims).copy(), loop=_flip_loop, tags=("linear", "recomputable"),
            derivative=Linear(x=lambda g, dims: flip(g, dims)), samples=lambda r: [(r.standard_normal((2, 3)), (0, 1))])
 def flip(x: Tensor, dims: tuple[int, ...]) -> Spec:
-    """The elements in reverse order along `dims`."""
-    return Spec(x._layout.shape, x.dtype)
+    """The elements in reverse order along `dims`, in x's memory order."""
+    return Spec(x._layout.shape, x.dtype, lies_like([x]))
 
 
 # -- assertions --------------------------------------------------------------------------------------
@@ -475,7 +475,22 @@ def _index_put_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
 def index(x: Tensor, indices: Sequence[Tensor | None]) -> Spec:
     """NumPy's advanced indexing with integer tensors; None takes a dimension whole. Index dimensions stay in place if adjacent."""
     _check_rooms(indices, x)
-    return Spec(index_shape(x._layout.shape, indices)[0], x.dtype)
+    return Spec(shape := index_shape(x._layout.shape, indices)[0], x.dtype, _index_strides(x, indices, shape))
+
+
+def _index_strides(x: Tensor, indices: Sequence[Tensor | None], shape: tuple) -> tuple | None:
+    """The order of an elementwise result of `x`, which repeats along the index dimensions, and the indices, which repeat elsewhere."""
+    used = [i for i in indices if i is not None]
+    if is_contiguous(*x._layout[:2]) and all(is_contiguous(*i._layout[:2]) for i in used):
+        return None
+    _, start, rank = index_shape(x._layout.shape, indices)
+    kept = [s for d, s in enumerate(x._layout.strides) if d >= len(indices) or indices[d] is None]
+    mine = [(*kept[:start], *(0,) * rank, *kept[start:])]
+    for i in used:
+        lead = rank - len(i._layout.shape)
+        own = [0 if n == 1 and m != 1 else s for n, s, m in zip(*i._layout[:2], shape[start + lead:])]
+        mine.append((0,) * (start + lead) + tuple(own) + (0,) * (len(shape) - start - rank))
+    return elementwise_strides(shape, mine)
 
 
 def _check_rooms(indices: Sequence[Tensor | None], x: Tensor) -> None:
@@ -555,7 +570,7 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
 
 def _nonzero_kernel(x: np.ndarray) -> np.ndarray:
     rest = np.flatnonzero(x if x.dtype.kind == "b" else x != 0)
-    rows = np.empty((rest.size, x.ndim), np.int64)
+    rows = np.empty((x.ndim, rest.size), np.int64).T    # as torch lays them: a dimension's indices side by side
     for d in range(x.ndim - 1, 0, -1):
         above = rest // x.shape[d] if x.size else rest
         rows[:, d] = rest - above * x.shape[d]

@@ -12,7 +12,7 @@ from ...core import dispatch
 from ...core.dtypes import bool_, int64
 from ...core.tensor import Tensor
 from .. import registry
-from ..registry import General, Linear, Spec, primitive
+from ..registry import General, Linear, Spec, lies_like, primitive
 from ..scalar import compute_dtype
 
 
@@ -295,7 +295,7 @@ def _sort_kernel(x: np.ndarray, dim: int, descending: bool, stable: bool) -> tup
            samples=lambda r: [(r.standard_normal((2, 4)), 1, True, True), (r.standard_normal((2, 4)), 0, False, True)])
 def sort(x: Tensor, dim: int, descending: bool, stable: bool) -> tuple[Spec, Spec]:
     """Values in order along `dim` and their indices; NaN counts as the largest. Always stable."""
-    return Spec(x._layout.shape, x.dtype), Spec(x._layout.shape, int64)
+    return Spec(x._layout.shape, x.dtype, lies_like([x])), Spec(x._layout.shape, int64, lies_like([x]))
 
 
 def _topk_kernel(x: np.ndarray, k: int, dim: int, largest: bool, sorted_: bool) -> tuple:
