@@ -124,7 +124,7 @@ def fold_constants(graph: Graph) -> None:
     for node in graph.nodes:
         if getattr(node.target, "name", None) in _MOVING:
             uniform = _uniform(node.args[0])
-            if uniform is not None:
+            if uniform is not None and not _lays_anew(node):
                 _become_full(graph, node, uniform)
         elif isinstance(node.target, PointwisePrimitive):
             _fold_pointwise(graph, node)
@@ -132,6 +132,11 @@ def fold_constants(graph: Graph) -> None:
 
 # Primitives that only move elements about.
 _MOVING = frozenset(("alias", "clone", "diagonal", "expand", "permute", "select", "slice", "squeeze", "unsqueeze", "view", "flip"))
+
+
+def _lays_anew(node: Node) -> bool:
+    """Whether a node copies its operand into another memory order, which `full` has no word for."""
+    return node.target is PRIMITIVES["clone"] and type(node.args[1]) is tuple
 
 
 def _uniform(a: Any) -> Any:

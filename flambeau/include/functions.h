@@ -514,6 +514,7 @@ FL_INLINE float lgamma(float value) {  // Stirling's series from 8 on, by the re
     double y = (w - 0.5) * log(w) - w + 0.91893853320467274 + horner(u, 1. / 156, -691. / 360360, 1. / 1188, -1. / 1680, 1. / 1260, -1. / 360, 1. / 12) / w;
     double back = log(3.14159265358979323846 / abs(sin_near(3.14159265358979323846 * (x - round(x)))));
     y -= log(up);
+    y = x == 1 || x == 2 ? 0. : y;  // exactly
     return float(isinf(x) ? __builtin_inf() : x < 0.5 ? back - y : y);
 }
 FL_INLINE double digamma(double x) {  // recurrence up to 10, then the asymptotic series; reflection below 0

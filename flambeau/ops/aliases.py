@@ -12,14 +12,14 @@ _ALIASES = {
     "atan2": "arctan2", "atanh": "arctanh", "chunk": "unsafe_chunk", "clamp": "clip", "conj": "conj_physical",
     "div": "divide true_divide", "ge": "greater_equal", "gt": "greater", "le": "less_equal", "linalg_det": "det",
     "linalg_householder_product": "orgqr", "linalg_inv": "inverse", "linalg_matrix_exp": "matrix_exp",
-    "linalg_matrix_power": "matrix_power", "linalg_pinv": "pinverse", "linalg_slogdet": "slogdet", "lt": "less",
+    "linalg_matrix_power": "matrix_power", "linalg_slogdet": "slogdet", "lt": "less",
     "movedim": "moveaxis", "mul": "multiply",
     "ne": "not_equal", "neg": "negative",
     "split": "split_with_sizes unsafe_split unsafe_split_with_sizes", "sub": "subtract",
     "transpose": "swapaxes swapdims", "trunc": "fix",
 }
 _INPLACE = (
-    "deg2rad", "rad2deg", "frac", "sinc", "logit", "xlogy", "nan_to_num", "float_power", "heaviside", "ldexp",
+    "deg2rad", "rad2deg", "frac", "sinc", "logit", "xlogy", "nan_to_num", "heaviside", "ldexp",
     "logical_not", "mvlgamma", "igamma", "igammac", "tril", "triu", "clamp_min", "clamp_max", "conj_physical", "sgn",
     "index_reduce",
 )

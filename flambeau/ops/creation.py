@@ -562,6 +562,8 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Tenso
              layout: Any = None, device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
     """base to the powers linspace(start, end, steps)."""
     kind = kind_for(dtype, out, default_dtype())
+    if kind.category == dtypes.INT:
+        start, end = int(start), int(end)
     value = float(base) ** linspace(start, end, steps, dtype=dtypes.float64, device=device)
     return finish_line(cast(value, kind), requires_grad, out)
 
@@ -616,6 +618,9 @@ tril, triu = _triangle("tril", lambda gap, k: gap <= k), _triangle("triu", lambd
 
 def _triangle_indices(name: str, fn: Callable) -> Callable:
     def made(row: int, col: int, offset: int = 0, *, dtype: dtype = int64, device: Any = None, layout: Any = None) -> Tensor:
+        for what, size in (("row", row), ("col", col)):
+            if size < 0:
+                raise RuntimeError(f"{name}(): {what} must be non-negative, got {size}")
         return from_array(np.stack(fn(row, offset, col)).astype(dtype.numpy)).to(as_device(device))
 
     made.__name__, made.__doc__ = name, "Row and column indices of a triangle, row by row, as a 2 x n tensor."
@@ -636,7 +641,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     size = input.shape[-1] + abs(offset)
     rest = iter(input.shape[:-1])
     shape = tuple(size if d in (a, b) else next(rest) for d in range(rank))
-    return _diagonal_back(in_rows(input), shape, offset, a, b)
+    return in_rows(_diagonal_back(input, shape, offset, a, b))
 
 
 @operator(method=True)

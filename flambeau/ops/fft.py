@@ -10,10 +10,11 @@ import numpy as np
 
 from ..core.device import as_device
 from ..core.dtypes import COMPLEX, FLOAT, dtype, float32, float64
-from ..core.size import canonical_dim
+from ..core.size import canonical_dim, permuted_strides
 from ..core.tensor import Tensor, from_array
 from . import prims
 from .indexing import roll
+from .order import laid
 from .pointwise import with_out
 from .promotion import cast, default_dtype
 from .registry import Linear, Spec, operator, primitive
@@ -33,7 +34,16 @@ def _complex_kernel(x: np.ndarray, dims: Sequence[int], forward: bool, norm: str
                        (r.standard_normal((3, 4)) + 1j * r.standard_normal((3, 4)), (1,), False, "ortho")])
 def fft_c2c(x: Tensor, dims: tuple[int, ...], forward: bool, norm: str) -> Spec:
     """The transform (or its inverse) of complex numbers over `dims`; norm is backward, ortho or forward."""
-    return Spec(x._layout.shape, x.dtype)
+    return Spec(x._layout.shape, x.dtype, transformed(x, x._layout.shape, dims))
+
+
+def transformed(x: Tensor, shape: Sequence, dims: Sequence[int], last: int | None = None) -> tuple:
+    """Strides of a transform: its dimensions innermost (`last` innermost of all), these and the others in x's memory order."""
+    order = sorted(range(x.ndim), key=lambda d: -x._layout.strides[d])
+    inner = [d for d in order if d in dims]
+    if last is not None:
+        inner = [*(d for d in inner if d != last), last]
+    return permuted_strides(shape, [*(d for d in order if d not in inner), *inner])
 
 
 def _real_back(g: Tensor, shape: Sequence, dim: int, norm: str) -> Tensor:
@@ -49,7 +59,8 @@ def _real_back(g: Tensor, shape: Sequence, dim: int, norm: str) -> Tensor:
 def fft_r2c(x: Tensor, dim: int, norm: str) -> Spec:
     """The transform of real numbers along `dim`: the n // 2 + 1 frequencies that determine the rest."""
     shape = x._layout.shape
-    return Spec((*shape[:dim], shape[dim] // 2 + 1, *shape[dim + 1:]), x.dtype.to_complex())
+    made = (*shape[:dim], shape[dim] // 2 + 1, *shape[dim + 1:])
+    return Spec(made, x.dtype.to_complex(), transformed(x, made, (dim,)))
 
 
 def _half_back(g: Tensor, dim: int, n: int, norm: str) -> Tensor:
@@ -72,7 +83,8 @@ def _c2r(x: np.ndarray, dim: int, n: int, norm: str) -> np.ndarray:
 def fft_c2r(x: Tensor, dim: int, n: int, norm: str) -> Spec:
     """`n` real numbers from the n // 2 + 1 frequencies along `dim` (the imaginary parts that must be zero are ignored)."""
     shape = x._layout.shape
-    return Spec((*shape[:dim], n, *shape[dim + 1:]), x.dtype.to_real())
+    made = (*shape[:dim], n, *shape[dim + 1:])
+    return Spec(made, x.dtype.to_real(), transformed(x, made, (dim,)))
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------
@@ -107,11 +119,11 @@ def _input(x: Tensor, name: str, *, real: bool = False) -> Tensor:
 
 def _dims(x: Tensor, s: Sequence | None, dim: Any) -> tuple[tuple[int, ...], Sequence]:
     if dim is None:
-        dim = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
+        dim = range(x.ndim) if s is None else range(x.ndim - (1 if isinstance(s, int) else len(s)), x.ndim)
     dims = tuple(canonical_dim(d, x.ndim) for d in ((dim,) if isinstance(dim, int) else dim))
     if len(set(dims)) != len(dims):
         raise RuntimeError(f"FFT dims must be unique, got {list(dims)}")
-    sizes = (None,) * len(dims) if s is None else tuple(s)
+    sizes = (None,) * len(dims) if s is None else (s,) if isinstance(s, int) else tuple(s)
     if len(sizes) != len(dims):
         raise RuntimeError(f"When dim and shape were given, they must have the same length, got {list(dims)} and {list(sizes)}")
     return dims, sizes
@@ -134,8 +146,11 @@ def _real_transform(x: Tensor, s: Sequence | None, dim: Any, norm: str | None, n
     x = _input(x, name, real=True)
     _check_rank(x, name)
     dims, sizes = _dims(x, s, dim)
-    out = fft_r2c(_sized(x, dims, sizes), dims[-1], _norm(norm))
-    return fft_c2c(out, dims[:-1], True, _norm(norm)) if len(dims) > 1 else out
+    out = fft_r2c(sized := _sized(x, dims, sizes), dims[-1], _norm(norm))
+    if len(dims) == 1:
+        return out
+    out = fft_c2c(out, dims[:-1], True, _norm(norm))
+    return laid(out, transformed(sized, out._layout.shape, dims, dims[-1]))
 
 
 def _to_real_transform(x: Tensor, s: Sequence | None, dim: Any, norm: str | None, name: str) -> Tensor:
@@ -146,9 +161,10 @@ def _to_real_transform(x: Tensor, s: Sequence | None, dim: Any, norm: str | None
     if type(last) is int and last < 1:
         raise RuntimeError(f"Invalid number of data points ({last}) specified")
     x = _sized(x, dims, (*sizes[:-1], last // 2 + 1))
-    if len(dims) > 1:
-        x = fft_c2c(x, dims[:-1], False, _norm(norm))
-    return fft_c2r(x, dims[-1], last, _norm(norm))
+    if len(dims) == 1:
+        return fft_c2r(x, dims[-1], last, _norm(norm))
+    out = fft_c2r(fft_c2c(x, dims[:-1], False, _norm(norm)), dims[-1], last, _norm(norm))
+    return laid(out, transformed(x, out._layout.shape, dims, dims[-1]))
 
 
 def _one(name: str, transform: Callable, doc: str) -> Callable:
@@ -201,7 +217,10 @@ def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
 def _frequencies(name: str, make: Callable, doc: str) -> Callable:
     def fn(n: int, d: float = 1.0, *, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
            requires_grad: bool = False) -> Tensor:
-        made = from_array(make(n, d).astype((dtype or default_dtype()).numpy)).to(as_device(device))
+        counted = make(n, 1.0) if n else np.zeros(0) if make is np.fft.fftfreq else np.full(1, np.nan)
+        with np.errstate(all="ignore"):
+            counted = counted / d
+        made = from_array(counted.astype((dtype or default_dtype()).numpy)).to(as_device(device))
         return made.requires_grad_(requires_grad)
 
     fn.__name__, fn.__doc__ = name, doc

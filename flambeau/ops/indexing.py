@@ -88,6 +88,7 @@ def _scatter(input: Tensor, dim: int, index: Tensor, src: Any, mode: str) -> Ten
 
 
 @operator(method=True)
+@with_out
 def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
     """A copy of `input` with `src` (a tensor or number) written at `index` along `dim`, or added or multiplied there."""
     if reduce is not None and reduce not in ("add", "multiply"):
@@ -169,6 +170,7 @@ def slices(input: Tensor, dim: int, index: Tensor, source: Tensor, name: str, er
 
 
 @operator(method=True)
+@with_out
 @along_a_number
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
     """A copy of `input` with alpha * the slices of `source` added at `index` along `dim`."""
@@ -196,6 +198,8 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """A copy of `input` with `value` in the slices at `index` along `dim`."""
     d = canonical_dim(dim, input.ndim)
+    if index.dtype is not int64:
+        raise IndexError(f"index_fill_(): Expected dtype int64 for index, got {index.dtype}.")
     value = cast(value, input.dtype) if isinstance(value, Tensor) else input.new_full((), value)
     return like(prims.index_put(input, _at(d, index), value, False), input)
 
@@ -275,9 +279,9 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
                            f"{source.numel()} elements for {int(mask._data.sum())} ones")
     order = prims.cumsum(cast(mask.reshape(-1), int64), 0, False) - 1
     if source.numel() == 0:
-        return input.clone()
+        return input.clone(memory_format=contiguous_format)
     picked = prims.index_select(source.reshape(-1), 0, order.clamp(0, source.numel() - 1))
-    made = prims.where(mask, picked.reshape(tuple(input.shape)), input)
+    made = in_rows(prims.where(mask, picked.reshape(tuple(input.shape)), input))
     return made if mask._data is not None else checked(made, order[-1:] < source.numel())
 
 
@@ -285,6 +289,7 @@ inplace(masked_scatter, "masked_scatter_")
 
 
 @operator(method=True)
+@with_out
 def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at `index` of the flattened input."""
     flat = input.reshape(-1)
@@ -476,7 +481,7 @@ def repeat_positions(repeats: Tensor) -> Spec:
 def repeat_interleave(input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
     """Each element (or slice along `dim`) repeated in place: a number for all, or a tensor with one for each."""
     if repeats is None:
-        return repeat_positions(input)
+        return cast(repeat_positions(input), input.dtype)
     if dim is None:
         input, dim = input.reshape(-1), 0
     d = canonical_dim(dim, input.ndim)
@@ -501,12 +506,16 @@ def flip(input: Tensor, *dims: Any, **named: Any) -> Tensor:
 @operator(method=True)
 def fliplr(input: Tensor) -> Tensor:
     """Columns in reverse order."""
+    if input.ndim < 2:
+        raise RuntimeError(f"fliplr(): Input must be >= 2-d. Got shape {list(input.shape)}")
     return flip(input, 1)
 
 
 @operator(method=True)
 def flipud(input: Tensor) -> Tensor:
     """Rows in reverse order."""
+    if input.ndim < 1:
+        raise RuntimeError("flipud(): Input must be >= 1-d. Got a 0-dim tensor")
     return flip(input, 0)
 
 
@@ -529,7 +538,7 @@ def roll(input: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
         if type(cut) is int and cut == 0:
             continue
         x = prims.cat([prims.slice_(x, d, cut, size, 1), prims.slice_(x, d, 0, cut, 1)], d)
-    return apart(x, input)
+    return in_rows(apart(x, input))
 
 
 @operator(method=True)
@@ -557,6 +566,8 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 @operator
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All r-subsets of a 1-D tensor's elements, one row each."""
+    if r == 0:
+        return input.new_empty((0,))
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     places = np.fromiter(itertools.chain.from_iterable(choose(range(input.shape[0]), r)), np.int64).reshape(-1, r)
     return prims.index(input, [from_data(places, int64)])
@@ -618,6 +629,7 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
 
 
 @operator
+@with_out
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
     """Whether each element is among `test_elements`."""
     if is_number(elements):
@@ -727,6 +739,7 @@ def _same_region(src: Tensor, view: Tensor, name: str) -> Tensor:
 
 
 @operator(method=True)
+@with_out
 def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
                   step: int = 1) -> Tensor:
     """A copy of `input` with input[start:end:step] along `dim` replaced by `src`."""

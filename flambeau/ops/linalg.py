@@ -376,6 +376,7 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
 
 
 @operator
+@with_out
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """Sums of products over the last `dims` dimensions of a and the first of b, or over the pairs of dimensions given."""
     if isinstance(dims, Tensor):
@@ -384,12 +385,19 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
         if dims < 0:
             raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}")
         first, second = list(range(a.ndim - dims, a.ndim)), list(range(dims))
-    else:
+    elif isinstance(dims, (tuple, list)) and len(dims) == 2:
         first, second = ([d] if isinstance(d, int) else list(d) for d in dims)
+    else:
+        raise RuntimeError("tensordot expects dims to be an int, or the dimensions of a and those of b, as two lists of ints; got "
+                           f"dims={dims}")
     first, second = [canonical_dim(d, a.ndim) for d in first], [canonical_dim(d, b.ndim) for d in second]
     if len(first) != len(second):
         raise RuntimeError(f"both dimension lists should have same length, got {first} and {second}")
     for d, e in zip(first, second):
+        if _one(a.shape[d]) and not _one(b.shape[e]):      # what is 1 repeats
+            b = b.sum(e, True)
+        elif _one(b.shape[e]) and not _one(a.shape[d]):
+            a = a.sum(d, True)
         if _differ(a.shape[d], b.shape[e]):
             raise RuntimeError(f"contracted dimensions need to match, but first has size {a.shape[d]} in dim {d} and second "
                                f"has size {b.shape[e]} in dim {e}")
@@ -581,7 +589,7 @@ def cov(input: Tensor, *, correction: int = 1) -> Tensor:
     x = input.reshape(1, -1) if input.ndim < 2 else input
     x = _centred(x if x.dtype.category >= FLOAT else x.to(result_type(x, 1.0)))
     out = prims.mm(x, x.mH) / (x.shape[1] - correction)
-    return out.reshape(()) if input.ndim < 2 else out
+    return out.squeeze()    # one variable: its variance
 
 
 @operator(method=True)

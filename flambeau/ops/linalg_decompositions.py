@@ -590,7 +590,10 @@ def linalg_pinv(A: Tensor, *, atol: float | None = None, rtol: float | None = No
     return pinv_prim(A, _rtol(A, rtol), hermitian)
 
 
-Tensor.pinverse = lambda self, rcond=None: linalg_pinv(self, rtol=rcond)  # type: ignore[attr-defined]
+@operator(method=True)
+def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
+    """linalg.pinv under its old name."""
+    return linalg_pinv(input, rtol=rcond)
 
 
 @operator

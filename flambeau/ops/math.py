@@ -247,6 +247,8 @@ special_zeta = _binary("special_zeta", zeta_prim, "The Hurwitz zeta function.")
 @with_out
 def mvlgamma(input: Tensor, p: int) -> Tensor:
     """The log of the p-variate gamma function."""
+    if input.dtype.category == BOOL:
+        raise RuntimeError("The input tensor may not be a boolean tensor.")
     x = to_float(input)
     shifts = x.new_arange(p).to(x.dtype) * -0.5
     return prims.lgamma(prims.unsqueeze(x, x.ndim) + shifts).sum(-1) + p * (p - 1) / 4 * math.log(math.pi)
@@ -284,7 +286,7 @@ def _integers(name: str, fn: Callable) -> Callable:
     return made
 
 
-gcd, lcm = _integers("gcd", np.gcd), _integers("lcm", np.lcm)
+gcd, lcm = _integers("gcd", np.gcd), _integers("lcm", lambda x, y: np.abs(np.lcm(x, y)))
 
 
 @operator(method=True)
@@ -334,6 +336,9 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int =
 
 @operator(name="_trapezoid", fused=True)
 def _trapezoid(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
+    size = y.shape[canonical_dim(dim, y.ndim)] if y.ndim else 1
+    if type(size) is int and size == 0:
+        return to_float(y).sum(dim)
     return _areas(y, x, dx, dim).sum(dim)
 
 
@@ -414,6 +419,7 @@ def special_ndtr(input: Tensor) -> Tensor:
 
 @operator
 @with_out
+@elementwise
 def special_entr(input: Tensor) -> Tensor:
     """-x log x, 0 at 0, -inf below."""
     x = to_float(input)
@@ -423,6 +429,7 @@ def special_entr(input: Tensor) -> Tensor:
 
 @operator
 @with_out
+@elementwise
 def special_xlog1py(input: Any, other: Any) -> Tensor:
     """input * log1p(other), 0 where input is 0 (unless other is NaN)."""
     x, y = pair(input, other)

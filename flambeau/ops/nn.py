@@ -13,6 +13,7 @@ from ..core.dtypes import int64
 from ..core.tensor import Tensor
 from . import nn_activations, nn_attention, nn_dropout, nn_losses, nn_norms, nn_resize, nn_steps, nn_windows, prims
 from .batching import first_alone
+from .pointwise import with_out
 from .promotion import cast
 from .registry import COMPOSITES, Linear, operator
 
@@ -48,6 +49,7 @@ COMPOSITES["_linear"].kernels["cpu"] = _linear_kernel
 
 
 @operator
+@with_out
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input weight^T + bias: (..., in) with (out, in), or (in,), -> (..., out), or (...)."""
     if not isinstance(input, Tensor) or not isinstance(weight, Tensor):

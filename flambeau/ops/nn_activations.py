@@ -13,7 +13,7 @@ from ..core.tensor import Tensor
 from . import prims
 from .batching import by_names
 from .order import in_rows
-from .pointwise import assign, clamp, inplace, new_value, where
+from .pointwise import assign, clamp, inplace, new_value, where, with_out
 from .promotion import broadcast, cast, fitting, to_float
 from .registry import OPERATORS, operator
 from .scalar import compute_dtype
@@ -88,13 +88,17 @@ def _log_softmax(input: Tensor, dim: int) -> Tensor:
 
 
 def _along(kernel: Callable, input: Tensor, dim: int, kind: dtype | None, name: str) -> Tensor:
-    x = check_float(input if kind is None else cast(input, kind), name)
+    x = input if kind is None else cast(input, kind)
+    if x.ndim and 0 in x.shape:
+        canonical_dim(dim, x.ndim)
+        return in_rows(x.clone())
+    x = check_float(x, name)
     if x.dtype.is_complex and x.shape.numel() != 0:
         raise NotImplementedError(f'"{name}" not implemented for \'{x.dtype}\': complex numbers have no largest')
     d = canonical_dim(dim, x.ndim)
     if not x.ndim:
         return prims.squeeze(kernel(prims.unsqueeze(x, 0), 0), (0,))
-    return in_rows(x.clone() if x.shape[d] == 0 else kernel(in_rows(x), d))
+    return in_rows(kernel(in_rows(x), d))
 
 
 @operator(method=True)
@@ -142,6 +146,7 @@ def _gelu(input: Tensor, approximate: str) -> Tensor:
 
 
 @operator
+@with_out
 def gelu(input: Tensor, *, approximate: str = "none") -> Tensor:
     """x * cdf(x) of the standard normal distribution; 'tanh' is its usual approximation (Hendrycks and Gimpel 2016)."""
     if approximate not in ("none", "tanh"):
@@ -338,12 +343,14 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 @operator
+@with_out
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + e^(beta x)) / beta; x itself where beta x exceeds `threshold`."""
     return _softplus(check_float(input, "softplus"), float(beta), float(threshold))
 
 
 @operator
+@with_out
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(x))."""
     return _logsigmoid(in_rows(check_float(input, "logsigmoid")))
@@ -376,12 +383,14 @@ def shrink_backward(g: Tensor, x: Tensor, lambd: float) -> Tensor:
 
 
 @operator(method=True, fused=True, vjp=lambda g, input, lambd: (shrink_backward(g, input, lambd),))
+@with_out
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x outside [-lambd, lambd], else 0."""
     return prims.where(_within(input, lambd), 0.0, input)
 
 
 @operator(fused=True, vjp=lambda g, input, lambd: (shrink_backward(g, input, lambd),))
+@with_out
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved towards 0 by `lambd`, 0 within it."""
     if lambd < 0:

@@ -473,6 +473,8 @@ def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, marg
                         eps: float = 1e-6, swap: bool = False, size_average: bool | None = None, reduce: bool | None = None,
                         reduction: str = "mean") -> Tensor:
     """max(0, d(anchor, positive) - d(anchor, negative) + margin)."""
+    if margin <= 0:
+        raise ValueError(f"triplet_margin_loss(): margin must be greater than 0, got {margin}")
     return triplet_margin_with_distance_loss(
         anchor, positive, negative, distance_function=lambda x, y: pairwise_distance(x, y, p, eps), margin=margin, swap=swap,
         reduction=legacy_reduction(size_average, reduce, reduction))

@@ -13,6 +13,7 @@ from . import prims
 from .batching import first_alone, merged
 from .nn_activations import check_float, widened
 from .order import in_images, in_rows
+from .pointwise import with_out
 from .promotion import cast
 from .registry import operator
 
@@ -371,7 +372,7 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
         raise RuntimeError("Expected number of channels in input to be divisible by num_groups, but got input of shape "
                            f"{list(shape)} and num_groups={num_groups}")
     _check_channels(input, weight=weight, bias=bias)
-    groups = check_float(input, "group_norm").reshape(shape[0], num_groups, shape[1] // num_groups, *shape[2:])
+    groups = in_rows(check_float(input, "group_norm")).reshape(shape[0], num_groups, shape[1] // num_groups, *shape[2:])
     out = _layer_norm(groups, None, None, groups.ndim - 2, float(eps))[0].reshape(shape)
     return out if weight is None and bias is None else channel_affine(out, weight, bias)
 
@@ -387,7 +388,7 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
     spatial = math.prod(shape[2:])
     if type(spatial) is int and spatial <= 1:
         raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.shape}")
-    rows = check_float(input, "instance_norm").reshape(shape[0], shape[1], spatial)
+    rows = in_rows(check_float(input, "instance_norm")).reshape(shape[0], shape[1], spatial)
     out, mean, rstd = _layer_norm(rows, None, None, 1, float(eps))
     with dispatch.grad_enabled(False):
         _move(running_mean, mean.mean(0), momentum)
@@ -413,6 +414,7 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
 
 
 @operator
+@with_out
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """x / max(norm_p(x), eps) along `dim`."""
     norm = input.norm(p, dim, keepdim=True).clamp_min(eps)

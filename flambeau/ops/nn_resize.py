@@ -18,6 +18,7 @@ from . import prims
 from .creation import constant_on
 from .indexing import stack
 from .nn_windows import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, as_laid_out
+from .order import in_rows
 from .pointwise import where
 from .promotion import apart, cast, fitting
 from .registry import channels_last_like, operator
@@ -418,7 +419,7 @@ def upsample(input: Tensor, size: Any = None, scale_factor: Any = None, mode: st
 def _merged(parts: Tensor, shape: tuple, like: Tensor, last: tuple) -> Tensor:
     """`parts` as `shape`, in memory as `like` is: `last` is the order of the parts that puts channels last."""
     if channels_last_like(like, shape) is None:
-        return apart(parts.reshape(shape), like)
+        return in_rows(apart(parts.reshape(shape), like))
     return apart(parts.permute(last).reshape(shape[0], *shape[2:], shape[1]).movedim(-1, 1), like)
 
 

@@ -642,7 +642,7 @@ def clamp(input: Tensor, min: Any = None, max: Any = None, *, out: Tensor | None
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     wide = result_type(input, min, max)
-    if wide is bool_ or wide.is_complex:
+    if wide.is_complex or (wide is bool_ and not isinstance(min, Tensor) and not isinstance(max, Tensor)):
         raise NotImplementedError(f'"clamp" not implemented for \'{wide}\': its numbers have no order to be clamped by')
     if isinstance(min, _NUMBER) and isinstance(max, _NUMBER):
         kind = result_type(input, min, max)
@@ -692,12 +692,14 @@ def _bounded(prim: Primitive, x: Tensor, bound: Any) -> Tensor:
 
 
 @operator(method=True)
+@with_out
 def clamp_min(input: Tensor, min: Any) -> Tensor:
     """clamp with a lower bound alone."""
     return clamp(input, min=min)
 
 
 @operator(method=True)
+@with_out
 def clamp_max(input: Tensor, max: Any) -> Tensor:
     """clamp with an upper bound alone."""
     return clamp(input, max=max)
@@ -849,6 +851,15 @@ def float_power(input: Any, exponent: Any) -> Tensor:
     """input ** exponent in double precision, complex if either is."""
     kind = complex128 if result_type(input, exponent).is_complex else float64
     return pow(cast(input, kind), cast(exponent, kind))
+
+
+@operator(method=True, tags=("inplace",))
+def float_power_(self: Tensor, exponent: Any) -> Tensor:
+    """float_power written over `self`, which must be of double precision."""
+    kind = complex128 if result_type(self, exponent).is_complex else float64
+    if self.dtype is not kind:
+        raise RuntimeError(f"the base given to float_power_ has dtype {self.dtype} but the operation's result requires dtype {kind}")
+    return assign(self, new_value(float_power, self, (exponent,), {}))
 
 
 @operator(method=True)

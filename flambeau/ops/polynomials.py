@@ -15,7 +15,7 @@ from . import prims
 from .math import pair
 from .order import elementwise
 from .pointwise import with_out
-from .promotion import cast
+from .promotion import apart, cast
 from .reductions import scalar_type
 from .registry import operator
 
@@ -69,7 +69,7 @@ def _polynomial(name: str, family: Family, doc: str, argument: Callable[[Tensor]
         x, degree = pair(input, n)
         if x.dtype not in (float32, float64):
             raise NotImplementedError(f'"{name}_cpu" not implemented for \'{scalar_type(x.dtype)}\'; it takes float32 and float64')
-        return _evaluate(family, argument(x), cast(degree, int64) if isinstance(n, Tensor) else int(n))
+        return apart(_evaluate(family, argument(x), cast(degree, int64) if isinstance(n, Tensor) else int(n)), x)
 
     fn.__name__, fn.__doc__ = name, f"{doc}(input) for each degree in `n` (a tensor or a number; 0 for negative ones)."
     return operator(with_out(elementwise(fn)), name=f"special_{name}")

@@ -507,6 +507,8 @@ def _draw_log_normal(x: Tensor, generator: Generator | None, mean: float = 1.0, 
 
 
 def _draw_cauchy(x: Tensor, generator: Generator | None, median: float = 0.0, sigma: float = 1.0) -> Tensor:
+    if not sigma > 0:
+        raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
     return prims.tan((_uniform(tuple(x.shape), _work(x), x.device, generator) - 0.5) * math.pi) * sigma + median
 
 

@@ -13,7 +13,7 @@ from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, complex128, dtype, f
 from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
 from . import prims
-from .pointwise import inplace, store_out, with_out
+from .pointwise import assign, new_value, store_out, with_out
 from .promotion import apart, broadcast, cast, to_float
 from .registry import Primitive, method, operator
 from .return_types import named
@@ -89,6 +89,7 @@ def _sum_as(input: Tensor, dims: tuple[int, ...], keepdim: bool, kind: dtype) ->
 
 
 @operator(method=True)
+@with_out
 def nansum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
     """Sum over `dim` with NaN counted as zero."""
     if input.dtype.category < FLOAT or dtype is not None:
@@ -106,6 +107,7 @@ def _nansum(input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
 
 
 @operator(method=True)
+@with_out
 def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
     """Product over one dimension, or over all."""
     return _reduce(prims.prod, _accumulator(input, dtype), dim, keepdim)
@@ -176,9 +178,11 @@ def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     lead = self.ndim - len(shape)
     if lead < 0 or builtins.any(_differ(s, n) and _differ(s, 1) for s, n in zip(shape, self.shape[lead:])):
         raise RuntimeError(f"size {{{list(shape)}}} is not expandable to size {{{list(self.shape)}}}.")
+    if not shape:
+        return sum(self)
     thin = [lead + i for i, s in enumerate(shape) if not _differ(s, 1)]
     dims = (*range(lead), *(d for d in thin if _differ(self.shape[d], 1)))
-    x = prims.sum(self, dims) if dims else self
+    x = sum(self, dims) if dims else self
     return keep_dims(x, [d - lead for d in dims if d >= lead]) if dims else x
 
 
@@ -513,7 +517,18 @@ def _running(name: str, *more: Any) -> Callable:
 
     fn.__name__, fn.__doc__ = name, f"Running {name[3:]} along `dim`; integers and bools in int64."
     made = operator(fn, method=True)
-    inplace(made, name + "_")
+
+    @operator(name=f"{name}_", method=True, tags=("inplace",))
+    def in_place(self: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
+        if dtype is not None and dtype is not self.dtype:
+            raise RuntimeError(f"Bad in-place call: input tensor dtype {self.dtype} and output tensor dtype {dtype} should match")
+        if self.dtype.category == BOOL:
+            canonical_dim(dim, self.ndim)
+            if self.ndim and self.numel():
+                raise NotImplementedError(f'"{name}_out_cpu" not implemented for \'Bool\'; convert the tensor with .int() first')
+            return self
+        return assign(self, new_value(fn, self, (dim,), {"dtype": self.dtype}))
+
     return made
 
 
@@ -546,7 +561,7 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
     """The n-th differences of neighbours along `dim`."""
     d = canonical_dim(dim, input.ndim)
     pieces = [t for t in (prepend, input, append) if t is not None]
-    x = prims.cat(pieces, d) if len(pieces) > 1 else input
+    x = prims.cat(pieces, d) if len(pieces) > 1 and n else input
     for _ in range(n):
         size = x.shape[d]
         if _is_zero(size):

@@ -179,10 +179,21 @@ class Primitive:
             return _fake_outputs(specs, first)
         where = first.device
         kernel = self.kernels.get(where.type) or kernel_for(self, where)
-        out = kernel(*arrays)
+        try:
+            out = kernel(*arrays)
+        except TypeError as error:
+            raise _no_kernel(self, args, error) from None
         if type(specs) is tuple:
             return tuple(_wrap(o, s, where) for o, s in zip(out, specs, strict=True))
         return _wrap(out, specs, where)
+
+
+def _no_kernel(prim: Primitive, args: tuple, error: TypeError) -> Exception:
+    """NumPy's refusal of a dtype as ours; other errors as they are."""
+    if "ufunc" not in str(error):
+        return error
+    kinds = ", ".join(dict.fromkeys(str(a.dtype) for a in args if isinstance(a, Tensor)))
+    return NotImplementedError(f'"{prim.name}_cpu" not implemented for {kinds}')
 
 
 # backends: device type -> function that fills in that column of the table (called when a kernel is first missed).
@@ -244,7 +255,10 @@ class PointwisePrimitive(Primitive):
             if out is not NotImplemented:
                 return from_array(self._as_promised(out, args), None, first.device)
         kernel = self.kernels.get(first.device.type) or kernel_for(self, first.device)
-        out = kernel(*arrays)
+        try:
+            out = kernel(*arrays)
+        except TypeError as error:
+            raise _no_kernel(self, args, error) from None
         if first.device.type == "cpu":
             out = self._as_promised(out if type(out) is np.ndarray else np.asarray(out), args)
         return from_array(out, None, first.device)
@@ -596,18 +610,25 @@ _MARKS = {"Tensor": "__torch_function__", "int": "__index__"}
 """By annotation: the method that tells that a value may stand there."""
 
 
-def wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict) -> str | None:
-    """What is wrong with a call that failed, if an argument is missing, unknown, or no Tensor or int where the signature says so."""
+def wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict, error: Exception) -> str | None:
+    """What is wrong with a call that failed, if an argument is missing, unknown, or no Tensor or int where the signature says so, or
+    if it is the one that lacked an attribute."""
     signature = inspect.signature(fn)
     try:
         given = signature.bind(*args, **kwargs).arguments
     except TypeError as error:
         return f"{name}(): {error}; it is called as {name}{signature.replace(return_annotation=signature.empty)}"
     for position, (key, parameter) in enumerate(signature.parameters.items(), 1):
-        mark = _MARKS.get(parameter.annotation)
-        if mark and key in given and not hasattr(type(given[key]), mark) and given[key] is not parameter.default:
-            kind = type(given[key]).__name__
-            return f"{name}(): argument '{key}' (position {position}) must be {parameter.annotation}, not {kind}"
+        mark, found = _MARKS.get(parameter.annotation), given.get(key)
+        if mark and key in given and not hasattr(type(found), mark) and found is not parameter.default:
+            return f"{name}(): argument '{key}' (position {position}) must be {parameter.annotation}, not {type(found).__name__}"
+    if isinstance(error, AttributeError):
+        for position, (key, parameter) in enumerate(signature.parameters.items(), 1):
+            found = given.get(key)
+            for value in found if isinstance(found, (tuple, list)) else (found,):
+                if value is error.obj and value is not None and not (isinstance(value, Tensor) and hasattr(Tensor, error.name)):
+                    return (f"{name}(): argument '{key}' (position {position}) cannot be {type(value).__name__}: it has no "
+                            f"{error.name}; the argument is {parameter.annotation}")
     return None
 
 
@@ -649,8 +670,8 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
             if kwargs and into_out is not None and (out := kwargs.pop("out", None)) is not None:
                 return into_out(body(*args, **kwargs), out)
             return body(*args, **kwargs)
-        except (AttributeError, TypeError):
-            wrong = wrong_argument(op_name, fn, args, kwargs)
+        except (AttributeError, TypeError) as error:
+            wrong = wrong_argument(op_name, fn, args, kwargs, error)
             if wrong is None:
                 raise
             raise TypeError(wrong) from None

@@ -10,6 +10,7 @@ from ..core.size import canonical_dim
 from ..core.tensor import Tensor
 from . import prims
 from .indexing import _identity, _scatter, along_a_number, slices, view_scatter
+from .pointwise import with_out
 from .promotion import cast
 from .registry import OPERATORS, operator
 from .subscript import slice_bounds
@@ -81,6 +82,7 @@ def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce:
 
 
 @operator
+@with_out
 def slice_copy(input: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
     """input[start:end:step] along `dim`, copied."""
     d = canonical_dim(dim, input.ndim)
@@ -88,6 +90,7 @@ def slice_copy(input: Tensor, dim: int = 0, start: int | None = None, end: int |
 
 
 @operator
+@with_out
 def alias_copy(input: Tensor) -> Tensor:
     """The tensor, copied."""
     return _in_rows(input)

@@ -30,6 +30,7 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = 
 
 
 @operator(method=True)
+@with_out
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """Indices that put `input` in order along `dim`."""
     return sort(input, dim, descending, stable)[1]
@@ -117,12 +118,14 @@ def _lowest(x: Tensor) -> int:
 
 
 @operator(method=True)
+@with_out
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The lower median of everything, or (values, indices) along `dim`; a NaN makes the answer NaN."""
     return _median(input, dim, keepdim, "median")
 
 
 @operator(method=True)
+@with_out
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The lower median of the elements that are not NaN."""
     return _median(input, dim, keepdim, "nanmedian")
@@ -272,6 +275,10 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         raise NotImplementedError(f'"bincount_cpu" not implemented for \'{scalar_type(input.dtype)}\'; it takes integers')
     if input.ndim != 1 or (input.shape[0] and int(input.min()) < 0):
         raise RuntimeError(f"bincount only supports 1-d non-negative integral inputs, got shape {list(input.shape)}.")
+    if minlength < 0:
+        raise RuntimeError(f"bincount(): minlength should be >= 0, got {minlength}")
+    if not input.shape[0]:
+        return input.new_zeros((minlength,), dtype=int64)
     size = max(int(input.max()) + 1 if input.shape[0] else 0, minlength)
     if weights is None:
         ones = input.new_full(input.shape, 1, dtype=int64)

@@ -55,7 +55,7 @@ def _as_item(item: Any) -> Any:
                          f"(got {type(item).__name__})")
     if hasattr(item, "__index__"):
         return item if type(item).__name__ == "SymInt" else item.__index__()
-    raise TypeError("only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices "
+    raise IndexError("only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices "
                     f"(got {type(item).__name__})")
 
 

@@ -137,7 +137,7 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 @operator(method=True, tags=("view",))
 def ravel(input: Tensor) -> Tensor:
     """One contiguous dimension."""
-    return reshape(input, (-1,))
+    return reshape(contiguous(input), (-1,))
 
 
 @operator(method=True, tags=("view",))
@@ -310,6 +310,8 @@ def _unbind(input: Tensor, dim: int) -> tuple[Tensor, ...]:
 def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of the pieces along `dim`: of one size (the last may be smaller), or of the sizes given."""
     d = canonical_dim(dim, tensor.ndim)
+    if not tensor.ndim:
+        raise RuntimeError("split expects at least a 1-dimensional tensor, got one of no dimension")
     size = tensor.shape[d]
     if isinstance(split_size_or_sections, (list, tuple)):
         sizes = list(split_size_or_sections)

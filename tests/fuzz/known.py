@@ -11,7 +11,7 @@ from .program import Step
 @dataclass(frozen=True)
 class Known:
     """An excuse: for errors a predicate over (ours, torch's, step), for values one over the step, for layouts (strides, offset,
-    memory shared), versions and gradients one over the step too."""
+    memory shared), versions, gradients and the indices of equal elements one over the step too."""
 
     reason: str
     error: Callable[[BaseException | None, BaseException | None, Step], bool] | None = None
@@ -19,6 +19,7 @@ class Known:
     layout: Callable[[Step], bool] | None = None
     version: Callable[[Step], bool] | None = None
     gradient: Callable[[Step], bool] | None = None
+    index: Callable[[Step], bool] | None = None
 
 
 def _says(error: BaseException | None, *words: str) -> bool:
@@ -68,6 +69,26 @@ KNOWN = (
     Known("torch's derivative is wrong: of ldexp 2**-n in integers, of polar by the sign of the length, of hardsigmoid a sixth in float32",
           gradient=_of("ldexp", "ldexp_", "polar", "hardsigmoid")),
     Known("norm(p=0) counts: its gradient is zeros here and None in torch", gradient=_of("norm", "renorm", "dist")),
+    Known(
+        "torch's Python stumbles over an argument of a wrong type; Flambeau says which",
+        error=lambda ours, theirs, step: isinstance(theirs, AttributeError) and isinstance(ours, TypeError),
+    ),
+    Known(
+        "torch's deprecated calls with a number before the tensors that it scales, of which it warns",
+        error=lambda ours, theirs, step: (
+            _says(ours, "too many positional arguments") and _of(*(n + e for n in ("add", "sub", "addcmul", "addcdiv", "addmm", "addmv",
+                  "addr", "baddbmm", "addbmm", "subtract") for e in ("", "_")))(step)
+        ),
+    ),
+    Known(
+        "torch computes garbage for matrices of narrow floats (the exponential of the identity is negative there)",
+        error=lambda ours, theirs, step: isinstance(ours, NotImplementedError) and _of("matrix_exp")(step),
+    ),
+    Known("which of several equal elements is meant is nobody's promise", index=_of("topk", "kthvalue", "mode", "median", "nanmedian")),
+    Known(
+        "torch copies the gaps between the elements of a sliced tensor too",
+        layout=_of("slice_scatter", "select_scatter", "diagonal_scatter"),
+    ),
     Known("torch writes running statistics without counting it as a write", version=_of("batch_norm", "instance_norm")),
 )
 
@@ -90,6 +111,11 @@ def excuses_gradients(step: Step) -> bool:
 
 def excuses_values(step: Step) -> bool:
     return any(k.values is not None and k.values(step) for k in KNOWN)
+
+
+def excuses_index(step: Step, name: str) -> bool:
+    """Whether `name` is the second result of a step, of which it is free which of several indices it holds."""
+    return name == f"{step.target}[1]" and any(k.index is not None and k.index(step) for k in KNOWN)
 
 
 def excuses_backward(ours: BaseException | None, theirs: BaseException | None) -> bool:

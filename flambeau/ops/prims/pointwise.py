@@ -62,7 +62,18 @@ copysign = pointwise("copysign", lambda o, x, y: o.copysign(x, y),
                      d=dict(x=lambda x, out: (out / x).masked_fill(x == 0, 0), y=0))
 # not of narrow floats, whose neighbours are not float32's
 nextafter = pointwise("nextafter", lambda o, x, y: o.nextafter(x, y), d=dict(x=lambda x, y: x != y, y=lambda x, y: x == y))
-ldexp = pointwise("ldexp", lambda o, x, y: o.mul(x, o.exp2(y)), d=dict(x=lambda y: y.exp2(), y=lambda out: out * _LN2))
+
+
+def _scaled_by_power(o: Any, x: Any, y: Any) -> Any:
+    """x * 2^y in three steps, none of which overflows unless x does; zero stays."""
+    third = o.floor(o.mul(y, 1 / 3))
+    finite = o.eq(o.sub(y, y), 0)
+    step, rest = o.exp2(third), o.where(finite, o.sub(y, o.mul(third, 2)), 0)
+    zero = o.mul(x, o.where(finite, 1, y))
+    return o.where(o.eq(x, 0), zero, o.mul(o.mul(o.mul(x, step), step), o.exp2(rest)))
+
+
+ldexp = pointwise("ldexp", _scaled_by_power, d=dict(x=lambda y: y.exp2(), y=lambda out: out * _LN2))
 fma = pointwise("fma", lambda o, x, y, z: o.fma(x, y, z), d=dict(x=lambda y: y, y=lambda x: x, z=1))
 
 # -- roots, exponentials, logarithms
