@@ -104,6 +104,10 @@ def _sized(x: Tensor, dims: Sequence[int], sizes: Sequence) -> Tensor:
         if n < 1:
             raise RuntimeError(f"Invalid number of data points ({n}) specified")
         high[d] = n - x.shape[d]
+    for d in dims:
+        points = x.shape[d] + high[d]
+        if type(points) is int and points < 1:
+            raise RuntimeError(f"Invalid number of data points ({points}) specified for dimension {d} of shape {list(x.shape)}")
     zeros = (0,) * x.ndim
     return prims.pad_zeros(x, zeros, tuple(high), zeros) if any(type(n) is not int or n for n in high) else x
 

@@ -97,6 +97,7 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: A
 
 
 @operator(method=True)
+@with_out
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of `input` with `src` added at `index` along `dim`."""
     return _scatter(input, dim, index, src, "add")
@@ -113,6 +114,7 @@ def _identity(mode: str, kind: dtype) -> Any:
 
 
 @operator(method=True)
+@with_out
 def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
     """A copy of `input` with `src` combined at `index` along `dim`: sum, prod, mean, amax or amin."""
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
@@ -313,7 +315,7 @@ def put_elements(input: Tensor, index: Tensor, source: Tensor, accumulate: bool 
         raise IndexError("put_(): Expected source and index to have the same number of elements, but got source.numel() = "
                          f"{source.numel()}, index.numel() = {index.numel()}")
     flat = prims.index_put(input.reshape(-1), [index.reshape(-1)], source.reshape(-1), accumulate)
-    return flat.reshape(tuple(input.shape))
+    return like(flat.reshape(tuple(input.shape)), input)
 
 
 inplace(put_elements, "put_")

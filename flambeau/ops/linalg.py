@@ -11,7 +11,7 @@ from ..core.size import broadcast_shapes, canonical_dim
 from ..core.tensor import Tensor
 from . import prims
 from .creation import triu_indices
-from .order import in_rows
+from .order import in_rows, like
 from .pointwise import inplace, reflected, with_out
 from .prims.views import _is_one as _one
 from .promotion import broadcast, cast, category_of_number, expand_to, operand, prepare, result_type
@@ -207,7 +207,8 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any
         raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number. "
                            f"addr got alpha={alpha}, beta={beta} for {kind}")
     wide = int64 if kind is bool_ else kind
-    return cast(_added(cast(input, wide), cast(outer(vec1, vec2), wide), beta, alpha), kind)
+    out = cast(_added(cast(input, wide), cast(outer(vec1, vec2), wide), beta, alpha), kind)
+    return like(out, expand_to(input, tuple(out.shape)))
 
 
 for _fn in (addmm, baddbmm, addbmm, addmv, addr):

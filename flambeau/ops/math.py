@@ -286,7 +286,13 @@ def _integers(name: str, fn: Callable) -> Callable:
     return made
 
 
-gcd, lcm = _integers("gcd", np.gcd), _integers("lcm", lambda x, y: np.abs(np.lcm(x, y)))
+def _lcm(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Computed with 32 bits at least, as C computes, without a sign."""
+    wide = np.promote_types(x.dtype, np.int32)
+    return np.abs(np.lcm(x.astype(wide), y.astype(wide))).astype(x.dtype)
+
+
+gcd, lcm = _integers("gcd", np.gcd), _integers("lcm", _lcm)
 
 
 @operator(method=True)

@@ -403,7 +403,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 @operator
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """x where it exceeds `threshold`, else `value`."""
-    return _or_inplace(lambda x: where(x <= threshold, fitting(value, x.dtype), x), input, inplace)
+    return _or_inplace(lambda x: where(x <= fitting(threshold, x.dtype), fitting(value, x.dtype), x), input, inplace)
 
 
 @operator(fused=True, batch=by_names)

@@ -22,6 +22,7 @@ from ..core.tensor import Tensor
 from . import prims
 from .batching import merged
 from .nn_activations import check_float
+from .pointwise import with_out
 from .promotion import cast, expand_to
 from .registry import COMPOSITES, Linear, channels_last_like, operator
 
@@ -464,7 +465,7 @@ def _avg_pool_nd(spatial: int) -> Callable:
         return prims.squeeze(out, (0,)) if single else out
 
     fn.__name__, fn.__doc__ = name, f"Mean over sliding windows of {spatial} dimension(s)."
-    return operator(fn)
+    return operator(with_out(fn) if spatial > 1 else fn)
 
 
 avg_pool1d, avg_pool2d, avg_pool3d = _avg_pool_nd(1), _avg_pool_nd(2), _avg_pool_nd(3)

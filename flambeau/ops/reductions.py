@@ -235,7 +235,7 @@ def _arg_like(name: str) -> Callable:
         return place(input, dim, keepdim)
 
     fn.__name__, fn.__doc__ = name, f"Index of the first {name[3:]}imum along `dim` (int64), or in the flattened input."
-    return operator(fn, method=True)
+    return operator(with_out(fn), method=True)
 
 
 def _place_of(name: str) -> Callable:

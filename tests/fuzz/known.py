@@ -84,6 +84,10 @@ KNOWN = (
         "torch computes garbage for matrices of narrow floats (the exponential of the identity is negative there)",
         error=lambda ours, theirs, step: isinstance(ours, NotImplementedError) and _of("matrix_exp")(step),
     ),
+    Known(
+        "there is no complex dtype of two float16",
+        error=lambda ours, theirs, step: _says(ours, "view_as_complex is only supported for float and double"),
+    ),
     Known("which of several equal elements is meant is nobody's promise", index=_of("topk", "kthvalue", "mode", "median", "nanmedian")),
     Known(
         "torch copies the gaps between the elements of a sliced tensor too",

@@ -41,8 +41,12 @@ def thinned(lib: Any, shape: tuple, order: tuple) -> Any:
 
 def layouts(shape: tuple) -> dict[str, Callable]:
     rank = len(shape)
-    orders = {"rows": tuple(range(rank)), "reversed": tuple(range(rank))[::-1], "channels last": (0, *range(2, rank), 1),
-              "swapped": (1, 0, *range(2, rank))}
+    orders = {
+        "rows": tuple(range(rank)),
+        "reversed": tuple(range(rank))[::-1],
+        "channels last": (0, *range(2, rank), 1),
+        "swapped": (1, 0, *range(2, rank)),
+    }
     found: dict[str, Callable] = {name: lambda lib, o=o: permuted(lib, shape, o) for name, o in orders.items()}
     found["gaps"] = lambda lib: thinned(lib, shape, orders["reversed"])
     found["expanded"] = lambda lib: permuted(lib, (1, *shape[1:]), orders["reversed"]).expand(shape)
@@ -50,13 +54,25 @@ def layouts(shape: tuple) -> dict[str, Callable]:
 
 
 ELEMENTWISE: dict[str, Callable] = {
-    "add": lambda t, x, y, z: x + y, "lt": lambda t, x, y, z: x < y, "where": lambda t, x, y, z: t.where(x > 0.5, y, z),
-    "two dtypes": lambda t, x, y, z: x + y.double(), "addcmul": lambda t, x, y, z: t.addcmul(x, y, z), "lerp": lambda t, x, y, z: t.lerp(x, y, z),
-    "clamp": lambda t, x, y, z: t.clamp(x, y, z), "xlogy": lambda t, x, y, z: t.xlogy(x, y), "igamma": lambda t, x, y, z: t.igamma(x, y),
-    "zeta": lambda t, x, y, z: t.special.zeta(x + 1, y), "hypot": lambda t, x, y, z: t.hypot(x, y),
-    "legendre": lambda t, x, y, z: t.special.legendre_polynomial_p(x, y), "heaviside": lambda t, x, y, z: t.heaviside(x, y),
-    "gcd": lambda t, x, y, z: t.gcd((x * 8).long(), (y * 8).int()), "clone": lambda t, x, y, z: x.clone(), "exp": lambda t, x, y, z: x.exp(),
-    "zeros_like": lambda t, x, y, z: t.zeros_like(x), "double": lambda t, x, y, z: x.double(), "i0": lambda t, x, y, z: t.i0(x),
+    "add": lambda t, x, y, z: x + y,
+    "lt": lambda t, x, y, z: x < y,
+    "where": lambda t, x, y, z: t.where(x > 0.5, y, z),
+    "two dtypes": lambda t, x, y, z: x + y.double(),
+    "addcmul": lambda t, x, y, z: t.addcmul(x, y, z),
+    "lerp": lambda t, x, y, z: t.lerp(x, y, z),
+    "clamp": lambda t, x, y, z: t.clamp(x, y, z),
+    "xlogy": lambda t, x, y, z: t.xlogy(x, y),
+    "igamma": lambda t, x, y, z: t.igamma(x, y),
+    "zeta": lambda t, x, y, z: t.special.zeta(x + 1, y),
+    "hypot": lambda t, x, y, z: t.hypot(x, y),
+    "legendre": lambda t, x, y, z: t.special.legendre_polynomial_p(x, y),
+    "heaviside": lambda t, x, y, z: t.heaviside(x, y),
+    "gcd": lambda t, x, y, z: t.gcd((x * 8).long(), (y * 8).int()),
+    "clone": lambda t, x, y, z: x.clone(),
+    "exp": lambda t, x, y, z: x.exp(),
+    "zeros_like": lambda t, x, y, z: t.zeros_like(x),
+    "double": lambda t, x, y, z: x.double(),
+    "i0": lambda t, x, y, z: t.i0(x),
 }
 
 
@@ -85,26 +101,51 @@ def regular(t: Any, x: Any) -> Any:
 
 
 OTHERS: dict[str, tuple[tuple, Callable]] = {
-    "softmax": ((2, 3, 4), lambda t, x: x.softmax(1)), "log_softmax": ((2, 3, 4), lambda t, x: x.log_softmax(2)),
-    "sort": ((2, 3, 4), lambda t, x: x.sort(1)), "argsort": ((2, 3, 4), lambda t, x: x.argsort(0)), "tril": ((2, 3, 4), lambda t, x: x.tril()),
-    "flip": ((2, 3, 4), lambda t, x: x.flip(0)), "rot90": ((2, 3, 4), lambda t, x: t.rot90(x)), "rot270": ((2, 3, 4), lambda t, x: t.rot90(x, 3)),
-    "roll": ((2, 3, 4), lambda t, x: x.roll(1)), "isin": ((2, 3), lambda t, x: t.isin(x, 0.5)), "diag_embed": ((2, 3), lambda t, x: t.diag_embed(x)),
-    "fill": ((2, 3), lambda t, x: t.fill(x, 1)), "frexp": ((2, 3), lambda t, x: t.frexp(x)), "renorm": ((2, 3), lambda t, x: t.renorm(x, 2, 0, 0.1)),
-    "group_norm": ((2, 4, 3), lambda t, x: t.nn.functional.group_norm(x, 2)), "layer_norm": ((2, 3, 4), lambda t, x: t.nn.functional.layer_norm(x, (4,))),
+    "softmax": ((2, 3, 4), lambda t, x: x.softmax(1)),
+    "log_softmax": ((2, 3, 4), lambda t, x: x.log_softmax(2)),
+    "sort": ((2, 3, 4), lambda t, x: x.sort(1)),
+    "argsort": ((2, 3, 4), lambda t, x: x.argsort(0)),
+    "tril": ((2, 3, 4), lambda t, x: x.tril()),
+    "flip": ((2, 3, 4), lambda t, x: x.flip(0)),
+    "rot90": ((2, 3, 4), lambda t, x: t.rot90(x)),
+    "rot270": ((2, 3, 4), lambda t, x: t.rot90(x, 3)),
+    "roll": ((2, 3, 4), lambda t, x: x.roll(1)),
+    "isin": ((2, 3), lambda t, x: t.isin(x, 0.5)),
+    "diag_embed": ((2, 3), lambda t, x: t.diag_embed(x)),
+    "fill": ((2, 3), lambda t, x: t.fill(x, 1)),
+    "frexp": ((2, 3), lambda t, x: t.frexp(x)),
+    "renorm": ((2, 3), lambda t, x: t.renorm(x, 2, 0, 0.1)),
+    "group_norm": ((2, 4, 3), lambda t, x: t.nn.functional.group_norm(x, 2)),
+    "layer_norm": ((2, 3, 4), lambda t, x: t.nn.functional.layer_norm(x, (4,))),
     "batch_norm": ((2, 3, 4, 2), lambda t, x: t.nn.functional.batch_norm(x, None, None, training=True)),
-    "instance_norm": ((2, 3, 4), lambda t, x: t.nn.functional.instance_norm(x)), "logsigmoid": ((2, 3), lambda t, x: t.nn.functional.logsigmoid(x)),
-    "masked_fill": ((2, 3), lambda t, x: x.masked_fill(x > 0.5, 0)), "masked_scatter": ((2, 3), lambda t, x: x.masked_scatter(x > 0.5, t.ones(6))),
-    "index_fill": ((2, 3), lambda t, x: x.index_fill(0, t.tensor([1]), 2.0)), "index_put": ((2, 3), lambda t, x: x.index_put((t.tensor([0]),), t.tensor(1.0))),
-    "addmm": ((3, 3), lambda t, x: t.addmm(x, x, x)), "permute_copy": ((2, 3), lambda t, x: t.permute_copy(x, (1, 0))),
-    "nonzero": ((2, 3), lambda t, x: t.nonzero(x > 0.3)), "unique": ((2, 3, 4), lambda t, x: t.unique(x, dim=1)),
-    "index front": ((2, 3, 4), lambda t, x: x[t.tensor([0, 1])]), "index middle": ((2, 3, 4), lambda t, x: x[:, t.tensor([[0, 1], [2, 0]])]),
-    "index end": ((2, 3, 4), lambda t, x: x[..., t.tensor([0, 3])]), "index apart": ((2, 3, 4), lambda t, x: x[t.tensor([0, 1]), :, t.tensor([0, 1])]),
-    "index mask": ((2, 3, 4), lambda t, x: x[:, t.tensor([True, False, True])]), "ravel": ((2, 3), lambda t, x: x.ravel()),
-    "fft": ((2, 3, 4), lambda t, x: t.fft.fft(x, dim=0)), "fftn": ((2, 3, 4), lambda t, x: t.fft.fftn(x)), "rfft": ((2, 3, 4), lambda t, x: t.fft.rfft(x, dim=1)),
-    "fft2": ((2, 3, 4), lambda t, x: t.fft.fft2(x, dim=(0, 1))), "rfftn": ((2, 3, 4), lambda t, x: t.fft.rfftn(x)), "irfftn": ((2, 3, 4), lambda t, x: t.fft.irfftn(x)),
-    "inv": ((2, 3, 3), lambda t, x: t.linalg.inv(regular(t, x))), "solve": ((2, 3, 3), lambda t, x: t.linalg.solve(regular(t, x), x)),
-    "cholesky": ((3, 3), lambda t, x: t.linalg.cholesky(regular(t, x @ x.mT))), "pixel_shuffle": ((2, 4, 3, 2), lambda t, x: t.nn.functional.pixel_shuffle(x, 2)),
-    "channel_shuffle": ((2, 4, 3), lambda t, x: t.nn.functional.channel_shuffle(x, 2)), "entr": ((2, 3), lambda t, x: t.special.entr(x)),
+    "instance_norm": ((2, 3, 4), lambda t, x: t.nn.functional.instance_norm(x)),
+    "logsigmoid": ((2, 3), lambda t, x: t.nn.functional.logsigmoid(x)),
+    "masked_fill": ((2, 3), lambda t, x: x.masked_fill(x > 0.5, 0)),
+    "masked_scatter": ((2, 3), lambda t, x: x.masked_scatter(x > 0.5, t.ones(6))),
+    "index_fill": ((2, 3), lambda t, x: x.index_fill(0, t.tensor([1]), 2.0)),
+    "index_put": ((2, 3), lambda t, x: x.index_put((t.tensor([0]),), t.tensor(1.0))),
+    "addmm": ((3, 3), lambda t, x: t.addmm(x, x, x)),
+    "permute_copy": ((2, 3), lambda t, x: t.permute_copy(x, (1, 0))),
+    "nonzero": ((2, 3), lambda t, x: t.nonzero(x > 0.3)),
+    "unique": ((2, 3, 4), lambda t, x: t.unique(x, dim=1)),
+    "index front": ((2, 3, 4), lambda t, x: x[t.tensor([0, 1])]),
+    "index middle": ((2, 3, 4), lambda t, x: x[:, t.tensor([[0, 1], [2, 0]])]),
+    "index end": ((2, 3, 4), lambda t, x: x[..., t.tensor([0, 3])]),
+    "index apart": ((2, 3, 4), lambda t, x: x[t.tensor([0, 1]), :, t.tensor([0, 1])]),
+    "index mask": ((2, 3, 4), lambda t, x: x[:, t.tensor([True, False, True])]),
+    "ravel": ((2, 3), lambda t, x: x.ravel()),
+    "fft": ((2, 3, 4), lambda t, x: t.fft.fft(x, dim=0)),
+    "fftn": ((2, 3, 4), lambda t, x: t.fft.fftn(x)),
+    "rfft": ((2, 3, 4), lambda t, x: t.fft.rfft(x, dim=1)),
+    "fft2": ((2, 3, 4), lambda t, x: t.fft.fft2(x, dim=(0, 1))),
+    "rfftn": ((2, 3, 4), lambda t, x: t.fft.rfftn(x)),
+    "irfftn": ((2, 3, 4), lambda t, x: t.fft.irfftn(x)),
+    "inv": ((2, 3, 3), lambda t, x: t.linalg.inv(regular(t, x))),
+    "solve": ((2, 3, 3), lambda t, x: t.linalg.solve(regular(t, x), x)),
+    "cholesky": ((3, 3), lambda t, x: t.linalg.cholesky(regular(t, x @ x.mT))),
+    "pixel_shuffle": ((2, 4, 3, 2), lambda t, x: t.nn.functional.pixel_shuffle(x, 2)),
+    "channel_shuffle": ((2, 4, 3), lambda t, x: t.nn.functional.channel_shuffle(x, 2)),
+    "entr": ((2, 3), lambda t, x: t.special.entr(x)),
 }
 
 
@@ -123,7 +164,11 @@ def test_replaced_parts(name: str) -> None:
     for a, b in itertools.product(["rows", "reversed"], repeat=2):
         for lib in (fl, torch):
             x, part = layouts((3, 3))[a](lib), layouts((3, 3))[b](lib)
-            out = lib.slice_scatter(x, part) if name == "slice_scatter" else getattr(lib, name)(x, part[0], *((0, 0) if name == "select_scatter" else ()))
+            out = (
+                lib.slice_scatter(x, part)
+                if name == "slice_scatter"
+                else getattr(lib, name)(x, part[0], *((0, 0) if name == "select_scatter" else ()))
+            )
             assert out.stride() == x.stride()
 
 
