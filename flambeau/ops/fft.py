@@ -125,6 +125,8 @@ def _dims(x: Tensor, s: Sequence | None, dim: Any) -> tuple[tuple[int, ...], Seq
     if dim is None:
         dim = range(x.ndim) if s is None else range(x.ndim - (1 if isinstance(s, int) else len(s)), x.ndim)
     dims = tuple(canonical_dim(d, x.ndim) for d in ((dim,) if isinstance(dim, int) else dim))
+    if dims and not x.ndim:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
     if len(set(dims)) != len(dims):
         raise RuntimeError(f"FFT dims must be unique, got {list(dims)}")
     sizes = (None,) * len(dims) if s is None else (s,) if isinstance(s, int) else tuple(s)
@@ -133,9 +135,11 @@ def _dims(x: Tensor, s: Sequence | None, dim: Any) -> tuple[tuple[int, ...], Seq
     return dims, sizes
 
 
-def _check_rank(x: Tensor, name: str) -> None:
-    if not x.ndim:
-        raise RuntimeError(f"{name}: a 0-dim tensor has no dimension to transform")
+def _some_dims(x: Tensor, s: Sequence | None, dim: Any, name: str) -> tuple[tuple[int, ...], Sequence]:
+    dims, sizes = _dims(x, s, dim)
+    if not dims:
+        raise RuntimeError(f"{name} must transform at least one axis")
+    return dims, sizes
 
 
 # -- transforms -----------------------------------------------------------------------------------------------------
@@ -148,8 +152,7 @@ def _complex_transform(x: Tensor, s: Sequence | None, dim: Any, norm: str | None
 def _real_transform(x: Tensor, s: Sequence | None, dim: Any, norm: str | None, name: str) -> Tensor:
     """Along the last dimension from real numbers, over the others from the complex ones that this gives."""
     x = _input(x, name, real=True)
-    _check_rank(x, name)
-    dims, sizes = _dims(x, s, dim)
+    dims, sizes = _some_dims(x, s, dim, name)
     out = fft_r2c(sized := _sized(x, dims, sizes), dims[-1], _norm(norm))
     if len(dims) == 1:
         return out
@@ -159,8 +162,7 @@ def _real_transform(x: Tensor, s: Sequence | None, dim: Any, norm: str | None, n
 
 def _to_real_transform(x: Tensor, s: Sequence | None, dim: Any, norm: str | None, name: str) -> Tensor:
     x = _input(x, name)
-    _check_rank(x, name)
-    dims, sizes = _dims(x, s, dim)
+    dims, sizes = _some_dims(x, s, dim, name)
     last = sizes[-1] if sizes[-1] not in (None, -1) else 2 * (x.shape[dims[-1]] - 1)
     if type(last) is int and last < 1:
         raise RuntimeError(f"Invalid number of data points ({last}) specified")

@@ -120,7 +120,7 @@ def _inv_vjp(g: Tensor, out: Tensor) -> tuple:
     return (-(_h(out) @ g @ _h(out)),)
 
 
-inv_prim = _routine("inv", np.linalg.inv, _inv_vjp, columns, "The inverse of (..., n, n).", lambda r: (_square(r),),
+inv_prim = _routine("inv", np.linalg.inv, _inv_vjp, lambda x: columns(x), "The inverse of (..., n, n).", lambda r: (_square(r),),
                     failure="linalg.inv: The inversion could not be completed because the input matrix is singular.")
 
 
@@ -279,7 +279,7 @@ def _cholesky(x: np.ndarray) -> np.ndarray:
 
 
 cholesky_prim = _routine(
-    "cholesky", _cholesky, _cholesky_vjp, columns, "The lower Cholesky factor of hermitian positive-definite matrices.",
+    "cholesky", _cholesky, _cholesky_vjp, lambda x: columns(x), "The lower Cholesky factor of hermitian positive-definite matrices.",
     lambda r: (_positive(r),),
     failure="linalg.cholesky: The factorization could not be completed because the input is not positive-definite.")
 

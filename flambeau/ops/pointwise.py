@@ -186,7 +186,7 @@ def _unary(prim: PointwisePrimitive, name: str, floats: bool) -> Callable:
     return made
 
 
-_ALSO = {"neg": ("negative", "__neg__"), "abs": ("absolute", "__abs__"), "bitwise_not": ("__invert__",),
+_ALSO = {"neg": ("negative", "__neg__"), "abs": ("absolute", "__abs__"),
          **{f"a{name}": (f"arc{name}",) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")}}
 _NOT_OF_BOOLS = {
     "neg": "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the `~` or "
@@ -206,8 +206,17 @@ for _name in (*_OF_FLOATS, "neg", "abs", "relu", "signbit", "logical_not", "bitw
 
 neg: Callable
 abs: Callable
+bitwise_not: Callable
 exp: Callable
 sigmoid: Callable
+
+
+@operator(name="__invert__", method=True)
+def invert(input: Tensor) -> Tensor:
+    """~input, of integers and bools."""
+    if input.dtype.category > INT:
+        raise TypeError(f"~ (operator.invert) is only implemented on integer and Boolean-type tensors, not {input.dtype}")
+    return bitwise_not(input)
 
 
 def _rounding(name: str) -> Callable:
@@ -642,7 +651,8 @@ def clamp(input: Tensor, min: Any = None, max: Any = None, *, out: Tensor | None
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     wide = result_type(input, min, max)
-    if wide.is_complex or (wide is bool_ and not isinstance(min, Tensor) and not isinstance(max, Tensor)):
+    if wide.is_complex or (wide is bool_ and not (max is None and isinstance(min, Tensor)) and not (
+            min is None and isinstance(max, Tensor))):
         raise NotImplementedError(f'"clamp" not implemented for \'{wide}\': its numbers have no order to be clamped by')
     if isinstance(min, _NUMBER) and isinstance(max, _NUMBER):
         kind = result_type(input, min, max)

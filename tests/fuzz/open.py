@@ -14,7 +14,6 @@ OPEN = (
     ("eager", "*_polynomial_?", "value (*)", "infinities in the recurrence"),
     ("eager", "*cholesky_*", "value (*)", "singular factors"),
     ("eager", "*special.*", "value (float64)", "Bessel functions of 1e-11"),
-    ("eager", "*fft*", "raises RuntimeError for*", "tensors of no dimension"),
     ("eager", "*logcumsumexp", "value (*)", "the running maximum"),
     ("eager", "*vander", "value (*)", "the order of the powers"),
     ("eager", "*matrix_exp", "value (float64)", "accuracy of large norms"),
