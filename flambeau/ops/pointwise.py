@@ -206,7 +206,6 @@ for _name in (*_OF_FLOATS, "neg", "abs", "relu", "signbit", "logical_not", "bitw
 
 neg: Callable
 abs: Callable
-bitwise_not: Callable
 exp: Callable
 sigmoid: Callable
 
@@ -216,7 +215,7 @@ def invert(input: Tensor) -> Tensor:
     """~input, of integers and bools."""
     if input.dtype.category > INT:
         raise TypeError(f"~ (operator.invert) is only implemented on integer and Boolean-type tensors, not {input.dtype}")
-    return bitwise_not(input)
+    return OPERATORS["bitwise_not"](input)
 
 
 def _rounding(name: str) -> Callable:
