@@ -520,6 +520,7 @@ def _running(name: str, *more: Any) -> Callable:
 
     @operator(name=f"{name}_", method=True, tags=("inplace",))
     def in_place(self: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
+        """The running form written over `self`, in its dtype."""
         if dtype is not None and dtype is not self.dtype:
             raise RuntimeError(f"Bad in-place call: input tensor dtype {self.dtype} and output tensor dtype {dtype} should match")
         if self.dtype.category == BOOL:
