@@ -98,7 +98,7 @@ def _along(kernel: Callable, input: Tensor, dim: int, kind: dtype | None, name: 
     d = canonical_dim(dim, x.ndim)
     if not x.ndim:
         return prims.squeeze(kernel(prims.unsqueeze(x, 0), 0), (0,))
-    return in_rows(kernel(in_rows(x), d))
+    return kernel(in_rows(x), d)
 
 
 @operator(method=True)

@@ -36,7 +36,10 @@ def elementwise(fn: Callable) -> Callable:
     def in_order(*args: Any, **kwargs: Any) -> Tensor:
         out = fn(*args, **kwargs)
         tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
-        if all(t.is_contiguous() for t in tensors):
+        for t in tensors:
+            if not t.is_contiguous():
+                break
+        else:
             return out
         shape = out._layout.shape
         return laid(out, elementwise_strides(shape, [repeated(t, shape) for t in tensors]))
@@ -46,7 +49,7 @@ def elementwise(fn: Callable) -> Callable:
 
 def in_rows(x: Tensor) -> Tensor:
     """`x` in row-major order, for operators whose result is."""
-    return x.contiguous()
+    return x if x.is_contiguous() else x.contiguous()
 
 
 def in_images(x: Tensor) -> Tensor:
