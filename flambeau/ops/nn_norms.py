@@ -372,7 +372,7 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
         raise RuntimeError("Expected number of channels in input to be divisible by num_groups, but got input of shape "
                            f"{list(shape)} and num_groups={num_groups}")
     _check_channels(input, weight=weight, bias=bias)
-    groups = in_rows(check_float(input, "group_norm")).reshape(shape[0], num_groups, shape[1] // num_groups, *shape[2:])
+    groups = in_images(check_float(input, "group_norm")).reshape(shape[0], num_groups, shape[1] // num_groups, *shape[2:])
     out = _layer_norm(groups, None, None, groups.ndim - 2, float(eps))[0].reshape(shape)
     return out if weight is None and bias is None else channel_affine(out, weight, bias)
 

@@ -616,8 +616,8 @@ def wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict, error: Ex
     signature = inspect.signature(fn)
     try:
         given = signature.bind(*args, **kwargs).arguments
-    except TypeError as error:
-        return f"{name}(): {error}; it is called as {name}{signature.replace(return_annotation=signature.empty)}"
+    except TypeError as unbound:
+        return f"{name}(): {unbound}; it is called as {name}{signature.replace(return_annotation=signature.empty)}"
     for position, (key, parameter) in enumerate(signature.parameters.items(), 1):
         mark, found = _MARKS.get(parameter.annotation), given.get(key)
         if mark and key in given and not hasattr(type(found), mark) and found is not parameter.default:

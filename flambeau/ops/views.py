@@ -413,7 +413,7 @@ def view_as_complex(input: Tensor) -> Tensor:
 def _clone_shape(x: Tensor, format: memory_format | tuple[int, ...]) -> Spec:
     """A copy: dense in the memory order of `x`, in `format`, or with these dimensions from the outermost to the innermost."""
     shape, strides, _ = x._layout
-    if type(format) is tuple:
+    if isinstance(format, tuple):
         return Spec(shape, x.dtype, permuted_strides(shape, format))
     if format is not preserve_format:
         return Spec(shape, x.dtype, format.strides(shape))

@@ -115,6 +115,7 @@ OTHERS: dict[str, tuple[tuple, Callable]] = {
     "fill": ((2, 3), lambda t, x: t.fill(x, 1)),
     "frexp": ((2, 3), lambda t, x: t.frexp(x)),
     "renorm": ((2, 3), lambda t, x: t.renorm(x, 2, 0, 0.1)),
+    "group_norm of images": ((2, 4, 3, 2), lambda t, x: t.nn.functional.group_norm(x, 2)),
     "group_norm": ((2, 4, 3), lambda t, x: t.nn.functional.group_norm(x, 2)),
     "layer_norm": ((2, 3, 4), lambda t, x: t.nn.functional.layer_norm(x, (4,))),
     "batch_norm": ((2, 3, 4, 2), lambda t, x: t.nn.functional.batch_norm(x, None, None, training=True)),
