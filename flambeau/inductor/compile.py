@@ -182,7 +182,8 @@ class _Run:
     def __init__(self, source: str, key: str, folder: Path):
         stats["calls"] += 1
         self.key, self.folder, self.made = key, folder, folder / "unit.so"
-        self._started, self._process, self._failure = time.perf_counter(), None, ""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started, self._failure = time.perf_counter(), ""
         self._ended, self._words = threading.Event(), folder / "unit.txt"
         self.command = [str(compiler()), *flags(), *(f"-I{d}" for d in INCLUDES), "-o", str(self.made), str(folder / "unit.cpp")]
         try:

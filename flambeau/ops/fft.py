@@ -71,7 +71,7 @@ def _half_back(g: Tensor, dim: int, n: int, norm: str) -> Tensor:
     return out * prims.view_(twice, tuple(n // 2 + 1 if d == dim else 1 for d in range(g.ndim)))
 
 
-def _c2r(x: np.ndarray, dim: int, n: int, norm: str) -> np.ndarray:
+def _c2r(x: np.ndarray, dim: int, n: int, norm: Any) -> np.ndarray:
     if x.shape[dim] == 0:  # NumPy takes the first frequency without looking whether there is one
         x = np.zeros((*x.shape[:dim], 1, *x.shape[dim + 1:]), x.dtype)
     return np.fft.irfft(x, n, axis=dim, norm=norm)

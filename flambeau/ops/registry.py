@@ -626,7 +626,7 @@ def wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict, error: Ex
         for position, (key, parameter) in enumerate(signature.parameters.items(), 1):
             found = given.get(key)
             for value in found if isinstance(found, (tuple, list)) else (found,):
-                if value is error.obj and value is not None and not (isinstance(value, Tensor) and hasattr(Tensor, error.name)):
+                if value is error.obj and value is not None and not (isinstance(value, Tensor) and hasattr(Tensor, str(error.name))):
                     return (f"{name}(): argument '{key}' (position {position}) cannot be {type(value).__name__}: it has no "
                             f"{error.name}; the argument is {parameter.annotation}")
     return None
