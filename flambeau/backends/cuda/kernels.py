@@ -172,11 +172,32 @@ def _gather(x: Array, dim: int, index: Array) -> Array:
     return cupy.take_along_axis(crop, index, dim)
 
 
-_SCATTERS = {"add": cupy.add.at, "amax": cupy.maximum.at, "amin": cupy.minimum.at}
+_MULTIPLYING = cupy.ElementwiseKernel(
+    "T factor, int64 position", "raw T out",
+    """if (sizeof(T) == 4) flambeau_multiply<unsigned int>(&out[position], factor);
+    else flambeau_multiply<unsigned long long>(&out[position], factor);""", "flambeau_multiplying",
+    # there is no atomic product: compare and swap until nobody came between
+    preamble="""template <typename Word, typename T> __device__ void flambeau_multiply(T* place, T factor) {
+        Word seen = *(Word*)place, before;
+        do { before = seen; T made = *(T*)&before * factor; seen = atomicCAS((Word*)place, before, *(Word*)&made); } while (seen != before);
+    }""")
+
+
+def _multiply_at(out: Array, where: tuple, factors: Array) -> None:
+    """`out[where] *= factors` for contiguous `out`; positions may repeat."""
+    if out.dtype.itemsize > 8 or out.dtype.kind == "c":
+        raise NotImplementedError("scatter with reduce='prod' of complex numbers has no CUDA kernel; use the CPU")
+    wide = out.astype(np.int64) if out.dtype.itemsize < 4 else out
+    _MULTIPLYING(factors.astype(wide.dtype), cupy.ravel_multi_index(where, wide.shape), wide)
+    if wide is not out:
+        out[...] = wide     # modulo the narrow type's size
+
+
+_SCATTERS = {"add": cupy.add.at, "amax": cupy.maximum.at, "amin": cupy.minimum.at, "prod": _multiply_at}
 
 
 def _scatter(x: Array, dim: int, index: Array, src: Array, reduce: str) -> Array:
-    out = _wide(x).copy()
+    out = _wide(x).copy(order="C")
     index = _positions("scatter", index, x.shape[dim] if x.ndim else 1)
     flat = out.reshape(1) if not x.ndim else out
     if not x.ndim:
@@ -190,7 +211,7 @@ def _scatter(x: Array, dim: int, index: Array, src: Array, reduce: str) -> Array
     elif reduce in _SCATTERS:
         _SCATTERS[reduce](flat, tuple(cupy.broadcast_to(w, index.shape) for w in where), src)
     else:
-        raise NotImplementedError(f"scatter with reduce={reduce!r} has no CUDA kernel; use 'sum', 'amax' or 'amin', or the CPU")
+        raise NotImplementedError(f"scatter with reduce={reduce!r} has no CUDA kernel; use 'sum', 'prod', 'amax' or 'amin', or the CPU")
     return out.astype(x.dtype, copy=False)
 
 
