@@ -144,6 +144,14 @@ def _two_positive(r: Any) -> list:
     return [(r.uniform(0.5, 3, (2, 3)), r.uniform(0.5, 3, (2, 3)))]
 
 
+def _unknown(name: str, which: str) -> Callable:
+    """The rule of a derivative that has no formula here: asked for, it is refused, and not silently none."""
+    def rule(g: Tensor) -> Tensor:
+        raise NotImplementedError(f"the derivative of {name} for its {which} argument is not implemented; detach() that argument")
+    rule.refuses = True  # type: ignore[attr-defined]
+    return rule
+
+
 _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 i0_prim = _library("i0", special.i0, {"x": lambda x: i1_prim(x)})
 i0e_prim = _library("i0e", special.i0e, {"x": lambda x, out: i1e_prim(x) - x.sgn() * out})
@@ -157,12 +165,12 @@ log_ndtr_prim = _library("log_ndtr", special.log_ndtr, {
 polygamma_prim = _library("polygamma", lambda x, n: special.polygamma(n, x), {"x": lambda x, n: polygamma_prim(x, n + 1)},
                           params=("x", "n"), samples=lambda r: [(r.uniform(0.5, 3, (2, 3)), 1)])
 polygamma_prim.tensors, polygamma_prim.tensor_positions = 1, (0,)
-zeta_prim = _library("zeta", special.zeta, {"y": lambda x, y: -x * zeta_prim(x + 1, y)}, params=("x", "y"),
+zeta_prim = _library("zeta", special.zeta, {"x": _unknown("zeta", "first"), "y": lambda x, y: -x * zeta_prim(x + 1, y)}, params=("x", "y"),
                      samples=lambda r: [(r.uniform(2, 4, (2, 3)), r.uniform(1, 3, (2, 3)))])
 igamma_prim = _library("igamma", special.gammainc, {
-    "y": lambda x, y: ((x - 1) * y.log() - y - x.lgamma()).exp()}, params=("x", "y"), samples=_two_positive)
+    "x": _unknown("igamma", "first"), "y": lambda x, y: ((x - 1) * y.log() - y - x.lgamma()).exp()}, params=("x", "y"), samples=_two_positive)
 igammac_prim = _library("igammac", special.gammaincc, {
-    "y": lambda x, y: -((x - 1) * y.log() - y - x.lgamma()).exp()}, params=("x", "y"), samples=_two_positive)
+    "x": _unknown("igammac", "first"), "y": lambda x, y: -((x - 1) * y.log() - y - x.lgamma()).exp()}, params=("x", "y"), samples=_two_positive)
 airy_ai_prim = _library("airy_ai", lambda x: special.airy(x)[0], {"x": lambda x: airy_ai_slope_prim(x)})
 airy_ai_slope_prim = _library("airy_ai_slope", lambda x: special.airy(x)[1], {"x": lambda x: x * airy_ai_prim(x)})
 for _name in ("j0", "j1", "y0", "y1", "k0", "k1", "k0e", "k1e"):

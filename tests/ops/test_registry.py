@@ -251,7 +251,8 @@ def differentiable(prim):
 
 def _differentiable_inputs(prim, args):
     """The floating inputs for which the record has a rule."""
-    rules = set(prim.params) if isinstance(prim.derivative, General) else set(prim.derivative.rules)
+    rules = set(prim.params) if isinstance(prim.derivative, General) else {
+        name for name, rule in prim.derivative.rules.items() if not getattr(rule.fn, "refuses", False)}
     found = []
     for name, a in zip(prim.params, args):
         tensors = [t for t in (a if isinstance(a, list) else [a]) if isinstance(t, Tensor)]
