@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from flambeau.core.memory_format import preserve_format
+from flambeau.core.size import contiguous_strides
 from flambeau.core.symbolic import SymInt
 from flambeau.core.tensor import Tensor
 from flambeau.fx import Graph, Node
@@ -118,36 +119,27 @@ def _same_size(m: Any, n: Any) -> bool:
 def fold_constants(graph: Graph) -> None:
     """Compute with values that are known: tensors filled with one number become numbers where a number will do.
 
-    - a view of `full(shape, v)` is `full` of the view's shape; an elementwise function of `full`s is a `full`;
-    - an elementwise function of a `full` and a tensor of the same dtype takes the number itself.
+    - a view of a filled tensor is filled, and an elementwise function of filled ones too: `full`, if they are contiguous;
+    - an elementwise function of a filled tensor and another of the same dtype takes the number itself.
     """
+    filled: dict[Node, Any] = {}
     for node in graph.nodes:
-        if getattr(node.target, "name", None) in _MOVING:
-            uniform = _uniform(node.args[0])
-            if uniform is not None and not _lays_anew(node):
-                _become_full(graph, node, uniform)
+        if node.target is PRIMITIVES["full"]:
+            if not isinstance(node.args[1], Node):
+                filled[node] = node.args[1]
+        elif getattr(node.target, "name", None) in _MOVING:
+            if node.args[0] in filled:
+                _fill(graph, node, filled[node.args[0]], filled)
         elif isinstance(node.target, PointwisePrimitive):
-            _fold_pointwise(graph, node)
+            _fold_pointwise(graph, node, filled)
 
 
 # Primitives that only move elements about.
 _MOVING = frozenset(("alias", "clone", "diagonal", "expand", "permute", "select", "slice", "squeeze", "unsqueeze", "view", "flip"))
 
 
-def _lays_anew(node: Node) -> bool:
-    """Whether a node copies its operand into another memory order, which `full` has no word for."""
-    return node.target is PRIMITIVES["clone"] and type(node.args[1]) is tuple
-
-
-def _uniform(a: Any) -> Any:
-    """The number that fills a `full` node; None for anything else."""
-    if isinstance(a, Node) and a.target is PRIMITIVES["full"] and not isinstance(a.args[1], Node):
-        return a.args[1]
-    return None
-
-
-def _fold_pointwise(graph: Graph, node: Node) -> None:
-    values = [_uniform(a) if isinstance(a, Node) else a for a in node.args]
+def _fold_pointwise(graph: Graph, node: Node, filled: dict[Node, Any]) -> None:
+    values = [filled.get(a) if isinstance(a, Node) else a for a in node.args]
     known = [value is not None for value in values]
     if not any(k and isinstance(a, Node) for k, a in zip(known, node.args, strict=True)):
         return
@@ -158,7 +150,7 @@ def _fold_pointwise(graph: Graph, node: Node) -> None:
         ]
         result = np.asarray(node.target.kernels["cpu"](*arrays))  # type: ignore[union-attr]
         if result.dtype == node.meta["val"].dtype.numpy and result.ndim == 0:
-            _become_full(graph, node, result.item())
+            _fill(graph, node, result.item(), filled)
         return
     kinds = {a.meta["val"].dtype for a in node.args if isinstance(a, Node) and isinstance(a.meta["val"], Tensor)}
     rest = [a for k, a in zip(known, node.args, strict=True) if not k and isinstance(a, Node)]
@@ -167,14 +159,17 @@ def _fold_pointwise(graph: Graph, node: Node) -> None:
         node.args = tuple([value if k else a for value, k, a in zip(values, known, node.args, strict=True)])
 
 
-def _become_full(graph: Graph, node: Node, value: Any) -> None:
+def _fill(graph: Graph, node: Node, value: Any, filled: dict[Node, Any]) -> None:
+    """Note that `node` is filled with `value`; it becomes a `full` where it lies as that does."""
     val = node.meta["val"]
     shape = _shape_argument(node)
-    if shape is None:
+    if shape is None or not same_sizes(val._layout.strides, contiguous_strides(val._layout.shape)):
+        filled[node] = value
         return
     with graph.inserting_before(node):
         full = graph.call_function(PRIMITIVES["full"], (shape, value, val.dtype, val.device))
     full.meta = dict(node.meta)
+    filled[full] = value
     node.replace_all_uses_with(full)
     graph.erase_node(node)
 
