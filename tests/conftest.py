@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -18,7 +19,9 @@ from flambeau.core.settings import Verification
 
 def pytest_configure() -> None:
     """Everything that is compiled is verified, here and in processes that tests start (unless one says FLAMBEAU_VERIFY=0); and whoever
-    runs the tests, there is a cache of compiled code to write to: a user may have no home."""
+    runs the tests, there is a cache of compiled code to write to: a user may have no home. Ctrl-C interrupts, in the background too
+    (a shell without job control has what it starts there ignore it)."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     Verification.on = os.environ.setdefault("FLAMBEAU_VERIFY", "1") != "0"
     try:
         cache.make_folder(cache.cache_directory())

@@ -168,9 +168,11 @@ polygamma_prim.tensors, polygamma_prim.tensor_positions = 1, (0,)
 zeta_prim = _library("zeta", special.zeta, {"x": _unknown("zeta", "first"), "y": lambda x, y: -x * zeta_prim(x + 1, y)}, params=("x", "y"),
                      samples=lambda r: [(r.uniform(2, 4, (2, 3)), r.uniform(1, 3, (2, 3)))])
 igamma_prim = _library("igamma", special.gammainc, {
-    "x": _unknown("igamma", "first"), "y": lambda x, y: ((x - 1) * y.log() - y - x.lgamma()).exp()}, params=("x", "y"), samples=_two_positive)
+    "x": _unknown("igamma", "first"), "y": lambda x, y: ((x - 1) * y.log() - y - x.lgamma()).exp()},
+    params=("x", "y"), samples=_two_positive)
 igammac_prim = _library("igammac", special.gammaincc, {
-    "x": _unknown("igammac", "first"), "y": lambda x, y: -((x - 1) * y.log() - y - x.lgamma()).exp()}, params=("x", "y"), samples=_two_positive)
+    "x": _unknown("igammac", "first"), "y": lambda x, y: -((x - 1) * y.log() - y - x.lgamma()).exp()},
+    params=("x", "y"), samples=_two_positive)
 airy_ai_prim = _library("airy_ai", lambda x: special.airy(x)[0], {"x": lambda x: airy_ai_slope_prim(x)})
 airy_ai_slope_prim = _library("airy_ai_slope", lambda x: special.airy(x)[1], {"x": lambda x: x * airy_ai_prim(x)})
 for _name in ("j0", "j1", "y0", "y1", "k0", "k1", "k0e", "k1e"):

@@ -55,6 +55,8 @@ def _as_item(item: Any) -> Any:
                          f"(got {type(item).__name__})")
     if hasattr(item, "__index__"):
         return item if type(item).__name__ == "SymInt" else item.__index__()
+    if isinstance(item, (str, bytes)):  # sequences, but not of numbers
+        raise TypeError(f"an index cannot be a string: new(): invalid data type {type(item).__name__!r}")
     raise IndexError("only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices "
                     f"(got {type(item).__name__})")
 

@@ -45,7 +45,7 @@ ARGUMENTS = [
 RANDOM = ("dropout", "rand", "bernoulli", "normal", "exponential", "cauchy", "geometric", "uniform", "multinomial", "rrelu", "gumbel",
           "poisson", "binomial")
 UNLIKE = {  # functions that are not compared
-    "sym_sum": "takes numbers", "backward": "is what is tested", "compile": "a function's", "set_": "no value",
+    "sym_sum": "takes numbers", "backward": "is what is tested", "compile": "a function's",
     "linalg.lstsq": "its residuals depend on the rank", "unsafe_chunk": "torch forgets that its results are views",
     "unsafe_split": "torch forgets that its results are views", "roll": "an alias for a shift by 0", "diff": "an alias for n=0",
     "logit": "outside of its domain", "median": "how ties share",
@@ -73,7 +73,9 @@ def functions(torch):
             fn = getattr(theirs, name)
             if not callable(fn) or inspect.isclass(fn) or inspect.ismodule(fn) or not hasattr(mine, name):
                 continue
-            if (method and not name.endswith("_")) or any(word in name for word in RANDOM) or UNLIKE.keys() & {name, prefix + name}:
+            if name.startswith("set_") or (method and not name.endswith("_")):
+                continue
+            if any(word in name for word in RANDOM) or UNLIKE.keys() & {name, prefix + name}:
                 continue
             yield prefix + name, getattr(mine, name), fn
 

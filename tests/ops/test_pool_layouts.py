@@ -20,7 +20,6 @@ WORKS = {
     "uneven means": lambda x: functional.adaptive_avg_pool2d(x, (5, 7)),
     "uneven maxima": lambda x: functional.adaptive_max_pool2d(x, (5, 7)),
     "group_norm": lambda x: functional.group_norm(x, 1, fl.arange(3.0), fl.ones(3)),
-    "instance_norm": lambda x: functional.instance_norm(x),
     "uneven positions": lambda x: functional.adaptive_max_pool2d(x, (5, 7), return_indices=True)[1],
 }
 
@@ -36,6 +35,12 @@ def test_memory_order(name, last):
     with fake_mode():
         fake = WORKS[name](fl.empty_strided(tuple(x.shape), x.stride()))
     assert fake.stride() == eager.stride()
+
+
+def test_instance_norm_is_contiguous():
+    """Whatever lies before it, as torch's."""
+    x = fl.randn(2, 3, 12, 12).contiguous(memory_format=fl.channels_last)
+    assert functional.instance_norm(x).is_contiguous() and fl.compile(functional.instance_norm)(x).is_contiguous()
 
 
 def test_mixed_orders_concatenate_to_contiguous():

@@ -61,7 +61,7 @@ hypot = pointwise("hypot", lambda o, x, y: o.hypot(x, y), d=dict(x=lambda x, out
 copysign = pointwise("copysign", lambda o, x, y: o.copysign(x, y),
                      d=dict(x=lambda x, out: (out / x).masked_fill(x == 0, 0), y=0))
 # not of narrow floats, whose neighbours are not float32's
-nextafter = pointwise("nextafter", lambda o, x, y: o.nextafter(x, y), d=dict(x=lambda x, y: x != y, y=lambda x, y: x == y))
+nextafter = pointwise("nextafter", lambda o, x, y: o.nextafter(x, y), d=dict(x=lambda x, y: x != y, y=0))
 
 
 def _scaled_by_power(o: Any, x: Any, y: Any) -> Any:
