@@ -83,6 +83,66 @@ int set_modes(PyObject*, PyObject* value, void*) {
     return 0;
 }
 
+// ---- what may take over operators: function modes, proxies, autocast ----
+
+// The first of autocast's settings says whether it is on for some device.
+void count_overrides() {
+    PyObject *modes = dispatch_state.function_modes, *settings = autocast_settings();
+    bool autocast = settings != nullptr && PyTuple_GET_ITEM(settings, 0) == Py_True;
+    dispatch_state.overrides = dispatch_state.proxies + (modes != nullptr ? (long)PyTuple_GET_SIZE(modes) : 0) + autocast;
+}
+
+int set_proxies(PyObject* self, PyObject* value, void* closure) {
+    int status = set_number<&DispatchState::proxies>(self, value, closure);
+    count_overrides();
+    return status;
+}
+
+template <PyObject* DispatchState::*member>
+void put_object(PyObject* value) {  // takes over a reference, or null
+    PyObject* old = dispatch_state.*member;
+    dispatch_state.*member = value;
+    count_overrides();
+    Py_XDECREF(old);
+}
+
+PyObject* get_function_modes(PyObject*, void*) {
+    return dispatch_state.function_modes != nullptr ? Py_NewRef(dispatch_state.function_modes) : PyTuple_New(0);
+}
+
+int set_function_modes(PyObject*, PyObject* value, void*) {
+    if (check_value(value) < 0) return -1;
+    if (!PyTuple_Check(value)) return PyErr_SetString(PyExc_TypeError, "function_modes must be a tuple"), -1;
+    put_object<&DispatchState::function_modes>(Py_NewRef(value));
+    return 0;
+}
+
+PyObject* get_autocast(PyObject*, void*) { return Py_NewRef(dispatch_state.autocast != nullptr ? dispatch_state.autocast : Py_None); }
+
+int set_autocast(PyObject*, PyObject* value, void*) {
+    if (check_value(value) < 0) return -1;
+    bool good = value == Py_None;
+    if (PyTuple_Check(value) && PyTuple_GET_SIZE(value) == 2) {
+        PyObject* settings = PyTuple_GET_ITEM(value, 0);
+        good = PyTuple_Check(settings) && PyTuple_GET_SIZE(settings) > 0 && PyBool_Check(PyTuple_GET_ITEM(settings, 0));
+    }
+    if (!good) return PyErr_SetString(PyExc_TypeError, "autocast must be None or (settings, cache), the settings a tuple that begins with a bool"), -1;
+    put_object<&DispatchState::autocast>(value == Py_None ? nullptr : Py_NewRef(value));
+    return 0;
+}
+
+PyObject* get_overwriting(PyObject*, void*) {
+    return Py_NewRef(dispatch_state.overwriting != nullptr ? dispatch_state.overwriting : Py_None);
+}
+
+int set_overwriting(PyObject*, PyObject* value, void*) {
+    if (check_value(value) < 0) return -1;
+    PyObject* old = dispatch_state.overwriting;
+    dispatch_state.overwriting = value == Py_None ? nullptr : Py_NewRef(value);
+    Py_XDECREF(old);
+    return 0;
+}
+
 // ---- with grad_enabled(flag): and with dispatch_scope(...): ----
 // An interrupt (Ctrl-C) comes between bytecodes: entering and leaving in native code cannot be cut in two.
 
@@ -243,28 +303,111 @@ PyType_Slot hooks_slots[] = {
 };
 PyType_Spec hooks_spec = {"flambeau._C.HooksScope", sizeof(HooksScope), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, hooks_slots};
 
+// ---- function modes and autocast ----
+
+// A block that `inside()` describes: a tuple (function_modes, autocast). It may be entered again.
+struct OverrideScope {
+    PyObject_HEAD
+    std::vector<std::pair<PyObject*, PyObject*>>* saved;  // what was, for each time that it was entered
+};
+
+PyObject* override_create(PyTypeObject* type, PyObject*, PyObject*) {
+    OverrideScope* self = (OverrideScope*)type->tp_alloc(type, 0);
+    if (self != nullptr) self->saved = new std::vector<std::pair<PyObject*, PyObject*>>;
+    return (PyObject*)self;
+}
+
+PyObject* override_enter(PyObject* self, PyObject*) {
+    PyObject* inside = PyObject_CallMethod(self, "inside", nullptr);
+    if (inside == nullptr) return nullptr;
+    std::pair<PyObject*, PyObject*> before{Py_XNewRef(dispatch_state.function_modes), Py_XNewRef(dispatch_state.autocast)};
+    bool good = PyTuple_Check(inside) && PyTuple_GET_SIZE(inside) == 2;
+    if (!good) PyErr_SetString(PyExc_TypeError, "inside() must give (function_modes, autocast)");
+    good = good && set_function_modes(nullptr, PyTuple_GET_ITEM(inside, 0), nullptr) == 0;
+    if (good && set_autocast(nullptr, PyTuple_GET_ITEM(inside, 1), nullptr) < 0) {
+        good = false;
+        put_object<&DispatchState::function_modes>(Py_XNewRef(before.first));
+    }
+    Py_DECREF(inside);
+    if (!good) return Py_XDECREF(before.first), Py_XDECREF(before.second), nullptr;
+    ((OverrideScope*)self)->saved->push_back(before);
+    return Py_NewRef(self);
+}
+
+PyObject* override_exit(PyObject* self, PyObject* const*, Py_ssize_t) {
+    auto& saved = *((OverrideScope*)self)->saved;
+    if (saved.empty()) return PyErr_SetString(PyExc_RuntimeError, "the block of this scope has not been entered"), nullptr;
+    auto [function_modes, autocast] = saved.back();
+    saved.pop_back();
+    put_object<&DispatchState::function_modes>(function_modes);
+    put_object<&DispatchState::autocast>(autocast);
+    Py_RETURN_NONE;
+}
+
+int override_traverse(PyObject* self, visitproc visit, void* arg) {
+    Py_VISIT(Py_TYPE(self));
+    for (auto [function_modes, autocast] : *((OverrideScope*)self)->saved) {
+        Py_VISIT(function_modes);
+        Py_VISIT(autocast);
+    }
+    return 0;
+}
+
+int override_clear(PyObject* self) {
+    std::vector<std::pair<PyObject*, PyObject*>> saved;
+    saved.swap(*((OverrideScope*)self)->saved);
+    for (auto [function_modes, autocast] : saved) {
+        Py_XDECREF(function_modes);
+        Py_XDECREF(autocast);
+    }
+    return 0;
+}
+
+void override_free(PyObject* self) {
+    PyObject_GC_UnTrack(self);
+    override_clear(self);
+    delete ((OverrideScope*)self)->saved;
+    free_object(self);
+}
+
+PyMethodDef override_methods[] = {
+    {"__enter__", override_enter, METH_NOARGS, nullptr},
+    {"__exit__", (PyCFunction)(void*)override_exit, METH_FASTCALL, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyType_Slot override_slots[] = {
+    {Py_tp_doc, (void*)"A scope over this thread's function modes and autocast; `inside()` gives both as they are within it."},
+    {Py_tp_new, (void*)override_create}, {Py_tp_dealloc, (void*)override_free}, {Py_tp_methods, override_methods},
+    {Py_tp_traverse, (void*)override_traverse}, {Py_tp_clear, (void*)override_clear},
+    {0, nullptr},
+};
+PyType_Spec override_spec = {"flambeau._C.OverrideScope", sizeof(OverrideScope), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, override_slots};
+
 constexpr int unchanged = -1;
 
 struct Scope {
     PyObject_HEAD
     PyObject *modes, *value, *saved_modes;  // references; modes may be null: they stay
-    long word;                              // is added
+    long word, classes_off;                 // are added
     int fake, grad;
     DispatchState saved;
 };
 
 PyObject* scope_create(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
-    static const char* names[] = {"modes", "word", "fake", "grad", "value", nullptr};
+    static const char* names[] = {"modes", "word", "fake", "grad", "value", "classes_off", nullptr};
     PyObject *modes = Py_None, *value = Py_None;
-    long word = 0;
+    long word = 0, classes_off = 0;
     int fake = unchanged, grad = unchanged;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|OlppO:dispatch_scope", (char**)names, &modes, &word, &fake, &grad, &value)) return nullptr;
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|OlppOl:dispatch_scope", (char**)names, &modes, &word, &fake, &grad, &value,
+                                     &classes_off))
+        return nullptr;
     if (modes != Py_None && !PyTuple_Check(modes)) return PyErr_SetString(PyExc_TypeError, "modes must be a tuple or None"), nullptr;
     Scope* self = (Scope*)type->tp_alloc(type, 0);
     if (self == nullptr) return nullptr;
     self->modes = modes == Py_None ? nullptr : Py_NewRef(modes);
     self->value = Py_NewRef(value);
-    self->word = word, self->fake = fake, self->grad = grad;
+    self->word = word, self->classes_off = classes_off, self->fake = fake, self->grad = grad;
     return (PyObject*)self;
 }
 
@@ -273,7 +416,7 @@ PyObject* scope_enter(PyObject* object, PyObject*) {
     self->saved = dispatch_state;
     Py_XSETREF(self->saved_modes, Py_XNewRef(dispatch_state.modes));
     if (self->modes != nullptr && set_modes(nullptr, self->modes, nullptr) < 0) return nullptr;
-    dispatch_state.word += self->word;
+    dispatch_state.word += self->word, dispatch_state.classes_off += self->classes_off;
     if (self->fake != unchanged) dispatch_state.fake = self->fake;
     if (self->grad != unchanged) dispatch_state.grad_enabled = self->grad;
     return Py_NewRef(self->value);
@@ -281,7 +424,7 @@ PyObject* scope_enter(PyObject* object, PyObject*) {
 
 PyObject* scope_exit(PyObject* object, PyObject* const*, Py_ssize_t) {
     Scope* self = (Scope*)object;
-    dispatch_state.word = self->saved.word;
+    dispatch_state.word = self->saved.word, dispatch_state.classes_off = self->saved.classes_off;
     if (self->fake != unchanged) dispatch_state.fake = self->saved.fake;
     if (self->grad != unchanged) {
         dispatch_state.grad_enabled = self->saved.grad_enabled, dispatch_state.inference = self->saved.inference;
@@ -309,16 +452,22 @@ PyMethodDef scope_methods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 PyType_Slot scope_slots[] = {
-    {Py_tp_doc, (void*)"dispatch_scope(modes=None, word=0, fake=unchanged, grad=unchanged, value=None)\n--\n\n"
-     "Within the block the state has these modes, its word is so much larger, and it is fake or records gradients as told."},
+    {Py_tp_doc, (void*)"dispatch_scope(modes=None, word=0, fake=unchanged, grad=unchanged, value=None, classes_off=0)\n--\n\n"
+     "Within the block the state has these modes, its word and classes_off are so much larger, and it is fake or records gradients as\n"
+     "told."},
     {Py_tp_new, (void*)scope_create}, {Py_tp_dealloc, (void*)scope_free}, {Py_tp_methods, scope_methods}, {0, nullptr},
 };
 PyType_Spec scope_spec = {"flambeau._C.dispatch_scope", sizeof(Scope), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, scope_slots};
 
 PyGetSetDef members[] = {
     {"word", get_number<&DispatchState::word>, set_number<&DispatchState::word>, "Number of active modes.", nullptr},
-    {"overrides", get_number<&DispatchState::overrides>, set_number<&DispatchState::overrides>,
-     "Number of active __torch_function__ modes.", nullptr},
+    {"overrides", get_number<&DispatchState::overrides>, nullptr, "Number of function modes, proxies' scopes and autocast.", nullptr},
+    {"function_modes", get_function_modes, set_function_modes, "The stack of __torch_function__ modes, a tuple.", nullptr},
+    {"autocast", get_autocast, set_autocast, "(settings, cache), or None where autocast was not touched.", nullptr},
+    {"proxies", get_number<&DispatchState::proxies>, set_proxies, "Number of scopes in which operators may meet proxies.", nullptr},
+    {"classes_off", get_number<&DispatchState::classes_off>, set_number<&DispatchState::classes_off>,
+     "Number of scopes in which classes are not asked for __torch_function__.", nullptr},
+    {"overwriting", get_overwriting, set_overwriting, "The target whose new value is being computed, or None.", nullptr},
     {"grad_enabled", get_flag<&DispatchState::grad_enabled>, set_flag<&DispatchState::grad_enabled>, nullptr, nullptr},
     {"inference", get_flag<&DispatchState::inference>, set_flag<&DispatchState::inference>, nullptr, nullptr},
     {"grad_mode", get_grad_mode, set_grad_mode, "grad_enabled as the user's scopes see and set it.", nullptr},
@@ -344,5 +493,6 @@ void add_state(PyObject* module) {
     add_type(module, grad_spec);
     add_type(module, user_spec);
     add_type(module, hooks_spec);
+    add_type(module, override_spec);
     add_type(module, scope_spec);
 }

@@ -4,11 +4,18 @@
 
 struct DispatchState {
     long word = 0;  // number of active modes
-    long overrides = 0;
+    long overrides = 0;  // reasons for operators to ask before they run: function modes, proxies, autocast
+    long proxies = 0, classes_off = 0;
     bool grad_enabled = true, inference = false, fake = false;
     bool asked = false;  // in inference mode, where nothing is recorded: what the user's scopes say of grad mode
     PyObject* modes = nullptr;  // a tuple; null means ()
     PyObject* saved_hooks = nullptr;  // a list, innermost last; null means []
+    PyObject* function_modes = nullptr;  // a tuple; null means ()
+    PyObject* autocast = nullptr;  // a tuple (settings, cache); null means off
+    PyObject* overwriting = nullptr;  // a tensor
 };
 
 extern thread_local DispatchState dispatch_state;
+
+// The settings of this thread's autocast, borrowed; null where nothing was set.
+inline PyObject* autocast_settings() { return dispatch_state.autocast != nullptr ? PyTuple_GET_ITEM(dispatch_state.autocast, 0) : nullptr; }

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from os import PathLike
 from types import CodeType, FunctionType
-from typing import Any, SupportsIndex, TypeAlias, TypeVar
+from typing import Any, Self, SupportsIndex, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -69,7 +69,9 @@ class Unchanged:
 class Surroundings:
     """Are the modes of this thread and what names are bound to as they were?"""
 
-    def __init__(self, recording: int, overrides: int, places: tuple[tuple[Any, tuple[tuple[Any, str, Any], ...]], ...]) -> None: ...
+    def __init__(
+        self, recording: int, overrides: int, autocast: Any, places: tuple[tuple[Any, tuple[tuple[Any, str, Any], ...]], ...]
+    ) -> None: ...
     def __call__(self) -> bool: ...
     def difference(self) -> str | tuple[Any, Any] | None: ...
 
@@ -197,7 +199,6 @@ class DispatchState:
     """Thread-local attributes."""
 
     word: int
-    overrides: int
     grad_enabled: bool
     inference: bool
     grad_mode: bool
@@ -205,6 +206,14 @@ class DispatchState:
     fake: bool
     saved_hooks: tuple[Callable, Callable] | None
     modes: tuple[Any, ...]
+    function_modes: tuple[Any, ...]
+    autocast: tuple[Any, dict | None] | None
+    proxies: int
+    classes_off: int
+    overwriting: Any
+
+    @property
+    def overrides(self) -> int: ...
 
 class grad_enabled:
     """Turn gradient recording on or off for a block."""
@@ -216,11 +225,19 @@ class grad_enabled:
 class dispatch_scope:
     """Within the block the dispatch state has these modes, its word is so much larger, and it is fake or records gradients as told."""
 
-    def __init__(
-        self, modes: tuple[Any, ...] | None = None, word: int = 0, fake: bool = ..., grad: bool = ..., value: Any = None
-    ) -> None: ...
+    def __new__(
+        cls, modes: tuple[Any, ...] | None = None, word: int = 0, fake: bool = ..., grad: bool = ..., value: Any = None,
+        classes_off: int = 0,
+    ) -> Self: ...
     def __enter__(self) -> Any: ...
     def __exit__(self, *exc: object) -> None: ...
+
+class OverrideScope:
+    """A scope over this thread's function modes and autocast; `inside()` gives both as they are within it."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exc: object) -> None: ...
+    def inside(self) -> tuple: ...
 
 class HooksScope:
     hooks: tuple[Callable, Callable]

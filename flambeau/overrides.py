@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from . import _C
 from .core import dispatch
 from .core.tensor import Tensor
 from .ops import registry
@@ -30,8 +31,9 @@ def handle_torch_function(public_api: Callable, relevant_args: Iterable[Any], *a
     """
     owners = registry._overriding(relevant_args)
     types = tuple(type(owner) for owner in owners)
-    if dispatch.state.overrides and registry.function_modes:
-        with _without_top_mode() as mode:
+    if dispatch.state.function_modes:
+        mode = dispatch.state.function_modes[-1]
+        with registry.without_top_mode():
             answer = mode.__torch_function__(public_api, types, args, kwargs)
         if answer is not NotImplemented:
             return answer
@@ -45,44 +47,21 @@ def handle_torch_function(public_api: Callable, relevant_args: Iterable[Any], *a
     )
 
 
-class _without_top_mode:
-    """The innermost mode is out of action in the block, so that its own work does not come back to it."""
-
-    def __enter__(self) -> Any:
-        self.mode = registry.function_modes.pop()
-        dispatch.state.overrides -= 1
-        return self.mode
-
-    def __exit__(self, *exc: object) -> None:
-        registry.function_modes.append(self.mode)
-        dispatch.state.overrides += 1
-
-
-class DisableTorchFunctionSubclass:
+class DisableTorchFunctionSubclass(dispatch.scope):
     """Within the block `__torch_function__` of classes is not asked; modes are."""
 
-    def __enter__(self) -> None:
-        self.block = dispatch.classes_off()
-        self.block.__enter__()
-
-    def __exit__(self, *exc: object) -> None:
-        self.block.__exit__(*exc)
+    def __new__(cls) -> DisableTorchFunctionSubclass:
+        return super().__new__(cls, classes_off=1)
 
 
-class TorchFunctionMode:
-    """A scope that sees every operator called in it: override `__torch_function__(func, types, args, kwargs)`."""
+class TorchFunctionMode(_C.OverrideScope):
+    """A scope that sees every operator called in it, in its thread: override `__torch_function__(func, types, args, kwargs)`."""
+
+    def inside(self) -> tuple:
+        return (*dispatch.state.function_modes, self), dispatch.state.autocast
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must define __torch_function__(self, func, types, args, kwargs)")
-
-    def __enter__(self) -> TorchFunctionMode:
-        registry.function_modes.append(self)
-        dispatch.state.overrides += 1
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        registry.function_modes.pop()
-        dispatch.state.overrides -= 1
 
 
 class BaseTorchFunctionMode(TorchFunctionMode):

@@ -1,7 +1,7 @@
 """`autocast`: within the block, matrix products run in a narrow dtype and losses in float32.
 
-It is a function mode: each operator called in the block has its tensor arguments cast first, by the tables below. Casts of
-leaf weights are kept until the outermost block ends.
+Each operator called in the block has its tensor arguments cast first, by the tables below, after function modes and classes were
+asked. Casts of leaf weights are kept until the outermost block ends. All of it is a thread's own.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..core import dispatch
+from .. import _C
+from ..core import dispatch, settings
 from ..core.dtypes import bfloat16, dtype, float16, float32
-from ..core.settings import add_setting
 from ..core.tensor import Tensor
 from ..ops import registry
 from ..ops.custom import CustomOperator
@@ -46,30 +46,67 @@ CLASSES: dict[str, dict[str, str]] = {
 }
 
 
-class _State:
-    """Per device type: enabled or not, and the narrow dtype; shared: the cache and the depth of the blocks."""
-
-    enabled: dict[str, bool] = {"cpu": False, "cuda": False}
-    kinds: dict[str, dtype] = {"cpu": bfloat16, "cuda": float16}
-    cache_enabled = True
-    cache: dict[int, tuple[Tensor, Tensor]] = {}
-    depth = 0
+DEVICES = tuple(CLASSES)
 
 
-add_setting("autocast", _State.enabled, *_State.enabled)
-add_setting("autocast dtypes", _State.kinds, *_State.kinds)
-add_setting("autocast cache", _State, "cache_enabled")
+class Settings(NamedTuple):
+    """Of one thread; by device where there is one for each."""
+
+    on: bool
+    """For some device. Native code reads it."""
+    enabled: tuple[bool, ...]
+    kinds: tuple[dtype, ...]
+    caching: bool
+
+
+@functools.cache
+def _settings(enabled: tuple[bool, ...], kinds: tuple[dtype, ...], caching: bool) -> Settings:
+    """One object for all that are equal: guards compare it."""
+    return Settings(any(enabled), enabled, kinds, caching)
+
+
+_UNTOUCHED = _settings((False, False), (bfloat16, float16), True)
+
+
+def _now() -> tuple[Settings, dict | None]:
+    """The settings of this thread, and the casts of weights by their ids: None outside of blocks."""
+    return dispatch.state.autocast or (_UNTOUCHED, None)
+
+
+def _with(device: str, enabled: bool | None = None, kind: dtype | None = None, caching: bool | None = None) -> Settings:
+    """The settings with other ones for a device."""
+    now, place = _now()[0], _place(device)
+
+    def put(values: tuple, value: Any) -> tuple:
+        return values if value is None else (*values[:place], value, *values[place + 1:])
+
+    return _settings(put(now.enabled, enabled), put(now.kinds, kind), now.caching if caching is None else caching)
+
+
+def _set(changed: Settings) -> None:
+    cache = _now()[1]
+    dispatch.state.autocast = None if cache is None and changed is _UNTOUCHED else (changed, cache)
+
+
+def _place(device_type: str) -> int:
+    if not is_autocast_available(device_type):
+        raise RuntimeError(f"User specified an unsupported autocast device_type '{device_type}'; use 'cpu' or 'cuda'")
+    return DEVICES.index(device_type)
+
+
+settings.READ["autocast"] = lambda: _now()[0]
 
 
 def _cast(value: Any, kind: dtype, where: str) -> Any:
     if isinstance(value, Tensor):
         if not value.dtype.is_floating_point or value.dtype is kind or value.dtype.itemsize > 4 or value.device.type != where:
             return value
-        if _State.cache_enabled and kind.itemsize < 4 and value.dtype is float32 and value.requires_grad and value.is_leaf \
-                and dispatch.state.grad_enabled and value._data is not None:
-            found = _State.cache.get(id(value))
+        now, cache = _now()
+        if cache is not None and now.caching and kind.itemsize < 4 and value.dtype is float32 and value.requires_grad \
+                and value.is_leaf and dispatch.state.grad_enabled and value._data is not None:
+            found = cache.get(id(value))
             if found is None or found[1].dtype is not kind:
-                found = _State.cache[id(value)] = (value, value.to(kind))
+                found = cache[id(value)] = (value, value.to(kind))
             return found[1]
         return value.to(kind)
     if type(value) in (list, tuple):
@@ -87,87 +124,79 @@ def _floats(values: Any) -> list[Tensor]:
     return found
 
 
-class _CastingMode:
-    """The function mode that casts."""
+class _without_autocast(_C.OverrideScope):
+    """What an operator calls in its turn is not cast."""
 
-    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        kwargs = kwargs or {}
-        if type(func) is CustomOperator and func.autocast:
-            return _custom(func, args, kwargs)
-        name = registry.is_operator(func) and getattr(getattr(func, "_operator", None), "name", None)
-        known = any(name in classes for classes in CLASSES.values()) and kwargs.get("out") is None     # what is given as out= is not cast
-        tensors = _floats((*args, *kwargs.values())) if known else []
-        if not tensors:
-            return func(*args, **kwargs)
-        where = tensors[0].device.type
-        kind = self._kind(name, where, tensors) if _State.enabled.get(where) else None     # type: ignore[arg-type]
-        if kind is None:
-            return func(*args, **kwargs)
-        return func(*_cast(args, kind, where), **{k: _cast(v, kind, where) for k, v in kwargs.items()})
+    def inside(self) -> tuple:
+        now, cache = _now()
+        return dispatch.state.function_modes, (_settings((False, False), now.kinds, now.caching), cache)
 
-    @staticmethod
-    def _kind(name: str, where: str, tensors: list[Tensor]) -> dtype | None:
-        found = CLASSES[where].get(name)
-        if found == "narrow":    # einsum of one operand is no product
-            return _State.kinds[where] if name != "einsum" or len(tensors) > 1 else None
-        if found == "wide":
-            return float32
-        return max((t.dtype for t in tensors), key=lambda kind: kind.itemsize) if found == "promote" else None
+
+def _casting(func: Callable, args: tuple, kwargs: dict) -> Any:
+    """An operator's answer to arguments that are cast as the table says."""
+    if type(func) is CustomOperator and func.autocast:
+        return _custom(func, args, kwargs)
+    name = registry.is_operator(func) and getattr(getattr(func, "_operator", None), "name", None)
+    known = any(name in classes for classes in CLASSES.values()) and kwargs.get("out") is None     # what is given as out= is not cast
+    tensors = _floats((*args, *kwargs.values())) if known else []
+    where = tensors[0].device.type if tensors else ""
+    kind = _kind(name, where, tensors) if is_autocast_enabled(where) else None     # type: ignore[arg-type]
+    if kind is not None:
+        args, kwargs = _cast(args, kind, where), {k: _cast(v, kind, where) for k, v in kwargs.items()}
+    with _without_autocast():
+        return func(*args, **kwargs)
+
+
+registry.casting = _casting
+
+
+def _kind(name: str, where: str, tensors: list[Tensor]) -> dtype | None:
+    found = CLASSES[where].get(name)
+    if found == "narrow":    # einsum of one operand is no product
+        return _now()[0].kinds[_place(where)] if name != "einsum" or len(tensors) > 1 else None
+    if found == "wide":
+        return float32
+    return max((t.dtype for t in tensors), key=lambda kind: kind.itemsize) if found == "promote" else None
 
 
 def _custom(func: CustomOperator, args: tuple, kwargs: dict) -> Any:
     """A program's own operator, as torch.library.register_autocast says: on cast arguments, and itself without autocast."""
     where = next((t.device.type for t in _floats((*args, *kwargs.values()))), "cpu")
     kind = func.autocast.get(where)
-    if kind is None or not _State.enabled.get(where):
+    if kind is not None and is_autocast_enabled(where):
+        args, kwargs = _cast(args, kind, where), {k: _cast(v, kind, where) for k, v in kwargs.items()}
+    with _without_autocast():
         return func(*args, **kwargs)
-    with autocast(where, enabled=False):
-        return func(*_cast(args, kind, where), **{k: _cast(v, kind, where) for k, v in kwargs.items()})
-
-
-_mode = _CastingMode()
 
 
 def is_autocast_available(device_type: str) -> bool:
     """Whether autocast knows this kind of device."""
-    return device_type in _State.enabled
+    return device_type in DEVICES
 
 
-class autocast:
+class autocast(_C.OverrideScope):
     """`with autocast("cpu", dtype=bfloat16):`, or as a decorator: mixed precision on one kind of device."""
 
     def __init__(self, device_type: str, dtype: dtype | None = None, enabled: bool = True,
                  cache_enabled: bool | None = None) -> None:
         if not isinstance(device_type, str):
             raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
-        if not is_autocast_available(device_type):
-            raise RuntimeError(f"User specified an unsupported autocast device_type '{device_type}'; use 'cpu' or 'cuda'")
+        now = _now()[0]
         self.device = device_type
-        self.fast_dtype = dtype if dtype is not None else _State.kinds[device_type]
+        self.fast_dtype = dtype if dtype is not None else now.kinds[_place(device_type)]
         self._enabled = enabled
-        self._cache_enabled = _State.cache_enabled if cache_enabled is None else cache_enabled
+        self._cache_enabled = now.caching if cache_enabled is None else cache_enabled
         if enabled and self.fast_dtype not in (bfloat16, float16) and self.fast_dtype is not float32:
             warnings.warn(f"In {device_type.upper()} autocast, but the target dtype is not supported. Disabling "
                           f"autocast. {device_type.upper()} "
                           "Autocast only supports dtype of torch.bfloat16, torch.float16 currently.", stacklevel=2)
             self._enabled = False
 
-    def __enter__(self) -> autocast:
-        self._saved = (_State.enabled[self.device], _State.kinds[self.device], _State.cache_enabled)
-        _State.enabled[self.device], _State.kinds[self.device] = self._enabled, self.fast_dtype
-        _State.cache_enabled = self._cache_enabled
-        _State.depth += 1
-        registry.function_modes.append(_mode)
-        dispatch.state.overrides += 1
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        registry.function_modes.remove(_mode)
-        dispatch.state.overrides -= 1
-        _State.enabled[self.device], _State.kinds[self.device], _State.cache_enabled = self._saved
-        _State.depth -= 1
-        if not _State.depth:
-            clear_autocast_cache()
+    def inside(self) -> tuple:
+        """This thread's function modes and autocast within the block."""
+        cache = _now()[1]
+        changed = _with(self.device, self._enabled, self.fast_dtype, self._cache_enabled)
+        return dispatch.state.function_modes, (changed, {} if cache is None else cache)
 
     def __call__(self, func: Callable) -> Callable:
         @functools.wraps(func)
@@ -179,7 +208,7 @@ class autocast:
 
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
     """Whether an autocast block for this kind of device is active."""
-    return _State.enabled.get(device_type, False)
+    return device_type in DEVICES and _now()[0].enabled[_place(device_type)]
 
 
 def is_autocast_cpu_enabled() -> bool:
@@ -189,7 +218,7 @@ def is_autocast_cpu_enabled() -> bool:
 
 def get_autocast_dtype(device_type: str) -> dtype:
     """The narrow dtype of autocast on this kind of device."""
-    return _State.kinds[device_type]
+    return _now()[0].kinds[_place(device_type)]
 
 
 def get_autocast_cpu_dtype() -> dtype:
@@ -203,25 +232,27 @@ def get_autocast_gpu_dtype() -> dtype:
 
 
 def set_autocast_enabled(device_type: Any, enabled: bool | None = None) -> None:
-    """Say that autocast is on or off for a kind of device; it acts inside `autocast` blocks."""
+    """Turn autocast on or off for a kind of device, in this thread, to the end of the block around."""
     if enabled is None:
         device_type, enabled = "cuda", device_type
-    _State.enabled[device_type] = enabled
+    _set(_with(device_type, bool(enabled)))
 
 
 def set_autocast_dtype(device_type: str, dtype: dtype) -> None:
-    """Set the narrow dtype for a kind of device."""
-    _State.kinds[device_type] = dtype
+    """Set the narrow dtype for a kind of device, in this thread, to the end of the block around."""
+    _set(_with(device_type, kind=dtype))
 
 
 def is_autocast_cache_enabled() -> bool:
     """Whether casts of weights are kept within a block."""
-    return _State.cache_enabled
+    return _now()[0].caching
 
 
 def clear_autocast_cache() -> None:
     """Forget the casts of weights."""
-    _State.cache.clear()
+    cache = _now()[1]
+    if cache is not None:
+        cache.clear()
 
 
 def _decorated(fn: Callable | None, make: Callable) -> Callable:

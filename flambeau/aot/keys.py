@@ -18,7 +18,7 @@ from flambeau.core.memory_format import layout, memory_format
 from flambeau.core.symbolic import ShapeEnv, SymInt, to_python
 from flambeau.core.tensor import Tensor
 from flambeau.fx import GraphModule, Node
-from flambeau.ops.registry import OPERATORS, PRIMITIVES, function_modes
+from flambeau.ops.registry import OPERATORS, PRIMITIVES
 
 PACKAGE = __name__.split(".", maxsplit=1)[0]
 _LIBRARIES = ("_operator", "builtins", "math")  # their functions mean what they are called
@@ -52,10 +52,9 @@ def env_of(examples: Sequence[Any]) -> ShapeEnv | None:
 
 def surroundings() -> str:
     """The state of the process that tracing looks at. Uncacheable, with the reason."""
-    strangers = [type(mode).__name__ for mode in function_modes if not type(mode).__module__.startswith(f"{PACKAGE}.amp.")]
-    if strangers:
-        raise Uncacheable(f"the function mode {strangers[0]} is active")
     state = dispatch.state
+    if state.function_modes:
+        raise Uncacheable(f"the function mode {type(state.function_modes[-1]).__name__} is active")
     own = f"{state.recording} {state.overrides} {Settings.anomaly}"
     return f"{own}\n{settings.fingerprint()}"
 

@@ -18,7 +18,7 @@ from ..core.device import device
 from ..core.storage import Examples
 from ..core.tensor import Tensor, example_of, fake, is_example
 from ..ops.batching import spread
-from ..ops.pointwise import InPlace, write
+from ..ops.pointwise import write
 from ..ops.random import Generator, draw_state
 from . import engine, graph
 from .graph import Edge, Plan, PrimitiveNode, _spec, bare, edge_of
@@ -93,7 +93,7 @@ class Level:
         if record.batch is not None:
             values = tuple([self.behind(a) if h else a for a, h in zip(args, has, strict=True)])
             with _below(position):
-                out = (record.batch if InPlace.overwriting is None else _overwriting)(record, self.size, values, has)
+                out = (record.batch if dispatch.state.overwriting is None else _overwriting)(record, self.size, values, has)
             if out is not NotImplemented:
                 return tuple([example_of(o, self) for o in out]) if isinstance(out, tuple) else example_of(out, self)
         if record.derivative is None or record.answers_views or not (dispatch.state.grad_enabled and _wants_grad(args)):
@@ -120,12 +120,13 @@ def _in_dims(has: Any) -> Any:
 
 def _overwriting(record: Any, size: int, values: tuple, has: tuple) -> Any:
     """The rule, while a new value for some tensor is computed in place: what will be overwritten is what is behind that."""
-    target = InPlace.overwriting
-    InPlace.overwriting = stripped(target)[0]
+    state = dispatch.state
+    target = state.overwriting
+    state.overwriting = stripped(target)[0]
     try:
         return record.batch(record, size, values, has)
     finally:
-        InPlace.overwriting = target
+        state.overwriting = target
 
 
 def _innermost(args: tuple) -> tuple[Level, tuple, int] | None:

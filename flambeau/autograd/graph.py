@@ -19,7 +19,7 @@ from flambeau import _C
 from ..core import dispatch
 from ..core.symbolic import is_symbolic
 from ..core.tensor import AutogradMeta, Tensor, View, from_array, refuse_inference_write, shape_of, view_tensor
-from ..ops import pointwise, registry
+from ..ops import registry
 from ..ops.registry import General, Linear, Rule
 
 _sequence = itertools.count(1)
@@ -157,7 +157,7 @@ class Saved:
     __slots__ = ("output", "tensor", "unpack", "version")  # `tensor`: or what a hook packed it into
 
     def __init__(self, tensor: Tensor, output: int | None = None):
-        if pointwise.InPlace.overwriting is tensor:
+        if dispatch.state.overwriting is tensor:
             tensor = _copy_with_history(tensor)
         self.version = version_to_save(tensor)
         self.output = output

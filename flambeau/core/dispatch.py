@@ -30,39 +30,27 @@ class Mode(Protocol):
 #   recording     these three as one number, to be put back
 #   modes         the stack of modes, a tuple
 #   fake          whether factories make fake tensors
-#   overrides     number of active __torch_function__ modes
+#   function_modes  the stack of __torch_function__ modes, a tuple; autocast: (settings, cache), or None
+#   overrides     zero where neither function modes nor autocast nor proxies (of which `proxies` counts the scopes) want to see operators
+#   classes_off   number of scopes in which no class is asked for its __torch_function__
+#   overwriting   the target of an in-place operation whose new value is being computed, or None: autograd saves a copy of it
 state = _C.DispatchState()
 
 # Slots. autograd: record(prim, args, run) -> outputs, called when gradients are on and an input requires one.
 record: Callable[[Any, tuple], Any]
 # vmap: batched(prim, args) -> outputs, or NotImplemented where no argument is an example of a batch; None before the first vmap.
 batched: Callable[[Any, tuple], Any] | None = None
-# Number of classes whose __torch_function__ may be asked: those that define one, and subclasses of Tensor that have instances. Zero,
-# also within `classes_off`, lets operators skip the search for one.
+# Number of classes whose __torch_function__ may be asked: those that define one, and subclasses of Tensor that have instances. Zero
+# lets operators skip the search for one.
 override_classes = 0
 _overriding: weakref.WeakSet[type] = weakref.WeakSet()
-_off = 0
 
 
 def count_override(cls: type) -> None:
     """From now on operators look for arguments of this class."""
     global override_classes
     _overriding.add(cls)
-    override_classes = 0 if _off else len(_overriding)
-
-
-class classes_off:
-    """`with classes_off():` no class is asked for its `__torch_function__`."""
-
-    def __enter__(self) -> None:
-        global override_classes, _off
-        _off += 1
-        override_classes = 0
-
-    def __exit__(self, *exc: object) -> None:
-        global override_classes, _off
-        _off -= 1
-        override_classes = 0 if _off else len(_overriding)
+    override_classes = len(_overriding)
 
 
 def _no_autograd(prim: Any, args: tuple) -> Any:
@@ -105,6 +93,11 @@ def _without_top_mode() -> AbstractContextManager[None]:
 def push_mode(mode: Mode) -> AbstractContextManager[Any]:
     """Put `mode` on top of the modes for the duration of the block."""
     return scope((*state.modes, mode), 1, value=mode)
+
+
+def classes_off() -> AbstractContextManager[None]:
+    """Within the block no class is asked for its `__torch_function__`."""
+    return scope(classes_off=1)
 
 
 def fake_mode() -> AbstractContextManager[None]:

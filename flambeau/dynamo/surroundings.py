@@ -44,7 +44,8 @@ class Surroundings:
     """Grows during one capture."""
 
     def __init__(self) -> None:
-        self.state = dispatch.state.recording, dispatch.state.overrides
+        autocast = dispatch.state.autocast
+        self.state = dispatch.state.recording, dispatch.state.overrides, None if autocast is None else autocast[0]
         self._noted: dict[int, tuple[Any, dict[Any, tuple[str, Any]]]] = {}
         self._before: dict[tuple[str, Any], Any] = {}
         self._note_settings()

@@ -16,7 +16,7 @@ class recording(dispatch.scope):
     """`with recording():` the tape runs, and compiled functions run operator by operator: their gradients have no gradients."""
 
     def __new__(cls) -> recording:
-        return super().__new__(cls, word=1, grad=True)  # type: ignore[call-arg]
+        return super().__new__(cls, word=1, grad=True)
 
 
 def fresh(x: Tensor) -> Tensor:

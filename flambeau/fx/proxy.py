@@ -26,11 +26,11 @@ class TraceError(ValueError):
 def operators_see_proxies() -> Iterator[None]:
     """Within the block operators look for `__torch_function__` among their arguments, and so meet proxies. Everywhere
     else eager calls are spared the search."""
-    dispatch.state.overrides += 1
+    dispatch.state.proxies += 1
     try:
         yield
     finally:
-        dispatch.state.overrides -= 1
+        dispatch.state.proxies -= 1
 
 
 class TracerBase:

@@ -30,7 +30,6 @@ class InPlace:
 
     check: Callable[[Tensor], None] = staticmethod(lambda target: None)
     rebase: Callable[[Tensor, Any, bool], None] = staticmethod(lambda target, source, anew: None)
-    overwriting: Tensor | None = None       # the target whose new value is being computed: autograd saves a copy of it
 
 
 def assign(target: Tensor, value: Any, *, anew: bool = False) -> Tensor:
@@ -124,11 +123,12 @@ def inplace(fn: Callable, name: str, *, refuses: bool = False) -> Callable:
 
 def new_value(fn: Callable, target: Tensor, args: tuple, kwargs: dict) -> Tensor:
     """What an in-place operation is to write into `target`; autograd saves a copy of `target`, not what it will be."""
-    saved, InPlace.overwriting = InPlace.overwriting, target
+    state = dispatch.state
+    outer, state.overwriting = state.overwriting, target
     try:
         return fn(target, *args, **kwargs)
     finally:
-        InPlace.overwriting = saved
+        state.overwriting = outer
 
 
 def _shaped(value: Tensor, target: Tensor, name: str) -> Tensor:

@@ -561,7 +561,9 @@ def _overriding(args: Iterable, found: list | None = None) -> list:
     return found
 
 
-function_modes: list = []
+def casting(func: Callable, args: tuple, kwargs: dict) -> Any:
+    """Slot that autocast fills: what an operator gives for arguments that are cast first."""
+    raise RuntimeError("flambeau.amp is not loaded; import flambeau")
 
 
 def has_torch_function(args: Iterable) -> bool:
@@ -569,19 +571,30 @@ def has_torch_function(args: Iterable) -> bool:
     return bool(_overriding(args))
 
 
+class without_top_mode(_C.OverrideScope):
+    """The innermost mode is out of action in the block, so that its own work does not come back to it."""
+
+    def inside(self) -> tuple:
+        return dispatch.state.function_modes[:-1], dispatch.state.autocast
+
+
+def _asks_classes(wrapper: Any) -> bool:
+    """Within `classes_off` only proxies are asked, and by operators that make tensors from data, nobody."""
+    state = dispatch.state
+    asked = state.proxies > 0 or (dispatch.override_classes > 0 and not state.classes_off)
+    return asked and "from_data" not in wrapper._operator.tags
+
+
 def call_override(wrapper: Callable, args: tuple, kwargs: dict) -> Any:
-    """What the innermost mode or the first willing class answers; NotImplemented where no argument's class overrides operators."""
-    if dispatch.state.overrides and function_modes:
-        mode = function_modes.pop()
-        dispatch.state.overrides -= 1
-        try:
+    """What the innermost mode, or else the first willing class, or else autocast answers; NotImplemented where there is none."""
+    state = dispatch.state
+    if state.function_modes:
+        mode = state.function_modes[-1]
+        with without_top_mode():
             return mode.__torch_function__(wrapper, (), args, kwargs)
-        finally:
-            function_modes.append(mode)
-            dispatch.state.overrides += 1
-    owners = () if "from_data" in wrapper._operator.tags else _overriding((*args, *kwargs.values()))  # type: ignore[attr-defined]
+    owners = _overriding((*args, *kwargs.values())) if _asks_classes(wrapper) else ()
     if not owners:
-        return NotImplemented
+        return casting(wrapper, args, kwargs) if state.autocast is not None and state.autocast[0].on else NotImplemented
     types = tuple(type(owner) for owner in owners)
     for kind in types:
         answer = kind.__torch_function__(wrapper, types, args, kwargs)

@@ -54,8 +54,8 @@ def test_weights_are_cast_once_in_a_block():
     x = fl.ones(2, 4)
     with amp.autocast("cpu"):
         nn.functional.linear(x, w), nn.functional.linear(x, w)
-        assert len(amp.autocast_mode._State.cache) == 1
-    assert not amp.autocast_mode._State.cache
+        assert len(fl.core.dispatch.state.autocast[1]) == 1
+    assert fl.core.dispatch.state.autocast is None
 
 
 def test_decorator_and_bad_arguments():

@@ -36,6 +36,22 @@ def _saved_tensors():
         x.exp().sum().backward()
 
 
+class _Mode(fl.overrides.TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+class _Own(fl.Tensor):
+    """A subclass: its operators run with classes out of action."""
+
+
+def _overrides():
+    for _ in range(20):
+        with fl.autocast("cpu"), _Mode(), fl.autocast("cpu", enabled=False):
+            X.T @ X
+        X.as_subclass(_Own) + 1
+
+
 WORKS = {
     "vmap": lambda: fl.func.vmap(fl.func.vmap(lambda x: x.sin() * 2))(X),
     "grad": lambda: fl.func.grad(lambda x: (x * x).sum())(X),
@@ -45,12 +61,14 @@ WORKS = {
     "modes": _modes,
     "checkpoint": _checkpoint,
     "saved tensors": _saved_tensors,
+    "overrides": _overrides,
 }
 
 
 def _state() -> tuple:
     state = dispatch.state
-    return state.word, state.modes, state.fake, state.recording, state.overrides, state.saved_hooks, fingerprint()
+    return state.word, state.modes, state.fake, state.recording, state.saved_hooks, state.function_modes, state.autocast, state.overrides, \
+        state.classes_off, fingerprint()
 
 
 class _Interrupt(Exception):

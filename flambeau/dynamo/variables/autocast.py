@@ -27,9 +27,9 @@ def autocast_class() -> Any:
 
 
 def only_autocast_is_active() -> bool:
-    """Are all function modes of this thread autocast's?"""
-    home = sys.modules.get(_HOME)
-    return not dispatch.state.overrides or (home is not None and dispatch.state.overrides == home._State.depth)
+    """Is there nothing else that takes over operators in this thread?"""
+    state = dispatch.state
+    return not state.overrides or not (state.function_modes or state.proxies)
 
 
 @mark_impure
