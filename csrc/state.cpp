@@ -143,6 +143,58 @@ int set_overwriting(PyObject*, PyObject* value, void*) {
     return 0;
 }
 
+// ---- where factories make tensors ----
+
+PyObject* get_devices(PyObject*, void*) { return Py_NewRef(dispatch_state.devices != nullptr ? dispatch_state.devices : Py_None); }
+
+int set_devices(PyObject*, PyObject* value, void*) {
+    if (check_value(value) < 0) return -1;
+    if (value != Py_None && !(PyTuple_Check(value) && PyTuple_GET_SIZE(value) > 0))
+        return PyErr_SetString(PyExc_TypeError, "devices must be None or a tuple of at least one"), -1;
+    PyObject* old = dispatch_state.devices;
+    dispatch_state.devices = value == Py_None ? nullptr : Py_NewRef(value);
+    Py_XDECREF(old);
+    return 0;
+}
+
+// `with device:`. The stack is the thread's: one device object may be in use in many blocks.
+PyObject* device_enter(PyObject* self, PyObject*) {
+    PyObject* outer = dispatch_state.devices;
+    Py_ssize_t depth = outer != nullptr ? PyTuple_GET_SIZE(outer) : 1;
+    PyObject* inner = PyTuple_New(depth + 1);
+    if (inner == nullptr) return nullptr;
+    for (Py_ssize_t i = 0; i < depth; i++)
+        PyTuple_SET_ITEM(inner, i, Py_NewRef(outer != nullptr ? PyTuple_GET_ITEM(outer, i) : Py_None));  // None: the CPU
+    PyTuple_SET_ITEM(inner, depth, Py_NewRef(self));
+    dispatch_state.devices = inner;
+    Py_XDECREF(outer);
+    return Py_NewRef(self);
+}
+
+PyObject* device_exit(PyObject*, PyObject* const*, Py_ssize_t) {
+    PyObject* inner = dispatch_state.devices;
+    Py_ssize_t depth = inner != nullptr ? PyTuple_GET_SIZE(inner) : 0;
+    if (depth < 2) return PyErr_SetString(PyExc_RuntimeError, "the block of this device has not been entered"), nullptr;
+    bool untouched = depth == 2 && PyTuple_GET_ITEM(inner, 0) == Py_None;
+    PyObject* outer = untouched ? nullptr : PyTuple_GetSlice(inner, 0, depth - 1);
+    if (!untouched && outer == nullptr) return nullptr;
+    dispatch_state.devices = outer;
+    Py_DECREF(inner);
+    Py_RETURN_NONE;
+}
+
+PyMethodDef device_methods[] = {
+    {"__enter__", device_enter, METH_NOARGS, nullptr},
+    {"__exit__", (PyCFunction)(void*)device_exit, METH_FASTCALL, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyObject* device_create(PyTypeObject* type, PyObject*, PyObject*) { return type->tp_alloc(type, 0); }
+PyType_Slot device_slots[] = {
+    {Py_tp_doc, (void*)"A scope over where factories make tensors; base of device."},
+    {Py_tp_new, (void*)device_create}, {Py_tp_dealloc, (void*)free_object}, {Py_tp_methods, device_methods}, {0, nullptr},
+};
+PyType_Spec device_spec = {"flambeau._C.DeviceScope", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, device_slots};
+
 // ---- with grad_enabled(flag): and with dispatch_scope(...): ----
 // An interrupt (Ctrl-C) comes between bytecodes: entering and leaving in native code cannot be cut in two.
 
@@ -467,6 +519,7 @@ PyGetSetDef members[] = {
     {"proxies", get_number<&DispatchState::proxies>, set_proxies, "Number of scopes in which operators may meet proxies.", nullptr},
     {"classes_off", get_number<&DispatchState::classes_off>, set_number<&DispatchState::classes_off>,
      "Number of scopes in which classes are not asked for __torch_function__.", nullptr},
+    {"devices", get_devices, set_devices, "Where factories make tensors, innermost block last; None: the CPU, as in place of the first.", nullptr},
     {"overwriting", get_overwriting, set_overwriting, "The target whose new value is being computed, or None.", nullptr},
     {"grad_enabled", get_flag<&DispatchState::grad_enabled>, set_flag<&DispatchState::grad_enabled>, nullptr, nullptr},
     {"inference", get_flag<&DispatchState::inference>, set_flag<&DispatchState::inference>, nullptr, nullptr},
@@ -494,5 +547,6 @@ void add_state(PyObject* module) {
     add_type(module, user_spec);
     add_type(module, hooks_spec);
     add_type(module, override_spec);
+    add_type(module, device_spec);
     add_type(module, scope_spec);
 }

@@ -13,6 +13,7 @@ struct DispatchState {
     PyObject* function_modes = nullptr;  // a tuple; null means ()
     PyObject* autocast = nullptr;  // a tuple (settings, cache); null means off
     PyObject* overwriting = nullptr;  // a tensor
+    PyObject* devices = nullptr;  // a tuple: where factories make tensors, innermost block last; null: the CPU
 };
 
 extern thread_local DispatchState dispatch_state;

@@ -40,7 +40,7 @@ struct Place {
 struct Surroundings {
     PyObject_HEAD
     long recording, overrides;
-    PyObject* autocast;  // its settings; null: untouched
+    PyObject *autocast, *devices;  // autocast's settings, and where factories make tensors; null: untouched
     std::vector<Place>* places;
     vectorcallfunc vectorcall;
 };
@@ -103,14 +103,19 @@ int is_unchanged(Place& place) {
     return other == nullptr;
 }
 
+// Of two objects, which may be null.
+int is_equal(PyObject* a, PyObject* b) {
+    if (a == b) return 1;
+    return a == nullptr || b == nullptr ? 0 : PyObject_RichCompareBool(a, b, Py_EQ);
+}
+
 // 1, 0, or -1 with an error set.
 int same_state(const Surroundings* self) {
     const DispatchState& state = dispatch_state;
     long recording = state.grad_enabled | state.inference << 1 | state.asked << 2;
     if (state.word != 0 || recording != self->recording || state.overrides != self->overrides) return 0;
-    PyObject* autocast = autocast_settings();
-    if (autocast == self->autocast) return 1;
-    return autocast == nullptr || self->autocast == nullptr ? 0 : PyObject_RichCompareBool(autocast, self->autocast, Py_EQ);
+    int same = is_equal(autocast_settings(), self->autocast);
+    return same == 1 ? is_equal(state.devices, self->devices) : same;
 }
 
 PyObject* surroundings_call(PyObject* object, PyObject* const*, size_t flags, PyObject* names) {
@@ -132,7 +137,7 @@ PyObject* surroundings_difference(PyObject* object, PyObject*) {
     Surroundings* self = (Surroundings*)object;
     int same = same_state(self);
     if (same < 0) return nullptr;
-    if (same == 0) return PyUnicode_FromString("grad mode, inference mode, autocast or the active modes");
+    if (same == 0) return PyUnicode_FromString("grad mode, inference mode, autocast, the default device or the active modes");
     for (const Place& place : *self->places) {
         const Name* other = find_other(place);
         if (PyErr_Occurred()) return nullptr;
@@ -173,16 +178,17 @@ bool read_place(std::vector<Place>& places, PyObject* tuple) {
 }
 
 PyObject* surroundings_new(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
-    static const char* argument_names[] = {"recording", "overrides", "autocast", "places", nullptr};
+    static const char* argument_names[] = {"recording", "overrides", "autocast", "devices", "places", nullptr};
     long recording, overrides;
-    PyObject *autocast, *places;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "llOO!:Surroundings", (char**)argument_names, &recording, &overrides, &autocast,
-                                     &PyTuple_Type, &places))
+    PyObject *autocast, *devices, *places;
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "llOOO!:Surroundings", (char**)argument_names, &recording, &overrides, &autocast,
+                                     &devices, &PyTuple_Type, &places))
         return nullptr;
     Surroundings* self = (Surroundings*)type->tp_alloc(type, 0);
     if (self == nullptr) return nullptr;
     self->recording = recording, self->overrides = overrides;
     self->autocast = autocast == Py_None ? nullptr : Py_NewRef(autocast);
+    self->devices = devices == Py_None ? nullptr : Py_NewRef(devices);
     self->places = new std::vector<Place>;
     self->vectorcall = surroundings_call;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(places); i++) {
@@ -198,6 +204,7 @@ PyObject* surroundings_new(PyTypeObject* type, PyObject* arguments, PyObject* ke
 int surroundings_traverse(PyObject* object, visitproc visit, void* arg) {
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(((Surroundings*)object)->autocast);
+    Py_VISIT(((Surroundings*)object)->devices);
     for (const Place& place : *((Surroundings*)object)->places) {
         Py_VISIT(place.owner);
         for (const Name& name : place.names) {
@@ -212,6 +219,7 @@ int surroundings_clear(PyObject* object) {
     std::vector<Place> places;
     places.swap(*((Surroundings*)object)->places);
     Py_CLEAR(((Surroundings*)object)->autocast);
+    Py_CLEAR(((Surroundings*)object)->devices);
     for (Place& place : places) {
         Py_DECREF(place.owner);
         for (Name& name : place.names) {
@@ -236,9 +244,9 @@ PyMethodDef surroundings_methods[] = {
 };
 
 const char surroundings_doc[] =
-    "Surroundings(recording, overrides, autocast, places)\n--\n\n"
+    "Surroundings(recording, overrides, autocast, devices, places)\n--\n\n"
     "Whether everything around a compiled function is as it was: `surroundings() -> bool`. `recording` and `overrides` as in the\n"
-    "dispatch state, with no mode active; `autocast`: its settings or None. `places`: tuples of (owner, names), the owner a dict, a list, a class (with what it\n"
+    "dispatch state, with no mode active; `autocast`: its settings or None; `devices`: as there. `places`: tuples of (owner, names), the owner a dict, a list, a class (with what it\n"
     "inherits) or a function; names: tuples of (key, wanted, value). The key is a text, of a list an index, of a function None, for\n"
     "its code. wanted: 'same', this object; 'equal', an equal one of its type; 'absent', nothing; 'no_other', nothing or this object;\n"
     "'plain', anything that isn't a descriptor; 'present', anything.";

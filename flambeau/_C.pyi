@@ -70,7 +70,7 @@ class Surroundings:
     """Are the modes of this thread and what names are bound to as they were?"""
 
     def __init__(
-        self, recording: int, overrides: int, autocast: Any, places: tuple[tuple[Any, tuple[tuple[Any, str, Any], ...]], ...]
+        self, recording: int, overrides: int, autocast: Any, devices: Any, places: tuple[tuple[Any, tuple[tuple[Any, str, Any], ...]], ...]
     ) -> None: ...
     def __call__(self) -> bool: ...
     def difference(self) -> str | tuple[Any, Any] | None: ...
@@ -211,6 +211,7 @@ class DispatchState:
     proxies: int
     classes_off: int
     overwriting: Any
+    devices: tuple[Any, ...] | None
 
     @property
     def overrides(self) -> int: ...
@@ -243,6 +244,12 @@ class HooksScope:
     hooks: tuple[Callable, Callable]
 
     def __enter__(self) -> None: ...
+    def __exit__(self, *exc: object) -> None: ...
+
+class DeviceScope:
+    """A scope over where factories make tensors; base of device."""
+
+    def __enter__(self) -> Self: ...
     def __exit__(self, *exc: object) -> None: ...
 
 class UserScope:

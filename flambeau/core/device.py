@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from flambeau import _C
+
+from . import dispatch
 from .settings import add_setting
 
 _TYPES = ("cpu", "cuda", "meta")
 
 
-class device:
+class device(_C.DeviceScope):
     """A device type and an optional index; hashable, compared by value."""
 
     __slots__ = ("_context", "index", "type")
@@ -47,52 +50,32 @@ class device:
     def __reduce__(self) -> tuple:
         return device, (self.type, self.index)
 
-    def __enter__(self) -> device:
-        Defaults.around = (*Defaults.around, Defaults.where)
-        Defaults.where = self
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        Defaults.where, Defaults.around = Defaults.around[-1], Defaults.around[:-1]
-
 
 CPU = device("cpu")
 META = device("meta")
 
 
-class Defaults:
-    """Where factories make tensors: `where`; with those of the blocks `with torch.device(...)` that are around it."""
-
-    where: device = CPU
-    around: tuple[device, ...] = ()
-
-
-
-
 def default_device() -> device:
-    """The device on which factories make tensors when none is named."""
-    return Defaults.where
+    """The device on which factories of this thread make tensors when none is named."""
+    devices = dispatch.state.devices
+    return CPU if devices is None else devices[-1] or CPU
 
 
 def set_default_device(where: device | str | None) -> None:
-    """Make `where` (None: cpu) the device of factories from now on."""
-    new = CPU if where is None else device(where)
-    if Defaults.around:
-        Defaults.around = (new, *Defaults.around[1:])
-    else:
-        Defaults.where = new
+    """Make `where` (None: cpu) the device of this thread's factories from now on, outside of the blocks `with torch.device(...)`."""
+    new, inner = None if where is None else device(where), (dispatch.state.devices or (None,))[1:]
+    dispatch.state.devices = None if new in (None, CPU) and not inner else (new, *inner)
 
 
 def as_device(where: device | str | int | None) -> device:
     """`where` as the device of a tensor: None means the default device, "cuda" without an index the current GPU."""
     if where is None:
-        where = Defaults.where
+        where = default_device()
     found = where if isinstance(where, device) else device(where)
     return device("cuda", current_cuda[0]) if found.type == "cuda" and found.index is None else found
 
 
 current_cuda = [0]
 
-add_setting("default device", Defaults, "where", traced=True)
-add_setting("blocks of devices", Defaults, "around", traced=True)
+add_setting("default device", dispatch.state, "devices", traced=True)
 add_setting("current GPU", current_cuda, 0)

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from flambeau import _C
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -43,12 +45,14 @@ def add_setting(name: str, owner: Any, *keys: Any, traced: bool = False) -> None
 
 def get_setting(owner: Any, key: Any) -> Any:
     """What one name is bound to."""
+    if isinstance(owner, _C.DispatchState):
+        return getattr(owner, key)
     return vars(owner)[key] if isinstance(owner, type) else owner[key]
 
 
 def set_setting(owner: Any, key: Any, value: Any) -> None:
     """Bind one name."""
-    if isinstance(owner, type):
+    if isinstance(owner, (type, _C.DispatchState)):
         setattr(owner, key, value)
     else:
         owner[key] = value

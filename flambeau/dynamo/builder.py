@@ -31,7 +31,7 @@ from .surroundings import attributes_of, setting_at
 from .variables.autocast import autocast_class, wrap_autocast
 from .variables.base import ConstantVariable, LazyVariable, NamedMethod, NotConstant, ValueVariable, Variable, is_plain_constant
 from .variables.builtins import HANDLERS, BuiltinVariable
-from .variables.contexts import GRAD_SCOPES, GradScope, ScopeExit
+from .variables.contexts import GRAD_SCOPES, DeviceScope, GradScope, ScopeExit, is_device
 from .variables.dicts import DictVariable, MappingProxyVariable, SetVariable
 from .variables.floats import FloatVariable
 from .variables.functions import CellVariable, DisabledVariable, FunctionVariable, MethodVariable, PartialVariable
@@ -458,6 +458,8 @@ def _wrap_builtin(tx: Any, value: Any, source: Source) -> Variable:
         tx.guard_type(source, value)
         tx.guard(f"{{0}}.__name__ == {value.__name__!r}", source)
         bound_to = tx.wrap(owner, source.attr("__self__"))
+        if value.__name__ == "__exit__" and is_device(bound_to):
+            return ScopeExit(DeviceScope(bound_to, source.attr("__self__")))
         return OpaqueVariable(value, source) if isinstance(bound_to, ValueVariable) else tx.attr(bound_to, value.__name__)
     tx.guard_identity(source, value)
     return BuiltinVariable(value, source)

@@ -20,6 +20,7 @@ from .exceptions import RaisedInTrace
 from .source import constant_source
 from .surroundings import MISSING
 from .variables.base import NONE, Args, ConstantVariable, EqualKey, IdentityKey, Kwargs, NamedMethod, NotConstant, Variable
+from .variables.contexts import DeviceScope, is_device
 from .variables.dicts import DictVariable, SetVariable
 from .variables.exceptions import ExceptionVariable, TracebackVariable
 from .variables.floats import FloatVariable
@@ -306,6 +307,8 @@ class Operations:
     def attr(self, owner: Variable, name: str) -> Variable:
         if name == "__class__" and not isinstance(owner, (ObjectVariable, TensorVariable)):
             return self.class_variable(owner.python_type())
+        if name in ("__enter__", "__exit__") and is_device(owner):
+            graph_break("unknown context manager", f"{name}() of a device, called by hand")
         return owner.attr(self, name).realize(self)
 
     def item(self, owner: Variable, key: Variable) -> Variable:
@@ -506,12 +509,8 @@ class Operations:
             exit_method, enter_method = manager.special(self, "__exit__"), manager.special(self, "__enter__")
             if exit_method is not None and enter_method is not None:
                 return exit_method, self.call(enter_method, [], {})
-        if isinstance(manager, ConstantVariable):    # a device
-            exit_method, enter_method = (
-                self.bind(self.lookup(type(manager.value), name), manager, type(manager.value)) for name in ("__exit__", "__enter__")
-            )
-            if exit_method is not None and enter_method is not None:
-                return exit_method, self.call(enter_method, [], {})
+        if is_device(manager):
+            return DeviceScope(manager).enter_scope(self)
         graph_break("unknown context manager", manager.describe())
 
     def construct(self, cls: type, args: Args, kwargs: Kwargs) -> Variable:

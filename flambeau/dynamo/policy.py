@@ -39,7 +39,7 @@ CONSTANT = {
 }  # fmt: skip
 """Functions of Flambeau that answer with facts known during capture."""
 
-STATE = {"manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state", "set_default_dtype"}
+STATE = {"manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state", "set_default_dtype", "set_default_device"}
 """Functions of Flambeau that read or change the process's state: called between graphs."""
 
 NUMPY_NUMBERS = frozenset(

@@ -44,14 +44,16 @@ class Surroundings:
     """Grows during one capture."""
 
     def __init__(self) -> None:
-        autocast = dispatch.state.autocast
-        self.state = dispatch.state.recording, dispatch.state.overrides, None if autocast is None else autocast[0]
+        state = dispatch.state
+        self.state = state.recording, state.overrides, None if state.autocast is None else state.autocast[0], state.devices
         self._noted: dict[int, tuple[Any, dict[Any, tuple[str, Any]]]] = {}
         self._before: dict[tuple[str, Any], Any] = {}
         self._note_settings()
 
     def _note_settings(self) -> None:
         for setting in TABLE.values():
+            if setting.owner is dispatch.state:
+                continue
             for key in setting.keys:
                 self.note(setting.owner, key, "equal", get_setting(setting.owner, key))
 

@@ -47,7 +47,7 @@ class _Own(fl.Tensor):
 
 def _overrides():
     for _ in range(20):
-        with fl.autocast("cpu"), _Mode(), fl.autocast("cpu", enabled=False):
+        with fl.autocast("cpu"), _Mode(), fl.device("meta"), fl.device("cpu"), fl.autocast("cpu", enabled=False):
             X.T @ X
         X.as_subclass(_Own) + 1
 

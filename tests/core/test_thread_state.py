@@ -29,6 +29,7 @@ SCOPES: dict[str, Callable] = {
     "autocast": lambda: fl.autocast("cpu"),
     "function mode": _Counts,
     "classes off": fl.overrides.DisableTorchFunctionSubclass,
+    "device": lambda: fl.device("meta"),
     "no_grad": fl.no_grad,
     "inference_mode": fl.inference_mode,
     "saved_tensors_hooks": lambda: fl.autograd.graph.saved_tensors_hooks(lambda t: t * 2, lambda t: t),
@@ -44,7 +45,7 @@ def _look() -> tuple:
         y.backward()
     state = dispatch.state
     return (X @ X).dtype, type(X.as_subclass(_Own) + 1), y.requires_grad, x.grad is not None and x.grad.sum().item(), \
-        _Counts.calls - calls, state.function_modes, state.autocast, state.overrides, state.saved_hooks, state.recording
+        _Counts.calls - calls, fl.empty(1).device, state.function_modes, state.autocast, state.overrides, state.saved_hooks, state.recording
 
 
 @pytest.mark.parametrize("name", SCOPES)
@@ -69,7 +70,7 @@ def test_a_scope_is_its_thread_s(name: str) -> None:
         thread.join(20)
         assert _look() == inside or name == "function mode"
     assert before == _look() == seen[2] == plain
-    assert seen[0][:5] != plain[:5] and seen[0][:5] == inside[:5]
+    assert seen[0][:6] != plain[:6] and seen[0][:6] == inside[:6]
 
 
 def test_autocast_turned_on_without_a_block() -> None:

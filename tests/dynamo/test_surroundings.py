@@ -12,6 +12,7 @@ from dynamo_harness import Counter, same
 
 import flambeau as torch
 from flambeau import amp, backends, dynamo  # noqa: F401 - amp has settings of its own
+from flambeau.core import dispatch
 from flambeau.core.settings import TABLE, add_setting, get_setting, set_setting
 
 KEYS = [(name, key) for name, setting in TABLE.items() for key in setting.keys]
@@ -21,6 +22,7 @@ KEYS = [(name, key) for name, setting in TABLE.items() for key in setting.keys]
 def as_before() -> Iterator[None]:
     before = {(name, key): get_setting(TABLE[name].owner, key) for name, key in KEYS}
     yield
+    dispatch.state.autocast = None
     for (name, key), value in before.items():
         set_setting(TABLE[name].owner, key, value)
 
@@ -29,7 +31,7 @@ def other(value: Any) -> Any:
     """Another value of its type."""
     return {
         bool: lambda: not value, int: lambda: value + 1, str: lambda: value + "?", tuple: lambda: (*value, torch.device("cpu")),
-        torch.device: lambda: torch.device("meta"), torch.dtype: lambda: torch.float64,
+        torch.dtype: lambda: torch.float64, type(None): lambda: (torch.device("meta"),),
     }[type(value)]()  # fmt: skip
 
 
@@ -175,6 +177,7 @@ def test_programs_under_settings(program: Callable[..., Any], backend: str) -> N
         for function in (program, compiled):
             for (place, key), value in before.items():
                 set_setting(TABLE[place].owner, key, value)
+            dispatch.state.autocast = None
             change()
             try:
                 answer = function(x)

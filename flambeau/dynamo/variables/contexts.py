@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...autograd.grad_mode import GRAD, INFERENCE, enable_grad, inference_mode, no_grad, set_grad_enabled
 from ...core import dispatch
+from ...core.device import device
 from ...fx.node import mark_impure
 from ..source import Source
-from .base import NONE, Args, Kwargs, NamedMethod, Variable
+from .base import NONE, Args, ConstantVariable, Kwargs, NamedMethod, Variable
 
 if TYPE_CHECKING:
     from ..replacement import Writer
@@ -107,6 +108,41 @@ class GradScope(Scope):
     def replay(self, w: Writer) -> None:
         for _ in range(self.left_existing):
             w.effect(f"{w.fetch(self.source)}.__exit__(None, None, None)")
+
+
+def is_device(variable: Variable) -> bool:
+    """A device, which is a constant and a context manager."""
+    return isinstance(variable, ConstantVariable) and isinstance(variable.value, device)
+
+
+class DeviceScope(Scope):
+    """`with torch.device(...):`, the device a constant; with a source, a block that was entered before."""
+
+    def __init__(self, where: Variable, source: Source | None = None) -> None:
+        self.where, self.source = where, source
+        self.entered = 0
+
+    def enter_scope(self, tx: Trace) -> tuple[Variable, Variable]:
+        self.entered += 1
+        tx.note_write(dispatch.state, "devices", ConstantVariable((*(dispatch.state.devices or (None,)), self.where.as_constant())))
+        return ScopeExit(self), self.where
+
+    def leave(self, tx: Trace) -> None:
+        self.entered -= 1
+        if self.source is not None:
+            tx.effects.touch(self)
+        outer = dispatch.state.devices[:-1]  # type: ignore[index]
+        tx.note_write(dispatch.state, "devices", ConstantVariable(None if outer == (None,) else outer))
+
+    def make(self, w: Writer) -> str:
+        where = w.value(self.where)
+        w.remember(self, where)
+        for _ in range(self.entered):
+            w.effect(f"{where}.__enter__()")
+        return where
+
+    def replay(self, w: Writer) -> None:
+        w.effect(f"{w.fetch(self.source)}.__exit__(None, None, None)")
 
 
 class ScopeExit(Variable):
