@@ -81,6 +81,19 @@ def channels_last_strides(shape: Sequence[int]) -> tuple:
     return permuted_strides(shape, _CHANNELS_LAST_ORDER[len(shape)])
 
 
+def looks_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether strides say that images (n, c, ...) have their channels innermost, gaps allowed: from the channels outwards no dimension
+    steps less far than the one inside it reaches. Strides of dimensions of one element speak too, as in torch."""
+    least: Any = 0
+    if strides[1] == 0:
+        return False
+    for d in (1, *range(len(shape) - 1, 1, -1), 0):
+        if shape[d] == 0 or strides[d] < least or (d == 0 and least == strides[1]):
+            return False
+        least = strides[d] if shape[d] == 1 else strides[d] * shape[d]
+    return True
+
+
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether some permutation of the dimensions is contiguous: no gaps, no overlaps."""
     step = 1

@@ -20,7 +20,7 @@ from ..core.tensor import Layout, Tensor, bump_version, refuse_inference_write
 from . import batching, prims
 from .checks import checked
 from .creation import from_data, uninitialised
-from .order import in_rows, like
+from .order import as_images, has_images, in_rows, like
 from .pointwise import assign, inplace, refuse_repeated, store_out, with_out
 from .prims.views import _diagonal_back, _inverse, _slice_back
 from .promotion import apart, as_tensor_operand, broadcast, cast, expand_to, fitting, is_number, operand, prepare, together
@@ -375,7 +375,10 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None,
     kind = parts[0].dtype
     if any(t.dtype is not kind for t in parts):
         return cat([prims.unsqueeze(t, d) for t in parts], d, out=out)
-    result = _stack(parts, d)
+    if d == parts[0].ndim or all(t.is_contiguous() for t in parts):
+        result = _stack(parts, d)
+    else:
+        result = prims.cat(parts, d).unflatten(d, (len(parts), parts[0].shape[d]))      # in the order that cat gives images
     return result if out is None else store_out(out, result)
 
 
@@ -540,7 +543,7 @@ def roll(input: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
         if type(cut) is int and cut == 0:
             continue
         x = prims.cat([prims.slice_(x, d, cut, size, 1), prims.slice_(x, d, 0, cut, 1)], d)
-    return in_rows(apart(x, input))
+    return as_images(apart(x, input), input.ndim in (4, 5) and has_images(input))
 
 
 @operator(method=True)

@@ -17,11 +17,13 @@ import numpy as np
 
 from ..core.dtypes import FLOAT, complex64, complex128, dtype, float32, float64, int32, int64
 from ..core.lazy import LazyFunctions
+from ..core.memory_format import contiguous_format
 from ..core.size import broadcast_shapes, column_strides
 from ..core.tensor import Tensor
 from . import prims
 from .creation import eye, tril, triu
 from .linalg import matmul
+from .order import in_rows
 from .pointwise import with_out
 from .promotion import apart, cast, expand_to
 from .reductions import scalar_type
@@ -625,9 +627,9 @@ def linalg_matrix_power(A: Tensor, n: int) -> Tensor:
     """A to an integer power, by repeated squaring (of the inverse if n < 0)."""
     if n < 0 or A.ndim < 2 or A.shape[-1] != A.shape[-2]:
         _check(A, "linalg.matrix_power", square=True)
-        return linalg_matrix_power(inv_prim(A), -n)
+        return linalg_matrix_power(inv_prim(A), -n) if n < -1 else inv_prim(A)
     if n == 0:
-        return A.clone().copy_(_identity(A, A.shape[-1]))   # so that A gets a gradient: of zeros
+        return A.clone(memory_format=contiguous_format).copy_(_identity(A, A.shape[-1]))   # so that A gets a gradient: of zeros
     result, square = None, A
     while n:
         if n & 1:
@@ -636,7 +638,7 @@ def linalg_matrix_power(A: Tensor, n: int) -> Tensor:
         if n:
             square = matmul(square, square)
     assert result is not None
-    return apart(result, A)
+    return in_rows(apart(result, A))
 
 
 def _exp_vjp(g: Tensor, x: Tensor) -> tuple:

@@ -463,6 +463,7 @@ bessel_ops = {name: _bessel(name) for name in ("j0", "j1", "y0", "y1", "k0", "k1
 
 @operator
 @with_out
+@elementwise
 def special_spherical_bessel_j0(input: Tensor) -> Tensor:
     """sin(x) / x, 1 at 0 (Abramowitz and Stegun, 10.1.11)."""
     x = to_float(input)

@@ -22,6 +22,7 @@ from ..core.tensor import Tensor
 from . import prims
 from .batching import merged
 from .nn_activations import check_float
+from .order import as_images, has_images
 from .pointwise import with_out
 from .promotion import cast, expand_to
 from .registry import COMPOSITES, Linear, channels_last_like, operator
@@ -103,6 +104,13 @@ def _check_conv(input: Tensor, weight: Tensor, bias: Tensor | None, name: str, c
         raise RuntimeError(f"Input type ({input.dtype}) and bias type ({bias.dtype}) should be the same")
 
 
+def _conv_last(x: Tensor, weight: Tensor, single: bool) -> bool:
+    """Whether a convolution's result lies channels last: as its weight does, or its batch of images."""
+    if weight.ndim != x.ndim:
+        return False    # which the shape rule refuses
+    return has_images(weight) or (not single and has_images(x) and (x.ndim > 3 or x.is_contiguous()))
+
+
 def _conv(spatial: int) -> Callable:
     name = f"conv{spatial}d"
 
@@ -110,6 +118,8 @@ def _conv(spatial: int) -> Callable:
            dilation: Sizes = 1, groups: int = 1) -> Tensor:
         _check_conv(input, weight, bias, name, 0)
         x, single = _batched(input, spatial, name)
+        last = _conv_last(x, weight, single)
+        x = as_images(x, last)
         steps, gaps = ntuple(stride, spatial, "stride"), ntuple(dilation, spatial, "dilation")
         if isinstance(padding, str):
             if padding not in ("same", "valid"):
@@ -127,7 +137,7 @@ def _conv(spatial: int) -> Callable:
             steps, pads, gaps = (1, *steps), (0, *pads), (1, *gaps)
         out = prims.convolution(x, weight, steps, pads, gaps, groups) if bias is None else \
             _conv_bias(x, weight, bias, steps, pads, gaps, groups)
-        out = prims.squeeze(out, (2,)) if as_image else out
+        out = as_images(prims.squeeze(out, (2,)) if as_image else out, last)
         return prims.squeeze(out, (0,)) if single else out
 
     fn.__name__ = name
@@ -159,9 +169,11 @@ def _conv_transpose(spatial: int) -> Callable:
         sizes = tuple((n - 1) * s - 2 * p + d * (k - 1) + 1 + extra for n, k, s, p, d, extra in
                       zip(x.shape[2:], weight.shape[2:], steps, pads, gaps, more))
         shape = (x.shape[0], weight.shape[1] * groups, *sizes)
-        out = prims.convolution_input_grad(x, weight, shape, steps, pads, gaps, groups)
+        last = _conv_last(x, weight, single)
+        out = prims.convolution_input_grad(as_images(x, last), weight, shape, steps, pads, gaps, groups)
         if bias is not None:
             out = prims.add(out, _per_channel(bias, out))
+        out = as_images(out, last)
         return prims.squeeze(out, (0,)) if single else out
 
     fn.__name__, fn.__doc__ = name, f"The transpose of conv{spatial}d in its input, applied to `input`."
@@ -336,7 +348,10 @@ def _max_pool_nd(spatial: int) -> Callable:
         pad, gap = ntuple(padding, spatial, "padding"), ntuple(dilation, spatial, "dilation")
         _check_pool(x, kernel, step, pad, name)
         _check_sizes(x, [pool_size(n, k, s, p, d, ceil_mode) for n, k, s, p, d in zip(x.shape[2:], kernel, step, pad, gap)], name)
-        values, indices = _max_pool(x, kernel, step, pad, gap, bool(ceil_mode))
+        last = has_images(x) and (spatial > 1 or return_indices) if not single else \
+            spatial == 3 and channels_last_like(x, tuple(x.shape)) is not None
+        x = as_images(x, True) if last else x
+        values, indices = (as_images(out, last) for out in _max_pool(x, kernel, step, pad, gap, bool(ceil_mode)))
         if single:
             values, indices = prims.squeeze(values, (0,)), prims.squeeze(indices, (0,))
         return (values, indices) if return_indices else values
@@ -448,6 +463,11 @@ COMPOSITES["avg_pool_backward"].has_kernel("cpu", pool_kernels.avg_pool_backward
                                            stays_whole=lambda args: math.prod(args[2]) > MOST_TAPS)
 
 
+def _averages_last(x: Tensor, single: bool) -> bool:
+    """Whether means, and maxima of adaptive windows, lie channels last: of batches of images that do, never in three dimensions."""
+    return x.ndim < 5 and not single and has_images(x)
+
+
 def _avg_pool_nd(spatial: int) -> Callable:
     name = f"avg_pool{spatial}d"
 
@@ -461,7 +481,9 @@ def _avg_pool_nd(spatial: int) -> Callable:
         if divisor_override == 0:
             raise RuntimeError("divisor must be not zero")
         _check_sizes(x, [pool_size(n, k, s, p, 1, ceil_mode) for n, k, s, p in zip(x.shape[2:], kernel, step, pad)], name)
-        out = _avg_pool(x, kernel, step, pad, bool(ceil_mode), bool(count_include_pad), divisor_override)
+        last = _averages_last(x, single)
+        x = as_images(x, True) if last else x
+        out = as_images(_avg_pool(x, kernel, step, pad, bool(ceil_mode), bool(count_include_pad), divisor_override), last)
         return prims.squeeze(out, (0,)) if single else out
 
     fn.__name__, fn.__doc__ = name, f"Mean over sliding windows of {spatial} dimension(s)."
@@ -557,7 +579,8 @@ def _adaptive_avg(spatial: int) -> Callable:
     def fn(input: Tensor, output_size: Any) -> Tensor:
         x, single = _batched(check_float(input, name), spatial, name)
         wanted = _wanted(output_size, x, spatial)
-        have = tuple(x.shape[2:])
+        have, last = tuple(x.shape[2:]), _averages_last(x, single)
+        x = as_images(x, True) if last else x
         if all(type(n) is int and n == 1 for n in wanted):
             out = x.mean(tuple(range(2, x.ndim)), keepdim=True)
         elif all(_even(n, m) for n, m in zip(have, wanted)):
@@ -565,6 +588,7 @@ def _adaptive_avg(spatial: int) -> Callable:
             out = _avg_pool(x, kernel, kernel, (0,) * spatial, False, True, None)
         else:
             out = _adaptive_avg_cells(x, wanted)
+        out = as_images(out, last)
         return prims.squeeze(out, (0,)) if single else out
 
     fn.__name__, fn.__doc__ = name, "Mean over windows that divide the input evenly into `output_size`."
@@ -580,7 +604,8 @@ def _adaptive_max(spatial: int) -> Callable:
     def fn(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
         x, single = _batched(input, spatial, name)
         wanted = _wanted(output_size, x, spatial)
-        have = tuple(x.shape[2:])
+        have, last = tuple(x.shape[2:]), _averages_last(x, single)
+        x = as_images(x, True) if last else x
         if any(map(is_symbolic, have)) and all(type(m) is int and m == 1 for m in wanted):
             values, indices = (out.reshape([*x.shape[:2], *wanted]) for out in x.flatten(2).max(2))
         elif all(_even(n, m) for n, m in zip(have, wanted)):
@@ -588,6 +613,7 @@ def _adaptive_max(spatial: int) -> Callable:
             values, indices = _max_pool(x, kernel, kernel, (0,) * spatial, (1,) * spatial, False)
         else:
             values, indices = _adaptive_max_cells(x, wanted)
+        values, indices = as_images(values, last), as_images(indices, last)
         if single:
             values, indices = prims.squeeze(values, (0,)), prims.squeeze(indices, (0,))
         return (values, indices) if return_indices else values

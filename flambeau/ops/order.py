@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.memory_format import channels_last, channels_last_3d, contiguous_format
-from ..core.size import elementwise_strides, memory_order
+from ..core.size import elementwise_strides, looks_channels_last, memory_order, permuted_strides
 from ..core.tensor import Tensor
 from .registry import PRIMITIVES
 
@@ -56,6 +56,17 @@ def in_images(x: Tensor) -> Tensor:
     """`x` in channels-last order if it is, else in row-major order."""
     format = {4: channels_last, 5: channels_last_3d}.get(x.ndim, contiguous_format)
     return x if x.is_contiguous() or x.is_contiguous(memory_format=format) else x.contiguous()
+
+
+def has_images(x: Tensor) -> bool:
+    """Whether `x` (n, c, ...) lies channels last, as far as its strides tell."""
+    return looks_channels_last(*x._layout[:2])
+
+
+def as_images(x: Tensor, last: bool) -> Tensor:
+    """`x` (n, c, ...) in channels-last order if it is to be `last`, else in row-major order."""
+    shape = x._layout.shape
+    return laid(x, permuted_strides(shape, (0, *range(2, len(shape)), 1))) if last else in_rows(x)
 
 
 def like(x: Tensor, source: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ import numpy as np
 from ..backends.cpu import native
 from ..core import dispatch
 from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, can_cast, complex128, finfo, float32, float64, int16, int64, uint8
+from ..core.size import is_dense
 from ..core.tensor import Tensor, bump_version, refuse_inference_write
 from . import prims
 from .checks import checked
@@ -152,6 +153,8 @@ def store_out(out: Tensor, result: Tensor) -> Tensor:
                           f"the required output shape {list(result.shape)}; give one of that shape, or an empty one", UserWarning,
                           stacklevel=3)
         out.resize_(result.shape)
+        if not result.is_contiguous() and is_dense(*result._layout[:2]):
+            out.as_strided_(*result._layout[:2], out._layout.offset)    # an empty one lies as the result would
     return assign(out, result, anew=True)
 
 
@@ -950,7 +953,7 @@ def rad2deg(input: Tensor) -> Tensor:
 def angle(input: Tensor) -> Tensor:
     """The argument of a complex number; 0 or pi by sign for real ones (NaN stays)."""
     if input.dtype.is_complex:
-        return prims.atan2(prims.imag(input), prims.real(input))
+        return in_rows(prims.atan2(prims.imag(input), prims.real(input)))
     x = to_float(input)
     return where(x < 0, math.pi, where(x.isnan(), x, 0.0))
 

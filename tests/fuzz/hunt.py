@@ -46,6 +46,7 @@ class Hunt:
     small: bool = True
     note: Callable[[str, list[int]], None] = lambda doing, seeds: None
     programs: int = 0
+    at: list[int] = field(default_factory=list)
     finds: dict[tuple[str, ...], Find] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -56,7 +57,7 @@ class Hunt:
         """Run the programs of these seeds."""
         self.note("drawing", seeds)
         drawn = [(seed, self.generator.program(seed)) for seed in seeds]
-        self.note("running", seeds)
+        self.at = seeds
         self.programs += len(drawn)
         differences = self.run([p for _, p in drawn])
         for (seed, program), found in zip(drawn, differences):
@@ -65,6 +66,7 @@ class Hunt:
 
     def run(self, programs: list[Program]) -> list[Difference | None]:
         """The difference of each program; what no mode foresaw is one too."""
+        self.note("running", self.at)
         try:
             return self.how.run(programs, self.theirs)
         except Exception as error:

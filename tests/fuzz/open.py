@@ -6,10 +6,7 @@ from fnmatch import fnmatchcase
 
 # mode, operator, kind (with * and ?): what is to be mended
 OPEN = (
-    ("eager", "*conv*", "strides", "channels-last weights and unbatched inputs"),
-    ("eager", "*pool*", "strides", "channels_last_3d and unbatched inputs"),
     ("eager", "*attention", "strides", "the order of the heads"),
-    ("eager", "getitem", "strides", "dimensions of one element that decide"),
     ("eager", "*conv*", "raises ValueError*", "what oneDNN refuses"),
     ("eager", "*_polynomial_?", "value (*)", "infinities in the recurrence"),
     ("eager", "*cholesky_*", "value (*)", "singular factors"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 import flambeau
-from tests.fuzz import modes
+from tests.fuzz import modes, workers
 from tests.fuzz.hunt import Hunt
 from tests.fuzz.program import Input, Program, Ref, Step, Word
 
@@ -55,3 +57,36 @@ def test_a_planted_fault_is_found_and_made_small(hunting, monkeypatch):
     small = hunting.finds[("eager", *found.signature)].program
     assert len(small.steps) == 1 and small.steps[0].kwargs.keys() <= {"dtype"} and len(small.inputs) == 1
     assert small.inputs[0].shape == (1, 1) and small.inputs[0].views == ()
+
+
+class Silent:
+    """A process that never says anything."""
+
+    exitcode = None
+
+    def is_alive(self) -> bool:
+        return self.exitcode is None
+
+    def kill(self) -> None:
+        self.exitcode = -9
+
+
+def test_a_program_that_hangs_is_a_find():
+    worker = workers.Worker(None, "eager", 0, 1.0, at=("running", [8]))
+    worker.process, worker.since = Silent(), time.monotonic() - workers.PATIENCE / 2
+    worker.watch()
+    assert worker.process.is_alive()
+    worker.since -= workers.PATIENCE
+    worker.watch()
+    worker.crashed()
+    assert worker.done == 1 and ("eager", "crash", "hangs") in worker.finds
+
+
+def test_an_excused_layout_is_not_met_later():
+    """A step after one whose layout is excused starts from the same on both sides."""
+    program = Program(
+        (Input("x0", "complex64", (2, 3), (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)),),
+        (Step("v0", "call", "torch.adjoint", (Ref("x0"),)), Step("v1", "method", "mul_", (Ref("x0"), 2)),
+         Step("v2", "method", "exp", (Ref("v0"),))),
+    )
+    assert modes.MODES["eager"].run([program], theirs) == [None]

@@ -15,6 +15,8 @@ from .compare import Difference
 from .hunt import Find, Hunt, seeds
 from .program import Program
 
+PATIENCE = 60.0     # seconds for one run of a program; longer is a hang
+
 
 @dataclass
 class Worker:
@@ -26,6 +28,8 @@ class Worker:
     seconds: float
     done: int = 0
     at: tuple[str, list[int]] = ("starting", [])
+    since: float = 0.0
+    hung: bool = False
     finds: dict[tuple[str, ...], Find] = field(default_factory=dict)
 
     def start(self, until: float) -> None:
@@ -35,6 +39,7 @@ class Worker:
         arguments = (theirs, self.options, self.mode, self.number, self.done, until - time.monotonic())
         self.process = context.Process(target=_work, args=arguments, daemon=True)
         self.process.start()
+        self.since, self.hung = time.monotonic(), False
         theirs.close()
 
     def hear(self) -> bool:
@@ -43,17 +48,26 @@ class Worker:
             said = self.connection.recv()
         except EOFError:
             return False
+        self.since = time.monotonic()
         if said[0] == "done":
+            self.at = ("idle", [])
             self.done, self.finds = said[1], {**self.before, **said[2]}
         else:
             self.at = said
         return True
 
+    def watch(self) -> None:
+        """End the process if it says nothing for too long: `crashed` notes that it hangs."""
+        if time.monotonic() - self.since > PATIENCE * max(1, len(self.at[1])) and self.process.is_alive():
+            self.hung = True
+            self.process.kill()
+
     def crashed(self) -> None:
-        """Note the crash of the process and step over the programs that it was at."""
+        """Note that the process crashed or hung, and step over the programs that it was at."""
         doing, at = self.at
-        name = signal.Signals(-self.process.exitcode).name if (self.process.exitcode or 0) < 0 else f"exit {self.process.exitcode}"
-        if doing == "running":  # a crash while drawing is torch's own
+        code = self.process.exitcode or 0
+        name = "hangs" if self.hung else signal.Signals(-code).name if code < 0 else f"exit {code}"
+        if doing == "running":  # while drawing it is torch's own
             found = Difference(0, "crash", name, f"one of the programs {at}: ./dev fuzz --mode {self.mode} --show SEED prints one")
             self.finds[(self.mode, "crash", name)] = Find(self.mode, at[0], found, Program((), ()))
         self.done += len(at)
@@ -80,6 +94,8 @@ def hunt(mode: str, options: Any, seconds: float) -> tuple[int, dict[tuple[str, 
     alive = {worker.connection: worker for worker in workers}
     shown = 0.0
     while alive:
+        for worker in alive.values():
+            worker.watch()
         for ready in wait(list(alive), timeout=2):
             worker = alive[ready]  # type: ignore[index]
             if worker.hear():
