@@ -15,6 +15,7 @@ import flambeau as torch
 from flambeau.aot import cache as programs
 from flambeau.core import cache
 from flambeau.core.settings import Verification
+from flambeau.inductor import compile as build
 
 
 def pytest_configure() -> None:
@@ -49,6 +50,7 @@ def quick_switches() -> Iterator[None]:
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache directory of the test's own, which nothing was compiled into, and no compiled code from before."""
+    build._give_up()  # what other tests began and never came for
     monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "package_hash", lambda: "this version")  # the real one asks whether files have changed
     torch._dynamo.reset()

@@ -16,6 +16,7 @@ import hashlib
 import itertools
 import os
 import re
+import secrets
 import shutil
 import stat
 import sys
@@ -60,21 +61,33 @@ def _temporary() -> Path:
         return Path(os.devnull) / "flambeau"
 
 
-def temporary_folder(prefix: str) -> Path:
-    """A new folder outside of the cache that goes when this process ends, but not when one forked from it does. OSError."""
-    made = Path(tempfile.mkdtemp(prefix=prefix))
-    remove_at_exit(made)
+_own: dict[Path, int] = {}
+"""Folders that go when the process that made them ends, but not when one forked from it does."""
+
+
+def temporary_folder(prefix: str, parent: Path | None = None) -> Path:
+    """A new folder, outside of the cache unless `parent` says where, that goes with this process. OSError."""
+    made = Path(parent or tempfile.gettempdir(), f"{prefix}{secrets.token_hex(8)}")
+    _own[made] = os.getpid()  # before there is one: an interrupt between the two leaves nothing behind
+    try:
+        made.mkdir(mode=0o700)
+    except OSError:
+        del _own[made]
+        raise
     return made
 
 
-def remove_at_exit(folder: Path) -> None:
-    """Have a folder removed when this process ends, but not when one forked from it does."""
-    atexit.register(_remove_own, folder, os.getpid())
+def remove_folder(folder: Path) -> None:
+    """Remove a temporary folder now."""
+    shutil.rmtree(folder, ignore_errors=True)
+    _own.pop(folder, None)
 
 
-def _remove_own(folder: Path, owner: int) -> None:
-    if os.getpid() == owner:
-        shutil.rmtree(folder, ignore_errors=True)
+@atexit.register
+def _remove_own() -> None:
+    for folder, owner in list(_own.items()):
+        if owner == os.getpid():
+            remove_folder(folder)
 
 
 def limit() -> int:

@@ -20,7 +20,6 @@ import shutil
 import signal
 import struct
 import subprocess
-import tempfile
 import threading
 import time
 import warnings
@@ -35,7 +34,7 @@ from flambeau.core.cache import (
     put_in_place,
     read,
     read_sealed,
-    remove_at_exit,
+    remove_folder,
     seal,
     temporary_folder,
     warn_unusable,
@@ -242,7 +241,7 @@ class _Run:
                 os.killpg(self._process.pid, signal.SIGKILL)  # the driver, and the passes that it runs
             self._process.wait()
         if not keep_folder:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            remove_folder(self.folder)
 
 
 # Stands at the end of every source: what a compiler gives for a library is looked through for it.
@@ -294,7 +293,7 @@ class Build:
             return temporary_folder("flambeau-build-")
         try:
             make_folder(self.path.parent)
-            return Path(tempfile.mkdtemp(prefix="build-", dir=self.path.parent))
+            return temporary_folder("build-", self.path.parent)
         except OSError as error:
             made = temporary_folder("flambeau-build-")
             warn_unusable(error)
@@ -340,7 +339,6 @@ class Build:
                 os.replace(run.folder / "unit.cpp", home.with_suffix(".cpp"))  # beside its library, for reading
             return False
         self.path = run.made
-        remove_at_exit(run.folder)
         return True
 
     def _clean(self, keep_folder: bool = False) -> None:

@@ -542,7 +542,7 @@ def test_what_does_not_look_at_its_input_has_a_gradient_of_zeros(overwrite):
 def test_nextafter_moves_with_its_input():
     x, y = fl.tensor([1.0, 2.0, 0.5], requires_grad=True), fl.tensor([3.0, 2.0, -1.0], requires_grad=True)
     got = fl.autograd.grad(fl.nextafter(x, y).sum(), [x, y])
-    assert [g.tolist() for g in got] == [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
+    assert [g.tolist() for g in got] == [[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]]    # torch's: where they are equal, of neither
 
 
 @pytest.mark.parametrize("wrap", [False, True])
