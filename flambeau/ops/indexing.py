@@ -109,6 +109,8 @@ def _identity(mode: str, kind: dtype) -> Any:
         return 0 if mode == "add" else 1
     if kind.category >= FLOAT:
         return float("-inf") if mode == "amax" else float("inf")
+    if kind is bool_:
+        return mode == "amin"
     limits = iinfo(kind)
     return limits.min if mode == "amax" else limits.max
 
@@ -280,11 +282,12 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
         raise RuntimeError("Number of elements of source < number of ones in mask: "
                            f"{source.numel()} elements for {int(mask._data.sum())} ones")
     order = prims.cumsum(cast(mask.reshape(-1), int64), 0, False) - 1
-    if source.numel() == 0:
-        return input.clone(memory_format=contiguous_format)
-    picked = prims.index_select(source.reshape(-1), 0, order.clamp(0, source.numel() - 1))
+    count, flat = source.numel(), source.reshape(-1)
+    if count == 0:
+        flat = prims.cat([flat, source.new_zeros((1,))], 0)     # something to look at, which nothing takes
+    picked = prims.index_select(flat, 0, order.clamp(0, max(count - 1, 0)))
     made = in_rows(prims.where(mask, picked.reshape(tuple(input.shape)), input))
-    return made if mask._data is not None else checked(made, order[-1:] < source.numel())
+    return made if mask._data is not None else checked(made, order[-1:] < count)
 
 
 inplace(masked_scatter, "masked_scatter_")
@@ -750,8 +753,11 @@ def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = 
     """A copy of `input` with input[start:end:step] along `dim` replaced by `src`."""
     d = canonical_dim(dim, input.ndim)
     attrs = (d, *slice_bounds(slice(start, end, step), input.shape[d]))
-    out = view_scatter(input, ((prims.slice_, attrs),), _same_region(src, prims.slice_(input, *attrs), "slice_scatter"))
-    return like(out.clone() if out is src else out, input)
+    src = _same_region(src, prims.slice_(input, *attrs), "slice_scatter")
+    out = view_scatter(input, ((prims.slice_, attrs),), src)
+    if out is src:      # all of it: what is left of `input` is a gradient of zeros
+        out = prims.where(src.new_full(tuple(src.shape), True, dtype=bool_), src, input)
+    return like(out, input)
 
 
 @operator(method=True)

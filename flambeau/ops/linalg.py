@@ -206,7 +206,10 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any
     if kind.category <= INT and any(category_of_number(n) >= FLOAT for n in (beta, alpha)):
         raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number. "
                            f"addr got alpha={alpha}, beta={beta} for {kind}")
-    wide = int64 if kind is bool_ else kind
+    if kind is bool_:
+        wide, beta, alpha = int64, int(bool(beta)), int(bool(alpha))
+    else:
+        wide = kind
     out = cast(_added(cast(input, wide), cast(outer(vec1, vec2), wide), beta, alpha), kind)
     return like(out, expand_to(input, tuple(out.shape)))
 
@@ -589,7 +592,7 @@ def cov(input: Tensor, *, correction: int = 1) -> Tensor:
     """Covariances of the rows of a matrix, whose columns are observations."""
     x = input.reshape(1, -1) if input.ndim < 2 else input
     x = _centred(x if x.dtype.category >= FLOAT else x.to(result_type(x, 1.0)))
-    out = prims.mm(x, x.mH) / (x.shape[1] - correction)
+    out = prims.mm(x, x.mH) / max(x.shape[1] - correction, 0)
     return out.squeeze()    # one variable: its variance
 
 

@@ -166,11 +166,14 @@ def linalg_solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
 
 
 def _triangular_kernel(a: np.ndarray, b: np.ndarray, upper: bool, unit: bool) -> np.ndarray:
-    triangle = np.triu(a) if upper else np.tril(a)
-    if unit:
-        at = np.arange(a.shape[-1])
-        triangle[..., at, at] = 1
-    return np.linalg.solve(triangle, b)
+    """By substitution, which divides by a zero on the diagonal like any other number: infinities and NaNs, not an error."""
+    out = np.empty(b.shape[:-2] + b.shape[:-3:-1], b.dtype).swapaxes(-1, -2)    # column by column
+    if not b.size:
+        return out
+    solve, = scipy_linalg.get_blas_funcs(("trsm",), (a,))
+    for at in np.ndindex(b.shape[:-2]):
+        out[at] = solve(1, a[at], b[at], lower=not upper, diag=unit)
+    return out
 
 
 def _triangular_vjp(g: Tensor, a: Tensor, out: Tensor, upper: bool, unit: bool) -> tuple:
@@ -182,8 +185,7 @@ def _triangular_vjp(g: Tensor, a: Tensor, out: Tensor, upper: bool, unit: bool) 
 
 triangular_prim = _routine("solve_triangular", _triangular_kernel, _triangular_vjp,
                            lambda a, b, upper, unit: columns(b), "X with A X = B for triangular A, of one batch.",
-                           lambda r: (_square(r), r.standard_normal((2, 3, 2)), True, False), tensors=2,
-                           failure="linalg.solve_triangular: the matrix is singular.")
+                           lambda r: (_square(r), r.standard_normal((2, 3, 2)), True, False), tensors=2)
 
 
 @operator
@@ -197,9 +199,59 @@ def linalg_solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = T
     return triangular_prim(expand_to(A, (*batch, *A.shape[-2:])), expand_to(B, (*batch, *B.shape[-2:])), upper, unitriangular)
 
 
-def _det_vjp(g: Tensor, x: Tensor, out: Tensor) -> tuple:
-    scale = g * (out.conj() if out.dtype.is_complex else out)
-    return (prims.unsqueeze(prims.unsqueeze(scale, scale.ndim), scale.ndim + 1) * _h(inv_prim(x)),)
+def _for_each(x: Tensor) -> Tensor:
+    """A number for each matrix, beside the matrices."""
+    return prims.unsqueeze(prims.unsqueeze(x, x.ndim), x.ndim + 1)
+
+
+def _unbounded_inverse(x: np.ndarray) -> np.ndarray:
+    """The inverse of a matrix that may have none, by substitution: there are infinities and NaNs in it then, and no error is raised."""
+    p, lower, upper = scipy_linalg.lu(x, check_finite=False)
+    return _triangular_kernel(upper, _triangular_kernel(lower, p.T.astype(x.dtype), False, True), True, False)
+
+
+def _inverse_or_infinite(x: np.ndarray) -> np.ndarray:
+    try:
+        return np.linalg.inv(x)
+    except np.linalg.LinAlgError:
+        return np.array([_unbounded_inverse(m) for m in x.reshape(-1, *x.shape[-2:])], x.dtype).reshape(x.shape)
+
+
+inv_or_infinite_prim = _routine("inv_or_infinite", np.errstate(all="ignore")(_inverse_or_infinite), _inv_vjp, lambda x: columns(x),
+                                "The inverse of (..., n, n), infinite or NaN where there is none.", lambda r: (_square(r),))
+
+
+@np.errstate(all="ignore")
+def _cofactors(x: np.ndarray) -> np.ndarray:
+    """det(A) A^-T; of (nearly) singular matrices by their singular values, A = U S V^H, of which it takes all products but one."""
+    try:
+        inverse = np.linalg.inv(x)
+        near = np.linalg.norm(x, 1, (-2, -1)) * np.linalg.norm(inverse, 1, (-2, -1)) > np.finfo(x.dtype).eps ** -0.5
+    except np.linalg.LinAlgError:
+        inverse, near = np.full_like(x, np.nan), np.ones(x.shape[:-2], bool)
+    out = np.asarray(np.linalg.det(x))[..., None, None] * inverse.swapaxes(-1, -2)
+    near &= np.isfinite(x).all((-2, -1))
+    if near.any():
+        u, s, vh = np.linalg.svd(x[near])
+        others = np.where(np.eye(s.shape[-1], dtype=bool), 1, s[..., None, :]).prod(-1)
+        turned = (np.linalg.det(u) * np.linalg.det(vh))[..., None, None]
+        out[near] = turned * ((u.conj() * others[..., None, :]) @ vh.conj())
+    return out
+
+
+def _cofactor_vjp(g: Tensor, x: Tensor, out: Tensor) -> tuple:
+    """The conjugate of (s I - C h^T) A^-T with h the conjugate of g, s the sum of h C."""
+    h = g.conj()
+    total = _for_each((h * out).sum((-2, -1)))
+    return (((total * _identity(x, x.shape[-1]) - out @ h.mT) @ inv_or_infinite_prim(x).mT).conj(),)
+
+
+cofactor_prim = _routine("cofactor", _cofactors, _cofactor_vjp, _of_input,
+                         "The cofactors of (..., n, n): the derivatives of the determinant.", lambda r: (_square(r),))
+
+
+def _det_vjp(g: Tensor, x: Tensor) -> tuple:
+    return (_for_each(g) * cofactor_prim(x).conj(),)
 
 
 def _nan_where_nan(out: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -239,7 +291,7 @@ def _slogdet_vjp(gs: tuple, x: Tensor, out0: Tensor) -> tuple:
         g = turned if g is None else g + turned
     if g is None:
         return (None,)
-    return (prims.unsqueeze(prims.unsqueeze(g, g.ndim), g.ndim + 1) * _h(inv_prim(x)),)
+    return (_for_each(g) * _h(inv_or_infinite_prim(x)),)
 
 
 slogdet_prim = _routine("slogdet", _slogdet, _slogdet_vjp,
@@ -332,6 +384,10 @@ def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
 @with_out
 def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
     """The inverse of A, given its Cholesky factor."""
+    zero = None if input._data is None or input.ndim < 2 else (_diagonal(input) == 0).reshape(-1, min(input.shape[-2:]) or 1).nonzero()
+    if zero is not None and len(zero):
+        raise LinAlgError(f"cholesky_inverse: The diagonal element {int(zero[0, 1]) + 1} is zero, the inversion could not be completed "
+                          "because the input matrix is singular.")
     return cholesky_solve(expand_to(_identity(input, input.shape[-1]), tuple(input.shape)), input, upper)
 
 
@@ -649,9 +705,34 @@ def _exp_vjp(g: Tensor, x: Tensor) -> tuple:
     return (matrix_exp_prim(prims.cat([top, bottom], x.ndim - 2)).narrow(-2, 0, n).narrow(-1, n, n),)
 
 
+_PADE = (64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800, 129060195264000, 10559470521600, 670442572800,
+         33522128640, 1323241920, 40840800, 960960, 16380, 182, 1)
+
+
+@np.errstate(all="ignore")
+def _exp_kernel(x: np.ndarray) -> np.ndarray:
+    """Scaling and squaring with the Pade approximant of degree 13, good for norms up to 5.37 (N. J. Higham, 2005)."""
+    wide = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+    if not x.size:
+        return x.copy()
+    norms = np.linalg.norm(wide, 1, (-2, -1))
+    finite = np.isfinite(norms)
+    halvings = np.where(finite & (norms > 5.371920351148152), np.frexp(norms / 5.371920351148152)[1], 0)[..., None, None]
+    a = np.where(finite[..., None, None], wide, 0) * np.ldexp(1.0, -halvings)
+    b, one = _PADE, np.eye(x.shape[-1])
+    a2 = a @ a
+    a4 = a2 @ a2
+    a6 = a2 @ a4
+    u = a @ (a6 @ (b[13] * a6 + b[11] * a4 + b[9] * a2) + b[7] * a6 + b[5] * a4 + b[3] * a2 + b[1] * one)
+    v = a6 @ (b[12] * a6 + b[10] * a4 + b[8] * a2) + b[6] * a6 + b[4] * a4 + b[2] * a2 + b[0] * one
+    out = np.linalg.solve(v - u, v + u)
+    for k in range(int(halvings.max())):
+        out = np.where(halvings > k, out @ out, out)
+    return np.where(finite[..., None, None], out, np.nan).astype(x.dtype)
+
+
 matrix_exp_prim = _routine(
-    "matrix_exp", lambda x: scipy_linalg.expm(x).astype(x.dtype, copy=False) if x.size else x.copy(), _exp_vjp, _of_input,
-    "The exponential of (..., n, n).", lambda r: (_square(r),))
+    "matrix_exp", _exp_kernel, _exp_vjp, _of_input, "The exponential of (..., n, n).", lambda r: (_square(r),))
 
 
 @operator(method="matrix_exp")

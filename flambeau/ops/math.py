@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
+from operator import mul as multiply
 from typing import Any
 
 import numpy as np
@@ -175,8 +177,41 @@ igammac_prim = _library("igammac", special.gammaincc, {
     params=("x", "y"), samples=_two_positive)
 airy_ai_prim = _library("airy_ai", lambda x: special.airy(x)[0], {"x": lambda x: airy_ai_slope_prim(x)})
 airy_ai_slope_prim = _library("airy_ai_slope", lambda x: special.airy(x)[1], {"x": lambda x: x * airy_ai_prim(x)})
+
+
+def _hankel_terms(order: int, count: int) -> list[float]:
+    """a_k of Hankel's expansion: the product of (4 order^2 - (2j - 1)^2) / (8 j) over j up to k."""
+    products = itertools.accumulate(((4 * order**2 - (2 * j - 1) ** 2) / (8 * j) for j in range(1, count)), multiply, initial=1.0)
+    return list(products)
+
+
+def _far_bessel(order: int, second: bool) -> Callable:
+    """J or Y of order 0 or 1, beyond 25 by Hankel's expansion (Abramowitz and Stegun, 9.2.5-9.2.10): cos(x - phase) from the cosine and
+    the sine of x itself, since x - phase, rounded, is off by as much as half a last place of x."""
+    near, terms = getattr(special, f"{'y' if second else 'j'}{order}"), _hankel_terms(order, 18)
+
+    def fn(x: np.ndarray) -> np.ndarray:
+        size = np.abs(x)
+        far = (size > 25) & np.isfinite(size)
+        out = np.asarray(near(x))
+        if not far.any():
+            return out
+        z = np.asarray(x, np.float64)[far]
+        t = 1 / np.abs(z)
+        p, q = (sum((-1) ** k * a * t ** (2 * k) for k, a in enumerate(terms[odd::2])) for odd in (0, 1))
+        q = q * t
+        sin, cos = np.sin(np.abs(z)), np.cos(z)
+        c, s = (sin + cos, sin - cos) if not order else (sin - cos, -sin - cos)    # of x - phase, times sqrt 2
+        found = np.sqrt(t / math.pi) * (p * s + q * c if second else p * c - q * s)
+        out = out.astype(np.float64)
+        out[far] = np.where(z < 0, np.nan if second else found * (-1) ** order, found)
+        return out
+    return fn
+
+
 for _name in ("j0", "j1", "y0", "y1", "k0", "k1", "k0e", "k1e"):
-    _library(f"bessel_{_name}", getattr(special, _name), why="Bessel functions other than i0, i1 have none here yet")
+    _library(f"bessel_{_name}", _far_bessel(int(_name[1]), _name[0] == "y") if _name[0] in "jy" else getattr(special, _name),
+             why="Bessel functions other than i0, i1 have none here yet")
 
 
 def _trigamma(o: Any, x: Any) -> Any:

@@ -183,8 +183,10 @@ def _rms_norm_vjp(gs: tuple, input: Tensor, weight: Tensor | None, out1: Tensor,
         return (None, None)
     if dispatch.state.grad_enabled:
         rstd = _rms_statistics(input, dims, eps)
-    gx = rms_norm_backward(g, input, weight, rstd) if needs[0] else None
-    gw = cast(rms_norm_backward_weight(g, input, rstd), weight.dtype) if needs[1] else None     # type: ignore[union-attr]
+    if input.dtype.is_complex:      # a function of complex numbers without conjugates: those of its derivatives
+        g = g.conj()
+    gx = rms_norm_backward(g, input, weight, rstd).conj() if needs[0] else None
+    gw = cast(rms_norm_backward_weight(g, input, rstd).conj(), weight.dtype) if needs[1] else None     # type: ignore[union-attr]
     return gx, gw
 
 

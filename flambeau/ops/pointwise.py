@@ -322,7 +322,7 @@ def _check_zero_division(x: Any, y: Any) -> Any:
     _check_not_bool(kind, "division")
     if kind.category <= INT:
         zero = (y == 0) if not isinstance(y, Tensor) else (y._data is not None and bool((y._data == 0).any()))
-        if zero is True:
+        if zero is True and not (isinstance(x, Tensor) and x.numel() == 0):
             raise RuntimeError("ZeroDivisionError")
         if isinstance(y, Tensor) and y._data is None:
             return checked(y, y != 0)
@@ -754,7 +754,7 @@ def _in_common(name: str, *tensors: Tensor) -> tuple:
         kind = result_type(*tensors)
     if kind is bool_:
         raise NotImplementedError(f'"{name}_cpu_out" not implemented for \'Bool\'; convert the operands with .int() or .float() first')
-    return kind, *[cast(t, compute_dtype(kind)) for t in tensors]
+    return kind, *[cast(cast(t, kind), compute_dtype(kind)) for t in tensors]
 
 
 @operator(method=True)

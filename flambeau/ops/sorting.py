@@ -18,7 +18,7 @@ from .creation import linspace
 from .pointwise import with_out
 from .promotion import cast
 from .reductions import _is_zero, _pick, keep_dims, scalar_type
-from .registry import OPERATORS, Spec, operator, primitive
+from .registry import OPERATORS, General, Spec, operator, primitive
 from .return_types import named
 
 
@@ -235,10 +235,14 @@ def _unique_kernel(x: np.ndarray, dim: int | None, consecutive: bool) -> tuple:
     return values, inverse.astype(np.int64), np.diff(np.append(starts, n)).astype(np.int64)
 
 
+def _unique_vjp(gs: tuple) -> tuple:
+    raise NotImplementedError("the derivative of unique is not implemented: which of several equal elements a value was is not told; "
+                              "detach() what it gives, or index with argsort()")
+
+
 @primitive("unique", batch=batching.refused, kernel=_unique_kernel, tags=("data_dependent",),
            samples=lambda r: [(r.integers(0, 5, 9), None, False)],
-           why_absent={
-    "derivative": "the output's shape depends on the data", "loop": "the output's shape depends on the data"})
+           derivative=General(_unique_vjp), why_absent={"loop": "the output's shape depends on the data"})
 def unique_prim(x: Tensor, dim: int | None, consecutive: bool) -> tuple[Spec, Spec, Spec]:
     """Sorted distinct values (or runs of equal neighbours), the index of each element's value, and their counts."""
     if x._data is None or dispatch.state.fake:

@@ -554,3 +554,19 @@ def test_fill_diagonal_of_all_shapes_and_layouts(wrap):
             assert mine.fill_diagonal_(3.0, wrap).tolist() == want, shape
     x = fl.ones(7, 3, requires_grad=True)
     assert fl.autograd.grad((x * 1).t().fill_diagonal_(0.0).sum(), x)[0].sum() == 21 - 3
+
+
+def test_what_is_all_overwritten_has_a_gradient_of_zeros():
+    x, s = fl.randn(4, 3, requires_grad=True), fl.randn(4, 3, requires_grad=True)
+    for made in (fl.slice_scatter(x, s), fl.slice_scatter(x, s, 1, 0, 9)):
+        assert made.data_ptr() != s.data_ptr() and [g.sum().item() for g in fl.autograd.grad(made.sum(), [x, s])] == [0, 12]
+    nothing = fl.zeros(0, requires_grad=True)
+    made = x.masked_scatter(fl.zeros(3, dtype=fl.bool), nothing)
+    assert [g.sum().item() for g in fl.autograd.grad(made.sum(), [x, nothing])] == [12, 0]
+
+
+@pytest.mark.parametrize("reduce", ["sum", "prod", "amax", "amin"])
+@pytest.mark.parametrize("include_self", [False, True])
+def test_scatter_reduce_of_truth_values(agrees, reduce, include_self):
+    x, s = np.array([True, False, True, False]), np.array([False, False, True, True])
+    agrees(lambda t, x, s: x.scatter_reduce(0, t.tensor([0, 0, 1, 3]), s, reduce, include_self=include_self), x, s)

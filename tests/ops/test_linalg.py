@@ -373,3 +373,99 @@ def test_singular_values_of_infinite_matrices_are_nan(name, size):
     y[1, 0, 0] = math.nan
     with pytest.raises(fl.linalg.LinAlgError, match="NaN"):
         call(y)
+
+
+# -- matrices that have no inverse ---------------------------------------------------------------------------------------
+SINGULAR = {"a zero": [[0.0]], "rank one": [[1.0, 2.0], [2.0, 4.0]], "all alike": [[1.0] * 3] * 3, "a zero pivot": np.diag([1.0, 2.0, 0.0]),
+            "zeros": np.zeros((3, 3)), "of another order": np.diag([0.0, 1.0, 2.0])}
+
+
+def cofactors(x):
+    """By their definition: the determinants of what is left without a row and a column."""
+    n = len(x)
+    return np.array([[(-1) ** (i + j) * np.linalg.det(np.delete(np.delete(x, i, 0), j, 1)) for j in range(n)] for i in range(n)])
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.complex128], ids=str)
+@pytest.mark.parametrize("name", SINGULAR)
+def test_the_gradient_of_a_determinant_is_the_cofactors(name, kind):
+    """Of singular matrices too, of which torch gives zeros where the cofactors are not."""
+    singular = np.array(SINGULAR[name], kind) * (1 + 0.5j if kind is np.complex128 else 1)
+    other = np.eye(len(singular), dtype=kind) * 2
+    x = fl.tensor(np.stack([singular, other]), requires_grad=True)
+    x.det().sum().backward()
+    want = np.stack([cofactors(singular), cofactors(other)]).conj()
+    np.testing.assert_allclose(x.grad.numpy(), want, atol=1e-5 if kind is np.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("fn", ["logdet", "slogdet"])
+@pytest.mark.parametrize("name", SINGULAR)
+def test_the_gradient_of_the_logarithm_of_zero_is_not_finite(name, fn):
+    x = fl.tensor(np.array(SINGULAR[name]), requires_grad=True)
+    out = getattr(x, fn)()
+    (out if fn == "logdet" else out[1]).backward()
+    assert not x.grad.isfinite().all()
+
+
+def test_second_derivatives_of_determinants():
+    for x in (normal(3, 3), normal(2, 2, 2) + 1j * normal(2, 2, 2)):
+        given = fl.tensor(x, requires_grad=True)
+        assert fl.autograd.gradgradcheck(fl.linalg.det, (given,))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.complex64], ids=str)
+@pytest.mark.parametrize("upper", [False, True])
+def test_triangular_systems_divide_by_zero(agrees, upper, kind):
+    a = np.array([[[2.0, 1, 3], [4, 0, 5], [6, 7, 8]], [[2.0, 1, 3], [4, 3, 5], [6, 7, 8]]]).astype(kind)
+    b = np.arange(1, 13).reshape(2, 3, 2).astype(kind)
+    got = fl.linalg.solve_triangular(fl.tensor(a), fl.tensor(b), upper=upper)
+    assert not got[0].isfinite().all() and got[1].isfinite().all()
+    agrees(lambda t, x, y: t.linalg.solve_triangular(x, y, upper=upper)[1], a, b, tolerance=1e-5, grad=False)
+    agrees(lambda t, x, y: t.linalg.solve_triangular(x, y, upper=upper, unitriangular=True), a, b, tolerance=1e-4)
+    agrees(lambda t, x, y: t.cholesky_solve(y, x, upper)[1], a, b, tolerance=1e-5, grad=False)
+    assert not fl.cholesky_solve(fl.tensor(b), fl.tensor(a), upper)[0].isfinite().all()
+
+
+def test_the_inverse_of_a_singular_factor_is_refused(both_refuse):
+    both_refuse(lambda t: t.cholesky_inverse(t.tensor([[1.0, 0.0], [3.0, 0.0]])))
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 5.0, 6.0, 40.0, 300.0])
+def test_exponentials_of_matrices_of_any_norm(size):
+    """Of A = S diag(d) S^-1 it is S diag(e^d) S^-1; of equal elements 1 + (e^n - 1) / n."""
+    n = 5
+    q = np.linalg.qr(normal(3, n, n))[0]
+    d = RNG.uniform(-size, size, (3, n))
+    got = fl.linalg.matrix_exp(fl.tensor((q * d[:, None]) @ q.swapaxes(-1, -2))).numpy()
+    want = (q * np.exp(d)[:, None]) @ q.swapaxes(-1, -2)
+    np.testing.assert_allclose(got, want, rtol=0, atol=2e-15 * max(size, 5) * np.abs(want).max())
+    alike = fl.linalg.matrix_exp(fl.ones(n, n, dtype=fl.float64) * size / n).numpy()
+    np.testing.assert_allclose(alike, np.eye(n) + np.expm1(size) / n, rtol=2e-15 * max(size, 5))
+
+
+def test_exponentials_of_one_matrix_do_not_hang_on_the_others():
+    x = np.stack([np.full((2, 2), np.inf), np.full((2, 2), 100.0), np.eye(2), np.full((2, 2), np.nan)])
+    whole = fl.linalg.matrix_exp(fl.tensor(x)).numpy()
+    assert np.isnan(whole[[0, 3]]).all()
+    for i in (1, 2):
+        assert np.array_equal(whole[i], fl.linalg.matrix_exp(fl.tensor(x[i])).numpy())
+
+
+def test_products_of_infinities_warn_of_nothing():
+    for kind in (np.float32, np.float64, np.float16, np.complex64):
+        x = np.full((2, 2), np.inf, kind)
+        for fn in (fl.matmul, fl.mm, lambda a, b: fl.bmm(a[None], b[None]), lambda a, b: fl.einsum("ij,jk", a, b)):
+            fn(fl.tensor(x), fl.tensor(np.array([[0, 1], [2, 60000]], kind)))
+
+
+def test_products_of_no_bools(agrees):
+    empty, some = np.zeros((0, 2), bool), np.ones((2, 3), bool)
+    agrees(lambda t, x, y: x @ y, empty, some)
+    agrees(lambda t, x, y: t.bmm(x[None], y[None]), empty, some)
+    agrees(lambda t, x, y: t.addmv(x[:, 0], x, y[:, 0]), empty, some)
+    for alpha, beta in ((-1, 1), (2, 0), (0, 1), (0, -1)):
+        agrees(lambda t, x: t.addr(x, ~x[:, 0], x[0], alpha=alpha, beta=beta), some)
+
+
+def test_the_covariance_of_nothing_is_nan(agrees):
+    agrees(lambda t, x: t.cov(x), np.zeros(0, np.float32))

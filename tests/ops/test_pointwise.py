@@ -385,3 +385,15 @@ def test_sinc_of_the_largest_half_is_no_nan(agrees):
 @pytest.mark.parametrize("write", [lambda t, x: x.pow_(-2), lambda t, x: x.__ipow__(-1)])
 def test_integers_to_negative_powers_in_place_are_refused(both_refuse, write):
     both_refuse(lambda t: write(t, t.tensor([-4, 2])))
+
+
+def test_nothing_is_divided_by_zero(agrees):
+    for fn in ("fmod", "remainder", "floor_divide"):
+        agrees(lambda t, x: getattr(t, fn)(x, 0), np.zeros((2, 0), np.int64))
+        agrees(lambda t, x: getattr(x, fn)(t.tensor(0)), np.zeros((2, 0), np.int64))
+
+
+def test_ternary_operators_round_to_the_common_dtype_first(agrees):
+    x = np.array([7, -2**62, 2**62, 70000])
+    for fn in ("addcmul", "addcdiv"):
+        agrees(lambda t, x: getattr(t, fn)(x, t.tensor([6]), t.tensor(2.0).half()), x)

@@ -146,3 +146,8 @@ def test_medians_with_nan_and_ties(agrees, name):
     for dim in (0, 1):
         agrees(lambda t, x: getattr(t, name)(x, dim)[0], x, grad=False)
     agrees(lambda t, x: getattr(t, name)(x), x, grad=False)
+
+
+@pytest.mark.parametrize("fn", ["unique", "unique_consecutive"])
+def test_the_derivative_of_unique_is_refused(both_refuse, fn):
+    both_refuse(lambda t: getattr(t.ones(3, requires_grad=True), fn)().sum().backward())

@@ -70,6 +70,8 @@ def addmm(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _numpy_matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    if a.dtype is not F32 and a.dtype in NARROW:  # asking a set costs more than a small product
-        return bmm(a.astype(F32), b.astype(F32)).astype(a.dtype)
-    return np.matmul(a, b)
+    """Without NumPy's warnings of infinities and NaNs; of single matrices by np.dot, which is the quicker one."""
+    with np.errstate(all="ignore"):
+        if a.dtype is not F32 and a.dtype in NARROW:  # asking a set costs more than a small product
+            return bmm(a.astype(F32), b.astype(F32)).astype(a.dtype)
+        return np.dot(a, b) if a.ndim == 2 and b.ndim == 2 else np.matmul(a, b)
