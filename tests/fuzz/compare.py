@@ -59,8 +59,8 @@ def closeness(dtype: str, theirs: np.ndarray) -> float:
     return TOLERANCE.get(dtype, 0.0) * (float(finite.max()) if finite.size else 0.0)
 
 
-def unlike(ours: np.ndarray, theirs: np.ndarray, dtype: str, allowed: Any = 0.0) -> str | None:
-    """A difference of values, in words; `allowed` is what a disturbance of the inputs comes to, an array or a number."""
+def unlike(ours: np.ndarray, theirs: np.ndarray, dtype: str, allowed: Any = 0.0, excused: Any = False) -> str | None:
+    """A difference of values, in words; `allowed` is what a disturbance of the inputs comes to, an array or a number, `excused` a mask."""
     if ours.dtype.kind not in "fc":
         wrong = ours != theirs
         if allowed is not None and np.ndim(allowed):
@@ -71,6 +71,7 @@ def unlike(ours: np.ndarray, theirs: np.ndarray, dtype: str, allowed: Any = 0.0)
         # which part of a complex number overflows first is nobody's promise
         lost = ~np.isfinite(ours) & ~np.isfinite(theirs) if ours.dtype.kind == "c" else np.isnan(ours) & np.isnan(theirs)
         wrong = ~((ours == theirs) | lost | nearly)
+    wrong = wrong & ~np.asarray(excused)
     if not np.any(wrong):
         return None
     at = tuple(int(i) for i in np.argwhere(wrong)[0]) if wrong.ndim else ()

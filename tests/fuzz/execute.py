@@ -113,7 +113,7 @@ def _step(number: int, step: Step, mine: Side, other: Side) -> Difference | None
             return Difference(number, step.name, kind, f"Flambeau: {error!r}; torch: {expected!r}"[:600])
         if error is None or expected is None:  # excused: only one of them has a value now
             return _passed_over(step, mine, other)
-    found = _compare_all(number, step.name, mine, other, lambda names: disturbed(step, inputs, other, names), step)
+    found = _compare_all(number, step.name, mine, other, lambda names: disturbed(step, inputs, other, names), step, inputs)
     if found is not None:
         return found
     if error is None and expected is None:
@@ -156,7 +156,7 @@ def raising(error: BaseException | None, expected: BaseException | None, step: S
 
 
 def _compare_all(
-    number: int, op: str, mine: Side, other: Side, spread: Callable | None, step: Step | None = None
+    number: int, op: str, mine: Side, other: Side, spread: Callable | None, step: Step | None = None, inputs: Any = None
 ) -> Difference | None:
     ours, theirs = mine.tensors(), other.tensors()
     target = step.target if step is not None and step.has_value else None
@@ -176,7 +176,8 @@ def _compare_all(
                     "aliasing",
                     f"{name} shares memory with {sorted(a[name] - {name})}, torch's with {sorted(b[name] - {name})}",
                 )
-    suspects = {}
+    suspects: dict[str, str | None] = {}
+    masks: dict[str, Any] = {}
     for name, expected in theirs.items():
         got = ours.get(name)
         if got is None:
@@ -192,16 +193,17 @@ def _compare_all(
             return Difference(number, op, "shape", f"{name}: {a.shape}, torch {b.shape}")
         if a.dtype.kind == b.dtype.kind and a.tobytes() == b.tobytes():
             continue
-        if step is not None and (known.excuses_values(step) or known.excuses_index(step, name)):
+        if step is not None and known.excuses_index(step, name):
             suspects[name] = None
             continue
-        suspects[name] = compare.unlike(a, b, compare.dtype_name(expected))
+        masks[name] = known.excused_values(step, inputs, a, b) if step is not None else False
+        suspects[name] = compare.unlike(a, b, compare.dtype_name(expected), excused=masks[name])
     if any(s for s in suspects.values()) and spread is not None:
         allowed = spread([n for n, s in suspects.items() if s])
         for name, said in suspects.items():
             if said and (
                 again := compare.unlike(
-                    compare.array(ours[name]), compare.array(theirs[name]), compare.dtype_name(theirs[name]), allowed[name]
+                    compare.array(ours[name]), compare.array(theirs[name]), compare.dtype_name(theirs[name]), allowed[name], masks[name]
                 )
             ):
                 return Difference(number, op, f"value ({compare.dtype_name(theirs[name])})", f"{name}: {again}")

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from .program import Step
 
 
+class Values(NamedTuple):
+    """What a step came to: the tensors that it read (torch's, by name), and one result, ours and torch's."""
+
+    step: Step
+    inputs: dict[str, Any]
+    ours: np.ndarray
+    theirs: np.ndarray
+
+
 @dataclass(frozen=True)
 class Known:
-    """An excuse: for errors a predicate over (ours, torch's, step), for values one over the step, for layouts (strides, offset,
-    memory shared), versions, gradients and the indices of equal elements one over the step too; for all that a step does one over the
-    step and torch's result."""
+    """An excuse: for errors a predicate over (ours, torch's, step), for values one over the step and `where`, a mask of elements; for
+    layouts (strides, offset, memory shared), versions, gradients and the indices of equal elements one over the step too; for all that
+    a step does one over the step and torch's result."""
 
     reason: str
     error: Callable[[BaseException | None, BaseException | None, Step], bool] | None = None
     values: Callable[[Step], bool] | None = None
+    where: Callable[[Values], Any] = lambda v: True
     layout: Callable[[Step], bool] | None = None
     version: Callable[[Step], bool] | None = None
     gradient: Callable[[Step], bool] | None = None
@@ -33,7 +45,59 @@ def _of(*names: str) -> Callable[[Step], bool]:
     return lambda step: step.op.rpartition(".")[2] in names
 
 
+def _lost(v: Values) -> Any:
+    """Where torch has NaN and Flambeau a number."""
+    return ~np.isfinite(v.theirs) if v.theirs.dtype.kind in "fc" else False
+
+
+def _any(inputs: Any, has: Callable[[np.ndarray], Any]) -> bool:
+    """Whether one of the tensors that a step reads has something."""
+    if isinstance(inputs, (list, tuple, dict)):
+        return any(_any(i, has) for i in (inputs.values() if isinstance(inputs, dict) else inputs))
+    if not hasattr(inputs, "detach") or not (inputs.is_floating_point() or inputs.is_complex()):
+        return False
+    return bool(np.any(has((inputs.to_dense() if inputs.is_complex() else inputs.double()).detach().resolve_conj().numpy())))
+
+
+def _not_finite(v: Values) -> bool:
+    return _any(v.inputs, lambda x: ~np.isfinite(x))
+
+
+_LAPACK = ("inverse", "inv", "solve", "solve_ex", "inv_ex", "det", "slogdet", "logdet", "pinv", "pinverse", "cond", "matrix_power", "lstsq",
+           "cholesky_solve", "cholesky_inverse", "solve_triangular", "tensorinv", "matrix_exp")
+
 KNOWN = (
+    Known("torch's Bessel functions of float64 are 1e-6 off beyond 5 (the polynomials of j0 and its like), float32's through them; "
+          "tests/ops/test_math.py has higher precision", values=_of("bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1")),
+    Known("torch takes the trapezoidal rule as the sum less half of the ends: infinite ends are NaN, integers overflow, and a single "
+          "infinite point is an area", values=_of("trapz", "trapezoid"),
+          where=lambda v: _lost(v) | _any(v.inputs, lambda x: np.abs(x) > 1e15) | (not _any(v.inputs, lambda x: True))),
+    Known("what LAPACK makes of a matrix that holds infinities or NaNs hangs on the library, as does NaN for pivots that are subnormal",
+          values=_of(*_LAPACK), where=lambda v: _lost(v) | _not_finite(v)),
+    Known("singular values that are nothing but rounding, of which the old pinverse keeps all", values=_of("pinverse"),
+          where=lambda v: (np.abs(v.theirs) > 1e6) | (np.abs(v.ours) > 1e6)),
+    Known("torch sorts NaNs among slices in no order", values=lambda step: _of("unique")(step) and "dim" in step.kwargs, where=_not_finite),
+    Known("torch has complex infinity or NaN where what it passes through overflows: the logarithm of a sum of exponentials",
+          values=_of("logaddexp", "logaddexp2", "logcumsumexp", "logsumexp"), where=lambda v: _lost(v) & (v.theirs.dtype.kind == "c")),
+    Known("0 ** 0 of complex numbers is 1; torch's vectors say NaN", values=lambda step: step.op in ("**", "**=") or _of("pow", "pow_",
+          "float_power", "float_power_", "vander")(step), where=lambda v: _lost(v) & (v.theirs.dtype.kind == "c")),
+    Known("polygamma of infinity is 0; torch says NaN", values=_of("polygamma", "polygamma_"), where=_lost),
+    Known("NaN is in no domain; torch takes the incomplete gamma functions of NaN and 0 to be 0 and 1",
+          values=_of("igamma", "igammac", "igamma_", "igammac_", "gammainc", "gammaincc"),
+          where=lambda v: np.isnan(v.ours) & _any(v.inputs, np.isnan)),
+    Known("an infinite factor of a sum: torch multiplies the terms", values=_of("addbmm", "addbmm_"), where=_lost),
+    Known("torch adds float16 up in float16 here, and overflows on the way", values=lambda step: "conv" in step.op,
+          where=lambda v: _lost(v) & (v.theirs.dtype == np.float16)),
+    Known("torch finds the bin of a narrow float in narrow floats", values=_of("histc"), where=lambda v: v.theirs.dtype.itemsize < 4 or any(
+        getattr(i, "dtype", None) is not None and i.dtype.itemsize < 4 for i in v.inputs.values())),
+    Known("a constant row's correlation is 0 / 0; torch divides rounding by rounding", values=_of("corrcoef"),
+          where=lambda v: np.isnan(v.ours)),
+    Known("which of several values for one place is kept is nobody's promise", values=lambda step: _of("put", "put_")(step) and not any(
+        value is True for value in (*step.args[3:], step.kwargs.get("accumulate")))),
+    Known("torch's masked_scatter_ of a tensor into itself reads what it has just written",
+          values=lambda step: _of("masked_scatter_")(step) and len(step.refs()) < len(step.args) + len(step.kwargs)),
+    Known("which NaN it is, and so its sign, is nobody's promise", values=_of("signbit", "copysign", "copysign_", "view"),
+          where=lambda v: _any(v.inputs, np.isnan)),
     Known(
         "torch has no kernel for this dtype on the CPU; Flambeau computes it",
         error=lambda ours, theirs, step: (
@@ -79,6 +143,12 @@ KNOWN = (
           gradient=lambda step: "_polynomial_" in step.op or "bessel" in step.op or step.op.endswith("vander")),
     Known("torch's derivative is wrong: of ldexp 2**-n in integers, of polar by the sign of the length, of hardsigmoid a sixth in float32",
           gradient=_of("ldexp", "ldexp_", "polar", "hardsigmoid")),
+    Known("det's gradient is the cofactors; torch gives zeros for a singular matrix", gradient=_of("det")),
+    Known("floor_divide_ passes no gradient on; Flambeau's is zeros", gradient=_of("floor_divide_")),
+    Known("torch lets a logical operation write to a leaf that requires grad",
+          error=lambda ours, theirs, step: theirs is None and _says(ours, "a leaf Variable") and _of("logical_xor_", "logical_and_",
+                                                                                                    "logical_or_", "logical_not_")(step)),
+    Known("torch's digamma has a derivative of 1e-9", gradient=_of("digamma", "psi", "digamma_")),
     Known("norm(p=0) counts: its gradient is zeros here and None in torch", gradient=_of("norm", "renorm", "dist")),
     Known(
         "torch's Python stumbles over an argument of a wrong type; Flambeau says which",
@@ -130,7 +200,24 @@ def excuses_gradients(step: Step) -> bool:
 
 
 def excuses_values(step: Step) -> bool:
+    """Whether some values of a step are excused, whichever."""
     return any(k.values is not None and k.values(step) for k in KNOWN)
+
+
+def excused_values(step: Step, inputs: dict[str, Any], ours: np.ndarray, theirs: np.ndarray) -> Any:
+    """Which elements of a result of a step are excused."""
+    mask: Any = False
+    for k in KNOWN:
+        if k.values is not None and k.values(step):
+            mask = mask | np.asarray(k.where(Values(step, inputs, ours, theirs)))
+    return mask
+
+
+def excused_gradients(steps: Iterable[Step], theirs: np.ndarray) -> Any:
+    """NaN, of zeros times what is not finite, where there may be a number; and what no finite gradient is the gradient of."""
+    if theirs.dtype.kind not in "fc":
+        return False
+    return ~np.isfinite(theirs) if any(map(_of("logdet", "slogdet"), steps)) else np.isnan(theirs)
 
 
 def excuses_index(step: Step, name: str) -> bool:
@@ -140,4 +227,5 @@ def excuses_index(step: Step, name: str) -> bool:
 
 def excuses_backward(ours: BaseException | None, theirs: BaseException | None) -> bool:
     """Flambeau keeps less for the backward pass than torch, so that programs run which torch refuses."""
-    return ours is None and _says(theirs, "modified by an inplace operation", "derivative for", "not implemented for")
+    return ours is None and _says(theirs, "modified by an inplace operation", "derivative for", "not implemented for", "INTERNAL ASSERT",
+                                        "can't be cast to")
