@@ -157,7 +157,8 @@ class Saved:
     __slots__ = ("output", "tensor", "unpack", "version")  # `tensor`: or what a hook packed it into
 
     def __init__(self, tensor: Tensor, output: int | None = None):
-        if dispatch.state.overwriting is tensor:
+        target = dispatch.state.overwriting
+        if target is not None and (target is tensor or target._storage is tensor._storage):
             tensor = _copy_with_history(tensor)
         self.version = version_to_save(tensor)
         self.output = output

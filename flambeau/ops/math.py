@@ -132,6 +132,8 @@ def _library(name: str, fn: Callable, d: dict[str, Any] | None = None, *, params
              why: str = "", samples: Any = None) -> Primitive:
     """An elementwise primitive computed by a library function."""
     def shape(x: Tensor, *rest: Any) -> Spec:
+        if x.dtype.is_complex:
+            raise NotImplementedError(f'"{name}_cpu" not implemented for \'{scalar_type(x.dtype)}\'; it takes real tensors')
         return Spec(x._layout.shape, x.dtype, lies_like([a for a in (x, *rest) if isinstance(a, Tensor)]))
 
     why_absent = {"loop": _NO_LOOP} | ({} if d else {"derivative": why or "no closed form in the table"})

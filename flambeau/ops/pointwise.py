@@ -907,6 +907,8 @@ def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = N
     """NaN, inf and -inf replaced (by 0 and the dtype's largest and smallest numbers unless given)."""
     if input.dtype.category < FLOAT:
         return input.clone()
+    if input.dtype.is_complex:
+        return complex(nan_to_num(prims.real(input), nan, posinf, neginf), nan_to_num(prims.imag(input), nan, posinf, neginf))
     limits = finfo(input.dtype)
     x = where(prims.isnan(input), 0.0 if nan is None else nan, input)
     x = where(prims.eq(x, math.inf), limits.max if posinf is None else posinf, x)

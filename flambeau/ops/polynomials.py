@@ -21,11 +21,12 @@ from .registry import operator
 
 
 class Family(NamedTuple):
-    """p_1(x), and p_{k+1} as `step(x, k, p_k, p_{k-1})`."""
+    """p_1(x), and p_{k+1} as `step(x, k, p_k, p_{k-1})`; `sign`: that of p_1 at infinity."""
 
     doc: str
     first: Callable[[Tensor], Tensor]
     step: Callable[[Tensor, int, Tensor, Tensor], Tensor]
+    sign: int = 1
 
 
 def _chebyshev(kind: str, first: Callable) -> Family:
@@ -41,7 +42,7 @@ FAMILIES = {f"chebyshev_polynomial_{kind}": family for kind, family in _CHEBYSHE
                                    lambda x, k, p, q: 2 * x * p - 2 * k * q),
     "hermite_polynomial_he": Family("The probabilists' Hermite polynomial He_n", lambda x: x, lambda x, k, p, q: x * p - k * q),
     "laguerre_polynomial_l": Family("Laguerre's polynomial L_n", lambda x: 1 - x,
-                                    lambda x, k, p, q: ((2 * k + 1 - x) * p - k * q) / (k + 1)),
+                                    lambda x, k, p, q: ((2 * k + 1 - x) * p - k * q) / (k + 1), -1),
     "legendre_polynomial_p": Family("Legendre's polynomial P_n", lambda x: x,
                                     lambda x, k, p, q: ((2 * k + 1) * x * p - k * q) / (k + 1)),
 }
@@ -58,9 +59,14 @@ def _evaluate(family: Family, x: Tensor, n: Any) -> Tensor:
     def reached(k: int, now: Tensor, before: Tensor) -> Tensor:
         return prims.where(n > k, now, before) if each else now
 
+    def stepped(k: int, p: Tensor, q: Tensor) -> Tensor:
+        """The recurrence; what overflowed beyond all zeros (H_k's lie within 2 sqrt k, L_k's 4 k) has the sign of the highest power."""
+        lost = prims.logical_and(p.isinf(), x.abs() > 4 * (k + 1))
+        return prims.where(lost, p * x.sign() * family.sign, family.step(x, k, p, q))
+
     q, p = ones, reached(0, family.first(x), ones)
     for k in range(1, top):
-        q, p = reached(k, p, q), reached(k, family.step(x, k, p, q), p)
+        q, p = reached(k, p, q), reached(k, stepped(k, p, q), p)
     return p.masked_fill(n < 0, 0) if each else p
 
 

@@ -15,7 +15,7 @@ from ..core.size import canonical_dim
 from ..core.tensor import Tensor
 from . import batching, prims
 from .creation import linspace
-from .pointwise import with_out
+from .pointwise import where, with_out
 from .promotion import cast
 from .reductions import _is_zero, _pick, keep_dims, scalar_type
 from .registry import OPERATORS, General, Spec, operator, primitive
@@ -154,7 +154,8 @@ def _quantile(input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolati
     rank = rank.expand((*ordered.shape[:-1], rank.shape[-1]))
     low, high, weight = _BETWEEN[interpolation](rank)
     below, above = (prims.gather(ordered, ordered.ndim - 1, i.to(int64)) for i in (low, high))
-    result = below + (above - below) * weight
+    here = above == below if isinstance(weight, Tensor) or weight else None     # nothing between them: infinities stay what they are
+    result = below if here is None else where(here, below, below + (above - below) * weight)
     if not skip_nan:
         result = result.masked_fill(nans > 0, math.nan)
     result = result.movedim(-1, 0)
@@ -192,8 +193,9 @@ def _mode_index_kernel(x: np.ndarray, dim: int) -> np.ndarray:
     rows = np.moveaxis(x, dim, -1)
     out = np.empty(rows.shape[:-1], np.int64)
     for at in np.ndindex(out.shape):
-        values, counts = np.unique(rows[at], return_counts=True)
-        out[at] = np.flatnonzero(rows[at] == values[counts.argmax()])[-1]
+        values, counts = np.unique(rows[at], return_counts=True, equal_nan=False)
+        best = values[counts.argmax()]
+        out[at] = np.flatnonzero(rows[at] == best if best == best else np.isnan(rows[at]))[-1]
     return out
 
 

@@ -334,7 +334,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
     size = input.shape[canonical_dim(dim, input.ndim)]
     step = (size + chunks - 1) // chunks
-    return split(input, step, dim) if not (type(step) is int and step == 0) else (input,) * chunks
+    return split(input, step, dim) if not (type(step) is int and step == 0) else split(input, [0] * chunks, dim)
 
 
 @operator(method=True)

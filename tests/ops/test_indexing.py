@@ -570,3 +570,12 @@ def test_what_is_all_overwritten_has_a_gradient_of_zeros():
 def test_scatter_reduce_of_truth_values(agrees, reduce, include_self):
     x, s = np.array([True, False, True, False]), np.array([False, False, True, True])
     agrees(lambda t, x, s: x.scatter_reduce(0, t.tensor([0, 0, 1, 3]), s, reduce, include_self=include_self), x, s)
+
+
+def test_an_overwritten_number_is_saved_for_its_gradient():
+    """Though the operator looks at it as a vector of one."""
+    for reduce in ("amin", "amax", "prod"):
+        x, s = fl.tensor([2.0, 3.0]), fl.tensor(0.5, requires_grad=True)
+        made = x[1].scatter_reduce_(0, fl.tensor(0), s, reduce)
+        want = fl.tensor(3.0).scatter_reduce(0, fl.tensor(0), s, reduce)
+        assert fl.equal(*(fl.autograd.grad(out, s)[0] for out in (made, want)))

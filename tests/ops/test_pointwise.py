@@ -397,3 +397,10 @@ def test_ternary_operators_round_to_the_common_dtype_first(agrees):
     x = np.array([7, -2**62, 2**62, 70000])
     for fn in ("addcmul", "addcdiv"):
         agrees(lambda t, x: getattr(t, fn)(x, t.tensor([6]), t.tensor(2.0).half()), x)
+
+
+def test_nan_to_num_of_complex_numbers(agrees):
+    x = np.array([complex(a, b) for a in (np.nan, np.inf, -np.inf, 1.5) for b in (np.nan, np.inf, -np.inf, -2.5)])
+    for kind in (np.complex64, np.complex128):
+        agrees(lambda t, x: t.nan_to_num(x), x.astype(kind), grad=False)
+        agrees(lambda t, x: t.nan_to_num(x, 1.0, 2.0, -3.0), x.astype(kind), grad=False)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 import flambeau as fl
-from flambeau.ops.polynomials import polynomials
+from flambeau.ops.polynomials import FAMILIES, polynomials
 
 X = np.array([-2.0, -1, -0.3, 0, 0.25, 1, 1.5])
 N = np.array([[-1], [0], [1], [2], [7], [3]])
@@ -54,3 +56,14 @@ def test_out():
     out = fl.empty(0, dtype=fl.float64)
     assert fl.special.legendre_polynomial_p(fl.tensor(X), 2, out=out) is out
     np.testing.assert_allclose(out.numpy(), (3 * X**2 - 1) / 2)
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_beyond_all_zeros_a_polynomial_is_of_its_highest_power(name):
+    """Overflow is the infinity of its sign; torch's recurrences come to NaN."""
+    x = fl.tensor([1e30, -1e30, math.inf, -math.inf], dtype=fl.float32)
+    for n in range(2, 9):
+        up = -1 if "laguerre" in name and n % 2 else 1
+        down = 1 if "laguerre" in name or n % 2 == 0 else -1
+        assert getattr(fl.special, name)(x, n).tolist() == [up * math.inf, down * math.inf] * 2, n
+    assert getattr(fl.special, name)(fl.tensor([math.nan]), 3).isnan().all()

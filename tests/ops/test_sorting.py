@@ -151,3 +151,19 @@ def test_medians_with_nan_and_ties(agrees, name):
 @pytest.mark.parametrize("fn", ["unique", "unique_consecutive"])
 def test_the_derivative_of_unique_is_refused(both_refuse, fn):
     both_refuse(lambda t: getattr(t.ones(3, requires_grad=True), fn)().sum().backward())
+
+
+def test_quantiles_beside_infinities():
+    x = fl.tensor([-math.inf, -math.inf, 1.0, 2.0, math.inf])
+    for interpolation in ("linear", "lower", "higher", "nearest", "midpoint"):
+        got = [x.quantile(q, interpolation=interpolation).item() for q in (0.0, 0.125, 0.25, 0.5, 0.75, 1.0)]
+        assert got == [-math.inf] * 3 + [1.0, 2.0, math.inf], interpolation
+
+
+def test_the_mode_of_nans():
+    nan = math.nan
+    for values, want in (([nan, nan, 1.0], 1.0), ([1.0, nan, 1.0, 2.0, 2.0], 1.0), ([2.0, nan, 2.0], 2.0)):
+        value, index = fl.mode(fl.tensor(values))
+        assert value == want and values[index] == want
+    value, index = fl.mode(fl.tensor([nan, nan]))
+    assert value.isnan() and index in (0, 1)
