@@ -242,6 +242,9 @@ def _unique_vjp(gs: tuple) -> tuple:
                               "detach() what it gives, or index with argsort()")
 
 
+_unique_vjp.refuses = True  # type: ignore[attr-defined]
+
+
 @primitive("unique", batch=batching.refused, kernel=_unique_kernel, tags=("data_dependent",),
            samples=lambda r: [(r.integers(0, 5, 9), None, False)],
            derivative=General(_unique_vjp), why_absent={"loop": "the output's shape depends on the data"})
