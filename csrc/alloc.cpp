@@ -10,7 +10,8 @@
 // and contexts: arrays that NumPy made before go back to malloc. (PyDataMem_SetHandler sets a context variable: other threads, and
 // later notebook cells, would not see it.) No address space is reserved: a limit on it (RLIMIT_AS) may come at any time.
 //
-// What is kept is given back to the system: beyond `cache_limit` at once; when nothing was asked of the allocator for a second, or
+// What is kept is given back to the system: beyond `cache_limit` at once; when a fresh block would make the process larger than its
+// blocks have been at one time; when nothing was asked of the allocator for a second, or
 // not of a block for ten, by a thread that lives only while there is something to give back; and at gc.collect(). More than the
 // system has is refused, though it would promise it.
 #include "alloc.h"
@@ -46,6 +47,7 @@ constexpr size_t granule = size_t(2) << 20;  // also the size of a huge page
 constexpr size_t smallest = 1024;            // NumPy has a cache of its own for smaller ones
 constexpr size_t largest = size_t(1) << 46;
 constexpr size_t span_size = 256 << 10, chunk_size = 16 * granule;
+constexpr size_t at_once = size_t(64) << 20;  // given back while others wait
 constexpr size_t checked = size_t(64) << 20;  // fresh blocks from here on are compared with what the system has
 constexpr int steps = 4;                      // size classes to a power of two
 constexpr int small_classes = 5 * steps + 1;  // 1 KB ... 32 KB
@@ -349,6 +351,12 @@ void limit_to(Block* block, size_t size) {
     poison((char*)memory_of(block) + size, class_size(block->size_class) - size);
 }
 
+// Before a fresh block is made: what is kept must not make the process larger than its blocks have been at one time.
+void make_room(size_t size) {
+    size_t most = std::max(stats.peak, stats.live + size) + at_once;
+    if (stats.live + stats.cached + size > most) shrink_cache(most - stats.live - size);
+}
+
 // Memory of at least `size` bytes; null where there is none.
 void* allocate(size_t size, bool zeroed) {
     if (size > largest - redzone) return nullptr;
@@ -359,7 +367,7 @@ void* allocate(size_t size, bool zeroed) {
         Locked lock;
         block = take_cached(size_class);
         used_before = block != nullptr;
-        if (block == nullptr) block = make_fresh(size_class);
+        if (block == nullptr) make_room(class_size(size_class)), block = make_fresh(size_class);
         if (block == nullptr) return nullptr;
         if (!used_before && is_small(block)) used_before = true, block->clean = false;  // in a span that was, perhaps
         stats.requests++;
@@ -373,7 +381,6 @@ void* allocate(size_t size, bool zeroed) {
 
 // -------------------------------------------------------------------------------------------------------------- giving back
 constexpr size_t kept_idle = size_t(32) << 20;  // not worth giving back
-constexpr size_t at_once = size_t(64) << 20;    // while others wait
 constexpr long tick = 250'000'000;              // nanoseconds
 constexpr uint32_t idle_ticks = 4, old_ticks = 40;
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any
 
+from flambeau import _C
 from flambeau.aot.cache import Artefacts, Parts, Request, obtain
 from flambeau.aot.joint import INFERENCE, LEAF, NON_LEAF, FromArgument, FromAttribute, Program, trace
 from flambeau.aot.partition import Partition, partition
@@ -111,6 +112,10 @@ class AotFunction:
         return run(args)
 
     def _compile(self, needs: tuple | None) -> Callable[[tuple], Any]:
+        with _C.HooksScope():   # what is traced here is nothing to the caller's hooks of saved tensors
+            return self._obtain(needs)
+
+    def _obtain(self, needs: tuple | None) -> Callable[[tuple], Any]:
         if self.artefacts is None:
             return self._around(self._build(needs))
         watched = bool(Observers.listening)
@@ -173,6 +178,7 @@ class AotFunction:
             Observers.show(stage, program.module(graph, stage))
         forward = _compile(self.compilers[0], program, split.forward, interface.results)
         _adopt_layouts(split)
+        _mark_donated(split)
         backward = _compile(self.compilers[1], program, split.backward, 0)
         return Parts(interface, [forward, backward], Saving(split.saved_primals, split.saved_results))
 
@@ -254,6 +260,13 @@ def _adopt_layouts(split: Partition) -> None:
     for node in split.backward.nodes:
         if node.op == "placeholder" and node.name in made:
             node.meta["val"] = made[node.name]
+
+
+def _mark_donated(split: Partition) -> None:
+    """Tell the compiler which inputs of the backward graph only its caller has: what forward saved for it alone, and gradients."""
+    placeholders = [n for n in split.backward.nodes if n.op == "placeholder"]
+    for node in placeholders[len(split.saved_primals) + len(split.saved_results):]:
+        node.meta["donated"] = True
 
 
 # -- before and after the compilers --------------------------------------------------------------------------------------

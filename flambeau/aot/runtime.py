@@ -88,19 +88,23 @@ class CompiledBackward(Node):
 
     def apply(self, gs: list) -> list:
         """The backward graph, on what was saved and the gradients of the results."""
+        saved = self.saved
         if self.released:
             raise RuntimeError(SECOND_TIME)
         for i, version in self.versions:
-            if self.saved[i]._writes != version:
-                Saved.get(_as_saved(self.saved[i], version), self)  # raises
-        given = [value.get(self) if type(value) is Saved else value for value in self.saved]
+            if saved[i]._writes != version:
+                Saved.get(_as_saved(saved[i], version), self)  # raises
+        given = [value.get(self) if type(value) is Saved else value for value in saved]
         sources = [*given, *gs] if state.grad_enabled else None
-        if self.last and sources is None:
-            self.saved = []     # the graph frees each value after its last use
         given += [self._tangent(i, g) for i, g in enumerate(gs)]
+        asked = sum(1 << i for i, g in enumerate(gs) if g is not None) if any(g is None for g in gs) else -1
+        if self.last and sources is None:   # the graph frees each value after its last use
+            self.release()
+            del saved
+            if not self.post_hooks:
+                gs.clear()
         gradients = self.code.run_backward(given)
-        if self.code.reached is not None and any(g is None for g in gs):
-            asked = sum(1 << i for i, g in enumerate(gs) if g is not None)
+        if self.code.reached is not None and asked != -1:
             gradients = [g if bits & asked else None for g, bits in zip(gradients, self.code.reached)]
         if sources is not None:
             _refuse_double_backward(gradients, sources)

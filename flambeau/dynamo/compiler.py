@@ -100,7 +100,7 @@ class Compiler:
         request = Request(function, code, values, state.shapes, self.backend, self.backend_name, self.options, self.fullgraph,
                           active, self)  # fmt: skip
         try:
-            with debug.watching(code.co_name) as folder:
+            with debug.watching(code.co_name) as folder, _C.HooksScope():   # without the caller's hooks of saved tensors
                 captured = convert_frame(request)
             if folder is not None:
                 folder.finish(captured)

@@ -97,7 +97,7 @@ class Kept:
         key, code = record
         if isinstance(code, CudaCode):
             return code.link(call_primitive)[1]
-        runs = build.open_library(key, code.symbols, code.arguments) if key else []
+        runs = build.open_library(key, code.functions) if key else []
         return None if runs is None else code.link(runs)
 
 

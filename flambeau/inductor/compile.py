@@ -23,7 +23,7 @@ import subprocess
 import threading
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from flambeau import _C
@@ -355,12 +355,12 @@ class Build:
                 self.finish()
         self._clean()
 
-    def load(self, symbols: Sequence[str], n_args: int) -> list[_C.NativeGraph]:
-        """The library's functions, ready to call. CompilerError."""
+    def load(self, functions: Mapping[str, int]) -> list[_C.NativeGraph]:
+        """These functions of the library, by how many arrays each takes, ready to call. CompilerError."""
         while True:
             path = self.finish()
             try:
-                return _functions(path, symbols, n_args)
+                return _functions(path, functions)
             except OSError as error:
                 if self._aside:
                     raise self._error(f"made a library that cannot be loaded ({error})") from None
@@ -391,17 +391,17 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def _functions(path: Path, symbols: Sequence[str], n_args: int) -> list[_C.NativeGraph]:
-    return [_C.NativeGraph(str(path), symbol, n_args) for symbol in symbols]
+def _functions(path: Path, functions: Mapping[str, int]) -> list[_C.NativeGraph]:
+    return [_C.NativeGraph(str(path), name, arrays) for name, arrays in functions.items()]
 
 
-def open_library(key: str, symbols: Sequence[str], n_args: int) -> list[_C.NativeGraph] | None:
+def open_library(key: str, functions: Mapping[str, int]) -> list[_C.NativeGraph] | None:
     """The functions of the cached library of this name; None if it is missing or damaged."""
     path = library_path(key)
     if not is_sound(path):
         return None
     try:
-        return _functions(path, symbols, n_args)
+        return _functions(path, functions)
     except OSError:
         _remove(path)
         return None
@@ -427,9 +427,9 @@ def build(source: str) -> Path:
     return Build(source).finish()
 
 
-def load(source: str, symbols: Sequence[str], n_args: int) -> list[_C.NativeGraph]:
+def load(source: str, functions: Mapping[str, int]) -> list[_C.NativeGraph]:
     """The functions of `source`'s library, ready to call."""
-    return Build(source).load(symbols, n_args)
+    return Build(source).load(functions)
 
 
 stats: dict[str, float] = {"calls": 0, "seconds": 0.0}  # of g++ in this process

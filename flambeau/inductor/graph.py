@@ -29,7 +29,7 @@ from flambeau.inductor.product_ends import end_products
 from flambeau.inductor.ranges import split_loops, split_ranges
 from flambeau.inductor.scheduler import GPU, Node, schedule
 from flambeau.inductor.tuning import tune_products
-from flambeau.inductor.unit import Unit, print_unit
+from flambeau.inductor.unit import Segment, Unit, print_unit
 from flambeau.inductor.verify import results_of, verify, verify_memory
 
 
@@ -71,7 +71,7 @@ class CompiledGraph:
         """Seconds that each kernel or library call has taken so far (compiled with `config.timed`), most first."""
         assert self.unit is not None
         seconds = np.zeros(len(self.nodes))
-        load(self.unit.source, ["times"], 1)[0]((seconds,))
+        load(self.unit.source, {"times": 1})[0]((seconds,))
         return sorted(zip(seconds.tolist(), self.nodes, strict=True), key=lambda item: -item[0])
 
 
@@ -162,7 +162,7 @@ def _native(graph: CompiledGraph, arrays: bool) -> Callable[[list], list]:
     def ready() -> Callable[[list], list]:
         started = time.perf_counter()
         try:
-            runs = building.load(code.symbols, code.arguments) if building else []
+            runs = building.load(code.functions) if building else []
         except CompilerError as error:
             warn_failed(error)
             return _interpreted(program, arrays)
@@ -187,6 +187,7 @@ class _Wrapper:
     def __init__(self, program: Program, unit: Unit, arrays: bool):
         self.program, self.unit, self.arrays = program, unit, arrays
         self.lines: list[str] = []
+        self.steps = 0    # calls of Python so far
 
     def text(self) -> str:
         """The function `call(inputs)`."""
@@ -204,33 +205,42 @@ class _Wrapper:
             emit("    inputs.clear()")
         for name in program.constants:
             emit(f"    {name} = constants[{name!r}]._data")
-        made = {v.buffer for segment in unit.segments if not isinstance(segment, int) for v in segment.outputs if self._is_whole(v)}
-        for name in unit.arguments:
-            buffer = program.buffers[name]
-            if buffer.kind in ("temp", "output"):
-                emit(f"    {name} = {'None' if name in made else self._empty(name)}")
         arena = to_python(unit.arena)
         emit(f"    arena = empty({arena}, 'u1')" if unit.arena != 0 else "    arena = None")
-        arguments = "".join(f"{n}, " for n in (*unit.arguments, "arena"))
-        symbols = "".join(f"{s}, " for s in unit.symbols)
-        step = 0
+        born = {name for segment in unit.segments for name in segment.born}
+        for name in unit.arguments:
+            if program.buffers[name].kind in ("temp", "output") and name not in born:  # without elements
+                emit(f"    {name} = {self._empty(name)}")
         for segment in unit.segments:
-            if isinstance(segment, int):
-                call = f"run_{segment}(({arguments}), ({symbols}))"
-                emit(f"    {call}" if not unit.checks else f"    try: {call}\n    except RuntimeError as e: _refused(e)")
-                continue
-            views = "".join(f"{self._view(v)}, " for v in segment.inputs)
-            outs = [v.buffer if self._is_whole(v) else f"part{k}" for k, v in enumerate(segment.outputs)]
-            sizes = "{" + ", ".join(f"{s!r}: {s}" for s in program.symbols) + "}"
-            emit(f"    {', '.join(outs)}, = _eager(steps[{step}], ({views}), {sizes})")
-            for name, view in zip(outs, segment.outputs, strict=True):
-                if name == view.buffer:
-                    self._check(name)
-                else:
-                    emit(f"    {self._view(view)}[...] = {name}")
-            step += 1
+            self._segment(segment)
+            if segment.dead and segment is not unit.segments[-1]:
+                emit(f"    {' = '.join(segment.dead)} = None")
         emit(f"    return [{', '.join(self._result(v) for v in program.outputs)}]")
         return "\n".join(self.lines) + "\n"
+
+    def _segment(self, segment: Segment) -> None:
+        """The memory for it, and its call."""
+        program, emit, call = self.program, self.lines.append, segment.run
+        made = [] if isinstance(call, int) else [v.buffer for v in call.outputs if self._is_whole(v)]
+        for name in segment.born:
+            if name not in made:
+                emit(f"    {name} = {self._empty(name)}")
+        if isinstance(call, int):
+            arguments = "".join(f"{n}, " for n in (*segment.arguments, "arena"))
+            symbols = "".join(f"{s}, " for s in self.unit.symbols)
+            run = f"run_{call}(({arguments}), ({symbols}))"
+            emit(f"    {run}" if not self.unit.checks else f"    try: {run}\n    except RuntimeError as e: _refused(e)")
+            return
+        views = "".join(f"{self._view(v)}, " for v in call.inputs)
+        outs = [v.buffer if self._is_whole(v) else f"part{k}" for k, v in enumerate(call.outputs)]
+        sizes = "{" + ", ".join(f"{s!r}: {s}" for s in program.symbols) + "}"
+        emit(f"    {', '.join(outs)}, = _eager(steps[{self.steps}], ({views}), {sizes})")
+        for name, view in zip(outs, call.outputs, strict=True):
+            if name == view.buffer:
+                self._check(name)
+            else:
+                emit(f"    {self._view(view)}[...] = {name}")
+        self.steps += 1
 
     def _check(self, name: str) -> None:
         buffer = self.program.buffers[name]

@@ -434,6 +434,7 @@ class Program:
     hints: dict[str, int] = field(default_factory=dict)
     constants: dict[str, Any] = field(default_factory=dict)  # buffers of tensors that belong to the graph
     parameters: set[str] = field(default_factory=set)  # inputs that stay what they are from call to call, mostly
+    donated: set[str] = field(default_factory=set)  # inputs that nobody but the caller has, who lets go of them
     exact: int = ALL_OUTPUTS  # how many of the first outputs are for users; the others go to another graph alone
     guards: Sequence[Any] = ()  # what is known of the sizes: `core.symbolic.Guard`s
     small: bool = False  # whether no buffer will have 2^31 elements, whatever the sizes

@@ -188,6 +188,8 @@ class Lowering:
         self.program.inputs.append(name)
         if node.meta.get("parameter"):
             self.program.parameters.add(name)
+        if node.meta.get("donated"):
+            self.program.donated.add(name)
         shape, strides = index_of(tuple(val._layout.shape)), index_of(tuple(val._layout.strides))
         self.boxes[node] = self.strided(self.new_buffer(val.dtype, shape, strides, "input", name))
         for dim, (size, actual) in enumerate(zip(shape, val._layout.shape, strict=True)):

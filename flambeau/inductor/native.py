@@ -23,8 +23,7 @@ class NativeCode:
     """All that a call needs beside the library: plain enough to be kept in the cache."""
 
     wrapper: str                     # the text of `call(inputs)`
-    functions: int                   # how many of the library's functions it calls; without any there is no library
-    arguments: int                   # that they take
+    functions: dict[str, int]        # the library's that it calls, and how many arrays each takes; without any there is no library
     steps: list[Extern]              # those that it calls through Python
     dtypes: dict[str, dtype]         # of buffers that it makes
     constants: dict[str, Tensor]
@@ -32,16 +31,11 @@ class NativeCode:
     @classmethod
     def of(cls, wrapper: str, program: Program, unit: Unit) -> NativeCode:
         """Of a printed unit."""
-        steps = [replace(s, origins=()) for s in unit.segments if isinstance(s, Extern)]
+        steps = [replace(s.run, origins=()) for s in unit.segments if isinstance(s.run, Extern)]
         names = dict.fromkeys(re.findall(r"\bd_(\w+)", wrapper))
         dtypes = {name: program.buffers[name].dtype for name in names if name in program.buffers}
-        functions = sum(isinstance(s, int) for s in unit.segments)
-        return cls(wrapper, functions, len(unit.arguments) + 1, steps, dtypes, dict(program.constants))
-
-    @property
-    def symbols(self) -> list[str]:
-        """The library's functions."""
-        return [f"run_{k}" for k in range(self.functions)]
+        functions = {f"run_{s.run}": len(s.arguments) + 1 for s in unit.segments if isinstance(s.run, int)}
+        return cls(wrapper, functions, steps, dtypes, dict(program.constants))
 
     def link(self, runs: Sequence[Callable]) -> Callable[[list], list]:
         """The function from inputs to outputs, given the library's."""
@@ -51,7 +45,7 @@ class NativeCode:
             "_out": from_array, "_refused": _refused, "constants": self.constants, "steps": self.steps,
         }
         scope |= {f"d_{name}": kind for name, kind in self.dtypes.items()}
-        scope |= dict(zip(self.symbols, runs, strict=True))
+        scope |= dict(zip(self.functions, runs, strict=True))
         exec(compile(self.wrapper, "<inductor wrapper>", "exec"), scope)
         return scope["call"]
 

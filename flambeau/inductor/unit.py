@@ -1,25 +1,25 @@
 """The translation unit of a program: memory plan, kernels, library calls, and the functions that run them in order.
 
-A unit has one function `run_0`, or several (`run_0`, `run_1`, ...) where a primitive without loops has to be called through
-Python in between. All take the same arguments: the input arrays, the arrays of outputs and of what crosses into Python,
-and the arena that holds everything else.
+A unit has one function `run_0`, or several (`run_0`, `run_1`, ...) where something has to be done in Python in between: a
+primitive without loops is called, or memory comes and goes (memory.py). A function takes what its nodes touch of the inputs,
+outputs and large or crossing temporaries, and the arena that holds everything else.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flambeau.core.expr import Expr, Index, free_variables, to_cpp
+from flambeau.core.expr import Index, free_variables, to_cpp
 from flambeau.inductor.cpp import MEMORY_TYPES, Printed
 from flambeau.inductor.externs import CALLS
 from flambeau.inductor.ir import Compute, Extern, Program, View
 from flambeau.inductor.loops import print_kernel
+from flambeau.inductor.memory import Lives, coming_and_going, plan_memory, plan_stages
 from flambeau.inductor.scheduler import Kernel, Node
 
-ALIGNMENT = 64
 INCLUDES = [Path(__file__).parent.parent / "include", Path(__file__).parent]
 HEADERS = ("runtime.h", "kernel.h", "scalar.h", "convert.h", "functions.h", "remote.h", "vectors.h")
 
@@ -33,12 +33,23 @@ _REMOTE = {"FMOD": r"fl::(fmod|remainder|floordiv)\(", "SIN": r"fl::sin\(", "COS
 
 
 @dataclass
+class Segment:
+    """Nodes that run at one go: in a function of the library, or the one that Python calls."""
+
+    run: int | Extern                                    # the function's number, or the call
+    nodes: range
+    arguments: list[str] = field(default_factory=list)   # what the function takes, in order; the arena follows
+    born: list[str] = field(default_factory=list)        # gets memory before it
+    dead: list[str] = field(default_factory=list)        # is let go of after it
+
+
+@dataclass
 class Unit:
-    """A printed program. `segments`: for each function its number, or the library call that Python makes there."""
+    """A printed program."""
 
     source: str
-    segments: list[int | Extern]
-    arguments: list[str]                  # buffers passed one by one, in order; the arena follows them
+    segments: list[Segment]
+    arguments: list[str]                  # buffers that have memory of their own
     symbols: list[str]                    # sizes, in the order of the scalars
     arena: Index                          # bytes
     places: dict[str, Index] = field(default_factory=dict)   # temporaries: byte offsets in the arena
@@ -91,31 +102,42 @@ class _UnitPrinter:
     def run(self) -> Unit:
         printed = [print_kernel(n, self.program, self._stored(n)) if isinstance(n, Kernel) else None for n in self.nodes]
         in_python = [isinstance(n, Extern) and n.op not in CALLS for n in self.nodes]
-        arguments = self._arguments(in_python)
-        places, arena = plan_memory(self.program, self.nodes, printed, set(arguments))
+        touched = [[name for name, _ in kernel.pointers] if kernel is not None else [*sorted(node.reads), *node.writes]
+                   for node, kernel in zip(self.nodes, printed, strict=True)]
+        lives, arguments = Lives(touched), self._arguments(in_python)
+        plan = plan_stages(self.program, lives, in_python, arguments) or plan_memory(self.program, lives, arguments)
         symbols = sorted(self.program.symbols, key=lambda s: (len(s), s))
-        unit = Unit("", [], arguments, symbols, arena, places, self.kernels, self.nodes)
-        functions: list[list[str]] = []
-        lines: list[str] | None = None
-        for number, (node, kernel, slow) in enumerate(zip(self.nodes, printed, in_python, strict=True)):
-            if slow:
-                assert isinstance(node, Extern)
-                unit.segments.append(node)
-                lines = None
-                continue
-            if lines is None:
-                lines = []
-                unit.segments.append(len(functions))
-                functions.append(lines)
-            lines += self._call(node, kernel)
-            if self.timed:
-                lines.append(f"fl::lap(seconds[{number}], clock);")
-        bodies = [self._function(k, body, unit) for k, body in enumerate(functions)]
+        unit = Unit("", [], plan.apart, symbols, plan.arena, plan.places, self.kernels, self.nodes)
+        unit.segments = self._segments(in_python, touched, lives, plan.apart, plan.cuts)
+        bodies = [self._function(segment, [line for k in segment.nodes for line in self._lines(k, printed[k])], unit)
+                  for segment in unit.segments if isinstance(segment.run, int)]
         texts = [f"static void {name}{text}" for text, name in self.known.items()]
         times = [_TIMES % (len(self.nodes), len(self.nodes))] if self.timed else []
         vectors = _vectors("".join(texts))
         unit.source = "\n".join([_PROLOGUE, *vectors, *times, *texts, *bodies])
         return unit
+
+    def _segments(self, in_python: Sequence[bool], touched: Sequence[Sequence[str]], lives: Lives, apart: Sequence[str],
+                  cuts: Set[int]) -> list[Segment]:
+        """The nodes by what runs them; what lies `apart` from the arena comes and goes with those that touch it."""
+        segments: list[Segment] = []
+        functions = 0
+        for k, (node, slow) in enumerate(zip(self.nodes, in_python, strict=True)):
+            if slow or not segments or k in cuts or in_python[k - 1]:
+                segments.append(Segment(node if slow else functions, range(k, k)))  # type: ignore[arg-type]
+                functions += not slow
+            segments[-1].nodes = range(segments[-1].nodes.start, k + 1)
+        comes, goes = coming_and_going(self.program)
+        for segment in segments:
+            names = {name for k in segment.nodes for name in touched[k]}
+            segment.arguments = [name for name in apart if name in names]
+            segment.born = [name for name in segment.arguments if name in comes and lives.first[name] in segment.nodes]
+            segment.dead = [name for name in segment.arguments if name in goes and lives.last[name] in segment.nodes]
+        return segments
+
+    def _lines(self, k: int, kernel: Printed | None) -> list[str]:
+        lines = self._call(self.nodes[k], kernel)
+        return [*lines, f"fl::lap(seconds[{k}], clock);"] if self.timed else lines
 
     def _stored(self, kernel: Kernel) -> set[str]:
         """The kernel's buffers that others read."""
@@ -145,7 +167,7 @@ class _UnitPrinter:
     def _pointer(self, buffer: str, offset: Index = 0) -> str:
         return buffer if offset == 0 else f"{buffer} + {to_cpp(offset)}"
 
-    def _function(self, number: int, body: list[str], unit: Unit) -> str:
+    def _function(self, segment: Segment, body: list[str], unit: Unit) -> str:
         text = "\n".join(body)
         lines = ["const int nt = rt->num_threads;", "(void)nt;"]
         if self.timed:
@@ -156,109 +178,21 @@ class _UnitPrinter:
                 lines.append(f"const {'double' if s[0] == 'f' else 'int64_t'} {s} = {read};")
                 if s[0] != "f" and any(kernel.narrow for kernel in self.kernels):
                     lines.append(f'if ({s} >= 1L << 30) return rt->fail(rt, "a size of %ld is too large", {s});')
-        for k, name in enumerate(unit.arguments):
-            if name in text:
-                kind = MEMORY_TYPES.get(self.program.buffers[name].dtype.name, "char")
-                lines.append(f"{kind}* const {name} = ({kind}*)args[{k}];")
+        for k, name in enumerate(segment.arguments):
+            kind = MEMORY_TYPES.get(self.program.buffers[name].dtype.name, "char")
+            lines.append(f"{kind}* const {name} = ({kind}*)args[{k}];")
         if any(name in text for name in unit.places):
-            lines.append(f"char* const arena = (char*)args[{len(unit.arguments)}];")
+            lines.append(f"char* const arena = (char*)args[{len(segment.arguments)}];")
         for name, place in unit.places.items():
             if name in text:
                 kind = MEMORY_TYPES[self.program.buffers[name].dtype.name]
                 lines.append(f"{kind}* const {name} = ({kind}*)(arena + {to_cpp(place)});")
         inner = "\n    ".join(lines + body)
-        return (f'extern "C" int run_{number}(void** args, const int64_t* scalars, void* runtime) {{\n'
+        return (f'extern "C" int run_{segment.run}(void** args, const int64_t* scalars, void* runtime) {{\n'
                 f"    FlambeauRuntime* const rt = (FlambeauRuntime*)runtime;\n    (void)scalars;\n    {inner}\n    return 0;\n}}\n")
 
     def _sized(self, unit: Unit, symbol: str) -> bool:
         return any(symbol in free_variables(place) for place in unit.places.values())
 
 
-# --- memory ---
-
-
-def plan_memory(program: Program, nodes: Sequence[Node], printed: Sequence[Printed | None],
-                passed: set[str]) -> tuple[dict[str, Index], Index]:
-    """Byte offsets in one arena for all temporaries (but those in `passed`), and its size.
-
-    Memory is used again after the last reader: greedily the smallest free stretch that fits (sizes known), or one of the
-    same symbolic size.
-    """
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    for k, (node, kernel) in enumerate(zip(nodes, printed, strict=True)):
-        names = [name for name, _ in kernel.pointers] if kernel is not None else [*node.reads, *node.writes]
-        for name in names:
-            first.setdefault(name, k)
-            last[name] = k
-    temporaries = [n for n in first if n not in passed]
-    dying: dict[int, list[str]] = {}
-    for name in temporaries:
-        dying.setdefault(last[name], []).append(name)
-    born: dict[int, list[str]] = {}
-    for name in temporaries:
-        born.setdefault(first[name], []).append(name)
-    arena = _Arena()
-    for k in range(len(nodes)):
-        for name in born.get(k, ()):
-            buffer = program.buffers[name]
-            arena.take(name, _aligned(buffer.numel * buffer.dtype.itemsize))
-        for name in dying.get(k, ()):
-            arena.give(name)
-    return arena.places, arena.end
-
-
-def _aligned(size: Index) -> Index:
-    return (size + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
-
-
-class _Arena:
-    """Offsets handed out and taken back. Known sizes: stretches that split and merge. Symbolic ones: exact reuse."""
-
-    def __init__(self) -> None:
-        self.places: dict[str, Index] = {}
-        self.sizes: dict[str, Index] = {}
-        self.end: Index = 0
-        self.free: list[tuple[int, int]] = []           # (offset, length), by offset
-        self.symbolic: dict[Index, list[Index]] = {}
-
-    def take(self, name: str, size: Index) -> None:
-        self.sizes[name] = size
-        if isinstance(size, Expr) or isinstance(self.end, Expr):
-            spare = self.symbolic.get(size)
-            if spare:
-                self.places[name] = spare.pop()
-                return
-            self.places[name] = self.end
-            self.end = self.end + size
-            return
-        fits = [(length, offset) for offset, length in self.free if length >= size]
-        if fits:
-            length, offset = min(fits)
-            self.free.remove((offset, length))
-            if length > size:
-                self.free.append((offset + size, length - size))
-        else:
-            offset = self.end
-            tail = next(((o, n) for o, n in self.free if o + n == self.end), None)
-            if tail is not None:
-                self.free.remove(tail)
-                offset = tail[0]
-            self.end = offset + size
-        self.places[name] = offset
-
-    def give(self, name: str) -> None:
-        place, size = self.places[name], self.sizes[name]
-        if isinstance(size, Expr) or isinstance(self.end, Expr) or isinstance(place, Expr):
-            self.symbolic.setdefault(size, []).append(place)
-            return
-        merged: list[tuple[int, int]] = []
-        for offset, length in sorted([*self.free, (place, size)]):
-            if merged and merged[-1][0] + merged[-1][1] == offset:
-                merged[-1] = (merged[-1][0], merged[-1][1] + length)
-            else:
-                merged.append((offset, length))
-        self.free = merged
-
-
-__all__ = ["Compute", "HEADERS", "INCLUDES", "Unit", "plan_memory", "print_unit"]
+__all__ = ["Compute", "HEADERS", "INCLUDES", "Segment", "Unit", "print_unit"]

@@ -320,6 +320,24 @@ for round in range(2):
         time.sleep(0.05)
     assert resident() - before < 64 << 20 and threads() == alone
 """,
+    "what is kept makes room for blocks of other sizes": """
+import resource
+import numpy as np
+from flambeau import _C
+def most():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+before = most()
+for size in (5 << 20, 9 << 20, 300_000, 14 << 20, 3 << 20):     # 256 MB each, one after the other
+    held = [np.ones(size, np.uint8) for _ in range((256 << 20) // size)]
+    del held
+assert most() - before < (256 + 64 + 48) << 20, (most() - before) >> 20    # and at most 64 MB, and a fifth of a block unused
+evicted = _C.memory_stats()["evicted"]
+for _ in range(3):      # of sizes that fit side by side, all are kept
+    for size in (5 << 20, 9 << 20):
+        held = [np.ones(size, np.uint8) for _ in range((64 << 20) // size)]
+        del held
+assert _C.memory_stats()["evicted"] - evicted < 30
+""",
     "forks while memory is kept": """
 import os, time
 import numpy as np

@@ -33,7 +33,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def answer(source: str) -> int:
     out = np.zeros(1, np.int32)
-    build.load(source, ["run"], 1)[0]((out,))
+    build.load(source, {"run": 1})[0]((out,))
     return int(out[0])
 
 

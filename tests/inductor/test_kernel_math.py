@@ -41,7 +41,7 @@ def library() -> Any:
 }}
 """
     symbols = [f"{name}_{kind}" for name in F32 for kind in ("float", "double")]
-    return dict(zip(symbols, build.load(text, symbols, 2), strict=True))
+    return dict(zip(symbols, build.load(text, dict.fromkeys(symbols, 2)), strict=True))
 
 
 def apply(library: Any, name: str, x: np.ndarray) -> np.ndarray:
@@ -109,7 +109,7 @@ extern "C" int call(void** args, const int64_t* scalars, void*) {{
     return 0;
 }}
 """
-    [call] = build.load(text, ["call"], 3)
+    [call] = build.load(text, {"call": 3})
     rng, real = np.random.default_rng(0), np.float32 if kind == "float" else np.float64
     limits = np.finfo(real)
     far = np.append(_FAR.astype(real), np.array([limits.max, limits.tiny, limits.smallest_subnormal], real))

@@ -13,6 +13,7 @@ import flambeau as torch
 from flambeau.core.dtypes import bool_, float16, float32, int64
 from flambeau.core.expr import substitute, var
 from flambeau.inductor import graph as graphs
+from flambeau.inductor import memory
 from flambeau.inductor.externs import PostOp
 from flambeau.inductor.graph import CPU_PASSES
 from flambeau.inductor.ir import Buffer, Compute, Extern, Program, Value, View, walk
@@ -44,6 +45,7 @@ FUNCTIONS: dict[str, tuple[Callable, tuple, bool]] = {   # name: function, argum
     "sorted": (lambda x: x.sort(-1).values * 2, (data(6, 10),), False),
     "narrow": (lambda x: x.half().exp() + (x > 0).half(), (data(6, 10),), False),
     "chain": (lambda x: ((x @ x).sin() @ x).cos() @ x, (data(32, 32),), False),
+    "chain of three": (lambda x, y, z: ((x @ x).sin() @ y).cos() @ z, (data(32, 32), data(32, 32), data(32, 32)), False),
 }
 
 
@@ -515,6 +517,88 @@ UNITS: list[tuple[str, str, Callable[[Made], str]]] = [
 @pytest.mark.parametrize(("graph", "broken"), [pytest.param(g, b, id=what) for g, what, b in UNITS])
 def test_a_broken_memory_plan_is_refused(captured: dict[str, Any], graph: str, broken: Callable[[Made], str]) -> None:
     made = finish(make(captured[graph]))
+    verify_memory(made.program, made.unit, "nothing")
+    named = broken(made)
+    with pytest.raises(IRError, match="after breaking") as refused:
+        verify_memory(made.program, made.unit, "breaking")
+    assert named in str(refused.value).split("\n")[0]
+
+
+# --- mutations of stages ---
+
+
+def stage_of(made: Made, name: str, last: bool = False) -> Any:
+    """The first segment that touches a buffer, or the last."""
+    return [segment for segment in made.unit.segments if name in segment.arguments][-1 if last else 0]
+
+
+def gone_too_early(made: Made) -> str:
+    name = next(n for n in made.unit.arguments if n in made.program.donated and stage_of(made, n) is not made.unit.segments[0])
+    stage_of(made, name, last=True).dead.remove(name)
+    made.unit.segments[0].dead.append(name)
+    return name
+
+
+def temporary_gone_too_early(made: Made) -> str:
+    name = next(n for n in made.unit.arguments if made.program.buffers[n].kind == "temp")
+    stage_of(made, name, last=True).dead.remove(name)
+    stage_of(made, name).dead.append(name)
+    return name
+
+
+def there_too_late(made: Made) -> str:
+    name = next(n for n in made.unit.arguments if made.program.buffers[n].kind == "temp")
+    stage_of(made, name).born.remove(name)
+    stage_of(made, name, last=True).born.append(name)
+    return name
+
+
+def there_twice(made: Made) -> str:
+    name = next(n for n in made.unit.arguments if made.program.buffers[n].kind == "temp")
+    stage_of(made, name, last=True).born.append(name)
+    return name
+
+
+def result_gone(made: Made) -> str:
+    name = next(n for n in made.unit.arguments if made.program.buffers[n].kind == "output")
+    made.unit.segments[-1].dead.append(name)
+    return name
+
+
+def not_its_own(made: Made) -> str:
+    name = next(n for n in made.unit.arguments if n in made.program.donated)
+    made.program.donated.remove(name)
+    return name
+
+
+def not_given(made: Made) -> str:
+    return made.unit.segments[-1].arguments.pop(0)
+
+
+def lost_segment(made: Made) -> str:
+    return str(list(made.unit.segments.pop(1).nodes)[-1])
+
+
+STAGES: list[tuple[str, Callable[[Made], str]]] = [
+    ("an input is let go of before it is read", gone_too_early),
+    ("a temporary is let go of before it is read", temporary_gone_too_early),
+    ("a temporary gets memory after it is written", there_too_late),
+    ("a temporary gets memory twice", there_twice),
+    ("a result is let go of", result_gone),
+    ("the caller's own input is let go of", not_its_own),
+    ("a segment is not given what it reads", not_given),
+    ("a segment is lost", lost_segment),
+]
+
+
+@pytest.mark.parametrize("broken", [pytest.param(b, id=what) for what, b in STAGES])
+def test_broken_stages_are_refused(captured: dict[str, Any], broken: Callable[[Made], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("LARGE", 1), ("STAGE", 1), ("STAGES", 10**6), ("WORTHWHILE", 1)):
+        monkeypatch.setattr(memory, name, value)
+    made = make(captured["chain of three"])
+    made.program.donated.update(name for name in made.program.inputs if name)
+    finish(made)
+    assert len(made.unit.segments) > 2
     verify_memory(made.program, made.unit, "nothing")
     named = broken(made)
     with pytest.raises(IRError, match="after breaking") as refused:

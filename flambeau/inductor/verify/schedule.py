@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
 from flambeau.core.expr import Index, coefficient, evaluate, substitute, to_python
-from flambeau.inductor.ir import REDUCTIONS, Extern, Step
+from flambeau.inductor.ir import REDUCTIONS, Extern, Step, View
 from flambeau.inductor.scheduler import Kernel, Member, kernel_var
 from flambeau.inductor.verify.places import Site, grid, merged
 from flambeau.inductor.verify.steps import Facts, Wrong
@@ -174,6 +175,33 @@ def crossing_has_memory(unit: Any, facts: Facts) -> Wrong:
             yield f"{name} is read from nowhere"
 
 
-UNIT: tuple[Callable[[Any, Facts], Wrong], ...] = (memory_is_apart, crossing_has_memory)
+def memory_comes_and_goes(unit: Any, facts: Facts) -> Wrong:
+    """What lies apart from the arena is there whenever a segment touches it, and results are there at the end."""
+    program = facts.program
+    results = {out.buffer for out in program.outputs if isinstance(out, View)}
+    given = {*(name for name in program.inputs if name is not None), *program.constants}
+    here = given | (set(unit.arguments) - {name for segment in unit.segments for name in segment.born})
+    ran = [k for segment in unit.segments for k in segment.nodes]
+    for k, other in zip_longest(range(len(unit.nodes)), ran):
+        if k != other:
+            yield f"the segments run node {other} where node {k} should run"
+            break
+    for k, segment in enumerate(unit.segments):
+        for name in segment.born:
+            if name in here:
+                yield f"{name} gets memory before segment {k}, but has some"
+        here.update(segment.born)
+        touched = {name for n in segment.nodes for name in (*unit.nodes[n].reads, *unit.nodes[n].writes)} & set(unit.arguments)
+        for name in sorted(touched - here):
+            yield f"segment {k} touches {name}, whose memory is gone or was never there"
+        for name in sorted(touched - set(segment.arguments)):
+            yield f"segment {k} touches {name}, but is not given it"
+        for name in segment.dead:
+            if name in results or (name in given and name not in program.donated):
+                yield f"segment {k} lets go of {name}, which {'is a result' if name in results else 'is not its own'}"
+        here -= set(segment.dead)
+
+
+UNIT: tuple[Callable[[Any, Facts], Wrong], ...] = (memory_is_apart, crossing_has_memory, memory_comes_and_goes)
 
 __all__ = ["KERNEL", "UNIT", "all_steps_run_once", "kernel_var", "lives", "loops_of", "steps_of"]
