@@ -1,9 +1,10 @@
-"""Peak memory of GPT-2 small and BERT base beside torch's, in MiB: inference and training, eager and compiled.
+"""Peak memory of GPT-2 small, BERT base and ResNet-18 beside torch's, in MiB: inference and training, eager and compiled.
 
     python -m benchmarks.memory [MODEL ...] [--rounds N]
 
 Each cell is a process of its own that imports the library, makes the model with random weights and runs a few steps; the figure is
-the most memory it had at any time (ru_maxrss), of which the parameters are 475 MiB (GPT-2, 124M) and 418 MiB (BERT, 110M). `after`
+the most memory it had at any time (ru_maxrss), of which the parameters are 475 MiB (GPT-2, 124M), 418 MiB (BERT, 110M) and 45 MiB
+(ResNet-18). `after`
 is what it still had with the model alive, the results gone and the garbage collected. The compiler's processes (g++) are not counted,
 on either side.
 """
@@ -18,11 +19,38 @@ import os
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 STEPS = 4
-MODELS = {"gpt2": ("GPT2LMHeadModel", "GPT2Config", 50257), "bert": ("BertForMaskedLM", "BertConfig", 30522)}
 WORKS = ("inference", "training")
+Run = Callable[[Any, Any], Any]     # (model, data) -> the loss, or the results
+
+
+def _language(model_class: str, config_class: str, vocabulary: int, torch: Any, training: bool) -> tuple[Any, Any, Run]:
+    """A model of transformers with random weights, tokens for it, and its call."""
+    for module in ("torchvision", "torchaudio"):  # not needed, and built for one release of torch each
+        sys.modules[module] = None  # type: ignore[assignment]
+    transformers = importlib.import_module("transformers")
+    model = getattr(transformers, model_class)(getattr(transformers, config_class)())
+    tokens = torch.randint(0, vocabulary, (4, 128) if training else (2, 128))
+    return model, tokens, lambda m, ids: m(input_ids=ids, labels=ids).loss if training else m(input_ids=ids)
+
+
+def _resnet(torch: Any, training: bool) -> tuple[Any, Any, Run]:
+    """ResNet-18, images and labels."""
+    model = importlib.import_module("benchmarks.models").ResNet18()
+    images, labels = torch.randn(16 if training else 4, 3, 224, 224), torch.arange(16)
+    loss = torch.nn.functional.cross_entropy
+    return model, images, lambda m, x: loss(m(x), labels) if training else m(x)
+
+
+MODELS: dict[str, Callable[[Any, bool], tuple[Any, Any, Run]]] = {
+    "gpt2": partial(_language, "GPT2LMHeadModel", "GPT2Config", 50257),
+    "bert": partial(_language, "BertForMaskedLM", "BertConfig", 30522),
+    "resnet18": _resnet,
+}
 
 
 def _resident() -> int:
@@ -30,13 +58,13 @@ def _resident() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _step(torch: Any, model: Any, tokens: Any, optimizer: Any) -> None:
+def _step(torch: Any, run: Run, model: Any, data: Any, optimizer: Any) -> None:
     if optimizer is None:
         with torch.no_grad():
-            model(input_ids=tokens)
+            run(model, data)
         return
     optimizer.zero_grad()
-    model(input_ids=tokens, labels=tokens).loss.backward()
+    run(model, data).backward()
     optimizer.step()
 
 
@@ -45,20 +73,15 @@ def measure(library: str, name: str, work: str, compiled: bool) -> dict[str, flo
     if library == "flambeau":
         importlib.import_module("flambeau.as_torch")
     torch = importlib.import_module("torch")
-    for module in ("torchvision", "torchaudio"):  # not needed, and built for one release of torch each
-        sys.modules[module] = None  # type: ignore[assignment]
-    transformers = importlib.import_module("transformers")
     torch.manual_seed(0)
-    model_class, config_class, vocabulary = MODELS[name]
     imported = _resident()
-    original = getattr(transformers, model_class)(getattr(transformers, config_class)())
+    original, data, run = MODELS[name](torch, work == "training")
     made = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     original.train(work == "training")
     model = torch.compile(original) if compiled else original
-    tokens = torch.randint(0, vocabulary, (2, 128) if work == "inference" else (4, 128))
     optimizer = torch.optim.AdamW(original.parameters()) if work == "training" else None
     for _ in range(STEPS):
-        _step(torch, model, tokens, optimizer)
+        _step(torch, run, model, data, optimizer)
     gc.collect()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {name: round(n / 2**20) for name, n in (("imported", imported), ("made", made), ("peak", peak), ("after", _resident()))}

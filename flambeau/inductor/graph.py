@@ -79,7 +79,7 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool =
     """Compile `gm`, a graph of primitives whose nodes carry fake tensors in meta["val"], sizes static or symbolic.
 
     Returns a callable from the list of inputs (tensors, ints) to the list of outputs; `arrays`: arrays instead of
-    tensors.
+    tensors (and in one native call, for sizes of all kinds).
     """
     started = time.perf_counter()
     program, fallbacks = lower(gm)
@@ -98,7 +98,7 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool =
         if Verification.on:
             verify(program, "schedule", graph.nodes, wanted=results_of(gm))
         graph.seconds["schedule"] = -now + (now := time.perf_counter())
-        graph.unit = print_unit(program, graph.nodes, config.timed)
+        graph.unit = print_unit(program, graph.nodes, config.timed, stages=not arrays)
         if Verification.on:
             verify_memory(program, graph.unit, "plan_memory")
         graph.seconds["print"] = -now + (now := time.perf_counter())

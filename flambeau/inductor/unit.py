@@ -73,9 +73,10 @@ def _vectors(text: str) -> list[str]:
     return [*used, '#include "vectors.h"'] if used else []
 
 
-def print_unit(program: Program, nodes: Sequence[Node], timed: bool = False) -> Unit:
-    """C++ for the scheduled `nodes` of `program`; `timed`: with a clock around each, which `times` reads."""
-    return _UnitPrinter(program, nodes, timed).run()
+def print_unit(program: Program, nodes: Sequence[Node], timed: bool = False, stages: bool = True) -> Unit:
+    """C++ for the scheduled `nodes` of `program`; `timed`: with a clock around each, which `times` reads; without `stages` in one
+    function, however much memory that takes."""
+    return _UnitPrinter(program, nodes, timed).run(stages)
 
 
 _TIMES = """static double seconds[%d];
@@ -99,13 +100,14 @@ class _UnitPrinter:
         self.known: dict[str, str] = {}       # kernel text -> function
         self.kernels: list[Printed] = []
 
-    def run(self) -> Unit:
+    def run(self, stages: bool) -> Unit:
         printed = [print_kernel(n, self.program, self._stored(n)) if isinstance(n, Kernel) else None for n in self.nodes]
         in_python = [isinstance(n, Extern) and n.op not in CALLS for n in self.nodes]
         touched = [[name for name, _ in kernel.pointers] if kernel is not None else [*sorted(node.reads), *node.writes]
                    for node, kernel in zip(self.nodes, printed, strict=True)]
         lives, arguments = Lives(touched), self._arguments(in_python)
-        plan = plan_stages(self.program, lives, in_python, arguments) or plan_memory(self.program, lives, arguments)
+        plan = plan_stages(self.program, lives, in_python, arguments) if stages else None
+        plan = plan or plan_memory(self.program, lives, arguments)
         symbols = sorted(self.program.symbols, key=lambda s: (len(s), s))
         unit = Unit("", [], plan.apart, symbols, plan.arena, plan.places, self.kernels, self.nodes)
         unit.segments = self._segments(in_python, touched, lives, plan.apart, plan.cuts)
