@@ -13,6 +13,7 @@ from ..core.dtypes import COMPLEX, FLOAT, dtype, float32, float64
 from ..core.size import canonical_dim, permuted_strides
 from ..core.tensor import Tensor, from_array
 from . import prims
+from .creation import count
 from .indexing import roll
 from .order import laid
 from .pointwise import with_out
@@ -223,6 +224,7 @@ def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
 def _frequencies(name: str, make: Callable, doc: str) -> Callable:
     def fn(n: int, d: float = 1.0, *, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
            requires_grad: bool = False) -> Tensor:
+        n = count(n)
         counted = make(n, 1.0) if n else np.zeros(0) if make is np.fft.fftfreq else np.full(1, np.nan)
         with np.errstate(all="ignore"):
             counted = counted / d

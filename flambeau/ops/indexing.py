@@ -38,6 +38,11 @@ def _index(index: Tensor, name: str) -> Tensor:
     return index
 
 
+def _long(index: Tensor, name: str) -> None:
+    if index.dtype is not int64:
+        raise RuntimeError(f"{name}: Expected a long tensor for index, but got {scalar_type(index.dtype)}")
+
+
 @operator(method=True)
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False, out: Tensor | None = None) -> Tensor:
     """out[i][j][k] = input[index[i][j][k]][j][k] for dim 0, and likewise for other dims."""
@@ -58,6 +63,7 @@ def _vector(x: Tensor) -> Tensor:
 @with_out
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """gather with `indices` broadcast against `input` along the other dimensions; in the flattened input without dim."""
+    _long(indices, "torch.take_along_dim()")
     if dim is None:
         return prims.gather(input.reshape(-1), 0, indices.reshape(-1))
     if not input.ndim:
@@ -126,8 +132,9 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
     result = _scatter(base, dim, index, src, mode)
     if reduce != "mean":
         return result
-    start = input.new_full(tuple(input.shape), 1 if include_self else 0)
-    count = _scatter(start, dim, index, input.new_full(tuple(index.shape), 1), "add").clamp(min=1)
+    kind = input.real.dtype if input.dtype.is_complex else input.dtype
+    start = input.new_full(tuple(input.shape), 1 if include_self else 0, dtype=kind)
+    count = _scatter(start, dim, index, input.new_full(tuple(index.shape), 1, dtype=kind), "add").clamp(min=1)
     return result / count if input.dtype.category >= FLOAT else result.div(count, rounding_mode="floor")
 
 
@@ -193,6 +200,7 @@ def _at(dim: int, index: Tensor) -> list:
 @along_a_number
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy of `input` with the slices of `source` written at `index` along `dim`."""
+    _long(index, "index_copy_()")
     d, index, source = slices(input, dim, index, source, "index_copy", IndexError)
     return prims.index_put(input, _at(d, index), source, False)
 
@@ -204,6 +212,8 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     d = canonical_dim(dim, input.ndim)
     if index.dtype is not int64:
         raise IndexError(f"index_fill_(): Expected dtype int64 for index, got {index.dtype}.")
+    if index.ndim > 1:
+        raise RuntimeError(f"index_fill_(): Index has to be a vector/scalar, got shape {list(index.shape)}")
     value = cast(value, input.dtype) if isinstance(value, Tensor) else input.new_full((), value)
     return like(prims.index_put(input, _at(d, index), value, False), input)
 
@@ -297,6 +307,7 @@ inplace(masked_scatter, "masked_scatter_")
 @with_out
 def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at `index` of the flattened input."""
+    _long(index, "take()")
     flat = input.reshape(-1)
     n = flat.shape[0]
     if index._data is not None and index._data.size and not -n <= int(index._data.min()) <= int(index._data.max()) < n:
@@ -309,8 +320,7 @@ def put_elements(input: Tensor, index: Tensor, source: Tensor, accumulate: bool 
     """A copy with `source` written, or added, at `index` of the flattened tensor."""
     if not accumulate:
         alert_not_deterministic("put_")
-    if index.dtype is not int64:
-        raise RuntimeError(f"put_(): Expected a long tensor for index, but got {scalar_type(index.dtype)}")
+    _long(index, "put_()")
     if source.dtype is not input.dtype:
         raise RuntimeError(f"put_(): self and source expected to have the same dtype, but got self.dtype = {scalar_type(input.dtype)} "
                            f"and source.dtype = {scalar_type(source.dtype)}")
@@ -488,6 +498,9 @@ def repeat_positions(repeats: Tensor) -> Spec:
 @operator(method=True)
 def repeat_interleave(input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
     """Each element (or slice along `dim`) repeated in place: a number for all, or a tensor with one for each."""
+    counts = input if repeats is None else repeats
+    if isinstance(counts, Tensor) and counts.ndim > 1:
+        raise RuntimeError(f"repeat_interleave only accept 1D vector as repeat, got shape {list(counts.shape)}")
     if repeats is None:
         return cast(repeat_positions(input), input.dtype)
     if dim is None:
@@ -552,6 +565,8 @@ def roll(input: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
 @operator(method=True)
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """Turned by k quarter turns in the plane of `dims`, from the first towards the second."""
+    if input.ndim < 2:
+        raise RuntimeError(f"rot90(): expected total dims >= 2, but got total dims = {input.ndim}")
     a, b = (canonical_dim(d, input.ndim) for d in dims)
     k %= 4
     if k == 2:
@@ -574,6 +589,8 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 @operator
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All r-subsets of a 1-D tensor's elements, one row each."""
+    if r < 0:
+        raise RuntimeError(f"combinations(): Expect a non-negative number, but got {r}")
     if r == 0:
         return input.new_empty((0,))
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations

@@ -524,9 +524,15 @@ def linalg_vander(x: Tensor, *, N: int | None = None) -> Tensor:
     return prims.unsqueeze(cast(x, kind), x.ndim) ** cast(x.new_arange(n), kind)
 
 
+_DISTANCE_MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
+
+
+
 @operator
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
     """p-norm distances between rows: (..., n, d) and (..., m, d) -> (..., n, m)."""
+    if compute_mode not in (None, *_DISTANCE_MODES):
+        raise ValueError(f"{compute_mode} is not a valid value for compute_mode: it is one of {', '.join(_DISTANCE_MODES)}")
     if x1.ndim < 2 or x2.ndim < 2 or _differ(x1.shape[-1], x2.shape[-1]):
         raise RuntimeError("cdist: X1 and X2 must have at least two dimensions and the same number of columns. X1: "
                            f"{list(x1.shape)} X2: {list(x2.shape)}")

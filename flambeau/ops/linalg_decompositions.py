@@ -384,6 +384,7 @@ def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
 @with_out
 def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
     """The inverse of A, given its Cholesky factor."""
+    _check(input, "cholesky_inverse", square=True)
     zero = None if input._data is None or input.ndim < 2 else (_diagonal(input) == 0).reshape(-1, min(input.shape[-2:]) or 1).nonzero()
     if zero is not None and len(zero):
         raise LinAlgError(f"cholesky_inverse: The diagonal element {int(zero[0, 1]) + 1} is zero, the inversion could not be completed "

@@ -296,6 +296,8 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
     """The log of the p-variate gamma function."""
     if input.dtype.category == BOOL:
         raise RuntimeError("The input tensor may not be a boolean tensor.")
+    if p < 1:
+        raise RuntimeError(f"mvlgamma(): p has to be greater than or equal to 1, got {p}")
     x = to_float(input)
     shifts = x.new_arange(p).to(x.dtype) * -0.5
     return prims.lgamma(prims.unsqueeze(x, x.ndim) + shifts).sum(-1) + p * (p - 1) / 4 * math.log(math.pi)
@@ -454,6 +456,8 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: in
 @with_out
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """The slices along `dim` scaled down to a p-norm of at most `maxnorm`."""
+    if input.ndim < 2:
+        raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {input.ndim} dimensions")
     d = canonical_dim(dim, input.ndim)
     size = linalg_vector_norm(input, p, [i for i in range(input.ndim) if i != d], True)
     return in_rows(input) * (maxnorm / (size + 1e-7)).masked_fill(~(size > maxnorm), 1)  # a norm that is NaN exceeds nothing

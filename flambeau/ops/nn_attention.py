@@ -14,6 +14,7 @@ from . import prims
 from .batching import all_merged
 from .nn_activations import widened
 from .nn_dropout import dropout
+from .order import in_rows, like
 from .promotion import cast, expand_to
 from .registry import COMPOSITES, operator
 
@@ -187,12 +188,13 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
     if attn_mask is None and dropout_p == 0 and _takes_flash(query, key, value) and (
             query.shape[1] == key.shape[1] or (enable_gqa and query.shape[1] % key.shape[1] == 0)):
-        return prims.permute(flash_attention(query, key, value, bool(is_causal), factor)[0], (0, 2, 1, 3))
+        out = prims.permute(flash_attention(query, key, value, bool(is_causal), factor)[0], (0, 2, 1, 3))
+        return _in_order(out, query, key, value)
     if enable_gqa:
         times = query.shape[-3] // key.shape[-3]
         key, value = key.repeat_interleave(times, -3), value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
     lead = tuple(broadcast_shapes(tuple(query.shape[:-2]), tuple(key.shape[:-2]), tuple(value.shape[:-2])))
-    query, key, value = (expand_to(t, (*lead, *t.shape[-2:])) for t in (query, key, value))
+    given, (query, key, value) = query, (expand_to(t, (*lead, *t.shape[-2:])) for t in (query, key, value))
     rows, columns = query.shape[-2], key.shape[-2]
     scores = _product(query, key.transpose(-2, -1), lead)
     if attn_mask is not None:
@@ -200,7 +202,15 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     weights = attention_weights(scores, attn_mask, bool(is_causal), factor)
     if dropout_p > 0:
         weights = dropout(weights, dropout_p, True)
-    return _product(weights, value, lead).reshape(*lead, rows, value.shape[-1])
+    out = _product(weights, value, lead).reshape(*lead, rows, value.shape[-1])
+    return out if dropout_p > 0 else _in_order(out, given, key, value)
+
+
+def _in_order(out: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """`out` in the order of the query, whose heads may lie inside of its rows, where torch has one kernel for all; else in rows."""
+    if out.ndim == 4 and out.shape == query.shape and all(t._layout.strides[-1] == 1 for t in (query, key, value)):
+        return like(out, query)
+    return in_rows(out)
 
 
 attention_kernels.install(COMPOSITES)

@@ -12,7 +12,7 @@ from ..core.tensor import Tensor
 from . import prims
 from .batching import first_alone, merged
 from .nn_activations import check_float, widened
-from .order import in_images, in_rows
+from .order import as_images, has_images, in_images, in_rows
 from .pointwise import with_out
 from .promotion import cast
 from .registry import operator
@@ -204,10 +204,12 @@ def _rms_norm(input: Tensor, weight: Tensor | None, dims: int, eps: float) -> tu
 @operator
 def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * weight over the trailing `normalized_shape`; eps None: the machine epsilon of what it is computed in."""
+    if not isinstance(normalized_shape, int) and input.ndim < len(normalized_shape):
+        raise ValueError(f"Input tensor must have at least {len(normalized_shape)} dimensions, but got {input.ndim}")
     shape = _check_normalized(input, normalized_shape, "rms_norm", weight)
     if eps is None:
         eps = finfo(float32 if input.dtype.itemsize < 4 else input.dtype).eps
-    return _rms_norm(in_rows(input), weight, len(shape), float(eps))[0]
+    return as_images(_rms_norm(in_rows(input), weight, len(shape), float(eps))[0], input.ndim in (4, 5) and has_images(input))
 
 
 # -- batch_norm: statistics and affine per channel (dimension 1) -------------------------------------------------------

@@ -349,7 +349,7 @@ def _max_pool_nd(spatial: int) -> Callable:
         _check_pool(x, kernel, step, pad, name)
         _check_sizes(x, [pool_size(n, k, s, p, d, ceil_mode) for n, k, s, p, d in zip(x.shape[2:], kernel, step, pad, gap)], name)
         last = has_images(x) and (spatial > 1 or return_indices) if not single else \
-            spatial == 3 and channels_last_like(x, tuple(x.shape)) is not None
+            spatial == 3 and x.is_contiguous(memory_format=channels_last_3d) and not x.is_contiguous()
         x = as_images(x, True) if last else x
         values, indices = (as_images(out, last) for out in _max_pool(x, kernel, step, pad, gap, bool(ceil_mode)))
         if single:
@@ -516,6 +516,8 @@ def _cells(n: int, out: int) -> list[tuple[int, int]]:
 
 def _wanted(output_size: Any, x: Tensor, spatial: int) -> tuple:
     sizes = ntuple(output_size, spatial, "output_size")
+    if any(type(n) is int and n < 0 for n in sizes):
+        raise RuntimeError(f"adaptive pooling: elements of output_size must be greater than or equal to 0, got {list(sizes)}")
     return tuple(x.shape[x.ndim - spatial + d] if n is None else n for d, n in enumerate(sizes))
 
 
@@ -705,6 +707,8 @@ def _fold_columns(input: Tensor, target: tuple, kernel: tuple, dilation: tuple, 
 @operator(name="unfold_windows")
 def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> Tensor:
     """The sliding windows of a (n, c, h, w) input as columns: (n, c * taps, windows)."""
+    if input.ndim < 3:
+        raise IndexError(f"unfold(): Dimension out of range: expected a 3D (unbatched) or 4D (batched) input, got {list(input.shape)}")
     x, single = _batched(input, 2, "unfold")
     kernel, gap, pad, step = (ntuple(v, 2) for v in (kernel_size, dilation, padding, stride))
     _check_sizes(x, _columns(x.shape[2:], kernel, step, pad, gap), "unfold")
@@ -717,6 +721,8 @@ def fold(input: Tensor, output_size: Sizes, kernel_size: Sizes, dilation: Sizes 
          stride: Sizes = 1) -> Tensor:
     """The transpose of `unfold`: columns (n, c * taps, windows) added up into (n, c, *output_size)."""
     single = input.ndim == 2
+    if input.ndim not in (2, 3):
+        raise RuntimeError(f"Expected 2D (unbatched) or 3D (batched) input to fold, but got input of size: {list(input.shape)}")
     x = prims.unsqueeze(input, 0) if single else input
     kernel, gap, pad, step = (ntuple(v, 2) for v in (kernel_size, dilation, padding, stride))
     target = ntuple(output_size, 2)

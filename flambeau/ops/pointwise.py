@@ -322,7 +322,7 @@ def _check_zero_division(x: Any, y: Any) -> Any:
     _check_not_bool(kind, "division")
     if kind.category <= INT:
         zero = (y == 0) if not isinstance(y, Tensor) else (y._data is not None and bool((y._data == 0).any()))
-        if zero is True and not (isinstance(x, Tensor) and x.numel() == 0):
+        if zero is True and not (isinstance(x, Tensor) and 0 in x._layout.shape):
             raise RuntimeError("ZeroDivisionError")
         if isinstance(y, Tensor) and y._data is None:
             return checked(y, y != 0)

@@ -217,6 +217,8 @@ def _amax_like(name: str) -> Callable:
 
     def fn(input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
         _check_ordered(input, name)
+        if (dim is None or dim == ()) and _is_zero(input.shape.numel()):
+            raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0, got shape {list(input.shape)}")
         return _finish(_reduce(prim, input, dim, keepdim), out)
 
     fn.__name__, fn.__doc__ = name, f"The {name[1:]}imum over `dim`; ties share the gradient evenly."
@@ -560,6 +562,8 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
 @with_out
 def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
     """The n-th differences of neighbours along `dim`."""
+    if not input.ndim:
+        raise RuntimeError("diff expects input to be at least one-dimensional")
     d = canonical_dim(dim, input.ndim)
     pieces = [t for t in (prepend, input, append) if t is not None]
     x = prims.cat(pieces, d) if len(pieces) > 1 and n else input

@@ -22,7 +22,7 @@ from flambeau import _C
 from ..backends.cpu import native
 from ..core import dispatch
 from ..core.dtypes import as_dtype, dtype
-from ..core.size import elementwise_strides, is_contiguous, permuted_strides
+from ..core.size import channels_last_strides, elementwise_strides, is_contiguous, looks_channels_last
 from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, view_tensor
 from . import batching
 from .replay import may_be_replayed, replayed
@@ -96,7 +96,7 @@ _EXTREMA = ("max", "min", "argmax", "argmin")   # the reductions that compare
 
 def _refuse_complex(record: Any, args: tuple) -> None:
     """NotImplementedError where complex numbers are to be put in order."""
-    kind = next((a.dtype for a in args if isinstance(a, Tensor) and a.dtype.is_complex), None)
+    kind = next((a.dtype for a in args if isinstance(a, Tensor) and a.dtype.is_complex and 0 not in a._layout.shape), None)
     if kind is not None:
         raise NotImplementedError(f'"{record.name}_cpu" not implemented for \'{kind}\': complex numbers have no order')
 
@@ -190,7 +190,7 @@ class Primitive:
 
 def _no_kernel(prim: Primitive, args: tuple, error: TypeError) -> Exception:
     """NumPy's refusal of a dtype as ours; other errors as they are."""
-    if "ufunc" not in str(error):
+    if "ufunc" not in str(error) and "Cannot cast array data" not in str(error):
         return error
     kinds = ", ".join(dict.fromkeys(str(a.dtype) for a in args if isinstance(a, Tensor)))
     return NotImplementedError(f'"{prim.name}_cpu" not implemented for {kinds}')
@@ -410,14 +410,11 @@ def lies_like(tensors: Sequence[Tensor]) -> tuple | None:
 
 
 def channels_last_like(x: Tensor, shape: tuple) -> tuple | None:
-    """Channels-last strides for `shape` if x (n, c, h, w) or (n, c, d, h, w) is channels-last, else None (contiguous)."""
+    """Channels-last strides for `shape` if x (n, c, h, w) or (n, c, d, h, w) looks so and is not contiguous, else None (contiguous)."""
     lay = x._layout
     if len(shape) not in (4, 5) or is_contiguous(lay.shape, lay.strides):
         return None
-    order = (0, *range(2, len(shape)), 1)
-    dense = permuted_strides(lay.shape, order)
-    same = all(s == d or n == 1 for s, d, n in zip(lay.strides, dense, lay.shape))
-    return permuted_strides(shape, order) if same else None
+    return channels_last_strides(shape) if looks_channels_last(lay.shape, lay.strides) else None
 
 
 def _pointwise_shape(name: str, params: Sequence[str], result: Any) -> Callable:
@@ -638,7 +635,7 @@ def wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict, error: Ex
     if isinstance(error, AttributeError):
         for position, (key, parameter) in enumerate(signature.parameters.items(), 1):
             found = given.get(key)
-            for value in found if isinstance(found, (tuple, list)) else (found,):
+            for value in (found, *found) if isinstance(found, (tuple, list)) else (found,):
                 if value is error.obj and value is not None and not (isinstance(value, Tensor) and hasattr(Tensor, str(error.name))):
                     return (f"{name}(): argument '{key}' (position {position}) cannot be {type(value).__name__}: it has no "
                             f"{error.name}; the argument is {parameter.annotation}")
@@ -688,6 +685,11 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
             if wrong is None:
                 raise
             raise TypeError(wrong) from None
+        except IndexError as error:
+            if str(error) != "tuple index out of range":
+                raise
+            shapes = [list(a.shape) for a in args if isinstance(a, Tensor)]
+            raise RuntimeError(f"{op_name}() expects tensors of more dimensions, got shapes {shapes}") from error
 
     if into_out is not None:
         plain = inspect.signature(fn)

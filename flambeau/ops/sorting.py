@@ -195,7 +195,7 @@ def _mode_index_kernel(x: np.ndarray, dim: int) -> np.ndarray:
     for at in np.ndindex(out.shape):
         values, counts = np.unique(rows[at], return_counts=True, equal_nan=False)
         best = values[counts.argmax()]
-        out[at] = np.flatnonzero(rows[at] == best if best == best else np.isnan(rows[at]))[-1]
+        out[at] = np.flatnonzero(rows[at] == best)[-1] if best == best else 0      # nothing but NaN
     return out
 
 

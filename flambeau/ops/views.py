@@ -131,6 +131,8 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Dimension `dim` split into `sizes` (one -1 is inferred)."""
     shape = tuple(input.shape)
     d = canonical_dim(dim, len(shape))
+    if not sizes:
+        raise RuntimeError("unflatten: sizes must be non-empty")
     return reshape(input, shape[:d] + infer_size(tuple(sizes), shape[d]) + shape[d + 1:])
 
 

@@ -95,7 +95,10 @@ def eager(program: Program, theirs: Any) -> Difference | None:
         if found is not None:
             return found
         for number, step in enumerate(program.steps):
-            found = _step(number, step, mine, other)
+            try:
+                found = _step(number, step, mine, other)
+            except PartedWays:
+                return None
             if found is not None:
                 return found
     return None
@@ -112,6 +115,8 @@ def _step(number: int, step: Step, mine: Side, other: Side) -> Difference | None
         if kind is not None:
             return Difference(number, step.name, kind, f"Flambeau: {error!r}; torch: {expected!r}"[:600])
         if error is None or expected is None:  # excused: only one of them has a value now
+            return _passed_over(step, mine, other)
+        if any(written(other.space[name], was, other.lib) for name, was in inputs.items()):     # torch raised half-way
             return _passed_over(step, mine, other)
     found = _compare_all(number, step.name, mine, other, lambda names: disturbed(step, inputs, other, names), step, inputs)
     if found is not None:
@@ -130,14 +135,21 @@ def _step(number: int, step: Step, mine: Side, other: Side) -> Difference | None
     return None
 
 
+class PartedWays(Exception):
+    """An excused step left tensors of different layouts: what follows compares nothing."""
+
+
 def _passed_over(step: Step, mine: Side, other: Side) -> None:
     """After an excused step: neither side has its value, and what it wrote is torch's."""
     for side in (mine, other):
         if step.has_value:
             side.values.pop(step.target, None)
             side.space.pop(step.target, None)
-    for name, tensor in other.tensors().items():
-        _copy(mine.tensors()[name], tensor)
+    ours, theirs = mine.tensors(), other.tensors()
+    for name in ours.keys() | theirs.keys():
+        if name not in ours or name not in theirs or compare.layout(ours[name], theirs[name]):
+            raise PartedWays    # one of them changed a tensor's layout in place
+        _copy(ours[name], theirs[name])
 
 
 def raising(error: BaseException | None, expected: BaseException | None, step: Step) -> str | None:
@@ -212,7 +224,7 @@ def _compare_all(
         return Difference(number, op, f"value ({compare.dtype_name(theirs[name])})", f"{name}: {said}")
     for name in suspects:
         _copy(ours[name], theirs[name])
-    if excused and target is not None:
+    if excused and target in mine.values:
         _detach(target, mine, other)
     return None
 
@@ -243,6 +255,13 @@ def _copy(ours: Any, theirs: Any) -> None:
 def disturbable(step: Step, side: Side) -> dict[str, Any]:
     """Copies of the tensors that a step reads, by root name."""
     return {name: _cloned(side.space[name], side.lib) for name in step.refs() if name in side.space}
+
+
+def written(value: Any, was: Any, lib: Any) -> bool:
+    """Whether a value that `_cloned` copied is another by now."""
+    if isinstance(value, lib.Tensor):
+        return bool(value.shape != was.shape or compare.array(value).tobytes() != compare.array(was).tobytes())
+    return isinstance(value, (tuple, list)) and any(written(v, w, lib) for v, w in zip(value, was))
 
 
 def _cloned(value: Any, lib: Any) -> Any:

@@ -6,9 +6,6 @@ from fnmatch import fnmatchcase
 
 # mode, operator, kind (with * and ?): what is to be mended
 OPEN = (
-    ("eager", "*attention", "strides", "the order of the heads"),
-    ("eager", "*conv*", "raises ValueError*", "what oneDNN refuses"),
-    ("eager", "*unfold", "raises RuntimeError for*", "wrong rank"),
 )
 
 

@@ -124,7 +124,6 @@ REFUSED = {
     "batches": (lambda t: t.ones(2, 3, 4) @ t.ones(3, 4, 5), "must match"),
     "batch sizes": (lambda t: t.ones(2, 3, 4) @ t.ones(2, 5, 4), "Expected size"),
     "dtypes": (lambda t: t.ones(2, 2) @ t.ones(2, 2).double(), "same dtype"),
-    "bools": (lambda t: t.ones(2, 2, dtype=t.bool) @ t.ones(2, 2, dtype=t.bool), "not implemented for 'Bool'"),
     "a number": (lambda t: t.matmul(t.ones(2, 2), 2), "must be Tensor"),
     "mm of vectors": (lambda t: t.mm(t.ones(2), t.ones(2, 2)), "must be a matrix"),
     "bmm of matrices": (lambda t: t.bmm(t.ones(2, 2), t.ones(2, 2, 2)), "must be a 3D tensor"),

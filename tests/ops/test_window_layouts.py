@@ -104,6 +104,12 @@ OTHERS = {
     "stack of two": lambda lib, x: lib.stack([x, x], 1),
     "stack behind": lambda lib, x: lib.stack([x, x], -1),
     "angle": lambda lib, x: lib.complex(x, x).angle(),
+    "rms_norm": lambda lib, x: lib.nn.functional.rms_norm(x, x.shape[-2:]),
+    "layer_norm": lambda lib, x: lib.nn.functional.layer_norm(x, x.shape[-2:]),
+    "channel_shuffle": lambda lib, x: lib.nn.functional.channel_shuffle(x, x.shape[1]),
+    "pixel_shuffle": lambda lib, x: lib.nn.functional.pixel_unshuffle(x.repeat_interleave(2, -1).repeat_interleave(2, -2), 2),
+    "pad": lambda lib, x: lib.nn.functional.pad(x, (1, 0)),
+    "crop": lambda lib, x: lib.nn.functional.pad(x, (-1, 1)),
     "bessel": lambda lib, x: lib.special.spherical_bessel_j0(x),
     "made out": lambda lib, x: lib.ne(x, 2.0, out=lib.empty(0, dtype=lib.bool)),
     "rounded out": lambda lib, x: lib.round(x, out=lib.empty(0)),
@@ -124,3 +130,18 @@ def test_others(name):
 def test_powers_of_matrices_lie_in_rows():
     for n in range(-3, 5):
         same_order(lambda lib, x: lib.matrix_power(x + 3 * lib.eye(3), n).round(decimals=2), [(2, 3, 3)])
+
+
+def test_attention_lies_as_the_query():
+    """In whose rows the heads may lie, where all have whole rows of one size; else in rows."""
+    def laid(x):
+        return {"plain": x, "heads inside": x.transpose(1, 2).contiguous().transpose(1, 2), "gaps": x.repeat_interleave(2, -1)[..., ::2],
+                "columns": x.mT.contiguous().mT}
+
+    shape, other = (2, 3, 4, 5), (2, 3, 4, 6)
+    ours, theirs = ({size: laid(lib.ones(size)) for size in (shape, other)} for lib in (fl, torch))
+    for q, k, v in itertools.product(ours[shape], repeat=3):
+        for size in (shape, other):
+            got, want = (lib.nn.functional.scaled_dot_product_attention(made[shape][q], made[shape][k], made[size][v])
+                         for lib, made in ((fl, ours), (torch, theirs)))
+            assert got.stride() == want.stride(), (q, k, v, size)

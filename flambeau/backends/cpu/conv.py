@@ -111,6 +111,8 @@ def _onednn(kind: int, operands: tuple[np.ndarray, np.ndarray, np.ndarray], bias
     if x.dtype not in DTYPES or not available():
         return False
     ends = end_padding(x.shape[2:], y.shape[2:], w.shape[2:], stride, padding, dilation)
+    if any(-end >= step for end, step in zip(ends, stride)):    # the output padding of a dilated transpose: elements that nothing reaches
+        return False
     if is_channels_last(x) or is_channels_last(y):
         free = FREE_WEIGHT[kind]
     else:

@@ -12,11 +12,11 @@ from ...backends.cpu import native
 from ...backends.cpu.conv import FROM_LAST, TO_LAST, is_channels_last
 from ...core import dispatch
 from ...core.dtypes import int64
-from ...core.size import broadcast_shapes, channels_last_strides, elementwise_strides, is_contiguous, looks_channels_last
+from ...core.size import broadcast_shapes, elementwise_strides, is_contiguous
 from ...core.tensor import Tensor
 from .. import registry
 from ..batching import each, refused, spread
-from ..registry import General, Linear, Spec, lies_like, primitive
+from ..registry import General, Linear, Spec, channels_last_like, lies_like, primitive
 from .views import pad_zeros
 
 
@@ -76,8 +76,10 @@ def cat(tensors: Sequence[Tensor], dim: int) -> Spec:
                                    f"for tensor with shape {list(other)} in the list.")
         total = total + other[dim]
     shape[dim] = total
-    last = len(shape) in (4, 5) and all(not t.is_contiguous() and looks_channels_last(*t._layout[:2]) for t in tensors)
-    return Spec(tuple(shape), first.dtype, channels_last_strides(shape) if last else None)
+    strides = channels_last_like(first, tuple(shape))
+    if strides is not None and any(channels_last_like(t, tuple(shape)) is None for t in tensors):
+        strides = None
+    return Spec(tuple(shape), first.dtype, strides)
 
 
 def _flip_loop(o: Any, idx: Sequence, x: Any, dims: Sequence[int]) -> Any:

@@ -14,8 +14,6 @@ from .pointwise import conjugated
 def _same(name: str, a: Tensor, b: Tensor) -> None:
     if a.dtype is not b.dtype:
         raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {a.dtype} != {b.dtype} ({name})")
-    if a.dtype.category == 0 and not any(type(n) is int and n == 0 for n in (*a._layout.shape, *b._layout.shape)):
-        raise NotImplementedError("\"addmm_impl_cpu_\" not implemented for 'Bool': convert the matrices to a number type first")
 
 
 def _h(x: Tensor) -> Tensor:

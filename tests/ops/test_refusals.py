@@ -1,0 +1,88 @@
+"""Calls that make no sense raise the exception that torch raises, and calls that do are answered: one row each, walked beside torch."""
+
+from __future__ import annotations
+
+import pytest
+
+import flambeau as fl
+
+torch = pytest.importorskip("torch")
+NAN = float("nan")
+CALLS = {
+    **{f"index {kind} {name}": lambda t, kind=kind, name=name, more=more: getattr(t.ones(2), name)(
+        *(() if name in ("take", "put") else (0,)), t.tensor([0], dtype=getattr(t, kind)), *(m(t) for m in more))
+       for kind in ("int32", "float32", "complex64", "bool")
+       for name, more in {"take": (), "put": (lambda t: t.ones(1),), "index_copy": (lambda t: t.ones(1),), "index_fill": (lambda t: 1,),
+                          "gather": (), "scatter": (lambda t: 1,)}.items()},
+    **{f"{name} of a number": lambda t, name=name, args=args: getattr(t, name)(t.tensor(1.0), *args)
+       for name, args in {"chunk": (2,), "diff": (), "cholesky_inverse": (), "tensor_split": (2,), "split": (2,), "unbind": (),
+                          "renorm": (1, 0, 1), "hsplit": (2,), "vsplit": (2,), "dsplit": (2,), "tril": (), "nonzero": (), "rot90": (),
+                          "fliplr": (), "flipud": (), "unfold_copy": (0, 1, 1)}.items()},
+    **{f"unfold of rank {n}": lambda t, n=n: t.nn.functional.unfold(t.ones((3,) * n), (2, 2)) for n in range(6)},
+    **{f"fold of rank {n}": lambda t, n=n: t.nn.functional.fold(t.ones((4,) * n), (3, 3), (2, 2)) for n in range(5)},
+    **{f"rms_norm of rank {n}": lambda t, n=n: t.nn.functional.rms_norm(t.ones((2,) * n), (1, 2)) for n in range(5)},
+    **{f"cdist {mode}": lambda t, mode=mode: t.cdist(t.ones(2, 2), t.ones(2, 2), 2, mode) for mode in ((1, 2), 7, "x")},
+    **{f"{name} of nothing over {dim}": lambda t, name=name, dim=dim: getattr(t.ones(2, 0), name)(dim=dim)
+       for name in ("amin", "amax") for dim in ((), None, 0, 1, (0, 1))},
+    "both extremes of nothing": lambda t: t.ones(2, 0).aminmax(),
+    "less than no variates": lambda t: t.mvlgamma(t.ones(2), -9),
+    "cells of negative size": lambda t: t.nn.functional.adaptive_avg_pool2d(t.ones(1, 1, 1, 1), -9),
+    "an index in rows": lambda t: t.ones(2, 3).index_fill(0, t.zeros(1, 1, dtype=t.int64), 1),
+    "nuclear_norm over one dimension": lambda t: t.nuclear_norm(t.ones(2), 17),
+    "repeats in rows": lambda t: t.repeat_interleave(t.tensor([[4]])),
+    "repeats in rows, given": lambda t: t.repeat_interleave(t.tensor([1, 2]), t.tensor([[1, 2]])),
+    "combinations of less than none": lambda t: t.combinations(t.ones(2), -1),
+    "a tensor counts frequencies": lambda t: t.fft.fftfreq(t.tensor(3)),
+    "no sizes": lambda t: t.ones(2).unflatten(0, ()),
+    "a tuple for a bias": lambda t: t.conv_transpose3d(t.ones(1, 1, 1, 1), t.ones(1, 1, 1, 1, 1), (1, 2)),
+    "a tuple for positions": lambda t: t.cumulative_trapezoid(t.ones(2, 2), (1, 2)),
+    "a tuple for a dtype": lambda t: t.ones(1).new_full((1,), 1.5, dtype=(1, 2)),
+    "erf of complex numbers": lambda t: t.ones(1, dtype=t.complex64).erf(),
+    "digamma of complex numbers": lambda t: t.ones(1, dtype=t.complex64).digamma(),
+    "lgamma_ of complex numbers": lambda t: t.ones(1, dtype=t.complex128).lgamma_(),
+    "no complex numbers in order": lambda t: t.ones(0, 1, dtype=t.complex64).cummax(0),
+    "modes of NaN": lambda t: t.mode(t.tensor([[NAN] * 3, [1, 2, 2], [NAN, 1, 1], [1, NAN, NAN]])),
+    "means of complex numbers": lambda t:
+        t.ones(3, dtype=t.complex64).scatter_reduce(0, t.tensor([0, 0]), t.ones(2, dtype=t.complex64), "mean"),
+    "largest of bools": lambda t:
+        t.zeros(2, dtype=t.bool).scatter_reduce(0, t.tensor([0]), t.ones(1, dtype=t.bool), "amax", include_self=False),
+    "reduced into out": lambda t: t.index_reduce(t.ones(2), 0, t.tensor([0]), t.ones(1), "mean", out=t.empty(2)),
+    "none divided by zero": lambda t: t.ones(0, dtype=t.int64) % 0,
+    "none floor-divided by zero": lambda t: t.div(t.ones(0, dtype=t.int64), 0, rounding_mode="floor"),
+    "some divided by zero": lambda t: t.ones(1, dtype=t.int64) % 0,
+    "output padding of dilated windows": lambda t: t.conv_transpose1d(t.ones(2, 4, 6), t.ones(4, 1, 1), output_padding=1, dilation=2),
+    "one value under a mask": lambda t: t.zeros(2, 2).index_put_((t.tensor([[True, False], [True, True]]),), t.tensor(3.0)),
+}
+
+
+def outcome(lib, call):
+    try:
+        return call(lib)
+    except Exception as error:
+        return error
+
+
+@pytest.mark.filterwarnings("ignore:index_reduce")      # torch's, once a process
+@pytest.mark.parametrize("name", CALLS)
+def test_as_torch(name):
+    got, want = outcome(fl, CALLS[name]), outcome(torch, CALLS[name])
+    if isinstance(want, Exception):
+        assert isinstance(got, type(want)), (got, want)
+        return
+    assert not isinstance(got, Exception), got
+    for a, b in zip(*(r if isinstance(r, tuple) else (r,) for r in (got, want)), strict=True):
+        assert fl.allclose(a, fl.from_numpy(b.numpy()), equal_nan=True)
+
+
+def test_products_of_bools():
+    """Whether some pair is true; torch has them for some shapes and strides only."""
+    a, b = fl.rand(2, 3, 4) > 0.7, fl.rand(2, 4, 5) > 0.7
+    for x, y in ((a, b), (a[0], b[0]), (a[0], b[0, :, 0]), (a[0, 0], b[0, :, 0]), (a[:, :, :0], b[:, :0])):
+        assert fl.equal(x @ y, (x.int() @ y.int()) > 0) and fl.equal(fl.compile(fl.matmul)(x, y), x @ y)
+
+
+def test_one_element_under_a_mask_is_converted():
+    for lib in (fl, torch):
+        x = lib.zeros(2, 2)
+        x[lib.tensor([[True, False], [True, True]])] = lib.tensor([3])
+        assert x.tolist() == [[3.0, 0.0], [3.0, 3.0]]
