@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau.core.dtypes import dtype
 from flambeau.core.memory_format import preserve_format
 from flambeau.core.size import contiguous_strides
 from flambeau.core.symbolic import SymInt
@@ -126,12 +127,20 @@ def fold_constants(graph: Graph) -> None:
     for node in graph.nodes:
         if node.target is PRIMITIVES["full"]:
             if not isinstance(node.args[1], Node):
-                filled[node] = node.args[1]
+                filled[node] = _as_stored(node.args[1], node.meta["val"].dtype)
         elif getattr(node.target, "name", None) in _MOVING:
             if node.args[0] in filled:
                 _fill(graph, node, filled[node.args[0]], filled)
         elif isinstance(node.target, PointwisePrimitive):
             _fold_pointwise(graph, node, filled)
+
+
+def _as_stored(value: Any, kind: dtype) -> Any:
+    """The number that a tensor of `kind` filled with `value` holds: of a narrow float not quite `value`."""
+    if not kind.is_floating_point or type(value) not in (int, float):
+        return value
+    with np.errstate(all="ignore"):
+        return float(np.asarray(value, kind.numpy))
 
 
 # Primitives that only move elements about.

@@ -52,7 +52,7 @@ def _evaluate(family: Family, x: Tensor, n: Any) -> Tensor:
     """p_n(x) for a number n, or for an int64 tensor like x: an element stays as it is once its degree is reached."""
     each = isinstance(n, Tensor)
     top = n if not each else int(n.max()) if n.numel() else 0
-    ones = prims.full(tuple(x.shape), 1.0, x.dtype, x.device)
+    ones = x.new_full(tuple(x.shape), 1.0)
     if top < 1:
         return ones * cast(n >= 0, x.dtype)
 

@@ -176,6 +176,22 @@ def test_compiled_composites(kind: Any) -> None:
 
 
 @pytest.mark.skipif(not build.have_compiler(), reason="no C++ compiler")
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16], ids=str)
+def test_compiled_primitives_of_filled_tensors(kind: Any) -> None:
+    """The compiler takes the number for a tensor filled with it: the number that the tensor holds, rounded to its dtype."""
+    binary = [fn for fn, arity in bodies(kind).values() if arity == 2]
+
+    def all_of(x: torch.Tensor) -> list[torch.Tensor]:
+        number, row = torch.full((), 0.3, dtype=kind).expand(300), torch.full((300,), -1.7, dtype=kind)
+        return [out for fn in binary for out in (fn(x, number), fn(row, x))]
+
+    compiler.reset()
+    x = elements(kind, 7)[:300]
+    for k, (got, want) in enumerate(zip(torch.compile(all_of)(x), all_of(x), strict=True)):
+        check(f"function {k // 2} of {kind} and a filled tensor", got, want)
+
+
+@pytest.mark.skipif(not build.have_compiler(), reason="no C++ compiler")
 def test_conversions() -> None:
     kinds = [*FLOATS, *INTEGERS, torch.bool]
     for source in kinds:
