@@ -164,6 +164,15 @@ class ShapeEnv:
         self._known[Relation(_NEGATED[relation.op], relation.left, relation.right)] = not answer
         return answer
 
+    def pinned_if_one(self, expr: Index) -> Index:
+        """`expr`, or 1 if that is its value in the example: the sizes that it is made of are then specialised."""
+        names = free_variables(self.simplify(expr))
+        if not names <= self.hints.keys() or self.size_hint(expr) != 1:
+            return expr
+        for name in sorted(names):
+            self.evaluate(Relation("==", var(name, lo=bounds_lo(expr, name)), self.hints[name]), "a size made of it is 1")
+        return 1
+
     def _learn(self, held: Relation) -> None:
         gap = held.left - held.right
         names = sorted(free_variables(gap), reverse=True)

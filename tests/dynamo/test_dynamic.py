@@ -339,3 +339,21 @@ def test_nan_that_changes_is_unequal_to_itself() -> None:
     compiled = dynamo.compile(f, backend="eager")
     for a in (1.0, 2.0, float("nan"), 3.0):
         assert same(compiled(torch.ones(2), a)[:3], f(torch.ones(2), a)[:3])
+
+
+@pytest.mark.parametrize("part", [lambda x: x[:-2:2], lambda x: x[:x.shape[0] % 4], lambda x: x[:x.shape[0] // 5], lambda x: x[1::4],
+                                  lambda x: x[-1:], lambda x: x[:x.shape[0] - 4], lambda x: x.unfold(0, 5, 2)[:, 0]],
+                         ids=["steps", "rest", "quotient", "from", "last", "difference", "windows"])
+def test_a_part_that_happens_to_be_one_element_is_repeated(part):
+    """Its size is an expression, 1 in this call alone; what broadcasts it must not read beyond its end."""
+    def f(x):
+        return x * part(x), torch.where(part(x) > 0, x, -x), torch.addcmul(part(x), x, part(x)), part(x).expand(x.shape)
+
+    for n in (5, 3, 5):
+        x = torch.arange(1.0, n + 1)
+        try:
+            want = f(x)
+        except RuntimeError:
+            continue
+        for got, right in zip(torch.compile(f, dynamic=True)(x), want):
+            assert torch.equal(got, right)

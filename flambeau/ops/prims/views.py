@@ -10,6 +10,7 @@ import numpy as np
 from ...backends.cpu.conv import FROM_LAST, TO_LAST, is_channels_last
 from ...core.dtypes import float32, float64, int64
 from ...core.size import contiguous_strides
+from ...core.symbolic import SymInt, expr_of
 from ...core.tensor import Tensor
 from ..registry import Linear, Spec, channels_last_like, primitive, view
 
@@ -64,6 +65,8 @@ def expand(x: Tensor, shape: tuple[int, ...]) -> Spec:
     lead = len(shape) - len(old)
     new = [0] * lead
     for size, want, stride in zip(old, shape[lead:], strides):
+        if type(size) is SymInt and size is not want and size.expr != expr_of(want):  # repeated: no later stage may see another size
+            size = size.env.symint(size.env.pinned_if_one(size.expr))
         if type(size) is int and type(want) is int and size != want and size != 1:
             raise RuntimeError(f"a tensor of shape {list(old)} does not broadcast to shape {list(shape)}")
         new.append(0 if _is_one(size) and not _is_one(want) else stride)
