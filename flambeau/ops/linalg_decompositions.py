@@ -362,6 +362,8 @@ def linalg_cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = F
 
 
 def _with_info(name: str, compute: Callable[[], Tensor], like: Tensor, check_errors: bool) -> Any:
+    if like._data is None and like.device.type != "meta":
+        raise NotImplementedError(f"{name}() of a tensor without data (fake) cannot say whether it succeeds; it breaks the graph")
     batch = tuple(like.shape[:-2])
     try:
         return named(name, compute(), like.new_zeros(batch, dtype=int32))

@@ -212,9 +212,10 @@ def triangular_solve(b: Tensor, A: Tensor, upper: bool = True, transpose: bool =
 
 # -- answers that say which matrices are singular --------------------------------------------------------------------
 def _with_lu(name: str, compute: Callable[[], Tensor], A: Tensor, B: Callable[[], Tensor], left: bool, check_errors: bool) -> Any:
-    """(compute(), zeros); where that fails the solution by LU, NaN for the singular matrices, with lu_factor_ex's info."""
+    """(compute(), zeros); where that fails, or nobody knows yet, by LU, NaN for the singular matrices, with lu_factor_ex's info."""
     try:
-        return named(name, compute(), A.new_zeros(tuple(A.shape[:-2]), dtype=int32))
+        if A._data is not None or check_errors:
+            return named(name, compute(), A.new_zeros(tuple(A.shape[:-2]), dtype=int32))
     except LinAlgError:
         if check_errors:
             raise

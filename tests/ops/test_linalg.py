@@ -468,3 +468,13 @@ def test_products_of_no_bools(agrees):
 
 def test_the_covariance_of_nothing_is_nan(agrees):
     agrees(lambda t, x: t.cov(x), np.zeros(0, np.float32))
+
+
+@pytest.mark.parametrize("fn", [lambda x: fl.linalg.inv_ex(x), lambda x: fl.linalg.solve_ex(x, x[..., :1]), fl.linalg.cholesky_ex,
+                                lambda x: fl.linalg.lu_factor_ex(x)[2:]], ids=["inv_ex", "solve_ex", "cholesky_ex", "lu_factor_ex"])
+def test_compiled_answers_that_say_which_matrices_are_singular(fn):
+    """What is compiled with a regular matrix answers for a singular one too."""
+    compiled = fl.compile(lambda x: tuple(fn(x)))
+    for x in (fl.eye(2) * 2, fl.ones(2, 2), fl.zeros(2, 2)):
+        for got, want in zip(compiled(x), fn(x)):
+            assert fl.allclose(got, want, equal_nan=True)
