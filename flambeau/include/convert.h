@@ -27,4 +27,7 @@ template <class Float> struct ToInteger<uint64_t, Float> {
 };
 template <class To, class Float> static inline __attribute__((always_inline, unused)) To integer(Float x) { return ToInteger<To, Float>::of(x); }
 
+// A float made of an integer that was made of a float: GCC takes both steps for trunc, which leaves -0 of what lies above -1.
+template <class Float> static inline __attribute__((always_inline, unused)) Float whole(Float x) { return x + Float(0); }
+
 }  // namespace fl

@@ -50,6 +50,15 @@ SCATTERED_AS = {"scatter_set": "{1}", "scatter_add": FOLDS["sum"][0], "scatter_p
                 "scatter_amax": FOLDS["max"][0], "scatter_amin": FOLDS["min"][0]}
 
 
+def _was_float(x: Value) -> bool:
+    """Whether an integer was made of a float."""
+    if x.dtype.category != INT:
+        return False
+    while x.op == "to_dtype" and not x.dtype.is_floating_point:
+        x = x.args[0]
+    return x.dtype.is_floating_point
+
+
 @dataclass
 class Printed:
     """A kernel's text: parameters in order as (buffer, offset in elements, written), and the sizes it needs."""
@@ -459,7 +468,8 @@ class KernelPrinter:
         if v.op == "index":
             return f"{kind}({self.expr(v.attr, dict(zip(computed_names(v.attr), v.args, strict=True)))})"
         if v.op == "to_dtype":
-            return self.as_kind(args[0], v.args[0].dtype, v.dtype)
+            made = self.as_kind(args[0], v.args[0].dtype, v.dtype)
+            return f"fl::whole<{kind}>({made})" if v.dtype.is_floating_point and _was_float(v.args[0]) else made
         if v.op == "checked":
             self.checks = True
             return f"fl::checked({args[0]}, {args[1]}, {self.expr(v.attr)})"

@@ -631,11 +631,18 @@ def _pinv_vjp(g: Tensor, x: Tensor, out: Tensor) -> tuple:
     return (grad + (ph @ p @ gh) @ (_identity(x, n) - p @ x),)
 
 
+def _pinv(x: np.ndarray, rtol: float, atol: float, hermitian: bool) -> np.ndarray:
+    if atol and x.size:
+        largest = np.linalg.norm(x, 2, (-2, -1))
+        rtol = np.maximum(rtol, atol / np.where(largest > 0, largest, 1))
+    return np.linalg.pinv(x, rcond=rtol, hermitian=hermitian)
+
+
 pinv_prim = _routine(
-    "pinv", _of_finite(lambda x, rtol, hermitian: np.linalg.pinv(x, rcond=rtol, hermitian=hermitian)), _pinv_vjp,
-    lambda x, rtol, hermitian: Spec((*x._layout.shape[:-2], x._layout.shape[-1], x._layout.shape[-2]), x.dtype),
-    "The pseudo-inverse; singular values below rtol times the largest count as zero.",
-    lambda r: (r.standard_normal((4, 3)), 1e-12, False),
+    "pinv", _of_finite(_pinv), _pinv_vjp,
+    lambda x, rtol, atol, hermitian: Spec((*x._layout.shape[:-2], x._layout.shape[-1], x._layout.shape[-2]), x.dtype),
+    "The pseudo-inverse; singular values below rtol times the largest, or below atol, count as zero.",
+    lambda r: (r.standard_normal((4, 3)), 1e-12, 0.0, False),
     failure="linalg.pinv: The algorithm failed to converge; NaNs in the input are a reason.")
 
 
@@ -646,9 +653,9 @@ def _rtol(x: Tensor, rtol: float | None) -> float:
 @operator
 @with_out
 def linalg_pinv(A: Tensor, *, atol: float | None = None, rtol: float | None = None, hermitian: bool = False) -> Tensor:
-    """The Moore-Penrose pseudo-inverse; singular values below rtol times the largest count as zero."""
+    """The Moore-Penrose pseudo-inverse; singular values count as zero below atol, and below rtol (0 beside an atol) times the largest."""
     _check(A, "linalg.pinv")
-    return pinv_prim(A, _rtol(A, rtol), hermitian)
+    return pinv_prim(A, 0.0 if atol and rtol is None else _rtol(A, rtol), float(atol or 0.0), hermitian)
 
 
 @operator(method=True)

@@ -37,7 +37,8 @@ def legacy_reduction(size_average: bool | None, reduce: bool | None, reduction: 
     """The reduction that torch's deprecated pair of flags means."""
     if size_average is None and reduce is None:
         return reduction
-    found = "mean" if size_average is not False and reduce is not False else "none" if reduce is False else "sum"
+    summed, reduced_at_all = size_average is not None and not size_average, reduce is None or reduce
+    found = "none" if not reduced_at_all else "sum" if summed else "mean"
     warnings.warn(f"size_average and reduce args will be deprecated, please use reduction='{found}' instead.", stacklevel=3)
     return found
 
@@ -418,7 +419,7 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Any, full: bool = Fals
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None,
                          reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """x where the target is 1, max(0, margin - x) where it is -1."""
-    zero = input * 0
+    zero = input.new_zeros(())
     loss = where(target != 1, (margin - input).clamp_min(0), zero) + where(target != -1, input, zero)
     return reduced(loss, legacy_reduction(size_average, reduce, reduction))
 

@@ -224,7 +224,7 @@ def _compare_all(
         return Difference(number, op, f"value ({compare.dtype_name(theirs[name])})", f"{name}: {said}")
     for name in suspects:
         _copy(ours[name], theirs[name])
-    if excused and target in mine.values:
+    if excused and target in mine.values and target in other.values:
         _detach(target, mine, other)
     return None
 

@@ -1,5 +1,7 @@
 """Values where formulas break (zeros, ties, infinities' neighbours), against torch; narrow floats; generated kernels."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -109,3 +111,18 @@ def test_the_kernels_above_are_generated_where_there_is_a_compiler():
     with fl.no_grad():
         missing = [name for name, args in KERNELS.items() if generated_operator(COMPOSITES[name], args) is NotImplemented]
     assert missing == []
+
+
+def test_the_old_flags_of_losses_are_truth_values():
+    """0 and 1 are as good as False and True."""
+    theirs = pytest.importorskip("torch")
+    for flags in ((0, None), (1, None), (None, 0), (None, 1), (0, 1), (1, 1), (0, 0), (False, None)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            got, want = (lib.nn.functional.mse_loss(lib.arange(4.0), lib.ones(4), *flags) for lib in (fl, theirs))
+        assert got.tolist() == want.tolist(), flags
+
+
+def test_hinge_embedding_of_infinities():
+    x, y = fl.tensor([float("inf"), -float("inf"), 2.0, 0.5]), fl.tensor([-1, 1, 1, -1])
+    assert nn.functional.hinge_embedding_loss(x, y, reduction="none").tolist() == [0, -float("inf"), 2.0, 0.5]

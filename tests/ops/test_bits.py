@@ -204,6 +204,11 @@ def test_conversions() -> None:
             for n in SIZES:
                 check(f"{source} to {kind}, {n} elements", x[3:3 + n].to(kind), want[3:3 + n])
             check(f"{source} to {kind}, strided", x[::3].to(kind), want[::3])
+        if source in FLOATS:
+            compiler.reset()
+            rounds = torch.compile(lambda x: [x.to(kind).to(source) for kind in INTEGERS] + [x.int().long().to(source)], dynamic=True)
+            for kind, got in zip([*INTEGERS, torch.int32], rounds(x), strict=True):
+                check(f"{source} to {kind} and back, compiled", got, x.to(kind).to(source))
 
 
 @pytest.mark.parametrize("kind", COMPLEX, ids=str)

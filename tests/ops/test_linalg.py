@@ -478,3 +478,9 @@ def test_compiled_answers_that_say_which_matrices_are_singular(fn):
     for x in (fl.eye(2) * 2, fl.ones(2, 2), fl.zeros(2, 2)):
         for got, want in zip(compiled(x), fn(x)):
             assert fl.allclose(got, want, equal_nan=True)
+
+
+@pytest.mark.parametrize("given", [{"atol": 17.0}, {"atol": 0.5}, {"rtol": 0.4}, {"atol": 0.5, "rtol": 0.1}, {"atol": 0.0}, {}], ids=str)
+def test_pinv_counts_small_singular_values_as_zero(agrees, given):
+    x = np.stack([np.diag([1.423, 0.3, 0.2]), np.diag([10.0, 2.0, 0.4]), np.zeros((3, 3))])
+    agrees(lambda t, x: t.linalg.pinv(x, **given), x, grad=False)

@@ -66,10 +66,10 @@ def _svd(x: Array, full: bool) -> tuple:
     return tuple(cupy.linalg.svd(x, full_matrices=full))
 
 
-def _pinv(x: Array, rtol: Any, hermitian: bool) -> Array:
-    """By the singular values: those below `rtol` of the largest count as zero."""
+def _pinv(x: Array, rtol: Any, atol: float, hermitian: bool) -> Array:
+    """By the singular values: those below `rtol` of the largest, or below `atol`, count as zero."""
     u, s, vh = cupy.linalg.svd(x, full_matrices=False)
-    cutoff = cupy.asarray(rtol)[..., None] * s.max(-1, keepdims=True) if s.size else s
+    cutoff = cupy.maximum(cupy.asarray(rtol)[..., None] * s.max(-1, keepdims=True), atol) if s.size else s
     inverse = cupy.where(s > cutoff, 1 / cupy.where(s > cutoff, s, 1), 0)
     return cupy.matmul(vh.conj().swapaxes(-1, -2) * inverse[..., None, :], u.conj().swapaxes(-1, -2)).astype(x.dtype, copy=False)
 
