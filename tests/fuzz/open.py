@@ -5,8 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 # mode, operator, kind (with * and ?): what is to be mended
-OPEN = (
-)
+OPEN: tuple[tuple[str, str, str, str], ...] = ()
 
 
 def is_open(mode: str, op: str, kind: str) -> bool:
