@@ -631,7 +631,7 @@ def _pinv_vjp(g: Tensor, x: Tensor, out: Tensor) -> tuple:
     return (grad + (ph @ p @ gh) @ (_identity(x, n) - p @ x),)
 
 
-def _pinv(x: np.ndarray, rtol: float, atol: float, hermitian: bool) -> np.ndarray:
+def _pinv(x: np.ndarray, rtol: Any, atol: float, hermitian: bool) -> np.ndarray:
     if atol and x.size:
         largest = np.linalg.norm(x, 2, (-2, -1))
         rtol = np.maximum(rtol, atol / np.where(largest > 0, largest, 1))
