@@ -166,14 +166,13 @@ def _beside(x: Tensor, index: Tensor) -> Tensor:
 class Read:
     """An index taken apart: `view` is x seen through the basic items, `advanced` the index tensors by dimension of it."""
 
-    __slots__ = ("advanced", "mask", "nothing", "view")
+    __slots__ = ("advanced", "mask", "view")
 
     def __init__(self, x: Tensor, index: Any, masks_whole: bool = False):
         items = _without_ellipsis(_as_items(index), x.ndim)
         self.view = x
         self.advanced: list[Tensor | None] = []
         self.mask: tuple[Tensor, int] | None = None
-        self.nothing = False    # whether a False is among the items
         lone_mask = masks_whole and sum(isinstance(i, (Tensor, bool)) for i in items) == 1
         dim = 0
         for item in items:
@@ -210,7 +209,6 @@ class Read:
         if isinstance(item, bool):
             self.view = prims.unsqueeze(self.view, dim)
             self._put(dim, [self.view.new_zeros((int(item),), dtype=int64)])
-            self.nothing = self.nothing or not item
             return dim + 1
         if not isinstance(item, Tensor):
             self.view = _select(self.view, dim, item)
@@ -306,7 +304,7 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
     one = isinstance(value, Tensor) and all(type(n) is int and n == 1 for n in value._layout.shape)
     read = Read(self, index, masks_whole=one or not isinstance(value, Tensor))
     target = read.view
-    if read.nothing:
+    if index is False:
         return
     if read.mask is not None:
         value = prims.view_(value, ()) if one and value.ndim else value
