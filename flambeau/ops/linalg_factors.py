@@ -222,7 +222,8 @@ def _with_lu(name: str, compute: Callable[[], Tensor], A: Tensor, B: Callable[[]
     lu, pivots, info = lu_factor_prim(A)
     diagonal, singular = _diagonal(lu), prims.unsqueeze(prims.unsqueeze(info != 0, info.ndim), info.ndim + 1)
     usable = lu + cast(diagonal == 0, lu.dtype).diag_embed()
-    return named(name, linalg_lu_solve(usable, pivots, B(), left=left).masked_fill(singular, math.nan), info)
+    solution = linalg_lu_solve(usable, pivots, B(), left=left).masked_fill(singular, math.nan)
+    return named(name, solution.mT.contiguous().mT, info)   # column by column, as LAPACK leaves it
 
 
 @operator

@@ -26,6 +26,7 @@ from .order import as_images, has_images
 from .pointwise import with_out
 from .promotion import cast, expand_to
 from .registry import COMPOSITES, Linear, channels_last_like, operator
+from .scalar import compute_dtype
 
 Sizes = int | Sequence[int]
 
@@ -415,7 +416,7 @@ def avg_pool_backward(g_: Tensor, shape: tuple, kernel: tuple, stride: tuple, pa
     """Gradient of average pooling: each window's gradient, divided, goes to all its elements."""
     rank = len(kernel)
     sizes, spatial, lead = tuple(g_.shape[-rank:]), shape[-rank:], len(shape) - rank
-    g = _divided(g_, sizes, spatial, kernel, stride, padding, ceil_mode, count_include_pad, divisor)
+    g = _divided(cast(g_, compute_dtype(g_.dtype)), sizes, spatial, kernel, stride, padding, ceil_mode, count_include_pad, divisor)
     spaced = prims.pad_zeros(g, (0,) * g.ndim, (0,) * g.ndim, (0,) * lead + tuple(s - 1 for s in stride)) \
         if any(s > 1 for s in stride) else g
     total: Any = None
@@ -424,7 +425,7 @@ def avg_pool_backward(g_: Tensor, shape: tuple, kernel: tuple, stride: tuple, pa
         high = [n - lo - (m - 1) * s - 1 for n, lo, m, s in zip(spatial, low, sizes, stride)]
         part = prims.pad_zeros(spaced, (0,) * lead + tuple(low), (0,) * lead + tuple(high), (0,) * g.ndim)
         total = part if total is None else prims.add(total, part)
-    return total
+    return cast(total, g_.dtype)
 
 
 def _divided(total: Tensor, sizes: tuple, spatial: tuple, kernel: tuple, stride: tuple, padding: tuple, ceil_mode: bool,
@@ -448,12 +449,12 @@ def _avg_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, ceil_
     rank = len(kernel)
     spatial = tuple(input.shape[-rank:])
     sizes = tuple(pool_size(n, k, s, p, 1, ceil_mode) for n, k, s, p in zip(spatial, kernel, stride, padding))
-    padded = _padded(input, padding, sizes, kernel, stride, (1,) * rank)
+    padded = _padded(cast(input, compute_dtype(input.dtype)), padding, sizes, kernel, stride, (1,) * rank)
     total: Any = None
     for tap in _taps(kernel):
         part = _tap(padded, tap, sizes, stride)
         total = part if total is None else prims.add(total, part)
-    return _divided(total, sizes, spatial, kernel, stride, padding, ceil_mode, count_include_pad, divisor)
+    return cast(_divided(total, sizes, spatial, kernel, stride, padding, ceil_mode, count_include_pad, divisor), input.dtype)
 
 
 MOST_TAPS = 9       # windows up to which generated code averages faster than the kernel

@@ -114,7 +114,7 @@ def _step(number: int, step: Step, mine: Side, other: Side) -> Difference | None
         kind = raising(error, expected, step)
         if kind is not None:
             return Difference(number, step.name, kind, f"Flambeau: {error!r}; torch: {expected!r}"[:600])
-        if error is None or expected is None:  # excused: only one of them has a value now
+        if error is None or expected is None or not step.has_value:  # only one has a value now; or torch half wrote before it raised
             return _passed_over(step, mine, other)
         if any(written(other.space[name], was, other.lib) for name, was in inputs.items()):     # torch raised half-way
             return _passed_over(step, mine, other)

@@ -79,6 +79,13 @@ KNOWN = (
     Known("torch sorts NaNs among slices in no order", values=lambda step: _of("unique")(step) and "dim" in step.kwargs, where=_not_finite),
     Known("torch has complex infinity or NaN where what it passes through overflows: the logarithm of a sum of exponentials",
           values=_of("logaddexp", "logaddexp2", "logcumsumexp", "logsumexp"), where=lambda v: _lost(v) & (v.theirs.dtype.kind == "c")),
+    Known("a logarithm's angle is known up to a turn", values=_of("logcumsumexp", "logaddexp", "logsumexp"),
+          where=lambda v: v.ours.dtype.kind == "c" and np.isclose(np.exp(1j * v.ours.imag), np.exp(1j * v.theirs.imag), atol=1e-3)
+          & np.isclose(v.ours.real, v.theirs.real, atol=1e-3)),
+    Known("topk(sorted=False) is in no order", values=lambda step: _of("topk")(step) and (False in step.args[1:] or
+          step.kwargs.get("sorted", True) is False), where=lambda v: True),
+    Known("the softmax of scores that are infinite, by no mask, is NaN; torch takes a row that sees nothing for one",
+          values=_of("scaled_dot_product_attention"), where=lambda v: np.isnan(v.ours) & _not_finite(v)),
     Known("0 ** 0 of complex numbers is 1; torch's vectors say NaN", values=lambda step: step.op in ("**", "**=") or _of("pow", "pow_",
           "float_power", "float_power_", "vander")(step), where=lambda v: _lost(v) & (v.theirs.dtype.kind == "c")),
     Known("torch's polygamma is NaN of infinity, not infinite at some poles, and 1e-9 off", values=_of("polygamma", "polygamma_"),

@@ -51,3 +51,16 @@ def test_code_for_changing_windows_stays_short():
 def test_second_derivatives_of_columns():
     x = fl.tensor(X[:1, :1, :5, :5], requires_grad=True)
     assert fl.autograd.gradgradcheck(lambda x: WORKS["fold"](fl, x, 3, 1, 1, 2), (x,))
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_average_pools_of_narrow_floats_round_once(kind):
+    """Compiled as well: the sum of a window is kept in float32 until it is divided."""
+    x = fl.tensor([[[-1.087, -0.0, 88.8, 3.1, 0.001, 700.0]]]).to(getattr(fl, kind))
+
+    def f(x):
+        return fl.avg_pool1d(x, 3), fl.avg_pool1d(x, 2, 1, 1, False, False)
+
+    want = [y.to(x.dtype) for y in f(x.float())]
+    for got in (f(x), fl.compile(f)(x)):
+        assert all(fl.equal(a, b) for a, b in zip(got, want))
