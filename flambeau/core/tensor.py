@@ -184,7 +184,10 @@ class Tensor:
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
         """Whether the elements lie in row-major order (or in `memory_format`) without gaps."""
-        if memory_format is None or memory_format.name == "contiguous_format":
+        name = "contiguous_format" if memory_format is None else getattr(memory_format, "name", None)
+        if name is None:
+            raise TypeError(f"is_contiguous(): argument 'memory_format' must be torch.memory_format, not {type(memory_format).__name__}")
+        if name == "contiguous_format":
             data = self._data
             if type(data) is np.ndarray:
                 return data.flags.c_contiguous

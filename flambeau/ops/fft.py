@@ -122,12 +122,18 @@ def _input(x: Tensor, name: str, *, real: bool = False) -> Tensor:
     return x if x.dtype.category == COMPLEX else cast(x, (x.dtype if x.dtype.category == FLOAT else default_dtype()).to_complex())
 
 
+def _counted(x: Tensor, dims: Any) -> tuple[int, ...]:
+    """Dimensions counted from the front. IndexError."""
+    found = tuple(canonical_dim(d, x.ndim) for d in ((dims,) if isinstance(dims, int) else dims))
+    if found and not x.ndim:
+        raise IndexError(f"Dimension specified as {dims} but tensor has no dimensions")
+    return found
+
+
 def _dims(x: Tensor, s: Sequence | None, dim: Any) -> tuple[tuple[int, ...], Sequence]:
     if dim is None:
         dim = range(x.ndim) if s is None else range(x.ndim - (1 if isinstance(s, int) else len(s)), x.ndim)
-    dims = tuple(canonical_dim(d, x.ndim) for d in ((dim,) if isinstance(dim, int) else dim))
-    if dims and not x.ndim:
-        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    dims = _counted(x, dim)
     if len(set(dims)) != len(dims):
         raise RuntimeError(f"FFT dims must be unique, got {list(dims)}")
     sizes = (None,) * len(dims) if s is None else (s,) if isinstance(s, int) else tuple(s)
@@ -240,7 +246,7 @@ rfftfreq = _frequencies("rfftfreq", np.fft.rfftfreq, "The frequencies of the poi
 
 
 def _shifted(x: Tensor, dim: Any, half: Callable[[Any], Any]) -> Tensor:
-    dims = tuple(range(x.ndim)) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
+    dims = _counted(x, range(x.ndim) if dim is None else dim)
     return roll(x, tuple(half(x.shape[d]) for d in dims), dims) if dims else x.clone()
 
 

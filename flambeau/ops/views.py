@@ -571,6 +571,8 @@ def _cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_f
 @method("type_as")
 def _type_as(self: Tensor, other: Tensor) -> Tensor:
     """to(other.dtype)."""
+    if not isinstance(other, Tensor):
+        raise TypeError(f"type_as(): argument 'other' (position 1) must be Tensor, not {type(other).__name__}")
     return to(self, dtype=other.dtype)
 
 

@@ -33,6 +33,10 @@ CALLS = {
     "repeats in rows, given": lambda t: t.repeat_interleave(t.tensor([1, 2]), t.tensor([[1, 2]])),
     "combinations of less than none": lambda t: t.combinations(t.ones(2), -1),
     "a tensor counts frequencies": lambda t: t.fft.fftfreq(t.tensor(3)),
+    **{f"{name} over {dim}": lambda t, name=name, dim=dim: getattr(t.fft, name)(t.ones(()) if dim == 0 else t.ones(2, 2), dim)
+       for name in ("fftshift", "ifftshift") for dim in (0, 2, -9, (0, 5))},
+    "a tuple for a memory format": lambda t: t.ones(2).is_contiguous(memory_format=(1, 2)),
+    "a number for a type": lambda t: t.ones(2).type_as(3),
     "no sizes": lambda t: t.ones(2).unflatten(0, ()),
     "a tuple for a bias": lambda t: t.conv_transpose3d(t.ones(1, 1, 1, 1), t.ones(1, 1, 1, 1, 1), (1, 2)),
     "a tuple for positions": lambda t: t.cumulative_trapezoid(t.ones(2, 2), (1, 2)),
