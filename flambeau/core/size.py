@@ -94,6 +94,16 @@ def looks_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return True
 
 
+def may_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether several elements may be one place in memory: some dimension steps no further than those that step less reach."""
+    reach: Any = 0
+    for step, n in sorted((s, n) for s, n in zip(strides, shape) if n != 1):
+        if step <= reach:
+            return True
+        reach = reach + (n - 1) * step
+    return False
+
+
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether some permutation of the dimensions is contiguous: no gaps, no overlaps."""
     step = 1

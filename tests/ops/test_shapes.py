@@ -225,3 +225,30 @@ def test_a_new_layout_in_place_counts_as_a_write(name):
 def test_a_tensor_tells_how_many(make):
     made = make(fl.tensor(3))
     assert not made.is_fake and made.shape == make(3).shape
+
+
+AS_STRIDED = {  # an input, and how it is seen
+    "expanded": (lambda x: x[:1].expand(3, 4), (2, 3), (1, 1), 1),
+    "expanded inside": (lambda x: x[:, :1].expand(3, 4), (3,), (4,), 0),
+    "overlapping": (lambda x: x.as_strided((3, 4), (2, 1), 0), (3, 3), (1, 2), 1),
+    "permuted": (lambda x: x.t(), (2, 3), (1, 2), 1),
+    "gaps": (lambda x: x[:, 1:], (2, 3), (1, 2), 2),
+    "rows": (lambda x: x[1:], (2, 3), (1, 2), 4),
+    "ravelled": (lambda x: x.ravel(), (3, 3), (1, 2), 1),
+    "expanded from nothing": (lambda x: x[:0, :1].expand(0, 4), (0,), (1,), 0),
+}
+
+
+@pytest.mark.parametrize("kind", ["float64", "complex128"])
+@pytest.mark.parametrize("name", AS_STRIDED)
+def test_gradient_of_as_strided(name, kind):
+    """Each element's gradient arrives once, whatever the input's own elements share."""
+    see, *how = AS_STRIDED[name]
+    found = []
+    for lib in (fl, torch):
+        x = lib.arange(12).to(getattr(lib, kind)).reshape(3, 4).requires_grad_()
+        y = see(x * 1).as_strided(*how)
+        weights = lib.arange(1, 1 + y.numel()).to(y.dtype).reshape(y.shape)
+        (grad,) = lib.autograd.grad(y, x, weights)
+        found.append(grad.tolist())
+    assert found[0] == found[1]

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...backends.cpu.conv import FROM_LAST, TO_LAST, is_channels_last
 from ...core.dtypes import float32, float64, int64
-from ...core.size import contiguous_strides
+from ...core.size import contiguous_strides, may_overlap
 from ...core.symbolic import SymInt, expr_of
 from ...core.tensor import Tensor
 from ..registry import Linear, Spec, channels_last_like, primitive, view
@@ -352,12 +352,17 @@ def as_strided(x: Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset
 
 
 def _as_strided_back(g: Tensor, spec: Spec, size: Sequence, stride: Sequence, offset: int) -> Tensor:
-    """Add each element of `g` back to the storage position it was read from, then read the input's own layout."""
+    """Add each element of `g` back to the storage position it was read from, then read the input's own layout. Elements of the input
+    that are one place in memory share its gradient, so that it arrives once at what they were expanded from."""
     positions = _positions(g, size, stride, offset)
-    span = spec.offset + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides or contiguous_strides(spec.shape))) + 1
+    strides = spec.strides or contiguous_strides(spec.shape)
+    span = spec.offset + sum((n - 1) * s for n, s in zip(spec.shape, strides)) + 1
     flat = g.new_zeros(_numel_bound(span, size, stride, offset)).index_add(0, positions.reshape(-1), g.reshape(-1))
-    mine = _positions(g, spec.shape, spec.strides or contiguous_strides(spec.shape), spec.offset)
-    return flat.index_select(0, mine.reshape(-1)).reshape(spec.shape)
+    mine = _positions(g, spec.shape, strides, spec.offset).reshape(-1)
+    if may_overlap(spec.shape, strides):
+        shared = g.new_zeros(flat.shape).index_add(0, mine, g.new_ones(mine.shape))
+        flat = flat / (shared + (shared == 0))
+    return flat.index_select(0, mine).reshape(spec.shape)
 
 
 def _numel_bound(span: int, size: Sequence, stride: Sequence, offset: int) -> int:
