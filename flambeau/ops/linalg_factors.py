@@ -89,7 +89,7 @@ lu_factor_prim = primitive("lu_factor", kernel=_lu_kernel, derivative=General(_l
 
 
 def _rows_kernel(pivots: np.ndarray, n: int) -> np.ndarray:
-    swaps = pivots.reshape(-1, pivots.shape[-1])
+    swaps = pivots.reshape(math.prod(pivots.shape[:-1]), pivots.shape[-1])
     if swaps.size and not 1 <= swaps.min() <= swaps.max() <= n:
         raise RuntimeError(f"pivots must be between 1 and {n}, the number of rows, but are from {swaps.min()} to {swaps.max()}")
     order = np.tile(np.arange(n), (len(swaps), 1))

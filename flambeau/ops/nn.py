@@ -97,7 +97,7 @@ def _counts(indices: Tensor, rows: Any, like: Tensor) -> Tensor:
 @operator
 def embedding_backward(g: Tensor, indices: Tensor, rows: Any, padding_idx: int | None, scale_grad_by_freq: bool) -> Tensor:
     """Gradient of the embedding table: rows of g added up by index; the padding row stays zero."""
-    flat, rows_g = indices.reshape(-1), g.reshape(-1, g.shape[-1])
+    flat, rows_g = indices.reshape(-1), g.reshape(indices.shape.numel(), g.shape[-1])
     if padding_idx is not None:
         padded = prims.expand(prims.unsqueeze(prims.eq(flat, padding_idx), 1), tuple(rows_g.shape))
         rows_g = prims.where(padded, 0.0, rows_g)

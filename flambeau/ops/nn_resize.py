@@ -436,7 +436,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 @operator(name="_pixels_spread", vjp=lambda g, r: (_pixels_gathered(g, r),))
 def _pixels_spread(input: Tensor, r: int) -> Tensor:
     *lead, c, h, w = input.shape
-    parts = input.reshape(-1, c // (r * r), r, r, h, w).permute(0, 1, 4, 2, 5, 3)
+    parts = input.reshape(math.prod(lead), c // (r * r), r, r, h, w).permute(0, 1, 4, 2, 5, 3)
     return _merged(parts, (*lead, c // (r * r), h * r, w * r), input, (0, 2, 3, 4, 5, 1))
 
 
@@ -452,7 +452,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
 @operator(name="_pixels_gathered", vjp=lambda g, r: (_pixels_spread(g, r),))
 def _pixels_gathered(input: Tensor, r: int) -> Tensor:
     *lead, c, h, w = input.shape
-    parts = input.reshape(-1, c, h // r, r, w // r, r).permute(0, 1, 3, 5, 2, 4)
+    parts = input.reshape(math.prod(lead), c, h // r, r, w // r, r).permute(0, 1, 3, 5, 2, 4)
     return _merged(parts, (*lead, c * r * r, h // r, w // r), input, (0, 4, 5, 1, 2, 3))
 
 

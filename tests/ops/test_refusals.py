@@ -37,6 +37,10 @@ CALLS = {
        for name in ("fftshift", "ifftshift") for dim in (0, 2, -9, (0, 5))},
     "a tuple for a memory format": lambda t: t.ones(2).is_contiguous(memory_format=(1, 2)),
     "a number for a type": lambda t: t.ones(2).type_as(3),
+    "gradient of an embedding of no columns": lambda t: t.autograd.grad(t.nn.functional.embedding(
+        t.zeros(2, dtype=t.int64), w := t.ones(3, 0, requires_grad=True)).sum(), w)[0],
+    "no pixels": lambda t: t.nn.functional.pixel_shuffle(t.ones(2, 0, 3, 3), 2),
+    "rows exchanged of nothing": lambda t: t.vmap(lambda a, b: t.linalg.solve_ex(a, b)[0])(t.ones(2, 0, 0), t.ones(2, 0)),
     "no sizes": lambda t: t.ones(2).unflatten(0, ()),
     "a tuple for a bias": lambda t: t.conv_transpose3d(t.ones(1, 1, 1, 1), t.ones(1, 1, 1, 1, 1), (1, 2)),
     "a tuple for positions": lambda t: t.cumulative_trapezoid(t.ones(2, 2), (1, 2)),
