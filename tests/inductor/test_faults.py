@@ -494,10 +494,10 @@ def test_a_forked_process_builds_for_itself(directory: Path, tmp_path: Path) -> 
         forked = os.fork()
         out = np.zeros(1, np.int32)
         if forked == 0:
-            building.load({"run": 1})[0]((out,))
+            building.load({{"run": 1}})[0]((out,))
             sys.exit(int(out[0]))   # and through what is done at exit
         status = os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1])
-        building.load({"run": 1})[0]((out,))
+        building.load({{"run": 1}})[0]((out,))
         idle.finish()
         print(status, int(out[0]), int(build.stats["calls"]), [build.is_sound(p) for p in cache.cache_directory().rglob("*.so")])
     """, directory)
