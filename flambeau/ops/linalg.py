@@ -58,7 +58,8 @@ def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
     if _differ(n, m):
         raise RuntimeError(f"inconsistent tensor size, expected tensor [{n}] and src [{m}] to have the same number of "
                            f"elements, but got {n} and {m} elements respectively")
-    return _finish(prims.sum(prims.mul(input, tensor), (0,)), out)
+    added = prims.any if input.dtype is bool_ else prims.sum
+    return _finish(added(prims.mul(input, tensor), (0,)), out)
 
 
 @operator(method=True)
