@@ -21,7 +21,7 @@ double expit(double x) {
 double digamma(double x) {
     if (x == 0) return std::copysign(INF, -x);
     if (x < 0) {
-        double whole = std::floor(x);
+        double whole = std::round(x);  // the nearest: what is just below 0 keeps its digits
         if (x == whole) return NOT_A_NUMBER;
         return digamma(1 - x) - PI / std::tan(PI * (x - whole));
     }

@@ -522,7 +522,7 @@ FL_INLINE double digamma(double x) {  // recurrence up to 10, then the asymptoti
     double extra = 0;
     if (x < 0) {
         if (x == floor(x)) return __builtin_nan("");
-        extra = -3.14159265358979323846 / tan_near(3.14159265358979323846 * (x - floor(x)));
+        extra = -3.14159265358979323846 / tan_near(3.14159265358979323846 * (x - round(x)));  // the nearest: just below 0 all digits count
         x = 1 - x;
     }
     for (; x < 10; x += 1) extra -= 1 / x;

@@ -519,7 +519,7 @@ def truncdiv(a, b):
 @triton.jit
 def digamma(x):
     wide = x.to(tl.float64)
-    low, part = wide < 0, wide - tl.floor(wide)
+    low, part = wide < 0, wide - libdevice.rint(wide)
     y = tl.where(low, 1 - wide, wide)
     total = y * 0
     for k in tl.static_range(10):

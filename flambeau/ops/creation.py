@@ -541,6 +541,7 @@ def linspace(start: Any, end: Any, steps: int, *, out: Tensor | None = None, dty
     if steps < 0:
         raise RuntimeError(f"number of steps must be non-negative, got {steps}")
     start, end = (v.item() if isinstance(v, (Tensor, np.generic)) else v for v in (start, end))
+    start, end = (int(v) if isinstance(v, bool) else v for v in (start, end))
     usual = default_dtype().to_complex() if isinstance(start, complex) or isinstance(end, complex) else default_dtype()
     kind = kind_for(dtype, out, usual)
     if kind.category == dtypes.INT:

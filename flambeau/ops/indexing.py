@@ -223,9 +223,15 @@ for _fn in (index_add, index_copy, index_fill):
 
 
 # -- advanced indexing -----------------------------------------------------------------------------------------------
+def _check_accumulate(name: str, accumulate: Any) -> None:
+    if not isinstance(accumulate, bool):
+        raise TypeError(f"{name}(): argument 'accumulate' (position 3) must be bool, not {type(accumulate).__name__}")
+
+
 @operator(method=True)
 def index_put(input: Tensor, indices: Sequence, values: Tensor, accumulate: bool = False) -> Tensor:
     """A copy of `input` with `values` written, or added, at `indices` (a tensor, mask or None for each dimension)."""
+    _check_accumulate("index_put", accumulate)
     found = index_list(input, indices)
     _check_broadcast(found)
     return like(prims.index_put(input, found, together((input, values))[1], bool(accumulate)), input)
@@ -234,6 +240,7 @@ def index_put(input: Tensor, indices: Sequence, values: Tensor, accumulate: bool
 @operator(method=True)
 def index_put_(self: Tensor, indices: Sequence, values: Tensor, accumulate: bool = False) -> Tensor:
     """Write, or add, `values` at `indices` in place."""
+    _check_accumulate("index_put_", accumulate)
     found = index_list(self, indices)
     _check_broadcast(found)
     return put_(self, found, _value_for(self, values, False), bool(accumulate))

@@ -207,6 +207,9 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any
     if kind.category <= INT and any(category_of_number(n) >= FLOAT for n in (beta, alpha)):
         raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number. "
                            f"addr got alpha={alpha}, beta={beta} for {kind}")
+    for name, n in (("beta", beta), ("alpha", alpha)):
+        if isinstance(n, bool) and kind is not bool_:
+            raise RuntimeError(f"Boolean {name} only supported for Boolean results. addr got {name}={n} for {kind}")
     if kind is bool_:
         wide, beta, alpha = int64, int(bool(beta)), int(bool(alpha))
     else:
@@ -537,6 +540,9 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = Non
     if x1.ndim < 2 or x2.ndim < 2 or _differ(x1.shape[-1], x2.shape[-1]):
         raise RuntimeError("cdist: X1 and X2 must have at least two dimensions and the same number of columns. X1: "
                            f"{list(x1.shape)} X2: {list(x2.shape)}")
+    for name, x in (("X1", x1), ("X2", x2)):
+        if x.dtype.category != FLOAT:
+            raise RuntimeError(f"cdist only supports floating-point dtypes, {name} got: {scalar_type(x.dtype)}")
     lead = broadcast_shapes(tuple(x1.shape[:-2]), tuple(x2.shape[:-2]))
     x1, x2 = (expand_to(cast(x, promote_types(x1.dtype, x2.dtype)), (*lead, *x.shape[-2:])) for x in (x1, x2))
     many = compute_mode == "use_mm_for_euclid_dist" or (
@@ -581,7 +587,7 @@ def pdist(input: Tensor, p: float = 2) -> Tensor:
     """p-norm distances between all pairs of rows of a matrix, those of the first row first."""
     if input.ndim != 2:
         raise RuntimeError(f"pdist only supports 2D tensors, got: {input.ndim}D")
-    if input.dtype.category < FLOAT:
+    if input.dtype.category != FLOAT:
         raise RuntimeError("pdist only supports floating-point dtypes")
     if p < 0:
         raise RuntimeError("pdist only supports non-negative p values")

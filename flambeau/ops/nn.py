@@ -80,6 +80,9 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     if input1.shape[-1] != n or input2.shape[-1] != m:
         raise RuntimeError(f"bilinear(): input sizes do not match weight {list(weight.shape)}: got input1 {list(input1.shape)} and "
                            f"input2 {list(input2.shape)}")
+    given = {"input1": input1, "input2": input2, "weight": weight, **({} if bias is None else {"bias": bias})}
+    if any(t.dtype is not weight.dtype for t in given.values()):
+        raise RuntimeError("All tensors must have the same dtype, got " + ", ".join(f"{name}: {t.dtype}" for name, t in given.items()))
     lead = tuple(input1.shape[:-1])
     a, b = _flat(input1), _flat(input2)
     mixed = prims.mm(a, prims.permute(weight, (1, 0, 2)).reshape(n, outs * m)).reshape(a.shape[0], outs, m)

@@ -15,6 +15,7 @@ from ..core.tensor import Tensor
 from . import prims
 from .checks import checked
 from .nn_activations import log_softmax, logsigmoid, widened
+from .order import like
 from .pointwise import where
 from .promotion import broadcast, cast, prepare
 from .registry import COMPOSITES, operator
@@ -248,7 +249,7 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
                          "Please ensure they have the same size.")
     if input._data is not None and input.numel() and not bool(((input >= 0) & (input <= 1)).all()):
         raise RuntimeError("all elements of input should be between 0 and 1")
-    loss = _bce(input, cast(target, input.dtype))
+    loss = like(_bce(input, cast(target, input.dtype)), input)
     answer = reduced(loss if weight is None else loss * weight, reduction)
     return answer if input._data is not None else checked(answer, (input >= 0) & (input <= 1))
 
@@ -264,9 +265,10 @@ def _bce_with_logits_vjp(g: Tensor, input: Tensor, target: Tensor, needs: tuple)
 
 @operator(name="_bce_with_logits", fused=True, vjp=_bce_with_logits_vjp)
 def _bce_with_logits(input: Tensor, target: Tensor) -> Tensor:
-    """max(x, 0) - x t + log(1 + e^-|x|)."""
+    """max(x, 0) (1 - t) + max(-x, 0) t + log(1 + e^-|x|): infinite scores have a loss too."""
     tail = prims.log1p(prims.exp(prims.neg(prims.abs(input))))
-    return prims.add(prims.sub(prims.relu(input), prims.mul(input, target)), tail)
+    above = prims.mul(prims.relu(input), prims.sub(1.0, target))
+    return prims.add(prims.add(above, prims.mul(prims.relu(prims.neg(input)), target)), tail)
 
 
 @operator
@@ -278,7 +280,7 @@ def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tens
     if input.shape != target.shape:
         raise ValueError(f"Target size ({target.shape}) must be the same as input size ({input.shape})")
     if pos_weight is None:
-        loss = _bce_with_logits(input, cast(target, input.dtype))
+        loss = like(_bce_with_logits(input, cast(target, input.dtype)), target)
     else:
         loss = (1 - target) * input - (1 + (pos_weight - 1) * target) * logsigmoid(input)
     return reduced(loss if weight is None else loss * weight, reduction)
@@ -439,7 +441,8 @@ def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: 
 def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
                      reduction: str = "mean") -> Tensor:
     """log(1 + exp(-target * input))."""
-    return reduced(-logsigmoid(target * input), legacy_reduction(size_average, reduce, reduction))
+    product = input * target
+    return reduced(like(-logsigmoid(product), product), legacy_reduction(size_average, reduce, reduction))
 
 
 @operator

@@ -159,9 +159,9 @@ def _is_zero(n: Any) -> bool:
 @with_out
 def nanmean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
     """Mean over `dim` of the elements that are not NaN."""
+    if input.dtype.category < FLOAT:
+        raise RuntimeError(f"nanmean(): expected input to have floating point or complex dtype but got {scalar_type(input.dtype)}")
     x = input if dtype is None else cast(input, dtype)
-    if x.dtype.category < FLOAT:
-        raise RuntimeError(f"nanmean(): expected input to have floating point or complex dtype but got {scalar_type(x.dtype)}")
     return nansum(x, dim, keepdim) / (~x.isnan()).sum(dim, keepdim)
 
 
@@ -523,13 +523,13 @@ def _running(name: str, *more: Any) -> Callable:
     @operator(name=f"{name}_", method=True, tags=("inplace",))
     def in_place(self: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
         """The running form written over `self`, in its dtype."""
+        dim = canonical_dim(dim, self.ndim)
         if dtype is not None and dtype is not self.dtype:
             raise RuntimeError(f"Bad in-place call: input tensor dtype {self.dtype} and output tensor dtype {dtype} should match")
         if self.dtype.category == BOOL:
-            canonical_dim(dim, self.ndim)
             if self.ndim and self.numel():
                 raise NotImplementedError(f'"{name}_out_cpu" not implemented for \'Bool\'; convert the tensor with .int() first')
-            return self
+            return assign(self, self.clone())
         return assign(self, new_value(fn, self, (dim,), {"dtype": self.dtype}))
 
     return made

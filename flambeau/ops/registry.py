@@ -10,7 +10,7 @@ import functools
 import inspect
 import operator as python_operator
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from numbers import Number
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple
@@ -620,6 +620,14 @@ _MARKS = {"Tensor": "__torch_function__", "int": "__index__"}
 """By annotation: the method that tells that a value may stand there."""
 
 
+def _within(value: Any) -> Iterator:
+    """An argument, and what it holds if it is a sequence."""
+    yield value
+    if isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _within(item)
+
+
 def wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict, error: Exception) -> str | None:
     """What is wrong with a call that failed, if an argument is missing, unknown, or no Tensor or int where the signature says so, or
     if it is the one that lacked an attribute."""
@@ -634,9 +642,9 @@ def wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict, error: Ex
             return f"{name}(): argument '{key}' (position {position}) must be {parameter.annotation}, not {type(found).__name__}"
     if isinstance(error, AttributeError):
         for position, (key, parameter) in enumerate(signature.parameters.items(), 1):
-            found = given.get(key)
-            for value in (found, *found) if isinstance(found, (tuple, list)) else (found,):
-                if value is error.obj and value is not None and not (isinstance(value, Tensor) and hasattr(Tensor, str(error.name))):
+            for value in _within(given.get(key, parameter.default)):
+                if value is error.obj and value is not parameter.default and not (
+                        isinstance(value, Tensor) and hasattr(Tensor, str(error.name))):
                     return (f"{name}(): argument '{key}' (position {position}) cannot be {type(value).__name__}: it has no "
                             f"{error.name}; the argument is {parameter.annotation}")
     return None
@@ -891,10 +899,25 @@ def _positional(record: CompositeRecord, args: tuple, kwargs: dict) -> tuple:
 def method(*names: str) -> Callable:
     """Attach a plain function to Tensor under its own name or `names`, without registering an operator."""
     def add(fn: Callable) -> Callable:
+        takes_others = any(p.annotation == "Tensor" for p in list(inspect.signature(fn).parameters.values())[1:])
         for n in names or (fn.__name__,):
-            setattr(Tensor, n, fn)
+            setattr(Tensor, n, _refusing(n, fn) if takes_others else fn)
         return fn
     return add
+
+
+def _refusing(name: str, fn: Callable) -> Callable:
+    """A method that says which of its arguments is wrong, as operators do."""
+    @functools.wraps(fn)
+    def refusing(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return fn(*args, **kwargs)
+        except (AttributeError, TypeError) as error:
+            wrong = wrong_argument(name, fn, args, kwargs, error)
+            if wrong is None:
+                raise
+            raise TypeError(wrong) from None
+    return refusing
 
 
 __all__ = ["Spec", "Pointwise", "Linear", "General", "Rule", "Primitive", "pointwise", "view", "primitive", "operator", "method",

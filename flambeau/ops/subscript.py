@@ -139,6 +139,11 @@ def _is_traced(x: Tensor, index: Tensor) -> bool:
     return (x._data is None or index._data is None) and not (is_example(x) or is_example(index))
 
 
+def _selects(x: Tensor, item: Any) -> bool:
+    """Whether an item is a number in a tensor, which is a basic index."""
+    return isinstance(item, Tensor) and not item.ndim and not _is_mask(item) and (_number_of(item) is not None or _is_traced(x, item))
+
+
 def _counted_from_start(index: Tensor, size: Any) -> Tensor:
     """A 0-dim index as a tensor of its own, which nobody writes to later."""
     index = cast(index.detach(), int64)
@@ -173,7 +178,7 @@ class Read:
         self.view = x
         self.advanced: list[Tensor | None] = []
         self.mask: tuple[Tensor, int] | None = None
-        lone_mask = masks_whole and sum(isinstance(i, (Tensor, bool)) for i in items) == 1
+        lone_mask = masks_whole and sum(isinstance(i, (Tensor, bool)) and not _selects(x, i) for i in items) == 1
         dim = 0
         for item in items:
             dim = self._take(item, dim, lone_mask)

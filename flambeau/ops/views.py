@@ -258,11 +258,13 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     """`length` elements from `start` along `dim`."""
     d = canonical_dim(dim, input.ndim)
     size = input._layout.shape[d]
-    start = int(start) if isinstance(start, Tensor) else start
-    if type(start) is int and start < 0:
-        start = start + size
     if type(length) is int and length < 0:
         raise RuntimeError(f"narrow(): length must be non-negative, got {length}")
+    start = int(start) if isinstance(start, Tensor) else start
+    if type(start) is int and type(size) is int and not -size <= start <= size:
+        raise IndexError(f"start out of range (expected to be in range of [{-size}, {size}], but got {start})")
+    if type(start) is int and start < 0:
+        start = start + size
     if start < 0 or start + length > size:
         raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
     return prims.slice_(input, d, start, start + length, 1)
@@ -571,8 +573,6 @@ def _cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_f
 @method("type_as")
 def _type_as(self: Tensor, other: Tensor) -> Tensor:
     """to(other.dtype)."""
-    if not isinstance(other, Tensor):
-        raise TypeError(f"type_as(): argument 'other' (position 1) must be Tensor, not {type(other).__name__}")
     return to(self, dtype=other.dtype)
 
 

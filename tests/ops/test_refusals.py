@@ -59,8 +59,44 @@ CALLS = {
     "none floor-divided by zero": lambda t: t.div(t.ones(0, dtype=t.int64), 0, rounding_mode="floor"),
     "some divided by zero": lambda t: t.ones(1, dtype=t.int64) % 0,
     "output padding of dilated windows": lambda t: t.conv_transpose1d(t.ones(2, 4, 6), t.ones(4, 1, 1), output_padding=1, dilation=2),
+    **{f"{name} beside None": lambda t, name=name, args=args: getattr(t, name)(*(t.ones(2) if a else None for a in args))
+       for name in ("atleast_1d", "atleast_2d", "atleast_3d", "broadcast_tensors", "meshgrid") for args in ((1, 0), (0, 1))},
+    **{f"{name} of None": lambda t, name=name: getattr(t.ones(1), name)(None) for name in ("is_set_to", "resize_as_", "type_as")},
+    "map_ over None": lambda t: t.ones(1).map_(None, max),
+    **{f"{name} that accumulates {flag}": lambda t, name=name, flag=flag: getattr(t.ones(2), name)((t.tensor([0]),), t.ones(1), flag)
+       for name in ("index_put", "index_put_") for flag in (None, 1, "x", True)},
+    **{f"narrow from {start}, {length}": lambda t, start=start, length=length: t.ones(2).narrow(0, start, length)
+       for start in (-3, -2, 2, 3, 17) for length in (-1, 0, 1)},
+    **{f"{name} of {kinds}": lambda t, name=name, kinds=kinds: getattr(t, name)(*(t.ones(1, 2, dtype=getattr(t, k)) for k in kinds))
+       for name in ("cdist",) for kinds in (("complex64",) * 2, ("int64",) * 2, ("float32", "int64"), ("float32",) * 2)},
+    "pdist of complex numbers": lambda t: t.pdist(t.ones(2, 2, dtype=t.complex64)),
+    **{f"bilinear of {kinds}": lambda t, kinds=kinds: t.bilinear(*(t.ones(*shape, dtype=getattr(t, k)) for k, shape in zip(
+        kinds, ((1, 2), (1, 2), (1, 2, 2), (1,))))) for kinds in (("float32", "float64", "float32"), ("float32",) * 3,
+                                                                  ("float32", "float32", "float32", "float64"))},
+    **{f"nanmean of {kind} in {to}": lambda t, kind=kind, to=to: t.nanmean(t.ones(2, dtype=getattr(t, kind)), dtype=getattr(t, to))
+       for kind, to in (("int64", "float64"), ("int64", "complex128"), ("float32", "float64"))},
+    **{f"addr({name}={n}) of {kind}": lambda t, name=name, n=n, kind=kind: t.addr(*(t.ones(s, dtype=getattr(t, kind)) for s in (
+        (2, 1), 2, 1)), **{name: n}) for name in ("alpha", "beta") for n in (True, 2) for kind in ("int64", "float32", "bool")},
+    **{f"{name} to {ends}": lambda t, name=name, ends=ends: getattr(t, name)(*ends, 3)
+       for name in ("linspace", "logspace") for ends in ((0, True), (False, True), (False, 2.0))},
+    "a running product past the rank, in another dtype": lambda t: t.ones(1).cumprod_(17, dtype=t.uint8),
+    **{f"a value of {value} under a mask beside a number, in {kind}": lambda t, value=value, kind=kind: written(t, value, kind)
+       for kind in ("bool", "int64", "float32") for value in ("float32", "int64")},
+    **{f"the loss of a score of {x}, target {y}": lambda t, x=x, y=y:
+        t.nn.functional.binary_cross_entropy_with_logits(t.tensor([x]), t.tensor([y]))
+       for x in (float("inf"), 5.0, -1e30) for y in (0.0, 0.5, 1.0, 2.0)},
+    **{f"ldexp({x}, {y})": lambda t, x=x, y=y: t.ldexp(t.tensor([x]), t.tensor([y])) for x in (-float("inf"), 0.0, 1e-30, 1e30)
+       for y in (-(1 << 31), -300, 0, 200)},
+    **{f"digamma next to {near}": lambda t, near=near: t.digamma(t.tensor([near - d for d in (1.9e-30, 1e-20, -1e-20, 0.25)]))
+       for near in (0.0, -1.0)},
     "one value under a mask": lambda t: t.zeros(2, 2).index_put_((t.tensor([[True, False], [True, True]]),), t.tensor(3.0)),
 }
+
+
+def written(lib, value, kind):
+    x = lib.ones(4, 2, dtype=getattr(lib, kind))
+    x[lib.tensor([True, False, True, True]), lib.tensor(1)] = lib.zeros((), dtype=getattr(lib, value))
+    return x
 
 
 def outcome(lib, call):

@@ -145,3 +145,13 @@ def test_attention_lies_as_the_query():
             got, want = (lib.nn.functional.scaled_dot_product_attention(made[shape][q], made[shape][k], made[size][v])
                          for lib, made in ((fl, ours), (torch, theirs)))
             assert got.stride() == want.stride(), (q, k, v, size)
+
+
+@pytest.mark.parametrize("name", ["soft_margin_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "mse_loss"])
+def test_losses_that_are_not_reduced(name):
+    """As the scores lie, whichever way the target does; with logits as the target does."""
+    for shape in SIZES[2] + SIZES[3] + SIZES[4]:
+        for x, y in zip(laid_out(fl, shape), laid_out(torch, shape)):
+            got, want = (getattr(lib.nn.functional, name)(scores / 1000, lib.ones(tuple(scores.shape)), reduction="none")
+                         for lib, scores in ((fl, x), (torch, y)))
+            assert strides(got) == strides(want), (shape, x.stride())

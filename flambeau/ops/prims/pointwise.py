@@ -65,12 +65,12 @@ nextafter = pointwise("nextafter", lambda o, x, y: o.nextafter(x, y), d=dict(x=l
 
 
 def _scaled_by_power(o: Any, x: Any, y: Any) -> Any:
-    """x * 2^y in three steps, none of which overflows unless x does; zero stays."""
+    """x * 2^y in three steps, none of which overflows unless x does; zero and infinity stay."""
     third = o.floor(o.mul(y, 1 / 3))
     finite = o.eq(o.sub(y, y), 0)
     step, rest = o.exp2(third), o.where(finite, o.sub(y, o.mul(third, 2)), 0)
-    zero = o.mul(x, o.where(finite, 1, y))
-    return o.where(o.eq(x, 0), zero, o.mul(o.mul(o.mul(x, step), step), o.exp2(rest)))
+    stays = o.mul(x, o.where(finite, 1, o.exp2(y)))
+    return o.where(o.eq(o.mul(x, 2), x), stays, o.mul(o.mul(o.mul(x, step), step), o.exp2(rest)))
 
 
 ldexp = pointwise("ldexp", _scaled_by_power, d=dict(x=lambda y: y.exp2(), y=lambda out: out * _LN2))
