@@ -165,11 +165,13 @@ def t(input: Tensor) -> Tensor:
 @operator(tags=("view",))
 def permute(input: Tensor, *dims: Any, **named: Any) -> Tensor:
     """The dimensions in the order `dims`."""
-    order = tuple(canonical_dim(d, input.ndim) for d in _ints(_by_name(dims, named, "permute", "dims")))
-    if sorted(order) != list(range(input.ndim)):
+    given = _ints(_by_name(dims, named, "permute", "dims"))
+    if len(given) != input.ndim:
         raise RuntimeError("permute(): number of dimensions in the tensor input does not match the length of the desired ordering "
-                           f"of dimensions, i.e. input.dim() = {input.ndim} is not equal to len(dims) = {len(order)}"
-                           if len(order) != input.ndim else f"permute(): duplicate dims are not allowed, got {order}")
+                           f"of dimensions, i.e. input.dim() = {input.ndim} is not equal to len(dims) = {len(given)}")
+    order = tuple(canonical_dim(d, input.ndim) for d in given)
+    if len(set(order)) != len(order):
+        raise RuntimeError(f"permute(): duplicate dims are not allowed, got {order}")
     return prims.permute(input, order)
 
 

@@ -59,6 +59,17 @@ def _any(inputs: Any, has: Callable[[np.ndarray], Any]) -> bool:
     return bool(np.any(has((inputs.to_dense() if inputs.is_complex() else inputs.double()).detach().resolve_conj().numpy())))
 
 
+def _singular(inputs: dict[str, Any]) -> bool:
+    """Whether a matrix that a step reads is singular as far as its dtype tells."""
+    for x in inputs.values():
+        if hasattr(x, "detach") and (x.is_floating_point() or x.is_complex()) and x.ndim >= 2 and x.numel() and x.isfinite().all():
+            digits = np.finfo(np.float32 if x.dtype.itemsize <= 4 + 4 * x.is_complex() else np.float64).eps
+            values = np.linalg.svd(x.detach().to_dense().resolve_conj().numpy().astype(np.complex128), compute_uv=False)
+            if bool((values[..., -1] <= 8 * digits * values[..., 0]).any()):
+                return True
+    return False
+
+
 def _not_finite(v: Values) -> bool:
     return _any(v.inputs, lambda x: ~np.isfinite(x))
 
@@ -178,6 +189,10 @@ KNOWN = (
           values=_of("binary_cross_entropy_with_logits"), where=lambda v: _lost(v) & _not_finite(v)),
     Known("to(memory_format=contiguous_format) is contiguous; torch's is itself however it lies",
           layout=lambda step: _of("to")(step) and "memory_format" in step.kwargs),
+    Known("the only element of a tensor without dimensions is in the middle, as in NumPy; torch's roll wants a dimension",
+          error=lambda ours, theirs, step: ours is None and _of("fftshift", "ifftshift")(step) and _says(theirs, "`shifts` required")),
+    Known("what the factors of a singular matrix round to hangs on the library", values=_of("inv_ex", "inverse", "inv", "cond"),
+          where=lambda v: _singular(v.inputs)),
     Known("torch reads the source of masked_scatter_ while it writes to it",
           values=lambda step: _of("masked_scatter_")(step) and len(step.refs()) < len(step.args)),
     Known("the deprecated torch.cholesky lets empty tensors of any shape pass",

@@ -62,6 +62,8 @@ CALLS = {
     **{f"{name} beside None": lambda t, name=name, args=args: getattr(t, name)(*(t.ones(2) if a else None for a in args))
        for name in ("atleast_1d", "atleast_2d", "atleast_3d", "broadcast_tensors", "meshgrid") for args in ((1, 0), (0, 1))},
     **{f"{name} of None": lambda t, name=name: getattr(t.ones(1), name)(None) for name in ("is_set_to", "resize_as_", "type_as")},
+    **{f"permute of rank {n} by {dims}": lambda t, n=n, dims=dims: t.ones((2,) * n).permute(dims)
+       for n in (0, 1, 2) for dims in ((), (0,), (17,), (0, 0), (1, 0), (0, 5), (-1, 0))},
     "map_ over None": lambda t: t.ones(1).map_(None, max),
     **{f"{name} that accumulates {flag}": lambda t, name=name, flag=flag: getattr(t.ones(2), name)((t.tensor([0]),), t.ones(1), flag)
        for name in ("index_put", "index_put_") for flag in (None, 1, "x", True)},
