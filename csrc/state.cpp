@@ -358,59 +358,96 @@ PyType_Spec hooks_spec = {"flambeau._C.HooksScope", sizeof(HooksScope), 0, Py_TP
 // ---- function modes and autocast ----
 
 // A block that `inside()` describes: a tuple (function_modes, autocast). It may be entered again.
+struct Entry {
+    PyObject *function_modes, *autocast;  // what was
+    unsigned long thread;
+    bool mode;                            // the scope itself is a function mode
+};
+
 struct OverrideScope {
     PyObject_HEAD
-    std::vector<std::pair<PyObject*, PyObject*>>* saved;  // what was, for each time that it was entered
+    std::vector<Entry>* entered;
 };
 
 PyObject* override_create(PyTypeObject* type, PyObject*, PyObject*) {
     OverrideScope* self = (OverrideScope*)type->tp_alloc(type, 0);
-    if (self != nullptr) self->saved = new std::vector<std::pair<PyObject*, PyObject*>>;
+    if (self != nullptr) self->entered = new std::vector<Entry>;
     return (PyObject*)self;
+}
+
+// The last place of `item` in a tuple, which may be null; -1 where it is not.
+Py_ssize_t last_place(PyObject* tuple, PyObject* item) {
+    Py_ssize_t place = tuple != nullptr ? PyTuple_GET_SIZE(tuple) - 1 : -1;
+    while (place >= 0 && PyTuple_GET_ITEM(tuple, place) != item) place--;
+    return place;
 }
 
 PyObject* override_enter(PyObject* self, PyObject*) {
     PyObject* inside = PyObject_CallMethod(self, "inside", nullptr);
     if (inside == nullptr) return nullptr;
-    std::pair<PyObject*, PyObject*> before{Py_XNewRef(dispatch_state.function_modes), Py_XNewRef(dispatch_state.autocast)};
+    Entry before{Py_XNewRef(dispatch_state.function_modes), Py_XNewRef(dispatch_state.autocast), PyThread_get_thread_ident(), false};
     bool good = PyTuple_Check(inside) && PyTuple_GET_SIZE(inside) == 2;
     if (!good) PyErr_SetString(PyExc_TypeError, "inside() must give (function_modes, autocast)");
     good = good && set_function_modes(nullptr, PyTuple_GET_ITEM(inside, 0), nullptr) == 0;
     if (good && set_autocast(nullptr, PyTuple_GET_ITEM(inside, 1), nullptr) < 0) {
         good = false;
-        put_object<&DispatchState::function_modes>(Py_XNewRef(before.first));
+        put_object<&DispatchState::function_modes>(Py_XNewRef(before.function_modes));
     }
     Py_DECREF(inside);
-    if (!good) return Py_XDECREF(before.first), Py_XDECREF(before.second), nullptr;
-    ((OverrideScope*)self)->saved->push_back(before);
+    if (!good) return Py_XDECREF(before.function_modes), Py_XDECREF(before.autocast), nullptr;
+    Py_ssize_t depth = before.function_modes != nullptr ? PyTuple_GET_SIZE(before.function_modes) : 0;
+    before.mode = last_place(dispatch_state.function_modes, self) >= depth;
+    ((OverrideScope*)self)->entered->push_back(before);
     return Py_NewRef(self);
 }
 
+// What is left when a mode goes, wherever it stands by now: others may have been left out of order.
+PyObject* without(PyObject* function_modes, Py_ssize_t place) {
+    Py_ssize_t depth = PyTuple_GET_SIZE(function_modes) - 1;
+    PyObject* rest = PyTuple_New(depth);
+    for (Py_ssize_t i = 0; rest != nullptr && i < depth; i++)
+        PyTuple_SET_ITEM(rest, i, Py_NewRef(PyTuple_GET_ITEM(function_modes, i + (i >= place))));
+    return rest;
+}
+
 PyObject* override_exit(PyObject* self, PyObject* const*, Py_ssize_t) {
-    auto& saved = *((OverrideScope*)self)->saved;
-    if (saved.empty()) return PyErr_SetString(PyExc_RuntimeError, "the block of this scope has not been entered"), nullptr;
-    auto [function_modes, autocast] = saved.back();
-    saved.pop_back();
-    put_object<&DispatchState::function_modes>(function_modes);
-    put_object<&DispatchState::autocast>(autocast);
+    auto& entered = *((OverrideScope*)self)->entered;
+    if (entered.empty()) return PyErr_SetString(PyExc_RuntimeError, "the block of this scope has not been entered"), nullptr;
+    Entry entry = entered.back();
+    if (entry.thread != PyThread_get_thread_ident())
+        return PyErr_SetString(PyExc_RuntimeError, "the block of this scope was entered in another thread, which has to leave it"), nullptr;
+    if (entry.mode) {
+        PyObject* now = dispatch_state.function_modes;
+        Py_ssize_t place = last_place(now, self);
+        PyObject* rest = place >= 0 ? without(now, place) : Py_XNewRef(now);
+        if (place >= 0 && rest == nullptr) return nullptr;
+        entered.pop_back();
+        Py_XDECREF(entry.function_modes);
+        Py_XDECREF(entry.autocast);
+        put_object<&DispatchState::function_modes>(rest);
+        Py_RETURN_NONE;
+    }
+    entered.pop_back();
+    put_object<&DispatchState::function_modes>(entry.function_modes);
+    put_object<&DispatchState::autocast>(entry.autocast);
     Py_RETURN_NONE;
 }
 
 int override_traverse(PyObject* self, visitproc visit, void* arg) {
     Py_VISIT(Py_TYPE(self));
-    for (auto [function_modes, autocast] : *((OverrideScope*)self)->saved) {
-        Py_VISIT(function_modes);
-        Py_VISIT(autocast);
+    for (const Entry& entry : *((OverrideScope*)self)->entered) {
+        Py_VISIT(entry.function_modes);
+        Py_VISIT(entry.autocast);
     }
     return 0;
 }
 
 int override_clear(PyObject* self) {
-    std::vector<std::pair<PyObject*, PyObject*>> saved;
-    saved.swap(*((OverrideScope*)self)->saved);
-    for (auto [function_modes, autocast] : saved) {
-        Py_XDECREF(function_modes);
-        Py_XDECREF(autocast);
+    std::vector<Entry> entered;
+    entered.swap(*((OverrideScope*)self)->entered);
+    for (const Entry& entry : entered) {
+        Py_XDECREF(entry.function_modes);
+        Py_XDECREF(entry.autocast);
     }
     return 0;
 }
@@ -418,7 +455,7 @@ int override_clear(PyObject* self) {
 void override_free(PyObject* self) {
     PyObject_GC_UnTrack(self);
     override_clear(self);
-    delete ((OverrideScope*)self)->saved;
+    delete ((OverrideScope*)self)->entered;
     free_object(self);
 }
 

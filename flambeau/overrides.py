@@ -60,6 +60,10 @@ class TorchFunctionMode(_C.OverrideScope):
     def inside(self) -> tuple:
         return (*dispatch.state.function_modes, self), dispatch.state.autocast
 
+    def __getstate__(self) -> dict:
+        """Copies are not within the blocks of the original."""
+        return self.__dict__
+
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must define __torch_function__(self, func, types, args, kwargs)")
 

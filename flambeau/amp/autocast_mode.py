@@ -186,7 +186,7 @@ class autocast(_C.OverrideScope):
         self.fast_dtype = dtype if dtype is not None else now.kinds[_place(device_type)]
         self._enabled = enabled
         self._cache_enabled = now.caching if cache_enabled is None else cache_enabled
-        if enabled and self.fast_dtype not in (bfloat16, float16) and self.fast_dtype is not float32:
+        if enabled and self.fast_dtype not in (bfloat16, float16) and (device_type == "cpu" or self.fast_dtype is not float32):
             warnings.warn(f"In {device_type.upper()} autocast, but the target dtype is not supported. Disabling "
                           f"autocast. {device_type.upper()} "
                           "Autocast only supports dtype of torch.bfloat16, torch.float16 currently.", stacklevel=2)
@@ -197,6 +197,9 @@ class autocast(_C.OverrideScope):
         cache = _now()[1]
         changed = _with(self.device, self._enabled, self.fast_dtype, self._cache_enabled)
         return dispatch.state.function_modes, (changed, {} if cache is None else cache)
+
+    def __reduce__(self) -> tuple:
+        return autocast, (self.device, self.fast_dtype, self._enabled, self._cache_enabled)
 
     def __call__(self, func: Callable) -> Callable:
         @functools.wraps(func)
@@ -264,7 +267,7 @@ def custom_fwd(fwd: Callable | None = None, *, device_type: str, cast_inputs: dt
     def decorate(fn: Callable) -> Callable:
         @functools.wraps(fn)
         def wrapper(ctx: Any, *args: Any, **kwargs: Any) -> Any:
-            ctx._autocast = (is_autocast_enabled(device_type), get_autocast_dtype(device_type))
+            ctx._autocast = (cast_inputs is None and is_autocast_enabled(device_type), get_autocast_dtype(device_type))
             if cast_inputs is None:
                 return fn(ctx, *args, **kwargs)
             on = is_autocast_enabled(device_type)

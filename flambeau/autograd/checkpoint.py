@@ -131,6 +131,7 @@ class _Frame:
     def __init__(self, again: Callable[[], Any], preserve: bool):
         self.again = again
         self.state = _rng_state() if preserve else None
+        self.autocast = dispatch.state.autocast
         self.facts: list[dict] = []
         self.recomputed: dict[int, Tensor] | None = None
 
@@ -157,7 +158,7 @@ class _Frame:
             return len(kept) - 1
 
         with (contextlib.suppress(_Enough), _rng(self.state), saved_tensors_hooks(keep, kept.__getitem__), dispatch.grad_enabled(True),
-              self.logged(1), self.recompute_context):
+              dispatch.autocast_as(self.autocast), self.logged(1), self.recompute_context):
             self.again()
         self._check(kept)
         self.recomputed = dict(enumerate(kept))
@@ -185,12 +186,13 @@ class _Reentrant(Function):
     def forward(ctx: Any, function: Callable, preserve: bool, *args: Any) -> Any:
         ctx.function, ctx.args = function, args
         ctx.state = _rng_state() if preserve else None
+        ctx.autocast = dispatch.state.autocast
         return function(*args)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         inputs = [detached(a).requires_grad_(a.requires_grad) if isinstance(a, Tensor) else a for a in ctx.args]
-        with _rng(ctx.state), dispatch.grad_enabled(True):
+        with _rng(ctx.state), dispatch.grad_enabled(True), dispatch.autocast_as(ctx.autocast):
             out = ctx.function(*inputs)
         outs = out if isinstance(out, tuple) else (out,)
         pairs = [(o, g) for o, g in zip(outs, grads) if isinstance(o, Tensor) and o.requires_grad]

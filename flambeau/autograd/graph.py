@@ -313,6 +313,8 @@ class PrimitiveNode(Node):
             return value.get(self)
         if type(value) is list:
             return [v.get(self) if type(v) is Saved else v for v in value]
+        if value is _RELEASED:  # by another thread, since `apply` began
+            raise RuntimeError(SECOND_TIME)
         return value
 
     def apply(self, gs: list) -> list:

@@ -95,6 +95,16 @@ def push_mode(mode: Mode) -> AbstractContextManager[Any]:
     return scope((*state.modes, mode), 1, value=mode)
 
 
+class autocast_as(_C.OverrideScope):
+    """Within the block autocast is as it was where `now`, its `state.autocast`, was read; with no casts of weights kept from there."""
+
+    def __init__(self, now: tuple | None):
+        self.now: tuple | None = None if now is None else (now[0], {})
+
+    def inside(self) -> tuple:
+        return state.function_modes, self.now
+
+
 def classes_off() -> AbstractContextManager[None]:
     """Within the block no class is asked for its `__torch_function__`."""
     return scope(classes_off=1)

@@ -563,7 +563,7 @@ class KernelPrinter:
         if buffer.name not in self.stored and buffer.name not in self.kept:
             return
         root = self.root(member)
-        if root.op == "round_to" and root.attr is buffer.dtype:     # storing rounds
+        if root.op == "round_to" and root.attr is buffer.dtype and root.args[0].uid in self.names:     # storing rounds
             root = root.args[0]
         text, kind = self.names[root.uid], root.dtype
         if member in self.turned:

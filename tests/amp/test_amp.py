@@ -1,5 +1,7 @@
 """Autocast and gradient scaling."""
 
+import copy
+import pickle
 import warnings
 
 import pytest
@@ -131,3 +133,68 @@ def test_what_is_given_as_out_is_written():
     with fl.autocast("cpu", dtype=fl.bfloat16):
         assert fl.mm(a, a, out=out) is out
     assert fl.equal(out, a @ a)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("where", ["eager", "inside", "outside"])
+def test_checkpoint_recomputes_under_the_autocast_of_its_forward(reentrant, where):
+    """Backward runs outside of the block, as usual."""
+    fl.manual_seed(0)
+    w = nn.Linear(8, 8)
+
+    def part(x):
+        return w(x).sin()
+
+    inner = fl.compile(part) if where == "inside" else part
+
+    def whole(x):
+        return fl.utils.checkpoint.checkpoint(inner, x, use_reentrant=reentrant)
+
+    grads = []
+    for f in (part, fl.compile(whole) if where == "outside" else whole):
+        x = fl.linspace(-1, 1, 32).reshape(4, 8).requires_grad_()
+        with amp.autocast("cpu"):
+            y = f(x)
+        assert y.dtype is fl.bfloat16
+        w.zero_grad()
+        y.float().sum().backward()
+        grads.append([x.grad, w.weight.grad])
+    assert all(fl.allclose(a, b, rtol=2e-2, atol=1e-2) for a, b in zip(*grads))
+    if where == "eager":
+        assert all(fl.equal(a, b) for a, b in zip(*grads))
+
+
+def test_a_function_with_cast_inputs_goes_back_without_autocast():
+    seen = []
+
+    class Double(fl.autograd.Function):
+        @staticmethod
+        @amp.custom_fwd(device_type="cpu", cast_inputs=fl.float32)
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        @amp.custom_bwd(device_type="cpu")
+        def backward(ctx, g):
+            seen.append(fl.is_autocast_enabled("cpu"))
+            return g * 2
+
+    with amp.autocast("cpu"):
+        Double.apply(fl.ones(2, requires_grad=True)).sum().backward()
+    assert seen == [False]
+
+
+def test_autocast_and_modes_can_be_copied():
+    block = amp.autocast("cpu", dtype=fl.float16, enabled=False)
+    for copied in (copy.deepcopy(block), pickle.loads(pickle.dumps(block))):
+        assert (copied.device, copied.fast_dtype, copied._enabled) == ("cpu", fl.float16, False)
+    mode = fl.overrides.BaseTorchFunctionMode()
+    mode.name = "one"
+    with mode:
+        assert copy.deepcopy(mode).name == "one"
+    assert not fl.core.dispatch.state.function_modes
+
+
+def test_cpu_autocast_to_float32_is_turned_off():
+    with pytest.warns(UserWarning, match="not supported"), amp.autocast("cpu", dtype=fl.float32):
+        assert not fl.is_autocast_enabled("cpu")

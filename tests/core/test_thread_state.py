@@ -106,3 +106,33 @@ def test_in_place_operations_of_two_threads_keep_what_is_overwritten() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_modes_may_be_left_out_of_order() -> None:
+    def block():
+        with _Counts():
+            yield
+
+    first, second = block(), block()
+    next(first), next(second), list(first)
+    assert len(dispatch.state.function_modes) == 1
+    list(second)
+    assert not dispatch.state.function_modes and not dispatch.state.overrides
+
+
+@pytest.mark.parametrize("name", ["autocast", "function mode"])
+def test_a_scope_is_left_where_it_was_entered(name: str) -> None:
+    scope, said = SCOPES[name](), []
+
+    def other() -> None:
+        try:
+            scope.__exit__(None, None, None)
+        except RuntimeError as error:
+            said.append(str(error))
+
+    with scope:
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert len(said) == 1 and "another thread" in said[0]
+    assert not dispatch.state.overrides and dispatch.state.autocast is None

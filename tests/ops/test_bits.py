@@ -226,3 +226,15 @@ def test_every_row_has_a_native_loop() -> None:
     for row in TABLE.values():
         if row.native:
             assert _C.Elementwise(row.name).name == row.name
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_a_rounded_value_of_a_repeated_row_is_stored_and_used(kind):
+    """What is the same for every row is computed once, before the stores."""
+    def program(v):
+        s = v.sin()
+        return s, F.elu(s).float(), F.selu(s).double()
+
+    x = torch.rand(1, 64).to(kind).expand(16, 64)
+    for got, want in zip(torch.compile(program)(x), program(x)):
+        assert got.dtype is want.dtype and torch.equal(got, want)
