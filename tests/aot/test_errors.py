@@ -1,6 +1,7 @@
 """What goes wrong while a graph is traced or run: the error is eager's, says where, and leaves nothing behind."""
 
-import threading
+
+import functools
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import flambeau as torch
 from flambeau import fx
 from flambeau.aot import Observers, aot_compile, aot_eager, interpret, make_fx
 from flambeau.core import dispatch
+from tests.threads import in_threads
 
 
 def data(*shape, seed=0):
@@ -90,11 +92,7 @@ def test_threads_compile_apart():
             f(x).backward()
         found[i] = np.allclose(x.grad.numpy(), np.exp(x.detach().numpy()) * i, rtol=1e-5)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(1, 5)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(*[functools.partial(work, i) for i in range(1, 5)])
     assert found == dict.fromkeys(range(1, 5), True)
 
 

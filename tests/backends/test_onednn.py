@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import ml_dtypes
@@ -15,6 +14,7 @@ import flambeau
 from flambeau import _C
 from flambeau.backends.cpu import onednn
 from flambeau.backends.cpu.onednn import Operand, PostOp, operand
+from tests.threads import in_threads
 
 pytestmark = pytest.mark.skipif(not onednn.available(), reason="oneDNN is not installed")
 
@@ -230,11 +230,7 @@ def test_threads_may_run_one_operation_at_once() -> None:
             if np.abs(out - want).max() > 1e-4:
                 failures.append(out)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(*[work] * 4)
     assert not failures
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pytest
 
 from flambeau.__main__ import main
 from flambeau.core import cache
+from tests.threads import in_threads
 
 
 def test_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -253,11 +254,7 @@ def test_threads_evict_while_others_read_and_write(root: Path, monkeypatch: pyte
         except Exception as error:
             wrong.append(error)
 
-    threads = [threading.Thread(target=work, args=(start,)) for start in (0, 10, 20, 30)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[functools.partial(work, start) for start in (0, 10, 20, 30)])
     assert not wrong and sum(entry.size for entry in cache.entries()) <= 20 << 10
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import flambeau as fl
 from flambeau.core import dispatch
+from tests.threads import in_threads
 
 X = fl.arange(16.0).reshape(4, 4)
 
@@ -100,11 +101,7 @@ def test_in_place_operations_of_two_threads_keep_what_is_overwritten() -> None:
             if not fl.equal(x.grad, 2 * X):
                 wrong.append(x.grad)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[work] * 4)
     assert not wrong
 
 

@@ -1,5 +1,6 @@
 """The caching allocator behind NumPy arrays: contents, alignment, reuse, bounds, threads and forks."""
 
+import functools
 import gc
 import os
 import random
@@ -12,6 +13,7 @@ import pytest
 
 import flambeau
 from flambeau import _C
+from tests.threads import in_threads
 
 MB = 1 << 20
 
@@ -207,11 +209,7 @@ def test_threads_share_the_allocator():
             if any((array != seed).any() for array in arrays):
                 wrong.append(seed)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(1, 5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[functools.partial(work, seed) for seed in range(1, 5)])
     assert not wrong
 
 

@@ -14,6 +14,7 @@ import weakref
 import pytest
 
 from flambeau import _C
+from tests.threads import in_threads
 
 
 @pytest.fixture(autouse=True)
@@ -621,11 +622,7 @@ def test_many_threads_share_a_cache(quick_switches):
             if run(x) not in (x, -x):
                 wrong.append(x)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[functools.partial(work, seed) for seed in range(4)])
     assert not wrong
 
 

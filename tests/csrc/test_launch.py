@@ -2,6 +2,7 @@
 
 import copy
 import ctypes
+import functools
 import gc
 import os
 import pickle
@@ -17,6 +18,7 @@ import pytest
 
 import flambeau
 from flambeau import _C
+from tests.threads import in_threads
 
 INCLUDE = Path(flambeau.__path__[0]) / "include"
 
@@ -161,12 +163,8 @@ def test_the_runtime_offers_threads_and_memory(library):
 def test_the_gil_is_released(library):
     slow = _C.NativeGraph(str(library), "slow", 1)
     outs = [numbers(i) for i in range(4)]
-    threads = [threading.Thread(target=slow, args=((out,),)) for out in outs]
     start = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[functools.partial(slow, (out,)) for out in outs])
     assert time.perf_counter() - start < 0.6
     assert [out[0] for out in outs] == [1, 2, 3, 4]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 import weakref
@@ -13,6 +14,7 @@ import pytest
 import flambeau as torch
 from flambeau import nn
 from flambeau.dynamo.compiler import entries_of
+from tests.threads import in_threads
 
 FACTOR = 2.0
 TABLE = {"shift": 1.0}
@@ -436,11 +438,7 @@ def test_threads_that_write_and_call(quick_switches):
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[functools.partial(work, i) for i in range(3)])
     assert not failures, failures[0]
 
 

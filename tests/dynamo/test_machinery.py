@@ -14,6 +14,7 @@ from dynamo_harness import Counter, run, same
 
 import flambeau as torch
 from flambeau import dynamo
+from tests.threads import in_threads
 
 
 def x3():
@@ -160,11 +161,7 @@ def test_threads() -> None:
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=work, args=(n % 4 + 1,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[functools.partial(work, n % 4 + 1) for n in range(8)])
     assert not failures
 
 

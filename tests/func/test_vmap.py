@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ import flambeau as torch
 from flambeau.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, stack_module_state, vjp, vmap
 from flambeau.ops import batching
 from flambeau.ops.registry import PRIMITIVES
+from tests.threads import in_threads
 
 SIZE = 3
 
@@ -333,11 +333,7 @@ def test_threads(quick_switches: None) -> None:
             if not torch.equal(X + 1, 1 + X):
                 wrong.append("plain")
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[work] * 4)
     assert not wrong
 
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import warnings
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from flambeau import inductor
 from flambeau.inductor import compile as build
 from tests.inductor.graphs import Builder, eager
+from tests.threads import in_threads
 
 SOURCE = '#include "kernel.h"\nextern "C" int run(void** args, const int64_t*, void*) { *(int*)args[0] = %d; return 0; }\n'
 SOURCE = '#include "runtime.h"\n' + SOURCE
@@ -70,11 +70,7 @@ def test_a_damaged_library_is_built_anew(damage: bytes | None) -> None:
 
 def test_two_builders_may_race(directory: Path) -> None:
     found: list[int] = []
-    threads = [threading.Thread(target=lambda: found.append(answer(SOURCE % 5))) for _ in range(3)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(*[lambda: found.append(answer(SOURCE % 5))] * 3)
     assert found == [5, 5, 5] and not leftovers(directory)
 
 

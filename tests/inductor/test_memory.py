@@ -19,6 +19,7 @@ from flambeau.inductor import memory
 from flambeau.inductor.graph import CompiledGraph
 from flambeau.nn import functional as F
 from flambeau.utils.checkpoint import checkpoint
+from tests.threads import in_threads
 
 rng = np.random.default_rng(0)
 
@@ -227,11 +228,7 @@ def test_two_threads_at_one_backward(staged: list[CompiledGraph]) -> None:
             except RuntimeError as error:
                 said.append(str(error))
 
-        threads = [threading.Thread(target=run) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(*[run] * 2)
         assert all("second time" in text for text in said)
 
 
@@ -245,11 +242,7 @@ def test_threads_with_graphs_of_their_own(staged: list[CompiledGraph]) -> None:
             a, b = model(given[0], x)
             found.append(torch.autograd.grad(a.square().sum() + b.sum(), x)[0])
 
-    threads = [threading.Thread(target=run) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[run] * 3)
     assert len(found) == 15 and all(torch.equal(g, found[0]) for g in found)
 
 
