@@ -70,19 +70,6 @@ int set_recording(PyObject*, PyObject* value, void*) {
     return 0;
 }
 
-PyObject* get_modes(PyObject*, void*) {
-    return dispatch_state.modes != nullptr ? Py_NewRef(dispatch_state.modes) : PyTuple_New(0);
-}
-
-int set_modes(PyObject*, PyObject* value, void*) {
-    if (check_value(value) < 0) return -1;
-    if (!PyTuple_Check(value)) return PyErr_SetString(PyExc_TypeError, "modes must be a tuple"), -1;
-    PyObject* old = dispatch_state.modes;
-    dispatch_state.modes = PyTuple_GET_SIZE(value) > 0 ? Py_NewRef(value) : nullptr;
-    Py_XDECREF(old);
-    return 0;
-}
-
 // ---- what may take over operators: function modes, proxies, autocast ----
 
 // The first of autocast's settings says whether it is on for some device.
@@ -106,18 +93,28 @@ void put_object(PyObject* value) {  // takes over a reference, or null
     Py_XDECREF(old);
 }
 
-PyObject* get_function_modes(PyObject*, void*) {
-    return dispatch_state.function_modes != nullptr ? Py_NewRef(dispatch_state.function_modes) : PyTuple_New(0);
-}
+template <PyObject* DispatchState::*member>
+PyObject* get_object(PyObject*, void*) { return Py_NewRef(dispatch_state.*member != nullptr ? dispatch_state.*member : Py_None); }
 
-int set_function_modes(PyObject*, PyObject* value, void*) {
+template <PyObject* DispatchState::*member>
+int set_object(PyObject*, PyObject* value, void*) {
     if (check_value(value) < 0) return -1;
-    if (!PyTuple_Check(value)) return PyErr_SetString(PyExc_TypeError, "function_modes must be a tuple"), -1;
-    put_object<&DispatchState::function_modes>(Py_NewRef(value));
+    put_object<member>(value == Py_None ? nullptr : Py_NewRef(value));
     return 0;
 }
 
-PyObject* get_autocast(PyObject*, void*) { return Py_NewRef(dispatch_state.autocast != nullptr ? dispatch_state.autocast : Py_None); }
+template <PyObject* DispatchState::*member>
+PyObject* get_tuple(PyObject*, void*) { return dispatch_state.*member != nullptr ? Py_NewRef(dispatch_state.*member) : PyTuple_New(0); }
+
+template <PyObject* DispatchState::*member>
+int set_tuple(PyObject*, PyObject* value, void*) {
+    if (check_value(value) < 0) return -1;
+    if (!PyTuple_Check(value)) return PyErr_SetString(PyExc_TypeError, "this attribute of the dispatch state is a tuple"), -1;
+    put_object<member>(PyTuple_GET_SIZE(value) > 0 ? Py_NewRef(value) : nullptr);
+    return 0;
+}
+
+constexpr auto set_function_modes = set_tuple<&DispatchState::function_modes>, set_modes = set_tuple<&DispatchState::modes>;
 
 int set_autocast(PyObject*, PyObject* value, void*) {
     if (check_value(value) < 0) return -1;
@@ -127,34 +124,15 @@ int set_autocast(PyObject*, PyObject* value, void*) {
         good = PyTuple_Check(settings) && PyTuple_GET_SIZE(settings) > 0 && PyBool_Check(PyTuple_GET_ITEM(settings, 0));
     }
     if (!good) return PyErr_SetString(PyExc_TypeError, "autocast must be None or (settings, cache), the settings a tuple that begins with a bool"), -1;
-    put_object<&DispatchState::autocast>(value == Py_None ? nullptr : Py_NewRef(value));
-    return 0;
-}
-
-PyObject* get_overwriting(PyObject*, void*) {
-    return Py_NewRef(dispatch_state.overwriting != nullptr ? dispatch_state.overwriting : Py_None);
-}
-
-int set_overwriting(PyObject*, PyObject* value, void*) {
-    if (check_value(value) < 0) return -1;
-    PyObject* old = dispatch_state.overwriting;
-    dispatch_state.overwriting = value == Py_None ? nullptr : Py_NewRef(value);
-    Py_XDECREF(old);
-    return 0;
+    return set_object<&DispatchState::autocast>(nullptr, value, nullptr);
 }
 
 // ---- where factories make tensors ----
 
-PyObject* get_devices(PyObject*, void*) { return Py_NewRef(dispatch_state.devices != nullptr ? dispatch_state.devices : Py_None); }
-
 int set_devices(PyObject*, PyObject* value, void*) {
-    if (check_value(value) < 0) return -1;
-    if (value != Py_None && !(PyTuple_Check(value) && PyTuple_GET_SIZE(value) > 0))
+    if (value != nullptr && value != Py_None && !(PyTuple_Check(value) && PyTuple_GET_SIZE(value) > 0))
         return PyErr_SetString(PyExc_TypeError, "devices must be None or a tuple of at least one"), -1;
-    PyObject* old = dispatch_state.devices;
-    dispatch_state.devices = value == Py_None ? nullptr : Py_NewRef(value);
-    Py_XDECREF(old);
-    return 0;
+    return set_object<&DispatchState::devices>(nullptr, value, nullptr);
 }
 
 // `with device:`. The stack is the thread's: one device object may be in use in many blocks.
@@ -551,19 +529,19 @@ PyType_Spec scope_spec = {"flambeau._C.dispatch_scope", sizeof(Scope), 0, Py_TPF
 PyGetSetDef members[] = {
     {"word", get_number<&DispatchState::word>, set_number<&DispatchState::word>, "Number of active modes.", nullptr},
     {"overrides", get_number<&DispatchState::overrides>, nullptr, "Number of function modes, proxies' scopes and autocast.", nullptr},
-    {"function_modes", get_function_modes, set_function_modes, "The stack of __torch_function__ modes, a tuple.", nullptr},
-    {"autocast", get_autocast, set_autocast, "(settings, cache), or None where autocast was not touched.", nullptr},
+    {"function_modes", get_tuple<&DispatchState::function_modes>, set_function_modes, "The stack of __torch_function__ modes, a tuple.", nullptr},
+    {"autocast", get_object<&DispatchState::autocast>, set_autocast, "(settings, cache), or None where autocast was not touched.", nullptr},
     {"proxies", get_number<&DispatchState::proxies>, set_proxies, "Number of scopes in which operators may meet proxies.", nullptr},
     {"classes_off", get_number<&DispatchState::classes_off>, set_number<&DispatchState::classes_off>,
      "Number of scopes in which classes are not asked for __torch_function__.", nullptr},
-    {"devices", get_devices, set_devices, "Where factories make tensors, innermost block last; None: the CPU, as in place of the first.", nullptr},
-    {"overwriting", get_overwriting, set_overwriting, "The target whose new value is being computed, or None.", nullptr},
+    {"devices", get_object<&DispatchState::devices>, set_devices, "Where factories make tensors, innermost block last; None: the CPU, as in place of the first.", nullptr},
+    {"overwriting", get_object<&DispatchState::overwriting>, set_object<&DispatchState::overwriting>, "The target whose new value is being computed, or None.", nullptr},
     {"grad_enabled", get_flag<&DispatchState::grad_enabled>, set_flag<&DispatchState::grad_enabled>, nullptr, nullptr},
     {"inference", get_flag<&DispatchState::inference>, set_flag<&DispatchState::inference>, nullptr, nullptr},
     {"grad_mode", get_grad_mode, set_grad_mode, "grad_enabled as the user's scopes see and set it.", nullptr},
     {"recording", get_recording, set_recording, "All of these in one number, to be put back: grad_enabled + 2 inference + 4 asked.", nullptr},
     {"fake", get_flag<&DispatchState::fake>, set_flag<&DispatchState::fake>, "Factories make fake tensors.", nullptr},
-    {"modes", get_modes, set_modes, "The stack of modes, a tuple.", nullptr},
+    {"modes", get_tuple<&DispatchState::modes>, set_modes, "The stack of modes, a tuple.", nullptr},
     {"saved_hooks", get_saved_hooks, nullptr, "The innermost (pack, unpack) for tensors that are kept for backward, or None.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
