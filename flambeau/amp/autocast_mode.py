@@ -124,30 +124,26 @@ def _floats(values: Any) -> list[Tensor]:
     return found
 
 
-class _without_autocast(_C.OverrideScope):
-    """What an operator calls in its turn is not cast."""
-
-    def inside(self) -> tuple:
-        now, cache = _now()
-        return dispatch.state.function_modes, (_settings((False, False), now.kinds, now.caching), cache)
-
-
 def _casting(func: Callable, args: tuple, kwargs: dict) -> Any:
-    """An operator's answer to arguments that are cast as the table says."""
-    if type(func) is CustomOperator and func.autocast:
-        return _custom(func, args, kwargs)
-    name = registry.is_operator(func) and getattr(getattr(func, "_operator", None), "name", None)
-    known = any(name in classes for classes in CLASSES.values()) and kwargs.get("out") is None     # what is given as out= is not cast
-    tensors = _floats((*args, *kwargs.values())) if known else []
-    where = tensors[0].device.type if tensors else ""
-    kind = _kind(name, where, tensors) if is_autocast_enabled(where) else None     # type: ignore[arg-type]
-    if kind is not None:
+    """An operator's answer to arguments that are cast as the table, or a program's own operator, says. What it calls is not cast."""
+    where, kind = _custom(func, args, kwargs) if type(func) is CustomOperator and func.autocast else _listed(func, args, kwargs)
+    if kind is not None and is_autocast_enabled(where):
         args, kwargs = _cast(args, kind, where), {k: _cast(v, kind, where) for k, v in kwargs.items()}
-    with _without_autocast():
+    now, cache = _now()
+    with dispatch.autocast_as(_settings((False, False), now.kinds, now.caching), cache):
         return func(*args, **kwargs)
 
 
 registry.casting = _casting
+
+
+def _listed(func: Callable, args: tuple, kwargs: dict) -> tuple[str, dtype | None]:
+    """Where an operator runs, and the dtype that the table wants its arguments cast to."""
+    name = registry.is_operator(func) and getattr(getattr(func, "_operator", None), "name", None)
+    known = any(name in classes for classes in CLASSES.values()) and kwargs.get("out") is None     # what is given as out= is not cast
+    tensors = _floats((*args, *kwargs.values())) if known else []
+    where = tensors[0].device.type if tensors else ""
+    return where, _kind(name, where, tensors) if is_autocast_enabled(where) else None     # type: ignore[arg-type]
 
 
 def _kind(name: str, where: str, tensors: list[Tensor]) -> dtype | None:
@@ -159,14 +155,10 @@ def _kind(name: str, where: str, tensors: list[Tensor]) -> dtype | None:
     return max((t.dtype for t in tensors), key=lambda kind: kind.itemsize) if found == "promote" else None
 
 
-def _custom(func: CustomOperator, args: tuple, kwargs: dict) -> Any:
-    """A program's own operator, as torch.library.register_autocast says: on cast arguments, and itself without autocast."""
+def _custom(func: CustomOperator, args: tuple, kwargs: dict) -> tuple[str, dtype | None]:
+    """The same of a program's own operator, as torch.library.register_autocast says."""
     where = next((t.device.type for t in _floats((*args, *kwargs.values()))), "cpu")
-    kind = func.autocast.get(where)
-    if kind is not None and is_autocast_enabled(where):
-        args, kwargs = _cast(args, kind, where), {k: _cast(v, kind, where) for k, v in kwargs.items()}
-    with _without_autocast():
-        return func(*args, **kwargs)
+    return where, func.autocast.get(where)
 
 
 def is_autocast_available(device_type: str) -> bool:

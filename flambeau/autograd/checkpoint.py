@@ -131,7 +131,7 @@ class _Frame:
     def __init__(self, again: Callable[[], Any], preserve: bool):
         self.again = again
         self.state = _rng_state() if preserve else None
-        self.autocast = dispatch.state.autocast
+        self.autocast = dispatch.autocast_settings()
         self.facts: list[dict] = []
         self.recomputed: dict[int, Tensor] | None = None
 
@@ -186,7 +186,7 @@ class _Reentrant(Function):
     def forward(ctx: Any, function: Callable, preserve: bool, *args: Any) -> Any:
         ctx.function, ctx.args = function, args
         ctx.state = _rng_state() if preserve else None
-        ctx.autocast = dispatch.state.autocast
+        ctx.autocast = dispatch.autocast_settings()
         return function(*args)
 
     @staticmethod

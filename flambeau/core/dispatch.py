@@ -95,14 +95,19 @@ def push_mode(mode: Mode) -> AbstractContextManager[Any]:
     return scope((*state.modes, mode), 1, value=mode)
 
 
-class autocast_as(_C.OverrideScope):
-    """Within the block autocast is as it was where `now`, its `state.autocast`, was read; with no casts of weights kept from there."""
+def autocast_settings() -> tuple | None:
+    """This thread's settings of autocast; None where it was not touched."""
+    return None if state.autocast is None else state.autocast[0]
 
-    def __init__(self, now: tuple | None):
-        self.now: tuple | None = None if now is None else (now[0], {})
+
+class autocast_as(_C.OverrideScope):
+    """Within the block autocast has these settings, and keeps casts of weights in `cache`: one of its own, if not told."""
+
+    def __init__(self, settings: tuple | None, cache: dict | None = None):
+        self.autocast = None if settings is None else (settings, {} if cache is None else cache)
 
     def inside(self) -> tuple:
-        return state.function_modes, self.now
+        return state.function_modes, self.autocast
 
 
 def classes_off() -> AbstractContextManager[None]:

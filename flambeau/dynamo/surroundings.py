@@ -45,7 +45,7 @@ class Surroundings:
 
     def __init__(self) -> None:
         state = dispatch.state
-        self.state = state.recording, state.overrides, None if state.autocast is None else state.autocast[0], state.devices
+        self.state = state.recording, state.overrides, dispatch.autocast_settings(), state.devices
         self._noted: dict[int, tuple[Any, dict[Any, tuple[str, Any]]]] = {}
         self._before: dict[tuple[str, Any], Any] = {}
         self._note_settings()

@@ -28,8 +28,7 @@ def autocast_class() -> Any:
 
 def only_autocast_is_active() -> bool:
     """Is there nothing else that takes over operators in this thread?"""
-    state = dispatch.state
-    return not state.overrides or not (state.function_modes or state.proxies)
+    return not (dispatch.state.function_modes or dispatch.state.proxies)
 
 
 @mark_impure
