@@ -464,9 +464,11 @@ COMPOSITES["avg_pool_backward"].has_kernel("cpu", pool_kernels.avg_pool_backward
                                            stays_whole=lambda args: math.prod(args[2]) > MOST_TAPS)
 
 
-def _averages_last(x: Tensor, single: bool) -> bool:
-    """Whether means, and maxima of adaptive windows, lie channels last: of batches of images that do, never in three dimensions."""
-    return x.ndim < 5 and not single and has_images(x)
+def _averaged(x: Tensor, single: bool) -> tuple[Tensor, bool]:
+    """What means, and maxima of adaptive windows, read, and whether they lie channels last: of batches of images that do, never in three
+    dimensions."""
+    last = x.ndim < 5 and not single and has_images(x)
+    return as_images(x, True) if last else x, last
 
 
 def _avg_pool_nd(spatial: int) -> Callable:
@@ -482,8 +484,7 @@ def _avg_pool_nd(spatial: int) -> Callable:
         if divisor_override == 0:
             raise RuntimeError("divisor must be not zero")
         _check_sizes(x, [pool_size(n, k, s, p, 1, ceil_mode) for n, k, s, p in zip(x.shape[2:], kernel, step, pad)], name)
-        last = _averages_last(x, single)
-        x = as_images(x, True) if last else x
+        x, last = _averaged(x, single)
         out = as_images(_avg_pool(x, kernel, step, pad, bool(ceil_mode), bool(count_include_pad), divisor_override), last)
         return prims.squeeze(out, (0,)) if single else out
 
@@ -582,8 +583,7 @@ def _adaptive_avg(spatial: int) -> Callable:
     def fn(input: Tensor, output_size: Any) -> Tensor:
         x, single = _batched(check_float(input, name), spatial, name)
         wanted = _wanted(output_size, x, spatial)
-        have, last = tuple(x.shape[2:]), _averages_last(x, single)
-        x = as_images(x, True) if last else x
+        have, (x, last) = tuple(x.shape[2:]), _averaged(x, single)
         if all(type(n) is int and n == 1 for n in wanted):
             out = x.mean(tuple(range(2, x.ndim)), keepdim=True)
         elif all(_even(n, m) for n, m in zip(have, wanted)):
@@ -607,8 +607,7 @@ def _adaptive_max(spatial: int) -> Callable:
     def fn(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
         x, single = _batched(input, spatial, name)
         wanted = _wanted(output_size, x, spatial)
-        have, last = tuple(x.shape[2:]), _averages_last(x, single)
-        x = as_images(x, True) if last else x
+        have, (x, last) = tuple(x.shape[2:]), _averaged(x, single)
         if any(map(is_symbolic, have)) and all(type(m) is int and m == 1 for m in wanted):
             values, indices = (out.reshape([*x.shape[:2], *wanted]) for out in x.flatten(2).max(2))
         elif all(_even(n, m) for n, m in zip(have, wanted)):
