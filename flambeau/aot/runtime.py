@@ -97,15 +97,16 @@ class CompiledBackward(Node):
         given = [value.get(self) if type(value) is Saved else value for value in saved]
         sources = [*given, *gs] if state.grad_enabled else None
         given += [self._tangent(i, g) for i, g in enumerate(gs)]
-        asked = sum(1 << i for i, g in enumerate(gs) if g is not None) if any(g is None for g in gs) else -1
+        reached = self.code.reached if any(g is None for g in gs) else None
+        asked = sum(1 << i for i, g in enumerate(gs) if g is not None) if reached is not None else 0
         if self.last and sources is None:   # the graph frees each value after its last use
             self.release()
             del saved
             if not self.post_hooks:
                 gs.clear()
         gradients = self.code.run_backward(given)
-        if self.code.reached is not None and asked != -1:
-            gradients = [g if bits & asked else None for g, bits in zip(gradients, self.code.reached)]
+        if reached is not None:
+            gradients = [g if bits & asked else None for g, bits in zip(gradients, reached)]
         if sources is not None:
             _refuse_double_backward(gradients, sources)
         return gradients
