@@ -42,8 +42,10 @@ def _all_sound(value: Any, sound: dict[Any, bool]) -> bool:
     return sound.get(value, True) if isinstance(value, flambeau.fx.Node) else True
 
 
-def same(a: np.ndarray, b: np.ndarray) -> bool:
-    """Equal to the bit, but for which NaN it is."""
+def differing(a: np.ndarray, b: np.ndarray) -> Any:
+    """A mask of the elements that are not equal to the bit, but for which NaN it is."""
+    if a.dtype != b.dtype:
+        return np.ones(a.shape, bool)
     if a.dtype.kind != "f":
-        return a.dtype == b.dtype and a.tobytes() == b.tobytes()
-    return a.dtype == b.dtype and bool(np.all((np.isnan(a) & np.isnan(b)) | ((a == b) & (np.signbit(a) == np.signbit(b)))))
+        return a != b
+    return ((a != b) | (np.signbit(a) != np.signbit(b))) & ~(np.isnan(a) & np.isnan(b))
