@@ -1,4 +1,4 @@
-// One pass over strided rows for each scalar operation of flambeau/ops/scalar.py (scalar_rows.py prints the rows).
+// One pass over strided rows for each scalar operation of flambeau/core/scalar.py (scalar_rows.py prints the rows).
 // Included inside a namespace for each instruction set, after scalar_ops.h: see scalar_ops.cpp.
 
 // A row whose elements do not lie next to each other goes through blocks on the stack, so that the compiler vectorises all. So does
@@ -199,12 +199,8 @@ const ScalarLoop elementwise[] = {
     {"where", Kind::f32, where_loop<uint32_t>, Kind::f32, 3, 1, true},
     {"where", Kind::f64, where_loop<uint64_t>, Kind::f64, 3, 1, true},
 };
-#define FL_FOLDS(T)                                                                                               \
-    FL_FOLD(prod, T, T, x * y) FL_FOLD(max, T, T, fl::maximum(x, y)) FL_FOLD(min, T, T, fl::minimum(x, y))
 const FoldLoop folds[] = {
-    FL_FOLD(sum, float, double, x + y) FL_FOLD(sum, double, double, x + y) FL_FOLD(sum, int32_t, int32_t, x + y)
-    FL_FOLD(sum, int64_t, int64_t, x + y) FL_FOLDS(float) FL_FOLDS(double) FL_FOLDS(int32_t) FL_FOLDS(int64_t)
-    FL_FOLD(any, bool, bool, x | y) FL_FOLD(all, bool, bool, x & y)
+#include "fold_rows.inc"
 };
 const Scalars scalars = {elementwise, sizeof elementwise / sizeof *elementwise, folds, sizeof folds / sizeof *folds};
 #undef FL_LOOP
@@ -214,4 +210,3 @@ const Scalars scalars = {elementwise, sizeof elementwise / sizeof *elementwise, 
 #undef FL_FAR_ROW1
 #undef FL_FAR_ROW2
 #undef FL_FOLD
-#undef FL_FOLDS

@@ -1,4 +1,4 @@
-// The scalar operations of flambeau/ops/scalar.py as loops over strided rows.
+// The scalar operations of flambeau/core/scalar.py as loops over strided rows.
 #pragma once
 #include <cstddef>
 

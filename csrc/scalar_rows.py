@@ -1,4 +1,4 @@
-"""Prints the rows of csrc/scalar_loops.h: one for each scalar operation of flambeau/ops/scalar.py and dtype that it has a loop for.
+"""Prints the rows of csrc/scalar_loops.h: one for each scalar operation, or fold, of flambeau/core/scalar.py and dtype with a loop.
 
 The build runs it, without Flambeau being there yet: of what the table's file imports only NumPy is real.
 """
@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
+NARROW = ("uint8_t", "int8_t", "int16_t")     # integers that no fold is computed in
 KINDS = {"B": ("bool",), "I": ("uint8_t", "int8_t", "int16_t", "int32_t", "int64_t"), "F": ("float", "double")}
 
 
-def table() -> dict[str, Any]:
-    """The table of scalar operations."""
+def tables() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The tables of scalar operations and of folds."""
     for name in ("flambeau", "flambeau._C", "flambeau.core", "flambeau.core.dtypes"):
         sys.modules.setdefault(name, MagicMock())
-    source = Path(__file__).parent.parent / "flambeau" / "ops" / "scalar.py"
+    source = Path(__file__).parent.parent / "flambeau" / "core" / "scalar.py"
     module = types.ModuleType("scalar")
     sys.modules["scalar"] = module
     exec(compile(source.read_text(), str(source), "exec"), module.__dict__)
-    return module.TABLE
+    return module.TABLE, module.FOLDS
 
 
 def rows(op: Any) -> list[str]:
@@ -41,8 +42,21 @@ def rows(op: Any) -> list[str]:
     return made
 
 
-if __name__ == "__main__":
-    lines = [line for op in table().values() if op.native and op.name != "where" for line in rows(op)]
-    text, out = "\n".join(lines) + "\n", Path(sys.argv[1])
-    if not out.exists() or out.read_text() != text:  # else nothing is compiled anew
+def fold_rows(fold: Any) -> list[str]:
+    """The rows of one fold: FL_FOLD(name, elements' type, total's type, expression of x and y)."""
+    kinds = [kind for letter in fold.native for kind in KINDS[letter] if kind not in NARROW]
+    return [f"FL_FOLD({fold.name}, {kind}, {'double' if kind == 'float' and not fold.exact else kind}, {fold.combine.cpp.format('x', 'y')})"
+            for kind in kinds]
+
+
+def write(lines: list[str], out: Path) -> None:
+    """Write a file, unless it says so already: nothing is compiled anew then."""
+    text = "\n".join(lines) + "\n"
+    if not out.exists() or out.read_text() != text:
         out.write_text(text)
+
+
+if __name__ == "__main__":
+    operations, folds = tables()
+    write([line for op in operations.values() if op.native and op.name != "where" for line in rows(op)], Path(sys.argv[1]))
+    write([line for fold in folds.values() for line in fold_rows(fold)], Path(sys.argv[2]))

@@ -141,7 +141,7 @@ def test_flambeau_never_imports_torch() -> None:
 def test_the_reader_of_imports(text: str, expected: list[str]) -> None:
     node = ast.parse(text).body[0]
     assert isinstance(node, (ast.Import, ast.ImportFrom))
-    assert list(_targets(node, "flambeau.ops.scalar", is_package=False)) == expected
+    assert list(_targets(node, "flambeau.ops.replay", is_package=False)) == expected
 
 
 def test_importing_flambeau_is_quick() -> None:

@@ -21,12 +21,12 @@ from typing import Any
 
 from flambeau.aot.maxflow import INFINITE, FlowNetwork
 from flambeau.aot.passes import copy_of
+from flambeau.core.scalar import TABLE
 from flambeau.core.symbolic import SymFloat, SymInt, free_variables, hint_of, is_var
 from flambeau.core.tensor import Tensor
 from flambeau.fx import Graph, Node
 from flambeau.fx.node import walk_nodes
 from flambeau.ops.registry import CompositeRecord, PointwisePrimitive
-from flambeau.ops.scalar import TABLE
 
 _SCALAR_BYTES = 8
 

@@ -1,5 +1,4 @@
-// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011), header-only, so that
-// generated kernels include the same text.
+// The random numbers of a generator, by Philox 4x32-10 (philox_rounds.h).
 //
 // Flambeau's mapping: a generator's state is (seed, offset), both 64-bit. Element i of a draw depends on these and i alone.
 //
@@ -20,6 +19,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "philox_rounds.h"
+
 namespace flambeau::philox {
 
 struct Block {
@@ -28,16 +29,7 @@ struct Block {
 
 inline Block philox4x32(Block counter, uint32_t key0, uint32_t key1) {
     uint32_t c0 = counter.word[0], c1 = counter.word[1], c2 = counter.word[2], c3 = counter.word[3];
-    for (int round = 0; round < 10; round++) {
-        uint64_t product0 = uint64_t(0xD2511F53u) * c0;
-        uint64_t product1 = uint64_t(0xCD9E8D57u) * c2;
-        c0 = uint32_t(product1 >> 32) ^ c1 ^ key0;
-        c1 = uint32_t(product1);
-        c2 = uint32_t(product0 >> 32) ^ c3 ^ key1;
-        c3 = uint32_t(product0);
-        key0 += 0x9E3779B9u;
-        key1 += 0xBB67AE85u;
-    }
+    philox_rounds(c0, c1, c2, c3, key0, key1);
     return {{c0, c1, c2, c3}};
 }
 

@@ -1,4 +1,4 @@
-// What the scalar operations of flambeau/ops/scalar.py come to in C++, for the loops of csrc/ and for generated kernels alike: the
+// What the scalar operations of flambeau/core/scalar.py come to in C++, for the loops of csrc/ and for generated kernels alike: the
 // same bits in a scalar and in vectors of any width (no branches, no contraction, no calls whose vectors differ), and storage types
 // of the narrow floats. Free of C++ headers: parsing them would cost more than compiling the kernels.
 //

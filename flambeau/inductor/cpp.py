@@ -15,10 +15,10 @@ from typing import Any
 
 from flambeau.core.dtypes import INT, bfloat16, bool_, dtype, float32, int64
 from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables, is_var, substitute, to_cpp, var
+from flambeau.core.scalar import FOLDS, TABLE, compute_dtype
 from flambeau.core.symbolic import SymFloat
-from flambeau.inductor.ir import REDUCTIONS, Access, Program, Tracer, Value, computed_names, varies_with, walk
+from flambeau.inductor.ir import Access, Program, Tracer, Value, computed_names, varies_with, walk
 from flambeau.inductor.scheduler import Kernel, Member, kernel_var, lie_apart, rewrite
-from flambeau.ops.scalar import TABLE, compute_dtype
 
 CPP_TYPES = {
     "bool": "bool", "uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t",
@@ -39,15 +39,6 @@ WORTH_AN_ARRAY = 4           # the cost from which values that a loop computes a
 
 WRAPPING = frozenset(("add", "sub", "mul", "neg"))  # of integers: through functions, for overflow is undefined in C++
 COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
-
-# How a fold combines: C++ for (accumulator, value), and OpenMP's name of the reduction.
-FOLDS = {
-    "sum": ("{0} + {1}", "+"), "prod": ("{0} * {1}", "*"), "max": ("fl::maximum({0}, {1})", "nanmax"),
-    "min": ("fl::minimum({0}, {1})", "nanmin"), "any": ("{0} | {1}", "|"), "all": ("{0} & {1}", "&"),
-}
-# By kind of scatter: what is stored, of what is there and what comes.
-SCATTERED_AS = {"scatter_set": "{1}", "scatter_add": FOLDS["sum"][0], "scatter_prod": FOLDS["prod"][0],
-                "scatter_amax": FOLDS["max"][0], "scatter_amin": FOLDS["min"][0]}
 
 
 def _was_float(x: Value) -> bool:
@@ -294,7 +285,7 @@ class KernelPrinter:
         members = self.kernel.members
         for position, m in enumerate(members):
             makers = [maker[access.buffer] for access in m.step.loads if access.buffer in maker]
-            level = max((self.levels[p] + (members[p].step.kind in REDUCTIONS) for p in makers), default=0)
+            level = max((self.levels[p] + (members[p].step.kind in FOLDS) for p in makers), default=0)
             self.levels.append(level)
             kept = {members[p].step.buffer for p in makers if self.is_kept(members[p], self.levels[p] != level)}
             self.kept |= kept
@@ -306,7 +297,7 @@ class KernelPrinter:
             self.masks.append(new[m.step.mask.uid] if m.step.mask is not None else None)
             maker[m.step.buffer] = position
             made, kind = self.root(position), self.program.buffers[m.step.buffer].dtype
-            forward[m.step.buffer] = self.as_stored(made, kind) if m.step.kind not in REDUCTIONS or self.rounds_folds else made
+            forward[m.step.buffer] = self.as_stored(made, kind) if m.step.kind not in FOLDS or self.rounds_folds else made
         self._place_rows()
 
     def given(self) -> dict[str, Value]:
@@ -574,7 +565,7 @@ class KernelPrinter:
     def root(self, member: int) -> Value:
         """What a member stores: its body, or its fold."""
         step = self.kernel.members[member].step
-        if step.kind in REDUCTIONS:
+        if step.kind in FOLDS:
             return self.tracer.make("held", (), step.body.dtype, step.buffer)
         return self.roots[member]
 
@@ -615,4 +606,4 @@ def _even(x: Index, a: int, b: int, size: Index) -> bool:
     return product is outer or (isinstance(product, int) and product == outer)
 
 
-__all__ = ["CPP_TYPES", "FOLDS", "MEMORY_TYPES", "KernelPrinter", "Printed", "constant_text"]
+__all__ = ["CPP_TYPES", "MEMORY_TYPES", "KernelPrinter", "Printed", "constant_text"]

@@ -5,7 +5,7 @@ A program is a list of nodes over flat buffers:
   reduction variables and store that (a reduction), or store or add it at a computed position (scatter);
 - `Extern`: a call of a library (oneDNN) or, failing all else, of a primitive's eager kernel.
 
-A body is a DAG of `Value`s over the scalar operations of `ops/scalar.py`, made by running define-by-run functions with a
+A body is a DAG of `Value`s over the scalar operations of `core/scalar.py`, made by running define-by-run functions with a
 `Tracer` as their handler. `reference.py` executes a program with NumPy; that is what a program means.
 """
 
@@ -21,8 +21,8 @@ import numpy as np
 
 from flambeau.core.dtypes import bool_, dtype, int64
 from flambeau.core.expr import Expr, Index, bounds, evaluate, free_variables, to_python, var
+from flambeau.core.scalar import NUMPY, SCATTERED_BY, TABLE, Fold, compute_dtype, result_dtype
 from flambeau.core.symbolic import SymFloat, SymInt
-from flambeau.ops.scalar import NUMPY, TABLE, compute_dtype, result_dtype
 
 
 class Access(NamedTuple):
@@ -515,11 +515,5 @@ def print_program(program: Program) -> Iterator[str]:
     yield "return " + ", ".join(v.buffer if isinstance(v, View) else str(v) for v in program.outputs)
 
 
-# Scatter kinds and what they do with the value that is there (set: nothing).
-SCATTERS: dict[str, Any] = {
-    "scatter_set": None, "scatter_add": np.add, "scatter_prod": np.multiply, "scatter_amax": np.maximum, "scatter_amin": np.minimum,
-}
-# Reduction kinds and the value of an empty one (lowest and highest: of the dtype).
-REDUCTIONS: dict[str, Any] = {
-    "sum": 0, "prod": 1, "max": "lowest", "min": "highest", "any": False, "all": True,
-}
+# Kinds of scatter, and how the value that is there is combined with what comes; None: it gives way.
+SCATTERS: dict[str, Fold | None] = {"scatter_set": None, **{f"scatter_{name}": fold for name, fold in SCATTERED_BY.items()}}

@@ -3,26 +3,17 @@
 #define FL_VECTORS 1
 #include "scalar.h"
 #include "convert.h"
+#include "philox_rounds.h"
 
 extern "C" int clock_gettime(int clock, void* out) noexcept;
 
 namespace fl {
 
-// --- random words: Philox 4x32-10, word `lane` of block `index` (see csrc/philox.h for who draws which) ---
+// --- random words: Philox 4x32-10, word `lane` of block `index` (see philox.h for who draws which) ---
 
 FL_INLINE uint32_t philox(int64_t seed, int64_t index, int64_t lane) {
     uint32_t c0 = uint32_t(index), c1 = uint32_t(uint64_t(index) >> 32), c2 = 0, c3 = 0;
-    uint32_t k0 = uint32_t(seed), k1 = uint32_t(uint64_t(seed) >> 32);
-#pragma GCC unroll 10
-    for (int round = 0; round < 10; round++) {
-        uint64_t p0 = uint64_t(0xD2511F53u) * c0, p1 = uint64_t(0xCD9E8D57u) * c2;
-        c0 = uint32_t(p1 >> 32) ^ c1 ^ k0;
-        c1 = uint32_t(p1);
-        c2 = uint32_t(p0 >> 32) ^ c3 ^ k1;
-        c3 = uint32_t(p0);
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
+    philox_rounds(c0, c1, c2, c3, uint32_t(seed), uint32_t(uint64_t(seed) >> 32));
     uint32_t even = lane & 2 ? c2 : c0, odd = lane & 2 ? c3 : c1;
     return lane & 1 ? odd : even;
 }

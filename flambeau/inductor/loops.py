@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 from flambeau.core.dtypes import bool_
 from flambeau.core.expr import Index, coefficient
-from flambeau.inductor.cpp import CPP_TYPES, FOLDS, MEMORY_TYPES, SCATTERED_AS, TILE, KernelPrinter, Printed, constant_text
-from flambeau.inductor.ir import REDUCTIONS, Compute, Program, Value, walk
-from flambeau.inductor.reference import empty_value
+from flambeau.core.scalar import FOLDS, TABLE
+from flambeau.inductor.cpp import CPP_TYPES, MEMORY_TYPES, TILE, KernelPrinter, Printed, constant_text
+from flambeau.inductor.ir import SCATTERS, Compute, Program, Value, walk
 from flambeau.inductor.scheduler import Kernel, kernel_var
-from flambeau.ops.scalar import TABLE, accumulator
 
 PARALLEL_FROM = 1 << 15      # units of work: one element's addition or load
 FEW = 32                     # outer iterations: with fewer, inner loops are cut into blocks to share out
@@ -87,9 +86,10 @@ def _block_header(p: KernelPrinter, k: int, start: str, block: int) -> str:
 def _declare_fold(p: KernelPrinter, member: int, length: int | None = None, name: str = "acc", wide: bool = False) -> None:
     """The accumulator of a reduction, set to the fold of nothing; `wide`: that of its parts."""
     step = p.kernel.members[member].step
-    dtype = accumulator(step.kind, step.body.dtype) if wide else step.body.dtype
+    fold = FOLDS[step.kind]
+    dtype = fold.total(step.body.dtype) if wide else step.body.dtype
     kind = "int32_t" if dtype is bool_ else CPP_TYPES[dtype.name]
-    start = empty_value(step.kind, dtype.numpy)
+    start = fold.nothing(dtype)
     text = str(int(start)) if kind == "int32_t" else constant_text(start, dtype)
     if length is None:
         p.emit(f"{kind} {name}{member} = {text};")
@@ -99,7 +99,7 @@ def _declare_fold(p: KernelPrinter, member: int, length: int | None = None, name
 
 
 def _fold(p: KernelPrinter, member: int, target: str) -> None:
-    combine, _ = FOLDS[p.kernel.members[member].step.kind]
+    combine = FOLDS[p.kernel.members[member].step.kind].combine.cpp
     p.emit(f"{target} = {combine.format(target, p.names[p.roots[member].uid])};")
 
 
@@ -113,8 +113,8 @@ class Parts(NamedTuple):
 
 def _parts(p: KernelPrinter, folds: list[int], most: int) -> Parts | None:
     """How to cut the inner loops so that at most about `most` elements are added up in their own dtype; None: no need to."""
-    sums = [k for k in folds if accumulator(p.kernel.members[k].step.kind, p.kernel.members[k].step.body.dtype).is_floating_point
-            and p.kernel.members[k].step.kind == "sum"]
+    steps = {k: p.kernel.members[k].step for k in folds}
+    sums = [k for k, step in steps.items() if step.body.dtype.is_floating_point and not FOLDS[step.kind].exact]
     within = 1
     for position in reversed(range(len(p.inner)) if sums else ()):
         size = p.sizes[p.inner[position]]
@@ -178,7 +178,7 @@ def _held(p: KernelPrinter, member: int, parts: Parts | None, place: str = "") -
 
 
 def _is_fold(step: Compute) -> bool:
-    return step.kind in REDUCTIONS
+    return step.kind in FOLDS
 
 
 # --- rows ---
@@ -328,7 +328,7 @@ def _pass(p: KernelPrinter, level: int, memo: dict[int, float], block: int) -> N
 def _simd(p: KernelPrinter, folds: list[int]) -> None:
     clauses = ""
     for k in folds:
-        clauses += f" reduction({FOLDS[p.kernel.members[k].step.kind][1]}:acc{k})"
+        clauses += f" reduction({FOLDS[p.kernel.members[k].step.kind].openmp}:acc{k})"
     p.emit(f"#pragma omp simd{clauses}")
 
 
@@ -440,7 +440,8 @@ def _scatter(p: KernelPrinter) -> None:
         p.emit("#pragma omp simd")
         p.open(f"for (int64_t x{vector} = start; x{vector} < end; x{vector}++)")
     p.need(_needed(p), 99, memo)
-    p.write(step.buffer, target, p.names[p.roots[0].uid], p.roots[0].dtype, SCATTERED_AS[step.kind], p.computed[0])
+    fold = SCATTERS[step.kind]
+    p.write(step.buffer, target, p.names[p.roots[0].uid], p.roots[0].dtype, "{1}" if fold is None else fold.combine.cpp, p.computed[0])
     for _ in range(len(loops) + (vector is not None)):
         p.close()
 

@@ -15,22 +15,21 @@ from typing import Any, NamedTuple
 
 from flambeau.core.dtypes import bool_, dtype, float32, int64
 from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables, is_var, substitute, to_python, var
+from flambeau.core.scalar import FOLDS, TABLE, compute_dtype
 from flambeau.core.size import contiguous_strides, permuted_strides
 from flambeau.core.symbolic import SymFloat, SymInt, hint_of
 from flambeau.core.tensor import Tensor, fake
 from flambeau.fx.node import resolve_attr
 from flambeau.inductor import dnn
 from flambeau.inductor.externs import ATTENTION, CONVOLUTIONS, DRAWS, EXTERNS, choose_layouts, runs_fast, supported
-from flambeau.inductor.ir import REDUCTIONS, Buffer, Compute, Extern, Origin, Program, Tracer, Value, View, varies_with, walk
+from flambeau.inductor.ir import Buffer, Compute, Extern, Origin, Program, Tracer, Value, View, varies_with, walk
 from flambeau.ops import prims
 from flambeau.ops.prims import index_shape
 from flambeau.ops.registry import Primitive
-from flambeau.ops.scalar import TABLE, compute_dtype
 
 CHEAP = 5          # at most so costly is computed again rather than stored, when several consumers want it
 WORTH_A_BYTE = 4   # cost of arithmetic that a GPU does while it moves a byte: storing costs a write, and a read for each consumer
 # They read or write at positions that are computed.
-_OF_TRUTHS = {"max": "any", "min": "all"}
 POSITIONED = ("gather", "index", "index_select", "index_put", "index_add", "scatter", "scatter_reduce")
 PADDED_FROM = 1 << 20  # elements of a matrix whose rows are worth aligning
 DRAWN_FROM = 1 << 12   # random numbers from which drawing four at a time is worth a pass over memory
@@ -352,7 +351,7 @@ class Lowering:
             return self._pointwise(node, prim, args)
         if prim.name in DRAWS and self._draws_natively(val, args[2]):
             return self._call(node, prim.name, args)
-        if isinstance(loop, str) and loop in (*REDUCTIONS, "argmax", "argmin"):
+        if isinstance(loop, str) and loop in (*FOLDS, "argmax", "argmin"):
             return self._reduction(node, loop, args)
         if loop == "strided":
             return self._look_into_memory(node, args)
@@ -478,7 +477,7 @@ class Lowering:
         """Fold `element`, a function of x's indices, over `dims`; a fold that exists already is shared."""
         if not x.settled() and self._products_in(x, CONVOLUTIONS):
             x.realize()
-        kind = _OF_TRUTHS.get(kind, kind) if out is bool_ else kind
+        kind = (FOLDS[kind].truths or kind) if out is bool_ else kind
         kept, loops = self.iterate([n for d, n in enumerate(x.shape) if d not in dims])
         inner, reduce_loops = self.iterate([x.shape[d] for d in dims], "r")
         rest, over = iter(kept), dict(zip(dims, inner, strict=True))

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from flambeau.core.expr import Index, substitute
+from flambeau.core.scalar import TABLE
 from flambeau.inductor.ir import Compute, Extern, Program, Tracer, Value, View, walk
 from flambeau.inductor.products import Product, find_products
 from flambeau.inductor.scheduler import Kernel, Member, Node, kernel_var, new_kernel, rewrite
-from flambeau.ops.scalar import TABLE
 
 WORD = 8
 ACTIVATIONS = {

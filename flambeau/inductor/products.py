@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from flambeau.core.expr import Index, substitute
+from flambeau.core.scalar import compute_dtype
 from flambeau.inductor.ir import Extern, Program, Value, View
 from flambeau.inductor.scheduler import Kernel, Member, Node, kernel_var, refine
 from flambeau.inductor.triton import TritonKernel, TritonPrinter, power_of_two
-from flambeau.ops.scalar import compute_dtype
 
 
 class Tile(NamedTuple):

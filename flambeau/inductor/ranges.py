@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from flambeau.core.dtypes import int64
 from flambeau.core.expr import Expr, Index, coefficient, free_variables, substitute, var
+from flambeau.core.scalar import TABLE
 from flambeau.inductor.ir import Access, Compute, Loop, Program, Tracer, Value, walk
 from flambeau.inductor.lowering import divisors_in
 from flambeau.inductor.scheduler import rewrite
-from flambeau.ops.scalar import TABLE
 
 MOST_PIECES = 16
 SHORTEST = 16  # elements in a row that a piece must have

@@ -9,9 +9,9 @@ import numpy as np
 
 from flambeau.core.dtypes import dtype, dtype_of_numpy
 from flambeau.core.expr import evaluate
+from flambeau.core.scalar import FOLDS, NUMPY
 from flambeau.core.symbolic import SymFloat
 from flambeau.inductor.ir import SCATTERS, Access, Compute, Extern, Loop, Program, Value, View, computed_names, walk
-from flambeau.ops.scalar import NUMPY, accumulator
 
 ExternKernel = Callable[..., Any]
 
@@ -75,10 +75,10 @@ def run_compute(step: Compute, storage: Mapping[str, np.ndarray], sizes: Mapping
         where = np.broadcast_to(evaluate(step.index, names), lengths)
         keep = np.broadcast_to(True if step.mask is None else got[step.mask.uid], lengths)
         positions, body = where[keep], body[keep].astype(target.dtype)
-        if (combine := SCATTERS[step.kind]) is None:
+        if (fold := SCATTERS[step.kind]) is None:
             target[positions] = body
         else:
-            combine.at(target, positions, body)
+            fold.ufunc.at(target, positions, body)
         return
     if step.kind != "pointwise":
         body = reduce(step.kind, body, len(step.loops))
@@ -94,25 +94,10 @@ def _drop(value: Any, dims: int) -> Any:
 
 def reduce(kind: str, body: np.ndarray, outer: int) -> np.ndarray:
     """Fold `body` over its axes from `outer` on."""
-    flat = body.reshape(*body.shape[:outer], -1)
+    flat, fold, elements = body.reshape(*body.shape[:outer], -1), FOLDS[kind], dtype_of_numpy(body.dtype)
     if flat.shape[-1] == 0:
-        return np.full(flat.shape[:-1], empty_value(kind, body.dtype), body.dtype)
-    fold = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "any": np.logical_or,
-            "all": np.logical_and}[kind]
-    return fold.reduce(flat, axis=-1, dtype=accumulator(kind, dtype_of_numpy(body.dtype)).numpy).astype(body.dtype, copy=False)
-
-
-def empty_value(kind: str, numpy_dtype: np.dtype) -> Any:
-    """What reducing nothing gives."""
-    plain = {"sum": 0, "prod": 1, "any": False, "all": True}
-    if kind in plain:
-        return plain[kind]
-    if numpy_dtype.kind == "f":
-        return -np.inf if kind == "max" else np.inf
-    info = np.iinfo(numpy_dtype) if numpy_dtype.kind in "iu" else None
-    if info is None:
-        return kind == "min"
-    return info.min if kind == "max" else info.max
+        return np.full(flat.shape[:-1], fold.nothing(elements), body.dtype)
+    return fold.ufunc.reduce(flat, axis=-1, dtype=fold.total(elements).numpy).astype(body.dtype, copy=False)
 
 
 def evaluate_values(roots: Sequence[Value], names: Mapping[str, Any], storage: Mapping[str, np.ndarray],

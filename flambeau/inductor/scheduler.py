@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from flambeau.core.dtypes import bool_
 from flambeau.core.expr import Expr, Index, coefficient, free_variables, substitute, to_python, var
-from flambeau.inductor.ir import REDUCTIONS, Access, Compute, Extern, Loop, Program, Step, Tracer, Value, numel, walk
-from flambeau.inductor.reference import empty_value
+from flambeau.core.scalar import FOLDS
+from flambeau.inductor.ir import Access, Compute, Extern, Loop, Program, Step, Tracer, Value, numel, walk
 
 LARGEST_KERNEL = 32      # buffers
 TINY = 1 << 14           # iterations of a step that costs a GPU less than launching it: it joins others that have its loops
@@ -295,7 +294,7 @@ class Scheduler:
             return False
         if len(kernel.buffers | step.reads) > LARGEST_KERNEL:
             return False
-        if step.kind in REDUCTIONS and reduction_style(step, self.program) != kernel.style and (
+        if step.kind in FOLDS and reduction_style(step, self.program) != kernel.style and (
                 kernel.style == "columns" or kernel.split is not None or reduction_style(step, self.program) == "columns"):
             return False
         for loops in _orders(kernel, step):
@@ -388,7 +387,7 @@ def new_kernel(step: Compute, program: Program) -> Kernel:
     subs = _regroup(_names(loops), sizes, range(len(sizes)))
     if step.kind == "pointwise":
         style, split = "rows", None
-    elif step.kind in REDUCTIONS:
+    elif step.kind in FOLDS:
         style, split = reduction_style(step, program), len(step.loops)
     else:
         style, split = "scatter", None
@@ -433,7 +432,7 @@ def lie_apart(indices: Sequence[Index], name: str) -> int:
 
 def split_reduction(step: Step, program: Program, limits: Limits = CPU) -> list[Step]:
     """Two steps for a reduction with too few results to keep the threads busy: over pieces, then over the pieces' results."""
-    if not isinstance(step, Compute) or step.kind not in REDUCTIONS:
+    if not isinstance(step, Compute) or step.kind not in FOLDS:
         return [step]
     run = None if limits.blocks else _short_run(step, program)
     if run is not None:
@@ -537,8 +536,7 @@ def _pieces(size: Index) -> tuple[Index | None, Index]:
 
 
 def _identity(step: Compute) -> object:
-    value = empty_value(step.kind, step.body.dtype.numpy)
-    return bool(value) if step.body.dtype is bool_ else value
+    return FOLDS[step.kind].nothing(step.body.dtype)
 
 
 def rewrite(roots: Sequence[Value], tracer: Tracer, place: Callable[[Index], Index], mask: Value | None = None,

@@ -15,12 +15,11 @@ from typing import Any
 
 from flambeau.core.dtypes import bool_, float64
 from flambeau.core.expr import Expr, Index, free_variables, substitute, to_triton
+from flambeau.core.scalar import FOLDS, TABLE, Fold
 from flambeau.core.symbolic import SymFloat, SymInt
 from flambeau.inductor.cpp import KernelPrinter
-from flambeau.inductor.ir import REDUCTIONS, Access, Program, Value, computed_names, walk
-from flambeau.inductor.reference import empty_value
+from flambeau.inductor.ir import Access, Program, Value, computed_names, walk
 from flambeau.inductor.scheduler import Kernel, Member
-from flambeau.ops.scalar import TABLE, accumulator
 
 TRITON_TYPES = {
     "bool": "int1", "uint8": "uint8", "int8": "int8", "int16": "int16", "int32": "int32", "int64": "int64", "uint16": "uint16",
@@ -37,16 +36,6 @@ POINTWISE_TILE = 1024
 FEW_COLUMNS = 8192      # are shared out in blocks of 8, so that more multiprocessors have some
 
 IN_FLOAT64 = {"sqrt": "libdevice.sqrt({0})"}     # where the table's function is for float32 alone
-
-# Folds: (Triton's reduction of a tile along an axis, how two accumulators combine).
-FOLDS = {
-    "sum": ("tl.sum({0}, {1})", "{0} + {1}"),
-    "prod": ("tl.reduce({0}, {1}, product)", "{0} * {1}"),
-    "max": ("tl.reduce({0}, {1}, largest)", "largest({0}, {1})"),
-    "min": ("tl.reduce({0}, {1}, smallest)", "smallest({0}, {1})"),
-    "any": ("tl.max({0}, {1})", "{0} | {1}"),
-    "all": ("tl.min({0}, {1})", "{0} & {1}"),
-}
 
 
 @dataclass
@@ -169,7 +158,7 @@ class TritonPrinter(KernelPrinter):
                 if self.levels[k] != level:
                     continue
                 self._define_below(k)
-                if member.step.kind in REDUCTIONS:
+                if member.step.kind in FOLDS:
                     self._fold_tile(k)
                 self._store(k)
 
@@ -185,7 +174,7 @@ class TritonPrinter(KernelPrinter):
             if not full:
                 continue
             self._define_outside(full)
-            folds = [k for k in full if self.kernel.members[k].step.kind in REDUCTIONS]
+            folds = [k for k in full if self.kernel.members[k].step.kind in FOLDS]
             for k in folds:
                 self._begin(k, "[XBLOCK, RBLOCK]")
             self.emit(f"for start in range(0, {self.expr(self.r_size)}, RBLOCK):")
@@ -193,7 +182,7 @@ class TritonPrinter(KernelPrinter):
             self._body(full, folds)
             self.indent -= 1
             for k in folds:
-                self._hold(k, FOLDS[self._kind(k)][0].format(f"acc{k}", 1))
+                self._hold(k, self._fold_of(k).tile.format(f"acc{k}", 1))
                 self._store(k)
 
     def _body(self, full: Sequence[int], folds: Sequence[int]) -> None:
@@ -238,19 +227,17 @@ class TritonPrinter(KernelPrinter):
             memo[v.uid] = max([mine, *(self._moves(a, memo) for a in v.args)])
         return memo[v.uid]
 
-    def _kind(self, k: int) -> str:
-        return self.kernel.members[k].step.kind
+    def _fold_of(self, k: int) -> Fold:
+        return FOLDS[self.kernel.members[k].step.kind]
 
     def _fold_type(self, k: int) -> str:
         """Of an accumulator that goes from turn to turn."""
-        step = self.kernel.members[k].step
-        name = accumulator(step.kind, step.body.dtype).name
+        name = self._fold_of(k).total(self.kernel.members[k].step.body.dtype).name
         return "int32" if name == "bool" else TRITON_TYPES[name]
 
     def _identity(self, k: int) -> str:
-        step = self.kernel.members[k].step
-        value = empty_value(step.kind, step.body.dtype.numpy)
-        return number(int(value) if step.body.dtype is bool_ else value.item() if hasattr(value, "item") else value)
+        value = self._fold_of(k).nothing(self.kernel.members[k].step.body.dtype)
+        return number(int(value) if isinstance(value, bool) else value)
 
     def _masked_value(self, k: int) -> str:
         """A member's tile with the fold's identity beyond the edges."""
@@ -266,13 +253,13 @@ class TritonPrinter(KernelPrinter):
 
     def _fold_tile(self, k: int) -> None:
         self.emit(f"fold{k} = {self._masked_value(k)}")
-        self._hold(k, FOLDS[self._kind(k)][0].format(f"fold{k}", 1))
+        self._hold(k, self._fold_of(k).tile.format(f"fold{k}", 1))
 
     def _begin(self, k: int, shape: str) -> None:
         self.emit(f"acc{k} = tl.full({shape}, {self._identity(k)}, tl.{self._fold_type(k)})")
 
     def _accumulate(self, k: int) -> None:
-        self.emit(f"acc{k} = {FOLDS[self._kind(k)][1].format(f'acc{k}', self._masked_value(k))}")
+        self.emit(f"acc{k} = {self._fold_of(k).combine.triton.format(f'acc{k}', self._masked_value(k))}")
 
     def _hold(self, k: int, text: str) -> None:
         step = self.kernel.members[k].step
@@ -289,7 +276,7 @@ class TritonPrinter(KernelPrinter):
             return
         index, root = self.at(m, m.step.index), self.root(k)
         self.written.add(m.step.buffer)
-        moves_r = bool(self.r_loops) and m.full and m.step.kind not in REDUCTIONS
+        moves_r = bool(self.r_loops) and m.full and m.step.kind not in FOLDS
         masks = [*(self.row_masks if moves_r else ()), *self.x_masks]
         if self.masks[k] is not None:
             masks.append(self.names[self.masks[k].uid])     # type: ignore[union-attr]
@@ -422,7 +409,7 @@ def longest_row(kernel: Kernel, program: Program, stored: set[str]) -> int:
     """The longest row that the kernel should hold in registers, by what it reads and writes of each row."""
     loaded = rows_loaded(kernel, program)
     if program.hint(math.prod(kernel.sizes[:kernel.split])) <= FEW_ROWS or not any(
-            m.full and m.step.kind not in REDUCTIONS and m.step.buffer in stored for m in kernel.members):
+            m.full and m.step.kind not in FOLDS and m.step.buffer in stored for m in kernel.members):
         return 2 * PERSISTENT
     narrow = any(program.buffers[name].dtype.itemsize < 4 for name in loaded)
     return PERSISTENT * {1: 2 if narrow else 4, 2: 2}.get(len(loaded), 1)
@@ -551,4 +538,4 @@ def unit(bits):
 '''
 
 
-__all__ = ["FOLDS", "PROLOGUE", "TritonKernel", "TritonPrinter", "longest_row", "power_of_two", "rows_loaded"]
+__all__ = ["PROLOGUE", "TritonKernel", "TritonPrinter", "longest_row", "power_of_two", "rows_loaded"]

@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 
 from flambeau.core.dtypes import float32
 from flambeau.core.expr import Index, free_variables, substitute
-from flambeau.inductor.ir import REDUCTIONS, Program, Value
+from flambeau.core.scalar import FOLDS
+from flambeau.inductor.ir import Program, Value
 from flambeau.inductor.scheduler import Kernel
-from flambeau.inductor.triton import FOLDS, TritonKernel, TritonPrinter, longest_row, power_of_two, rows_loaded
+from flambeau.inductor.triton import TritonKernel, TritonPrinter, longest_row, power_of_two, rows_loaded
 
 WORD = 16               # bytes of a thread's load
 WARPS = 16
@@ -92,7 +93,7 @@ class LongRows(TritonPrinter):
     def _loop(self, full: Sequence[int]) -> None:
         """One loop over the row, and what it folds."""
         self._define_outside(full)
-        folds = [k for k in full if self.kernel.members[k].step.kind in REDUCTIONS]
+        folds = [k for k in full if self.kernel.members[k].step.kind in FOLDS]
         for k in folds:
             self._begin(k, "[1, RBLOCK]")
             for j in self._joined_to(k):
@@ -113,7 +114,7 @@ class LongRows(TritonPrinter):
             self.indent -= 1
         self.left -= 1
         for k in folds:
-            self._hold(k, FOLDS[self._kind(k)][0].format(f"acc{k}", 1))
+            self._hold(k, self._fold_of(k).tile.format(f"acc{k}", 1))
             self._store(k)
 
     def _rows_of_r(self, start: str) -> None:
@@ -123,7 +124,7 @@ class LongRows(TritonPrinter):
         self._split("r", self.r_loops)
 
     def _accumulate(self, k: int) -> None:
-        fold, combine = FOLDS[self._kind(k)]
+        fold, combine = self._fold_of(k).tile, self._fold_of(k).combine.triton
         self.emit(f"tile{k} = tl.broadcast_to({self._masked_value(k)}, {self.tile_shape})")
         self.emit(f"part{k} = ({fold.format(f'tile{k}', 0)})[None, :]")
         joined = self._joined_to(k)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flambeau.core.expr import Index, free_variables, to_cpp
+from flambeau.core.scalar import FOLDS
 from flambeau.inductor.cpp import MEMORY_TYPES, Printed
 from flambeau.inductor.externs import CALLS
 from flambeau.inductor.ir import Compute, Extern, Program, View
@@ -21,14 +22,14 @@ from flambeau.inductor.memory import Lives, coming_and_going, plan_memory, plan_
 from flambeau.inductor.scheduler import Kernel, Node
 
 INCLUDES = [Path(__file__).parent.parent / "include", Path(__file__).parent]
-HEADERS = ("runtime.h", "kernel.h", "scalar.h", "convert.h", "functions.h", "remote.h", "vectors.h")
+HEADERS = ("runtime.h", "kernel.h", "philox_rounds.h", "scalar.h", "convert.h", "functions.h", "remote.h", "vectors.h")
 
 _FOLD_TYPES = "float, double, int8_t, uint8_t, int16_t, int32_t, int64_t, uint32_t, uint64_t"
-_PROLOGUE = f"""#include "runtime.h"
+_PROLOGUE = """#include "runtime.h"
 #include "kernel.h"
-#pragma omp declare reduction(nanmax : {_FOLD_TYPES} : omp_out = fl::maximum(omp_out, omp_in)) initializer(omp_priv = omp_orig)
-#pragma omp declare reduction(nanmin : {_FOLD_TYPES} : omp_out = fl::minimum(omp_out, omp_in)) initializer(omp_priv = omp_orig)
-"""
+""" + "".join(f"#pragma omp declare reduction({fold.openmp} : {_FOLD_TYPES} : omp_out = "
+              f"{fold.combine.cpp.format('omp_out', 'omp_in')}) initializer(omp_priv = omp_orig)\n"
+              for fold in FOLDS.values() if fold.openmp.isidentifier())
 _REMOTE = {"FMOD": r"fl::(fmod|remainder|floordiv)\(", "SIN": r"fl::sin\(", "COS": r"fl::cos\(", "TAN": r"fl::tan\("}  # see remote.h
 
 

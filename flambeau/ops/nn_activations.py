@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..core.dtypes import FLOAT, dtype, float32
+from ..core.scalar import compute_dtype
 from ..core.size import canonical_dim
 from ..core.tensor import Tensor
 from . import prims
@@ -16,7 +17,6 @@ from .order import in_rows
 from .pointwise import assign, clamp, inplace, new_value, where, with_out
 from .promotion import broadcast, cast, fitting, to_float
 from .registry import OPERATORS, operator
-from .scalar import compute_dtype
 
 _SQRT_HALF = math.sqrt(0.5)
 _INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)

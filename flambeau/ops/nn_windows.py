@@ -16,6 +16,7 @@ from ..backends.cpu import conv as conv_kernels
 from ..backends.cpu import pool as pool_kernels
 from ..core.dtypes import FLOAT, bool_, iinfo, int8, int32, int64
 from ..core.memory_format import channels_last, channels_last_3d
+from ..core.scalar import compute_dtype
 from ..core.settings import alert_not_deterministic
 from ..core.symbolic import is_symbolic
 from ..core.tensor import Tensor
@@ -26,7 +27,6 @@ from .order import as_images, has_images
 from .pointwise import with_out
 from .promotion import cast, expand_to
 from .registry import COMPOSITES, Linear, channels_last_like, operator
-from .scalar import compute_dtype
 
 Sizes = int | Sequence[int]
 

@@ -15,6 +15,7 @@ import numpy as np
 from ..backends.cpu import native
 from ..core import dispatch
 from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, can_cast, complex128, finfo, float32, float64, int16, int64, uint8
+from ..core.scalar import compute_dtype
 from ..core.size import is_dense
 from ..core.tensor import Tensor, bump_version, refuse_inference_write
 from . import prims
@@ -22,7 +23,6 @@ from .checks import checked
 from .order import elementwise, in_rows
 from .promotion import broadcast, cast, category_of_number, default_dtype, fitting, operand, prepare, result_type, to_float
 from .registry import DECLINES, OPERATORS, PRIMITIVES, Pointwise, PointwisePrimitive, Primitive, as_dunder, operator
-from .scalar import compute_dtype
 
 
 # -- writing in place --------------------------------------------------------------------------------

@@ -22,11 +22,11 @@ from flambeau import _C
 from ..backends.cpu import native
 from ..core import dispatch
 from ..core.dtypes import as_dtype, dtype
+from ..core.scalar import TABLE, compares, evaluate
 from ..core.size import channels_last_strides, elementwise_strides, is_contiguous, looks_channels_last
 from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, view_tensor
 from . import batching
 from .replay import may_be_replayed, replayed
-from .scalar import TABLE, compares, evaluate
 
 
 class Spec(NamedTuple):
@@ -91,9 +91,6 @@ class General(Derivative):
 
 
 # -- primitives --------------------------------------------------------------------------------------
-_EXTREMA = ("max", "min", "argmax", "argmin")   # the reductions that compare
-
-
 def _refuse_complex(record: Any, args: tuple) -> None:
     """NotImplementedError where complex numbers are to be put in order."""
     kind = next((a.dtype for a in args if isinstance(a, Tensor) and a.dtype.is_complex and 0 not in a._layout.shape), None)
@@ -119,7 +116,7 @@ class Primitive:
         self.tensor_positions = tuple(range(self.tensors))
         self.replayed = replayed(self) if may_be_replayed(self) else None
         self.launched: _C.GpuPrograms | None = None     # what the calls come to on a GPU, once one is used
-        self.ordered = "ordered" in self.tags or loop in _EXTREMA or (callable(loop) and compares(loop, len(self.params)))
+        self.ordered = "ordered" in self.tags or (callable(loop) and compares(loop, len(self.params)))
         self.__name__ = self.__qualname__ = name
         self.__module__ = "flambeau.ops.prims"
 

@@ -18,9 +18,9 @@ from flambeau import _C
 
 from ..core import dispatch
 from ..core.dtypes import bool_, dtype, int64
+from ..core.scalar import FOLDS, TABLE, compute_dtype, result_dtype
 from ..core.size import contiguous_strides
 from ..core.tensor import Tensor, fake
-from .scalar import TABLE, accumulator, compute_dtype, result_dtype
 
 MOST = 1 << 14     # elements of a tensor; beyond, inductor/operators.py
 WIDEST = 1 << 18   # elements of what lies between; a loop over all of it at once is worth compiling
@@ -28,11 +28,6 @@ PROGRAMS = 1 << 7  # kept for one operator; then it is forgotten what they were
 
 KINDS = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")  # as in csrc/kinds.h
 _KIND = {name: code for code, name in enumerate(KINDS)}
-_FOLDS: dict[str, Callable[[dtype], Any]] = {  # reduction -> what it starts from
-    "sum": lambda kind: 0, "prod": lambda kind: 1, "any": lambda kind: False, "all": lambda kind: True,
-    "max": lambda kind: -np.inf if kind.is_floating_point else np.iinfo(kind.numpy).min,
-    "min": lambda kind: np.inf if kind.is_floating_point else np.iinfo(kind.numpy).max,
-}
 _ALIGNMENT = 64
 
 
@@ -135,7 +130,7 @@ class Recorder:
         if prim.kind == "view":
             return out
         write = _WRITERS.get(prim.name) or (
-            _pointwise if prim.kind == "pointwise" else _fold if type(prim.loop) is str and prim.loop in _FOLDS else None)
+            _pointwise if prim.kind == "pointwise" else _fold if type(prim.loop) is str and prim.loop in FOLDS else None)
         if write is None or not isinstance(out, Tensor):
             raise Unsupported(prim.name)
         buffer = Buffer(out.numel() * out.dtype.itemsize, "scratch")
@@ -144,7 +139,7 @@ class Recorder:
         write(self, prim, args, out, self.value(out))
         return out
 
-    # -- the scalar operations, as in ops/scalar.py
+    # -- the scalar operations, as in core/scalar.py
     def operation(self, name: str, *operands: Any) -> Value:
         """One scalar operation on values and numbers."""
         kinds = [v.kind for v in operands if isinstance(v, Value)]
@@ -231,14 +226,14 @@ def _pointwise(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -
 def _fold(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None:
     x, dims = args
     shape, value = tuple(x._layout.shape), r.value(x)
-    kind = compute_dtype(value.kind)
-    if (kind is bool_) != (prim.loop in ("any", "all")):
+    kind, fold = compute_dtype(value.kind), FOLDS[prim.loop]
+    if (kind is bool_) != fold.of_truths:
         raise Unsupported(f"{prim.loop} of {kind}")
     value = r.converted(value, kind, shape)
-    wide = accumulator(prim.loop, kind)
+    wide = fold.total(kind)
     total = place if wide is out.dtype else r.scratch(wide, out._layout.shape)
     rest = tuple(out._layout.shape)
-    r.step("convert", wide, rest, [total, r.number(_FOLDS[prim.loop](kind), wide, len(rest))])
+    r.step("convert", wide, rest, [total, r.number(fold.nothing(kind), wide, len(rest))])
     strides = iter(total.strides)
     spread = [0 if d in dims else next(strides) for d in range(len(shape))]
     r.step(prim.loop, kind, shape, [Value(total.buffer, wide, spread, total.offset), value])
@@ -330,7 +325,7 @@ _COPIES = frozenset({"cat", "gather", "index", "index_select", "clone", "pad_zer
 
 def may_be_replayed(prim: Any) -> bool:
     """Whether a primitive is of a kind that programs are made of, and takes a tensor."""
-    return prim.kind == "pointwise" or (type(prim.loop) is str and prim.loop in _FOLDS) or prim.name in _COPIES
+    return prim.kind == "pointwise" or (type(prim.loop) is str and prim.loop in FOLDS) or prim.name in _COPIES
 
 
 # -- use --------------------------------------------------------------------------------------------------------

@@ -12,11 +12,11 @@ import pytest
 import flambeau as torch
 import flambeau.nn.functional as F
 from flambeau import _C
+from flambeau.core.scalar import TABLE
 from flambeau.dynamo import compiler
 from flambeau.inductor import compile as build
 from flambeau.ops import prims
 from flambeau.ops.registry import PRIMITIVES
-from flambeau.ops.scalar import TABLE
 
 SIZE = 70_000
 SIZES = (1, 7, 1000)

@@ -9,12 +9,12 @@ import pytest
 
 import flambeau as fl
 from flambeau.core.dtypes import DTYPES, bool_, int64
+from flambeau.core.scalar import NumpyScalars, evaluate
 from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, from_array
 from flambeau.ops import prims, registry
 from flambeau.ops.promotion import broadcast
 from flambeau.ops.registry import COMPOSITES, OPERATORS, PRIMITIVES, General, Linear, Pointwise
-from flambeau.ops.scalar import NumpyScalars, evaluate
 
 # Their outputs are unique only up to a phase, so that finite differences do not see what the rule means; tests/ops/test_linalg.py
 # differentiates functions that do not depend on it.

@@ -6,10 +6,10 @@ import pytest
 
 import flambeau as fl
 from flambeau import _C
+from flambeau.core.scalar import TABLE
 from flambeau.ops import prims
 from flambeau.ops.registry import COMPOSITES, PRIMITIVES
 from flambeau.ops.replay import KINDS, may_be_replayed, record, replayed
-from flambeau.ops.scalar import TABLE
 
 
 def tensors(rng, *shapes):

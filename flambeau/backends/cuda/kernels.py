@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import cupy
@@ -17,6 +18,8 @@ from cupyx.scipy import special
 
 from ... import _C
 from ...core.dtypes import DTYPES, bool_, dtype
+from ...core.scalar import SCATTERED_BY, ScalarOp
+from ...core.scalar import TABLE as SCALARS
 from ..cpu.conv import FROM_LAST, TO_LAST, is_channels_last
 from . import blas, library, strays
 from .programs import REMEMBERED
@@ -26,36 +29,6 @@ _NARROW = frozenset(d.numpy for d in DTYPES.values() if d.is_floating_point and 
 
 
 # -- the scalar operations, read by CuPy -------------------------------------------------------------------
-def _truncdiv(x: Array, y: Array) -> Array:
-    kind = getattr(x, "dtype", getattr(y, "dtype", None))
-    if np.issubdtype(kind, np.floating):
-        return cupy.trunc(cupy.true_divide(x, y))
-    quotient = cupy.floor_divide(x, y)
-    inexact = (quotient * y != x) & ((cupy.less(x, 0)) != (cupy.less(y, 0)))
-    return quotient + inexact.astype(quotient.dtype)
-
-
-_SCALARS: dict[str, Callable] = {
-    "add": cupy.add, "sub": cupy.subtract, "mul": cupy.multiply, "truediv": cupy.true_divide, "floordiv": cupy.floor_divide,
-    "truncdiv": _truncdiv, "remainder": cupy.remainder, "fmod": cupy.fmod, "fma": lambda x, y, z: x * y + z, "neg": cupy.negative,
-    "abs": cupy.abs, "sign": cupy.sign, "reciprocal": cupy.reciprocal, "pow": cupy.power, "minimum": cupy.minimum,
-    "maximum": cupy.maximum, "fmin": cupy.fmin, "fmax": cupy.fmax, "hypot": cupy.hypot, "copysign": cupy.copysign,
-    "nextafter": cupy.nextafter, "sqrt": cupy.sqrt, "rsqrt": special.rsqrt if hasattr(special, "rsqrt") else lambda x: 1 / cupy.sqrt(x),
-    "exp": cupy.exp, "exp2": cupy.exp2, "expm1": cupy.expm1, "log": cupy.log, "log2": cupy.log2, "log10": cupy.log10,
-    "log1p": cupy.log1p, "sin": cupy.sin, "cos": cupy.cos, "tan": cupy.tan, "asin": cupy.arcsin, "acos": cupy.arccos,
-    "atan": cupy.arctan, "atan2": cupy.arctan2, "sinh": cupy.sinh, "cosh": cupy.cosh, "tanh": cupy.tanh, "asinh": cupy.arcsinh,
-    "acosh": cupy.arccosh, "atanh": cupy.arctanh, "sigmoid": special.expit, "relu": lambda x: cupy.maximum(x, 0),
-    "erf": special.erf, "erfc": special.erfc, "erfinv": special.erfinv, "lgamma": special.gammaln, "digamma": special.digamma,
-    "floor": cupy.floor, "ceil": cupy.ceil, "trunc": cupy.trunc, "round": cupy.rint, "eq": cupy.equal, "ne": cupy.not_equal,
-    "lt": cupy.less, "le": cupy.less_equal, "gt": cupy.greater, "ge": cupy.greater_equal, "isnan": cupy.isnan, "isinf": cupy.isinf,
-    "signbit": cupy.signbit, "logical_and": cupy.logical_and, "logical_or": cupy.logical_or, "logical_xor": cupy.logical_xor,
-    "logical_not": cupy.logical_not, "bitwise_and": cupy.bitwise_and, "bitwise_or": cupy.bitwise_or, "bitwise_xor": cupy.bitwise_xor,
-    "bitwise_not": cupy.invert, "shl": cupy.left_shift, "shr": cupy.right_shift, "where": cupy.where,
-    "real": lambda x: cupy.ascontiguousarray(cupy.real(x)), "imag": lambda x: cupy.ascontiguousarray(cupy.imag(x)),
-    "conj": cupy.conj, "complex": lambda x, y: x + 1j * y,
-}
-
-
 class CupyScalars:
     """The loop-body handler that computes on CuPy arrays."""
 
@@ -73,9 +46,25 @@ class CupyScalars:
     def bitcast(x: Any, kind: dtype) -> Any:
         return x.view(kind.numpy)
 
+    @staticmethod
+    def real(x: Any) -> Any:
+        return cupy.ascontiguousarray(x.real)
 
-for _name, _fn in _SCALARS.items():
-    setattr(CupyScalars, _name, staticmethod(_fn))
+    @staticmethod
+    def imag(x: Any) -> Any:
+        return cupy.ascontiguousarray(x.imag)
+
+
+def _reading(op: ScalarOp) -> Callable:
+    """CuPy's function: the one with the name of NumPy's; what is made of several, NumPy hands on to CuPy one by one."""
+    if op.cupy:
+        return getattr(special, op.cupy)
+    return getattr(cupy, op.numpy.__name__) if isinstance(op.numpy, np.ufunc) else op.numpy
+
+
+for _op in SCALARS.values():
+    if not hasattr(CupyScalars, _op.name):
+        setattr(CupyScalars, _op.name, staticmethod(_reading(_op)))
 _HANDLER = CupyScalars()
 
 
@@ -193,7 +182,7 @@ def _multiply_at(out: Array, where: tuple, factors: Array) -> None:
         out[...] = wide     # modulo the narrow type's size
 
 
-_SCATTERS = {"add": cupy.add.at, "amax": cupy.maximum.at, "amin": cupy.minimum.at, "prod": _multiply_at}
+_SCATTERS = {name: getattr(cupy, fold.ufunc.__name__).at for name, fold in SCATTERED_BY.items()} | {"prod": _multiply_at}
 
 
 def _scatter(x: Array, dim: int, index: Array, src: Array, reduce: str) -> Array:
@@ -269,15 +258,10 @@ def _clone(x: Array, format: Any) -> Array:
 
 
 # -- random numbers ------------------------------------------------------------------------------------------
-_PHILOX = r"""
+_PHILOX = (Path(__file__).parents[2] / "include" / "philox_rounds.h").read_text() + r"""
 __device__ unsigned int philox_word(unsigned long long seed, unsigned long long block, int lane) {
-    unsigned int k0 = seed, k1 = seed >> 32, c0 = block, c1 = block >> 32, c2 = 0, c3 = 0;
-    for (int round = 0; round < 10; round++) {
-        unsigned long long p0 = 0xD2511F53ull * c0, p1 = 0xCD9E8D57ull * c2;
-        unsigned int n0 = (unsigned int)(p1 >> 32) ^ c1 ^ k0, n2 = (unsigned int)(p0 >> 32) ^ c3 ^ k1;
-        c1 = (unsigned int)p1; c3 = (unsigned int)p0; c0 = n0; c2 = n2;
-        k0 += 0x9E3779B9u; k1 += 0xBB67AE85u;
-    }
+    unsigned int c0 = block, c1 = block >> 32, c2 = 0, c3 = 0;
+    philox_rounds(c0, c1, c2, c3, seed, seed >> 32);
     return lane == 0 ? c0 : lane == 1 ? c1 : lane == 2 ? c2 : c3;
 }
 __device__ unsigned int bits32(unsigned long long seed, unsigned long long start, long long i) {

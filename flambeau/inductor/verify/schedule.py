@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from flambeau.core.expr import Index, coefficient, evaluate, substitute, to_python
-from flambeau.inductor.ir import REDUCTIONS, Extern, Step, View
+from flambeau.core.scalar import FOLDS
+from flambeau.inductor.ir import Extern, Step, View
 from flambeau.inductor.scheduler import Kernel, Member, kernel_var
 from flambeau.inductor.verify.places import Site, grid, merged
 from flambeau.inductor.verify.steps import Facts, Wrong
@@ -48,7 +49,7 @@ def _iterations(kernel: Kernel, m: Member, split: int, facts: Facts) -> str | No
     loops = m.step.loops + m.step.reduce_loops
     if set(m.subs) != {name for name, _ in loops}:
         return f"its loops are {', '.join(name for name, _ in loops)}, but the kernel gives {', '.join(m.subs)}"
-    outer = {f"x{k}": n for k, n in enumerate(kernel.sizes[:split if m.step.kind in REDUCTIONS or not m.full else None])}
+    outer = {f"x{k}": n for k, n in enumerate(kernel.sizes[:split if m.step.kind in FOLDS or not m.full else None])}
     for part, ranges in ((m.step.loops, outer), (m.step.reduce_loops, {k: n for k, n in loops_of(kernel).items() if k not in outer})):
         if not part:
             continue

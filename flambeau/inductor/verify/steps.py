@@ -8,12 +8,12 @@ from typing import Any
 
 from flambeau.core.dtypes import bool_, dtype, int64
 from flambeau.core.expr import Expr, bounds, evaluate, free_variables, known_nonnegative, to_python
+from flambeau.core.scalar import FOLDS, TABLE, compute_dtype, result_dtype
 from flambeau.core.size import is_dense
 from flambeau.core.symbolic import SymFloat, SymInt
 from flambeau.core.tensor import Tensor
-from flambeau.inductor.ir import REDUCTIONS, SCATTERS, Access, Compute, Extern, Program, Value, View, computed_names
+from flambeau.inductor.ir import SCATTERS, Access, Compute, Extern, Program, Value, View, computed_names
 from flambeau.inductor.verify.places import Memory, Site
-from flambeau.ops.scalar import TABLE, compute_dtype, result_dtype
 
 Wrong = Iterator[str]
 
@@ -32,9 +32,9 @@ class Facts:
 
 def kind_of_step(step: Compute, facts: Facts) -> Wrong:
     """Every step is of a known kind, and folds exactly if it is a fold."""
-    if step.kind not in (*REDUCTIONS, "pointwise", *SCATTERS):
-        yield f"there is no kind of step {step.kind!r}; reductions are {', '.join(REDUCTIONS)}"
-    if bool(step.reduce_loops) != (step.kind in REDUCTIONS):
+    if step.kind not in (*FOLDS, "pointwise", *SCATTERS):
+        yield f"there is no kind of step {step.kind!r}; reductions are {', '.join(FOLDS)}"
+    if bool(step.reduce_loops) != (step.kind in FOLDS):
         yield f"it is a {step.kind} over {len(step.reduce_loops)} reduction loops"
     if step.index_values and step.kind not in SCATTERS:
         yield f"only a scatter stores at computed positions, not a {step.kind}"

@@ -12,6 +12,7 @@ from ...backends.cpu import native
 from ...backends.cpu.conv import FROM_LAST, TO_LAST, is_channels_last
 from ...core import dispatch
 from ...core.dtypes import int64
+from ...core.scalar import SCATTERED_BY
 from ...core.size import broadcast_shapes, elementwise_strides, is_contiguous
 from ...core.tensor import Tensor
 from .. import registry
@@ -209,11 +210,8 @@ def _scatter_kernel(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarray,
         out[where] = src
     else:
         with np.errstate(all="ignore"):
-            _SCATTER[reduce].at(out, where, src)
+            SCATTERED_BY[reduce].ufunc.at(out, where, src)
     return out.reshape(x.shape)
-
-
-_SCATTER = {"add": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
 
 
 def _scatter_reduce_vjp(g: Tensor, x: Tensor, dim: int, index: Tensor, src: Tensor, out: Tensor, reduce: str) -> tuple:

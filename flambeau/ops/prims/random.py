@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from ...core.dtypes import dtype, float32, float64, int64, uint64
+from ...core.scalar import NumpyScalars
 from ...core.size import contiguous_strides
 from ...core.tensor import Tensor
 from ..registry import Spec, primitive
-from ..scalar import NumpyScalars
 
 _WHY = {"derivative": "a random draw depends on no differentiable input"}
 

@@ -10,10 +10,10 @@ import numpy as np
 from ...backends.cpu import native
 from ...core import dispatch
 from ...core.dtypes import bool_, int64
+from ...core.scalar import compute_dtype
 from ...core.tensor import Tensor
 from .. import registry
 from ..registry import General, Linear, Spec, lies_like, primitive
-from ..scalar import compute_dtype
 
 
 def _reduced(x: Tensor, dims: Sequence[int]) -> tuple:
@@ -106,8 +106,9 @@ def _extremum(name: str, ufunc: Any, loop: str, doc: str) -> Any:
     def shape(x: Tensor, dims: tuple[int, ...]) -> Spec:
         _check_not_empty(x, dims, name)
         return Spec(_reduced(x, dims), x.dtype)
-    return primitive(name, kernel=_quiet(lambda x, dims: np.asarray(ufunc.reduce(x, axis=dims))), loop=loop, tags=("reduction",), doc=doc,
-                     derivative=General(_extremum_vjp), samples=lambda r: [(r.standard_normal((2, 3, 4)), (0, 2))])(shape)
+    return primitive(name, kernel=_quiet(lambda x, dims: np.asarray(ufunc.reduce(x, axis=dims))), loop=loop, doc=doc,
+                     tags=("reduction", "ordered"), derivative=General(_extremum_vjp),
+                     samples=lambda r: [(r.standard_normal((2, 3, 4)), (0, 2))])(shape)
 
 
 amax = _extremum("amax", np.maximum, "max", "Maximum over `dims`; NaN wins.")
@@ -123,7 +124,8 @@ def _place_of(name: str, fn: Any, doc: str) -> Any:
     def shape(x: Tensor, dim: int) -> Spec:
         _check_not_empty(x, (dim,), name)
         return Spec(_reduced(x, (dim,)), int64)
-    record = primitive(name, kernel=kernel, loop=name, tags=("reduction",), doc=doc, samples=lambda r: [(r.standard_normal((2, 3)), 1)],
+    record = primitive(name, kernel=kernel, loop=name, tags=("reduction", "ordered"), doc=doc,
+                       samples=lambda r: [(r.standard_normal((2, 3)), 1)],
                        why_absent={"derivative": "an index is not differentiable"})(shape)
     return record
 

@@ -1,4 +1,4 @@
-"""The scalar operations of the loop IR: one row per operation, one column per reading.
+"""The scalar operations and the folds of the loop IR: one row per operation, one column per reading.
 
 A loop body is a Python function over a handler `o` (`lambda o, x, y: o.exp(o.sub(x, y))`). Which handler it is called
 with decides what the body means: `NumpyScalars` computes on NumPy arrays (the definition, and the eager kernel of a
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -41,6 +41,7 @@ class ScalarOp:
     triton: str
     cost: int = 1   # relative to an addition; what fusion weighs when it considers computing a value twice
     far: bool = False  # in C++, floats far from zero take a slow way (flambeau/include/remote.h)
+    cupy: str = ""  # a function of cupyx.scipy.special, where the NumPy reading is not of NumPy's functions, which CuPy takes over
 
 
 # --- NumPy readings that are not one ufunc ---
@@ -171,8 +172,8 @@ _ROWS = [
     ScalarOp("sign", 1, SAME, "IF", _sign, _fn("sign"), _helper("sign")),
     ScalarOp("reciprocal", 1, SAME, "F", np.reciprocal, "1 / {0}", "1 / {0}", 4),
     ScalarOp("pow", 2, SAME, "IF", _pow, _fn("pow", 2), _lib("pow", 2), 20),
-    ScalarOp("minimum", 2, SAME, "BIF", np.minimum, _fn("minimum", 2), "tl.minimum({0}, {1}, tl.PropagateNan.ALL)"),
-    ScalarOp("maximum", 2, SAME, "BIF", np.maximum, _fn("maximum", 2), "tl.maximum({0}, {1}, tl.PropagateNan.ALL)"),
+    ScalarOp("minimum", 2, SAME, "BIF", np.minimum, _fn("minimum", 2), _helper("smallest", 2)),
+    ScalarOp("maximum", 2, SAME, "BIF", np.maximum, _fn("maximum", 2), _helper("largest", 2)),
     ScalarOp("fmin", 2, SAME, "IF", np.fmin, _fn("fmin", 2), "tl.minimum({0}, {1})"),
     ScalarOp("fmax", 2, SAME, "IF", np.fmax, _fn("fmax", 2), "tl.maximum({0}, {1})"),
     ScalarOp("hypot", 2, SAME, "F", np.hypot, _fn("hypot", 2), _lib("hypot", 2), 10),
@@ -203,13 +204,13 @@ _ROWS = [
     ScalarOp("acosh", 1, SAME, "F", np.arccosh, _fn("acosh"), _lib("acosh"), 20),
     ScalarOp("atanh", 1, SAME, "F", np.arctanh, _fn("atanh"), _lib("atanh"), 20),
     # special functions
-    ScalarOp("sigmoid", 1, SAME, "F", _float_only(_sigmoid), _fn("sigmoid"), "tl.sigmoid({0})", 12),
+    ScalarOp("sigmoid", 1, SAME, "F", _float_only(_sigmoid), _fn("sigmoid"), "tl.sigmoid({0})", 12, cupy="expit"),
     ScalarOp("relu", 1, SAME, "IF", lambda x: np.maximum(x, 0), _fn("relu"), "tl.maximum({0}, 0, tl.PropagateNan.ALL)"),
-    ScalarOp("erf", 1, SAME, "F", _float_only(_C.special_erf), _fn("erf"), "tl.erf({0})", 14),
-    ScalarOp("erfc", 1, SAME, "F", _float_only(_C.special_erfc), _fn("erfc"), _lib("erfc"), 18),
-    ScalarOp("erfinv", 1, SAME, "F", _float_only(_C.special_erfinv), _fn("erfinv"), _lib("erfinv"), 25),
-    ScalarOp("lgamma", 1, SAME, "F", _float_only(_C.special_lgamma), _fn("lgamma"), _lib("lgamma"), 40),
-    ScalarOp("digamma", 1, SAME, "F", _float_only(_C.special_digamma), _fn("digamma"), _helper("digamma"), 40),
+    ScalarOp("erf", 1, SAME, "F", _float_only(_C.special_erf), _fn("erf"), "tl.erf({0})", 14, cupy="erf"),
+    ScalarOp("erfc", 1, SAME, "F", _float_only(_C.special_erfc), _fn("erfc"), _lib("erfc"), 18, cupy="erfc"),
+    ScalarOp("erfinv", 1, SAME, "F", _float_only(_C.special_erfinv), _fn("erfinv"), _lib("erfinv"), 25, cupy="erfinv"),
+    ScalarOp("lgamma", 1, SAME, "F", _float_only(_C.special_lgamma), _fn("lgamma"), _lib("lgamma"), 40, cupy="gammaln"),
+    ScalarOp("digamma", 1, SAME, "F", _float_only(_C.special_digamma), _fn("digamma"), _helper("digamma"), 40, cupy="digamma"),
     # rounding
     ScalarOp("floor", 1, SAME, "F", np.floor, _fn("floor"), "tl.floor({0})"),
     ScalarOp("ceil", 1, SAME, "F", np.ceil, _fn("ceil"), "tl.ceil({0})"),
@@ -250,6 +251,64 @@ TABLE: dict[str, ScalarOp] = {row.name: row for row in _ROWS}
 # What is said of numbers on a line, not of complex ones.
 ORDERED = frozenset({"lt", "le", "gt", "ge", "minimum", "maximum", "fmin", "fmax", "sign", "signbit", "relu", "floor", "ceil", "trunc",
                      "round"})
+
+
+# --- folds ---
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One reduction: the scalar operation that takes one more element in, and what is particular to folds."""
+
+    name: str
+    op: str             # of TABLE; its NumPy, C++ and Triton readings combine a total with an element, or two totals
+    empty: float        # folding nothing gives it; an infinity stands for the dtype's least or largest value
+    openmp: str         # what OpenMP calls the reduction; a name is one that generated sources declare
+    tile: str           # Triton: a tile {0} folded along the axis {1}
+    native: str         # the dtypes that have native loops (csrc/scalar_rows.py): Bools, wide Integers, Floats
+    exact: bool = True  # else totals of floats are kept in float64, so that errors do not grow with the number of elements
+    truths: str = ""    # the fold that comes to the same for truth values, if there is another
+
+    @property
+    def combine(self) -> ScalarOp:
+        """The scalar operation."""
+        return TABLE[self.op]
+
+    @property
+    def ufunc(self) -> np.ufunc:
+        """Its NumPy reading."""
+        return cast(np.ufunc, self.combine.numpy)
+
+    @property
+    def of_truths(self) -> bool:
+        """Whether it folds truth values alone."""
+        return "B" in self.native
+
+    def nothing(self, kind: dtype) -> Any:
+        """What folding no elements of `kind` gives."""
+        if kind is bool_:
+            return self.empty > 0
+        if kind.is_floating_point or np.isfinite(self.empty):
+            return self.empty
+        limits = np.iinfo(kind.numpy)
+        return limits.max if self.empty > 0 else limits.min
+
+    def total(self, kind: dtype) -> dtype:
+        """The dtype of a long fold's total, made of short ones in their own dtype."""
+        return kind if self.exact or not kind.is_floating_point else float64
+
+
+FOLDS: dict[str, Fold] = {fold.name: fold for fold in (
+    # name, operation, of nothing, OpenMP, Triton's tile, native loops
+    Fold("sum", "add", 0, "+", "tl.sum({0}, {1})", "IF", exact=False),
+    Fold("prod", "mul", 1, "*", "tl.reduce({0}, {1}, product)", "IF"),
+    Fold("max", "maximum", -np.inf, "nanmax", "tl.reduce({0}, {1}, largest)", "IF", truths="any"),
+    Fold("min", "minimum", np.inf, "nanmin", "tl.reduce({0}, {1}, smallest)", "IF", truths="all"),
+    Fold("any", "bitwise_or", 0, "|", "tl.max({0}, {1})", "B"),
+    Fold("all", "bitwise_and", 1, "&", "tl.min({0}, {1})", "B"),
+)}
+# How scatter, index_put and their like name the folds that elements meet at one place; "set" keeps the last.
+SCATTERED_BY: dict[str, Fold] = {"add": FOLDS["sum"], "prod": FOLDS["prod"], "amax": FOLDS["max"], "amin": FOLDS["min"]}
 
 
 class _Compares:
@@ -331,12 +390,6 @@ _NARROW = frozenset(d.numpy for d in DTYPES.values() if d.is_floating_point and 
 def compute_dtype(kind: dtype) -> dtype:
     """The dtype in which values stored as `kind` are computed: float32 for narrower floats, else `kind` itself."""
     return float32 if kind.numpy in _NARROW else kind
-
-
-def accumulator(fold: str, kind: dtype) -> dtype:
-    """The dtype of a long fold's total: sums of floats, made of short ones in their own dtype, are added up in float64, so that
-    errors do not grow with the number of elements."""
-    return float64 if fold == "sum" and kind.is_floating_point else kind
 
 
 def evaluate(body: Callable[..., Any], *args: Any, out: dtype | None = None) -> Any:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from flambeau.core import dtypes
-from flambeau.ops.scalar import NUMPY, TABLE, evaluate, philox_word, result_dtype
+from flambeau.core.scalar import NUMPY, TABLE, evaluate, philox_word, result_dtype
 
 
 def test_every_row_has_every_column() -> None:
