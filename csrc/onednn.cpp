@@ -9,6 +9,7 @@
 #include "dnnl_abi.h"
 #include "dtypes.h"
 #include "onednn_ops.h"
+#include "post_ops.h"
 
 namespace {
 
@@ -303,18 +304,22 @@ PyMethodDef methods[] = {
     {nullptr},
 };
 
+void set_number(PyObject* dictionary, const char* name, long number) {
+    PyObject* value = PyLong_FromLong(number);
+    if (dictionary != nullptr && value != nullptr) PyDict_SetItemString(dictionary, name, value);
+    Py_XDECREF(value);
+}
+
 }  // namespace
 
 void add_onednn(PyObject* module) {
     if (PyModule_AddFunctions(module, methods) < 0) return;
     using namespace dnnl;
-    PyObject* post_ops = Py_BuildValue(
-        "{s:L,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "sum", (long long)onednn::post_sum, "relu",
-        eltwise_relu, "tanh", eltwise_tanh, "elu", eltwise_elu, "square", eltwise_square, "abs", eltwise_abs, "sqrt", eltwise_sqrt,
-        "linear", eltwise_linear, "sigmoid", eltwise_logistic, "exp", eltwise_exp, "gelu_tanh", eltwise_gelu_tanh, "swish",
-        eltwise_swish, "gelu_erf", eltwise_gelu_erf, "add", binary_add, "mul", binary_mul, "max", binary_max, "min", binary_min,
-        "div", binary_div, "sub", binary_sub);
-    if (post_ops == nullptr || PyModule_AddObject(module, "onednn_post_ops", post_ops) < 0) return;
+    PyObject* post_ops = Py_BuildValue("{s:L}", "sum", (long long)onednn::post_sum);
+#define FL_NAMED(name, algorithm, ...) set_number(post_ops, #name, algorithm);
+    FL_POST_OPS(FL_NAMED)
+#undef FL_NAMED
+    if (post_ops == nullptr || PyErr_Occurred() || PyModule_AddObject(module, "onednn_post_ops", post_ops) < 0) return;
     // For generated code, under the names and types of onednn_ops.h.
     flambeau_register("onednn_run", (void*)onednn_run);
     flambeau_register("onednn_create", (void*)onednn_create);

@@ -434,12 +434,9 @@ bool worth_splitting(int64_t m, int64_t n, int64_t k) { return k >= 32 && m * n 
 std::atomic<int> split_products{split_gemm::available() ? 6 : 0};
 
 bool split_post(int64_t algorithm, split_gemm::Post& kind) {
-    static const std::unordered_map<int64_t, split_gemm::Post> known = {
-        {eltwise_relu, split_gemm::Post::relu}, {eltwise_tanh, split_gemm::Post::tanh}, {eltwise_logistic, split_gemm::Post::sigmoid},
-        {eltwise_linear, split_gemm::Post::linear}, {eltwise_gelu_tanh, split_gemm::Post::gelu_tanh},
-        {eltwise_gelu_erf, split_gemm::Post::gelu_erf}, {binary_add, split_gemm::Post::add}, {binary_sub, split_gemm::Post::sub},
-        {binary_mul, split_gemm::Post::mul}, {binary_div, split_gemm::Post::div}, {binary_max, split_gemm::Post::max},
-        {binary_min, split_gemm::Post::min}};
+#define FL_KNOWN(name, algorithm, ...) {algorithm, split_gemm::Post::name},
+    static const std::unordered_map<int64_t, split_gemm::Post> known = {FL_POST_OPS(FL_KNOWN)};
+#undef FL_KNOWN
     auto found = known.find(algorithm);
     if (found != known.end()) kind = found->second;
     return found != known.end();

@@ -67,19 +67,10 @@ void finish(const Rows& rows, const PostOp& p, int64_t i, int64_t j) {
         for (int64_t r = 0; r < rows.count; r++) with(rows.x + r * rows.step, rows.columns, y + r * p.row, p.column, f);
     };
     switch (p.kind) {
-        case Post::add: return binary([](float a, float b) { return a + b; });
-        case Post::sub: return binary([](float a, float b) { return a - b; });
-        case Post::mul: return binary([](float a, float b) { return a * b; });
-        case Post::div: return binary([](float a, float b) { return a / b; });
-        case Post::max: return binary([](float a, float b) { return a > b || a != a ? a : b; });
-        case Post::min: return binary([](float a, float b) { return a < b || a != a ? a : b; });
-        case Post::relu: return unary([=](float a) { return a < 0 ? alpha * a : a; });
-        case Post::linear: return unary([=](float a) { return alpha * a + beta; });
-        case Post::tanh: return unary([](float a) { return fl::tanh(a); });
-        case Post::sigmoid: return unary([](float a) { return 1.0f / (1.0f + fl::exp(-a)); });
-        case Post::gelu_erf: return unary([](float a) { return 0.5f * a * (1.0f + fl::erf(a * 0.70710678f)); });
-        case Post::gelu_tanh:
-            return unary([](float a) { return 0.5f * a * (1.0f + fl::tanh(0.79788456f * (a + 0.044715f * a * a * a))); });
+#define FL_CASE(name, algorithm, operands, parameters, expression) \
+    case Post::name: return operands([=] parameters { return expression; });
+        FL_POST_OPS(FL_CASE)
+#undef FL_CASE
     }
 }
 

@@ -2,10 +2,14 @@
 #pragma once
 #include <cstdint>
 
+#include "post_ops.h"
+
 namespace split_gemm {
 
-// What is done to the product before it is stored: an operation of split_gemm.cpp's table, with a scalar or a tensor.
-enum class Post { add, sub, mul, div, max, min, relu, tanh, sigmoid, linear, gelu_tanh, gelu_erf };
+// What is done to the product before it is stored, with numbers or a tensor.
+#define FL_POST(name, ...) name,
+enum class Post { FL_POST_OPS(FL_POST) };
+#undef FL_POST
 
 struct PostOp {
     Post kind;

@@ -21,11 +21,11 @@ from flambeau.backends.cuda.layouts import Layout
 from flambeau.inductor import compile as build
 from flambeau.inductor import graph as graphs
 from flambeau.inductor.cuda import CudaCode
-from flambeau.inductor.externs import PostOp
 from flambeau.inductor.graph import CompiledGraph, Config, compile_graph, config
 from flambeau.inductor.ir import Extern, View
 from flambeau.inductor.lowering import Slot
 from flambeau.inductor.native import NativeCode, call_primitive
+from flambeau.inductor.post_ops import PostOp
 
 GRAPH_MODES = ("reduce-overhead", "max-autotune")  # those that record CUDA graphs
 TUNED_MODES = ("max-autotune", "max-autotune-no-cudagraphs")

@@ -10,11 +10,10 @@ import math
 from dataclasses import dataclass, field
 
 from flambeau.core.expr import Index, coefficient, free_variables, var
-from flambeau.inductor.externs import PostOp, runs_fast
+from flambeau.inductor.externs import runs_fast
 from flambeau.inductor.ir import Buffer, Compute, Extern, Program, Tracer, Value, View, numel, walk
+from flambeau.inductor.post_ops import PostOp, activation
 from flambeau.inductor.ranges import simplified
-
-_UNARY = {"relu": PostOp("relu"), "tanh": PostOp("tanh"), "sigmoid": PostOp("sigmoid")}
 
 
 @dataclass
@@ -121,10 +120,11 @@ def _plan(step: Compute, load: Value, dims: list[str], out: View, program: Progr
     plan = _Plan(Tracer())
     for op, other, first in reversed(chain):
         if other is None:
-            if op.op not in _UNARY:
+            kind = activation(op, op.args[0])
+            if kind is None:
                 return None
             plan.flush()
-            plan.posts.append((_UNARY[op.op], None))
+            plan.posts.append((PostOp(kind), None))
         elif not _add(plan, op.op, other, first, dims, out, program):
             return None
     plan.flush()

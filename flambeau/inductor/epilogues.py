@@ -6,16 +6,15 @@ load through operations that oneDNN applies as post-ops.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from flambeau.core.expr import Index, modulo, substitute, var
 from flambeau.inductor.channels import extend, finish_convolution
-from flambeau.inductor.externs import EXTERNS, PostOp, runs_fast
+from flambeau.inductor.externs import EXTERNS, runs_fast
 from flambeau.inductor.ir import Access, Compute, Extern, Program, Value, View, numel, walk
 from flambeau.inductor.lowering import divisors_in, linear_strides, split_batch
+from flambeau.inductor.post_ops import PostOp, activation
 
-_UNARY = {"relu": PostOp("relu"), "tanh": PostOp("tanh"), "sigmoid": PostOp("sigmoid")}
 LONGEST = 4
 
 
@@ -155,7 +154,7 @@ def _match(step: Compute, call: Extern, program: Program) -> list[tuple[PostOp, 
     while value is not loads[0]:
         if len(posts) >= LONGEST:
             return None
-        found = _gelu(value) or _one(value, above, out, step, program)
+        found = _one(value, above, out, step, program)
         if found is None:
             return None
         post, view, value = found
@@ -170,8 +169,9 @@ Found = tuple[PostOp, "View | None", Value]
 
 
 def _one(v: Value, above: set[int], out: View, step: Compute, program: Program) -> Found | None:
-    if v.op in _UNARY:
-        return _UNARY[v.op], None, v.args[0]
+    for x in (w for w in walk([v]) if w.uid in above and w is not v):
+        if (kind := activation(v, x)) is not None:
+            return PostOp(kind), None, x
     if v.op not in ("add", "sub", "mul") or sum(a.uid in above for a in v.args) != 1:
         return None
     mine, other = v.args if v.args[0].uid in above else v.args[::-1]
@@ -200,53 +200,6 @@ def _operand(access: Access, out: View, step: Compute, program: Program) -> View
         return View(access.buffer, buffer.dtype, (*[1] * lead, width), (*[width] * lead, 1),
                     access.index - modulo(step.index, width))
     return None
-
-
-def _gelu(v: Value) -> Found | None:
-    """x/2 (1 + erf(x / sqrt 2)) or its tanh form, however the factors are grouped."""
-    factors = _factors(v)
-    number = math.prod(f.attr for f in factors if _is_number(f))
-    rest = [f for f in factors if not _is_number(f)]
-    if not math.isclose(number, 0.5, rel_tol=1e-6) or len(rest) != 2:
-        return None
-    for x, one_plus in (rest, rest[::-1]):
-        if one_plus.op == "add" and any(_is_number(a) and a.attr == 1.0 for a in one_plus.args):
-            inner = next(a for a in one_plus.args if not _is_number(a))
-            if inner.op == "erf" and _is_scaled(inner.args[0], x, math.sqrt(0.5)):
-                return PostOp("gelu_erf"), None, x
-            if inner.op == "tanh" and _is_cubic(inner.args[0], x):
-                return PostOp("gelu_tanh"), None, x
-    return None
-
-
-def _is_number(v: Value) -> bool:
-    return v.op == "constant" and isinstance(v.attr, float)
-
-
-def _factors(v: Value) -> list[Value]:
-    if v.op != "mul":
-        return [v]
-    return [f for a in v.args for f in _factors(a)]
-
-
-def _is_scaled(v: Value, x: Value, scale: float) -> bool:
-    factors = _factors(v)
-    rest = [f for f in factors if not _is_number(f)]
-    return rest == [x] and math.isclose(math.prod(f.attr for f in factors if _is_number(f)), scale, rel_tol=1e-6)
-
-
-def _is_cubic(v: Value, x: Value) -> bool:
-    """sqrt(2 / pi) (x + 0.044715 x^3)."""
-    factors = _factors(v)
-    rest = [f for f in factors if not _is_number(f)]
-    scale = math.prod(f.attr for f in factors if _is_number(f))
-    if len(rest) != 1 or rest[0].op != "add" or not math.isclose(scale, math.sqrt(2 / math.pi), rel_tol=1e-6):
-        return False
-    a, b = rest[0].args
-    cube = b if a is x else a
-    parts = _factors(cube)
-    return (a is x or b is x) and [f for f in parts if not _is_number(f)] == [x, x, x] and math.isclose(
-        math.prod(f.attr for f in parts if _is_number(f)), 0.044715, rel_tol=1e-6)
 
 
 __all__ = ["fuse_epilogues"]

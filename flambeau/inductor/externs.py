@@ -8,50 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from flambeau import _C
 from flambeau.backends.cpu import onednn
 from flambeau.core.dtypes import bfloat16, dtype, float16, float32
 from flambeau.core.expr import evaluate, free_variables, to_cpp
 from flambeau.inductor import dnn
 from flambeau.inductor.ir import Extern, Program, View
+from flambeau.inductor.post_ops import SLOW, PostOp
 
 Pointer = Callable[..., str]
 LIKELY_SIZE = 256  # stands for a size that is not known when oneDNN is asked whether it has a kernel
-
-
-@dataclass(frozen=True)
-class PostOp:
-    """One operation on the result: `kind` as oneDNN names it; `tensor` says that it takes one (broadcast to the result)."""
-
-    kind: str
-    tensor: bool = False
-    alpha: float = 0.0
-    beta: float = 0.0
-
-
-_NUMPY: dict[str, Callable[..., Any]] = {
-    "add": lambda p, x, y: x + y, "sub": lambda p, x, y: x - y, "mul": lambda p, x, y: x * y,
-    "relu": lambda p, x: np.maximum(x, 0),
-    "tanh": lambda p, x: np.tanh(x),
-    "sigmoid": lambda p, x: _C.special_expit(x),
-    "linear": lambda p, x: x * p.alpha + p.beta,
-    "gelu_erf": lambda p, x: 0.5 * x * (1 + _C.special_erf(x * np.sqrt(0.5))),
-    "gelu_tanh": lambda p, x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
-}
-
-
-def apply_epilogue(step: Extern, result: np.ndarray, operands: Sequence[np.ndarray]) -> np.ndarray:
-    """What the epilogue makes of `result`, by NumPy."""
-    epilogue: Sequence[PostOp] = step.attrs.get("epilogue", ())
-    rest = list(operands[len(operands) - sum(p.tensor for p in epilogue):])
-    for post in epilogue:
-        result = _NUMPY[post.kind](post, result, *([rest.pop(0)] if post.tensor else []))
-    return result
 
 
 def supported(op: str, kind: dtype, device: str = "cpu") -> bool:
@@ -182,6 +151,8 @@ def _roles(kind: str, step: Extern) -> tuple[View, View, View]:
 
 def runs_fast(step: Extern) -> bool:
     """Whether oneDNN has a fast kernel for the call as it now is, epilogue and all."""
+    if not onednn.split_products_set() and any(post.kind in SLOW for post in step.attrs.get("epilogue", ())):
+        return False
     if step.op in CONVOLUTIONS:
         *_, read = _epilogue(step, step.inputs[2:])
         by_channel = any(_is_bias(view, 1) for view in read)      # slow beside planes, which is not to be seen from outside
@@ -234,5 +205,5 @@ ATTENTION = ("flash_attention", "flash_attention_backward")
 DRAWS = ("philox_uniform", "philox_normal")
 CALLS = {**EXTERNS, **dict.fromkeys(ATTENTION, _attention), **dict.fromkeys(DRAWS, _draw)}
 
-__all__ = ["ATTENTION", "CALLS", "CONVOLUTIONS", "DRAWS", "EXTERNS", "PostOp", "apply_epilogue", "call", "choose_layouts",
+__all__ = ["ATTENTION", "CALLS", "CONVOLUTIONS", "DRAWS", "EXTERNS", "call", "choose_layouts",
            "operand", "runs_fast", "supported"]

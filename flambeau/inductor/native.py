@@ -12,7 +12,7 @@ import numpy as np
 from flambeau.core.dtypes import dtype
 from flambeau.core.expr import Expr, evaluate
 from flambeau.core.tensor import Tensor, from_array
-from flambeau.inductor.externs import apply_epilogue
+from flambeau.inductor import post_ops
 from flambeau.inductor.ir import Extern, Program
 from flambeau.inductor.lowering import Slot
 from flambeau.inductor.unit import Unit
@@ -91,7 +91,7 @@ def run_eager(step: Extern, views: Sequence[np.ndarray], sizes: dict[str, int]) 
         tensors = [from_array(v, view.dtype) for v, view in zip(views, step.inputs, strict=True)]
         if step.op == "bmm" and views[0].ndim == 4:  # one batch dimension written as two
             tensors = [from_array(v.reshape(-1, *v.shape[2:])) for v in views]
-        arrays = [apply_epilogue(step, result._data.reshape([evaluate(n, sizes) for n in out.shape]), list(views))
+        arrays = [post_ops.finish(step.attrs.get("epilogue", ()), result._data.reshape([evaluate(n, sizes) for n in out.shape]), views)
                   for out, result in zip(step.outputs, call_primitive(step, tensors, sizes), strict=True)]
     return [a.copy() if any(np.may_share_memory(a, v) for v in views) else a for a in arrays]
 

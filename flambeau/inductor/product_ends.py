@@ -11,19 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from flambeau.core.expr import Index, substitute
-from flambeau.core.scalar import TABLE
 from flambeau.inductor.ir import Compute, Extern, Program, Tracer, Value, View, walk
+from flambeau.inductor.post_ops import activation
 from flambeau.inductor.products import Product, find_products
 from flambeau.inductor.scheduler import Kernel, Member, Node, kernel_var, new_kernel, rewrite
 
 WORD = 8
-ACTIVATIONS = {
-    "relu": lambda x: np.maximum(x, 0),
-    "gelu": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
-}
+ACTIVATIONS = ("relu", "gelu_tanh")
 
 
 class End(NamedTuple):
@@ -80,8 +75,9 @@ def _end(program: Program, nodes: Sequence[Node], kernel: Kernel, product: Produ
             continue
         for inner in walk([value]):
             bias = _bias(inner, result)
-            if bias is not None and (inner is _unrounded(value) or (activation := _activation(value, inner))):
-                return End(m, "" if inner is _unrounded(value) else activation, bias)
+            done = "" if inner is _unrounded(value) else activation(value, inner, rounded=True) if bias is not None else None
+            if bias is not None and done in ("", *ACTIVATIONS):
+                return End(m, done, bias)
     return None
 
 
@@ -101,24 +97,6 @@ def _flat(kernel: Kernel, first: int) -> Index:
 
 def _same(a: Index, b: Index) -> bool:
     return a is b or a == b
-
-
-def _activation(value: Value, inner: Value) -> str:
-    """Which activation of `inner` the value is, "" where it is none of them: they are told by what they give, not by how they are
-    spelled."""
-    points = np.linspace(-9, 9, 73)
-    known = {inner.uid: points}
-    for v in walk([value]):
-        if v.uid in known:
-            continue
-        if v.op == "constant" and isinstance(v.attr, float):
-            known[v.uid] = np.full_like(points, v.attr)
-        elif v.op == "round_to" and v.args[0].uid in known:
-            known[v.uid] = known[v.args[0].uid]
-        elif v.op in TABLE and all(a.uid in known for a in v.args) and v.args:
-            known[v.uid] = TABLE[v.op].numpy(*[known[a.uid] for a in v.args])
-    got = known.get(value.uid)
-    return next((name for name, f in ACTIVATIONS.items() if got is not None and np.allclose(got, f(points), 1e-6, 1e-9)), "")
 
 
 def _unrounded(value: Value) -> Value:

@@ -14,10 +14,10 @@ from flambeau.core.dtypes import bool_, float16, float32, int64
 from flambeau.core.expr import substitute, var
 from flambeau.inductor import graph as graphs
 from flambeau.inductor import memory
-from flambeau.inductor.externs import PostOp
 from flambeau.inductor.graph import CPU_PASSES
 from flambeau.inductor.ir import Buffer, Compute, Extern, Program, Value, View, walk
 from flambeau.inductor.lowering import Slot, lower
+from flambeau.inductor.post_ops import PostOp
 from flambeau.inductor.scheduler import Kernel, schedule
 from flambeau.inductor.unit import Unit, print_unit
 from flambeau.inductor.verify import IRError, results_of, verify, verify_memory

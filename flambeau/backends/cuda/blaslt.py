@@ -20,7 +20,7 @@ from .programs import REMEMBERED, Launch, Place, program
 Array = Any
 WORKSPACE = 32 << 20
 _TRANSA, _TRANSB, _EPILOGUE, _BIAS_POINTER = 3, 4, 7, 8     # attributes of a product
-_ENDS = {"": 4, "relu": 6, "gelu": 36}                      # epilogues: the bias, and an activation after it
+_ENDS = {"": 4, "relu": 6, "gelu_tanh": 36}                 # epilogues: the bias, and an activation after it
 _MAX_WORKSPACE = 1                                          # an attribute of preferences
 _FORMAT = {0: 0, 1: 1, 2: 0, 14: 0}                         # cudaDataType -> that of alpha and beta
 
@@ -67,7 +67,7 @@ def _matrix(kind: int, rows: int, columns: int, leading: int) -> ctypes.c_void_p
 class BiasedProduct:
     """(n, k) x (k, m) + (m,) for matrices laid out so, as a function of their addresses; RuntimeError where cuBLASLt has none.
 
-    `activation`: "relu", or "gelu" in its tanh form, is done to the result. cuBLAS thinks in columns: out^T = b^T a^T, and the
+    `activation`: "relu" or "gelu_tanh" is done to the result. cuBLAS thinks in columns: out^T = b^T a^T, and the
     bias goes along its rows.
     """
 

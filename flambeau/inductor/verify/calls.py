@@ -10,10 +10,11 @@ from flambeau.core.dtypes import int64
 from flambeau.core.expr import Expr, free_variables
 from flambeau.core.tensor import Tensor, fake
 from flambeau.inductor import dnn
-from flambeau.inductor.externs import ATTENTION, CALLS, CONVOLUTIONS, DRAWS, PostOp
+from flambeau.inductor.externs import ATTENTION, CALLS, CONVOLUTIONS, DRAWS
 from flambeau.inductor.ir import Extern, View
 from flambeau.inductor.lowering import Slot
 from flambeau.inductor.native import fill
+from flambeau.inductor.post_ops import PostOp
 from flambeau.inductor.verify.steps import Facts, Wrong, evaluate_all, views_are_inside
 from flambeau.ops.registry import CompositeRecord, Primitive, Spec, is_operator
 
