@@ -36,7 +36,7 @@ def rows(op: Any) -> list[str]:
             made.append(f"FL_FAR_ROW{op.arity}({op.name}, {kind}, {op.cost})")
         else:
             expression = "x & y" if op.name == "mul" and kind == "bool" else op.cpp.format("x", "y", "z")
-            if kind in KINDS["I"] and op.name in ("add", "sub", "mul", "neg"):
+            if kind in KINDS["I"] and op.wraps:
                 expression = f"fl::{op.name}({', '.join('xyz'[:op.arity])})"
             made.append(f"FL_ROW{op.arity}({op.name}, {kind}, {result}, ({expression}), {op.cost})")
     return made

@@ -40,7 +40,10 @@ class ScalarOp:
     cpp: str
     triton: str
     cost: int = 1   # relative to an addition; what fusion weighs when it considers computing a value twice
-    far: bool = False  # in C++, floats far from zero take a slow way (flambeau/include/remote.h)
+    far: str = ""  # in C++, floats far from zero take a slow way (remote.h), whose vectors a source asks for under this name (vectors.h)
+    wraps: bool = False  # in C++, of integers through the function of the same name: overflow is undefined
+    ordered: bool = False  # is said of numbers on a line, not of complex ones
+    triton64: str = ""  # Triton's function of float64, where it is another one
     cupy: str = ""  # a function of cupyx.scipy.special, where the NumPy reading is not of NumPy's functions, which CuPy takes over
 
 
@@ -158,29 +161,29 @@ def _lib(name: str, arity: int = 1) -> str:
 _ROWS = [
     # name, arity, result, native loops, NumPy, C++, Triton, cost
     # arithmetic
-    ScalarOp("add", 2, SAME, "BIF", np.add, "{0} + {1}", "{0} + {1}"),
-    ScalarOp("sub", 2, SAME, "IF", np.subtract, "{0} - {1}", "{0} - {1}"),
-    ScalarOp("mul", 2, SAME, "BIF", np.multiply, "{0} * {1}", "{0} * {1}"),
+    ScalarOp("add", 2, SAME, "BIF", np.add, "{0} + {1}", "{0} + {1}", wraps=True),
+    ScalarOp("sub", 2, SAME, "IF", np.subtract, "{0} - {1}", "{0} - {1}", wraps=True),
+    ScalarOp("mul", 2, SAME, "BIF", np.multiply, "{0} * {1}", "{0} * {1}", wraps=True),
     ScalarOp("truediv", 2, SAME, "F", np.true_divide, "{0} / {1}", "{0} / {1}", 4),
-    ScalarOp("floordiv", 2, SAME, "IF", _floordiv, _fn("floordiv", 2), _helper("floordiv", 2), 6, far=True),
+    ScalarOp("floordiv", 2, SAME, "IF", _floordiv, _fn("floordiv", 2), _helper("floordiv", 2), 6, far="FMOD"),
     ScalarOp("truncdiv", 2, SAME, "IF", _truncdiv, _fn("truncdiv", 2), _helper("truncdiv", 2), 6),
-    ScalarOp("remainder", 2, SAME, "IF", np.remainder, _fn("remainder", 2), _helper("remainder", 2), 8, far=True),
-    ScalarOp("fmod", 2, SAME, "IF", np.fmod, _fn("fmod", 2), _helper("fmod", 2), 8, far=True),
+    ScalarOp("remainder", 2, SAME, "IF", np.remainder, _fn("remainder", 2), _helper("remainder", 2), 8, far="FMOD"),
+    ScalarOp("fmod", 2, SAME, "IF", np.fmod, _fn("fmod", 2), _helper("fmod", 2), 8, far="FMOD"),
     ScalarOp("fma", 3, SAME, "IF", _fma, "{0} * {1} + {2}", "{0} * {1} + {2}"),
-    ScalarOp("neg", 1, SAME, "IF", np.negative, "-{0}", "-{0}"),
+    ScalarOp("neg", 1, SAME, "IF", np.negative, "-{0}", "-{0}", wraps=True),
     ScalarOp("abs", 1, REAL, "IF", _real_dtype_abs, _fn("abs"), "tl.abs({0})"),
-    ScalarOp("sign", 1, SAME, "IF", _sign, _fn("sign"), _helper("sign")),
+    ScalarOp("sign", 1, SAME, "IF", _sign, _fn("sign"), _helper("sign"), ordered=True),
     ScalarOp("reciprocal", 1, SAME, "F", np.reciprocal, "1 / {0}", "1 / {0}", 4),
     ScalarOp("pow", 2, SAME, "IF", _pow, _fn("pow", 2), _lib("pow", 2), 20),
-    ScalarOp("minimum", 2, SAME, "BIF", np.minimum, _fn("minimum", 2), _helper("smallest", 2)),
-    ScalarOp("maximum", 2, SAME, "BIF", np.maximum, _fn("maximum", 2), _helper("largest", 2)),
-    ScalarOp("fmin", 2, SAME, "IF", np.fmin, _fn("fmin", 2), "tl.minimum({0}, {1})"),
-    ScalarOp("fmax", 2, SAME, "IF", np.fmax, _fn("fmax", 2), "tl.maximum({0}, {1})"),
+    ScalarOp("minimum", 2, SAME, "BIF", np.minimum, _fn("minimum", 2), _helper("smallest", 2), ordered=True),
+    ScalarOp("maximum", 2, SAME, "BIF", np.maximum, _fn("maximum", 2), _helper("largest", 2), ordered=True),
+    ScalarOp("fmin", 2, SAME, "IF", np.fmin, _fn("fmin", 2), "tl.minimum({0}, {1})", ordered=True),
+    ScalarOp("fmax", 2, SAME, "IF", np.fmax, _fn("fmax", 2), "tl.maximum({0}, {1})", ordered=True),
     ScalarOp("hypot", 2, SAME, "F", np.hypot, _fn("hypot", 2), _lib("hypot", 2), 10),
     ScalarOp("copysign", 2, SAME, "F", np.copysign, _fn("copysign", 2), _lib("copysign", 2)),
     ScalarOp("nextafter", 2, SAME, "F", np.nextafter, _fn("nextafter", 2), _lib("nextafter", 2), 10),
     # roots, exponentials, logarithms
-    ScalarOp("sqrt", 1, SAME, "F", np.sqrt, _fn("sqrt"), "tl.sqrt_rn({0})", 4),
+    ScalarOp("sqrt", 1, SAME, "F", np.sqrt, _fn("sqrt"), "tl.sqrt_rn({0})", 4, triton64=_lib("sqrt")),
     ScalarOp("rsqrt", 1, SAME, "F", lambda x: np.reciprocal(np.sqrt(x)), _fn("rsqrt"), _lib("rsqrt"), 6),
     ScalarOp("exp", 1, SAME, "F", np.exp, _fn("exp"), "tl.exp({0})", 10),
     ScalarOp("exp2", 1, SAME, "F", np.exp2, _fn("exp2"), "tl.exp2({0})", 10),
@@ -190,9 +193,9 @@ _ROWS = [
     ScalarOp("log10", 1, SAME, "F", np.log10, _fn("log10"), _lib("log10"), 12),
     ScalarOp("log1p", 1, SAME, "F", np.log1p, _fn("log1p"), _lib("log1p"), 12),
     # trigonometric and hyperbolic functions
-    ScalarOp("sin", 1, SAME, "F", np.sin, _fn("sin"), "tl.sin({0})", 14, far=True),
-    ScalarOp("cos", 1, SAME, "F", np.cos, _fn("cos"), "tl.cos({0})", 14, far=True),
-    ScalarOp("tan", 1, SAME, "F", np.tan, _fn("tan"), _lib("tan"), 20, far=True),
+    ScalarOp("sin", 1, SAME, "F", np.sin, _fn("sin"), "tl.sin({0})", 14, far="SIN"),
+    ScalarOp("cos", 1, SAME, "F", np.cos, _fn("cos"), "tl.cos({0})", 14, far="COS"),
+    ScalarOp("tan", 1, SAME, "F", np.tan, _fn("tan"), _lib("tan"), 20, far="TAN"),
     ScalarOp("asin", 1, SAME, "F", np.arcsin, _fn("asin"), _lib("asin"), 16),
     ScalarOp("acos", 1, SAME, "F", np.arccos, _fn("acos"), _lib("acos"), 16),
     ScalarOp("atan", 1, SAME, "F", np.arctan, _fn("atan"), _lib("atan"), 16),
@@ -205,27 +208,27 @@ _ROWS = [
     ScalarOp("atanh", 1, SAME, "F", np.arctanh, _fn("atanh"), _lib("atanh"), 20),
     # special functions
     ScalarOp("sigmoid", 1, SAME, "F", _float_only(_sigmoid), _fn("sigmoid"), "tl.sigmoid({0})", 12, cupy="expit"),
-    ScalarOp("relu", 1, SAME, "IF", lambda x: np.maximum(x, 0), _fn("relu"), "tl.maximum({0}, 0, tl.PropagateNan.ALL)"),
+    ScalarOp("relu", 1, SAME, "IF", lambda x: np.maximum(x, 0), _fn("relu"), "tl.maximum({0}, 0, tl.PropagateNan.ALL)", ordered=True),
     ScalarOp("erf", 1, SAME, "F", _float_only(_C.special_erf), _fn("erf"), "tl.erf({0})", 14, cupy="erf"),
     ScalarOp("erfc", 1, SAME, "F", _float_only(_C.special_erfc), _fn("erfc"), _lib("erfc"), 18, cupy="erfc"),
     ScalarOp("erfinv", 1, SAME, "F", _float_only(_C.special_erfinv), _fn("erfinv"), _lib("erfinv"), 25, cupy="erfinv"),
     ScalarOp("lgamma", 1, SAME, "F", _float_only(_C.special_lgamma), _fn("lgamma"), _lib("lgamma"), 40, cupy="gammaln"),
     ScalarOp("digamma", 1, SAME, "F", _float_only(_C.special_digamma), _fn("digamma"), _helper("digamma"), 40, cupy="digamma"),
     # rounding
-    ScalarOp("floor", 1, SAME, "F", np.floor, _fn("floor"), "tl.floor({0})"),
-    ScalarOp("ceil", 1, SAME, "F", np.ceil, _fn("ceil"), "tl.ceil({0})"),
-    ScalarOp("trunc", 1, SAME, "F", np.trunc, _fn("trunc"), _lib("trunc")),
-    ScalarOp("round", 1, SAME, "F", np.rint, _fn("round"), _lib("nearbyint")),
+    ScalarOp("floor", 1, SAME, "F", np.floor, _fn("floor"), "tl.floor({0})", ordered=True),
+    ScalarOp("ceil", 1, SAME, "F", np.ceil, _fn("ceil"), "tl.ceil({0})", ordered=True),
+    ScalarOp("trunc", 1, SAME, "F", np.trunc, _fn("trunc"), _lib("trunc"), ordered=True),
+    ScalarOp("round", 1, SAME, "F", np.rint, _fn("round"), _lib("nearbyint"), ordered=True),
     # comparisons and classification
     ScalarOp("eq", 2, BOOL, "BIF", np.equal, "{0} == {1}", "{0} == {1}"),
     ScalarOp("ne", 2, BOOL, "BIF", np.not_equal, "{0} != {1}", "{0} != {1}"),
-    ScalarOp("lt", 2, BOOL, "BIF", np.less, "{0} < {1}", "{0} < {1}"),
-    ScalarOp("le", 2, BOOL, "BIF", np.less_equal, "{0} <= {1}", "{0} <= {1}"),
-    ScalarOp("gt", 2, BOOL, "BIF", np.greater, "{0} > {1}", "{0} > {1}"),
-    ScalarOp("ge", 2, BOOL, "BIF", np.greater_equal, "{0} >= {1}", "{0} >= {1}"),
+    ScalarOp("lt", 2, BOOL, "BIF", np.less, "{0} < {1}", "{0} < {1}", ordered=True),
+    ScalarOp("le", 2, BOOL, "BIF", np.less_equal, "{0} <= {1}", "{0} <= {1}", ordered=True),
+    ScalarOp("gt", 2, BOOL, "BIF", np.greater, "{0} > {1}", "{0} > {1}", ordered=True),
+    ScalarOp("ge", 2, BOOL, "BIF", np.greater_equal, "{0} >= {1}", "{0} >= {1}", ordered=True),
     ScalarOp("isnan", 1, BOOL, "F", np.isnan, _fn("isnan"), "{0} != {0}"),
     ScalarOp("isinf", 1, BOOL, "F", np.isinf, _fn("isinf"), _lib("isinf")),
-    ScalarOp("signbit", 1, BOOL, "IF", np.signbit, _fn("signbit"), _lib("signbit")),
+    ScalarOp("signbit", 1, BOOL, "IF", np.signbit, _fn("signbit"), _lib("signbit"), ordered=True),
     # logic and bits
     ScalarOp("logical_and", 2, BOOL, "BIF", np.logical_and, "({0} != 0) & ({1} != 0)", "({0} != 0) & ({1} != 0)"),
     ScalarOp("logical_or", 2, BOOL, "BIF", np.logical_or, "({0} != 0) | ({1} != 0)", "({0} != 0) | ({1} != 0)"),
@@ -248,9 +251,6 @@ _ROWS = [
     ScalarOp("unit", 1, FLOAT32, "", _unit, _fn("unit"), _helper("unit"), 2),
 ]
 TABLE: dict[str, ScalarOp] = {row.name: row for row in _ROWS}
-# What is said of numbers on a line, not of complex ones.
-ORDERED = frozenset({"lt", "le", "gt", "ge", "minimum", "maximum", "fmin", "fmax", "sign", "signbit", "relu", "floor", "ceil", "trunc",
-                     "round"})
 
 
 # --- folds ---
@@ -317,7 +317,7 @@ class _Compares:
     found = False
 
     def __getattr__(self, name: str) -> Callable:
-        self.found |= name in ORDERED
+        self.found |= name in TABLE and TABLE[name].ordered
         return lambda *operands: None
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from flambeau.core.dtypes import INT, bfloat16, bool_, dtype, float32, int64
 from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables, is_var, substitute, to_cpp, var
-from flambeau.core.scalar import FOLDS, TABLE, compute_dtype
+from flambeau.core.scalar import BOOL, FOLDS, TABLE, compute_dtype
 from flambeau.core.symbolic import SymFloat
 from flambeau.inductor.ir import Access, Program, Tracer, Value, computed_names, varies_with, walk
 from flambeau.inductor.scheduler import Kernel, Member, kernel_var, lie_apart, rewrite
@@ -37,9 +37,6 @@ COLLIDING = 512              # lines a multiple of so many elements apart share 
 SCATTERED = 10               # the cost of an index that is divided, and of the load that gathers by it
 WORTH_AN_ARRAY = 4           # the cost from which values that a loop computes again and again are kept
 
-WRAPPING = frozenset(("add", "sub", "mul", "neg"))  # of integers: through functions, for overflow is undefined in C++
-COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
-
 
 def _was_float(x: Value) -> bool:
     """Whether an integer was made of a float."""
@@ -60,6 +57,7 @@ class Printed:
     symbols: list[str]
     parallel: bool
     checks: bool = False
+    far: frozenset[str] = frozenset()       # what of vectors.h it needs
     narrow: bool = False            # whether sizes are compared as 32-bit integers, which those from 2^30 on don't fit
 
 
@@ -116,6 +114,7 @@ class KernelPrinter:
         self.parallel = False
         self.checks = False                       # whether an index may turn out to be out of bounds
         self.narrow = False
+        self.far: set[str] = set()                # what of vectors.h it needs
         self.count = 0
 
     # --- preparation ---
@@ -468,14 +467,17 @@ class KernelPrinter:
             return f"fl::round_to_{v.attr.name}({args[0]})"
         if v.op == "bitcast":
             return f"fl::bits<{kind}>({args[0]})"
-        if v.op in COMPARISONS and all(a.op in ("index", "constant") and a.dtype is int64 and not a.args for a in v.args):
+        row = TABLE[v.op]
+        if row.result == BOOL and all(a.op in ("index", "constant") and a.dtype is int64 and not a.args for a in v.args):
             sides = [a.attr for a in v.args]
             if all(self.is_narrow(x) for x in sides):
                 self.narrow |= not all(map(_fits, sides))
-                return TABLE[v.op].cpp.format(*(f"int32_t({self.expr(x)})" for x in sides))
-        if v.op in WRAPPING and v.dtype.category == INT:
+                return row.cpp.format(*(f"int32_t({self.expr(x)})" for x in sides))
+        if row.wraps and v.dtype.category == INT:
             return f"fl::{v.op}({', '.join(args)})"
-        template = TABLE[v.op].cpp
+        if row.far:
+            self.far.add(row.far)
+        template = row.cpp
         if v.op == "where" and v.dtype is not bool_ and (self.is_outside(v.args[0]) or any(map(self.is_strided, v.args[1:]))):
             return f"fl::select({', '.join(args)})"
         if v.op == "where" and v.dtype is int64 and any(map(self.is_outside, v.args[1:])):

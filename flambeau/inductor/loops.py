@@ -36,7 +36,7 @@ def print_kernel(kernel: Kernel, program: Program, stored: set[str]) -> Printed:
     symbols = sorted(p.symbols)
     parameters += [f"{'double' if s[0] == 'f' else 'int64_t'} {s}" for s in symbols]
     text = f"({', '.join(parameters)}) {{\n" + "\n".join(p.lines) + "\n}\n"
-    return Printed("", text, [(name, p.offset.get(name, 0)) for name in order], symbols, p.parallel, p.checks, p.narrow)
+    return Printed("", text, [(name, p.offset.get(name, 0)) for name in order], symbols, p.parallel, p.checks, frozenset(p.far), p.narrow)
 
 
 # --- shared parts ---

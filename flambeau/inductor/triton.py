@@ -35,8 +35,6 @@ LOOP_TILE = 2048        # elements of a tile when columns are looped over
 POINTWISE_TILE = 1024
 FEW_COLUMNS = 8192      # are shared out in blocks of 8, so that more multiprocessors have some
 
-IN_FLOAT64 = {"sqrt": "libdevice.sqrt({0})"}     # where the table's function is for float32 alone
-
 
 @dataclass
 class TritonKernel:
@@ -336,8 +334,8 @@ class TritonPrinter(KernelPrinter):
             return f"({args[0]}).to(tl.{TRITON_TYPES[v.attr.name]}).to({kind})"
         if v.op == "bitcast":
             return f"({args[0]}).to({kind}, bitcast=True)"
-        template = IN_FLOAT64.get(v.op) if v.dtype is float64 else None
-        return (template or TABLE[v.op].triton).format(*args)
+        row = TABLE[v.op]
+        return (row.triton64 if row.triton64 and v.dtype is float64 else row.triton).format(*args)
 
     def _float(self, x: Any) -> str:
         """A number computed from sizes and parameters, in float64."""

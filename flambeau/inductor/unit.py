@@ -7,7 +7,6 @@ outputs and large or crossing temporaries, and the arena that holds everything e
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +29,6 @@ _PROLOGUE = """#include "runtime.h"
 """ + "".join(f"#pragma omp declare reduction({fold.openmp} : {_FOLD_TYPES} : omp_out = "
               f"{fold.combine.cpp.format('omp_out', 'omp_in')}) initializer(omp_priv = omp_orig)\n"
               for fold in FOLDS.values() if fold.openmp.isidentifier())
-_REMOTE = {"FMOD": r"fl::(fmod|remainder|floordiv)\(", "SIN": r"fl::sin\(", "COS": r"fl::cos\(", "TAN": r"fl::tan\("}  # see remote.h
 
 
 @dataclass
@@ -68,9 +66,9 @@ class Unit:
         return len(self.segments) <= 1
 
 
-def _vectors(text: str) -> list[str]:
-    """The lines that a unit of this text needs for the vector versions of the functions that it calls."""
-    used = [f"#define FL_USES_{name}" for name, calls in _REMOTE.items() if re.search(calls, text)]
+def _vectors(kernels: Sequence[Printed]) -> list[str]:
+    """The lines that a unit needs for the vector versions of the functions that its kernels call."""
+    used = [f"#define FL_USES_{name}" for name in sorted(frozenset().union(*(kernel.far for kernel in kernels)))]
     return [*used, '#include "vectors.h"'] if used else []
 
 
@@ -116,7 +114,7 @@ class _UnitPrinter:
                   for segment in unit.segments if isinstance(segment.run, int)]
         texts = [f"static void {name}{text}" for text, name in self.known.items()]
         times = [_TIMES % (len(self.nodes), len(self.nodes))] if self.timed else []
-        vectors = _vectors("".join(texts))
+        vectors = _vectors(self.kernels)
         unit.source = "\n".join([_PROLOGUE, *vectors, *times, *texts, *bodies])
         return unit
 

@@ -510,7 +510,7 @@ def ended_products() -> None:
             total = matrix(a, n, k, of_a, kind).astype("f4") @ matrix(b, k, m, of_b, kind).astype("f4")
             if bias:
                 total += np.frombuffer((ctypes.c_char * (m * kind.itemsize)).from_address(bias), kind)
-            total = functional.gelu(fl.tensor(total), approximate="tanh").numpy() if activation == "gelu" else total
+            total = functional.gelu(fl.tensor(total), approximate="tanh").numpy() if activation == "gelu_tanh" else total
             matrix(out, n, m, of_out, kind)[...] = np.maximum(total, 0) if activation == "relu" else total
         return call
     functional = fl.nn.functional
@@ -523,7 +523,7 @@ def ended_products() -> None:
     linear = functional.linear
     works = {
         "": lambda x, w, b: linear(x, w, b), "relu": lambda x, w, b: linear(x, w, b).relu(),
-        "gelu": lambda x, w, b: functional.gelu(linear(x.view(4, 12, 64), w, b), approximate="tanh").view(12, -1),
+        "gelu_tanh": lambda x, w, b: functional.gelu(linear(x.view(4, 12, 64), w, b), approximate="tanh").view(12, -1),
     }
     for activation, fn in works.items():
         for bias, parameters in (("f2", ()), ("f4", (2,)), ("f4", ())):
