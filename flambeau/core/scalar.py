@@ -66,7 +66,7 @@ def _truncdiv(x: Any, y: Any) -> Any:
         return np.trunc(np.divide(x, y))
     quotient = np.floor_divide(x, y)
     inexact = np.multiply(quotient, y) != x
-    return quotient + (inexact & ((np.asarray(x) < 0) != (np.asarray(y) < 0))).astype(quotient.dtype)
+    return quotient + (inexact & (np.less(x, 0) != np.less(y, 0))).astype(quotient.dtype)
 
 
 def _floordiv(x: Any, y: Any) -> Any:
@@ -129,8 +129,7 @@ def _float_only(fn: Callable[..., Any]) -> Callable[..., Any]:
     """`fn` for SciPy functions, which know float32 and float64 alone: narrower floats go through float32."""
 
     def call(*args: Any) -> Any:
-        kind = np.asarray(args[0]).dtype
-        if kind in (np.float32, np.float64) or np.iscomplexobj(args[0]):
+        if np.iscomplexobj(args[0]) or (kind := np.asarray(args[0]).dtype) in (np.float32, np.float64):
             return fn(*args)
         return fn(*(np.asarray(a).astype(np.float32) for a in args)).astype(kind)
 

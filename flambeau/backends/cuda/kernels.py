@@ -58,7 +58,8 @@ class CupyScalars:
 def _reading(op: ScalarOp) -> Callable:
     """CuPy's function: the one with the name of NumPy's; what is made of several, NumPy hands on to CuPy one by one."""
     if op.cupy:
-        return getattr(special, op.cupy)
+        real = getattr(special, op.cupy)
+        return lambda *operands: (op.numpy if operands[0].dtype.kind == "c" else real)(*operands)
     return getattr(cupy, op.numpy.__name__) if isinstance(op.numpy, np.ufunc) else op.numpy
 
 
