@@ -31,7 +31,7 @@ def _conj(x: Tensor) -> Tensor:
 @operator(name="_linear", batch=first_alone, vjp=Linear(
     input=lambda g, weight, input_shape: prims.mm(_flat(g), _conj(weight)).reshape(input_shape),
     weight=lambda g, input: prims.mm(prims.permute(_flat(g), (1, 0)), _conj(_flat(input))),
-    bias=lambda g: prims.sum(_flat(g), (0,))))
+    bias=lambda g: prims.sum(_flat(g), (0,))), flops=lambda out, input, weight, bias: 2 * math.prod(input) * weight[0])
 def _linear(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     out = prims.mm(_flat(input), prims.permute(weight, (1, 0)))
     if bias is not None:

@@ -25,6 +25,7 @@ from .batching import merged
 from .nn_activations import check_float
 from .order import as_images, has_images
 from .pointwise import with_out
+from .prims.windows import convolution_flops
 from .promotion import cast, expand_to
 from .registry import COMPOSITES, Linear, channels_last_like, operator
 
@@ -54,7 +55,7 @@ def _batched(input: Tensor, spatial: int, name: str) -> tuple[Tensor, bool]:
 
 
 # -- convolution ---------------------------------------------------------------------------------------------
-@operator(name="_conv_bias", batch=merged, vjp=Linear(
+@operator(name="_conv_bias", batch=merged, flops=convolution_flops, vjp=Linear(
     input=lambda g, weight, input_shape, stride, padding, dilation, groups: prims.convolution_input_grad(
         g, prims.conjugated(weight), tuple(input_shape), stride, padding, dilation, groups),
     weight=lambda g, input, weight_shape, stride, padding, dilation, groups: prims.convolution_weight_grad(

@@ -98,10 +98,15 @@ def _refuse_complex(record: Any, args: tuple) -> None:
         raise NotImplementedError(f'"{record.name}_cpu" not implemented for \'{kind}\': complex numbers have no order')
 
 
+Flops = Callable[..., int]
+"""Multiplications and additions of a call: a function of the result's shape and the arguments, shapes in the places of tensors."""
+
+
 class Primitive:
     """A record of the op table, callable on tensors. Never broadcasts, never promotes."""
 
     vmap: Callable | None = None    # the program's own batching rule, for its own operators
+    flops: Flops | None = None
 
     def __init__(self, name: str, shape: Callable, *, kernel: Callable | None = None, loop: Any = None,
                  derivative: Derivative | None = None, tags: Iterable[str] = (), batch: batching.Rule = batching.by_names,
@@ -503,11 +508,12 @@ def view(name: str, *, derivative: Derivative, loop: Callable | str | None = Non
 
 def primitive(name: str, *, kernel: Callable | None = None, loop: Any = None, derivative: Derivative | None = None,
               tags: Iterable[str] = (), tensors: int = 1, batch: batching.Rule = batching.by_names, samples: Callable | None = None,
-              why_absent: dict[str, str] | None = None, doc: str = "") -> Callable[[Callable], Any]:
+              why_absent: dict[str, str] | None = None, doc: str = "", flops: Flops | None = None) -> Callable[[Callable], Any]:
     """Decorate a shape rule: registers a primitive whose first `tensors` parameters are tensors (or lists of them)."""
     def add(shape: Callable) -> Primitive:
         record = Primitive(name, shape, kernel=kernel, loop=loop, derivative=derivative, tags=tags, tensors=tensors,
                            batch=batch, samples=samples, doc=doc or shape.__doc__ or "", why_absent=why_absent)
+        record.flops = flops
         return _register(PRIMITIVES, name, record)
     return add
 
@@ -649,7 +655,7 @@ def wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict, error: Ex
 
 def operator(fn: Callable | None = None, *, name: str | None = None, method: bool | str | Sequence[str] = False,
              vjp: Callable | Derivative | None = None, lowering: str | None = None, fused: bool = False,
-             tags: Iterable[str] = (), batch: batching.Rule | None = None) -> Any:
+             tags: Iterable[str] = (), batch: batching.Rule | None = None, flops: Flops | None = None) -> Any:
     """Register a typed function over primitives and operators as an operator.
 
     Tagged "view", it answers with a view of its first argument that depends on the layout and constant arguments alone;
@@ -658,16 +664,17 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
     body's, with `Rule` parameter names, giving a tuple with an entry per tensor parameter, or a `Derivative` with a rule for each
     input, of which only those that are wanted save something. `lowering`: the name under which
     inductor keeps the operator whole. `fused`: ask for a generated kernel in eager. `batch`: how one with such a facet computes a
-    batch as a whole (`batching.py`), where its body would be slower.
+    batch as a whole (`batching.py`), where its body would be slower. `flops`: what it costs, where that is not the sum of its steps.
     """
     if fn is None:
         return functools.partial(operator, name=name, method=method, vjp=vjp, lowering=lowering, fused=fused, tags=tags,
-                                 batch=batch)
+                                 batch=batch, flops=flops)
     body = fn
     op_name = name or fn.__name__
     if vjp is not None or lowering is not None or fused:
         body = _with_facets(op_name, fn, _derivative(vjp), lowering, fused)
-        COMPOSITES[op_name].answers_views, COMPOSITES[op_name].batch = "views" in tags, batch
+        record = COMPOSITES[op_name]
+        record.answers_views, record.batch, record.flops = "views" in tags, batch, flops
     if "view" in tags:
         body = _remembering(body)
     state = dispatch.state
@@ -771,6 +778,7 @@ class CompositeRecord:
     answers_views = False  # which stay views when it is recorded as a whole
     batch: batching.Rule | None = None
     vmap: Callable | None = None
+    flops: Flops | None = None
 
     def __init__(self, name: str, fn: Callable, derivative: Derivative | None, lowering: str | None, fused: bool):
         self.name, self.fn, self.lowering, self.fused = name, fn, lowering, fused

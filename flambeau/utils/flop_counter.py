@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -15,19 +14,6 @@ from ..func.trees import flatten
 from ..nn.modules.hooks import register_module_forward_hook, register_module_forward_pre_hook
 from ..ops import aten
 
-# What Flambeau computes products with -> multiplications and additions, from shapes in the places of tensors.
-_FORMULAS: dict[str, Callable[..., int]] = {
-    "mm": lambda a, b: 2 * math.prod(a) * b[-1],
-    "bmm": lambda a, b: 2 * math.prod(a) * b[-1],
-    "_linear": lambda x, w, bias: 2 * math.prod(x) * w[0],
-    "convolution": lambda x, w, *attrs, out_shape: 2 * math.prod(out_shape) * math.prod(w[1:]),
-    "_conv_bias": lambda x, w, *attrs, out_shape: 2 * math.prod(out_shape) * math.prod(w[1:]),
-    "convolution_input_grad": lambda g, w, *attrs: 2 * math.prod(g) * math.prod(w[1:]),
-    "convolution_weight_grad": lambda g, x, w, *attrs: 2 * math.prod(g) * math.prod(w[1:]),
-    "flash_attention": lambda q, k, v, *attrs: 2 * math.prod(q[:3]) * k[2] * (q[3] + v[3]),
-    "flash_attention_backward": lambda g, q, k, v, *attrs: 2 * math.prod(q[:3]) * k[2] * (3 * q[3] + 2 * v[3]),
-}
-_OUTPUT_SHAPE = ("convolution", "_conv_bias")
 _registered: dict[Any, Callable[..., int]] = {}
 
 
@@ -83,14 +69,14 @@ class FlopCounterMode:
     # -- counting ---------------------------------------------------------------------------------------------------------
     def handle(self, prim: Any, args: tuple) -> Any:
         """Count a call, or the steps of an operator that has no formula."""
-        op, formula = aten.name_of(prim, args), _FORMULAS.get(prim.name)
+        op, formula = aten.name_of(prim, args), getattr(prim, "flops", None)
         given = self.formulas.get(op)
         if formula is None and given is None and prim.kind == "operator" and not prim.fused:
             with dispatch.push_mode(self):
                 return prim.run(args)
         out = dispatch.run(prim, args)
         if formula is not None:
-            self._add(op, formula(*_shapes(args), **({"out_shape": out.shape} if prim.name in _OUTPUT_SHAPE else {})))
+            self._add(op, formula(_shapes(out), *_shapes(args)))
         elif given is not None:
             self._add(op, given(*args, out_val=out))
         return out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from ...backends.cpu import blas
@@ -31,8 +33,12 @@ def _mm_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
     return bmm(spread(a, has[0], size), spread(b, has[1], size))
 
 
+def _product_flops(out: Sequence[int], a: Sequence[int], b: Sequence[int]) -> int:
+    return 2 * math.prod(a) * b[-1]
+
+
 @primitive("mm", batch=_mm_batch, kernel=lambda a, b: blas.mm(a, b), loop="extern", tensors=2, tags=("linear", "extern"),
-           derivative=Linear(a=lambda g, b: mm(g, _h(b)), b=lambda g, a: mm(_h(a), g)),
+           flops=_product_flops, derivative=Linear(a=lambda g, b: mm(g, _h(b)), b=lambda g, a: mm(_h(a), g)),
            samples=lambda r: [(r.standard_normal((2, 3)), r.standard_normal((3, 4)))])
 def mm(a: Tensor, b: Tensor) -> Spec:
     """(n, k) x (k, m) -> (n, m)."""
@@ -48,7 +54,7 @@ def _by(shape: tuple) -> str:
 
 
 @primitive("bmm", kernel=lambda a, b: blas.bmm(a, b), loop="extern", tensors=2, tags=("linear", "extern"),
-           derivative=Linear(a=lambda g, b: bmm(g, _h(b)), b=lambda g, a: bmm(_h(a), g)),
+           flops=_product_flops, derivative=Linear(a=lambda g, b: bmm(g, _h(b)), b=lambda g, a: bmm(_h(a), g)),
            samples=lambda r: [(r.standard_normal((2, 3, 4)), r.standard_normal((2, 4, 2))),
                               (r.standard_normal((2, 1, 3, 4)), r.standard_normal((2, 1, 4, 2)))])
 def bmm(a: Tensor, b: Tensor) -> Spec:

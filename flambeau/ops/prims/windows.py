@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,7 +51,12 @@ def _weight_grad_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
     return prim(g, x, (size * shape[0], *shape[1:]), *attrs, size * groups).unflatten(0, (size, -1))
 
 
-@primitive("convolution", batch=_convolution_batch,
+def convolution_flops(out: Sequence[int], x: Sequence[int], w: Sequence[int], *attrs: Any) -> int:
+    """Each element of the result is a sum over a group's channels and the kernel."""
+    return 2 * math.prod(out) * math.prod(w[1:])
+
+
+@primitive("convolution", batch=_convolution_batch, flops=convolution_flops,
            kernel=lambda x, w, *attrs: conv.convolution(x, w, None, *attrs), loop="extern", tensors=2,
            tags=("linear", "extern"), derivative=Linear(
                x=lambda g, w, x_shape, stride, padding, dilation, groups: convolution_input_grad(
@@ -78,7 +84,7 @@ def convolution(x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[i
     return Spec(shape, x.dtype, channels_last_like(x, shape))
 
 
-@primitive("convolution_input_grad", batch=_input_grad_batch,
+@primitive("convolution_input_grad", batch=_input_grad_batch, flops=lambda out, g, w, *attrs: convolution_flops(g, out, w),
            kernel=lambda g, w, *attrs: conv.convolution_input_grad(g, w, *attrs), loop="extern",
            tensors=2, tags=("linear", "extern"), derivative=Linear(
                g_=lambda g, w, x_shape, stride, padding, dilation, groups: convolution(
@@ -93,7 +99,7 @@ def convolution_input_grad(g_: Tensor, w: Tensor, x_shape: Sequence[int], stride
     return Spec(tuple(x_shape), g_.dtype, channels_last_like(g_, tuple(x_shape)))
 
 
-@primitive("convolution_weight_grad", batch=_weight_grad_batch,
+@primitive("convolution_weight_grad", batch=_weight_grad_batch, flops=lambda out, g, x, *attrs: convolution_flops(g, x, out),
            kernel=lambda g, x, *attrs: conv.convolution_weight_grad(g, x, *attrs), loop="extern",
            tensors=2, tags=("linear", "extern"), derivative=Linear(
                g_=lambda g, x, stride, padding, dilation, groups: convolution(
