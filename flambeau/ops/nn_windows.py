@@ -43,6 +43,30 @@ def ntuple(value: Any, n: int, name: str = "argument") -> tuple:
     return (value,) * n
 
 
+def counts(value: Any, n: int, name: str) -> tuple:
+    """`ntuple` of integers, which numbers in tensors are too. TypeError for what is none."""
+    found = ntuple(value, n, name)
+    wrong = next((v for v in found if not hasattr(type(v), "__index__")), None)
+    if wrong is not None or None in found:
+        raise TypeError(f"{name} must be int or a sequence of {n} ints, but found element of type {type(wrong).__name__}")
+    return tuple([v.__index__() if isinstance(v, Tensor) else v for v in found])
+
+
+def _check_window(name: str, padding: Sequence = (), **positive: Sequence) -> None:
+    """RuntimeError for negative padding, or where a size, a step or a gap of the windows is not positive."""
+    for what, values in positive.items():
+        if any(v <= 0 for v in values):
+            raise RuntimeError(f"{name}(): non-positive {what} is not supported: {what} should be greater than zero, but got {list(values)}")
+    if any(p < 0 for p in padding):
+        raise RuntimeError(f"{name}(): negative padding is not supported, got {list(padding)}")
+
+
+def _check_filled(x: Tensor, name: str, first: int = 1) -> None:
+    """RuntimeError for images (channels, sizes) of nothing; a batch may be empty."""
+    if any(type(n) is int and n == 0 for n in x._layout.shape[first:]):
+        raise RuntimeError(f"{name}(): Expected input's non-batch dimensions to have positive length, got {list(x.shape)}")
+
+
 def _batched(input: Tensor, spatial: int, name: str) -> tuple[Tensor, bool]:
     """`input` with a batch dimension, and whether it lacked one."""
     if input.ndim == spatial + 1:
@@ -122,17 +146,16 @@ def _conv(spatial: int) -> Callable:
         x, single = _batched(input, spatial, name)
         last = _conv_last(x, weight, single)
         x = as_images(x, last)
-        steps, gaps = ntuple(stride, spatial, "stride"), ntuple(dilation, spatial, "dilation")
+        steps, gaps = counts(stride, spatial, "stride"), counts(dilation, spatial, "dilation")
         if isinstance(padding, str):
             if padding not in ("same", "valid"):
-                raise ValueError(f"Invalid padding string {padding!r}, should be one of 'valid', 'same'")
+                raise RuntimeError(f"Invalid padding string: {padding!r}; it is 'valid' or 'same'")
             x, pads = (x, (0,) * spatial) if padding == "valid" else _same_padding(x, tuple(weight.shape[2:]), steps, gaps)
         else:
-            pads = ntuple(padding, spatial, "padding")
-        if any(p < 0 for p in pads):
-            raise RuntimeError("negative padding is not supported")
-        if any(s <= 0 for s in steps):
-            raise RuntimeError("non-positive stride is not supported")
+            pads = counts(padding, spatial, "padding")
+        _check_window(name, pads, stride=steps, dilation=gaps, groups=(groups,))
+        if bias is not None:
+            prims.convolution.specs((x, weight, steps, pads, gaps, groups))     # a library's kernel takes what it is given
         as_image = spatial == 1 and groups > 1 and weight.shape[1] == 1      # oneDNN has fast depthwise kernels for images only
         if as_image:
             x, weight = prims.unsqueeze(x, 2), prims.unsqueeze(weight, 2)
@@ -158,11 +181,19 @@ def _conv_transpose(spatial: int) -> Callable:
            output_padding: Sizes = 0, groups: int = 1, dilation: Sizes = 1) -> Tensor:
         _check_conv(input, weight, bias, name, 1)
         x, single = _batched(input, spatial, name)
-        steps, pads = ntuple(stride, spatial, "stride"), ntuple(padding, spatial, "padding")
-        more, gaps = ntuple(output_padding, spatial, "output_padding"), ntuple(dilation, spatial, "dilation")
+        steps, pads = counts(stride, spatial, "stride"), counts(padding, spatial, "padding")
+        more, gaps = counts(output_padding, spatial, "output_padding"), counts(dilation, spatial, "dilation")
+        if weight.ndim != x.ndim:
+            raise RuntimeError(f"Expected a weight of {x.ndim} dimensions for input of size {list(x.shape)}, got {list(weight.shape)}")
         if x.shape[1] != weight.shape[0]:
             raise RuntimeError(f"Given transposed=1, weight of size {list(weight.shape)}, expected input{list(x.shape)} to have "
                                f"{weight.shape[0]} channels, but got {x.shape[1]} channels instead")
+        _check_window(name, pads, stride=steps, dilation=gaps, groups=(groups,))
+        if any(extra < 0 for extra in more):
+            raise RuntimeError(f"negative output_padding is not supported, got {list(more)}")
+        if weight.shape[0] % groups:
+            raise RuntimeError(f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight of "
+                               f"size {list(weight.shape)} instead")
         for extra, s, d in zip(more, steps, gaps):
             if extra >= s and extra >= d:
                 raise RuntimeError(f"output padding must be smaller than either stride or dilation, but got "
@@ -171,6 +202,7 @@ def _conv_transpose(spatial: int) -> Callable:
         sizes = tuple((n - 1) * s - 2 * p + d * (k - 1) + 1 + extra for n, k, s, p, d, extra in
                       zip(x.shape[2:], weight.shape[2:], steps, pads, gaps, more))
         shape = (x.shape[0], weight.shape[1] * groups, *sizes)
+        _check_sizes(x, sizes, name)
         last = _conv_last(x, weight, single)
         out = prims.convolution_input_grad(as_images(x, last), weight, shape, steps, pads, gaps, groups)
         if bias is not None:
@@ -216,11 +248,9 @@ def _padded(x: Tensor, low: Sequence[int], sizes: Sequence, kernel: Sequence[int
     return prims.pad_zeros(x, (0,) * lead + tuple(low), (0,) * lead + tuple(high), (0,) * x.ndim)
 
 
-def _check_pool(x: Tensor, kernel: tuple, stride: tuple, padding: tuple, name: str) -> None:
-    if any(k <= 0 for k in kernel):
-        raise RuntimeError(f"{name}: kernel size should be greater than zero, but got {list(kernel)}")
-    if any(s <= 0 for s in stride):
-        raise RuntimeError(f"{name}: stride should not be zero, got {list(stride)}")
+def _check_pool(x: Tensor, kernel: tuple, stride: tuple, padding: tuple, dilation: tuple, name: str) -> None:
+    _check_filled(x, name)
+    _check_window(name, kernel_size=kernel, stride=stride, dilation=dilation)
     if any(p < 0 or 2 * p > k for p, k in zip(padding, kernel)):
         raise RuntimeError(f"{name}: pad should be at most half of effective kernel size, but got pad={list(padding)} and "
                            f"kernel_size={list(kernel)}")
@@ -345,10 +375,10 @@ def _max_pool_nd(spatial: int) -> Callable:
     def fn(input: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
            ceil_mode: bool = False, return_indices: bool = False) -> Any:
         x, single = _batched(input, spatial, name)
-        kernel = ntuple(kernel_size, spatial, "kernel_size")
-        step = kernel if stride is None or stride == () or stride == [] else ntuple(stride, spatial, "stride")
-        pad, gap = ntuple(padding, spatial, "padding"), ntuple(dilation, spatial, "dilation")
-        _check_pool(x, kernel, step, pad, name)
+        kernel = counts(kernel_size, spatial, "kernel_size")
+        step = kernel if stride is None or stride == () or stride == [] else counts(stride, spatial, "stride")
+        pad, gap = counts(padding, spatial, "padding"), counts(dilation, spatial, "dilation")
+        _check_pool(x, kernel, step, pad, gap, name)
         _check_sizes(x, [pool_size(n, k, s, p, d, ceil_mode) for n, k, s, p, d in zip(x.shape[2:], kernel, step, pad, gap)], name)
         last = has_images(x) and (spatial > 1 or return_indices) if not single else \
             spatial == 3 and x.is_contiguous(memory_format=channels_last_3d) and not x.is_contiguous()
@@ -372,13 +402,17 @@ def _max_unpool(spatial: int) -> Callable:
     def fn(input: Tensor, indices: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0,
            output_size: Sequence[int] | None = None) -> Tensor:
         alert_not_deterministic(f"max_unpooling{spatial}d_forward_out")
-        kernel = ntuple(kernel_size, spatial)
-        step = ntuple(stride, spatial) if stride is not None else kernel
-        pad = ntuple(padding, spatial)
-        if output_size is None:
-            sizes = tuple((n - 1) * s - 2 * p + k for n, s, p, k in zip(input.shape[-spatial:], step, pad, kernel))
-        else:
-            sizes = tuple(output_size)[-spatial:]
+        kernel = counts(kernel_size, spatial, "kernel_size")
+        step = counts(stride, spatial, "stride") if stride is not None else kernel
+        pad = counts(padding, spatial, "padding")
+        if input.shape != indices.shape:
+            raise RuntimeError(f"{name}(): Expected shape of indices to be same as that of the input tensor ({list(input.shape)}) but got "
+                               f"{list(indices.shape)}")
+        usual = tuple((n - 1) * s - 2 * p + k for n, s, p, k in zip(input.shape[-spatial:], step, pad, kernel))
+        sizes = usual if output_size is None else tuple(output_size)[-spatial:]
+        if any(type(n) is int and type(m) is int and (n < 0 or not m - s < n < m + s) for n, m, s in zip(sizes, usual, step)):
+            raise ValueError(f"{name}(): invalid output_size {tuple(sizes)}: sizes must not be negative, and differ by less than the stride "
+                             f"{step} from {usual}")
         lead = tuple(input.shape[:-spatial])
         flat = input.new_zeros((*lead, math.prod(sizes)))
         filled = flat.scatter(-1, indices.reshape(*lead, -1), input.reshape(*lead, -1))
@@ -478,10 +512,10 @@ def _avg_pool_nd(spatial: int) -> Callable:
     def fn(input: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
            count_include_pad: bool = True, divisor_override: int | None = None) -> Tensor:
         x, single = _batched(check_float(input, name), spatial, name)
-        kernel = ntuple(kernel_size, spatial, "kernel_size")
-        step = kernel if stride is None or stride == () or stride == [] else ntuple(stride, spatial, "stride")
-        pad = ntuple(padding, spatial, "padding")
-        _check_pool(x, kernel, step, pad, name)
+        kernel = counts(kernel_size, spatial, "kernel_size")
+        step = kernel if stride is None or stride == () or stride == [] else counts(stride, spatial, "stride")
+        pad = counts(padding, spatial, "padding")
+        _check_pool(x, kernel, step, pad, (1,) * spatial, name)
         if divisor_override == 0:
             raise RuntimeError("divisor must be not zero")
         _check_sizes(x, [pool_size(n, k, s, p, 1, ceil_mode) for n, k, s, p in zip(x.shape[2:], kernel, step, pad)], name)
@@ -500,7 +534,7 @@ def _lp_pool(spatial: int) -> Callable:
     average = (avg_pool1d, avg_pool2d, avg_pool3d)[spatial - 1]
 
     def fn(input: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False) -> Tensor:
-        kernel = ntuple(kernel_size, spatial)
+        kernel = counts(kernel_size, spatial, "kernel_size")
         total = average(input ** norm_type, kernel, stride, 0, ceil_mode) * math.prod(kernel)
         return (total.sign() * total.abs().relu()) ** (1.0 / norm_type)
 
@@ -518,10 +552,12 @@ def _cells(n: int, out: int) -> list[tuple[int, int]]:
 
 
 def _wanted(output_size: Any, x: Tensor, spatial: int) -> tuple:
-    sizes = ntuple(output_size, spatial, "output_size")
+    given = ntuple(output_size, spatial, "output_size")
+    sizes = tuple(x.shape[x.ndim - spatial + d] if n is None else n for d, n in enumerate(given))
+    sizes = counts(sizes, spatial, "output_size")
     if any(type(n) is int and n < 0 for n in sizes):
         raise RuntimeError(f"adaptive pooling: elements of output_size must be greater than or equal to 0, got {list(sizes)}")
-    return tuple(x.shape[x.ndim - spatial + d] if n is None else n for d, n in enumerate(sizes))
+    return sizes
 
 
 def _even(n: Any, out: Any) -> bool:
@@ -585,7 +621,10 @@ def _adaptive_avg(spatial: int) -> Callable:
         x, single = _batched(check_float(input, name), spatial, name)
         wanted = _wanted(output_size, x, spatial)
         have, (x, last) = tuple(x.shape[2:]), _averaged(x, single)
-        if all(type(n) is int and n == 1 for n in wanted):
+        whole = all(type(n) is int and n == 1 for n in wanted)
+        if not whole:
+            _check_filled(x, name, 2)
+        if whole:
             out = x.mean(tuple(range(2, x.ndim)), keepdim=True)
         elif all(_even(n, m) for n, m in zip(have, wanted)):
             kernel = tuple(n // m for n, m in zip(have, wanted))
@@ -607,6 +646,7 @@ def _adaptive_max(spatial: int) -> Callable:
 
     def fn(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
         x, single = _batched(input, spatial, name)
+        _check_filled(input, name)
         wanted = _wanted(output_size, x, spatial)
         have, (x, last) = tuple(x.shape[2:]), _averaged(x, single)
         if any(map(is_symbolic, have)) and all(type(m) is int and m == 1 for m in wanted):
@@ -705,13 +745,21 @@ def _fold_columns(input: Tensor, target: tuple, kernel: tuple, dilation: tuple, 
     return total
 
 
+def _columns_window(name: str, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> tuple[tuple, ...]:
+    kernel, gap, pad, step = (counts(v, 2, what) for v, what in ((kernel_size, "kernel_size"), (dilation, "dilation"),
+                                                                 (padding, "padding"), (stride, "stride")))
+    _check_window(name, pad, kernel_size=kernel, dilation=gap, stride=step)
+    return kernel, gap, pad, step
+
+
 @operator(name="unfold_windows")
 def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> Tensor:
     """The sliding windows of a (n, c, h, w) input as columns: (n, c * taps, windows)."""
     if input.ndim < 3:
         raise IndexError(f"unfold(): Dimension out of range: expected a 3D (unbatched) or 4D (batched) input, got {list(input.shape)}")
     x, single = _batched(input, 2, "unfold")
-    kernel, gap, pad, step = (ntuple(v, 2) for v in (kernel_size, dilation, padding, stride))
+    _check_filled(x, "unfold")
+    kernel, gap, pad, step = _columns_window("unfold", kernel_size, dilation, padding, stride)
     _check_sizes(x, _columns(x.shape[2:], kernel, step, pad, gap), "unfold")
     out = _unfold_columns(x, kernel, gap, pad, step)
     return prims.squeeze(out, (0,)) if single else out
@@ -725,8 +773,8 @@ def fold(input: Tensor, output_size: Sizes, kernel_size: Sizes, dilation: Sizes 
     if input.ndim not in (2, 3):
         raise RuntimeError(f"Expected 2D (unbatched) or 3D (batched) input to fold, but got input of size: {list(input.shape)}")
     x = prims.unsqueeze(input, 0) if single else input
-    kernel, gap, pad, step = (ntuple(v, 2) for v in (kernel_size, dilation, padding, stride))
-    target = ntuple(output_size, 2)
+    kernel, gap, pad, step = _columns_window("fold", kernel_size, dilation, padding, stride)
+    target = counts(output_size, 2, "output_size")
     sizes, taps = _columns(target, kernel, step, pad, gap), math.prod(kernel)
     if x.ndim != 3 or x.shape[1] % taps:
         raise RuntimeError("Expected size of input's dimension 1 to be divisible by the product of kernel_size, but got "

@@ -74,6 +74,9 @@ def convolution(x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[i
     if xs[1] != ws[1] * groups:
         raise RuntimeError(f"Given groups={groups}, weight of size {list(ws)}, expected input{list(xs)} to have {ws[1] * groups} "
                            f"channels, but got {xs[1]} channels instead")
+    if type(ws[0]) is int and ws[0] % groups:
+        raise RuntimeError(f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight of size "
+                           f"{list(ws)} instead")
     if x.dtype is not w.dtype:
         raise RuntimeError(f"Input type ({x.dtype}) and weight type ({w.dtype}) should be the same")
     sizes = tuple(conv_size(n, k, s, p, d) for n, k, s, p, d in zip(xs[2:], ws[2:], stride, padding, dilation))
