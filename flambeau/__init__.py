@@ -48,8 +48,24 @@ globals().update(ALIASES)
 globals().update(_TYPED_TENSORS)
 for _name, _operator in _OPERATORS.items():
     globals().setdefault(_name, _operator)
-for _name in ("as_strided_", "dequantize", "detach_", "get_device", "is_conj", "is_distributed", "is_neg", "is_signed", "resize_as_"):
+for _name in ("as_strided_", "dequantize", "detach_", "resize_as_"):
     globals()[_name] = getattr(Tensor, _name)  # methods that are functions too
+
+
+def _question(name: str) -> Any:
+    """What a method answers about a tensor, as a function."""
+    def ask(input: Tensor) -> Any:
+        if not isinstance(input, Tensor):
+            raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+        return getattr(input, name)()
+
+    ask.__name__ = ask.__qualname__ = name
+    ask.__doc__ = getattr(Tensor, name).__doc__
+    return ask
+
+
+for _name in ("get_device", "is_complex", "is_conj", "is_distributed", "is_floating_point", "is_neg", "is_signed", "numel"):
+    globals()[_name] = _question(_name)
 
 
 def _generated(slot: str, module: str = ".inductor.operators") -> Any:
@@ -139,21 +155,6 @@ def is_tensor(obj: Any) -> bool:
 def is_storage(obj: Any) -> bool:
     """Whether `obj` is a storage."""
     return isinstance(obj, _Storage)
-
-
-def numel(input: Tensor) -> int:
-    """The number of elements."""
-    return input.numel()
-
-
-def is_floating_point(input: Tensor) -> bool:
-    """Whether the dtype is a float."""
-    return input.dtype.is_floating_point
-
-
-def is_complex(input: Tensor) -> bool:
-    """Whether the dtype is complex."""
-    return input.dtype.is_complex
 
 
 __all__ = [name for name in globals() if not name.startswith("_")]

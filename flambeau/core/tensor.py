@@ -185,7 +185,7 @@ class Tensor:
     def is_contiguous(self, memory_format: Any = None) -> bool:
         """Whether the elements lie in row-major order (or in `memory_format`) without gaps."""
         name = "contiguous_format" if memory_format is None else getattr(memory_format, "name", None)
-        if name is None:
+        if memory_format is not None and not hasattr(memory_format, "matches"):
             raise TypeError(f"is_contiguous(): argument 'memory_format' must be torch.memory_format, not {type(memory_format).__name__}")
         if name == "contiguous_format":
             data = self._data

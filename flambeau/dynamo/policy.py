@@ -31,7 +31,8 @@ GRAPH = (f"{PACKAGE}.ops", f"{PACKAGE}.special", f"{PACKAGE}.linalg", f"{PACKAGE
 
 CONSTANT = {
     "is_grad_enabled", "is_inference_mode_enabled", "is_tensor", "is_storage", "get_default_dtype", "promote_types",
-    "is_floating_point", "is_complex", "numel", "can_cast", "default_dtype", "finfo", "iinfo", "result_type", "broadcast_shapes",
+    "is_floating_point", "is_complex", "is_signed", "is_conj", "is_neg", "is_distributed", "get_device", "numel",
+    "can_cast", "default_dtype", "finfo", "iinfo", "result_type", "broadcast_shapes",
     "is_autocast_enabled", "get_default_device", "default_device", "is_tracing", "get_autocast_dtype",
     "is_autocast_available", "is_autocast_cpu_enabled", "get_autocast_cpu_dtype", "get_autocast_gpu_dtype",
     "is_autocast_cache_enabled", "is_scripting", "is_exporting", "is_available",

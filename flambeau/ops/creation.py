@@ -386,10 +386,10 @@ def scalar_tensor(s: Any, *, dtype: dtype | None = None, layout: Any = None, dev
 
 
 # -- like another tensor -------------------------------------------------------------------------------------
-def _in_layout(source: Tensor, format: memory_format, make: Callable[[tuple], Tensor]) -> Tensor:
+def _in_layout(source: Tensor, format: memory_format | None, make: Callable[[tuple], Tensor]) -> Tensor:
     """`make(shape)` with the dimension order that `format` asks for (preserve: source's, if it is dense)."""
     shape, strides, _ = source._layout
-    if format is preserve_format:
+    if format is None or format is preserve_format:
         if is_contiguous(shape, strides):
             return make(tuple(shape))
         order = tuple(elementwise_order(shape, [strides])) if not is_dense(shape, strides) else memory_order(strides, shape)
@@ -405,7 +405,7 @@ def _in_layout(source: Tensor, format: memory_format, make: Callable[[tuple], Te
 
 def _like(name: str, value: Any) -> Callable:
     def fn(input: Tensor, *, dtype: dtype | None = None, layout: Any = None, device: Any = None, pin_memory: bool = False,
-           requires_grad: bool = False, memory_format: memory_format = preserve_format) -> Tensor:
+           requires_grad: bool = False, memory_format: memory_format | None = preserve_format) -> Tensor:
         kind, where = dtype or input.dtype, input.device if device is None else as_device(device)
         with faking_like(input):
             made = _in_layout(input, memory_format, lambda shape: uninitialised(prims.empty(shape, kind, where)) if value is None else
@@ -421,7 +421,7 @@ zeros_like, ones_like, empty_like = _like("zeros_like", 0), _like("ones_like", 1
 
 @operator
 def full_like(input: Tensor, fill_value: Any, *, dtype: dtype | None = None, layout: Any = None, device: Any = None,
-              pin_memory: bool = False, requires_grad: bool = False, memory_format: memory_format = preserve_format) -> Tensor:
+              pin_memory: bool = False, requires_grad: bool = False, memory_format: memory_format | None = preserve_format) -> Tensor:
     """`fill_value` in the shape, layout, dtype and device of `input` unless given."""
     kind, where = dtype or input.dtype, input.device if device is None else as_device(device)
     with faking_like(input):
@@ -540,7 +540,7 @@ def linspace(start: Any, end: Any, steps: int, *, out: Tensor | None = None, dty
     steps = count(steps)
     if steps < 0:
         raise RuntimeError(f"number of steps must be non-negative, got {steps}")
-    start, end = (v.item() if isinstance(v, (Tensor, np.generic)) else v for v in (start, end))
+    start, end = _ends("linspace", start, end)
     start, end = (int(v) if isinstance(v, bool) else v for v in (start, end))
     usual = default_dtype().to_complex() if isinstance(start, complex) or isinstance(end, complex) else default_dtype()
     kind = kind_for(dtype, out, usual)
@@ -563,10 +563,19 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Tenso
              layout: Any = None, device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
     """base to the powers linspace(start, end, steps)."""
     kind = kind_for(dtype, out, default_dtype())
+    start, end = _ends("logspace", start, end)
     if kind.category == dtypes.INT:
         start, end = int(start), int(end)
     value = float(base) ** linspace(start, end, steps, dtype=dtypes.float64, device=device)
     return finish_line(cast(value, kind), requires_grad, out)
+
+
+def _ends(name: str, *ends: Any) -> list:
+    """The ends of a line as numbers, which may be in tensors without dimensions."""
+    if any(isinstance(v, Tensor) and v.ndim for v in ends):
+        raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors, but got shapes "
+                           f"{[list(v.shape) for v in ends if isinstance(v, Tensor)]}")
+    return [v.item() if isinstance(v, (Tensor, np.generic)) else v for v in ends]
 
 
 def count(n: Any) -> Any:
@@ -663,12 +672,12 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
 
 
 @operator
-def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+def meshgrid(*tensors: Any, indexing: str | None = "ij") -> tuple[Tensor, ...]:
     """Coordinate grids of 1-D (or 0-dim) tensors; indexing 'xy' swaps the first two."""
     parts = list(tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors)
     if not parts:
         raise RuntimeError("meshgrid expects a non-empty TensorList")
-    if indexing not in ("ij", "xy"):
+    if indexing not in ("ij", "xy", None):
         raise RuntimeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
     if any(t.ndim > 1 for t in parts):
         raise RuntimeError(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {[list(t.shape) for t in parts]}")
@@ -706,6 +715,9 @@ def _one_hot(places: Tensor, classes: Tensor) -> Tensor:
 @operator
 def block_diag(*tensors: Tensor) -> Tensor:
     """The matrices along the diagonal of one matrix."""
+    for i, t in enumerate(tensors):
+        if t.ndim > 2:
+            raise RuntimeError(f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {t.ndim} dimensions")
     parts = [t.reshape(1, -1) if t.ndim < 2 else t for t in tensors]
     columns = sum(t.shape[1] for t in parts)
     strips, done = [], 0

@@ -47,7 +47,9 @@ def _long(index: Tensor, name: str) -> None:
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False, out: Tensor | None = None) -> Tensor:
     """out[i][j][k] = input[index[i][j][k]][j][k] for dim 0, and likewise for other dims."""
     d, index = canonical_dim(dim, input.ndim), _index(index, "gather")
-    if input.ndim and index.ndim:
+    if 0 in index._layout.shape and _ranks(input, index) > 1:
+        result = input.new_empty(tuple(index.shape))
+    elif input.ndim and index.ndim:
         result = prims.gather(input, d, index)
     else:
         result = prims.gather(_vector(input), d, _vector(index)).reshape(tuple(index.shape))
@@ -78,6 +80,11 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     return prims.gather(source, d, index)
 
 
+def _ranks(*tensors: Tensor) -> int:
+    """How many different numbers of dimensions there are; a number counts as a vector."""
+    return len({max(t.ndim, 1) for t in tensors})
+
+
 _REDUCE = {"add": "add", "sum": "add", "multiply": "prod", "prod": "prod", "amax": "amax", "amin": "amin"}
 
 
@@ -88,6 +95,8 @@ def _scatter(input: Tensor, dim: int, index: Tensor, src: Any, mode: str) -> Ten
         raise RuntimeError(f"scatter(): Expected self.dtype to be equal to src.dtype, got {input.dtype} and {src.dtype}")
     prim = prims.scatter if mode in ("set", "add") else prims.scatter_reduce
     d, index = canonical_dim(dim, input.ndim), _index(index, "scatter")
+    if 0 in index._layout.shape and _ranks(input, index, src) > 1:
+        return input.clone()
     if input.ndim and index.ndim and src.ndim:
         return prim(input, d, index, src, mode)
     return prim(_vector(input), d, _vector(index), _vector(src), mode).reshape(tuple(input.shape))
@@ -97,6 +106,7 @@ def _scatter(input: Tensor, dim: int, index: Tensor, src: Any, mode: str) -> Ten
 @with_out
 def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
     """A copy of `input` with `src` (a tensor or number) written at `index` along `dim`, or added or multiplied there."""
+    dim = canonical_dim(dim, input.ndim)
     if reduce is not None and reduce not in ("add", "multiply"):
         raise RuntimeError(f"reduce argument must be either add or multiply, got {reduce!r}")
     return _scatter(input, dim, index, value if src is None else src, "set" if reduce is None else _REDUCE[reduce])
@@ -125,6 +135,7 @@ def _identity(mode: str, kind: dtype) -> Any:
 @with_out
 def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
     """A copy of `input` with `src` combined at `index` along `dim`: sum, prod, mean, amax or amin."""
+    dim = canonical_dim(dim, input.ndim)
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce!r}")
     mode = "add" if reduce == "mean" else _REDUCE[reduce]
@@ -155,10 +166,16 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None =
     return result if out is None else store_out(out, result)
 
 
-def along_a_number(fn: Callable) -> Callable:
-    """`fn(input, dim, index, values, ...)` for a number too: as a vector of one, of which dimension 0 is indexed."""
+def along_a_number(fn: Callable, alike: bool = False) -> Callable:
+    """`fn(input, dim, index, values, ...)` for a number too: as a vector of one, of which dimension 0 is indexed. `alike`: the values are
+    to have as many dimensions as the input."""
     @functools.wraps(fn)
     def call(input: Tensor, dim: int, index: Tensor, values: Any, *args: Any, **kwargs: Any) -> Tensor:
+        several = isinstance(values, Tensor) and not values.ndim and index.numel() != 1
+        if alike and isinstance(values, Tensor) and (several or (not values.ndim) != (not input.ndim)):
+            raise (IndexError if several else RuntimeError)(
+                f"{fn.__name__}(): source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
+                f"{list(input.shape)} source.shape = {list(values.shape)} for {index.numel()} indices")
         if input._layout.shape != () or canonical_dim(dim, 0):
             return fn(input, dim, index, values, *args, **kwargs)
         return fn(input.reshape(1), 0, index, values, *args, **kwargs).reshape(())
@@ -175,14 +192,15 @@ def slices(input: Tensor, dim: int, index: Tensor, source: Tensor, name: str, er
     given = source if source.ndim or input.ndim > 1 else source.reshape(1)
     expected = tuple(index.shape[0] if i == d else n for i, n in enumerate(input.shape))
     if given.ndim != input.ndim or any(n != m for n, m in zip(given.shape, expected)):
-        raise error(f"{name}(): expected a source of shape {list(expected)} for an index of {index.shape[0]} elements along dimension {d} "
+        kind = error if source.ndim else RuntimeError if index.shape[0] == 1 else IndexError
+        raise kind(f"{name}(): expected a source of shape {list(expected)} for an index of {index.shape[0]} elements along dimension {d} "
                     f"of shape {list(input.shape)}, got {list(source.shape)}")
     return d, index, given
 
 
 @operator(method=True)
 @with_out
-@along_a_number
+@functools.partial(along_a_number, alike=True)
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
     """A copy of `input` with alpha * the slices of `source` added at `index` along `dim`."""
     if source.dtype is not input.dtype:
@@ -506,12 +524,14 @@ def repeat_positions(repeats: Tensor) -> Spec:
 def repeat_interleave(input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
     """Each element (or slice along `dim`) repeated in place: a number for all, or a tensor with one for each."""
     counts = input if repeats is None else repeats
-    if isinstance(counts, Tensor) and counts.ndim > 1:
+    if isinstance(counts, Tensor) and (counts.ndim > 1 or (repeats is None and not counts.ndim)):
         raise RuntimeError(f"repeat_interleave only accept 1D vector as repeat, got shape {list(counts.shape)}")
     if repeats is None:
         return cast(repeat_positions(input), input.dtype)
     if dim is None:
         input, dim = input.reshape(-1), 0
+    if not input.ndim:
+        raise IndexError(f"repeat_interleave(): Dimension out of range: {dim} of a tensor without dimensions; leave dim out")
     d = canonical_dim(dim, input.ndim)
     if isinstance(repeats, Tensor) and repeats.numel() != 1:
         if repeats.shape != (input.shape[d],):
@@ -519,7 +539,11 @@ def repeat_interleave(input: Tensor, repeats: Any = None, dim: int | None = None
                                f"{repeats.shape[0]} and input.size({d}) = {input.shape[d]}")
         return prims.index_select(input, d, repeat_positions(repeats))
     n = repeats.item() if isinstance(repeats, Tensor) else repeats
+    if n < 0:
+        raise RuntimeError(f"repeat_interleave(): Repeats must be non-negative, got {n}")
     shape = tuple(input.shape)
+    if output_size is not None and output_size != shape[d] * n:
+        raise RuntimeError(f"repeat_interleave: Invalid output_size, expected {shape[d] * n} but got {output_size}")
     wide = prims.expand(prims.unsqueeze(input, d + 1), (*shape[:d + 1], n, *shape[d + 1:]))
     return wide.clone(memory_format=contiguous_format).view((*shape[:d], shape[d] * n, *shape[d + 1:]))
 
@@ -550,7 +574,7 @@ def flipud(input: Tensor) -> Tensor:
 @operator(method=True)
 def roll(input: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
     """The elements shifted cyclically along `dims` (the flattened input without dims)."""
-    if isinstance(dims, (tuple, list)) and not dims:
+    if dims is None or (isinstance(dims, (tuple, list)) and not dims):
         return roll(input.reshape(-1), shifts, 0).reshape(tuple(input.shape))
     moves = shifts if isinstance(shifts, (tuple, list)) else (shifts,)
     along = dims if isinstance(dims, (tuple, list)) else (dims,)
@@ -598,6 +622,8 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     """All r-subsets of a 1-D tensor's elements, one row each."""
     if r < 0:
         raise RuntimeError(f"combinations(): Expect a non-negative number, but got {r}")
+    if input.ndim != 1:
+        raise RuntimeError(f"combinations(): Expect a 1D vector, but got shape {list(input.shape)}")
     if r == 0:
         return input.new_empty((0,))
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations

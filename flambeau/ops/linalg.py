@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..core.dtypes import FLOAT, INT, bool_, float32, float64, int64, promote_types
+from ..core.dtypes import FLOAT, INT, bfloat16, bool_, float16, float32, float64, int64, promote_types
 from ..core.size import broadcast_shapes, canonical_dim
 from ..core.tensor import Tensor
 from . import prims
@@ -160,8 +160,6 @@ def _added(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
         raise RuntimeError(f"self and mat2 must have the same dtype, but got {scalar_type(input.dtype)} and "
                            f"{scalar_type(product.dtype)}")
     product = _scaled(product, alpha)
-    if type(beta) in (int, float) and beta == 0:
-        return product
     shape, wanted = input._layout.shape, product._layout.shape
     lead = len(wanted) - len(shape)
     if lead < 0 or any(not _one(n) and _differ(n, m) for n, m in zip(shape, wanted[lead:])):
@@ -170,6 +168,8 @@ def _added(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
         raise RuntimeError(f"The expanded size of the tensor ({wanted[-bad]}) must match the existing size ({shape[-bad]}) at "
                            f"non-singleton dimension {len(wanted) - bad}.  Target sizes: {list(wanted)}.  Tensor sizes: "
                            f"{list(shape)}")
+    if type(beta) in (int, float) and beta == 0:
+        return product
     return in_rows(prims.add(expand_to(_scaled(input, beta), tuple(wanted)), product))
 
 
@@ -392,6 +392,8 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     if isinstance(dims, int):
         if dims < 0:
             raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}")
+        if dims > min(a.ndim, b.ndim):
+            raise RuntimeError(f"tensordot expects dims < ndim_a or ndim_b, but got dims={dims} for {a.ndim} and {b.ndim} dimensions")
         first, second = list(range(a.ndim - dims, a.ndim)), list(range(dims))
     elif isinstance(dims, (tuple, list)) and len(dims) == 2:
         first, second = ([d] if isinstance(d, int) else list(d) for d in dims)
@@ -403,9 +405,9 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
         raise RuntimeError(f"both dimension lists should have same length, got {first} and {second}")
     for d, e in zip(first, second):
         if _one(a.shape[d]) and not _one(b.shape[e]):      # what is 1 repeats
-            b = b.sum(e, True)
+            b = b.sum(e, True, dtype=b.dtype)
         elif _one(b.shape[e]) and not _one(a.shape[d]):
-            a = a.sum(d, True)
+            a = a.sum(d, True, dtype=a.dtype)
         if _differ(a.shape[d], b.shape[e]):
             raise RuntimeError(f"contracted dimensions need to match, but first has size {a.shape[d]} in dim {d} and second "
                                f"has size {b.shape[e]} in dim {e}")
@@ -508,7 +510,11 @@ def trace(input: Tensor) -> Tensor:
 @operator
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """Powers of a vector as columns: x^(N-1) ... x^0, or the other way round."""
+    if x.ndim != 1:
+        raise RuntimeError(f"x must be a one-dimensional tensor. vander got shape {list(x.shape)}")
     n = x.shape[0] if N is None else N
+    if n < 0:
+        raise RuntimeError(f"N must be non-negative. vander got {n}")
     powers = x.new_arange(n) if increasing else n - 1 - x.new_arange(n)
     kind = int64 if x.dtype.category <= INT else x.dtype
     return prims.unsqueeze(cast(x, kind), 1) ** cast(powers, kind)
@@ -522,8 +528,8 @@ def linalg_vander(x: Tensor, *, N: int | None = None) -> Tensor:
     n = x.shape[-1] if N is None else N
     if n <= 1:
         raise RuntimeError(f"N must be greater than 1: linalg.vander got {n}")
-    if x.dtype is bool_:
-        raise RuntimeError("linalg.vander supports floating point, complex, and integer tensors, but got Bool")
+    if x.dtype in (bool_, float16, bfloat16):
+        raise RuntimeError(f"linalg.vander supports floating point, complex, and integer tensors, but got {scalar_type(x.dtype)}")
     kind = int64 if x.dtype.category < FLOAT else x.dtype
     return prims.unsqueeze(cast(x, kind), x.ndim) ** cast(x.new_arange(n), kind)
 
@@ -533,9 +539,10 @@ _DISTANCE_MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dis
 
 
 @operator
-def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0,
+          compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
     """p-norm distances between rows: (..., n, d) and (..., m, d) -> (..., n, m)."""
-    if compute_mode not in (None, *_DISTANCE_MODES):
+    if compute_mode not in _DISTANCE_MODES:
         raise ValueError(f"{compute_mode} is not a valid value for compute_mode: it is one of {', '.join(_DISTANCE_MODES)}")
     if x1.ndim < 2 or x2.ndim < 2 or _differ(x1.shape[-1], x2.shape[-1]):
         raise RuntimeError("cdist: X1 and X2 must have at least two dimensions and the same number of columns. X1: "
@@ -546,7 +553,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = Non
     lead = broadcast_shapes(tuple(x1.shape[:-2]), tuple(x2.shape[:-2]))
     x1, x2 = (expand_to(cast(x, promote_types(x1.dtype, x2.dtype)), (*lead, *x.shape[-2:])) for x in (x1, x2))
     many = compute_mode == "use_mm_for_euclid_dist" or (
-        compute_mode in (None, "use_mm_for_euclid_dist_if_necessary") and (x1.shape[-2] > 25 or x2.shape[-2] > 25))
+        compute_mode == "use_mm_for_euclid_dist_if_necessary" and (x1.shape[-2] > 25 or x2.shape[-2] > 25))
     return _euclidean(x1, x2) if p == 2 and many and x1.dtype in (float32, float64) else distances(x1, x2, float(p))
 
 

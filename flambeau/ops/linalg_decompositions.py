@@ -377,6 +377,16 @@ def _with_info(name: str, compute: Callable[[], Tensor], like: Tensor, check_err
 @with_out
 def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """X with A X = input, given the Cholesky factor of A."""
+    for name, x in (("b", input), ("A", L)):
+        if x.ndim < 2:
+            raise RuntimeError(f"cholesky_solve: {name} should have at least 2 dimensions, but has {x.ndim} dimensions instead")
+    if input.dtype is not L.dtype:
+        raise RuntimeError(f"Expected b and A to have the same dtype, but found b of type {scalar_type(input.dtype)} and A of type "
+                           f"{scalar_type(L.dtype)} instead.")
+    _check(L, "cholesky_solve", square=True)
+    if input.shape[-2] != L.shape[-1]:
+        raise RuntimeError(f"Incompatible matrix sizes for cholesky_solve: each A matrix is {L.shape[-1]} by {L.shape[-1]} but "
+                           f"each b matrix is {input.shape[-2]} by {input.shape[-1]}")
     lower = _h(L) if upper else L
     y = linalg_solve_triangular(lower, input, upper=False)
     return linalg_solve_triangular(_h(lower), y, upper=True)
@@ -568,6 +578,10 @@ eigh_prim = _routine("eigh", lambda x, uplo: tuple(np.linalg.eigh(x, uplo)), _ei
 def linalg_eigh(A: Tensor, UPLO: str = "L") -> Any:
     """(eigenvalues in ascending order, eigenvectors as columns) of hermitian matrices, of which one triangle is read."""
     _check(A, "linalg.eigh", square=True)
+    if not isinstance(UPLO, str):
+        raise TypeError(f"linalg.eigh(): argument 'UPLO' (position 2) must be str, not {type(UPLO).__name__}")
+    if UPLO.upper() not in ("L", "U"):
+        raise RuntimeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
     return named("linalg_eigh", *eigh_prim(A, UPLO))
 
 
@@ -652,9 +666,12 @@ def _rtol(x: Tensor, rtol: float | None) -> float:
 
 @operator
 @with_out
-def linalg_pinv(A: Tensor, *, atol: float | None = None, rtol: float | None = None, hermitian: bool = False) -> Tensor:
-    """The Moore-Penrose pseudo-inverse; singular values count as zero below atol, and below rtol (0 beside an atol) times the largest."""
+def linalg_pinv(A: Tensor, rcond: float | None = None, hermitian: bool = False, *, atol: float | None = None,
+                rtol: float | None = None) -> Tensor:
+    """The Moore-Penrose pseudo-inverse; singular values count as zero below atol, and below rtol (0 beside an atol; once called rcond)
+    times the largest."""
     _check(A, "linalg.pinv")
+    rtol = rcond if rtol is None else rtol
     return pinv_prim(A, 0.0 if atol and rtol is None else _rtol(A, rtol), float(atol or 0.0), hermitian)
 
 

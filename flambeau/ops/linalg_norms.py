@@ -6,19 +6,23 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..core.dtypes import dtype, promote_types
+from ..core.dtypes import FLOAT, dtype
 from ..core.size import canonical_dim
 from ..core.tensor import Tensor
 from . import prims
 from .linalg_decompositions import _check, linalg_inv, linalg_svdvals
 from .pointwise import with_out
 from .promotion import cast
-from .reductions import linalg_vector_norm
+from .reductions import check_norm_dtype, linalg_vector_norm, scalar_type
 from .registry import operator
 
 
 def _matrix_norm(x: Tensor, ord: Any, dims: tuple[int, int], keepdim: bool) -> Tensor:
+    if len(dims) != 2:
+        raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {dims}")
     rows, columns = (canonical_dim(d, x.ndim) for d in dims)
+    if rows == columns:
+        raise RuntimeError(f"linalg.matrix_norm: dims must be different. Got {dims}")
     if ord == "fro":
         return linalg_vector_norm(x, 2, (rows, columns), keepdim)
     if ord in ("nuc", 2, -2):
@@ -41,15 +45,23 @@ def _matrix_norm(x: Tensor, ord: Any, dims: tuple[int, int], keepdim: bool) -> T
 def linalg_matrix_norm(A: Tensor, ord: Any = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False, *,
                        dtype: dtype | None = None) -> Tensor:
     """A matrix norm over two dimensions: fro, nuc, 1, -1, 2, -2, inf, -inf."""
-    _check(A if dtype is None else cast(A, dtype), "linalg.matrix_norm")
-    return _matrix_norm(A if dtype is None else cast(A, dtype), ord, tuple(dim), keepdim)  # type: ignore[arg-type]
+    x = _as_wanted(A, dtype)
+    _check(x, "linalg.matrix_norm")
+    return _matrix_norm(x, ord, tuple(dim), keepdim)  # type: ignore[arg-type]
+
+
+def _as_wanted(x: Tensor, wanted: dtype | None) -> Tensor:
+    if wanted is None:
+        return x
+    check_norm_dtype(x.dtype, wanted)
+    return cast(x, wanted)
 
 
 @operator
 @with_out
 def linalg_norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
     """A vector norm over one dimension (or of the flattened input), a matrix norm over two."""
-    x = A if dtype is None else cast(A, dtype)
+    x = _as_wanted(A, dtype)
     planes = (isinstance(dim, (tuple, list)) and len(dim) == 2) or (dim is None and x.ndim == 2)
     if ord is not None and planes:
         return _matrix_norm(x, ord, tuple(dim or (0, 1)), keepdim)
@@ -77,8 +89,13 @@ def linalg_cond(A: Tensor, p: Any = None) -> Tensor:
 @with_out
 def linalg_vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """Sums of products of conj(x) and y along `dim`."""
-    kind = promote_types(x.dtype, y.dtype)
-    return (cast(x, kind).conj() * cast(y, kind)).sum(dim)
+    for t in (x, y):
+        if t.dtype.category < FLOAT:
+            raise RuntimeError(f"linalg.vecdot: Expected a floating point or complex tensor as input. Got {scalar_type(t.dtype)}")
+    if x.dtype is not y.dtype:
+        raise RuntimeError(f"linalg.vecdot: Expected x and y to have the same dtype, but found x of type {scalar_type(x.dtype)} and y of "
+                           f"type {scalar_type(y.dtype)} instead")
+    return (x.conj() * y).sum(dim)
 
 
 @operator
@@ -99,11 +116,13 @@ def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
 
 @operator
 @with_out
-def nuclear_norm(input: Tensor, dim: Sequence[int] = (-2, -1), keepdim: bool = False) -> Tensor:
-    """The sum of the singular values of matrices."""
-    if isinstance(dim, int) or len(dim) != 2:
-        raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {dim}")
-    return linalg_matrix_norm(input, "nuc", dim, keepdim)
+def nuclear_norm(input: Tensor, dim: Any = (-2, -1), keepdim: bool = False) -> Tensor:
+    """The sum of the singular values of matrices. `nuclear_norm(x, True)` keeps the dimensions."""
+    if isinstance(dim, bool):
+        dim, keepdim = (-2, -1), dim
+    _check(input, "linalg.matrix_norm")
+    dims = (dim,) if isinstance(dim, int) else tuple(dim)
+    return linalg_matrix_norm(input, "nuc", tuple(canonical_dim(d, input.ndim) for d in dims), keepdim)
 
 
 @operator

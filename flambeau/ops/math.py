@@ -32,6 +32,9 @@ def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-
     """Elementwise |input - other| <= atol + rtol * |other|."""
     if input.dtype is not other.dtype:
         raise RuntimeError(f"{scalar_type(input.dtype)} did not match {scalar_type(other.dtype)}")
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if value < 0:
+            raise RuntimeError(f"{name} must be greater than or equal to zero, but got {value}")
     x, y = broadcast(input, other)
     same = x == y
     if x.dtype.category < FLOAT:
@@ -459,6 +462,8 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     if input.ndim < 2:
         raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {input.ndim} dimensions")
     d = canonical_dim(dim, input.ndim)
+    if p <= 0 or maxnorm < 0:
+        raise RuntimeError(f"renorm: non-positive-norm not supported, and maxnorm is >= 0; got p={p} and maxnorm={maxnorm}")
     size = linalg_vector_norm(input, p, [i for i in range(input.ndim) if i != d], True)
     return in_rows(input) * (maxnorm / (size + 1e-7)).masked_fill(~(size > maxnorm), 1)  # a norm that is NaN exceeds nothing
 

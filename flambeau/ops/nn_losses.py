@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.cpu import ctc as ctc_kernels
-from ..core.dtypes import int64, uint8
+from ..core.dtypes import FLOAT, int64, uint8
 from ..core.tensor import Tensor
 from . import prims
 from .checks import checked
@@ -32,6 +32,17 @@ def reduced(loss: Tensor, reduction: str) -> Tensor:
     if reduction != "none":
         raise ValueError(f"{reduction} is not a valid value for reduction; expected one of {', '.join(_REDUCTIONS)}")
     return loss
+
+
+def _weighed(loss: Tensor, weight: Tensor | None, alike: bool = False) -> Tensor:
+    """`loss` with a weight for each element, given in its own shape or (unless `alike`) one that broadcasts to it."""
+    if weight is None:
+        return loss
+    if not isinstance(weight, Tensor):
+        raise TypeError(f"argument 'weight' must be Tensor, not {type(weight).__name__}")
+    if alike and weight.shape != loss.shape:
+        raise ValueError(f"Weights and input must have the same size, got {list(weight.shape)} and {list(loss.shape)}")
+    return loss * weight
 
 
 def legacy_reduction(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
@@ -247,10 +258,11 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
     if input.shape != target.shape:
         raise ValueError(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}) is deprecated. "
                          "Please ensure they have the same size.")
-    if input._data is not None and input.numel() and not bool(((input >= 0) & (input <= 1)).all()):
-        raise RuntimeError("all elements of input should be between 0 and 1")
+    for name, x in (("input", input), ("target", target)):
+        if x._data is not None and x.numel() and not bool(((x >= 0) & (x <= 1)).all()):
+            raise RuntimeError(f"all elements of {name} should be between 0 and 1")
     loss = like(_bce(input, cast(target, input.dtype)), input)
-    answer = reduced(loss if weight is None else loss * weight, reduction)
+    answer = reduced(_weighed(loss, weight), reduction)
     return answer if input._data is not None else checked(answer, (input >= 0) & (input <= 1))
 
 
@@ -283,7 +295,7 @@ def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tens
         loss = like(_bce_with_logits(input, cast(target, input.dtype)), target)
     else:
         loss = (1 - target) * input - (1 + (pos_weight - 1) * target) * logsigmoid(input)
-    return reduced(loss if weight is None else loss * weight, reduction)
+    return reduced(_weighed(loss, weight), reduction)
 
 
 # -- distances -------------------------------------------------------------------------------------------------
@@ -306,9 +318,9 @@ def mse_loss(input: Tensor, target: Tensor, size_average: bool | None = None, re
 
 
 def _weighted_mean(loss: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
+    weighted = _weighed(loss, weight, alike=True)
     if weight is None:
         return reduced(loss, reduction)
-    weighted = loss * weight
     return weighted.sum() / weight.sum() if reduction == "mean" else reduced(weighted, reduction)
 
 
@@ -366,7 +378,7 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     x, t = _pair(input, target, "huber_loss")
     loss = _rounded_distance(*_floats(x, t), float(delta), float(delta))
-    return reduced(loss if weight is None else loss * weight, reduction)  # not divided by the weights, unlike mse_loss's
+    return reduced(_weighed(loss, weight, alike=True), reduction)  # not divided by the weights, unlike mse_loss's
 
 
 # -- divergences ---------------------------------------------------------------------------------------------
@@ -422,7 +434,7 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, siz
                          reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """x where the target is 1, max(0, margin - x) where it is -1."""
     zero = input.new_zeros(())
-    loss = where(target != 1, (margin - input).clamp_min(0), zero) + where(target != -1, input, zero)
+    loss = where(target != 1, (-input + margin).clamp_min(0), zero) + where(target != -1, input, zero)
     return reduced(loss, legacy_reduction(size_average, reduce, reduction))
 
 
@@ -448,7 +460,9 @@ def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = 
 @operator
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along `dim`."""
-    a, b = broadcast(x1, x2)
+    a, b = prepare(x1, x2)
+    if a.dtype.category != FLOAT:
+        raise RuntimeError(f"cosine_similarity(): expected common dtype to be floating point, got {x1.dtype} and {x2.dtype}")
     norms = a.norm(2, dim, keepdim=True).clamp_min(eps), b.norm(2, dim, keepdim=True).clamp_min(eps)
     return ((a / norms[0]) * (b / norms[1])).sum(dim)
 
@@ -469,7 +483,8 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
 @operator
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """norm_p(x1 - x2 + eps) over the last dimension."""
-    return (x1 - x2 + eps).norm(p, -1, keepdim=keepdim)
+    apart = x1 - x2 + eps
+    return (apart if apart.dtype.category >= FLOAT else apart * 1.0).norm(p, -1, keepdim=keepdim)
 
 
 @operator
@@ -499,7 +514,14 @@ def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative
 def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
                       size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """Mean over the other classes i of max(0, margin - x[target] + x[i])^p."""
-    x = input.unsqueeze(0) if input.ndim == 1 else input
+    if p not in (1, 2):
+        raise ValueError(f"only p == 1 and p == 2 supported, got {p}")
+    if weight is not None and weight.ndim != 1:
+        raise ValueError(f"weight must be one-dimensional, got shape {list(weight.shape)}")
+    x = input.reshape(1, -1) if input.ndim < 2 else input
+    if x.ndim > 2 or target.ndim > 1 or target.numel() != x.shape[0] or (weight is not None and weight.shape[0] != x.shape[1]):
+        raise RuntimeError(f"multi_margin_loss: expected an input (samples, classes), a class for each sample and a weight for each class, "
+                           f"got shapes {list(input.shape)}, {list(target.shape)} and {None if weight is None else list(weight.shape)}")
     t = target.reshape(-1, 1)
     gap = (margin - x.gather(1, t) + x).clamp_min(0)
     gap = gap if p == 1 else gap ** p
@@ -507,21 +529,23 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
         gap = gap * weight[t]
     own = _is_target(t.reshape(-1), tuple(x.shape))
     loss = gap.masked_fill(own, 0).sum(1) / x.shape[1]
-    return reduced(loss.reshape(()) if input.ndim == 1 else loss, legacy_reduction(size_average, reduce, reduction))
+    return reduced(loss.reshape(()) if input.ndim < 2 else loss, legacy_reduction(size_average, reduce, reduction))
 
 
 @operator
 def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
                            reduction: str = "mean") -> Tensor:
     """Mean of max(0, 1 - x[y] + x[i]) over target classes y (up to the first -1 in each row) and other classes i."""
-    x, t = (input.unsqueeze(0), target.unsqueeze(0)) if input.ndim == 1 else (input, target)
+    if input.shape != target.shape or input.ndim > 2:
+        raise RuntimeError(f"multilabel_margin_loss: inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}")
+    x, t = (input.reshape(1, -1), target.reshape(1, -1)) if input.ndim < 2 else (input, target)
     listed = (t < 0).to(int64).cumsum(1) == 0
     safe = t.masked_fill(~listed, 0)
     hits = x.new_zeros(x.shape).scatter_add(1, safe, listed.to(x.dtype)) > 0
     gap = (1 - x.gather(1, safe).unsqueeze(2) + x.unsqueeze(1)).clamp_min(0)
     gap = gap.masked_fill(~listed.unsqueeze(2), 0).masked_fill(hits.unsqueeze(1), 0)
     loss = gap.sum((1, 2)) / x.shape[1]
-    return reduced(loss.reshape(()) if input.ndim == 1 else loss, legacy_reduction(size_average, reduce, reduction))
+    return reduced(loss.reshape(()) if input.ndim < 2 else loss, legacy_reduction(size_average, reduce, reduction))
 
 
 @operator

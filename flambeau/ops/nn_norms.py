@@ -375,6 +375,8 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
     if num_groups <= 0 or shape[1] % num_groups:
         raise RuntimeError("Expected number of channels in input to be divisible by num_groups, but got input of shape "
                            f"{list(shape)} and num_groups={num_groups}")
+    if math.prod(shape) == num_groups:
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {list(shape)}")
     _check_channels(input, weight=weight, bias=bias)
     groups = in_images(check_float(input, "group_norm")).reshape(shape[0], num_groups, shape[1] // num_groups, *shape[2:])
     out = _layer_norm(groups, None, None, groups.ndim - 2, float(eps))[0].reshape(shape)
@@ -388,6 +390,8 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
     """Normalise each channel of each sample by its own statistics, or by the running ones."""
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    if (running_mean is None) != (running_var is None):
+        raise ValueError("running_mean and running_var must either both be None or neither be None")
     shape = tuple(input.shape)
     spatial = math.prod(shape[2:])
     if type(spatial) is int and spatial <= 1:

@@ -110,7 +110,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         return _surrounded(input, tuple(low), tuple(high), value) if value else \
             prims.pad_zeros(input, tuple(low), tuple(high), (0,) * input.ndim)
     if value is not None and value != 0:
-        raise ValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
+        raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')
     if mode not in ("reflect", "replicate", "circular"):
         raise NotImplementedError(f"Unrecognised padding mode {mode}")
     for d in range(input.ndim):

@@ -56,7 +56,7 @@ def _check_window(name: str, padding: Sequence = (), **positive: Sequence) -> No
     """RuntimeError for negative padding, or where a size, a step or a gap of the windows is not positive."""
     for what, values in positive.items():
         if any(v <= 0 for v in values):
-            raise RuntimeError(f"{name}(): non-positive {what} is not supported: {what} should be greater than zero, but got {list(values)}")
+            raise RuntimeError(f"{name}(): non-positive {what} is not supported: it must be greater than zero, got {list(values)}")
     if any(p < 0 for p in padding):
         raise RuntimeError(f"{name}(): negative padding is not supported, got {list(padding)}")
 
@@ -405,14 +405,14 @@ def _max_unpool(spatial: int) -> Callable:
         kernel = counts(kernel_size, spatial, "kernel_size")
         step = counts(stride, spatial, "stride") if stride is not None else kernel
         pad = counts(padding, spatial, "padding")
-        if input.shape != indices.shape:
-            raise RuntimeError(f"{name}(): Expected shape of indices to be same as that of the input tensor ({list(input.shape)}) but got "
-                               f"{list(indices.shape)}")
         usual = tuple((n - 1) * s - 2 * p + k for n, s, p, k in zip(input.shape[-spatial:], step, pad, kernel))
         sizes = usual if output_size is None else tuple(output_size)[-spatial:]
         if any(type(n) is int and type(m) is int and (n < 0 or not m - s < n < m + s) for n, m, s in zip(sizes, usual, step)):
-            raise ValueError(f"{name}(): invalid output_size {tuple(sizes)}: sizes must not be negative, and differ by less than the stride "
-                             f"{step} from {usual}")
+            raise ValueError(f"{name}(): invalid output_size {tuple(sizes)}: sizes must not be negative, and differ by less than "
+                             f"the stride {step} from {usual}")
+        if input.shape != indices.shape:
+            raise RuntimeError(f"{name}(): Expected shape of indices to be same as that of the input tensor ({list(input.shape)}) but got "
+                               f"{list(indices.shape)}")
         lead = tuple(input.shape[:-spatial])
         flat = input.new_zeros((*lead, math.prod(sizes)))
         filled = flat.scatter(-1, indices.reshape(*lead, -1), input.reshape(*lead, -1))
@@ -755,11 +755,11 @@ def _columns_window(name: str, kernel_size: Sizes, dilation: Sizes, padding: Siz
 @operator(name="unfold_windows")
 def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> Tensor:
     """The sliding windows of a (n, c, h, w) input as columns: (n, c * taps, windows)."""
+    kernel, gap, pad, step = _columns_window("unfold", kernel_size, dilation, padding, stride)
     if input.ndim < 3:
         raise IndexError(f"unfold(): Dimension out of range: expected a 3D (unbatched) or 4D (batched) input, got {list(input.shape)}")
     x, single = _batched(input, 2, "unfold")
     _check_filled(x, "unfold")
-    kernel, gap, pad, step = _columns_window("unfold", kernel_size, dilation, padding, stride)
     _check_sizes(x, _columns(x.shape[2:], kernel, step, pad, gap), "unfold")
     out = _unfold_columns(x, kernel, gap, pad, step)
     return prims.squeeze(out, (0,)) if single else out

@@ -39,9 +39,9 @@ def assign(target: Tensor, value: Any, *, anew: bool = False) -> Tensor:
     `anew`: the value was made without a look at `target`, whose former history then gets a gradient of zeros.
     """
     InPlace.check(target)
+    if target._view is not None:
+        refuse_repeated(target)
     if isinstance(value, Tensor):
-        if target._view is not None:
-            refuse_repeated(target)
         if not can_cast(value.dtype, target.dtype):
             raise RuntimeError(f"result type {value.dtype} can't be cast to the desired output type {target.dtype}")
         value = cast(value, target.dtype)
@@ -405,7 +405,7 @@ for _dunder, _fn in (("__iadd__", add_), ("__isub__", sub_), ("__imul__", OPERAT
 
 
 @operator(method=("rsub", "__rsub__"))
-def rsub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+def rsub(input: Tensor, other: Any, alpha: Any = 1) -> Tensor:
     """other - alpha * input."""
     return sub(other, input, alpha=alpha)
 

@@ -161,14 +161,16 @@ def nanmean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dt
     """Mean over `dim` of the elements that are not NaN."""
     if input.dtype.category < FLOAT:
         raise RuntimeError(f"nanmean(): expected input to have floating point or complex dtype but got {scalar_type(input.dtype)}")
+    if dtype is not None and dtype.category < FLOAT:
+        raise RuntimeError(f"nanmean(): expected a floating point or complex dtype, got {scalar_type(dtype)}")
     x = input if dtype is None else cast(input, dtype)
     return nansum(x, dim, keepdim) / (~x.isnan()).sum(dim, keepdim)
 
 
 @operator(method=True)
-def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
+def count_nonzero(input: Tensor, dim: Dims = None, *more: int) -> Tensor:
     """How many elements over `dim` are not zero (int64)."""
-    return sum(input != 0, dim)
+    return sum(input != 0, (dim, *more) if more else dim)   # type: ignore[arg-type]
 
 
 @method("sum_to_size")
@@ -475,7 +477,7 @@ def linalg_vector_norm(x: Tensor, ord: float = 2, dim: Dims = None, keepdim: boo
     if x.dtype.category < FLOAT:
         raise RuntimeError(f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got {scalar_type(x.dtype)}")
     if dtype is not None:
-        _check_norm_dtype(x.dtype, dtype)
+        check_norm_dtype(x.dtype, dtype)
     dims = canonical_dims(dim, x.ndim)
     if (ord < 0 or math.isinf(ord)) and builtins.any(_is_zero(x.shape[d]) for d in dims):
         raise RuntimeError(f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor because the operation does not have an "
@@ -484,7 +486,7 @@ def linalg_vector_norm(x: Tensor, ord: float = 2, dim: Dims = None, keepdim: boo
     return _finish(result, out)
 
 
-def _check_norm_dtype(own: dtype, wanted: dtype) -> None:
+def check_norm_dtype(own: dtype, wanted: dtype) -> None:
     fault = ("should be floating point or complex" if wanted.category < FLOAT else
              "should be complex for complex inputs" if own.is_complex and not wanted.is_complex else
              "should be real for real inputs" if wanted.is_complex and not own.is_complex else
@@ -542,7 +544,10 @@ def _running_extremum(name: str) -> Callable:
     prim = getattr(prims, name)
 
     def fn(input: Tensor, dim: int) -> Any:
-        return named(name, *prim(input, canonical_dim(dim, input.ndim)))
+        d = canonical_dim(dim, input.ndim)
+        if not input.ndim:
+            return named(name, input.clone(), input.new_zeros((), dtype=int64))
+        return named(name, *prim(input, d))
 
     fn.__name__, fn.__doc__ = name, f"Running {name[3:]}imum along `dim` and where it stands (the last of equals)."
     return operator(with_out(fn), method=True)
@@ -564,6 +569,8 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
     """The n-th differences of neighbours along `dim`."""
     if not input.ndim:
         raise RuntimeError("diff expects input to be at least one-dimensional")
+    if n < 0:
+        raise RuntimeError(f"diff(): order must be non-negative but got {n}")
     d = canonical_dim(dim, input.ndim)
     pieces = [t for t in (prepend, input, append) if t is not None]
     x = prims.cat(pieces, d) if len(pieces) > 1 and n else input

@@ -192,7 +192,7 @@ class Primitive:
 
 def _no_kernel(prim: Primitive, args: tuple, error: TypeError) -> Exception:
     """NumPy's refusal of a dtype as ours; other errors as they are."""
-    if "ufunc" not in str(error) and "Cannot cast array data" not in str(error):
+    if "ufunc" not in str(error) and not str(error).startswith("Cannot cast"):
         return error
     kinds = ", ".join(dict.fromkeys(str(a.dtype) for a in args if isinstance(a, Tensor)))
     return NotImplementedError(f'"{prim.name}_cpu" not implemented for {kinds}')

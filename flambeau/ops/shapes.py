@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,12 +19,14 @@ from .views import _ints, narrow, tensor_split
 
 
 def _split_along(name: str, dim: int, least: int) -> Callable:
-    def fn(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    def fn(input: Tensor, indices_or_sections: Any, *more: int) -> tuple[Tensor, ...]:
+        if more:
+            indices_or_sections = (indices_or_sections, *more)
         if input.ndim < least:
             raise RuntimeError(f"torch.{name} requires a tensor with at least {least} dimension(s), but got a tensor with "
                                f"{input.ndim} dimensions!")
         along = 0 if name == "hsplit" and input.ndim == 1 else dim
-        if isinstance(indices_or_sections, int) and input.shape[along] % indices_or_sections:
+        if isinstance(indices_or_sections, int) and (indices_or_sections <= 0 or input.shape[along] % indices_or_sections):
             raise RuntimeError(f"torch.{name} attempted to split along dimension {along}, but the size of the dimension "
                                f"{input.shape[along]} is not divisible by the split_size {indices_or_sections}!")
         return tensor_split(input, indices_or_sections, along)
@@ -68,7 +71,7 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Sequence[int], stride: 
 
 @operator(method=True)
 @with_out
-@along_a_number
+@functools.partial(along_a_number, alike=True)
 def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
     """A copy of `input` with the slices of `source` combined at `index` along `dim`: prod, mean, amax or amin."""
     if reduce not in ("prod", "mean", "amax", "amin"):

@@ -66,6 +66,8 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
     _needs_elements(input, d, "kthvalue")
     if not 1 <= k <= (input.shape[d] if input.ndim else 1):
         raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {d}: k = {k}, shape {list(input.shape)}")
+    if not input.ndim:
+        return named("kthvalue", input.clone(), input.new_zeros((), dtype=int64))
     return named("kthvalue", *_pick(input, d, _nth(input, k - 1, d), keepdim))
 
 
@@ -114,7 +116,7 @@ def _without(shape: Sequence, dim: int) -> tuple:
 
 
 def _lowest(x: Tensor) -> int:
-    return int(np.iinfo(x.dtype.numpy).min)
+    return 1 if x.dtype is bool_ else int(np.iinfo(x.dtype.numpy).min)
 
 
 @operator(method=True)
@@ -145,6 +147,8 @@ def _quantile(input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolati
         raise RuntimeError(f"quantile() q must be a scalar or 1D tensor, got shape {list(q.shape)}")
     if q._data is not None and q.numel() and not bool(((q >= 0) & (q <= 1)).all()):
         raise RuntimeError("quantile() q values must be in the range [0, 1]")
+    if any(type(n) is int and n == 0 for n in input.shape):
+        raise RuntimeError(f"quantile() input tensor must be non-empty, got shape {list(input.shape)}")
     x = input.reshape(-1) if dim is None or not input.ndim else input
     d = 0 if dim is None else canonical_dim(dim, x.ndim)
     ordered = prims.sort(x, d, False, True)[0].movedim(d, -1)
@@ -255,6 +259,18 @@ def unique_prim(x: Tensor, dim: int | None, consecutive: bool) -> tuple[Spec, Sp
     return Spec((-1,), x.dtype), Spec((-1,), int64), Spec((-1,), int64)
 
 
+def _slices_of(input: Tensor, dim: int | None) -> int | None:
+    """`dim` counted from the front, if there are slices along it to be told apart."""
+    if dim is None:
+        return None
+    d = canonical_dim(dim, input.ndim)
+    if not input.ndim:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    if any(type(n) is int and n == 0 for n in _without(input.shape, d)):
+        raise RuntimeError(f"unique: there are no elements in the slices along dimension {d} of shape {list(input.shape)}")
+    return d
+
+
 def _chosen(answers: tuple, return_inverse: bool, return_counts: bool) -> Any:
     values, inverse, counts = answers
     chosen = (values, *([inverse] if return_inverse else []), *([counts] if return_counts else []))
@@ -265,15 +281,13 @@ def _chosen(answers: tuple, return_inverse: bool, return_counts: bool) -> Any:
 def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
            dim: int | None = None) -> Any:
     """Distinct values in ascending order (of slices along `dim`), with inverse indices and counts on request."""
-    d = None if dim is None else canonical_dim(dim, input.ndim)
-    return _chosen(unique_prim(input, d, False), return_inverse, return_counts)
+    return _chosen(unique_prim(input, _slices_of(input, dim), False), return_inverse, return_counts)
 
 
 @operator(method=True)
 def unique_consecutive(input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
     """The first of each run of equal neighbours, with inverse indices and counts on request."""
-    d = None if dim is None else canonical_dim(dim, input.ndim)
-    return _chosen(unique_prim(input, d, True), return_inverse, return_counts)
+    return _chosen(unique_prim(input, _slices_of(input, dim), True), return_inverse, return_counts)
 
 
 # -- counting ------------------------------------------------------------------------------------------------

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from ..core import dispatch
-from ..core.dtypes import FLOAT, bool_, int64, uint8
+from ..core.dtypes import FLOAT, bool_, int32, int64, uint8
 from ..core.tensor import Tensor, bump_version, is_example, refuse_inference_write
 from . import prims
 from .creation import from_data, from_numpy
 from .pointwise import assign
-from .promotion import broadcast, cast, expand_to, is_number, operand, together
+from .promotion import broadcast, cast, expand_to, fitting, is_number, operand, together
 from .registry import operator
 
 _FULL = slice(None)
@@ -59,6 +59,9 @@ def _as_item(item: Any) -> Any:
         raise TypeError(f"an index cannot be a string: new(): invalid data type {type(item).__name__!r}")
     raise IndexError("only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices "
                     f"(got {type(item).__name__})")
+
+
+_INDICES = (int64, int32, uint8, bool_)
 
 
 def _is_mask(item: Any) -> bool:
@@ -171,13 +174,14 @@ def _beside(x: Tensor, index: Tensor) -> Tensor:
 class Read:
     """An index taken apart: `view` is x seen through the basic items, `advanced` the index tensors by dimension of it."""
 
-    __slots__ = ("advanced", "mask", "view")
+    __slots__ = ("advanced", "converts", "mask", "view")
 
     def __init__(self, x: Tensor, index: Any, masks_whole: bool = False):
         items = _without_ellipsis(_as_items(index), x.ndim)
         self.view = x
         self.advanced: list[Tensor | None] = []
         self.mask: tuple[Tensor, int] | None = None
+        self.converts = True    # whether one value under the mask is converted
         lone_mask = masks_whole and sum(isinstance(i, (Tensor, bool)) and not _selects(x, i) for i in items) == 1
         dim = 0
         for item in items:
@@ -221,7 +225,7 @@ class Read:
         return self._take_tensor(item, dim, lone_mask)
 
     def _take_tensor(self, item: Tensor, dim: int, lone_mask: bool) -> int:
-        if item.dtype.category >= FLOAT:
+        if item.dtype not in _INDICES and not (_selects(self.view, item) and item.dtype.category < FLOAT):
             raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
         if not _is_mask(item):
             number = _number_of(item)
@@ -235,7 +239,7 @@ class Read:
             return dim + 1
         mask = cast(_beside(self.view, item), bool_)
         if not mask.ndim:
-            self.view = prims.unsqueeze(self.view, dim)
+            self.view, self.converts = prims.unsqueeze(self.view, dim), False
             if lone_mask:
                 self.mask = prims.unsqueeze(mask, 0), dim
             else:
@@ -283,7 +287,7 @@ def _value_for(target: Tensor, value: Any, convert: bool) -> Any:
     if not isinstance(value, Tensor):
         if not is_number(value):
             raise TypeError(f"can't assign a {type(value).__name__} to a {target.type()}")
-        return operand(value, target.dtype)
+        return operand(value, target.dtype) if target.dtype.itemsize < 4 else fitting(value, target.dtype)
     if value.device != target.device:
         value = value.to(device=target.device)
     return cast(value, target.dtype) if convert else value
@@ -306,12 +310,17 @@ def _fit(value: Tensor, shape: tuple) -> Tensor:
 @operator(name="setitem_", method="__setitem__")
 def setitem(self: Tensor, index: Any, value: Any) -> None:
     """x[index] = value, written into x's own memory; a value tensor is broadcast, and converted where no index tensor is used."""
+    if index is True:
+        index = None    # the whole, of which nothing is chosen
     one = isinstance(value, Tensor) and all(type(n) is int and n == 1 for n in value._layout.shape)
     read = Read(self, index, masks_whole=one or not isinstance(value, Tensor))
     target = read.view
     if index is False:
         return
     if read.mask is not None:
+        if one and not read.converts and value.dtype is not target.dtype:
+            raise RuntimeError("Index put requires the source and destination dtypes match, got "
+                               f"{target.dtype} for the destination and {value.dtype} for the source.")
         value = prims.view_(value, ()) if one and value.ndim else value
         _set_masked(target, *read.mask, _value_for(target, value, True))
         return
@@ -371,7 +380,7 @@ def index_list(x: Tensor, indices: Sequence) -> list:
     for item in indices:
         if item is not None and not isinstance(item, Tensor):
             item = from_data(item)
-        if item is not None and item.dtype.category >= FLOAT:
+        if item is not None and item.dtype not in _INDICES:
             raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
         item = item if item is None else _beside(x, item)
         if _is_mask(item):

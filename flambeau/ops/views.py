@@ -115,9 +115,9 @@ def reshape_as(self: Tensor, other: Tensor) -> Tensor:
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """The dimensions start_dim..end_dim as one."""
     shape = tuple(input.shape)
+    a, b = canonical_dim(start_dim, len(shape)), canonical_dim(end_dim, len(shape))
     if not shape:
         return reshape(input, (1,))
-    a, b = canonical_dim(start_dim, len(shape)), canonical_dim(end_dim, len(shape))
     if a > b:
         raise RuntimeError(f"flatten() has invalid args: start_dim cannot come after end_dim (start_dim={start_dim}, "
                            f"end_dim={end_dim}, shape {list(shape)})")
@@ -197,10 +197,10 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
 
 
 @operator(method=True, tags=("view",))
-def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+def squeeze(input: Tensor, dim: int | Sequence[int] | None = None, *more: int) -> Tensor:
     """Without the dimensions of size 1 (or those of `dim` that are)."""
     shape = input._layout.shape
-    among = range(len(shape)) if dim is None else canonical_dims(dim, len(shape)) if len(shape) else ()
+    among = range(len(shape)) if dim is None else canonical_dims((dim, *more) if more else dim, len(shape))  # type: ignore[arg-type]
     dims = tuple(d for d in among if shape[d] == 1)
     return prims.squeeze(input, dims)
 
@@ -262,7 +262,10 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     size = input._layout.shape[d]
     if type(length) is int and length < 0:
         raise RuntimeError(f"narrow(): length must be non-negative, got {length}")
-    start = int(start) if isinstance(start, Tensor) else start
+    if isinstance(start, Tensor):
+        if start.ndim or start.dtype.category != dtypes.INT:
+            raise RuntimeError(f"narrow(): start must be an 0-dim integral Tensor, got one of {start.dtype} and shape {list(start.shape)}")
+        start = int(start)
     if type(start) is int and type(size) is int and not -size <= start <= size:
         raise IndexError(f"start out of range (expected to be in range of [{-size}, {size}], but got {start})")
     if type(start) is int and start < 0:
@@ -348,7 +351,14 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
     """Pieces along `dim`: that many of nearly equal size, or between the indices."""
     d = canonical_dim(dim, input.ndim)
     size = input.shape[d]
+    if isinstance(indices_or_sections, Tensor):
+        if indices_or_sections.ndim > 1 or indices_or_sections.dtype is not dtypes.int64:
+            raise RuntimeError("tensor_split(): a tensor of sections or indices has at most one dimension and dtype int64, got shape "
+                               f"{list(indices_or_sections.shape)} and {indices_or_sections.dtype}")
+        indices_or_sections = indices_or_sections.tolist()
     if isinstance(indices_or_sections, int):
+        if indices_or_sections <= 0:
+            raise RuntimeError(f"number of sections must be larger than 0, got {indices_or_sections}")
         n, extra = divmod(size, indices_or_sections)
         return split(input, [n + 1] * extra + [n] * (indices_or_sections - extra), d)
     at = [python.index(i) for i in indices_or_sections]
@@ -370,10 +380,7 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 @operator(method=True, tags=("view",))
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A view of the diagonal of the planes (dim1, dim2), as the last dimension."""
-    a, b = canonical_dim(dim1, input.ndim), canonical_dim(dim2, input.ndim)
-    if a == b:
-        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
-    return prims.diagonal(input, offset, a, b)
+    return prims.diagonal(input, offset, canonical_dim(dim1, input.ndim), canonical_dim(dim2, input.ndim))
 
 
 @operator(method=True, tags=("view",))
@@ -449,15 +456,19 @@ copy_prim = primitive("clone", kernel=_clone_kernel, batch=_clone_batch, loop=la
 
 
 @operator(method=True)
-def clone(input: Tensor, *, memory_format: memory_format = preserve_format) -> Tensor:
+def clone(input: Tensor, *, memory_format: memory_format | None = preserve_format) -> Tensor:
     """A copy, through which gradients flow."""
-    return copy_prim(input, memory_format)
+    return copy_prim(input, memory_format or preserve_format)
 
 
 @operator(method=True)
 def contiguous(self: Tensor, *, memory_format: memory_format = contiguous_format) -> Tensor:
     """Itself if it lies in this order in memory, else a copy that does."""
-    return self if self.is_contiguous(memory_format=memory_format) else copy_prim(self, memory_format)
+    if self.is_contiguous(memory_format=memory_format):
+        return self
+    if memory_format is preserve_format:
+        raise RuntimeError("preserve memory format is unsupported by the contiguous operator")
+    return copy_prim(self, memory_format)
 
 
 @operator(method=True)
@@ -549,8 +560,8 @@ def to(self: Tensor, *args: Any, dtype: dtype | None = None, device: Any = None,
 
 
 def _converter(name: str, kind: dtype) -> None:
-    def convert(self: Tensor, memory_format: Any = None) -> Tensor:
-        return to(self, dtype=kind)
+    def convert(self: Tensor, *, memory_format: memory_format | None = None) -> Tensor:
+        return to(self, dtype=kind, memory_format=memory_format)
     convert.__name__, convert.__doc__ = name, f"to({kind})."
     setattr(Tensor, name, convert)
 
@@ -561,9 +572,9 @@ for _name, _kind in {**dtypes.ALIASES, "bool": dtypes.bool_, "byte": dtypes.uint
 
 
 @method("cpu")
-def _cpu(self: Tensor, memory_format: Any = None) -> Tensor:
+def _cpu(self: Tensor, *, memory_format: memory_format | None = None) -> Tensor:
     """to("cpu")."""
-    return to(self, device=CPU)
+    return to(self, device=CPU, memory_format=memory_format)
 
 
 @method("cuda")
@@ -753,6 +764,8 @@ def _pin_memory(self: Tensor, device: Any = None) -> Tensor:
 @method("requires_grad_")
 def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
     """Set `requires_grad` and return this tensor."""
+    if not isinstance(requires_grad, bool):
+        raise TypeError(f"requires_grad_(): argument 'requires_grad' (position 1) must be bool, not {type(requires_grad).__name__}")
     self.requires_grad = requires_grad
     return self
 

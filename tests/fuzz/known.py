@@ -144,6 +144,7 @@ KNOWN = (
                 "does not support",
                 "not support",
                 "nsupported dtype",
+                "Unsupported input type",
                 "INTERNAL ASSERT",
                 "expected scalar type",
             )
@@ -172,8 +173,28 @@ KNOWN = (
           error=lambda ours, theirs, step: _says(ours, "a view cannot be resized")),
     Known("torch forgets the weight's channels where the input has none",
           whole=lambda step, theirs: "conv" in step.op and hasattr(theirs, "numel") and not theirs.numel() and 0 in theirs.shape[:-1]),
-    Known("torch's kron views what it should reshape, and doesn't count writing to an out= of another dtype", version=_of("kron"),
-          error=lambda ours, theirs, step: _of("kron")(step) and _says(theirs, "view size is not compatible")),
+    Known("torch's kron doesn't count writing to an out= of another dtype", version=_of("kron")),
+    Known("torch views what it should reshape", error=lambda ours, theirs, step: ours is None and _of("kron", "take_along_dim")(step)
+          and _says(theirs, "view size is not compatible")),
+    Known("what is read is read before anything is written: operands may overlap what they are written to; torch refuses that where it "
+          "sees it", error=lambda ours, theirs, step: ours is None and _says(theirs, "input tensor and the written-to tensor refer to")),
+    Known("a call with two mistakes is refused for one of them: torch has no kernel for the dtype, Flambeau says what else is wrong",
+          error=lambda ours, theirs, step: isinstance(ours, (IndexError, TypeError, ValueError, RuntimeError))
+          and _says(theirs, "not implemented for", "Unsupported dtype")),
+    Known("an imaginary number is no float: TypeError; torch speaks of overflow", error=lambda ours, theirs, step:
+          isinstance(ours, TypeError) and _says(theirs, "value cannot be converted to type") and "complex(" in step.code()),
+    Known("a string is no index: TypeError, also where there is nothing to index", error=lambda ours, theirs, step:
+          isinstance(ours, TypeError) and _says(ours, "an index cannot be a string") and isinstance(theirs, IndexError)),
+    Known("torch unpacks a window of the wrong length, and asserts in Python; Flambeau says what is wrong",
+          error=lambda ours, theirs, step: isinstance(ours, (RuntimeError, TypeError))
+          and (_says(theirs, "values to unpack") or isinstance(theirs, AssertionError))),
+    Known("a mode of interpolate that is no string: TypeError; torch says that it has no such mode",
+          error=lambda ours, theirs, step: isinstance(ours, TypeError) and _of("interpolate")(step) and _says(theirs, "Input Error: Only")),
+    Known("torch's take_along_dim reads beyond a dimension of one element",
+          error=lambda ours, theirs, step: theirs is None and _of("take_along_dim")(step) and _says(ours, "out of bounds")),
+    Known("what would take more memory than there is: torch makes all that it will choose from",
+          error=lambda ours, theirs, step: ours is None and _of("combinations")(step) and _says(theirs, "can't allocate memory")),
+    Known("Intel's transforms refuse some empty batches", error=lambda ours, theirs, step: ours is None and _says(theirs, "MKL FFT error")),
     Known("torch.unique_consecutive(x, True) gives no inverse; return_inverse=True does",
           whole=lambda step, theirs: _of("unique_consecutive")(step) and len(step.args) > 1),
     Known("hardtanh_ refuses bounds in the wrong order, as hardtanh does in both",
@@ -197,7 +218,7 @@ KNOWN = (
           values=lambda step: _of("masked_scatter_")(step) and len(step.refs()) < len(step.args)),
     Known("the deprecated torch.cholesky lets empty tensors of any shape pass",
           error=lambda ours, theirs, step: _of("cholesky")(step) and theirs is None and "linalg" not in step.op
-          and _says(ours, "must be batches of square", "at least 2 dimensions")),
+          and _says(ours, "must be batches of square", "at least 2 dimensions", "Expected a floating point", "not implemented for")),
     Known("torch's modes of rows with NaN hang on where it stands: sorting loses count of the others",
           whole=lambda step, theirs: _of("mode")(step) and isinstance(theirs, tuple) and bool((theirs[0] != theirs[0]).any())),
     Known("which of several elements put into one place stays is nobody's promise", values=_of("put", "put_")),

@@ -272,6 +272,9 @@ def _scattered(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Spec:
     _check_index("scatter", index)
     if src.dtype is not x.dtype:
         raise RuntimeError(f"scatter(): Expected self.dtype to be equal to src.dtype, got {x.dtype} and {src.dtype}")
+    if len({max(len(t._layout.shape), 1) for t in (x, index, src)}) > 1:
+        raise RuntimeError(f"Index tensor must have the same number of dimensions as self and src tensor, got {list(index.shape)}, "
+                           f"{list(x.shape)} and {list(src.shape)}")
     for d, (n, m) in enumerate(zip(index._layout.shape, src._layout.shape)):
         if (type(n) is int and type(m) is int and n > m) or (d != dim and n is not x.shape[d] and n > x.shape[d]):
             raise RuntimeError(f"Expected index {list(index.shape)} to be no larger than self {list(x.shape)} apart from dimension "

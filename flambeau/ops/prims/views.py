@@ -233,6 +233,8 @@ def _diagonal_loop(o: Any, idx: Sequence, x: Any, offset: int, dim1: int, dim2: 
            samples=lambda r: [(r.standard_normal((3, 4, 2)), 1, 0, 1), (r.standard_normal((4, 3)), -1, 0, 1)])
 def diagonal(x: Tensor, offset: int, dim1: int, dim2: int) -> Spec:
     """The diagonal `offset` of the planes (dim1, dim2), as a new last dimension."""
+    if dim1 == dim2:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
     shape, strides, start = x._layout
     rows, columns = shape[dim1], shape[dim2]
     size = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
