@@ -170,7 +170,7 @@ def nanmean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dt
 @operator(method=True)
 def count_nonzero(input: Tensor, dim: Dims = None, *more: int) -> Tensor:
     """How many elements over `dim` are not zero (int64)."""
-    return sum(input != 0, (dim, *more) if more else dim)   # type: ignore[arg-type]
+    return sum(input != 0, (dim, *more) if more else dim)
 
 
 @method("sum_to_size")

@@ -324,7 +324,7 @@ def test_large_arrays_are_combined_by_loops(reduce, kind, monkeypatch):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "GENERATED_FROM", 1 << 30)
         want = x.scatter_reduce(1, i, src, reduce)
-    monkeypatch.setattr(prims.indexing, "_SCATTER", {})
+    monkeypatch.setattr(prims.indexing, "SCATTERED_BY", {})
     np.testing.assert_array_equal(x.scatter_reduce(1, i, src, reduce).to(fl.float64).numpy(), want.to(fl.float64).numpy())
     fl.compiler.reset()
     compiled = fl.compile(lambda x, i, src: x.scatter_reduce(1, i, src, reduce))(x, i, src)
