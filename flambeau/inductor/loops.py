@@ -8,8 +8,9 @@ from typing import NamedTuple
 from flambeau.core.dtypes import bool_
 from flambeau.core.expr import Index, coefficient
 from flambeau.core.scalar import FOLDS, TABLE
-from flambeau.inductor.cpp import CPP_TYPES, MEMORY_TYPES, TILE, KernelPrinter, Printed, constant_text
+from flambeau.inductor.cpp import CPP_TYPES, MEMORY_TYPES, CppPrinter, Printed, constant_text
 from flambeau.inductor.ir import SCATTERS, Compute, Program, Value, walk
+from flambeau.inductor.printer import TILE
 from flambeau.inductor.scheduler import Kernel, kernel_var
 
 PARALLEL_FROM = 1 << 15      # units of work: one element's addition or load
@@ -24,7 +25,7 @@ SUM_ROWS = 64                # rows, of which columns are, and elements that lie
 
 def print_kernel(kernel: Kernel, program: Program, stored: set[str]) -> Printed:
     """A kernel as a C++ function; `stored` are the buffers that others read."""
-    p = KernelPrinter(kernel, program, stored, tiles=True)
+    p = CppPrinter(kernel, program, stored)
     p.prepare()
     p.connect()
     {"rows": _rows, "columns": _columns, "scatter": _scatter}[kernel.style](p)
@@ -42,16 +43,16 @@ def print_kernel(kernel: Kernel, program: Program, stored: set[str]) -> Printed:
 # --- shared parts ---
 
 
-def _count(p: KernelPrinter, loops: list[int]) -> Index:
+def _count(p: CppPrinter, loops: list[int]) -> Index:
     return math.prod([p.sizes[k] for k in loops])
 
 
-def _work(p: KernelPrinter) -> int:
+def _work(p: CppPrinter) -> int:
     """The cost of one iteration of all loops."""
     return sum(TABLE[v.op].cost if v.op in TABLE else 1 for v in walk(p.roots) if v.op != "constant")
 
 
-def _pragma(p: KernelPrinter, iterations: Index, collapse: int, simd: bool = False) -> None:
+def _pragma(p: CppPrinter, iterations: Index, collapse: int, simd: bool = False) -> None:
     """Spread the next loops over threads if there is enough to do."""
     work = _work(p)
     if p.program.hint(iterations) * work < PARALLEL_FROM and isinstance(iterations, int):
@@ -65,17 +66,17 @@ def _pragma(p: KernelPrinter, iterations: Index, collapse: int, simd: bool = Fal
     p.emit(f"#pragma omp parallel for{' simd' if simd else ''} num_threads(nt) schedule(static){clauses}")
 
 
-def _for(p: KernelPrinter, k: int) -> None:
+def _for(p: CppPrinter, k: int) -> None:
     size = p.expr(p.sizes[k])
     p.open(f"for (int64_t x{k} = 0; x{k} < {size}; x{k}++)")
 
 
-def _for_block(p: KernelPrinter, k: int, start: str, block: int) -> None:
+def _for_block(p: CppPrinter, k: int, start: str, block: int) -> None:
     """Loop k over the block of it that begins at the C++ variable `start`."""
     p.open(_block_header(p, k, start, block))
 
 
-def _block_header(p: KernelPrinter, k: int, start: str, block: int) -> str:
+def _block_header(p: CppPrinter, k: int, start: str, block: int) -> str:
     size, end = p.sizes[k], f"{start} + {block}"
     if not (isinstance(size, int) and size % block == 0):
         limit = p.expr(size)
@@ -83,7 +84,7 @@ def _block_header(p: KernelPrinter, k: int, start: str, block: int) -> str:
     return f"for (int64_t x{k} = {start}; x{k} < {end}; x{k}++)"
 
 
-def _declare_fold(p: KernelPrinter, member: int, length: int | None = None, name: str = "acc", wide: bool = False) -> None:
+def _declare_fold(p: CppPrinter, member: int, length: int | None = None, name: str = "acc", wide: bool = False) -> None:
     """The accumulator of a reduction, set to the fold of nothing; `wide`: that of its parts."""
     step = p.kernel.members[member].step
     fold = FOLDS[step.kind]
@@ -98,7 +99,7 @@ def _declare_fold(p: KernelPrinter, member: int, length: int | None = None, name
         p.emit(f"for (int64_t j = 0; j < {length}; j++) {name}{member}[j] = {text};")
 
 
-def _fold(p: KernelPrinter, member: int, target: str) -> None:
+def _fold(p: CppPrinter, member: int, target: str) -> None:
     combine = FOLDS[p.kernel.members[member].step.kind].combine.cpp
     p.emit(f"{target} = {combine.format(target, p.names[p.roots[member].uid])};")
 
@@ -111,7 +112,7 @@ class Parts(NamedTuple):
     folds: list[int]
 
 
-def _parts(p: KernelPrinter, folds: list[int], most: int) -> Parts | None:
+def _parts(p: CppPrinter, folds: list[int], most: int) -> Parts | None:
     """How to cut the inner loops so that at most about `most` elements are added up in their own dtype; None: no need to."""
     steps = {k: p.kernel.members[k].step for k in folds}
     sums = [k for k, step in steps.items() if step.body.dtype.is_floating_point and not FOLDS[step.kind].exact]
@@ -124,13 +125,13 @@ def _parts(p: KernelPrinter, folds: list[int], most: int) -> Parts | None:
     return None
 
 
-def _has_lanes(p: KernelPrinter, roots: list[Value]) -> bool:
+def _has_lanes(p: CppPrinter, roots: list[Value]) -> bool:
     """Whether the innermost loop runs on all lanes of vectors: it is long, and its elements lie side by side."""
     return p.program.hint(p.sizes[p.inner[-1]]) >= SUM_ROWS and all(
         coefficient(v.attr.index, p.innermost) in (0, 1) for v in walk(roots) if v.op == "load")
 
 
-def _open_inner(p: KernelPrinter, folds: list[int], parts: Parts | None, roots: list[Value], depth: float, memo: dict[int, float],
+def _open_inner(p: CppPrinter, folds: list[int], parts: Parts | None, roots: list[Value], depth: float, memo: dict[int, float],
                 block: int = 0, length: int | None = None) -> None:
     """Declare accumulators, of `length` columns or one of a row, and open the inner loops with what is computed in each."""
     for k in folds:
@@ -154,12 +155,12 @@ def _open_inner(p: KernelPrinter, folds: list[int], parts: Parts | None, roots: 
         p.need(roots, depth + position + 1, memo)
 
 
-def _declare_parts(p: KernelPrinter, parts: Parts, length: int | None) -> None:
+def _declare_parts(p: CppPrinter, parts: Parts, length: int | None) -> None:
     for k in parts.folds:
         _declare_fold(p, k, length)
 
 
-def _close_inner(p: KernelPrinter, parts: Parts | None, length: str = "") -> None:
+def _close_inner(p: CppPrinter, parts: Parts | None, length: str = "") -> None:
     """Close the inner loops, adding parts of sums to their totals."""
     for position in reversed(range(len(p.inner))):
         if parts is not None and position == parts.position:
@@ -170,7 +171,7 @@ def _close_inner(p: KernelPrinter, parts: Parts | None, length: str = "") -> Non
         p.close()
 
 
-def _held(p: KernelPrinter, member: int, parts: Parts | None, place: str = "") -> None:
+def _held(p: CppPrinter, member: int, parts: Parts | None, place: str = "") -> None:
     """From here on the fold's result is known by its accumulator."""
     cut = parts is not None and member in parts.folds
     name = f"{CPP_TYPES[p.root(member).dtype.name]}(total{member}{place})" if cut else f"acc{member}{place}"
@@ -184,7 +185,7 @@ def _is_fold(step: Compute) -> bool:
 # --- rows ---
 
 
-def _rows(p: KernelPrinter) -> None:
+def _rows(p: CppPrinter) -> None:
     if not p.outer and p.kernel.split is None:
         return _flat(p)
     count, inner = _count(p, p.outer), _count(p, p.inner)
@@ -224,7 +225,7 @@ def _rows(p: KernelPrinter) -> None:
         p.close()
 
 
-def _declare_tiles(p: KernelPrinter, across: int) -> None:
+def _declare_tiles(p: CppPrinter, across: int) -> None:
     """Room for what a tile stores along the loop `across`, to be stored line by line where lines push each other out."""
     for k, m in enumerate(p.kernel.members):
         index = p.at(m, m.step.index)
@@ -233,7 +234,7 @@ def _declare_tiles(p: KernelPrinter, across: int) -> None:
             p.emit(f"alignas(64) {MEMORY_TYPES[p.program.buffers[m.step.buffer].dtype.name]} tile{k}[{TILE * TILE}];")
 
 
-def _turn_loads(p: KernelPrinter, across: int) -> None:
+def _turn_loads(p: CppPrinter, across: int) -> None:
     """Copy what lies along the loop `across` into tiles, where the inner loop finds it side by side: GCC does not vectorise over
     elements apart, which costly bodies must be."""
     inner = p.inner[0]
@@ -254,7 +255,7 @@ def _turn_loads(p: KernelPrinter, across: int) -> None:
         p.bind(v, f"read{k}{place}")
 
 
-def _write_tiles(p: KernelPrinter, across: int) -> None:
+def _write_tiles(p: CppPrinter, across: int) -> None:
     """Store the tiles, line by line."""
     if not p.turned:
         return
@@ -268,14 +269,14 @@ def _write_tiles(p: KernelPrinter, across: int) -> None:
     p.close()
 
 
-def _kept(p: KernelPrinter) -> list[Value]:
+def _kept(p: CppPrinter) -> list[Value]:
     """What a pointwise kernel computes once for many iterations of the loop around the innermost one."""
     if p.tiled or p.kernel.split is not None or not p.outer or p.program.hint(p.sizes[p.outer[-1]]) < KEPT_FOR // 4:
         return []
     return p.invariants(p.roots, f"x{p.inner[0]}", {f"x{p.outer[-1]}"})
 
 
-def _gathered(p: KernelPrinter, memo: dict[int, float]) -> list[Value]:
+def _gathered(p: CppPrinter, memo: dict[int, float]) -> list[Value]:
     """What a costly pointwise kernel reads at computed positions in its innermost loop: read beforehand, for the check of a
     position is a branch, which keeps all that follows from being vectorised."""
     if p.tiled or p.kernel.split is not None or not p.outer or not p.costly:
@@ -283,7 +284,7 @@ def _gathered(p: KernelPrinter, memo: dict[int, float]) -> list[Value]:
     return [v for v in walk(p.roots) if v.op == "load" and v.attr.names and p.value_depth(v, memo) > len(p.outer)]
 
 
-def _flat(p: KernelPrinter) -> None:
+def _flat(p: CppPrinter) -> None:
     """A pointwise kernel of one loop (or none)."""
     memo: dict[int, float] = {}
     p.need(p.roots, 0, memo)
@@ -298,7 +299,7 @@ def _flat(p: KernelPrinter) -> None:
         p.close()
 
 
-def _pass(p: KernelPrinter, level: int, memo: dict[int, float], block: int) -> None:
+def _pass(p: CppPrinter, level: int, memo: dict[int, float], block: int) -> None:
     """All members of one level: first those that run once a row, then one nest of inner loops for the rest."""
     members = [k for k in range(len(p.levels)) if p.levels[k] == level]
     once = [k for k in members if not p.kernel.members[k].full]
@@ -325,7 +326,7 @@ def _pass(p: KernelPrinter, level: int, memo: dict[int, float], block: int) -> N
         p.store(k)
 
 
-def _simd(p: KernelPrinter, folds: list[int]) -> None:
+def _simd(p: CppPrinter, folds: list[int]) -> None:
     clauses = ""
     for k in folds:
         clauses += f" reduction({FOLDS[p.kernel.members[k].step.kind].openmp}:acc{k})"
@@ -335,7 +336,7 @@ def _simd(p: KernelPrinter, folds: list[int]) -> None:
 # --- columns ---
 
 
-def _columns(p: KernelPrinter) -> None:
+def _columns(p: CppPrinter) -> None:
     """Folds over outer loops: a block of neighbouring results is accumulated at once, vectorised along the block."""
     vector = p.outer[-1]
     size = p.sizes[vector]
@@ -368,7 +369,7 @@ def _block(size: Index) -> int:
     return next((b for b in (64, 96, 48, 80, 32) if size % b == 0), COLUMN_BLOCK)
 
 
-def _column_pass(p: KernelPrinter, level: int, memo: dict[int, float], block: int, length: str, start: str) -> None:
+def _column_pass(p: CppPrinter, level: int, memo: dict[int, float], block: int, length: str, start: str) -> None:
     vector = p.outer[-1]
     members = [k for k in range(len(p.levels)) if p.levels[k] == level]
     once = [k for k in members if not p.kernel.members[k].full]
@@ -400,7 +401,7 @@ def _column_pass(p: KernelPrinter, level: int, memo: dict[int, float], block: in
         p.close()
 
 
-def _vector_loop(p: KernelPrinter, vector: int, length: str, start: str) -> None:
+def _vector_loop(p: CppPrinter, vector: int, length: str, start: str) -> None:
     p.emit("#pragma omp simd")
     p.open(f"for (int64_t j = 0; j < {length}; j++)")
     p.emit(f"const int64_t x{vector} = {start} + j;")
@@ -409,7 +410,7 @@ def _vector_loop(p: KernelPrinter, vector: int, length: str, start: str) -> None
 # --- scatters ---
 
 
-def _scatter(p: KernelPrinter) -> None:
+def _scatter(p: CppPrinter) -> None:
     """Stores at computed positions: in order, but for loops whose iterations can't meet, which are shared out."""
     step = p.kernel.members[0].step
     target = p.at(p.kernel.members[0], step.index)
@@ -446,11 +447,11 @@ def _scatter(p: KernelPrinter) -> None:
         p.close()
 
 
-def _needed(p: KernelPrinter) -> list[Value]:
+def _needed(p: CppPrinter) -> list[Value]:
     return [p.roots[0], *p.computed[0].values()]
 
 
-def _apart(p: KernelPrinter, target: Index, k: int, loops: list[int]) -> bool:
+def _apart(p: CppPrinter, target: Index, k: int, loops: list[int]) -> bool:
     """Whether iterations of loop k write to different places whatever the other loops do: all other steps of the index
     are multiples of the stretch that k goes through."""
     step = coefficient(target, f"x{k}")

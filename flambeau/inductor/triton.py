@@ -1,7 +1,7 @@
 """Triton for a scheduled program: one kernel function per scheduled `Kernel`, the same schedule that `cpp.py` prints.
 
 A kernel works on tiles: `x` runs over its rows (for a pointwise kernel over everything), `r` over what it folds. A fold whose
-row row fits in registers is *persistent*: the whole row is one tile, read once. Longer rows are looped over (triton_rows.py), and so
+row fits in registers is *persistent*: the whole row is one tile, read once. Longer rows are looped over (triton_rows.py), and so
 are folds over outer loops. What a later level needs again is computed again. Narrow floats are loaded to f32 and rounded when
 stored.
 """
@@ -17,9 +17,9 @@ from flambeau.core.dtypes import bool_, float64
 from flambeau.core.expr import Expr, Index, free_variables, substitute, to_triton
 from flambeau.core.scalar import FOLDS, TABLE, Fold
 from flambeau.core.symbolic import SymFloat, SymInt
-from flambeau.inductor.cpp import KernelPrinter
 from flambeau.inductor.ir import Access, Program, Value, computed_names, walk
-from flambeau.inductor.scheduler import Kernel, Member
+from flambeau.inductor.printer import KernelPrinter
+from flambeau.inductor.scheduler import Kernel
 
 TRITON_TYPES = {
     "bool": "int1", "uint8": "uint8", "int8": "int8", "int16": "int16", "int32": "int32", "int64": "int64", "uint16": "uint16",
@@ -65,17 +65,12 @@ def power_of_two(n: int) -> int:
 
 
 class TritonPrinter(KernelPrinter):
-    """Prints one kernel for Triton. The preparation (merged loops, connected bodies, levels) is that of the C++ printer."""
+    """Prints one kernel for Triton: registers or recomputation take the place of what C++ keeps in memory."""
 
     row_masks: tuple[str, ...] = ("rmask",)     # what keeps accesses within rows, and within the rows that there are
     x_masks: tuple[str, ...] = ("xmask",)
     tile_shape = "[XBLOCK, RBLOCK]"
     to_text = staticmethod(to_triton)
-    rounds_folds = True
-
-    def is_kept(self, producer: Member, later: bool) -> bool:
-        """Never: registers or recomputation take memory's place."""
-        return False
 
     def print(self) -> TritonKernel:
         """The whole kernel."""
