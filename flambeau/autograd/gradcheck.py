@@ -2,58 +2,163 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.dtypes import FLOAT
 from ..core.tensor import Tensor
-from . import engine
+from . import batched, engine
 from .grad_mode import enable_grad, no_grad
 
 
 class GradcheckError(RuntimeError):
-    """The analytical and the numerical Jacobian differ."""
+    """The analytical and the numerical Jacobian differ, or the gradient is not what gradients have to be."""
 
 
-def _outputs(fn: Callable, inputs: Sequence) -> list[Tensor]:
-    out = fn(*inputs)
-    outs = out if isinstance(out, (tuple, list)) else [out]
-    return [o for o in outs if isinstance(o, Tensor) and o.dtype.category >= 2]
+class _Function(NamedTuple):
+    """What is checked: outputs, and the inputs that they are differentiated by."""
+
+    call: Callable
+    inputs: tuple
+    wanted: list[Tensor]
+
+    def outputs(self) -> list[Tensor]:
+        """The floating-point tensors among the results."""
+        out = self.call(*self.inputs)
+        return [o for o in (out if isinstance(out, (tuple, list)) else [out]) if isinstance(o, Tensor) and o.dtype.category >= FLOAT]
+
+    def recorded(self) -> list[Tensor]:
+        """The outputs that have a gradient."""
+        with enable_grad():
+            return [o for o in self.outputs() if o.requires_grad]
 
 
-def _numerical(fn: Callable, inputs: Sequence, x: Tensor, eps: float) -> list[np.ndarray]:
+def _numerical(fn: _Function, x: Tensor, eps: float) -> list[np.ndarray]:
     """Central differences d out / d x, one array (numel(x), numel(out)) per output. Complex x: real steps, then imaginary."""
-    flat = x._data.reshape(-1) if x._data.flags.c_contiguous else None
-    if flat is None:
-        raise GradcheckError("gradcheck expects contiguous inputs")
-    columns: list[list[np.ndarray]] = []
     steps = [eps, eps * 1j] if x.dtype.is_complex else [eps]
-    for i in range(flat.size):
-        rows = []
-        for step in steps:
-            saved = flat[i]
+
+    def moved(at: tuple, step: complex) -> list[np.ndarray]:
+        saved = x._data[at]
+        x._data[at] = saved + step
+        try:
             with no_grad():
-                flat[i] = saved + step
-                up = [o._data.copy() for o in _outputs(fn, inputs)]
-                flat[i] = saved - step
-                down = [o._data.copy() for o in _outputs(fn, inputs)]
-            flat[i] = saved
-            rows.append([(u - d).reshape(-1) / (2 * eps) for u, d in zip(up, down)])
+                return [o._data.copy() for o in fn.outputs()]
+        finally:
+            x._data[at] = saved
+
+    columns: list[list[np.ndarray]] = []
+    for at in np.ndindex(*x.shape):
+        rows = [[(u - d).reshape(-1) / (2 * eps) for u, d in zip(moved(at, step), moved(at, -step))] for step in steps]
         columns.append([rows[0][k] if len(rows) == 1 else np.stack([r[k] for r in rows]) for k in range(len(rows[0]))])
     return [np.array([c[k] for c in columns]) for k in range(len(columns[0]))] if columns else []
 
 
-def _analytical(out: Tensor, x: Tensor, seed: np.ndarray) -> np.ndarray:
-    g = engine.run_backward(
-        [out],
-        [out.detach().clone().copy_(out.new_tensor(seed.reshape(out.shape)))],
-        inputs=[x],
-        retain_graph=True,
-        create_graph=False,
-        accumulate=False,
-    )[0]
+def _gradients(outs: Sequence[Tensor], seeds: Sequence[Tensor | None], fn: _Function, run: Callable = engine.run_backward) -> Sequence:
+    return run(tuple(outs), tuple(seeds), inputs=tuple(fn.wanted), retain_graph=True, create_graph=False, accumulate=False)
+
+
+def _values(g: Tensor | None, x: Tensor) -> np.ndarray:
     return np.zeros(tuple(x.shape), x.dtype.numpy) if g is None else g._data
+
+
+def _unit(out: Tensor, element: int, value: complex) -> Tensor:
+    seed = np.zeros(out.numel(), out.dtype.numpy)
+    seed[element] = value
+    return out.detach().clone().copy_(out.new_tensor(seed.reshape(out.shape)))
+
+
+def _parts(out: Tensor) -> list[complex]:
+    return [1.0, 1j] if out.dtype.is_complex else [1.0]
+
+
+def _rows(out: Tensor) -> Iterator[tuple[int, complex]]:
+    """The rows of a Jacobian: d (Re out_j) and, for complex outputs, d (Im out_j)."""
+    return ((element, part) for element in range(out.numel()) for part in _parts(out))
+
+
+# -- the checks ----------------------------------------------------------------------------------------------------------------
+def _check_jacobians(fn: _Function, eps: float, atol: float, rtol: float, nondet_tol: float) -> None:
+    outs = fn.outputs()
+    for index, x in enumerate(fn.wanted):
+        numerical = _numerical(fn, x, eps)
+        for k, out in enumerate(outs):
+            for element, part in _rows(out) if out.requires_grad else ():
+                got, again = (_values(_gradients([out], [_unit(out, element, part)], fn)[index], x).reshape(-1) for _ in range(2))
+                real = (numerical[k][..., element] * np.conj(part)).real
+                want = real[:, 0] + 1j * real[:, 1] if x.dtype.is_complex else real
+                if not np.allclose(got, want, rtol=rtol, atol=atol, equal_nan=True):
+                    raise GradcheckError(f"Jacobian mismatch for output {k} with respect to input {index}, output element {element}:\n"
+                                         f"numerical: {want}\nanalytical: {got}")
+                if not np.allclose(got, again, rtol=0, atol=nondet_tol, equal_nan=True):
+                    raise GradcheckError(f"Backward is not reentrant: for output {k} and input {index} two runs with the same inputs and "
+                                         f"gradients differ by more than nondet_tol={nondet_tol}:\n{got}\n{again}")
+
+
+def _random_seeds(outs: Sequence[Tensor]) -> list[Tensor]:
+    rng = np.random.default_rng(0)
+    return [o.detach().new_tensor(rng.standard_normal(tuple(o.shape))).to(o.dtype) for o in outs]
+
+
+def _check_missing_gradients(fn: _Function) -> None:
+    """A gradient that doesn't arrive counts as zeros."""
+    outs = fn.recorded()
+    seeds = _random_seeds(outs)
+    for k in range(len(outs) if len(outs) > 1 else 0):
+        missing, zeros = ([value if n == k else seed for n, seed in enumerate(seeds)] for value in (None, seeds[k] * 0))
+        rest = [n for n in range(len(outs)) if n != k]
+        for index, (a, b, x) in enumerate(zip(_gradients([outs[n] for n in rest], [missing[n] for n in rest], fn),
+                                              _gradients(outs, zeros, fn), fn.wanted)):
+            if not np.allclose(_values(a, x), _values(b, x), equal_nan=True):
+                raise GradcheckError(f"backward does not take a missing gradient of output {k} for zeros: input {index} has the gradient "
+                                     f"{_values(a, x)}, with zeros {_values(b, x)}")
+
+
+def _check_dtypes(fn: _Function) -> None:
+    outs = fn.recorded()
+    for index, (g, x) in enumerate(zip(_gradients(outs, _random_seeds(outs), fn), fn.wanted)):
+        if g is not None and (g.dtype is not x.dtype or g.device != x.device):
+            raise GradcheckError(f"the gradient of input {index} has dtype {g.dtype} and device {g.device}, the input {x.dtype} and "
+                                 f"{x.device}")
+
+
+def _check_batches(fn: _Function) -> None:
+    """Several rows at once, as vmap computes them, are what they are one by one."""
+    for k, out in enumerate(fn.recorded()):
+        seeds = [_unit(out, element, part) for element, part in _rows(out)]
+        if not seeds:
+            continue
+        one_by_one = [_gradients([out], [seed], fn) for seed in seeds]
+        together = _gradients([out], [out.new_tensor(np.stack([seed._data for seed in seeds]))], fn, batched.run_backward)
+        for index, x in enumerate(fn.wanted):
+            want = np.stack([_values(row[index], x) for row in one_by_one])
+            got = want * 0 if together[index] is None else together[index]._data
+            if not np.allclose(got, want, equal_nan=True):
+                raise GradcheckError(f"the batched gradient of output {k} with respect to input {index} differs from the gradients one by "
+                                     f"one:\n{got}\n{want}")
+
+
+def _wanted(inputs: tuple) -> list[Tensor]:
+    found = [(k, x) for k, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
+    if not found:
+        raise ValueError("gradcheck expects at least one input tensor to require gradient, but none of the them have requires_grad=True.")
+    for k, x in found:
+        if x.dtype.to_real().itemsize < 8:
+            warnings.warn(f"Input #{k} requires gradient and is not a double precision floating point or complex. This check will likely "
+                          "fail if all the inputs are not of double precision floating point or complex.", stacklevel=4)
+        if any(n > 1 and s == 0 for n, s in zip(x.shape, x.stride())):
+            raise RuntimeError(f"The {k}th input has a dimension with stride 0. gradcheck only supports inputs that are non-overlapping to "
+                               "be able to compute the numerical gradients correctly. You should call .contiguous on the input before "
+                               "passing it to gradcheck.")
+    return [x for _, x in found]
+
+
+def _refuse_forward(name: str, asked: bool) -> None:
+    if asked:
+        raise NotImplementedError(f"{name}=True: Flambeau has no forward mode of its own (torch.func.jvp differentiates the backward "
+                                  "pass); compare torch.func.jvp with what your function's jvp gives instead")
 
 
 def gradcheck(
@@ -73,49 +178,31 @@ def gradcheck(
     fast_mode: bool = False,
     masked: bool = False,
 ) -> bool:
-    """Whether backward agrees with central differences, in every element (inputs should be f64 or c128)."""
+    """Whether backward agrees with central differences, in every element (inputs should be f64 or c128), twice alike within `nondet_tol`.
+
+    `check_undefined_grad`: whether gradients that don't arrive count as zeros; `check_batched_grad`: whether vmap over gradients gives
+    what they are one by one; `check_grad_dtypes`: whether gradients have the inputs' dtypes. `fast_mode` is allowed to check less, which
+    is not made use of; `masked` is of sparse tensors. NotImplementedError for `check_forward_ad`.
+    """
+    if not (check_forward_ad or check_backward_ad):
+        raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
+    _refuse_forward("check_forward_ad", check_forward_ad)
     inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
-    wanted = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
-    if not wanted:
-        raise ValueError(
-            "gradcheck expects at least one input tensor to require gradient, but none of the them have requires_grad=True."
-        )
+    fn = _Function(func, inputs, _wanted(inputs))
     try:
-        _check(func, inputs, wanted, eps, atol, rtol)
+        with enable_grad():
+            _check_jacobians(fn, eps, atol, rtol, nondet_tol)
+            if check_batched_grad:
+                _check_batches(fn)
+            if check_undefined_grad:
+                _check_missing_gradients(fn)
+            if check_grad_dtypes:
+                _check_dtypes(fn)
     except GradcheckError:
         if raise_exception:
             raise
         return False
     return True
-
-
-def _check(func: Callable, inputs: tuple, wanted: list[Tensor], eps: float, atol: float, rtol: float) -> None:
-    with enable_grad():
-        outs = _outputs(func, inputs)
-    for index, x in enumerate(wanted):
-        numerical = _numerical(func, inputs, x, eps)
-        for k, out in enumerate(outs):
-            if not out.requires_grad:
-                continue
-            expected = numerical[k]
-            for j in range(out.numel()):
-                _compare_row(out, x, expected, j, index, k, atol, rtol)
-
-
-def _compare_row(out: Tensor, x: Tensor, expected: np.ndarray, j: int, index: int, k: int, atol: float, rtol: float) -> None:
-    """One output element: d (Re out_j) and, for complex outputs, d (Im out_j) with respect to every input element."""
-    for part in [1.0, 1j] if out.dtype.is_complex else [1.0]:
-        seed = np.zeros(out.numel(), out.dtype.numpy)
-        seed[j] = part
-        got = _analytical(out, x, seed).reshape(-1)
-        column = expected[..., j]
-        real = (column * np.conj(part)).real
-        want = real[:, 0] + 1j * real[:, 1] if x.dtype.is_complex else real
-        if not np.allclose(got, want, rtol=rtol, atol=atol, equal_nan=True):
-            raise GradcheckError(
-                f"Jacobian mismatch for output {k} with respect to input {index}, output element {j}:\n"
-                f"numerical: {want}\nanalytical: {got}"
-            )
 
 
 def gradgradcheck(
@@ -137,24 +224,32 @@ def gradgradcheck(
     fast_mode: bool = False,
     masked: bool = False,
 ) -> bool:
-    """gradcheck of the gradient itself."""
+    """gradcheck of the gradient itself. `gen_non_contig_grad_outputs`: for gradients of outputs that lie apart in memory."""
+    if not (check_fwd_over_rev or check_rev_over_rev):
+        raise AssertionError("Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True")
+    _refuse_forward("check_fwd_over_rev", check_fwd_over_rev)
     inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     if grad_outputs is None:
-        rng = np.random.default_rng(0)
-        grad_outputs = [
-            o.detach().new_tensor(rng.standard_normal(tuple(o.shape))).to(o.dtype).requires_grad_()
-            for o in _outputs(func, inputs)
-            if o.requires_grad
-        ]
+        seeds = _random_seeds(_Function(func, inputs, []).recorded())
+        grad_outputs = [_apart(g) if gen_non_contig_grad_outputs else g.requires_grad_() for g in seeds]
     grad_outputs = (grad_outputs,) if isinstance(grad_outputs, Tensor) else tuple(grad_outputs)
     count = len(inputs)
 
     @enable_grad()
     def gradient(*args: Any) -> tuple:
         xs, gs = args[:count], args[count:]
-        outs = [o for o in _outputs(func, xs) if o.requires_grad]
+        outs = _Function(func, xs, []).recorded()
         wanted = [x for x in xs if isinstance(x, Tensor) and x.requires_grad]
         found = engine.run_backward(outs, gs, inputs=wanted, retain_graph=True, create_graph=True, accumulate=False)
         return tuple(g for g in found if g is not None)
 
-    return gradcheck(gradient, inputs + grad_outputs, eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception)
+    return gradcheck(gradient, inputs + grad_outputs, eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception, nondet_tol=nondet_tol,
+                     check_undefined_grad=check_undefined_grad, check_grad_dtypes=check_grad_dtypes, check_batched_grad=check_batched_grad,
+                     fast_mode=fast_mode, masked=masked)
+
+
+def _apart(g: Tensor) -> Tensor:
+    """The same values with room for others between the elements."""
+    wide = g.new_zeros((*g.shape, 2))
+    wide[..., 0] = g
+    return wide.detach()[..., 0].requires_grad_()
