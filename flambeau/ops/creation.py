@@ -565,7 +565,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Tenso
     kind = kind_for(dtype, out, default_dtype())
     start, end = _ends("logspace", start, end)
     if kind.category == dtypes.INT:
-        start, end = int(start), int(end)
+        start, end = int(fitting(start, kind)), int(fitting(end, kind))
     value = float(base) ** linspace(start, end, steps, dtype=dtypes.float64, device=device)
     return finish_line(cast(value, kind), requires_grad, out)
 

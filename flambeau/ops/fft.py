@@ -133,6 +133,8 @@ def _counted(x: Tensor, dims: Any) -> tuple[int, ...]:
 def _dims(x: Tensor, s: Sequence | None, dim: Any) -> tuple[tuple[int, ...], Sequence]:
     if dim is None:
         dim = range(x.ndim) if s is None else range(x.ndim - (1 if isinstance(s, int) else len(s)), x.ndim)
+        if s is not None and len(dim) > x.ndim:
+            raise RuntimeError(f"Got shape with {len(dim)} values but input tensor only has {x.ndim} dimensions.")
     dims = _counted(x, dim)
     if len(set(dims)) != len(dims):
         raise RuntimeError(f"FFT dims must be unique, got {list(dims)}")
@@ -231,6 +233,8 @@ def _frequencies(name: str, make: Callable, doc: str) -> Callable:
     def fn(n: int, d: float = 1.0, *, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
            requires_grad: bool = False) -> Tensor:
         n = count(n)
+        if n < 0:
+            raise RuntimeError(f"{name}(): expected a non-negative number of points, got {n}")
         counted = make(n, 1.0) if n else np.zeros(0) if make is np.fft.fftfreq else np.full(1, np.nan)
         with np.errstate(all="ignore"):
             counted = counted / d

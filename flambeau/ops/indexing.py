@@ -192,7 +192,8 @@ def slices(input: Tensor, dim: int, index: Tensor, source: Tensor, name: str, er
     given = source if source.ndim or input.ndim > 1 else source.reshape(1)
     expected = tuple(index.shape[0] if i == d else n for i, n in enumerate(input.shape))
     if given.ndim != input.ndim or any(n != m for n, m in zip(given.shape, expected)):
-        kind = error if source.ndim else RuntimeError if index.shape[0] == 1 else IndexError
+        other = given.ndim == input.ndim and any(n != m for i, (n, m) in enumerate(zip(given.shape, expected)) if i != d)
+        kind = RuntimeError if other or (not source.ndim and index.shape[0] == 1) else error if source.ndim else IndexError
         raise kind(f"{name}(): expected a source of shape {list(expected)} for an index of {index.shape[0]} elements along dimension {d} "
                     f"of shape {list(input.shape)}, got {list(source.shape)}")
     return d, index, given
@@ -218,8 +219,8 @@ def _at(dim: int, index: Tensor) -> list:
 @along_a_number
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy of `input` with the slices of `source` written at `index` along `dim`."""
-    _long(index, "index_copy_()")
     d, index, source = slices(input, dim, index, source, "index_copy", IndexError)
+    _long(index, "index_copy_()")
     return prims.index_put(input, _at(d, index), source, False)
 
 
@@ -228,6 +229,8 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """A copy of `input` with `value` in the slices at `index` along `dim`."""
     d = canonical_dim(dim, input.ndim)
+    if isinstance(value, Tensor) and value.ndim:
+        raise RuntimeError(f"index_fill_ only supports a 0-dimensional value tensor, got shape {list(value.shape)}")
     if index.dtype is not int64:
         raise IndexError(f"index_fill_(): Expected dtype int64 for index, got {index.dtype}.")
     if index.ndim > 1:

@@ -75,6 +75,9 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     """Sums of products over the last dimensions."""
     if not input.ndim or not other.ndim:
         return input * other
+    if _differ(input.shape[-1], other.shape[-1]):
+        raise RuntimeError(f"inner() the last dimension must match on both input tensors but got shapes {list(input.shape)} and "
+                           f"{list(other.shape)}")
     return tensordot(input, other, ([-1], [-1]))
 
 
@@ -550,6 +553,8 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0,
     for name, x in (("X1", x1), ("X2", x2)):
         if x.dtype.category != FLOAT:
             raise RuntimeError(f"cdist only supports floating-point dtypes, {name} got: {scalar_type(x.dtype)}")
+    if p < 0:
+        raise RuntimeError(f"cdist only supports non-negative p values, got {p}")
     lead = broadcast_shapes(tuple(x1.shape[:-2]), tuple(x2.shape[:-2]))
     x1, x2 = (expand_to(cast(x, promote_types(x1.dtype, x2.dtype)), (*lead, *x.shape[-2:])) for x in (x1, x2))
     many = compute_mode == "use_mm_for_euclid_dist" or (

@@ -26,7 +26,7 @@ from .linalg import matmul
 from .order import in_rows
 from .pointwise import with_out
 from .promotion import apart, cast, expand_to
-from .reductions import scalar_type
+from .reductions import _differ, scalar_type
 from .registry import General, Spec, operator, primitive
 from .return_types import named
 
@@ -193,6 +193,12 @@ triangular_prim = _routine("solve_triangular", _triangular_kernel, _triangular_v
 def linalg_solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
     """X with A X = B (X A = B if not left) for triangular A."""
     _check(A, "linalg.solve_triangular", square=True)
+    _check(B, "linalg.solve_triangular")
+    if A.dtype is not B.dtype:
+        raise RuntimeError(f"linalg.solve_triangular: Expected A and B to have the same dtype, but found {A.dtype} and {B.dtype}")
+    if _differ(A.shape[-1], B.shape[-2 if left else -1]):
+        raise RuntimeError(f"linalg.solve_triangular: Incompatible shapes of A and B for the equation {'AX = B' if left else 'XA = B'}: "
+                           f"{list(A.shape)} and {list(B.shape)}")
     if not left:
         return _h(linalg_solve_triangular(_h(A), _h(B), upper=not upper, unitriangular=unitriangular))
     batch = tuple(broadcast_shapes(tuple(A.shape[:-2]), tuple(B.shape[:-2])))
@@ -660,6 +666,15 @@ pinv_prim = _routine(
     failure="linalg.pinv: The algorithm failed to converge; NaNs in the input are a reason.")
 
 
+def _tolerance(value: Any) -> Any:
+    """A tolerance out of a tensor without dimensions; numbers as they are."""
+    if not isinstance(value, Tensor):
+        return value
+    if value.ndim:
+        raise NotImplementedError(f"a tolerance for each matrix (got shape {list(value.shape)}) is not implemented: give a number")
+    return value.item()
+
+
 def _rtol(x: Tensor, rtol: float | None) -> float:
     return rtol if rtol is not None else max(x.shape[-2:]) * float(np.finfo(x.dtype.numpy).eps)
 
@@ -671,7 +686,7 @@ def linalg_pinv(A: Tensor, rcond: float | None = None, hermitian: bool = False, 
     """The Moore-Penrose pseudo-inverse; singular values count as zero below atol, and below rtol (0 beside an atol; once called rcond)
     times the largest."""
     _check(A, "linalg.pinv")
-    rtol = rcond if rtol is None else rtol
+    atol, rtol = _tolerance(atol), _tolerance(rcond if rtol is None else rtol)
     return pinv_prim(A, 0.0 if atol and rtol is None else _rtol(A, rtol), float(atol or 0.0), hermitian)
 
 
@@ -698,6 +713,7 @@ def linalg_lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: st
 def linalg_matrix_rank(A: Tensor, tol: float | None = None, *, atol: float | None = None, rtol: float | None = None,
                        hermitian: bool = False) -> Tensor:
     """How many singular values exceed max(atol, rtol * largest)."""
+    tol, atol, rtol = (_tolerance(v) for v in (tol, atol, rtol))
     s = linalg_svdvals(A)
     bound = s.amax(-1, True) * (_rtol(A, rtol) if atol is None and tol is None else rtol or 0.0)
     limit = tol if tol is not None else atol or 0.0
@@ -774,6 +790,8 @@ def linalg_matrix_exp(A: Tensor) -> Tensor:
 @with_out
 def linalg_tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of A as a map from its last dimensions to its first `ind`."""
+    if not 0 < ind <= A.ndim:
+        raise RuntimeError(f"linalg.tensorinv: Expected a strictly positive integer for 'ind', at most {A.ndim}, got {ind}")
     front, back = tuple(A.shape[:ind]), tuple(A.shape[ind:])
     if math.prod(front) != math.prod(back):
         raise RuntimeError(f"Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), but got "

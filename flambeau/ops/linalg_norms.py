@@ -10,7 +10,8 @@ from ..core.dtypes import FLOAT, dtype
 from ..core.size import canonical_dim
 from ..core.tensor import Tensor
 from . import prims
-from .linalg_decompositions import _check, linalg_inv, linalg_svdvals
+from .linalg_decompositions import _check, linalg_svdvals
+from .linalg_factors import linalg_inv_ex
 from .pointwise import with_out
 from .promotion import cast
 from .reductions import check_norm_dtype, linalg_vector_norm, scalar_type
@@ -53,6 +54,8 @@ def linalg_matrix_norm(A: Tensor, ord: Any = "fro", dim: Sequence[int] = (-2, -1
 def _as_wanted(x: Tensor, wanted: dtype | None) -> Tensor:
     if wanted is None:
         return x
+    if x.dtype.category < FLOAT:
+        raise RuntimeError(f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got {scalar_type(x.dtype)}")
     check_norm_dtype(x.dtype, wanted)
     return cast(x, wanted)
 
@@ -82,7 +85,9 @@ def linalg_cond(A: Tensor, p: Any = None) -> Tensor:
         s = linalg_svdvals(A)
         high, low = s.select(-1, 0), s.select(-1, s.shape[-1] - 1)
         return low / high if p == -2 else high / low
-    return _matrix_norm(A, p, (-2, -1), False) * _matrix_norm(linalg_inv(A), p, (-2, -1), False)
+    inverse, info = linalg_inv_ex(A)
+    both = _matrix_norm(A, p, (-2, -1), False) * _matrix_norm(inverse, p, (-2, -1), False)
+    return both.masked_fill(info != 0, math.inf)
 
 
 @operator

@@ -374,6 +374,8 @@ def frexp(input: Tensor) -> Any:
 
 # -- integration and differences ------------------------------------------------------------------------------------
 def _areas(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
+    if x is None and isinstance(dx, (bool, complex)):
+        raise RuntimeError(f"trapezoid: Currently, we only support dx as a real number. Got {dx}")
     d = canonical_dim(dim, y.ndim)
     n = y.shape[d]
     y = to_float(y)  # sums of two integers may not fit their dtype

@@ -332,6 +332,8 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
     if min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
     if input.dtype.category < FLOAT:
+        if not input.dtype.is_signed and min_val < 0:
+            raise RuntimeError(f"cannot do hardtanh on an unsigned type with negative limits, got {input.dtype} and {min_val}")
         return _or_inplace(clamp, input, inplace, int(min_val), int(max_val))
     return _or_inplace(_hardtanh, input, inplace, float(min_val), float(max_val))
 
@@ -455,7 +457,12 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     return prims.mul(a, prims.sigmoid(b))
 
 
-relu_ = OPERATORS["relu_"]
-leaky_relu_, elu_, celu_, selu_, hardtanh_, relu6_, silu_, mish_, hardswish_, hardsigmoid_, threshold_ = (
+def _scaled_elu(input: Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:
+    """scale * x where positive, else scale * alpha * (e^(input_scale * x) - 1)."""
+    return _elu(check_float(input, "elu"), float(alpha), float(scale), float(input_scale))
+
+
+relu_, elu_ = OPERATORS["relu_"], inplace(_scaled_elu, "elu_")
+leaky_relu_, celu_, selu_, hardtanh_, relu6_, silu_, mish_, hardswish_, hardsigmoid_, threshold_ = (
     inplace(fn, fn.__name__ + "_") for fn in (
-        leaky_relu, elu, celu, selu, hardtanh, relu6, silu, mish, hardswish, hardsigmoid, threshold))
+        leaky_relu, celu, selu, hardtanh, relu6, silu, mish, hardswish, hardsigmoid, threshold))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,14 +34,14 @@ def reduced(loss: Tensor, reduction: str) -> Tensor:
     return loss
 
 
-def _weighed(loss: Tensor, weight: Tensor | None, alike: bool = False) -> Tensor:
-    """`loss` with a weight for each element, given in its own shape or (unless `alike`) one that broadcasts to it."""
+def _weighed(loss: Tensor, weight: Tensor | None, shape: Sequence | None = None) -> Tensor:
+    """`loss` with a weight for each element, given in `shape` or, without, in one that broadcasts to the loss's."""
     if weight is None:
         return loss
     if not isinstance(weight, Tensor):
         raise TypeError(f"argument 'weight' must be Tensor, not {type(weight).__name__}")
-    if alike and weight.shape != loss.shape:
-        raise ValueError(f"Weights and input must have the same size, got {list(weight.shape)} and {list(loss.shape)}")
+    if shape is not None and weight.shape != shape:
+        raise ValueError(f"Weights and input must have the same size, got {list(weight.shape)} and {list(shape)}")
     return loss * weight
 
 
@@ -314,11 +314,11 @@ def mse_loss(input: Tensor, target: Tensor, size_average: bool | None = None, re
     """(input - target)^2."""
     x, t = _pair(input, target, "mse_loss")
     loss = (x - t) ** 2
-    return _weighted_mean(loss, weight, legacy_reduction(size_average, reduce, reduction))
+    return _weighted_mean(loss, weight, input.shape, legacy_reduction(size_average, reduce, reduction))
 
 
-def _weighted_mean(loss: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
-    weighted = _weighed(loss, weight, alike=True)
+def _weighted_mean(loss: Tensor, weight: Tensor | None, shape: Sequence, reduction: str) -> Tensor:
+    weighted = _weighed(loss, weight, shape)
     if weight is None:
         return reduced(loss, reduction)
     return weighted.sum() / weight.sum() if reduction == "mean" else reduced(weighted, reduction)
@@ -329,7 +329,7 @@ def l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None, red
             reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
     """|input - target|."""
     x, t = _pair(input, target, "l1_loss")
-    return _weighted_mean((x - t).abs(), weight, legacy_reduction(size_average, reduce, reduction))
+    return _weighted_mean((x - t).abs(), weight, input.shape, legacy_reduction(size_average, reduce, reduction))
 
 
 def _floats(x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
@@ -378,7 +378,7 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     x, t = _pair(input, target, "huber_loss")
     loss = _rounded_distance(*_floats(x, t), float(delta), float(delta))
-    return reduced(_weighed(loss, weight, alike=True), reduction)  # not divided by the weights, unlike mse_loss's
+    return reduced(_weighed(loss, weight, input.shape), reduction)  # not divided by the weights, unlike mse_loss's
 
 
 # -- divergences ---------------------------------------------------------------------------------------------
@@ -476,7 +476,7 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
     dot = (input1 * input2).sum(dim)
     cos = dot / (((input1 * input1).sum(dim) + eps) * ((input2 * input2).sum(dim) + eps)).sqrt()
     zero = cos.new_zeros(())
-    loss = where(target == 1, 1 - cos, zero) + where(target == -1, (cos - margin).clamp_min(0), zero)
+    loss = where(target == 1, 1 - cos, zero) + where(target == -1, (cos - float(margin)).clamp_min(0), zero)
     return reduced(loss, legacy_reduction(size_average, reduce, reduction))
 
 

@@ -309,6 +309,11 @@ def _check_channels(input: Tensor, **vectors: Tensor | None) -> None:
             raise RuntimeError(f"{name} should contain {input.shape[1]} elements not {v.numel()}")
 
 
+def _check_running(mean: Tensor | None, var: Tensor | None) -> None:
+    if (mean is None) != (var is None):
+        raise ValueError("running_mean and running_var must either both be None or neither be None")
+
+
 @operator(name="functional_batch_norm")
 def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
                bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Tensor:
@@ -327,6 +332,7 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
     n = _count(input.shape, _over(input.ndim))
     if type(n) is int and n <= 1:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
+    _check_running(running_mean, running_var)
     out, mean, var = _batch_norm_train(input, weight, bias, float(eps))
     with dispatch.grad_enabled(False):
         _move(running_mean, mean, momentum)
@@ -390,8 +396,7 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
     """Normalise each channel of each sample by its own statistics, or by the running ones."""
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
-    if (running_mean is None) != (running_var is None):
-        raise ValueError("running_mean and running_var must either both be None or neither be None")
+    _check_running(running_mean, running_var)
     shape = tuple(input.shape)
     spatial = math.prod(shape[2:])
     if type(spatial) is int and spatial <= 1:

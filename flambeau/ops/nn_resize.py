@@ -350,6 +350,8 @@ def _output_sizes(input: Tensor, size: Any, scale_factor: Any, recompute: bool |
     if (size is None) == (scale_factor is None):
         raise ValueError("either size or scale_factor should be defined" if size is None else
                          "only one of size or scale_factor should be defined")
+    if size is not None and recompute is not None:
+        raise ValueError("recompute_scale_factor is not meaningful with an explicit size.")
     if size is not None:
         sizes = tuple(size) if isinstance(size, (tuple, list)) else (size,) * spatial
         if len(sizes) != spatial:

@@ -746,8 +746,11 @@ def _fold_columns(input: Tensor, target: tuple, kernel: tuple, dilation: tuple, 
 
 
 def _columns_window(name: str, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> tuple[tuple, ...]:
-    kernel, gap, pad, step = (counts(v, 2, what) for v, what in ((kernel_size, "kernel_size"), (dilation, "dilation"),
-                                                                 (padding, "padding"), (stride, "stride")))
+    given = {"kernel_size": kernel_size, "dilation": dilation, "padding": padding, "stride": stride}
+    for what, value in given.items():
+        if isinstance(value, (tuple, list)) and len(value) != 2:
+            raise RuntimeError(f"{name}(): It is expected {what} equals to 2, but got size {len(value)}: give a number, or two")
+    kernel, gap, pad, step = (counts(value, 2, what) for what, value in given.items())
     _check_window(name, pad, kernel_size=kernel, dilation=gap, stride=step)
     return kernel, gap, pad, step
 

@@ -502,6 +502,8 @@ def norm(input: Tensor, p: Any = "fro", dim: Dims = None, keepdim: bool = False,
     if isinstance(p, str):
         if p != "fro":
             raise NotImplementedError(f"torch.norm with p={p!r}: use torch.linalg.matrix_norm(x, ord='nuc')")
+        if isinstance(dim, (tuple, list)) and len(dim) > 2:
+            raise RuntimeError(f"torch.norm: the Frobenius norm is over at most 2 dimensions, got dim={tuple(dim)}")
         p = 2.0
     return linalg_vector_norm(input, 2.0 if p is None else p, dim, keepdim, dtype=dtype, out=out)
 

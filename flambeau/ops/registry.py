@@ -617,6 +617,8 @@ def _translate(name: str, kwargs: dict[str, Any], aliases: dict[str, str]) -> No
     given_dtype = kwargs.get("dtype")
     if isinstance(given_dtype, (type, str, np.dtype)):
         kwargs["dtype"] = as_dtype(given_dtype, name)
+    elif isinstance(given_dtype, (Tensor, Number, tuple, list)):
+        raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(given_dtype).__name__}")
 
 
 _MARKS = {"Tensor": "__torch_function__", "int": "__index__"}

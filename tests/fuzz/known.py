@@ -77,6 +77,8 @@ def _not_finite(v: Values) -> bool:
 _LAPACK = ("inverse", "inv", "solve", "solve_ex", "inv_ex", "det", "slogdet", "logdet", "pinv", "pinverse", "cond", "matrix_power", "lstsq",
            "cholesky_solve", "cholesky_inverse", "solve_triangular", "tensorinv", "matrix_exp")
 
+_NO_DIMENSION = ("Dimension out of range", "tensor has no dimensions")
+
 KNOWN = (
     Known("torch's Bessel functions of float64 are 1e-6 off beyond 5 (the polynomials of j0 and its like), float32's through them; "
           "tests/ops/test_math.py has higher precision", values=_of("bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1")),
@@ -177,10 +179,22 @@ KNOWN = (
     Known("torch views what it should reshape", error=lambda ours, theirs, step: ours is None and _of("kron", "take_along_dim")(step)
           and _says(theirs, "view size is not compatible")),
     Known("what is read is read before anything is written: operands may overlap what they are written to; torch refuses that where it "
-          "sees it", error=lambda ours, theirs, step: ours is None and _says(theirs, "input tensor and the written-to tensor refer to")),
+          "sees it", error=lambda ours, theirs, step: (ours is None or isinstance(ours, (IndexError, RuntimeError)))
+          and _says(theirs, "input tensor and the written-to tensor refer to")),
     Known("a call with two mistakes is refused for one of them: torch has no kernel for the dtype, Flambeau says what else is wrong",
           error=lambda ours, theirs, step: isinstance(ours, (IndexError, TypeError, ValueError, RuntimeError))
-          and _says(theirs, "not implemented for", "Unsupported dtype")),
+          and _says(theirs, "not implemented for", "Unsupported dtype", "Could not run 'aten::")),
+    Known("a call with two mistakes is refused for one of them: a dimension that is not there, and something else",
+          error=lambda ours, theirs, step: all(isinstance(e, (IndexError, ValueError, RuntimeError)) for e in (ours, theirs))
+          and (_says(ours, *_NO_DIMENSION) or _says(theirs, *_NO_DIMENSION))),
+    Known("a call with two mistakes is refused for one of them: a number that the dtype doesn't hold, and an index",
+          error=lambda ours, theirs, step: isinstance(ours, IndexError) and _says(theirs, "value cannot be converted to type")),
+    Known("whether torch makes a transposed convolution's empty image hangs on the library that it takes", error=lambda ours, theirs, step:
+          theirs is None and "conv_transpose" in step.op and _says(ours, "Output size is too small")),
+    Known("torch does not look at the dimension along which nothing is rolled or compared", error=lambda ours, theirs, step:
+          theirs is None and _of("roll", "cummax", "cummin")(step) and _says(ours, "Dimension out of range")),
+    Known("what is singular, or positive-definite, up to rounding hangs on the library", error=lambda ours, theirs, step:
+          (ours is None or theirs is None) and _says(ours or theirs, "is singular", "positive-definite", "failed to converge")),
     Known("an imaginary number is no float: TypeError; torch speaks of overflow", error=lambda ours, theirs, step:
           isinstance(ours, TypeError) and _says(theirs, "value cannot be converted to type") and "complex(" in step.code()),
     Known("a string is no index: TypeError, also where there is nothing to index", error=lambda ours, theirs, step:

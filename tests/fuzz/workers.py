@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import resource
 import signal
 import sys
 import time
@@ -16,6 +17,7 @@ from .hunt import Find, Hunt, seeds
 from .program import Program
 
 PATIENCE = 60.0     # seconds for one run of a program; longer is a hang
+MOST_MEMORY = 4 << 30   # of a process: torch makes all that it chooses from (`combinations(x, 17)`)
 
 
 @dataclass
@@ -77,6 +79,7 @@ def _work(connection: Connection, options: Any, mode: str, number: int, done: in
     import torch
 
     torch.set_num_threads(1)
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
     running = Hunt(mode, torch, Path(options.out), True, lambda doing, at: connection.send((doing, at)))
     numbers = seeds(options.seed, mode, number, options.jobs, done)
     end = time.monotonic() + seconds

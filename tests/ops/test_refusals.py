@@ -217,6 +217,24 @@ CALLS = {
     "shifted along no dimension": lambda t: t.arange(4).reshape(2, 2).roll(1, None),
     "counted over several dimensions": lambda t: t.ones(2, 2).count_nonzero(0, 1),
     "a multiple taken away": lambda t: t.rsub(t.ones(2), 2.0, 2.5),
+    **{f"elu_ with {args}": lambda t, args=args: t.nn.functional.elu_(t.tensor([-1.0, 2.0]), *args)
+       for args in ((), (2.0,), (2.0, 3.0, 4.0))},
+    **{f"the condition of a singular matrix in the norm {p}": lambda t, p=p: t.linalg.cond(t.stack([t.ones(2, 2), t.eye(2)]), p)
+       for p in (1, float("inf"), "fro")},
+    **{f"solve_triangular of {a}, {b}, left={left}": lambda t, a=a, b=b, left=left:
+        t.linalg.solve_triangular(t.ones(a), t.ones(b), upper=False, left=left)
+       for a, b in (((1, 1), (2, 1)), ((2, 2), (2, 1)), ((2, 3), (2, 1)), ((2, 2), (2,))) for left in (True, False)},
+    **{f"tensorinv of {n}": lambda t, n=n: t.linalg.tensorinv(t.eye(4).reshape(2, 2, 2, 2), n) for n in (-1, 0, 2, 17)},
+    **{f"{name} into {kind}": lambda t, name=name, kind=kind: getattr(t, name)(t.ones(2), 0, dtype=kind)
+       for name in ("cumsum", "sum", "mean") for kind in (3, (1, 2))},
+    **{f"a pinverse with {rcond}": lambda t, rcond=rcond: t.linalg.pinv(t.ones(2, 2), t.tensor(rcond)) for rcond in (0.5,)},
+    "points below zero": lambda t: t.fft.fftfreq(-1),
+    "more sizes than dimensions": lambda t: t.fft.fftn(t.ones(()), 17),
+    "the norm over three dimensions": lambda t: t.norm(t.ones(1, 1, 1), dim=(0, 1, 2)),
+    **{f"the inner product of {a} and {b}": lambda t, a=a, b=b: t.inner(t.ones(a), t.ones(b)) for a, b in (((1,), (2,)), ((2,), (3, 2)))},
+    "distances of a negative order": lambda t: t.cdist(t.ones(1, 1), t.ones(1, 1), -9),
+    "an area of true width": lambda t: t.trapezoid(t.ones(3), dx=True),
+    "limits of an unsigned number": lambda t: t.nn.functional.hardtanh(t.ones(1, dtype=t.uint8)),
 }
 
 
