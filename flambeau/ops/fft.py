@@ -233,11 +233,13 @@ def _frequencies(name: str, make: Callable, doc: str) -> Callable:
     def fn(n: int, d: float = 1.0, *, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
            requires_grad: bool = False) -> Tensor:
         n = count(n)
+        if isinstance(d, Tensor) and d.ndim:
+            raise TypeError(f"{name}(): argument 'd' (position 2) must be float, not Tensor")
         if n < 0:
             raise RuntimeError(f"{name}(): expected a non-negative number of points, got {n}")
         counted = make(n, 1.0) if n else np.zeros(0) if make is np.fft.fftfreq else np.full(1, np.nan)
         with np.errstate(all="ignore"):
-            counted = counted / d
+            counted = counted / float(d)
         made = from_array(counted.astype((dtype or default_dtype()).numpy)).to(as_device(device))
         return made.requires_grad_(requires_grad)
 

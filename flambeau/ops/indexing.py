@@ -176,6 +176,8 @@ def along_a_number(fn: Callable, alike: bool = False) -> Callable:
             raise (IndexError if several else RuntimeError)(
                 f"{fn.__name__}(): source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
                 f"{list(input.shape)} source.shape = {list(values.shape)} for {index.numel()} indices")
+        if not input.ndim and isinstance(values, Tensor) and values.ndim > 1:
+            raise RuntimeError(f"{fn.__name__}(): a number takes one value, got a source of shape {list(values.shape)}")
         if input._layout.shape != () or canonical_dim(dim, 0):
             return fn(input, dim, index, values, *args, **kwargs)
         return fn(input.reshape(1), 0, index, values, *args, **kwargs).reshape(())

@@ -19,7 +19,7 @@ from . import fft, linalg_decompositions, linalg_factors, linalg_norms, prims, s
 from .order import elementwise, in_rows
 from .pointwise import assign, inplace, new_value, with_out
 from .promotion import broadcast, cast, default_dtype, prepare, result_type, to_float
-from .reductions import linalg_vector_norm, scalar_type
+from .reductions import _differ, linalg_vector_norm, scalar_type
 from .registry import OPERATORS, PRIMITIVES, General, Pointwise, Primitive, Spec, lies_like, operator, pointwise, primitive
 from .return_types import named
 
@@ -378,6 +378,8 @@ def _areas(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
         raise RuntimeError(f"trapezoid: Currently, we only support dx as a real number. Got {dx}")
     d = canonical_dim(dim, y.ndim)
     n = y.shape[d]
+    if x is not None and x.ndim in (1, y.ndim) and _differ(x.shape[-1 if x.ndim == 1 else dim], n):
+        raise RuntimeError(f"trapezoid: There must be one `x` value for each sample point, got shapes {list(x.shape)} and {list(y.shape)}")
     y = to_float(y)  # sums of two integers may not fit their dtype
     pair = y.narrow(d, 1, n - 1) + y.narrow(d, 0, n - 1)
     if x is None:

@@ -323,6 +323,8 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
     in place; otherwise with the running ones.
     """
     check_float(input, "batch_norm")
+    if eps < 0 or (training and not eps):
+        raise ValueError(f"batch_norm eps must be {'positive during training' if training else 'non-negative'}, but got {eps}")
     _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     input = in_images(input)
     if not training:
