@@ -378,7 +378,7 @@ def _areas(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
         raise RuntimeError(f"trapezoid: Currently, we only support dx as a real number. Got {dx}")
     d = canonical_dim(dim, y.ndim)
     n = y.shape[d]
-    if x is not None and x.ndim in (1, y.ndim) and _differ(x.shape[-1 if x.ndim == 1 else dim], n):
+    if x is not None and x.ndim == 1 and _differ(x.shape[0], n):
         raise RuntimeError(f"trapezoid: There must be one `x` value for each sample point, got shapes {list(x.shape)} and {list(y.shape)}")
     y = to_float(y)  # sums of two integers may not fit their dtype
     pair = y.narrow(d, 1, n - 1) + y.narrow(d, 0, n - 1)

@@ -229,7 +229,8 @@ CALLS = {
        for name in ("cumsum", "sum", "mean") for kind in (3, (1, 2))},
     **{f"a pinverse with {rcond}": lambda t, rcond=rcond: t.linalg.pinv(t.ones(2, 2), t.tensor(rcond)) for rcond in (0.5,)},
     **{f"batch_norm with eps={eps}, training={training}": lambda t, eps=eps, training=training: t.nn.functional.batch_norm(
-        t.arange(4.0).reshape(2, 2), t.ones(2), t.ones(2), training=training, eps=eps) for eps in (-9, 0.0, 1e-5) for training in (True, False)},
+        t.arange(4.0).reshape(2, 2), t.ones(2), t.ones(2), training=training, eps=eps)
+       for eps in (-9, 0.0, 1e-5) for training in (True, False)},
     **{f"areas over {x} of {y}": lambda t, x=x, y=y: t.trapezoid(t.ones(y), t.ones(x))
        for x, y in (((2,), (3,)), ((1,), (3,)), ((1, 2), (1, 1)), ((1, 1), (1, 3)), ((1, 1), (1, 1)))},
     "points below zero": lambda t: t.fft.fftfreq(-1),
