@@ -185,13 +185,22 @@ def without_backward(interface: Interface, run: Compiled) -> Compiled:
     def call(inputs: list) -> list:
         outs = run(inputs)
         node = FailedBackward([edge_of(inputs[i]) for i in interface.gradient_inputs], error)
-        made = [outs[i] for i in interface.differentiable]
+        made = _differentiable(outs, interface)
         node.output_specs = tuple(map(_spec, made))
         for nr, out in enumerate(made):
             out._grad = AutogradMeta(False, node, nr)
         return outs
 
     return call
+
+
+def _differentiable(outs: list, interface: Interface) -> list:
+    """The results that get a history. What is written to an input may be another input, or written to two: it gets one of its own."""
+    for i in interface.differentiable:
+        if i >= len(interface.written):
+            break
+        outs[i] = bare(outs[i])
+    return [outs[i] for i in interface.differentiable]
 
 
 class Saving(NamedTuple):
@@ -207,8 +216,8 @@ class TrainingCode:
     def __init__(self, interface: Interface, saved: Saving, forward: Compiled, backward: Compiled) -> None:
         self.forward = forward
         self.backward = backward
+        self.interface = interface
         self.results = interface.results
-        self.differentiable = interface.differentiable
         self.gradient_inputs = interface.gradient_inputs
         self.reached = interface.reached
         self.saved_inputs = saved.inputs
@@ -226,7 +235,7 @@ class TrainingCode:
         finally:
             state.grad_enabled = before
         node = CompiledBackward(edges, self, outs, inputs)
-        made = [outs[i] for i in self.differentiable]
+        made = _differentiable(outs, self.interface)
         node.output_specs = self.static_specs or tuple(map(_spec, made))
         for nr, out in enumerate(made):
             out._grad = AutogradMeta(False, node, nr)

@@ -841,7 +841,7 @@ class CompositeRecord:
                 if out is not NotImplemented:
                     return out
         with dispatch.grad_enabled(False):
-            return self.fn(*args) if dispatch.state.word or self.answers_views else _standalone(self.fn(*args), args)
+            return self.fn(*args) if dispatch.state.modes or self.answers_views else _standalone(self.fn(*args), args)
 
 
 def _as_tensor(out: Any, where: Any) -> Tensor:

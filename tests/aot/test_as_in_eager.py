@@ -239,3 +239,66 @@ def test_no_gradient_where_eager_has_none(ask):
     for got, want in zip(gradients(torch.compile(work)), gradients(work), strict=True):
         assert (got is None) == (want is None)
         assert got is None or torch.equal(got, want)
+
+
+# -- what is written to an input is another input, or is written to two -------------------------------------------------
+def copied(x, y, leaf):
+    return x.copy_(leaf), x.sum()
+
+
+def copied_to_two(x, y, leaf):
+    made = leaf * 2
+    x.copy_(made)
+    y.copy_(made)
+    return x.sum(), (y * y).sum()
+
+
+def copied_to_two_from_an_input(x, y, leaf):
+    x.copy_(leaf)
+    y.copy_(leaf)
+    return x.sum(), (y * leaf).sum()
+
+
+def copied_on(x, y, leaf):
+    x.copy_(leaf)
+    y.copy_(x)
+    return y.exp()
+
+
+@both
+@pytest.mark.parametrize("of_a_view", [False, True])
+@pytest.mark.parametrize("f", [copied, copied_to_two, copied_to_two_from_an_input, copied_on], ids=lambda f: f.__name__)
+def test_the_caller_s_leaf_stays_a_leaf(f, of_a_view, dynamic):
+    def arguments():
+        x = normal(2, 3)[1] if of_a_view else normal(3)
+        return x, normal(3), normal(3, grad=True)
+
+    compare(f, arguments, dynamic)
+    made = arguments()
+    torch.compile(f, backend="aot_eager", dynamic=dynamic)(*made)
+    assert made[2].is_leaf
+
+
+# -- operators that compiled code calls whole: what they answer with can be written to ----------------------------------
+WHOLE = {
+    "adaptive_max_pool1d": lambda x: F.adaptive_max_pool1d(x, 3),
+    "adaptive_max_pool2d": lambda x: F.adaptive_max_pool2d(x, (3, 2)),
+    "adaptive_avg_pool1d": lambda x: F.adaptive_avg_pool1d(x, 3),
+    "adaptive_avg_pool2d": lambda x: F.adaptive_avg_pool2d(x, (3, 2)),
+    "max_pool2d": lambda x: F.max_pool2d(x, 2),
+    "avg_pool2d": lambda x: F.avg_pool2d(x, 2),
+    "attention": lambda x: F.scaled_dot_product_attention(x, x, x),
+}
+
+
+@both
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("write", [lambda t: t.exp_(), lambda t: t[0].mul_(2), lambda t: t.transpose(-1, -2).add_(1)])
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_an_operator_answers_with_can_be_written(name, write, grad, dynamic):
+    def f(x):
+        y = WHOLE[name](x)
+        write(y)
+        return y, y * 2
+
+    compare(f, lambda: (normal(2, 4, 5, grad=grad) if name.endswith("1d") else normal(1, 2, 4, 5, grad=grad),), dynamic)
