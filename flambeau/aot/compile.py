@@ -13,7 +13,7 @@ from flambeau.aot.joint import INFERENCE, LEAF, NON_LEAF, FromArgument, FromAttr
 from flambeau.aot.partition import Partition, partition
 from flambeau.aot.passes import CLEAN_UP, separate_results
 from flambeau.aot.runtime import Compiled, Part, Saving, TrainingCode, deliverer, gatherer, overlaps, share_memory, without_backward
-from flambeau.aot.trace import stripped
+from flambeau.aot.trace import Untraceable, stripped
 from flambeau.aot.verify import check_functional, check_partition
 from flambeau.core import dispatch
 from flambeau.core.settings import Verification
@@ -113,7 +113,10 @@ class AotFunction:
 
     def _compile(self, needs: tuple | None) -> Callable[[tuple], Any]:
         with _C.HooksScope():   # what is traced here is nothing to the caller's hooks of saved tensors
-            return self._obtain(needs)
+            try:
+                return self._obtain(needs)
+            except Untraceable:
+                return lambda args: self.gm(*args)
 
     def _obtain(self, needs: tuple | None) -> Callable[[tuple], Any]:
         if self.artefacts is None:

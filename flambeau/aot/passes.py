@@ -5,7 +5,8 @@ The graphs have no effects (tracing made writes into values), so what nobody use
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,8 @@ def _key(a: Any) -> Hashable:
         return ("slice", _key(a.start), _key(a.stop), _key(a.step))
     if isinstance(a, float):
         return ("float", a.hex())
+    if isinstance(a, complex):
+        return ("complex", a.real.hex(), a.imag.hex())
     return (type(a), a)
 
 
@@ -164,8 +167,32 @@ def _fold_pointwise(graph: Graph, node: Node, filled: dict[Node, Any]) -> None:
     kinds = {a.meta["val"].dtype for a in node.args if isinstance(a, Node) and isinstance(a.meta["val"], Tensor)}
     rest = [a for k, a in zip(known, node.args, strict=True) if not k and isinstance(a, Node)]
     tensor_left = any(isinstance(a.meta["val"], Tensor) for a in rest)
-    if len(kinds) == 1 and tensor_left:  # else the number would be read in another dtype than the tensor had
+    strides = node.meta["val"]._layout.strides
+    alike = all(same_sizes(a.meta["val"]._layout.strides, strides) for a in rest if isinstance(a.meta["val"], Tensor))
+    # else the number would be read in another dtype, or the result would lie otherwise
+    if len(kinds) == 1 and tensor_left and alike and _takes_numbers(node.target, tuple(known)):
         node.args = tuple([value if k else a for value, k, a in zip(values, known, node.args, strict=True)])
+
+
+class _Probe:
+    """Follows a loop body to see whether an operation of it would have numbers alone: their dtype would not be known."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def step(*operands: Any) -> _Probe:
+            if name != "constant" and not any(isinstance(operand, _Probe) for operand in operands):
+                raise TypeError(f"{name} of numbers alone")
+            return self
+        return step
+
+
+@cache
+def _takes_numbers(prim: Any, known: tuple[bool, ...]) -> bool:
+    probe = _Probe()
+    try:
+        prim.loop(probe, *[2 if k else probe for k in known])
+    except Exception:   # it looks at more of a value than this knows
+        return False
+    return True
 
 
 def _fill(graph: Graph, node: Node, value: Any, filled: dict[Node, Any]) -> None:

@@ -67,6 +67,10 @@ def stripped(tensor: Tensor) -> Tensor:
     return fake(shape, tensor.dtype, tensor.device, strides, offset)
 
 
+class Untraceable(NotImplementedError):
+    """What only memory can tell, not values: such a graph runs as it was captured."""
+
+
 class TraceMode:
     """Records every primitive call into `graph`. Inputs are made by `input` and `size_input`."""
 
@@ -192,6 +196,7 @@ class TraceMode:
 
     def _look_again(self, entry: Entry) -> None:
         """Take a view from the value that its base has now."""
+        _check_strided(entry.cell, entry.chain)
         value, node = entry.cell.base, entry.cell.node
         for prim, attrs in entry.chain:
             value = prim.run((value, *attrs))
@@ -234,6 +239,8 @@ class TraceMode:
         node = self._record(prim, node_args, out)
         if isinstance(prim, ViewPrimitive):
             source = self.entry(args[0])
+            if source.cell.version:
+                _check_strided(source.cell, (*source.chain, (prim, args[1:])))
             entry = Entry(out, source.cell, (*source.chain, (prim, args[1:])), node)
             self._entries[id(out._store), id(out._lay)] = entry
         elif isinstance(out, Tensor):
@@ -314,12 +321,21 @@ class TraceMode:
     def _write_through_view(self, entry: Entry, node: Node) -> None:
         """The base with a part replaced: `view_scatter` says how, for every view primitive."""
         cell = entry.cell
+        _check_strided(cell, entry.chain)
         base, part = stripped(cell.base), stripped(entry.tensor)
         self._own(base, cell.node)
         self._own(part, node)
         with dispatch.push_mode(self), dispatch.grad_enabled(False):
             written = OPERATORS["view_scatter"](base, entry.chain, part)
         cell.node = self._in_layout_of(cell.base, written)
+
+
+def _check_strided(cell: Cell, chain: tuple) -> None:
+    """Refuse `as_strided` of what was written: it tells places in memory, and the new value may lie in others."""
+    if any(prim is PRIMITIVES["as_strided"] for prim, _ in chain):
+        shape, strides, offset = cell.base._layout
+        if not (type(offset) is int and offset == 0 and is_dense(shape, strides)):
+            raise Untraceable(f"as_strided() of a tensor of strides {tuple(strides)} at offset {offset} that the graph writes to")
 
 
 def tracing(mode: TraceMode) -> AbstractContextManager[None]:

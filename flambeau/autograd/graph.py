@@ -535,9 +535,22 @@ def replay(base: Tensor, chain: tuple) -> Tensor:
     return base
 
 
+def _settled(tensor: Tensor) -> View:
+    """How a view looks into its base. A base that was laid out anew in place (`unsqueeze_`) is a view itself now, of what it was."""
+    view = tensor._view
+    assert view is not None
+    base = view.base
+    if base._view is None:
+        return view
+    while base._view is not None:
+        base = base._view.base
+    tensor._view = View(base, view.chain, -1)
+    return tensor._view
+
+
 def refresh_view(tensor: Tensor) -> None:
     """Bring the grad_fn of a view up to date after its base was written to through another alias."""
-    base, chain, version = tensor._view  # type: ignore[misc]
+    base, chain, version = _settled(tensor)
     now = 0 if base._grad is None else base._grad.generation  # of its history: how often a write through a view rebased it
     if version == now:
         return
@@ -588,7 +601,9 @@ def check_inplace(target: Tensor) -> None:
     if not dispatch.state.grad_enabled:
         return
     if target._view is not None:
-        base = target._view.base
+        base = _settled(target).base
+        if target._grad is not None and target._grad.requires_grad and target._grad.grad_fn is None:
+            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
         if base.requires_grad and base.grad_fn is None:
             raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
     elif target._grad is not None and target._grad.requires_grad and target._grad.grad_fn is None:
@@ -618,7 +633,7 @@ def rebase(target: Tensor, source: Any, anew: bool = False) -> None:
             _save_instead(edge, source, target)
         _keep_identity(target, fresh)
         return
-    base, chain, _ = target._view
+    base, chain, _ = _settled(target)
     base_edge = edge_of(base)
     if edge is None and base_edge is None:
         return

@@ -159,7 +159,11 @@ class Tensor:
 
     @property
     def _base(self) -> Tensor | None:
-        return None if self._view is None else self._view.base
+        if self._view is None:
+            return None
+        base = self._view.base
+        known: Tensor | None = getattr(base, "_was", lambda: base)()    # what was laid out anew in place, and is a view itself now
+        return None if known is self else known
 
     @property
     def _view_chain(self) -> tuple:
@@ -171,7 +175,7 @@ class Tensor:
         return self._data is None
 
     def _is_view(self) -> bool:
-        return self._view is not None
+        return self._base is not None
 
     def stride(self, dim: int | None = None) -> Any:
         """Strides in elements: all of them, or that of `dim`."""

@@ -48,7 +48,7 @@ from .variables.sequences import (
     SliceVariable,
     TupleVariable,
 )
-from .variables.tensor import SymVariable
+from .variables.tensor import SymVariable, TensorVariable
 
 _GENERATOR = inspect.CO_GENERATOR
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -231,6 +231,8 @@ class Trace(Builder, GraphBuilder, Operations):
             graph_break("global state", f"{real.__name__}()")
         if is_operator(real):
             return self.call_operator(real, args, kwargs)
+        if args and isinstance(args[0], TensorVariable) and getattr(Tensor, real.__name__, None) is real:
+            return args[0].method(self, real.__name__, args[1:], kwargs)    # torch.as_strided_(x) is x.as_strided_()
         match policy.treatment(real):
             case "graph":
                 return self.call_operator(real, args, kwargs)

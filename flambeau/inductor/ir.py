@@ -86,17 +86,6 @@ def varies_with(values: Sequence[Value], place: Callable[[Index], Index] = lambd
     return found
 
 
-_POWERS: dict[float, Callable[[Tracer, Value], Value]] = {
-    1.0: lambda o, x: x,
-    2.0: lambda o, x: o.mul(x, x),
-    3.0: lambda o, x: o.mul(o.mul(x, x), x),
-    4.0: lambda o, x: o.mul(o.mul(x, x), o.mul(x, x)),
-    0.5: lambda o, x: o.sqrt(x),
-    -0.5: lambda o, x: o.rsqrt(x),
-    -1.0: lambda o, x: o.reciprocal(x),
-}
-
-
 class Tracer:
     """The handler that records: its operations return `Value`s, equal ones once; constants fold.
 
@@ -166,8 +155,6 @@ class Tracer:
                 return x
             if name == "truediv" and x.dtype.is_floating_point and constant and math.frexp(abs(constant))[0] == 0.5:
                 return self.mul(x, 1 / constant)
-            if name == "pow" and x.dtype.is_floating_point and constant in _POWERS:
-                return _POWERS[constant](self, x)
         if name == "where" and x.op == "constant":
             return values[1] if x.attr else values[2]
         if name == "where" and values[1] is values[2]:

@@ -425,7 +425,7 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Any, full: bool = Fals
     limited = var + (var.detach().clamp_min(eps) - var.detach())
     loss = 0.5 * (limited.log() + (input - target) ** 2 / limited)
     answer = reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
-    return answer if var._data is not None else checked(answer, var >= 0)
+    return answer if var._data is not None else checked(answer, ~(var < 0))     # NaN passes
 
 
 # -- margins --------------------------------------------------------------------------------------------------

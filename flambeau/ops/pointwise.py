@@ -39,7 +39,7 @@ def assign(target: Tensor, value: Any, *, anew: bool = False) -> Tensor:
     `anew`: the value was made without a look at `target`, whose former history then gets a gradient of zeros.
     """
     InPlace.check(target)
-    if target._view is not None:
+    if target._view is not None or target._data is None:   # an input of a trace may be expanded without being a view there
         refuse_repeated(target)
     if isinstance(value, Tensor):
         if not can_cast(value.dtype, target.dtype):
@@ -53,8 +53,10 @@ def assign(target: Tensor, value: Any, *, anew: bool = False) -> Tensor:
 
 
 def refuse_repeated(x: Tensor) -> None:
-    """RuntimeError if `x` was expanded: some dimension of more than one element has stride 0."""
-    if any(type(s) is int and s == 0 and not (type(n) is int and n <= 1) for n, s in zip(*x._layout[:2])):
+    """RuntimeError if `x` was expanded: it has elements, and some dimension of more than one has stride 0."""
+    shape, strides, _ = x._layout
+    known = [n if type(n) is int else 2 for n in shape]
+    if 0 not in known and any(type(s) is int and s == 0 and n > 1 for n, s in zip(known, strides)):
         raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single memory "
                            "location. Please clone() the tensor before performing the operation.")
 
@@ -499,6 +501,8 @@ def _pow_number(x: Tensor, p: Any) -> Tensor:
         return x.clone()
     if p == 3:
         return prims.mul(prims.mul(x, x), x)
+    if p == 4:
+        return prims.mul(square := prims.mul(x, x), square)
     if x.dtype.category == FLOAT and p in _ROOTS:
         return _root(x, p)
     return prims.pow(x, cast(p, x.dtype))

@@ -142,10 +142,9 @@ class Recorder:
     # -- the scalar operations, as in core/scalar.py
     def operation(self, name: str, *operands: Any) -> Value:
         """One scalar operation on values and numbers."""
-        kinds = [v.kind for v in operands if isinstance(v, Value)]
-        own = next((v.kind for v in operands[1:] if isinstance(v, Value)), None) if name == "where" else kinds[0]
+        own = next((v.kind for v in operands[name == "where":] if isinstance(v, Value)), None)
         if own is None:
-            raise Unsupported("where of two numbers")
+            raise Unsupported(f"{name} of numbers alone")
         rank = len(self.shape)
         values = [v if isinstance(v, Value) else self.number(v, own, rank) for v in operands]
         made = self.scratch(result_dtype(TABLE[name], [v.kind for v in values]), self.shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator as python
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,9 +17,9 @@ from ..core.device import CPU, as_device, device
 from ..core.dtypes import dtype
 from ..core.memory_format import contiguous_format, memory_format, preserve_format
 from ..core.size import broadcast_shapes, canonical_dim, canonical_dims, elementwise_strides, permuted_strides
-from ..core.tensor import Tensor, bump_version, fake, from_array, is_example, refuse_inference_write
+from ..core.tensor import Tensor, bump_version, fake, from_array, is_example
 from . import prims
-from .pointwise import assign
+from .pointwise import InPlace, assign
 from .promotion import cast, expand_to
 from .registry import BACKENDS, Linear, Spec, method, operator, primitive
 
@@ -492,9 +493,9 @@ def _bare(x: Tensor) -> Tensor:
 @method("detach_")
 def _detach_in_place(self: Tensor) -> Tensor:
     """Cut this tensor itself off from the tape."""
-    if self._view is not None:
+    if self._is_view():
         raise RuntimeError("Can't detach views in-place. Use detach() instead.")
-    self._grad = None
+    self._grad = self._view = None
     return self
 
 
@@ -868,15 +869,30 @@ def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     return assign(self, src, anew=True)
 
 
+def _laid_out(self: Tensor, of: Callable, args: tuple, kwargs: dict) -> Tensor:
+    """`self`, which becomes a view of what it was: views of it that were taken before go on to look into that."""
+    InPlace.check(self)
+    leaf = self._view is None and self.grad_fn is None and self.requires_grad
+    before = self
+    if self._view is None and not leaf and self._data is not None and not dispatch.state.modes:
+        before = _bare(self)
+        before._grad, before._was = self._grad, weakref.ref(self)  # type: ignore[attr-defined]
+    with dispatch.grad_enabled(not leaf):   # no computation, so that it is part of the history in any mode
+        out = of(before, *args, **kwargs)
+    if leaf:
+        out._grad = self._grad
+    elif before is not self or self._view is not None:
+        self._view = out._view
+    for slot in ("_data", "_lay", "_store", "_grad"):
+        setattr(self, slot, getattr(out, slot))
+    bump_version(self)
+    return self
+
+
 for _name, _fn in (("squeeze_", squeeze), ("unsqueeze_", unsqueeze), ("transpose_", transpose), ("t_", t),
                    ("swapaxes_", transpose), ("swapdims_", transpose), ("as_strided_", as_strided)):
     def _relayout(self: Tensor, *args: Any, _fn: Any = _fn, **kwargs: Any) -> Tensor:
         """The view operator applied to this tensor object itself."""
-        refuse_inference_write(self)
-        out = _fn(self, *args, **kwargs)
-        for slot in ("_data", "_lay", "_store", "_grad"):
-            setattr(self, slot, getattr(out, slot))
-        bump_version(self)
-        return self
-    _relayout.becomes = _fn  # type: ignore[attr-defined]
+        return _laid_out(self, _fn, args, kwargs)
+    _relayout.__name__, _relayout.becomes = _name, _fn  # type: ignore[attr-defined]
     setattr(Tensor, _name, _relayout)

@@ -302,3 +302,34 @@ def test_what_an_operator_answers_with_can_be_written(name, write, grad, dynamic
         return y, y * 2
 
     compare(f, lambda: (normal(2, 4, 5, grad=grad) if name.endswith("1d") else normal(1, 2, 4, 5, grad=grad),), dynamic)
+
+
+# -- found by the fuzzer ----------------------------------------------------------------------------------------------------
+FOUND = {
+    "as_strided of what was written": (
+        lambda x, i, v: (x.put_(i, v), x.as_strided((), ()), x.as_strided((2,), (1,)).tan()),
+        lambda: (torch.arange(6.0)[1::2], torch.tensor([0]), torch.tensor([-0.63]))),
+    "as_strided of what is written later": (
+        lambda x: (x.as_strided((2,), (1,)), x.exp_(), x.as_strided((), ()) * 2), lambda: (torch.arange(8.0)[3:7],)),
+    "as_strided of what was written in rows": (
+        lambda x: (x.exp_(), x.as_strided((2,), (3,)), x.as_strided((2, 2), (1, 1), 2) * 2), lambda: (torch.arange(8.0),)),
+    "as_strided_ called as a function": (
+        lambda x, y: torch.as_strided_(torch.dot(x, y), (1,), (1,)) * 2, lambda: (normal(3), normal(3))),
+    "a number where a step would have no tensor": (
+        lambda x: (torch.ldexp(torch.zeros(3), x), torch.ldexp(x, torch.full((3,), 2.0)), x.zero_().ldexp_(torch.tensor(3))),
+        lambda: (torch.tensor([1.0, -2.0, 3.0]),)),
+    "a filled tensor decides how the result lies": (
+        lambda x, y: (torch.fill(x, 1.0) != y, torch.fill(x, 1.0) + y), lambda: (normal(3, 4).t(), normal(1, 1))),
+    "a check that NaN passes": (
+        lambda x, v: F.gaussian_nll_loss(x, v, v), lambda: (normal(2, 2, grad=True), torch.tensor([[float("nan"), 1.0], [2.0, 3.0]]))),
+    "an expanded input written with itself": (lambda x: x.__setitem__(slice(None), x), lambda: (torch.ones(1, 1).expand(3, 2),)),
+    "an expanded input that an operator writes": (
+        lambda x: (x.nan_to_num_(), x.sigmoid_()), lambda: (torch.ones(1, 1).expand(3, 2),)),
+    "a leaf that is a view": (lambda x: x.logical_or_(x), lambda: (torch.ones(3).permute(0).requires_grad_(),)),
+}
+
+
+@both
+@pytest.mark.parametrize("name", FOUND)
+def test_found(name, dynamic):
+    compare(*FOUND[name], dynamic)

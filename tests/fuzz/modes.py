@@ -39,6 +39,10 @@ def _dynamic(programs: list[Program], theirs: Any) -> list[Difference | None]:
     return whole.compiled(programs, dynamic=True)
 
 
+def _captured(programs: list[Program], theirs: Any) -> list[Difference | None]:
+    return [whole.captured(p) for p in programs]
+
+
 def _vmap(programs: list[Program], theirs: Any) -> list[Difference | None]:
     return [whole.batched(p, theirs) for p in programs]
 
@@ -51,8 +55,7 @@ def _grad_script(program: Program) -> str:
     return program.script(_GRADIENTS.format(values=_values(program), inputs=_wanted(program)))
 
 
-def _compiled_script(dynamic: bool) -> Callable[[Program], str]:
-    how = ", dynamic=True" if dynamic else ""
+def _compiled_script(how: str = "") -> Callable[[Program], str]:
 
     def script(program: Program) -> str:
         inputs = "\n    ".join(i.code() for i in program.inputs)
@@ -99,7 +102,8 @@ for run in (program, torch.compile(program{how})):
 MODES = {
     "eager": Mode("eager", _eager, _eager_script),
     "grad": Mode("grad", _gradient, _grad_script),
-    "compiled": Mode("mixed", _compiled, _compiled_script(False), 12, 80),
-    "dynamic": Mode("mixed", _dynamic, _compiled_script(True), 8, 60),
+    "compiled": Mode("mixed", _compiled, _compiled_script(), 12, 80),
+    "dynamic": Mode("mixed", _dynamic, _compiled_script(", dynamic=True"), 8, 60),
     "vmap": Mode("plain", _vmap, _vmap_script),
+    "captured": Mode("mixed", _captured, _compiled_script(", backend='aot_eager'")),
 }

@@ -136,7 +136,9 @@ COMPOSITES: dict[str, Callable] = {
     "clamp": lambda x: x.clamp(-0.5, 2), "logit": lambda x: torch.logit(x, eps=1e-6), "sinc": torch.sinc, "square": torch.square,
     "frac": torch.frac, "lerp": lambda x: torch.lerp(x, x * 2, 0.3), "addcmul": lambda x: torch.addcmul(x, x, x, value=0.3),
     "addcdiv": lambda x: torch.addcdiv(x, x, x, value=0.3), "xlogy": lambda x: torch.xlogy(x, x), "nan_to_num": torch.nan_to_num,
-    "deg2rad": torch.deg2rad, "logaddexp": lambda x: torch.logaddexp(x, -x), "pow": lambda x: x ** 1.7, "float_power": lambda x: x ** 3,
+    "deg2rad": torch.deg2rad, "logaddexp": lambda x: torch.logaddexp(x, -x), "pow": lambda x: x ** 1.7, "pow 4": lambda x: x ** 4,
+    "pow of 4s": lambda x: x ** torch.full_like(x, 4), "pow of 3s": lambda x: x ** torch.full_like(x, 3),
+    "pow of halves": lambda x: x ** torch.full_like(x, 0.5), "float_power": lambda x: x ** 3,
     "round": lambda x: torch.round(x, decimals=2), "chain": lambda x: (x * 1.3 + 0.7) * x - x / 3,
     "rotary": lambda x: x * torch.cos(x) + torch.sin(x) * -x, "where": lambda x: torch.where(x > 0, x * 3, x),
 }

@@ -265,3 +265,22 @@ def test_large_diagonals_and_their_gradients(agrees, offset):
 
 def test_large_one_hot(agrees):
     agrees(lambda t, i: t.nn.functional.one_hot(i, 40), np.random.default_rng(0).integers(0, 40, (30, 50)), grad=False)
+
+
+@pytest.mark.parametrize("kind", [fl.float32, fl.float64, fl.float16, fl.bfloat16])
+def test_negative_zeros_keep_their_sign(kind):
+    assert fl.full((2, 3), -0.0, dtype=kind).signbit().all() and not fl.full((2, 3), 0.0, dtype=kind).signbit().any()
+    for zero in (complex(0.0, -0.0), complex(-0.0, 0.0), complex(-0.0, -0.0)):
+        made = fl.full((2,), zero)
+        assert made.real.signbit().all() == (str(zero.real)[0] == "-") and made.imag.signbit().all() == (str(zero.imag)[0] == "-")
+    for f in (lambda: -fl.zeros(2, dtype=kind), lambda: (fl.zeros(2, dtype=kind), fl.zeros(2, dtype=kind) * -1.0)[1]):
+        assert fl.compile(f, backend="aot_eager")().signbit().all()
+
+
+@pytest.mark.parametrize("write", [lambda x: x.add_(1), lambda x: x.copy_(x), lambda x: x.mul_(x), lambda x: x.fill_(2),
+                                   lambda x: x.__setitem__(..., 1)])
+@pytest.mark.parametrize("shape", [(0, 2), (2, 0), (0, 0)])
+def test_an_expanded_tensor_without_elements_can_be_written(write, shape):
+    x = fl.ones(1, 1).expand(shape) if 0 in shape[:1] else fl.ones(1, 0).expand(shape)
+    write(x)
+    assert x.shape == shape

@@ -44,7 +44,7 @@ def _factory(name: str, kernel: Any, loop: Any, samples: Any) -> Any:
 
 
 def _full(shape: Sequence, value: Any, kind: dtype, where: device) -> np.ndarray:
-    if value == 0:
+    if value == 0 and "-" not in repr(value):     # -0.0 is no zeroed memory
         return np.zeros(shape, kind.numpy)
     made = np.empty(shape, kind.numpy)
     made.fill(value)
