@@ -21,10 +21,14 @@ LONGEST = 4
 def fuse_epilogues(program: Program) -> None:
     """Move what can be moved, in place."""
     uses: dict[str, int] = {}
+    made: set[str] = set()
     for step in program.steps:
         accesses = [a.buffer for a in step.loads] if isinstance(step, Compute) else [v.buffer for v in step.inputs]
         for name in accesses:
             uses[name] = uses.get(name, 0) + 1
+        for name in step.writes:
+            uses[name] = uses.get(name, 0) + (name in made)     # a scatter writes to what another step made
+            made.add(name)
     for out in program.outputs:
         if isinstance(out, View):
             uses[out.buffer] = uses.get(out.buffer, 0) + 1

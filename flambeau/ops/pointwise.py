@@ -387,10 +387,13 @@ hypot = _binary(prims.hypot, "hypot", ("hypot",), True, numbers=False)
 copysign = _binary(prims.copysign, "copysign", ("copysign",), True, lift=_both_float)
 
 
+def _neighbour(x: Tensor, y: Tensor) -> Tensor:
+    return _next_narrow(x, y) if isinstance(x, Tensor) and x.dtype.itemsize == 2 else prims.nextafter(x, y)
+
+
+@operator(name="_next_narrow", vjp=prims.nextafter.derivative)
 def _next_narrow(x: Tensor, y: Tensor) -> Tensor:
     """The neighbour of a 16-bit float: one more or less in its bits, which count away from zero."""
-    if not (isinstance(x, Tensor) and x.dtype.itemsize == 2):
-        return prims.nextafter(x, y)
     step = where((x < y) == (x > 0), 1, -1)
     stepped = prims.add(x.view(int16), cast(step, int16)).view(x.dtype)
     first = cast(where(y < 0, 1 - 2**15, 1), int16).view(x.dtype)
@@ -398,7 +401,7 @@ def _next_narrow(x: Tensor, y: Tensor) -> Tensor:
     return where((x != x) | (y != y), x + y, moved)
 
 
-nextafter = _binary(_next_narrow, "nextafter", ("nextafter",), True, numbers=False, check=_check_float)
+nextafter = _binary(_neighbour, "nextafter", ("nextafter",), True, numbers=False, check=_check_float)
 remainder = _binary(prims.remainder, "remainder", ("remainder", "__mod__"), True, check=_check_zero_division)
 fmod = _binary(prims.fmod, "fmod", ("fmod",), True, check=_check_zero_division)
 Tensor.__radd__ = as_dunder(add, "__radd__")
@@ -797,9 +800,15 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     return _between(input, end, weight)
 
 
+@operator(name="_lerp", vjp=Pointwise(input=lambda weight: 1 - weight, end=lambda weight: weight, weight=lambda input, end: end - input))
+def _lerp(input: Tensor, end: Tensor, weight: Tensor) -> Tensor:
+    """lerp of tensors of one shape; its gradient knows nothing of which end was nearer."""
+    return where(prims.abs(weight) < 0.5, input + weight * (end - input), end - (end - input) * (1 - weight))
+
+
 def _between(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     if isinstance(weight, Tensor):
-        return where(prims.abs(weight) < 0.5, input + weight * (end - input), end - (end - input) * (1 - weight))
+        return _lerp(*broadcast(input, end, weight))
     near = builtins.abs(weight) < 0.5 if isinstance(weight, builtins.complex) else -0.5 < weight < 0.5
     return input + (end - input) * weight if near else end - (end - input) * (1 - weight)
 

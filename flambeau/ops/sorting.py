@@ -82,7 +82,7 @@ def _median(input: Tensor, dim: int | None, keepdim: bool, name: str) -> Any:
     if dim is None:
         flat = input.reshape(-1)
         if _is_zero(flat.shape[0]):
-            return input.new_full((), math.nan if input.dtype.category >= FLOAT else _lowest(input))
+            return input.sum() + math.nan if input.dtype.category >= FLOAT else input.new_full((), _lowest(input))
         return _median_of_all(flat, name)
     d = canonical_dim(dim, input.ndim)
     if not input.ndim:

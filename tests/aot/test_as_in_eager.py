@@ -325,6 +325,12 @@ FOUND = {
     "an expanded input written with itself": (lambda x: x.__setitem__(slice(None), x), lambda: (torch.ones(1, 1).expand(3, 2),)),
     "an expanded input that an operator writes": (
         lambda x: (x.nan_to_num_(), x.sigmoid_()), lambda: (torch.ones(1, 1).expand(3, 2),)),
+    "a scatter onto a product": (
+        lambda x, w, i, v: (x @ w).scatter_add_(-1, i, v).multiply_(0.5),
+        lambda: (normal(1, 3, 3), normal(3, 3), torch.tensor([[[2]]]), normal(1, 1, 1))),
+    "a scatter onto a convolution": (
+        lambda x, w, i, v: F.relu(F.conv2d(x, w).scatter_add_(-1, i, v)),
+        lambda: (normal(1, 3, 4, 4), normal(2, 3, 2, 2), torch.tensor([[[[2]]]]), normal(1, 1, 1, 1))),
     "a leaf that is a view": (lambda x: x.logical_or_(x), lambda: (torch.ones(3).permute(0).requires_grad_(),)),
 }
 

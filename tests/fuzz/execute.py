@@ -62,11 +62,11 @@ def plain(value: Any, lib: Any) -> Any:
     return value
 
 
-def same_plain(a: Any, b: Any) -> bool:
+def same_plain(a: Any, b: Any, tolerance: float = 1e-5) -> bool:
     if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(same_plain, a, b))
+        return len(a) == len(b) and all(same_plain(x, y, tolerance) for x, y in zip(a, b))
     if isinstance(a, (float, complex)) and isinstance(b, (float, complex)):
-        return bool(np.isclose(a, b, rtol=1e-5, equal_nan=True)) and type(a) is type(b)
+        return bool(np.isclose(a, b, rtol=tolerance, equal_nan=True)) and type(a) is type(b)
     return type(a) is type(b) and a == b
 
 

@@ -247,12 +247,15 @@ KNOWN = (
     Known("torch's derivative is wrong: of ldexp 2**-n in integers, of polar by the sign of the length, of hardsigmoid a sixth in float32",
           gradient=_of("ldexp", "ldexp_", "polar", "hardsigmoid")),
     Known("det's gradient is the cofactors; torch gives zeros for a singular matrix", gradient=_of("det")),
-    Known("floor_divide_ passes no gradient on; Flambeau's is zeros", gradient=_of("floor_divide_")),
+    Known("what has no derivative passes no gradient on where it writes in torch; Flambeau's is zeros",
+          gradient=lambda step: step.op == "//=" or _of("floor_divide_", "heaviside_")(step)),
+    Known("torch's max_pool1d of what requires grad is max_pool2d's, which keeps the order of the input", layout=_of("max_pool1d")),
     Known("torch lets a logical operation write to a leaf that requires grad",
           error=lambda ours, theirs, step: theirs is None and _says(ours, "a leaf Variable") and _of("logical_xor_", "logical_and_",
                                                                                                     "logical_or_", "logical_not_")(step)),
     Known("torch's digamma has a derivative of 1e-9", gradient=_of("digamma", "psi", "digamma_")),
-    Known("norm(p=0) counts: its gradient is zeros here and None in torch", gradient=_of("norm", "renorm", "dist")),
+    Known("norm(p=0) counts: its gradient is zeros here and None in torch", gradient=lambda step: _of("norm", "renorm", "dist")(step)
+          or (_of("pairwise_distance", "triplet_margin_loss")(step) and 0 in (*step.args[2:], step.kwargs.get("p")))),
     Known(
         "torch's Python stumbles over an argument of a wrong type; Flambeau says which",
         error=lambda ours, theirs, step: isinstance(theirs, AttributeError) and isinstance(ours, TypeError),
@@ -328,7 +331,15 @@ def excuses_index(step: Step, name: str) -> bool:
     return name == f"{step.target}[1]" and any(k.index is not None and k.index(step) for k in KNOWN)
 
 
+# torch's derivatives that stumble where Flambeau's don't: over bools, a missing weight, int32 indices, a real operand beside a complex one
+_STUMBLES = ("with a bool tensor is not supported", "on a bool tensor is not supported", "tensor does not have a device",
+             "Expected dtype int64 for index", "isFloatingType(grad.scalar_type())")
+
+
 def excuses_backward(ours: BaseException | None, theirs: BaseException | None) -> bool:
-    """Flambeau keeps less for the backward pass than torch, so that programs run which torch refuses."""
+    """Flambeau keeps less for the backward pass than torch, and lets one of several views be written, so that programs run which torch
+    refuses. Compiled programs compute again from their inputs what eager keeps: who writes to those in between is told so."""
+    if theirs is None:
+        return _says(ours, "needed by CompiledFunctionBackward, is at version")
     return ours is None and _says(theirs, "modified by an inplace operation", "derivative for", "not implemented for", "INTERNAL ASSERT",
-                                        "can't be cast to")
+                                        "can't be cast to", "another view of its base has been modified inplace", *_STUMBLES)

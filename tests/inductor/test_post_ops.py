@@ -15,9 +15,10 @@ from flambeau.inductor.post_ops import ACTIVATIONS, BODIES, PostOp, activation, 
 ROOT = math.sqrt(2 / math.pi)
 SPELLINGS = {
     "gelu_tanh": [
-        lambda o, x: o.mul(o.mul(0.5, x), o.add(1.0, o.tanh(o.mul(ROOT, o.add(x, o.mul(0.044715, o.pow(x, 3.0))))))),
+        lambda o, x: o.mul(o.mul(0.5, x), o.add(1.0, o.tanh(o.mul(ROOT, o.add(x, o.mul(0.044715, o.mul(o.mul(x, x), x))))))),
         lambda o, x: o.mul(x, o.mul(o.add(o.tanh(o.mul(o.mul(x, o.add(o.mul(o.mul(x, x), 0.044715), 1.0)), ROOT)), 1.0), 0.5)),
-        lambda o, x: o.add(o.mul(0.5, x), o.mul(o.mul(x, 0.5), o.tanh(o.add(o.mul(x, ROOT), o.mul(o.pow(x, 3.0), 0.044715 * ROOT))))),
+        lambda o, x: o.add(o.mul(0.5, x), o.mul(o.mul(x, 0.5), o.tanh(o.add(o.mul(x, ROOT),
+                                                                     o.mul(o.mul(o.mul(x, x), x), 0.044715 * ROOT))))),
     ],
     "gelu_erf": [
         lambda o, x: o.mul(x, o.mul(0.5, o.add(1.0, o.erf(o.mul(x, math.sqrt(0.5)))))),

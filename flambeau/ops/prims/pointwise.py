@@ -94,8 +94,16 @@ tan = pointwise("tan", lambda o, x: o.tan(x), samples=_between(-1.2, 1.2), d=dic
 asin = pointwise("asin", lambda o, x: o.asin(x), samples=_between(-0.9, 0.9), d=dict(x=lambda x: (1 - x * x).rsqrt()))
 acos = pointwise("acos", lambda o, x: o.acos(x), samples=_between(-0.9, 0.9), d=dict(x=lambda x: -(1 - x * x).rsqrt()))
 atan = pointwise("atan", lambda o, x: o.atan(x), d=dict(x=lambda g, x: g / conjugated(x * x + 1)))
+
+
+def _turn(side: Any, x: Any, y: Any) -> Any:
+    """How fast the angle of (y, x) turns; not at all where there is none."""
+    square = x * x + y * y
+    return (side / square).masked_fill(square == 0, 0)
+
+
 atan2 = pointwise("atan2", lambda o, x, y: o.atan2(x, y),
-                  d=dict(x=lambda x, y: y / (x * x + y * y), y=lambda x, y: -x / (x * x + y * y)))
+                  d=dict(x=lambda x, y: _turn(y, x, y), y=lambda x, y: _turn(-x, x, y)))
 sinh = pointwise("sinh", lambda o, x: o.sinh(x), d=dict(x=lambda x: x.cosh()))
 cosh = pointwise("cosh", lambda o, x: o.cosh(x), d=dict(x=lambda x: x.sinh()))
 tanh = pointwise("tanh", lambda o, x: o.tanh(x), d=dict(x=lambda out: 1 - out * out))

@@ -11,6 +11,7 @@ from ...core.tensor import Tensor
 from ..batching import spread
 from ..registry import Linear, Spec, channels_last_like, primitive
 from .pointwise import conjugated
+from .views import slice_
 
 
 def conv_size(n: Any, k: Any, stride: int, padding: int, dilation: int) -> Any:
@@ -87,11 +88,19 @@ def convolution(x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[i
     return Spec(shape, x.dtype, channels_last_like(x, shape))
 
 
+def _cropped(x: Tensor, shape: Sequence) -> Tensor:
+    """As much of an image as there is in `shape`: an output padding beyond the stride leaves room for another window."""
+    for d in range(2, x.ndim):
+        if x._layout.shape[d] is not shape[d] and x._layout.shape[d] != shape[d]:
+            x = slice_(x, d, 0, shape[d], 1)
+    return x
+
+
 @primitive("convolution_input_grad", batch=_input_grad_batch, flops=lambda out, g, w, *attrs: convolution_flops(g, out, w),
            kernel=lambda g, w, *attrs: conv.convolution_input_grad(g, w, *attrs), loop="extern",
            tensors=2, tags=("linear", "extern"), derivative=Linear(
-               g_=lambda g, w, x_shape, stride, padding, dilation, groups: convolution(
-                   g, conjugated(w), stride, padding, dilation, groups),
+               g_=lambda g, w, g__shape, x_shape, stride, padding, dilation, groups: _cropped(convolution(
+                   g, conjugated(w), stride, padding, dilation, groups), g__shape),
                w=lambda g, g_, w_shape, stride, padding, dilation, groups: convolution_weight_grad(
                    conjugated(g_), g, tuple(w_shape), stride, padding, dilation, groups)),
            samples=lambda r: [(r.standard_normal((1, 3, 3, 3)), r.standard_normal((3, 2, 3, 3)),
