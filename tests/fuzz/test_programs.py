@@ -9,7 +9,7 @@ import pytest
 from tests.fuzz.hunt import Hunt, seeds
 from tests.fuzz.open import is_open
 
-PROGRAMS = {"eager": 300, "grad": 100, "vmap": 60, "compiled": 48, "dynamic": 16}
+PROGRAMS = {"eager": 300, "grad": 100, "vmap": 60, "compiled": 48, "dynamic": 16, "captured": 60}
 
 
 @pytest.mark.timeout(400)
