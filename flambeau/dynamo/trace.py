@@ -231,8 +231,8 @@ class Trace(Builder, GraphBuilder, Operations):
             graph_break("global state", f"{real.__name__}()")
         if is_operator(real):
             return self.call_operator(real, args, kwargs)
-        if args and isinstance(args[0], TensorVariable) and getattr(Tensor, real.__name__, None) is real:
-            return args[0].method(self, real.__name__, args[1:], kwargs)    # torch.as_strided_(x) is x.as_strided_()
+        if args and isinstance(args[0], TensorVariable) and getattr(Tensor, name := str(getattr(real, "__name__", "")), None) is real:
+            return args[0].method(self, name, args[1:], kwargs)    # torch.as_strided_(x) is x.as_strided_()
         match policy.treatment(real):
             case "graph":
                 return self.call_operator(real, args, kwargs)

@@ -391,7 +391,7 @@ def _neighbour(x: Tensor, y: Tensor) -> Tensor:
     return _next_narrow(x, y) if isinstance(x, Tensor) and x.dtype.itemsize == 2 else prims.nextafter(x, y)
 
 
-@operator(name="_next_narrow", vjp=prims.nextafter.derivative)
+@operator(name="_next_narrow", vjp=PRIMITIVES["nextafter"].derivative)
 def _next_narrow(x: Tensor, y: Tensor) -> Tensor:
     """The neighbour of a 16-bit float: one more or less in its bits, which count away from zero."""
     step = where((x < y) == (x > 0), 1, -1)
