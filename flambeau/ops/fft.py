@@ -235,7 +235,7 @@ def _frequencies(name: str, make: Callable, doc: str) -> Callable:
         n = count(n)
         if isinstance(d, Tensor) and d.ndim:
             raise TypeError(f"{name}(): argument 'd' (position 2) must be float, not Tensor")
-        if n < 0:
+        if n < 0 and make is np.fft.fftfreq:    # of a real transform there is half, rounded towards zero
             raise RuntimeError(f"{name}(): expected a non-negative number of points, got {n}")
         counted = make(n, 1.0) if n else np.zeros(0) if make is np.fft.fftfreq else np.full(1, np.nan)
         with np.errstate(all="ignore"):
