@@ -80,6 +80,16 @@ def _sigmoid(x: Any) -> Any:
     return _C.special_expit(x)
 
 
+def _log1p(x: Any) -> Any:
+    """log(1 + x); near 0 that of a complex number by |1 + x|^2 - 1, which keeps the digits that 1 + x drops."""
+    if not np.iscomplexobj(x):
+        return np.log1p(x)
+    a, b = np.real(x), np.imag(x)
+    near = np.hypot(a, b) < 0.5
+    square = np.where(near, a * (2 + a) + b * b, 0)
+    return np.where(near, np.log1p(square) / 2 + 1j * np.arctan2(b, 1 + a), np.log1p(x)).astype(np.asarray(x).dtype)
+
+
 def _pow(x: Any, y: Any) -> Any:
     """x^y; a negative power of an integer is 0 but for 1 and -1."""
     kind = np.result_type(x, y)
@@ -190,7 +200,7 @@ _ROWS = [
     ScalarOp("log", 1, SAME, "F", np.log, _fn("log"), "tl.log({0})", 10),
     ScalarOp("log2", 1, SAME, "F", np.log2, _fn("log2"), "tl.log2({0})", 10),
     ScalarOp("log10", 1, SAME, "F", np.log10, _fn("log10"), _lib("log10"), 12),
-    ScalarOp("log1p", 1, SAME, "F", np.log1p, _fn("log1p"), _lib("log1p"), 12),
+    ScalarOp("log1p", 1, SAME, "F", _log1p, _fn("log1p"), _lib("log1p"), 12),
     # trigonometric and hyperbolic functions
     ScalarOp("sin", 1, SAME, "F", np.sin, _fn("sin"), "tl.sin({0})", 14, far="SIN"),
     ScalarOp("cos", 1, SAME, "F", np.cos, _fn("cos"), "tl.cos({0})", 14, far="COS"),

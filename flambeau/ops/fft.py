@@ -97,13 +97,15 @@ def _norm(norm: str | None) -> str:
 
 
 def _sized(x: Tensor, dims: Sequence[int], sizes: Sequence) -> Tensor:
-    """Cropped or padded with zeros at the end to `sizes` along `dims` (None and -1: as it is)."""
+    """Cropped (a view) or padded with zeros at the end to `sizes` along `dims` (None and -1: as it is)."""
     high = [0] * x.ndim
     for d, n in zip(dims, sizes):
         if n is None or n == -1:
             continue
         if n < 1:
             raise RuntimeError(f"Invalid number of data points ({n}) specified")
+        if n < x.shape[d]:
+            x = prims.slice_(x, d, 0, n, 1)
         high[d] = n - x.shape[d]
     for d in dims:
         points = x.shape[d] + high[d]

@@ -146,7 +146,7 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
     kind = input.real.dtype if input.dtype.is_complex else input.dtype
     start = input.new_full(tuple(input.shape), 1 if include_self else 0, dtype=kind)
     count = _scatter(start, dim, index, input.new_full(tuple(index.shape), 1, dtype=kind), "add").clamp(min=1)
-    return result / count if input.dtype.category >= FLOAT else result.div(count, rounding_mode="floor")
+    return result / count if input.dtype.category >= FLOAT else cast(result.div(count, rounding_mode="floor"), input.dtype)
 
 
 for _fn in (scatter, scatter_add, scatter_reduce):

@@ -23,7 +23,7 @@ from ..core.tensor import Tensor
 from . import prims
 from .creation import eye, tril, triu
 from .linalg import matmul
-from .order import in_rows
+from .order import in_rows, laid
 from .pointwise import with_out
 from .promotion import apart, cast, expand_to
 from .reductions import _differ, scalar_type
@@ -162,7 +162,7 @@ def linalg_solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
                            f"{b.shape[-2]}x{b.shape[-1]})")
     batch = tuple(broadcast_shapes(tuple(A.shape[:-2]), tuple(b.shape[:-2])))
     x = solve_prim(expand_to(A, (*batch, *A.shape[-2:])), expand_to(b, (*batch, *b.shape[-2:])))
-    return prims.squeeze(x, (x.ndim - 1,)) if vector else x
+    return laid(prims.squeeze(x, (x.ndim - 1,)), column_strides(tuple(x.shape[:-1]))) if vector else x
 
 
 def _triangular_kernel(a: np.ndarray, b: np.ndarray, upper: bool, unit: bool) -> np.ndarray:
@@ -350,7 +350,7 @@ def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """L with A = L L^H for hermitian positive-definite A (only its lower triangle is read); U = L^H if `upper`."""
     _check(A, "linalg.cholesky", square=True)
     lower = cholesky_prim(A)
-    return _h(lower) if upper else lower
+    return laid(_h(lower), column_strides(lower.shape)) if upper else lower
 
 
 @operator(method=True)

@@ -180,8 +180,25 @@ igamma_prim = _library("igamma", special.gammainc, {
 igammac_prim = _library("igammac", special.gammaincc, {
     "x": _unknown("igammac", "first"), "y": lambda x, y: -((x - 1) * y.log() - y - x.lgamma()).exp()},
     params=("x", "y"), samples=_two_positive)
-airy_ai_prim = _library("airy_ai", lambda x: special.airy(x)[0], {"x": lambda x: airy_ai_slope_prim(x)})
-airy_ai_slope_prim = _library("airy_ai_slope", lambda x: special.airy(x)[1], {"x": lambda x: x * airy_ai_prim(x)})
+
+
+def _airy(slope: bool) -> Callable:
+    """Ai or its derivative; where the library gives up, by the first term of its expansions (Abramowitz and Stegun, 10.4.59-10.4.62)."""
+    def fn(x: np.ndarray) -> np.ndarray:
+        out = np.asarray(special.airy(x)[int(slope)])
+        far = np.isnan(out) & np.isfinite(x)
+        if not far.any():
+            return out
+        size = np.abs(x, dtype=np.float64)
+        turn, root = 2 / 3 * size ** 1.5 - math.pi / 4, size ** 0.25 / math.sqrt(math.pi)
+        swing = np.sin(turn) * root if slope else np.cos(turn) / root / math.pi
+        return np.where(far, np.where(x > 0, 0, swing), out)
+
+    return fn
+
+
+airy_ai_prim = _library("airy_ai", _airy(False), {"x": lambda x: airy_ai_slope_prim(x)})
+airy_ai_slope_prim = _library("airy_ai_slope", _airy(True), {"x": lambda x: x * airy_ai_prim(x)})
 
 
 def _hankel_terms(order: int, count: int) -> list[float]:

@@ -399,6 +399,7 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     _check_running(running_mean, running_var)
+    _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     shape = tuple(input.shape)
     spatial = math.prod(shape[2:])
     if type(spatial) is int and spatial <= 1:

@@ -23,10 +23,10 @@ from ..core.tensor import Tensor
 from . import prims
 from .batching import merged
 from .nn_activations import check_float
-from .order import as_images, has_images
+from .order import as_images, has_images, in_rows
 from .pointwise import with_out
 from .prims.windows import convolution_flops
-from .promotion import cast, expand_to
+from .promotion import apart, cast, expand_to
 from .registry import COMPOSITES, Linear, channels_last_like, operator
 
 Sizes = int | Sequence[int]
@@ -724,7 +724,7 @@ def _unfold_columns(input: Tensor, kernel: tuple, dilation: tuple, padding: tupl
     lead, steps, offset = tuple(padded.shape[:2]), padded._layout.strides, padded._layout.offset
     between_taps, between_windows = (tuple(n * s for n, s in zip(steps[2:], apart)) for apart in (dilation, stride))
     windows = prims.as_strided(padded, (*lead, *kernel, *sizes), (*steps[:2], *between_taps, *between_windows), offset)
-    return windows.reshape(lead[0], lead[1] * math.prod(kernel), math.prod(sizes))
+    return apart(in_rows(windows).reshape(lead[0], lead[1] * math.prod(kernel), math.prod(sizes)), input)
 
 
 @operator(name="_fold_columns", vjp=lambda g, target, kernel, dilation, padding, stride: (

@@ -401,7 +401,7 @@ def _next_narrow(x: Tensor, y: Tensor) -> Tensor:
     return where((x != x) | (y != y), x + y, moved)
 
 
-nextafter = _binary(_neighbour, "nextafter", ("nextafter",), True, numbers=False, check=_check_float)
+nextafter = _binary(elementwise(_neighbour), "nextafter", ("nextafter",), True, numbers=False, check=_check_float)
 remainder = _binary(prims.remainder, "remainder", ("remainder", "__mod__"), True, check=_check_zero_division)
 fmod = _binary(prims.fmod, "fmod", ("fmod",), True, check=_check_zero_division)
 Tensor.__radd__ = as_dunder(add, "__radd__")

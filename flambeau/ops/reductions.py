@@ -14,7 +14,7 @@ from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
 from . import prims
 from .pointwise import assign, new_value, store_out, with_out
-from .promotion import apart, broadcast, cast, to_float
+from .promotion import apart, broadcast, cast, result_type, to_float
 from .registry import Primitive, method, operator
 from .return_types import named
 
@@ -283,8 +283,9 @@ def _extremum(name: str) -> Callable:
         _names(input, name)
         _check_ordered(input, name)
         if isinstance(dim, Tensor) or other is not None:
-            x, y = broadcast(*_promoted(input, dim if other is None else other))
-            return _finish(pairwise(x, y), out)
+            second = dim if other is None else other
+            kind = result_type(input, second)
+            return _finish(pairwise(*broadcast(cast(input, kind), cast(second, kind))), out)
         if dim is None:
             if _is_zero(input.shape.numel()):
                 raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
@@ -301,11 +302,6 @@ def _extremum(name: str) -> Callable:
     fn.__name__ = name
     fn.__doc__ = f"{name}(input), {name}(input, dim, keepdim) -> (values, indices), or {name}(input, other) elementwise."
     return operator(fn, method=True)
-
-
-def _promoted(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    kind = dtypes.promote_types(x.dtype, y.dtype)
-    return cast(x, kind), cast(y, kind)
 
 
 max, min = _extremum("max"), _extremum("min")
@@ -328,7 +324,7 @@ def _check_moment(x: Tensor) -> None:
 def _freedom(n: Any, correction: float) -> Any:
     """Degrees of freedom; a warning if there are none."""
     left = n - correction
-    if type(n) is int and left <= 0:
+    if type(n) is int and (left <= 0 or not n):
         warnings.warn("degrees of freedom is <= 0. Correction should be strictly less than the reduction factor (input numel "
                       "divided by output numel).", UserWarning, stacklevel=5)
         return 0
@@ -457,7 +453,10 @@ def _vector_norm(input: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
     dims = canonical_dims(dim, input.ndim)
     kind = input.dtype.to_real()
     x = cast(input, float32) if input.dtype.itemsize < 4 else input
-    if ord == 2 and not x.dtype.is_complex:
+    n = _count(input, dims)
+    if type(n) is int and n == 1 and ord:
+        out = prims.squeeze(prims.abs(x), dims)     # no power of it, which may overflow
+    elif ord == 2 and not x.dtype.is_complex:
         out = prims.sqrt(prims.sum(x * x, dims))
     elif ord == 0:
         out = cast(prims.sum(cast(x != 0, int64), dims), kind)

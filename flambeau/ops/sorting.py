@@ -164,7 +164,7 @@ def _quantile(input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolati
         result = result.masked_fill(nans > 0, math.nan)
     result = result.movedim(-1, 0)
     if keepdim:
-        result = keep_dims(result, range(1, input.ndim + 1) if dim is None else (d + 1,))
+        result = keep_dims(result, range(1, input.ndim + 1) if dim is None or not input.ndim else (d + 1,))
     return result if q.ndim else result[0]
 
 
@@ -228,6 +228,8 @@ def _unique_kernel(x: np.ndarray, dim: int | None, consecutive: bool) -> tuple:
         return values.astype(x.dtype), inverse, counts
     if not consecutive:
         values, inverse, counts = np.unique(x, return_inverse=True, return_counts=True, axis=dim, equal_nan=False)
+        if dim is not None:
+            values = _slices_in_rows(values, dim)
         return values, inverse.reshape(x.shape if dim is None else -1).astype(np.int64), counts.astype(np.int64)
     rows = x.reshape(-1) if dim is None else np.moveaxis(x, dim, 0)
     n = rows.shape[0]
@@ -237,8 +239,13 @@ def _unique_kernel(x: np.ndarray, dim: int | None, consecutive: bool) -> tuple:
         new[1:] = apart if rows.ndim == 1 else apart.reshape(n - 1, -1).any(1)
     starts = np.flatnonzero(new)
     inverse = (np.cumsum(new) - 1).reshape(x.shape if dim is None else -1)
-    values = rows[starts] if dim is None else np.moveaxis(rows[starts], 0, dim)
+    values = rows[starts] if dim is None else _slices_in_rows(np.moveaxis(rows[starts], 0, dim), dim)
     return values, inverse.astype(np.int64), np.diff(np.append(starts, n)).astype(np.int64)
+
+
+def _slices_in_rows(x: np.ndarray, dim: int) -> np.ndarray:
+    """`x`, one of its slices along `dim` after the other in memory."""
+    return np.moveaxis(np.ascontiguousarray(np.moveaxis(x, dim, 0)), 0, dim)
 
 
 def _unique_vjp(gs: tuple) -> tuple:

@@ -816,16 +816,20 @@ def _transposes(name: str, of: Callable[[Tensor], Tensor], most: float) -> Calla
         if n == 1 or n > most:
             hint = " For batches of matrices, consider using tensor.mH" if n > most else ""
             raise RuntimeError(f"tensor.{name} is only supported on {kinds}. Got {n}-D tensor.{hint}")
-        return of(self) if n else self
+        return of(self)
 
     return transposed
 
 
+def _matrix_transpose(x: Tensor) -> Tensor:
+    return transpose(x, -2, -1) if x.ndim else x
+
+
 def _conjugate_transpose(x: Tensor) -> Tensor:
-    return transpose(x, -2, -1).conj()
+    return _matrix_transpose(x).conj()
 
 
-Tensor.mT = property(_transposes("mT", lambda x: transpose(x, -2, -1), math.inf))  # type: ignore[attr-defined]
+Tensor.mT = property(_transposes("mT", _matrix_transpose, math.inf))  # type: ignore[attr-defined]
 Tensor.mH = property(_transposes("mH", _conjugate_transpose, math.inf))  # type: ignore[attr-defined]
 Tensor.H = property(_transposes("H", _conjugate_transpose, 2))  # type: ignore[attr-defined]
 Tensor.nbytes = property(lambda self: self.numel() * self.dtype.itemsize)  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ import flambeau
 
 from . import compare, known
 from .compare import Difference
-from .program import Program, Step
+from .program import Program, Step, code
 
 NAMES = {"numpy": np}
 DISTURBANCES = 4
@@ -118,11 +118,11 @@ def _step(number: int, step: Step, mine: Side, other: Side) -> Difference | None
             return _passed_over(step, mine, other)
         if any(written(other.space[name], was, other.lib) for name, was in inputs.items()):     # torch raised half-way
             return _passed_over(step, mine, other)
+    after = versions(mine.tensors()), versions(other.tensors())    # comparing puts torch's values into ours
     found = _compare_all(number, step.name, mine, other, lambda names: disturbed(step, inputs, other, names), step, inputs)
     if found is not None:
         return found
     if error is None and expected is None:
-        after = versions(mine.tensors()), versions(other.tensors())
         for name in before[0]:
             a, b = after[0][name] != before[0][name], after[1][name] != before[1][name]
             if a != b and not known.excuses_version(step):
@@ -272,13 +272,18 @@ def _cloned(value: Any, lib: Any) -> Any:
     return value
 
 
-def _shaken(value: Any, lib: Any, draw: np.random.Generator) -> Any:
+def _shaken(value: Any, lib: Any, draw: np.random.Generator, least: float) -> Any:
+    """A value moved by its last place, or by that of the result (`least`) if this is more; integers that no float32 holds by a few."""
     if isinstance(value, list):
-        return [_shaken(v, lib, draw) for v in value]
-    if not isinstance(value, lib.Tensor) or not (value.is_floating_point() or value.is_complex()):
+        return [_shaken(v, lib, draw, least) for v in value]
+    if not isinstance(value, lib.Tensor):
         return value
-    eps = lib.finfo(value.dtype).eps
     noise = lib.from_numpy(draw.choice([-1.0, 0.0, 1.0], size=tuple(value.shape))).reshape(value.shape)
+    if not (value.is_floating_point() or value.is_complex()):
+        if not least or value.dtype is lib.bool or not bool((value.double().abs() > 2**24).any()):
+            return value
+        return value - (value.double() * 2e-7 * noise.abs()).to(value.dtype)    # towards 0, so that nothing overflows
+    eps = max(lib.finfo(value.dtype).eps, least)
     return (
         (value * (1 + 1.5 * eps * noise.to(lib.float64))).to(value.dtype)
         if value.dtype in (lib.float32, lib.complex64, lib.float64, lib.complex128)
@@ -286,16 +291,26 @@ def _shaken(value: Any, lib: Any, draw: np.random.Generator) -> Any:
     )
 
 
+_NARROWER = {"float64": "float32", "complex128": "complex64"}
+_EPS = {"float32": 2.0**-23, "complex64": 2.0**-23, "float64": 2.0**-52, "complex128": 2.0**-52}
+
+
+def _computed_in(dtype: str, step: Step, inputs: dict[str, Any]) -> str:
+    """The dtype in which a result was rounded: an out= may be wider than what the operands are computed in."""
+    operands = {compare.dtype_name(t) for name, t in inputs.items() if hasattr(t, "dtype") and name != code(step.kwargs.get("out"))}
+    return _NARROWER.get(dtype, dtype) if "out" in step.kwargs and not operands & _NARROWER.keys() else dtype
+
+
 def disturbed(step: Step, inputs: dict[str, Any], side: Side, names: list[str]) -> dict[str, Any]:
     """How far torch's own results move when the step's inputs move by their last place: element by element."""
-    moved = {
-        name: compare.closeness(compare.dtype_name(side.tensors()[name]), compare.array(side.tensors()[name])) for name in names
-    }
+    dtypes = {name: _computed_in(compare.dtype_name(side.tensors()[name]), step, inputs) for name in names}
+    moved = {name: compare.closeness(dtypes[name], compare.array(side.tensors()[name])) for name in names}
+    least = max(_EPS.get(dtype, 0.0) for dtype in dtypes.values())
     moved = {name: np.full(side.tensors()[name].shape, amount) for name, amount in moved.items()}
     reference = {name: compare.array(side.tensors()[name]) for name in names}
     draw = np.random.default_rng(0)
     for _ in range(DISTURBANCES):
-        space = {**side.space, **{n: _shaken(v, side.lib, draw) for n, v in inputs.items()}}
+        space = {**side.space, **{n: _shaken(v, side.lib, draw, least) for n, v in inputs.items()}}
         try:
             exec(step.code(), space)
         except Exception:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .program import Step
+from . import compare
+from .program import Ref, Step, code
 
 
 class Values(NamedTuple):
@@ -74,6 +76,47 @@ def _not_finite(v: Values) -> bool:
     return _any(v.inputs, lambda x: ~np.isfinite(x))
 
 
+def _reads(v: Values, dtypes: str) -> bool:
+    """Whether a tensor that a step reads is of one of these dtypes."""
+    return any(compare.dtype_name(t) in dtypes.split() for t in v.inputs.values() if hasattr(t, "dtype"))
+
+
+def _argument(v: Values, place: int, name: str) -> Any:
+    """The tensor that an argument of a step was, torch's."""
+    given = v.step.args[place] if len(v.step.args) > place else v.step.kwargs.get(name)
+    return eval(code(given), dict(v.inputs)) if isinstance(given, Ref) else None
+
+
+def _target(step: Step) -> Any:
+    """What a step writes to, if it does."""
+    return step.args[0] if step.form in ("setitem", "augmented") or step.op.endswith("_") else step.kwargs.get("out")
+
+
+def _copied(x: Any) -> Any:
+    return [_copied(i) for i in x] if isinstance(x, (list, tuple)) else x.detach().clone() if hasattr(x, "detach") else x
+
+
+def _as_of_copies(v: Values) -> bool:
+    """Whether what a step wrote is what torch writes where no operand shares memory with another."""
+    space = {"torch": sys.modules["torch"], "numpy": np, **{name: _copied(x) for name, x in v.inputs.items()}}
+    exec(v.step.code(), space)
+    right = compare.array(eval(code(_target(v.step)), space))
+    return right.size != v.ours.size or not compare.unlike(np.sort(v.ours, None), np.sort(right, None), str(right.dtype))
+
+
+def _same_order(v: Values) -> bool:
+    """Whether two orders of a tensor along some dimension put equal elements into the same places."""
+    x = compare.array(_argument(v, 0, "input"))
+    along = [d for d in range(x.ndim) if x.shape == v.ours.shape] if x.ndim else []
+    return any(np.array_equal(*(np.take_along_axis(x, order, d) for order in (v.ours, v.theirs)), equal_nan=x.dtype.kind in "fc")
+               for d in along)
+
+
+def _counted_beside(v: Values) -> bool:
+    """Whether two histograms differ by the elements that lie on an edge between bins."""
+    return bool(v.ours.sum() == v.theirs.sum() and np.abs(np.cumsum(v.ours - v.theirs)).max() <= max(2, 0.05 * v.ours.sum()))
+
+
 _LAPACK = ("inverse", "inv", "solve", "solve_ex", "inv_ex", "det", "slogdet", "logdet", "pinv", "pinverse", "cond", "matrix_power", "lstsq",
            "cholesky_solve", "cholesky_inverse", "solve_triangular", "tensorinv", "matrix_exp")
 
@@ -95,8 +138,11 @@ KNOWN = (
     Known("a logarithm's angle is known up to a turn", values=_of("logcumsumexp", "logaddexp", "logsumexp"),
           where=lambda v: v.ours.dtype.kind == "c" and np.isclose(np.exp(1j * v.ours.imag), np.exp(1j * v.theirs.imag), atol=1e-3)
           & np.isclose(v.ours.real, v.theirs.real, atol=1e-3)),
-    Known("topk(sorted=False) is in no order", values=lambda step: _of("topk")(step) and (False in step.args[1:] or
-          step.kwargs.get("sorted", True) is False), where=lambda v: True),
+    Known("topk(sorted=False) is in no order", values=lambda step: _of("topk")(step) and (
+          any(a is False for a in step.args[4:]) or step.kwargs.get("sorted") is False),
+          where=lambda v: np.array_equal(np.sort(v.ours, None), np.sort(v.theirs, None))),
+    Known("a sort that is not asked to be stable may leave equal elements in any order", index=_of("sort", "msort"),
+          values=lambda step: _of("argsort")(step) and not step.kwargs.get("stable"), where=_same_order),
     Known("the softmax of scores that are infinite, by no mask, is NaN; torch takes a row that sees nothing for one",
           values=_of("scaled_dot_product_attention"), where=lambda v: np.isnan(v.ours) & _not_finite(v)),
     Known("0 ** 0 of complex numbers is 1; torch's vectors say NaN", values=lambda step: step.op in ("**", "**=") or _of("pow", "pow_",
@@ -105,13 +151,14 @@ KNOWN = (
           where=lambda v: _lost(v) | np.isinf(v.ours) | (np.abs(v.ours - v.theirs) < 1e-8 * np.abs(v.ours))),
     Known("torch's recurrences overflow to NaN, not to the infinity of the highest power, and make what lies in memory of NaN",
           values=lambda step: "_polynomial_" in step.op, where=lambda v: _lost(v) | ~np.isfinite(v.ours)),
-    Known("torch's airy_ai is 1e-9 off", values=_of("airy_ai"), where=lambda v: np.abs(v.ours - v.theirs) < 1e-8),
+    Known("torch's airy_ai is 1e-7 off, and loses all digits far below 0", values=_of("airy_ai"),
+          where=lambda v: (np.abs(v.ours - v.theirs) < 1e-6) | _any(v.inputs, lambda x: x < -1000)),
     Known("nothing lies between two infinities but they; torch's quantiles subtract them", values=_of("quantile", "nanquantile"),
           where=_lost),
     Known("torch drops NaN, which is not above the margin", values=_of("multi_margin_loss", "multilabel_margin_loss"),
           where=lambda v: np.isnan(v.ours)),
-    Known("squares beyond the dtype: the variance is infinite, what is divided by it NaN in torch and 0 here",
-          values=lambda step: step.op.endswith("_norm"), where=lambda v: _lost(v) & _any(v.inputs, lambda x: np.abs(x) > 1e18)),
+    Known("squares beyond float32, in which both take the variance: what is divided by its root is NaN in torch and 0 here",
+          values=_of("layer_norm", "group_norm"), where=lambda v: _lost(v) & _any(v.inputs, lambda x: np.abs(x) > 1e18)),
     Known("torch's softsign takes the absolute value in integers", values=_of("softsign"),
           where=lambda v: (np.abs(v.ours) == 1) & (v.ours == -v.theirs)),
     Known("NaN is the largest number where equally frequent ones are told apart; torch takes the first", values=_of("mode"),
@@ -119,20 +166,55 @@ KNOWN = (
     Known("a factor of Cholesky's has a real diagonal", values=_of("cholesky_inverse"), where=lambda v: v.ours.dtype.kind == "c"),
     Known("powers of a matrix of a huge norm are rounding", values=_of("matrix_exp"),
           where=lambda v: _any(v.inputs, lambda x: np.abs(x) > 100)),
-    Known("NaN is in no domain; torch takes the incomplete gamma functions of NaN and 0 to be 0 and 1",
+    Known("NaN is in no domain; torch takes the incomplete gamma functions of NaN and 0 to be 0 and 1, of tiny ones a multiple, "
+          "and is 1e-9 off",
           values=_of("igamma", "igammac", "igamma_", "igammac_", "gammainc", "gammaincc"),
-          where=lambda v: np.isnan(v.ours) & _any(v.inputs, np.isnan)),
+          where=lambda v: (np.isnan(v.ours) & _any(v.inputs, np.isnan)) | _any(v.inputs, lambda x: (x != 0) & (np.abs(x) < 1e-20))
+          | (np.abs(v.ours - v.theirs) < 1e-8)),
     Known("an infinite factor of a sum: torch multiplies the terms", values=_of("addbmm", "addbmm_"), where=_lost),
-    Known("torch adds float16 up in float16 here, and overflows on the way", values=lambda step: "conv" in step.op,
-          where=lambda v: _lost(v) & (v.theirs.dtype == np.float16)),
-    Known("torch finds the bin of a narrow float in narrow floats", values=_of("histc"), where=lambda v: v.theirs.dtype.itemsize < 4 or any(
-        getattr(i, "dtype", None) is not None and i.dtype.itemsize < 4 for i in v.inputs.values())),
+    Known("whether a padding of zeros is multiplied, and what overflows on the way, hangs on how a convolution is computed",
+          values=lambda step: "conv" in step.op, where=lambda v: (_lost(v) | ~np.isfinite(v.ours)) & (
+              _any(v.inputs, lambda x: ~(np.abs(x) < 1e18)) | (v.theirs.dtype == np.float16))),
+    Known("rounding decides to which bin an element on its edge belongs; torch finds the bin of a narrow float in narrow floats",
+          values=_of("histc"), where=lambda v: _reads(v, "float16 bfloat16") or _counted_beside(v)),
+    Known("torch adds integers up in integers, which overflow", values=_of("cov", "corrcoef"),
+          where=lambda v: not _any(v.inputs, np.isreal)),
+    Known("torch adds the margin to one distance, in which it is lost if that is large, before it takes the other off",
+          values=lambda step: "triplet_margin" in step.op,
+          where=lambda v: not _any(v.inputs, np.isreal) or _any(v.inputs, lambda x: np.abs(x) > 1e5)),
+    Known("torch rounds a number to a narrow float before it takes the remainder; the quotient goes without; an infinite one makes it NaN",
+          values=lambda step: step.op in ("%", "%=") or _of("fmod", "remainder", "fmod_", "remainder_")(step),
+          where=lambda v: (_reads(v, "float16 bfloat16") and len(v.step.refs()) == 1) | (_lost(v) & _any(
+              v.inputs, lambda x: (x != 0) & (np.abs(x) < 1e-30)))),
+    Known("alpha=0 times what is not finite is NaN, as documented; BLAS does not look at it",
+          values=lambda step: _of("addmm", "addmm_", "addmv", "addmv_", "addbmm", "addbmm_")(step) and step.kwargs.get("alpha") == 0,
+          where=lambda v: np.isnan(v.ours) & _not_finite(v)),
+    Known("NaN is nowhere near; torch's largest and smallest distances drop it", values=_of("cdist", "pdist"),
+          where=lambda v: np.isnan(v.ours) & _not_finite(v)),
+    Known("torch multiplies by 2 ** other, which may be infinite", values=_of("ldexp", "ldexp_"), where=_lost),
+    Known("the mean of what holds one infinity is infinite, and so is a sum; torch's passes subtract it",
+          values=_of("var_mean", "std_mean"), where=lambda v: _lost(v) & _not_finite(v)),
+    Known("what weights of 0 make of infinities hangs on the algorithm", values=lambda step: "fft" in step.op
+          or _of("interpolate", "upsample", "tensordot")(step), where=lambda v: (_lost(v) | ~np.isfinite(v.ours)) & _not_finite(v)),
+    Known("torch's zeta of infinity is NaN", values=_of("zeta"), where=lambda v: _lost(v) & _not_finite(v)),
+    Known("torch's ndtr of float32 is a half and half an erf, whose digits cancel", values=_of("ndtr"),
+          where=lambda v: np.abs(v.ours - v.theirs) < 1e-7),
+    Known("no integer is the median of nothing, nor an infinity", values=_of("median", "nanmedian", "nansum"),
+          where=lambda v: v.theirs.dtype.kind in "iu" and (_not_finite(v) or any(t.numel() == 0 for t in v.inputs.values()))),
+    Known("torch's matmul changes the strides of a vector that is out=",
+          whole=lambda step, theirs: _of("matmul")(step) and "out" in step.kwargs and getattr(theirs, "ndim", 0) == 1),
+    Known("torch's differences of nothing are their input itself",
+          whole=lambda step, theirs: _of("diff")(step) and hasattr(theirs, "numel") and not theirs.numel()),
+    Known("torch's tanhshrink of narrow floats subtracts what it has rounded", values=_of("tanhshrink"),
+          where=lambda v: _reads(v, "float16 bfloat16")),
+    Known("torch's log1p of complex numbers is NaN of subnormal ones", values=_of("log1p", "log1p_"),
+          where=lambda v: _lost(v) & (v.theirs.dtype.kind == "c") & _any(v.inputs, lambda x: np.abs(x) < 1e-37)),
+    Known("strides of dimensions of one element, which say nothing; all others are compared after each step",
+          whole=lambda step, theirs: step.op == "stride"),
     Known("a constant row's correlation is 0 / 0; torch divides rounding by rounding", values=_of("corrcoef"),
           where=lambda v: np.isnan(v.ours)),
-    Known("which of several values for one place is kept is nobody's promise", values=lambda step: _of("put", "put_")(step) and not any(
-        value is True for value in (*step.args[3:], step.kwargs.get("accumulate")))),
-    Known("torch's masked_scatter_ of a tensor into itself reads what it has just written",
-          values=lambda step: _of("masked_scatter_")(step) and len(step.refs()) < len(step.args) + len(step.kwargs)),
+    Known("torch reads what it has just written where operands share memory; Flambeau reads what was there",
+          values=lambda step: isinstance(_target(step), Ref), where=_as_of_copies),
     Known("which NaN it is, and so its sign, is nobody's promise", values=_of("signbit", "copysign", "copysign_", "view"),
           where=lambda v: _any(v.inputs, np.isnan)),
     Known(
@@ -215,7 +297,6 @@ KNOWN = (
           error=lambda ours, theirs, step: _of("hardtanh_")(step) and _says(ours, "min_val cannot be greater than max_val")),
     Known("torch fills an out= of avg_pool3d that is not in rows in the wrong order",
           values=lambda step: _of("avg_pool3d")(step) and "out" in step.kwargs),
-    Known("unsorted, the largest come in any order", whole=lambda step, theirs: _of("topk")(step) and step.kwargs.get("sorted") is False),
     Known("a greatest common divisor is positive; torch's of the least integer wraps around", values=_of("gcd", "gcd_"),
           where=lambda v: (v.ours > 0) & (v.theirs == -v.ours)),
     Known("torch averages the squares of integers in integers", values=_of("local_response_norm"),
@@ -226,16 +307,11 @@ KNOWN = (
           layout=lambda step: _of("to")(step) and "memory_format" in step.kwargs),
     Known("the only element of a tensor without dimensions is in the middle, as in NumPy; torch's roll wants a dimension",
           error=lambda ours, theirs, step: ours is None and _of("fftshift", "ifftshift")(step) and _says(theirs, "`shifts` required")),
-    Known("what the factors of a singular matrix round to hangs on the library", values=_of("inv_ex", "inverse", "inv", "cond"),
-          where=lambda v: _singular(v.inputs)),
-    Known("torch reads the source of masked_scatter_ while it writes to it",
-          values=lambda step: _of("masked_scatter_")(step) and len(step.refs()) < len(step.args)),
+    Known("what the factors of a singular matrix round to hangs on the library",
+          values=_of("inv_ex", "inverse", "inv", "cond", "logdet", "slogdet"), where=lambda v: _singular(v.inputs)),
     Known("the deprecated torch.cholesky lets empty tensors of any shape pass",
           error=lambda ours, theirs, step: _of("cholesky")(step) and theirs is None and "linalg" not in step.op
           and _says(ours, "must be batches of square", "at least 2 dimensions", "Expected a floating point", "not implemented for")),
-    Known("torch's modes of rows with NaN hang on where it stands: sorting loses count of the others",
-          whole=lambda step, theirs: _of("mode")(step) and isinstance(theirs, tuple) and bool((theirs[0] != theirs[0]).any())),
-    Known("which of several elements put into one place stays is nobody's promise", values=_of("put", "put_")),
     Known("torch judges an image of four dimensions without a batch as a batch of images without depth, and refuses it",
           error=lambda ours, theirs, step: _says(theirs, "Unsupported memory format. Supports only ChannelsLast3d")),
     Known("a conjugate is computed, never a view that waits", layout=_of("mH", "H", "adjoint", "conj", "imag")),

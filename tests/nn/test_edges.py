@@ -126,3 +126,20 @@ def test_the_old_flags_of_losses_are_truth_values():
 def test_hinge_embedding_of_infinities():
     x, y = fl.tensor([float("inf"), -float("inf"), 2.0, 0.5]), fl.tensor([-1, 1, 1, -1])
     assert nn.functional.hinge_embedding_loss(x, y, reduction="none").tolist() == [0, -float("inf"), 2.0, 0.5]
+
+
+def test_instance_norm_refuses_statistics_of_other_sizes_and_moves_neither():
+    mean, var = fl.tensor([3.0, 1.0]), fl.tensor([1.4])
+    for given in ((mean, var), (var, mean), (mean[:1], mean[:1]), (mean, mean.reshape(2, 1))):
+        with pytest.raises(RuntimeError, match="should contain 2 elements"):
+            fl.nn.functional.instance_norm(fl.ones(1, 2, 2), *given)
+    assert mean.tolist() == [3.0, 1.0] and var.tolist() == pytest.approx([1.4])
+
+
+def test_elu_in_place_takes_the_scales():
+    functional = fl.nn.functional
+    x = fl.tensor([-1.0, 0.5, 2.0])
+    for scales in ((), (0.5,), (0.5, 2.0), (0.5, 2.0, 0.1)):
+        alpha, scale, input_scale = (*scales, 1.0, 1.0, 1.0)[:3] if len(scales) < 3 else scales
+        want = fl.where(x > 0, x * scale, alpha * scale * (x * input_scale).expm1())
+        fl.testing.assert_close(functional.elu_(x.clone(), *scales), want)

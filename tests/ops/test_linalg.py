@@ -484,3 +484,29 @@ def test_compiled_answers_that_say_which_matrices_are_singular(fn):
 def test_pinv_counts_small_singular_values_as_zero(agrees, given):
     x = np.stack([np.diag([1.423, 0.3, 0.2]), np.diag([10.0, 2.0, 0.4]), np.zeros((3, 3))])
     agrees(lambda t, x: t.linalg.pinv(x, **given), x, grad=False)
+
+
+@pytest.mark.parametrize("p", [2, 3, 0.5, 1, 0, math.inf, -math.inf])
+@pytest.mark.parametrize("kind", ["float32", "float64", "complex64", "bfloat16"])
+def test_the_norm_of_one_element_is_its_size(p, kind):
+    """No power of it, which would overflow or vanish: of whole tensors and along dimensions, in norms and what is made of them."""
+    x = fl.tensor([[1e30], [-1e-30], [0.0], [2.5], [-math.inf], [math.nan]]).to(getattr(fl, kind))
+    size = (x != 0).to(x.abs().dtype) if p == 0 else x.abs()
+    for got in (x.norm(p, 1, keepdim=True), fl.linalg.vector_norm(x, p, 1, True), fl.stack([e.norm(p).reshape(1) for e in x])):
+        np.testing.assert_array_equal(got.float().numpy(), size.float().numpy())
+
+
+def test_distances_and_cosines_of_large_numbers(agrees):
+    agrees(lambda t, x, y: (t.dist(x, y), t.nn.functional.pairwise_distance(x, y), t.cosine_similarity(x[None], y[None], 0)),
+           np.float32([1e30]), np.float32([1.5]), grad=False)
+
+
+@pytest.mark.parametrize("name", ["mH", "H", "mT", "T"])
+def test_transposes_of_a_number(agrees, name):
+    agrees(lambda t, x: getattr(x, name).resolve_conj(), np.array(1 - 2j), grad=False)
+    agrees(lambda t, x: getattr(x, name), np.array(1.5))
+
+
+def test_tensordot_stays_in_the_dtype_where_one_repeats():
+    for kind in (fl.int32, fl.int64, fl.float32):
+        assert fl.tensordot(fl.ones(2, 1, dtype=kind), fl.ones(1, 2, dtype=kind)).dtype is kind

@@ -149,3 +149,31 @@ def test_bessel_functions_of_any_size(name):
     assert np.isnan(mirrored).all() if name[0] == "y" else np.array_equal(mirrored, got if name == "j0" else -got)
     huge = getattr(fl.special, f"bessel_{name}")(fl.tensor([1e15, 1e300], dtype=fl.float64)).abs()
     assert (huge <= fl.tensor([3e-8, 1e-150], dtype=fl.float64)).all()
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_airy_of_any_size(kind):
+    """Nothing far above 0, and within its amplitude far below, where the library gives up."""
+    x = fl.tensor([300.0, 1e6, 1e30, -2e6, -1e10, -1e30], dtype=getattr(fl, kind), requires_grad=True)
+    out = fl.special.airy_ai(x)
+    assert (out[:3] == 0).all()
+    assert (out[3:].abs() <= 0.57 * x[3:].abs() ** -0.25).all() and (out[3:] != 0).all()
+    out.sum().backward()
+    assert (x.grad[:3] == 0).all() and x.grad.isfinite().all()
+    assert fl.special.airy_ai(fl.tensor(-2e6, dtype=fl.float64)).item() == pytest.approx(float(_airy_far_below(2e6)), abs=1e-8)
+
+
+def _airy_far_below(x: float) -> object:
+    mpmath = pytest.importorskip("mpmath")
+    with mpmath.workdps(40):
+        return mpmath.airyai(-x)
+
+
+@pytest.mark.parametrize("kind", ["complex64", "complex128"])
+def test_log1p_of_small_complex_numbers(kind):
+    """Small numbers are their own log1p; numbers with |1 + z| = 1 lose nothing to 1 + z."""
+    z = np.array([1e-30, 1e-40 + 1e-41j, 1e-20j, -1e-12 + 1e-6j, 0.3 - 0.2j, 2 + 1j, -1 + 1j, 1e30 + 1e30j], kind)
+    with np.errstate(all="ignore"):
+        want = np.where(np.abs(z) < 1e-15, z, np.log1p(z.astype(np.clongdouble).real + 1j * z.astype(np.clongdouble).imag))
+    got = fl.log1p(fl.tensor(z)).numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-6 if kind == "complex64" else 1e-12)

@@ -73,6 +73,8 @@ ELEMENTWISE: dict[str, Callable] = {
     "zeros_like": lambda t, x, y, z: t.zeros_like(x),
     "double": lambda t, x, y, z: x.double(),
     "i0": lambda t, x, y, z: t.i0(x),
+    "nextafter": lambda t, x, y, z: t.nextafter(x, y),
+    "nextafter bfloat16": lambda t, x, y, z: t.nextafter(x.bfloat16(), y.bfloat16()),
 }
 
 
@@ -129,6 +131,11 @@ OTHERS: dict[str, tuple[tuple, Callable]] = {
     "permute_copy": ((2, 3), lambda t, x: t.permute_copy(x, (1, 0))),
     "nonzero": ((2, 3), lambda t, x: t.nonzero(x > 0.3)),
     "unique": ((2, 3, 4), lambda t, x: t.unique(x, dim=1)),
+    "unique last": ((2, 3, 4), lambda t, x: t.unique(x, dim=2)),
+    "unique_consecutive": ((2, 3, 4), lambda t, x: [t.unique_consecutive(x, dim=d) for d in range(3)][1]),
+    "unfold": ((1, 2, 3, 3), lambda t, x: t.nn.functional.unfold(x, (2, 1))),
+    "unfold points": ((1, 2, 3, 3), lambda t, x: t.nn.functional.unfold(x, 1)),
+    "unfold a column": ((1, 3, 1), lambda t, x: t.nn.functional.unfold(x, (2, 1), 1)),
     "index front": ((2, 3, 4), lambda t, x: x[t.tensor([0, 1])]),
     "index middle": ((2, 3, 4), lambda t, x: x[:, t.tensor([[0, 1], [2, 0]])]),
     "index end": ((2, 3, 4), lambda t, x: x[..., t.tensor([0, 3])]),
@@ -144,6 +151,11 @@ OTHERS: dict[str, tuple[tuple, Callable]] = {
     "inv": ((2, 3, 3), lambda t, x: t.linalg.inv(regular(t, x))),
     "solve": ((2, 3, 3), lambda t, x: t.linalg.solve(regular(t, x), x)),
     "cholesky": ((3, 3), lambda t, x: t.linalg.cholesky(regular(t, x @ x.mT))),
+    "cholesky upper": ((3, 3), lambda t, x: t.linalg.cholesky(regular(t, x @ x.mT), upper=True)),
+    "solve for vectors": ((2, 3), lambda t, x: t.linalg.solve(t.eye(3).repeat(2, 1, 1), x)),
+    "cropped fftn": ((2, 3, 4), lambda t, x: t.fft.fftn(x, (2, 3), dim=(2, 1))),
+    "cropped hfft": ((2, 3, 4), lambda t, x: t.fft.hfft(x, n=2)),
+    "cropped and padded irfftn": ((2, 3, 4), lambda t, x: t.fft.irfftn(x, (2, 5), dim=(2, 1))),
     "pixel_shuffle": ((2, 4, 3, 2), lambda t, x: t.nn.functional.pixel_shuffle(x, 2)),
     "channel_shuffle": ((2, 4, 3), lambda t, x: t.nn.functional.channel_shuffle(x, 2)),
     "entr": ((2, 3), lambda t, x: t.special.entr(x)),

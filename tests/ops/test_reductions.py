@@ -227,3 +227,20 @@ def test_places_of_extrema_in_large_arrays(name, kind):
     for view, array in ((t, wide), (t.permute(2, 0, 1), wide.transpose(2, 0, 1)), (t[::2], wide[::2])):
         for dim in (0, 1, 2):
             np.testing.assert_array_equal(getattr(view, name)(dim).numpy(), getattr(np, name)(array, dim))
+
+
+def test_extremes_of_a_tensor_and_a_number():
+    """A tensor without dimensions does not widen one with dimensions of the same category."""
+    for kind in (fl.float16, fl.bfloat16, fl.float32, fl.float64):
+        x = fl.ones(2, dtype=kind)
+        for fn in (fl.max, fl.min, fl.maximum, fl.minimum):
+            assert fn(x, fl.tensor(-1.5)).dtype is kind and fn(x.int(), fl.tensor(2)).dtype is fl.int32
+
+
+@pytest.mark.parametrize("correction", [0, 1, -9, 0.5])
+def test_the_variance_of_nothing_is_nan(correction):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for made in (fl.var(fl.zeros(0), correction=correction), fl.std(fl.zeros(0, 2), 0, correction=correction),
+                     fl.var_mean(fl.zeros(1, 0), -1, correction=correction)[0]):
+            assert made.isnan().all()

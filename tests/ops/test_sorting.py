@@ -167,3 +167,10 @@ def test_the_mode_of_nans():
         assert value == want and values[index] == want
     value, index = fl.mode(fl.tensor([nan, nan]))
     assert value.isnan() and index in (0, 1)
+
+
+def test_quantiles_of_a_number(agrees):
+    for q in (0.5, [0.5], [0.2, 0.7]):
+        for dim in (None, 0, -1):
+            for keepdim in (False, True):
+                agrees(lambda t, x: x.quantile(t.tensor(q, dtype=x.dtype), dim, keepdim), np.array(1.5))
