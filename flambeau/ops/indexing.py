@@ -585,7 +585,7 @@ def roll(input: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
     along = dims if isinstance(dims, (tuple, list)) else (dims,)
     if len(moves) != len(along):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(moves)}, dims:{len(along)}")
-    x = input
+    x, images = input, input.ndim in (4, 5) and has_images(input)
     for n, dim in zip(moves, along):
         d = canonical_dim(dim, x.ndim)
         size = x.shape[d]
@@ -593,9 +593,10 @@ def roll(input: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
             continue
         cut = (size - n) % size
         if type(cut) is int and cut == 0:
+            images = False
             continue
         x = prims.cat([prims.slice_(x, d, cut, size, 1), prims.slice_(x, d, 0, cut, 1)], d)
-    return as_images(apart(x, input), input.ndim in (4, 5) and has_images(input))
+    return as_images(apart(x, input), images)
 
 
 @operator(method=True)
@@ -604,7 +605,7 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     if input.ndim < 2:
         raise RuntimeError(f"rot90(): expected total dims >= 2, but got total dims = {input.ndim}")
     a, b = (canonical_dim(d, input.ndim) for d in dims)
-    k %= 4
+    k = k % 4
     if k == 2:
         return flip(input, a, b)
     if k == 0:

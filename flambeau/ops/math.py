@@ -366,11 +366,12 @@ gcd, lcm = _integers("gcd", np.gcd), _integers("lcm", _lcm)
 
 @operator(method=True)
 @with_out
-@elementwise
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """input * 2 ** other."""
+    if input.dtype.category < FLOAT:
+        return input * 2.0 ** other
     x, y = prepare(input, cast(other, result_type(input, other, 1.0)))
-    return prims.ldexp(x, y) if x.dtype.is_floating_point else x * 2.0 ** y
+    return elementwise(prims.ldexp)(x, y) if x.dtype.is_floating_point else x * 2.0 ** y
 
 
 frexp_prim = primitive("frexp", doc="(mantissa, exponent) of floats.", samples=lambda r: [(r.standard_normal((2, 3)),)],

@@ -479,7 +479,7 @@ def pow(input: Any, exponent: Any, *, out: Tensor | None = None) -> Tensor:
         result = _pow_number(input, exponent)
     else:
         x, y = prepare(input, exponent)
-        result = prims.pow(x, y)
+        result = prims.pow(x, y if isinstance(x, Tensor) else in_rows(y))
     return result if out is None else store_out(out, result)
 
 

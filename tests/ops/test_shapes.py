@@ -252,3 +252,10 @@ def test_gradient_of_as_strided(name, kind):
         (grad,) = lib.autograd.grad(y, x, weights)
         found.append(grad.tolist())
     assert found[0] == found[1]
+
+
+def test_arguments_stay_as_they_were():
+    """An operator does its sums on names of its own, not in place on a tensor that was given for a number."""
+    turns = fl.tensor([[5]])
+    fl.rot90(fl.arange(4).reshape(2, 2), turns)
+    assert turns.item() == 5
