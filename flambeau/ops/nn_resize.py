@@ -106,6 +106,8 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     low, high = [0] * input.ndim, [0] * input.ndim
     for i in range(len(amounts) // 2):
         low[-1 - i], high[-1 - i] = amounts[2 * i], amounts[2 * i + 1]
+    if mode == "constant" and all(type(n) is int and n == 0 for n in amounts):
+        return input.clone()
     if mode == "constant":
         return _surrounded(input, tuple(low), tuple(high), value) if value else \
             prims.pad_zeros(input, tuple(low), tuple(high), (0,) * input.ndim)

@@ -262,6 +262,7 @@ def sign(input: Tensor) -> Tensor:
 
 @operator(method=True)
 @with_out
+@elementwise
 def sgn(input: Tensor) -> Tensor:
     """sign for real numbers; x / |x| (0 at 0) for complex ones."""
     if not input.dtype.is_complex:
@@ -361,7 +362,7 @@ def _times_alpha(input: Any, other: Any, alpha: Any) -> Any:
     if number == BOOL and kind is not bool_ and not isinstance(alpha, Tensor):
         raise RuntimeError(f"Boolean alpha only supported for Boolean results. Got {alpha} for {kind}")
     if not isinstance(other, Tensor):
-        return other * alpha
+        return bool(other * alpha) if kind is bool_ else other * alpha
     scaled = cast(other, kind) * operand(alpha, kind)
     return cast(scaled, bool_) if kind is bool_ else scaled
 
@@ -840,6 +841,7 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
 
 @operator(method=True)
 @with_out
+@elementwise
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """log(e^input + e^other), without overflow."""
     if not isinstance(other, Tensor):

@@ -136,12 +136,16 @@ def fitting(x: Any, kind: dtype) -> Any:
     return cast(real if kind.category < COMPLEX else x, kind)
 
 
-def operand(x: Any, kind: dtype) -> Any:
-    """A number that operands of `kind` are computed with: what does not fit is refused for integers, infinite for floats. A tensor as
-    it is."""
+def rounded(x: Any, kind: dtype) -> Any:
+    """A number as `kind` holds it: what does not fit is refused for integers, infinite for floats. A tensor as it is."""
     if kind.category == FLOAT and isinstance(x, numbers.Real) and not limits(kind)[0] <= x <= limits(kind)[1]:  # type: ignore[operator]
         x = math.copysign(math.inf, x) if x == x else math.nan
     return fitting(x, kind)
+
+
+def operand(x: Any, kind: dtype) -> Any:
+    """A number that operands of `kind` are computed with, which is in float32 for narrow floats. A tensor as it is."""
+    return rounded(x, dtypes.float32 if kind.category == FLOAT and kind.itemsize < 4 else kind)
 
 
 def _wrapped(x: int, kind: dtype) -> int:

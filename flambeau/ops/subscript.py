@@ -17,7 +17,7 @@ from ..core.tensor import Tensor, bump_version, is_example, refuse_inference_wri
 from . import prims
 from .creation import from_data, from_numpy
 from .pointwise import assign
-from .promotion import broadcast, cast, expand_to, fitting, is_number, operand, together
+from .promotion import broadcast, cast, expand_to, fitting, is_number, rounded, together
 from .registry import operator
 
 _FULL = slice(None)
@@ -287,7 +287,7 @@ def _value_for(target: Tensor, value: Any, convert: bool) -> Any:
     if not isinstance(value, Tensor):
         if not is_number(value):
             raise TypeError(f"can't assign a {type(value).__name__} to a {target.type()}")
-        return operand(value, target.dtype) if target.dtype.itemsize < 4 else fitting(value, target.dtype)
+        return rounded(value, target.dtype) if target.dtype.itemsize < 4 else fitting(value, target.dtype)
     if value.device != target.device:
         value = value.to(device=target.device)
     return cast(value, target.dtype) if convert else value

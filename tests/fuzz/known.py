@@ -211,9 +211,14 @@ KNOWN = (
           values=lambda step: step.op in ("%", "%=") or _of("fmod", "remainder", "fmod_", "remainder_")(step),
           where=lambda v: (_reads(v, "float16 bfloat16") and len(v.step.refs()) == 1) | (_lost(v) & _any(
               v.inputs, lambda x: (x != 0) & (np.abs(x) < 1e-30)))),
-    Known("alpha=0 times what is not finite is NaN, as documented; BLAS does not look at it",
-          values=lambda step: _of("addmm", "addmm_", "addmv", "addmv_", "addbmm", "addbmm_")(step) and step.kwargs.get("alpha") == 0,
-          where=lambda v: np.isnan(v.ours) & _not_finite(v)),
+    Known("0 times what is not finite is NaN, as documented: alpha=0, or an infinite alpha of a product of nothing; BLAS does not "
+          "look at it",
+          values=lambda step: _of(*(n + e for n in ("addmm", "addmv", "addbmm", "baddbmm") for e in ("", "_")))(step) and not (
+              0 < abs(step.kwargs.get("alpha", 1)) < np.inf), where=lambda v: np.isnan(v.ours)),
+    Known("dtype= says to what elements are cast before they are added up; torch casts the sum", values=_of("sum", "mean"),
+          where=lambda v: np.isnan(v.ours) & np.isinf(v.theirs) & ("dtype" in v.step.kwargs)),
+    Known("torch lays an inverse that is written to an out= in rows",
+          layout=lambda step: _of("matrix_power")(step) and "out" in step.kwargs),
     Known("NaN is nowhere near; torch's largest and smallest distances drop it", values=_of("cdist", "pdist"),
           where=lambda v: np.isnan(v.ours) & _not_finite(v)),
     Known("torch multiplies by 2 ** other, which may be infinite", values=_of("ldexp", "ldexp_"), where=_lost),

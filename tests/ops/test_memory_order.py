@@ -73,6 +73,10 @@ ELEMENTWISE: dict[str, Callable] = {
     "zeros_like": lambda t, x, y, z: t.zeros_like(x),
     "double": lambda t, x, y, z: x.double(),
     "i0": lambda t, x, y, z: t.i0(x),
+    "logaddexp": lambda t, x, y, z: (x.logaddexp(y)),
+    "logaddexp bfloat16": lambda t, x, y, z: x.bfloat16().logaddexp(y.bfloat16()),
+    "logaddexp2 bfloat16": lambda t, x, y, z: x.bfloat16().logaddexp2(y.bfloat16()),
+    "sgn complex": lambda t, x, y, z: t.complex(x, y).sgn(),
     "nextafter": lambda t, x, y, z: t.nextafter(x, y),
     "nextafter bfloat16": lambda t, x, y, z: t.nextafter(x.bfloat16(), y.bfloat16()),
 }
@@ -154,6 +158,7 @@ OTHERS: dict[str, tuple[tuple, Callable]] = {
     "cholesky upper": ((3, 3), lambda t, x: t.linalg.cholesky(regular(t, x @ x.mT), upper=True)),
     "solve for vectors": ((2, 3), lambda t, x: t.linalg.solve(t.eye(3).repeat(2, 1, 1), x)),
     "power of a number": ((2, 3, 4, 2), lambda t, x: 2.0 ** x),
+    "padding of nothing": ((2, 3, 4, 2), lambda t, x: (t.nn.functional.pad(x, (0, 0)), t.constant_pad_nd(x, [0, 0, 0, 0], 1.0))),
     "roll of images": ((2, 3, 4, 2), lambda t, x: t.roll(x, (1, 1), (0, 1))),
     "roll by nothing": ((2, 3, 4, 2), lambda t, x: (t.roll(x, (0, 1), (0, 1)), t.roll(x, (1, 0), (0, 1)), t.roll(x, 4, 2))),
     "cropped fftn": ((2, 3, 4), lambda t, x: t.fft.fftn(x, (2, 3), dim=(2, 1))),

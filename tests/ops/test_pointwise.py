@@ -404,3 +404,10 @@ def test_nan_to_num_of_complex_numbers(agrees):
     for kind in (np.complex64, np.complex128):
         agrees(lambda t, x: t.nan_to_num(x), x.astype(kind), grad=False)
         agrees(lambda t, x: t.nan_to_num(x, 1.0, 2.0, -3.0), x.astype(kind), grad=False)
+
+
+def test_a_scaled_bool_is_a_bool():
+    for alpha in (True, -2, 0):
+        for other in (True, fl.tensor(True)):
+            total = fl.tensor([False, True]).add(other, alpha=alpha)
+            assert total.dtype is fl.bool and total.tolist() == [bool(alpha), True]
