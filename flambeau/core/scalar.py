@@ -87,7 +87,7 @@ def _log1p(x: Any) -> Any:
     a, b = np.real(x), np.imag(x)
     near = np.hypot(a, b) < 0.5
     square = np.where(near, a * (2 + a) + b * b, 0)
-    return np.where(near, np.log1p(square) / 2 + 1j * np.arctan2(b, 1 + a), np.log1p(x)).astype(np.asarray(x).dtype)
+    return np.where(near, np.log1p(square) / 2 + 1j * np.arctan2(b, 1 + a), np.log1p(x)).astype(np.result_type(x))
 
 
 def _pow(x: Any, y: Any) -> Any:

@@ -65,6 +65,11 @@ def _names(x: Any, name: str) -> None:
 
 
 # -- sums and products -----------------------------------------------------------------------------------
+def _computed_in(kind: dtype | None, out: Tensor | None) -> dtype | None:
+    """The dtype that a sum or product is computed in: as told, or that of what it is written to."""
+    return out.dtype if kind is None and out is not None else kind
+
+
 def _accumulator(x: Tensor, kind: dtype | None) -> Tensor:
     """Integers and bools add up in int64 unless a dtype is asked for."""
     if kind is None:
@@ -76,7 +81,7 @@ def _accumulator(x: Tensor, kind: dtype | None) -> Tensor:
 def sum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None) -> Tensor:
     """Sum over `dim` (all dimensions if None); integers and bools add up in int64 unless `dtype` says otherwise."""
     _names(input, "sum")
-    kind = dtype or (int64 if input.dtype.category <= INT else input.dtype)
+    kind = _computed_in(dtype, out) or (int64 if input.dtype.category <= INT else input.dtype)
     if input.dtype is kind:
         return _finish(_reduce(prims.sum, input, dim, keepdim), out)
     return _finish(_sum_as(input, canonical_dims(dim, input.ndim), keepdim, kind), out)
@@ -89,11 +94,10 @@ def _sum_as(input: Tensor, dims: tuple[int, ...], keepdim: bool, kind: dtype) ->
 
 
 @operator(method=True)
-@with_out
-def nansum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
+def nansum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None) -> Tensor:
     """Sum over `dim` with NaN counted as zero."""
-    if input.dtype.category < FLOAT or dtype is not None:
-        return sum(_without_nan(input), dim, keepdim, dtype=dtype)
+    if input.dtype.category < FLOAT or dtype is not None or out is not None:
+        return sum(_without_nan(input), dim, keepdim, dtype=dtype, out=out)
     return _nansum(input, dim, keepdim)
 
 
@@ -107,10 +111,9 @@ def _nansum(input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
 
 
 @operator(method=True)
-@with_out
-def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
+def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None) -> Tensor:
     """Product over one dimension, or over all."""
-    return _reduce(prims.prod, _accumulator(input, dtype), dim, keepdim)
+    return _finish(_reduce(prims.prod, _accumulator(input, _computed_in(dtype, out)), dim, keepdim), out)
 
 
 @method("prod_dims")
@@ -518,7 +521,7 @@ def _running(name: str, *more: Any) -> Callable:
     prim = getattr(prims, name)
 
     def fn(input: Tensor, dim: int, *, dtype: dtype | None = None, out: Tensor | None = None) -> Tensor:
-        return _finish(prim(_accumulator(input, dtype), canonical_dim(dim, input.ndim), *more), out)
+        return _finish(prim(_accumulator(input, _computed_in(dtype, out)), canonical_dim(dim, input.ndim), *more), out)
 
     fn.__name__, fn.__doc__ = name, f"Running {name[3:]} along `dim`; integers and bools in int64."
     made = operator(fn, method=True)

@@ -99,3 +99,16 @@ def test_operands_may_be_written_over() -> None:
 def test_a_tensor_of_its_own_size_is_not_resized() -> None:
     x = fl.arange(6.0).view(2, 3).t()
     assert x.resize_(3, 2).stride() == (1, 3)
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "nansum", "cumsum", "cumprod"])
+def test_sums_and_products_are_computed_in_the_dtype_of_out(name: str) -> None:
+    """Not in that of the elements, which may be too narrow for the result."""
+    dim = (0,) if name.startswith("cum") else ()
+    cases = ([2**40, 2**40, 3], fl.int64, fl.float32), ([6e4, 6e4], fl.float16, fl.float32), ([1.5, 2.5], fl.float32, fl.int64)
+    for values, own, kind in cases:
+        x = fl.tensor(values, dtype=own)
+        out = fl.empty(0, dtype=kind)
+        assert getattr(fl, name)(x, *dim, out=out) is out
+        assert fl.equal(out, getattr(fl, name)(x, *dim, dtype=kind)) and out.dtype is kind
+        assert fl.equal(out, getattr(fl, name)(x.to(kind), *dim))
