@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 from .size import channels_last_strides, is_contiguous
 
@@ -63,3 +64,10 @@ class layout:
 
 strided = layout("strided")
 sparse_coo = layout("sparse_coo")
+
+
+def refuse_layout(given: object) -> NoReturn:
+    """Raise for a factory's `layout=` that is not `strided`."""
+    if not isinstance(given, layout):
+        raise TypeError(f"argument 'layout' must be torch.layout, not {type(given).__name__}")
+    raise NotImplementedError(f"layout={given} is not implemented: all tensors here are torch.strided; leave layout out")

@@ -14,7 +14,7 @@ import numpy as np
 from ..core import dispatch, dtypes
 from ..core.device import CPU, as_device, device
 from ..core.dtypes import COMPLEX, FLOAT, bool_, dtype, dtype_of_numpy, int64
-from ..core.memory_format import contiguous_format, memory_format, preserve_format
+from ..core.memory_format import contiguous_format, memory_format, preserve_format, refuse_layout, strided
 from ..core.settings import Numerics
 from ..core.size import canonical_dim, elementwise_order, is_contiguous, is_dense, memory_order
 from ..core.storage import shared
@@ -56,8 +56,12 @@ def sizes(args: Sequence, name: str) -> tuple:
     return tuple(shape)
 
 
-def finish(made: Tensor, requires_grad: bool, out: Tensor | None = None) -> Tensor:
-    """The last step of every factory: `out=` and `requires_grad=`."""
+def finish(made: Tensor, requires_grad: bool, out: Tensor | None = None, layout: Any = None, pin_memory: bool = False) -> Tensor:
+    """The last step of every factory: `layout=`, `pin_memory=`, `out=` and `requires_grad=`."""
+    if layout is not None and layout is not strided:
+        refuse_layout(layout)
+    if pin_memory:
+        made = _pinned(made, pin_memory)
     if out is not None:
         return store_out(out, made)
     if requires_grad:
@@ -65,6 +69,13 @@ def finish(made: Tensor, requires_grad: bool, out: Tensor | None = None) -> Tens
             raise RuntimeError(f"Only Tensors of floating point and complex dtype can require gradients, this one is {made.dtype}")
         made.requires_grad = True
     return made
+
+
+def _pinned(made: Tensor, pin_memory: Any) -> Tensor:
+    """What a factory made with `pin_memory=True`; without data there is nothing to pin."""
+    if not isinstance(pin_memory, bool):
+        raise TypeError(f"argument 'pin_memory' must be bool, not {type(pin_memory).__name__}")
+    return made if made.is_meta else made.pin_memory()
 
 
 def kind_for(given: dtype | None, out: Tensor | None, usual: dtype) -> dtype:
@@ -84,11 +95,11 @@ def uninitialised(made: Tensor) -> Tensor:
     return made
 
 
-def finish_line(made: Tensor, requires_grad: bool, out: Tensor | None) -> Tensor:
+def finish_line(made: Tensor, requires_grad: bool, out: Tensor | None, layout: Any, pin_memory: bool) -> Tensor:
     """`finish` for numbers in a row: an `out=` of as many elements takes them in its own shape."""
     if out is not None and out.shape != made.shape and out.numel() == made.numel():
         made = made.reshape(tuple(out.shape))
-    return finish(made, requires_grad, out)
+    return finish(made, requires_grad, out, layout, pin_memory)
 
 
 def number_dtype(value: Any) -> dtype:
@@ -255,7 +266,7 @@ def tensor(data: Any, *, dtype: dtype | None = None, device: Any = None, require
                       UserWarning, stacklevel=3)
         if device is None:
             device = data.device
-    return finish(from_data(data, dtype, device), requires_grad)
+    return finish(from_data(data, dtype, device), requires_grad, None, None, pin_memory)
 
 
 @operator(tags=("from_data",))
@@ -337,7 +348,7 @@ def _constant_factory(name: str, value: Any) -> Callable:
            pin_memory: bool = False, requires_grad: bool = False, **keyword: Any) -> Tensor:
         size = _named_size(size, keyword, name)
         kind = kind_for(dtype, out, default_dtype())
-        return finish(prims.full(sizes(size, name), cast(value, kind), kind, as_device(device)), requires_grad, out)
+        return finish(prims.full(sizes(size, name), cast(value, kind), kind, as_device(device)), requires_grad, out, layout, pin_memory)
 
     fn.__name__, fn.__doc__ = name, f"A tensor of `size` filled with {name} in the default (or given) dtype."
     return operator(fn, name=name)
@@ -352,7 +363,7 @@ def full(size: Any, fill_value: Any, *, out: Tensor | None = None, dtype: dtype 
     """A tensor of `size` filled with `fill_value`, whose kind of number decides the dtype unless one is given."""
     kind = kind_for(dtype, out, fill_value.dtype if isinstance(fill_value, Tensor) else number_dtype(fill_value))
     shape = sizes(size if isinstance(size, (tuple, list)) else (size,), "full")
-    return finish(filled(shape, fill_value, kind, as_device(device)), requires_grad, out)
+    return finish(filled(shape, fill_value, kind, as_device(device)), requires_grad, out, layout, pin_memory)
 
 
 @operator
@@ -362,10 +373,12 @@ def empty(*size: Any, out: Tensor | None = None, dtype: dtype | None = None, lay
     """An uninitialised tensor of `size`."""
     shape, kind, where = sizes(_named_size(size, keyword, "empty"), "empty"), kind_for(dtype, out, default_dtype()), as_device(device)
     if out is not None and out.shape == shape:
-        return out
+        return finish(out, False, None, layout, pin_memory)
     if memory_format not in (contiguous_format, preserve_format):
-        return finish(uninitialised(prims.empty_strided(shape, memory_format.strides(shape), kind, where)), requires_grad, out)
-    return finish(uninitialised(prims.empty(shape, kind, where)), requires_grad, out)
+        made = prims.empty_strided(shape, memory_format.strides(shape), kind, where)
+    else:
+        made = prims.empty(shape, kind, where)
+    return finish(uninitialised(made), requires_grad, out, layout, pin_memory)
 
 
 @operator
@@ -375,14 +388,14 @@ def empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype: dtype | 
     if len(size) != len(stride):
         raise RuntimeError(f"mismatch in length of strides and shape: size {list(size)}, stride {list(stride)}")
     made = prims.empty_strided(tuple(size), tuple(stride), dtype or default_dtype(), as_device(device))
-    return finish(uninitialised(made), requires_grad)
+    return finish(uninitialised(made), requires_grad, None, layout, pin_memory)
 
 
 @operator
 def scalar_tensor(s: Any, *, dtype: dtype | None = None, layout: Any = None, device: Any = None, pin_memory: bool = False,
                   requires_grad: bool = False) -> Tensor:
     """A 0-dim tensor in the default (or given) dtype."""
-    return finish(filled((), s, dtype or default_dtype(), as_device(device)), requires_grad)
+    return finish(filled((), s, dtype or default_dtype(), as_device(device)), requires_grad, None, layout, pin_memory)
 
 
 # -- like another tensor -------------------------------------------------------------------------------------
@@ -410,7 +423,7 @@ def _like(name: str, value: Any) -> Callable:
         with faking_like(input):
             made = _in_layout(input, memory_format, lambda shape: uninitialised(prims.empty(shape, kind, where)) if value is None else
                               prims.full(shape, cast(value, kind), kind, where))
-        return finish(for_each(input, made), requires_grad)
+        return finish(for_each(input, made), requires_grad, None, layout, pin_memory)
 
     fn.__name__, fn.__doc__ = name, f"{name.split('_')[0]} in the shape, layout, dtype and device of `input` unless given."
     return operator(fn)
@@ -426,7 +439,7 @@ def full_like(input: Tensor, fill_value: Any, *, dtype: dtype | None = None, lay
     kind, where = dtype or input.dtype, input.device if device is None else as_device(device)
     with faking_like(input):
         made = _in_layout(input, memory_format, lambda shape: filled(shape, fill_value, kind, where))
-    return finish(for_each(input, made), requires_grad)
+    return finish(for_each(input, made), requires_grad, None, layout, pin_memory)
 
 
 def _new_constant(name: str, value: Any) -> None:
@@ -436,7 +449,7 @@ def _new_constant(name: str, value: Any) -> None:
         with faking_like(self):
             shape = sizes(_named_size(size, kwargs, name), name)
             made = uninitialised(prims.empty(shape, kind, where)) if value is None else prims.full(shape, cast(value, kind), kind, where)
-        return finish(for_each(self, made), requires_grad)
+        return finish(for_each(self, made), requires_grad, None, layout, pin_memory)
 
     fn.__name__, fn.__doc__ = name, f"{name[4:]}(size) in this tensor's dtype and on its device unless given."
     operator(fn, name=name, method=True)
@@ -453,24 +466,24 @@ def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: dtype | None = 
     with faking_like(self):
         made = filled(sizes((size,), "new_full"), fill_value, dtype or self.dtype,
                       self.device if device is None else as_device(device))
-    return finish(for_each(self, made), requires_grad)
+    return finish(for_each(self, made), requires_grad, None, layout, pin_memory)
 
 
 @operator(method=True)
 def new_tensor(self: Tensor, data: Any, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False,
                layout: Any = None, pin_memory: bool = False) -> Tensor:
     """A leaf with a copy of `data` in this tensor's dtype and on its device unless given."""
-    return finish(from_data(data, dtype or self.dtype, self.device if device is None else device), requires_grad)
+    return finish(from_data(data, dtype or self.dtype, self.device if device is None else device), requires_grad, None, layout, pin_memory)
 
 
 @operator(method=True)
 def new_empty_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], dtype: dtype | None = None, device: Any = None,
-                      requires_grad: bool = False) -> Tensor:
+                      requires_grad: bool = False, *, layout: Any = None, pin_memory: bool = False) -> Tensor:
     """empty_strided in this tensor's dtype and on its device unless given."""
     with faking_like(self):
         made = prims.empty_strided(tuple(size), tuple(stride), dtype or self.dtype,
                                    self.device if device is None else as_device(device))
-    return finish(for_each(self, made), requires_grad)
+    return finish(for_each(self, made), requires_grad, None, layout, pin_memory)
 
 
 @method("new_arange")
@@ -501,7 +514,7 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Tensor | None = N
     if end is None:
         start, end = 0, start
     if type(start) is int and type(end) is int and type(step) is int and start <= end and step > 0 and dtype is None and out is None:
-        return finish(prims.iota(-((start - end) // step), start, step, int64, as_device(device)), requires_grad)
+        return finish(prims.iota(-((start - end) // step), start, step, int64, as_device(device)), requires_grad, None, layout, pin_memory)
     start, end, step = (v.item() if isinstance(v, (Tensor, np.generic)) else v for v in (start, end, step))
     kind = kind_for(dtype, out, default_dtype() if max(map(category_of_number, (start, end, step))) >= FLOAT else int64)
     if kind is bool_:
@@ -510,7 +523,7 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Tensor | None = N
         raise RuntimeError("step must be nonzero")
     if _known_backwards(start, end, step):
         raise RuntimeError(f"upper bound and lower bound inconsistent with step sign: arange({start}, {end}, {step})")
-    return finish_line(prims.iota(_steps(start, end, step), start, step, kind, as_device(device)), requires_grad, out)
+    return finish_line(prims.iota(_steps(start, end, step), start, step, kind, as_device(device)), requires_grad, out, layout, pin_memory)
 
 
 @operator(name="range")
@@ -523,8 +536,8 @@ def range_(start: Any, end: Any, step: Any = 1, *, out: Tensor | None = None, dt
         raise RuntimeError("step must be nonzero")
     if _known_backwards(start, end, step):
         raise RuntimeError(f"upper bound and lower bound inconsistent with step sign: range({start}, {end}, {step})")
-    count = math.floor((end - start) / step) + 1
-    return finish_line(prims.iota(count, start, step, kind_for(dtype, out, default_dtype()), as_device(device)), requires_grad, out)
+    count, kind = math.floor((end - start) / step) + 1, kind_for(dtype, out, default_dtype())
+    return finish_line(prims.iota(count, start, step, kind, as_device(device)), requires_grad, out, layout, pin_memory)
 
 
 def _known_backwards(start: Any, end: Any, step: Any) -> bool:
@@ -555,7 +568,7 @@ def linspace(start: Any, end: Any, steps: int, *, out: Tensor | None = None, dty
         value = prims.full((1,), cast(start, work), work, where)
     if kind.category == dtypes.INT:
         value = value.trunc()
-    return finish_line(cast(value, kind), requires_grad, out)
+    return finish_line(cast(value, kind), requires_grad, out, layout, pin_memory)
 
 
 @operator
@@ -567,7 +580,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Tenso
     if kind.category == dtypes.INT:
         start, end = int(fitting(start, kind)), int(fitting(end, kind))
     value = float(base) ** linspace(start, end, steps, dtype=dtypes.float64, device=device)
-    return finish_line(cast(value, kind), requires_grad, out)
+    return finish_line(cast(value, kind), requires_grad, out, layout, pin_memory)
 
 
 def _ends(name: str, *ends: Any) -> list:
@@ -601,7 +614,7 @@ def eye(n: int, m: int | None = None, *, out: Tensor | None = None, dtype: dtype
     i = prims.iota(n, 0, 1, int64, where)
     j = i if m is None else prims.iota(m, 0, 1, int64, where)
     made = cast(prims.unsqueeze(i, 1) == prims.unsqueeze(j, 0), kind_for(dtype, out, default_dtype()))
-    return finish(made, requires_grad, out)
+    return finish(made, requires_grad, out, layout, pin_memory)
 
 
 def _triangle(name: str, compare: Callable) -> Callable:
@@ -627,14 +640,16 @@ tril, triu = _triangle("tril", lambda gap, k: gap <= k), _triangle("triu", lambd
 
 
 def _triangle_indices(name: str, fn: Callable) -> Callable:
-    def made(row: int, col: int, offset: int = 0, *, dtype: dtype = int64, device: Any = None, layout: Any = None) -> Tensor:
+    def indices(row: int, col: int, offset: int = 0, *, dtype: dtype = int64, device: Any = None, layout: Any = None,
+                pin_memory: bool = False) -> Tensor:
         for what, size in (("row", row), ("col", col)):
             if size < 0:
                 raise RuntimeError(f"{name}(): {what} must be non-negative, got {size}")
-        return from_array(np.stack(fn(row, offset, col)).astype(dtype.numpy)).to(as_device(device))
+        made = from_array(np.stack(fn(row, offset, col)).astype(dtype.numpy)).to(as_device(device))
+        return finish(made, False, None, layout, pin_memory)
 
-    made.__name__, made.__doc__ = name, "Row and column indices of a triangle, row by row, as a 2 x n tensor."
-    return operator(made)
+    indices.__name__, indices.__doc__ = name, "Row and column indices of a triangle, row by row, as a 2 x n tensor."
+    return operator(indices)
 
 
 tril_indices = _triangle_indices("tril_indices", np.tril_indices)

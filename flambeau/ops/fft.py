@@ -13,7 +13,7 @@ from ..core.dtypes import COMPLEX, FLOAT, dtype, float32, float64
 from ..core.size import canonical_dim, permuted_strides
 from ..core.tensor import Tensor, from_array
 from . import prims
-from .creation import count
+from .creation import count, finish
 from .indexing import roll
 from .order import laid
 from .pointwise import with_out
@@ -233,7 +233,7 @@ def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
 # -- frequencies and shifts ----------------------------------------------------------------------------------------------
 def _frequencies(name: str, make: Callable, doc: str) -> Callable:
     def fn(n: int, d: float = 1.0, *, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
-           requires_grad: bool = False) -> Tensor:
+           pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
         n = count(n)
         if isinstance(d, Tensor) and d.ndim:
             raise TypeError(f"{name}(): argument 'd' (position 2) must be float, not Tensor")
@@ -243,7 +243,7 @@ def _frequencies(name: str, make: Callable, doc: str) -> Callable:
         with np.errstate(all="ignore"):
             counted = counted / float(d)
         made = from_array(counted.astype((dtype or default_dtype()).numpy)).to(as_device(device))
-        return made.requires_grad_(requires_grad)
+        return finish(made, requires_grad, None, layout, pin_memory)
 
     fn.__name__, fn.__doc__ = name, doc
     return operator(fn, name=f"fft_{name}")

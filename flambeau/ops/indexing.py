@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core import dispatch
 from ..core.dtypes import FLOAT, bool_, dtype, float32, iinfo, int32, int64, promote_types
-from ..core.memory_format import contiguous_format
+from ..core.memory_format import channels_last, channels_last_3d, contiguous_format, preserve_format
 from ..core.settings import alert_not_deterministic
 from ..core.shared import is_shared
 from ..core.size import Size, canonical_dim, canonical_dims, contiguous_strides
@@ -46,6 +46,8 @@ def _long(index: Tensor, name: str) -> None:
 @operator(method=True)
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False, out: Tensor | None = None) -> Tensor:
     """out[i][j][k] = input[index[i][j][k]][j][k] for dim 0, and likewise for other dims."""
+    if sparse_grad:
+        raise NotImplementedError("gather(sparse_grad=True): sparse gradients are not supported; use sparse_grad=False")
     d, index = canonical_dim(dim, input.ndim), _index(index, "gather")
     if 0 in index._layout.shape and _ranks(input, index) > 1:
         result = input.new_empty(tuple(index.shape))
@@ -875,15 +877,18 @@ def fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
 
 @method("resize_")
 def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
-    """Another shape over the same storage, which grows if it must; new elements are uninitialised."""
+    """Another shape over the same storage, which grows if it must; new elements are uninitialised. In rows, or in `memory_format`."""
     shape = _ints(sizes)
     if self.requires_grad:
         raise RuntimeError("cannot resize variables that require grad")
     refuse_inference_write(self)
-    if shape == tuple(self.shape):
+    if memory_format is preserve_format:
+        raise RuntimeError("resize_(): Unsupported memory format: preserve_format; give contiguous_format or channels_last")
+    strides = contiguous_strides(shape) if memory_format is None else memory_format.strides(shape) or contiguous_strides(shape)
+    if shape == tuple(self.shape) and (memory_format is None or strides == tuple(self.stride())):
         return self
     storage, size = self._storage, self.dtype.itemsize
-    lay = Layout(shape, contiguous_strides(shape), self.storage_offset())
+    lay = Layout(shape, strides, self.storage_offset())
     need = (lay.offset + Size(shape).numel()) * size
     if self._data is not None and need > storage.nbytes:
         if self.device.type == "cpu" and is_shared(storage):
@@ -902,9 +907,12 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
 
 
 @method("resize_as_")
-def resize_as_(self: Tensor, other: Tensor) -> Tensor:
-    """resize_(other.shape)."""
-    return resize_(self, tuple(other.shape))
+def resize_as_(self: Tensor, other: Tensor, *, memory_format: Any = None) -> Tensor:
+    """resize_(other.shape); preserve_format: in the format of `other`."""
+    if memory_format is preserve_format:
+        formats = (contiguous_format, channels_last, channels_last_3d)
+        memory_format = next((f for f in formats if f.matches(other.shape, other.stride())), contiguous_format)
+    return resize_(self, tuple(other.shape), memory_format=memory_format)
 
 
 @method("set_")

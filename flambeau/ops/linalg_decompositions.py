@@ -535,11 +535,19 @@ svd_prim = _routine("svd", _of_finite(lambda x, full: tuple(np.linalg.svd(x, ful
                     failure="linalg.svd: The algorithm failed to converge; NaNs in the input are a reason.")
 
 
+def _check_driver(A: Tensor, driver: str | None) -> None:
+    """`driver` chooses among cuSOLVER's algorithms for one answer; the one in use here serves for all."""
+    if driver is not None and (not A.is_cuda or driver not in ("gesvd", "gesvdj", "gesvda")):
+        raise RuntimeError(f"linalg.svd: keyword argument `driver=` is one of gesvd, gesvdj and gesvda for CUDA inputs, and not supported "
+                           f"for others; got driver={driver!r} for an input on {A.device}")
+
+
 @operator
 @with_out
 def linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> Any:
     """(U, S, Vh): A = U diag(S) Vh, singular values in descending order."""
     _check(A, "linalg.svd")
+    _check_driver(A, driver)
     return named("linalg_svd", *svd_prim(A, full_matrices))
 
 
@@ -548,13 +556,18 @@ def linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = No
 def linalg_svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """Singular values in descending order."""
     _check(A, "linalg.svdvals")
+    _check_driver(A, driver)
     return svd_prim(A, False)[1]
 
 
 @operator(method=True)
 @with_out
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
-    """torch.svd: (U, S, V), V not transposed."""
+    """torch.svd: (U, S, V), V not transposed; without `compute_uv` U and V are square and zero."""
+    if not compute_uv:
+        _check(input, "linalg.svd")
+        *batch, m, n = input.shape
+        return named("svd", input.new_zeros((*batch, m, m)), linalg_svdvals(input), input.new_zeros((*batch, n, n)))
     u, s, vh = linalg_svd(input, not some)
     return named("svd", u, s, _h(vh))
 
@@ -712,9 +725,9 @@ def linalg_lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: st
 @with_out
 def linalg_matrix_rank(A: Tensor, tol: float | None = None, *, atol: float | None = None, rtol: float | None = None,
                        hermitian: bool = False) -> Tensor:
-    """How many singular values exceed max(atol, rtol * largest)."""
+    """How many singular values exceed max(atol, rtol * largest); of hermitian matrices, the sizes of the eigenvalues."""
     tol, atol, rtol = (_tolerance(v) for v in (tol, atol, rtol))
-    s = linalg_svdvals(A)
+    s = linalg_eigvalsh(A).abs() if hermitian else linalg_svdvals(A)
     bound = s.amax(-1, True) * (_rtol(A, rtol) if atol is None and tol is None else rtol or 0.0)
     limit = tol if tol is not None else atol or 0.0
     return (s > bound.clamp(min=limit)).sum(-1)

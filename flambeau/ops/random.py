@@ -212,7 +212,7 @@ def _factory(name: str, draw: Any, doc: str) -> Any:
            layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False, **keyword: Any) -> Tensor:
         size = _named_size(size, keyword, name)
         made = draw(sizes(size, name), kind_for(dtype, out, default_dtype()), as_device(device), generator)
-        return finish(made, requires_grad, out)
+        return finish(made, requires_grad, out, layout, pin_memory)
 
     fn.__name__, fn.__doc__ = name, doc
     return operator(fn, name=name, tags=("random",))
@@ -235,7 +235,7 @@ def randint(low: Any, high: Any = None, size: Any = None, *, generator: Generato
         raise TypeError("randint(): missing the argument 'size', a tuple of ints")
     kind = kind_for(dtype, out, int64)
     made = _integers(sizes((size,), "randint"), math.trunc(low), math.trunc(high), kind, as_device(device), generator)
-    return finish(made, requires_grad, out)
+    return finish(made, requires_grad, out, layout, pin_memory)
 
 
 @operator(tags=("random",))
@@ -246,7 +246,7 @@ def randperm(n: int, *, generator: Generator | None = None, out: Tensor | None =
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
     keys = _integers((n,), 0, (1 << 63) - 1, int64, as_device(device), generator)
-    return finish(cast(prims.sort(keys, 0, False, True)[1], kind_for(dtype, out, int64)), requires_grad, out)
+    return finish(cast(prims.sort(keys, 0, False, True)[1], kind_for(dtype, out, int64)), requires_grad, out, layout, pin_memory)
 
 
 def _like(name: str, draw: Any) -> Any:
@@ -256,7 +256,7 @@ def _like(name: str, draw: Any) -> Any:
         kind, where = dtype or input.dtype, input.device if device is None else as_device(device)
         with faking_like(input):
             made = _in_layout(input, memory_format, lambda shape: draw(shape, kind, where, generator))
-        return finish(made, requires_grad)
+        return finish(made, requires_grad, None, layout, pin_memory)
 
     fn.__name__, fn.__doc__ = name, f"{name[:-5]} in the shape, dtype and device of `input` unless given."
     return operator(fn, tags=("random",))
@@ -266,34 +266,39 @@ rand_like, randn_like = _like("rand_like", _uniform), _like("randn_like", _norma
 
 
 @operator(tags=("random",))
-def randint_like(input: Tensor, low: int, high: int | None = None, *, dtype: dtype | None = None, device: Any = None,
-                 requires_grad: bool = False, **ignored: Any) -> Tensor:
+def randint_like(input: Tensor, low: int, high: int | None = None, *, generator: Generator | None = None, dtype: dtype | None = None,
+                 layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+                 memory_format: memory_format = preserve_format) -> Tensor:
     """randint in the shape, dtype and device of `input` unless given."""
     low, high = (0, low) if high is None else (low, high)
+    kind, where = dtype or input.dtype, input.device if device is None else as_device(device)
     with faking_like(input):
-        where = input.device if device is None else as_device(device)
-        made = _integers(tuple(input.shape), low, high, dtype or input.dtype, where, None)
-    return finish(made, requires_grad)
+        made = _in_layout(input, memory_format, lambda shape: _integers(shape, low, high, kind, where, generator))
+    return finish(made, requires_grad, None, layout, pin_memory)
 
 
 @operator(tags=("random",))
 def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, out: Tensor | None = None,
-           dtype: dtype | None = None, device: Any = None, requires_grad: bool = False, **ignored: Any) -> Tensor:
+           dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+           pin_memory: bool = False) -> Tensor:
     """Normal numbers of this mean and standard deviation: numbers with a size, or tensors that broadcast."""
     tensors = [v for v in (mean, std) if isinstance(v, Tensor)]
     _check_std(std)
     if tensors:
+        if any(v is not None for v in (size, dtype, layout, device)) or requires_grad or pin_memory:
+            raise TypeError("normal(): with a tensor as mean or std the numbers are like it; size, dtype, layout, device, requires_grad "
+                            "and pin_memory are for numbers as mean and std")
         like = broadcast(*tensors)[0]
         with faking_like(like):
             z = _normal(tuple(like.shape), like.dtype, like.device, generator)
         made = z * std + mean
         if isinstance(std, Tensor) and std._data is None:
             made = checked(made, std >= 0)
-        return finish(made, requires_grad, out)
+        return finish(made, False, out)
     if size is None:
         raise TypeError("normal(): with numbers for mean and std a size is needed")
-    z = _normal(sizes((size,), "normal"), dtype or default_dtype(), as_device(device), generator)
-    return finish(z * std + mean, requires_grad, out)
+    z = _normal(sizes((size,), "normal"), kind_for(dtype, out, default_dtype()), as_device(device), generator)
+    return finish(z * std + mean, requires_grad, out, layout, pin_memory)
 
 
 def _check_std(std: Any) -> None:

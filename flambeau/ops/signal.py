@@ -29,10 +29,10 @@ def _window(name: str, formula: Callable[..., Tensor], doc: str) -> Callable:
         if window_length < 0:
             raise RuntimeError(f"{name} requires non-negative window_length, got window_length={window_length}")
         if window_length <= 1:
-            return finish(prims.full((window_length,), 1.0, kind, where), requires_grad)
+            return finish(prims.full((window_length,), 1.0, kind, where), requires_grad, None, layout, pin_memory)
         length = window_length + 1 if periodic else window_length
         made = formula(prims.iota(window_length, 0, 1, float64, where), length, *args, **params)
-        return finish(cast(made, kind), requires_grad)
+        return finish(cast(made, kind), requires_grad, None, layout, pin_memory)
 
     fn.__name__, fn.__doc__ = name, doc
     return operator(with_out(fn))

@@ -750,14 +750,23 @@ def _is_pinned(self: Tensor, device: Any = None) -> bool:
     return test is not None and self._data is not None and self.device.type == "cpu" and test(self._data)
 
 
+def _load_pin() -> Any:
+    """What pins memory; RuntimeError where no GPU can be used."""
+    try:
+        BACKENDS["cuda"]()
+    except RuntimeError as error:
+        raise RuntimeError(f"Cannot access accelerator device when none is available: only for a GPU is memory pinned ({error})") from None
+    return MOVERS["cpu", "pinned"]
+
+
 @method("pin_memory")
 def _pin_memory(self: Tensor, device: Any = None) -> Tensor:
-    """A copy in memory that a GPU reads by itself, so that `to(..., non_blocking=True)` is only queued; itself if it lies there, and
-    where no GPU was used yet."""
+    """A copy in memory that a GPU reads by itself, so that `to(..., non_blocking=True)` is only queued; itself if it lies there.
+    RuntimeError where no GPU can be used."""
     if self.device.type != "cpu":
         raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
-    pin = MOVERS.get(("cpu", "pinned"))
-    if pin is None or self._data is None or _is_pinned(self):
+    pin = MOVERS.get(("cpu", "pinned")) or _load_pin()
+    if self._data is None or _is_pinned(self):
         return self
     return from_array(pin(self._data), self.dtype)
 
