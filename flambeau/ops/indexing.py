@@ -49,7 +49,7 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False,
     if sparse_grad:
         raise NotImplementedError("gather(sparse_grad=True): sparse gradients are not supported; use sparse_grad=False")
     d, index = canonical_dim(dim, input.ndim), _index(index, "gather")
-    if 0 in index._layout.shape and _ranks(input, index) > 1:
+    if 0 in index._layout.shape and not _of_one_rank(input, index):
         result = input.new_empty(tuple(index.shape))
     elif input.ndim and index.ndim:
         result = prims.gather(input, d, index)
@@ -82,9 +82,9 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     return prims.gather(source, d, index)
 
 
-def _ranks(*tensors: Tensor) -> int:
-    """How many different numbers of dimensions there are; a number counts as a vector."""
-    return len({max(t.ndim, 1) for t in tensors})
+def _of_one_rank(*tensors: Tensor) -> bool:
+    """Whether all have as many dimensions, of which a number has one like a vector."""
+    return len({max(t.ndim, 1) for t in tensors}) == 1
 
 
 _REDUCE = {"add": "add", "sum": "add", "multiply": "prod", "prod": "prod", "amax": "amax", "amin": "amin"}
@@ -97,7 +97,7 @@ def _scatter(input: Tensor, dim: int, index: Tensor, src: Any, mode: str) -> Ten
         raise RuntimeError(f"scatter(): Expected self.dtype to be equal to src.dtype, got {input.dtype} and {src.dtype}")
     prim = prims.scatter if mode in ("set", "add") else prims.scatter_reduce
     d, index = canonical_dim(dim, input.ndim), _index(index, "scatter")
-    if 0 in index._layout.shape and _ranks(input, index, src) > 1:
+    if 0 in index._layout.shape and not _of_one_rank(input, index, src):
         return input.clone()
     if input.ndim and index.ndim and src.ndim:
         return prim(input, d, index, src, mode)

@@ -45,6 +45,8 @@ def ntuple(value: Any, n: int, name: str = "argument") -> tuple:
 
 def counts(value: Any, n: int, name: str) -> tuple:
     """`ntuple` of integers, which numbers in tensors are too. TypeError for what is none."""
+    if type(value) is int:
+        return (value,) * n
     found = ntuple(value, n, name)
     wrong = next((v for v in found if not hasattr(type(v), "__index__")), None)
     if wrong is not None or None in found:
@@ -54,6 +56,8 @@ def counts(value: Any, n: int, name: str) -> tuple:
 
 def _check_window(name: str, padding: Sequence = (), **positive: Sequence) -> None:
     """RuntimeError for negative padding, or where a size, a step or a gap of the windows is not positive."""
+    if all(min(values) > 0 for values in positive.values()) and (not padding or min(padding) >= 0):
+        return
     for what, values in positive.items():
         if any(v <= 0 for v in values):
             raise RuntimeError(f"{name}(): non-positive {what} is not supported: it must be greater than zero, got {list(values)}")
@@ -63,7 +67,7 @@ def _check_window(name: str, padding: Sequence = (), **positive: Sequence) -> No
 
 def _check_filled(x: Tensor, name: str, first: int = 1) -> None:
     """RuntimeError for images (channels, sizes) of nothing; a batch may be empty."""
-    if any(type(n) is int and n == 0 for n in x._layout.shape[first:]):
+    if 0 in [n for n in x._layout.shape[first:] if type(n) is int]:
         raise RuntimeError(f"{name}(): Expected input's non-batch dimensions to have positive length, got {list(x.shape)}")
 
 

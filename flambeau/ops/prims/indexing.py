@@ -272,7 +272,7 @@ def _scattered(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Spec:
     _check_index("scatter", index)
     if src.dtype is not x.dtype:
         raise RuntimeError(f"scatter(): Expected self.dtype to be equal to src.dtype, got {x.dtype} and {src.dtype}")
-    if len({max(len(t._layout.shape), 1) for t in (x, index, src)}) > 1:
+    if not (max(x.ndim, 1) == max(index.ndim, 1) == max(src.ndim, 1)):
         raise RuntimeError(f"Index tensor must have the same number of dimensions as self and src tensor, got {list(index.shape)}, "
                            f"{list(x.shape)} and {list(src.shape)}")
     for d, (n, m) in enumerate(zip(index._layout.shape, src._layout.shape)):
