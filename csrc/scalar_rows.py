@@ -26,6 +26,9 @@ def tables() -> tuple[dict[str, Any], dict[str, Any]]:
     return module.TABLE, module.FOLDS
 
 
+TABLE, FOLDS = tables()
+
+
 def rows(op: Any) -> list[str]:
     """The rows of one operation: FL_ROW(name, arity, operands' type, result's type, expression of x, y and z, cost)."""
     kinds = [kind for letter in op.native for kind in KINDS[letter]]
@@ -35,7 +38,8 @@ def rows(op: Any) -> list[str]:
         if op.far and kind in KINDS["F"]:
             made.append(f"FL_FAR_ROW{op.arity}({op.name}, {kind}, {op.cost})")
         else:
-            expression = "x & y" if op.name == "mul" and kind == "bool" else op.cpp.format("x", "y", "z")
+            reading = TABLE[op.truths] if op.truths and kind == "bool" else op
+            expression = reading.cpp.format("x", "y", "z")
             if kind in KINDS["I"] and op.wraps:
                 expression = f"fl::{op.name}({', '.join('xyz'[:op.arity])})"
             made.append(f"FL_ROW{op.arity}({op.name}, {kind}, {result}, ({expression}), {op.cost})")
@@ -57,6 +61,5 @@ def write(lines: list[str], out: Path) -> None:
 
 
 if __name__ == "__main__":
-    operations, folds = tables()
-    write([line for op in operations.values() if op.native and op.name != "where" for line in rows(op)], Path(sys.argv[1]))
-    write([line for fold in folds.values() for line in fold_rows(fold)], Path(sys.argv[2]))
+    write([line for op in TABLE.values() if op.native and op.name != "where" for line in rows(op)], Path(sys.argv[1]))
+    write([line for fold in FOLDS.values() for line in fold_rows(fold)], Path(sys.argv[2]))

@@ -43,6 +43,7 @@ class ScalarOp:
     far: str = ""  # in C++, floats far from zero take a slow way (remote.h), whose vectors a source asks for under this name (vectors.h)
     wraps: bool = False  # in C++, of integers through the function of the same name: overflow is undefined
     ordered: bool = False  # is said of numbers on a line, not of complex ones
+    truths: str = ""  # the operation that it is of truth values
     triton64: str = ""  # Triton's function of float64, where it is another one
     cupy: str = ""  # a function of cupyx.scipy.special, where the NumPy reading is not of NumPy's functions, which CuPy takes over
 
@@ -170,9 +171,9 @@ def _lib(name: str, arity: int = 1) -> str:
 _ROWS = [
     # name, arity, result, native loops, NumPy, C++, Triton, cost
     # arithmetic
-    ScalarOp("add", 2, SAME, "BIF", np.add, "{0} + {1}", "{0} + {1}", wraps=True),
+    ScalarOp("add", 2, SAME, "BIF", np.add, "{0} + {1}", "{0} + {1}", wraps=True, truths="logical_or"),
     ScalarOp("sub", 2, SAME, "IF", np.subtract, "{0} - {1}", "{0} - {1}", wraps=True),
-    ScalarOp("mul", 2, SAME, "BIF", np.multiply, "{0} * {1}", "{0} * {1}", wraps=True),
+    ScalarOp("mul", 2, SAME, "BIF", np.multiply, "{0} * {1}", "{0} * {1}", wraps=True, truths="logical_and"),
     ScalarOp("truediv", 2, SAME, "F", np.true_divide, "{0} / {1}", "{0} / {1}", 4),
     ScalarOp("floordiv", 2, SAME, "IF", _floordiv, _fn("floordiv", 2), _helper("floordiv", 2), 6, far="FMOD"),
     ScalarOp("truncdiv", 2, SAME, "IF", _truncdiv, _fn("truncdiv", 2), _helper("truncdiv", 2), 6),

@@ -329,7 +329,7 @@ class TritonPrinter(KernelPrinter):
             return f"({args[0]}).to(tl.{TRITON_TYPES[v.attr.name]}).to({kind})"
         if v.op == "bitcast":
             return f"({args[0]}).to({kind}, bitcast=True)"
-        row = TABLE[v.op]
+        row = TABLE[TABLE[v.op].truths] if TABLE[v.op].truths and v.dtype is bool_ else TABLE[v.op]
         return (row.triton64 if row.triton64 and v.dtype is float64 else row.triton).format(*args)
 
     def _float(self, x: Any) -> str:
@@ -471,12 +471,22 @@ def remainder(a, b):
 
 
 @triton.jit
+def exact_quotient(a, b):    # the operator rounds float32 to a neighbour now and then
+    return tl.div_rn(a, b) if a.dtype == tl.float32 else a / b
+
+
+@triton.jit
 def floordiv(a, b):
     if a.dtype.is_int():
         cut = a // b
         down = tl.where((cut * b != a) & ((a < 0) != (b < 0)), cut - 1, cut)
     else:
-        down = tl.floor(a / b)
+        rest = libdevice.fmod(a, b)
+        whole = exact_quotient(a - rest, b)
+        whole = tl.where((rest != 0) & ((rest < 0) != (b < 0)), whole - 1, whole)
+        near = tl.floor(whole)
+        near = tl.where(whole - near > 0.5, near + 1, near)
+        down = tl.where(b == 0, a / b, tl.where(whole == 0, libdevice.copysign(whole * 0, a / b), near))
     return down
 
 
@@ -493,7 +503,7 @@ def rest(a, b):
 
 @triton.jit
 def truncdiv(a, b):
-    return a // b if a.dtype.is_int() else libdevice.trunc(a / b)
+    return a // b if a.dtype.is_int() else libdevice.trunc(exact_quotient(a, b))
 
 
 @triton.jit

@@ -29,7 +29,7 @@ def dtype_name(t: Any) -> str:
 
 def array(t: Any) -> np.ndarray:
     """A tensor's values, widened where NumPy has no such dtype."""
-    t = t.detach().clone()  # numpy() of a tensor of torch's makes its storage one that cannot be resized
+    t = t.detach().clone().cpu()  # numpy() of a tensor of torch's makes its storage one that cannot be resized
     if dtype_name(t) == "bfloat16":
         t = t.float()
     if hasattr(t, "resolve_conj"):

@@ -43,6 +43,10 @@ def _captured(programs: list[Program], theirs: Any) -> list[Difference | None]:
     return [whole.captured(p) for p in programs]
 
 
+def _cuda(programs: list[Program], theirs: Any) -> list[Difference | None]:
+    return [whole.on_a_gpu(p) for p in programs]
+
+
 def _vmap(programs: list[Program], theirs: Any) -> list[Difference | None]:
     return [whole.batched(p, theirs) for p in programs]
 
@@ -53,6 +57,11 @@ def _eager_script(program: Program) -> str:
 
 def _grad_script(program: Program) -> str:
     return program.script(_GRADIENTS.format(values=_values(program), inputs=_wanted(program)))
+
+
+def _cuda_script(program: Program) -> str:
+    head, imported, rest = program.script().partition("flambeau as torch\n")
+    return f"{head}{imported}torch.set_default_device('cuda')   # without this it is right\n{rest}"
 
 
 def _compiled_script(how: str = "") -> Callable[[Program], str]:
@@ -106,4 +115,5 @@ MODES = {
     "dynamic": Mode("mixed", _dynamic, _compiled_script(", dynamic=True"), 8, 60),
     "vmap": Mode("plain", _vmap, _vmap_script),
     "captured": Mode("mixed", _captured, _compiled_script(", backend='aot_eager'")),
+    "cuda": Mode("mixed", _cuda, _cuda_script),
 }

@@ -120,7 +120,7 @@ def backward(program: Program, lib: Any, outcome: Outcome) -> Outcome:
 
 def _weights(t: Any, lib: Any) -> Any:
     flat = lib.from_numpy(1.0 + np.arange(t.numel()) % 3).to(t.dtype)
-    return flat.reshape(tuple(t.shape))
+    return flat.reshape(tuple(t.shape)).to(t.device)
 
 
 def flat(outcome: Outcome, lib: Any) -> dict[str, Any]:
@@ -140,9 +140,10 @@ def difference(
     *,
     again: Callable[[np.random.Generator], Outcome],
     exact: bool = False,
+    layouts: bool = True,
 ) -> Difference | None:
     """Where a run parts from the one that is right. `again` repeats the right one with shaken inputs; `exact`: the dtypes,
-    shapes, strides and memory shared are the right one's own, so that errors are the same too."""
+    shapes, strides and memory shared are the right one's own, so that errors are the same too; without `layouts` they may differ."""
     last, op = len(program.steps) - 1, ""  # which step is at fault only a smaller program tells
     if got.error is not None or expected.error is not None:
         at = raised_at(program, got.error or expected.error)
@@ -171,7 +172,7 @@ def difference(
     for name in got.grads or {}:
         if (got.grads[name] is None) != (expected.grads[name] is None):
             return Difference(last, op, "gradient", f"{name}: {'none' if got.grads[name] is None else 'one'}, expected otherwise")
-    return _numbers(program, got, expected, theirs, again, exact)
+    return _numbers(program, got, expected, theirs, again, exact, layouts)
 
 
 def _has_nan(outcome: Outcome, lib: Any) -> bool:
@@ -428,6 +429,23 @@ def resized(program: Program) -> list[Program]:
 
 def _grown(made: Input, sizes: set[int]) -> Input:
     return replace(made, shape=tuple(n + 2 if n in sizes else n for n in made.shape))
+
+
+# -- another device
+def on_a_gpu(program: Program) -> Difference | None:
+    """Eager on a GPU beside eager on the CPU. What has no kernel there says so; an index out of range may be told of at the end."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = run(program, flambeau)
+        with flambeau.device("cuda"):
+            got = run(program, flambeau)
+        try:
+            flambeau.cuda.synchronize()
+        except IndexError as stray:
+            got.error = got.error or stray
+        if isinstance(got.error or got.backward_error, NotImplementedError):
+            return None
+        return difference(program, got, expected, flambeau, again=lambda draw: run(program, flambeau, shake=draw), layouts=False)
 
 
 # -- vmap

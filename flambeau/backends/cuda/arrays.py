@@ -21,12 +21,13 @@ def _flat_bytes(array: Any) -> Any:
     if array._c_contiguous:
         return cupy.ndarray((array.nbytes,), np.uint8, array.data)
     order = memory_order(array.strides, array.shape)
-    return array.transpose(order).reshape(-1).view(cupy.uint8)
+    return cupy.ndarray((array.nbytes,), np.uint8, array.transpose(order).reshape(-1).data)
 
 
 def _view_of(buffer: Any, numpy_dtype: np.dtype, shape: tuple, strides: tuple, offset: int) -> Any:
     size = numpy_dtype.itemsize
-    return cupy.ndarray(shape, numpy_dtype, buffer.data + offset * size, tuple([s * size for s in strides]))
+    data = buffer.data + offset * size if buffer.size else buffer.data      # of no memory there is no place
+    return cupy.ndarray(shape, numpy_dtype, data, tuple([s * size for s in strides]))
 
 
 def copied(array: np.ndarray) -> Any:

@@ -7,7 +7,6 @@ Pointwise primitives are their loop bodies read by CuPy; the others a library ca
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,6 +52,10 @@ class CupyScalars:
     @staticmethod
     def imag(x: Any) -> Any:
         return cupy.ascontiguousarray(x.imag)
+
+    @staticmethod
+    def logical_not(x: Any) -> Any:
+        return x == 0    # CuPy's knows no complex numbers
 
 
 def _reading(op: ScalarOp) -> Callable:
@@ -186,6 +189,18 @@ def _multiply_at(out: Array, where: tuple, factors: Array) -> None:
 _SCATTERS = {name: getattr(cupy, fold.ufunc.__name__).at for name, fold in SCATTERED_BY.items()} | {"prod": _multiply_at}
 
 
+def _meet_at(reduce: str, out: Array, where: tuple, src: Array) -> Array:
+    """`out` with `src` taken in at places that may repeat, in a dtype that there are atomic operations for."""
+    if out.dtype.kind == "c" and reduce == "add":
+        real, imag = (_meet_at(reduce, cupy.ascontiguousarray(mine), where, theirs) for mine, theirs in
+                      ((out.real, src.real), (out.imag, src.imag)))
+        return (real + 1j * imag).astype(out.dtype, copy=False)
+    kind = np.int32 if out.dtype.kind in "biu" and out.dtype.itemsize < 4 and reduce != "prod" else out.dtype
+    met = out.astype(kind, copy=False)
+    _SCATTERS[reduce](met, where, src.astype(kind, copy=False))
+    return met.astype(out.dtype, copy=False)
+
+
 def _scatter(x: Array, dim: int, index: Array, src: Array, reduce: str) -> Array:
     out = _wide(x).copy(order="C")
     index = _positions("scatter", index, x.shape[dim] if x.ndim else 1)
@@ -199,7 +214,7 @@ def _scatter(x: Array, dim: int, index: Array, src: Array, reduce: str) -> Array
     if reduce == "set":
         flat[where] = src
     elif reduce in _SCATTERS:
-        _SCATTERS[reduce](flat, tuple(cupy.broadcast_to(w, index.shape) for w in where), src)
+        out = _meet_at(reduce, flat, tuple(cupy.broadcast_to(w, index.shape) for w in where), src).reshape(x.shape)
     else:
         raise NotImplementedError(f"scatter with reduce={reduce!r} has no CUDA kernel; use 'sum', 'prod', 'amax' or 'amin', or the CPU")
     return out.astype(x.dtype, copy=False)
@@ -208,16 +223,27 @@ def _scatter(x: Array, dim: int, index: Array, src: Array, reduce: str) -> Array
 def _index_add(x: Array, dim: int, index: Array, src: Array) -> Array:
     out = _wide(x).copy()
     index = _positions("index_add", index, x.shape[dim])
-    flat = src.reshape(src.shape[:dim] + (-1,) + src.shape[dim + index.ndim:])
-    cupy.add.at(out, (slice(None),) * dim + (index.reshape(-1),), _wide(flat))
-    return out.astype(x.dtype, copy=False)
+    flat = src.reshape(src.shape[:dim] + (index.size,) + src.shape[dim + index.ndim:])
+    return _meet_at("add", out, (slice(None),) * dim + (index.reshape(-1),), _wide(flat)).astype(x.dtype, copy=False)
+
+
+def _index(x: Array, indices: Sequence) -> Array:
+    found = cupy.ascontiguousarray(x[_advanced("index", x, indices)])
+    if any(i is not None and i.ndim for i in indices):
+        return found
+    return found.reshape([n for d, n in enumerate(x.shape) if d >= len(indices) or indices[d] is None])   # numbers leave no dimension
+
+
+def _nonzero(x: Array) -> Array:
+    if not x.ndim:
+        return cupy.zeros((int(x != 0), 0), np.int64)
+    return cupy.stack(cupy.nonzero(x), 1).astype(np.int64)
 
 
 def _index_put(x: Array, indices: Sequence, values: Array, accumulate: bool) -> Array:
     out = _wide(x).copy() if accumulate else x.copy()
     if accumulate:
-        cupy.add.at(out, _advanced("index_put", x, indices), _wide(values))
-        return out.astype(x.dtype, copy=False)
+        return _meet_at("add", out, _advanced("index_put", x, indices), _wide(values)).astype(x.dtype, copy=False)
     out[_advanced("index_put", x, indices)] = values
     return out
 
@@ -342,7 +368,7 @@ def _on(where: Any) -> Any:
 
 def _full(shape: Sequence[int], value: Any, kind: dtype, where: Any) -> Array:
     with _on(where):
-        if value == 0 and math.copysign(1, value) > 0:      # memory can be cleared faster than it is written
+        if not any(np.asarray(value).astype(kind.numpy).tobytes()):     # memory can be cleared faster than it is written
             return cupy.zeros(tuple(shape), kind.numpy)
         return cupy.full(tuple(shape), value, kind.numpy)
 
@@ -385,8 +411,8 @@ TABLE: dict[str, Callable] = {
     "sort": _sort, "topk": _topk, "nth": _nth,
     "cat": _cat, "flip": lambda x, dims: cupy.flip(x, dims).copy(),
     "gather": _gather, "scatter": _scatter, "scatter_reduce": _scatter, "index_select": _index_select,
-    "index_add": _index_add, "index": lambda x, indices: cupy.ascontiguousarray(x[_advanced("index", x, indices)]), "index_put": _index_put,
-    "nonzero": lambda x: cupy.stack(cupy.nonzero(x), 1).astype(np.int64), "pad_zeros": _pad, "clone": _clone,
+    "index_add": _index_add, "index": _index, "index_put": _index_put,
+    "nonzero": _nonzero, "pad_zeros": _pad, "clone": _clone,
     "convert": lambda x, kind: CupyScalars.to_dtype(x, kind) if x.dtype != kind.numpy else x.copy(),
     "mm": blas.mm, "bmm": blas.mm, "full": _full, "empty": _empty, "empty_strided": _empty_strided, "iota": _iota,
     "philox_uniform": _random(_UNIFORM), "philox_normal": _random(_NORMAL), "philox_integers": _integers,
