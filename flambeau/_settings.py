@@ -89,6 +89,8 @@ def set_default_tensor_type(t: Any) -> None:
 
 def set_flush_denormal(mode: bool) -> bool:
     """Treat denormal numbers as zeros? False: that isn't supported here, they stay as they are."""
+    if not isinstance(mode, bool):
+        raise RuntimeError(f"flush_denormal expects a bool, but got {type(mode).__name__}")
     return False
 
 

@@ -93,12 +93,12 @@ def manual_seed_all(seed: int) -> None:
     manual_seed(seed)
 
 
-def get_rng_state(device: Any = "cpu") -> Tensor:
+def get_rng_state() -> Tensor:
     """The state of the default generator."""
     return default_generator.get_state()
 
 
-def set_rng_state(new_state: Tensor, device: Any = "cpu") -> None:
+def set_rng_state(new_state: Tensor) -> None:
     """Set the state of the default generator."""
     default_generator.set_state(new_state)
 

@@ -15,6 +15,9 @@ class Future(Generic[T]):
     """A result to come: `set_result` or `set_exception` completes it, `wait` has it, `then` goes on with it."""
 
     def __init__(self, *, devices: Any = None) -> None:
+        if devices:
+            raise NotImplementedError("Future(devices=...) is not implemented: it does not wait for GPUs; leave devices out, and call "
+                                      "torch.cuda.synchronize() before set_result()")
         self._state: concurrent.futures.Future = concurrent.futures.Future()
 
     def done(self) -> bool:

@@ -124,12 +124,21 @@ def _name(op: Any) -> str:
 
 
 def register_fake(
-    op: Any, fn: Callable | None = None, /, *, lib: Any = None, _stacklevel: int = 1, allow_override: bool = False
+    op: Any, fn: Callable | None = None, /, *, lib: Any = None, _stacklevel: int = 1, allow_override: bool = True
 ) -> Any:
-    """`fn` gives empty tensors of the results' shapes and dtypes. Also a decorator; may come before the definition."""
+    """`fn` gives empty tensors of the results' shapes and dtypes. Also a decorator; may come before the definition.
+
+    RuntimeError where there are such already, unless `allow_override`.
+    """
+
+    def put(operator: CustomOperator, fn: Callable) -> None:
+        if operator.fake is not None and not allow_override:
+            raise RuntimeError(f"register_fake(...): the operator {operator.qualname} already has a fake impl; allow_override=True "
+                               "replaces it")
+        operator.fake = fn
 
     def register(fn: Callable) -> Callable:
-        custom.when_defined(_name(op), lambda operator: setattr(operator, "fake", fn))
+        custom.when_defined(_name(op), lambda operator: put(operator, fn))
         return fn
 
     return register if fn is None else register(fn)
@@ -203,30 +212,41 @@ class Library:
 
     def define(self, schema: str, alias_analysis: str = "", *, tags: Any = ()) -> str:
         """Define an operator from "name(Tensor x) -> Tensor"; its name comes back."""
+        if alias_analysis not in ("", "FROM_SCHEMA", "CONSERVATIVE"):
+            raise RuntimeError(f"Invalid alias_analysis type {alias_analysis}")
         name, _ = parse_schema(schema)
         custom.define(f"{self.ns}::{name}", *_signature(schema))
         return name
 
     def impl(
-        self, op_name: Any, fn: Callable, dispatch_key: str = "", *, with_keyset: bool = False, allow_override: bool = False
+        self, op_name: Any, fn: Callable, dispatch_key: str = "", *, with_keyset: bool = False, allow_override: bool = True
     ) -> None:
-        """Give an operator its function for one dispatch key (CPU, CUDA, Meta, CompositeExplicitAutograd, ...)."""
+        """Give an operator its function for one dispatch key (CPU, CUDA, Meta, CompositeExplicitAutograd, ...). RuntimeError where
+        there is one already, unless `allow_override`."""
+        if with_keyset:
+            raise NotImplementedError("Library.impl(with_keyset=True) is not implemented: there are no sets of dispatch keys here; give "
+                                      "a function of the operator's own arguments")
         qualname = op_name.qualname if isinstance(op_name, CustomOperator) else op_name
         if "::" not in qualname:
             qualname = f"{self.ns}::{qualname}"
         key = dispatch_key or self.dispatch_key
         if key == "Meta":
-            register_fake(qualname, fn)
+            register_fake(qualname, fn, allow_override=allow_override)
         elif key in _DEVICE_OF_KEY:
-            custom.when_defined(qualname, lambda operator: _add_kernel(operator, _DEVICE_OF_KEY[key], fn))
+            def put(operator: CustomOperator) -> None:
+                if not allow_override and _DEVICE_OF_KEY[key] in operator.kernels:
+                    raise RuntimeError(f"{qualname} already has a kernel for {key or 'all keys'}; allow_override=True replaces it")
+                _add_kernel(operator, _DEVICE_OF_KEY[key], fn)
+
+            custom.when_defined(qualname, put)
         else:
             raise NotImplementedError(
                 f"dispatch key {key!r} does not exist here; use one of {sorted(filter(None, _DEVICE_OF_KEY))}, Meta, "
                 "or torch.library.register_autograd for gradients"
             )
 
-    def _register_fake(self, op_name: str, fn: Callable, _stacklevel: int = 1, *, allow_override: bool = False) -> None:
-        register_fake(f"{self.ns}::{op_name}", fn)
+    def _register_fake(self, op_name: str, fn: Callable, _stacklevel: int = 1, *, allow_override: bool = True) -> None:
+        register_fake(f"{self.ns}::{op_name}", fn, allow_override=allow_override)
 
 
 # -- schemas as text ---------------------------------------------------------------------------------------

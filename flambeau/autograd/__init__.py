@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,11 @@ def backward(
     inputs: Any = None,
 ) -> None:
     """Accumulate the gradients of sum(tensors * grad_tensors) in the leaves' `.grad` (or in `inputs` alone)."""
+    if grad_variables is not None:
+        warnings.warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=2)
+        if grad_tensors is not None:
+            raise RuntimeError("backward() got both `grad_tensors` and its old name `grad_variables`; use `grad_tensors` alone.")
+        grad_tensors = grad_variables
     roots = _as_tuple(tensors)
     grads = _as_tuple(grad_tensors) if grad_tensors is not None else (None,) * len(roots)
     if inputs is not None and not _as_tuple(inputs):
@@ -58,6 +64,9 @@ def grad(
 
     `is_grads_batched`: for each of several `grad_outputs`, along their first dimension, at once.
     """
+    if not only_inputs:
+        warnings.warn("only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradients in other leaves "
+                      "use torch.autograd.backward.", FutureWarning, stacklevel=2)
     roots, wanted = _as_tuple(outputs), _as_tuple(inputs)
     grads = _as_tuple(grad_outputs) if grad_outputs is not None else (None,) * len(roots)
     run = batched.run_backward if is_grads_batched else run_backward

@@ -61,11 +61,26 @@ def jvp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, 
 
 def jacobian(func: Callable, inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
              strategy: str = "reverse-mode") -> Any:
-    """d func / d inputs; shape (*out.shape, *in.shape), nested as outputs of inputs."""
+    """d func / d inputs; shape (*out.shape, *in.shape), nested as outputs of inputs. By rows whatever the `strategy`."""
+    _check_strategy(strategy, create_graph, strict, vectorize)
     with enable_grad():
         xs = _fresh(_tuple(inputs), create_graph)
         out = func(*xs)
         return _as_given([_as_given(_jacobian_of(o, xs, create_graph, strict), inputs) for o in _tuple(out)], out)
+
+
+def _check_strategy(strategy: str, create_graph: bool, strict: bool, vectorize: bool) -> None:
+    """Refuse the combinations that torch refuses: what runs with one has to run with the other."""
+    if strategy not in ("forward-mode", "reverse-mode"):
+        raise AssertionError(f'Expected strategy to be either "forward-mode" or "reverse-mode", got {strategy!r}.')
+    forward = strategy == "forward-mode"
+    if strict and (forward or vectorize):
+        raise RuntimeError(f"`strict=True` and `{'strategy=' + repr(strategy) if forward else 'vectorize=True'}` are not supported "
+                           "together; set one of them only.")
+    if forward and create_graph:
+        raise NotImplementedError('`create_graph=True` and `strategy="forward-mode"` are not supported together; use "reverse-mode".')
+    if forward and not vectorize:
+        raise NotImplementedError('strategy="forward-mode" is only implemented for `vectorize=True`.')
 
 
 def _jacobian_of(out: Tensor, xs: tuple, create_graph: bool, strict: bool) -> list[Tensor]:
@@ -84,7 +99,7 @@ def hessian(func: Callable, inputs: Any, create_graph: bool = False, strict: boo
     def gradient(*xs: Tensor) -> Any:
         return _as_given(_grads((func(*xs),), xs, None, True, strict), inputs)
 
-    return jacobian(gradient, inputs, create_graph, strict)
+    return jacobian(gradient, inputs, create_graph, strict, vectorize, outer_jacobian_strategy)
 
 
 def vhp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple:

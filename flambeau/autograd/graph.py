@@ -210,10 +210,13 @@ class saved_tensors_hooks(_C.HooksScope):
 
 
 class save_on_cpu(saved_tensors_hooks):
-    """Keep saved tensors in host memory."""
+    """Keep saved tensors in host memory, those of a GPU in pinned memory where that is asked for."""
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda"):
-        super().__init__(lambda t: (t.device, t.cpu()), lambda packed: packed[1].to(packed[0]))
+        def pack(t: Tensor) -> tuple[Any, Tensor]:
+            return t.device, t.cpu().pin_memory() if pin_memory and t.is_cuda else t.cpu()
+
+        super().__init__(pack, lambda packed: packed[1].to(packed[0]))
 
 
 def _copy_with_history(tensor: Tensor) -> Tensor:

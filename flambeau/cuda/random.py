@@ -7,14 +7,16 @@ from typing import Any
 
 from ..core.tensor import Tensor
 from ..ops.random import default_generator
-from .library import NOT_ENABLED, device_count
+from .library import NOT_ENABLED, device_count, index_of
 
 _NONE = f"there is no CUDA device; the CPU's generator is torch.get_rng_state() ({NOT_ENABLED})"
 
 
-def _check(name: str) -> None:
+def _check(name: str, device: Any = None) -> None:
     if not device_count():
         raise AssertionError(f"torch.cuda.{name}(): {_NONE}")
+    if not 0 <= index_of(device) < device_count():
+        raise AssertionError(f"torch.cuda.{name}(): Invalid device id: got {device}, and there are {device_count()} GPUs")
 
 
 def manual_seed(seed: int) -> None:
@@ -39,8 +41,8 @@ def initial_seed() -> int:
 
 
 def get_rng_state(device: Any = "cuda") -> Tensor:
-    """The state of the GPU's generator."""
-    _check("get_rng_state")
+    """The state of the GPU's generator, one for all GPUs."""
+    _check("get_rng_state", device)
     return default_generator.get_state()
 
 
@@ -50,8 +52,8 @@ def get_rng_state_all() -> list[Tensor]:
 
 
 def set_rng_state(new_state: Tensor, device: Any = "cuda") -> None:
-    """Set the state of the GPU's generator."""
-    _check("set_rng_state")
+    """Set the state of the GPU's generator, one for all GPUs."""
+    _check("set_rng_state", device)
     default_generator.set_state(new_state)
 
 

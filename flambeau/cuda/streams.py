@@ -134,6 +134,8 @@ class CUDAGraph:
     """A recorded sequence of kernel launches. It reads and writes the memory that it was recorded with."""
 
     def __init__(self, keep_graph: bool = False) -> None:
+        if keep_graph:
+            raise NotImplementedError("CUDAGraph(keep_graph=True) is not implemented: a recording is instantiated at once; leave it out")
         self._cupy = cupy("CUDAGraph")
         self._pool: Any = None
         self._graph: Any = None

@@ -13,10 +13,22 @@ from ..core.tensor import Tensor
 
 
 class recording(dispatch.scope):
-    """`with recording():` the tape runs, and compiled functions run operator by operator: their gradients have no gradients."""
+    """`with recording():` the tape runs, and compiled functions run operator by operator: their gradients have no gradients.
+    `randomness="error"`: nobody draws random numbers (in captured code they do)."""
 
-    def __new__(cls) -> recording:
+    def __new__(cls, randomness: str = "same") -> recording:
+        if randomness == "error":
+            return super().__new__(cls, (*dispatch.state.modes, _WithoutDraws()), 1, grad=True)
         return super().__new__(cls, word=1, grad=True)
+
+
+class _WithoutDraws:
+    def handle(self, prim: Any, args: tuple) -> Any:
+        return dispatch.run(prim, args)
+
+    def rng_state(self, count: Any, where: Any, generator: Any) -> None:
+        raise RuntimeError("jacfwd: called random operation while in randomness error mode. Use randomness='different' for draws of "
+                           "their own for each column, or 'same' for one draw for all")
 
 
 def fresh(x: Tensor) -> Tensor:
@@ -53,6 +65,23 @@ def _gradients(outs: Sequence[Any], seeds: Sequence[Tensor | None], inputs: Sequ
     found = engine.run_backward([o for o, _ in pairs], [s for _, s in pairs], inputs=inputs, retain_graph=True,
                                 create_graph=True, accumulate=False)
     return [x.new_zeros(x.shape) if g is None else g for x, g in zip(inputs, found)]
+
+
+def independent(outs: Sequence[Any], inputs: Sequence[Tensor]) -> bool:
+    """Whether one of the results has nothing to do with the fresh `inputs`."""
+    own = {edge.node for x in inputs if (edge := edge_of(stripped(x)[0])) is not None}
+    return any(not isinstance(o, Tensor) or not own & _nodes_behind(stripped(o)[0]) for o in outs)
+
+
+def _nodes_behind(result: Tensor) -> set[Node]:
+    edge = edge_of(result) if result.requires_grad else None
+    stack, seen = [] if edge is None else [edge.node], set()
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            stack += [edge.node for edge in node.edges if edge is not None]
+    return seen
 
 
 def released(results: Sequence[Any], inputs: Sequence[Tensor]) -> list[Any]:

@@ -10,7 +10,7 @@ from ..core.tensor import Tensor
 from ..ops.registry import OPERATORS
 from . import tape
 from .trees import flatten, map_tree, unflatten
-from .vmap import vmap
+from .vmap import RANDOMNESS, vmap
 
 
 def _fresh(x: Any) -> Tensor:
@@ -106,13 +106,17 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
     return (result, pullback, aux) if has_aux else (result, pullback)
 
 
-def _linearized(func: Callable, primals: tuple, has_aux: bool, name: str) -> tuple[Any, Any, Callable, list[Tensor]]:
+def _linearized(func: Callable, primals: tuple, has_aux: bool, name: str,
+                strict: bool = False) -> tuple[Any, Any, Callable, list[Tensor]]:
     """(outputs, aux, pushforward of a list of directions, tensors that are fresh). The pullback is linear in its cotangents; its
-    own transpose is the pushforward."""
+    own transpose is the pushforward. `strict`: RuntimeError for outputs that don't depend on the primals."""
     replaced = tuple(map_tree(_fresh, p) for p in primals)
     leaves = flatten(replaced)[0]
     out, aux = _split_aux(func(*replaced), has_aux, name)
     outs, out_spec = flatten(out)
+    if strict and tape.independent(outs, leaves):
+        raise RuntimeError(f"{name}(f, primals, tangents, strict=True): The output of f is independent of the inputs. This is not "
+                           "allowed with strict=True.")
     seeds = [tape.fresh(o.new_zeros(o.shape)) for o in outs]
     pulled = tape.gradients(outs, seeds, leaves)
 
@@ -123,13 +127,13 @@ def _linearized(func: Callable, primals: tuple, has_aux: bool, name: str) -> tup
 
 
 def jvp(func: Callable, primals: tuple, tangents: tuple, *, strict: bool = False, has_aux: bool = False) -> tuple:
-    """`(func(*primals), J tangents)`."""
+    """`(func(*primals), J tangents)`. `strict`: RuntimeError for outputs that don't depend on the primals."""
     if not isinstance(primals, tuple) or not isinstance(tangents, tuple):
         raise RuntimeError("jvp(f, primals, tangents): expected primals and tangents to be tuples, got "
                            f"{type(primals).__name__} and {type(tangents).__name__}")
     with tape.recording():
         directions = _directions(primals, tangents)
-        out, aux, push, inputs = _linearized(func, primals, has_aux, "jvp")
+        out, aux, push, inputs = _linearized(func, primals, has_aux, "jvp", strict)
         pushed = push(directions)
     return _released((out, pushed, *([aux] if has_aux else ())), inputs)
 
@@ -161,6 +165,12 @@ def _along_basis(linear: Callable[[Tensor], list], x: Tensor, out_dim: int, chun
     return vmap(linear, out_dims=out_dim, chunk_size=chunk_size)(basis)
 
 
+def _one_by_one(linear: Callable[[Tensor], list], x: Tensor, out_dim: int) -> list[Tensor]:
+    """`_along_basis`, with a call for each unit tensor."""
+    basis = OPERATORS["eye"](x.numel(), dtype=x.dtype, device=x.device).reshape((x.numel(), *x.shape))
+    return [OPERATORS["stack"](column, out_dim) for column in zip(*[linear(unit) for unit in basis])]
+
+
 def jacrev(func: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False, chunk_size: int | None = None,
            _preallocate_and_copy: bool = False) -> Callable:
     """The Jacobian, by a pullback of all rows at once (`chunk_size` at once); entries have shape (*out.shape, *in.shape)."""
@@ -182,7 +192,13 @@ def jacrev(func: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool 
 
 
 def jacfwd(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *, randomness: str = "error") -> Callable:
-    """The Jacobian, by a pushforward of all columns at once; entries have shape (*out.shape, *in.shape)."""
+    """The Jacobian, by a pushforward of all columns at once; entries have shape (*out.shape, *in.shape).
+
+    `randomness`: "error" refuses random numbers, "same" draws once for all columns, "different" calls `func` for each column.
+    """
+    if randomness not in RANDOMNESS:
+        raise RuntimeError(f"Only allowed values for randomness are {', '.join(RANDOMNESS)}. Got {randomness}")
+    along_basis = _one_by_one if randomness == "different" else _along_basis
 
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -191,10 +207,18 @@ def jacfwd(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = F
         def columns(p: int) -> Any:
             nonlocal aux
             call = lambda x: func(*args[:p], x, *args[p + 1 :], **kwargs)  # noqa: E731
-            with tape.recording():
+            with tape.recording(randomness):
                 out, aux, push, inputs = _linearized(call, (args[p],), has_aux, "jacfwd")
                 outs, out_spec = flatten(out)
-                found = _along_basis(lambda direction: flatten(push([direction]))[0], args[p], -1)
+
+                def column(direction: Tensor) -> list[Tensor]:
+                    pushed = push
+                    if randomness == "different":
+                        _, _, pushed, more = _linearized(call, (args[p],), has_aux, "jacfwd")
+                        inputs.extend(more)
+                    return flatten(pushed([direction]))[0]
+
+                found = along_basis(column, args[p], -1)
                 joined = unflatten([f.reshape((*o.shape, *args[p].shape)) for f, o in zip(found, outs)], out_spec)
             return _released(joined, inputs)
 

@@ -61,6 +61,8 @@ class PlainModule:
 
     def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
         """Keep a tensor that is part of the state but not a parameter."""
+        if not persistent:
+            raise NotImplementedError(f"register_buffer({name!r}, persistent=False) takes an nn.Module; this one keeps all its buffers")
         self.__dict__.pop(name, None)
         self._buffers[name] = tensor
 

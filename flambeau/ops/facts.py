@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..core import shared
-from ..core.dtypes import complex64
+from ..core.dtypes import as_dtype, complex64, dtype
 from ..core.memory_format import strided
 from ..core.storage import Storage
 from ..core.tensor import Tensor, from_array
@@ -37,9 +37,21 @@ for _name in ("is_conj", "is_neg", "is_coalesced", "is_distributed"):
     method(_name)(_answer(False, "False: no tensor here is of that kind."))
 
 
-@method("to_dense", "coalesce", "dequantize")
-def _itself(self: Tensor, *ignored: Any, **also: Any) -> Tensor:
-    """The tensor itself: nothing is lazy, sparse or quantized here."""
+@method("to_dense")
+def _to_dense(self: Tensor, dtype: dtype | None = None, *, masked_grad: bool | None = None) -> Tensor:
+    """The tensor itself, or converted to `dtype`: none is sparse here."""
+    return self if dtype is None else self.to(as_dtype(dtype, "to_dense"))
+
+
+@method("coalesce")
+def _coalesce(self: Tensor) -> Tensor:
+    """RuntimeError: only sparse tensors have entries to sum, and none is sparse here."""
+    raise RuntimeError("coalesce expected sparse coordinate tensor layout but got Strided")
+
+
+@method("dequantize")
+def _dequantize(self: Tensor) -> Tensor:
+    """The tensor itself: none is quantized here."""
     return self
 
 

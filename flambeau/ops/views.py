@@ -581,7 +581,7 @@ def _cpu(self: Tensor, *, memory_format: memory_format | None = None) -> Tensor:
 @method("cuda")
 def _cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
     """to("cuda")."""
-    return to(self, device="cuda" if device is None else device, non_blocking=non_blocking)
+    return to(self, device="cuda" if device is None else device, non_blocking=non_blocking, memory_format=memory_format)
 
 
 @method("type_as")

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import enum
 import functools
+import gzip
 import json
+import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -31,12 +34,12 @@ class ProfilerAction(enum.Enum):
 
 
 class Event:
-    """One timed call: `name`, `start` and `end` in ns, and the time spent in calls inside it."""
+    """One timed call: `name`, `start` and `end` in ns, the time spent in calls inside it, and the shapes of its arguments, if asked for."""
 
-    __slots__ = ("end", "inner", "name", "start", "thread")
+    __slots__ = ("end", "inner", "input_shapes", "name", "start", "thread")
 
-    def __init__(self, name: str, start: int) -> None:
-        self.name, self.start, self.end, self.inner = name, start, start, 0
+    def __init__(self, name: str, start: int, input_shapes: Sequence[Sequence[int]] = ()) -> None:
+        self.name, self.start, self.end, self.inner, self.input_shapes = name, start, start, 0, list(input_shapes)
         self.thread = threading.get_ident()
 
     @property
@@ -55,7 +58,7 @@ class EventSum:
 
     def __init__(self, key: str, events: Iterable[Event]) -> None:
         chosen = list(events)
-        self.key, self.count = key, len(chosen)
+        self.key, self.count, self.input_shapes = key, len(chosen), chosen[0].input_shapes
         self.cpu_time_total = sum(e.cpu_time_total for e in chosen)
         self.self_cpu_time_total = sum(e.self_cpu_time_total for e in chosen)
         self.cpu_time = self.cpu_time_total / self.count
@@ -67,31 +70,52 @@ class EventSum:
 class EventList(list):
     """Events or sums of events, with a table of them."""
 
-    def table(self, sort_by: str | None = None, row_limit: int = 100, **ignored: Any) -> str:
-        """The sums as text, the largest `sort_by` (a field of EventSum) first."""
-        rows = sorted(self, key=lambda e: -getattr(e, sort_by)) if sort_by else list(self)
+    def table(self, sort_by: str | None = None, row_limit: int = 100, max_src_column_width: int = 75, max_name_column_width: int = 55,
+              max_shapes_column_width: int = 80, header: str | None = None, top_level_events_only: bool = False,
+              time_unit: str | None = None) -> str:
+        """The sums as text, the largest `sort_by` (a field of EventSum) first, `header` above. Times are in `time_unit`: s, ms or us.
+        There is no column of sources."""
+        if top_level_events_only:
+            raise NotImplementedError("table(top_level_events_only=True) is not implemented: sums hold calls of all levels; leave it out")
+        if time_unit not in (None, *_UNITS):
+            raise ValueError(f"time_unit is one of {', '.join(_UNITS)}, got {time_unit!r}")
+        unit = time_unit or "us"
+        scale = _UNITS[unit]
+        rows = (sorted(self, key=lambda e: -getattr(e, sort_by)) if sort_by else list(self))[:row_limit]
         whole = sum(e.self_cpu_time_total for e in self) or 1.0
-        width = max([len(e.key) for e in rows[:row_limit]], default=4)
-        lines = [
-            f"{'Name':<{width}}  {'Self CPU %':>10}  {'Self CPU us':>12}  {'CPU total us':>12}  {'CPU avg us':>10}  {'# of Calls':>10}"
-        ]
+        names = [_shortened(e.key, max_name_column_width) for e in rows]
+        shapes = [_shortened(str(e.input_shapes), max_shapes_column_width) if e.input_shapes else "" for e in rows]
+        width = max(map(len, names), default=4)
+        titles = (f"Self CPU {unit}", f"CPU total {unit}", f"CPU avg {unit}")
+        lines = [] if header is None else [header]
+        lines.append(f"{'Name':<{width}}  {'Self CPU %':>10}  {titles[0]:>12}  {titles[1]:>12}  {titles[2]:>10}  {'# of Calls':>10}"
+                     + ("  Input Shapes" if any(shapes) else ""))
         lines += [
-            f"{e.key:<{width}}  {e.self_cpu_time_total / whole:>10.1%}  {e.self_cpu_time_total:>12.1f}  {e.cpu_time_total:>12.1f}"
-            f"  {e.cpu_time:>10.1f}  {e.count:>10}"
-            for e in rows[:row_limit]
+            (f"{name:<{width}}  {e.self_cpu_time_total / whole:>10.1%}  {e.self_cpu_time_total / scale:>12.1f}"
+             f"  {e.cpu_time_total / scale:>12.1f}  {e.cpu_time / scale:>10.1f}  {e.count:>10}  {shape}").rstrip()
+            for name, shape, e in zip(names, shapes, rows)
         ]
         return "\n".join([*lines, f"Self CPU time total: {whole / 1e3:.3f} ms"])
+
+
+_UNITS = {"us": 1, "ms": 1e3, "s": 1e6}     # in microseconds
+
+
+def _shortened(text: str, width: int) -> str:
+    return text if width <= 0 or len(text) <= width else text[:max(width - 3, 0)] + "..."
 
 
 class _Recorder(TorchFunctionMode):
     """Times operators; what an operator calls inside is its own time."""
 
-    def __init__(self) -> None:
+    def __init__(self, record_shapes: bool = False) -> None:
+        self.record_shapes = record_shapes
         self.events: list[Event] = []
         self.open: list[Event] = []
 
-    def begin(self, name: str) -> Event:
-        event = Event(name, time.perf_counter_ns())
+    def begin(self, name: str, args: Sequence[Any] = ()) -> Event:
+        shapes = [list(getattr(a, "shape", ())) for a in args] if self.record_shapes else ()
+        event = Event(name, time.perf_counter_ns(), shapes)
         self.open.append(event)
         return event
 
@@ -103,7 +127,7 @@ class _Recorder(TorchFunctionMode):
         self.events.append(event)
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        event = self.begin(getattr(func, "__name__", str(func)))
+        event = self.begin(getattr(func, "__name__", str(func)), args)
         try:
             return func(*args, **(kwargs or {}))
         finally:
@@ -142,11 +166,13 @@ def schedule(
     *, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0, skip_first_wait: int = 0
 ) -> Callable[[int], ProfilerAction]:
     """A schedule for `profile(schedule=...)`: after `skip_first` steps, `wait` idle, `warmup`, `active` recorded, `repeat` times
-    (0: for ever)."""
+    (0: for ever). `skip_first_wait` other than 0: the first time without idle steps."""
 
     def action(step: int) -> ProfilerAction:
         step -= skip_first
         cycle = wait + warmup + active
+        if step >= 0 and skip_first_wait:
+            step += wait
         if step < 0 or (repeat and step >= repeat * cycle):
             return ProfilerAction.NONE
         place = step % cycle
@@ -162,11 +188,31 @@ def schedule(
 _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 
 
-class profile:
-    """Record the operators of a block of the current thread.
+# What is not recorded, and what to use for it.
+_NOT_RECORDED = {
+    "profile_memory": "torch.cuda.max_memory_allocated() or tracemalloc", "with_stack": "record_function blocks, or cProfile",
+    "with_flops": "torch.utils.flop_counter.FlopCounterMode", "with_modules": "record_function blocks",
+    "experimental_config": "the profiler without it", "execution_trace_observer": "export_chrome_trace()",
+    "custom_trace_id_callback": "the trace's file name", "post_processing_timeout_s": "no limit", "use_cuda": "torch.cuda.Event(enable_timing=True)",
+}
 
-    `schedule(step)` and `on_trace_ready(profile)` work with `step()`; settings for GPUs, memory and stacks are accepted and
-    record nothing.
+
+def _check_activities(activities: Iterable[ProfilerActivity]) -> None:
+    chosen = list(activities)
+    if not chosen or not all(isinstance(a, ProfilerActivity) for a in chosen):
+        raise AssertionError(f"No valid profiler activities found: expected ProfilerActivity.CPU, got {chosen}")
+    if ProfilerActivity.CPU not in chosen:
+        raise AssertionError(f"No activities specified for the profiler: only ProfilerActivity.CPU is recorded here, got {chosen}")
+    if len(set(chosen)) > 1:
+        warnings.warn("only ProfilerActivity.CPU is recorded here; time a GPU's kernels with torch.cuda.Event(enable_timing=True)",
+                      UserWarning, stacklevel=3)
+
+
+class profile:
+    """Record the operators of a block of the current thread, with `record_shapes` the shapes of their arguments too.
+
+    `schedule(step)` and `on_trace_ready(profile)` work with `step()`; `acc_events` keeps the events of all its cycles. Only the CPU's
+    times are there: NotImplementedError for what else torch can record.
     """
 
     def __init__(
@@ -175,10 +221,20 @@ class profile:
         activities: Sequence[ProfilerActivity] | None = None,
         schedule: Callable[[int], ProfilerAction] | None = None,
         on_trace_ready: Callable[[profile], Any] | None = None,
-        **ignored: Any,
+        record_shapes: bool = False,
+        acc_events: bool = False,
+        **others: Any,
     ) -> None:
+        for name, value in others.items():
+            if name not in _NOT_RECORDED:
+                raise TypeError(f"profile() got an unexpected keyword argument '{name}'")
+            if value:
+                raise NotImplementedError(f"profile({name}={value!r}) is not implemented; use {_NOT_RECORDED[name]}")
+        if activities is not None:
+            _check_activities(activities)
+        self.acc_events = acc_events
         self.schedule, self.on_trace_ready, self.step_num = schedule, on_trace_ready, 0
-        self.recorder = _Recorder()
+        self.recorder = _Recorder(record_shapes)
         self.running = False
 
     def __enter__(self) -> profile:
@@ -222,7 +278,8 @@ class profile:
             self._pause()
             if self.on_trace_ready is not None:
                 self.on_trace_ready(self)
-            self.recorder.events.clear()
+            if not self.acc_events:
+                self.recorder.events.clear()
         self.step_num += 1
         if self._wanted():
             self._resume()
@@ -233,12 +290,19 @@ class profile:
         """All events, in the order in which they ended."""
         return EventList(self.recorder.events)
 
-    def key_averages(self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, **ignored: Any) -> EventList:
-        """The events summed by name."""
-        names: dict[str, list[Event]] = {}
+    def key_averages(self, group_by_input_shape: bool = False, group_by_stack_n: int = 0,
+                     group_by_overload_name: bool = False) -> EventList:
+        """The events summed by name (operators here have no overloads), or by name and the shapes of the arguments."""
+        if group_by_stack_n:
+            raise NotImplementedError("key_averages(group_by_stack_n=...) is not implemented: no stacks are recorded; mark the places "
+                                      "with record_function")
+        groups: dict[tuple, list[Event]] = {}
         for event in self.recorder.events:
-            names.setdefault(event.name, []).append(event)
-        return EventList(EventSum(name, found) for name, found in names.items())
+            groups.setdefault((event.name, str(event.input_shapes) if group_by_input_shape else ""), []).append(event)
+        sums = EventList(EventSum(name, found) for (name, _), found in groups.items())
+        for entry in sums:
+            entry.input_shapes = entry.input_shapes if group_by_input_shape else []
+        return sums
 
     def export_chrome_trace(self, path: str) -> None:
         """Write the events for chrome://tracing and Perfetto."""
@@ -246,15 +310,18 @@ class profile:
             {"name": e.name, "ph": "X", "ts": e.start / 1e3, "dur": e.cpu_time_total, "pid": 0, "tid": e.thread}
             for e in self.recorder.events
         ]
-        with open(path, "w", encoding="utf-8") as out:
+        opened = gzip.open if str(path).endswith(".gz") else open
+        with opened(path, "wt", encoding="utf-8") as out:
             json.dump({"traceEvents": rows}, out)
 
 
 def tensorboard_trace_handler(dir_name: str, worker_name: str | None = None, use_gzip: bool = False) -> Callable[[profile], None]:
-    """An `on_trace_ready` that writes `dir_name/WORKER.N.pt.trace.json` for each trace."""
+    """An `on_trace_ready` that writes `dir_name/WORKER.N.pt.trace.json` (`.gz`, if compressed) for each trace."""
 
     def handler(prof: profile) -> None:
-        prof.export_chrome_trace(f"{dir_name}/{worker_name or 'worker'}.{time.time_ns()}.pt.trace.json")
+        os.makedirs(dir_name, exist_ok=True)
+        ending = ".gz" if use_gzip else ""
+        prof.export_chrome_trace(f"{dir_name}/{worker_name or 'worker'}.{time.time_ns()}.pt.trace.json{ending}")
 
     return handler
 

@@ -176,14 +176,26 @@ def _tensor(data: np.ndarray, entry: _Entry) -> Tensor:
     return from_array(data[entry.begin:entry.end].view(kind.numpy).reshape(entry.shape))
 
 
+def _gives_arrays(framework: str) -> bool:
+    if framework in ("np", "numpy"):
+        return True
+    if framework in ("pt", "torch", "pytorch"):
+        return False
+    if framework in ("tf", "tensorflow", "jax", "flax", "mlx", "paddle"):
+        raise NotImplementedError(f"safe_open(framework={framework!r}) is not implemented; use 'np' and convert the arrays")
+    raise SafetensorError(f"framework {framework!r} is invalid; use 'pt' for tensors or 'np' for NumPy arrays")
+
+
 class safe_open:
     """Look into a safetensors file without reading it whole: `keys()`, `get_tensor(name)`, `metadata()`.
 
-    The file is mapped into memory, copy on write: a tensor's bytes are read when they are used.
+    The file is mapped into memory, copy on write: a tensor's bytes are read when they are used. `framework`: "pt" for tensors, "np"
+    for NumPy arrays.
     """
 
     def __init__(self, filename: str | os.PathLike[str], framework: str = "pt", device: str | device = "cpu") -> None:
         self.filename, self.device = Path(filename), device
+        self._arrays = _gives_arrays(framework)
         whole = np.memmap(self.filename, np.uint8, mode="c") if self.filename.stat().st_size else np.empty(0, np.uint8)
         self._header, self._metadata, start = _header_of(whole, str(filename))
         self._data = np.asarray(whole)[start:]
@@ -202,11 +214,13 @@ class safe_open:
         """The file's own text annotations."""
         return self._metadata
 
-    def get_tensor(self, name: str) -> Tensor:
-        """The tensor called `name`; SafetensorError if there is none."""
+    def get_tensor(self, name: str) -> Any:
+        """The tensor (or array) called `name`; SafetensorError if there is none."""
         if name not in self._header:
             raise SafetensorError(f"{self.filename} has no tensor {name!r}; it has {', '.join(self._header)}")
         tensor = _tensor(self._data, self._header[name])
+        if self._arrays:
+            return tensor.numpy()
         return tensor if str(self.device) == "cpu" else tensor.to(self.device)
 
 

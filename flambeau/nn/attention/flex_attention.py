@@ -79,8 +79,9 @@ class BlockMask:
 
 def create_block_mask(mask_mod: Callable, B: int | None, H: int | None, Q_LEN: int, KV_LEN: int, device: Any = "cpu",
                       BLOCK_SIZE: int | tuple[int, int] = _DEFAULT_SPARSE_BLOCK_SIZE, _compile: bool = False,
-                      **ignored: Any) -> BlockMask:  # fmt: skip
-    """A BlockMask for `flex_attention`; B or H None: the same for all."""
+                      separate_full_blocks: bool = True, compute_dq_write_order: bool = False,
+                      dq_kv_order: bool = True) -> BlockMask:  # fmt: skip
+    """A BlockMask for `flex_attention`; B or H None: the same for all. The last three tune kernels that there are not here."""
     size = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else tuple(BLOCK_SIZE)
     return BlockMask(mask_mod, (B or 1, H or 1, Q_LEN, KV_LEN), size, device)  # type: ignore[arg-type]
 
