@@ -1,12 +1,19 @@
-"""What a caller says is heard: no public function takes an argument that its body never reads, but for those below, which change nothing."""
+"""What a caller says is heard: public functions read all their arguments, but for those named below, which change nothing."""
 
 from __future__ import annotations
 
 import ast
+import gzip
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import flambeau as fl
+from flambeau.profiler import ProfilerActivity, profile, schedule
+from flambeau.utils.safetensors import SafetensorError, safe_open, save_file
 
 PACKAGE = Path(__file__).resolve().parent.parent / "flambeau"
 # The compiler's own rooms: their functions are rows of tables, called with the same arguments each.
@@ -21,40 +28,63 @@ PARAMETERS = {
     "assume_unique": "a promise that would make it faster",
     "lib": "what is registered stays, with a library or without one",
     "tags": "what may be done to an operator follows from its schema",
-    "g": "a rule's gradient", "gs": "as above",
 }
 
-# By function ("file: function"): parameters of a protocol that others implement too, or the reason why they have nothing to change.
+# By function, "file: function parameter" or a beginning of that.
 FUNCTIONS = {
     # A protocol: the caller hands over what any implementation may need.
-    "_absent.py: missing": "stands for any function", "_torch_c.py: setting": "as above",
-    "as_torch.py: create_module": "importlib's", "as_torch.py: find_spec": "importlib's",
-    "autograd/function.py": "torch.autograd.Function's methods", "cuda/graphed.py: backward": "torch.autograd.Function's",
-    "autograd/graph.py: apply": "a node of the tape", "autograd/selective.py: result": "a mode's",
+    "_torch_c.py: setting": "stands for any setting",
+    "as_torch.py: create_module": "importlib's",
+    "as_torch.py: find_spec": "importlib's",
+    "autograd/function.py": "torch.autograd.Function's methods",
+    "autograd/selective.py: result": "a mode's",
+    "core/tensor.py: __init__": "object's: __new__ reads them",
+    "cuda/graphed.py: backward": "torch.autograd.Function's",
     "distributions/transforms.py: log_abs_det_jacobian": "a transform's: some derivatives are constant",
-    "func/higher_order.py: rng_state": "a mode's", "func/tape.py: rng_state": "a mode's",
-    "fx/interpreter.py": "one method for each kind of node", "fx/tracer.py: is_leaf_module": "overridden by users",
+    "func/transforms.py: pullback": "torch.autograd.backward's; the graph is always kept",
+    "fx/interpreter.py": "one method for each kind of node",
+    "fx/tracer.py: is_leaf_module": "overridden by users",
     "nn/attention/flex_attention.py: noop_mask": "a mask_mod: every pair counts",
+    "nn/modules/conv.py: initialize_parameters": "a lazy module's",
     "nn/modules/linear.py: __init__": "Identity takes anything, as in torch",
-    "nn/modules/conv.py: initialize_parameters": "a lazy module's", "ops/batching.py": "batching rules",
-    "ops/fft.py: fft_": "shape rules", "ops/replay.py: bitcast": "a rule", "ops/registry.py: casting": "a wrapper's stub",
-    "ops/registry.py: into": "a rule", "ops/sorting.py: unique_prim": "a shape rule", "ops/linalg_decompositions.py: rule": "a rule",
-    "ops/nn_recurrent.py: back": "a rule", "utils/flop_counter.py": "hooks", "func/transforms.py: pullback": "graphs are kept always",
+    "ops/batching.py": "batching rules",
+    "ops/creation.py: _array_wrap": "NumPy's",
+    "ops/fft.py: fft_": "shape rules",
+    "ops/nn.py: _embedding": "its gradient's",
+    "ops/nn_recurrent.py: back": "a rule",
+    "ops/printing.py: _reduce_ex": "pickle's",
+    "ops/registry.py: into": "a rule",
+    "ops/sorting.py: unique_prim": "a shape rule",
+    "utils/flop_counter.py": "hooks",
     # Nothing to choose from.
-    "_dynamo/__init__.py: optimize": "an old name's options", "accelerator.py: current_accelerator": "one that isn't there is not told",
-    "autograd/graph.py: __init__ device_type": "one kind of accelerator", "ops/views.py: _pin_memory": "as above",
-    "ops/views.py: _is_pinned": "as above", "ops/facts.py: _to_dense": "gradients are never sparse",
-    "compiler.py: nested_compile_region": "a region is compiled where it is called", "core/symbolic.py: symint": "hints are computed",
-    "cpu.py: current_stream": "one stream", "cpu.py: stream": "one stream", "cuda/memory.py: memory_summary": "it is short already",
-    "cuda/streams.py: capture_begin": "nothing of other threads fails a capture",
-    "fx/_compatibility.py: compatibility": "a mark", "fx/graph.py: find_nodes": "nodes are always in order",
-    "jit/": "TorchScript does not exist; Python stays as it is", "onnx/symbolic_helper.py": "as above: nothing exports",
-    "mps.py": "there is no MPS", "nn/attention/__init__.py: sdpa_kernel": "all backends mean one kernel",
-    "nn/attention/flex_attention.py: create_block_mask": "they tune kernels", "nn/attention/flex_attention.py: flex_attention": "as above",
-    "nn/functional.py: gumbel_softmax": "no effect in torch either", "profiler/__init__.py: key_averages": "operators have no overloads",
-    "nn/utils/parametrizations.py: orthogonal": "coordinates of the optimizer's: each orthogonal matrix is represented",
-    "ops/sorting.py: unique": "distinct values are always in order", "profiler/__init__.py: table": "there is no column of sources",
-    "testing.py: assert_close": "all tensors are strided", "autograd/gradcheck.py": "checks that are not made yet",
+    "_dynamo/__init__.py: optimize": "an old name's options",
+    "accelerator.py: current_accelerator check_available": "one that isn't there is not told",
+    "autograd/gradcheck.py: gradcheck": "every derivative is checked whole, and no tensor is sparse",
+    "autograd/graph.py: __init__ device_type": "one kind of accelerator",
+    "compiler.py: nested_compile_region": "a region is compiled where it is called",
+    "core/symbolic.py: symint hint": "hints are computed",
+    "cpu.py: current_stream": "one stream",
+    "cpu.py: stream": "one stream",
+    "cuda/memory.py: memory_summary abbreviated": "it is short already",
+    "cuda/streams.py: capture_begin capture_error_mode": "nothing of other threads fails a capture",
+    "fx/_compatibility.py: compatibility": "a mark",
+    "fx/graph.py: find_nodes sort": "nodes are always in order",
+    "jit/": "TorchScript does not exist; Python stays as it is",
+    "mps.py": "there is no MPS",
+    "nn/attention/__init__.py: sdpa_kernel set_priority": "all backends mean one kernel",
+    "nn/attention/flex_attention.py: create_block_mask": "they tune kernels that there are not here",
+    "nn/attention/flex_attention.py: flex_attention kernel_options": "as above",
+    "nn/functional.py: gumbel_softmax eps": "no effect in torch either",
+    "nn/utils/parametrizations.py: orthogonal use_trivialization": "where training starts and ends is the same set of matrices",
+    "onnx/symbolic_helper.py": "nothing exports",
+    "ops/facts.py: _to_dense masked_grad": "no gradient is sparse",
+    "ops/printing.py: _repr tensor_contents": "as in torch",
+    "ops/sorting.py: unique sorted": "distinct values are always in order",
+    "ops/views.py: _is_pinned device": "one kind of accelerator",
+    "ops/views.py: _pin_memory device": "one kind of accelerator",
+    "profiler/__init__.py: key_averages group_by_overload_name": "operators have no overloads",
+    "profiler/__init__.py: table max_src_column_width": "there is no column of sources",
+    "testing.py: assert_close check_layout": "all tensors are strided",
 }
 
 
@@ -104,11 +134,171 @@ def test_no_argument_is_ignored():
             used.add(why)
             if why is None:
                 found.append(f"{file}: {function}({parameter}=)")
-    assert not found, "accepted and never read; implement it, refuse what it can't do, or say why it changes nothing:\n" + "\n".join(found)
+    assert not found, "accepted and never read; implement it, refuse what it can't do, or say why it changes nothing: " + ", ".join(found)
     assert not (stale := {*PARAMETERS, *FUNCTIONS} - used), f"nothing of this kind is left: {stale}"
 
 
 def test_the_walk_finds_them():
-    text = "def f(a, b, *, c=1, **d):\n  '''doc'''\n  return a\ndef _g(x): return 1\n@method('h')\ndef _h(x): return 1\ndef r(x): raise E"
+    text = ("def f(a, b, *, c=1, **d):\n  'doc'\n  return a\ndef _g(x): return 1\n@method('h')\ndef _h(x): return 1\n"
+            "def r(x): raise E")
     assert list(unread(ast.parse(text))) == [("f", "b"), ("f", "c"), ("f", "d"), ("_h", "x")]
     assert excuse("a.py: f", "b") is None and excuse("a.py: f", "foreach") and excuse("jit/a.py: f", "b")
+
+
+# -- what some of them do ----------------------------------------------------------------------------------------------------
+X = fl.arange(12.0).reshape(3, 4)
+FACTORIES = [      # (owner, names, arguments)
+    (fl, "zeros ones empty rand randn randperm arange eye scalar_tensor hann_window kaiser_window", (2,)),
+    (fl, "zeros_like ones_like empty_like rand_like randn_like", (X,)),
+    (fl, "tril_indices triu_indices", (2, 3)),
+    (fl, "linspace logspace", (0, 1, 3)),
+    (fl, "full", ((2,), 1)), (fl, "full_like randint_like", (X, 3)), (fl, "randint", (3, (2,))), (fl, "normal", (0.0, 1.0, (2,))),
+    (fl, "empty_strided", ((2,), (1,))), (fl.fft, "fftfreq rfftfreq", (4,)),
+    (X, "new_zeros new_ones new_empty", ((2,),)), (X, "new_full", ((2,), 1)), (X, "new_tensor", ([1],)),
+    (X, "new_empty_strided", ((2,), (1,))),
+]
+
+
+@pytest.mark.parametrize(("make", "args"), [
+    pytest.param(getattr(owner, name), args, id=name) for owner, names, args in FACTORIES for name in names.split()])
+def test_factories_heed_layout_and_pinning(make, args):
+    assert make(*args, layout=fl.strided, pin_memory=False).layout is fl.strided
+    with pytest.raises(NotImplementedError, match="sparse_coo"):
+        make(*args, layout=fl.sparse_coo)
+    with pytest.raises(TypeError, match="layout"):
+        make(*args, layout="strided")
+    if fl.cuda.is_available():
+        assert make(*args, pin_memory=True).is_pinned()
+    else:
+        with pytest.raises(RuntimeError, match="accelerator"):
+            make(*args, pin_memory=True)
+
+
+def test_linear_algebra():
+    u, s, v = fl.svd(X, compute_uv=False)
+    assert u.shape == (3, 3) and v.shape == (4, 4) and not u.any() and not v.any()
+    fl.testing.assert_close(s, fl.linalg.svdvals(X))
+    for call in (fl.linalg.svd, fl.linalg.svdvals):
+        with pytest.raises(RuntimeError, match="driver"):
+            call(X, driver="gesvd")
+    low = fl.tensor([[1.0, 100.0], [0.0, 0.0]])     # hermitian: its lower triangle is read
+    assert fl.linalg.matrix_rank(low, hermitian=True) == 1 == fl.linalg.matrix_rank(low)
+    assert fl.linalg.matrix_rank(fl.tensor([[1.0, 1.0], [1.0, 2.0]]).triu(), hermitian=True) == 2
+    assert fl.linalg.matrix_rank(fl.tensor([[0.0, 5.0], [0.0, 0.0]]), hermitian=True) == 0
+    with pytest.raises(NotImplementedError, match="sparse_grad"):
+        fl.gather(X, 0, fl.tensor([[0]]), sparse_grad=True)
+
+
+def test_formats_of_resized_tensors():
+    assert fl.zeros(16).resize_(2, 2, 2, 2, memory_format=fl.channels_last).stride() == (8, 1, 4, 2)
+    assert fl.zeros(2, 2, 2, 2).resize_(2, 2, 2, 2, memory_format=fl.channels_last).stride() == (8, 1, 4, 2)
+    other = fl.zeros(2, 3, 4, 4).contiguous(memory_format=fl.channels_last)
+    assert fl.zeros(1).resize_as_(other, memory_format=fl.preserve_format).stride() == other.stride()
+    with pytest.raises(RuntimeError, match="preserve_format"):
+        fl.zeros(4).resize_(2, 2, memory_format=fl.preserve_format)
+
+
+def test_strategies_of_jacobians():
+    f, x = fl.autograd.functional, fl.tensor([1.0, 2.0])
+    square, total = lambda a: a * a, lambda a: (a * a).sum()
+    fl.testing.assert_close(f.jacobian(square, x, vectorize=True, strategy="forward-mode"), fl.diag(2 * x))
+    fl.testing.assert_close(f.hessian(total, x, vectorize=True, outer_jacobian_strategy="forward-mode"), 2 * fl.eye(2))
+    for error, options in ((AssertionError, {"strategy": "sideways"}), (NotImplementedError, {"strategy": "forward-mode"}),
+                           (RuntimeError, {"strict": True, "vectorize": True}),
+                           (NotImplementedError, {"strategy": "forward-mode", "vectorize": True, "create_graph": True})):
+        with pytest.raises(error):
+            f.jacobian(square, x, **options)
+        with pytest.raises(error):
+            f.hessian(total, x, **{"outer_jacobian_strategy" if k == "strategy" else k: v for k, v in options.items()})
+
+
+def test_randomness_of_jacfwd():
+    x, noisy = fl.ones(64), lambda a: a * fl.rand(())
+    same, different = (fl.func.jacfwd(noisy, randomness=r)(x).diagonal() for r in ("same", "different"))
+    assert (same == same[0]).all() and different.unique().numel() > 32 and not different.requires_grad
+    for options in ({}, {"randomness": "any"}):
+        with pytest.raises(RuntimeError, match="randomness"):
+            fl.func.jacfwd(noisy, **options)(x)
+
+
+def test_strict_jvp():
+    x = fl.ones(2)
+    assert fl.func.jvp(lambda a: a * 2, (x,), (x,), strict=True)[1].tolist() == [2, 2]
+    for constant in (lambda a: fl.ones(2), lambda a: (a, fl.ones(2))):
+        with pytest.raises(RuntimeError, match="independent"):
+            fl.func.jvp(constant, (x,), (x,), strict=True)
+
+
+def test_old_names_of_backward():
+    x = fl.ones(2, requires_grad=True)
+    with pytest.warns(FutureWarning, match="grad_variables"):
+        fl.autograd.backward(x.sum(), grad_variables=fl.tensor(3.0))
+    assert x.grad.tolist() == [3, 3]
+    with pytest.warns(FutureWarning), pytest.raises(RuntimeError, match="grad_tensors"):
+        fl.autograd.backward(x.sum(), fl.tensor(1.0), grad_variables=fl.tensor(3.0))
+    with pytest.warns(FutureWarning, match="only_inputs"):
+        fl.autograd.grad(x.sum(), x, only_inputs=False)
+
+
+def test_profiles(tmp_path):
+    plan = schedule(wait=2, warmup=1, active=1, repeat=2, skip_first=1, skip_first_wait=1)
+    assert [plan(i).name[:6] for i in range(8)] == ["NONE", "WARMUP", "RECORD", "NONE", "NONE", "WARMUP", "RECORD", "NONE"]
+    with profile(record_shapes=True) as taken:
+        (fl.add(X, X), fl.add(X, X), fl.add(X, X[0]))
+    counts = {str(e.input_shapes): e.count for e in taken.key_averages(group_by_input_shape=True) if e.key == "add"}
+    assert counts == {"[[3, 4], [3, 4]]": 2, "[[3, 4], [4]]": 1}
+    assert [e.count for e in taken.key_averages() if e.key == "add"] == [3]
+    text = taken.key_averages(group_by_input_shape=True).table(header="above", time_unit="ms", max_name_column_width=20)
+    assert text.startswith("above\n") and "Self CPU ms" in text and "[[3, 4], [4]]" in text
+    fl.profiler.tensorboard_trace_handler(f"{tmp_path}/new", use_gzip=True)(taken)
+    with gzip.open(next((tmp_path / "new").glob("*.json.gz"))) as file:
+        assert json.load(file)["traceEvents"]
+    for error, options in ((TypeError, {"stacks": True}), (NotImplementedError, {"with_stack": True}), (AssertionError, {"activities": []}),
+                           (AssertionError, {"activities": [ProfilerActivity.CUDA]})):
+        with pytest.raises(error):
+            profile(**options)
+    with pytest.warns(UserWarning, match="only ProfilerActivity.CPU"):
+        profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
+    with pytest.raises(NotImplementedError, match="record_function"):
+        taken.key_averages(group_by_stack_n=3)
+
+
+def test_unknown_arguments_are_refused():
+    for call in (lambda: fl.randint_like(X, 3, sizes=2), lambda: fl.normal(0.0, 1.0, (2,), sizes=2),
+                 lambda: fl.normal(X, 1.0, dtype=fl.float64),
+                 lambda: fl.random.fork_rng(device_kind="cpu"), lambda: X.to_dense(kind=1), lambda: X.dequantize(1)):
+        with pytest.raises(TypeError):
+            call()
+    assert X.to_dense(fl.float64).dtype is fl.float64 and X.to_dense() is X
+    a, b = (fl.randint_like(X, 9, generator=fl.Generator().manual_seed(1)) for _ in range(2))
+    assert a.equal(b)
+    with pytest.raises(RuntimeError, match="coalesce"):
+        X.coalesce()
+    with pytest.raises(RuntimeError, match="device"), fl.random.fork_rng(device_type="abacus"):
+        pass
+
+
+def test_custom_operators_are_overridden_where_that_is_allowed():
+    library = fl.library.Library("arguments", "DEF")
+    library.define("same(Tensor x) -> Tensor")
+    with pytest.raises(RuntimeError, match="alias_analysis"):
+        library.define("other(Tensor x) -> Tensor", "GUESS")
+    library.impl("same", lambda x: x.clone(), "CPU")
+    fl.library.register_fake("arguments::same", lambda x: fl.empty_like(x))
+    for again in (lambda: library.impl("same", lambda x: x + 1, "CPU", allow_override=False),
+                  lambda: fl.library.register_fake("arguments::same", lambda x: x, allow_override=False)):
+        with pytest.raises(RuntimeError, match="already"):
+            again()
+    library.impl("same", lambda x: x + 1, "CPU")
+    assert fl.ops.arguments.same(X).equal(X + 1)
+    with pytest.raises(NotImplementedError, match="with_keyset"):
+        library.impl("same", lambda keys, x: x, "CUDA", with_keyset=True)
+
+
+def test_arrays_of_safetensors(tmp_path):
+    save_file({"x": X}, tmp_path / "x.safetensors")
+    with safe_open(tmp_path / "x.safetensors", framework="np") as file:
+        assert isinstance(file.get_tensor("x"), np.ndarray)
+    for error, framework in ((NotImplementedError, "flax"), (SafetensorError, "pencil")):
+        with pytest.raises(error):
+            safe_open(tmp_path / "x.safetensors", framework=framework)

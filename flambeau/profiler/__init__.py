@@ -193,7 +193,8 @@ _NOT_RECORDED = {
     "profile_memory": "torch.cuda.max_memory_allocated() or tracemalloc", "with_stack": "record_function blocks, or cProfile",
     "with_flops": "torch.utils.flop_counter.FlopCounterMode", "with_modules": "record_function blocks",
     "experimental_config": "the profiler without it", "execution_trace_observer": "export_chrome_trace()",
-    "custom_trace_id_callback": "the trace's file name", "post_processing_timeout_s": "no limit", "use_cuda": "torch.cuda.Event(enable_timing=True)",
+    "custom_trace_id_callback": "the trace's file name",
+    "post_processing_timeout_s": "no limit", "use_cuda": "torch.cuda.Event(enable_timing=True)",
 }
 
 
