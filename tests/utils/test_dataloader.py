@@ -17,6 +17,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
+from flambeau.utils.data.collate import pinned
 
 
 class Rows(Dataset):
@@ -306,3 +307,14 @@ def _as_it_is(sample: Any) -> Any:
 def test_small_batches_take_no_descriptor() -> None:
     batches = list(DataLoader([torch.ones(3) * i for i in range(4)], batch_size=2, num_workers=1))
     assert [b.sum().item() for b in batches] == [3, 15] and not any(b.is_shared() for b in batches)
+
+
+def test_pinned_batches(monkeypatch):
+    """As a GPU would have it: every tensor of a batch is pinned, whatever holds it."""
+    loader = DataLoader([{"x": torch.ones(2), "name": "a"}], batch_size=1, pin_memory=True)
+    assert next(iter(loader))["x"].tolist() == [[1, 1]]      # without one, nothing
+    monkeypatch.setattr("flambeau.utils.data.dataloader.device_count", lambda: 1)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self + 1)
+    batch = next(iter(loader))
+    assert batch["x"].tolist() == [[2, 2]] and batch["name"] == ["a"]
+    assert pinned([torch.zeros(1), (torch.zeros(1), 3)]) == [torch.ones(1), (torch.ones(1), 3)]

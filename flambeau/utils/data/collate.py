@@ -78,3 +78,14 @@ def default_convert(data: Any) -> Any:
     if isinstance(data, (list, tuple)):
         return [default_convert(part) for part in data]
     return data
+
+
+def pinned(data: Any) -> Any:
+    """`data` with each tensor in it (and what has a `pin_memory()` of its own) in memory that a GPU reads by itself."""
+    if hasattr(data, "pin_memory"):
+        return data.pin_memory()
+    if isinstance(data, Mapping):
+        return type(data)({key: pinned(value) for key, value in data.items()})  # type: ignore[call-arg]
+    if isinstance(data, tuple) and hasattr(data, "_fields"):
+        return type(data)(*map(pinned, data))
+    return type(data)(map(pinned, data)) if isinstance(data, (list, tuple)) else data

@@ -17,8 +17,9 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from ...core.dtypes import int64
+from ...cuda.library import device_count
 from ...ops.random import randint
-from .collate import default_collate, default_convert
+from .collate import default_collate, default_convert, pinned
 from .dataset import IterableDataset
 from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
 from .worker import EndOfStream, Restart, WorkerError, WorkerPlan, receive, run_worker
@@ -65,8 +66,8 @@ class DataLoader:
 
     `num_workers` processes make `prefetch_factor` batches each ahead of time; 0 makes them here. The order is the
     sampler's whatever the number of workers. `generator` seeds both the order and the workers; worker `i` draws from
-    the seed `base + i`, NumPy's and Python's random numbers included. `pin_memory` is accepted; without a GPU it has no
-    effect.
+    the seed `base + i`, NumPy's and Python's random numbers included. `pin_memory` puts batches where a GPU reads them by
+    itself; without a GPU it has no effect.
 
     A worker's exception is raised here with its type and the worker's traceback; RuntimeError if a worker dies or if
     no batch comes within `timeout` seconds.
@@ -120,6 +121,10 @@ class DataLoader:
         return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
+        batches = self._batches()
+        return map(pinned, batches) if self.pin_memory and device_count() else batches
+
+    def _batches(self) -> Iterator[Any]:
         base_seed = int(randint(0, 1 << 62, (), dtype=int64, generator=self.generator).item())
         order = iter(self.batch_sampler if self._batched else self.sampler)
         if not self.num_workers:
