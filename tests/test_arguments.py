@@ -253,12 +253,14 @@ def test_profiles(tmp_path):
     fl.profiler.tensorboard_trace_handler(f"{tmp_path}/new", use_gzip=True)(taken)
     with gzip.open(next((tmp_path / "new").glob("*.json.gz"))) as file:
         assert json.load(file)["traceEvents"]
-    for error, options in ((TypeError, {"stacks": True}), (NotImplementedError, {"with_stack": True}), (AssertionError, {"activities": []}),
+    for error, options in ((TypeError, {"stacks": True}), (AssertionError, {"activities": []}),
                            (AssertionError, {"activities": [ProfilerActivity.CUDA]})):
         with pytest.raises(error):
             profile(**options)
     with pytest.warns(UserWarning, match="only ProfilerActivity.CPU"):
         profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
+    with pytest.warns(UserWarning, match="with_stack=True.*records nothing here; use record_function"):
+        profile(with_stack=True)
     with pytest.raises(NotImplementedError, match="record_function"):
         taken.key_averages(group_by_stack_n=3)
 

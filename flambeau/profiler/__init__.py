@@ -213,7 +213,7 @@ class profile:
     """Record the operators of a block of the current thread, with `record_shapes` the shapes of their arguments too.
 
     `schedule(step)` and `on_trace_ready(profile)` work with `step()`; `acc_events` keeps the events of all its cycles. Only the CPU's
-    times are there: NotImplementedError for what else torch can record.
+    times are there: for what else torch can record there is a warning.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class profile:
             if name not in _NOT_RECORDED:
                 raise TypeError(f"profile() got an unexpected keyword argument '{name}'")
             if value:
-                raise NotImplementedError(f"profile({name}={value!r}) is not implemented; use {_NOT_RECORDED[name]}")
+                warnings.warn(f"profile({name}={value!r}) records nothing here; use {_NOT_RECORDED[name]}", UserWarning, stacklevel=2)
         if activities is not None:
             _check_activities(activities)
         self.acc_events = acc_events
