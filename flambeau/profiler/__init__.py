@@ -295,8 +295,8 @@ class profile:
                      group_by_overload_name: bool = False) -> EventList:
         """The events summed by name (operators here have no overloads), or by name and the shapes of the arguments."""
         if group_by_stack_n:
-            raise NotImplementedError("key_averages(group_by_stack_n=...) is not implemented: no stacks are recorded; mark the places "
-                                      "with record_function")
+            warnings.warn("key_averages(group_by_stack_n=...) groups by nothing more: no stacks are recorded; mark the places with "
+                          "record_function", UserWarning, stacklevel=2)
         groups: dict[tuple, list[Event]] = {}
         for event in self.recorder.events:
             groups.setdefault((event.name, str(event.input_shapes) if group_by_input_shape else ""), []).append(event)
