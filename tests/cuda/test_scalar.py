@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import flambeau as fl
 from flambeau.core.scalar import BOOL, FOLDS, NUMPY, SCATTERED_BY, TABLE
 
 cupy = pytest.importorskip("cupy")
@@ -60,3 +61,42 @@ def test_numbers_among_the_operands() -> None:
 def test_every_fold_that_elements_meet_by_has_a_function() -> None:
     assert set(kernels._SCATTERS) == set(SCATTERED_BY)
     assert all(fold in FOLDS.values() for fold in SCATTERED_BY.values())
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool", "complex128"])
+@pytest.mark.parametrize("reduce", ["sum", "prod", "amax", "amin"])
+def test_elements_that_meet_at_one_place(kind: str, reduce: str) -> None:
+    if kind in ("bool", "complex128") and reduce != "sum":
+        pytest.skip("numbers in order")
+    rng = np.random.default_rng(0)
+    most = 2 if "float" in kind else 6
+    x, src = (fl.tensor(rng.uniform(-most, most, (5, 4))).to(getattr(fl, kind)) for _ in "ab")
+    if "float" in kind and reduce != "sum":
+        src[0, 0], x[2, 1] = float("nan"), float("nan")
+    index = fl.tensor(rng.integers(0, 5, (5, 4)))
+    want = x.scatter_reduce(0, index, src, reduce)
+    got = x.cuda().scatter_reduce(0, index.cuda(), src.cuda(), reduce).cpu()
+    assert fl.allclose(got.to(want.dtype), want, rtol=1e-2 if want.dtype.itemsize == 2 else 1e-6, equal_nan=True), (got, want)
+    if reduce != "prod":
+        assert fl.allclose(x.cuda().index_add(0, index[:, 0].cuda(), src.cuda()).cpu(), x.index_add(0, index[:, 0], src), rtol=1e-2,
+                           equal_nan=True)
+
+
+def test_numbers_as_indices_leave_no_dimension() -> None:
+    x, at = fl.arange(12.0).reshape(3, 4), fl.tensor(2)
+    assert x.cuda()[at.cuda()].shape == (4,) and x.cuda()[:, at.cuda()].shape == (3,) and x.cuda().take(at.cuda()).shape == ()
+    assert fl.nonzero(fl.tensor(1.0).cuda()).shape == (1, 0) and fl.zeros(2, 0, 3).cuda()[1].T.shape == (3, 0)
+    assert fl.full((2,), 1j).cuda().sum().item() == 2j and bool((fl.tensor([True, True]).cuda()[1:] + fl.tensor([True]).cuda()).all())
+
+
+def test_quotients_that_are_whole() -> None:
+    x = fl.tensor([-1.842, 1.509, -0.344, 1.154, -0.697, 0.846, -0.068, -0.929, -1.162, 0.933])
+    assert fl.div(x.cuda(), x.cuda(), rounding_mode="trunc").tolist() == [1.0] * 10
+    assert fl.div(x.cuda(), x.cuda(), rounding_mode="floor").tolist() == [1.0] * 10
+
+
+def test_a_convolution_that_the_library_has_no_kernel_for() -> None:
+    x = fl.ones(1, 1, 2, 2)
+    w = fl.full((1, 1, 1, 1), 2.0)
+    got = fl.nn.functional.conv_transpose2d(x.cuda()[:, :, :1, :1], w.cuda(), dilation=2, output_padding=1, stride=1)
+    assert fl.equal(got.cpu(), fl.nn.functional.conv_transpose2d(x[:, :, :1, :1], w, dilation=2, output_padding=1, stride=1))

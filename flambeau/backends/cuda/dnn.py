@@ -17,6 +17,7 @@ import cupy
 from ... import _C
 from ...core.dtypes import DTYPES
 from .. import cudnn as settings
+from ..cpu import conv as host
 from . import dnn_library
 from .cubins import stream_pointer
 from .dnn_library import DATA_TYPES, Convolution, Operand, Plan
@@ -59,7 +60,7 @@ def by_address(conv: Convolution) -> Call:
     """What computes a convolution from the addresses of x, w and y, prepared once.
 
     Where cuDNN cannot do it in this memory order it is done in the other one, through copies. With torch.backends.cudnn.benchmark
-    cuDNN's candidates are timed against each other, else the one that it ranks first is taken. RuntimeError where there is none.
+    cuDNN's candidates are timed against each other, else the one that it ranks first is taken.
     """
     key = (cupy.cuda.runtime.getDevice(), conv, settings.benchmark)
     call = _calls.get(key)
@@ -80,15 +81,13 @@ def _prepare(conv: Convolution) -> Call | None:
 
 
 def _relaid(conv: Convolution) -> Call:
-    """The convolution in the other memory order, with copies around it."""
+    """The convolution in the other memory order, with copies around it; on the processor, if there is no kernel for that either."""
     operands, target = (conv.x, conv.w, conv.y), TARGETS[conv.kind]
     last = conv.x.strides == dnn_library.laid_out(conv.x.shape, True)
     other = dnn_library.describe(conv.kind, conv.dtype, [o.shape for o in operands], not last, *conv.window)
     call = _prepare(other)
     if call is None:
-        shapes = ", ".join(f"{name} {o.shape}" for name, o in zip("xwy", operands))
-        raise RuntimeError(f"cuDNN {dnn_library.library().version()} has no kernel for this convolution ({conv.kind}, {conv.dtype}, "
-                           f"{shapes}, {conv.window}): compute it on the CPU or in another dtype")
+        return _on_host(conv)
     kind = DTYPES[conv.dtype].numpy
 
     def relaid(x: int, w: int, y: int) -> None:
@@ -97,6 +96,25 @@ def _relaid(conv: Convolution) -> Call:
         call(*(a.data.ptr for a in moved))
         _copy(arrays[target], moved[target])
     return relaid
+
+
+def _on_host(conv: Convolution) -> Call:
+    """The convolution on the processor, through two copies: some of a single pixel have no kernel in cuDNN."""
+    kind, target = DTYPES[conv.dtype].numpy, TARGETS[conv.kind]
+    attrs = (*conv.window, conv.x.shape[1] // conv.w.shape[1])
+
+    def call(*places: int) -> None:
+        arrays = [_at(place, operand, kind) for place, operand in zip(places, (conv.x, conv.w, conv.y))]
+        given: list[Any] = [cupy.asnumpy(a) if k != target else None for k, a in enumerate(arrays)]
+        x, w, y = given
+        if conv.kind == "forward":
+            made = host.convolution(x, w, None, *attrs)
+        elif conv.kind == "input_grad":
+            made = host.convolution_input_grad(y, w, conv.x.shape, *attrs)
+        else:
+            made = host.convolution_weight_grad(y, x, conv.w.shape, *attrs)
+        arrays[target][...] = cupy.asarray(made)
+    return call
 
 
 def _at(place: int, operand: Operand, kind: Any) -> Array:

@@ -17,8 +17,8 @@ from cupyx.scipy import special
 
 from ... import _C
 from ...core.dtypes import DTYPES, bool_, dtype
-from ...core.scalar import SCATTERED_BY, ScalarOp
 from ...core.scalar import TABLE as SCALARS
+from ...core.scalar import ScalarOp
 from ..cpu.conv import FROM_LAST, TO_LAST, is_channels_last
 from . import blas, library, strays
 from .programs import REMEMBERED
@@ -165,28 +165,40 @@ def _gather(x: Array, dim: int, index: Array) -> Array:
     return cupy.take_along_axis(crop, index, dim)
 
 
-_MULTIPLYING = cupy.ElementwiseKernel(
-    "T factor, int64 position", "raw T out",
-    """if (sizeof(T) == 4) flambeau_multiply<unsigned int>(&out[position], factor);
-    else flambeau_multiply<unsigned long long>(&out[position], factor);""", "flambeau_multiplying",
-    # there is no atomic product: compare and swap until nobody came between
-    preamble="""template <typename Word, typename T> __device__ void flambeau_multiply(T* place, T factor) {
-        Word seen = *(Word*)place, before;
-        do { before = seen; T made = *(T*)&before * factor; seen = atomicCAS((Word*)place, before, *(Word*)&made); } while (seen != before);
-    }""")
+def _combining(name: str, expression: str) -> Any:
+    """A kernel that sets `out` at positions, which may repeat, to an expression of what is there, a, and a value b. The atomic functions
+    that there are know no product, no NaN and no float64: this compares and swaps until nobody came between."""
+    return cupy.ElementwiseKernel(
+        "T value, int64 position", "raw T out",
+        f"""if (sizeof(T) == 4) flambeau_{name}_at<unsigned int>(&out[position], value);
+        else flambeau_{name}_at<unsigned long long>(&out[position], value);""", f"flambeau_{name}",
+        preamble=f"""template <typename Word, typename T> __device__ void flambeau_{name}_at(T* place, T b) {{
+            Word seen = *(Word*)place, before;
+            do {{
+                before = seen;
+                T a = *(T*)&before, made = {expression};
+                seen = atomicCAS((Word*)place, before, *(Word*)&made);
+            }} while (seen != before);
+        }}""")
 
 
-def _multiply_at(out: Array, where: tuple, factors: Array) -> None:
-    """`out[where] *= factors` for contiguous `out`; positions may repeat."""
-    if out.dtype.itemsize > 8 or out.dtype.kind == "c":
-        raise NotImplementedError("scatter with reduce='prod' of complex numbers has no CUDA kernel; use the CPU")
-    wide = out.astype(np.int64) if out.dtype.itemsize < 4 else out
-    _MULTIPLYING(factors.astype(wide.dtype), cupy.ravel_multi_index(where, wide.shape), wide)
-    if wide is not out:
-        out[...] = wide     # modulo the narrow type's size
+def _combine_at(kernel: Any) -> Callable:
+    """`out[where] = kernel(out[where], values)` for contiguous `out`; positions may repeat."""
+    def combine(out: Array, where: tuple, values: Array) -> None:
+        if out.dtype.itemsize > 8 or out.dtype.kind == "c":
+            raise NotImplementedError("products and extrema of complex numbers at places have no CUDA kernel; use the CPU")
+        wide = out.astype(np.int64) if out.dtype.itemsize < 4 else out
+        kernel(values.astype(wide.dtype), cupy.ravel_multi_index(where, wide.shape), wide)
+        if wide is not out:
+            out[...] = wide     # modulo the narrow type's size
+    return combine
 
 
-_SCATTERS = {name: getattr(cupy, fold.ufunc.__name__).at for name, fold in SCATTERED_BY.items()} | {"prod": _multiply_at}
+_SCATTERS: dict[str, Callable] = {
+    "add": cupy.add.at, "prod": _combine_at(_combining("product", "a * b")),
+    "amax": _combine_at(_combining("maximum", "a > b || a != a ? a : b")),
+    "amin": _combine_at(_combining("minimum", "a < b || a != a ? a : b")),
+}
 
 
 def _meet_at(reduce: str, out: Array, where: tuple, src: Array) -> Array:
@@ -195,7 +207,7 @@ def _meet_at(reduce: str, out: Array, where: tuple, src: Array) -> Array:
         real, imag = (_meet_at(reduce, cupy.ascontiguousarray(mine), where, theirs) for mine, theirs in
                       ((out.real, src.real), (out.imag, src.imag)))
         return (real + 1j * imag).astype(out.dtype, copy=False)
-    kind = np.int32 if out.dtype.kind in "biu" and out.dtype.itemsize < 4 and reduce != "prod" else out.dtype
+    kind = np.int32 if out.dtype.kind in "biu" and out.dtype.itemsize < 4 and reduce == "add" else out.dtype
     met = out.astype(kind, copy=False)
     _SCATTERS[reduce](met, where, src.astype(kind, copy=False))
     return met.astype(out.dtype, copy=False)
