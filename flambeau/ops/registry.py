@@ -695,10 +695,8 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
                 return into_out(body(*args, **kwargs), out)
             return body(*args, **kwargs)
         except (AttributeError, TypeError) as error:
-            wrong = wrong_argument(op_name, fn, args, kwargs, error)
-            if wrong is None:
-                raise
-            raise TypeError(wrong) from None
+            _tell_wrong_argument(op_name, fn, args, kwargs, error)
+            raise
         except IndexError as error:
             if str(error) != "tuple index out of range":
                 raise
@@ -913,6 +911,13 @@ def method(*names: str) -> Callable:
     return add
 
 
+def _tell_wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict, error: Exception) -> None:
+    """TypeError for a call that failed, if `wrong_argument` knows what is wrong with it."""
+    wrong = wrong_argument(name, fn, args, kwargs, error)
+    if wrong is not None:
+        raise TypeError(wrong) from None
+
+
 def _refusing(name: str, fn: Callable) -> Callable:
     """A method that says which of its arguments is wrong, as operators do."""
     @functools.wraps(fn)
@@ -920,10 +925,8 @@ def _refusing(name: str, fn: Callable) -> Callable:
         try:
             return fn(*args, **kwargs)
         except (AttributeError, TypeError) as error:
-            wrong = wrong_argument(name, fn, args, kwargs, error)
-            if wrong is None:
-                raise
-            raise TypeError(wrong) from None
+            _tell_wrong_argument(name, fn, args, kwargs, error)
+            raise
     return refusing
 
 
