@@ -22,6 +22,7 @@ from .checks import checked
 from .creation import from_data, uninitialised
 from .order import as_images, has_images, in_rows, like
 from .pointwise import assign, inplace, refuse_repeated, store_out, with_out
+from .prims.indexing import of_one_rank
 from .prims.views import _diagonal_back, _inverse, _slice_back
 from .promotion import apart, as_tensor_operand, broadcast, cast, expand_to, fitting, is_number, operand, prepare, together
 from .reductions import scalar_type
@@ -49,7 +50,7 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False,
     if sparse_grad:
         raise NotImplementedError("gather(sparse_grad=True): sparse gradients are not supported; use sparse_grad=False")
     d, index = canonical_dim(dim, input.ndim), _index(index, "gather")
-    if 0 in index._layout.shape and not _of_one_rank(input, index):
+    if 0 in index._layout.shape and not of_one_rank(input, index, index):
         result = input.new_empty(tuple(index.shape))
     elif input.ndim and index.ndim:
         result = prims.gather(input, d, index)
@@ -82,11 +83,6 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     return prims.gather(source, d, index)
 
 
-def _of_one_rank(*tensors: Tensor) -> bool:
-    """Whether all have as many dimensions, of which a number has one like a vector."""
-    return len({max(t.ndim, 1) for t in tensors}) == 1
-
-
 _REDUCE = {"add": "add", "sum": "add", "multiply": "prod", "prod": "prod", "amax": "amax", "amin": "amin"}
 
 
@@ -97,7 +93,7 @@ def _scatter(input: Tensor, dim: int, index: Tensor, src: Any, mode: str) -> Ten
         raise RuntimeError(f"scatter(): Expected self.dtype to be equal to src.dtype, got {input.dtype} and {src.dtype}")
     prim = prims.scatter if mode in ("set", "add") else prims.scatter_reduce
     d, index = canonical_dim(dim, input.ndim), _index(index, "scatter")
-    if 0 in index._layout.shape and not _of_one_rank(input, index, src):
+    if 0 in index._layout.shape and not of_one_rank(input, index, src):
         return input.clone()
     if input.ndim and index.ndim and src.ndim:
         return prim(input, d, index, src, mode)

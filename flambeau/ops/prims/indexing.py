@@ -268,11 +268,16 @@ def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str)
     return _scattered(x, dim, index, src)
 
 
+def of_one_rank(x: Tensor, index: Tensor, src: Tensor) -> bool:
+    """Whether all have as many dimensions, of which a number has one like a vector."""
+    return max(x.ndim, 1) == max(index.ndim, 1) == max(src.ndim, 1)
+
+
 def _scattered(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Spec:
     _check_index("scatter", index)
     if src.dtype is not x.dtype:
         raise RuntimeError(f"scatter(): Expected self.dtype to be equal to src.dtype, got {x.dtype} and {src.dtype}")
-    if not (max(x.ndim, 1) == max(index.ndim, 1) == max(src.ndim, 1)):
+    if not of_one_rank(x, index, src):
         raise RuntimeError(f"Index tensor must have the same number of dimensions as self and src tensor, got {list(index.shape)}, "
                            f"{list(x.shape)} and {list(src.shape)}")
     for d, (n, m) in enumerate(zip(index._layout.shape, src._layout.shape)):
