@@ -56,12 +56,10 @@ def counts(value: Any, n: int, name: str) -> tuple:
 
 def _check_window(name: str, padding: Sequence = (), **positive: Sequence) -> None:
     """RuntimeError for negative padding, or where a size, a step or a gap of the windows is not positive."""
-    if all(min(values) > 0 for values in positive.values()) and (not padding or min(padding) >= 0):
-        return
     for what, values in positive.items():
-        if any(v <= 0 for v in values):
+        if min(values) <= 0:
             raise RuntimeError(f"{name}(): non-positive {what} is not supported: it must be greater than zero, got {list(values)}")
-    if any(p < 0 for p in padding):
+    if padding and min(padding) < 0:
         raise RuntimeError(f"{name}(): negative padding is not supported, got {list(padding)}")
 
 
