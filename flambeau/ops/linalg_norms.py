@@ -13,8 +13,7 @@ from . import prims
 from .linalg_decompositions import _check, linalg_svdvals
 from .linalg_factors import linalg_inv_ex
 from .pointwise import with_out
-from .promotion import cast
-from .reductions import check_norm_dtype, linalg_vector_norm, scalar_type
+from .reductions import in_norm_dtype, linalg_vector_norm, scalar_type
 from .registry import operator
 
 
@@ -46,25 +45,16 @@ def _matrix_norm(x: Tensor, ord: Any, dims: tuple[int, int], keepdim: bool) -> T
 def linalg_matrix_norm(A: Tensor, ord: Any = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False, *,
                        dtype: dtype | None = None) -> Tensor:
     """A matrix norm over two dimensions: fro, nuc, 1, -1, 2, -2, inf, -inf."""
-    x = _as_wanted(A, dtype)
+    x = A if dtype is None else in_norm_dtype(A, dtype)
     _check(x, "linalg.matrix_norm")
     return _matrix_norm(x, ord, tuple(dim), keepdim)  # type: ignore[arg-type]
-
-
-def _as_wanted(x: Tensor, wanted: dtype | None) -> Tensor:
-    if wanted is None:
-        return x
-    if x.dtype.category < FLOAT:
-        raise RuntimeError(f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got {scalar_type(x.dtype)}")
-    check_norm_dtype(x.dtype, wanted)
-    return cast(x, wanted)
 
 
 @operator
 @with_out
 def linalg_norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
     """A vector norm over one dimension (or of the flattened input), a matrix norm over two."""
-    x = _as_wanted(A, dtype)
+    x = A if dtype is None else in_norm_dtype(A, dtype)
     planes = (isinstance(dim, (tuple, list)) and len(dim) == 2) or (dim is None and x.ndim == 2)
     if ord is not None and planes:
         return _matrix_norm(x, ord, tuple(dim or (0, 1)), keepdim)

@@ -476,25 +476,28 @@ def _vector_norm(input: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
 def linalg_vector_norm(x: Tensor, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None,
                        out: Tensor | None = None) -> Tensor:
     """The p-norm over `dim` of the elements (of the flattened input if `dim` is None)."""
-    if x.dtype.category < FLOAT:
-        raise RuntimeError(f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got {scalar_type(x.dtype)}")
-    if dtype is not None:
-        check_norm_dtype(x.dtype, dtype)
+    wide = in_norm_dtype(x, x.dtype if dtype is None else dtype)
     dims = canonical_dims(dim, x.ndim)
     if (ord < 0 or math.isinf(ord)) and builtins.any(_is_zero(x.shape[d]) for d in dims):
         raise RuntimeError(f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor because the operation does not have an "
                            f"identity: shape {list(x.shape)}, dimensions {list(dims)}")
-    result = _vector_norm(x if dtype is None else cast(x, dtype), float(ord), dim, keepdim)
-    return _finish(result, out)
+    return _finish(_vector_norm(wide, float(ord), dim, keepdim), out)
 
 
-def check_norm_dtype(own: dtype, wanted: dtype) -> None:
+def in_norm_dtype(x: Tensor, wanted: dtype) -> Tensor:
+    """What a norm in the dtype `wanted` is taken of. RuntimeError for integers, and where the dtype would lose something."""
+    own = x.dtype
+    if own.category < FLOAT:
+        raise RuntimeError(f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got {scalar_type(own)}")
+    if own is wanted:
+        return x
     fault = ("should be floating point or complex" if wanted.category < FLOAT else
              "should be complex for complex inputs" if own.is_complex and not wanted.is_complex else
              "should be real for real inputs" if wanted.is_complex and not own.is_complex else
              f"should hold the input's {scalar_type(own)} without narrowing" if dtypes.promote_types(own, wanted) is not wanted else "")
     if fault:
         raise RuntimeError(f"linalg.vector_norm: dtype {fault}, but got {scalar_type(wanted)}")
+    return cast(x, wanted)
 
 
 @operator(method=True)
