@@ -159,16 +159,19 @@ def linearize(func: Callable, *primals: Any) -> tuple[Any, Callable]:
     return _released(out, inputs), pushforward
 
 
+def _basis(x: Tensor) -> Tensor:
+    """The unit tensors of the shape of `x`, one after the other."""
+    return OPERATORS["eye"](x.numel(), dtype=x.dtype, device=x.device).reshape((x.numel(), *x.shape))
+
+
 def _along_basis(linear: Callable[[Tensor], list], x: Tensor, out_dim: int, chunk_size: int | None = None) -> list[Tensor]:
     """The answers of a linear function of tensors like `x` to all unit tensors, side by side along `out_dim`."""
-    basis = OPERATORS["eye"](x.numel(), dtype=x.dtype, device=x.device).reshape((x.numel(), *x.shape))
-    return vmap(linear, out_dims=out_dim, chunk_size=chunk_size)(basis)
+    return vmap(linear, out_dims=out_dim, chunk_size=chunk_size)(_basis(x))
 
 
 def _one_by_one(linear: Callable[[Tensor], list], x: Tensor, out_dim: int) -> list[Tensor]:
     """`_along_basis`, with a call for each unit tensor."""
-    basis = OPERATORS["eye"](x.numel(), dtype=x.dtype, device=x.device).reshape((x.numel(), *x.shape))
-    return [OPERATORS["stack"](column, out_dim) for column in zip(*[linear(unit) for unit in basis])]
+    return [OPERATORS["stack"](column, out_dim) for column in zip(*[linear(unit) for unit in _basis(x)])]
 
 
 def jacrev(func: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False, chunk_size: int | None = None,
