@@ -36,6 +36,11 @@ int note_failure(FlambeauRuntime* runtime, const char* format, ...) {
     return 1;
 }
 
+int note_index(FlambeauRuntime* runtime, int64_t index, int64_t size) {
+    runtime->index_error = 1;
+    return note_failure(runtime, "index %ld is out of bounds for dimension with size %ld", (long)index, (long)size);
+}
+
 // ------------------------------------------------------------------------------------------------------------ the type
 struct NativeGraph {
     PyObject_HEAD
@@ -127,6 +132,8 @@ PyObject* run_graph(NativeGraph* self, Call& call) {
     runtime.free = cache_free;
     runtime.find = find_registered;
     runtime.fail = note_failure;
+    runtime.out_of_bounds = note_index;
+    runtime.index_error = 0;
     runtime.message[0] = 0;
     int status;
     Py_BEGIN_ALLOW_THREADS;
@@ -135,6 +142,7 @@ PyObject* run_graph(NativeGraph* self, Call& call) {
     if (status == 0) Py_RETURN_NONE;
     runtime.message[sizeof runtime.message - 1] = 0;
     if (runtime.message[0] == 0) note_failure(&runtime, "status %d, no message", status);
+    if (runtime.index_error) return PyErr_SetString(PyExc_IndexError, runtime.message), nullptr;
     return PyErr_Format(PyExc_RuntimeError, "%U() of %U failed: %s", self->symbol, self->path, runtime.message);
 }
 
@@ -235,7 +243,7 @@ const char graph_doc[] =
     "A function of a kernel library, called as graph(args) or graph(args, scalars), without the GIL.\n\n"
     "args: n_args tensors, NumPy arrays, None (a null pointer) or ints (addresses); only their memory is passed, shapes and\n"
     "dtypes are the caller's business. scalars: ints (int64) or floats (the bits of a double). Returns None; raises\n"
-    "RuntimeError with the library's message when it reports a failure, OSError when the library cannot be loaded.";
+    "RuntimeError with the library's message when it reports a failure (IndexError for an index out of bounds), OSError when the library cannot be loaded.";
 
 PyType_Slot graph_slots[] = {
     {Py_tp_doc, (void*)graph_doc},         {Py_tp_new, (void*)graph_new},

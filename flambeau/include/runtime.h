@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FLAMBEAU_RUNTIME_VERSION 1
+#define FLAMBEAU_RUNTIME_VERSION 2
 
 typedef struct FlambeauRuntime FlambeauRuntime;
 
@@ -25,6 +25,9 @@ struct FlambeauRuntime {
     void* (*find)(const char* name);
     /* Notes a message (printf's format) and returns 1, for `return runtime->fail(runtime, ...)`. */
     int (*fail)(FlambeauRuntime* runtime, const char* format, ...);
+    /* Notes an index that is out of bounds of a dimension, which becomes an IndexError, and returns 1. */
+    int (*out_of_bounds)(FlambeauRuntime* runtime, int64_t index, int64_t size);
+    int32_t index_error; /* whether the message is of that kind */
     char message[512];
 };
 

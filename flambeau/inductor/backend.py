@@ -20,6 +20,7 @@ from flambeau.backends.cuda.dnn_library import Convolution, Operand, Window
 from flambeau.backends.cuda.layouts import Layout
 from flambeau.inductor import compile as build
 from flambeau.inductor import graph as graphs
+from flambeau.inductor.call import CLASSES as CALL_CLASSES
 from flambeau.inductor.cuda import CudaCode
 from flambeau.inductor.graph import CompiledGraph, Config, compile_graph, config
 from flambeau.inductor.ir import Extern, View
@@ -68,7 +69,7 @@ def _settings(values: dict[str, Any]) -> Iterator[None]:
 class Kept:
     """How compiled graphs are kept: on CPUs by their library's name and the function around it, on GPUs by their cubins."""
 
-    classes = (NativeCode, CudaCode, Cubin, Extern, View, PostOp, Slot, Layout, Convolution, Operand, Window)
+    classes = (NativeCode, CudaCode, *CALL_CLASSES, Cubin, Extern, View, PostOp, Slot, Layout, Convolution, Operand, Window)
 
     def __init__(self, settings: dict[str, Any]):
         self.settings = settings

@@ -28,9 +28,28 @@ from flambeau.backends.cuda.strays import Places
 from flambeau.core.cache import YOUNG, cache_directory, read, temporary_folder, warn_unusable, write_file
 from flambeau.core.device import CPU, device
 from flambeau.core.dtypes import DTYPES, dtype
-from flambeau.core.expr import Index, to_python, to_tuple
-from flambeau.core.size import contiguous_strides
+from flambeau.core.expr import Index
 from flambeau.core.tensor import Tensor, from_array
+from flambeau.inductor.call import (
+    ByAddress,
+    ByArrays,
+    Call,
+    Clear,
+    Drop,
+    Keep,
+    Launch,
+    Look,
+    Make,
+    Primitive,
+    Step,
+    Take,
+    in_bytes,
+    is_contiguous,
+    is_whole,
+    look,
+    print_call,
+    symbols_of,
+)
 from flambeau.inductor.dnn import CONVOLUTIONS, ROLES
 from flambeau.inductor.ir import ALL_OUTPUTS, Extern, Program, View
 from flambeau.inductor.products import Product, print_product
@@ -93,6 +112,7 @@ def compile_all(kernels: Sequence[TritonKernel], capability: int, aligned: Seque
 PRODUCT_DTYPES = ("float32", "float64", "float16", "bfloat16")
 PRODUCTS = ("mm", "bmm")
 WRITERS = (*PRODUCTS, *CONVOLUTIONS)    # library calls that write into a given buffer
+ALIGNMENT = 16      # bytes, of every buffer's address
 
 
 @dataclass
@@ -102,11 +122,11 @@ class CudaUnit:
     kernels: list[TritonKernel]
     steps: list[tuple[TritonKernel | Extern, Node | Product]]
     code: CudaCode
-    loaded: dict[str, Callable[..., None]] = field(default_factory=dict)   # the kernels by name, once they are built
+    scope: dict[str, Any] = field(default_factory=dict)     # what the names in the calls mean, once the kernels are built
 
 
 def print_program(program: Program, nodes: Sequence[Node | Product], arrays: bool = False) -> CudaUnit:
-    """Triton text for the kernels of `nodes`, and the wrapper that runs them in order; `arrays`: it takes and gives arrays."""
+    """Triton text for the kernels of `nodes`, and the calls that run them in order; `arrays`: they take and give arrays."""
     known: dict[tuple, TritonKernel] = {}
     steps: list[tuple[TritonKernel | Extern, Node | Product]] = []
     for node in nodes:
@@ -122,7 +142,7 @@ def print_program(program: Program, nodes: Sequence[Node | Product], arrays: boo
             known[key] = first = printed
         printed.name = first.name
         steps.append((printed, node))
-    return CudaUnit(list(known.values()), steps, _Wrapper(program, steps, arrays).code())
+    return CudaUnit(list(known.values()), steps, _Calling(program, steps, arrays).code())
 
 
 def print_node(program: Program, nodes: Sequence[Node | Product], node: Kernel | Product) -> TritonKernel:
@@ -146,8 +166,8 @@ def _stored(program: Program, nodes: Sequence[Node | Product], kernel: Kernel | 
     return kernel.writes & others
 
 
-class _Wrapper:
-    """Prints `call(inputs)`: allocates each buffer before its first use, lets go of it after its last.
+class _Calling:
+    """Finds the calls: each buffer is made before its first use, and let go of after its last.
 
     Where steps are `settled` (settled.py), they are `settle(inputs, kept)` and the others `call(inputs, kept)`.
     """
@@ -155,158 +175,122 @@ class _Wrapper:
     def __init__(self, program: Program, steps: Sequence[tuple[TritonKernel | Extern, Node | Product]], arrays: bool):
         self.program, self.steps, self.arrays = program, steps, arrays
         self.settled = set() if arrays else settled_steps(program, steps)
-        self.kept = kept_buffers(steps, self.settled)
-        self.lines: list[str] = []
-        self.products: dict[str, tuple] = {}
-        self.convolutions: dict[str, Any] = {}
-        self.ended: dict[str, tuple] = {}
+        self.kept = tuple(kept_buffers(steps, self.settled))
+        self.symbols = symbols_of(program)
         self.flat: set[str] = set()     # buffers that are made without their shape
+        self.made: list[Step] = []
 
     def code(self) -> CudaCode:
-        """The function and what it refers to."""
-        program, text = self.program, self.text()
-        called, used = set(map(int, re.findall(r"\bsteps\[(\d+)\]", text))), set(re.findall(r"\bd_(\w+)", text))
-        steps = {k: replace(step, origins=()) for k, (step, _) in enumerate(self.steps) if k in called and isinstance(step, Extern)}
-        dtypes = {name: buffer.dtype for name, buffer in program.buffers.items() if name in used}
-        read = {name for k in self.settled for name in self.steps[k][1].reads}
-        watched = tuple([position for position, name in enumerate(program.inputs) if name in read])
-        symbols = tuple([place for name, place in program.symbols.items() if name[0] != "f"])
-        return CudaCode(text, steps, self.products, self.convolutions, self.ended, dtypes, dict(program.constants), watched, symbols,
-                        self.arrays, program.exact)
+        """The calls and what they refer to."""
+        program = self.program
+        settle = self._settle() if self.settled else None
+        results = {v.buffer for v in program.outputs if isinstance(v, View)}
+        keep = [Keep(self.kept)] if self.settled else []
+        steps = self._body(set(range(len(self.steps))) - self.settled, results, keep)
+        call = Call(self.symbols, steps, [self._result(v) for v in program.outputs], takes_arrays=self.arrays, gives_arrays=self.arrays)
+        return CudaCode(call, settle, dict(program.constants), program.exact)
 
-    def text(self) -> str:
-        emit, kept = self.lines.append, "".join(f"{name}, " for name in self.kept)
-        if self.settled:
-            emit("def settle(inputs, kept):")
-            self._body(self.settled, set(self.kept), f"({kept}) = kept or ({''.join(f'{self._empty(n)}, ' for n in self.kept)})")
-            emit(f"    return ({kept})")
-        emit(f"def call(inputs{', kept' if self.settled else ''}):")
-        results = {v.buffer for v in self.program.outputs if isinstance(v, View)}
-        self._body(set(range(len(self.steps))) - self.settled, results, f"({kept}) = kept" if self.settled else "", not self.arrays)
-        emit(f"    return [{', '.join(self._result(v) for v in self.program.outputs)}]")
-        return "\n".join(self.lines) + "\n"
+    def _settle(self) -> Call:
+        keep = Keep(self.kept, tuple(map(self._empty, self.kept)))
+        steps = self._body(self.settled, set(self.kept), [keep])
+        results = [Look(name, self.program.buffers[name].dtype, ()) for name in self.kept]
+        return Call(self.symbols, steps, list(results), "settle", gives_arrays=True)
 
-    def _body(self, steps: set[int], results: set[str], kept: str, clear: bool = False) -> None:
-        """Some of the steps; `kept` brings in what is there before and after them."""
-        program, emit = self.program, self.lines.append
+    def _body(self, steps: set[int], results: set[str], keep: list[Keep]) -> list[Step]:
+        """Some of the steps; `keep` brings in what is there before and after them."""
+        program = self.program
         last = {name: k for k in sorted(steps) for name in self._buffers(self.steps[k][0])}
-        emit("    stream = current_stream()")
-        for symbol, (position, dim) in program.symbols.items():
-            number = f"{'float' if symbol[0] == 'f' else 'int'}(inputs[{position}])"
-            emit(f"    {symbol} = {f'inputs[{position}].shape[{dim}]' if dim >= 0 else number}")
-        for position, name in enumerate(program.inputs):
-            if name in last or name in results:
-                strides = to_tuple([s * program.buffers[name].dtype.itemsize for s in program.buffers[name].strides])
-                # who calls with arrays has looked at their layouts
-                emit(f"    {name} = " + (f"inputs[{position}]" if self.arrays else f"fit(inputs[{position}]._data, {strides})"))
-        if clear:
-            emit("    inputs.clear()")
-        for name in program.constants:
-            if name in last or name in results:
-                strides = to_tuple([s * program.buffers[name].dtype.itemsize for s in program.buffers[name].strides])
-                emit(f"    {name} = fit(constants[{name!r}]._data, {strides})")
-        if kept:
-            emit(f"    {kept}")
+        wanted = last.keys() | results
+        self.made = [self._take(name, k) for k, name in enumerate(program.inputs) if name in wanted]
+        if not self.arrays and steps.isdisjoint(self.settled):
+            self.made.append(Clear())
+        self.made += [self._take(name, None) for name in program.constants if name in wanted]
+        self.made += keep
         alive = {n for n in program.inputs if n} | set(program.constants) | set(self.kept)
         for k in sorted(steps):
             step = self.steps[k][0]
             used = self._buffers(step)
-            made = [v.buffer for v in step.outputs] if isinstance(step, Extern) and step.op not in WRITERS else []
-            for name in used:
-                if name not in alive:
-                    alive.add(name)
-                    if name not in made:
-                        emit(f"    {name} = {self._empty(name)}")
-            self._step(k, step)
-            dead = [n for n in used if last[n] == k and n not in results and n not in self.kept]
+            answered = [v.buffer for v in step.outputs] if isinstance(step, Extern) and step.op not in WRITERS else []
+            self.made += [self._empty(name) for name in used if name not in alive and name not in answered]
+            alive |= set(used)
+            self.made.append(self._step(k, step))
+            dead = tuple([n for n in used if last[n] == k and n not in results and n not in self.kept])
             if dead:
-                emit(f"    {' = '.join(dead)} = None")
+                self.made.append(Drop(dead))
+        return self.made
+
+    def _take(self, name: str | None, position: int | None) -> Take:
+        assert name is not None
+        buffer = self.program.buffers[name]
+        given = self.arrays and position is not None    # who calls with arrays has looked at their layouts
+        return Take(name, buffer.dtype, position, buffer.shape, None if given else in_bytes(buffer.strides, buffer.dtype), ALIGNMENT)
 
     def _buffers(self, step: TritonKernel | Extern) -> list[str]:
         if isinstance(step, Extern):
             return list(dict.fromkeys([*sorted(step.reads), *step.writes]))
         return [name for name, _ in step.pointers]
 
-    def _step(self, k: int, step: TritonKernel | Extern) -> None:
-        if isinstance(step, Extern):
-            views = "".join(f"{self._view(v)}, " for v in step.inputs)
-            if "activation" in step.attrs:
-                self._ended(k, step)
-                return
-            if step.op in PRODUCTS:
-                self._product(k, (*step.inputs, *step.outputs), views)
-                return
-            if step.op in CONVOLUTIONS:
-                self._convolution(k, step)
-                return
-            sizes = "{" + ", ".join(f"{s!r}: {s}" for s in self.program.symbols) + "}"
-            names = "".join(f"{v.buffer}, " for v in step.outputs)
-            strides = "".join(f"{to_tuple([s * v.dtype.itemsize for s in v.strides])}, " for v in step.outputs)
-            self.lines.append(f"    {names}= extern(steps[{k}], ({views}), ({strides}), {sizes})")
-            return
-        arguments = []
-        for name, offset in step.pointers:
-            shift = offset * self.program.buffers[name].dtype.itemsize
-            arguments.append(f"{name}.data.ptr" + (f" + {to_python(shift)}" if not (isinstance(shift, int) and shift == 0) else ""))
-        if step.indexing:
-            arguments.append(f"strays[{step.indexing!r}]")
-        rows = to_python(step.rows)
-        grid = f"(({rows}) + {step.tile - 1}) // {step.tile}" if step.tile > 1 else rows
-        if isinstance(step.rows, int):
-            grid = str(-(-step.rows // step.tile))
-        self.lines.append(f"    {step.name}({', '.join(['stream', grid, *arguments, *step.symbols])})")
+    def _step(self, k: int, step: TritonKernel | Extern) -> Step:
+        if isinstance(step, TritonKernel):
+            return self._launch(step)
+        if "activation" in step.attrs:
+            return self._ended(k, step)
+        if step.op in PRODUCTS:
+            return self._product(k, (*step.inputs, *step.outputs))
+        if step.op in CONVOLUTIONS:
+            return self._convolution(k, step)
+        results = tuple([(v.buffer, in_bytes(v.strides, v.dtype)) for v in step.outputs])
+        return Primitive(k, replace(step, origins=()), tuple(map(self._look, step.inputs)), results)
 
-    def _product(self, k: int, views: Sequence[View], arrays: str) -> None:
+    def _launch(self, kernel: TritonKernel) -> Launch:
+        pointers = [(name, offset * self.program.buffers[name].dtype.itemsize) for name, offset in kernel.pointers]
+        rows = kernel.rows
+        grid = rows if kernel.tile == 1 else -(-rows // kernel.tile) if isinstance(rows, int) else (rows + (kernel.tile - 1)) // kernel.tile
+        return Launch(kernel.name, grid, tuple(pointers), tuple(kernel.symbols), kernel.indexing or "")
+
+    def _product(self, k: int, views: Sequence[View]) -> Step:
         """By addresses where cuBLAS takes the layouts and all sizes are known, else through arrays."""
         sizes = [n for v in views for n in (*v.shape, *v.strides, v.offset)]
         layouts = [layout(v.shape, v.strides) for v in views] if all(isinstance(n, int) for n in sizes) else [None]  # type: ignore
         known = views[0].dtype.name in PRODUCT_DTYPES and 0 not in (*views[2].shape, views[0].shape[-1])
         if not known or None in layouts or not layouts[2].rows:      # type: ignore[union-attr]
-            self.lines.append(f"    product({arrays}{self._view(views[2])})")
-            return
-        self.products[f"g{k}"] = (views[0].dtype.numpy, views[2].shape, views[0].shape[-1], *layouts)
-        places = [f"{v.buffer}.data.ptr" + (f" + {v.offset * v.dtype.itemsize}" if v.offset else "") for v in views]
-        self.lines.append(f"    g{k}({', '.join(places)})")
+            return ByArrays("product", tuple(map(self._look, views)))
+        facts = (views[0].dtype.numpy, views[2].shape, views[0].shape[-1], *layouts)
+        return ByAddress(f"g{k}", "blas", facts, _places(views))
 
-    def _ended(self, k: int, step: Extern) -> None:
+    def _ended(self, k: int, step: Extern) -> ByAddress:
         """A product that ends in a bias (product_ends.py), by addresses."""
         a, b, bias = step.inputs
         out, = step.outputs
         layouts = [layout(v.shape, v.strides) for v in (a, b, out)]     # type: ignore[arg-type]
-        self.ended[f"e{k}"] = (out.dtype.name, *out.shape, a.shape[1], *layouts, step.attrs["activation"])
-        places = [f"{v.buffer}.data.ptr" + (f" + {v.offset * v.dtype.itemsize}" if v.offset else "") for v in (a, b, out, bias)]
-        self.lines.append(f"    e{k}({', '.join(places)})")
+        facts = (out.dtype.name, *out.shape, a.shape[1], *layouts, step.attrs["activation"])
+        return ByAddress(f"e{k}", "blaslt", facts, _places((a, b, out, bias)))
 
-    def _convolution(self, k: int, step: Extern) -> None:
+    def _convolution(self, k: int, step: Extern) -> Step:
         """By addresses where all sizes are known, else through arrays."""
         kind, conv = CONVOLUTIONS[step.op], step.attrs["conv"]
         views = [v for _, v in sorted(zip(ROLES[kind], (*step.inputs, *step.outputs)))]
         if conv is None:
-            last = len(views[0].shape) > 3
-            self.lines.append(f"    convolve({kind!r}, {', '.join(map(self._view, views))}, {last}, *{step.attrs['window']!r})")
-            return
-        self.convolutions[f"c{k}"] = conv
-        self.lines.append(f"    c{k}({', '.join(f'{v.buffer}.data.ptr' for v in views)})")
+            return ByArrays("convolve", (kind, *map(self._look, views), len(views[0].shape) > 3, *step.attrs["window"]))
+        return ByAddress(f"c{k}", "dnn", (conv,), _places(views))
 
-    def _empty(self, name: str) -> str:
+    def _empty(self, name: str) -> Make:
         buffer = self.program.buffers[name]
-        if buffer.strides == tuple(contiguous_strides(buffer.shape)):
-            return f"empty({to_tuple(buffer.shape)}, d_{name})"
-        self.flat.add(name)     # kernels take its address; who wants an array makes a view
-        return f"empty({to_python(buffer.numel)}, d_{name})"
+        if is_contiguous(buffer):
+            return Make(name, buffer.dtype, buffer.shape)
+        self.flat.add(name)     # kernels take its address; who wants an array looks at it with strides
+        return Make(name, buffer.dtype, (buffer.numel,))
 
-    def _view(self, view: View) -> str:
-        buffer = self.program.buffers[view.buffer]
-        if view.shape == buffer.shape and view.strides == buffer.strides and view.offset == 0 and view.buffer not in self.flat:
-            return view.buffer
-        size = view.dtype.itemsize
-        steps = to_tuple([s * size for s in view.strides])
-        return f"strided({view.buffer}, {to_tuple(view.shape)}, {steps}, {to_python(view.offset * size)})"
+    def _look(self, view: View) -> Look:
+        return look(view, is_whole(view, self.program.buffers[view.buffer]) and view.buffer not in self.flat)
 
-    def _result(self, out: View | Index | None) -> str:
-        if not isinstance(out, View):
-            return to_python(out) if out is not None else "None"
-        return self._view(out) if self.arrays else f"tensor({self._view(out)}, k_{out.dtype.name})"
+    def _result(self, out: View | Index | None) -> Look | Index | None:
+        return self._look(out) if isinstance(out, View) else out
+
+
+def _places(views: Sequence[View]) -> tuple[tuple[str, int], ...]:
+    """The addresses of views whose offsets are known."""
+    return tuple([(v.buffer, v.offset * v.dtype.itemsize) for v in views])
 
 
 # -- running -------------------------------------------------------------------------------------------------
@@ -334,7 +318,7 @@ def build(program: Program, nodes: Sequence[Node | Product], call_primitive: Cal
     capability = int(cupy.cuda.Device().compute_capability)
     compiled = compile_all(unit.kernels, capability, [aligned_parameters(program, k) for k in unit.kernels])
     unit.code.cubins, unit.code.replayed = {k.name: cubin for k, cubin in zip(unit.kernels, compiled, strict=True)}, replayed
-    unit.loaded, call = unit.code.link(call_primitive)
+    unit.scope, call = unit.code.link(call_primitive)
     return unit, call
 
 
@@ -342,46 +326,43 @@ def build(program: Program, nodes: Sequence[Node | Product], call_primitive: Cal
 class CudaCode:
     """All that a call needs: plain enough to be kept in the cache between processes."""
 
-    wrapper: str                    # the text of `call(inputs)`
-    steps: dict[int, Extern]        # those that are called through arrays, by number
-    products: dict[str, tuple]      # products by address: their names in the wrapper, and what `blas.by_address` is told
-    convolutions: dict[str, Any]    # likewise, and what `dnn.by_address` is told
-    ended: dict[str, tuple]         # products that end in a bias, and what `blaslt.by_address` is told
-    dtypes: dict[str, dtype]        # of the buffers that it makes
+    call: Call
+    settle: Call | None             # what is made of parameters alone
     constants: dict[str, Tensor]
-    watched: tuple[int, ...]        # the inputs that `settle` reads, where the wrapper has one
-    symbols: tuple[tuple[int, int], ...]    # where the sizes are found: inputs and their dimensions (-1: numbers)
-    arrays: bool                    # whether it takes and gives arrays
     tensors: int                    # how many of the first results are for users; others go to the backward graph alone
     cubins: dict[str, Cubin] = field(default_factory=dict)      # by the kernels' names
     replayed: bool = False          # whether its launches are recorded
 
-    def link(self, call_primitive: Callable) -> tuple[dict[str, Callable[..., None]], Callable[[list], list]]:
-        """(the kernels loaded on the current device, by name; the function from inputs to outputs)."""
+    def calls(self) -> list[Call]:
+        """In the order in which they run."""
+        return [self.call] if self.settle is None else [self.settle, self.call]
+
+    def text(self) -> str:
+        """The calls as Python."""
+        return "\n".join(map(print_call, self.calls()))
+
+    def link(self, call_primitive: Callable) -> tuple[dict[str, Any], Callable[[list], list]]:
+        """(what the names in the calls mean, kernels loaded on the current device; the function from inputs to outputs)."""
         cupy = importlib.import_module("cupy")
-        blas, blaslt, dnn = (functools.partial(_library, name) for name in ("blas", "blaslt", "dnn"))
         loaded = {name: cubins.load(cubin) for name, cubin in self.cubins.items()}
-        calls = {name: blas().by_address(*facts) for name, facts in self.products.items()}
-        calls |= {name: blaslt().by_address(*facts) for name, facts in self.ended.items()}
-        calls |= {name: dnn().by_address(conv) for name, conv in self.convolutions.items()}
+        prepared = {s.name: _library(s.library).by_address(*s.facts) for call in self.calls() for s in call.of(ByAddress)}
         scope: dict[str, Any] = {
-            "__name__": __name__,
+            "__name__": __name__, **DTYPES,
             "empty": cupy.ndarray, "current_stream": cubins.stream_pointer(), "strided": _strided(cupy), "fit": _fit(cupy),
-            "tensor": _tensor, "constants": self.constants, "steps": self.steps, "extern": _extern(call_primitive, _fit(cupy)),
-            "strays": Places(),
-            "product": lambda *arrays: blas().matmul(*arrays), "convolve": lambda *args: dnn().run(*args), **loaded, **calls,
+            "tensor": _tensor, "constants": self.constants, "extern": _extern(call_primitive, _fit(cupy)), "strays": Places(),
+            "steps": {s.number: s.step for call in self.calls() for s in call.of(Primitive)},
+            "product": lambda *arrays: _library("blas").matmul(*arrays), "convolve": lambda *args: _library("dnn").run(*args),
+            **loaded, **prepared,
         }
-        scope |= {f"k_{name}": kind for name, kind in DTYPES.items()}
-        scope |= {f"d_{name}": kind.numpy for name, kind in self.dtypes.items()}
-        exec(compile(self.wrapper, "<inductor cuda wrapper>", "exec"), scope)
-        if self.arrays:
-            return loaded, scope["call"]
+        exec(compile(self.text(), "<inductor cuda wrapper>", "exec"), scope)
+        if self.call.takes_arrays:
+            return scope, scope["call"]
         tensors = ALL_OUTPUTS if self.replayed else self.tensors    # recorded memory is looked after by its tensors
-        call = Written(scope["call"], loaded, calls, self.symbols, tensors, _gpu(cupy.cuda.runtime.getDevice()))
+        call = Written(self.call, scope, tensors, _gpu(cupy.cuda.runtime.getDevice()))
         record = Replayed if self.replayed else None
-        if "settle" in scope:   # what is settled once stays outside of the recording
-            return loaded, Settled(scope["settle"], call, self.watched, record)
-        return loaded, record(call) if record else call
+        if self.settle is not None:   # what is settled once stays outside of the recording
+            return scope, Settled(scope["settle"], call, [s.position for s in self.settle.of(Take) if s.position is not None], record)
+        return scope, record(call) if record else call
 
 
 def _library(name: str) -> Any:

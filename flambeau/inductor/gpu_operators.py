@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flambeau import _C
-from flambeau.backends.cuda.programs import Launch, Place, StandIn, program
+from flambeau.backends.cuda.programs import Launch, Place, program
 from flambeau.core.device import device
 from flambeau.core.dtypes import dtype_of_numpy
 from flambeau.core.symbolic import DataDependentFloat, ShapeEnv, SymFloat, SymInt
@@ -77,15 +77,6 @@ class Source(NamedTuple):
         return array.strides[self.dim] // self.itemsize if self.itemsize else array.shape[self.dim]
 
 
-def _written_down(graph: CompiledGraph, inputs: list[Any], arrays: int, several: bool) -> _C.GpuProgram | None:
-    """The Python function of a graph as a program; None where it gives back an argument."""
-    writer = Writer(arrays)
-    results = writer.results(graph.call, graph.cuda.loaded, {}, inputs)
-    if not all(isinstance(r, StandIn) and r.base >= arrays for r in results):
-        return None
-    return _C.GpuProgram(arrays, tuple(writer.made), tuple(writer.steps), tuple([r.result() for r in results]), several)
-
-
 def _leading(shape: tuple) -> int:
     """The dimension whose size is a parameter where an operator folds: the first of several elements that is not the last."""
     return next((d for d, n in enumerate(shape[:-1]) if n > 1), 0)
@@ -124,10 +115,10 @@ class Family:
         variant = self._find(args, largest)
         if variant.graph is None:
             return None
-        inputs: list[Any] = [source.value(args) for source in variant.sources]
-        inputs += [Place(True, k) for k in variant.floats]
-        inputs += [StandIn(k) for k in range(len(arrays))]
-        return _written_down(variant.graph, inputs, len(arrays), variant.several)
+        numbers = [*(source.value(args) for source in variant.sources), *(Place(True, k) for k in variant.floats)]
+        call, places = variant.graph.cuda.code.call, range(len(numbers), len(numbers) + len(arrays))
+        writer = Writer(call, variant.graph.cuda.scope, {s.name: numbers[s.position] for s in call.symbols}, arrays=places)
+        return writer.of_operator(variant.several)
 
     def _flat_program(self, flat: Flat, args: Sequence[Any], shape: tuple, n: int) -> _C.GpuProgram:
         positions = [k for k, a in enumerate(args) if type(a) is self.array_type]
@@ -273,7 +264,7 @@ class Family:
         if any(name not in places or offset != 0 for name, offset in step.pointers) or results[0].buffer not in dict(step.pointers):
             return None
         numbers = [None if name == str(n) else int(name[1:]) for name in step.symbols]
-        return Flat(graph.cuda.loaded[step.name], step.tile, tuple([places[name] for name, _ in step.pointers]), tuple(numbers),
+        return Flat(graph.cuda.scope[step.name], step.tile, tuple([places[name] for name, _ in step.pointers]), tuple(numbers),
                     results[0].dtype.numpy)
 
 

@@ -1,7 +1,7 @@
 """`compile_graph`: a functional graph of primitives becomes one callable.
 
-lower -> schedule -> print -> build; around the library stands a small Python function, printed for each graph, that
-allocates outputs and passes pointers. Where g++ is missing or fails, the loop IR itself runs, through NumPy.
+lower -> schedule -> print -> build; around the library stands a call (call.py), whose steps allocate outputs and pass pointers.
+Where g++ is missing or fails, the loop IR itself runs, through NumPy.
 """
 
 from __future__ import annotations
@@ -14,22 +14,21 @@ from typing import Any
 import numpy as np
 
 from flambeau.aot.interpret import interpret
-from flambeau.core.expr import Expr, Index, evaluate, to_python, to_tuple
+from flambeau.core.expr import Expr, evaluate
 from flambeau.core.locks import lock
 from flambeau.core.settings import Verification
-from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, from_array
 from flambeau.inductor import cuda, reference
 from flambeau.inductor.compile import Build, CompilerError, have_compiler, load, warn_failed
 from flambeau.inductor.epilogues import fuse_epilogues
 from flambeau.inductor.ir import Extern, Program, View
 from flambeau.inductor.lowering import lower
-from flambeau.inductor.native import NativeCode, call_primitive, run_eager
+from flambeau.inductor.native import NativeCode, call_of, call_primitive, run_eager
 from flambeau.inductor.product_ends import end_products
 from flambeau.inductor.ranges import split_loops, split_ranges
 from flambeau.inductor.scheduler import GPU, Node, schedule
 from flambeau.inductor.tuning import tune_products
-from flambeau.inductor.unit import Segment, Unit, print_unit
+from flambeau.inductor.unit import Unit, print_unit
 from flambeau.inductor.verify import results_of, verify, verify_memory
 
 
@@ -58,7 +57,6 @@ class CompiledGraph:
     nodes: list[Any] = field(default_factory=list)
     unit: Unit | None = None
     cuda: Any = None
-    wrapper: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
     code: Any = None  # what is kept in the cache: NativeCode or cuda.CudaCode
     call: Callable[[list], list] | None = None
@@ -66,6 +64,11 @@ class CompiledGraph:
     def __call__(self, inputs: list) -> list:
         assert self.call is not None
         return self.call(inputs)
+
+    @property
+    def wrapper(self) -> str:
+        """The function around kernels and library calls, to be read."""
+        return self.code.text() if self.code is not None else ""
 
     def times(self) -> list[tuple[float, Node]]:
         """Seconds that each kernel or library call has taken so far (compiled with `config.timed`), most first."""
@@ -142,7 +145,7 @@ def _compile_cuda(graph: CompiledGraph, arrays: bool) -> CompiledGraph:
     decides = any("decides" in getattr(node.target, "tags", ()) for node in graph.gm.graph.nodes)  # the host, by what is in a tensor
     replayed = config.cuda_graphs and not graph.program.symbols and not decides
     graph.cuda, graph.call = cuda.build(graph.program, graph.nodes, call_primitive, arrays, replayed)
-    graph.code, graph.wrapper = graph.cuda.code, graph.cuda.code.wrapper
+    graph.code = graph.cuda.code
     for listener in listening:
         listener(graph)
     return graph
@@ -155,8 +158,7 @@ def _native(graph: CompiledGraph, arrays: bool) -> Callable[[list], list]:
     """Start the compiler; what is returned waits for it when it is first called, and steps aside."""
     unit, program = graph.unit, graph.program
     assert unit is not None
-    graph.wrapper = _Wrapper(program, unit, arrays).text()
-    code = graph.code = NativeCode.of(graph.wrapper, program, unit)
+    code = graph.code = NativeCode(call_of(program, unit, arrays), dict(program.constants))
     building = Build(unit.source) if code.functions else None
 
     def ready() -> Callable[[list], list]:
@@ -179,103 +181,6 @@ def _native(graph: CompiledGraph, arrays: bool) -> Callable[[list], list]:
 
 
 _finishing = lock()
-
-
-class _Wrapper:
-    """Prints the Python function around a unit."""
-
-    def __init__(self, program: Program, unit: Unit, arrays: bool):
-        self.program, self.unit, self.arrays = program, unit, arrays
-        self.lines: list[str] = []
-        self.steps = 0    # calls of Python so far
-
-    def text(self) -> str:
-        """The function `call(inputs)`."""
-        program, unit, emit = self.program, self.unit, self.lines.append
-        used = set(unit.arguments) | {v.buffer for v in program.outputs if isinstance(v, View)}
-        emit("def call(inputs):")
-        for symbol, (position, dim) in program.symbols.items():
-            number = f"{'float' if symbol[0] == 'f' else 'int'}(inputs[{position}])"
-            emit(f"    {symbol} = {f'inputs[{position}].shape[{dim}]' if dim >= 0 else number}")
-        for position, name in enumerate(program.inputs):
-            if name in used:
-                emit(f"    {name} = inputs[{position}]{'' if self.arrays else '._data'}")
-                self._check(name)
-        if not self.arrays:
-            emit("    inputs.clear()")
-        for name in program.constants:
-            emit(f"    {name} = constants[{name!r}]._data")
-        arena = to_python(unit.arena)
-        emit(f"    arena = empty({arena}, 'u1')" if unit.arena != 0 else "    arena = None")
-        born = {name for segment in unit.segments for name in segment.born}
-        for name in unit.arguments:
-            if program.buffers[name].kind in ("temp", "output") and name not in born:  # without elements
-                emit(f"    {name} = {self._empty(name)}")
-        for segment in unit.segments:
-            self._segment(segment)
-            if segment.dead and segment is not unit.segments[-1]:
-                emit(f"    {' = '.join(segment.dead)} = None")
-        emit(f"    return [{', '.join(self._result(v) for v in program.outputs)}]")
-        return "\n".join(self.lines) + "\n"
-
-    def _segment(self, segment: Segment) -> None:
-        """The memory for it, and its call."""
-        program, emit, call = self.program, self.lines.append, segment.run
-        made = [] if isinstance(call, int) else [v.buffer for v in call.outputs if self._is_whole(v)]
-        for name in segment.born:
-            if name not in made:
-                emit(f"    {name} = {self._empty(name)}")
-        if isinstance(call, int):
-            arguments = "".join(f"{n}, " for n in (*segment.arguments, "arena"))
-            symbols = "".join(f"{s}, " for s in self.unit.symbols)
-            run = f"run_{call}(({arguments}), ({symbols}))"
-            emit(f"    {run}" if not self.unit.checks else f"    try: {run}\n    except RuntimeError as e: _refused(e)")
-            return
-        views = "".join(f"{self._view(v)}, " for v in call.inputs)
-        outs = [v.buffer if self._is_whole(v) else f"part{k}" for k, v in enumerate(call.outputs)]
-        sizes = "{" + ", ".join(f"{s!r}: {s}" for s in program.symbols) + "}"
-        emit(f"    {', '.join(outs)}, = _eager(steps[{self.steps}], ({views}), {sizes})")
-        for name, view in zip(outs, call.outputs, strict=True):
-            if name == view.buffer:
-                self._check(name)
-            else:
-                emit(f"    {self._view(view)}[...] = {name}")
-        self.steps += 1
-
-    def _check(self, name: str) -> None:
-        buffer = self.program.buffers[name]
-        strides = to_tuple(s * buffer.dtype.itemsize for s in buffer.strides)
-        if buffer.strides:
-            self.lines.append(f"    if {name}.strides != {strides}: {name} = _fit({name}, {to_tuple(buffer.shape)}, {strides})")
-
-    def _empty(self, name: str) -> str:
-        buffer = self.program.buffers[name]
-        kind = f"d_{name}.numpy"
-        if buffer.strides == tuple(contiguous_strides(buffer.shape)):
-            return f"empty({to_tuple(buffer.shape)}, {kind})"
-        return f"_strided(empty({to_python(buffer.numel)}, {kind}), {to_tuple(buffer.shape)}, {to_tuple(buffer.strides)}, 0)"
-
-    def _view(self, view: View) -> str:
-        if self._is_whole(view):
-            return view.buffer
-        return f"_strided({view.buffer}, {to_tuple(view.shape)}, {to_tuple(view.strides)}, {to_python(view.offset)})"
-
-    def _is_whole(self, view: View) -> bool:
-        return _whole(view, self.program.buffers[view.buffer])
-
-    def _result(self, out: View | Index | None) -> str:
-        if not isinstance(out, View):
-            return to_python(out) if isinstance(out, Expr) else repr(out)
-        buffer = self.program.buffers[out.buffer]
-        if self.arrays:
-            return self._view(out)
-        if buffer.kind == "output" and _whole(out, buffer):
-            return f"tensor({out.buffer}, d_{out.buffer})"
-        return f"_out({self._view(out)}, d_{out.buffer})"
-
-
-def _whole(view: View, buffer: Any) -> bool:
-    return view.shape == buffer.shape and view.strides == buffer.strides and view.offset == 0
 
 
 def _interpreted(program: Program, plain: bool = False) -> Callable[[list], list]:

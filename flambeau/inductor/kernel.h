@@ -34,7 +34,7 @@ FL_INLINE int64_t checked(int64_t index, int64_t given, int64_t size) {
 }
 FL_INLINE int refuse(FlambeauRuntime* rt) {
     out_of_bounds.failed = 0;
-    return rt->fail(rt, "index %ld is out of bounds for dimension with size %ld", out_of_bounds.index, out_of_bounds.size);
+    return rt->out_of_bounds(rt, out_of_bounds.index, out_of_bounds.size);
 }
 
 // --- library calls: the oneDNN bridge of the process (csrc/onednn_ops.h), found through the runtime ---

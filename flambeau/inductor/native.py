@@ -1,85 +1,166 @@
-"""Native graphs as they run: the printed Python function around a library, and what it calls."""
+"""Graphs on a CPU as they run: the call around a generated library, and what it calls through Python."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from flambeau.core.dtypes import dtype
-from flambeau.core.expr import Expr, evaluate
+from flambeau.core.dtypes import DTYPES, uint8
+from flambeau.core.expr import Expr, Index, evaluate
 from flambeau.core.tensor import Tensor, from_array
 from flambeau.inductor import post_ops
-from flambeau.inductor.ir import Extern, Program
+from flambeau.inductor.call import (
+    Call,
+    Clear,
+    Drop,
+    Look,
+    Make,
+    Primitive,
+    Run,
+    Step,
+    Store,
+    Take,
+    in_bytes,
+    is_contiguous,
+    is_whole,
+    look,
+    print_call,
+    symbols_of,
+)
+from flambeau.inductor.ir import Extern, Program, View
 from flambeau.inductor.lowering import Slot
-from flambeau.inductor.unit import Unit
+from flambeau.inductor.unit import Segment, Unit
+
+# -- the call of a unit ---------------------------------------------------------------------------------------------
+
+
+def call_of(program: Program, unit: Unit, arrays: bool) -> Call:
+    """What a call of a printed unit does; `arrays`: it takes and gives arrays."""
+    return _Calling(program, unit, arrays).call()
+
+
+class _Calling:
+    def __init__(self, program: Program, unit: Unit, arrays: bool):
+        self.program, self.unit, self.arrays = program, unit, arrays
+        self.steps: list[Step] = []
+
+    def call(self) -> Call:
+        program, unit = self.program, self.unit
+        used = set(unit.arguments) | {v.buffer for v in program.outputs if isinstance(v, View)}
+        self.steps += [self._take(name, k) for k, name in enumerate(program.inputs) if name is not None and name in used]
+        if not self.arrays:
+            self.steps.append(Clear())
+        self.steps += [self._take(name, None) for name in program.constants]
+        if unit.arena != 0:
+            self.steps.append(Make("arena", uint8, (unit.arena,)))
+        born = {name for segment in unit.segments for name in segment.born}
+        self._make(name for name in unit.arguments if program.buffers[name].kind in ("temp", "output") and name not in born)
+        for segment in unit.segments:
+            self._segment(segment)
+            if segment.dead and segment is not unit.segments[-1]:
+                self.steps.append(Drop(tuple(segment.dead)))
+        return Call(symbols_of(program), self.steps, [self._result(v) for v in program.outputs],
+                    takes_arrays=self.arrays, gives_arrays=self.arrays)
+
+    def _take(self, name: str, position: int | None) -> Take:
+        buffer = self.program.buffers[name]
+        strides = None if position is None else in_bytes(buffer.strides, buffer.dtype)
+        return Take(name, buffer.dtype, position, buffer.shape, strides)
+
+    def _make(self, names: Iterable[str]) -> None:
+        for name in names:
+            buffer = self.program.buffers[name]
+            strides = None if is_contiguous(buffer) else in_bytes(buffer.strides, buffer.dtype)
+            self.steps.append(Make(name, buffer.dtype, buffer.shape, strides))
+
+    def _segment(self, segment: Segment) -> None:
+        """The memory for it, and its call."""
+        call = segment.run
+        if isinstance(call, int):
+            self._make(segment.born)
+            arena = "arena" if self.unit.arena != 0 else None
+            self.steps.append(Run(call, (*segment.arguments, arena), tuple(self.unit.symbols)))
+            return
+        made = [v.buffer for v in call.outputs if self._is_whole(v)]
+        self._make(name for name in segment.born if name not in made)
+        results = [(v.buffer, in_bytes(v.strides, v.dtype)) if v.buffer in made else (f"part{k}", None) for k, v in enumerate(call.outputs)]
+        inputs = tuple([look(v, self._is_whole(v)) for v in call.inputs])
+        number = sum(isinstance(s, Primitive) for s in self.steps)
+        self.steps.append(Primitive(number, replace(call, origins=()), inputs, tuple(results)))
+        self.steps += [Store(look(view, False), name) for (name, _), view in zip(results, call.outputs, strict=True) if name != view.buffer]
+
+    def _is_whole(self, view: View) -> bool:
+        return is_whole(view, self.program.buffers[view.buffer])
+
+    def _result(self, out: View | Index | None) -> Look | Index | None:
+        return look(out, self._is_whole(out)) if isinstance(out, View) else out
+
+
+# -- running --------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class NativeCode:
     """All that a call needs beside the library: plain enough to be kept in the cache."""
 
-    wrapper: str                     # the text of `call(inputs)`
-    functions: dict[str, int]        # the library's that it calls, and how many arrays each takes; without any there is no library
-    steps: list[Extern]              # those that it calls through Python
-    dtypes: dict[str, dtype]         # of buffers that it makes
+    call: Call
     constants: dict[str, Tensor]
 
-    @classmethod
-    def of(cls, wrapper: str, program: Program, unit: Unit) -> NativeCode:
-        """Of a printed unit."""
-        steps = [replace(s.run, origins=()) for s in unit.segments if isinstance(s.run, Extern)]
-        names = dict.fromkeys(re.findall(r"\bd_(\w+)", wrapper))
-        dtypes = {name: program.buffers[name].dtype for name in names if name in program.buffers}
-        functions = {f"run_{s.run}": len(s.arguments) + 1 for s in unit.segments if isinstance(s.run, int)}
-        return cls(wrapper, functions, steps, dtypes, dict(program.constants))
+    @property
+    def functions(self) -> dict[str, int]:
+        """The library's functions that it calls, and how many arrays each takes; without any there is no library."""
+        return {run.name: len(run.buffers) for run in self.call.of(Run)}
+
+    def text(self) -> str:
+        """The call as Python."""
+        return print_call(self.call)
 
     def link(self, runs: Sequence[Callable]) -> Callable[[list], list]:
         """The function from inputs to outputs, given the library's."""
         scope: dict[str, Any] = {
-            "__name__": __name__,
-            "np": np, "empty": np.empty, "tensor": from_array, "_fit": _fit, "_eager": run_eager, "_strided": strided_view,
-            "_out": from_array, "_refused": _refused, "constants": self.constants, "steps": self.steps,
+            "__name__": __name__, **DTYPES,
+            "empty": np.empty, "empty_strided": empty_strided, "fit": fit, "strided": strided_view, "tensor": from_array, "extern": _extern,
+            "constants": self.constants, "steps": {s.number: s.step for s in self.call.of(Primitive)},
         }
-        scope |= {f"d_{name}": kind for name, kind in self.dtypes.items()}
         scope |= dict(zip(self.functions, runs, strict=True))
-        exec(compile(self.wrapper, "<inductor wrapper>", "exec"), scope)
+        exec(compile(self.text(), "<inductor wrapper>", "exec"), scope)
         return scope["call"]
 
 
-def _fit(array: np.ndarray, shape: tuple, strides: tuple) -> np.ndarray:
+def fit(array: np.ndarray, strides: tuple[int, ...]) -> np.ndarray:
     """`array` with the strides (in bytes) that the code was compiled for; copied unless only dimensions of size 1 differ."""
-    if all(n == 1 or a == b for n, a, b in zip(array.shape, array.strides, strides, strict=True)):
+    if array.size == 0 or all(n == 1 or a == b for n, a, b in zip(array.shape, array.strides, strides, strict=True)):
         return array
-    size = array.itemsize
-    if array.size == 0:
-        return array
-    room = np.empty(sum((n - 1) * s // size for n, s in zip(shape, strides, strict=True)) + 1, array.dtype)
-    out = np.lib.stride_tricks.as_strided(room, shape, strides)
+    out = empty_strided(array.shape, strides, array.dtype)
     out[...] = array
     return out
 
 
-def strided_view(array: np.ndarray, shape: tuple, strides: tuple, offset: int) -> np.ndarray:
-    """The elements of `array`'s memory at `offset` with other strides (in elements)."""
+def empty_strided(shape: tuple[int, ...], strides: tuple[int, ...], kind: np.dtype) -> np.ndarray:
+    """New memory with these strides, in bytes."""
+    room = np.empty(sum((n - 1) * s // kind.itemsize for n, s in zip(shape, strides, strict=True)) + 1 if 0 not in shape else 0, kind)
+    return np.lib.stride_tricks.as_strided(room, shape, strides)
+
+
+def strided_view(array: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> np.ndarray:
+    """The elements of `array`'s memory at `offset` with other strides (in bytes)."""
     if 0 in shape:
         return np.empty(shape, array.dtype)
     size = array.itemsize
     last = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) // size + 1
     flat = np.ndarray((last,), array.dtype, array, 0, (size,)) if array.flags.c_contiguous else \
         np.lib.stride_tricks.as_strided(array, (last,), (size,))
-    return np.lib.stride_tricks.as_strided(flat[offset:], shape, [s * size for s in strides])
+    return np.lib.stride_tricks.as_strided(flat[offset // size :], shape, strides)
 
 
-def _refused(error: RuntimeError) -> None:
-    """Turn what a kernel says of a bad index into the exception that it is."""
-    said = str(error)
-    if "is out of bounds for dimension" in said:
-        raise IndexError(said[said.rindex("index "):]) from None
-    raise error
+def _extern(step: Extern, views: Sequence[np.ndarray], strides: Sequence[tuple[int, ...] | None],
+            sizes: dict[str, int]) -> list[np.ndarray]:
+    """The results of a step in memory of their own, with these strides."""
+    results = run_eager(step, views, sizes)
+    return [result if layout is None else fit(result, layout) for result, layout in zip(results, strides, strict=True)]
 
 
 def run_eager(step: Extern, views: Sequence[np.ndarray], sizes: dict[str, int]) -> list[np.ndarray]:
@@ -113,4 +194,4 @@ def fill(template: Any, tensors: Sequence[Any], sizes: dict[str, int]) -> Any:
     return template
 
 
-__all__ = ["NativeCode", "call_primitive", "fill", "run_eager", "strided_view"]
+__all__ = ["NativeCode", "call_of", "call_primitive", "fill", "run_eager"]

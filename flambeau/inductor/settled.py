@@ -72,7 +72,7 @@ class Settled:
     Other arrays (another model's, say) get memory of their own, for what was made before may still be read on another stream.
     """
 
-    def __init__(self, settle: Callable[[list, tuple], tuple], call: Callable[[list, tuple], list], watched: Sequence[int],
+    def __init__(self, settle: Callable[[list, tuple], Sequence], call: Callable[[list, tuple], list], watched: Sequence[int],
                  record: Callable[[Callable[[list], list]], Callable[[list], list]] | None = None):
         self.settle, self.call, self.record = settle, call, record
         self.pick: Callable[[list], tuple] = (
@@ -85,7 +85,7 @@ class Settled:
     def __call__(self, inputs: list) -> list:
         tensors, stream = self.pick(inputs), self.current()
         if stream and self.cuda.runtime.streamIsCapturing(stream):
-            return self.call(inputs, self.settle(inputs, ()))       # a recording reads the parameters at each replay
+            return self.call(inputs, tuple(self.settle(inputs, ())))       # a recording reads the parameters at each replay
         state = self.state
         if state is None or not _is_settled(state, tensors):
             with self.lock:
@@ -102,7 +102,7 @@ class Settled:
     def _settled(self, inputs: list, tensors: tuple, stream: int) -> _State:
         facts, arrays, before = _facts(tensors), tuple(map(data_of, tensors)), self.state
         kept = before.kept if before is not None and before.is_of(arrays) else ()
-        made = self.settle(inputs, kept)
+        made = tuple(self.settle(inputs, kept))
         filled = self.cuda.Event(block=False, disable_timing=True)
         filled.record()
         return _State(tuple([weakref.ref(a, self._forget) for a in arrays]), facts, kept or made, stream, filled)

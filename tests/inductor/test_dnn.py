@@ -15,6 +15,7 @@ from flambeau.aot.trace import make_fx
 from flambeau.backends.cuda import dnn_library
 from flambeau.core.dispatch import fake_mode
 from flambeau.inductor import cuda
+from flambeau.inductor.call import ByAddress
 from flambeau.inductor.lowering import lower
 from flambeau.inductor.scheduler import GPU, schedule
 
@@ -161,10 +162,10 @@ def test_compiled_networks_lay_channels_innermost_take_blocks_and_fill_words():
     program, fallbacks = lower(make_fx(_network)(*inputs))
     assert not fallbacks
     unit = cuda.print_program(program, schedule(program, GPU))
-    first, second = unit.code.convolutions.values()
+    first, second = [step.facts[0] for step in unit.code.call.of(ByAddress)]
     assert first.x.shape == (4, 16, 19, 19) and first.w.shape == (64, 16, 4, 4) and second.x.shape == (4, 64, 8, 8)
     assert all(o.strides[1] == 1 for conv in (first, second) for o in (conv.x, conv.w, conv.y))
-    compile(unit.code.wrapper, "wrapper", "exec")
+    compile(unit.code.text(), "wrapper", "exec")
     statistics = [k for k in unit.kernels if k.text.count("tl.load") and "acc1" in k.text]
     assert statistics, "both sums of batch norm in one pass"
 

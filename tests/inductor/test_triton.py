@@ -61,7 +61,7 @@ def test_compiles_to_cubin_without_a_gpu(name, tmp_path, monkeypatch):
         assert cubin.code[:4] == b"\x7fELF" and cubin.num_warps == kernel.num_warps
         again = cuda.compile_cubin(kernel, 90, frozenset(cuda.aligned_parameters(program, kernel)))
         assert again.code == cubin.code
-    compile(unit.code.wrapper, "wrapper", "exec")
+    compile(unit.code.text(), "wrapper", "exec")
 
 
 @pytest.mark.parametrize("name", ["pointwise", "softmax", "column_sum", "full_sum", "max"])

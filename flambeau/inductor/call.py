@@ -1,0 +1,314 @@
+"""What one call of a compiled graph does, as data: typed steps in order, of the same kinds on every device.
+
+Shapes and grids may hold the graph's sizes (`Index`); strides and offsets are in bytes. `print_call` writes the steps as a Python
+function, for reading and for `exec`; on a GPU `written.py` turns them into native programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Any, NamedTuple
+
+from flambeau.core.dtypes import dtype
+from flambeau.core.expr import Expr, Index, to_python, to_tuple
+from flambeau.core.size import contiguous_strides
+from flambeau.inductor.ir import Buffer, Extern, Program, View
+
+Sizes = tuple[Index, ...]
+
+
+class Look(NamedTuple):
+    """At a buffer's memory; without strides: the array as it was made."""
+
+    buffer: str
+    dtype: dtype
+    shape: Sizes
+    strides: Sizes | None = None
+    offset: Index = 0
+
+
+class Symbol(NamedTuple):
+    """A size (or a number) by its name, and where it is found: an input's dimension, or (-1) the input itself."""
+
+    name: str
+    position: int
+    dim: int
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it is no integer."""
+        return self.name[0] == "f"
+
+
+class Take(NamedTuple):
+    """A buffer is the array of an input, or of the constant of its name (None): copied if its strides differ from these, or its
+    address is not a multiple of `alignment` bytes; without strides as it is."""
+
+    buffer: str
+    dtype: dtype
+    position: int | None
+    shape: Sizes
+    strides: Sizes | None
+    alignment: int = 1
+
+
+class Make(NamedTuple):
+    """New memory with arbitrary contents; without strides contiguous."""
+
+    buffer: str
+    dtype: dtype
+    shape: Sizes
+    strides: Sizes | None = None
+
+
+class Keep(NamedTuple):
+    """Buffers are the arrays of `kept`; made first where there are none yet, and they can be made here."""
+
+    buffers: tuple[str, ...]
+    made: tuple[Make, ...] = ()
+
+
+class Clear(NamedTuple):
+    """The caller's list of inputs is emptied, so that memory goes after its last use."""
+
+
+class Drop(NamedTuple):
+    """Nobody needs these buffers any more."""
+
+    buffers: tuple[str, ...]
+
+
+class Run(NamedTuple):
+    """A function of the library that was generated for the graph; None stands for no memory."""
+
+    number: int
+    buffers: tuple[str | None, ...]
+    symbols: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The function's."""
+        return f"run_{self.number}"
+
+
+class Launch(NamedTuple):
+    """A kernel on a GPU over addresses (buffers and offsets) and numbers; `indexing`: who notes indices that are out of bounds."""
+
+    kernel: str
+    grid: Index
+    pointers: tuple[tuple[str, Index], ...]
+    symbols: tuple[str, ...]
+    indexing: str = ""
+
+
+class ByAddress(NamedTuple):
+    """A call of one of NVIDIA's libraries that is prepared from `facts` (its module's `by_address`), on addresses."""
+
+    name: str
+    library: str
+    facts: tuple[Any, ...]
+    pointers: tuple[tuple[str, int], ...]
+
+
+class ByArrays(NamedTuple):
+    """A function of arrays and plain values that writes into one of them."""
+
+    function: str
+    arguments: tuple[Any, ...]
+
+
+class Primitive(NamedTuple):
+    """The kernel of a primitive, through Python; each result is a new buffer with these strides (None: any)."""
+
+    number: int
+    step: Extern
+    inputs: tuple[Look, ...]
+    results: tuple[tuple[str, Sizes | None], ...]
+
+
+class Store(NamedTuple):
+    """Part of a buffer gets the elements of another."""
+
+    part: Look
+    source: str
+
+
+Step = Take | Make | Keep | Clear | Drop | Run | Launch | ByAddress | ByArrays | Primitive | Store
+
+
+@dataclass
+class Call:
+    """A call: the sizes that it finds, its steps in order, and what it returns. Plain enough to be kept in the cache."""
+
+    symbols: tuple[Symbol, ...]
+    steps: list[Step]
+    results: list[Look | Index | None]
+    name: str = "call"
+    takes_arrays: bool = False      # instead of tensors
+    gives_arrays: bool = False
+
+    def of(self, *kinds: type) -> list[Any]:
+        """The steps of some kinds."""
+        return [s for s in self.steps if isinstance(s, kinds)]
+
+
+CLASSES = (Look, Symbol, Take, Make, Keep, Clear, Drop, Run, Launch, ByAddress, ByArrays, Primitive, Store, Call)
+
+
+# -- from programs --------------------------------------------------------------------------------------------------
+
+
+def symbols_of(program: Program) -> tuple[Symbol, ...]:
+    """Where the program's sizes are found."""
+    return tuple([Symbol(name, *place) for name, place in program.symbols.items()])
+
+
+def in_bytes(strides: Iterable[Index], kind: dtype) -> Sizes:
+    """Strides of elements in bytes."""
+    return tuple([s * kind.itemsize for s in strides])
+
+
+def is_whole(view: View, buffer: Buffer) -> bool:
+    """Whether a view is all of its buffer, as it lies."""
+    return view.shape == buffer.shape and view.strides == buffer.strides and view.offset == 0
+
+
+def look(view: View, whole: bool) -> Look:
+    """At the memory of a view; `whole`: at the array as it is."""
+    if whole:
+        return Look(view.buffer, view.dtype, tuple(view.shape))
+    return Look(view.buffer, view.dtype, tuple(view.shape), in_bytes(view.strides, view.dtype), view.offset * view.dtype.itemsize)
+
+
+def is_contiguous(buffer: Buffer) -> bool:
+    """Whether a buffer's elements lie one after the other in their order."""
+    return tuple(buffer.strides) == tuple(contiguous_strides(buffer.shape))
+
+
+# -- printing -------------------------------------------------------------------------------------------------------
+
+
+def print_call(call: Call) -> str:
+    """The call as a Python function `call(inputs)`, or `call(inputs, kept)`."""
+    lines = [f"{symbol.name} = {_found(symbol)}" for symbol in call.symbols]
+    if call.of(Launch):
+        lines.append("stream = current_stream()")
+    for step in call.steps:
+        lines += _lines(step, call)
+    results = [_text(r) if call.gives_arrays or not isinstance(r, Look) else f"tensor({_text(r)}, {r.dtype.name})" for r in call.results]
+    lines.append(f"return [{', '.join(results)}]")
+    given = "inputs, kept" if call.of(Keep) else "inputs"
+    return "\n    ".join([f"def {call.name}({given}):", *lines]) + "\n"
+
+
+def _found(symbol: Symbol) -> str:
+    if symbol.dim >= 0:
+        return f"inputs[{symbol.position}].shape[{symbol.dim}]"
+    return f"{'float' if symbol.is_float else 'int'}(inputs[{symbol.position}])"
+
+
+def _text(value: Any) -> str:
+    """A look at memory, a number or a plain value."""
+    if isinstance(value, Expr):
+        return to_python(value)
+    if not isinstance(value, Look):
+        return repr(value)
+    if value.strides is None:
+        return value.buffer
+    return f"strided({value.buffer}, {to_tuple(value.shape)}, {to_tuple(value.strides)}, {to_python(value.offset)})"
+
+
+def _tuple(items: Iterable[str]) -> str:
+    return f"({''.join(f'{item}, ' for item in items)})"
+
+
+@singledispatch
+def _lines(step: Any, call: Call) -> list[str]:
+    """The Python statements of a step."""
+    raise TypeError(f"a call has no step {step!r}")
+
+
+@_lines.register
+def _(step: Take, call: Call) -> list[str]:
+    given = f"constants[{step.buffer!r}]" if step.position is None else f"inputs[{step.position}]"
+    if step.position is None or not call.takes_arrays:
+        given += "._data"
+    if not step.strides:
+        return [f"{step.buffer} = {given}"]
+    strides = to_tuple(step.strides)
+    if step.alignment > 1:
+        return [f"{step.buffer} = fit({given}, {strides})"]
+    return [f"{step.buffer} = {given}", f"if {step.buffer}.strides != {strides}: {step.buffer} = fit({step.buffer}, {strides})"]
+
+
+def _empty(step: Make) -> str:
+    if step.strides is None:
+        return f"empty({to_tuple(step.shape)}, {step.dtype.name}.numpy)"
+    return f"empty_strided({to_tuple(step.shape)}, {to_tuple(step.strides)}, {step.dtype.name}.numpy)"
+
+
+@_lines.register
+def _(step: Make, call: Call) -> list[str]:
+    return [f"{step.buffer} = {_empty(step)}"]
+
+
+@_lines.register
+def _(step: Keep, call: Call) -> list[str]:
+    made = f" or {_tuple(map(_empty, step.made))}" if step.made else ""
+    return [f"{_tuple(step.buffers)} = kept{made}"]
+
+
+@_lines.register
+def _(step: Clear, call: Call) -> list[str]:
+    return ["inputs.clear()"]
+
+
+@_lines.register
+def _(step: Drop, call: Call) -> list[str]:
+    return [f"{' = '.join(step.buffers)} = None"]
+
+
+@_lines.register
+def _(step: Run, call: Call) -> list[str]:
+    return [f"{step.name}({_tuple(map(str, step.buffers))}, {_tuple(step.symbols)})"]
+
+
+def _addresses(pointers: Sequence[tuple[str, Index]]) -> list[str]:
+    return [f"{buffer}.data.ptr" + ("" if isinstance(offset, int) and offset == 0 else f" + {to_python(offset)}")
+            for buffer, offset in pointers]
+
+
+@_lines.register
+def _(step: Launch, call: Call) -> list[str]:
+    noted = [f"strays[{step.indexing!r}]"] if step.indexing else []
+    arguments = ["stream", to_python(step.grid), *_addresses(step.pointers), *noted, *step.symbols]
+    return [f"{step.kernel}({', '.join(arguments)})"]
+
+
+@_lines.register
+def _(step: ByAddress, call: Call) -> list[str]:
+    return [f"{step.name}({', '.join(_addresses(step.pointers))})"]
+
+
+@_lines.register
+def _(step: ByArrays, call: Call) -> list[str]:
+    return [f"{step.function}({', '.join(map(_text, step.arguments))})"]
+
+
+@_lines.register
+def _(step: Primitive, call: Call) -> list[str]:
+    names = "".join(f"{name}, " for name, _ in step.results)
+    strides = _tuple("None" if layout is None else to_tuple(layout) for _, layout in step.results)
+    sizes = "{" + ", ".join(f"{s.name!r}: {s.name}" for s in call.symbols) + "}"
+    return [f"{names}= extern(steps[{step.number}], {_tuple(map(_text, step.inputs))}, {strides}, {sizes})"]
+
+
+@_lines.register
+def _(step: Store, call: Call) -> list[str]:
+    return [f"{_text(step.part)}[...] = {step.source}"]
+
+
+__all__ = ["CLASSES", "ByAddress", "ByArrays", "Call", "Clear", "Drop", "Keep", "Launch", "Look", "Make", "Primitive", "Run", "Sizes",
+           "Step", "Store", "Symbol", "Take", "in_bytes", "is_contiguous", "is_whole", "look", "print_call", "symbols_of"]
