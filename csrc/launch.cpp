@@ -243,7 +243,8 @@ const char graph_doc[] =
     "A function of a kernel library, called as graph(args) or graph(args, scalars), without the GIL.\n\n"
     "args: n_args tensors, NumPy arrays, None (a null pointer) or ints (addresses); only their memory is passed, shapes and\n"
     "dtypes are the caller's business. scalars: ints (int64) or floats (the bits of a double). Returns None; raises\n"
-    "RuntimeError with the library's message when it reports a failure (IndexError for an index out of bounds), OSError when the library cannot be loaded.";
+    "RuntimeError with the library's message when it reports a failure (IndexError for an index out of bounds), OSError\n"
+    "when the library cannot be loaded.";
 
 PyType_Slot graph_slots[] = {
     {Py_tp_doc, (void*)graph_doc},         {Py_tp_new, (void*)graph_new},

@@ -29,7 +29,7 @@ from flambeau.inductor.ranges import split_loops, split_ranges
 from flambeau.inductor.scheduler import GPU, Node, schedule
 from flambeau.inductor.tuning import tune_products
 from flambeau.inductor.unit import Unit, print_unit
-from flambeau.inductor.verify import results_of, verify, verify_memory
+from flambeau.inductor.verify import results_of, verify, verify_call, verify_memory
 
 
 @dataclass
@@ -146,6 +146,8 @@ def _compile_cuda(graph: CompiledGraph, arrays: bool) -> CompiledGraph:
     replayed = config.cuda_graphs and not graph.program.symbols and not decides
     graph.cuda, graph.call = cuda.build(graph.program, graph.nodes, call_primitive, arrays, replayed)
     graph.code = graph.cuda.code
+    for call in graph.code.calls() if Verification.on else ():
+        verify_call(call, "print_program")
     for listener in listening:
         listener(graph)
     return graph
@@ -159,6 +161,8 @@ def _native(graph: CompiledGraph, arrays: bool) -> Callable[[list], list]:
     unit, program = graph.unit, graph.program
     assert unit is not None
     code = graph.code = NativeCode(call_of(program, unit, arrays), dict(program.constants))
+    if Verification.on:
+        verify_call(code.call, "call_of")
     building = Build(unit.source) if code.functions else None
 
     def ready() -> Callable[[list], list]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flambeau.core.expr import Index, free_variables, to_cpp
+from flambeau.core.expr import Index, to_cpp
 from flambeau.core.scalar import FOLDS
 from flambeau.inductor.cpp import MEMORY_TYPES, Printed
 from flambeau.inductor.externs import CALLS
@@ -54,11 +54,6 @@ class Unit:
     places: dict[str, Index] = field(default_factory=dict)   # temporaries: byte offsets in the arena
     kernels: list[Printed] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
-
-    @property
-    def checks(self) -> bool:
-        """Whether an index may turn out to be out of bounds when it runs."""
-        return any(kernel.checks for kernel in self.kernels)
 
     @property
     def native(self) -> bool:
@@ -110,7 +105,7 @@ class _UnitPrinter:
         symbols = sorted(self.program.symbols, key=lambda s: (len(s), s))
         unit = Unit("", [], plan.apart, symbols, plan.arena, plan.places, self.kernels, self.nodes)
         unit.segments = self._segments(in_python, touched, lives, plan.apart, plan.cuts)
-        bodies = [self._function(segment, [line for k in segment.nodes for line in self._lines(k, printed[k])], unit)
+        bodies = [self._function(segment, unit, printed, {name for k in segment.nodes for name in touched[k]})
                   for segment in unit.segments if isinstance(segment.run, int)]
         texts = [f"static void {name}{text}" for text, name in self.known.items()]
         times = [_TIMES % (len(self.nodes), len(self.nodes))] if self.timed else []
@@ -168,32 +163,32 @@ class _UnitPrinter:
     def _pointer(self, buffer: str, offset: Index = 0) -> str:
         return buffer if offset == 0 else f"{buffer} + {to_cpp(offset)}"
 
-    def _function(self, segment: Segment, body: list[str], unit: Unit) -> str:
-        text = "\n".join(body)
+    def _function(self, segment: Segment, unit: Unit, printed: Sequence[Printed | None], touched: Set[str]) -> str:
+        """The segment's function; `touched`: the buffers that its nodes do."""
+        kernels = [kernel for k in segment.nodes if (kernel := printed[k]) is not None]
+        narrow = {s for kernel in kernels if kernel.narrow for s in kernel.symbols}
         lines = ["const int nt = rt->num_threads;", "(void)nt;"]
         if self.timed:
             lines.append("double clock = fl::now();")
         for k, s in enumerate(unit.symbols):
-            if s in text or self._sized(unit, s):
-                read = f"scalars[{k}]" if s[0] != "f" else f"fl::bits<double>(scalars[{k}])"
-                lines.append(f"const {'double' if s[0] == 'f' else 'int64_t'} {s} = {read};")
-                if s[0] != "f" and any(kernel.narrow for kernel in self.kernels):
-                    lines.append(f'if ({s} >= 1L << 30) return rt->fail(rt, "a size of %ld is too large", {s});')
+            real = s[0] == "f"
+            lines.append(f"const {'double' if real else 'int64_t'} {s} = {f'fl::bits<double>(scalars[{k}])' if real else f'scalars[{k}]'};")
+            if s in narrow and not real:
+                lines.append(f'if ({s} >= 1L << 30) return rt->fail(rt, "a size of %ld is too large", {s});')
         for k, name in enumerate(segment.arguments):
-            kind = MEMORY_TYPES.get(self.program.buffers[name].dtype.name, "char")
-            lines.append(f"{kind}* const {name} = ({kind}*)args[{k}];")
-        if any(name in text for name in unit.places):
+            lines.append(f"{self._memory(name)}* const {name} = ({self._memory(name)}*)args[{k}];")
+        placed = [name for name in unit.places if name in touched]
+        if placed:
             lines.append(f"char* const arena = (char*)args[{len(segment.arguments)}];")
-        for name, place in unit.places.items():
-            if name in text:
-                kind = MEMORY_TYPES[self.program.buffers[name].dtype.name]
-                lines.append(f"{kind}* const {name} = ({kind}*)(arena + {to_cpp(place)});")
-        inner = "\n    ".join(lines + body)
+        lines += [f"{self._memory(name)}* const {name} = ({self._memory(name)}*)(arena + {to_cpp(unit.places[name])});" for name in placed]
+        lines += [line for k in segment.nodes for line in self._lines(k, printed[k])]
+        inner = "\n    ".join(lines)
         return (f'extern "C" int run_{segment.run}(void** args, const int64_t* scalars, void* runtime) {{\n'
                 f"    FlambeauRuntime* const rt = (FlambeauRuntime*)runtime;\n    (void)scalars;\n    {inner}\n    return 0;\n}}\n")
 
-    def _sized(self, unit: Unit, symbol: str) -> bool:
-        return any(symbol in free_variables(place) for place in unit.places.values())
+    def _memory(self, name: str) -> str:
+        """The C++ type of a buffer's elements as they lie in memory."""
+        return MEMORY_TYPES.get(self.program.buffers[name].dtype.name, "char")
 
 
 __all__ = ["Compute", "HEADERS", "INCLUDES", "Segment", "Unit", "print_unit"]

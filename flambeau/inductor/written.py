@@ -13,19 +13,23 @@ from flambeau import _C
 from flambeau.backends.cuda import programs
 from flambeau.backends.cuda.programs import Place, new_array
 from flambeau.core.device import device
-from flambeau.core.expr import Expr, evaluate, is_var
+from flambeau.core.expr import Expr, evaluate, free_variables, is_var
 from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Layout
 from flambeau.inductor.call import ByAddress, ByArrays, Call, Keep, Launch, Look, Make, Primitive, Step, Take
 from flambeau.inductor.ir import ALL_OUTPUTS
 
 
-class Writer:
-    """Writes a call down. `scope`: what the names in it mean, as the printed function's; `sizes`: its symbols, numbers that are known
-    at the call only as `Place`s; `tensors`: how many of the first results are tensors, the others being saved; `arrays`: which of the
-    inputs are the arrays that a call is given which takes arrays.
+class KnownLate(Exception):
+    """A call computes with a number that is known only when it runs, which no program does."""
 
-    Arrays are numbered: those of `kept`, the inputs and constants (or `arrays`), then what is made.
+
+class Writer:
+    """Writes a call down. Arrays are numbered: those of `kept`, the inputs and constants (or `arrays`), then what is made.
+
+    `scope`: what the names in the call mean, as in the printed function; `sizes`: its symbols, `Place`s for numbers that are known at
+    the call only (KnownLate where it computes with them); `tensors`: how many of the first results are tensors, the others being
+    saved; `arrays`: which of the inputs are the arrays that a call is given which takes arrays.
     """
 
     def __init__(self, call: Call, scope: Mapping[str, Any], sizes: Mapping[str, int | Place], tensors: int = ALL_OUTPUTS,
@@ -108,7 +112,13 @@ class Writer:
         return len(self.arrays or self.sources) + len(self.made) - 1
 
     def _number(self, x: Any) -> Any:
-        return x if not isinstance(x, Expr) else self.sizes[str(x)] if is_var(x) else evaluate(x, self.known)
+        if not isinstance(x, Expr):
+            return x
+        if is_var(x):
+            return self.sizes[str(x)]
+        if not free_variables(x) <= self.known.keys():
+            raise KnownLate(str(x))
+        return evaluate(x, self.known)
 
     def _numbers(self, items: Sequence[Any]) -> tuple[int, ...]:
         return tuple([self._number(x) for x in items])
@@ -187,10 +197,13 @@ class Written:
         return found
 
     def _write(self, sizes: tuple[int, ...]) -> _C.GpuProgram | None:
-        """The program for these sizes; None where there is nothing to launch."""
+        """The program for these sizes; None where there is nothing to launch, or too little is known."""
         known: dict[str, int | Place] = {s.name: Place(True, s.position) for s in self.call.symbols}
         known |= {s.name: n for s, n in zip(self.symbols, sizes)}
-        return Writer(self.call, self.scope, known, self.tensors).of_graph(self.device)
+        try:
+            return Writer(self.call, self.scope, known, self.tensors).of_graph(self.device)
+        except KnownLate:
+            return None
 
 
 __all__ = ["Writer", "Written"]

@@ -51,6 +51,10 @@ EXPORT int fails(void**, const int64_t* scalars, void* runtime) {
     if (scalars[0] == 2) throw 3;
     return 7;
 }
+EXPORT int out_of_bounds(void**, const int64_t* scalars, void* runtime) {
+    FlambeauRuntime* rt = (FlambeauRuntime*)runtime;
+    return rt->out_of_bounds(rt, scalars[0], scalars[1]);
+}
 EXPORT int runtime_facts(void** args, const int64_t*, void* runtime) {
     FlambeauRuntime* rt = (FlambeauRuntime*)runtime;
     int64_t* out = (int64_t*)args[0];
@@ -154,10 +158,16 @@ def test_failures_are_runtime_errors(library, scalar, message):
         fails((), (scalar,))
 
 
+def test_an_index_out_of_bounds_is_an_index_error(library):
+    refuses = _C.NativeGraph(str(library), "out_of_bounds", 0)
+    with pytest.raises(IndexError, match=r"^index 9 is out of bounds for dimension with size 5$"):
+        refuses((), (9, 5))
+
+
 def test_the_runtime_offers_threads_and_memory(library):
     out = np.full(4, -1, np.int64)
     _C.NativeGraph(str(library), "runtime_facts", 1)((out,))
-    assert out.tolist() == [1, _C.get_num_threads(), 0, 0]
+    assert out.tolist() == [2, _C.get_num_threads(), 0, 0]
 
 
 def test_the_gil_is_released(library):

@@ -14,13 +14,15 @@ from flambeau.core.dtypes import bool_, float16, float32, int64
 from flambeau.core.expr import substitute, var
 from flambeau.inductor import graph as graphs
 from flambeau.inductor import memory
+from flambeau.inductor.call import Call, Clear, Drop, Look, Make, Run, Take
 from flambeau.inductor.graph import CPU_PASSES
 from flambeau.inductor.ir import Buffer, Compute, Extern, Program, Value, View, walk
 from flambeau.inductor.lowering import Slot, lower
+from flambeau.inductor.native import call_of
 from flambeau.inductor.post_ops import PostOp
 from flambeau.inductor.scheduler import Kernel, schedule
 from flambeau.inductor.unit import Unit, print_unit
-from flambeau.inductor.verify import IRError, results_of, verify, verify_memory
+from flambeau.inductor.verify import IRError, results_of, verify, verify_call, verify_memory
 from flambeau.nn import functional as F
 
 rng = np.random.default_rng(0)
@@ -521,6 +523,62 @@ def test_a_broken_memory_plan_is_refused(captured: dict[str, Any], graph: str, b
     named = broken(made)
     with pytest.raises(IRError, match="after breaking") as refused:
         verify_memory(made.program, made.unit, "breaking")
+    assert named in str(refused.value).split("\n")[0]
+
+
+# --- mutations of calls ---
+
+
+def first_of(call: Call, *kinds: type) -> int:
+    return next(k for k, step in enumerate(call.steps) if isinstance(step, kinds))
+
+
+def not_taken(call: Call) -> str:
+    return call.steps.pop(first_of(call, Take)).buffer
+
+
+def not_made(call: Call) -> str:
+    return call.steps.pop(first_of(call, Make)).buffer
+
+
+def made_twice(call: Call) -> str:
+    at = first_of(call, Make)
+    call.steps.insert(at, call.steps[at])
+    return call.steps[at].buffer
+
+
+def taken_late(call: Call) -> str:
+    call.steps.insert(0, Clear())
+    return call.steps[first_of(call, Take)].buffer
+
+
+def dropped_early(call: Call) -> str:
+    at = first_of(call, Run)
+    name = call.steps[at].buffers[0]
+    call.steps.insert(at, Drop((name,)))
+    return name
+
+
+def result_dropped(call: Call) -> str:
+    name = next(r.buffer for r in call.results if isinstance(r, Look))
+    call.steps.append(Drop((name,)))
+    return name
+
+
+def unknown_size(call: Call) -> str:
+    at = first_of(call, Make)
+    call.steps[at] = call.steps[at]._replace(shape=(var("s99", lo=1),))
+    return "s99"
+
+
+@pytest.mark.parametrize("broken", [not_taken, not_made, made_twice, taken_late, dropped_early, result_dropped, unknown_size])
+def test_a_broken_call_is_refused(captured: dict[str, Any], broken: Callable[[Call], str]) -> None:
+    made = finish(make(captured["chain"]))
+    call = call_of(made.program, made.unit, arrays=False)
+    verify_call(call, "nothing")
+    named = broken(call)
+    with pytest.raises(IRError, match="after breaking") as refused:
+        verify_call(call, "breaking")
     assert named in str(refused.value).split("\n")[0]
 
 

@@ -10,9 +10,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from flambeau.core.expr import free_variables, to_python
+from flambeau.inductor.call import Call, print_call
 from flambeau.inductor.ir import Compute, Extern, Program, Step, View, print_program, print_step
 from flambeau.inductor.scheduler import Kernel
 from flambeau.inductor.verify.calls import EXTERN
+from flambeau.inductor.verify.order import wrongs_of
 from flambeau.inductor.verify.places import Memory, possible_sizes
 from flambeau.inductor.verify.schedule import KERNEL, UNIT, all_steps_run_once, steps_of
 from flambeau.inductor.verify.steps import COMPUTE, Facts, result_is_like, view_is_inside
@@ -58,6 +60,12 @@ def verify_memory(program: Program, unit: Any, after: str) -> None:
     for check in UNIT:
         for wrong in check(unit, facts):
             raise IRError(f"after {after}: {wrong}\n{print_nodes(unit.nodes)}")
+
+
+def verify_call(call: Call, after: str) -> None:
+    """Refuse a call whose steps need what is not there."""
+    for wrong in wrongs_of(call):
+        raise IRError(f"after {after}: {wrong}\n{print_call(call)}")
 
 
 def print_nodes(nodes: Sequence[Any]) -> str:
@@ -136,4 +144,4 @@ def _refuse(after: str, step: Step, wrong: str, program: Program) -> None:
     raise IRError(f"after {after}: {at} ({kind} to {', '.join(step.writes)}): {wrong}\n    {lines}")
 
 
-__all__ = ["IRError", "results_of", "verify", "verify_memory"]
+__all__ = ["IRError", "results_of", "verify", "verify_call", "verify_memory"]
