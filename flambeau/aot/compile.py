@@ -12,12 +12,23 @@ from flambeau.aot.cache import Artefacts, Parts, Request, obtain
 from flambeau.aot.joint import INFERENCE, LEAF, NON_LEAF, FromArgument, FromAttribute, Program, trace
 from flambeau.aot.partition import Partition, partition
 from flambeau.aot.passes import CLEAN_UP, separate_results
-from flambeau.aot.runtime import Compiled, Part, Saving, TrainingCode, deliverer, gatherer, overlaps, share_memory, without_backward
+from flambeau.aot.runtime import (
+    Compiled,
+    LaysOut,
+    Part,
+    Saving,
+    TrainingCode,
+    deliverer,
+    gatherer,
+    overlaps,
+    share_memory,
+    without_backward,
+)
 from flambeau.aot.trace import Untraceable, stripped
 from flambeau.aot.verify import check_functional, check_partition
 from flambeau.core import dispatch
 from flambeau.core.settings import Verification
-from flambeau.core.tensor import Tensor
+from flambeau.core.tensor import Tensor, fake
 from flambeau.func.higher_order import HigherOrder
 from flambeau.fx import Graph, GraphModule, Node, PassManager, map_arg
 
@@ -180,7 +191,7 @@ class AotFunction:
         for stage, graph in graphs.items():
             Observers.show(stage, program.module(graph, stage))
         forward = _compile(self.compilers[0], program, split.forward, interface.results)
-        _adopt_layouts(split)
+        _adopt_layouts(split, forward.compiled)
         _mark_donated(split)
         backward = _compile(self.compilers[1], program, split.backward, 0)
         return Parts(interface, [forward, backward], Saving(split.saved_primals, split.saved_results))
@@ -257,12 +268,15 @@ def _without_grad(compiled: Compiled) -> Compiled:
     return run
 
 
-def _adopt_layouts(split: Partition) -> None:
+def _adopt_layouts(split: Partition, forward: Compiled) -> None:
     """Tell the backward graph how the compiled forward graph lays out what it saves."""
-    made = {n.name: n.meta["val"] for n in split.forward.output_node().args[0] if isinstance(n, Node)}
+    if not isinstance(forward, LaysOut):
+        return
+    results = dict(zip([n.name for n in split.forward.output_node().args[0]], forward.layouts(), strict=True))
     for node in split.backward.nodes:
-        if node.op == "placeholder" and node.name in made:
-            node.meta["val"] = made[node.name]
+        if node.op == "placeholder" and (strides := results.get(node.name)) is not None:
+            val = node.meta["val"]
+            node.meta["val"] = fake(val._layout.shape, val.dtype, val.device, strides)
 
 
 def _mark_donated(split: Partition) -> None:
@@ -291,7 +305,7 @@ def _compile(compiler: Compiler, program: Program, graph: Graph, results: int) -
     computed = {n: None for n in outputs if isinstance(n, Node) and n not in placeholders}
     index = {n: i for i, n in enumerate(computed)}
     graph.output_node().args = (tuple(computed),)
-    # The compiler may lay out as it likes what only the backward graph sees, and says so in the nodes' meta["val"].
+    # The compiler may lay out as it likes what only the backward graph sees, and says so (`LaysOut`).
     graph.meta["exact_outputs"] = len({n for n in outputs[:results] if n in computed}) if results else len(computed)
     gm = program.module(graph, graph.meta.get("name", "graph"))
     if Verification.on:

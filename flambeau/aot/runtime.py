@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from flambeau import _C
 from flambeau.aot.joint import Constant, FromArgument, FromAttribute, FromSize, Interface, Result, SameInput, Slot, ViewOf
@@ -28,6 +28,15 @@ NO_DOUBLE_BACKWARD = (
 )
 
 state = dispatch.state
+
+
+@runtime_checkable
+class LaysOut(Protocol):
+    """A compiled forward graph that lays out as it likes what it saves for backward."""
+
+    def layouts(self) -> list[tuple | None]:
+        """For each result its strides; None where they are the graph's."""
+        ...
 
 
 class Part(NamedTuple):

@@ -70,12 +70,12 @@ def finish_convolution(program: Program, position: int, step: Compute) -> bool:
 
 def extend(call: Extern, step: Compute, views: list[View], posts: list[PostOp]) -> bool:
     """Give a call more post-ops, which read `views`, and the buffer of `step`; False, and no change, where that is slow."""
-    before = call.inputs, call.outputs, call.attrs
+    before = call.inputs, call.outputs, call.epilogue
     call.outputs = (call.outputs[0]._replace(buffer=step.buffer),)
     call.inputs = (*call.inputs, *views)
-    call.attrs = {**call.attrs, "epilogue": [*call.attrs.get("epilogue", ()), *posts]}
+    call.epilogue = (*call.epilogue, *posts)
     if not runs_fast(call):
-        call.inputs, call.outputs, call.attrs = before
+        call.inputs, call.outputs, call.epilogue = before
         return False
     call.origins = (*call.origins, *step.origins)
     return True

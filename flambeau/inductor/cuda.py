@@ -233,7 +233,7 @@ class _Calling:
     def _step(self, k: int, step: TritonKernel | Extern) -> Step:
         if isinstance(step, TritonKernel):
             return self._launch(step)
-        if "activation" in step.attrs:
+        if step.activation is not None:
             return self._ended(k, step)
         if step.op in PRODUCTS:
             return self._product(k, (*step.inputs, *step.outputs))
@@ -263,15 +263,15 @@ class _Calling:
         a, b, bias = step.inputs
         out, = step.outputs
         layouts = [layout(v.shape, v.strides) for v in (a, b, out)]     # type: ignore[arg-type]
-        facts = (out.dtype.name, *out.shape, a.shape[1], *layouts, step.attrs["activation"])
+        facts = (out.dtype.name, *out.shape, a.shape[1], *layouts, step.activation)
         return ByAddress(f"e{k}", "blaslt", facts, _places((a, b, out, bias)))
 
     def _convolution(self, k: int, step: Extern) -> Step:
         """By addresses where all sizes are known, else through arrays."""
-        kind, conv = CONVOLUTIONS[step.op], step.attrs["conv"]
+        kind, conv = CONVOLUTIONS[step.op], step.convolution
         views = [v for _, v in sorted(zip(ROLES[kind], (*step.inputs, *step.outputs)))]
         if conv is None:
-            return ByArrays("convolve", (kind, *map(self._look, views), len(views[0].shape) > 3, *step.attrs["window"]))
+            return ByArrays("convolve", (kind, *map(self._look, views), len(views[0].shape) > 3, *step.window))
         return ByAddress(f"c{k}", "dnn", (conv,), _places(views))
 
     def _empty(self, name: str) -> Make:
@@ -299,9 +299,9 @@ def aligned_parameters(program: Program, kernel: TritonKernel) -> frozenset[str]
     found = []
     for k, (name, offset) in enumerate(kernel.pointers):
         shift = offset * program.buffers[name].dtype.itemsize
-        if isinstance(shift, int) and shift % 16 == 0 and name not in program.unaligned:
+        if isinstance(shift, int) and shift % 16 == 0 and name not in program.assumed.unaligned:
             found.append(f"p{k}")
-    return frozenset(found) | (program.multiples & set(kernel.symbols))
+    return frozenset(found) | (program.assumed.multiples & set(kernel.symbols))
 
 
 def build(program: Program, nodes: Sequence[Node | Product], call_primitive: Callable, arrays: bool = False,

@@ -27,8 +27,8 @@ WORD = 8            # channels of 16 bits
 
 
 def lower(lowering: Lowering, op: str, boxes: Sequence[Box], shape: tuple,
-          args: Sequence[Any]) -> tuple[tuple[View, ...], View, Box, dict[str, Any]]:
-    """(operands, the whole buffer of the result, the result in it, attributes of the call) of a convolution."""
+          args: Sequence[Any]) -> tuple[tuple[View, ...], View, Box, tuple[tuple[int, ...], ...], Any]:
+    """(operands, the result's whole buffer, the result in it, the window, cuDNN's description if all sizes are known) of a convolution."""
     kind = CONVOLUTIONS[op]
     *window, groups = args[2 if op == "convolution" else 3:]
     dtype, asked = boxes[0].dtype, shape
@@ -50,7 +50,7 @@ def lower(lowering: Lowering, op: str, boxes: Sequence[Box], shape: tuple,
     result = lowering.strided(out._replace(shape=shape))
     if blocks is not None and ROLES[kind][2] != Y:
         result = type(result)(lowering, asked, dtype, fn=blocks.joined(ROLES[kind][2], result))
-    return views, out, result, {"conv": conv, "window": tuple(tuple(w) for w in window)}
+    return views, out, result, tuple(tuple(w) for w in window), conv
 
 
 def _cut(lowering: Lowering, box: Box, blocks: Blocks, role: int) -> Box:

@@ -72,7 +72,7 @@ def _finish(program: Program, position: int) -> bool:
 def _redirect(step: Compute, call: Extern, program: Program) -> bool:
     """Let the call write where `step` only copies its result to, in another order: whether that could be done."""
     out, value = call.outputs[0], step.body
-    if call.op != "bmm" or call.attrs.get("epilogue") or value.op != "load":
+    if call.op != "bmm" or call.epilogue or value.op != "load":
         return False
     if value.attr.masked or value.attr.names or value.attr.index is step.index:
         return False
@@ -163,7 +163,7 @@ def _match(step: Compute, call: Extern, program: Program) -> list[tuple[PostOp, 
             return None
         post, view, value = found
         posts.append((post, view))
-    late = posts if call.attrs.get("epilogue") else posts[:-1]
+    late = posts if call.epilogue else posts[:-1]
     if any(view is not None and isinstance(view.shape[0], int) and view.shape[0] == 1 for _, view in late):
         return None  # a bias after other operations is a broadcast post-op, which is slow
     return posts[::-1]

@@ -1,6 +1,6 @@
 """Library calls in generated code: matrix products and convolutions through oneDNN, by handles made at the first call.
 
-A call may end in an *epilogue*, what is done to the result before it is stored: `attrs["epilogue"]` is a list of `PostOp`s
+A call may end in an *epilogue*, what is done to the result before it is stored: `epilogue` holds `PostOp`s
 whose tensors follow the operands among the step's inputs. A first `("add", ...)` of a vector is the bias.
 """
 
@@ -53,7 +53,7 @@ def call(words: Sequence[Any], views: Sequence[View], pointer: Pointer) -> list[
 
 def _epilogue(step: Extern, views: Sequence[View]) -> tuple[View | None, list[onednn.PostOp], list[View]]:
     """The bias, the post-ops and the views that they read."""
-    epilogue: list[PostOp] = list(step.attrs.get("epilogue", ()))
+    epilogue: list[PostOp] = list(step.epilogue)
     rest = list(views)
     bias = None
     if epilogue and epilogue[0].kind == "add" and epilogue[0].tensor and _is_bias(rest[0], 1 if step.op in CONVOLUTIONS else -1):
@@ -99,10 +99,10 @@ def _convolution(kind: str) -> Callable[[Extern, Program, Pointer], list[str]]:
 
 def convolution_words(kind: str, step: Extern) -> tuple[tuple[int, ...], list[View]]:
     """The description of a convolution or of one of its gradients, and the tensors in oneDNN's order."""
-    *_, stride, padding, dilation, groups = step.attrs["args"]
+    *_, stride, padding, dilation, groups = step.args
     bias, posts, read = _epilogue(step, step.inputs[2:])
     x, w, y = _roles(kind, step)
-    layouts = step.attrs["layouts"]
+    layouts = step.layouts
     made = {id(x): operand(x, layouts[0]), id(w): operand(w, layouts[1]), id(y): operand(y, layouts[2])}
     order = {"conv_forward": (x, w, y), "conv_input_grad": (y, w, x), "conv_weight_grad": (x, y, w)}[kind]
     ends = onednn.end_padding(x.shape[2:], y.shape[2:], w.shape[2:], stride, padding, dilation)  # type: ignore
@@ -120,7 +120,7 @@ def choose_layouts(step: Extern) -> bool:
     kind = CONVOLUTIONS[step.op]
     likely = _likely_layouts(kind, step)
     for layouts in (likely, ("given", "free", "given"), ("free", "free", "given"), ("given", "free", "free"), ("free",) * 3):
-        step.attrs["layouts"] = layouts
+        step.layouts = layouts
         try:
             words, _ = convolution_words(kind, step)
             onednn._create(tuple(int(w) for w in words))
@@ -151,7 +151,7 @@ def _roles(kind: str, step: Extern) -> tuple[View, View, View]:
 
 def runs_fast(step: Extern) -> bool:
     """Whether oneDNN has a fast kernel for the call as it now is, epilogue and all."""
-    if not onednn.split_products_set() and any(post.kind in SLOW for post in step.attrs.get("epilogue", ())):
+    if not onednn.split_products_set() and any(post.kind in SLOW for post in step.epilogue):
         return False
     if step.op in CONVOLUTIONS:
         *_, read = _epilogue(step, step.inputs[2:])
@@ -167,7 +167,7 @@ def runs_fast(step: Extern) -> bool:
 
 def _attention(step: Extern, program: Program, pointer: Pointer) -> list[str]:
     """Attention or its gradient; csrc/attention.cpp says what the words mean."""
-    *_, is_causal, scale = step.attrs["args"]
+    *_, is_causal, scale = step.args
     if step.op == "flash_attention":
         (q, k, v), (out, lse) = step.inputs, step.outputs
         rest: list[View] = []
@@ -190,7 +190,7 @@ def _heads_first(view: View) -> View:
 
 def _draw(step: Extern, program: Program, pointer: Pointer) -> list[str]:
     """An array of random numbers; csrc/philox.cpp says what the words mean."""
-    _, increment, shape, kind = step.attrs["args"]
+    _, increment, shape, kind = step.args
     words = ", ".join(map(to_cpp, (DRAWS.index(step.op), kind.itemsize, math.prod(shape), increment)))
     state, out = step.inputs[0], step.outputs[0]
     pointers = f"{pointer(state.buffer, state.offset)}, {pointer(out.buffer, out.offset)}"

@@ -25,7 +25,7 @@ from flambeau.core.symbolic import DataDependentFloat, ShapeEnv, SymFloat, SymIn
 from flambeau.core.tensor import Tensor, fake
 from flambeau.fx import GraphModule
 from flambeau.inductor.graph import CompiledGraph, compile_graph
-from flambeau.inductor.ir import View
+from flambeau.inductor.ir import Assumed, View
 from flambeau.inductor.operators import trace_call
 from flambeau.inductor.triton import TritonKernel
 from flambeau.inductor.written import Writer
@@ -206,12 +206,11 @@ class Family:
         if mode.constants:
             return None
         arrays = [k for k, a in enumerate(made) if isinstance(a, Tensor)]
-        mode.graph.meta |= {
-            "small": all(args[k].size < LARGE for k in arrays),
-            "multiples": frozenset(n for n in symbols if self.pointwise and env.hints[n] % 16 == 0),
-            "unaligned": frozenset(f"arg{len(sizes) + j}" for j, k in enumerate(arrays) if args[k].data.ptr & 15),
-        }
-        graph = compile_graph(GraphModule({}, mode.graph), arrays=True)
+        assumed = Assumed(
+            small=all(args[k].size < LARGE for k in arrays),
+            multiples=frozenset(n for n in symbols if self.pointwise and env.hints[n] % 16 == 0),
+            unaligned=frozenset(f"arg{len(sizes) + j}" for j, k in enumerate(arrays) if args[k].data.ptr & 15))
+        graph = compile_graph(GraphModule({}, mode.graph), arrays=True, assumed=assumed)
         if graph.fallbacks or not all(isinstance(step, TritonKernel) for step, _ in graph.cuda.steps):
             return None
         return graph, floats, isinstance(answer, tuple)

@@ -21,7 +21,7 @@ from flambeau.core.tensor import Tensor, from_array
 from flambeau.inductor import cuda, reference
 from flambeau.inductor.compile import Build, CompilerError, have_compiler, load, warn_failed
 from flambeau.inductor.epilogues import fuse_epilogues
-from flambeau.inductor.ir import Extern, Program, View
+from flambeau.inductor.ir import Assumed, Extern, Program, View
 from flambeau.inductor.lowering import lower
 from flambeau.inductor.native import NativeCode, call_of, call_primitive, run_eager
 from flambeau.inductor.product_ends import end_products
@@ -70,6 +70,11 @@ class CompiledGraph:
         """The function around kernels and library calls, to be read."""
         return self.code.text() if self.code is not None else ""
 
+    def layouts(self) -> list[tuple | None]:
+        """The strides in which results lie that are for the backward graph alone, which may be others than the graph's; None for
+        the other results."""
+        return [out.strides if k >= self.program.exact and isinstance(out, View) else None for k, out in enumerate(self.program.outputs)]
+
     def times(self) -> list[tuple[float, Node]]:
         """Seconds that each kernel or library call has taken so far (compiled with `config.timed`), most first."""
         assert self.unit is not None
@@ -78,14 +83,15 @@ class CompiledGraph:
         return sorted(zip(seconds.tolist(), self.nodes, strict=True), key=lambda item: -item[0])
 
 
-def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool = False) -> CompiledGraph:
+def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool = False, assumed: Assumed = Assumed()) -> CompiledGraph:
     """Compile `gm`, a graph of primitives whose nodes carry fake tensors in meta["val"], sizes static or symbolic.
 
     Returns a callable from the list of inputs (tensors, ints) to the list of outputs; `arrays`: arrays instead of
-    tensors (and in one native call, for sizes of all kinds).
+    tensors (and in one native call, for sizes of all kinds); `assumed`: what calls will keep to.
     """
     started = time.perf_counter()
     program, fallbacks = lower(gm)
+    program.assumed = assumed
     graph = CompiledGraph(gm, program, fallbacks)
     if "meta" in _devices(gm):  # there is hardly anything to compute
         graph.call = interpret(gm, example_inputs)
@@ -131,9 +137,6 @@ def _devices(gm: Any) -> set[str]:
 
 
 def _compile_cuda(graph: CompiledGraph, arrays: bool) -> CompiledGraph:
-    facts = graph.gm.graph.meta
-    for name in facts.keys() & {"small", "multiples", "unaligned"}:
-        setattr(graph.program, name, facts[name])
     _run_passes(graph.program, GPU_PASSES)
     graph.nodes = schedule(graph.program, GPU)
     if Verification.on:

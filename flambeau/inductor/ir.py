@@ -14,8 +14,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from flambeau.core.dtypes import bool_, dtype, int64
 from flambeau.core.expr import Expr, Index, bounds, evaluate, free_variables, to_python, var
 from flambeau.core.scalar import NUMPY, SCATTERED_BY, TABLE, Fold, compute_dtype, result_dtype
 from flambeau.core.symbolic import SymFloat, SymInt
+
+if TYPE_CHECKING:
+    from flambeau.inductor.post_ops import PostOp
 
 
 class Access(NamedTuple):
@@ -384,13 +387,20 @@ class Compute:
 
 @dataclass(eq=False)
 class Extern:
-    """A library call: `op` over strided views of buffers, writing whole buffers."""
+    """A library call: `op` over strided views of buffers, writing whole buffers. It means `target(*args)`, with the inputs in the
+    places of slots, and then its epilogue, whose tensors are the last inputs."""
 
     op: str
     inputs: tuple[View, ...]
     outputs: tuple[View, ...]
-    attrs: dict[str, Any] = field(default_factory=dict)
+    target: Any                                 # a primitive or an operator
+    args: tuple[Any, ...]
     origins: tuple[Origin, ...] = ()
+    epilogue: tuple[PostOp, ...] = ()           # of products and convolutions on a CPU
+    layouts: tuple[str, ...] = ()               # of the x, w and y of a convolution on a CPU
+    activation: str | None = None               # of a product on a GPU that ends in a bias, its last input
+    window: tuple[tuple[int, ...], ...] = ()    # of a convolution on a GPU: strides, padding, dilation
+    convolution: Any = None                     # its description for cuDNN, where all sizes are known
 
     @property
     def reads(self) -> set[str]:
@@ -409,6 +419,14 @@ Step = Compute | Extern
 ALL_OUTPUTS = 1 << 30   # however many a graph has
 
 
+class Assumed(NamedTuple):
+    """What the caller of a program sees to, on a GPU."""
+
+    small: bool = False  # no buffer will have 2^31 elements, whatever the sizes
+    multiples: frozenset[str] = frozenset()  # the size symbols whose values will be multiples of 16
+    unaligned: frozenset[str] = frozenset()  # the inputs whose addresses need not be multiples of 16 bytes
+
+
 @dataclass
 class Program:
     """Buffers, the steps over them in order, and which views of buffers are the results."""
@@ -424,9 +442,7 @@ class Program:
     donated: set[str] = field(default_factory=set)  # inputs that nobody but the caller has, who lets go of them
     exact: int = ALL_OUTPUTS  # how many of the first outputs are for users; the others go to another graph alone
     guards: Sequence[Any] = ()  # what is known of the sizes: `core.symbolic.Guard`s
-    small: bool = False  # whether no buffer will have 2^31 elements, whatever the sizes
-    multiples: frozenset[str] = frozenset()  # the size symbols whose values will be multiples of 16
-    unaligned: frozenset[str] = frozenset()  # the inputs whose addresses need not be multiples of 16 bytes
+    assumed: Assumed = field(default_factory=Assumed)
 
     def __str__(self) -> str:
         return "\n".join(print_program(self))
@@ -472,7 +488,8 @@ def print_step(step: Step) -> Iterator[str]:
     if isinstance(step, Extern):
         outs = ", ".join(v.buffer for v in step.outputs)
         ins = ", ".join(f"{v.buffer}{list(v.shape)}:{list(v.strides)}+{v.offset}" for v in step.inputs)
-        attrs = "".join(f", {k}={v!r}" for k, v in step.attrs.items())
+        facts = {f.name: getattr(step, f.name) for f in fields(step)[3:] if f.name != "origins"}
+        attrs = "".join(f", {k}={v!r}" for k, v in facts.items() if v not in ((), None))
         yield f"{outs} = extern.{step.op}({ins}{attrs})"
         return
     indent = ""

@@ -8,6 +8,7 @@ convolutions `Extern` ones, and what has no loop calls its eager kernel.
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Callable, Container, Sequence
@@ -18,7 +19,7 @@ from flambeau.core.expr import Expr, Index, bounds, coefficient, free_variables,
 from flambeau.core.scalar import FOLDS, TABLE, compute_dtype
 from flambeau.core.size import contiguous_strides, permuted_strides
 from flambeau.core.symbolic import SymFloat, SymInt, hint_of
-from flambeau.core.tensor import Tensor, fake
+from flambeau.core.tensor import Tensor
 from flambeau.fx.node import resolve_attr
 from flambeau.inductor import dnn
 from flambeau.inductor.externs import ATTENTION, CONVOLUTIONS, DRAWS, EXTERNS, choose_layouts, runs_fast, supported
@@ -214,8 +215,7 @@ class Lowering:
         self.program.constants[name] = value
 
     def _output(self, node: Any, gm: Any) -> None:
-        """Results in the layout of their fake tensors; those after the first `exact_outputs` may have any, which is noted
-        in their meta."""
+        """Results in the layout of their fake tensors; those after the first `exact_outputs` may have any."""
         results = node.args[0]
         given = {name for name, buffer in self.program.buffers.items() if buffer.kind != "temp"}    # what others can write to
         for position, result in enumerate(results if isinstance(results, (tuple, list)) else (results,)):
@@ -227,7 +227,7 @@ class Lowering:
                 view = self._exact(result, box)
                 given.add(view.buffer)
             else:
-                view = self._saved(result, box, given)
+                view = self._saved(box, given)
             buffer = self.program.buffers[view.buffer]
             if buffer.kind == "temp":
                 buffer.kind = "output"
@@ -250,7 +250,7 @@ class Lowering:
             return view
         return Box(self, box.shape, box.dtype, want, fn=box, origins=(_origin(node),)).realize()
 
-    def _saved(self, node: Any, box: Box, given: Container[str]) -> View:
+    def _saved(self, box: Box, given: Container[str]) -> View:
         """A result for the backward graph: a copy of part of a buffer is that part itself, unless somebody may write to that
         buffer before backward runs."""
         place = self._where_copied(box)
@@ -258,8 +258,6 @@ class Lowering:
         view = place.view if place is not None and copied else box.realize()
         if view.buffer in given:
             view = box.copied(contiguous_strides(view.shape)).realize()
-        val = node.meta["val"]
-        node.meta["val"] = fake(val._layout.shape, val.dtype, val.device, view.strides)
         return view
 
     def _call_function(self, node: Any, gm: Any) -> None:
@@ -583,12 +581,12 @@ class Lowering:
             places, split = [_Place(a.realize()) for a in args], 0
         views = [p.view if p.split == split else split_batch(p.view, split) for p in places]
         if not split and (rows := _with_one_matrix(views[0], views[1], out)) is not None:
-            step = Extern("mm", rows[:2], rows[2:], {"target": prims.mm, "args": (Slot(0), Slot(1))}, (_origin(node),))
+            step = Extern("mm", rows[:2], rows[2:], prims.mm, (Slot(0), Slot(1)), (_origin(node),))
             if val.device.type != "cpu" or runs_fast(step):
                 self.add(step)
                 return self.strided(out)
-        call = {"target": node.target, "args": (Slot(0), Slot(1))}
-        step = Extern(op, tuple(views), (split_batch(out, split) if split else out,), call, (_origin(node),))
+        made = split_batch(out, split) if split else out
+        step = Extern(op, tuple(views), (made,), node.target, (Slot(0), Slot(1)), (_origin(node),))
         if val.device.type == "cpu" and not (all(map(_is_matrix, views)) and runs_fast(step)):
             step.inputs = tuple([self._contiguous(a) for a in args])
             step.outputs = (out,)
@@ -624,8 +622,7 @@ class Lowering:
         plain = op == "convolution_weight_grad" or as_given
         strides = contiguous_strides(shape) if plain else permuted_strides(shape, order)
         out = self.new_buffer(val.dtype, shape, strides)
-        call = {"target": node.target, "args": _template(args, iter(range(10**6)))}
-        step = Extern(op, (first, second), (out,), call, (_origin(node),))
+        step = Extern(op, (first, second), (out,), node.target, _template(args), (_origin(node),))
         if not choose_layouts(step):
             self.program.buffers.pop(out.buffer)
             return self._fallback(node, args)
@@ -638,9 +635,8 @@ class Lowering:
         """The same on a GPU."""
         if 0 in (*shape, *args[0].shape, *args[1].shape) or len(shape) < 3:
             return self._fallback(node, args)
-        views, out, result, attrs = dnn.lower(self, op, args[:2], shape, args)
-        call = {"target": node.target, "args": _template(args, iter(range(10**6))), **attrs}
-        self.add(Extern(op, views, (out,), call, (_origin(node),)))
+        views, out, result, window, convolution = dnn.lower(self, op, args[:2], shape, args)
+        self.add(Extern(op, views, (out,), node.target, _template(args), (_origin(node),), window=window, convolution=convolution))
         return result
 
     def _attention(self, node: Any, op: str, args: list) -> Any:
@@ -698,8 +694,7 @@ class Lowering:
                 strides = self._memory_order_of(shape, views[:1], contiguous_strides(shape))
             outs.append(self.new_buffer(val.dtype, shape, strides if _dense(shape, strides) else
                                         contiguous_strides(shape)))
-        call = {"target": node.target, "args": _template(args, iter(range(10**6)))}
-        self.add(Extern(op, views, tuple(outs), call, (_origin(node),)))
+        self.add(Extern(op, views, tuple(outs), node.target, _template(args), (_origin(node),)))
         results = [self.strided(out) for out in outs]
         return results[0] if single else results
 
@@ -846,14 +841,15 @@ class Slot(int):
     """The position among an eager call's tensors of one of its arguments."""
 
 
-def _template(args: Any, count: Any) -> Any:
+def _template(args: Sequence[Any]) -> tuple[Any, ...]:
     """`args` with boxes replaced by Slots, numbered in order."""
-    if isinstance(args, Box):
-        return Slot(next(count))
-    if isinstance(args, (tuple, list)):
-        return type(args)(_template(a, count) for a in args) if type(args) is tuple else \
-            [_template(a, count) for a in args]
-    return args
+    count = itertools.count()
+
+    def slots(item: Any) -> Any:
+        if isinstance(item, Box):
+            return Slot(next(count))
+        return type(item)(map(slots, item)) if type(item) in (tuple, list) else item
+    return tuple(map(slots, args))
 
 
 def _boxes(args: Any) -> list[Box]:

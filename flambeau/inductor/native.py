@@ -166,20 +166,20 @@ def _extern(step: Extern, views: Sequence[np.ndarray], strides: Sequence[tuple[i
 def run_eager(step: Extern, views: Sequence[np.ndarray], sizes: dict[str, int]) -> list[np.ndarray]:
     """The results of a primitive, or of an operator's kernel, on arrays: in memory of their own, in any layout."""
     if step.op == "kernel":
-        results = step.attrs["target"].kernels["cpu"](*fill(step.attrs["args"], views, sizes))
+        results = step.target.kernels["cpu"](*fill(step.args, views, sizes))
         arrays = list(results) if isinstance(results, tuple) else [results]
     else:
         tensors = [from_array(v, view.dtype) for v, view in zip(views, step.inputs, strict=True)]
         if step.op == "bmm" and views[0].ndim == 4:  # one batch dimension written as two
             tensors = [from_array(v.reshape(-1, *v.shape[2:])) for v in views]
-        arrays = [post_ops.finish(step.attrs.get("epilogue", ()), result._data.reshape([evaluate(n, sizes) for n in out.shape]), views)
+        arrays = [post_ops.finish(step.epilogue, result._data.reshape([evaluate(n, sizes) for n in out.shape]), views)
                   for out, result in zip(step.outputs, call_primitive(step, tensors, sizes), strict=True)]
     return [a.copy() if any(np.may_share_memory(a, v) for v in views) else a for a in arrays]
 
 
 def call_primitive(step: Extern, tensors: Sequence[Tensor], sizes: dict[str, int]) -> tuple[Tensor, ...]:
     """The results of a step's primitive on tensors."""
-    results = step.attrs["target"](*fill(step.attrs["args"], tensors, sizes))
+    results = step.target(*fill(step.args, tensors, sizes))
     return results if isinstance(results, tuple) else (results,)
 
 

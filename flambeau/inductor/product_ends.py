@@ -45,7 +45,7 @@ def end_products(program: Program, nodes: Sequence[Node]) -> list[Node]:
             continue
         out = call.outputs[0]
         ended = Extern("mm", (*call.inputs, bias), (View(end.member.step.buffer, out.dtype, out.shape, (out.shape[1], 1)),),
-                       {**call.attrs, "activation": end.activation}, (*call.origins, *end.member.step.origins))
+                       call.target, call.args, (*call.origins, *end.member.step.origins), activation=end.activation)
         made[made.index(call)] = ended
         made.remove(kernel)
         program.buffers.pop(out.buffer, None)

@@ -123,7 +123,7 @@ class TritonPrinter(KernelPrinter):
 
     def _is_large(self) -> bool:
         buffers = map(self.program.buffers.__getitem__, self.kernel.buffers)
-        return not self.program.small and any(not isinstance(b.numel, int) or b.numel >= 2**31 for b in buffers)
+        return not self.program.assumed.small and any(not isinstance(b.numel, int) or b.numel >= 2**31 for b in buffers)
 
     def _split(self, name: str, loops: Sequence[int]) -> None:
         """The loop variables from the linear position `name`."""

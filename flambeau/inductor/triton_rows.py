@@ -63,7 +63,7 @@ class LongRows(TritonPrinter):
             lanes, split = WORD // kind.itemsize, self.kernel.split or 0
             base = substitute(index, {f"x{k}": 0 for k in range(split, len(self.kernel.sizes))})
             rest = base % lanes
-            if isinstance(rest, int) and rest == 0 and name not in self.program.unaligned:
+            if isinstance(rest, int) and rest == 0 and name not in self.program.assumed.unaligned:
                 found = max(found, lanes)
         return found
 

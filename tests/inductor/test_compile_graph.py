@@ -428,7 +428,7 @@ def test_images_of_depthwise_convolutions_are_reordered_both_or_neither() -> Non
     b = Builder()
     x, w = b.input(array(2, 8, 13, 13)), b.input(array(8, 1, 3, 3))
     graph = check(b, b.relu(b.mul(b.convolution(b.relu(b.convolution(x, w, *DEPTHWISE)), w, *DEPTHWISE), 2.0)), tol=1e-4)
-    assert {s.attrs["layouts"] for s in graph.program.steps if isinstance(s, Extern)} == {("given", "free", "given")}
+    assert {s.layouts for s in graph.program.steps if isinstance(s, Extern)} == {("given", "free", "given")}
 
 
 def test_selected_loads_that_lie_apart_are_no_branches() -> None:

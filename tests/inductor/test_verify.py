@@ -140,10 +140,6 @@ def view(which: str, k: int, **changes: Any) -> Callable[[Extern], dict[str, Any
     return changed
 
 
-def attrs(**changes: Any) -> Callable[[Extern], dict[str, Any]]:
-    return lambda step: {"attrs": {**step.attrs, **changes}}
-
-
 def of_step(kind: str, change: Callable[[Any], dict[str, Any]]) -> Callable[[Made], str]:
     def broken(made: Made) -> str:
         step = made.step(kind)
@@ -361,19 +357,18 @@ PROGRAMS: list[tuple[str, str, Callable[[Made], str]]] = [
     ("linear", "a product with an operand too few", of_step("mm", lambda s: {"inputs": s.inputs[1:]})),
     ("linear", "a product that sees another type", of_step("mm", view("inputs", 0, dtype=float16))),
     ("linear", "a bias of another length", of_step("mm", view("inputs", 2, shape=lambda s: (*s[:-1], 47)))),
-    ("chain", "an epilogue that takes a tensor which is not there", of_step("mm", lambda s: attrs(
-        epilogue=[PostOp("add", tensor=True)])(s))),
+    ("chain", "an epilogue that takes a tensor which is not there", of_step("mm", lambda s: {
+        "epilogue": (PostOp("add", tensor=True),)})),
     ("chain", "a product of no contiguous dimension", of_step("mm", view("inputs", 0, shape=(32, 32), strides=(0, 0)))),
-    ("convolution", "layouts that there are not", of_step("convolution", attrs(layouts=("given", "free", "nchw")))),
-    ("convolution", "a convolution with another stride", of_step("convolution", lambda s: attrs(
-        args=(*s.attrs["args"][:-4], (2, 2), *s.attrs["args"][-3:]))(s))),
-    ("convolution", "a convolution without its primitive", of_step("convolution", lambda s: {
-        "attrs": {k: v for k, v in s.attrs.items() if k != "target"}})),
+    ("convolution", "layouts that there are not", of_step("convolution", lambda s: {"layouts": ("given", "free", "nchw")})),
+    ("convolution", "a convolution with another stride", of_step("convolution", lambda s: {
+        "args": (*s.args[:-4], (2, 2), *s.args[-3:])})),
+    ("convolution", "a convolution without its primitive", of_step("convolution", lambda s: {"target": None})),
     ("dropout", "a draw from a state of another type", of_step("philox_uniform", view("inputs", 0, shape=(1,)))),
-    ("dropout", "a draw of another count", of_step("philox_uniform", lambda s: attrs(
-        args=(*s.attrs["args"][:2], (64, 127), *s.attrs["args"][3:]))(s))),
-    ("sorted", "an eager call that takes an operand twice", of_step("eager", lambda s: attrs(
-        args=(Slot(0), Slot(1), *s.attrs["args"][1:]))(s))),
+    ("dropout", "a draw of another count", of_step("philox_uniform", lambda s: {
+        "args": (*s.args[:2], (64, 127), *s.args[3:])})),
+    ("sorted", "an eager call that takes an operand twice", of_step("eager", lambda s: {
+        "args": (Slot(0), Slot(1), *s.args[1:])})),
     ("sorted", "an eager call whose result is another", of_step("eager", view("outputs", 0, shape=(10, 6), strides=(6, 1)))),
     ("sorted", "an eager call with one result too few", of_step("eager", lambda s: {"outputs": s.outputs[:1]})),
 ]

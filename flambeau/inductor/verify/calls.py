@@ -14,7 +14,6 @@ from flambeau.inductor.externs import ATTENTION, CALLS, CONVOLUTIONS, DRAWS
 from flambeau.inductor.ir import Extern, View
 from flambeau.inductor.lowering import Slot
 from flambeau.inductor.native import fill
-from flambeau.inductor.post_ops import PostOp
 from flambeau.inductor.verify.steps import Facts, Wrong, evaluate_all, views_are_inside
 from flambeau.ops.registry import CompositeRecord, Primitive, Spec, is_operator
 
@@ -26,16 +25,16 @@ def operation_is_known(step: Extern, facts: Facts) -> Wrong:
     """There is such a call, of something that can be called."""
     if step.op not in CALLS and step.op not in THROUGH_PYTHON:
         yield f"there is no library call {step.op!r}; there are {', '.join((*CALLS, *THROUGH_PYTHON))}"
-    if not callable(step.attrs.get("target")) or "args" not in step.attrs:
-        yield f"the call {step.op} names no primitive and its arguments; it has {', '.join(step.attrs) or 'nothing'}"
+    if not callable(step.target):
+        yield f"the call {step.op} names no primitive: its target is {step.target!r}"
     if not step.outputs:
         yield f"the call {step.op} has no result"
 
 
 def slots_are_operands(step: Extern, facts: Facts) -> Wrong:
     """The arguments take the operands, each once and in order."""
-    taken = [int(slot) for slot in _slots(step.attrs["args"])]
-    rest = len(step.inputs) - sum(post.tensor for post in _epilogue(step)) - ("activation" in step.attrs)
+    taken = [int(slot) for slot in _slots(step.args)]
+    rest = len(step.inputs) - sum(post.tensor for post in step.epilogue) - (step.activation is not None)
     if taken != list(range(rest)):
         yield f"its arguments take the operands {taken}, but it has {rest}"
 
@@ -48,14 +47,10 @@ def _slots(args: Any) -> Iterator[Slot]:
             yield a
 
 
-def _epilogue(step: Extern) -> Sequence[PostOp]:
-    return step.attrs.get("epilogue", ())
-
-
 def results_follow(step: Extern, facts: Facts) -> Wrong:
     """The results have the shapes and dtypes that the primitive's shape rule gives for the operands, at sizes that may come."""
-    target: Any = step.attrs["target"]
-    if "window" in step.attrs or "custom" in getattr(target, "tags", ()) or not (
+    target: Any = step.target
+    if step.window or "custom" in getattr(target, "tags", ()) or not (
             isinstance(target, (Primitive, CompositeRecord)) or is_operator(target)):
         return
     if _unbacked(step.outputs) - _unbacked(step.inputs):     # sizes that the call finds out
@@ -64,7 +59,7 @@ def results_follow(step: Extern, facts: Facts) -> Wrong:
         operands = [_stand_in(step.op, view, sizes) for view in step.inputs]
         try:
             with dispatch.grad_enabled(False), dispatch.fake_mode():
-                results = (target.shape if isinstance(target, Primitive) else target)(*fill(step.attrs["args"], operands, sizes))
+                results = (target.shape if isinstance(target, Primitive) else target)(*fill(step.args, operands, sizes))
         except (RuntimeError, ValueError, TypeError, IndexError) as refused:
             yield f"{step.op} refuses its operands {[list(t.shape) for t in operands]}: {refused}"
             return
@@ -93,11 +88,11 @@ def _described(tensors: Sequence[Tensor | Spec]) -> str:
 
 def epilogue_goes_together(step: Extern, facts: Facts) -> Wrong:
     """What a call ends in is known, and its tensors broadcast to the result, in its type."""
-    posts, out = _epilogue(step), step.outputs[0]
+    posts, out = step.epilogue, step.outputs[0]
     if step.op not in ("mm", "bmm", *CONVOLUTIONS) and posts:
         yield f"{step.op} takes no epilogue"
     tensors = step.inputs[len(step.inputs) - sum(post.tensor for post in posts):]
-    if "activation" in step.attrs:
+    if step.activation is not None:
         tensors = (*tensors, step.inputs[-1])
     for view in tensors:
         own = out.shape[len(out.shape) - len(view.shape):]
@@ -124,10 +119,10 @@ def _matrices(step: Extern) -> Wrong:
 
 def _convolved(step: Extern) -> Wrong:
     """Convolutions on CPUs say how each of x, w, y lies; those of cuDNN have the shapes that their window makes."""
-    if "window" in step.attrs:
+    if step.window:
         yield from _windowed(step)
         return
-    layouts = step.attrs.get("layouts", ())
+    layouts = step.layouts
     if len(layouts) != 3 or any(name not in LAYOUTS for name in layouts):
         yield f"the layouts of x, w and y are {layouts!r}; each is one of {', '.join(LAYOUTS)}"
     if any(v.dtype is not step.outputs[0].dtype for v in step.inputs[:2]):
@@ -137,11 +132,11 @@ def _convolved(step: Extern) -> Wrong:
 def _windowed(step: Extern) -> Wrong:
     roles = dnn.ROLES[dnn.CONVOLUTIONS[step.op]]
     x, w, y = (v for _, v in sorted(zip(roles, (*step.inputs, *step.outputs)), key=lambda item: item[0]))
-    groups = step.attrs["args"][-1]
+    groups = step.args[-1]
     if any(isinstance(n, Expr) for v in (x, w, y) for n in v.shape):
         return
     sizes = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1
-                  for n, k, s, p, d in zip(x.shape[2:], w.shape[2:], *step.attrs["window"]))
+                  for n, k, s, p, d in zip(x.shape[2:], w.shape[2:], *step.window))
     if x.shape[1] != w.shape[1] * groups or y.shape != (x.shape[0], w.shape[0], *sizes):
         yield f"a convolution of {list(x.shape)} with {list(w.shape)} gives {[x.shape[0], w.shape[0], *sizes]}, not {list(y.shape)}"
 
