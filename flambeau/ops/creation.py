@@ -300,7 +300,6 @@ def asarray(obj: Any, *, dtype: dtype | None = None, device: Any = None, copy: b
         moved = made.clone()
     if copy is False and moved is not made:
         raise ValueError("can't alias: the dtype or device asked for needs a copy")
-    moved = moved.detach() if not requires_grad and moved.requires_grad else moved
     return finish(moved, requires_grad)
 
 

@@ -67,7 +67,8 @@ def _vector(x: Tensor) -> Tensor:
 @operator(method=True)
 @with_out
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """gather with `indices` broadcast against `input` along the other dimensions; in the flattened input without dim."""
+    """gather with `indices`, of which negative ones count from the end, broadcast against `input` along the other dimensions; in the
+    flattened input without dim."""
     _long(indices, "torch.take_along_dim()")
     if dim is None:
         return prims.gather(input.reshape(-1), 0, indices.reshape(-1))
@@ -79,7 +80,8 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     d = canonical_dim(dim, input.ndim)
     rest = [tuple(1 if i == d else n for i, n in enumerate(t.shape)) for t in (input, indices)]
     common = [n if m == 1 else m for n, m in zip(*rest)]
-    source, index = (expand_to(t, [t.shape[d] if i == d else n for i, n in enumerate(common)]) for t in (input, indices))
+    source, index = (expand_to(t, [t.shape[d] if i == d else n for i, n in enumerate(common)]) for t in (
+        input, prims.where(indices < 0, indices + input.shape[d], indices)))
     return prims.gather(source, d, index)
 
 

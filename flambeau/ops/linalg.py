@@ -16,7 +16,7 @@ from .pointwise import inplace, reflected, with_out
 from .prims.views import _is_one as _one
 from .promotion import broadcast, cast, category_of_number, expand_to, operand, prepare, result_type
 from .reductions import _differ, _finish, linalg_vector_norm, scalar_type, vector_norm_vjp
-from .registry import OPERATORS, operator
+from .registry import OPERATORS, Pointwise, operator
 
 
 def _tensor_arguments(name: str, **tensors: Any) -> None:
@@ -172,8 +172,14 @@ def _added(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
                            f"non-singleton dimension {len(wanted) - bad}.  Target sizes: {list(wanted)}.  Tensor sizes: "
                            f"{list(shape)}")
     if type(beta) in (int, float) and beta == 0:
-        return product
+        return _beside(product, expand_to(input, tuple(wanted))) if input.requires_grad else product
     return in_rows(prims.add(expand_to(_scaled(input, beta), tuple(wanted)), product))
+
+
+@operator(name="_beside", vjp=Pointwise(result=1, unread=0))
+def _beside(result: Tensor, unread: Tensor) -> Tensor:
+    """`result`, for which another tensor was given and not read: its gradient is zeros."""
+    return prims.alias(result)
 
 
 @operator(method=True)

@@ -506,7 +506,11 @@ def special_ndtr(input: Tensor) -> Tensor:
 @elementwise
 def special_entr(input: Tensor) -> Tensor:
     """-x log x, 0 at 0, -inf below."""
-    x = to_float(input)
+    return _entr(to_float(input))
+
+
+@operator(name="_entr", vjp=Pointwise(x=lambda x: -x.log() - 1))
+def _entr(x: Tensor) -> Tensor:
     safe = x.masked_fill(x <= 0, 1)
     return (-x * safe.log()).masked_fill(x < 0, -math.inf)
 
@@ -516,7 +520,12 @@ def special_entr(input: Tensor) -> Tensor:
 @elementwise
 def special_xlog1py(input: Any, other: Any) -> Tensor:
     """input * log1p(other), 0 where input is 0 (unless other is NaN)."""
-    x, y = pair(input, other)
+    return _xlog1py(*pair(input, other))
+
+
+@operator(name="_xlog1py", vjp=Pointwise(x=lambda x, y: y.log1p().masked_fill((x == 0) & (y <= -1), 0),
+                                         y=lambda x, y: (x / (y + 1)).masked_fill((x == 0) & (y == -1), 0)))
+def _xlog1py(x: Tensor, y: Tensor) -> Tensor:
     zero = (x == 0) & ~y.isnan()
     return (x * prims.log1p(y.masked_fill(zero, 0))).masked_fill(zero, 0)
 

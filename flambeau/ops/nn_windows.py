@@ -197,7 +197,7 @@ def _conv_transpose(spatial: int) -> Callable:
             raise RuntimeError(f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight of "
                                f"size {list(weight.shape)} instead")
         for extra, s, d in zip(more, steps, gaps):
-            if extra >= s and extra >= d:
+            if extra >= s and extra >= d and 0 not in x.shape[:2]:
                 raise RuntimeError(f"output padding must be smaller than either stride or dilation, but got "
                                    f"output_padding: {list(more)} "
                                    f"stride: {list(steps)} dilation: {list(gaps)}")

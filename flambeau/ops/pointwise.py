@@ -14,7 +14,22 @@ import numpy as np
 
 from ..backends.cpu import native
 from ..core import dispatch
-from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, can_cast, complex128, finfo, float32, float64, int16, int64, uint8
+from ..core.dtypes import (
+    BOOL,
+    COMPLEX,
+    FLOAT,
+    INT,
+    bool_,
+    can_cast,
+    complex128,
+    dtype,
+    finfo,
+    float32,
+    float64,
+    int16,
+    int64,
+    uint8,
+)
 from ..core.scalar import compute_dtype
 from ..core.size import is_dense
 from ..core.tensor import Tensor, bump_version, refuse_inference_write
@@ -267,8 +282,23 @@ def sgn(input: Tensor) -> Tensor:
     """sign for real numbers; x / |x| (0 at 0) for complex ones."""
     if not input.dtype.is_complex:
         return sign(input)
-    size = prims.abs(input)
-    return (input / size.to(input.dtype)).masked_fill(size == 0, 0)
+    return _unit(input)
+
+
+def _across(g: Tensor, input: Tensor, out: Tensor) -> Tensor:
+    """What of a change of a complex number turns it, over its length; 0 at 0, which has no direction."""
+    return _shortened(g - out * prims.real(g * out.conj()), prims.abs(input))
+
+
+@operator(name="_unit", vjp=Pointwise(input=_across))
+def _unit(input: Tensor) -> Tensor:
+    """x / |x|, and 0 at 0."""
+    return _shortened(input, prims.abs(input))
+
+
+def _shortened(z: Tensor, size: Tensor) -> Tensor:
+    """Complex numbers over real ones, part by part; 0 over 0 is 0."""
+    return prims.complex(prims.real(z) / size, prims.imag(z) / size).masked_fill(size == 0, 0)
 
 
 def _binary(prim: Callable, name: str, method: tuple[str, ...], in_place: bool, *, lift: Callable | None = None,
@@ -664,51 +694,46 @@ def clamp(input: Tensor, min: Any = None, max: Any = None, *, out: Tensor | None
     if wide.is_complex or (wide is bool_ and not (max is None and isinstance(min, Tensor)) and not (
             min is None and isinstance(max, Tensor))):
         raise NotImplementedError(f'"clamp" not implemented for \'{wide}\': its numbers have no order to be clamped by')
-    if isinstance(min, _NUMBER) and isinstance(max, _NUMBER):
-        kind = result_type(input, min, max)
-        result = _clamp(cast(input, kind), fitting(min, kind), fitting(max, kind))
-        return result if out is None else store_out(out, result)
-    result = _clamped(input, min, max)
+    result = _clamped(cast(input, wide), *(_bound(b, wide) for b in (min, max)))
     return result if out is None else store_out(out, result)
 
 
+def _bound(x: Any, kind: dtype) -> Any:
+    return None if x is None else cast(x, kind) if isinstance(x, Tensor) else fitting(x, kind)
+
+
 @elementwise
-def _clamped(result: Tensor, min: Any, max: Any) -> Tensor:
-    if min is not None:
-        result = _bounded(prims.maximum, result, min)
-    return result if max is None else _bounded(prims.minimum, result, max)
+def _clamped(input: Tensor, low: Any, high: Any) -> Tensor:
+    return _clamp(*broadcast(input, low, high))
 
 
-_NUMBER = (int, float)
-
-
-def _outside(x: Tensor, low: Any, high: Any) -> Tensor:
-    return prims.logical_or(prims.lt(x, low), prims.gt(x, high))
+def _inside(x: Tensor, low: Any, high: Any) -> Tensor:
+    if low is None:
+        return prims.le(x, high)
+    return prims.ge(x, low) if high is None else prims.logical_and(prims.ge(x, low), prims.le(x, high))
 
 
 @operator(fused=True)
 def clamp_backward(g: Tensor, x: Tensor, low: Any, high: Any) -> Tensor:
-    """Gradient of clamp between numbers: g where the bounds are kept, else 0."""
-    return prims.where(_outside(x, low, high), 0.0, g)
+    """Gradient of clamp: g where the bounds are kept, else 0. Where one is met it is the input's alone."""
+    return prims.where(_inside(x, low, high), g, 0.0)
 
 
-@operator(name="_clamp", fused=True, vjp=lambda g, input, low, high: (clamp_backward(g, input, low, high),))
+@operator(name="_clamp", fused=True, vjp=Pointwise(
+    input=lambda g, input, low, high: clamp_backward(g, input, low, high),
+    low=lambda input, low, high: (input < low) if high is None else (input < low) & (low < high),
+    high=lambda input, low, high: (input > high) if low is None else (input > high) | (low > high)))
 def _clamp(input: Tensor, low: Any, high: Any) -> Tensor:
-    if low != low or high != high:  # a NaN makes all of them NaN
-        return prims.minimum(prims.maximum(input, low), high)
-    x = prims.where(prims.lt(input, low), low, input)
-    return prims.where(prims.gt(x, high), high, x)
+    """clamp of one dtype and shape to numbers, tensors or None."""
+    return _limited(prims.minimum, prims.gt, _limited(prims.maximum, prims.lt, input, low), high)
 
 
-def _bounded(prim: Primitive, x: Tensor, bound: Any) -> Tensor:
-    """The gradient of a clamp passes where the bound is met, so ties belong to the input, not shared."""
-    if not isinstance(bound, Tensor):
-        bound = fitting(bound, result_type(x, bound))
-    a, b = prepare(x, bound)
-    if isinstance(b, Tensor) or b != b:  # a NaN makes all of them NaN
-        return prim(a, b)
-    beyond = prims.lt(a, b) if prim is prims.maximum else prims.gt(a, b)
-    return prims.where(beyond, b, a)
+def _limited(extremum: Primitive, beyond: Primitive, x: Tensor, bound: Any) -> Tensor:
+    if bound is None:
+        return x
+    if isinstance(bound, Tensor) or bound != bound:  # a NaN makes all of them NaN
+        return extremum(x, bound)
+    return prims.where(beyond(x, bound), bound, x)
 
 
 @operator(method=True)
@@ -935,8 +960,12 @@ def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = N
 @elementwise
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """0 below zero, 1 above, `values` at zero."""
-    x, v = prepare(input, values)
-    return where(x == 0, v, (x > 0).to(x.dtype))
+    return _heaviside(*prepare(input, values))
+
+
+@operator(name="_heaviside", vjp=Pointwise(x=0, at_zero=lambda x: x == 0))
+def _heaviside(x: Tensor, at_zero: Any) -> Tensor:
+    return where(x == 0, at_zero, (x > 0).to(x.dtype))
 
 
 @operator(method=("xlogy",))
@@ -947,6 +976,12 @@ def xlogy(input: Any, other: Any) -> Tensor:
     x, y = prepare(*_both_float(input, other))
     x = x if isinstance(x, Tensor) else prims.full(tuple(y.shape), x, y.dtype, y.device)
     y = y if isinstance(y, Tensor) else prims.full(tuple(x.shape), y, x.dtype, x.device)
+    return _xlogy(x, y)
+
+
+@operator(name="_xlogy", vjp=Pointwise(x=lambda x, y: y.log().masked_fill((x == 0) & (y <= 0), 0),
+                                       y=lambda x, y: (x / y).masked_fill((x == 0) & (y == 0), 0)))
+def _xlogy(x: Tensor, y: Tensor) -> Tensor:
     zero = (x == 0) & ~y.isnan()
     return (x * y.masked_fill(zero, 1).log()).masked_fill(zero, 0)
 
@@ -972,7 +1007,7 @@ def angle(input: Tensor) -> Tensor:
     if input.dtype.is_complex:
         return in_rows(prims.atan2(prims.imag(input), prims.real(input)))
     x = to_float(input)
-    return where(x < 0, math.pi, where(x.isnan(), x, 0.0))
+    return where(x < 0, math.pi, where(x.isnan(), prims.floor(x), 0.0))  # whose slope is 0
 
 
 for _fn in (round, sign, sgn, floor_divide, masked_fill, clamp, clamp_min, clamp_max, addcmul, addcdiv, lerp, square):

@@ -15,8 +15,8 @@ from ..backends.cpu import native
 from ..core import dispatch, dtypes
 from ..core.device import CPU, as_device, device
 from ..core.dtypes import dtype
-from ..core.memory_format import contiguous_format, memory_format, preserve_format
-from ..core.size import broadcast_shapes, canonical_dim, canonical_dims, elementwise_strides, permuted_strides
+from ..core.memory_format import channels_last, channels_last_3d, contiguous_format, memory_format, preserve_format
+from ..core.size import broadcast_shapes, canonical_dim, canonical_dims, elementwise_strides, looks_channels_last, permuted_strides
 from ..core.tensor import Tensor, bump_version, fake, from_array, is_example
 from . import prims
 from .pointwise import InPlace, assign
@@ -536,10 +536,17 @@ move_prim = primitive("to_device", derivative=Linear(x=_back_to), tags=("linear"
 move_prim.run = lambda args: _device_move(*args)
 
 
+def _passes_for(x: Tensor) -> memory_format:
+    """The format that strides say, as far as they do."""
+    last = {4: channels_last, 5: channels_last_3d}.get(x.ndim)
+    return last if last is not None and looks_channels_last(*x._layout[:2]) else contiguous_format
+
+
 @operator(method=True)
 def to(self: Tensor, *args: Any, dtype: dtype | None = None, device: Any = None, non_blocking: bool = False, copy: bool = False,
        memory_format: memory_format | None = None) -> Tensor:
-    """This tensor with another dtype and/or device; itself where nothing changes and no copy is asked for."""
+    """This tensor with another dtype and/or device; itself where nothing changes and no copy is asked for. What lies in no format, with
+    gaps or expanded or transposed, passes for contiguous_format there."""
     for a in args:
         if isinstance(a, (dtypes.dtype, type)):
             dtype = dtypes.as_dtype(a, "to")
@@ -555,8 +562,10 @@ def to(self: Tensor, *args: Any, dtype: dtype | None = None, device: Any = None,
     if dtype is not None and dtype is not result.dtype:
         result = prims.convert(result, dtype)
     if memory_format is not None and memory_format is not preserve_format:
-        result = contiguous(result, memory_format=memory_format) if not copy or result is not self \
-            else copy_prim(result, memory_format)
+        if result is not self:
+            result = contiguous(result, memory_format=memory_format)
+        elif copy or memory_format is not _passes_for(self):
+            result = copy_prim(self, memory_format)
     return copy_prim(result, preserve_format) if copy and result is self else result
 
 

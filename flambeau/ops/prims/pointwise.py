@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import math
 from typing import Any
 
@@ -40,7 +41,7 @@ truediv = pointwise("truediv", lambda o, x, y: o.truediv(x, y),
 floordiv = pointwise("floordiv", lambda o, x, y: o.floordiv(x, y), samples=_between(0.3, 2, 2), d=dict(x=0, y=0))
 truncdiv = pointwise("truncdiv", lambda o, x, y: o.truncdiv(x, y), samples=_between(0.3, 2, 2), d=dict(x=0, y=0))
 remainder = pointwise("remainder", lambda o, x, y: o.remainder(x, y), samples=_between(0.3, 2, 2),
-                      d=dict(x=1, y=lambda x, y: -_floor_ratio(x, y)))
+                      d=dict(x=1, y=lambda x, y: -floordiv(x, y)))
 fmod = pointwise("fmod", lambda o, x, y: o.fmod(x, y), samples=_between(0.3, 2, 2), d=dict(x=1, y=lambda x, y: -(x / y).trunc()))
 pow = pointwise("pow", lambda o, x, y: o.pow(x, y), samples=_between(0.3, 2, 2), d=dict(
     x=lambda g, x, y: _pow_grad_base(g, x, y), y=lambda g, x, out: _pow_grad_exponent(g, x, out)))
@@ -50,9 +51,9 @@ sign = pointwise("sign", lambda o, x: o.sign(x), d=dict(x=0))
 abs = pointwise("abs", lambda o, x: o.abs(x), result=lambda x: x.dtype.to_real() if x.dtype.is_complex else x.dtype,
                 d=dict(x=lambda g, x: g * x.sgn()))
 maximum = pointwise("maximum", lambda o, x, y: o.maximum(x, y),
-                    d=dict(x=lambda x, y: (x > y) + _tied(x, y), y=lambda x, y: (y > x) + _tied(y, x)))
+                    d=dict(x=lambda x, y: ~(x <= y) + _tied(x, y), y=lambda x, y: ~(y <= x) + _tied(y, x)))
 minimum = pointwise("minimum", lambda o, x, y: o.minimum(x, y),
-                    d=dict(x=lambda x, y: (x < y) + _tied(x, y), y=lambda x, y: (y < x) + _tied(y, x)))
+                    d=dict(x=lambda x, y: ~(x >= y) + _tied(x, y), y=lambda x, y: ~(y >= x) + _tied(y, x)))
 fmax = pointwise("fmax", lambda o, x, y: o.fmax(x, y),
                  d=dict(x=lambda x, y: (x >= y) | y.isnan(), y=lambda x, y: ~((x >= y) | y.isnan())))
 fmin = pointwise("fmin", lambda o, x, y: o.fmin(x, y),
@@ -113,9 +114,9 @@ atanh = pointwise("atanh", lambda o, x: o.atanh(x), samples=_between(-0.9, 0.9),
 
 # -- activations and special functions
 sigmoid = pointwise("sigmoid", lambda o, x: o.sigmoid(x), d=dict(x=lambda out: out * (1 - out)))
-relu_backward = pointwise("relu_backward", lambda o, grad, result: o.where(o.gt(result, 0), grad, 0),
-                          d=dict(grad=lambda result: result > 0),
-                          doc="The gradient where the result of relu is positive, else 0: one pass over memory, where a mask takes two.")
+relu_backward = pointwise("relu_backward", lambda o, grad, result: o.where(o.le(result, 0), 0, grad),
+                          d=dict(grad=lambda result: ~(result <= 0)),
+                          doc="The gradient, but 0 where the result of relu is 0: one pass over memory, where a mask takes two.")
 relu = pointwise("relu", lambda o, x: o.relu(x), d=dict(x=lambda g, out: relu_backward(g, out)))
 erf = pointwise("erf", lambda o, x: o.erf(x), d=dict(x=lambda x: _TWO_OVER_SQRT_PI * (-x * x).exp()))
 erfc = pointwise("erfc", lambda o, x: o.erfc(x), d=dict(x=lambda x: -_TWO_OVER_SQRT_PI * (-x * x).exp()))
@@ -197,10 +198,6 @@ def _kind_of_number(x: Any) -> Any:
     return bool_ if isinstance(x, bool) else int64 if isinstance(x, int) else float32 if isinstance(x, float) else complex64
 
 
-def _floor_ratio(x: Any, y: Any) -> Any:
-    return (x / y).floor()
-
-
 def _zero_where(condition: Tensor, g: Tensor) -> Tensor:
     return g.masked_fill(condition, 0)
 
@@ -217,9 +214,16 @@ def _pow_grad_base(g: Tensor, x: Any, y: Any) -> Tensor:
 
 def _pow_grad_exponent(g: Tensor, x: Any, out: Tensor) -> Tensor:
     """d x^y / d y = x^y log x; zero for 0^y with y >= 0, where the power is 0 or, for y = 0, 1."""
-    log_x = x.log() if isinstance(x, Tensor) else (math.log(x) if x > 0 else (float("-inf") if x == 0 else float("nan")))
+    log_x = x.log() if isinstance(x, Tensor) else _log(x, out.dtype.is_complex)
     still = (out == 0) | ((x == 0) & (out == 1)) if isinstance(x, Tensor) or x == 0 else out == 0
     return g * conjugated((out * log_x).masked_fill(still, 0))
+
+
+def _log(x: Any, in_complex: bool) -> Any:
+    """The logarithm of a number, as a tensor of that kind has it."""
+    if x == 0:
+        return -math.inf
+    return cmath.log(x) if in_complex else math.log(x) if x > 0 else math.nan
 
 
 # Why some have no derivative.
