@@ -27,7 +27,8 @@ ELSEWHERE = {  # what torch says there, and why it is not followed
     "elu": "the slope at NaN is NaN", "celu": "the slope at NaN is NaN", "selu": "the slope at NaN is NaN",
     "i1": "the slope at NaN is NaN", "i1e": "the slope at NaN is NaN", "var": "of a single element",
     "dequantize": "a float is its own, and has a derivative",
-    "heaviside": "torch has no derivative", "detach_copy": "torch has no derivative", "unique": "has none", "unique_consecutive": "has none",
+    "heaviside": "torch has no derivative", "detach_copy": "torch has no derivative",
+    "unique": "has none", "unique_consecutive": "has none",
 }  # fmt: skip
 
 

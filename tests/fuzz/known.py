@@ -26,7 +26,7 @@ class Values(NamedTuple):
 class Known:
     """An excuse: for errors a predicate over (ours, torch's, step), for values one over the step and `where`, a mask of elements; for
     layouts (strides, offset, memory shared), versions, gradients and the indices of equal elements one over the step too; for all that
-    a step does one over the step and torch's result."""
+    a step does one over the step and torch's result. `reads`: of gradients, the dtypes of which a step must read one."""
 
     reason: str
     error: Callable[[BaseException | None, BaseException | None, Step], bool] | None = None
@@ -35,6 +35,7 @@ class Known:
     layout: Callable[[Step], bool] | None = None
     version: Callable[[Step], bool] | None = None
     gradient: Callable[[Step], bool] | None = None
+    reads: str = ""
     index: Callable[[Step], bool] | None = None
     whole: Callable[[Step, Any], bool] | None = None
 
@@ -316,7 +317,7 @@ KNOWN = (
           and (_says(theirs, "values to unpack") or isinstance(theirs, AssertionError))),
     Known("a mode of interpolate that is no string: TypeError; torch says that it has no such mode",
           error=lambda ours, theirs, step: isinstance(ours, TypeError) and _of("interpolate")(step) and _says(theirs, "Input Error: Only")),
-    Known("torch's take_along_dim reads beyond a dimension of one element",
+    Known("an index beyond the end is refused; torch's take_along_dim counts it modulo the size",
           error=lambda ours, theirs, step: theirs is None and _of("take_along_dim")(step) and _says(ours, "out of bounds")),
     Known("what would take more memory than there is: torch makes all that it will choose from",
           error=lambda ours, theirs, step: ours is None and _of("combinations")(step) and _says(theirs, "can't allocate memory")),
@@ -333,8 +334,6 @@ KNOWN = (
           where=lambda v: not _any(v.inputs, lambda x: True)),
     Known("infinite scores have a loss; torch multiplies them by the target before it takes what is positive",
           values=_of("binary_cross_entropy_with_logits"), where=lambda v: _lost(v) & _not_finite(v)),
-    Known("to(memory_format=contiguous_format) is contiguous; torch's is itself however it lies",
-          layout=lambda step: _of("to")(step) and "memory_format" in step.kwargs),
     Known("the only element of a tensor without dimensions is in the middle, as in NumPy; torch's roll wants a dimension",
           error=lambda ours, theirs, step: ours is None and _of("fftshift", "ifftshift")(step) and _says(theirs, "`shifts` required")),
     Known("what the factors of a singular matrix round to hangs on the library",
@@ -352,6 +351,9 @@ KNOWN = (
           gradient=lambda step: any(name in step.op for name in ("_polynomial_", "bessel", "vander", "airy"))),
     Known("torch's derivative is wrong: of ldexp 2**-n in integers, of polar by the sign of the length, of hardsigmoid a sixth in float32",
           gradient=_of("ldexp", "ldexp_", "polar", "hardsigmoid")),
+    Known("torch's derivative is wrong: of atan2 beside a uint8, which it negates", gradient=_of("atan2", "arctan2", "atan2_", "arctan2_"),
+          reads="uint8"),
+    Known("torch's derivative of sinc loses its digits near 0", gradient=_of("sinc", "sinc_"), reads="float16 bfloat16"),
     Known("det's gradient is the cofactors; torch gives zeros for a singular matrix", gradient=_of("det")),
     Known("what has no derivative passes no gradient on where it writes in torch; Flambeau's is zeros",
           gradient=lambda step: step.op == "//=" or _of("floor_divide_", "heaviside_")(step)),
@@ -407,8 +409,16 @@ def excuses_error(ours: BaseException | None, theirs: BaseException | None, step
     return any(k.error is not None and k.error(ours, theirs, step) for k in KNOWN)
 
 
-def excuses_gradients(step: Step) -> bool:
-    return any(k.gradient is not None and k.gradient(step) for k in KNOWN)
+def excuses_gradients(step: Step, kinds: dict[str, str]) -> bool:
+    """`kinds`: the dtypes of a program's tensors, by name."""
+    read = {kinds.get(name) for name in step.refs()}
+    return any(k.gradient is not None and k.gradient(step) and (not k.reads or read & set(k.reads.split())) for k in KNOWN)
+
+
+def excuses_unused(steps: Iterable[Step]) -> bool:
+    """torch loses the gradient of a view of a leaf that is a view itself, if something writes to its memory through detach()."""
+    steps = list(steps)
+    return any(_of("detach")(step) for step in steps) and any(_target(step) is not None for step in steps)
 
 
 def excuses_values(step: Step) -> bool:
@@ -439,13 +449,22 @@ def excuses_index(step: Step, name: str) -> bool:
 
 # torch's derivatives that stumble where Flambeau's don't: over bools, a missing weight, int32 indices, a real operand beside a complex one
 _STUMBLES = ("with a bool tensor is not supported", "on a bool tensor is not supported", "tensor does not have a device",
-             "Expected dtype int64 for index", "isFloatingType(grad.scalar_type())")
+             "Expected dtype int64 for index", "isFloatingType(grad.scalar_type())", "with two bool tensors is not supported",
+             "must be contiguous", "doesn't match the broadcast shape", "is triggered with a negative slope")
+
+# what they keep hangs on how they are computed; torch's kron keeps what it multiplies and misses a write to it
+_KEEPERS = ("kron", "matmul", "bilinear", "scaled_dot_product_attention", "scatter_add", "scatter_add_", "cross_entropy")
 
 
-def excuses_backward(ours: BaseException | None, theirs: BaseException | None) -> bool:
+def _keeps_more(step: Step) -> bool:
+    return step.op in ("@", "/") or _of(*_KEEPERS)(step)
+
+
+def excuses_backward(ours: BaseException | None, theirs: BaseException | None, steps: Iterable[Step]) -> bool:
     """Flambeau keeps less for the backward pass than torch, and lets one of several views be written, so that programs run which torch
-    refuses. Compiled programs compute again from their inputs what eager keeps: who writes to those in between is told so."""
-    if theirs is None:
-        return _says(ours, "needed by CompiledFunctionBackward, is at version")
+    refuses; a few operators keep more (tests/autograd/test_saved_values.py). Compiled programs compute again from their inputs what
+    eager keeps: who writes to those in between is told so."""
+    if _says(ours, "modified by an inplace operation") and (theirs is None or _says(theirs, *_STUMBLES)):
+        return _says(ours, "needed by CompiledFunctionBackward") or theirs is not None or any(map(_keeps_more, steps))
     return ours is None and _says(theirs, "modified by an inplace operation", "derivative for", "not implemented for", "INTERNAL ASSERT",
                                         "can't be cast to", "another view of its base has been modified inplace", *_STUMBLES)
