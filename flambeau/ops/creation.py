@@ -556,7 +556,7 @@ def linspace(start: Any, end: Any, steps: int, *, out: Tensor | None = None, dty
     start, end = (int(v) if isinstance(v, bool) else v for v in (start, end))
     usual = default_dtype().to_complex() if isinstance(start, complex) or isinstance(end, complex) else default_dtype()
     kind = kind_for(dtype, out, usual)
-    if kind.category == dtypes.INT:
+    if kind.category == dtypes.INT and steps:
         start, end = fitting(start, kind), fitting(end, kind)
     where = as_device(device)
     work = kind if kind.category == COMPLEX or kind is dtypes.float64 else dtypes.float64
@@ -576,7 +576,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Tenso
     """base to the powers linspace(start, end, steps)."""
     kind = kind_for(dtype, out, default_dtype())
     start, end = _ends("logspace", start, end)
-    if kind.category == dtypes.INT:
+    if kind.category == dtypes.INT and steps:
         start, end = int(fitting(start, kind)), int(fitting(end, kind))
     value = float(base) ** linspace(start, end, steps, dtype=dtypes.float64, device=device)
     return finish_line(cast(value, kind), requires_grad, out, layout, pin_memory)

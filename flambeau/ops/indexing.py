@@ -27,7 +27,7 @@ from .prims.views import _diagonal_back, _inverse, _slice_back
 from .promotion import apart, as_tensor_operand, broadcast, cast, expand_to, fitting, is_number, operand, prepare, together
 from .reductions import scalar_type
 from .registry import OPERATORS, Spec, method, operator, primitive
-from .subscript import _check_broadcast, _value_for, index_list, put_, slice_bounds
+from .subscript import _check_broadcast, _value_for, check_step, index_list, put_, slice_bounds
 from .views import _by_name, _ints, _set_data
 
 
@@ -90,7 +90,7 @@ _REDUCE = {"add": "add", "sum": "add", "multiply": "prod", "prod": "prod", "amax
 
 def _scatter(input: Tensor, dim: int, index: Tensor, src: Any, mode: str) -> Tensor:
     if not isinstance(src, Tensor):
-        src = input.new_full(tuple(index.shape), src)
+        src = input.new_full(tuple(index.shape), src if index.numel() else 0)
     if src.dtype is not input.dtype:
         raise RuntimeError(f"scatter(): Expected self.dtype to be equal to src.dtype, got {input.dtype} and {src.dtype}")
     prim = prims.scatter if mode in ("set", "add") else prims.scatter_reduce
@@ -210,7 +210,7 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
         raise RuntimeError(f"index_add_(): self ({scalar_type(input.dtype)}) and source ({scalar_type(source.dtype)}) must have "
                            "the same scalar type")
     d, index, source = slices(input, dim, index, source, "index_add", RuntimeError)
-    return prims.index_add(input, d, index, source * operand(alpha, source.dtype) if alpha != 1 else source)
+    return prims.index_add(input, d, index, source * operand(alpha, source.dtype) if alpha != 1 and source.numel() else source)
 
 
 def _at(dim: int, index: Tensor) -> list:
@@ -808,6 +808,7 @@ def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = 
                   step: int = 1) -> Tensor:
     """A copy of `input` with input[start:end:step] along `dim` replaced by `src`."""
     d = canonical_dim(dim, input.ndim)
+    check_step(step)
     attrs = (d, *slice_bounds(slice(start, end, step), input.shape[d]))
     src = _same_region(src, prims.slice_(input, *attrs), "slice_scatter")
     out = view_scatter(input, ((prims.slice_, attrs),), src)

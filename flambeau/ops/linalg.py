@@ -153,8 +153,13 @@ def _batched(x: Tensor, y: Tensor) -> Tensor:
 rmatmul = reflected("rmatmul", matmul, "other @ input.")
 
 
+def _no_elements(x: Tensor) -> bool:
+    return any(type(n) is int and n == 0 for n in x._layout.shape)
+
+
 def _scaled(x: Tensor, number: Any) -> Tensor:
-    return x if type(number) in (int, float) and number == 1 else x * operand(number, x.dtype)
+    """`x` times a number, at which nobody looks where there is nothing to be scaled."""
+    return x if (type(number) in (int, float) and number == 1) or _no_elements(x) else x * operand(number, x.dtype)
 
 
 def _added(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
@@ -176,8 +181,8 @@ def _added(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
     return in_rows(prims.add(expand_to(_scaled(input, beta), tuple(wanted)), product))
 
 
-@operator(name="_beside", vjp=Pointwise(result=1, unread=0))
-def _beside(result: Tensor, unread: Tensor) -> Tensor:
+@operator(name="_beside", vjp=Pointwise(result=1, _unread=0))
+def _beside(result: Tensor, _unread: Tensor) -> Tensor:
     """`result`, for which another tensor was given and not read: its gradient is zeros."""
     return prims.alias(result)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.cpu.blas import NARROW
 from ..core.dtypes import FLOAT, complex64, complex128, dtype, float32, float64, int32, int64
 from ..core.lazy import LazyFunctions
 from ..core.memory_format import contiguous_format
@@ -54,6 +55,8 @@ def _check(x: Tensor, name: str, *, square: bool = False, rank: int = 2) -> None
         raise TypeError(f"{name}(): argument must be Tensor, not {type(x).__name__}")
     if x.dtype not in (float32, float64, complex64, complex128):
         if x.dtype.category >= FLOAT:
+            if 0 in x._layout.shape:    # no number is rounded
+                return
             raise NotImplementedError(f'"{name}" not implemented for \'{scalar_type(x.dtype)}\': convert to float32 or float64')
         raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {scalar_type(x.dtype)}")
     if x.ndim < rank:
@@ -77,9 +80,23 @@ def _lapack(message: str) -> Callable:
     return wrap
 
 
+def _of_any_float(kernel: Callable) -> Callable:
+    """LAPACK has no narrow floats; of those there is nothing here."""
+    @functools.wraps(kernel)
+    def call(*args: Any) -> Any:
+        kind = args[0].dtype
+        if kind not in NARROW:
+            return kernel(*args)
+        out = kernel(*[a.astype(np.float32) if isinstance(a, np.ndarray) and a.dtype == kind else a for a in args])
+        made = [a.astype(kind) if a.dtype == np.float32 else a for a in (out if isinstance(out, tuple) else (out,))]
+        return tuple(made) if isinstance(out, tuple) else made[0]
+    return call
+
+
 def _routine(name: str, kernel: Callable, vjp: Callable, shape: Callable, doc: str, sample: Callable, *, tensors: int = 1,
              failure: str | None = None) -> Any:
     """A primitive that LAPACK computes; `failure` is the message of the LinAlgError where it cannot."""
+    kernel = _of_any_float(kernel)
     return primitive(name, kernel=kernel if failure is None else _lapack(failure)(kernel), tensors=tensors, derivative=General(vjp),
                      samples=lambda r: [sample(r)], why_absent=_WHY, doc=doc)(shape)
 

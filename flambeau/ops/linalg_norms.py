@@ -46,7 +46,8 @@ def linalg_matrix_norm(A: Tensor, ord: Any = "fro", dim: Sequence[int] = (-2, -1
                        dtype: dtype | None = None) -> Tensor:
     """A matrix norm over two dimensions: fro, nuc, 1, -1, 2, -2, inf, -inf."""
     x = A if dtype is None else in_norm_dtype(A, dtype)
-    _check(x, "linalg.matrix_norm")
+    if ord != "fro" or x.dtype.category < FLOAT or x.ndim < 2:  # which is a sum of squares, in any float
+        _check(x, "linalg.matrix_norm")
     return _matrix_norm(x, ord, tuple(dim), keepdim)  # type: ignore[arg-type]
 
 
@@ -71,6 +72,8 @@ def linalg_norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = Fal
 def linalg_cond(A: Tensor, p: Any = None) -> Tensor:
     """The condition number in the norm `p` (2 unless given)."""
     _check(A, "linalg.cond")
+    if 0 in A._layout.shape[-2:] and not isinstance(p, str):
+        return A.new_zeros(tuple(A.shape[:-2]), dtype=A.dtype.to_real())
     if p in (None, 2, -2):
         s = linalg_svdvals(A)
         high, low = s.select(-1, 0), s.select(-1, s.shape[-1] - 1)

@@ -422,7 +422,10 @@ def _trapezoid(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
     return _areas(y, x, dx, dim).sum(dim)
 
 
-trapz = OPERATORS["trapz"] = trapezoid
+@operator
+def trapz(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
+    """trapezoid under its older name, which takes True for 1."""
+    return trapezoid(y, x, dx=float(dx) if isinstance(dx, bool) else dx, dim=dim)
 
 
 @operator

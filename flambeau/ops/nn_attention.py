@@ -187,6 +187,8 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     With `enable_gqa` query has a multiple of the heads (dimension -3) of key and value.
     """
     _check(query, key, value, attn_mask, is_causal)
+    if not 0 <= dropout_p <= 1:
+        raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
     if attn_mask is None and dropout_p == 0 and _takes_flash(query, key, value) and (
             query.shape[1] == key.shape[1] or (enable_gqa and query.shape[1] % key.shape[1] == 0)):

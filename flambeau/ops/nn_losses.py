@@ -11,6 +11,7 @@ import numpy as np
 
 from ..backends.cpu import ctc as ctc_kernels
 from ..core.dtypes import FLOAT, int64, uint8
+from ..core.size import broadcast_shapes
 from ..core.tensor import Tensor
 from . import prims
 from .checks import checked
@@ -25,13 +26,13 @@ _REDUCTIONS = ("none", "mean", "sum")
 
 def reduced(loss: Tensor, reduction: str) -> Tensor:
     """`loss` as it is, its mean or its sum."""
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    if reduction != "none":
+    _check_reduction(reduction)
+    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+
+
+def _check_reduction(reduction: str) -> None:
+    if reduction not in _REDUCTIONS:
         raise ValueError(f"{reduction} is not a valid value for reduction; expected one of {', '.join(_REDUCTIONS)}")
-    return loss
 
 
 def _weighed(loss: Tensor, weight: Tensor | None, shape: Sequence | None = None) -> Tensor:
@@ -42,12 +43,22 @@ def _weighed(loss: Tensor, weight: Tensor | None, shape: Sequence | None = None)
         raise TypeError(f"argument 'weight' must be Tensor, not {type(weight).__name__}")
     if shape is not None and weight.shape != shape:
         raise ValueError(f"Weights and input must have the same size, got {list(weight.shape)} and {list(shape)}")
+    _check_spread("weight", weight, loss)
     return loss * weight
+
+
+def _check_spread(name: str, weight: Tensor, loss: Tensor) -> None:
+    """RuntimeError for weights that would make a loss larger, one of several for each element."""
+    shape = broadcast_shapes(loss.shape, weight.shape)
+    if shape != loss.shape:
+        raise RuntimeError(f"output with shape {list(loss.shape)} doesn't match the broadcast shape {list(shape)}: the {name} has shape "
+                           f"{list(weight.shape)}")
 
 
 def legacy_reduction(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
     """The reduction that torch's deprecated pair of flags means."""
     if size_average is None and reduce is None:
+        _check_reduction(reduction)
         return reduction
     summed, reduced_at_all = size_average is not None and not size_average, reduce is None or reduce
     found = "none" if not reduced_at_all else "sum" if summed else "mean"
@@ -294,6 +305,7 @@ def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tens
     if pos_weight is None:
         loss = like(_bce_with_logits(input, cast(target, input.dtype)), target)
     else:
+        _check_spread("pos_weight", pos_weight, input)
         loss = (1 - target) * input - (1 + (pos_weight - 1) * target) * logsigmoid(input)
     return reduced(_weighed(loss, weight), reduction)
 
@@ -514,6 +526,7 @@ def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative
 def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
                       size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """Mean over the other classes i of max(0, margin - x[target] + x[i])^p."""
+    reduction = legacy_reduction(size_average, reduce, reduction)
     if p not in (1, 2):
         raise ValueError(f"only p == 1 and p == 2 supported, got {p}")
     if weight is not None and weight.ndim != 1:
@@ -529,7 +542,7 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
         gap = gap * weight[t]
     own = _is_target(t.reshape(-1), tuple(x.shape))
     loss = gap.masked_fill(own, 0).sum(1) / x.shape[1]
-    return reduced(loss.reshape(()) if input.ndim < 2 else loss, legacy_reduction(size_average, reduce, reduction))
+    return reduced(loss.reshape(()) if input.ndim < 2 else loss, reduction)
 
 
 @operator

@@ -306,7 +306,7 @@ def _check_channels(input: Tensor, **vectors: Tensor | None) -> None:
         raise RuntimeError(f"batch_norm() expects at least 2 dimensions (batch, channels), got input of size {list(input.shape)}")
     for name, v in vectors.items():
         if v is not None and (v.ndim != 1 or v.shape[0] != input.shape[1]):
-            raise RuntimeError(f"{name} should contain {input.shape[1]} elements not {v.numel()}")
+            raise RuntimeError(f"{name} should contain {input.shape[1]} elements not {v.numel()}, in one dimension, got {list(v.shape)}")
 
 
 def _check_running(mean: Tensor | None, var: Tensor | None) -> None:
@@ -398,12 +398,12 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
     """Normalise each channel of each sample by its own statistics, or by the running ones."""
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
-    _check_running(running_mean, running_var)
-    _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     shape = tuple(input.shape)
     spatial = math.prod(shape[2:])
     if type(spatial) is int and spatial <= 1:
         raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.shape}")
+    _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    _check_running(running_mean, running_var)
     rows = in_rows(check_float(input, "instance_norm")).reshape(shape[0], shape[1], spatial)
     out, mean, rstd = _layer_norm(rows, None, None, 1, float(eps))
     with dispatch.grad_enabled(False):

@@ -221,7 +221,8 @@ def _amax_like(name: str) -> Callable:
     prim = getattr(prims, name)
 
     def fn(input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
-        _check_ordered(input, name)
+        if 0 not in input._layout.shape:
+            _check_ordered(input, name)
         if (dim is None or dim == ()) and _is_zero(input.shape.numel()):
             raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0, got shape {list(input.shape)}")
         return _finish(_reduce(prim, input, dim, keepdim), out)
@@ -580,6 +581,9 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
         raise RuntimeError(f"diff(): order must be non-negative but got {n}")
     d = canonical_dim(dim, input.ndim)
     pieces = [t for t in (prepend, input, append) if t is not None]
+    if {t.ndim for t in pieces} != {input.ndim}:
+        raise RuntimeError("diff expects prepend or append to be the same dimension as input, got shapes "
+                           f"{[list(t.shape) for t in pieces]}")
     x = prims.cat(pieces, d) if len(pieces) > 1 and n else input
     for _ in range(n):
         size = x.shape[d]

@@ -14,7 +14,7 @@ from .indexing import _identity, _scatter, along_a_number, slices, view_scatter
 from .pointwise import with_out
 from .promotion import cast
 from .registry import OPERATORS, operator
-from .subscript import slice_bounds
+from .subscript import check_step, slice_bounds
 from .views import _ints, narrow, tensor_split
 
 
@@ -90,6 +90,7 @@ def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce:
 def slice_copy(input: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
     """input[start:end:step] along `dim`, copied."""
     d = canonical_dim(dim, input.ndim)
+    check_step(step)
     return prims.slice_(input, d, *slice_bounds(slice(start, end, step), input.shape[d])).clone(memory_format=contiguous_format)
 
 

@@ -23,9 +23,9 @@ def _window(name: str, formula: Callable[..., Tensor], doc: str) -> Callable:
     def fn(window_length: int, periodic: bool = True, *args: Any, dtype: dtype | None = None, layout: Any = None,
            device: Any = None, pin_memory: bool = False, requires_grad: bool = False, **params: Any) -> Tensor:
         kind, where = dtype or default_dtype(), as_device(device)
-        if kind.category != FLOAT:
-            raise RuntimeError(f"{name} expects floating point dtypes, got: {kind}")
         window_length = count(window_length)
+        if kind.category != FLOAT and not (kind.is_complex and window_length <= 1):
+            raise RuntimeError(f"{name} expects floating point dtypes, got: {kind}")
         if window_length < 0:
             raise RuntimeError(f"{name} requires non-negative window_length, got window_length={window_length}")
         if window_length <= 1:

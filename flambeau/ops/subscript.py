@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..core import dispatch
-from ..core.dtypes import FLOAT, bool_, int32, int64, uint8
+from ..core.dtypes import FLOAT, INT, bool_, int32, int64, uint8
 from ..core.tensor import Tensor, bump_version, is_example, refuse_inference_write
 from . import prims
 from .creation import from_data, from_numpy
@@ -89,6 +89,12 @@ def _without_ellipsis(items: list, rank: int) -> list:
     filled = items[:first] + [_FULL] * (rank - used) + items[first + 1:]
     return [_FULL if item is Ellipsis else item for item in filled] if len(places) == 1 else \
         [item for item in filled if item is not Ellipsis]
+
+
+def check_step(step: Any) -> None:
+    """RuntimeError for a function's step that is not positive; a subscript's is a ValueError, as Python has it."""
+    if step is not None and step <= 0:
+        raise RuntimeError(f"slice step must be positive, got {step}")
 
 
 def slice_bounds(index: slice, size: Any) -> tuple[Any, Any, int]:
@@ -322,6 +328,8 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
             raise RuntimeError("Index put requires the source and destination dtypes match, got "
                                f"{target.dtype} for the destination and {value.dtype} for the source.")
         value = prims.view_(value, ()) if one and value.ndim else value
+        if one and target.dtype.category == INT < value.dtype.category and isinstance(value._data, np.ndarray):
+            fitting(value.item(), target.dtype)     # a single value is held, as a number is, or refused
         _set_masked(target, *read.mask, _value_for(target, value, True))
         return
     if not read.advanced:

@@ -226,6 +226,8 @@ def expand(self: Tensor, *sizes: Any, **named: Any) -> Tensor:
             if old is None:
                 raise RuntimeError(f"The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension {i}")
             wanted[i] = old
+        elif type(n) is int and n < 0:
+            raise RuntimeError(f"expand(): a size cannot be negative, but for -1 where it keeps a size; got {wanted} for {list(have)}")
         elif old is not None and old is not n and old != n and old != 1:
             raise RuntimeError(f"The expanded size of the tensor ({n}) must match the existing size ({old}) at non-singleton "
                                f"dimension {i}.  Target sizes: {wanted}.  Tensor sizes: {list(have)}")
@@ -547,12 +549,18 @@ def to(self: Tensor, *args: Any, dtype: dtype | None = None, device: Any = None,
        memory_format: memory_format | None = None) -> Tensor:
     """This tensor with another dtype and/or device; itself where nothing changes and no copy is asked for. What lies in no format, with
     gaps or expanded or transposed, passes for contiguous_format there."""
+    if len(args) > 1:
+        flags = [a for a in args[1:] if isinstance(a, bool)]
+        args = (args[0], *(a for a in args[1:] if not isinstance(a, bool)))
+        non_blocking, copy = (*flags, *(non_blocking, copy)[len(flags):])
     for a in args:
         if isinstance(a, (dtypes.dtype, type)):
             dtype = dtypes.as_dtype(a, "to")
         elif isinstance(a, Tensor):
             dtype, device = a.dtype, a.device
-        elif not isinstance(a, bool) and a is not None:
+        elif isinstance(a, (bool, float, complex)):
+            dtype = dtypes.bool_ if isinstance(a, bool) else dtypes.float64 if isinstance(a, float) else dtypes.complex128
+        elif a is not None:
             device = a
     result = self
     if device is not None:
@@ -888,6 +896,11 @@ def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
         if source.shape != self.shape:
             source = expand(source, *self.shape)
         return assign(self, source, anew=True)
+    if isinstance(src, complex) and self.dtype.category < dtypes.COMPLEX:
+        src = src.real
+    if isinstance(src, (int, float)) and self.dtype.category == dtypes.INT:     # as an element would be converted
+        src = prims.full((), src, dtypes.int64 if isinstance(src, int) else dtypes.float64, self.device)
+        return copy_(self, src)
     return assign(self, src, anew=True)
 
 

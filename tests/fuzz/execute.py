@@ -86,11 +86,11 @@ def eager(program: Program, theirs: Any) -> Difference | None:
     replaced by torch's, so that what is found is the step's own, and rounding does not add up."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        other = Side(theirs, program)
         try:
             mine = Side(flambeau, program)
         except Exception as error:
             return Difference(-1, "input", f"raises {type(error).__name__}", str(error))
-        other = Side(theirs, program)
         found = _compare_all(-1, "input", mine, other, None)
         if found is not None:
             return found

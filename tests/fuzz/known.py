@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import compare
-from .program import Ref, Step, code
+from .program import Ref, Step, Word, code
 
 
 class Values(NamedTuple):
@@ -111,13 +111,20 @@ def _as_of_copies(v: Values) -> bool:
 def _same_order(v: Values) -> bool:
     """Whether two orders of a tensor along some dimension put equal elements into the same places."""
     x = compare.array(_argument(v, 0, "input"))
-    along = [d for d in range(x.ndim) if x.shape == v.ours.shape] if x.ndim else []
+    most = max(int(i.max(initial=0)) for i in (v.ours, v.theirs))
+    along = [d for d in range(x.ndim) if x.shape == v.ours.shape and most < x.shape[d]]
     return any(np.array_equal(*(np.take_along_axis(x, order, d) for order in (v.ours, v.theirs)), equal_nan=x.dtype.kind in "fc")
                for d in along)
 
 
 def _value(step: Step, place: int, name: str, default: Any) -> Any:
     return step.args[place] if len(step.args) > place else step.kwargs.get(name, default)
+
+
+def _number(x: Any) -> Any:
+    """A number, by itself or as NumPy's; 1 for what is none."""
+    x = eval(x.text, {"numpy": np, "torch": sys.modules["torch"]}) if isinstance(x, Word) else x
+    return x if isinstance(x, (int, float, complex, np.generic)) else 1
 
 
 def _counted_beside(v: Values) -> bool:
@@ -215,7 +222,7 @@ KNOWN = (
     Known("0 times what is not finite is NaN, as documented: alpha=0, or an infinite alpha of a product of nothing; BLAS does not "
           "look at it",
           values=lambda step: _of(*(n + e for n in ("addmm", "addmv", "addbmm", "baddbmm") for e in ("", "_")))(step) and not (
-              0 < abs(step.kwargs.get("alpha", 1)) < np.inf), where=lambda v: np.isnan(v.ours)),
+              0 < abs(_number(step.kwargs.get("alpha", 1))) < np.inf), where=lambda v: np.isnan(v.ours)),
     Known("dtype= says to what elements are cast before they are added up; torch casts the sum", values=_of("sum", "mean"),
           where=lambda v: np.isnan(v.ours) & np.isinf(v.theirs) & ("dtype" in v.step.kwargs)),
     Known("torch lays an inverse that is written to an out= in rows",
@@ -317,8 +324,14 @@ KNOWN = (
           and (_says(theirs, "values to unpack") or isinstance(theirs, AssertionError))),
     Known("a mode of interpolate that is no string: TypeError; torch says that it has no such mode",
           error=lambda ours, theirs, step: isinstance(ours, TypeError) and _of("interpolate")(step) and _says(theirs, "Input Error: Only")),
-    Known("an index beyond the end is refused; torch's take_along_dim counts it modulo the size",
-          error=lambda ours, theirs, step: theirs is None and _of("take_along_dim")(step) and _says(ours, "out of bounds")),
+    Known("an index beyond the end is refused; torch's take_along_dim counts it modulo the size, and subscripts that come to nothing are "
+          "not looked at", error=lambda ours, theirs, step: theirs is None and _says(ours, "out of bounds") and (
+              step.form in ("getitem", "setitem") or _of("take_along_dim")(step))),
+    Known("a complex result does not fit a real out=; torch keeps its real part",
+          error=lambda ours, theirs, step: theirs is None and "out" in step.kwargs and _says(ours, "result type torch.complex")),
+    Known("torch leaves more memory behind a loss than its element",
+          error=lambda ours, theirs, step: theirs is None and _of("as_strided", "as_strided_")(step)
+          and _says(ours, "but the storage has")),
     Known("what would take more memory than there is: torch makes all that it will choose from",
           error=lambda ours, theirs, step: ours is None and _of("combinations")(step) and _says(theirs, "can't allocate memory")),
     Known("Intel's transforms refuse some empty batches", error=lambda ours, theirs, step: ours is None and _says(theirs, "MKL FFT error")),

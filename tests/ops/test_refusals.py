@@ -239,6 +239,54 @@ CALLS = {
     **{f"the inner product of {a} and {b}": lambda t, a=a, b=b: t.inner(t.ones(a), t.ones(b)) for a, b in (((1,), (2,)), ((2,), (3, 2)))},
     "distances of a negative order": lambda t: t.cdist(t.ones(1, 1), t.ones(1, 1), -9),
     "an area of true width": lambda t: t.trapezoid(t.ones(3), dx=True),
+    **{f"{name} of no integers, times infinity": lambda t, name=name, shapes=shapes: getattr(t, name)(
+        *[t.zeros(s, dtype=t.int64) for s in shapes], alpha=float("inf"))
+       for name, shapes in {"addmm": ((0, 2), (0, 1), (1, 2)), "addmv": ((0,), (0, 1), (1,)), "addbmm": ((0, 2), (3, 0, 1), (3, 1, 2)),
+                            "baddbmm": ((3, 0, 2), (3, 0, 1), (3, 1, 2)), "addr": ((0, 2), (0,), (2,))}.items()},
+    "no slices, times NaN": lambda t: t.zeros(1, 3, dtype=t.int64).index_add(
+        0, t.zeros(0, dtype=t.int64), t.zeros(0, 3, dtype=t.int64), alpha=NAN),
+    **{f"{value} scattered nowhere": lambda t, value=value: t.zeros(1, 1, dtype=t.int64).scatter(
+        1, t.zeros(1, 0, dtype=t.int64), value=value) for value in (1 - 2j, 1e30)},
+    **{f"{name} of no steps": lambda t, name=name: getattr(t, name)(-1.5, 1e30, 0, dtype=t.uint8) for name in ("linspace", "logspace")},
+    **{f"{name} of no complex numbers": lambda t, name=name: getattr(t, name)(t.zeros(0, 1, 1, dtype=t.complex64), dim=-2)
+       for name in ("amax", "amin", "max", "argmin")},
+    **{f"{name} of no {kind} matrices of {n} rows": lambda t, name=name, kind=kind, n=n: getattr(t.linalg, name)(
+        t.zeros((0, 2, 2) if n else (1, 3, 0, 0), dtype=getattr(t, kind)))
+       for name in ("det", "eigvalsh", "eigh", "svdvals", "cholesky", "lu_factor", "matrix_norm", "cond", "matrix_exp")
+       for kind in ("float16", "bfloat16", "float32", "complex64") for n in (0, 2)},
+    **{f"the condition of {shape} in {p}": lambda t, shape=shape, p=p: t.linalg.cond(t.zeros(shape), p)
+       for shape in ((0, 0), (0, 1, 0, 0), (2, 0, 3)) for p in (None, 2, -2, 1, -1, float("inf"), "fro", "nuc")},
+    **{f"the {p} norm of a narrow matrix": lambda t, p=p: t.linalg.matrix_norm(t.ones(2, 2, dtype=t.bfloat16), p)
+       for p in ("fro", "nuc", 2)},
+    **{f"{value} copied to {kind}": lambda t, value=value, kind=kind: t.zeros(1, dtype=getattr(t, kind)).copy_(value)
+       for value in (-9, 300, 2.5, 1e30, 0.1, True, 1 + 2j) for kind in ("uint8", "int64", "float32", "float64", "complex64", "bool")},
+    "too large an integer, copied": lambda t: t.zeros(1, dtype=t.int64).copy_(2 ** 70),
+    **{f"a number expanded to {size}": lambda t, size=size: t.tensor(1.0).expand(size) for size in ((-9,), (-1,), (2, -3))},
+    **{f"to like {x}": lambda t, x=x: t.tensor([3]).to(x) for x in (True, 2.5, 1j)},
+    "a dtype, without waiting, copied": lambda t: (lambda x: x.to(t.float32, False, True) is x)(t.ones(2)),
+    "a dtype, without waiting, not copied": lambda t: (lambda x: x.to(t.float32, True, False) is x)(t.ones(2)),
+    **{f"a complex window of {n}": lambda t, n=n: t.hann_window(n, dtype=t.complex64) for n in (0, 1)},
+    **{f"means over {n}": lambda t, n=n: t.nn.functional.avg_pool2d(t.ones(1, 1, 4, 4), 2, divisor_override=n) for n in (-3, 0, 3)},
+    **{f"{weight} of shape {shape} for a loss of {of}": lambda t, weight=weight, shape=shape, of=of:
+       t.nn.functional.binary_cross_entropy_with_logits(t.ones(of), t.ones(of), **{weight: t.ones(shape)})
+       for weight in ("weight", "pos_weight") for of in ((1,), (2, 3)) for shape in ((1, 1, 1), (2, 3), (3,), (1,), (), (2, 1))},
+    "a reduction before shapes": lambda t: t.nn.functional.multi_margin_loss(
+        t.ones(1, 1, 1, 1), t.ones(1, 1, 1, dtype=t.int64), reduction=2),
+    **{f"attention with dropout {p}": lambda t, p=p: t.nn.functional.scaled_dot_product_attention(
+        *[t.ones(1, 1, 1, 1)] * 3, None, p) for p in (17, -1, 1.5)},
+    **{f"{name} in steps of {step}": lambda t, name=name, step=step, more=more: getattr(t, name)(t.ones(2), *more(t), step=step)
+       for name, more in {"slice_scatter": lambda t: (t.ones(2),), "slice_copy": lambda t: ()}.items() for step in (-9, 0, 1)},
+    "a subscript in steps of 0": lambda t: t.ones(2)[::0],
+    **{f"trapz of width {dx}": lambda t, dx=dx: t.trapz(t.ones(3), dx=dx) for dx in (True, 2.5, 3)},
+    **{f"complex numbers of {shape} by {strides}": lambda t, shape=shape, strides=strides:
+       t.view_as_real(t.view_as_complex(t.zeros(20).as_strided(shape, strides)))
+       for shape, strides in (((1, 2), (1, 1)), ((1, 2), (3, 1)), ((2, 2), (3, 1)), ((3, 1, 2), (4, 3, 1)), ((0, 2), (3, 1)))},
+    **{f"no differences, beside {shape}": lambda t, shape=shape: t.ones(3, 2).diff(n=0, append=t.ones(shape)) for shape in ((3, 2), (3,))},
+    **{f"{value} under a mask of integers": lambda t, value=value: held(t, value) for value in (NAN, 1e30, 2.5, 1 + 2j, 1 + 0j)},
+    **{f"transposed images of {shape}, padded by {extra}": lambda t, shape=shape, extra=extra: t.conv_transpose2d(
+        t.ones(shape), t.ones(shape[1], 2, 1, 1), output_padding=extra) for shape in ((0, 1, 2, 2), (1, 1, 2, 2)) for extra in (0, 1)},
+    **{f"index {i} from the end along {n}": lambda t, i=i, n=n: t.arange(float(n)).take_along_dim(t.tensor([-i, 0]), 0)
+       for i, n in ((1, 3), (3, 3), (2, 3))},
     "limits of an unsigned number": lambda t: t.nn.functional.hardtanh(t.ones(1, dtype=t.uint8)),
 }
 
@@ -246,6 +294,12 @@ CALLS = {
 def written(lib, value, kind):
     x = lib.ones(4, 2, dtype=getattr(lib, kind))
     x[lib.tensor([True, False, True, True]), lib.tensor(1)] = lib.zeros((), dtype=getattr(lib, value))
+    return x
+
+
+def held(lib, value):
+    x = lib.zeros(2, dtype=lib.int64)
+    x[lib.tensor([True, False])] = lib.tensor([value])
     return x
 
 
@@ -268,7 +322,7 @@ def outcome(lib, call):
         return error
 
 
-@pytest.mark.filterwarnings("ignore:index_reduce")      # torch's, once a process
+@pytest.mark.filterwarnings("ignore:index_reduce", "ignore:Casting complex")      # torch's, once a process
 @pytest.mark.parametrize("name", CALLS)
 def test_as_torch(name):
     got, want = outcome(fl, CALLS[name]), outcome(torch, CALLS[name])

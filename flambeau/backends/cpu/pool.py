@@ -142,7 +142,7 @@ def _generic_max_forward(x: np.ndarray, windows: Windows, dilation: tuple[int, .
 
 
 def _average_forward(x: np.ndarray, windows: Windows, divisor: int | None) -> np.ndarray:
-    _check_average(x, divisor)
+    _check_average(x)
     table, sizes = windows
     x = _ordered(x)
     out = _empty_in_order(x, (*x.shape[:2], *sizes), x.dtype)
@@ -160,7 +160,7 @@ def _global_mean(x: np.ndarray) -> np.ndarray:
 
 
 def _average_backward(g: np.ndarray, x_shape: tuple[int, ...], windows: Windows, divisor: int | None) -> np.ndarray:
-    _check_average(g, divisor)
+    _check_average(g)
     if g.dtype in NARROW:
         return _average_backward(g.astype(F32), x_shape, windows, divisor).astype(g.dtype)
     out = _zeros_in_order(g, x_shape)
@@ -169,11 +169,9 @@ def _average_backward(g: np.ndarray, x_shape: tuple[int, ...], windows: Windows,
     return out
 
 
-def _check_average(x: np.ndarray, divisor: int | None) -> None:
+def _check_average(x: np.ndarray) -> None:
     if x.dtype not in NATIVE:
         raise NotImplementedError(f"average pooling is not implemented for {x.dtype}: convert to a floating dtype first")
-    if divisor is not None and divisor <= 0:
-        raise RuntimeError(f"divisor_override must be above zero, got {divisor}")
 
 
 def _ordered(x: np.ndarray) -> np.ndarray:

@@ -421,7 +421,7 @@ def view_as_complex(x: Tensor) -> Spec:
         raise RuntimeError(f"view_as_complex is only supported for float and double tensors, but got a tensor of scalar type: {x.dtype}")
     if not shape or shape[-1] != 2:
         raise RuntimeError(f"Tensor must have a last dimension of size 2, got size {list(shape)}")
-    if strides[-1] != 1 or offset % 2 or any(s % 2 for s in strides[:-1]):
+    if strides[-1] != 1 or offset % 2 or any(s % 2 and n != 1 for n, s in zip(shape, strides[:-1])):
         raise RuntimeError(f"Tensor must have a last dimension with stride 1 and even other strides, got {list(strides)}")
     return Spec(shape[:-1], x.dtype.to_complex(), tuple(s // 2 for s in strides[:-1]), offset // 2)
 
