@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from itertools import repeat
@@ -24,7 +25,7 @@ from flambeau.aot.runtime import (
     share_memory,
     without_backward,
 )
-from flambeau.aot.trace import Untraceable, stripped
+from flambeau.aot.trace import stripped
 from flambeau.aot.verify import check_functional, check_partition
 from flambeau.core import dispatch
 from flambeau.core.settings import Verification
@@ -35,6 +36,7 @@ from flambeau.fx import Graph, GraphModule, Node, PassManager, map_arg
 Compiler = Callable[[GraphModule, list[Any]], Compiled]
 Observer = Callable[[str, GraphModule], None]
 
+log = logging.getLogger("flambeau.graph_breaks")
 state = dispatch.state
 
 
@@ -126,7 +128,8 @@ class AotFunction:
         with _C.HooksScope():   # what is traced here is nothing to the caller's hooks of saved tensors
             try:
                 return self._obtain(needs)
-            except Untraceable:
+            except NotImplementedError as error:    # what there are no values for, or no code, runs as it was captured
+                log.debug("a captured graph runs as it is, uncompiled: %s", error)
                 return lambda args: self.gm(*args)
 
     def _obtain(self, needs: tuple | None) -> Callable[[tuple], Any]:

@@ -67,10 +67,6 @@ def stripped(tensor: Tensor) -> Tensor:
     return fake(shape, tensor.dtype, tensor.device, strides, offset)
 
 
-class Untraceable(NotImplementedError):
-    """What only memory can tell, not values: such a graph runs as it was captured."""
-
-
 class TraceMode:
     """Records every primitive call into `graph`. Inputs are made by `input` and `size_input`."""
 
@@ -335,7 +331,7 @@ def _check_strided(cell: Cell, chain: tuple) -> None:
     if any(prim is PRIMITIVES["as_strided"] for prim, _ in chain):
         shape, strides, offset = cell.base._layout
         if not (type(offset) is int and offset == 0 and is_dense(shape, strides)):
-            raise Untraceable(f"as_strided() of a tensor of strides {tuple(strides)} at offset {offset} that the graph writes to")
+            raise NotImplementedError(f"as_strided() of a tensor of strides {tuple(strides)} at offset {offset} that the graph writes to")
 
 
 def tracing(mode: TraceMode) -> AbstractContextManager[None]:

@@ -51,9 +51,32 @@ def test_an_error_in_compiled_code_restores_grad_mode():
     assert dispatch.state.grad_enabled
 
 
-def test_data_dependent_shapes_are_named():
-    with pytest.raises(NotImplementedError, match="nonzero"):
-        aot_eager(fx.symbolic_trace(lambda x: x.nonzero()), [data(3)])
+def test_what_cannot_be_compiled_runs_as_it_was_captured_and_says_so(caplog):
+    """Shapes that hang on values, draws from one's own generator, writes to what was captured, another layout of an input."""
+    captured = data(3)
+    functions = {
+        "nonzero": lambda x: (x + 1).nonzero(), "Generator": lambda x: x + torch.rand(3, generator=torch.Generator().manual_seed(5)),
+        "captured": lambda x: captured.fill_(2) + x, "shape, strides or storage": lambda x: x.resize_(1),
+    }
+    for reason, f in functions.items():
+        graph = fx.Graph()
+        graph.output(graph.call_function(f, (graph.placeholder("x"),)))
+        with caplog.at_level("DEBUG", "flambeau.graph_breaks"):
+            compiled = aot_eager(fx.GraphModule({}, graph), [data(3)])
+        assert reason in caplog.text, reason
+        caplog.clear()
+        for seed in (0, 1):
+            np.testing.assert_array_equal(compiled(data(3, seed=seed)).numpy(), f(data(3, seed=seed)).numpy())
+
+
+def test_a_compiler_that_has_no_code_for_a_graph_leaves_it_as_it_was_captured():
+    def lacks(gm, inputs):
+        raise NotImplementedError("no code")
+
+    x = data(3).requires_grad_()
+    compiled = aot_compile(fx.symbolic_trace(lambda x: x * x), [x], forward_compiler=lacks)
+    compiled(x).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), 2 * x.detach().numpy())
 
 
 def test_a_fake_tensor_from_elsewhere_is_refused():

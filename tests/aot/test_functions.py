@@ -397,30 +397,6 @@ def test_running_statistics():
     assert mean._version == 2
 
 
-def test_metadata_changes_are_refused():
-    x = data(3, grad=False)
-    with pytest.raises(NotImplementedError, match="shape, strides or storage"):
-        aot_eager(fx.symbolic_trace(lambda x: x.resize_(1)), [x])
-
-
-def test_writing_to_a_captured_tensor_is_refused():
-    captured = data(3, grad=False)
-
-    def f(x):
-        captured.add_(x)
-        return x + 1
-
-    gm = fx.symbolic_trace(lambda x: keep(x))
-    gm.graph.find_nodes(op="call_function")[0].target = f
-    with pytest.raises(NotImplementedError, match="captured"):
-        aot_eager(gm, [data(3, grad=False)])
-
-
-@fx.wrap
-def keep(x):
-    return x
-
-
 def test_inputs_that_share_memory_run_uncompiled():
     def f(x, y):
         x.mul_(2)

@@ -57,13 +57,3 @@ def test_symbolic_sizes():
         assert after == default_generator.get_offset()
         assert (got[0] == want[0]).all() and (got[1] == want[1]).all()
     assert not env.guards
-
-
-def test_generators_of_ones_own_are_refused():
-    generator = torch.Generator().manual_seed(5)
-
-    def draws(x):
-        return x + torch.rand(10, generator=generator)
-
-    with pytest.raises(NotImplementedError, match=r"torch\.Generator of its own"):
-        aot_eager(opaque(draws), [torch.ones(10)])
