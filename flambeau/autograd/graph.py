@@ -632,7 +632,7 @@ def rebase(target: Tensor, source: Any, anew: bool = False) -> None:
         if edge is not None and isinstance(edge.node, AccumulateGrad):
             identity = source.view_as(source)
             fresh.grad_fn, fresh.output_nr = identity._grad.grad_fn, identity._grad.output_nr
-        elif edge is not None and not anew:
+        elif edge is not None and not anew and source is not target:
             _save_instead(edge, source, target)
         _keep_identity(target, fresh)
         return

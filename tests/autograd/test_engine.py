@@ -119,6 +119,15 @@ def test_stale_saved_tensor_raises():
         z.sum().backward()
 
 
+def test_a_write_of_the_same_values_is_a_write():
+    """Real numbers are their own conjugates, and what was saved of them is refused like after any other write."""
+    for run in (lambda f: f, lambda f: fl.compile(f, backend="aot_eager")):
+        x = fl.ones(3, requires_grad=True)
+        y = run(lambda x: fl.tanh(x).conj_physical_())(x)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+
+
 def test_an_operation_in_place_saves_what_it_wrote():
     x = fl.randn(4, 5, requires_grad=True)
     y = x * 1
