@@ -486,6 +486,8 @@ class Lowering:
         if view is None:
             view = self._folds[key] = self.new_buffer(out, shape, contiguous_strides(shape))
             body = self.tracer.to_dtype(body, compute_dtype(out))
+            if kind == "sum" and not reduce_loops:
+                body = self.tracer.add(body, 0)     # nothing and a negative zero come to 0.0
             self.add(Compute(view.buffer, view.index(kept), loops, body, kind if reduce_loops else "pointwise",
                              reduce_loops, origins=(*_new_origins(x), _origin(node))))
         return self.strided(view)

@@ -487,10 +487,9 @@ def _avg_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, ceil_
     spatial = tuple(input.shape[-rank:])
     sizes = tuple(pool_size(n, k, s, p, 1, ceil_mode) for n, k, s, p in zip(spatial, kernel, stride, padding))
     padded = _padded(cast(input, compute_dtype(input.dtype)), padding, sizes, kernel, stride, (1,) * rank)
-    total: Any = None
+    total: Any = 0.0        # from which a window of negative zeros comes to 0.0
     for tap in _taps(kernel):
-        part = _tap(padded, tap, sizes, stride)
-        total = part if total is None else prims.add(total, part)
+        total = prims.add(_tap(padded, tap, sizes, stride), total)
     return cast(_divided(total, sizes, spatial, kernel, stride, padding, ceil_mode, count_include_pad, divisor), input.dtype)
 
 

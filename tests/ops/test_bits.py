@@ -178,6 +178,27 @@ def test_compiled_composites(kind: Any) -> None:
 
 
 @pytest.mark.skipif(not build.have_compiler(), reason="no C++ compiler")
+@pytest.mark.parametrize("kind", FLOATS, ids=str)
+def test_sums_and_means_of_negative_zeros(kind: Any) -> None:
+    """Sums begin with 0.0, to which a negative zero adds nothing: of one element as of many."""
+    def all_of(x: torch.Tensor) -> list[torch.Tensor]:
+        row = x.reshape(1, 1, -1)
+        sums = [x.sum(0), row.sum(2), row.sum(0), row.sum((0, 1)), row.mean(2), row.mean(1), row.cumsum(2), row.cumsum(0)]
+        sums.append(row[..., :1].sum())
+        pools = [F.avg_pool1d(row, k, padding=k // 2) for k in (1, 3, 12) if k <= row.shape[2]]
+        pools += [F.avg_pool2d(row[None], 1), F.avg_pool3d(row[None, None], 1), F.adaptive_avg_pool1d(row, row.shape[2]),
+                  F.adaptive_avg_pool1d(row, 1), F.adaptive_avg_pool2d(row[None], (1, max(1, row.shape[2] // 2)))]
+        return sums + pools
+
+    for n in (1, 7, 1000):
+        compiler.reset()
+        x = torch.full((n,), -0.0, dtype=kind)
+        for k, (got, want) in enumerate(zip(torch.compile(all_of)(x), all_of(x), strict=True)):
+            assert not torch.signbit(want).any(), (k, n)
+            check(f"sum {k} of {n} negative zeros", got, want)
+
+
+@pytest.mark.skipif(not build.have_compiler(), reason="no C++ compiler")
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16], ids=str)
 def test_compiled_primitives_of_filled_tensors(kind: Any) -> None:
     """The compiler takes the number for a tensor filled with it: the number that the tensor holds, rounded to its dtype."""
