@@ -99,11 +99,11 @@ def run(program: Program, lib: Any, call: Callable | None = None, shake: np.rand
     except Exception as error:
         return Outcome({}, inputs, error=error)
     values = dict(zip([s.target for s in program.steps if s.has_value], answers))
-    return backward(program, lib, Outcome(values, inputs))
+    return backward(program, lib, Outcome(values, inputs), shake)
 
 
-def backward(program: Program, lib: Any, outcome: Outcome) -> Outcome:
-    """The outcome with the gradients of a weighted sum of everything that has one."""
+def backward(program: Program, lib: Any, outcome: Outcome, shake: np.random.Generator | None = None) -> Outcome:
+    """The outcome with the gradients of a weighted sum of everything that has one; the weights, too, are shaken where asked."""
     wanted = {made.name: outcome.inputs[made.name] for made in program.inputs if made.grad}
     if not wanted:
         return outcome
@@ -115,16 +115,16 @@ def backward(program: Program, lib: Any, outcome: Outcome) -> Outcome:
             if t.requires_grad and t.grad_fn is not None
         ]
         if reach:
-            grads = lib.autograd.grad(reach, list(wanted.values()), [_weights(t, lib) for t in reach], allow_unused=True)
+            grads = lib.autograd.grad(reach, list(wanted.values()), [_weights(t, lib, shake) for t in reach], allow_unused=True)
             outcome.grads = dict(zip(wanted, grads))
     except Exception as error:
         outcome.backward_error = error
     return outcome
 
 
-def _weights(t: Any, lib: Any) -> Any:
-    flat = lib.from_numpy(1.0 + np.arange(t.numel()) % 3).to(t.dtype)
-    return flat.reshape(tuple(t.shape)).to(t.device)
+def _weights(t: Any, lib: Any, shake: np.random.Generator | None) -> Any:
+    weights = lib.from_numpy(1.0 + np.arange(t.numel()) % 3).to(t.dtype).reshape(tuple(t.shape))
+    return (weights if shake is None else _shaken(weights, lib, shake)).to(t.device)
 
 
 def flat(outcome: Outcome, lib: Any) -> dict[str, Any]:
