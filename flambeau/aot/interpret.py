@@ -10,6 +10,7 @@ from flambeau.aot.passes import same_sizes
 from flambeau.aot.runtime import Compiled
 from flambeau.autograd.graph import bare
 from flambeau.core.size import contiguous_strides
+from flambeau.core.symbolic import SymInt, evaluate, is_symbolic
 from flambeau.core.tensor import Tensor
 from flambeau.fx import GraphModule, Interpreter, Node
 from flambeau.ops.pointwise import write
@@ -22,29 +23,35 @@ class _Exact(Interpreter):
 
     def __init__(self, module: GraphModule) -> None:
         super().__init__(module)
-        self._fit = {n: fit for n in self.graph.nodes if n.op == "call_function" and (fit := _fitter(n)) is not None}
+        self._symbols = {n: str(n.meta["val"]) for n in self.graph.nodes if n.op == "placeholder" and isinstance(n.meta.get("val"), SymInt)}
+        self._sizes: dict[str, int] = {}
+        self._fit = {n: fit for n in self.graph.nodes if n.op == "call_function" and (fit := _fitter(n, self._sizes)) is not None}
 
     def run_node(self, n: Node) -> Any:
         """As the interpreter, with the layout made right."""
         value = super().run_node(n)
+        if n in self._symbols:
+            self._sizes[self._symbols[n]] = value
         fit = self._fit.get(n)
         return value if fit is None else fit(value)
 
 
-def _fitter(node: Node) -> Callable[[Tensor], Tensor] | None:
-    """What to do with the node's value so that it has the strides it was traced with."""
+def _fitter(node: Node, sizes: dict[str, int]) -> Callable[[Tensor], Tensor] | None:
+    """What to do with the node's value so that it has the strides it was traced with; `sizes` are the symbols' values of a call."""
     val = node.meta.get("val")
     if not isinstance(val, Tensor) or isinstance(node.target, ViewPrimitive):
         return None
     shape, strides, _ = val._layout
     if same_sizes(strides, contiguous_strides(shape)):
         return lambda value: value if value.is_contiguous() else value.contiguous()
-    if not all(type(size) is int for size in (*shape, *strides)):
-        return None  # a permuted layout of symbolic sizes: eager kernels keep the order of their inputs
-    return lambda value: value if value.stride() == strides else _laid_out(value, tuple(strides))
+    if any(map(is_symbolic, strides)):
+        return lambda value: _laid_out(value, tuple([evaluate(s.expr, sizes) if is_symbolic(s) else s for s in strides]))
+    return lambda value: _laid_out(value, tuple(strides))
 
 
 def _laid_out(value: Tensor, strides: tuple) -> Tensor:
+    if value.stride() == strides:
+        return value
     made = PRIMITIVES["empty_strided"](tuple(value.shape), strides, value.dtype, value.device)
     write(made, value)
     return made

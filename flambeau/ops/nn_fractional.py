@@ -10,7 +10,7 @@ from ..core.dtypes import FLOAT, int64
 from ..core.tensor import Tensor
 from . import prims
 from .indexing import cat
-from .nn_windows import _batched, ntuple
+from .nn_windows import _batched, ntuple, window_maxima
 from .random import rand
 from .reductions import scalar_type
 from .registry import operator
@@ -66,7 +66,7 @@ def _fractional(spatial: int) -> Callable:
             samples = samples.flip(2)       # the first number is the width's
         places = _positions(samples, sizes, kernel, wanted)
         reads = x.flatten(2).gather(2, places.flatten(2)).reshape(places.shape)
-        values, taken = reads.max(3)
+        values, taken = window_maxima(reads, 3)
         indices = places.gather(3, prims.unsqueeze(taken, 3))
         shape = (*(lead[1:] if single else lead), *wanted)
         return (values.reshape(shape), indices.reshape(shape)) if return_indices else values.reshape(shape)

@@ -24,7 +24,7 @@ from . import prims
 from .batching import merged
 from .nn_activations import check_float
 from .order import as_images, has_images, in_rows
-from .pointwise import with_out
+from .pointwise import where, with_out
 from .prims.windows import convolution_flops
 from .promotion import apart, cast, expand_to
 from .registry import COMPOSITES, Linear, channels_last_like, operator
@@ -371,6 +371,15 @@ COMPOSITES["_max_pool"].has_kernel("cpu", pool_kernels.max_pool_with_indices, st
 COMPOSITES["max_pool_backward"].has_kernel("cpu", _max_pool_backward_kernel, stays_whole=lambda args: True)
 
 
+def window_maxima(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """(maxima along `dim`, where they stand), as of windows: the first of equals, but the last NaN."""
+    at = x.detach().argmax(dim, keepdim=True)
+    if x.dtype.category == FLOAT:
+        places = at.new_arange(x.shape[dim]).reshape((-1,) + (1,) * (x.ndim - 1 - dim))
+        at = at.maximum(where(x.isnan(), places, -1).amax(dim, keepdim=True))
+    return x.gather(dim, at).squeeze(dim), at.squeeze(dim)
+
+
 def _max_pool_nd(spatial: int) -> Callable:
     name = f"max_pool{spatial}d"
 
@@ -651,7 +660,7 @@ def _adaptive_max(spatial: int) -> Callable:
         wanted = _wanted(output_size, x, spatial)
         have, (x, last) = tuple(x.shape[2:]), _averaged(x, single)
         if any(map(is_symbolic, have)) and all(type(m) is int and m == 1 for m in wanted):
-            values, indices = (out.reshape([*x.shape[:2], *wanted]) for out in x.flatten(2).max(2))
+            values, indices = (out.reshape([*x.shape[:2], *wanted]) for out in window_maxima(x.flatten(2), 2))
         elif all(_even(n, m) for n, m in zip(have, wanted)):
             kernel = tuple(n // m for n, m in zip(have, wanted))
             values, indices = _max_pool(x, kernel, kernel, (0,) * spatial, (1,) * spatial, False)
@@ -692,7 +701,7 @@ def _adaptive_max_cells(input: Tensor, wanted: tuple) -> tuple[Tensor, Tensor]:
         for d, (a, b) in enumerate(cell):
             part = part.narrow(d, a, b - a)
         positions = part.reshape(-1)
-        best, at = flat.index_select(2, positions).max(2)
+        best, at = window_maxima(flat.index_select(2, positions), 2)
         values.append(best.unsqueeze(2))
         indices.append(positions[at].unsqueeze(2))
     shape = (*lead, *wanted)

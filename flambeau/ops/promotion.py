@@ -169,7 +169,7 @@ def broadcast(*args: Any) -> tuple:
 def expand_to(x: Tensor, shape: Sequence) -> Tensor:
     """`x` broadcast to `shape` (no check); itself if it has that shape."""
     have = x._layout.shape
-    if len(have) == len(shape) and all(a is b or (type(a) is int and type(b) is int and a == b) for a, b in zip(have, shape)):
+    if len(have) == len(shape) and all(a is b or a == b for a, b in zip(have, shape)):
         return x
     return prims.expand(x, tuple(shape))
 

@@ -339,3 +339,29 @@ FOUND = {
 @pytest.mark.parametrize("name", FOUND)
 def test_found(name, dynamic):
     compare(*FOUND[name], dynamic)
+
+
+# -- sizes that are equal, and orders that only strides tell ---------------------------------------------------------------------
+@both
+@pytest.mark.parametrize("grad", [False, True])
+def test_what_has_the_common_shape_already_comes_back_itself(grad, dynamic):
+    compare(lambda x, y, z: tuple(torch.broadcast_tensors(x, y, z)),
+            lambda: (normal(1, 1, grad=grad), normal(1, 3).t(), normal(3, 1, grad=grad)), dynamic)
+
+
+@both
+@pytest.mark.parametrize("backend", ["inductor", "aot_eager"])
+def test_parts_of_permuted_memory_are_written_in_its_order(backend, dynamic):
+    def f(x, i):
+        y, z = x * 2, x + 1
+        y[i], z[:, 1] = 3, y[:, 0]
+        return y, z, y + z
+
+    for dims in itertools.permutations(range(4)):
+        torch.compiler.reset()
+        x, i = normal(2, 3, 3, 1).permute(dims), torch.tensor(0)
+        if x.shape[1] < 2:
+            continue
+        for got, want in zip(torch.compile(f, dynamic=dynamic, backend=backend)(x, i), f(x, i), strict=True):
+            steps = [(a, b) for a, b, n in zip(got.stride(), want.stride(), want.shape) if n > 1]
+            assert all(a == b for a, b in steps) and torch.equal(got, want), dims

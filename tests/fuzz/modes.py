@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from textwrap import indent
 from typing import Any
 
 from . import execute, whole
@@ -72,9 +73,9 @@ def _compiled_script(how: str = "") -> Callable[[Program], str]:
         text = (
             "import numpy\nimport flambeau as torch\n\n\n"
             + program.function()
-            + _COMPILED.format(inputs=inputs, names=names, how=how)
+            + _COMPILED.format(inputs=inputs, names=names, values=_values(program), how=how)
         )
-        return text + (_GRADIENTS.format(values=_values(program), inputs=_wanted(program)) if _wanted(program) else "")
+        return text + (indent(_GRADIENTS.format(values=_values(program), inputs=_wanted(program)), "    ") if _wanted(program) else "")
 
     return script
 
@@ -104,7 +105,8 @@ _COMPILED = """
 
 for run in (program, torch.compile(program{how})):
     {inputs}
-    print(run({names}))
+    {values}, = results = run({names})
+    print(results)
     print({names})
 """
 

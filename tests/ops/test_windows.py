@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import flambeau as fl
+import flambeau.nn.functional as F
 from flambeau.inductor import graph
 
 X = np.random.default_rng(0).standard_normal((2, 3, 11, 9))
@@ -64,3 +65,30 @@ def test_average_pools_of_narrow_floats_round_once(kind):
     want = [y.to(x.dtype) for y in f(x.float())]
     for got in (f(x), fl.compile(f)(x)):
         assert all(fl.equal(a, b) for a, b in zip(got, want))
+
+
+@pytest.mark.parametrize("backend", [None, "eager", "aot_eager", "inductor"])
+def test_the_last_nan_of_a_window_is_its_maximum(backend):
+    """Of equal elements the first, as torch has it; however the pool comes to it."""
+    nan = float("nan")
+    x = fl.tensor([1.0, nan, 2.0, nan, 3.0, nan, 0.0, 1.0])
+    pools = {
+        "max": lambda x: F.max_pool1d(x[None], 8, return_indices=True),
+        "one": lambda x: F.adaptive_max_pool1d(x[None], 1, return_indices=True),
+        "adaptive": lambda x: F.adaptive_max_pool1d(x[None], 3, return_indices=True),
+        "plane": lambda x: F.adaptive_max_pool2d(x.reshape(1, 2, 4), 1, return_indices=True),
+        "space": lambda x: F.adaptive_max_pool3d(x.reshape(1, 2, 2, 2), 1, return_indices=True),
+        "fractional": lambda x: F.fractional_max_pool2d(x.reshape(1, 2, 4), (2, 3), output_size=(1, 2), return_indices=True,
+                                                        _random_samples=fl.full((1, 1, 2), 0.3)),
+    }
+    for name, pool in pools.items():
+        for dynamic in (False, True):
+            fl.compiler.reset()
+            run = pool if backend is None else fl.compile(pool, backend=backend, dynamic=dynamic)
+            for values, last in ((x, 5), (fl.ones(8), 0)):
+                leaf = values.clone().requires_grad_()
+                maxima, places = run(leaf)
+                maxima.sum().backward()
+                if name != "adaptive" and (name != "fractional" or last):
+                    assert (places == last).all(), (name, dynamic)
+                assert set(leaf.grad.nonzero().flatten().tolist()) == set(places.flatten().tolist()), (name, dynamic)
