@@ -9,6 +9,7 @@ from flambeau.aot.compile import aot_compile
 from flambeau.aot.passes import same_sizes
 from flambeau.aot.runtime import Compiled
 from flambeau.autograd.graph import bare
+from flambeau.core.expr import free_variables
 from flambeau.core.size import contiguous_strides
 from flambeau.core.symbolic import SymInt, evaluate, is_symbolic
 from flambeau.core.tensor import Tensor
@@ -24,7 +25,7 @@ class _Exact(Interpreter):
     def __init__(self, module: GraphModule) -> None:
         super().__init__(module)
         self._symbols = {n: str(n.meta["val"]) for n in self.graph.nodes if n.op == "placeholder" and isinstance(n.meta.get("val"), SymInt)}
-        self._sizes: dict[str, int] = {}
+        self._sizes = dict.fromkeys(self._symbols.values(), 0)
         self._fit = {n: fit for n in self.graph.nodes if n.op == "call_function" and (fit := _fitter(n, self._sizes)) is not None}
 
     def run_node(self, n: Node) -> Any:
@@ -45,6 +46,8 @@ def _fitter(node: Node, sizes: dict[str, int]) -> Callable[[Tensor], Tensor] | N
     if same_sizes(strides, contiguous_strides(shape)):
         return lambda value: value if value.is_contiguous() else value.contiguous()
     if any(map(is_symbolic, strides)):
+        if not all(free_variables(s.expr) <= sizes.keys() for s in strides if is_symbolic(s)):
+            return None     # of what backward computes: its graph has the sizes only that it computes with
         return lambda value: _laid_out(value, tuple([evaluate(s.expr, sizes) if is_symbolic(s) else s for s in strides]))
     return lambda value: _laid_out(value, tuple(strides))
 

@@ -370,6 +370,8 @@ class NumpyScalars:
         x = np.asarray(x)
         if x.dtype.kind == "c" and not kind.is_complex and kind is not bool_:
             x = x.real
+        if kind is uint32 and x.dtype.kind not in "biu":
+            x = x.astype(np.int64)      # as in include/convert.h; NumPy's own way hangs on the place in the array
         return x.astype(kind.numpy, copy=False)
 
     @staticmethod

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flambeau.core.dtypes import bool_, float64
+from flambeau.core.dtypes import INT, bool_, float64
 from flambeau.core.expr import Expr, Index, free_variables, substitute, to_triton
 from flambeau.core.scalar import FOLDS, TABLE, Fold
 from flambeau.core.symbolic import SymFloat, SymInt
@@ -322,7 +322,10 @@ class TritonPrinter(KernelPrinter):
             text = self.expr(v.attr, dict(zip(computed_names(v.attr), v.args, strict=True)))
             return f"({text}).to({kind})" if isinstance(v.attr, Expr) and self._uses_loops(v.attr) else f"tl.full([1, 1], {text}, {kind})"
         if v.op == "to_dtype":
-            return f"{args[0]} != 0" if v.dtype is bool_ else f"({args[0]}).to({kind})"
+            if v.dtype is bool_:
+                return f"{args[0]} != 0"
+            integer = v.dtype.category == INT and v.args[0].dtype.is_floating_point
+            return f"to_integer({args[0]}, {kind})" if integer else f"({args[0]}).to({kind})"
         if v.op == "checked":
             return args[0]
         if v.op == "round_to":
@@ -433,6 +436,23 @@ def note(place, index, size, is_stray):
     lanes = stray.to(tl.int32) * 0
     tl.store(place + lanes, stray, stray != lowest)
     tl.store(place + 1 + lanes, (size + 1) + lanes, stray != lowest)
+
+
+@triton.jit
+def to_integer(x, kind: tl.constexpr):     # defined for every float, as in include/convert.h
+    if kind == tl.uint64:
+        high = x >= 9223372036854775808.0
+        x = tl.where(high, x - 9223372036854775808.0, x)
+    if kind == tl.int64 or kind == tl.uint64 or kind == tl.uint32:
+        fits = (x >= -9223372036854775808.0) & (x < 9223372036854775808.0)
+        made = tl.where(fits, tl.where(fits, x, 0.0).to(tl.int64), -9223372036854775808)
+    else:
+        fits = (x >= -2147483648.0) & (x < 2147483648.0)
+        made = tl.where(fits, tl.where(fits, x, 0.0).to(tl.int32), -2147483648)
+    made = made.to(kind)
+    if kind == tl.uint64:
+        made = tl.where(high, made ^ 9223372036854775808, made)
+    return made
 
 
 @triton.jit

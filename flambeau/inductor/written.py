@@ -19,6 +19,8 @@ from flambeau.core.tensor import Layout
 from flambeau.inductor.call import ByAddress, ByArrays, Call, Keep, Launch, Look, Make, Primitive, Step, Take
 from flambeau.inductor.ir import ALL_OUTPUTS
 
+ARRAYS = 64     # of a program of an operator (max_bases in csrc/gpu_program.cpp)
+
 
 class KnownLate(Exception):
     """A call computes with a number that is known only when it runs, which no program does."""
@@ -56,9 +58,9 @@ class Writer:
                              self.scope["fit"], where)
 
     def of_operator(self, several: bool) -> _C.GpuProgram | None:
-        """The program of an operator with `several` results or one; None where it gives back an argument."""
+        """The program of an operator with `several` results or one; None where it gives back an argument, or makes too many arrays."""
         count = len(self.arrays)
-        if not all(isinstance(r, Look) and self.bases[r.buffer] >= count for r in self.call.results):
+        if not all(isinstance(r, Look) and self.bases[r.buffer] >= count for r in self.call.results) or count + len(self.made) > ARRAYS:
             return None
         return _C.GpuProgram(count, tuple(self.made), tuple(self.steps), self.outputs, several)
 

@@ -281,8 +281,7 @@ def _flat_positions(like: Tensor, sizes: Sequence, stride: Sequence[int], start:
 
 
 def _max_pool_backward_vjp(g: Tensor, indices: Tensor) -> tuple:
-    lead = tuple(indices.shape[:2])
-    return (g.reshape(*lead, -1).gather(2, indices.reshape(*lead, -1)).reshape(indices.shape), None)
+    return (g.flatten(2).gather(2, indices.flatten(2)).reshape(indices.shape), None)
 
 
 @operator(name="max_pool_backward", fused=True, vjp=_max_pool_backward_vjp)
@@ -426,7 +425,7 @@ def _max_unpool(spatial: int) -> Callable:
                                f"{list(indices.shape)}")
         lead = tuple(input.shape[:-spatial])
         flat = input.new_zeros((*lead, math.prod(sizes)))
-        filled = flat.scatter(-1, indices.reshape(*lead, -1), input.reshape(*lead, -1))
+        filled = flat.scatter(-1, indices.flatten(-spatial), input.flatten(-spatial))
         return as_laid_out(filled.reshape(*lead, *sizes), input)
 
     fn.__name__, fn.__doc__ = name, f"Zeros with the values of a max_pool{spatial}d back at their indices."
@@ -659,7 +658,7 @@ def _adaptive_max(spatial: int) -> Callable:
         _check_filled(input, name)
         wanted = _wanted(output_size, x, spatial)
         have, (x, last) = tuple(x.shape[2:]), _averaged(x, single)
-        if any(map(is_symbolic, have)) and all(type(m) is int and m == 1 for m in wanted):
+        if (x.is_cuda or any(map(is_symbolic, have))) and all(type(m) is int and m == 1 for m in wanted):
             values, indices = (out.reshape([*x.shape[:2], *wanted]) for out in window_maxima(x.flatten(2), 2))
         elif all(_even(n, m) for n, m in zip(have, wanted)):
             kernel = tuple(n // m for n, m in zip(have, wanted))
@@ -680,7 +679,7 @@ def _adaptive_max_backward(g: Tensor, indices: Tensor, shape: tuple) -> Tensor:
     """Gradient of uneven adaptive maxima: each cell's gradient goes to the element it took."""
     lead = tuple(shape[:2])
     flat = g.new_zeros((*lead, math.prod(shape[2:])))
-    out = flat.scatter_add(2, indices.reshape(*lead, -1), g.reshape(*lead, -1)).reshape(shape)
+    out = flat.scatter_add(2, indices.flatten(2), g.flatten(2)).reshape(shape)
     return as_laid_out(out, g)
 
 
@@ -693,7 +692,7 @@ def _adaptive_max_cells(input: Tensor, wanted: tuple) -> tuple[Tensor, Tensor]:
     """Cell by cell: the flattened positions of each cell, and the largest among them."""
     x, have = input, tuple(input.shape[2:])
     lead = tuple(x.shape[:2])
-    flat = x.reshape(*lead, -1)
+    flat = x.flatten(2)
     grid = prims.iota(math.prod(have), 0, 1, int64, x.device).reshape(have)
     values, indices = [], []
     for cell in itertools.product(*(_cells(n, m) for n, m in zip(have, wanted))):

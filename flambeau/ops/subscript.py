@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.cuda.recording import under_way
 from ..core import dispatch
 from ..core.dtypes import FLOAT, INT, bool_, int32, int64, uint8
 from ..core.tensor import Tensor, bump_version, is_example, refuse_inference_write
@@ -138,10 +139,12 @@ def _slice(x: Tensor, dim: int, item: slice) -> Tensor:
 
 
 def _number_of(item: Tensor) -> int | None:
-    """The value of a 0-dim integer index, if reading it now is right."""
-    if item.ndim or item._data is None or dispatch.state.word or item.device.type != "cpu":
+    """The value of a 0-dim integer index, if reading it now is right: a recording on a GPU cannot wait for it."""
+    if item.ndim or item._data is None or dispatch.state.word:
         return None
-    return int(item._data)
+    if item.device.type == "cpu":
+        return int(item._data)
+    return None if under_way else int(item.item())
 
 
 def _is_traced(x: Tensor, index: Tensor) -> bool:

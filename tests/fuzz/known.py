@@ -406,6 +406,11 @@ KNOWN = (
 )
 
 
+def written_in_order(step: Step) -> bool:
+    """Whether a step may write to a place several times; where it does, a GPU's threads do in no order."""
+    return step.form == "setitem" or _of(*(n + e for n in ("scatter", "index_copy", "index_put", "put") for e in ("", "_")))(step)
+
+
 def excuses_step(step: Step, theirs: Any) -> bool:
     return any(k.whole is not None and k.whole(step, theirs) for k in KNOWN)
 

@@ -459,7 +459,8 @@ def _grown(made: Input, sizes: set[int]) -> Input:
 
 # -- another device
 def on_a_gpu(program: Program) -> Difference | None:
-    """Eager on a GPU beside eager on the CPU. What has no kernel there says so; an index out of range may be told of at the end."""
+    """Eager on a GPU beside eager on the CPU. What has no kernel there says so; an index out of range is told of at the end, by an
+    IndexError in any operator; which of several writes to one place comes last is told by nobody."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = run(program, flambeau)
@@ -471,7 +472,11 @@ def on_a_gpu(program: Program) -> Difference | None:
             got.error = got.error or stray
         if isinstance(got.error or got.backward_error, NotImplementedError):
             return None
-        return difference(program, got, expected, flambeau, again=lambda draw: run(program, flambeau, shake=draw), layouts=False)
+        if "before this synchronisation" in str(got.error) and isinstance(expected.error, RuntimeError):
+            return None
+        found = difference(program, got, expected, flambeau, again=lambda draw: run(program, flambeau, shake=draw), layouts=False)
+        by_order = found is not None and found.kind.startswith(("value", "gradient")) and any(map(known.written_in_order, program.steps))
+        return None if by_order else found
 
 
 # -- vmap

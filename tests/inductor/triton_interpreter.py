@@ -136,7 +136,7 @@ class Libdevice:
 
 
 TYPES = {"fp32": "float32", "fp64": "float64", "fp16": "float16", "bf16": "bfloat16", "i1": "int1", "u8": "uint8", "i8": "int8",
-         "i16": "int16", "i32": "int32", "i64": "int64"}
+         "i16": "int16", "i32": "int32", "i64": "int64", "u32": "uint32", "u64": "uint64"}
 launches = [0]
 
 
@@ -271,6 +271,16 @@ def eager_pointwise() -> None:
     generated("mul", Array((64, 100), "f4", wide.memory + 400, wide.strides), a(64, 100))    # a slice of rows, not aligned
     generated("where", to_gpu(RNG.random((64, 128)) < 0.5), a(64, 128), 0.0)
     generated("tanh", to_gpu(np.asfortranarray(RNG.standard_normal((64, 80)).astype("f4"))))
+
+
+def to_integers() -> None:
+    """Every float becomes the integer that it becomes on the processor (include/convert.h)."""
+    floats = [0.0, -0.5, 1.9, -1.9, 255.5, 300, -300, 2**31 - 129, 2**31, -2**31, 3e9, 2**62, 2**63, -2**63, 1.5e19, 1e30, -1e30, np.nan,
+              np.inf, -np.inf]
+    for source in ("f4", "f8"):
+        x = to_gpu(np.resize(np.array(floats, source), (20, 64)))
+        for kind in (fl.uint8, fl.int8, fl.int16, fl.int32, fl.int64, fl.uint32, fl.uint64):
+            generated("convert", x, kind)
 
 
 def eager_operators() -> None:
@@ -620,8 +630,8 @@ def empty_indices() -> None:
     strays.check()
 
 
-CASES = {f.__name__: f for f in (products, ended_products, long_rows, long_sums, eager_pointwise, eager_operators, eager_reductions,
-                                graphs, programs, saved, tables, lifetimes, stray_indices, empty_indices)}
+CASES = {f.__name__: f for f in (products, ended_products, long_rows, long_sums, eager_pointwise, to_integers, eager_operators,
+                                eager_reductions, graphs, programs, saved, tables, lifetimes, stray_indices, empty_indices)}
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import pytest
 import flambeau as fl
 import flambeau.nn.functional as F
 from flambeau.inductor import graph
+from flambeau.ops.registry import COMPOSITES
 
 X = np.random.default_rng(0).standard_normal((2, 3, 11, 9))
 WINDOWS = [(3, 1, 1, 1), ((2, 3), 2, (1, 2), (2, 1)), (3, 1, 0, 2), ((1, 2), 1, 0, 3)]  # size, dilation, padding, stride
@@ -92,3 +93,15 @@ def test_the_last_nan_of_a_window_is_its_maximum(backend):
                 if name != "adaptive" and (name != "fractional" or last):
                     assert (places == last).all(), (name, dynamic)
                 assert set(leaf.grad.nonzero().flatten().tolist()) == set(places.flatten().tolist()), (name, dynamic)
+
+
+def test_nothing_comes_out_of_a_pool_of_nothing():
+    x, i = fl.zeros(0, 2, 3, 3), fl.zeros(0, 2, 3, 3, dtype=fl.int64)
+    assert F.max_unpool2d(x, i, 2).shape == (0, 2, 6, 6)
+    for pool in (F.adaptive_max_pool2d, F.adaptive_avg_pool2d, F.max_pool2d):
+        leaf = fl.zeros(0, 2, 6, 6, requires_grad=True)
+        pool(leaf, 2).sum().backward()
+        assert leaf.grad.shape == leaf.shape
+    for body, arguments in (("_adaptive_max_cells", ((2, 2),)), ("_max_pool", ((2, 2), (2, 2), (0, 0), (1, 1), False))):
+        values, places = COMPOSITES[body].fn(fl.zeros(0, 2, 5, 5), *arguments)     # as on devices without a kernel of their own
+        assert values.shape == places.shape == (0, 2, 2, 2)

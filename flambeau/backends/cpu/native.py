@@ -29,7 +29,8 @@ def copy_strided(to: np.ndarray, from_: np.ndarray) -> np.ndarray:
     if from_.shape != to.shape:
         from_ = np.broadcast_to(from_, to.shape)
     if not _C.copy_strided(to, from_):
-        to[...] = from_
+        wide = to.dtype == np.uint32 and from_.dtype.kind not in "biu"      # NumPy's own way hangs on the place in the array
+        to[...] = cast(from_, np.dtype(np.int64)) if wide else from_
     return to
 
 

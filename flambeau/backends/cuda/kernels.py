@@ -16,7 +16,7 @@ import numpy as np
 from cupyx.scipy import special
 
 from ... import _C
-from ...core.dtypes import DTYPES, bool_, dtype
+from ...core.dtypes import DTYPES, INT, bool_, dtype, int32, uint64
 from ...core.scalar import TABLE as SCALARS
 from ...core.scalar import ScalarOp
 from ..cpu.conv import FROM_LAST, TO_LAST, is_channels_last
@@ -25,6 +25,22 @@ from .programs import REMEMBERED
 
 Array = Any
 _NARROW = frozenset(d.numpy for d in DTYPES.values() if d.is_floating_point and d.itemsize < 4)
+
+
+def _in_rows(x: Array) -> Array:
+    """A contiguous array of x's shape; `cupy.ascontiguousarray` gives an array of no dimensions one."""
+    return x if x.flags.c_contiguous else cupy.array(x, order="C")
+
+
+def _to_integer(x: Array, kind: dtype) -> Array:
+    """A float towards zero as an integer, defined for every float as in `flambeau/include/convert.h`."""
+    bits = 31 if kind.itemsize < 4 or kind is int32 else 63
+    word, limit = np.dtype(f"i{(bits + 1) // 8}"), 2.0 ** bits
+    high = x >= limit if kind is uint64 else None
+    x = x if high is None else cupy.where(high, x - limit, x)
+    fits = (x >= -limit) & (x < limit)
+    made = cupy.where(fits, cupy.where(fits, x, 0).astype(word), np.iinfo(word).min).astype(kind.numpy)
+    return made if high is None else cupy.where(high, made ^ np.uint64(1 << 63), made)
 
 
 # -- the scalar operations, read by CuPy -------------------------------------------------------------------
@@ -39,6 +55,8 @@ class CupyScalars:
     def to_dtype(x: Any, kind: dtype) -> Any:
         if x.dtype.kind == "c" and not kind.is_complex and kind is not bool_:
             x = x.real
+        if kind.category == INT and (x.dtype.kind == "f" or x.dtype in _NARROW):
+            return _to_integer(_wide(x), kind)
         return x.astype(kind.numpy, copy=False)
 
     @staticmethod
@@ -47,11 +65,11 @@ class CupyScalars:
 
     @staticmethod
     def real(x: Any) -> Any:
-        return cupy.ascontiguousarray(x.real)
+        return _in_rows(x.real)
 
     @staticmethod
     def imag(x: Any) -> Any:
-        return cupy.ascontiguousarray(x.imag)
+        return _in_rows(x.imag)
 
     @staticmethod
     def logical_not(x: Any) -> Any:
@@ -249,7 +267,7 @@ def _index(x: Array, indices: Sequence) -> Array:
 def _nonzero(x: Array) -> Array:
     if not x.ndim:
         return cupy.zeros((int(x != 0), 0), np.int64)
-    return cupy.stack(cupy.nonzero(x), 1).astype(np.int64)
+    return cupy.stack(cupy.nonzero(x)).astype(np.int64, copy=False).T     # a dimension's indices side by side, as on the CPU
 
 
 def _index_put(x: Array, indices: Sequence, values: Array, accumulate: bool) -> Array:

@@ -51,9 +51,12 @@ def _solve_triangular(a: Array, b: Array, upper: bool, unit: bool) -> Array:
     if unit:
         at = cupy.arange(a.shape[-1])
         triangle[..., at, at] = 1
-    if a.ndim > 2:
-        return cupy.linalg.solve(triangle, b)
-    return linalg.solve_triangular(triangle, b, lower=not upper, unit_diagonal=unit)
+    if a.ndim == 2:
+        return linalg.solve_triangular(triangle, b, lower=not upper, unit_diagonal=unit)
+    out = cupy.zeros_like(b, order="C")     # row by row for the whole batch; a zero on the diagonal divides, as in BLAS
+    for i in range(a.shape[-1])[::-1 if upper else 1]:
+        out[..., i, :] = (b[..., i, :] - cupy.matmul(triangle[..., i:i + 1, :], out)[..., 0, :]) / triangle[..., i, i, None]
+    return out
 
 
 def _qr(x: Array, mode: str) -> tuple:

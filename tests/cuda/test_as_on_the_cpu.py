@@ -1,0 +1,78 @@
+"""Small programs whose meaning hung on the device: dtypes, shapes, views and refusals are the CPU's."""
+
+from __future__ import annotations
+
+import pytest
+
+import flambeau as fl
+
+F = fl.nn.functional
+NAN, INF = float("nan"), float("inf")
+
+
+def _put(x, index, value):
+    x[index] = value
+    return x
+
+
+PROGRAMS = {
+    "a value is converted where a number selects": lambda d: _put(fl.tensor([[3], [4]], device=d), fl.tensor(-1, device=d),
+                                                                  fl.tensor([2.7], device=d)),
+    "truth values too": lambda d: _put(fl.tensor([[[3]]], device=d), fl.tensor(-1, device=d), fl.tensor([[True]], device=d)),
+    "among slices": lambda d: _put(fl.zeros(2, 3, 4, device=d, dtype=fl.int64), (slice(None), fl.tensor(1, device=d), slice(1, 3)), 2.5),
+    "what it selects is a view": lambda d: (x := fl.zeros(3, device=d), x[fl.tensor(1, device=d)].add_(1))[0],
+    "parts of numbers": lambda d: fl.tensor(1 + 2j, device=d).imag + fl.tensor(1 + 2j, device=d).real,
+    "isnan of a number": lambda d: fl.isnan(fl.tensor([complex(NAN, 1)], device=d)[0]),
+    "nan_to_num_ of a number": lambda d: fl.tensor(complex(NAN, 1), device=d).nan_to_num_(),
+    "rows of argwhere": lambda d: fl.tensor([[1.0, 0.0, 2.0]], device=d).argwhere(),
+    "a pool of nothing": lambda d: F.adaptive_max_pool2d(fl.zeros(0, 1, 4, 4, device=d), 3),
+    "a pool of nothing to one": lambda d: F.adaptive_max_pool2d(fl.zeros(0, 1, 4, 4, device=d), 1),
+    "nothing taken out of a pool": lambda d: F.max_unpool2d(fl.zeros(0, 1, 2, 2, device=d), fl.zeros(0, 1, 2, 2, device=d).long(), 2),
+    "the last NaN of a pool": lambda d: F.adaptive_max_pool1d(fl.tensor([[1, NAN, 0, NAN, 2]], device=d), 1, return_indices=True)[1],
+    "of a part": lambda d: F.adaptive_max_pool1d(fl.tensor([[1, NAN, 0, NAN, 2]], device=d), 2, return_indices=True)[1],
+    "many taps to one": lambda d: F.adaptive_max_pool3d(fl.arange(288.0, device=d).sin().reshape(1, 2, 4, 6, 6), 1, return_indices=True)[1],
+    "many taps": lambda d: F.max_pool2d(fl.arange(800.0, device=d).sin().reshape(1, 2, 20, 20), 10, return_indices=True)[1],
+    "a singular triangle": lambda d: fl.linalg.solve_triangular(fl.zeros(1, 1, 1, device=d), fl.ones(1, 1, 1, device=d), upper=True),
+    "a mean of negative zeros": lambda d: fl.signbit(F.avg_pool1d(fl.full((1, 1, 4), -0.0, device=d), 1)),
+}
+
+
+def _facts(out):
+    steps = [s for s, n in zip(out.stride(), out.shape) if n > 1]
+    return out.dtype, out.shape, steps, out.cpu().tolist()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_small_programs(name):
+    got, want = (_facts(PROGRAMS[name](d)) for d in ("cuda", "cpu"))
+    assert got[:3] == want[:3] and repr(got[3]) == repr(want[3])
+
+
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("unit", [False, True])
+def test_triangles_in_batches(upper, unit):
+    a, b = fl.randn(3, 5, 5) + 3 * fl.eye(5), fl.randn(3, 5, 2)
+    want = fl.linalg.solve_triangular(a, b, upper=upper, unitriangular=unit)
+    got = fl.linalg.solve_triangular(a.cuda(), b.cuda(), upper=upper, unitriangular=unit)
+    fl.testing.assert_close(got.cpu(), want, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("source", [fl.float16, fl.bfloat16, fl.float32, fl.float64], ids=str)
+def test_every_float_becomes_the_same_integer(source):
+    """Small and large, generated and by CuPy, compiled."""
+    floats = [0.0, -0.5, 1.9, -1.9, 255.5, 300, -300, 2.0**31, -2.0**31, 3e9, 2.0**62, 2.0**63, -2.0**63, 1.5e19, 1e30, -1e30]
+    for kind in (fl.uint8, fl.int8, fl.int16, fl.int32, fl.int64):
+        for n in (1, 40):
+            x = fl.tensor([*floats, NAN, INF, -INF] * n, dtype=source)
+            want = x.to(kind)
+            assert fl.equal(x.cuda().to(kind).cpu(), want), (kind, n)
+            assert fl.equal(fl.compile(lambda x, kind=kind: x.to(kind))(x.cuda()).cpu(), want), (kind, n)
+
+
+def test_an_index_that_is_written_later():
+    """A number in a tensor selects when it is read: what it is afterwards is nothing to the gradient."""
+    x, i = fl.ones(3, device="cuda", requires_grad=True), fl.tensor(1, device="cuda")
+    out = x[i] * 2
+    i.add_(1)
+    out.backward()
+    assert x.grad.tolist() == [0, 2, 0]
