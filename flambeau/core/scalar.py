@@ -92,8 +92,12 @@ def _log1p(x: Any) -> Any:
 
 
 def _pow(x: Any, y: Any) -> Any:
-    """x^y; a negative power of an integer is 0 but for 1 and -1."""
+    """x^y; a negative power of an integer is 0 but for 1 and -1. Of complex numbers NumPy takes whole powers as products: where those
+    overflow, the exponential of the logarithm."""
     kind = np.result_type(x, y)
+    if kind.kind == "c":
+        products = np.power(x, y)
+        return products if np.isfinite(products).all() else np.where(np.isfinite(products), products, np.exp(y * np.log(x))).astype(kind)
     if kind.kind != "i":
         return np.power(x, y)
     ones = np.where(np.equal(x, 1), 1, np.where(np.equal(x, -1), 1 - 2 * np.bitwise_and(y, 1), 0))

@@ -13,10 +13,10 @@ from ..core.dtypes import COMPLEX, FLOAT, dtype, float32, float64
 from ..core.size import canonical_dim, permuted_strides
 from ..core.tensor import Tensor, from_array
 from . import prims
-from .creation import count, finish
+from .creation import count, finish_line, kind_for
 from .indexing import roll
 from .order import laid
-from .pointwise import with_out
+from .pointwise import with_out, with_out_in_rows
 from .promotion import cast, default_dtype
 from .registry import Linear, Spec, operator, primitive
 
@@ -39,12 +39,13 @@ def fft_c2c(x: Tensor, dims: tuple[int, ...], forward: bool, norm: str) -> Spec:
 
 
 def transformed(x: Tensor, shape: Sequence, dims: Sequence[int], last: int | None = None) -> tuple:
-    """Strides of a transform: its dimensions innermost (`last` innermost of all), these and the others in x's memory order."""
-    order = sorted(range(x.ndim), key=lambda d: -x._layout.strides[d])
-    inner = [d for d in order if d in dims]
-    if last is not None:
-        inner = [*(d for d in inner if d != last), last]
-    return permuted_strides(shape, [*(d for d in order if d not in inner), *inner])
+    """Strides of a transform: its dimensions innermost (`last` innermost of all), these and the others in x's memory order. Where x
+    repeats that says nothing: `dims` stay as they are given, and the last of the others take the places that these leave."""
+    outer = [d for d in range(x.ndim) if d not in dims]
+    outer = [d if d not in dims else outer.pop() for d in range(len(outer))]
+    by_memory = functools.partial(sorted, key=lambda d: -x._layout.strides[d])
+    inner = by_memory(d for d in dims if d != last)
+    return permuted_strides(shape, [*by_memory(outer), *inner, *(() if last is None else (last,))])
 
 
 def _real_back(g: Tensor, shape: Sequence, dim: int, norm: str) -> Tensor:
@@ -160,6 +161,15 @@ def _complex_transform(x: Tensor, s: Sequence | None, dim: Any, norm: str | None
     return fft_c2c(_sized(x, dims, sizes), dims, forward, _norm(norm)) if dims else x.clone()
 
 
+def _line_transform(x: Tensor, s: Sequence, dim: Any, norm: str | None, forward: bool, name: str) -> Tensor:
+    """Along one dimension: of real numbers, unless padded, it lies by their strides, not those of their cast, which repeats nothing."""
+    out = _complex_transform(x, s, dim, norm, forward, name)
+    dims = _counted(x, dim)
+    if x.dtype not in (float32, float64) or x.is_contiguous() or out.shape[dims[0]] > x.shape[dims[0]]:
+        return out
+    return laid(out, transformed(x, out._layout.shape, dims))
+
+
 def _real_transform(x: Tensor, s: Sequence | None, dim: Any, norm: str | None, name: str) -> Tensor:
     """Along the last dimension from real numbers, over the others from the complex ones that this gives."""
     x = _input(x, name, real=True)
@@ -189,7 +199,7 @@ def _one(name: str, transform: Callable, doc: str) -> Callable:
         return transform(input, (n,), (dim,), norm, name=name)
 
     fn.__name__, fn.__doc__ = name, doc
-    return operator(with_out(fn), name=f"fft_{name}")
+    return operator(with_out_in_rows(fn), name=f"fft_{name}")
 
 
 def _many(name: str, transform: Callable, default: Any, doc: str) -> Callable:
@@ -197,13 +207,13 @@ def _many(name: str, transform: Callable, default: Any, doc: str) -> Callable:
         return transform(input, s, dim, norm, name=name)
 
     fn.__name__, fn.__doc__ = name, doc
-    return operator(with_out(fn), name=f"fft_{name}")
+    return operator(with_out_in_rows(fn), name=f"fft_{name}")
 
 
 _FORWARD = functools.partial(_complex_transform, forward=True)
 _INVERSE = functools.partial(_complex_transform, forward=False)
-fft = _one("fft", _FORWARD, "The discrete Fourier transform along one dimension, of n points.")
-ifft = _one("ifft", _INVERSE, "The inverse of fft.")
+fft = _one("fft", functools.partial(_line_transform, forward=True), "The discrete Fourier transform along one dimension, of n points.")
+ifft = _one("ifft", functools.partial(_line_transform, forward=False), "The inverse of fft.")
 fft2 = _many("fft2", _FORWARD, (-2, -1), "The transform over two dimensions.")
 ifft2 = _many("ifft2", _INVERSE, (-2, -1), "The inverse of fft2.")
 fftn = _many("fftn", _FORWARD, None, "The transform over several dimensions.")
@@ -217,7 +227,7 @@ irfftn = _many("irfftn", _to_real_transform, None, "The inverse of rfftn.")
 
 
 @operator(name="fft_hfft")
-@with_out
+@with_out_in_rows
 def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
     """The transform of a hermitian-symmetric signal given by its first half: real."""
     return irfft(_input(input, "hfft").conj(), n, dim, _SWAPPED[_norm(norm)])
@@ -239,11 +249,14 @@ def _frequencies(name: str, make: Callable, doc: str) -> Callable:
             raise TypeError(f"{name}(): argument 'd' (position 2) must be float, not Tensor")
         if n < 0 and make is np.fft.fftfreq:    # of a real transform there is half, rounded towards zero
             raise RuntimeError(f"{name}(): expected a non-negative number of points, got {n}")
+        kind = kind_for(dtype, out, default_dtype())
+        if kind.category < FLOAT:
+            raise RuntimeError(f"{name} requires a floating point or complex dtype, not {kind}")
         counted = make(n, 1.0) if n else np.zeros(0) if make is np.fft.fftfreq else np.full(1, np.nan)
         with np.errstate(all="ignore"):
             counted = counted / float(d)
-        made = from_array(counted.astype((dtype or default_dtype()).numpy)).to(as_device(device))
-        return finish(made, requires_grad, None, layout, pin_memory)
+        made = from_array(counted.astype(kind.numpy)).to(as_device(device))
+        return finish_line(made, requires_grad, out, layout, pin_memory)
 
     fn.__name__, fn.__doc__ = name, doc
     return operator(fn, name=f"fft_{name}")

@@ -109,7 +109,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     if mode == "constant" and all(type(n) is int and n == 0 for n in amounts):
         return input.clone()
     if mode == "constant":
-        return _surrounded(input, tuple(low), tuple(high), value) if value else \
+        return _surrounded(input, tuple(low), tuple(high), value) if value and max(amounts, default=0) > 0 else \
             prims.pad_zeros(input, tuple(low), tuple(high), (0,) * input.ndim)
     if value is not None and value != 0:
         raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')
@@ -408,8 +408,8 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
             out = _antialiased(out, d, _antialias_matrix(mode, int(input.shape[d]), int(n), s, bool(align_corners)))
         elif s is not None or input.shape[d] != n:
             axes.append(_axis(d, input, mode, n, s, bool(align_corners)))
-    out = as_laid_out(out, input) if antialias else _remade(out, axes, input.dtype)
-    return out if out is not input else input.clone()
+    out = as_laid_out(out, input) if antialias or not axes else _remade(out, axes, input.dtype)
+    return apart(out, input)
 
 
 def upsample(input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",

@@ -185,6 +185,12 @@ def _into_out(result: Any, out: Any) -> Any:
     return type(result)(*map(store_out, out, result)) if isinstance(result, tuple) else store_out(out, result)
 
 
+def with_out_in_rows(fn: Callable) -> Callable:
+    """As `with_out`, for an operator whose result lies otherwise by itself than in an empty `out=`, where it is in rows."""
+    vars(fn)["into_out"] = lambda result, out: store_out(out, in_rows(result))
+    return fn
+
+
 # -- builders ------------------------------------------------------------------------------------------
 def _unary(prim: PointwisePrimitive, name: str, floats: bool) -> Callable:
     quick = prim.quick
@@ -587,8 +593,7 @@ def _logical(name: str, dunder: tuple[str, ...] = ()) -> Callable:
         result = quick(input, other)
         if result is not NotImplemented:
             return result
-        x, y = (cast(v, bool_) if isinstance(v, Tensor) else bool(v) for v in (input, other))
-        return prim(*broadcast(x, y))
+        return prim(*prepare(input, other))
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {name.replace('_', ' ')} of truth values."
     made = operator(with_out(fn), name=name, method=(name, *dunder))

@@ -13,6 +13,7 @@ from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, complex128, dtype, f
 from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
 from . import prims
+from .order import in_rows
 from .pointwise import assign, new_value, store_out, with_out
 from .promotion import apart, broadcast, cast, result_type, to_float
 from .registry import Primitive, method, operator
@@ -459,7 +460,7 @@ def _vector_norm(input: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
     x = cast(input, float32) if input.dtype.itemsize < 4 else input
     n = _count(input, dims)
     if type(n) is int and n == 1 and ord:
-        out = prims.squeeze(prims.abs(x), dims)     # no power of it, which may overflow
+        out = in_rows(prims.squeeze(prims.abs(x), dims))    # no power of it, which may overflow
     elif ord == 2 and not x.dtype.is_complex:
         out = prims.sqrt(prims.sum(x * x, dims))
     elif ord == 0:

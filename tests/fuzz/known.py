@@ -356,7 +356,8 @@ KNOWN = (
           and _says(ours, "must be batches of square", "at least 2 dimensions", "Expected a floating point", "not implemented for")),
     Known("torch judges an image of four dimensions without a batch as a batch of images without depth, and refuses it",
           error=lambda ours, theirs, step: _says(theirs, "Unsupported memory format. Supports only ChannelsLast3d")),
-    Known("a conjugate is computed, never a view that waits", layout=_of("mH", "H", "adjoint", "conj", "imag")),
+    Known("a conjugate is computed, never a view that waits (which torch's ifft of real numbers is too)", layout=lambda step:
+          _of("mH", "H", "adjoint", "conj", "imag", "resolve_conj", "resolve_neg")(step) or (_of("ifft")(step) and "out" in step.kwargs)),
     Known("a truth value written in place has no gradient; torch gives zeros for a comparison's operands, and passes a logical operation's",
           gradient=_of(*[name + "_" for name in ("eq", "ne", "lt", "le", "gt", "ge", "equal", "not_equal", "less", "less_equal", "greater",
                                                  "greater_equal", "logical_not", "logical_and", "logical_or", "logical_xor")])),

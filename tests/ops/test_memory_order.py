@@ -68,6 +68,7 @@ ELEMENTWISE: dict[str, Callable] = {
     "legendre": lambda t, x, y, z: t.special.legendre_polynomial_p(x, y),
     "heaviside": lambda t, x, y, z: t.heaviside(x, y),
     "gcd": lambda t, x, y, z: t.gcd((x * 8).long(), (y * 8).int()),
+    "logical_or": lambda t, x, y, z: t.logical_or(x, (y * 8).long()),
     "clone": lambda t, x, y, z: x.clone(),
     "exp": lambda t, x, y, z: x.exp(),
     "zeros_like": lambda t, x, y, z: t.zeros_like(x),
@@ -146,12 +147,22 @@ OTHERS: dict[str, tuple[tuple, Callable]] = {
     "index apart": ((2, 3, 4), lambda t, x: x[t.tensor([0, 1]), :, t.tensor([0, 1])]),
     "index mask": ((2, 3, 4), lambda t, x: x[:, t.tensor([True, False, True])]),
     "ravel": ((2, 3), lambda t, x: x.ravel()),
+    "padding that crops": ((4, 3, 5), lambda t, x: t.nn.functional.pad(x, (0, -1, -1, -1))),
+    "padding that crops images": ((2, 3, 4, 5), lambda t, x: (
+        t.nn.functional.pad(x, (-1, -1)), t.constant_pad_nd(x, [-1, 0, 0, -2], 2))),
+    "norm over one element": ((2, 1, 3, 2), lambda t, x: (
+        x.norm(2, 1), t.linalg.vector_norm(x.bfloat16(), 2, 1), t.linalg.vector_norm(x, 3, 1))),
+    "resized to itself": ((2, 3, 4, 5), lambda t, x: tuple(
+        t.nn.functional.interpolate(x, (4, 5), mode=m) for m in ("nearest", "bilinear"))),
     "fft": ((2, 3, 4), lambda t, x: t.fft.fft(x, dim=0)),
     "fftn": ((2, 3, 4), lambda t, x: t.fft.fftn(x)),
     "rfft": ((2, 3, 4), lambda t, x: t.fft.rfft(x, dim=1)),
     "fft2": ((2, 3, 4), lambda t, x: t.fft.fft2(x, dim=(0, 1))),
     "rfftn": ((2, 3, 4), lambda t, x: t.fft.rfftn(x)),
     "irfftn": ((2, 3, 4), lambda t, x: t.fft.irfftn(x)),
+    "transforms into an empty out=": ((2, 3, 4), lambda t, x: tuple(
+        getattr(t.fft, of)(x, dim=(1, 0) if of == "fft2" else 1, out=t.empty(0, dtype=t.complex64))
+        for of in ("fft", "rfft", "ihfft", "fft2"))),
     "inv": ((2, 3, 3), lambda t, x: t.linalg.inv(regular(t, x))),
     "solve": ((2, 3, 3), lambda t, x: t.linalg.solve(regular(t, x), x)),
     "cholesky": ((3, 3), lambda t, x: t.linalg.cholesky(regular(t, x @ x.mT))),
@@ -177,6 +188,27 @@ def test_of_one_tensor(name: str) -> None:
         ours, theirs = fn(fl, make(fl)), fn(torch, make(torch))
         for a, b in zip(*(o if isinstance(o, tuple) else (o,) for o in (ours, theirs)), strict=True):
             assert telling(a) == telling(b), kind
+
+
+@pytest.mark.parametrize("name", "fft ifft rfft irfft hfft ihfft fft2 ifft2 rfft2 fftn ifftn rfftn irfftn".split())
+def test_transforms_of_what_repeats(name: str) -> None:
+    draw = random.Random(name)
+    for _ in range(40):
+        full = tuple(draw.choice([2, 3]) for _ in range(draw.choice([2, 3, 4])))
+        shape = tuple(1 if draw.random() < 0.5 else n for n in full)
+        kind = draw.choice(["float32", "complex64", "int64"] if name in ("fft", "ifft", "fft2", "fftn") else ["float32", "int64"])
+        dims = tuple(draw.sample(range(len(full)), 2 if name.endswith("2") else draw.randint(1, len(full))))
+        given = {"dim": dims if name[-1] in "2n" else dims[0]}
+        ours, theirs = (getattr(t.fft, name)(t.ones(shape, dtype=getattr(t, kind)).expand(full), **given) for t in (fl, torch))
+        assert telling(ours) == telling(theirs), (shape, full, kind, given)
+
+
+def test_a_logical_operation_lies_as_a_sum_does() -> None:
+    """What is repeated says nothing about the order of the result, whichever dtype it has."""
+    for lib in (fl, torch):
+        images = lib.ones(1, 3, 1, 3).contiguous(memory_format=lib.channels_last).long()
+        repeated = lib.ones(1, 1).expand(3, 1, 3)
+        assert telling(lib.logical_or(repeated, images)) == telling(repeated + images) == (1, 3)
 
 
 @pytest.mark.parametrize("name", ["slice_scatter", "select_scatter", "diagonal_scatter"])

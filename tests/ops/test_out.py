@@ -112,3 +112,15 @@ def test_sums_and_products_are_computed_in_the_dtype_of_out(name: str) -> None:
         assert getattr(fl, name)(x, *dim, out=out) is out
         assert fl.equal(out, getattr(fl, name)(x, *dim, dtype=kind)) and out.dtype is kind
         assert fl.equal(out, getattr(fl, name)(x.to(kind), *dim))
+
+
+@pytest.mark.parametrize("name", ["fftfreq", "rfftfreq"])
+def test_frequencies_are_written(name: str) -> None:
+    of = getattr(fl.fft, name)
+    for kind in (fl.float32, fl.float64, fl.complex64):
+        for out in (fl.empty(0, dtype=kind), fl.empty(len(of(6)), dtype=kind)):
+            assert of(6, out=out) is out and out.equal(of(6, dtype=kind))
+    with pytest.raises(RuntimeError, match="floating point or complex"):
+        of(6, out=fl.empty(6, dtype=fl.int64))
+    with pytest.raises(RuntimeError, match="does not match"):
+        of(6, out=fl.empty(6), dtype=fl.float64)

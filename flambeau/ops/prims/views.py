@@ -9,7 +9,7 @@ import numpy as np
 
 from ...backends.cpu.conv import FROM_LAST, TO_LAST, is_channels_last
 from ...core.dtypes import float32, float64, int64
-from ...core.size import contiguous_strides, may_overlap
+from ...core.size import contiguous_strides, elementwise_strides, may_overlap
 from ...core.symbolic import SymInt, expr_of
 from ...core.tensor import Tensor
 from ..registry import Linear, Spec, channels_last_like, primitive, view
@@ -309,7 +309,9 @@ def pad_zeros(x: Tensor, low: tuple[int, ...], high: tuple[int, ...], inner: tup
     if any(type(n) is int and n < 0 for n in shape):
         raise RuntimeError(f"The input size {list(x.shape)}, plus negative padding {list(low)} and {list(high)}, resulted in a "
                            "negative output size")
-    return Spec(tuple(shape), x.dtype, channels_last_like(x, tuple(shape)))
+    crops = not any(inner) and all(type(n) is int and n <= 0 for n in (*low, *high))    # the copy of a view
+    return Spec(tuple(shape), x.dtype, elementwise_strides(shape, [x._layout.strides]) if crops and not x.is_contiguous() else
+                channels_last_like(x, tuple(shape)))
 
 
 def _pad_back(g: Tensor, shape: Sequence, low: Sequence, inner: Sequence) -> Tensor:
