@@ -24,7 +24,7 @@ from .checks import checked
 from .order import in_rows
 from .pointwise import store_out, with_out
 from .prims.views import _diagonal_back, _inverse
-from .promotion import broadcast, cast, category_of_number, default_dtype, fitting, is_number, limits, prepare
+from .promotion import broadcast, cast, category_of_number, default_dtype, fitting, is_number, limits, prepare, result_type
 from .registry import OPERATORS, PRIMITIVES, method, operator
 
 
@@ -732,7 +732,8 @@ def block_diag(*tensors: Tensor) -> Tensor:
     for i, t in enumerate(tensors):
         if t.ndim > 2:
             raise RuntimeError(f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {t.ndim} dimensions")
-    parts = [t.reshape(1, -1) if t.ndim < 2 else t for t in tensors]
+    kind = result_type(*tensors)
+    parts = [cast(t.reshape(1, -1) if t.ndim < 2 else t, kind) for t in tensors]
     columns = sum(t.shape[1] for t in parts)
     strips, done = [], 0
     for t in parts:

@@ -228,7 +228,7 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any
         wide, beta, alpha = int64, int(bool(beta)), int(bool(alpha))
     else:
         wide = kind
-    out = cast(_added(cast(input, wide), cast(outer(vec1, vec2), wide), beta, alpha), kind)
+    out = cast(_added(cast(input, wide), outer(_scaled(cast(vec1, wide), alpha), cast(vec2, wide)), beta, 1), kind)
     return like(out, expand_to(input, tuple(out.shape)))
 
 
@@ -601,8 +601,9 @@ def _distances_backward(g: Tensor, x1: Tensor, x2: Tensor, out: Tensor, p: float
 
 @operator(name="_distances", fused=True, vjp=lambda g, x1, x2, out, p: _distances_backward(g, x1, x2, out, p))
 def distances(x1: Tensor, x2: Tensor, p: float) -> Tensor:
-    """The p-norms of all differences of rows, difference by difference."""
-    return linalg_vector_norm(_between(x1, x2), p, -1)
+    """The p-norms of all differences of rows, difference by difference; p = 0 counts them, and NaN is no difference."""
+    apart = _between(x1, x2)
+    return linalg_vector_norm(apart, p, -1) if p else prims.minimum(prims.ceil(prims.abs(apart)), 1.0).sum(-1)
 
 
 @operator

@@ -364,9 +364,9 @@ cholesky_prim = _routine(
 @operator
 @with_out
 def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
-    """L with A = L L^H for hermitian positive-definite A (only its lower triangle is read); U = L^H if `upper`."""
+    """L with A = L L^H for hermitian positive-definite A (only its lower triangle is read); U = L^H if `upper` (only the upper one)."""
     _check(A, "linalg.cholesky", square=True)
-    lower = cholesky_prim(A)
+    lower = cholesky_prim(_h(A) if upper else A)
     return laid(_h(lower), column_strides(lower.shape)) if upper else lower
 
 

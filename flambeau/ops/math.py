@@ -13,6 +13,7 @@ import numpy as np
 
 from ..core.dtypes import BOOL, FLOAT, INT, float64, int32, uint8
 from ..core.lazy import LazyFunctions
+from ..core.scalar import compute_dtype
 from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
 from . import fft, linalg_decompositions, linalg_factors, linalg_norms, prims, sorting  # noqa: F401 - these fill the table
@@ -370,8 +371,9 @@ def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """input * 2 ** other."""
     if input.dtype.category < FLOAT:
         return input * 2.0 ** other
-    x, y = prepare(input, cast(other, result_type(input, other, 1.0)))
-    return elementwise(prims.ldexp)(x, y) if x.dtype.is_floating_point else x * 2.0 ** y
+    kind = result_type(input, other, 1.0)
+    x, y = prepare(*(cast(t, compute_dtype(kind)) for t in (input, other)))     # an integer may be more than a narrow float holds
+    return cast(elementwise(prims.ldexp)(x, y), kind) if kind.is_floating_point else x * 2.0 ** y
 
 
 frexp_prim = primitive("frexp", doc="(mantissa, exponent) of floats.", samples=lambda r: [(r.standard_normal((2, 3)),)],
@@ -402,10 +404,9 @@ def _areas(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
     pair = y.narrow(d, 1, n - 1) + y.narrow(d, 0, n - 1)
     if x is None:
         return pair * (dx / 2)
-    steps = x.diff(dim=-1 if x.ndim == 1 else dim)
-    if x.ndim == 1:
-        steps = steps.reshape([-1 if i == d else 1 for i in range(y.ndim)])
-    return pair * steps / 2
+    lead = (1,) * (y.ndim - x.ndim)
+    x = x.reshape((*lead[:d], -1, *lead[d:]) if x.ndim == 1 else (*lead, *x.shape))
+    return pair * x.diff(dim=d) / 2
 
 
 @operator

@@ -13,6 +13,7 @@ from ..core.dtypes import int64
 from ..core.tensor import Tensor
 from . import nn_activations, nn_attention, nn_dropout, nn_losses, nn_norms, nn_resize, nn_steps, nn_windows, prims
 from .batching import first_alone
+from .nn_activations import widened
 from .pointwise import with_out
 from .promotion import cast
 from .registry import COMPOSITES, Linear, operator
@@ -86,7 +87,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     lead = tuple(input1.shape[:-1])
     a, b = _flat(input1), _flat(input2)
     mixed = prims.mm(a, prims.permute(weight, (1, 0, 2)).reshape(n, outs * m)).reshape(a.shape[0], outs, m)
-    out = (mixed * b.unsqueeze(1)).sum(-1, dtype=mixed.dtype).reshape(*lead, outs)
+    out = cast((widened(mixed) * widened(b).unsqueeze(1)).sum(-1), mixed.dtype).reshape(*lead, outs)
     return out if bias is None else out + bias
 
 

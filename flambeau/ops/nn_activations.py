@@ -207,7 +207,7 @@ def _elu_backward(g: Tensor, x: Tensor, alpha: float, scale: float, input_scale:
 def _elu(input: Tensor, alpha: float, scale: float, input_scale: float) -> Tensor:
     below = prims.where(prims.gt(input, 0.0), 0.0, input)
     tail = prims.mul(prims.expm1(prims.mul(below, input_scale)), alpha * scale)
-    return prims.where(prims.gt(input, 0.0), prims.mul(input, scale) if scale != 1 else input, tail)
+    return prims.where(prims.ge(input, 0.0), prims.mul(input, scale) if scale != 1 else input, tail)     # 0 stays, whatever alpha is
 
 
 @operator(fused=True, batch=by_names)

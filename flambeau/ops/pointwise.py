@@ -781,8 +781,7 @@ def isfinite(input: Tensor) -> Tensor:
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
     """input + value * tensor1 * tensor2, in the dtype that the tensors have in common."""
     kind, input, tensor1, tensor2 = _in_common("addcmul", input, tensor1, tensor2)
-    product = mul(tensor1, tensor2)
-    return cast(add(input, product if value == 1 else mul(product, operand(value, kind))), kind)
+    return cast(add(input, mul(tensor1 if value == 1 else mul(tensor1, operand(value, kind)), tensor2)), kind)
 
 
 def _in_common(name: str, *tensors: Tensor) -> tuple:

@@ -117,6 +117,29 @@ def test_with_a_number(name, kind):
         agree(outcome(BINARY[name], fl, ours, number), outcome(BINARY[name], torch, theirs, number))
 
 
+# What would overflow on another way, and zeros and NaNs that decide.
+ON_THE_WAY = {
+    "addcmul": lambda t, big: t.addcmul(big * 0, big, big, value=2 ** -14), "addr of nothing": lambda t, big: t.addr(big, big, big, alpha=0),
+    "addr": lambda t, big: t.addr(big[0] * 0, big, big, alpha=2 ** -14),
+    "addcdiv": lambda t, big: t.addcdiv(big * 0, big, 1 / big, value=2 ** -14),
+    "bilinear": lambda t, big: t.nn.functional.bilinear(big[None] / big * 2, t.stack([big, -big])[:, 0][None], big.new_ones(1, 2, 2)),
+    "elu": lambda t, big: t.stack([t.nn.functional.elu(big * 0, a) for a in (NAN, INF)]),
+    "elu_": lambda t, big: t.nn.functional.elu_(big * 0, NAN), "celu": lambda t, big: t.nn.functional.celu(big * 0, INF),
+    "cdist": lambda t, big: t.cdist(t.stack([big, big * NAN]), t.stack([big * INF, -big]), p=0),
+    "pdist": lambda t, big: t.pdist(t.stack([big, big * NAN, -big, big * INF]), p=0),
+}
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", ON_THE_WAY)
+def test_on_the_way(name, kind):
+    if name in ("cdist", "pdist") and "16" in kind:
+        pytest.skip("torch has no such kernel")
+    root = {"float32": 1e19, "float64": 1e154, "float16": 256.0, "bfloat16": 1e19}[kind] * 8
+    theirs, ours = pair(np.array([root, root]), kind)
+    agree(outcome(ON_THE_WAY[name], fl, ours), outcome(ON_THE_WAY[name], torch, theirs))
+
+
 @pytest.mark.parametrize("kind", ["complex64", "complex128"])
 def test_complex_powers(kind):
     """Of what is infinite and to what is huge: 0 where the power is, by numbers and tensors alike; a product that overflows is not NaN."""
@@ -133,6 +156,15 @@ def test_complex_powers(kind):
                     assert (ours < 1e-14).all(), (power, ours)
                 else:       # torch's NaNs are of the way it goes
                     assert ((np.abs(out[small]) < 1e-14) | np.isnan(out[small])).all()
+
+
+def test_block_diag_of_dtypes():
+    """A tensor without dimensions decides less than those that have some, as everywhere but in cat."""
+    for kind in KINDS:
+        for other in KINDS:
+            (theirs, ours), (their_other, our_other) = (pair(np.array([[1.0, 2]]), k) for k in (kind, other))
+            for last in ((0, 0), 0):
+                agree(outcome(fl.block_diag, ours, our_other[last]), outcome(torch.block_diag, theirs, their_other[last]))
 
 
 @pytest.mark.parametrize("name", ["add", "mul", "add alpha", "where", "div", "eq", "rsub"])

@@ -522,3 +522,29 @@ def test_factors_beyond_a_narrow_dtype(name, number):
     assert (getattr(fl, name)(*given, alpha=number) == 0.5).all()
     if name not in ("add", "sub"):
         assert (getattr(fl, name)(zero[0] if name == "addmv" else zero, *given[1:], beta=number) == 0).all()
+
+
+ONE_TRIANGLE = {
+    "cholesky": lambda t, a, upper: t.linalg.cholesky(a, upper=upper), "old cholesky": lambda t, a, upper: a.cholesky(upper),
+    "cholesky_ex": lambda t, a, upper: t.linalg.cholesky_ex(a, upper=upper).L,
+    "eigvalsh": lambda t, a, upper: t.linalg.eigvalsh(a, UPLO="U" if upper else "L"),
+    "eigh": lambda t, a, upper: t.linalg.eigh(a, UPLO="U" if upper else "L").eigenvalues,
+    "solve_triangular": lambda t, a, upper: t.linalg.solve_triangular(a, a, upper=upper),
+    "cholesky_solve": lambda t, a, upper: t.cholesky_solve(a, a, upper),
+    "cholesky_inverse": lambda t, a, upper: t.cholesky_inverse(a, upper),
+    "triangular_solve": lambda t, a, upper: t.triangular_solve(a, a, upper).solution,
+}
+
+
+@pytest.mark.filterwarnings("ignore:torch.cholesky is deprecated", "ignore:torch.triangular_solve")
+@pytest.mark.parametrize("kind", ["float32", "complex128"])
+@pytest.mark.parametrize("name", ONE_TRIANGLE)
+def test_one_triangle_is_read(agrees, name, kind):
+    """The other one may hold anything."""
+    draw = np.random.default_rng(0)
+    a = draw.standard_normal((2, 3, 3)) + (1j * draw.standard_normal((2, 3, 3)) if kind == "complex128" else 0)
+    a = (a @ a.conj().swapaxes(-1, -2) + 3 * np.eye(3)).astype(kind)
+    junk = draw.standard_normal((2, 3, 3)).astype(kind)
+    for upper in (False, True):
+        mixed = np.triu(a) + np.tril(junk, -1) if upper else np.tril(a) + np.triu(junk, 1)
+        agrees(lambda t, x, upper=upper: ONE_TRIANGLE[name](t, x, upper), mixed, tolerance=2e-5, grad=False)

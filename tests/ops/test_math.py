@@ -35,6 +35,14 @@ CASES = {
     "logaddexp2": (lambda t, x, y: t.logaddexp2(x, y), X, P),
     "trapezoid": (lambda t, x: t.trapezoid(x, dx=0.5, dim=0), X),
     "trapezoid over points": (lambda t, x, y: t.trapezoid(x, y), X, P.cumsum(1)),
+    **{f"areas over {x} along {d} of {y}": (lambda t, x, y=y, s=x, d=d: (
+        t.cumulative_trapezoid(t.ones(y), x[:math.prod(s)].cumsum(0).reshape(s), dim=d), t.trapezoid(t.ones(y), t.ones(s), dim=d)),
+        np.arange(1.0, 33)) for y, x, d in (
+            ((1, 1), (1, 1, 1), -1), ((2, 3), (1, 2, 3), 0), ((1,), (1, 1), 0), ((2, 2), (4, 2, 2), 1), ((2, 3, 4), (3, 4), -1),
+            ((2, 3, 4), (3, 4), 1), ((2, 3, 4), (3, 4), 0), ((2, 3, 4), (2, 4), 1), ((4, 4), (4, 1), 0), ((2, 3), (2,), 0))},
+    "ldexp of narrow floats": (lambda t, x: [
+        t.ldexp(x.detach().to(k), t.tensor([2**31 - 1, -2**31, 70000, -70000, 5])) for k in (t.float16, t.bfloat16)],
+        np.array([0.0, 1, -1, np.inf, 3])),
     "cumulative_trapezoid": (lambda t, x: t.cumulative_trapezoid(x), X),
     "gradient": (lambda t, x: t.gradient(x), X),
     "gradient spacing": (lambda t, x: t.gradient(x, spacing=[2.0, 0.5], edge_order=2), X),

@@ -232,7 +232,7 @@ CALLS = {
         t.arange(4.0).reshape(2, 2), t.ones(2), t.ones(2), training=training, eps=eps)
        for eps in (-9, 0.0, 1e-5) for training in (True, False)},
     **{f"areas over {x} of {y}": lambda t, x=x, y=y: t.trapezoid(t.ones(y), t.ones(x))
-       for x, y in (((2,), (3,)), ((1,), (3,)), ((1, 2), (1, 1)), ((1, 1), (1, 3)), ((1, 1), (1, 1)))},
+       for x, y in (((2,), (3,)), ((1,), (3,)), ((1, 2), (1, 1)), ((1, 1), (1, 3)), ((1, 1), (1, 1)), ((1, 2, 3), (2, 3)), ((2, 3), (3,)))},
     "points below zero": lambda t: t.fft.fftfreq(-1),
     "more sizes than dimensions": lambda t: t.fft.fftn(t.ones(()), 17),
     "the norm over three dimensions": lambda t: t.norm(t.ones(1, 1, 1), dim=(0, 1, 2)),
