@@ -119,7 +119,8 @@ def test_with_a_number(name, kind):
 
 # What would overflow on another way, and zeros and NaNs that decide.
 ON_THE_WAY = {
-    "addcmul": lambda t, big: t.addcmul(big * 0, big, big, value=2 ** -14), "addr of nothing": lambda t, big: t.addr(big, big, big, alpha=0),
+    "addcmul": lambda t, big: t.addcmul(big * 0, big, big, value=2 ** -14),
+    "addr of nothing": lambda t, big: t.addr(big, big, big, alpha=0),
     "addr": lambda t, big: t.addr(big[0] * 0, big, big, alpha=2 ** -14),
     "addcdiv": lambda t, big: t.addcdiv(big * 0, big, 1 / big, value=2 ** -14),
     "bilinear": lambda t, big: t.nn.functional.bilinear(big[None] / big * 2, t.stack([big, -big])[:, 0][None], big.new_ones(1, 2, 2)),

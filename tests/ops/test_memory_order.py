@@ -190,7 +190,8 @@ def test_of_one_tensor(name: str) -> None:
             assert telling(a) == telling(b), kind
 
 
-@pytest.mark.parametrize("name", "fft ifft rfft irfft hfft ihfft fft2 ifft2 rfft2 fftn ifftn rfftn irfftn".split())
+@pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "fft2", "ifft2", "rfft2", "fftn", "ifftn", "rfftn",
+                                  "irfftn"])
 def test_transforms_of_what_repeats(name: str) -> None:
     draw = random.Random(name)
     for _ in range(40):
