@@ -210,7 +210,7 @@ class Compiler:
             f"because: {reason}\n  way out: pass what changes as a tensor, mark sizes with torch._dynamo.mark_dynamic or "
             f"compile with dynamic=True, or raise torch._dynamo.config.{limit}. TORCH_LOGS=recompiles shows all reasons."
         )
-        if self.fullgraph:
+        if config.fail_on_recompile_limit_hit:
             raise RecompileLimitExceeded(text)
         if not state.warned:
             state.warned = True

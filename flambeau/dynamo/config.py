@@ -5,6 +5,9 @@ from __future__ import annotations
 recompile_limit: int = 8
 """How many versions of one function are kept for one module (and one wrapped function) before it is run eagerly."""
 
+fail_on_recompile_limit_hit: bool = False
+"""Raise `RecompileLimitExceeded` at a limit, instead of warning once and running eagerly what no version fits."""
+
 accumulated_recompile_limit: int = 256
 """How many versions of one code object are kept in all, for all modules and functions that share it."""
 

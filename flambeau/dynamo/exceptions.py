@@ -61,4 +61,4 @@ class BackendCompilerFailed(RuntimeError):
 
 
 class RecompileLimitExceeded(RuntimeError):
-    """`fullgraph=True` and the function was compiled more often than `config.recompile_limit` allows."""
+    """A function was compiled more often than `config.recompile_limit` allows, and `config.fail_on_recompile_limit_hit`."""

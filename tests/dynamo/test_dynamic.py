@@ -153,11 +153,12 @@ def test_size_in_a_returned_structure() -> None:
     assert len(counter.graphs) == 1
 
 
-def test_limit_of_recompilations_warns_once_and_names_the_reason() -> None:
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_limit_of_recompilations_warns_once_and_names_the_reason(fullgraph: bool) -> None:
     def f(x, name):
         return x + len(name)
 
-    g, counter = compiled(f)
+    g, counter = compiled(f, fullgraph=fullgraph)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for i in range(12):
@@ -165,6 +166,14 @@ def test_limit_of_recompilations_warns_once_and_names_the_reason() -> None:
     assert len(counter.graphs) == dynamo.config.recompile_limit
     assert len(caught) == 1
     assert "recompile_limit" in str(caught[0].message) and "name" in str(caught[0].message)
+
+
+def test_the_limit_is_an_error_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dynamo.config, "fail_on_recompile_limit_hit", True)
+    g, _ = compiled(lambda x, name: x + len(name))
+    with pytest.raises(dynamo.RecompileLimitExceeded, match="recompile_limit"):
+        for i in range(12):
+            g(torch.ones(2), "a" * i)
 
 
 def test_old_versions_are_found_again() -> None:
