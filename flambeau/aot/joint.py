@@ -17,7 +17,7 @@ from flambeau.autograd.engine import run_backward
 from flambeau.autograd.graph import Node as TapeNode
 from flambeau.autograd.graph import edge_of
 from flambeau.core import dispatch
-from flambeau.core.symbolic import SymInt, is_symbolic, is_var
+from flambeau.core.symbolic import DataDependentFloat, SymFloat, SymInt, is_symbolic, is_var
 from flambeau.core.tensor import AutogradMeta, Tensor, fake
 from flambeau.fx import Graph, GraphModule, Node, map_aggregate
 from flambeau.ops.registry import PRIMITIVES, channels_last_like
@@ -194,7 +194,7 @@ class _Inputs:
         self.leaves[len(self.sources)] = leaf
         self.histories[len(self.sources)] = _history(made)
 
-    def add_size(self, source: Source, value: SymInt) -> None:
+    def add_size(self, source: Source, value: SymInt | SymFloat) -> None:
         """A symbol as an input."""
         if str(value) not in self.mode.symbols:
             self.mode.size_input(str(value), value)
@@ -209,7 +209,7 @@ class _Inputs:
                 traced.append(self.add(FromArgument(i), example, f"primals_{len(self.sources) + 1}"))
             else:
                 next(self.needs)
-                if isinstance(example, SymInt) and is_var(example.expr):
+                if (isinstance(example, SymInt) and is_var(example.expr)) or isinstance(example, SymFloat):
                     self.add_size(FromArgument(i), example)
                 traced.append(example)
         for i, example in enumerate(examples):
@@ -296,7 +296,7 @@ class _Finish:
         if self.mode.random is not None:
             interface.sources.append(FromGenerator(self.mode.drawn, self.mode.random.device))
         self.mode.graph.output((*self.results, *gradients))
-        interface.names = [str(n.meta["val"]) if isinstance(n.meta["val"], SymInt) else n.name for n in program.inputs]
+        interface.names = [str(n.meta["val"]) if isinstance(n.meta["val"], (SymInt, SymFloat)) else n.name for n in program.inputs]
         if interface.no_backward is not None:
             eliminate_dead_code(self.mode.graph)
             for tangent in program.tangents:
@@ -391,6 +391,8 @@ class _Finish:
                 create_graph=False,
                 accumulate=False,
             )
+        except DataDependentFloat:  # whoever captured the graph fixes the number
+            raise
         except RuntimeError as error:  # as in eager, it is the caller's only if backward is ever called
             interface.no_backward, interface.gradient_inputs = error.with_traceback(None), list(leaves)
             return []

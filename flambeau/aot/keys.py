@@ -15,7 +15,7 @@ from flambeau.core import dispatch, settings
 from flambeau.core.device import device
 from flambeau.core.dtypes import dtype
 from flambeau.core.memory_format import layout, memory_format
-from flambeau.core.symbolic import ShapeEnv, SymInt, to_python
+from flambeau.core.symbolic import ShapeEnv, SymFloat, SymInt, to_python
 from flambeau.core.tensor import Tensor
 from flambeau.fx import GraphModule, Node
 from flambeau.ops.registry import OPERATORS, PRIMITIVES
@@ -44,7 +44,7 @@ def env_of(examples: Sequence[Any]) -> ShapeEnv | None:
     found = {}
     for example in examples:
         sizes = (*example._layout.shape, *example._layout.strides) if isinstance(example, Tensor) else (example,)
-        found.update({id(size.env): size.env for size in sizes if isinstance(size, SymInt)})
+        found.update({id(size.env): size.env for size in sizes if isinstance(size, (SymInt, SymFloat))})
     if len(found) > 1:
         raise Uncacheable("its sizes are of several captures")
     return next(iter(found.values()), None)
@@ -62,7 +62,8 @@ def surroundings() -> str:
 def _env(env: ShapeEnv) -> str:
     guards = [guard.relation.text() for guard in env.guards]
     equal = {name: to_python(value) for name, value in env.replacements.items()}
-    return f"{env.hints} {guards} {equal} {env._ranges} {env.frozen}"
+    floats = {text: answer for text, (*_, answer) in env.float_guards.items()}
+    return f"{env.hints} {guards} {equal} {env._ranges} {env.frozen} {floats}"
 
 
 class _Nodes:
@@ -147,6 +148,8 @@ def _value(a: Any, inner: Callable[[Any], str] | None = None) -> str:
         return f"slice({inner(a.start)}, {inner(a.stop)}, {inner(a.step)})"
     if kind is SymInt:
         return f"size({to_python(a.expr)})"
+    if kind is SymFloat:
+        return f"number({a!r})"
     if kind in _NAMED:
         return f"{kind.__name__}({a!r})"
     if isinstance(a, Tensor):

@@ -115,7 +115,7 @@ class TraceMode:
         node.meta["val"] = stripped(tensor)
         return self._own(tensor, node, place)
 
-    def size_input(self, name: str, value: SymInt) -> Node:
+    def size_input(self, name: str, value: SymInt | SymFloat) -> Node:
         """Make a bare symbol an input of the graph."""
         node = self.graph.placeholder(name)
         node.meta["val"] = value

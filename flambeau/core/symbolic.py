@@ -78,6 +78,8 @@ class ShapeEnv:
     guards: list[Guard] = field(default_factory=list)
     replacements: dict[str, Index] = field(default_factory=dict)
     frozen: bool = False  # once frozen (guards are built), a new guard is an error
+    float_guards: dict[str, tuple[Any, str, Any, bool]] = field(default_factory=dict)  # comparisons of floats, and what came out
+    floats_frozen: bool = False  # once frozen, a new comparison is an error
     _ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     _by_hint: dict[int, str] = field(default_factory=dict)
     _known: dict[Relation, bool] = field(default_factory=dict)
@@ -434,7 +436,8 @@ class DataDependentFloat(RuntimeError):
 class SymFloat:
     """A float computed from symbolic sizes (`1 / n`, `n ** -0.5`): a tree of `(op, left, right)`.
 
-    `variable` makes a leaf, a number known only when the program runs (a learning rate).
+    `variable` makes a leaf, a number known only when the program runs (a learning rate). Where it has an example value, comparisons
+    of it are answered by that, and guarded.
     """
 
     __slots__ = ("env", "left", "op", "right")
@@ -451,9 +454,9 @@ class SymFloat:
         return SymFloat(op, left, right, env)
 
     @staticmethod
-    def variable(name: str, env: ShapeEnv) -> SymFloat:
+    def variable(name: str, env: ShapeEnv, hint: float | None = None) -> SymFloat:
         """A float that the program is given; using it as a Python float raises `DataDependentFloat`."""
-        return SymFloat("variable", name, None, env)
+        return SymFloat("variable", name, hint, env)
 
     @property
     def variables(self) -> frozenset[str]:
@@ -472,7 +475,9 @@ class SymFloat:
     def hint(self) -> float:
         """The value in the example."""
         if self.op == "variable":
-            raise DataDependentFloat(self.left)
+            if self.right is None:
+                raise DataDependentFloat(self.left)
+            return float(self.right)
         return float(_FLOAT_OPS[self.op](hint_of(self.left), hint_of(self.right)))
 
     def value(self, values: Mapping[str, int]) -> float:
@@ -517,7 +522,7 @@ class SymFloat:
         return math.ceil(float(self)) if found is None else -(-found[0] // found[1])
 
     def __bool__(self) -> bool:
-        return bool(float(self))
+        return _compare("!=", self, 0.0)
 
     def __neg__(self) -> Any:
         return SymFloat.make("*", -1.0, self)
@@ -548,14 +553,34 @@ def _specialise(x: Any) -> Any:
     return float(x) if isinstance(x, SymFloat) else x
 
 
+_COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {symbol: getattr(operator, name) for name, symbol in _COMPARED.items()}
+
+
+def _compare(op: str, left: SymFloat, right: Any) -> Any:
+    """A comparison: of floats that the program is given by their examples, which becomes a guard; of sizes by specialising."""
+    if not isinstance(right, (int, float, SymInt, SymFloat)):
+        return NotImplemented
+    own = [x for x in (left, right) if isinstance(x, SymFloat)]
+    given = sorted(name for x in own for name in x.variables if name[0] == "f")
+    if not given:
+        return _COMPARISONS[op](float(left), float(right))
+    text, env = f"{left!r} {op} {right!r}", left.env
+    if text not in env.float_guards:
+        answer = _COMPARISONS[op](left.hint, hint_of(right))
+        if env.floats_frozen:
+            raise DataDependentFloat(given[0])
+        env.float_guards[text] = left, op, right, answer
+    return env.float_guards[text][3]
+
+
 def _install_float_operators() -> None:
     names = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow"}
     for op, name in names.items():
         setattr(SymFloat, f"__{name}__", lambda self, other, op=op: SymFloat.make(op, self, other))
         setattr(SymFloat, f"__r{name}__", lambda self, other, op=op: SymFloat.make(op, other, self))
     for name in ("eq", "ne", "lt", "le", "gt", "ge"):
-        compare = getattr(operator, name)
-        setattr(SymFloat, f"__{name}__", lambda self, other, compare=compare: compare(float(self), float(other)))
+        setattr(SymFloat, f"__{name}__", lambda self, other, name=name: _compare(_COMPARED[name], self, other))
 
 
 _install_float_operators()

@@ -33,7 +33,7 @@ from .variables.base import ConstantVariable, LazyVariable, NamedMethod, NotCons
 from .variables.builtins import HANDLERS, BuiltinVariable
 from .variables.contexts import GRAD_SCOPES, DeviceScope, GradScope, ScopeExit, is_device
 from .variables.dicts import DictVariable, MappingProxyVariable, SetVariable
-from .variables.floats import FloatVariable
+from .variables.floats import FloatVariable, NumpyNumberVariable
 from .variables.functions import CellVariable, DisabledVariable, FunctionVariable, MethodVariable, PartialVariable
 from .variables.nn_module import ModuleObjectVariable
 from .variables.objects import ClassVariable, ModuleVariable, ObjectVariable, PropertyVariable, written_in_c
@@ -280,7 +280,7 @@ def _wrap_number(tx: Any, value: Any, source: Source) -> Variable:
 
 
 def _wrap_float(tx: Any, value: float, source: Source) -> Variable:
-    if not tx.float_varies(value, source):
+    if not tx.number_varies(value, source):
         return _wrap_number(tx, value, source)
     tx.guard("{0}.__class__ is float", source, about="any")
     return FloatVariable(tx, value, source)
@@ -293,8 +293,10 @@ def _wrap_text(tx: Any, value: Any, source: Source) -> Variable:
 
 def _wrap_numpy_number(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_type(source, value)
-    tx.guard("{0} == {1}" if value == value else "{0} != {0}", source, constant_source(value))
-    return ConstantVariable(value, source)
+    variable = NumpyNumberVariable(tx, value, source)
+    if isinstance(value, (np.floating, np.integer)) and tx.number_varies(value.item(), source):
+        return variable
+    return ConstantVariable(variable.specialize(), source)
 
 
 def _wrap_equal(tx: Any, value: Any, source: Source) -> Variable:

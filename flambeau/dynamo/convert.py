@@ -16,6 +16,7 @@ from typing import Any
 from .. import _C, fx
 from ..core import dispatch
 from ..core.settings import Verification
+from ..core.symbolic import DataDependentFloat
 from ..core.tensor import Tensor
 from ..fx.lint import lint_graph
 from ..ops.linalg_decompositions import LinAlgError
@@ -127,6 +128,9 @@ class _Conversion:
         sys.setrecursionlimit(max(recursion, DEEP))  # an inlined call takes about ten of the tracer's own
         try:
             return self._run()
+        except DataDependentFloat as needed:
+            self.pinned.add(str(self.tx.float_sources[needed.args[0]]))
+            raise RestartTrace from None
         finally:
             sys.setrecursionlimit(recursion)
             self.tx.abandon_scopes()
@@ -288,8 +292,11 @@ class _Conversion:
         where = f"{request.code.co_filename}:{request.code.co_firstlineno} in {request.code.co_name}"
         if logs.graph_code.isEnabledFor(10):
             logs.graph_code.debug("graph of %s\n%s", where, source_of(module))
+        self.tx.shape_env.floats_frozen = True    # what compilers ask in addition is not kept with what they make
         try:
             compiled = request.backend(module, examples, **request.options)
+        except DataDependentFloat:
+            raise
         except Exception as error:
             raise BackendCompilerFailed(request.backend_name, error, where) from error
         if not callable(compiled):
@@ -310,6 +317,8 @@ class _Conversion:
         for source, names in tx.absent.items():
             tx.guard("{1}.isdisjoint({0}.__dict__)", source, constant_source(frozenset(names)),
                      reason=", ".join(sorted(names)), about="absent")
+        for left, op, right, answer in tx.shape_env.float_guards.values():
+            tx.guard(f"({{0}} {op} {{1}}) is {answer}", tx.number_source(left), tx.number_source(right), reason="number", about="any")
         for template, sources in tx.shape_guards():
             tx.guards.add(template, *sources, reason="size", about="any")
         self._distinct_guards(graph)

@@ -14,10 +14,10 @@ class Shapes:
     all sizes vary from the start; `dynamic=False` none ever.
     """
 
-    def __init__(self, dynamic: bool | None, floats_vary: bool = True) -> None:
+    def __init__(self, dynamic: bool | None, breaks_allowed: bool = True) -> None:
         self.dynamic = dynamic
-        self.floats_vary = floats_vary
-        """Floats vary, too; not in one graph (fullgraph), where what needs their value could not be done."""
+        self.breaks_allowed = breaks_allowed
+        """May what needs the value of a float be done between two graphs? Not with fullgraph."""
         self._sizes: dict[str, list[int | None]] = {}
         self._ints: dict[str, float | None] = {}
         self._pending: list[tuple[dict[str, Any], str, Any]] = []

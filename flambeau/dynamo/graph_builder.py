@@ -16,10 +16,10 @@ from .. import fx
 from ..core import dispatch
 from ..core.expr import Atom, Expr, _of_atom, var
 from ..core.size import contiguous_strides, is_contiguous
-from ..core.symbolic import ShapeEnv, SymBool, SymFloat, SymInt, hint_of, sym_max, sym_min
+from ..core.symbolic import DataDependentFloat, ShapeEnv, SymBool, SymFloat, SymInt, hint_of, sym_max, sym_min
 from ..core.tensor import Tensor, fake
 from .break_kinds import graph_break
-from .source import Source
+from .source import Source, constant_source
 from .variables.autocast import Settings, enter_autocast, exit_autocast
 from .variables.base import Args, ConstantVariable, Kwargs, Variable
 from .variables.contexts import set_grad_mode
@@ -40,6 +40,8 @@ class GraphBuilder:
         self.size_sources: list[Source] = []
         self._by_fake: dict[int, TensorVariable] = {}
         self._symbols: dict[str, fx.Node] = {}
+        self.float_sources: dict[str, Source] = {}
+        """Where the floats that are inputs come from, by their symbols."""
         self._expressions: dict[Any, fx.Node] = {}
         self._last_input: fx.Node | None = None
         self.scopes: list[tuple[fx.Node, Any]] = []
@@ -133,6 +135,25 @@ class GraphBuilder:
             symbol = self.shape_env.create_symint(value, self.size_token(source), None)
         return SymVariable(symbol, source) if isinstance(symbol, SymInt) else ConstantVariable(symbol)
 
+    def float_input(self, source: Source, example: float) -> SymFloat:
+        """A Python float that is a variable of the graph: an input, once something in the graph uses it."""
+        name = next((name for name, known in self.float_sources.items() if known == source), f"f{len(self.float_sources)}")
+        symbol = SymFloat.variable(name, self.shape_env, example)
+        if name not in self.float_sources:
+            self.float_sources[name] = source
+            self._symbols[name] = self.add_placeholder(str(source), source, symbol)
+        return symbol
+
+    def number_source(self, value: Any) -> Source:
+        """A number computed of inputs and sizes."""
+        if isinstance(value, SymInt):
+            return Source(*self.shape_text(value, 0))
+        if isinstance(value, SymFloat):
+            if value.op == "variable":
+                return self.float_sources[value.left]
+            return Source(f"({{0}} {value.op} {{1}})", (self.number_source(value.left), self.number_source(value.right)))
+        return constant_source(value)
+
     def symbol_source(self, name: str, which: int = 0) -> Source:
         """Where a symbol is read; sizes that were equal share one, so there may be several places."""
         token = self.shape_env.sources[name][which]
@@ -158,6 +179,8 @@ class GraphBuilder:
     def size_node(self, value: Any) -> Any:
         """A symbolic size as a node: its symbols are graph inputs, arithmetic on them nodes."""
         if isinstance(value, SymFloat):
+            if value.op == "variable":
+                return self._symbols[value.left]
             function = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "**": operator.pow,
                         "//": operator.floordiv, "%": operator.mod}[value.op]  # fmt: skip
             return self._size_call(value, function, self.size_node(value.left), self.size_node(value.right))
@@ -231,6 +254,8 @@ class GraphBuilder:
         try:
             with dispatch.fake_mode():
                 answer = function(*examples, **named)
+        except DataDependentFloat:
+            raise
         except Exception as error:
             self._refused(name, error, examples)
         if any(map(self._relaid, tensors, layouts)):

@@ -23,7 +23,7 @@ from .variables.base import NONE, Args, ConstantVariable, EqualKey, IdentityKey,
 from .variables.contexts import DeviceScope, is_device
 from .variables.dicts import DictVariable, SetVariable
 from .variables.exceptions import ExceptionVariable, TracebackVariable
-from .variables.floats import FloatVariable
+from .variables.floats import FloatVariable, of_floats
 from .variables.functions import FunctionBase, MethodVariable
 from .variables.generators import stop_of
 from .variables.identity import IdVariable
@@ -117,7 +117,9 @@ class Operations:
 
     # -- known values -------------------------------------------------------------------------------------------------------
     def fold(self, function: Callable[..., Any], args: Args, kwargs: Kwargs | None = None) -> Variable:
-        """`function(*args)` of known values."""
+        """`function(*args)` of known values, or of floats that change."""
+        if not kwargs and any(isinstance(arg, FloatVariable) for arg in args) and (found := of_floats(self, function, args)) is not None:
+            return found
         try:
             plain = [self.constant_of(arg) for arg in args]
             named = {name: self.constant_of(value) for name, value in (kwargs or {}).items()}
@@ -294,7 +296,7 @@ class Operations:
     def unary(self, op: Any, value: Variable) -> Variable:
         if isinstance(value, TensorVariable):
             return value.unary(self, op)
-        if isinstance(value, SymVariable):
+        if isinstance(value, SymVariable) and not isinstance(value, FloatVariable):
             return self.literal(op(value.specialize() if op is operator.invert else value.value))
         if isinstance(value, ObjectVariable):
             name = {"neg": "__neg__", "pos": "__pos__", "invert": "__invert__", "abs": "__abs__"}[op.__name__]

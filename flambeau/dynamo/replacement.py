@@ -130,6 +130,8 @@ class Writer:
             names = {name: self.fetch(self.trace.symbol_source(name)) for name in free_variables(value.expr)}
             return f"({_renamed(text, names)})"
         if isinstance(value, SymFloat):
+            if value.op == "variable":
+                return self.fetch(self.trace.float_sources[value.left])
             left, right = self.size(value.left), self.size(value.right)
             return f"({left} {value.op} {right})"
         if isinstance(value, SymBool):

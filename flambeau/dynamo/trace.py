@@ -151,15 +151,19 @@ class Trace(Builder, GraphBuilder, Operations):
         self.guard("{0}.__class__ is int" + exactly, source, about="value" if exactly else "any")
         return variable
 
-    def float_varies(self, value: float, source: Source) -> bool:
-        """Is a float one that changes, and may what needs its value be done between graphs?"""
-        return not source.is_constant and self.shapes.floats_vary and self.shapes.varies(str(source), value)
+    def number_varies(self, value: float, source: Source) -> bool:
+        """Is a number one that changes?"""
+        return not source.is_constant and self.shapes.varies(str(source), value) and not self.is_pinned(source)
 
-    def shape_text(self, value: Any) -> tuple[str, tuple[Source, ...]]:
-        """A symbolic size as a guard template (first source is {1}) and its sources."""
+    def is_pinned(self, source: Source) -> bool:
+        """Has an earlier attempt found that the program needs the value?"""
+        return str(source) in self.pinned
+
+    def shape_text(self, value: Any, first: int = 1) -> tuple[str, tuple[Source, ...]]:
+        """A symbolic size as a guard template, whose sources are numbered from `first`, and its sources."""
         text = to_python(value.expr)
         sources = []
-        for i, name in enumerate(sorted(free_variables(value.expr)), 1):
+        for i, name in enumerate(sorted(free_variables(value.expr)), first):
             text = text.replace(name, f"{{{i}}}")
             sources.append(self.symbol_source(name))
         return f"({text})", tuple(sources)

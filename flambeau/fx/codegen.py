@@ -49,7 +49,7 @@ def describe_value(value: Any) -> str | None:
         return f"{short_dtype(value.dtype)}[{', '.join(map(str, value.shape))}]"
     if isinstance(value, (int, float, complex)):
         return type(value).__name__
-    return f"Sym({value})" if hasattr(value, "hint") or hasattr(value, "node") else None
+    return f"Sym({value})" if hasattr(type(value), "hint") or hasattr(value, "node") else None
 
 
 # -- expressions -------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from flambeau.core.dtypes import DTYPES, uint8
 from flambeau.core.expr import Expr, Index, evaluate
+from flambeau.core.symbolic import SymFloat
 from flambeau.core.tensor import Tensor, from_array
 from flambeau.inductor import post_ops
 from flambeau.inductor.call import (
@@ -183,12 +184,14 @@ def call_primitive(step: Extern, tensors: Sequence[Tensor], sizes: dict[str, int
     return results if isinstance(results, tuple) else (results,)
 
 
-def fill(template: Any, tensors: Sequence[Any], sizes: dict[str, int]) -> Any:
+def fill(template: Any, tensors: Sequence[Any], sizes: Mapping[str, Any]) -> Any:
     """A step's arguments: the tensors in their places, sizes worked out."""
     if isinstance(template, Slot):
         return tensors[template]
     if isinstance(template, Expr):
         return evaluate(template, sizes)
+    if isinstance(template, SymFloat):
+        return template.value(sizes)
     if isinstance(template, (tuple, list)):
         return type(template)(fill(t, tensors, sizes) for t in template)
     return template

@@ -10,6 +10,7 @@ from typing import Any
 from ..core.dtypes import FLOAT, dtype, float32
 from ..core.scalar import compute_dtype
 from ..core.size import canonical_dim
+from ..core.symbolic import sym_float
 from ..core.tensor import Tensor
 from . import prims
 from .batching import by_names
@@ -300,13 +301,13 @@ hardsigmoid = _without_options("hardsigmoid", _hardsigmoid, "relu6(x + 3) / 6.")
 @operator
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x where positive, else negative_slope * x."""
-    return _or_inplace(_leaky_relu, check_float(input, "leaky_relu"), inplace, float(negative_slope))
+    return _or_inplace(_leaky_relu, check_float(input, "leaky_relu"), inplace, sym_float(negative_slope))
 
 
 @operator
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where positive, else alpha * (e^x - 1)."""
-    return _or_inplace(_elu, check_float(input, "elu"), inplace, float(alpha), 1.0, 1.0)
+    return _or_inplace(_elu, check_float(input, "elu"), inplace, sym_float(alpha), 1.0, 1.0)
 
 
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
@@ -323,7 +324,7 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where positive, else alpha * (e^(x / alpha) - 1)."""
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
-    return _or_inplace(_elu, check_float(input, "celu"), inplace, float(alpha), 1.0, 1.0 / alpha)
+    return _or_inplace(_elu, check_float(input, "celu"), inplace, sym_float(alpha), 1.0, 1.0 / alpha)
 
 
 @operator
@@ -335,7 +336,7 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
         if not input.dtype.is_signed and min_val < 0:
             raise RuntimeError(f"cannot do hardtanh on an unsigned type with negative limits, got {input.dtype} and {min_val}")
         return _or_inplace(clamp, input, inplace, int(min_val), int(max_val))
-    return _or_inplace(_hardtanh, input, inplace, float(min_val), float(max_val))
+    return _or_inplace(_hardtanh, input, inplace, sym_float(min_val), sym_float(max_val))
 
 
 @operator
@@ -348,7 +349,7 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
 @with_out
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + e^(beta x)) / beta; x itself where beta x exceeds `threshold`."""
-    return _softplus(check_float(input, "softplus"), float(beta), float(threshold))
+    return _softplus(check_float(input, "softplus"), sym_float(beta), sym_float(threshold))
 
 
 @operator
@@ -375,7 +376,7 @@ def tanhshrink(input: Tensor) -> Tensor:
 
 
 def _within(x: Tensor, bound: float) -> Tensor:
-    return prims.logical_and(prims.ge(x, -float(bound)), prims.le(x, float(bound)))
+    return prims.logical_and(prims.ge(x, -sym_float(bound)), prims.le(x, sym_float(bound)))
 
 
 @operator(fused=True)
@@ -397,7 +398,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved towards 0 by `lambd`, 0 within it."""
     if lambd < 0:
         raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
-    low = float(lambd)
+    low = sym_float(lambd)
     return prims.where(prims.gt(input, low), prims.sub(input, low),
                        prims.where(prims.lt(input, -low), prims.add(input, low), prims.mul(input, 0.0)))
 
@@ -459,7 +460,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
 
 def _scaled_elu(input: Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:
     """scale * x where positive, else scale * alpha * (e^(input_scale * x) - 1)."""
-    return _elu(check_float(input, "elu"), float(alpha), float(scale), float(input_scale))
+    return _elu(check_float(input, "elu"), sym_float(alpha), sym_float(scale), sym_float(input_scale))
 
 
 relu_, elu_ = OPERATORS["relu_"], inplace(_scaled_elu, "elu_")

@@ -9,6 +9,7 @@ from ..backends import cuda
 from ..backends.cpu import attention as attention_kernels
 from ..core.dtypes import bfloat16, bool_, float16, float32, int64
 from ..core.size import broadcast_shapes
+from ..core.symbolic import sym_float
 from ..core.tensor import Tensor
 from . import prims
 from .batching import all_merged
@@ -189,7 +190,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     _check(query, key, value, attn_mask, is_causal)
     if not 0 <= dropout_p <= 1:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
-    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else sym_float(scale)
     if attn_mask is None and dropout_p == 0 and _takes_flash(query, key, value) and (
             query.shape[1] == key.shape[1] or (enable_gqa and query.shape[1] % key.shape[1] == 0)):
         out = prims.permute(flash_attention(query, key, value, bool(is_causal), factor)[0], (0, 2, 1, 3))

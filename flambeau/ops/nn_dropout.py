@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.dtypes import FLOAT, float32
+from ..core.symbolic import sym_float
 from ..core.tensor import Tensor
 from . import prims
 from .nn_activations import SELU_ALPHA, SELU_SCALE
@@ -49,7 +50,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     _check(input, p, "dropout")
     if not training or p == 0.0 or not input.numel():
         return input
-    return _masked(input, tuple(input.shape), float(p), inplace)
+    return _masked(input, tuple(input.shape), sym_float(p), inplace)
 
 
 def _channels(input: Tensor) -> tuple:
@@ -64,7 +65,7 @@ def feature_dropout(input: Tensor, p: float = 0.5, training: bool = True, inplac
         raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
     if not training or p == 0.0:
         return input
-    return _masked(input, _channels(input), float(p), inplace)
+    return _masked(input, _channels(input), sym_float(p), inplace)
 
 
 def _alpha(input: Tensor, shape: tuple, p: float, inplace: bool) -> Tensor:
@@ -84,11 +85,11 @@ def _alpha(input: Tensor, shape: tuple, p: float, inplace: bool) -> Tensor:
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Dropout that keeps mean and variance of selu's outputs."""
     _check(input, p, "alpha_dropout")
-    return _alpha(input, tuple(input.shape), float(p), inplace) if training and p else input
+    return _alpha(input, tuple(input.shape), sym_float(p), inplace) if training and p else input
 
 
 @operator
 def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """alpha_dropout of whole channels."""
     _check(input, p, "feature_alpha_dropout")
-    return _alpha(input, _channels(input), float(p), inplace) if training and p else input
+    return _alpha(input, _channels(input), sym_float(p), inplace) if training and p else input

@@ -12,6 +12,7 @@ import numpy as np
 from ..backends.cpu import ctc as ctc_kernels
 from ..core.dtypes import FLOAT, int64, uint8
 from ..core.size import broadcast_shapes
+from ..core.symbolic import sym_float
 from ..core.tensor import Tensor
 from . import prims
 from .checks import checked
@@ -378,7 +379,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, size_average: bool | None = No
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     x, t = _pair(input, target, "smooth_l1_loss")
-    loss = (x - t).abs() if beta == 0 else _rounded_distance(*_floats(x, t), float(beta), 1.0)
+    loss = (x - t).abs() if beta == 0 else _rounded_distance(*_floats(x, t), sym_float(beta), 1.0)
     return reduced(loss, legacy_reduction(size_average, reduce, reduction))
 
 
@@ -389,7 +390,7 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     x, t = _pair(input, target, "huber_loss")
-    loss = _rounded_distance(*_floats(x, t), float(delta), float(delta))
+    loss = _rounded_distance(*_floats(x, t), sym_float(delta), sym_float(delta))
     return reduced(_weighed(loss, weight, input.shape), reduction)  # not divided by the weights, unlike mse_loss's
 
 
@@ -426,7 +427,7 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Any, full: bool = Fals
                       reduction: str = "mean") -> Tensor:
     """(log var + (input - target)^2 / var) / 2, the variance limited to eps from below without a gradient of its own."""
     if not isinstance(var, Tensor):
-        var = input.new_full(input.shape, float(var))
+        var = input.new_full(input.shape, sym_float(var))
     if var.shape != input.shape:
         if tuple(input.shape[:-1]) == tuple(var.shape):
             var = var.unsqueeze(-1)
@@ -488,7 +489,7 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
     dot = (input1 * input2).sum(dim)
     cos = dot / (((input1 * input1).sum(dim) + eps) * ((input2 * input2).sum(dim) + eps)).sqrt()
     zero = cos.new_zeros(())
-    loss = where(target == 1, 1 - cos, zero) + where(target == -1, (cos - float(margin)).clamp_min(0), zero)
+    loss = where(target == 1, 1 - cos, zero) + where(target == -1, (cos - sym_float(margin)).clamp_min(0), zero)
     return reduced(loss, legacy_reduction(size_average, reduce, reduction))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..core import dispatch
 from ..core.dtypes import finfo, float32
+from ..core.symbolic import sym_float
 from ..core.tensor import Tensor
 from . import prims
 from .batching import first_alone, merged
@@ -144,7 +145,7 @@ def layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | 
                eps: float = 1e-5, cudnn_enable: bool = True) -> Tensor:
     """(x - mean) / sqrt(var + eps) * weight + bias, with mean and variance over the trailing `normalized_shape`."""
     shape = _check_normalized(input, normalized_shape, "layer_norm", weight, bias)
-    return _layer_norm(in_rows(input), weight, bias, len(shape), float(eps))[0]
+    return _layer_norm(in_rows(input), weight, bias, len(shape), sym_float(eps))[0]
 
 
 # -- rms_norm --------------------------------------------------------------------------------------------------
@@ -209,7 +210,7 @@ def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | No
     shape = _check_normalized(input, normalized_shape, "rms_norm", weight)
     if eps is None:
         eps = finfo(float32 if input.dtype.itemsize < 4 else input.dtype).eps
-    return as_images(_rms_norm(in_rows(input), weight, len(shape), float(eps))[0], input.ndim in (4, 5) and has_images(input))
+    return as_images(_rms_norm(in_rows(input), weight, len(shape), sym_float(eps))[0], input.ndim in (4, 5) and has_images(input))
 
 
 # -- batch_norm: statistics and affine per channel (dimension 1) -------------------------------------------------------
@@ -330,12 +331,12 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
     if not training:
         if running_mean is None or running_var is None:
             raise RuntimeError("Expected running_mean and running_var to be defined when training=False")
-        return _batch_norm_eval(input, weight, bias, running_mean, running_var, float(eps))
+        return _batch_norm_eval(input, weight, bias, running_mean, running_var, sym_float(eps))
     n = _count(input.shape, _over(input.ndim))
     if type(n) is int and n <= 1:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
     _check_running(running_mean, running_var)
-    out, mean, var = _batch_norm_train(input, weight, bias, float(eps))
+    out, mean, var = _batch_norm_train(input, weight, bias, sym_float(eps))
     with dispatch.grad_enabled(False):
         _move(running_mean, mean, momentum)
         if running_var is not None:
@@ -387,7 +388,7 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {list(shape)}")
     _check_channels(input, weight=weight, bias=bias)
     groups = in_images(check_float(input, "group_norm")).reshape(shape[0], num_groups, shape[1] // num_groups, *shape[2:])
-    out = _layer_norm(groups, None, None, groups.ndim - 2, float(eps))[0].reshape(shape)
+    out = _layer_norm(groups, None, None, groups.ndim - 2, sym_float(eps))[0].reshape(shape)
     return out if weight is None and bias is None else channel_affine(out, weight, bias)
 
 
@@ -405,7 +406,7 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
     _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     _check_running(running_mean, running_var)
     rows = in_rows(check_float(input, "instance_norm")).reshape(shape[0], shape[1], spatial)
-    out, mean, rstd = _layer_norm(rows, None, None, 1, float(eps))
+    out, mean, rstd = _layer_norm(rows, None, None, 1, sym_float(eps))
     with dispatch.grad_enabled(False):
         _move(running_mean, mean.mean(0), momentum)
         if running_var is not None:

@@ -21,6 +21,7 @@ from ...core.tensor import is_inference
 from ..break_kinds import graph_break
 from .base import NONE, Args, ConstantVariable, Kwargs, ValueVariable, Variable, call_handler, is_none
 from .dicts import DictVariable, MappingProxyVariable, SetVariable, set_of
+from .floats import FloatVariable, of_floats
 from .functions import MethodVariable
 from .identity import IdVariable
 from .objects import ClassVariable, ObjectVariable, SuperVariable
@@ -317,14 +318,16 @@ def _total(op: Callable[[Any, Any], Any], neutral: int) -> Callable[..., Variabl
 HANDLERS[sum], HANDLERS[math.prod] = _total(operator.add, 0), _total(operator.mul, 1)
 
 
-def _extreme(better: Callable[[Any, Any], Any], symbolic: Callable[..., Any]) -> Callable[..., Variable]:
+def _extreme(plain: Callable[..., Any], better: Callable[[Any, Any], Any], symbolic: Callable[..., Any]) -> Callable[..., Variable]:
     def handler(tx: Trace, *values: Variable, key: Variable | None = None, default: Variable | None = None) -> Variable:
         items = list(tx.iterate(values[0])) if len(values) == 1 else list(values)
         key = None if key is not None and key.is_constant() and key.as_constant() is None else key
         if not items:
             if default is not None:
                 return default
-            return tx.checked(min if better is operator.lt else max, ())  # versions of Python say it in other words
+            return tx.checked(plain, ())  # versions of Python say it in other words
+        if key is None and (found := of_floats(tx, plain, items)) is not None:
+            return found
         if key is None and any(isinstance(item, SymVariable) for item in items) and all(
             isinstance(item, (SymVariable, ConstantVariable)) for item in items
         ):
@@ -339,7 +342,7 @@ def _extreme(better: Callable[[Any, Any], Any], symbolic: Callable[..., Any]) ->
     return handler
 
 
-HANDLERS[min], HANDLERS[max] = _extreme(operator.lt, sym_min), _extreme(operator.gt, sym_max)
+HANDLERS[min], HANDLERS[max] = _extreme(min, operator.lt, sym_min), _extreme(max, operator.gt, sym_max)
 
 
 # -- conversions -------------------------------------------------------------------------------------------------------------
@@ -388,6 +391,8 @@ def _number(kind: type, special: str) -> Callable[..., Variable]:
         if args and isinstance(args[0], SymVariable):
             if args[0].python_type() is kind:
                 return args[0]
+            if isinstance(args[0], FloatVariable):
+                return tx.fold(kind, list(args), kwargs)
             symbolic = _OF_SIZES.get(kind) if type(args[0]) is SymVariable and args[0].python_type() is not bool else None
             return tx.literal(symbolic(args[0].value)) if symbolic else ConstantVariable(kind(args[0].specialize()))
         if args and isinstance(args[0], ObjectVariable):

@@ -1,42 +1,56 @@
-"""Floats that change from call to call, such as a loss that is summed up."""
+"""Floats that change from call to call: a learning rate under a schedule, an annealed temperature, a loss that is summed up."""
 
 from __future__ import annotations
 
+import math
 import operator
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ...core.symbolic import SymInt, hint_of
 from .. import policy
 from ..break_kinds import graph_break
-from ..source import Source
+from ..source import Source, constant_source, is_literal
 from .base import ConstantVariable, Variable
-from .tensor import SymVariable
+from .tensor import SymVariable, TensorVariable
 
 if TYPE_CHECKING:
     from ..replacement import Writer
     from ..trace import Trace
 
-_SYMBOLS = {operator.add: "+", operator.sub: "-", operator.mul: "*", operator.iadd: "+", operator.isub: "-", operator.imul: "*"}
-"""What never raises for floats, so that it may be done after the graph."""
+LONGEST = 64    # operations in one expression; what goes on longer is fixed
+
+_INFIX = {getattr(operator, prefix + name): symbol for prefix in ("", "i") for name, symbol in (
+    ("add", "+"), ("sub", "-"), ("mul", "*"), ("truediv", "/"), ("floordiv", "//"), ("mod", "%"), ("pow", "**"))}
+_INFIX |= {operator.eq: "==", operator.ne: "!=", operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">="}
+_TOTAL = frozenset({"+", "-", "*"}) | {operator.neg, operator.pos, operator.abs, abs, float}
+"""What gives a float for any floats; others may raise, or give another type."""
+_FUNCTIONS = frozenset(f for f in vars(math).values() if callable(f)) | frozenset({
+    operator.neg, operator.pos, operator.abs, abs, round, float, int, bool, min, max, pow})
 
 
 class FloatVariable(SymVariable):
-    """A float whose value nothing has asked for: sums and products of it are computed by Python, after the graph. An operator on a
-    tensor that takes it fixes its value by a guard; what else needs the value is done between two graphs."""
+    """A float whose value nothing has asked for. Tensor operators take it as an input of the graph. What is computed of it is
+    computed before the graph, from its source; what that comes to, where the program looks (a comparison), is guarded."""
 
     kind: Any = float
 
-    def __init__(self, tx: Trace, example: float, source: Source) -> None:
-        self.tx, self.example, self.source = tx, example, source
+    def __init__(self, tx: Trace, example: float, source: Source, terms: int = 1) -> None:
+        self.tx, self.example, self.source, self.terms = tx, example, source, terms
 
     @property
     def value(self) -> Any:
-        return self.specialize()
+        """The variable of the graph."""
+        assert self.source is not None
+        return self.tx.float_input(self.source, self.example)
 
     def python_type(self) -> type:
         return float
 
     def describe(self) -> str:
-        return f"a float that changes, {self.source}" if self.source is not None else "a float that changes"
+        return f"a float that changes, {self.source}"
 
     def specialize(self) -> float:
         assert self.source is not None
@@ -44,38 +58,132 @@ class FloatVariable(SymVariable):
         return self.example
 
     def known(self, tx: Trace, what: str) -> ConstantVariable:
-        """The value: fixed for libraries, whose loops are better left whole; in the user's code `what` is done between two graphs."""
-        if not policy.is_trusted(tx.frames[-1].globals.get("__name__")):
+        """The value: fixed where the graph has to be whole, and for libraries; in the user's code `what` is done between two graphs."""
+        if tx.shapes.breaks_allowed and not policy.is_trusted(tx.frames[-1].globals.get("__name__")):
             graph_break("unknown operation", f"{what} of {self.describe()}")
         return ConstantVariable(self.specialize())
 
     def truth(self, tx: Trace) -> bool:
-        return bool(self.known(tx, "truth value").value)
+        found = of_floats(tx, bool, [self])
+        assert isinstance(found, ConstantVariable)
+        return bool(found.value)
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        return self if name == "real" else ConstantVariable(self.specialize()).attr(tx, name)
 
     def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
-        number = isinstance(other, ConstantVariable) and isinstance(other.value, (int, float))
-        if not number and not isinstance(other, SymVariable):
-            return None
-        if op not in _SYMBOLS:
-            value = self.known(tx, f"{op.__name__}()")
-            return tx.binary(op, other, value) if reflected else tx.binary(op, value, other)
-        return FloatExpression(tx, _SYMBOLS[op], *((other, self) if reflected else (self, other)))
+        pair = [other, self] if reflected else [self, other]
+        found = of_floats(tx, op, pair) if op in _INFIX else None
+        if found is not None or not isinstance(other, (ConstantVariable, SymVariable)):
+            return found
+        known = ConstantVariable(self.specialize())
+        return tx.binary(op, other, known) if reflected else tx.binary(op, known, other)
 
     def build(self, w: Writer) -> str:
         return w.fetch(self.source)
 
 
-class FloatExpression(FloatVariable):
-    """The sum, difference or product of numbers of which one changes."""
+class NumpyNumberVariable(SymVariable):
+    """A number of NumPy that changes from call to call: tensor operators take it as the Python number that it is; whatever else
+    needs it fixes its value."""
 
-    source = None
+    def __init__(self, tx: Trace, example: np.generic, source: Source) -> None:
+        self.tx, self.example, self.source = tx, example, source
 
-    def __init__(self, tx: Trace, symbol: str, left: Variable, right: Variable) -> None:
-        self.tx, self.symbol, self.left, self.right = tx, symbol, left, right
+    @property
+    def value(self) -> Any:
+        """The variable of the graph."""
+        assert self.source is not None
+        number, source = self.example.item(), self.source.derive("{0}.item()")
+        if isinstance(number, float):
+            return self.tx.float_input(source, number)
+        variable = self.tx.int_input(number, source)
+        return variable.value if isinstance(variable, SymVariable) else self.specialize()
 
-    def specialize(self) -> float:
-        left, right = self.tx.constant_of(self.left), self.tx.constant_of(self.right)
-        return float({"+": operator.add, "-": operator.sub, "*": operator.mul}[self.symbol](left, right))
+    def python_type(self) -> type:
+        return type(self.example)
+
+    def describe(self) -> str:
+        return f"a number that changes, {self.source}"
+
+    def specialize(self) -> Any:
+        assert self.source is not None
+        equal = "{0} == {1}" if self.example == self.example else "{0} != {0}"
+        self.tx.guard(equal, self.source, constant_source(self.example))
+        return self.example
+
+    def truth(self, tx: Trace) -> bool:
+        return bool(self.specialize())
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        return ConstantVariable(self.specialize()).attr(tx, name)
+
+    def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
+        if isinstance(other, TensorVariable):
+            return None
+        known = ConstantVariable(self.specialize())
+        return tx.binary(op, other, known) if reflected else tx.binary(op, known, other)
 
     def build(self, w: Writer) -> str:
-        return w.bind(f"{w.value(self.left)} {self.symbol} {w.value(self.right)}")
+        return w.fetch(self.source)
+
+
+def of_floats(tx: Trace, function: Callable[..., Any], args: Sequence[Variable]) -> Variable | None:
+    """A pure function of numbers, some of them floats that change; None where there are none, or its value has to be fixed: it raises,
+    or gives no number, or the expression has become too long."""
+    symbol, args = _INFIX.get(function), [arg.realize(tx) for arg in args]
+    if not any(isinstance(arg, FloatVariable) for arg in args) or (symbol is None and function not in _FUNCTIONS):
+        return None
+    operands = [_operand(tx, arg) for arg in args]
+    terms = 1 + sum(arg.terms for arg in args if isinstance(arg, FloatVariable))
+    if None in operands or terms > LONGEST:
+        return None
+    examples: list[Any] = []
+    texts: list[str] = []
+    bases: list[Source] = []
+    for example, template, sources in operands:     # type: ignore[misc]
+        examples.append(example)
+        texts.append(template.format(*[f"{{{len(bases) + k}}}" for k in range(len(sources))]))
+        bases += sources
+    try:
+        value = function(*examples)
+    except (ArithmeticError, ValueError, TypeError):
+        return None
+    if symbol is None:
+        texts, bases = [f"{{{len(bases)}}}({', '.join(texts)})"], [*bases, constant_source(function)]
+    source = Source(f"({f' {symbol} '.join(texts)})", tuple(bases))
+    return _result(tx, value, source, terms, total=(function if symbol is None else symbol) in _TOTAL)
+
+
+def _operand(tx: Trace, variable: Variable) -> tuple[Any, str, tuple[Source, ...]] | None:
+    """(the example, its text over sources, these) of a number; None for anything else."""
+    if isinstance(variable, FloatVariable):
+        assert variable.source is not None
+        return variable.example, "{0}", (variable.source,)
+    if isinstance(variable, ConstantVariable) and type(variable.value) in (int, float, bool):
+        if is_literal(variable.value):
+            return variable.value, f"({variable.value!r})", ()
+        return variable.value, "{0}", (constant_source(variable.value),)
+    if isinstance(variable, SymVariable) and isinstance(variable.value, SymInt):
+        return hint_of(variable.value), *tx.shape_text(variable.value, 0)
+    return None
+
+
+def _result(tx: Trace, value: Any, source: Source, terms: int, total: bool) -> Variable | None:
+    """The variable of what was computed of floats."""
+    if type(value) is bool:
+        tx.guard(f"{{0}} is {value}", source, about="any")
+        return ConstantVariable(value)
+    if type(value) is int:
+        return tx.wrap(value, source)
+    if type(value) is not float:
+        return None
+    if tx.is_pinned(source):
+        tx.guard_number(source, value)
+        return ConstantVariable(value)
+    if not total:
+        tx.guard("{0}.__class__ is float", source, about="any")
+    return FloatVariable(tx, value, source, terms)
+
+
+__all__ = ["FloatVariable", "NumpyNumberVariable", "of_floats"]

@@ -55,11 +55,12 @@ def results_follow(step: Extern, facts: Facts) -> Wrong:
         return
     if _unbacked(step.outputs) - _unbacked(step.inputs):     # sizes that the call finds out
         return
+    floats = {name: 1.0 for name in facts.program.symbols if name[0] == "f"}
     for sizes in facts.sizes:
         operands = [_stand_in(step.op, view, sizes) for view in step.inputs]
         try:
             with dispatch.grad_enabled(False), dispatch.fake_mode():
-                results = (target.shape if isinstance(target, Primitive) else target)(*fill(step.args, operands, sizes))
+                results = (target.shape if isinstance(target, Primitive) else target)(*fill(step.args, operands, {**sizes, **floats}))
         except (RuntimeError, ValueError, TypeError, IndexError) as refused:
             yield f"{step.op} refuses its operands {[list(t.shape) for t in operands]}: {refused}"
             return

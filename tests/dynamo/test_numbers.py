@@ -1,0 +1,200 @@
+"""Python numbers that change from call to call: a second version at most, the same values, and exceptions as in eager."""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flambeau as torch
+from flambeau.aot import cache
+from flambeau.dynamo.compiler import entries_of
+from flambeau.nn import functional as F
+
+VALUES = [0.13, 0.23, 0.33, 0.43, 0.53, 0.73]
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Any:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def alone(function: Callable) -> Callable:
+    """The function with a code object of its own, whose versions are counted."""
+    return types.FunctionType(function.__code__.replace(), function.__globals__, None, function.__defaults__, function.__closure__)
+
+
+def versions(function: Callable) -> int:
+    return len(entries_of(function.__code__))
+
+
+def data(*shape: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(3).standard_normal(shape).astype(np.float32))
+
+
+POINTWISE: dict[str, Callable] = {
+    "mul": lambda x, k: x * k, "div": lambda x, k: x / k, "rdiv": lambda x, k: k / x, "sub": lambda x, k: k - x, "add": lambda x, k: x + k,
+    "arithmetic": lambda x, k: x * (1 - k) + k ** 2 * x.sin() - x / (k + 1), "clamp": lambda x, k: x.clamp(-k, k),
+    "clamp_min": lambda x, k: x.clamp_min(k), "alpha": lambda x, k: torch.add(x, x, alpha=k), "leaky": lambda x, k: F.leaky_relu(x, k),
+    "pow": lambda x, k: x.abs() ** k, "full": lambda x, k: torch.full_like(x, k) * x, "masked_fill": lambda x, k: x.masked_fill(x > k, k),
+    "where": lambda x, k: torch.where(x > k, x, k), "elu": lambda x, k: F.elu(x, k), "softplus": lambda x, k: F.softplus(x, k),
+    "hardtanh": lambda x, k: F.hardtanh(x, -k, k), "threshold": lambda x, k: F.threshold(x, k, 0.0), "celu": lambda x, k: F.celu(x, k),
+    "hardshrink": lambda x, k: F.hardshrink(x, k), "softshrink": lambda x, k: F.softshrink(x, k), "remainder": lambda x, k: x % k,
+    "addcmul": lambda x, k: torch.addcmul(x, x, x, value=k), "floor_divide": lambda x, k: x // k, "compare": lambda x, k: (x > k) * x,
+    "math": lambda x, k: x * math.cos(k) + math.exp(-k), "round": lambda x, k: x * round(k, 1),
+    "extremum": lambda x, k: x * min(1.0, k) + max(k, -k),
+    "in place": lambda x, k: (x * 1).mul_(k).add_(k), "tensor": lambda x, k: torch.tensor([k, 1.0, 2.0, k]) * x,
+    "half": lambda x, k: x.half() * k, "bfloat16": lambda x, k: x.bfloat16() * k + k, "float64": lambda x, k: x.double() * k + k,
+    "integers": lambda x, k: x.long() * k, "complex": lambda x, k: x.to(torch.complex64) * k, "steps": lambda x, k: _euler(x, k),
+    "arange": lambda x, k: torch.arange(4.0) * k + x, "scaled": lambda x, k: x * (x.shape[0] * k),
+}
+
+
+def _euler(x: torch.Tensor, dt: float) -> torch.Tensor:
+    t = 0.5 * dt
+    for _ in range(5):
+        x = x + dt * (x * t).cos()
+        t = t + dt
+    return x
+
+
+@pytest.mark.parametrize("name", POINTWISE)
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_float_that_changes_is_an_input(name: str, backend: str) -> None:
+    if backend == "inductor" and name not in ("arithmetic", "clamp", "half", "bfloat16", "complex", "math", "steps", "scaled"):
+        pytest.skip("one backend is enough")
+    f = alone(POINTWISE[name])
+    compiled = torch.compile(f, backend=backend)
+    for k in VALUES:
+        x = data(4, 4)
+        assert torch.equal(compiled(x, k), f(x, k))
+    assert versions(f) == 2
+
+
+@pytest.mark.parametrize("name", ["arithmetic", "clamp", "alpha", "pow", "elu", "leaky", "addcmul", "steps"])
+def test_gradients_follow_a_float_that_changes(name: str) -> None:
+    f = alone(POINTWISE[name])
+    compiled = torch.compile(f)
+    for k in VALUES:
+        x, y = data(4, 4).requires_grad_(), data(4, 4).requires_grad_()
+        compiled(x, k).sum().backward()
+        f(y, k).sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
+    assert versions(f) == 2
+
+
+def test_branches_are_guards_of_the_comparison() -> None:
+    f = alone(lambda x, k: x * k if k > 0.3 else x + k)
+    compiled = torch.compile(f, backend="aot_eager")
+    for k in [*VALUES, *VALUES]:
+        assert torch.equal(compiled(data(3), k), f(data(3), k))
+    assert versions(f) == 3
+
+
+def test_one_graph_holds_a_float_that_changes() -> None:
+    f = alone(lambda x, k: x * k + math.sqrt(k))
+    compiled = torch.compile(f, fullgraph=True, backend="aot_eager")
+    for k in (VALUES * 3)[:12]:
+        assert torch.equal(compiled(data(3), k), f(data(3), k))
+    assert versions(f) == 2
+
+
+@pytest.mark.parametrize(("function", "bad", "error"), [
+    (lambda x, k: x + 1 / k, 0.0, ZeroDivisionError), (lambda x, k: x + math.log(k), -1.0, ValueError),
+    (lambda x, k: x + math.exp(k), 1e4, OverflowError), (lambda x, k: x + 2.0 % k, 0.0, ZeroDivisionError)])
+def test_what_python_raises_is_raised(function: Callable, bad: float, error: type[Exception]) -> None:
+    f = alone(function)
+    compiled = torch.compile(f, backend="aot_eager")
+    for k in VALUES[:3]:
+        assert torch.equal(compiled(data(3), k), f(data(3), k))
+    for _ in range(2):
+        with pytest.raises(error):
+            compiled(data(3), bad)
+    assert torch.equal(compiled(data(3), 0.9), f(data(3), 0.9))
+
+
+def test_results_of_other_types() -> None:
+    """A power that becomes complex, an int, a text, a key."""
+    f = alone(lambda x, k: (x.sum() * 2, k ** 0.5, int(k * 10), f"{k:.2f}", {k: 1}[k], k * 2))
+    compiled = torch.compile(f, backend="aot_eager")
+    for k in [0.5, 0.6, -0.25, 0.7]:
+        got, want = compiled(data(3), k), f(data(3), k)
+        assert torch.equal(got[0], want[0]) and got[1:] == want[1:] and [*map(type, got)] == [*map(type, want)]
+
+
+def test_special_values_keep_their_bits() -> None:
+    f = alone(lambda x, k: (x * k, k + 1, k > 1))
+    compiled = torch.compile(f, backend="aot_eager")
+    for k in [1.0, 2.0, -0.0, math.inf, math.nan, 0.0, 5e-324]:
+        got, want = compiled(data(3), k), f(data(3), k)
+        assert torch.equal(got[0].nan_to_num(7.0), want[0].nan_to_num(7.0)) and repr(got[1:]) == repr(want[1:])
+
+
+class Annealed(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tau, self.steps = 1.0, 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.tau = self.tau * 0.9
+        self.steps += 1
+        return (x / self.tau).softmax(-1)
+
+
+def test_an_attribute_that_is_annealed() -> None:
+    model, plain = Annealed(), Annealed()
+    compiled = torch.compile(model, backend="aot_eager")
+    for _ in range(12):
+        assert torch.equal(compiled(data(3, 4)), plain(data(3, 4)))
+    assert (model.tau, model.steps) == (plain.tau, 12)
+    assert versions(Annealed.forward) <= 3
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64])
+def test_numbers_of_numpy(kind: type) -> None:
+    f = alone(lambda x, k: x * k + k)
+    compiled = torch.compile(f, backend="aot_eager")
+    for k in range(2, 12):
+        number = kind(k + 0.5) if kind is not np.int64 else kind(k)
+        assert torch.equal(compiled(data(3), number), f(data(3), number))
+    assert versions(f) == 2
+
+
+@pytest.mark.parametrize(("kind", "settings"), [
+    (torch.optim.SGD, {"momentum": 0.9}), (torch.optim.AdamW, {}), (torch.optim.Adam, {"foreach": False}), (torch.optim.RMSprop, {})])
+def test_optimizers_under_a_schedule_do_not_recompile(kind: Any, settings: dict[str, Any]) -> None:
+    graphs = []
+
+    def backend(gm: Any, examples: Any) -> Any:
+        graphs.append(gm)
+        return gm.forward
+
+    weights = [torch.nn.Parameter(data(4)) for _ in range(2)]
+    optimizers = [kind([w], lr=0.1, **settings) for w in weights]
+    schedules = [torch.optim.lr_scheduler.ExponentialLR(o, 0.9) for o in optimizers]
+    steps = [torch.compile(optimizers[0].step, backend=backend), optimizers[1].step]
+    for k in range(10):
+        for w, step, schedule in zip(weights, steps, schedules):
+            w.grad = data(4) * (k + 1)
+            step()
+            schedule.step()
+    torch.testing.assert_close(weights[0], weights[1])
+    assert len(graphs) <= 4
+
+
+def test_programs_that_ask_for_a_float_differ_in_the_cache(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`alpha == 1` is answered while the graph is traced: what is kept is for that answer."""
+    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path))
+    for values in ([0.5, 0.75, 2.0], [0.5, 1.0, 1.0, 3.0]):
+        torch._dynamo.reset()
+        f = alone(lambda x, k: torch.add(x, x, alpha=k).sin())
+        compiled = torch.compile(f)
+        for k in values:
+            assert torch.equal(compiled(data(3), k), f(data(3), k))
+    assert cache.stats["hits"] >= 0
