@@ -193,7 +193,7 @@ def _draw(step: Extern, program: Program, pointer: Pointer) -> list[str]:
     _, increment, shape, kind = step.args
     words = ", ".join(map(to_cpp, (DRAWS.index(step.op), kind.itemsize, math.prod(shape), increment)))
     state, out = step.inputs[0], step.outputs[0]
-    pointers = f"{pointer(state.buffer, state.offset)}, {pointer(out.buffer, out.offset)}"
+    pointers = f"(const int64_t*){pointer(state.buffer, state.offset)}, {pointer(out.buffer, out.offset)}"
     return ["{", f"    const int64_t words[] = {{{words}}};", f"    if (fl::draw(rt, words, {pointers})) return 1;", "}"]
 
 

@@ -5,6 +5,11 @@
 #include "convert.h"
 #include "philox_rounds.h"
 
+// What is printed once and called from many places; and the function that only calls: a graph of a hundred layers has thousands of
+// calls, over which an optimizing compiler takes longer than over all kernels.
+#define FL_SHARED __attribute__((noinline))
+#define FL_CALLS __attribute__((optimize("O0")))
+
 extern "C" int clock_gettime(int clock, void* out) noexcept;
 
 namespace fl {

@@ -92,7 +92,9 @@ class _UnitPrinter:
             if isinstance(out, View):
                 self.readers.setdefault(out.buffer, set()).add(0)
         self.known: dict[str, str] = {}       # kernel text -> function
+        self.calls: dict[tuple[int, str], str] = {}     # the parameters and the text of a library call -> function
         self.kernels: list[Printed] = []
+        self.symbols = sorted(program.symbols, key=lambda s: (len(s), s))
 
     def run(self, stages: bool) -> Unit:
         printed = [print_kernel(n, self.program, self._stored(n)) if isinstance(n, Kernel) else None for n in self.nodes]
@@ -102,12 +104,12 @@ class _UnitPrinter:
         lives, arguments = Lives(touched), self._arguments(in_python)
         plan = plan_stages(self.program, lives, in_python, arguments) if stages else None
         plan = plan or plan_memory(self.program, lives, arguments)
-        symbols = sorted(self.program.symbols, key=lambda s: (len(s), s))
-        unit = Unit("", [], plan.apart, symbols, plan.arena, plan.places, self.kernels, self.nodes)
+        unit = Unit("", [], plan.apart, self.symbols, plan.arena, plan.places, self.kernels, self.nodes)
         unit.segments = self._segments(in_python, touched, lives, plan.apart, plan.cuts)
         bodies = [self._function(segment, unit, printed, {name for k in segment.nodes for name in touched[k]})
                   for segment in unit.segments if isinstance(segment.run, int)]
-        texts = [f"static void {name}{text}" for text, name in self.known.items()]
+        texts = [f"static FL_SHARED void {name}{text}" for text, name in self.known.items()]
+        texts += [self._call_function(name, count, body) for (count, body), name in self.calls.items()]
         times = [_TIMES % (len(self.nodes), len(self.nodes))] if self.timed else []
         vectors = _vectors(self.kernels)
         unit.source = "\n".join([_PROLOGUE, *vectors, *times, *texts, *bodies])
@@ -151,7 +153,7 @@ class _UnitPrinter:
     def _call(self, node: Node, kernel: Printed | None) -> list[str]:
         if kernel is None:
             assert isinstance(node, Extern)
-            return CALLS[node.op](node, self.program, self._pointer)
+            return self._library_call(node)
         name = self.known.setdefault(kernel.text, f"k{len(self.known)}")
         kernel.name = name
         self.kernels.append(kernel)
@@ -159,6 +161,29 @@ class _UnitPrinter:
         arguments += [self._pointer(buffer, offset) for buffer, offset in kernel.pointers]
         call = f"{name}({', '.join(arguments + kernel.symbols)});"
         return [call, "if (fl::out_of_bounds.failed) return fl::refuse(rt);"] if kernel.checks else [call]
+
+    def _library_call(self, node: Extern) -> list[str]:
+        """Equal calls on other buffers are one function."""
+        given: list[str] = []
+
+        def parameter(buffer: str, offset: Index = 0) -> str:
+            given.append(self._pointer(buffer, offset))
+            return f"p{len(given) - 1}"
+
+        text = "\n    ".join(CALLS[node.op](node, self.program, parameter))
+        name = self.calls.setdefault((len(given), text), f"c{len(self.calls)}")
+        return [f"if ({name}({', '.join(['rt', 'scalars', *given])})) return 1;"]
+
+    def _call_function(self, name: str, count: int, body: str) -> str:
+        parameters = "".join(f", void* p{k}" for k in range(count))
+        symbols = "".join(f"    {self._symbol(k)}\n" for k in range(len(self.symbols)))
+        return (f"static FL_SHARED int {name}(FlambeauRuntime* rt, const int64_t* scalars{parameters}) {{\n"
+                f"{symbols}    {body}\n    return 0;\n}}")
+
+    def _symbol(self, k: int) -> str:
+        """The definition of a size or a number."""
+        name = self.symbols[k]
+        return f"const double {name} = fl::bits<double>(scalars[{k}]);" if name[0] == "f" else f"const int64_t {name} = scalars[{k}];"
 
     def _pointer(self, buffer: str, offset: Index = 0) -> str:
         return buffer if offset == 0 else f"{buffer} + {to_cpp(offset)}"
@@ -170,10 +195,9 @@ class _UnitPrinter:
         lines = ["const int nt = rt->num_threads;", "(void)nt;"]
         if self.timed:
             lines.append("double clock = fl::now();")
-        for k, s in enumerate(unit.symbols):
-            real = s[0] == "f"
-            lines.append(f"const {'double' if real else 'int64_t'} {s} = {f'fl::bits<double>(scalars[{k}])' if real else f'scalars[{k}]'};")
-            if s in narrow and not real:
+        for k, s in enumerate(self.symbols):
+            lines.append(self._symbol(k))
+            if s in narrow and s[0] != "f":
                 lines.append(f'if ({s} >= 1L << 30) return rt->fail(rt, "a size of %ld is too large", {s});')
         for k, name in enumerate(segment.arguments):
             lines.append(f"{self._memory(name)}* const {name} = ({self._memory(name)}*)args[{k}];")
@@ -183,7 +207,7 @@ class _UnitPrinter:
         lines += [f"{self._memory(name)}* const {name} = ({self._memory(name)}*)(arena + {to_cpp(unit.places[name])});" for name in placed]
         lines += [line for k in segment.nodes for line in self._lines(k, printed[k])]
         inner = "\n    ".join(lines)
-        return (f'extern "C" int run_{segment.run}(void** args, const int64_t* scalars, void* runtime) {{\n'
+        return (f'extern "C" FL_CALLS int run_{segment.run}(void** args, const int64_t* scalars, void* runtime) {{\n'
                 f"    FlambeauRuntime* const rt = (FlambeauRuntime*)runtime;\n    (void)scalars;\n    {inner}\n    return 0;\n}}\n")
 
     def _memory(self, name: str) -> str:
