@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import types
 import warnings
@@ -100,7 +101,7 @@ class Compiler:
         request = Request(function, code, values, state.shapes, self.backend, self.backend_name, self.options, self.fullgraph,
                           active, self)  # fmt: skip
         try:
-            with debug.watching(code.co_name) as folder, _C.HooksScope():   # without the caller's hooks of saved tensors
+            with debug.watching(code.co_name) as folder, _collecting_later(), _C.HooksScope():   # without the caller's hooks
                 captured = convert_frame(request)
             if folder is not None:
                 folder.finish(captured)
@@ -225,6 +226,18 @@ class Compiler:
         if logs.graph_breaks.isEnabledFor(10):
             what = "graph break; the frame runs eagerly" if whole_frame else "graph break"
             logs.graph_breaks.debug("%s at %s\n%s", what, info.where, info)
+
+
+@contextmanager
+def _collecting_later() -> Iterator[None]:
+    """A graph is many small objects that stay: the collector would go through them again and again while they are made."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
 
 
 _compilers: dict[Any, Compiler] = {}

@@ -6,12 +6,13 @@ load through operations that oneDNN applies as post-ops.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from flambeau.core.expr import Index, modulo, substitute, var
 from flambeau.inductor.channels import extend, finish_convolution
 from flambeau.inductor.externs import EXTERNS, runs_fast
-from flambeau.inductor.ir import Access, Compute, Extern, Program, Value, View, numel, walk
+from flambeau.inductor.ir import Access, Compute, Extern, Program, Step, Value, View, numel, walk
 from flambeau.inductor.lowering import divisors_in, linear_strides, split_batch
 from flambeau.inductor.post_ops import PostOp, activation
 
@@ -20,32 +21,27 @@ LONGEST = 4
 
 def fuse_epilogues(program: Program) -> None:
     """Move what can be moved, in place."""
-    uses: dict[str, int] = {}
-    made: set[str] = set()
+    uses: Counter[str] = Counter()
+    readers: dict[str, Step] = {}
+    writers: dict[str, Step] = {}       # the last ones
     for step in program.steps:
-        accesses = [a.buffer for a in step.loads] if isinstance(step, Compute) else [v.buffer for v in step.inputs]
-        for name in accesses:
-            uses[name] = uses.get(name, 0) + 1
+        for name in [a.buffer for a in step.loads] if isinstance(step, Compute) else [v.buffer for v in step.inputs]:
+            uses[name] += 1
+            readers[name] = step
         for name in step.writes:
-            uses[name] = uses.get(name, 0) + (name in made)     # a scatter writes to what another step made
-            made.add(name)
-    for out in program.outputs:
-        if isinstance(out, View):
-            uses[out.buffer] = uses.get(out.buffer, 0) + 1
+            uses[name] += name in writers       # a scatter writes to what another step made
+            writers[name] = step
+    uses.update(out.buffer for out in program.outputs if isinstance(out, View))
     for step in list(program.steps):
         if isinstance(step, Extern) and step.op in EXTERNS:
-            while uses.get(step.outputs[0].buffer) == 1 and _finish(program, program.steps.index(step)):
-                pass
+            while uses[name := step.outputs[0].buffer] == 1 and _finish(program, step, readers.get(name), writers):
+                writers[step.outputs[0].buffer] = step
 
 
-def _finish(program: Program, position: int) -> bool:
-    """Move the one step that reads a call's result into the call, if it qualifies."""
-    call = program.steps[position]
-    assert isinstance(call, Extern)
-    name = call.outputs[0].buffer
-    later = program.steps[position + 1:]
-    found = next((s for s in later if isinstance(s, Compute) and any(a.buffer == name for a in s.loads)), None)
-    if found is None or found.kind != "pointwise":
+def _finish(program: Program, call: Extern, found: Step | None, writers: Mapping[str, Step]) -> bool:
+    """Move `found`, the one step that reads a call's result, into the call, if it qualifies."""
+    name, position = call.outputs[0].buffer, program.steps.index(call)
+    if not isinstance(found, Compute) or found.kind != "pointwise" or found not in program.steps:
         return False
     if _redirect(found, call, program):
         program.steps.remove(found)
@@ -58,7 +54,7 @@ def _finish(program: Program, position: int) -> bool:
         return False
     target = program.buffers[found.buffer]
     out = call.outputs[0]
-    if target.dtype is not out.dtype or any(post.tensor and not _early(program, view, position)
+    if target.dtype is not out.dtype or any(post.tensor and not _early(program, view, position, writers)
                                             for post, view in posts):
         return False
     views = [view for post, view in posts if post.tensor and view is not None]
@@ -138,9 +134,9 @@ def _transposed(view: View) -> View:
     return view._replace(shape=(*shape[:-2], shape[-1], shape[-2]), strides=(*strides[:-2], strides[-1], strides[-2]))
 
 
-def _early(program: Program, view: View | None, position: int) -> bool:
+def _early(program: Program, view: View | None, position: int, writers: Mapping[str, Step]) -> bool:
     """Whether the buffer is complete before the call."""
-    return view is not None and all(view.buffer not in s.writes for s in program.steps[position:])
+    return view is not None and (view.buffer not in writers or program.steps.index(writers[view.buffer]) < position)
 
 
 def _match(step: Compute, call: Extern, program: Program) -> list[tuple[PostOp, View | None]] | None:

@@ -59,7 +59,8 @@ def plan_memory(program: Program, lives: Lives, apart: Sequence[str]) -> MemoryP
     Memory is used again after the last reader: greedily the smallest free stretch that fits (sizes known), or one of the
     same symbolic size.
     """
-    temporaries = [name for name in lives.first if name not in set(apart)]
+    elsewhere = set(apart)
+    temporaries = [name for name in lives.first if name not in elsewhere]
     born, dying = _by_node(lives.first, temporaries), _by_node(lives.last, temporaries)
     arena = _Arena()
     for k in range(lives.nodes):
@@ -73,7 +74,8 @@ def plan_memory(program: Program, lives: Lives, apart: Sequence[str]) -> MemoryP
 def plan_stages(program: Program, lives: Lives, in_python: Sequence[bool], apart: Sequence[str]) -> MemoryPlan | None:
     """A plan in which large buffers come and go between stages; None where that saves too little."""
     comes, goes = coming_and_going(program)
-    large = {name: n for name in lives.first if name in comes | goes and (n := program.hint(_bytes(program, name))) >= LARGE}
+    either = comes | goes
+    large = {name: n for name in lives.first if name in either and (n := program.hint(_bytes(program, name))) >= LARGE}
     if not any(name in goes for name in large):
         return None
     plain = plan_memory(program, lives, apart)

@@ -236,6 +236,7 @@ class Scheduler:
         self.program, self.limits = program, limits
         self.nodes: list[Node] = []
         self.before: list[int] = []           # for each node, the set of nodes it depends on, as bits
+        self.needs: list[set[int]] = []       # those that it names
         self.writers: dict[str, set[int]] = {}   # buffer -> nodes that wrote parts of it
         self.readers: dict[str, list[int]] = {}
         self.pieces: set[str] = set()            # buffers of folds in pieces
@@ -262,6 +263,7 @@ class Scheduler:
             at = len(self.nodes)
             self.nodes.append(step if isinstance(step, Extern) else new_kernel(step, self.program))
             self.before.append(0)
+            self.needs.append(set())
             if isinstance(step, Compute) and self._is_tiny(step):
                 self.tiny.setdefault(_key_of_sizes(step), []).append(at)
         self._depend(at, needs - {at})
@@ -343,6 +345,7 @@ class Scheduler:
 
     def _depend(self, at: int, needs: set[int]) -> None:
         added = 0
+        self.needs[at] |= needs
         for d in needs:
             added |= self.before[d] | 1 << d
         if added & ~self.before[at]:
@@ -353,14 +356,12 @@ class Scheduler:
 
     def _order(self) -> list[int]:
         """The nodes by dependence, otherwise as they came."""
-        waiting = [bin(bits).count("1") for bits in self.before]
+        waiting = list(map(len, self.needs))
         ready = [k for k, n in enumerate(waiting) if n == 0]
         followers: list[list[int]] = [[] for _ in self.nodes]
-        for k, bits in enumerate(self.before):
-            while bits:
-                low = bits & -bits
-                followers[low.bit_length() - 1].append(k)
-                bits ^= low
+        for k, needs in enumerate(self.needs):
+            for d in needs:
+                followers[d].append(k)
         order = []
         while ready:
             k = heapq.heappop(ready)
