@@ -88,7 +88,7 @@ def _argument(v: Values, place: int, name: str) -> Any:
     return eval(code(given), dict(v.inputs)) if isinstance(given, Ref) else None
 
 
-def _target(step: Step) -> Any:
+def target(step: Step) -> Any:
     """What a step writes to, if it does."""
     return step.args[0] if step.form in ("setitem", "augmented") or step.op.endswith("_") else step.kwargs.get("out")
 
@@ -99,13 +99,14 @@ def _copied(x: Any) -> Any:
 
 def _as_of_copies(v: Values) -> bool:
     """Whether what a step wrote is what torch writes where no operand shares memory with another."""
-    target, step = _target(v.step), v.step
+    step, into = v.step, target(v.step)
     alone = {"kwargs": {**step.kwargs, "out": Ref("alone")}} if "out" in step.kwargs else {"args": (Ref("alone"), *step.args[1:])}
-    space = {"torch": sys.modules["torch"], "numpy": np, "alone": _copied(eval(code(target), dict(v.inputs))),
+    space = {"torch": sys.modules["torch"], "numpy": np, "alone": _copied(eval(code(into), dict(v.inputs))),
              **{name: _copied(x) for name, x in v.inputs.items()}}
     exec(replace(step, **alone).code(), space)
-    right = compare.array(space["alone"])
-    return right.size != v.ours.size or not compare.unlike(np.sort(v.ours, None), np.sort(right, None), str(right.dtype))
+    right = np.sort(compare.array(space["alone"]), None)
+    return right.size != v.ours.size or tuple(bool(compare.unlike(np.sort(x, None), right, str(right.dtype))) for x in (
+        v.ours, v.theirs)) == (False, True)
 
 
 def _same_order(v: Values) -> bool:
@@ -252,7 +253,7 @@ KNOWN = (
     Known("a constant row's correlation is 0 / 0; torch divides rounding by rounding", values=_of("corrcoef"),
           where=lambda v: np.isnan(v.ours)),
     Known("torch reads what it has just written where operands share memory; Flambeau reads what was there",
-          values=lambda step: isinstance(_target(step), Ref), where=_as_of_copies),
+          values=lambda step: isinstance(target(step), Ref), where=_as_of_copies),
     Known("which NaN it is, and so its sign, is nobody's promise", values=_of("signbit", "copysign", "copysign_", "view"),
           where=lambda v: _any(v.inputs, np.isnan)),
     Known(
@@ -437,7 +438,7 @@ def excuses_gradients(step: Step, kinds: dict[str, str]) -> bool:
 def excuses_unused(steps: Iterable[Step]) -> bool:
     """torch loses the gradient of a view of a leaf that is a view itself, if something writes to its memory through detach()."""
     steps = list(steps)
-    return any(_of("detach")(step) for step in steps) and any(_target(step) is not None for step in steps)
+    return any(_of("detach")(step) for step in steps) and any(target(step) is not None for step in steps)
 
 
 def excuses_values(step: Step) -> bool:
