@@ -337,11 +337,12 @@ def _freedom(n: Any, correction: float) -> Any:
 
 
 def _var_vjp(g: Tensor, input: Tensor, dim: Dims, correction: float, keepdim: bool) -> tuple:
-    """d var / d x_i = 2 (x_i - mean) / (n - correction)."""
+    """d var / d x_i = 2 (x_i - mean) / (n - correction); as infinite as the variance itself where no freedom is left."""
     dims = canonical_dims(dim, input.ndim)
-    left = _count(input, dims) - correction
-    scale = 2.0 / left if type(left) is not int or left > 0 else math.nan
-    return (_spread(g * scale, dim, keepdim, input.ndim) * (input - mean(input, dims, True)),)
+    left, centred = _count(input, dims) - correction, input - mean(input, dims, True)
+    if type(left) in (int, float) and left <= 0:
+        return (_spread(g, dim, keepdim, input.ndim) * (prims.abs(centred).sum(dims, True) * math.inf).expand_as(input),)
+    return (_spread(g * (2.0 / left), dim, keepdim, input.ndim) * centred,)
 
 
 def _wide(x: Tensor) -> dtype:

@@ -158,7 +158,7 @@ def _quantile(input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolati
     rank = rank.expand((*ordered.shape[:-1], rank.shape[-1]))
     low, high, weight = _BETWEEN[interpolation](rank)
     below, above = (prims.gather(ordered, ordered.ndim - 1, i.to(int64)) for i in (low, high))
-    here = above == below if isinstance(weight, Tensor) or weight else None     # nothing between them: infinities stay what they are
+    here = prims.isinf(below) & (above == below) if isinstance(weight, Tensor) or weight else None  # infinities stay what they are
     result = below if here is None else where(here, below, below + (above - below) * weight)
     if not skip_nan:
         result = result.masked_fill(nans > 0, math.nan)

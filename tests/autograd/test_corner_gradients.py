@@ -145,3 +145,28 @@ def test_asarray_keeps_the_history():
     x = fl.ones(2, requires_grad=True)
     assert fl.asarray(x) is x
     assert fl.asarray(x * 2, dtype=fl.float64, copy=True).grad_fn is not None
+
+
+@pytest.mark.filterwarnings("ignore:degrees of freedom", "ignore:var", "ignore:std")
+@pytest.mark.parametrize("name", ["var", "std"])
+def test_where_no_freedom_is_left(name):
+    """The correction may be a float, and larger than there are elements."""
+    for values in ([1.0, 2.0], [1.0, 1.0], [3.0], [1.0, 2.0, 6.0]):
+        for correction in (0, 1, 2, 2.5, 17, 17.0, 1.0, 2.0):
+            made = []
+            for t in (fl, theirs):
+                x = t.tensor(values, dtype=t.float64).requires_grad_()
+                y = getattr(t, name)(x, correction=correction)
+                made.append([y.item(), *t.autograd.grad(y, x)[0].tolist()])
+            assert made[0] == pytest.approx(made[1], nan_ok=True), (values, correction)
+
+
+def test_a_quantile_is_of_both_its_neighbours():
+    """Also where they are equal."""
+    for interpolation in ("linear", "midpoint", "lower", "higher", "nearest"):
+        made = []
+        for t in (fl, theirs):
+            x = t.tensor([1.0, 2.0, 2.0, 2.0, 5.0], dtype=t.float64).requires_grad_()
+            y = t.quantile(x, t.tensor([0.1, 0.3, 0.4], dtype=t.float64), interpolation=interpolation)
+            made.append(sorted(t.autograd.grad(y.sum(), x)[0].tolist()))
+        assert made[0] == pytest.approx(made[1])

@@ -131,6 +131,8 @@ def _number(x: Any) -> Any:
 def _counted_beside(v: Values) -> bool:
     """Whether two histograms differ by the elements that lie on an edge between bins."""
     x = compare.array(_argument(v, 0, "input")).astype(np.float64).reshape(-1, 1)
+    if not x.size:
+        return False
     low, high = _value(v.step, 2, "min", 0), _value(v.step, 3, "max", 0)
     low, high = (low, high) if low != high else (x.min(), x.max())
     on_edge = np.abs(x - np.linspace(low, high, v.ours.size + 1)) <= 1e-5 * (high - low)
@@ -364,8 +366,9 @@ KNOWN = (
                                                  "greater_equal", "logical_not", "logical_and", "logical_or", "logical_xor")])),
     Known("Flambeau knows derivatives that torch lacks, or that torch gives up because of a write of its own",
           gradient=lambda step: any(name in step.op for name in ("_polynomial_", "bessel", "vander", "airy"))),
-    Known("torch's derivative is wrong: of ldexp 2**-n in integers, of polar by the sign of the length, of hardsigmoid a sixth in float32",
-          gradient=_of("ldexp", "ldexp_", "polar", "hardsigmoid")),
+    Known("torch's derivative is wrong: of ldexp 2**-n in integers, of polar by the sign of the length, of hardsigmoid a sixth in float32, "
+          "of what is made of a factor of Cholesky's by its other triangle, which is not read",
+          gradient=_of("ldexp", "ldexp_", "polar", "hardsigmoid", "cholesky_inverse", "cholesky_solve")),
     Known("torch's derivative is wrong: of atan2 beside a uint8, which it negates", gradient=_of("atan2", "arctan2", "atan2_", "arctan2_"),
           reads="uint8"),
     Known("torch's derivative of sinc loses its digits near 0", gradient=_of("sinc", "sinc_"), reads="float16 bfloat16"),
@@ -399,7 +402,8 @@ KNOWN = (
         whole=lambda step, theirs: "complex32" in str(getattr(theirs, "dtype", "")),
         error=lambda ours, theirs, step: _says(ours, "view_as_complex is only supported for float and double"),
     ),
-    Known("which of several equal elements is meant is nobody's promise", index=_of("topk", "kthvalue", "mode", "median", "nanmedian")),
+    Known("which of several equal elements is meant is nobody's promise", gradient=_of("quantile", "nanquantile"),
+          index=_of("topk", "kthvalue", "mode", "median", "nanmedian")),
     Known(
         "torch copies the gaps between the elements of a sliced tensor too",
         layout=_of("slice_scatter", "select_scatter", "diagonal_scatter"),
