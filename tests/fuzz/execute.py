@@ -278,7 +278,7 @@ def _shaken(value: Any, lib: Any, draw: np.random.Generator, least: float) -> An
         return [_shaken(v, lib, draw, least) for v in value]
     if not isinstance(value, lib.Tensor):
         return value
-    noise = lib.from_numpy(draw.choice([-1.0, 0.0, 1.0], size=tuple(value.shape))).reshape(value.shape)
+    noise = lib.from_numpy(draw.choice([-1.0, 1.0], size=tuple(value.shape))).reshape(value.shape)
     if not (value.is_floating_point() or value.is_complex()):
         if not least or value.dtype is lib.bool or not bool((value.double().abs() > 2**24).any()):
             return value
@@ -291,14 +291,16 @@ def _shaken(value: Any, lib: Any, draw: np.random.Generator, least: float) -> An
     )
 
 
-_NARROWER = {"float64": "float32", "complex128": "complex64"}
-_EPS = {"float32": 2.0**-23, "complex64": 2.0**-23, "float64": 2.0**-52, "complex128": 2.0**-52}
+_EPS = {"float32": 2.0**-23, "complex64": 2.0**-23, "float64": 2.0**-52, "complex128": 2.0**-52, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 
 def _computed_in(dtype: str, step: Step, inputs: dict[str, Any]) -> str:
     """The dtype in which a result was rounded: an out= may be wider than what the operands are computed in."""
-    operands = {compare.dtype_name(t) for name, t in inputs.items() if hasattr(t, "dtype") and name != code(step.kwargs.get("out"))}
-    return _NARROWER.get(dtype, dtype) if "out" in step.kwargs and not operands & _NARROWER.keys() else dtype
+    if "out" not in step.kwargs or dtype not in compare.TOLERANCE:
+        return dtype
+    operands = {compare.dtype_name(t) for name, t in inputs.items() if hasattr(t, "dtype") and name != code(step.kwargs["out"])}
+    finest = min(operands & compare.TOLERANCE.keys() or {"float32"}, key=compare.TOLERANCE.__getitem__)
+    return max(finest, dtype, key=compare.TOLERANCE.__getitem__)
 
 
 def disturbed(step: Step, inputs: dict[str, Any], side: Side, names: list[str]) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import warnings
 from random import Random
 from typing import Any
 
+import numpy as np
+
 from . import inputs
 from .draw import Draw
 from .parameters import Skip
@@ -21,6 +23,13 @@ def _tensors(name: str, value: Any, lib: Any) -> list[tuple[Ref, Any]]:
     if isinstance(value, (tuple, list)):
         return [pair for i, item in enumerate(value[:4]) for pair in _tensors(f"{name}[{i}]", item, lib)]
     return []
+
+
+def _overlaps(tensor: Any) -> bool:
+    """Whether several elements of a tensor are one place, as windows are: which of them stays when it is written to is nobody's
+    promise. (Where one is repeated, torch refuses the write.)"""
+    places = sum(s * i for s, i in zip(tensor.stride(), np.indices(tensor.shape)))
+    return 0 not in tensor.stride() and np.unique(places).size < tensor.numel()
 
 
 def _wrong(d: Draw, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
@@ -89,6 +98,8 @@ class Generator:
         if spoil:
             args, kwargs = _wrong(d, args, kwargs)
         step = Step(target, row.form, row.op, args, kwargs)
+        if isinstance(step.written, Ref) and _overlaps(d.value(step.written)):
+            return None
         worked = self._run(d, step)
         if not worked:
             return step if self.mode == "eager" and (spoil or d.chance(0.03)) else None

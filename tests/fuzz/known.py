@@ -62,15 +62,25 @@ def _any(inputs: Any, has: Callable[[np.ndarray], Any]) -> bool:
     return bool(np.any(has((inputs.to_dense() if inputs.is_complex() else inputs.double()).detach().resolve_conj().numpy())))
 
 
-def _singular(inputs: dict[str, Any]) -> bool:
-    """Whether a matrix that a step reads is singular as far as its dtype tells."""
-    for x in inputs.values():
+def _by_condition(v: Values) -> Any:
+    """Where a difference is what a library may lose of a matrix of such a condition: all of it where that is singular as far as its
+    dtype tells."""
+    lost = 0.0
+    for x in v.inputs.values():
         if hasattr(x, "detach") and (x.is_floating_point() or x.is_complex()) and x.ndim >= 2 and x.numel() and x.isfinite().all():
             digits = np.finfo(np.float32 if x.dtype.itemsize <= 4 + 4 * x.is_complex() else np.float64).eps
             values = np.linalg.svd(x.detach().to_dense().resolve_conj().numpy().astype(np.complex128), compute_uv=False)
-            if bool((values[..., -1] <= 8 * digits * values[..., 0]).any()):
-                return True
-    return False
+            lost = max(lost, float((8 * digits * values[..., 0] / np.maximum(values[..., -1], 1e-300)).max()))
+    finite = np.abs(v.theirs[np.isfinite(v.theirs)])
+    return lost >= 1 or np.abs(v.ours - v.theirs) <= lost * finite.max(initial=0)
+
+
+def _rounding(v: Values, units: float) -> Any:
+    """Where a difference is so many units in the last place of 1, or of the largest number that a step reads."""
+    numbers = [np.abs(compare.array(t).astype(complex)) for t in v.inputs.values() if hasattr(t, "detach")]
+    largest = max((float(n[np.isfinite(n)].max(initial=1)) for n in numbers), default=1.0)
+    digits = 2.0**-10 if _reads(v, "float16") else 2.0**-7 if _reads(v, "bfloat16") else np.finfo(v.ours.dtype).eps
+    return np.abs(v.ours - v.theirs) <= units * digits * largest
 
 
 def _not_finite(v: Values) -> bool:
@@ -90,7 +100,7 @@ def _argument(v: Values, place: int, name: str) -> Any:
 
 def target(step: Step) -> Any:
     """What a step writes to, if it does."""
-    return step.args[0] if step.form in ("setitem", "augmented") or step.op.endswith("_") else step.kwargs.get("out")
+    return step.written
 
 
 def _copied(x: Any) -> Any:
@@ -141,16 +151,27 @@ def _counted_beside(v: Values) -> bool:
 
 def _put_there(v: Values) -> Any:
     """Where both libraries put one of several elements that are for the same place."""
-    target, index, source = (compare.array(_argument(v, i, name)) for i, name in enumerate(("input", "index", "source")))
-    if target.size != v.ours.size:
+    target = compare.array(_argument(v, 0, "input"))
+    if target.size != v.ours.size or not target.size:
         return False
-    given = np.arange(target.size)[:, None] == index.reshape(-1) % target.size
-    found = [(given & (source.reshape(-1) == x.reshape(-1, 1))).any(1) for x in (v.ours, v.theirs)]
+    if v.step.form == "setitem":
+        space = {**v.inputs, "places": sys.modules["torch"].arange(target.size).reshape(target.shape)}
+        exec(Step("found", "getitem", "", (Ref("places"), v.step.args[1])).code(), space)
+        places = space["found"].numpy()
+        source = np.broadcast_to(compare.array(_argument(v, 2, "")), places.shape)
+    else:
+        places, source = (compare.array(_argument(v, i, name)) for i, name in ((1, "index"), (2, "source")))
+    given = np.arange(target.size)[:, None] == places.reshape(-1) % target.size
+    source = source.reshape(-1).astype(v.ours.dtype)
+    found = [(given & ((source == x.reshape(-1, 1)) | ((source != source) & (x != x).reshape(-1, 1)))).any(1) for x in (v.ours, v.theirs)]
     return ((given.sum(1) > 1) & found[0] & found[1]).reshape(v.ours.shape)
 
 
 _LAPACK = ("inverse", "inv", "solve", "solve_ex", "inv_ex", "det", "slogdet", "logdet", "pinv", "pinverse", "cond", "matrix_power", "lstsq",
            "cholesky_solve", "cholesky_inverse", "solve_triangular", "tensorinv", "matrix_exp")
+
+_PLUS_PRODUCTS = tuple(n + e for n in ("addmm", "addmv", "addbmm", "baddbmm") for e in ("", "_"))
+
 
 _NO_DIMENSION = ("Dimension out of range", "tensor has no dimensions")
 
@@ -164,15 +185,19 @@ KNOWN = (
           values=_of(*_LAPACK), where=lambda v: _lost(v) | _not_finite(v)),
     Known("singular values that are nothing but rounding, of which the old pinverse keeps all", values=_of("pinverse"),
           where=lambda v: (np.abs(v.theirs) > 1e6) | (np.abs(v.ours) > 1e6)),
-    Known("torch sorts NaNs among slices in no order", values=lambda step: _of("unique")(step) and "dim" in step.kwargs, where=_not_finite),
+    Known("torch sorts NaNs among slices in no order, so that equal ones stay apart",
+          whole=lambda step, theirs: _of("unique")(step) and "dim" in step.kwargs and _any(theirs, np.isnan)),
     Known("torch has complex infinity or NaN where what it passes through overflows: the logarithm of a sum of exponentials",
           values=_of("logaddexp", "logaddexp2", "logcumsumexp", "logsumexp"), where=lambda v: _lost(v) & (v.theirs.dtype.kind == "c")),
-    Known("a logarithm's angle is known up to a turn", values=_of("logcumsumexp", "logaddexp", "logsumexp"),
-          where=lambda v: v.ours.dtype.kind == "c" and np.isclose(np.exp(1j * v.ours.imag), np.exp(1j * v.theirs.imag), atol=1e-3)
-          & np.isclose(v.ours.real, v.theirs.real, atol=1e-3)),
+    Known("a logarithm's angle is known up to a turn, and not at all where it is huge",
+          values=_of("logcumsumexp", "logaddexp", "logsumexp"), where=lambda v: v.ours.dtype.kind == "c" and (
+              _any(v.inputs, lambda x: np.abs(x.imag) > 1e7) | np.isclose(v.ours.real, v.theirs.real, atol=1e-3) & np.isclose(
+                  np.exp(1j * v.ours.imag), np.exp(1j * v.theirs.imag), atol=1e-3))),
+    Known("torch takes a tensor beside an alpha by its place for a number", whole=lambda step, theirs: _of("rsub")(step)
+          and len(step.args) > 2),
     Known("topk(sorted=False) is in no order", values=lambda step: _of("topk")(step) and (
           any(a is False for a in step.args[4:]) or step.kwargs.get("sorted") is False),
-          where=lambda v: np.array_equal(np.sort(v.ours, None), np.sort(v.theirs, None))),
+          where=lambda v: np.array_equal(np.sort(v.ours, None), np.sort(v.theirs, None), equal_nan=v.ours.dtype.kind in "fc")),
     Known("a sort that is not asked to be stable may leave equal elements in any order", index=_of("sort", "msort"),
           values=lambda step: _of("argsort")(step) and not step.kwargs.get("stable"), where=_same_order),
     Known("the softmax of scores that are infinite, by no mask, is NaN; torch takes a row that sees nothing for one",
@@ -184,19 +209,21 @@ KNOWN = (
     Known("torch's recurrences overflow to NaN, not to the infinity of the highest power, and make what lies in memory of NaN",
           values=lambda step: "_polynomial_" in step.op, where=lambda v: _lost(v) | ~np.isfinite(v.ours)),
     Known("torch's airy_ai is 1e-7 off, and loses all digits far below 0", values=_of("airy_ai"),
-          where=lambda v: (np.abs(v.ours - v.theirs) < (1e-6 if v.ours.dtype == np.float64 else 1e-4))
-          | _any(v.inputs, lambda x: x < -1000)),
+          where=lambda v: (np.abs(v.ours - v.theirs) < (3e-6 if v.ours.dtype == np.float64 else 1e-4))
+          | (compare.array(_argument(v, 0, "input")) < -1000)),
     Known("nothing lies between two infinities but they; torch's quantiles subtract them", values=_of("quantile", "nanquantile"),
           where=_lost),
     Known("torch drops NaN, which is not above the margin", values=_of("multi_margin_loss", "multilabel_margin_loss"),
           where=lambda v: np.isnan(v.ours)),
-    Known("squares beyond float32, in which both take the variance: what is divided by its root is NaN in torch and 0 here; equal "
-          "elements leave their rounding in torch", values=_of("layer_norm", "group_norm"), where=lambda v: (v.ours == 0)
-          & ((_lost(v) & _any(v.inputs, lambda x: np.abs(x) > 1e18)) | (np.abs(v.theirs) < 1e-3))),
+    Known("squares beyond float32, in which both take the variance, and infinite weights: torch, which makes one factor of weight and "
+          "deviation and takes the mean times it off, has NaN; equal elements leave their rounding there",
+          values=_of("layer_norm", "group_norm", "instance_norm", "batch_norm"), where=lambda v: (
+              np.isnan(v.theirs) & _any(v.inputs, lambda x: ~(np.abs(x) < 1e18))) | ((v.ours == 0) & (np.abs(v.theirs) < 1e-3))),
     Known("which of several elements for one place stays is nobody's promise", where=_put_there,
-          values=lambda step: _of("put", "put_")(step) and _value(step, 3, "accumulate", False) is not True),
-    Known("torch's softsign takes the absolute value in integers", values=_of("softsign"),
-          where=lambda v: (np.abs(v.ours) == 1) & (v.ours == -v.theirs)),
+          values=lambda step: (step.form == "setitem" and isinstance(step.args[2], Ref)) or (
+              _of("put", "put_")(step) and _value(step, 3, "accumulate", False) is not True)),
+    Known("torch's softsign takes the absolute value, and adds 1, in integers", values=_of("softsign"), where=lambda v: (
+          x := compare.array(_argument(v, 0, "input"))).dtype.kind in "iu" and np.abs(x.astype(float)) >= np.iinfo(x.dtype).max),
     Known("NaN is the largest number where equally frequent ones are told apart; torch takes the first", values=_of("mode"),
           where=lambda v: _not_finite(v)),
     Known("a factor of Cholesky's has a real diagonal", values=_of("cholesky_inverse"), where=lambda v: v.ours.dtype.kind == "c"),
@@ -207,9 +234,11 @@ KNOWN = (
           values=_of("igamma", "igammac", "igamma_", "igammac_", "gammainc", "gammaincc"),
           where=lambda v: (np.isnan(v.ours) & _any(v.inputs, np.isnan)) | _any(v.inputs, lambda x: (x != 0) & (np.abs(x) < 1e-20))
           | (np.abs(v.ours - v.theirs) < 1e-8)),
-    Known("an infinite factor of a sum: torch multiplies the terms", values=_of("addbmm", "addbmm_"), where=_lost),
-    Known("whether a padding of zeros is multiplied, and what overflows on the way, hangs on how a convolution is computed",
-          values=lambda step: "conv" in step.op, where=lambda v: (_lost(v) | ~np.isfinite(v.ours)) & (
+    Known("an infinite factor of a sum: torch multiplies the terms", values=_of(*_PLUS_PRODUCTS),
+          where=lambda v: _lost(v) & (_number(v.step.kwargs.get("alpha", 1)) in (np.inf, -np.inf) or _of("addbmm", "addbmm_")(v.step))),
+    Known("whether a padding of zeros is multiplied, and what overflows on the way, hangs on how a product is computed",
+          values=lambda step: "conv" in step.op or _of("mm", "bmm", "matmul", "linear", "bilinear", *_PLUS_PRODUCTS)(step),
+          where=lambda v: (_lost(v) | ~np.isfinite(v.ours)) & (
               _any(v.inputs, lambda x: ~(np.abs(x) < 1e18)) | (v.theirs.dtype == np.float16))),
     Known("rounding decides to which bin an element on its edge belongs; torch finds the bin of a narrow float in narrow floats",
           values=_of("histc"), where=lambda v: _reads(v, "float16 bfloat16") or _counted_beside(v)),
@@ -217,7 +246,16 @@ KNOWN = (
           where=lambda v: not _any(v.inputs, np.isreal)),
     Known("torch adds the margin to one distance, in which it is lost if that is large, before it takes the other off",
           values=lambda step: "triplet_margin" in step.op,
-          where=lambda v: not _any(v.inputs, np.isreal) or _any(v.inputs, lambda x: np.abs(x) > 1e5)),
+          where=lambda v: not _any(v.inputs, np.isreal) or _any(v.inputs, lambda x: np.abs(x) > 1e5) | _rounding(v, 4)),
+    Known("the logarithm of nearly 1 is rounding", values=_of("cross_entropy", "log_softmax"), where=lambda v: _rounding(v, 0.5)),
+    Known("a product that overflows or vanishes on its way to a zero or an infinity hangs on the order", values=_of("prod"),
+          where=lambda v: np.isnan(v.ours) != np.isnan(v.theirs)),
+    Known("torch takes one complex number off another by multiplying it with -1, which makes NaN of half an infinity",
+          values=_of("pairwise_distance", "dist"), where=lambda v: np.isinf(v.ours) & np.isnan(v.theirs)
+          & _reads(v, "complex64 complex128")),
+    Known("torch rounds a number that it adds to a float16 to one, in which it may be infinite", values=lambda step: step.op in (
+          "+", "-", "+=", "-=") or _of("add", "sub", "add_", "sub_", "subtract", "subtract_", "rsub", "__radd__", "__rsub__")(step),
+          where=lambda v: ~np.isfinite(v.theirs) & _reads(v, "float16") & (len(v.step.refs()) == 1)),
     Known("torch rounds a number to a narrow float before it takes the remainder; the quotient goes without; an infinite one makes it NaN",
           values=lambda step: step.op in ("%", "%=") or _of("fmod", "remainder", "fmod_", "remainder_")(step),
           where=lambda v: (_reads(v, "float16 bfloat16") and len(v.step.refs()) == 1) | (_lost(v) & _any(
@@ -232,7 +270,8 @@ KNOWN = (
           layout=lambda step: _of("matrix_power")(step) and "out" in step.kwargs),
     Known("NaN is nowhere near; torch's largest and smallest distances drop it", values=_of("cdist", "pdist"),
           where=lambda v: np.isnan(v.ours) & _not_finite(v)),
-    Known("torch multiplies by 2 ** other, which may be infinite", values=_of("ldexp", "ldexp_"), where=_lost),
+    Known("torch multiplies by 2 ** other, which may be infinite, and lies in rows where nothing is broadcast",
+          values=_of("ldexp", "ldexp_"), where=_lost, layout=_of("ldexp")),
     Known("the mean of what holds one infinity is infinite, and so is a sum; torch's passes subtract it",
           values=_of("var_mean", "std_mean"), where=lambda v: _lost(v) & _not_finite(v)),
     Known("what weights of 0 make of infinities hangs on the algorithm", values=lambda step: "fft" in step.op
@@ -248,8 +287,9 @@ KNOWN = (
           whole=lambda step, theirs: _of("diff")(step) and hasattr(theirs, "numel") and not theirs.numel()),
     Known("torch's tanhshrink of narrow floats subtracts what it has rounded", values=_of("tanhshrink"),
           where=lambda v: _reads(v, "float16 bfloat16")),
-    Known("torch's log1p of complex numbers is NaN of subnormal ones", values=_of("log1p", "log1p_"),
-          where=lambda v: _lost(v) & (v.theirs.dtype.kind == "c") & _any(v.inputs, lambda x: np.abs(x) < 1e-37)),
+    Known("torch's log1p of complex numbers is NaN of subnormal ones, of the least float 0", values=_of("log1p", "log1p_"),
+          where=lambda v: (_lost(v) & (v.theirs.dtype.kind == "c") & _any(v.inputs, lambda x: np.abs(x) < 1e-37))
+          | (np.abs(v.ours) < 4e-45)),
     Known("strides of dimensions of one element, which say nothing; all others are compared after each step",
           whole=lambda step, theirs: step.op == "stride"),
     Known("a constant row's correlation is 0 / 0; torch divides rounding by rounding", values=_of("corrcoef"),
@@ -342,18 +382,17 @@ KNOWN = (
           whole=lambda step, theirs: _of("unique_consecutive")(step) and len(step.args) > 1),
     Known("hardtanh_ refuses bounds in the wrong order, as hardtanh does in both",
           error=lambda ours, theirs, step: _of("hardtanh_")(step) and _says(ours, "min_val cannot be greater than max_val")),
-    Known("torch fills an out= of avg_pool3d that is not in rows in the wrong order",
-          values=lambda step: _of("avg_pool3d")(step) and "out" in step.kwargs),
+    Known("torch fills an out= of these that is not in rows in the wrong order, or not at all",
+          values=lambda step: _of("avg_pool3d", "gelu")(step) and "out" in step.kwargs),
     Known("a greatest common divisor is positive; torch's of the least integer wraps around", values=_of("gcd", "gcd_"),
           where=lambda v: (v.ours > 0) & (v.theirs == -v.ours)),
     Known("torch averages the squares of integers in integers", values=_of("local_response_norm"),
-          where=lambda v: not _any(v.inputs, lambda x: True)),
+          where=lambda v: compare.array(_argument(v, 0, "input")).dtype.kind in "iu"),
     Known("infinite scores have a loss; torch multiplies them by the target before it takes what is positive",
           values=_of("binary_cross_entropy_with_logits"), where=lambda v: _lost(v) & _not_finite(v)),
     Known("the only element of a tensor without dimensions is in the middle, as in NumPy; torch's roll wants a dimension",
           error=lambda ours, theirs, step: ours is None and _of("fftshift", "ifftshift")(step) and _says(theirs, "`shifts` required")),
-    Known("what the factors of a singular matrix round to hangs on the library",
-          values=_of("inv_ex", "inverse", "inv", "cond", "logdet", "slogdet", "solve", "solve_ex"), where=lambda v: _singular(v.inputs)),
+    Known("what the factors of an ill-conditioned matrix round to hangs on the library", values=_of(*_LAPACK), where=_by_condition),
     Known("the deprecated torch.cholesky lets empty tensors of any shape pass",
           error=lambda ours, theirs, step: _of("cholesky")(step) and theirs is None and "linalg" not in step.op
           and _says(ours, "must be batches of square", "at least 2 dimensions", "Expected a floating point", "not implemented for")),

@@ -121,6 +121,11 @@ class Step:
         """The operator, for signatures and counts."""
         return {"method": "Tensor.", "attribute": "Tensor."}.get(self.form, "") + (self.op or self.form)
 
+    @property
+    def written(self) -> Any:
+        """What it writes to, if it does."""
+        return self.args[0] if self.form in ("setitem", "augmented") or self.op.endswith("_") else self.kwargs.get("out")
+
     def refs(self) -> set[str]:
         return {ref.root for ref in references((self.args, tuple(self.kwargs.values())))}
 
