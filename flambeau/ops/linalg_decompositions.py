@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.cpu.blas import NARROW
-from ..core.dtypes import FLOAT, complex64, complex128, dtype, float32, float64, int32, int64
+from ..core.dtypes import FLOAT, complex64, complex128, dtype, float32, float64, int32
 from ..core.lazy import LazyFunctions
 from ..core.memory_format import contiguous_format
 from ..core.size import broadcast_shapes, column_strides
@@ -101,10 +101,15 @@ def _routine(name: str, kernel: Callable, vjp: Callable, shape: Callable, doc: s
                      samples=lambda r: [sample(r)], why_absent=_WHY, doc=doc)(shape)
 
 
-def columns(like: Tensor, shape: tuple | None = None) -> Spec:
-    """Matrices that lie column by column, as LAPACK leaves them, of the shape (unless given) and dtype of `like`."""
+def columns(like: Tensor, shape: tuple | None = None, kind: dtype | None = None) -> Spec:
+    """Matrices that lie column by column, as LAPACK leaves them, of the shape and dtype of `like` unless given."""
     shape = like._layout.shape if shape is None else shape
-    return Spec(shape, like.dtype, column_strides(shape))
+    return Spec(shape, kind or like.dtype, column_strides(shape))
+
+
+def in_columns(x: Tensor) -> Tensor:
+    """Matrices that lie column by column."""
+    return laid(x, column_strides(x.shape))
 
 
 def _of_input(x: Tensor) -> Spec:
@@ -217,7 +222,7 @@ def linalg_solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = T
         raise RuntimeError(f"linalg.solve_triangular: Incompatible shapes of A and B for the equation {'AX = B' if left else 'XA = B'}: "
                            f"{list(A.shape)} and {list(B.shape)}")
     if not left:
-        return _h(linalg_solve_triangular(_h(A), _h(B), upper=not upper, unitriangular=unitriangular))
+        return in_columns(_h(linalg_solve_triangular(_h(A), _h(B), upper=not upper, unitriangular=unitriangular)))
     batch = tuple(broadcast_shapes(tuple(A.shape[:-2]), tuple(B.shape[:-2])))
     return triangular_prim(expand_to(A, (*batch, *A.shape[-2:])), expand_to(B, (*batch, *B.shape[-2:])), upper, unitriangular)
 
@@ -367,7 +372,7 @@ def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """L with A = L L^H for hermitian positive-definite A (only its lower triangle is read); U = L^H if `upper` (only the upper one)."""
     _check(A, "linalg.cholesky", square=True)
     lower = cholesky_prim(_h(A) if upper else A)
-    return laid(_h(lower), column_strides(lower.shape)) if upper else lower
+    return in_columns(_h(lower)) if upper else lower
 
 
 @operator(method=True)
@@ -454,7 +459,7 @@ def _qr_shape(x: Tensor, mode: str) -> tuple[Spec, Spec]:
     k = min(m, n)
     width = m if mode == "complete" else k
     q = (0,) if mode == "r" else (*batch, m, width)
-    return columns(x, q), Spec((*batch, k if mode != "complete" else m, n), x.dtype)
+    return columns(x, q), columns(x, (*batch, k if mode != "complete" else m, n))
 
 
 qr_prim = _routine("qr", _qr_kernel, _qr_vjp, _qr_shape, "", lambda r: (r.standard_normal((4, 3)), "reduced"))
@@ -544,7 +549,7 @@ def _svd_shape(x: Tensor, full: bool) -> tuple[Spec, Spec, Spec]:
     *batch, m, n = x._layout.shape
     k = min(m, n)
     return (columns(x, (*batch, m, m if full else k)), Spec((*batch, k), x.dtype.to_real()),
-            Spec((*batch, n if full else k, n), x.dtype))
+            columns(x, (*batch, n if full else k, n)))
 
 
 svd_prim = _routine("svd", _of_finite(lambda x, full: tuple(np.linalg.svd(x, full_matrices=full))), _svd_vjp, _svd_shape, "",
@@ -604,7 +609,7 @@ def _eigh_vjp(gs: tuple, outs: tuple) -> tuple:
 
 
 eigh_prim = _routine("eigh", lambda x, uplo: tuple(np.linalg.eigh(x, uplo)), _eigh_vjp,
-                     lambda x, uplo: (Spec(x._layout.shape[:-1], x.dtype.to_real()), Spec(x._layout.shape, x.dtype)),
+                     lambda x, uplo: (Spec(x._layout.shape[:-1], x.dtype.to_real()), columns(x)),
                      "(eigenvalues, eigenvectors) of hermitian matrices; uplo says which triangle is read.", lambda r: (_positive(r), "L"),
                      failure="linalg.eigh: The algorithm failed to converge.")
 
@@ -652,7 +657,7 @@ def _eig_vjp(gs: tuple, outs: tuple, x_dtype: dtype) -> tuple:
 
 
 eig_prim = _routine("eig", _eig_kernel, _eig_vjp,
-                    lambda x: (Spec(x._layout.shape[:-1], x.dtype.to_complex()), Spec(x._layout.shape, x.dtype.to_complex())),
+                    lambda x: (Spec(x._layout.shape[:-1], x.dtype.to_complex()), columns(x, kind=x.dtype.to_complex())),
                     "(eigenvalues, eigenvectors), complex.", lambda r: (_square(r),),
                     failure="linalg.eig: The algorithm failed to converge.")
 
@@ -728,14 +733,33 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
 
 @operator
 def linalg_lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
-    """(solution, residuals, rank, singular_values) of min |A X - B|."""
-    _check(A, "linalg.lstsq")
-    x = linalg_pinv(A, rtol=rcond) @ B
+    """(solution, residuals, rank, singular_values) of min |A X - B|. B may hold a vector for each matrix. `driver` names LAPACK's routine,
+    by which some of the answers are empty: gelsy (the usual one) gives no residuals, nor does any of them of what lacks a rank."""
+    vector = _check_system(A, B, driver)
     m, n = A.shape[-2:]
-    residuals = ((A @ x - B).abs() ** 2).sum(-2) if m > n else A.new_zeros((0,), dtype=A.dtype.to_real())
+    b = prims.unsqueeze(B, B.ndim) if vector else B
+    x = in_columns(linalg_pinv(A, rtol=rcond) @ b)
     s = linalg_svdvals(A.detach())
-    rank = (s > _rtol(A, rcond) * s.amax(-1, True)).sum(-1) if driver != "gels" else A.new_zeros((0,), dtype=int64)
-    return named("linalg_lstsq", x, residuals, rank, s if driver in ("gelsd", "gelss") else s.new_zeros((0,)))
+    rank = (s > _rtol(A, rcond) * s[..., :1]).sum(-1)
+    told = driver in ("gels", "gelsd", "gelss") and m > n and (driver == "gels" or bool((rank == n).all()))
+    residuals = ((A @ x - b).abs() ** 2).sum(-2) if told else s.new_zeros((0,))
+    return named("linalg_lstsq", prims.squeeze(x, (x.ndim - 1,)) if vector else x, residuals,
+                 rank if driver != "gels" else rank.new_zeros((0,)), s if driver in ("gelsd", "gelss") else s.new_zeros((0,)))
+
+
+def _check_system(A: Tensor, B: Tensor, driver: str | None) -> bool:
+    """Refuse what lstsq cannot solve; whether B holds a vector for each matrix."""
+    _check(A, "linalg.lstsq")
+    if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
+        raise RuntimeError(f"torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), got {driver!r}")
+    if A.dtype is not B.dtype:
+        raise RuntimeError("torch.linalg.lstsq: Expected input and other to have the same dtype, but got input's dtype "
+                           f"{scalar_type(A.dtype)} and other's dtype {scalar_type(B.dtype)}")
+    vector = B.ndim == A.ndim - 1 and (B.ndim == 1 or tuple(B.shape) == tuple(A.shape[:-1]))
+    if B.ndim < 1 or not 0 <= A.ndim - B.ndim <= 1 or _differ(A.shape[-2], B.shape[-1 if vector else -2]):
+        raise RuntimeError("torch.linalg.lstsq: expected matrices (..., m, n) and (..., m, k), or vectors (..., m) for all of them, got "
+                           f"shapes {list(A.shape)} and {list(B.shape)}")
+    return vector
 
 
 @operator

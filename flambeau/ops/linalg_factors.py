@@ -27,6 +27,8 @@ from .linalg_decompositions import (
     _h,
     _identity,
     _square,
+    columns,
+    in_columns,
     linalg_inv,
     linalg_solve,
     linalg_solve_triangular,
@@ -34,7 +36,7 @@ from .linalg_decompositions import (
     triangular_prim,
 )
 from .pointwise import with_out
-from .promotion import cast, expand_to
+from .promotion import apart, cast, expand_to
 from .registry import General, Spec, operator, primitive
 from .return_types import named
 
@@ -84,7 +86,7 @@ def _lu_vjp(gs: tuple, out0: Tensor, out1: Tensor) -> tuple:
 lu_factor_prim = primitive("lu_factor", kernel=_lu_kernel, derivative=General(_lu_vjp), why_absent=_WHY,
                            samples=lambda r: [(_square(r),), (r.standard_normal((2, 4, 3)),), (r.standard_normal((3, 4)),)], doc=
                            "(L and U in one matrix, row exchanges counted from 1, number of the first zero on U's diagonal or 0).")(
-    lambda x: (Spec(x._layout.shape, x.dtype), Spec((*x._layout.shape[:-2], min(x._layout.shape[-2:])), int32),
+    lambda x: (columns(x), Spec((*x._layout.shape[:-2], min(x._layout.shape[-2:])), int32),
                Spec(x._layout.shape[:-2], int32)))
 
 
@@ -207,7 +209,7 @@ def triangular_solve(b: Tensor, A: Tensor, upper: bool = True, transpose: bool =
     if b.ndim < 2 or A.ndim < 2:
         raise RuntimeError(f"torch.triangular_solve: Expected b and A to have at least 2 dimensions, but they have {b.ndim} and {A.ndim}")
     x = linalg_solve_triangular(A.mT if transpose else A, b, upper=upper is not transpose, unitriangular=unitriangular)
-    return named("triangular_solve", x, A.clone())
+    return named("triangular_solve", x, apart(in_columns(A), A))
 
 
 # -- answers that say which matrices are singular --------------------------------------------------------------------
@@ -223,7 +225,7 @@ def _with_lu(name: str, compute: Callable[[], Tensor], A: Tensor, B: Callable[[]
     diagonal, singular = _diagonal(lu), prims.unsqueeze(prims.unsqueeze(info != 0, info.ndim), info.ndim + 1)
     usable = lu + cast(diagonal == 0, lu.dtype).diag_embed()
     solution = linalg_lu_solve(usable, pivots, B(), left=left).masked_fill(singular, math.nan)
-    return named(name, solution.mT.contiguous().mT, info)   # column by column, as LAPACK leaves it
+    return named(name, in_columns(solution), info)
 
 
 @operator
@@ -263,7 +265,7 @@ def _ldl_kernel(x: np.ndarray, hermitian: bool) -> tuple[np.ndarray, np.ndarray,
 ldl_prim = primitive("ldl_factor", kernel=_ldl_kernel, samples=lambda r: [(_square(r), False)],
                      doc="(L and D in one matrix, LAPACK's pivots, number of the first zero of D or 0); the lower triangle is read.",
                      why_absent={**_WHY, "derivative": "of the packed form there is none; linalg.solve has one"})(
-    lambda x, hermitian: (Spec(x._layout.shape, x.dtype), Spec(x._layout.shape[:-1], int32), Spec(x._layout.shape[:-2], int32)))
+    lambda x, hermitian: (columns(x), Spec(x._layout.shape[:-1], int32), Spec(x._layout.shape[:-2], int32)))
 
 
 @operator(name="_ldl_factor", vjp=_no_gradient("linalg.ldl_factor", "linalg.solve"))
@@ -308,7 +310,7 @@ ldl_solve_prim = primitive("ldl_solve", kernel=_ldl_solve_kernel, tensors=3,
                            samples=lambda r: [(np.eye(3) * 2, np.array([1, 2, 3], np.int32), r.standard_normal((3, 2)), False)],
                            doc="X with A X = B, given ldl_factor's answer for A, of the same batch.",
                            why_absent={**_WHY, "derivative": "the operator _ldl_solve has it, with respect to B"})(
-    lambda ld, pivots, b, hermitian: Spec(b._layout.shape, b.dtype))
+    lambda ld, pivots, b, hermitian: columns(b))
 
 
 def _ldl_solve_vjp(g: Tensor, ld: Tensor, pivots: Tensor, hermitian: bool, needs: tuple) -> tuple:
@@ -346,7 +348,7 @@ def _geqrf_kernel(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 geqrf_prim = primitive("geqrf", kernel=_geqrf_kernel, samples=lambda r: [(r.standard_normal((2, 4, 3)),)],
                        doc="(R above the reflections' vectors, their scales) of a QR decomposition.",
                        why_absent={**_WHY, "derivative": "of the packed form there is none; linalg.qr has one"})(
-    lambda x: (Spec(x._layout.shape, x.dtype), Spec((*x._layout.shape[:-2], min(x._layout.shape[-2:])), x.dtype)))
+    lambda x: (columns(x), Spec((*x._layout.shape[:-2], min(x._layout.shape[-2:])), x.dtype)))
 
 
 @operator(name="_geqrf", vjp=_no_gradient("geqrf", "linalg.qr"))
@@ -393,7 +395,7 @@ def linalg_householder_product(input: Tensor, tau: Tensor) -> Tensor:
     if m < n:
         raise RuntimeError("torch.linalg.householder_product: input.shape[-2] must be greater than or equal to input.shape[-1], got "
                            f"{list(input.shape)}")
-    return _reflected(input, tau, expand_to(_eye(input, m, n), tuple(input.shape)), False)
+    return in_columns(_reflected(input, tau, expand_to(_eye(input, m, n), tuple(input.shape)), False))
 
 
 @operator(method=True)
@@ -404,4 +406,4 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
     if other.shape[-2 if left else -1] != input.shape[-2]:
         raise RuntimeError(f"torch.ormqr: other.shape[{-2 if left else -1}] must be equal to input.shape[-2], got {list(other.shape)} and "
                            f"{list(input.shape)}")
-    return _reflected(input, tau, other, transpose) if left else _h(_reflected(input, tau, _h(other), not transpose))
+    return in_columns(_reflected(input, tau, other, transpose) if left else _h(_reflected(input, tau, _h(other), not transpose)))

@@ -420,7 +420,7 @@ def _trapezoid(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
     size = y.shape[canonical_dim(dim, y.ndim)] if y.ndim else 1
     if type(size) is int and size == 0:
         return to_float(y).sum(dim)
-    return _areas(y, x, dx, dim).sum(dim)
+    return _areas(y, x, dx, dim).sum(canonical_dim(dim, y.ndim))
 
 
 @operator
@@ -432,7 +432,7 @@ def trapz(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1)
 @operator
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
     """Running sums of the trapezoidal rule."""
-    return _areas(y, x, dx, dim).cumsum(dim)
+    return _areas(y, x, dx, dim).cumsum(canonical_dim(dim, y.ndim))
 
 
 def _slopes(x: Tensor, gaps: Any, d: int, edge_order: int) -> Tensor:

@@ -548,3 +548,30 @@ def test_one_triangle_is_read(agrees, name, kind):
     for upper in (False, True):
         mixed = np.triu(a) + np.tril(junk, -1) if upper else np.tril(a) + np.triu(junk, 1)
         agrees(lambda t, x, upper=upper: ONE_TRIANGLE[name](t, x, upper), mixed, tolerance=2e-5, grad=False)
+
+
+@pytest.mark.parametrize("driver", [None, "gels", "gelsy", "gelsd", "gelss"])
+def test_least_squares_by_drivers(agrees, driver):
+    draw = np.random.default_rng(1)
+    tall, wide = draw.standard_normal((2, 4, 3)), draw.standard_normal((3, 4))
+    poor = np.stack([tall[0], tall[0] * [1, 1, 0]])
+    for a, b in ((tall, tall[..., :1]), (tall, tall[..., 0]), (tall[0], tall[1, :, 0]), (tall[0], tall[1]), (wide, wide[:, :2]),
+                 (wide, wide[:, 0]), (poor, tall), (tall[:, :3], tall[:, :3, :2])):
+        if driver != "gels" or a is not poor:       # which takes full rank for granted
+            agrees(lambda t, x, y: tuple(t.linalg.lstsq(x, y, driver=driver)), a, b, grad=False, tolerance=1e-9)
+
+
+LEAST_SQUARES = {
+    "a driver of another name": lambda t: t.linalg.lstsq(t.ones(2, 2), t.ones(2, 1), driver="x"),
+    "two dtypes": lambda t: t.linalg.lstsq(t.ones(2, 2), t.ones(2, 1).double()),
+    "other rows": lambda t: t.linalg.lstsq(t.ones(3, 2), t.ones(2, 1)),
+    "a number": lambda t: t.linalg.lstsq(t.ones(3, 2), t.ones(())),
+    "more batches on the right": lambda t: t.linalg.lstsq(t.ones(3, 2), t.ones(1, 3, 1)),
+    "other batches": lambda t: t.linalg.lstsq(t.ones(2, 3, 2), t.ones(4, 3, 1)),
+    "a vector": lambda t: t.linalg.lstsq(t.ones(3), t.ones(3, 1)),
+}
+
+
+@pytest.mark.parametrize("name", LEAST_SQUARES)
+def test_least_squares_refuse(both_refuse, name):
+    both_refuse(LEAST_SQUARES[name])

@@ -204,6 +204,45 @@ def test_transforms_of_what_repeats(name: str) -> None:
         assert telling(ours) == telling(theirs), (shape, full, kind, given)
 
 
+FACTORS: dict[str, Callable] = {
+    **{f"qr {mode}": lambda t, x, mode=mode: t.linalg.qr(x, mode=mode) for mode in ("reduced", "complete", "r")},
+    **{f"svd {full}": lambda t, x, full=full: t.linalg.svd(x, full_matrices=full) for full in (True, False)},
+    "old svd": lambda t, x: x.svd(), "lu_factor": lambda t, x: t.linalg.lu_factor(x), "lu": lambda t, x: t.linalg.lu(x),
+    "geqrf": lambda t, x: t.geqrf(x), "pinv": lambda t, x: t.linalg.pinv(x),
+}
+OF_TALL: dict[str, Callable] = {
+    "householder_product": lambda t, x: t.linalg.householder_product(x, x[..., 0, :]), "ormqr": lambda t, x: t.ormqr(x, x[..., 0, :], x),
+    "ormqr right": lambda t, x: t.ormqr(x, x[..., 0, :], x.mT.contiguous(), left=False),
+}
+OF_SQUARE: dict[str, Callable] = {
+    "eigh": lambda t, x: t.linalg.eigh(x + x.mH), "eig": lambda t, x: t.linalg.eig(x), "inv_ex": lambda t, x: t.linalg.inv_ex(x),
+    "ldl_factor": lambda t, x: t.linalg.ldl_factor(x + x.mT), "lstsq": lambda t, x: t.linalg.lstsq(x, x),
+    "ldl_solve": lambda t, x: t.linalg.ldl_solve(*t.linalg.ldl_factor(x + x.mT), x),
+    "solve from the right": lambda t, x: t.linalg.solve_triangular(x, x, upper=True, left=False),
+    "triangular_solve": lambda t, x: t.triangular_solve(x, x), "lu_solve": lambda t, x: t.linalg.lu_solve(*t.linalg.lu_factor(x), x),
+}
+
+
+@pytest.mark.filterwarnings("ignore:torch.triangular_solve", "ignore:torch.svd")
+@pytest.mark.parametrize("name", [*FACTORS, *OF_TALL, *OF_SQUARE])
+def test_factors(name: str) -> None:
+    """What LAPACK made lies column by column."""
+    fn = {**FACTORS, **OF_TALL, **OF_SQUARE}[name]
+    for shape in ((3, 3), (2, 3, 3), (4, 3), (2, 4, 3), (3, 4), (2, 3, 4)):
+        if (name in OF_SQUARE and shape[-1] != shape[-2]) or (name in OF_TALL and shape[-1] > shape[-2]):
+            continue
+        for kind in ("float32", "complex128"):
+            for transposed in (False, True):
+                made = []
+                for t in (fl, torch):
+                    x = (numbers(t, shape) ** 2).to(getattr(t, kind))
+                    x = x + 3 * t.eye(4, dtype=x.dtype)[: shape[-2], : shape[-1]]
+                    x = x.mT.contiguous().mT if transposed else x
+                    out = fn(t, x)
+                    made.append([telling(o) for o in (out if isinstance(out, tuple) else (out,))])
+                assert made[0] == made[1], (shape, kind, transposed)
+
+
 def test_a_logical_operation_lies_as_a_sum_does() -> None:
     """What is repeated says nothing about the order of the result, whichever dtype it has."""
     for lib in (fl, torch):
