@@ -333,4 +333,8 @@ def disturbed(step: Step, inputs: dict[str, Any], side: Side, names: list[str]) 
                 moved[name] = np.maximum(moved[name], change)
             except Exception:
                 continue
+    own = [moved[name] for name in names if name.split("[")[0] in {step.target, *inputs}]
+    for name in names:      # what shares memory with what the step wrote, of which only a copy was written again
+        if name.split("[")[0] not in {step.target, *inputs} and own:
+            moved[name] = np.maximum(moved[name], max(float(m.max(initial=0)) for m in own))
     return moved

@@ -26,12 +26,14 @@ class Values(NamedTuple):
 class Known:
     """An excuse: for errors a predicate over (ours, torch's, step), for values one over the step and `where`, a mask of elements; for
     layouts (strides, offset, memory shared), versions, gradients and the indices of equal elements one over the step too; for all that
-    a step does one over the step and torch's result. `reads`: of gradients, the dtypes of which a step must read one."""
+    a step does one over the step and torch's result. `reads`: of gradients, the dtypes of which a step must read one. `alone`: of values,
+    that they are compared after each step; a program that is compared as a whole is not excused for such a step."""
 
     reason: str
     error: Callable[[BaseException | None, BaseException | None, Step], bool] | None = None
     values: Callable[[Step], bool] | None = None
     where: Callable[[Values], Any] = lambda v: True
+    alone: bool = False
     layout: Callable[[Step], bool] | None = None
     version: Callable[[Step], bool] | None = None
     gradient: Callable[[Step], bool] | None = None
@@ -85,6 +87,11 @@ def _rounding(v: Values, units: float) -> Any:
 
 def _not_finite(v: Values) -> bool:
     return _any(v.inputs, lambda x: ~np.isfinite(x))
+
+
+def _overflows(v: Values) -> Any:
+    """What is not finite, where squares of what a step reads aren't."""
+    return (_lost(v) | ~np.isfinite(v.ours)) & (_any(v.inputs, lambda x: ~(np.abs(x) < 1e18)) | (v.theirs.dtype == np.float16))
 
 
 def _reads(v: Values, dtypes: str) -> bool:
@@ -217,11 +224,12 @@ KNOWN = (
           where=lambda v: np.isnan(v.ours)),
     Known("squares beyond float32, in which both take the variance, and infinite weights: torch, which makes one factor of weight and "
           "deviation and takes the mean times it off, has NaN; equal elements leave their rounding there",
-          values=_of("layer_norm", "group_norm", "instance_norm", "batch_norm"), where=lambda v: (
+          values=_of("layer_norm", "group_norm", "instance_norm", "batch_norm"), alone=True, where=lambda v: (
               np.isnan(v.theirs) & _any(v.inputs, lambda x: ~(np.abs(x) < 1e18))) | ((v.ours == 0) & (np.abs(v.theirs) < 1e-3))),
-    Known("which of several elements for one place stays is nobody's promise", where=_put_there,
-          values=lambda step: (step.form == "setitem" and isinstance(step.args[2], Ref)) or (
-              _of("put", "put_")(step) and _value(step, 3, "accumulate", False) is not True)),
+    Known("which of several elements for one place stays is nobody's promise", where=_put_there, values=lambda step: (
+          _of("put", "put_")(step) and _value(step, 3, "accumulate", False) is not True)),
+    Known("the same of subscripts", where=_put_there, alone=True,
+          values=lambda step: step.form == "setitem" and isinstance(step.args[2], Ref)),
     Known("torch's softsign takes the absolute value, and adds 1, in integers", values=_of("softsign"), where=lambda v: (
           x := compare.array(_argument(v, 0, "input"))).dtype.kind in "iu" and np.abs(x.astype(float)) >= np.iinfo(x.dtype).max),
     Known("NaN is the largest number where equally frequent ones are told apart; torch takes the first", values=_of("mode"),
@@ -234,12 +242,12 @@ KNOWN = (
           values=_of("igamma", "igammac", "igamma_", "igammac_", "gammainc", "gammaincc"),
           where=lambda v: (np.isnan(v.ours) & _any(v.inputs, np.isnan)) | _any(v.inputs, lambda x: (x != 0) & (np.abs(x) < 1e-20))
           | (np.abs(v.ours - v.theirs) < 1e-8)),
-    Known("an infinite factor of a sum: torch multiplies the terms", values=_of(*_PLUS_PRODUCTS),
+    Known("an infinite factor of a sum: torch multiplies the terms", values=_of(*_PLUS_PRODUCTS), alone=True,
           where=lambda v: _lost(v) & (_number(v.step.kwargs.get("alpha", 1)) in (np.inf, -np.inf) or _of("addbmm", "addbmm_")(v.step))),
-    Known("whether a padding of zeros is multiplied, and what overflows on the way, hangs on how a product is computed",
-          values=lambda step: "conv" in step.op or _of("mm", "bmm", "matmul", "linear", "bilinear", *_PLUS_PRODUCTS)(step),
-          where=lambda v: (_lost(v) | ~np.isfinite(v.ours)) & (
-              _any(v.inputs, lambda x: ~(np.abs(x) < 1e18)) | (v.theirs.dtype == np.float16))),
+    Known("whether a padding of zeros is multiplied, and what overflows on the way, hangs on how a convolution is computed",
+          values=lambda step: "conv" in step.op, where=_overflows),
+    Known("what overflows on the way hangs on how a product is computed", where=_overflows, alone=True,
+          values=lambda step: step.op == "@" or _of("mm", "bmm", "matmul", "linear", "bilinear", *_PLUS_PRODUCTS)(step)),
     Known("rounding decides to which bin an element on its edge belongs; torch finds the bin of a narrow float in narrow floats",
           values=_of("histc"), where=lambda v: _reads(v, "float16 bfloat16") or _counted_beside(v)),
     Known("torch adds integers up in integers, which overflow", values=_of("cov", "corrcoef"),
@@ -247,15 +255,16 @@ KNOWN = (
     Known("torch adds the margin to one distance, in which it is lost if that is large, before it takes the other off",
           values=lambda step: "triplet_margin" in step.op,
           where=lambda v: not _any(v.inputs, np.isreal) or _any(v.inputs, lambda x: np.abs(x) > 1e5) | _rounding(v, 4)),
-    Known("the logarithm of nearly 1 is rounding", values=_of("cross_entropy", "log_softmax"), where=lambda v: _rounding(v, 0.5)),
-    Known("a product that overflows or vanishes on its way to a zero or an infinity hangs on the order", values=_of("prod"),
+    Known("the logarithm of nearly 1 is rounding", values=_of("cross_entropy", "log_softmax"), alone=True,
+          where=lambda v: _rounding(v, 0.5)),
+    Known("a product that overflows or vanishes on its way to a zero or an infinity hangs on the order", values=_of("prod"), alone=True,
           where=lambda v: np.isnan(v.ours) != np.isnan(v.theirs)),
     Known("torch takes one complex number off another by multiplying it with -1, which makes NaN of half an infinity",
-          values=_of("pairwise_distance", "dist"), where=lambda v: np.isinf(v.ours) & np.isnan(v.theirs)
+          values=_of("pairwise_distance", "dist"), alone=True, where=lambda v: np.isinf(v.ours) & np.isnan(v.theirs)
           & _reads(v, "complex64 complex128")),
     Known("torch rounds a number that it adds to a float16 to one, in which it may be infinite", values=lambda step: step.op in (
           "+", "-", "+=", "-=") or _of("add", "sub", "add_", "sub_", "subtract", "subtract_", "rsub", "__radd__", "__rsub__")(step),
-          where=lambda v: ~np.isfinite(v.theirs) & _reads(v, "float16") & (len(v.step.refs()) == 1)),
+          alone=True, where=lambda v: ~np.isfinite(v.theirs) & _reads(v, "float16") & (len(v.step.refs()) == 1)),
     Known("torch rounds a number to a narrow float before it takes the remainder; the quotient goes without; an infinite one makes it NaN",
           values=lambda step: step.op in ("%", "%=") or _of("fmod", "remainder", "fmod_", "remainder_")(step),
           where=lambda v: (_reads(v, "float16 bfloat16") and len(v.step.refs()) == 1) | (_lost(v) & _any(
@@ -486,7 +495,7 @@ def excuses_unused(steps: Iterable[Step]) -> bool:
 
 def excuses_values(step: Step) -> bool:
     """Whether some values of a step are excused, whichever."""
-    return any(k.values is not None and k.values(step) for k in KNOWN)
+    return any(k.values is not None and not k.alone and k.values(step) for k in KNOWN)
 
 
 def excused_values(step: Step, inputs: dict[str, Any], ours: np.ndarray, theirs: np.ndarray) -> Any:
