@@ -117,9 +117,10 @@ def _copied(x: Any) -> Any:
 def _as_of_copies(v: Values) -> bool:
     """Whether what a step wrote is what the other library writes where no operand shares memory with another."""
     step, into = v.step, target(v.step)
-    library = type(next(x for x in v.inputs.values() if hasattr(x, "detach"))).__module__.partition(".")[0]
+    written = eval(code(into), dict(v.inputs))
+    library = type(written[0] if isinstance(written, (list, tuple)) else written).__module__.partition(".")[0]
     alone = {"kwargs": {**step.kwargs, "out": Ref("alone")}} if "out" in step.kwargs else {"args": (Ref("alone"), *step.args[1:])}
-    space = {"torch": sys.modules[library], "numpy": np, "alone": _copied(eval(code(into), dict(v.inputs))),
+    space = {"torch": sys.modules[library], "numpy": np, "alone": _copied(written),
              **{name: _copied(x) for name, x in v.inputs.items()}}
     exec(replace(step, **alone).code(), space)
     right = np.sort(compare.array(space["alone"]), None)
