@@ -51,7 +51,6 @@ class Expr:
     """A polynomial that is not a constant. Build with `var`, Python's operators, `minimum` and `maximum`."""
 
     __slots__ = ("__weakref__", "_bounds", "_free", "_text", "terms")
-    _table: weakref.WeakValueDictionary[frozenset, Expr] = weakref.WeakValueDictionary()
 
     terms: dict[Monomial, int]
     _bounds: Any
@@ -147,12 +146,33 @@ def _intern(terms: dict[Monomial, int]) -> Index:
         if () in terms:
             return terms[()]
     key = frozenset(terms.items())
-    found = Expr._table.get(key)
+    found = _young.get(key)
     if found is None:
-        found = Expr.__new__(Expr)
-        found.terms, found._bounds, found._text, found._free = terms, None, None, None
-        Expr._table[key] = found
+        found = old() if (old := _old.get(key)) is not None else None
+        if found is None:
+            found = Expr.__new__(Expr)
+            found.terms, found._bounds, found._text, found._free = terms, None, None, None
+        _young[key] = found
+        if len(_young) > YOUNG:
+            _age()
     return found
+
+
+# The expressions that there are, by their terms. Most die young and are asked for again at once: the last ones are held, the others
+# known while somebody has them.
+YOUNG = 4096
+_young: dict[frozenset, Expr] = {}
+_old: dict[frozenset, weakref.ref[Expr]] = {}
+
+
+def _age() -> None:
+    """Let go of the young ones that nobody has."""
+    for key, expr in list(_young.items()):
+        _old[key] = weakref.ref(expr)
+    _young.clear()
+    del expr
+    for key in [key for key, known in _old.items() if known() is None]:
+        del _old[key]
 
 
 def _build(terms: dict[Monomial, int]) -> Index:
