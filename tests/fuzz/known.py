@@ -287,6 +287,8 @@ KNOWN = (
           values=_of("var_mean", "std_mean"), where=lambda v: _lost(v) & _not_finite(v)),
     Known("what weights of 0 make of infinities hangs on the algorithm", values=lambda step: "fft" in step.op
           or _of("interpolate", "upsample", "tensordot")(step), where=lambda v: (_lost(v) | ~np.isfinite(v.ours)) & _not_finite(v)),
+    Known("torch's i0 is infinite where what it passes through overflows", values=_of("i0", "i0_"),
+          where=lambda v: _lost(v) & np.isfinite(v.ours)),
     Known("torch's zeta of infinity is NaN", values=_of("zeta"), where=lambda v: _lost(v) & _not_finite(v)),
     Known("torch's ndtr of float32 is a half and half an erf, whose digits cancel", values=_of("ndtr"),
           where=lambda v: np.abs(v.ours - v.theirs) < 1e-7),
@@ -419,8 +421,8 @@ KNOWN = (
     Known("torch's derivative is wrong: of ldexp 2**-n in integers, of polar by the sign of the length, of hardsigmoid a sixth in float32, "
           "of what is made of a factor of Cholesky's by its other triangle, which is not read",
           gradient=_of("ldexp", "ldexp_", "polar", "hardsigmoid", "cholesky_inverse", "cholesky_solve")),
-    Known("torch's derivative is wrong: of atan2 beside a uint8, which it negates", gradient=_of("atan2", "arctan2", "atan2_", "arctan2_"),
-          reads="uint8"),
+    Known("torch's derivative is wrong: of what it negates or scales in uint8",
+          gradient=_of(*(n + e for n in ("atan2", "arctan2", "addcmul", "addcdiv") for e in ("", "_"))), reads="uint8"),
     Known("torch's derivative of sinc loses its digits near 0", gradient=_of("sinc", "sinc_"), reads="float16 bfloat16"),
     Known("det's gradient is the cofactors; torch gives zeros for a singular matrix", gradient=_of("det")),
     Known("what has no derivative passes no gradient on where it writes in torch; Flambeau's is zeros",
@@ -509,11 +511,13 @@ def excused_values(step: Step, inputs: dict[str, Any], ours: np.ndarray, theirs:
     return mask
 
 
-def excused_gradients(steps: Iterable[Step], theirs: np.ndarray) -> Any:
-    """NaN, of zeros times what is not finite, where there may be a number; and what no finite gradient is the gradient of."""
+def excused_gradients(steps: Iterable[Step], ours: np.ndarray, theirs: np.ndarray) -> Any:
+    """NaN, of zeros times what is not finite, where there may be a number, or of a sum of infinities; and what no finite gradient is the
+    gradient of."""
     if theirs.dtype.kind not in "fc":
         return False
-    return ~np.isfinite(theirs) if any(map(_of("logdet", "slogdet"), steps)) else np.isnan(theirs)
+    wild = ~np.isfinite(theirs)
+    return wild if any(map(_of("logdet", "slogdet"), steps)) else wild & (np.isnan(theirs) | np.isnan(ours))
 
 
 def excuses_index(step: Step, name: str) -> bool:
