@@ -89,3 +89,12 @@ def test_custom_operators_ask_classes_too() -> None:
             return "asked"
 
     assert twice(fl.ones(2).as_subclass(Answering)) == "asked" and twice(fl.ones(2)).tolist() == [2, 2]
+
+
+def test_functions_of_pytorch_refuse_these_tensors() -> None:
+    """It asks for __torch_function__ too: what is its own has no answer here."""
+    torch = pytest.importorskip("torch")
+    x = fl.ones(2)
+    for call in (torch.lgamma, torch.exp_, torch.Tensor.exp_, torch.nn.functional.relu, lambda y: torch.cat([y, y]), torch.Tensor.t):
+        with pytest.raises(TypeError):
+            call(x)

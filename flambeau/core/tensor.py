@@ -6,6 +6,7 @@ Only the mechanism is here. The operators in `flambeau.ops` install themselves a
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -99,7 +100,7 @@ class Tensor:
     def __torch_function__(cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         """The default: run the operator as if nothing overrode it, and keep this subclass on its results; not beside classes that
         this one is not derived from."""
-        if not all(issubclass(cls, t) for t in types):
+        if not all(issubclass(cls, t) for t in types) or _is_foreign(func):
             return NotImplemented
         found = _run_without_overrides(func, args, kwargs or {})
         return found if cls is Tensor or getattr(cls, "_plain_torch_function", False) else _of_class(found, cls)
@@ -306,6 +307,11 @@ def _of_class(value: Any, cls: type) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_make"):
         return value._make(_of_class(v, cls) for v in value)
     return type(value)(_of_class(v, cls) for v in value) if type(value) in (tuple, list) else value
+
+
+def _is_foreign(func: Any) -> bool:
+    """Whether a function is PyTorch's own, which asks here too and has nothing for these tensors."""
+    return isinstance(func, BuiltinFunctionType) or str(getattr(func, "__module__", "")).partition(".")[0] == "torch"
 
 
 def _run_without_overrides(func: Callable, args: tuple, kwargs: dict) -> Any:

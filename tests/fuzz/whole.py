@@ -188,6 +188,8 @@ def _excuses_gradients(program: Program, outcome: Outcome, lib: Any) -> bool:
 
 def _excused_before(program: Program, theirs: Any, gradients: bool = False) -> bool:
     """Whether the libraries part, a step at a time, at a value or an index that is excused; for gradients, whether there is such one."""
+    if theirs is flambeau:
+        return False
     mine, other = Side(flambeau, program), Side(theirs, program)
     views = False
     for step in program.steps:
