@@ -527,7 +527,7 @@ def special_xlog1py(input: Any, other: Any) -> Tensor:
     return _xlog1py(*pair(input, other))
 
 
-@operator(name="_xlog1py", vjp=Pointwise(x=lambda x, y: y.log1p().masked_fill((x == 0) & (y <= -1), 0),
+@operator(name="_xlog1py", vjp=Pointwise(x=lambda g, x, y: _xlog1py(g, y).masked_fill((x == 0) & (y <= -1), 0),
                                          y=lambda x, y: (x / (y + 1)).masked_fill((x == 0) & (y == -1), 0)))
 def _xlog1py(x: Tensor, y: Tensor) -> Tensor:
     zero = (x == 0) & ~y.isnan()

@@ -983,7 +983,7 @@ def xlogy(input: Any, other: Any) -> Tensor:
     return _xlogy(x, y)
 
 
-@operator(name="_xlogy", vjp=Pointwise(x=lambda x, y: y.log().masked_fill((x == 0) & (y <= 0), 0),
+@operator(name="_xlogy", vjp=Pointwise(x=lambda g, x, y: _xlogy(g, y).masked_fill((x == 0) & (y <= 0), 0),
                                        y=lambda x, y: (x / y).masked_fill((x == 0) & (y == 0), 0)))
 def _xlogy(x: Tensor, y: Tensor) -> Tensor:
     zero = (x == 0) & ~y.isnan()

@@ -68,6 +68,7 @@ def unlike(ours: np.ndarray, theirs: np.ndarray, dtype: str, allowed: Any = 0.0,
     else:
         with np.errstate(all="ignore"):
             nearly = np.abs(ours - theirs) <= TOLERANCE.get(dtype, 0.0) * np.abs(theirs) * 4 + allowed
+            nearly |= np.isinf(allowed)
         # which part of a complex number overflows first is nobody's promise
         lost = ~np.isfinite(ours) & ~np.isfinite(theirs) if ours.dtype.kind == "c" else np.isnan(ours) & np.isnan(theirs)
         wrong = ~((ours == theirs) | lost | nearly)
