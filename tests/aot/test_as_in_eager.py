@@ -365,3 +365,19 @@ def test_parts_of_permuted_memory_are_written_in_its_order(backend, dynamic):
         for got, want in zip(torch.compile(f, dynamic=dynamic, backend=backend)(x, i), f(x, i), strict=True):
             steps = [(a, b) for a, b, n in zip(got.stride(), want.stride(), want.shape) if n > 1]
             assert all(a == b for a, b in steps) and torch.equal(got, want), dims
+
+
+@both
+@pytest.mark.parametrize("shape", [(2, 2, 2), (4, 6, 5), (3, 3, 1)], ids=str)
+def test_what_is_a_view_eagerly_is_one_in_a_graph(shape, dynamic):
+    """Permuted memory whose dimensions are split and merged."""
+    for dims in itertools.permutations(range(3)):
+        for f in (lambda x: x.unflatten(1, (-1, 1)), lambda x: x.flatten(1), lambda x: x.reshape(x.shape[0], 1, -1),
+                  lambda x: x.unflatten(1, (2, -1)) if x.shape[1] % 2 == 0 else x, lambda x: x.reshape(-1)):
+            compare(f, lambda dims=dims: (normal(*shape).permute(dims),), dynamic)
+
+
+@both
+def test_places_that_a_view_shows_several_times_are_written_as_eagerly(dynamic):
+    for f in (lambda x: (y := x * 1, y.unfold(0, 3, 2).sin_()), lambda x: x.unfold(0, 2, 2).add_(1), lambda x: x.unfold(0, 2, 1).mul_(2)):
+        compare(f, lambda: (normal(7),), dynamic)

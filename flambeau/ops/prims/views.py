@@ -129,7 +129,7 @@ def reshaped_strides(old: Sequence, strides: Sequence, shape: Sequence) -> tuple
         if _is_one(size):
             new[position] = step
             continue
-        if _is_one(left):
+        if left == 1:       # of symbols: asked for, so that what is a view eagerly is one in a graph
             run -= 1
             if run < 0:
                 return None
@@ -139,7 +139,7 @@ def reshaped_strides(old: Sequence, strides: Sequence, shape: Sequence) -> tuple
         if quotient * size != left:
             return None
         left, step = quotient, step * size
-    return tuple(new) if _is_one(left) or left == 1 else None
+    return tuple(new) if left == 1 else None
 
 
 def _slice_loop(o: Any, idx: Sequence, x: Any, dim: int, start: Any, stop: Any, step: int) -> Any:
