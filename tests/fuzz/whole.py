@@ -103,14 +103,15 @@ def run(program: Program, lib: Any, call: Callable | None = None, shake: np.rand
 
 
 def backward(program: Program, lib: Any, outcome: Outcome, shake: np.random.Generator | None = None) -> Outcome:
-    """The outcome with the gradients of a weighted sum of everything that has one; the weights, too, are shaken where asked."""
+    """The outcome with the gradients of a weighted sum of everything that has one, inputs afterwards too; the weights, too, are shaken
+    where asked."""
     wanted = {made.name: outcome.inputs[made.name] for made in program.inputs if made.grad}
     if not wanted:
         return outcome
     try:
         reach = [
             t
-            for name, value in outcome.values.items()
+            for name, value in (*outcome.values.items(), *outcome.inputs.items())     # those that were written to have a history
             for _, t in reached(name, value, lib)
             if t.requires_grad and t.grad_fn is not None
         ]
