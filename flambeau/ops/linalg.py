@@ -162,12 +162,12 @@ def _scaled(x: Tensor, number: Any) -> Tensor:
     return x if (type(number) in (int, float) and number == 1) or _no_elements(x) else x * operand(number, x.dtype)
 
 
-def _added(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
-    """beta * input + alpha * product; with beta 0 the input is not even read."""
+def _added(input: Tensor, product: Tensor, factor: Tensor, beta: Any, alpha: Any) -> Tensor:
+    """beta * input + alpha * product; with beta 0 the input is not even read, nor is alpha for a product of nothing."""
     if input.dtype is not product.dtype:
         raise RuntimeError(f"self and mat2 must have the same dtype, but got {scalar_type(input.dtype)} and "
                            f"{scalar_type(product.dtype)}")
-    product = _scaled(product, alpha)
+    product = product if _no_elements(factor) else _scaled(product, alpha)
     shape, wanted = input._layout.shape, product._layout.shape
     lead = len(wanted) - len(shape)
     if lead < 0 or any(not _one(n) and _differ(n, m) for n, m in zip(shape, wanted[lead:])):
@@ -190,27 +190,27 @@ def _beside(result: Tensor, _unread: Tensor) -> Tensor:
 @operator(method=True)
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """beta * input + alpha * (mat1 @ mat2)."""
-    return _finish(_added(input, mm(mat1, mat2), beta, alpha), out)
+    return _finish(_added(input, mm(mat1, mat2), mat1, beta, alpha), out)
 
 
 @operator(method=True)
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """beta * input + alpha * bmm(batch1, batch2)."""
-    return _finish(_added(input, bmm(batch1, batch2), beta, alpha), out)
+    return _finish(_added(input, bmm(batch1, batch2), batch1, beta, alpha), out)
 
 
 @operator(method=True)
 @with_out
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * the sum over the batch of bmm(batch1, batch2)."""
-    return _added(input, prims.sum(bmm(batch1, batch2), (0,)), beta, alpha)
+    return _added(input, prims.sum(bmm(batch1, batch2), (0,)), batch1, beta, alpha)
 
 
 @operator(method=True)
 @with_out
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * (mat @ vec)."""
-    return _added(input, mv(mat, vec), beta, alpha)
+    return _added(input, mv(mat, vec), mat, beta, alpha)
 
 
 @operator(method=True)
@@ -228,7 +228,7 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any
         wide, beta, alpha = int64, int(bool(beta)), int(bool(alpha))
     else:
         wide = kind
-    out = cast(_added(cast(input, wide), outer(_scaled(cast(vec1, wide), alpha), cast(vec2, wide)), beta, 1), kind)
+    out = cast(_added(cast(input, wide), outer(_scaled(cast(vec1, wide), alpha), cast(vec2, wide)), vec1, beta, 1), kind)
     return like(out, expand_to(input, tuple(out.shape)))
 
 

@@ -271,10 +271,9 @@ KNOWN = (
           values=lambda step: step.op in ("%", "%=") or _of("fmod", "remainder", "fmod_", "remainder_")(step),
           where=lambda v: (_reads(v, "float16 bfloat16") and len(v.step.refs()) == 1) | (_lost(v) & _any(
               v.inputs, lambda x: (x != 0) & (np.abs(x) < 1e-30)))),
-    Known("0 times what is not finite is NaN, as documented: alpha=0, or an infinite alpha of a product of nothing; BLAS does not "
-          "look at it",
-          values=lambda step: _of(*(n + e for n in ("addmm", "addmv", "addbmm", "baddbmm") for e in ("", "_")))(step) and not (
-              0 < abs(_number(step.kwargs.get("alpha", 1))) < np.inf), where=lambda v: np.isnan(v.ours)),
+    Known("0 times what is not finite is NaN, as documented: alpha=0; BLAS does not look at it",
+          values=lambda step: _of(*(n + e for n in ("addmm", "addmv", "addbmm", "baddbmm") for e in ("", "_")))(step) and not _number(
+              step.kwargs.get("alpha", 1)), where=lambda v: np.isnan(v.ours)),
     Known("dtype= says to what elements are cast before they are added up; torch casts the sum", values=_of("sum", "mean"),
           where=lambda v: np.isnan(v.ours) & np.isinf(v.theirs) & ("dtype" in v.step.kwargs)),
     Known("torch lays an inverse that is written to an out= in rows",

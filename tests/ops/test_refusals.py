@@ -243,6 +243,11 @@ CALLS = {
         *[t.zeros(s, dtype=t.int64) for s in shapes], alpha=float("inf"))
        for name, shapes in {"addmm": ((0, 2), (0, 1), (1, 2)), "addmv": ((0,), (0, 1), (1,)), "addbmm": ((0, 2), (3, 0, 1), (3, 1, 2)),
                             "baddbmm": ((3, 0, 2), (3, 0, 1), (3, 1, 2)), "addr": ((0, 2), (0,), (2,))}.items()},
+    **{f"{name} of {kind} over nothing, by {alpha}": lambda t, name=name, shapes=shapes, kind=kind, alpha=alpha: getattr(t, name)(
+        *[t.ones(s, dtype=getattr(t, kind)) for s in shapes], alpha=alpha)
+       for name, shapes in {"addmm": ((2, 2), (2, 0), (0, 2)), "addmv": ((2,), (2, 0), (0,)), "addbmm": ((2, 2), (0, 2, 1), (0, 1, 2)),
+                            "baddbmm": ((3, 2, 2), (3, 2, 0), (3, 0, 2))}.items()
+       for kind in ("int64", "float32") for alpha in (1 - 2j, float("inf"), NAN)},
     "no slices, times NaN": lambda t: t.zeros(1, 3, dtype=t.int64).index_add(
         0, t.zeros(0, dtype=t.int64), t.zeros(0, 3, dtype=t.int64), alpha=NAN),
     **{f"{value} scattered nowhere": lambda t, value=value: t.zeros(1, 1, dtype=t.int64).scatter(
