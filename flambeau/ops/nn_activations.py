@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ..core.dtypes import FLOAT, dtype, float32
-from ..core.scalar import compute_dtype
 from ..core.size import canonical_dim
 from ..core.symbolic import sym_float
 from ..core.tensor import Tensor
@@ -332,11 +331,16 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
     """x limited to [min_val, max_val]."""
     if min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
+    return _or_inplace(_limited, input, inplace, min_val, max_val)
+
+
+def _limited(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """x limited to [min_val, max_val]; bounds in the wrong order make all of it max_val."""
     if input.dtype.category < FLOAT:
         if not input.dtype.is_signed and min_val < 0:
             raise RuntimeError(f"cannot do hardtanh on an unsigned type with negative limits, got {input.dtype} and {min_val}")
-        return _or_inplace(clamp, input, inplace, int(min_val), int(max_val))
-    return _or_inplace(_hardtanh, input, inplace, sym_float(min_val), sym_float(max_val))
+        return clamp(input, int(min_val), int(max_val))
+    return _hardtanh(input, sym_float(min_val), sym_float(max_val))
 
 
 @operator
@@ -363,16 +367,14 @@ def logsigmoid(input: Tensor) -> Tensor:
 def softsign(input: Tensor) -> Tensor:
     """x / (1 + |x|)."""
     x = to_float(input)
-    wide = cast(x, compute_dtype(x.dtype))  # rounded once
-    return cast(prims.truediv(wide, prims.add(prims.abs(wide), 1.0)), x.dtype)
+    return prims.truediv(x, prims.add(prims.abs(x), 1.0))
 
 
 @operator
 def tanhshrink(input: Tensor) -> Tensor:
     """x - tanh(x)."""
     x = to_float(input)
-    wide = cast(x, compute_dtype(x.dtype))  # rounded once
-    return cast(prims.sub(wide, prims.tanh(wide)), x.dtype)
+    return prims.sub(x, prims.tanh(x))
 
 
 def _within(x: Tensor, bound: float) -> Tensor:
@@ -463,7 +465,7 @@ def _scaled_elu(input: Tensor, alpha: float = 1.0, scale: float = 1.0, input_sca
     return _elu(check_float(input, "elu"), sym_float(alpha), sym_float(scale), sym_float(input_scale))
 
 
-relu_, elu_ = OPERATORS["relu_"], inplace(_scaled_elu, "elu_")
-leaky_relu_, celu_, selu_, hardtanh_, relu6_, silu_, mish_, hardswish_, hardsigmoid_, threshold_ = (
+relu_, elu_, hardtanh_ = OPERATORS["relu_"], inplace(_scaled_elu, "elu_"), inplace(_limited, "hardtanh_")
+leaky_relu_, celu_, selu_, relu6_, silu_, mish_, hardswish_, hardsigmoid_, threshold_ = (
     inplace(fn, fn.__name__ + "_") for fn in (
-        leaky_relu, celu, selu, hardtanh, relu6, silu, mish, hardswish, hardsigmoid, threshold))
+        leaky_relu, celu, selu, relu6, silu, mish, hardswish, hardsigmoid, threshold))

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..backends.cpu import conv as conv_kernels
 from ..backends.cpu import pool as pool_kernels
+from ..core import dispatch
 from ..core.dtypes import FLOAT, bool_, iinfo, int8, int32, int64
 from ..core.memory_format import channels_last, channels_last_3d
 from ..core.scalar import compute_dtype
@@ -390,7 +391,8 @@ def _max_pool_nd(spatial: int) -> Callable:
         pad, gap = counts(padding, spatial, "padding"), counts(dilation, spatial, "dilation")
         _check_pool(x, kernel, step, pad, gap, name)
         _check_sizes(x, [pool_size(n, k, s, p, d, ceil_mode) for n, k, s, p, d in zip(x.shape[2:], kernel, step, pad, gap)], name)
-        last = has_images(x) and (spatial > 1 or return_indices) if not single else \
+        recorded = dispatch.state.grad_enabled and x.requires_grad
+        last = has_images(x) and (spatial > 1 or return_indices or recorded) if not single else \
             spatial == 3 and x.is_contiguous(memory_format=channels_last_3d) and not x.is_contiguous()
         x = as_images(x, True) if last else x
         values, indices = (as_images(out, last) for out in _max_pool(x, kernel, step, pad, gap, bool(ceil_mode)))

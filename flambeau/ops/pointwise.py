@@ -368,6 +368,15 @@ def _check_zero_division(x: Any, y: Any) -> Any:
     return y
 
 
+def _as_held(x: Any, y: Any) -> tuple[Any, Any]:
+    """A number beside narrow floats as those hold it, for a remainder jumps."""
+    kind = (x if isinstance(x, Tensor) else y).dtype
+    if kind.category != FLOAT or kind.itemsize >= 4:
+        return x, y
+    with np.errstate(over="ignore"):
+        return tuple([float(np.asarray(v, kind.numpy)) if isinstance(v, (int, float)) else v for v in (x, y)])  # type: ignore[return-value]
+
+
 def _add_like(prim: PointwisePrimitive, name: str, verb: str) -> Callable:
     quick = prim.quick
 
@@ -439,8 +448,8 @@ def _next_narrow(x: Tensor, y: Tensor) -> Tensor:
 
 
 nextafter = _binary(elementwise(_neighbour), "nextafter", ("nextafter",), True, numbers=False, check=_check_float)
-remainder = _binary(prims.remainder, "remainder", ("remainder", "__mod__"), True, check=_check_zero_division)
-fmod = _binary(prims.fmod, "fmod", ("fmod",), True, check=_check_zero_division)
+remainder = _binary(prims.remainder, "remainder", ("remainder", "__mod__"), True, lift=_as_held, check=_check_zero_division)
+fmod = _binary(prims.fmod, "fmod", ("fmod",), True, lift=_as_held, check=_check_zero_division)
 Tensor.__radd__ = as_dunder(add, "__radd__")
 for _dunder, _fn in (("__iadd__", add_), ("__isub__", sub_), ("__imul__", OPERATORS["mul_"])):
     setattr(Tensor, _dunder, as_dunder(_fn, _dunder))

@@ -586,6 +586,8 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
     if {t.ndim for t in pieces} != {input.ndim}:
         raise RuntimeError("diff expects prepend or append to be the same dimension as input, got shapes "
                            f"{[list(t.shape) for t in pieces]}")
+    if n and len(pieces) == 1 and _is_zero(input.shape[d]):
+        return input
     x = prims.cat(pieces, d) if len(pieces) > 1 and n else input
     for _ in range(n):
         size = x.shape[d]

@@ -175,3 +175,42 @@ def test_of_two_dtypes(name):
             (theirs, ours), (their_other, our_other) = pair(numbers(kind)[:13], kind), pair(numbers(other)[:13][::-1].copy(), other)
             agree(outcome(BINARY[name], fl, ours, our_other), outcome(BINARY[name], torch, theirs, their_other))
             agree(outcome(BINARY[name], fl, ours, our_other[3]), outcome(BINARY[name], torch, theirs, their_other[3]))
+
+
+STEPWISE = {
+    "remainder": lambda t, x: t.remainder(x, 0.3), "fmod": lambda t, x: t.fmod(x, -0.7), "of a number": lambda t, x: 7.3 % x,
+    "in place": lambda t, x: x.clone().remainder_(0.3), "by a large number": lambda t, x: x % 1e4,
+    "tanhshrink": lambda t, x: t.nn.functional.tanhshrink(x), "softsign": lambda t, x: t.nn.functional.softsign(x),
+}
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", STEPWISE)
+def test_narrow_floats_are_rounded_after_each_step(name, kind):
+    """Also the number that a remainder is taken of, to the bit."""
+    theirs, ours = pair(np.random.default_rng(0).standard_normal(3000), kind)
+    want = STEPWISE[name](torch, theirs)
+    for got in (STEPWISE[name](fl, ours), fl.compile(lambda x: STEPWISE[name](fl, x))(ours)):
+        assert repr(got.float().tolist()) == repr(want.float().tolist())
+
+
+def test_hardtanh_in_place_with_bounds_in_the_wrong_order():
+    for x in ([-3.0, 0.0, 3.0], [1, 5]):
+        theirs, ours = torch.tensor(x), fl.tensor(x)
+        assert fl.nn.functional.hardtanh_(ours, 3, 2).tolist() == torch.nn.functional.hardtanh_(theirs, 3, 2).tolist()
+    with pytest.raises(ValueError, match="min_val"):
+        fl.nn.functional.hardtanh(fl.ones(2), 3, 2)
+
+
+def test_differences_along_nothing_are_the_input():
+    for lib in (torch, fl):
+        x = lib.zeros(0, 3)
+        assert lib.diff(x, dim=0) is x and lib.diff(x, n=0, dim=0) is not x and lib.diff(x, dim=1).shape == (0, 2)
+
+
+@pytest.mark.parametrize("shape, order", [((2, 4, 6), (0, 2, 1)), ((1, 6, 4), (0, 2, 1)), ((4, 6, 2), (2, 1, 0)), ((2, 4, 6), (0, 1, 2))])
+def test_pools_that_need_a_gradient_keep_the_order(shape, order):
+    """Of one dimension: torch's max_pool1d lies in rows unless a gradient will ask where the maxima stood."""
+    for grad in (False, True):
+        theirs, ours = (lib.ones(shape).permute(order).requires_grad_(grad) for lib in (torch, fl))
+        assert fl.nn.functional.max_pool1d(ours, 2).stride() == torch.nn.functional.max_pool1d(theirs, 2).stride(), grad

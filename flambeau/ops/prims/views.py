@@ -129,15 +129,16 @@ def reshaped_strides(old: Sequence, strides: Sequence, shape: Sequence) -> tuple
         if _is_one(size):
             new[position] = step
             continue
-        if left == 1:       # of symbols: asked for, so that what is a view eagerly is one in a graph
-            run -= 1
-            if run < 0:
-                return None
-            left, step = runs[run]
-        new[position] = step
         quotient = left // size
         if quotient * size != left:
-            return None
+            run -= 1
+            if run < 0 or left != 1:
+                return None
+            left, step = runs[run]
+            quotient = left // size
+            if quotient * size != left:
+                return None
+        new[position] = step
         left, step = quotient, step * size
     return tuple(new) if left == 1 else None
 
