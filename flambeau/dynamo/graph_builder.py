@@ -113,9 +113,7 @@ class GraphBuilder:
         strides = value.stride()
         if all(type(size) is int for size in sizes):
             return tuple(strides)
-        if is_contiguous(value.shape, strides):
-            return contiguous_strides(sizes)
-        # a dense permutation keeps its order with the symbolic sizes
+        # a dense permutation keeps its order with the symbolic sizes, and so do dimensions of one element, by which images may be told
         order = sorted(range(len(sizes)), key=lambda d: (-strides[d], -value.shape[d]))
         made: list[Any] = [1] * len(sizes)
         step: Any = 1
@@ -123,6 +121,8 @@ class GraphBuilder:
             made[dim] = step
             step = step * sizes[dim]
         if tuple(hint_of(s) for s in made) != tuple(strides):
+            if is_contiguous(value.shape, strides):
+                return contiguous_strides(sizes)
             graph_break("unknown value", "a strided view whose sizes vary", "Capture keeps the strides of varying "
                         "tensors only when they are dense.", ("Call .contiguous() on it first.",))
         return tuple(made)

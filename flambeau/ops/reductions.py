@@ -327,9 +327,9 @@ def _check_moment(x: Tensor) -> None:
 
 
 def _freedom(n: Any, correction: float) -> Any:
-    """Degrees of freedom; a warning if there are none."""
+    """Degrees of freedom; a warning if there are none. Whether symbolic sizes leave some is guarded."""
     left = n - correction
-    if type(n) is int and (left <= 0 or not n):
+    if left <= 0 or _is_zero(n):
         warnings.warn("degrees of freedom is <= 0. Correction should be strictly less than the reduction factor (input numel "
                       "divided by output numel).", UserWarning, stacklevel=5)
         return 0
@@ -340,7 +340,7 @@ def _var_vjp(g: Tensor, input: Tensor, dim: Dims, correction: float, keepdim: bo
     """d var / d x_i = 2 (x_i - mean) / (n - correction); as infinite as the variance itself where no freedom is left."""
     dims = canonical_dims(dim, input.ndim)
     left, centred = _count(input, dims) - correction, input - mean(input, dims, True)
-    if type(left) in (int, float) and left <= 0:
+    if left <= 0:
         return (_spread(g, dim, keepdim, input.ndim) * (prims.abs(centred).sum(dims, True) * math.inf).expand_as(input),)
     return (_spread(g * (2.0 / left), dim, keepdim, input.ndim) * centred,)
 

@@ -382,3 +382,25 @@ def test_what_is_a_view_eagerly_is_one_in_a_graph(shape, dynamic):
 def test_places_that_a_view_shows_several_times_are_written_as_eagerly(dynamic):
     for f in (lambda x: (y := x * 1, y.unfold(0, 3, 2).sin_()), lambda x: x.unfold(0, 2, 2).add_(1), lambda x: x.unfold(0, 2, 1).mul_(2)):
         compare(f, lambda: (normal(7),), dynamic)
+
+
+@both
+def test_dimensions_of_one_element_may_tell_that_images_lie_channels_last(dynamic):
+    for order in ((0, 1, 2, 3), (0, 3, 2, 1)):
+        compare(lambda x, w: F.conv2d(x, w), lambda order=order: (normal(1, 2, 1, 3), normal(2, 2, 1, 1)
+                if order == (0, 1, 2, 3) else normal(2, 1, 1, 2).permute(order)), dynamic)
+
+
+@both
+@pytest.mark.filterwarnings("ignore:degrees of freedom")
+def test_moments_of_nothing_and_of_one(dynamic):
+    def f(x):
+        part = x[-2:2:2]
+        return *torch.var_mean(part), part.var(0), part.std(), torch.std_mean(part, 0, correction=3)[0]
+
+    torch.compiler.reset()
+    g = torch.compile(f, dynamic=dynamic)
+    for n in (2, 3, 4, 5, 6):
+        x = normal(n, 1)
+        for got, want in zip(g(x), f(x), strict=True):
+            torch.testing.assert_close(got, want, equal_nan=True)
