@@ -100,10 +100,11 @@ def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, trainin
     if lower > upper:
         raise ValueError(f"Lower bound should be less than or equal to the upper bound, got lower: {lower}, upper: {upper}")
     if not training:
-        return leaky_relu(input, (lower + upper) / 2, inplace)
+        out = leaky_relu(input, (lower + upper) / 2, inplace)
+        return out if inplace else out.contiguous()
     slopes = _rand(tuple(input.shape), dtype=input.dtype, device=input.device) * (upper - lower) + lower
     out = (input * slopes).where(input <= 0, input)
-    return input.copy_(out) if inplace else out
+    return input.copy_(out) if inplace else out.contiguous()
 
 
 def rrelu_(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False) -> Tensor:

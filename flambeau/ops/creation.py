@@ -576,6 +576,8 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Tenso
     """base to the powers linspace(start, end, steps)."""
     kind = kind_for(dtype, out, default_dtype())
     start, end = _ends("logspace", start, end)
+    if type(steps) is int and steps == 1:   # a single power is computed before it is converted
+        return finish_line(filled((1,), float(base) ** start, kind, as_device(device)), requires_grad, out, layout, pin_memory)
     if kind.category == dtypes.INT and steps:
         start, end = int(fitting(start, kind)), int(fitting(end, kind))
     value = float(base) ** linspace(start, end, steps, dtype=dtypes.float64, device=device)
@@ -717,7 +719,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
             raise RuntimeError(f"Class values must be smaller than num_classes, got {int(tensor._data.max())} of {num_classes}.")
     if num_classes == -1:
         num_classes = int(tensor.max()) + 1
-    made = _one_hot(*broadcast(prims.unsqueeze(tensor, tensor.ndim), new_arange(tensor, num_classes)))
+    made = _one_hot(*broadcast(prims.unsqueeze(in_rows(tensor), tensor.ndim), new_arange(tensor, num_classes)))
     return made if tensor._data is not None else checked(made, (tensor >= 0) & (tensor < num_classes))
 
 

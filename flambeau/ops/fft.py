@@ -247,14 +247,14 @@ def _frequencies(name: str, make: Callable, doc: str) -> Callable:
         n = count(n)
         if isinstance(d, Tensor) and d.ndim:
             raise TypeError(f"{name}(): argument 'd' (position 2) must be float, not Tensor")
-        if n < 0 and make is np.fft.fftfreq:    # of a real transform there is half, rounded towards zero
+        points = n if make is np.fft.fftfreq else int(n / 2) + 1    # of a real transform half, rounded towards zero
+        if points < 0:
             raise RuntimeError(f"{name}(): expected a non-negative number of points, got {n}")
         kind = kind_for(dtype, out, default_dtype())
         if kind.category < FLOAT:
             raise RuntimeError(f"{name} requires a floating point or complex dtype, not {kind}")
-        counted = make(n, 1.0) if n else np.zeros(0) if make is np.fft.fftfreq else np.full(1, np.nan)
         with np.errstate(all="ignore"):
-            counted = counted / float(d)
+            counted = (make(n, 1.0) if n > 0 else np.arange(points) / np.float64(n)) / float(d)
         made = from_array(counted.astype(kind.numpy)).to(as_device(device))
         return finish_line(made, requires_grad, out, layout, pin_memory)
 

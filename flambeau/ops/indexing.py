@@ -21,7 +21,7 @@ from . import batching, prims
 from .checks import checked
 from .creation import from_data, uninitialised
 from .order import as_images, has_images, in_rows, like
-from .pointwise import assign, inplace, refuse_repeated, store_out, with_out
+from .pointwise import assign, inplace, refuse_repeated, store_out, with_out, with_out_in_rows
 from .prims.indexing import of_one_rank
 from .prims.views import _diagonal_back, _inverse, _slice_back
 from .promotion import apart, as_tensor_operand, broadcast, cast, expand_to, fitting, is_number, operand, prepare, together
@@ -218,6 +218,7 @@ def _at(dim: int, index: Tensor) -> list:
 
 
 @operator(method=True)
+@with_out
 @along_a_number
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy of `input` with the slices of `source` written at `index` along `dim`."""
@@ -342,7 +343,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     n = flat.shape[0]
     if index._data is not None and index._data.size and not -n <= int(index._data.min()) <= int(index._data.max()) < n:
         raise IndexError(f"out of range: tried to access index {int(index._data.max())} on a tensor of {n} elements.")
-    return prims.index(flat, [index])
+    return prims.index(flat, [in_rows(index)])
 
 
 @operator(name="put", method=True)
@@ -803,7 +804,7 @@ def _same_region(src: Tensor, view: Tensor, name: str) -> Tensor:
 
 
 @operator(method=True)
-@with_out
+@with_out_in_rows
 def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
                   step: int = 1) -> Tensor:
     """A copy of `input` with input[start:end:step] along `dim` replaced by `src`."""

@@ -12,10 +12,10 @@ from ..core.tensor import Tensor
 from . import prims
 from .creation import triu_indices
 from .order import in_rows, like
-from .pointwise import inplace, reflected, with_out
+from .pointwise import inplace, reflected, with_out, with_out_in_rows
 from .prims.views import _is_one as _one
 from .promotion import broadcast, cast, category_of_number, expand_to, operand, prepare, result_type
-from .reductions import _differ, _finish, linalg_vector_norm, scalar_type, vector_norm_vjp
+from .reductions import _differ, _finish, _is_zero, linalg_vector_norm, scalar_type, vector_norm_vjp
 from .registry import OPERATORS, Pointwise, operator
 
 
@@ -434,7 +434,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
 
 # -- other products ----------------------------------------------------------------------------------------------
 @operator(method=True)
-@with_out
+@with_out_in_rows
 def kron(input: Tensor, other: Tensor) -> Tensor:
     """The Kronecker product, of any number of dimensions."""
     rank = max(input.ndim, other.ndim)
@@ -603,6 +603,8 @@ def _distances_backward(g: Tensor, x1: Tensor, x2: Tensor, out: Tensor, p: float
 def distances(x1: Tensor, x2: Tensor, p: float) -> Tensor:
     """The p-norms of all differences of rows, difference by difference; p = 0 counts them, and NaN is no difference."""
     apart = _between(x1, x2)
+    if _is_zero(x1.shape[-1]):
+        return apart.sum(-1)    # also of the largest there is none
     return linalg_vector_norm(apart, p, -1) if p else prims.minimum(prims.ceil(prims.abs(apart)), 1.0).sum(-1)
 
 

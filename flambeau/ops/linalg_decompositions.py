@@ -25,7 +25,7 @@ from . import prims
 from .creation import eye, tril, triu
 from .linalg import matmul
 from .order import in_rows, laid
-from .pointwise import with_out
+from .pointwise import with_out, with_out_in_rows
 from .promotion import apart, cast, expand_to
 from .reductions import _differ, scalar_type
 from .registry import General, Spec, operator, primitive
@@ -402,7 +402,7 @@ def _with_info(name: str, compute: Callable[[], Tensor], like: Tensor, check_err
 
 
 @operator(method=True)
-@with_out
+@with_out_in_rows
 def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """X with A X = input, given the Cholesky factor of A."""
     for name, x in (("b", input), ("A", L)):
@@ -841,7 +841,7 @@ def linalg_matrix_exp(A: Tensor) -> Tensor:
 
 # -- tensors as matrices ------------------------------------------------------------------------------------------------
 @operator
-@with_out
+@with_out_in_rows
 def linalg_tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of A as a map from its last dimensions to its first `ind`."""
     if not 0 < ind <= A.ndim:

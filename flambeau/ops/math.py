@@ -18,7 +18,7 @@ from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
 from . import fft, linalg_decompositions, linalg_factors, linalg_norms, prims, sorting  # noqa: F401 - these fill the table
 from .order import elementwise, in_rows
-from .pointwise import assign, inplace, new_value, with_out
+from .pointwise import assign, inplace, new_value, with_out, with_out_in_rows
 from .promotion import broadcast, cast, default_dtype, prepare, result_type, to_float
 from .reductions import _differ, linalg_vector_norm, scalar_type
 from .registry import OPERATORS, PRIMITIVES, General, Pointwise, Primitive, Spec, lies_like, operator, pointwise, primitive
@@ -499,7 +499,7 @@ inplace(renorm, "renorm_")
 
 # -- the rest of torch.special -----------------------------------------------------------------------------------------
 @operator
-@with_out
+@with_out_in_rows
 def special_ndtr(input: Tensor) -> Tensor:
     """The area under the standard normal density up to each element."""
     return 0.5 * prims.erfc(-to_float(input) * math.sqrt(0.5))

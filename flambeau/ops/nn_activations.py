@@ -102,12 +102,14 @@ def _along(kernel: Callable, input: Tensor, dim: int, kind: dtype | None, name: 
 
 
 @operator(method=True)
+@with_out
 def softmax(input: Tensor, dim: int, dtype: dtype | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along `dim`, without overflow; `dtype` converts the input first."""
     return _along(_softmax, input, dim, dtype, "softmax")
 
 
 @operator(method=True)
+@with_out
 def log_softmax(input: Tensor, dim: int, dtype: dtype | None = None) -> Tensor:
     """log(softmax(x)) along `dim`, formed without the quotient."""
     return _along(_log_softmax, input, dim, dtype, "log_softmax")
@@ -406,6 +408,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
 
 @operator
+@with_out
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """x where it exceeds `threshold`, else `value`."""
     return _or_inplace(lambda x: where(x <= fitting(threshold, x.dtype), fitting(value, x.dtype), x), input, inplace)

@@ -25,7 +25,7 @@ from ..core.tensor import Tensor, bump_version, fake, from_array, refuse_inferen
 from . import prims
 from .checks import checked
 from .creation import _in_layout, _named_size, count, faking_like, finish, kind_for, sizes
-from .pointwise import InPlace, assign, write
+from .pointwise import InPlace, assign, with_out, write
 from .prims import random as random_prims
 from .prims.random import blocks
 from .promotion import broadcast, cast, default_dtype
@@ -308,6 +308,7 @@ def _check_std(std: Any) -> None:
 
 
 @operator(method=True, tags=("random",))
+@with_out
 def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
     """1 with the probability that `input` (or `p`) gives, else 0."""
     chance = input if p is None else p

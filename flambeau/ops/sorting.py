@@ -15,7 +15,7 @@ from ..core.size import canonical_dim
 from ..core.tensor import Tensor
 from . import batching, prims
 from .creation import linspace
-from .pointwise import where, with_out
+from .pointwise import where, with_out, with_out_in_rows
 from .promotion import cast
 from .reductions import _is_zero, _pick, keep_dims, scalar_type
 from .registry import OPERATORS, General, Spec, operator, primitive
@@ -185,7 +185,7 @@ def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = Fals
 
 
 @operator(method=True)
-@with_out
+@with_out_in_rows
 def nanquantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear") -> Tensor:
     """The quantiles of the elements that are not NaN."""
     return _quantile(input, q, dim, keepdim, interpolation, True)

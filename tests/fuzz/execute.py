@@ -196,6 +196,8 @@ def _compare_all(
             return Difference(number, op, "result", f"no tensor at {name}")
         if name in fresh or step is None or number < 0:
             found = compare.layout(got, expected)
+            if found is not None and found[0] == "strides" and step is not None and _told_apart_by_ones(step, mine, other):
+                excused = True
             if found is not None and not (excused and found[0] in ("strides", "offset")):
                 return Difference(number, op, found[0], f"{name}: {found[1]}")
         if got.is_fake:
@@ -227,6 +229,14 @@ def _compare_all(
     if excused and target in mine.values and target in other.values:
         _detach(target, mine, other)
     return None
+
+
+def _told_apart_by_ones(step: Step, mine: Side, other: Side) -> bool:
+    """Whether the strides of dimensions of one element decide how a result lies, where nothing else does: they may be others in torch,
+    and conversions keep them there."""
+    ours, theirs = ([t for name in sorted(step.refs()) for _, t in reached(name, side.space.get(name), side.lib)] for side in (mine, other))
+    converted = len(theirs) > 1 and any(t.dtype != theirs[0].dtype or not t.is_floating_point() for t in theirs)
+    return any(a.stride() != b.stride() for a, b in zip(ours, theirs)) or (converted and any(1 in t.shape for t in theirs))
 
 
 def _detach(name: str, *sides: Side) -> None:

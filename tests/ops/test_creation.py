@@ -36,6 +36,8 @@ CASES = {
     "linspace one": lambda t: t.linspace(2, 3, 1),
     "linspace integers": lambda t: t.linspace(0, 10, 4, dtype=t.int64),
     "logspace": lambda t: t.logspace(0, 3, 4, base=2),
+    **{f"the power {start} in {kind}": lambda t, start=start, kind=kind: t.logspace(start, 2.0, 1, dtype=getattr(t, kind))
+       for start in (-1.5, 1, -3.0) for kind in ("uint8", "int64", "float32", "bool")},
     "eye": lambda t: t.eye(2, 3, dtype=t.int32),
     "zeros_like transposed": lambda t: t.zeros_like(t.ones(2, 3).t()),
     "ones_like": lambda t: t.ones_like(t.ones(2, 3), dtype=t.float64),

@@ -42,6 +42,8 @@ PRODUCTS = {
     "pdist": (lambda t, x: t.pdist(x), A),
     "pdist 1.5": (lambda t, x: t.nn.functional.pdist(x, 1.5), A),
     "pdist inf": (lambda t, x: t.pdist(x, float("inf")), A),
+    "pdist of no columns": (lambda t, x: [t.pdist(x[:, :0], p) for p in (0.0, 1.0, 2.0, 3.0, float("inf"))], A),
+    "cdist of no columns": (lambda t, x: [t.cdist(x[:, :0], x[:1, :0], p) for p in (0.0, 1.0, 2.0, 3.0, float("inf"))], A),
     "pdist of one row": (lambda t, x: t.pdist(x[:1]), A),
     "nuclear_norm": (lambda t, x: t.nuclear_norm(x, keepdim=True), A),
     "frobenius_norm": (lambda t, x: t.frobenius_norm(x, (0, 1)), A),

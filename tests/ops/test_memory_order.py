@@ -163,6 +163,12 @@ OTHERS: dict[str, tuple[tuple, Callable]] = {
     "transforms into an empty out=": ((2, 3, 4), lambda t, x: tuple(
         getattr(t.fft, of)(x, dim=(1, 0) if of == "fft2" else 1, out=t.empty(0, dtype=t.complex64))
         for of in ("fft", "rfft", "ihfft", "fft2"))),
+    "into an empty out=": ((3, 3), lambda t, x: (
+        t.special.ndtr(x, out=t.empty(0)), t.kron(x, x, out=t.empty(0)), t.slice_scatter(x, x[:1], 0, 0, 1, out=t.empty(0)),
+        t.cholesky_solve(x, t.eye(3), out=t.empty(0)), t.linalg.tensorinv(regular(t, x), 1, out=t.empty(0)))),
+    "take": ((2, 3), lambda t, x: t.take(x, (x * 8).long() % 6)),
+    "one_hot": ((2, 3), lambda t, x: t.nn.functional.one_hot((x * 8).long(), 9)),
+    "rrelu": ((2, 3, 4), lambda t, x: (t.nn.functional.rrelu(x), t.nn.functional.rrelu(x, training=True))),
     "inv": ((2, 3, 3), lambda t, x: t.linalg.inv(regular(t, x))),
     "solve": ((2, 3, 3), lambda t, x: t.linalg.solve(regular(t, x), x)),
     "cholesky": ((3, 3), lambda t, x: t.linalg.cholesky(regular(t, x @ x.mT))),

@@ -23,6 +23,17 @@ OTHERS: dict[str, Callable] = {
     "mm": lambda lib, out: lib.mm(lib.ones(2, 4), lib.ones(4, 3), out=out), "cat": lambda lib, out: lib.cat([lib.ones(1, 3)] * 2, out=out),
     "sum": lambda lib, out: lib.sum(lib.ones(2, 3, 2), 2, out=out), "cumsum": lambda lib, out: lib.cumsum(lib.ones(2, 3), 1, out=out),
     "clamp": lambda lib, out: lib.clamp(lib.ones(2, 3), 0, 0.5, out=out), "tril": lambda lib, out: lib.tril(lib.ones(2, 3), out=out),
+    "softmax": lambda lib, out: lib.softmax(lib.ones(2, 3), 1, out=out),
+    "log_softmax": lambda lib, out: lib.log_softmax(lib.ones(2, 3), 1, lib.float32, out=out),
+    "threshold": lambda lib, out: lib.threshold(lib.ones(2, 3), 2.0, 3.0, out=out),
+    "bernoulli": lambda lib, out: lib.bernoulli(lib.ones(2, 3), out=out),
+    "index_copy": lambda lib, out: lib.index_copy(lib.ones(2, 3), 0, lib.tensor([1]), lib.zeros(1, 3), out=out),
+    **{name: lambda lib, out, name=name, shape=shape, args=args: getattr(lib, name)(lib.ones(shape), *args, out=out)
+       for name, shape, args in (
+           ("view_copy", (6,), ((2, 3),)), ("expand_copy", (1, 3), ((2, 3),)), ("permute_copy", (3, 2), ((1, 0),)), ("t_copy", (3, 2), ()),
+           ("transpose_copy", (3, 2), (0, 1)), ("squeeze_copy", (2, 1, 3), ()),
+           ("select_copy", (2, 4, 3), (1, 0)), ("diagonal_copy", (2, 3, 3), (0, 1, 2)), ("detach_copy", (2, 3), ()),
+           ("as_strided_copy", (6,), ((2, 3), (3, 1))), ("unfold_copy", (4,), (0, 3, 1)), ("slice_copy", (4, 3), (0, 1, 3)))},
     "gather": lambda lib, out: lib.gather(lib.ones(4, 3), 0, lib.tensor([[0, 1, 1], [0, 0, 0]]), out=out),
 }
 
@@ -124,3 +135,10 @@ def test_frequencies_are_written(name: str) -> None:
         of(6, out=fl.empty(6, dtype=fl.int64))
     with pytest.raises(RuntimeError, match="does not match"):
         of(6, out=fl.empty(6), dtype=fl.float64)
+
+
+def test_narrow_copy() -> None:
+    """torch's own writes what lies behind such a view."""
+    room, out = rows(fl)
+    assert fl.narrow_copy(fl.ones(3, 3), 0, 1, 2, out=out) is out
+    assert out.equal(fl.ones(2, 3)) and int((room == 1).sum()) == 6

@@ -234,6 +234,9 @@ CALLS = {
     **{f"areas over {x} of {y}": lambda t, x=x, y=y: t.trapezoid(t.ones(y), t.ones(x))
        for x, y in (((2,), (3,)), ((1,), (3,)), ((1, 2), (1, 1)), ((1, 1), (1, 3)), ((1, 1), (1, 1)), ((1, 2, 3), (2, 3)), ((2, 3), (3,)))},
     "points below zero": lambda t: t.fft.fftfreq(-1),
+    **{f"half of {n} points": lambda t, n=n: t.fft.rfftfreq(n) for n in (-1, -2, -3, -4, -7, 0)},
+    **{f"the power {start} in {kind}": lambda t, start=start, kind=kind: t.logspace(start, 2.0, 1, dtype=getattr(t, kind))
+       for start in (300, 2.5) for kind in ("uint8", "float32")},
     "more sizes than dimensions": lambda t: t.fft.fftn(t.ones(()), 17),
     "the norm over three dimensions": lambda t: t.norm(t.ones(1, 1, 1), dim=(0, 1, 2)),
     **{f"the inner product of {a} and {b}": lambda t, a=a, b=b: t.inner(t.ones(a), t.ones(b)) for a, b in (((1,), (2,)), ((2,), (3, 2)))},
