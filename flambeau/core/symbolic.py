@@ -472,6 +472,11 @@ class SymFloat:
         return found
 
     @property
+    def is_given(self) -> bool:
+        """Is it computed of a float that the program is given?"""
+        return any(name[0] == "f" for name in self.variables)
+
+    @property
     def hint(self) -> float:
         """The value in the example."""
         if self.op == "variable":

@@ -118,7 +118,7 @@ class Operations:
     # -- known values -------------------------------------------------------------------------------------------------------
     def fold(self, function: Callable[..., Any], args: Args, kwargs: Kwargs | None = None) -> Variable:
         """`function(*args)` of known values, or of floats that change."""
-        if not kwargs and any(isinstance(arg, FloatVariable) for arg in args) and (found := of_floats(self, function, args)) is not None:
+        if not kwargs and any(isinstance(arg, SymVariable) for arg in args) and (found := of_floats(self, function, args)) is not None:
             return found
         try:
             plain = [self.constant_of(arg) for arg in args]

@@ -15,6 +15,7 @@ from ..core.device import as_device
 from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, dtype, promote_types
 from ..core.settings import add_setting
 from ..core.size import broadcast_shapes
+from ..core.symbolic import SymFloat
 from ..core.tensor import Tensor, is_example
 from . import prims
 from .registry import one_device
@@ -121,6 +122,8 @@ def fitting(x: Any, kind: dtype) -> Any:
     what does not fit: too large, imaginary, or NaN as an integer."""
     if isinstance(x, np.generic):
         x = x.item()
+    if isinstance(x, SymFloat) and x.is_given and kind.category != BOOL and not (limits(kind)[0] <= x and x <= limits(kind)[1]):
+        x = float(x)    # what may not fit is fixed
     if kind.category == BOOL or not isinstance(x, numbers.Number) or type(x) is bool:
         return cast(x, kind)
     real: Any = x

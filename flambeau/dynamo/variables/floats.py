@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...core.symbolic import SymInt, hint_of
+from ...core.symbolic import SymFloat, SymInt, hint_of
 from .. import policy
 from ..break_kinds import graph_break
 from ..source import Source, constant_source, is_literal
@@ -27,7 +27,9 @@ _INFIX = {getattr(operator, prefix + name): symbol for prefix in ("", "i") for n
 _INFIX |= {operator.eq: "==", operator.ne: "!=", operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">="}
 _TOTAL = frozenset({"+", "-", "*"}) | {operator.neg, operator.pos, operator.abs, abs, float}
 """What gives a float for any floats; others may raise, or give another type."""
-_FUNCTIONS = frozenset(f for f in vars(math).values() if callable(f)) | frozenset({
+_COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
+_OF_MATH = frozenset(f for f in vars(math).values() if callable(f))
+_FUNCTIONS = _OF_MATH | frozenset({
     operator.neg, operator.pos, operator.abs, abs, round, float, int, bool, min, max, pow})
 
 
@@ -132,7 +134,7 @@ def of_floats(tx: Trace, function: Callable[..., Any], args: Sequence[Variable])
     """A pure function of numbers, some of them floats that change; None where there are none, or its value has to be fixed: it raises,
     or gives no number, or the expression has become too long."""
     symbol, args = _INFIX.get(function), [arg.realize(tx) for arg in args]
-    if not any(isinstance(arg, FloatVariable) for arg in args) or (symbol is None and function not in _FUNCTIONS):
+    if not any(_needs(function, symbol, arg) for arg in args) or (symbol is None and function not in _FUNCTIONS):
         return None
     operands = [_operand(tx, arg) for arg in args]
     terms = 1 + sum(arg.terms for arg in args if isinstance(arg, FloatVariable))
@@ -155,6 +157,16 @@ def of_floats(tx: Trace, function: Callable[..., Any], args: Sequence[Variable])
     return _result(tx, value, source, terms, total=(function if symbol is None else symbol) in _TOTAL)
 
 
+def _needs(function: Callable[..., Any], symbol: str | None, arg: Variable) -> bool:
+    """Does the function have to be computed before the graph for this argument: is it a float that changes, or one of sizes and ints
+    (`step / warmup`), which the graph has arithmetic for alone?"""
+    if isinstance(arg, FloatVariable):
+        return True
+    if type(arg) is not SymVariable or (symbol is not None and symbol not in _COMPARISONS):
+        return False
+    return isinstance(arg.value, SymFloat) or (isinstance(arg.value, SymInt) and function in _OF_MATH)
+
+
 def _operand(tx: Trace, variable: Variable) -> tuple[Any, str, tuple[Source, ...]] | None:
     """(the example, its text over sources, these) of a number; None for anything else."""
     if isinstance(variable, FloatVariable):
@@ -166,6 +178,8 @@ def _operand(tx: Trace, variable: Variable) -> tuple[Any, str, tuple[Source, ...
         return variable.value, "{0}", (constant_source(variable.value),)
     if isinstance(variable, SymVariable) and isinstance(variable.value, SymInt):
         return hint_of(variable.value), *tx.shape_text(variable.value, 0)
+    if isinstance(variable, SymVariable) and isinstance(variable.value, SymFloat):
+        return hint_of(variable.value), "{0}", (tx.number_source(variable.value),)
     return None
 
 

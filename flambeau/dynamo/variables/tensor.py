@@ -303,6 +303,8 @@ class SymVariable(Variable):
             known = ConstantVariable(self.specialize())
             return tx.binary(op, other, known) if reflected else tx.binary(op, known, other)
         op, theirs = symbolic, other.value  # type: ignore[attr-defined]
+        if op in _COMPARISONS and (isinstance(self.value, SymFloat) or isinstance(theirs, SymFloat)):
+            return tx.fold(op, [other, self] if reflected else [self, other])
         try:
             return tx.literal(op(theirs, self.value) if reflected else op(self.value, theirs))
         except ZeroDivisionError as error:
@@ -312,10 +314,11 @@ class SymVariable(Variable):
         return w.size(self.value)
 
 
+_COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
 _SYMBOLIC = {
     getattr(operator, prefix + name): getattr(operator, name)
     for name in ("add", "sub", "mul", "floordiv", "truediv", "mod", "pow") for prefix in ("", "i")
-} | {op: op for op in (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)}
+} | {op: op for op in _COMPARISONS}
 """Operators that sizes have."""
 
 
