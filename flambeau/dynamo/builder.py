@@ -189,10 +189,10 @@ class Builder:
     def guard_number(self, source: Source, value: Any) -> None:
         """It is this float or complex number, NaN and the sign of zero included."""
         kind = type(value).__name__
-        if value != value:
-            self.guard(f"{{0}}.__class__ is {kind} and {{0}} != {{0}}", source)
-        elif value == 0:
+        if value == 0 or isinstance(value, complex):
             self.guard(f"repr({{0}}) == {repr(value)!r}", source)
+        elif value != value:
+            self.guard(f"{{0}}.__class__ is {kind} and {{0}} != {{0}}", source)
         else:
             self.guard(f"{{0}}.__class__ is {kind} and {{0}} == {{1}}", source, constant_source(value))
 

@@ -142,7 +142,7 @@ class Trace(Builder, GraphBuilder, Operations):
 
     def dynamic_int(self, value: int, source: Source) -> Variable | None:
         """The variable of an int that varies, or None for one that is taken as a constant."""
-        if source.is_constant or not self.shapes.varies(str(source), value) or not self.pinned.isdisjoint(
+        if source.is_constant or not self.shapes.varies(str(source), value) or abs(value) >> 63 or not self.pinned.isdisjoint(
             (str(source), f"(-{source})")
         ):
             return None

@@ -360,6 +360,8 @@ zeros, ones = _constant_factory("zeros", 0), _constant_factory("ones", 1)
 def full(size: Any, fill_value: Any, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None,
          device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
     """A tensor of `size` filled with `fill_value`, whose kind of number decides the dtype unless one is given."""
+    if isinstance(fill_value, np.generic):  # a Python number in this place, whatever its width
+        fill_value = fill_value.item()
     kind = kind_for(dtype, out, fill_value.dtype if isinstance(fill_value, Tensor) else number_dtype(fill_value))
     shape = sizes(size if isinstance(size, (tuple, list)) else (size,), "full")
     return finish(filled(shape, fill_value, kind, as_device(device)), requires_grad, out, layout, pin_memory)

@@ -198,3 +198,73 @@ def test_programs_that_ask_for_a_float_differ_in_the_cache(tmp_path: Any, monkey
         for k in values:
             assert torch.equal(compiled(data(3), k), f(data(3), k))
     assert cache.stats["hits"] >= 0
+
+
+STEPS: dict[str, Callable[[int], Any]] = {
+    "warmup": lambda n: min(1.0, n / 5), "decay": lambda n: max(0.1, 1 - n / 10),
+    "cosine": lambda n: 0.5 * (1 + math.cos(math.pi * n / 10)), "exponential": lambda n: math.exp(-n / 5),
+    "noam": lambda n: min(n ** -0.5, n * 4 ** -1.5), "debiased": lambda n: math.sqrt(1 - 0.999 ** n) / (1 - 0.9 ** n),
+    "logarithm": lambda n: math.log(n), "stairs": lambda n: 0.5 ** (n // 3),
+    "branch": lambda n: 1.0 if n / 10 < 0.5 else 0.5,
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_schedule_of_a_step_count(name: str) -> None:
+    f = alone(lambda x, n: x * STEPS[name](n))
+    compiled = torch.compile(f, backend="aot_eager")
+    for n in range(2, 12):
+        assert torch.equal(compiled(data(3), n), f(data(3), n)), n
+    assert versions(f) <= 4
+
+
+RAISING: dict[str, Callable[[int], Any]] = {
+    "true": lambda n: 1 / (n - 5), "remainder": lambda n: 3 % (n - 5), "floor": lambda n: 3 // (n - 5),
+    "fraction": lambda n: 2.0 / (n / 2 - 2.5),
+    "power": lambda n: (n - 5) ** -1, "too large": lambda n: 1.5 ** (n * 500), "too large an int": lambda n: (n * 500) ** 100.0,
+    "complex": lambda n: (n - 5) ** 0.5, "of an int": lambda n: n ** 30, "mixed": lambda n: 0.5 / (n - 5) * 2,
+}
+
+
+@pytest.mark.parametrize("name", RAISING)
+def test_ints_that_change_are_computed_as_python_does(name: str) -> None:
+    """What Python raises, or gives as another type or with more than 64 bits, a graph of sizes would lose."""
+    f = alone(lambda x, n: x * RAISING[name](n))
+    compiled = torch.compile(f)
+    for n in (7, 8, 5, 9, 3, 2, 6):
+        try:
+            expected = f(data(3), n)
+        except ArithmeticError as error:
+            with pytest.raises(type(error)):
+                compiled(data(3), n)
+        else:
+            torch.testing.assert_close(compiled(data(3), n), expected, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("store", [
+    lambda x, k: x.clone().fill_(k), lambda x, k: torch.full_like(x, k), lambda x, k: x.clamp(-k, k), lambda x, k: x.masked_fill(x > 0, k),
+    lambda x, k: x.half().clamp(max=k), lambda x, k: F.threshold(x, 0.0, k)])
+def test_a_float_that_a_dtype_cannot_hold_is_refused(store: Callable) -> None:
+    f = alone(store)
+    compiled = torch.compile(f, backend="aot_eager")
+    for k in (0.5, 0.75, math.inf, 3.0, 4.0):
+        assert torch.equal(compiled(data(3), k), f(data(3), k))
+    assert versions(f) <= 3
+    for k in (1e308, 1e39, -1e308):
+        with pytest.raises(RuntimeError, match="without overflow"):
+            f(data(3), k)
+        with pytest.raises(RuntimeError, match="without overflow"):
+            compiled(data(3), k)
+
+
+def test_full_takes_numbers_of_numpy_as_python_numbers() -> None:
+    f = alone(lambda k: torch.full((2,), k))
+    compiled = torch.compile(f, backend="aot_eager")
+    for k, kind in [(np.float64(v), torch.float32) for v in VALUES] + [(np.float16(0.5), torch.float32), (np.int32(3), torch.int64)]:
+        assert f(k).dtype is kind and compiled(k).dtype is kind and torch.equal(compiled(k), f(k))
+
+
+def test_signs_of_a_complex_number_are_told_apart() -> None:
+    compiled = torch.compile(alone(lambda x, z: (x * 2, z.conjugate())), backend="aot_eager")
+    for z in (complex(1, 0.0), complex(1, -0.0), complex(-0.0, 2), complex(0.0, 2), complex(math.nan, 1), complex(math.nan, 2)):
+        assert repr(compiled(data(2), z)[1]) == repr(z.conjugate())

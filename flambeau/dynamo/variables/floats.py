@@ -27,7 +27,7 @@ _INFIX = {getattr(operator, prefix + name): symbol for prefix in ("", "i") for n
 _INFIX |= {operator.eq: "==", operator.ne: "!=", operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">="}
 _TOTAL = frozenset({"+", "-", "*"}) | {operator.neg, operator.pos, operator.abs, abs, float}
 """What gives a float for any floats; others may raise, or give another type."""
-_COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
+_BEFORE = frozenset({"==", "!=", "<", "<=", ">", ">=", "**"})
 _OF_MATH = frozenset(f for f in vars(math).values() if callable(f))
 _FUNCTIONS = _OF_MATH | frozenset({
     operator.neg, operator.pos, operator.abs, abs, round, float, int, bool, min, max, pow})
@@ -162,9 +162,9 @@ def _needs(function: Callable[..., Any], symbol: str | None, arg: Variable) -> b
     (`step / warmup`), which the graph has arithmetic for alone?"""
     if isinstance(arg, FloatVariable):
         return True
-    if type(arg) is not SymVariable or (symbol is not None and symbol not in _COMPARISONS):
+    if type(arg) is not SymVariable or (symbol is not None and symbol not in _BEFORE):
         return False
-    return isinstance(arg.value, SymFloat) or (isinstance(arg.value, SymInt) and function in _OF_MATH)
+    return isinstance(arg.value, SymFloat) or (isinstance(arg.value, SymInt) and (symbol == "**" or function in _OF_MATH))
 
 
 def _operand(tx: Trace, variable: Variable) -> tuple[Any, str, tuple[Source, ...]] | None:
@@ -189,6 +189,8 @@ def _result(tx: Trace, value: Any, source: Source, terms: int, total: bool) -> V
         tx.guard(f"{{0}} is {value}", source, about="any")
         return ConstantVariable(value)
     if type(value) is int:
+        if not abs(value) >> 63:
+            tx.guard("not abs({0}) >> 63", source, about="any")    # a graph has integers of 64 bits
         return tx.wrap(value, source)
     if type(value) is not float:
         return None

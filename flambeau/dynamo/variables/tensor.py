@@ -302,18 +302,35 @@ class SymVariable(Variable):
                 return None
             known = ConstantVariable(self.specialize())
             return tx.binary(op, other, known) if reflected else tx.binary(op, known, other)
+        pair = [other, self] if reflected else [self, other]
+        if self._is_beyond_graph(tx, symbolic, *pair):
+            return tx.fold(op, pair)
         op, theirs = symbolic, other.value  # type: ignore[attr-defined]
-        if op in _COMPARISONS and (isinstance(self.value, SymFloat) or isinstance(theirs, SymFloat)):
-            return tx.fold(op, [other, self] if reflected else [self, other])
         try:
             return tx.literal(op(theirs, self.value) if reflected else op(self.value, theirs))
         except ZeroDivisionError as error:
             tx.raise_(ZeroDivisionError, *error.args)
 
+    @staticmethod
+    def _is_beyond_graph(tx: Trace, op: Any, left: Variable, right: Variable) -> bool:
+        """Is this for Python to compute, before the graph: with a float that changes, a comparison of fractions, a power that may be no
+        float or too large, a division by what is zero?"""
+        parts = [part for part in (left, right) if isinstance(part, SymVariable)]
+        if any(type(part) is not SymVariable for part in parts):
+            return True
+        if op in _COMPARISONS:
+            return any(isinstance(part.value, SymFloat) for part in parts)
+        if op is operator.pow:
+            power = right.value if isinstance(right, ConstantVariable) else None
+            is_root = type(power) is float and power in (0.5, -0.5) and tx.binary(operator.gt, left, ConstantVariable(0)).truth(tx)
+            return not is_root and not (type(power) is int and power in (0, 1, 2))
+        return op in _DIVISIONS and right in parts and tx.binary(operator.eq, right, ConstantVariable(0)).truth(tx)
+
     def build(self, w: Writer) -> str:
         return w.size(self.value)
 
 
+_DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 _COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
 _SYMBOLIC = {
     getattr(operator, prefix + name): getattr(operator, name)
