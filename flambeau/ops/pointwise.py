@@ -32,6 +32,7 @@ from ..core.dtypes import (
 )
 from ..core.scalar import compute_dtype
 from ..core.size import is_dense
+from ..core.symbolic import SymFloat
 from ..core.tensor import Tensor, bump_version, refuse_inference_write
 from . import prims
 from .checks import checked
@@ -374,7 +375,8 @@ def _as_held(x: Any, y: Any) -> tuple[Any, Any]:
     if kind.category != FLOAT or kind.itemsize >= 4:
         return x, y
     with np.errstate(over="ignore"):
-        return tuple([float(np.asarray(v, kind.numpy)) if isinstance(v, (int, float)) else v for v in (x, y)])  # type: ignore[return-value]
+        x, y = (float(np.asarray(float(v), kind.numpy)) if isinstance(v, (int, float, SymFloat)) else v for v in (x, y))
+    return x, y
 
 
 def _add_like(prim: PointwisePrimitive, name: str, verb: str) -> Callable:
