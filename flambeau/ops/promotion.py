@@ -117,13 +117,18 @@ def limits(kind: dtype) -> tuple[float, float]:
     return (info.min if info.min < 0 else -info.max), info.max
 
 
+def _fixed_if_large(x: Any, low: float, high: float) -> Any:
+    """A float that a graph is given: what a dtype may not hold is fixed."""
+    return x if low <= x and x <= high else float(x)
+
+
 def fitting(x: Any, kind: dtype) -> Any:
     """A number as `kind` holds it, for values that are to be stored: a float loses its fraction in an integer dtype. RuntimeError for
     what does not fit: too large, imaginary, or NaN as an integer."""
     if isinstance(x, np.generic):
         x = x.item()
-    if isinstance(x, SymFloat) and x.is_given and kind.category != BOOL and not (limits(kind)[0] <= x and x <= limits(kind)[1]):
-        x = float(x)    # what may not fit is fixed
+    if isinstance(x, SymFloat) and x.is_given and kind.category != BOOL:
+        x = _fixed_if_large(x, *limits(kind))
     if kind.category == BOOL or not isinstance(x, numbers.Number) or type(x) is bool:
         return cast(x, kind)
     real: Any = x
