@@ -21,7 +21,7 @@ from . import batching, prims
 from .checks import checked
 from .creation import from_data, uninitialised
 from .order import as_images, has_images, in_rows, like
-from .pointwise import assign, inplace, refuse_repeated, store_out, with_out, with_out_in_rows
+from .pointwise import assign, inplace, refuse_repeated, store_out, where, with_out, with_out_in_rows
 from .prims.indexing import of_one_rank
 from .prims.views import _diagonal_back, _inverse, _slice_back
 from .promotion import apart, as_tensor_operand, broadcast, cast, expand_to, fitting, is_number, operand, prepare, together
@@ -64,6 +64,11 @@ def _vector(x: Tensor) -> Tensor:
     return x if x._layout.shape != () else prims.unsqueeze(x, 0)
 
 
+def _from_end(index: Tensor, size: Any) -> Tensor:
+    """An index whose negative elements count from the end; those beyond stay as they are given, for errors to name."""
+    return where((index < 0) & (index >= -size), index + size, index)
+
+
 @operator(method=True)
 @with_out
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
@@ -81,7 +86,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     rest = [tuple(1 if i == d else n for i, n in enumerate(t.shape)) for t in (input, indices)]
     common = [n if m == 1 else m for n, m in zip(*rest)]
     source, index = (expand_to(t, [t.shape[d] if i == d else n for i, n in enumerate(common)]) for t in (
-        input, prims.where(indices < 0, indices + input.shape[d], indices)))
+        input, _from_end(indices, input.shape[d])))
     return prims.gather(source, d, index)
 
 

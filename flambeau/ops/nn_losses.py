@@ -59,7 +59,6 @@ def _check_spread(name: str, weight: Tensor, loss: Tensor) -> None:
 def legacy_reduction(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
     """The reduction that torch's deprecated pair of flags means."""
     if size_average is None and reduce is None:
-        _check_reduction(reduction)
         return reduction
     summed, reduced_at_all = size_average is not None and not size_average, reduce is None or reduce
     found = "none" if not reduced_at_all else "sum" if summed else "mean"
@@ -528,6 +527,7 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
                       size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """Mean over the other classes i of max(0, margin - x[target] + x[i])^p."""
     reduction = legacy_reduction(size_average, reduce, reduction)
+    _check_reduction(reduction)
     if p not in (1, 2):
         raise ValueError(f"only p == 1 and p == 2 supported, got {p}")
     if weight is not None and weight.ndim != 1:
