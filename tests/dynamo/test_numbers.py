@@ -205,7 +205,7 @@ STEPS: dict[str, Callable[[int], Any]] = {
     "cosine": lambda n: 0.5 * (1 + math.cos(math.pi * n / 10)), "exponential": lambda n: math.exp(-n / 5),
     "noam": lambda n: min(n ** -0.5, n * 4 ** -1.5), "debiased": lambda n: math.sqrt(1 - 0.999 ** n) / (1 - 0.9 ** n),
     "logarithm": lambda n: math.log(n), "stairs": lambda n: 0.5 ** (n // 3),
-    "branch": lambda n: 1.0 if n / 10 < 0.5 else 0.5,
+    "branch": lambda n: 1.0 if n / 10 < 0.5 else 0.5, "rounded": lambda n: round(n * 1.6),
 }
 
 

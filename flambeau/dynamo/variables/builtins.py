@@ -435,7 +435,7 @@ def _str(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
 def _round(tx: Trace, value: Variable, ndigits: Variable = NONE) -> Variable:
     if isinstance(value, TensorVariable):
         tx.raise_(TypeError, f"type {value.python_type().__name__} doesn't define __round__ method")
-    return tx.fold(round, [value, ndigits])
+    return tx.fold(round, [value] if ndigits is NONE else [value, ndigits])
 
 
 @handles(divmod)
