@@ -279,6 +279,8 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
 @with_out
 def sign(input: Tensor) -> Tensor:
     """-1, 0 or 1 by sign; bools stay as they are."""
+    if input.dtype.is_complex:
+        raise NotImplementedError(f"sign is of real numbers, not of {input.dtype}: use torch.sgn, which gives x / |x|")
     return input.clone() if input.dtype.category == BOOL else prims.sign(input)
 
 

@@ -233,6 +233,8 @@ CALLS = {
        for eps in (-9, 0.0, 1e-5) for training in (True, False)},
     **{f"areas over {x} of {y}": lambda t, x=x, y=y: t.trapezoid(t.ones(y), t.ones(x))
        for x, y in (((2,), (3,)), ((1,), (3,)), ((1, 2), (1, 1)), ((1, 1), (1, 3)), ((1, 1), (1, 1)), ((1, 2, 3), (2, 3)), ((2, 3), (3,)))},
+    "the sign of a complex number": lambda t: t.sign(t.ones(2, dtype=t.complex64)),
+    "the sign of no complex number": lambda t: t.empty(0, dtype=t.complex64).sign(),
     "points below zero": lambda t: t.fft.fftfreq(-1),
     **{f"half of {n} points": lambda t, n=n: t.fft.rfftfreq(n) for n in (-1, -2, -3, -4, -7, 0)},
     **{f"the power {start} in {kind}": lambda t, start=start, kind=kind: t.logspace(start, 2.0, 1, dtype=getattr(t, kind))

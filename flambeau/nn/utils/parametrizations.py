@@ -98,7 +98,7 @@ class _Orthogonal(Module):
     def forward(self, x: Tensor) -> Tensor:
         tall = x if x.shape[-2] >= x.shape[-1] else x.transpose(-2, -1)
         q, r = tall.qr()
-        q = q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
+        q = q * r.diagonal(dim1=-2, dim2=-1).sgn().unsqueeze(-2)
         return q if x.shape[-2] >= x.shape[-1] else q.transpose(-2, -1)
 
     def right_inverse(self, value: Tensor) -> Tensor:
