@@ -60,7 +60,7 @@ def of_one_argument():
         for name in sorted(dir(place(theirs))):
             if name.startswith("_") or name.endswith("_") or any(word in name for word in RANDOM) or name in ELSEWHERE:
                 continue
-            if hasattr(place(fl), name) and callable(getattr(place(theirs), name)):
+            if hasattr(getattr(place(fl), name, None), "_operator"):      # and no setting, which others would see
                 yield prefix + name, lambda t, x, place=place, name=name: getattr(place(t), name)(x)
 
 
