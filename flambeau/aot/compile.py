@@ -13,6 +13,7 @@ from flambeau.aot.cache import Artefacts, Parts, Request, obtain
 from flambeau.aot.joint import INFERENCE, LEAF, NON_LEAF, FromArgument, FromAttribute, Program, trace
 from flambeau.aot.partition import Partition, partition
 from flambeau.aot.passes import CLEAN_UP, separate_results
+from flambeau.aot.repeats import compile_repeats
 from flambeau.aot.runtime import (
     Compiled,
     LaysOut,
@@ -60,6 +61,7 @@ def aot_compile(
     backward_compiler: Compiler | None = None,
     inference_compiler: Compiler | None = None,
     artefacts: Artefacts | None = None,
+    repeats: bool = False,
 ) -> Callable[..., Any]:
     """A function with the calling convention of `gm`, compiled for inputs like `example_inputs`.
 
@@ -67,10 +69,20 @@ def aot_compile(
     wanted, forward and backward are traced jointly, partitioned and given to `forward_compiler` and `backward_compiler`;
     else the graph goes to `inference_compiler`. Compilers take `(gm, example_inputs)` and return a function from a list
     of inputs to a list of outputs. Calls whose inputs need gradients otherwise than the examples compile again. With
-    `artefacts`, which say how to keep what the compilers make, programs are looked up in the disk cache first.
+    `artefacts`, which say how to keep what the compilers make, programs are looked up in the disk cache first. With
+    `repeats`, equal blocks of the graph are compiled once (`repeats.py`).
     """
     compilers = (forward_compiler, backward_compiler or forward_compiler, inference_compiler or forward_compiler)
-    return AotFunction(gm, list(example_inputs), compilers, artefacts).specialised()
+
+    def compile_one(gm: GraphModule, calls: list[list[Any]]) -> Callable[..., Any]:
+        return AotFunction(gm, calls[0], compilers, artefacts).specialised(calls[1:])
+
+    if repeats:
+        with _C.HooksScope():
+            whole = compile_repeats(gm, example_inputs, compile_one)
+        if whole is not None:
+            return whole
+    return compile_one(gm, [list(example_inputs)])
 
 
 class AotFunction:
@@ -88,10 +100,13 @@ class AotFunction:
         self.examples = [stripped(e) if isinstance(e, Tensor) else e for e in examples]  # no data is kept alive
         self.variants: dict[tuple | None, Callable[[tuple], Any]] = {}
 
-    def specialised(self) -> Callable[..., Any]:
-        """The function for calls like the examples; others go through `call`."""
+    def specialised(self, others: Sequence[Sequence[Any]] = ()) -> Callable[..., Any]:
+        """The function for calls like the examples; others go through `call`, and are compiled when they come, unless they
+        are like one of `others`."""
         needs = self.needs
-        run = self.variants[needs] = self._compile(needs)
+        for wanted in dict.fromkeys((needs, *map(self._needs, others))):
+            self.variants[wanted] = self._compile(wanted)
+        run = self.variants[needs]
         tensors = [i for i, example in enumerate(self.examples) if isinstance(example, Tensor)]
         if needs is not None or self.attributes or self.turns_on:
             return lambda *args: self.call(args)

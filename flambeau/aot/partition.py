@@ -159,7 +159,7 @@ def _is_recomputable(node: Node) -> bool:
     return not isinstance(node.meta.get("val"), (Tensor, tuple, list))  # arithmetic on sizes
 
 
-def _ends_a_kernel(node: Node) -> bool:
+def ends_a_kernel(node: Node) -> bool:
     """Whether a node is computed by a call of its own: products, scatters, sorts; not what is fused into loops."""
     if node.op != "call_function" or node.target is operator.getitem:
         return False
@@ -233,7 +233,7 @@ class _Traffic:
         self._level: dict[Node, int] = {}  # how many kernels that end loops lie on the longest way to a node
         self._finishing: set[Node] = set()  # elementwise steps that only finish the result of such a kernel
         for node in joint.nodes:
-            above = (self._level[n] + _ends_a_kernel(n) for n in node._inputs if n in self._level)
+            above = (self._level[n] + ends_a_kernel(n) for n in node._inputs if n in self._level)
             self._level[node] = max(above, default=0)
             if node in forward and "pointwise" in _tags(node) and any(map(self._is_finished_by_its_reader, node._inputs)):
                 self._finishing.add(node)
@@ -241,7 +241,7 @@ class _Traffic:
     def _is_finished_by_its_reader(self, node: Node) -> bool:
         while _is_view(node) and self._readers_in_forward(node) == 1:
             node = node.args[0]
-        return (_ends_a_kernel(node) or node in self._finishing) and self._readers_in_forward(node) == 1
+        return (ends_a_kernel(node) or node in self._finishing) and self._readers_in_forward(node) == 1
 
     def _readers_in_forward(self, node: Node) -> int:
         return sum(n in self.forward for n in _readers(node))
@@ -265,7 +265,7 @@ class _Traffic:
         if node in self.results or node in self._finishing or not {"pointwise", "recomputable"} & set(_tags(node)):
             return True
         level = self._level[node]
-        return any(n in self.forward and (_ends_a_kernel(n) or self._level[n] > level) for n in _readers(node))
+        return any(n in self.forward and (ends_a_kernel(n) or self._level[n] > level) for n in _readers(node))
 
 
 def _choose(needed: dict[Node, None], forward: set[Node], late: set[Node], traffic: _Traffic) -> set[Node]:
@@ -299,7 +299,7 @@ def _must_keep(node: Node, late: set[Node]) -> bool:
         return True
     if _is_view(node) or not isinstance(node.meta.get("val"), Tensor) or not node._inputs:
         return False
-    return any(n in late and _ends_a_kernel(n) for n in _readers(node))
+    return any(n in late and ends_a_kernel(n) for n in _readers(node))
 
 
 # -- the graphs --------------------------------------------------------------------------------------------------------

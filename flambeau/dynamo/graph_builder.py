@@ -269,8 +269,11 @@ class GraphBuilder:
         node_kwargs = {name: self.argument(value) for name, value in kwargs.items()}
         node = self.graph.create_node(kind, target, node_args, node_kwargs)
         node.meta.update(val=answer, stack=self.stack())
-        if versions != [t._writes for t in tensors]:
-            node.meta["writes"] = True
+        written = [t for t, before in zip(tensors, versions, strict=True) if t._writes != before]
+        if written:
+            node.meta["writes"] = tuple(written)
+        if any(t._layout is not before for t, before in zip(tensors, layouts, strict=True)):
+            node.meta["lays_out"] = True    # a value that another node made has another layout from here on
         self.calls += 1
         made = self.from_node(node, answer)
         # the program may write to its tensor, but not to what is a constant of the graph
@@ -330,13 +333,13 @@ class GraphBuilder:
         if dispatch.state.recording == recording:
             return
         node = self.graph.call_function(set_grad_mode, (recording,))
-        node.meta.update(val=None, stack=self.stack(), recording=recording)
+        node.meta.update(val=None, stack=self.stack(), recording=recording, replaced=dispatch.state.recording)
         dispatch.state.recording = recording
 
     def enter_autocast(self, settings: Settings) -> tuple[fx.Node, Any]:
         """Open an autocast block, in the graph and for what is captured next."""
         node = self.graph.call_function(enter_autocast, settings)
-        node.meta.update(val=None, stack=self.stack())
+        node.meta.update(val=None, stack=self.stack(), scope="autocast")
         self.scopes.append((node, enter_autocast(*settings)))
         return self.scopes[-1]
 
@@ -347,7 +350,7 @@ class GraphBuilder:
         node, scope = self.scopes.pop()
         exit_autocast(scope)
         made = self.graph.call_function(exit_autocast, (node,))
-        made.meta.update(val=None, stack=self.stack())
+        made.meta.update(val=None, stack=self.stack(), scope="autocast")
 
     def close_scopes(self) -> None:
         """At the end of a graph: leave what is still open. The replacement enters it again."""

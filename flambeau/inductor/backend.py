@@ -18,6 +18,7 @@ from flambeau.backends.cpu import onednn
 from flambeau.backends.cuda.cubins import Cubin
 from flambeau.backends.cuda.dnn_library import Convolution, Operand, Window
 from flambeau.backends.cuda.layouts import Layout
+from flambeau.core.tensor import Tensor
 from flambeau.inductor import compile as build
 from flambeau.inductor import graph as graphs
 from flambeau.inductor.call import CLASSES as CALL_CLASSES
@@ -47,8 +48,10 @@ def compile_fx(gm: Any, example_inputs: Sequence[Any], *, mode: str | None = Non
         with _settings(settings):
             return compile_graph(graph, inputs)
 
-    artefacts = Kept(settings) if {"cache": config.cache, **settings}["cache"] else None
-    return aot_compile(gm, example_inputs, forward_compiler=compiler, artefacts=artefacts)
+    chosen = {"cache": config.cache, "repeats": config.repeats, **settings}
+    on_cpu = all(e.device.type == "cpu" for e in example_inputs if isinstance(e, Tensor))
+    return aot_compile(gm, example_inputs, forward_compiler=compiler, artefacts=Kept(settings) if chosen["cache"] else None,
+                       repeats=chosen["repeats"] and on_cpu)
 
 
 @contextmanager

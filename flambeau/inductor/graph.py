@@ -40,6 +40,7 @@ class Config:
     max_autotune: bool = False   # measure cuBLAS against Triton for every product that a pointwise kernel finishes
     native: bool = True      # print C++; without, the loop IR runs through NumPy
     timed: bool = False      # measure every kernel; CompiledGraph.times() reads the clocks
+    repeats: bool = True     # compile equal blocks of a deep network once, and call that several times (on CPUs)
     cache: bool = True       # look compiled programs up in the disk cache, and keep them there
 
 

@@ -1,0 +1,263 @@
+"""Equal blocks of a deep network are compiled once, and the program means what it meant."""
+
+from __future__ import annotations
+
+import pytest
+
+import flambeau as torch
+from flambeau import nn
+from flambeau.aot import repeats
+from flambeau.inductor import graph as graphs
+from flambeau.inductor.graph import config
+from flambeau.nn import functional as F
+
+WIDTH, HEADS = 32, 4
+
+
+class Attention(nn.Module):
+    def __init__(self, dropout: float = 0.0):
+        super().__init__()
+        self.norms = nn.ModuleList([nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)])
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x):
+        batch, steps, width = x.shape
+        q, k, v = self.qkv(self.norms[0](x)).view(batch, steps, 3, HEADS, width // HEADS).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(batch, steps, width)
+        x = x + self.dropout(self.out(mixed))
+        return x + self.down(F.gelu(self.up(self.norms[1](x))))
+
+
+class Residual(nn.Module):
+    """A block that writes: to the statistics of its norm, and to a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls.add_(1)
+        y = F.relu(self.norm(self.conv(x)))
+        return (x + F.relu(self.norm(self.conv(y)))).clamp(-3, 3)
+
+
+class Recurrent(nn.Module):
+    """A loop over the elements of a sequence."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.LSTMCell(WIDTH, WIDTH)
+
+    def forward(self, x):
+        h = c = torch.zeros(x.shape[1], WIDTH)
+        seen = []
+        for step in x:
+            h, c = self.cell(step, (h, c))
+            seen.append(h)
+        return torch.stack(seen)
+
+
+class Looped(nn.Module):
+    """The same weights again and again, the input written in place on the way: what an earlier block may have saved."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        y = x * 1
+        for _ in range(20):
+            x.add_(0.5)
+            y = torch.tanh(self.a(y)) + self.b(F.silu(y)) + x
+            y[..., 0] = 1
+        return y
+
+
+class Autocast(nn.Sequential):
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return super().forward(x)
+
+
+class Frozen(nn.Sequential):
+    """Gradients are wanted from the middle on."""
+
+    def forward(self, x):
+        with torch.no_grad():
+            x = self[0](x)
+        for block in list(self)[1:]:
+            x = block(x)
+        return x
+
+
+def images():
+    return torch.randn(2, 4, 6, 6)
+
+
+def tokens():
+    return torch.randn(2, 8, WIDTH)
+
+
+CASES = {
+    "attention": (lambda: nn.Sequential(*[Attention() for _ in range(10)]), tokens, True),
+    "input with gradient": (lambda: nn.Sequential(*[Attention() for _ in range(10)]), lambda: tokens().requires_grad_(), True),
+    "between others": (lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), *[Attention() for _ in range(10)], nn.LayerNorm(WIDTH)),
+                       tokens, True),
+    "two stacks": (lambda: nn.Sequential(*[Attention() for _ in range(8)], *[nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(),
+                   nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.LayerNorm(WIDTH)) for _ in range(14)]), tokens, True),
+    "writes to buffers": (lambda: nn.Sequential(*[Residual() for _ in range(14)]), images, True),
+    "steps": (Recurrent, lambda: torch.randn(40, 2, WIDTH), True),
+    "writes in place": (Looped, tokens, False),
+    "autocast inside": (lambda: Autocast(*[Attention() for _ in range(10)]), tokens, False),
+    "frozen": (lambda: Frozen(*[Attention() for _ in range(10)]), tokens, True),
+    "pointwise": (lambda: nn.Sequential(*[nn.Sequential(nn.Tanh(), nn.SiLU()) for _ in range(80)]), tokens, False),
+}
+
+
+@pytest.fixture(autouse=True)
+def _cut_small_ones(monkeypatch):
+    """Blocks are worth a call here, however small."""
+    monkeypatch.setattr(repeats, "WORK", 0)
+    monkeypatch.setattr(repeats, "LEAST_RATIO", min(repeats.LEAST_RATIO, 1))
+    monkeypatch.setattr(config, "cache", False)
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def compiled_nodes(monkeypatch):
+    """The number of nodes of each graph that is compiled."""
+    found: list[int] = []
+    monkeypatch.setattr(graphs, "listening", [lambda graph: found.append(len(graph.gm.graph.nodes))])
+    return found
+
+
+def _copy(model, make):
+    other = make()
+    other.load_state_dict(model.state_dict())
+    return other
+
+
+def _results(call, model, x):
+    """The result, and the gradients of what asks for some."""
+    y = call(x)
+    if y.requires_grad:
+        y.float().square().mean().backward()
+    return [y.detach(), x.detach(), *model.buffers(), *[p.grad for p in model.parameters()], x.grad]
+
+
+def _equal(got, expected, atol=2e-5):
+    for one, other in zip(got, expected, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other, atol=atol, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_deep_program_is_what_it_is_eagerly(name, dynamic, compiled_nodes):
+    make, given, cut = CASES[name]
+    model = make()
+    reference, x = _copy(model, make), given()
+    compiled = torch.compile(model, dynamic=dynamic, fullgraph=True)
+    for _ in range(2):
+        other = x.detach().clone().requires_grad_(x.requires_grad)
+        mine = x.detach().clone().requires_grad_(x.requires_grad)
+        _equal(_results(compiled, model, mine), _results(reference, reference, other), 2e-2 if "autocast" in name else 2e-5)
+    if not dynamic:
+        assert (len(compiled_nodes) > 2) == cut, compiled_nodes
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_nodes_that_are_compiled_do_not_grow_with_depth(training, compiled_nodes):
+    counts = []
+    for depth in (8, 32):
+        model = nn.Sequential(nn.Linear(WIDTH, WIDTH), *[Attention() for _ in range(depth)], nn.LayerNorm(WIDTH)).train(training)
+        torch._dynamo.reset()
+        compiled_nodes.clear()
+        with torch.set_grad_enabled(training):
+            torch.compile(model)(tokens())
+        counts.append(sum(compiled_nodes))
+    assert counts[0] == counts[1]
+
+
+def test_dropout_draws_what_it_draws_eagerly(compiled_nodes):
+    model = nn.Sequential(*[Attention(dropout=0.5) for _ in range(10)])
+    compiled, x = torch.compile(model), tokens()
+    compiled(x)
+    torch.manual_seed(7)
+    got = _results(compiled, model, x)
+    for p in model.parameters():
+        p.grad = None
+    torch.manual_seed(7)
+    _equal(_results(model, model, x)[:2], got[:2])
+    assert len(compiled_nodes) > 2
+
+
+def test_blocks_of_different_width_stay_apart(compiled_nodes):
+    """A run ends where the shapes change, though the operators are the same."""
+    widths = [8] * 25 + [16] * 25
+    layers = [nn.Sequential(nn.Linear(a, b), nn.Tanh(), nn.LayerNorm(b), nn.SiLU(), nn.Linear(b, b), nn.ReLU())
+              for a, b in zip([8, *widths], widths)]
+    model, x = nn.Sequential(*layers), torch.randn(4, 8)
+    torch.testing.assert_close(torch.compile(model)(x), model(x), atol=1e-5, rtol=1e-4)
+    assert len(compiled_nodes) >= 6
+
+
+def test_parameters_that_change_hands_and_stop_asking_for_gradients():
+    model = nn.Sequential(*[Attention() for _ in range(10)])
+    reference = _copy(model, lambda: nn.Sequential(*[Attention() for _ in range(10)]))
+    compiled, x = torch.compile(model), tokens()
+    compiled(x)
+    for net in (model, reference):
+        for block in list(net)[3:6]:
+            block.requires_grad_(False)
+        with torch.no_grad():
+            net[4].up.weight.mul_(2)
+    _equal(_results(compiled, model, x), _results(reference, reference, x))
+
+
+def test_what_is_handed_on_is_freed():
+    """No value outlives its last reader."""
+    import weakref
+
+    kept: list = []
+
+    class Noted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x):
+            return torch.tanh(self.lin(torch.tanh(self.lin(x))))
+
+    model = nn.Sequential(*[Noted() for _ in range(40)])
+    run = repeats._Chain.__call__
+    compiled = torch.compile(model)
+    with torch.no_grad():
+        compiled(tokens())
+
+    def watched(self, *args):
+        pieces = self.pieces
+        self.pieces = [lambda *a, piece=piece: (kept.append(sum(ref() is not None for ref in refs)),
+                                                refs.extend(map(weakref.ref, out := piece(*a))), out)[2] for piece in pieces]
+        refs: list = []
+        try:
+            return run(self, *args)
+        finally:
+            self.pieces = pieces
+
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(repeats._Chain, "__call__", watched)
+        compiled(tokens())
+    assert len(kept) >= 20 and max(kept) <= 2
+
+
+def test_the_setting_keeps_a_graph_whole(compiled_nodes):
+    model = nn.Sequential(*[Attention() for _ in range(10)])
+    with torch.no_grad():
+        torch.compile(model, options={"repeats": False})(tokens())
+    assert len(compiled_nodes) == 1
