@@ -81,6 +81,8 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     if input1.shape[-1] != n or input2.shape[-1] != m:
         raise RuntimeError(f"bilinear(): input sizes do not match weight {list(weight.shape)}: got input1 {list(input1.shape)} and "
                            f"input2 {list(input2.shape)}")
+    if bias is not None and bias.shape[:1] != (outs,):
+        raise RuntimeError(f"bilinear(): bias size does not match weight size: got bias {list(bias.shape)} and weight {list(weight.shape)}")
     given = {"input1": input1, "input2": input2, "weight": weight, **({} if bias is None else {"bias": bias})}
     if any(t.dtype is not weight.dtype for t in given.values()):
         raise RuntimeError("All tensors must have the same dtype, got " + ", ".join(f"{name}: {t.dtype}" for name, t in given.items()))
@@ -132,8 +134,9 @@ def padding_row(padding_idx: int | None, rows: int) -> int | None:
 def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
               norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False) -> Tensor:
     """Rows of `weight` at the indices `input`. The row `padding_idx` gets no gradient; rows looked up are first shortened
-    in place to `max_norm`; `scale_grad_by_freq` divides gradients by how often an index occurs."""
-    if sparse:
+    in place to `max_norm`; `scale_grad_by_freq` divides gradients by how often an index occurs. `sparse` asks for a sparse gradient,
+    which there is none of."""
+    if sparse and dispatch.state.grad_enabled and weight.requires_grad:
         raise NotImplementedError("embedding(sparse=True): sparse gradients are not supported; use sparse=False")
     if input.dtype.category != 1:
         raise RuntimeError("Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, "

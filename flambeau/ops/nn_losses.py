@@ -466,6 +466,9 @@ def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = 
                      reduction: str = "mean") -> Tensor:
     """log(1 + exp(-target * input))."""
     product = input * target
+    if product.shape != input.shape:
+        raise RuntimeError(f"soft_margin_loss: output with shape {list(input.shape)} doesn't match the broadcast shape "
+                           f"{list(product.shape)} of input and target")
     return reduced(like(-logsigmoid(product), product), legacy_reduction(size_average, reduce, reduction))
 
 
@@ -483,6 +486,9 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, size_average: bool | None = None,
                           reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """1 - cos where the target is 1, max(0, cos - margin) where it is -1."""
+    if target.ndim > 1 or not input1.ndim == input2.ndim == target.ndim + 1:
+        raise RuntimeError("cosine_embedding_loss: a target of 0 dimensions expects inputs of 1, a target of 1 dimension inputs of 2, "
+                           f"but got target {list(target.shape)}, input1 {list(input1.shape)}, input2 {list(input2.shape)}")
     dim = input1.ndim - 1
     eps = 1e-12
     dot = (input1 * input2).sum(dim)
@@ -567,7 +573,8 @@ def multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | 
                                 reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """Mean over the classes of the binary cross entropy with logits."""
     loss = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
-    loss = (loss if weight is None else loss * weight).sum(-1) / input.shape[-1]
+    classes = max(input.ndim - 1, 0)      # of input: a target of more dimensions has them elsewhere
+    loss = (loss if weight is None else loss * weight).sum(classes) / input.shape[classes]
     return reduced(loss, legacy_reduction(size_average, reduce, reduction))
 
 

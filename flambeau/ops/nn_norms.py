@@ -382,6 +382,8 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
     if len(shape) < 2:
         raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {len(shape)}")
     if num_groups <= 0 or shape[1] % num_groups:
+        if num_groups > 0 and shape[0] * shape[1] // num_groups * math.prod(shape[2:]) == 1:     # torch's first mistake of the two
+            raise ValueError(f"Expected more than 1 value per channel when training, got input size {list(shape)}, num_groups={num_groups}")
         raise RuntimeError("Expected number of channels in input to be divisible by num_groups, but got input of shape "
                            f"{list(shape)} and num_groups={num_groups}")
     if math.prod(shape) == num_groups:

@@ -24,6 +24,7 @@ from ..core.dtypes import (
     complex128,
     dtype,
     finfo,
+    float16,
     float32,
     float64,
     int16,
@@ -556,7 +557,7 @@ def _pow_number(x: Tensor, p: Any) -> Tensor:
         return prims.mul(prims.mul(x, x), x)
     if p == 4:
         return prims.mul(square := prims.mul(x, x), square)
-    if x.dtype.category == FLOAT and p in _ROOTS:
+    if p in _ROOTS and x.dtype.category == FLOAT and (p == -1 or x.dtype is not float16):    # of -inf and -0.0 float16 alone has powers
         return _root(x, p)
     return prims.pow(x, cast(p, x.dtype))
 

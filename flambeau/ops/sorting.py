@@ -321,14 +321,18 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
 
 
 def _histc_kernel(x: np.ndarray, bins: int, low: float, high: float) -> np.ndarray:
-    flat = x.reshape(-1).astype(np.float64)
+    kind = np.float32 if x.itemsize <= 4 else np.float64
+    flat = x.reshape(-1).astype(kind)
     if low == high and flat.size:
         low, high = float(flat.min()), float(flat.max())
-    if low == high:
-        low, high = low - 1, high + 1
     if not (math.isfinite(low) and math.isfinite(high)):
         raise RuntimeError(f"range of [{low}, {high}] is not finite")
-    return np.histogram(flat, bins=bins, range=(low, high))[0].astype(x.dtype)
+    if (high - low) * bins > float(np.finfo(kind).max):
+        kind, flat, low, high = np.float64, flat / 2.0**64, low / 2.0**64, high / 2.0**64
+    start, end = kind(low), kind(high)
+    flat = flat[(flat >= start) & (flat <= end)]
+    place = (flat - start) * kind(bins) / (end - start) if start < end else np.full(flat.shape, bins / 2)   # equal ones are in the middle
+    return np.bincount(np.minimum(place, bins - 1).astype(np.int64), minlength=bins).astype(x.dtype)
 
 
 @primitive("histc", batch=batching.each, kernel=_histc_kernel, tags=("ordered",),

@@ -21,6 +21,21 @@ CALLS = {
     **{f"unfold of rank {n}": lambda t, n=n: t.nn.functional.unfold(t.ones((3,) * n), (2, 2)) for n in range(6)},
     **{f"fold of rank {n}": lambda t, n=n: t.nn.functional.fold(t.ones((4,) * n), (3, 3), (2, 2)) for n in range(5)},
     **{f"rms_norm of rank {n}": lambda t, n=n: t.nn.functional.rms_norm(t.ones((2,) * n), (1, 2)) for n in range(5)},
+    **{f"{name} of {x} and {y}": lambda t, name=name, x=x, y=y: getattr(t.nn.functional, name)(
+        t.full(x, 0.5), t.full(y, 0.25), reduction="none")
+       for name in ("soft_margin_loss", "smooth_l1_loss", "mse_loss", "l1_loss", "huber_loss", "binary_cross_entropy", "kl_div",
+                    "binary_cross_entropy_with_logits", "hinge_embedding_loss", "poisson_nll_loss", "multilabel_soft_margin_loss")
+       for x in ((), (1,), (3,), (1, 3), (2, 3), (2, 1), (1, 1, 1)) for y in ((), (1,), (3,), (1, 3), (2, 3), (2, 1), (1, 1, 1))
+       if x or "multilabel" not in name},
+    **{f"cosine_embedding_loss of {x}, {y} and {z}": lambda t, x=x, y=y, z=z: t.nn.functional.cosine_embedding_loss(
+        t.ones(x), t.ones(y), t.ones(z), reduction="none")
+       for x, y in (((), ()), ((1,), (3,)), ((3,), (1, 3)), ((2, 3), (2, 1)), ((2, 3), (3,)), ((2, 2, 3), (2, 2, 3)))
+       for z in ((), (1,), (2,), (3,), (1, 1), (2, 1))},
+    **{f"bilinear of {outs} outputs with {bias}": lambda t, outs=outs, bias=bias: t.nn.functional.bilinear(
+        t.ones(2, 3), t.ones(2, 4), t.ones(outs, 3, 4), t.ones(bias)) for outs in (1, 2) for bias in ((1,), (2,), (0,), (2, 2), (1, 2))},
+    **{f"group_norm of {shape} in {groups}": lambda t, shape=shape, groups=groups: t.nn.functional.group_norm(t.ones(shape), groups)
+       for shape in ((4, 5), (1, 6), (1, 1), (2, 6, 3), (1, 6, 1), (0, 4), (2, 0), (2, 4, 0)) for groups in (1, 2, 4, 6, 7, 12, 17, -1)},
+    "a sparse gradient that nothing asks for": lambda t: t.nn.functional.embedding(t.tensor([0, 1]), t.ones(2, 3), sparse=True),
     **{f"cdist {mode}": lambda t, mode=mode: t.cdist(t.ones(2, 2), t.ones(2, 2), 2, mode) for mode in ((1, 2), 7, "x")},
     **{f"{name} of nothing over {dim}": lambda t, name=name, dim=dim: getattr(t.ones(2, 0), name)(dim=dim)
        for name in ("amin", "amax") for dim in ((), None, 0, 1, (0, 1))},

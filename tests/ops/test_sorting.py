@@ -93,6 +93,18 @@ def test_histc(agrees):
     agrees(lambda t, x: x.histc(4, 2, 10), X, grad=False)
 
 
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_histc_at_the_edges_of_bins(agrees, kind):
+    """Also of a range that no bins divide: equal elements lie in the middle one."""
+    draw = np.random.default_rng(0)
+    for bins in range(1, 9):
+        for _ in range(10):
+            agrees(lambda t, x: x.histc(bins), (draw.integers(-5, 6, 9) / draw.choice([1, 2, 3, 10])).astype(kind), grad=False)
+    for values in ([-2.5e30], [3e7, 3e7], [3e7, 3e7 + 2, 3e7 + 4], [1e17, 1e17 + 16], [1e30, -1e30, 3.0], [0.0, 1e-45]):
+        for bins in (1, 4, 5, 100):
+            agrees(lambda t, x: x.histc(bins), np.array(values, kind), grad=False)
+
+
 REFUSED = {
     "topk too many": (lambda t, x: x.topk(9), "out of range"),
     "kthvalue zero": (lambda t, x: x.kthvalue(0), "out of range"),
