@@ -96,6 +96,7 @@ class Draw:
 
     def fresh(self, shape: Any, dtype: str | None = None, kind: str | None = None, plain: float = 0.6) -> Ref:
         dtype = dtype or (dtype_name(self.it) if self.it is not None else self.dtype)
+        dtype = dtype if dtype in inputs.DTYPES else self.dtype     # torch has more of them: complex32
         made = inputs.make(self.rng, f"x{self.made}", dtype, tuple(shape), kind=kind, plain=plain)
         return self.keep(made)
 

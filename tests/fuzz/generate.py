@@ -52,7 +52,10 @@ def _with_out(d: Draw, step: Step, value: Any) -> Step | None:
     shape = tuple(value.shape) if d.chance(0.85) else (0,)
     dtype = str(value.dtype).removeprefix("torch.") if d.chance(0.85) else inputs.dtype(d.rng)
     d.it = value
-    return Step(step.target, step.form, step.op, step.args, {**step.kwargs, "out": d.fresh(shape, dtype, plain=0.4)})
+    out = d.fresh(shape, dtype, plain=0.4)
+    if d.value(out).untyped_storage().nbytes() < d.value(out).numel() * d.value(out).itemsize:
+        return None     # an expanded one, which torch refuses, or writes beyond: avg_pool3d
+    return Step(step.target, step.form, step.op, step.args, {**step.kwargs, "out": out})
 
 
 class Generator:

@@ -90,3 +90,38 @@ def test_an_excused_layout_is_not_met_later():
          Step("v2", "method", "exp", (Ref("v0"),))),
     )
     assert modes.MODES["eager"].run([program], theirs) == [None]
+
+
+# Where only rounding tells two libraries apart: what cancels, what is nearly nothing, what overflows in narrow floats alone.
+ROUNDED = {
+    "a product of hardly anything": (Step("v0", "call", "torch.prod", (Ref("x0"),)), "float16", (4,), (0.003, 0.02, -0.3, 0.17)),
+    "a scalar product of hardly anything": (Step("v0", "method", "dot", (Ref("x0"), Ref("x0"))), "float16", (2,), (0.0013, 0.00097)),
+    "the least number": (Step("v0", "call", "torch.special.i1e", (Ref("x0"),)), "float32", (1,), (-1e-45,)),
+    "a window's ends": (Step("v0", "call", "torch.blackman_window", (5,), {"periodic": False}), "float32", (), ()),
+    "equal rows": (Step("v0", "call", "torch.nn.functional.layer_norm", (Ref("x0"), (3,))), "float32", (3,), (1.4142e-6,) * 3),
+    "the distance of what is parallel": (Step("v0", "call", "torch.nn.functional.cosine_embedding_loss", (
+        Ref("x0"), Ref("x0"), Ref("x0"))), "float32", (3, 1), (0.941, 1.0, 0.133)),
+    "integers that cancel": (Step("v0", "call", "torch.sum", (Ref("x0"),), {"dtype": Word("torch.float64")}), "int64", (6,),
+                             (2**63 - 1, -(2**63), 2**63 - 1, -(2**63), 4, 8)),
+    "a mean of what cancels": (Step("v0", "method", "mean", (Ref("x0"),)), "float64", (5,), (1e30, -0.5, 0.3, -1e30, 3.0)),
+}
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_rounding_is_no_find(name):
+    step, kind, shape, values = ROUNDED[name]
+    inputs = (Input("x0", kind, shape, values),) if step.refs() else ()
+    assert modes.MODES["eager"].run([Program(inputs, (step,))], theirs) == [None]
+
+
+@pytest.mark.parametrize("kind, amount", [("float32", 1e-3), ("float64", 1e-6), ("float16", 0.05), ("bfloat16", 0.3)])
+@pytest.mark.parametrize("op", ["sum", "prod", "std", "var", "dot", "mean", "logsumexp", "norm", "exp", "cumsum", "softmax", "cov"])
+def test_a_small_fault_is_found(op, kind, amount, monkeypatch):
+    """What excuses rounding excuses nothing else."""
+    right = getattr(flambeau.Tensor, op)
+    monkeypatch.setattr(flambeau.Tensor, op, lambda self, *args: right(self, *args) * (1 + amount))
+    given = {"dot": (Ref("x0"),), "logsumexp": (0,), "cumsum": (0,), "softmax": (0,)}.get(op, ())
+    values = (0.3, 1.5, -2.25, 0.7, 1.1, -0.4, 2.0)
+    program = Program((Input("x0", kind, (7,), values),), (Step("v0", "method", op, (Ref("x0"), *given)),))
+    found = modes.MODES["eager"].run([program], theirs)[0]
+    assert found is not None and found.kind == f"value ({kind})"
