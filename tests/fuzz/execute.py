@@ -330,7 +330,7 @@ def _explained(ours: np.ndarray, theirs: np.ndarray, kind: str, right: np.ndarra
     with np.errstate(all="ignore"):
         apart, most = np.abs(theirs - right) / 1000, max(1.0, np.abs(right[np.isfinite(right)]).max(initial=0))
         rounded = ~compare.wrong(ours, right.astype(ours.dtype), kind, np.where(np.isfinite(apart), apart, 0.0))
-        same = own is not None and own.shape == right.shape and ~compare.wrong(own, right, _WIDER[kind], compare.closeness("float64", right))
+        same = own is not None and own.shape == right.shape and ~compare.wrong(own, right, "float64", compare.closeness("float64", right))
         return ~np.isnan(right) & (rounded | (same & (np.abs(ours - right) <= 16 * _EPS[kind] * most)))
 
 
