@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 
 from ..backends.cpu.blas import NARROW
-from ..core.dtypes import FLOAT, complex64, complex128, dtype, float32, float64, int32
+from ..core.dtypes import FLOAT, complex64, complex128, dtype, float32, float64, int32, int64
 from ..core.lazy import LazyFunctions
 from ..core.memory_format import contiguous_format
 from ..core.size import broadcast_shapes, column_strides
 from ..core.tensor import Tensor
 from . import prims
 from .creation import eye, tril, triu
+from .indexing import stack
 from .linalg import matmul
 from .order import in_rows, laid
 from .pointwise import with_out, with_out_in_rows
@@ -32,6 +33,7 @@ from .registry import General, Spec, operator, primitive
 from .return_types import named
 
 scipy_linalg = LazyFunctions("scipy.linalg")
+_COMPUTED = (float32, float64, complex64, complex128)
 _WHY = {"loop": "a LAPACK routine; inductor calls the kernel"}
 
 
@@ -53,11 +55,9 @@ class LinAlgError(RuntimeError):
 def _check(x: Tensor, name: str, *, square: bool = False, rank: int = 2) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}(): argument must be Tensor, not {type(x).__name__}")
-    if x.dtype not in (float32, float64, complex64, complex128):
-        if x.dtype.category >= FLOAT:
-            if 0 in x._layout.shape:    # no number is rounded
-                return
-            raise NotImplementedError(f'"{name}" not implemented for \'{scalar_type(x.dtype)}\': convert to float32 or float64')
+    if x.dtype not in _COMPUTED and x.dtype.category >= FLOAT and 0 not in x._layout.shape:    # of nothing, no number is rounded
+        raise NotImplementedError(f'"{name}" not implemented for \'{scalar_type(x.dtype)}\': convert to float32 or float64')
+    if x.dtype.category < FLOAT:
         raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {scalar_type(x.dtype)}")
     if x.ndim < rank:
         raise RuntimeError(f"{name}: The input tensor A must have at least {rank} dimensions, got shape {list(x.shape)}.")
@@ -378,7 +378,9 @@ def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
 @operator(method=True)
 @with_out
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
-    """torch.cholesky: see linalg.cholesky."""
+    """torch.cholesky: see linalg.cholesky. What is empty, of any shape and dtype, is its own factor."""
+    if 0 in input._layout.shape:
+        return input.clone()
     return linalg_cholesky(input, upper=upper)
 
 
@@ -701,13 +703,20 @@ pinv_prim = _routine(
     failure="linalg.pinv: The algorithm failed to converge; NaNs in the input are a reason.")
 
 
-def _tolerance(value: Any) -> Any:
-    """A tolerance out of a tensor without dimensions; numbers as they are."""
-    if not isinstance(value, Tensor):
-        return value
-    if value.ndim:
-        raise NotImplementedError(f"a tolerance for each matrix (got shape {list(value.shape)}) is not implemented: give a number")
-    return value.item()
+def _is_tensor(*tolerances: Any) -> bool:
+    return any(isinstance(t, Tensor) for t in tolerances)
+
+
+def _of_each(compute: Callable, x: Tensor, tolerances: dict[str, Any], **options: Any) -> Tensor:
+    """What is computed of each matrix, with tolerances of its own where these are tensors, which have the shape of the batch."""
+    given = {key: value for key, value in tolerances.items() if isinstance(value, Tensor)}
+    batch = tuple(broadcast_shapes(x.shape[:-2], *(t.shape for t in given.values())))
+    one = x.new_empty(x.shape[-2:])
+    each = zip(*(t.expand(batch).reshape(-1).tolist() for t in given.values()))
+    matrices = x.expand(*batch, *one.shape).reshape(math.prod(batch), *one.shape)
+    made = [compute(matrix, **{**tolerances, **dict(zip(given, values))}, **options) for matrix, values in zip(matrices, each)]
+    like = compute(one.zero_(), **{**tolerances, **dict.fromkeys(given, 0.0)}, **options)
+    return stack(made).reshape(*batch, *like.shape) if made else like.new_empty((*batch, *like.shape))
 
 
 def _rtol(x: Tensor, rtol: float | None) -> float:
@@ -721,7 +730,9 @@ def linalg_pinv(A: Tensor, rcond: float | None = None, hermitian: bool = False, 
     """The Moore-Penrose pseudo-inverse; singular values count as zero below atol, and below rtol (0 beside an atol; once called rcond)
     times the largest."""
     _check(A, "linalg.pinv")
-    atol, rtol = _tolerance(atol), _tolerance(rcond if rtol is None else rtol)
+    rtol = rcond if rtol is None else rtol
+    if _is_tensor(atol, rtol):
+        return _of_each(linalg_pinv, A, {"atol": atol, "rtol": rtol}, hermitian=hermitian)
     return pinv_prim(A, 0.0 if atol and rtol is None else _rtol(A, rtol), float(atol or 0.0), hermitian)
 
 
@@ -767,7 +778,10 @@ def _check_system(A: Tensor, B: Tensor, driver: str | None) -> bool:
 def linalg_matrix_rank(A: Tensor, tol: float | None = None, *, atol: float | None = None, rtol: float | None = None,
                        hermitian: bool = False) -> Tensor:
     """How many singular values exceed max(atol, rtol * largest); of hermitian matrices, the sizes of the eigenvalues."""
-    tol, atol, rtol = (_tolerance(v) for v in (tol, atol, rtol))
+    if _is_tensor(tol, atol, rtol):
+        return _of_each(linalg_matrix_rank, A, {"tol": tol, "atol": atol, "rtol": rtol}, hermitian=hermitian)
+    if 0 in A.shape[-2:]:
+        return A.new_zeros(A.shape[:-2], dtype=int64)
     s = linalg_eigvalsh(A).abs() if hermitian else linalg_svdvals(A)
     bound = s.amax(-1, True) * (_rtol(A, rtol) if atol is None and tol is None else rtol or 0.0)
     limit = tol if tol is not None else atol or 0.0

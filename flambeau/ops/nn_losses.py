@@ -434,7 +434,7 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Any, full: bool = Fals
             raise ValueError("var is of incorrect size")
     if var._data is not None and bool((var < 0).any()):
         raise ValueError("var has negative entry/entries")
-    limited = var + (var.detach().clamp_min(eps) - var.detach())
+    limited = var + (eps - var.detach()).clamp_min(0)
     loss = 0.5 * (limited.log() + (input - target) ** 2 / limited)
     answer = reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
     return answer if var._data is not None else checked(answer, ~(var < 0))     # NaN passes

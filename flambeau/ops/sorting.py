@@ -321,7 +321,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
 
 
 def _histc_kernel(x: np.ndarray, bins: int, low: float, high: float) -> np.ndarray:
-    kind = np.float32 if x.itemsize <= 4 else np.float64
+    kind: Any = np.float32 if x.itemsize <= 4 else np.float64
     flat = x.reshape(-1).astype(kind)
     if low == high and flat.size:
         low, high = float(flat.min()), float(flat.max())

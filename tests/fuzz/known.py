@@ -433,11 +433,9 @@ KNOWN = (
     Known("the only element of a tensor without dimensions is in the middle, as in NumPy; torch's roll wants a dimension",
           error=lambda ours, theirs, step: ours is None and _of("fftshift", "ifftshift")(step) and _says(theirs, "`shifts` required")),
     Known("what the factors of an ill-conditioned matrix round to hangs on the library", values=_of(*_LAPACK), where=_by_condition),
-    Known("the deprecated torch.cholesky lets empty tensors of any shape pass",
-          error=lambda ours, theirs, step: _of("cholesky")(step) and theirs is None and "linalg" not in step.op
-          and _says(ours, "must be batches of square", "at least 2 dimensions", "Expected a floating point", "not implemented for")),
-    Known("torch judges an image of four dimensions without a batch as a batch of images without depth, and refuses it",
-          error=lambda ours, theirs, step: _says(theirs, "Unsupported memory format. Supports only ChannelsLast3d")),
+    Known("torch refuses images that it could pool: of four dimensions without a batch, as a batch of images without depth; and smaller "
+          "than a kernel of three dimensions, though padded", error=lambda ours, theirs, step: _says(
+              theirs, "Unsupported memory format. Supports only ChannelsLast3d", *(["smaller than kernel size"] if ours is None else []))),
     Known("a conjugate is computed, never a view that waits (which torch's ifft of real numbers is too)", layout=lambda step:
           _of("mH", "H", "adjoint", "conj", "imag", "resolve_conj", "resolve_neg")(step) or (_of("ifft")(step) and "out" in step.kwargs)),
     Known("a truth value written in place has no gradient; torch gives zeros for a comparison's operands, and passes a logical operation's",

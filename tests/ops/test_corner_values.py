@@ -123,6 +123,8 @@ ON_THE_WAY = {
     "addr of nothing": lambda t, big: t.addr(big, big, big, alpha=0),
     "addr": lambda t, big: t.addr(big[0] * 0, big, big, alpha=2 ** -14),
     "addcdiv": lambda t, big: t.addcdiv(big * 0, big, 1 / big, value=2 ** -14),
+    "gaussian_nll_loss": lambda t, big: t.nn.functional.gaussian_nll_loss(big * 0, big * 0, big * t.tensor([INF, 0.0]).to(big.dtype),
+                                                                          reduction="none"),
     "bilinear": lambda t, big: t.nn.functional.bilinear(big[None] / big * 2, t.stack([big, -big])[:, 0][None], big.new_ones(1, 2, 2)),
     "elu": lambda t, big: t.stack([t.nn.functional.elu(big * 0, a) for a in (NAN, INF)]),
     "elu_": lambda t, big: t.nn.functional.elu_(big * 0, NAN), "celu": lambda t, big: t.nn.functional.celu(big * 0, INF),

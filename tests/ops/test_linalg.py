@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -577,3 +578,28 @@ LEAST_SQUARES = {
 @pytest.mark.parametrize("name", LEAST_SQUARES)
 def test_least_squares_refuse(both_refuse, name):
     both_refuse(LEAST_SQUARES[name])
+
+
+@pytest.mark.parametrize("name", ["pinv", "matrix_rank"])
+@pytest.mark.parametrize("which", ["atol", "rtol"])
+@pytest.mark.parametrize("matrices, tolerances", [((2, 2), ()), ((2, 2), (3,)), ((2, 2), (1, 1, 1)), ((2, 3, 2), (2,)), ((2, 3, 3), (4, 2)),
+                                                  ((2, 3, 2), (1, 2)), ((0, 3, 2), (1,)), ((2, 0, 2), (2,))])
+def test_a_tolerance_for_each_matrix(agrees, name, which, matrices, tolerances):
+    draw = np.random.default_rng(0)
+    agrees(lambda t, x, e: getattr(t.linalg, name)(x, **{which: e}), draw.standard_normal(matrices), draw.random(tolerances), grad=False)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "int64", "complex64"])
+@pytest.mark.parametrize("shape", [(0,), (1, 0), (0, 1), (0, 0), (2, 0, 1), (0, 2, 2)])
+def test_of_nothing(agrees, kind, shape):
+    """The deprecated cholesky lets it pass; nothing has no rank; what is not square stays so in narrow floats."""
+    x = np.zeros(shape, kind)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        agrees(lambda t, x: t.cholesky(x), x, grad=False)
+    if len(shape) > 1 and kind in ("float32", "complex64"):
+        agrees(lambda t, x: t.linalg.matrix_rank(x), x, grad=False)
+    if len(shape) > 1 and shape[-1] != shape[-2]:
+        for name in ("cholesky", "inv", "det", "slogdet", "eigvals"):
+            with pytest.raises(RuntimeError, match=r"square|Expected a floating point"):
+                getattr(fl.linalg, name)(fl.tensor(x))
