@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,7 @@ class Hunt:
 
     def eagerly_different(self, program: Program) -> bool:
         try:
-            return execute.eager(without_gradients(program), self.theirs) is not None
+            return execute.eager(program.without_gradients(), self.theirs) is not None
         except Exception:
             return True
 
@@ -113,10 +113,6 @@ class Hunt:
 
         program = shrink(program, fails, self.theirs, self.how.tries)
         return program, self.run([program])[0] or found
-
-
-def without_gradients(program: Program) -> Program:
-    return replace(program, inputs=tuple(replace(i, grad=False) for i in program.inputs))
 
 
 def seeds(seed: int, mode: str, worker: int = 0, jobs: int = 1, done: int = 0) -> Iterator[int]:

@@ -493,6 +493,11 @@ def written_in_order(step: Step) -> bool:
     return step.form == "setitem" or _of(*(n + e for n in ("scatter", "index_copy", "index_put", "put") for e in ("", "_")))(step)
 
 
+def shows_places(step: Step) -> bool:
+    """Whether a step reads memory by where it lies, which in a batch is elsewhere; torch's vmap of it makes other shapes."""
+    return _of("as_strided_")(step)
+
+
 def excuses_step(step: Step, theirs: Any) -> bool:
     return any(k.whole is not None and k.whole(step, theirs) for k in KNOWN)
 

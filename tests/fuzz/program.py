@@ -152,6 +152,9 @@ class Program:
         used = set().union(*(step.refs() for step in self.steps)) if self.steps else set()
         return replace(self, inputs=tuple(i for i in self.inputs if i.name in used))
 
+    def without_gradients(self) -> Program:
+        return replace(self, inputs=tuple(replace(i, grad=False) for i in self.inputs))
+
     def names(self) -> list[str]:
         return [i.name for i in self.inputs] + [s.target for s in self.steps if s.has_value]
 

@@ -125,3 +125,17 @@ def test_a_small_fault_is_found(op, kind, amount, monkeypatch):
     program = Program((Input("x0", kind, (7,), values),), (Step("v0", "method", op, (Ref("x0"), *given)),))
     found = modes.MODES["eager"].run([program], theirs)[0]
     assert found is not None and found.kind == f"value ({kind})"
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_values_that_recording_changes_are_found(recorded, monkeypatch):
+    """Rounding that adds up to anything is no find where gradients are compared; a value that only a recorded run has is one."""
+    program = Program(
+        (Input("x0", "float32", (3,), (0.1, 0.2, 0.3), grad=True),),
+        (Step("v0", "method", "sum", (Ref("x0"),)), Step("v1", "method", "sign", (Ref("v0"),)),
+         Step("v2", "infix", "*", (Ref("x0"), Ref("v1")))),
+    )
+    right = flambeau.Tensor.sign
+    monkeypatch.setattr(flambeau.Tensor, "sign", lambda self: right(self) + (1 if self.requires_grad or not recorded else 0))
+    found = modes.MODES["grad"].run([program], theirs)[0]
+    assert (found is not None and found.kind == "value (float32)") == recorded

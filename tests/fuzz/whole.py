@@ -162,7 +162,7 @@ def difference(
         )
     found = _values(program, got, expected, theirs)
     if found is not None:
-        return None if not exact and _excuses_values(program, expected, theirs, again) else found
+        return None if not exact and _as_unrecorded(program, got) else found
     if not exact and (_has_nan(expected, theirs) or _excuses_gradients(program, expected, theirs)):
         got, expected = (replace(outcome, grads=None, backward_error=None) for outcome in (got, expected))
     if got.backward_error is not None or expected.backward_error is not None:
@@ -187,8 +187,18 @@ def _excuses_gradients(program: Program, outcome: Outcome, lib: Any) -> bool:
     return any(known.excuses_gradients(step, kinds) for step in program.steps)
 
 
-def _excused_before(program: Program, theirs: Any, gradients: bool = False) -> bool:
-    """Whether the libraries part, a step at a time, at a value or an index that is excused; for gradients, whether there is such one."""
+def _as_unrecorded(program: Program, got: Outcome) -> bool:
+    """Whether Flambeau's values are, to the bit, those that it has where no gradient is asked for. What each step comes to there the
+    eager mode compares, a step at a time, so that rounding and what follows from it do not add up."""
+    plainly = run(program.without_gradients(), flambeau)
+    got, plainly = (replace(outcome, grads=None) for outcome in (got, plainly))
+    a, b = flat(got, flambeau), flat(plainly, flambeau)
+    return plainly.error is None and a.keys() == b.keys() and not _values(program, got, plainly, flambeau) and all(
+        a[name].shape == b[name].shape and compare.array(a[name]).tobytes() == compare.array(b[name]).tobytes() for name in a)
+
+
+def _excused_before(program: Program, theirs: Any) -> bool:
+    """Whether there is a value or an index, a step at a time, that is excused, on which gradients hang."""
     if theirs is flambeau:
         return False
     mine, other = Side(flambeau, program), Side(theirs, program)
@@ -209,21 +219,10 @@ def _excused_before(program: Program, theirs: Any, gradients: bool = False) -> b
             if a.shape != b.shape:
                 return False
             apart = (a != b) & ~((a != a) & (b != b))
-            if _other_sides(a, b) or (not gradients and _rounded_otherwise(a, b, compare.dtype_name(t))):
-                return True
-            if np.any((apart | gradients) & known.excused_values(step, inputs, a, b)) or (
+            if _other_sides(a, b) or np.any(known.excused_values(step, inputs, a, b)) or (
                     known.excuses_index(step, name) and np.any(apart)):
                 return True
     return False
-
-
-def _rounded_otherwise(a: np.ndarray, b: np.ndarray, kind: str) -> bool:
-    """Whether some element, small beside others, differs by more than its own last places: by rounding, as far as its step tells."""
-    if a.dtype.kind not in "fc" or not a.size:
-        return False
-    with np.errstate(all="ignore"):
-        apart = np.abs(a - b) > 4 * compare.TOLERANCE.get(kind, 0.0) * np.abs(b)
-    return bool(apart.any()) and compare.unlike(a, b, kind, 4 * compare.closeness(kind, b)) is None
 
 
 def _other_sides(a: np.ndarray, b: np.ndarray) -> bool:
@@ -233,15 +232,6 @@ def _other_sides(a: np.ndarray, b: np.ndarray) -> bool:
         return True
     pairs = [(a.real, b.real), (a.imag, b.imag)] if a.dtype.kind == "c" else [(a, b)] if a.dtype.kind == "f" else []
     return any(np.any((x == 0) & (y == 0) & (np.signbit(x) != np.signbit(y))) for x, y in pairs)
-
-
-def _excuses_values(program: Program, expected: Outcome, theirs: Any, again: Callable) -> bool:
-    """Whether what is no tensor may differ: because of an excused value or gradient before it, or where rounding decides."""
-    if _excuses_gradients(program, expected, theirs) or _excused_before(program, theirs):
-        return True
-    draw = np.random.default_rng(0)
-    shaken = (again(draw) for _ in range(DISTURBANCES))
-    return any(other.error is not None or _values(program, other, expected, theirs, theirs) for other in shaken)
 
 
 def _has_nan(outcome: Outcome, lib: Any) -> bool:
@@ -297,7 +287,7 @@ def _numbers(
     for name, want in right.items():
         number = step_of(program, name)
         found = compare.layout(ours[name], want) if layouts and not name.startswith("gradient") else None
-        if found is not None and found[0] == "shape" and not exact and _excused_before(program, theirs):
+        if found is not None and found[0] == "shape" and not exact and _as_unrecorded(program, got):
             return None     # it hangs on values
         excused = name.startswith("gradient") or loose_gradients
         excused |= not (want.is_floating_point() or want.is_complex())  # torch's integers require grad where floats were written to them
@@ -339,7 +329,8 @@ def _numbers(
         if said:
             number = step_of(program, name)
             kind = "gradient" if name.startswith("gradient") else "value"
-            if not exact and _excused_before(program, theirs, kind == "gradient"):
+            if not exact and theirs is not flambeau and (
+                    _as_unrecorded(program, got) if kind == "value" else _excused_before(program, theirs)):
                 return None     # what follows from another choice
             return Difference(
                 number,
@@ -546,11 +537,13 @@ def batched(program: Program, theirs: Any) -> Difference | None:
         except Exception as error:
             if isinstance(error, NotImplementedError) or any(words in str(error) for words in ("depends on values", "asked for, by")):
                 return None
+            at = raised_at(program, error)
+            if known.excuses_error(error, None, program.steps[at]):
+                return None
             try:
                 _mapped(program, examples, theirs, text)
             except Exception:
                 return None
-            at = raised_at(program, error)
             return Difference(at, program.steps[at].name, f"raises {type(error).__name__}", repr(error)[:500])
         expected = Outcome({n: flambeau.stack([f[n] for f in flats]) for n in names}, {})
 
@@ -565,11 +558,19 @@ def batched(program: Program, theirs: Any) -> Difference | None:
 
 def _as_theirs(program: Program, ours: Outcome, theirs: Any, examples: list[Program], text: str) -> bool:
     """Whether torch's vmap parts from the loop in the same way: what is a view of one example and what a copy (an index of no dimensions
-    selects one, and what lies together in the batch needs none) shows in what is written later."""
+    selects one, and what lies together in the batch needs none) shows in what is written later. A step that it refuses is left out."""
+    if any(map(known.shows_places, program.steps)):
+        return True
     try:
         right = Outcome(dict(zip(ours.values, _mapped(program, examples, theirs, text))), {})
-    except Exception:
-        return False
+    except Exception as error:
+        lines, at = text.splitlines(keepends=True), raised_at(program, error)
+        names = [n for n in ours.values if step_of(program, n) != at]
+        if not names or len(names) == len(ours.values) or not program.steps[at].has_value:
+            return False
+        fewer = replace(program, steps=program.steps[:at] + program.steps[at + 1 :])
+        text = "".join(lines[: at + 1] + lines[at + 2 : -1]) + f"    return ({', '.join(names)},)\n"
+        return _as_theirs(fewer, replace(ours, values={n: ours.values[n] for n in names}), theirs, examples, text)
     return _numbers(program, ours, right, theirs, lambda draw: right, False, layouts=False) is None
 
 
