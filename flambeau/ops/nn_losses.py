@@ -102,9 +102,9 @@ def _cross_entropy_rows(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     x, shape = widened(input), tuple(input.shape)
     top = prims.amax(x, (1,))
     shifted = prims.sub(x, prims.expand(prims.unsqueeze(top, 1), shape))
-    lse = prims.add(prims.log(prims.sum(prims.exp(shifted), (1,))), top)
+    above = prims.log(prims.sum(prims.exp(shifted), (1,)))      # lse - top, of which a small loss keeps all digits
     picked = prims.squeeze(prims.gather(x, 1, prims.unsqueeze(target, 1)), (1,))
-    return prims.sub(lse, picked), lse
+    return prims.add(above, prims.sub(top, picked)), prims.add(above, top)
 
 
 def _check_targets(target: Tensor, classes: Any, ignore_index: int) -> None:

@@ -175,17 +175,6 @@ def _number(x: Any) -> Any:
     return x if isinstance(x, (int, float, complex, np.generic)) else 1
 
 
-def _counted_beside(v: Values) -> bool:
-    """Whether two histograms differ by the elements that lie on an edge between bins."""
-    x = compare.array(_argument(v, 0, "input")).astype(np.float64).reshape(-1, 1)
-    if not x.size:
-        return False
-    low, high = _value(v.step, 2, "min", 0), _value(v.step, 3, "max", 0)
-    low, high = (low, high) if low != high else (x.min(), x.max())
-    on_edge = np.abs(x - np.linspace(low, high, v.ours.size + 1)) <= 1e-5 * (high - low)
-    return bool((np.abs(np.cumsum(v.ours - v.theirs)) <= on_edge.sum(0)[1:]).all() and v.ours.sum() == v.theirs.sum())
-
-
 def _put_there(v: Values) -> Any:
     """Where both libraries put one of several elements that are for the same place."""
     target = compare.array(_argument(v, 0, "input"))
@@ -231,8 +220,6 @@ KNOWN = (
     Known("what LAPACK makes of a matrix that holds infinities or NaNs hangs on the library, as does NaN for pivots that are subnormal",
           values=_of(*_LAPACK), where=lambda v: _lost(v) | _not_finite(v) | (np.isnan(v.ours) & _any(
               v.inputs, lambda x: (x != 0) & (np.abs(x) < 1e-37)))),
-    Known("singular values that are nothing but rounding, of which the old pinverse keeps all", values=_of("pinverse"),
-          where=lambda v: (np.abs(v.theirs) > 1e6) | (np.abs(v.ours) > 1e6)),
     Known("torch sorts NaNs among slices in no order, so that equal ones stay apart",
           whole=lambda step, theirs: _of("unique")(step) and "dim" in step.kwargs and _any(theirs, np.isnan)),
     Known("torch has complex infinity or NaN where what it passes through overflows, or is 0 ** 0, which is 1", values=lambda step: step.op
@@ -284,11 +271,6 @@ KNOWN = (
     Known("what overflows on the way hangs on how a product is computed", where=_overflows, alone=True,
           values=lambda step: step.op == "@" or _of("mm", "bmm", "matmul", "linear", "bilinear", "mv", "dot", "vdot", "inner", "tensordot",
                                                     "cov", "corrcoef", *_PLUS_PRODUCTS)(step)),
-    Known("the norm of one element is its size, of which torch takes a power that vanishes or overflows", alone=True,
-          values=_of("pairwise_distance", "dist", "norm", "vector_norm", "matrix_norm", "cdist", "pdist"),
-          where=lambda v: np.isfinite(v.ours) & ((v.theirs == 0) | np.isinf(v.theirs))),
-    Known("rounding decides to which bin an element on its edge belongs; torch finds the bin of a narrow float in narrow floats",
-          values=_of("histc"), where=lambda v: _reads(v, "float16 bfloat16") or _counted_beside(v)),
     Known("torch computes with integers in integers, which overflow: sums of products, squares, differences",
           values=_of("cov", "corrcoef", "triplet_margin_loss", "triplet_margin_with_distance_loss"), where=_large_integers),
     Known("torch adds and averages integers in integers, which overflow", values=_of("cov", "corrcoef", "local_response_norm"),
@@ -296,16 +278,11 @@ KNOWN = (
     Known("torch adds the margin to one distance, in which it is lost if that is large, before it takes the other off",
           values=lambda step: "triplet_margin" in step.op,
           where=lambda v: _any(v.inputs, lambda x: np.abs(x) > 1e5) | _rounding(v, 4)),
-    Known("the logarithm of nearly 1 is rounding", values=_of("cross_entropy", "log_softmax"), alone=True,
-          where=lambda v: _rounding(v, 0.5)),
     Known("a product that overflows or vanishes on its way to a zero or an infinity hangs on the order", values=_of("prod"), alone=True,
           where=lambda v: np.isnan(v.ours) != np.isnan(v.theirs)),
     Known("torch takes one complex number off another by multiplying it with -1, which makes NaN of half an infinity",
           values=_of("pairwise_distance", "dist"), alone=True, where=lambda v: np.isinf(v.ours) & np.isnan(v.theirs)
           & _reads(v, "complex64 complex128")),
-    Known("torch rounds a number that it adds to a float16 to one, in which it may be infinite", values=lambda step: step.op in (
-          "+", "-", "+=", "-=") or _of("add", "sub", "add_", "sub_", "subtract", "subtract_", "rsub", "__radd__", "__rsub__")(step),
-          alone=True, where=lambda v: ~np.isfinite(v.theirs) & _reads(v, "float16") & (len(v.step.refs()) == 1)),
     Known("torch's quotient may be infinite, which makes its remainder NaN",
           values=lambda step: step.op in ("%", "%=") or _of("fmod", "remainder", "fmod_", "remainder_")(step),
           where=lambda v: _lost(v) & np.isfinite(v.ours)),
@@ -318,22 +295,16 @@ KNOWN = (
           layout=lambda step: _of("matrix_power")(step) and "out" in step.kwargs),
     Known("NaN is nowhere near, nor within a margin; torch drops it", values=_of("cdist", "pdist", "multi_margin_loss",
           "multilabel_margin_loss"), where=lambda v: np.isnan(v.ours) & _not_finite(v)),
-    Known("torch multiplies by 2 ** other, which may be infinite, and lies in rows where nothing is broadcast",
-          values=_of("ldexp", "ldexp_"), where=_lost, layout=_of("ldexp")),
+    Known("torch's ldexp lies in rows where nothing is broadcast", layout=_of("ldexp")),
     Known("torch's way to a number subtracts infinities or multiplies them by 0: what lies between two of them, the mean and the sum of "
           "what holds one, the loss of an infinite score", where=lambda v: _lost(v) & _not_finite(v),
           values=_of("var_mean", "std_mean", "quantile", "nanquantile", "zeta", "binary_cross_entropy_with_logits")),
-    Known("torch's i0 is infinite where what it passes through overflows", values=_of("i0", "i0_"),
-          where=lambda v: _lost(v) & np.isfinite(v.ours)),
     Known("what weights of 0 make of infinities hangs on the algorithm", values=lambda step: "fft" in step.op
           or _of("interpolate", "upsample", "tensordot")(step), where=lambda v: (_lost(v) | ~np.isfinite(v.ours)) & _not_finite(v)),
     Known("no integer is the median of nothing, nor an infinity", values=_of("median", "nanmedian", "nansum"),
           where=lambda v: v.theirs.dtype.kind in "iu" and (_not_finite(v) or any(t.numel() == 0 for t in v.inputs.values()))),
     Known("torch's matmul changes the strides of a vector that is out=",
           whole=lambda step, theirs: _of("matmul", "linear")(step) and "out" in step.kwargs and getattr(theirs, "ndim", 0) == 1),
-    Known("torch's log1p of complex numbers is NaN of subnormal ones, of the least float 0", values=_of("log1p", "log1p_"),
-          where=lambda v: (_lost(v) & (v.theirs.dtype.kind == "c") & _any(v.inputs, lambda x: np.abs(x) < 1e-37))
-          | (np.abs(v.ours) < 4e-45)),
     Known("strides of dimensions of one element, which say nothing; all others are compared after each step",
           whole=lambda step, theirs: step.op == "stride"),
     Known("a constant row's correlation is 0 / 0; torch divides rounding by rounding", values=_of("corrcoef"),

@@ -143,3 +143,22 @@ def test_elu_in_place_takes_the_scales():
         alpha, scale, input_scale = (*scales, 1.0, 1.0, 1.0)[:3] if len(scales) < 3 else scales
         want = fl.where(x > 0, x * scale, alpha * scale * (x * input_scale).expm1())
         fl.testing.assert_close(functional.elu_(x.clone(), *scales), want)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_small_losses_of_large_scores_keep_their_digits(kind, compiled):
+    """Off by a last place of 1, not of the scores."""
+    apart = np.array([[0.0, 8.0, 15.0], [0.0, 12.0, 13.0], [0.0, 0.0, 20.0]])
+    want = np.log1p(np.exp(apart[:, :2] - apart[:, 2:]).sum(1))
+    target = fl.full((3,), 2, dtype=fl.int64)
+    calls = {
+        "classes": lambda x: fl.nn.functional.cross_entropy(x, target, reduction="none"),
+        "weights": lambda x: fl.nn.functional.cross_entropy(x, target, x.new_ones((3,)), reduction="none"),
+        "pixels": lambda x: fl.nn.functional.cross_entropy(x[..., None], target[:, None], reduction="none")[:, 0],
+        "probabilities": lambda x: fl.nn.functional.cross_entropy(x, fl.nn.functional.one_hot(target, 3).to(x.dtype), reduction="none"),
+        "logarithms": lambda x: -fl.nn.functional.log_softmax(x, 1)[:, 2],
+    }
+    for name, fn in calls.items():
+        got = (fl.compile(fn) if compiled else fn)(fl.tensor(apart + 2.0**14, dtype=getattr(fl, kind))).numpy()
+        np.testing.assert_allclose(got, want, rtol=0, atol=2 * np.finfo(kind).eps, err_msg=name)
