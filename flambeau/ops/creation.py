@@ -699,6 +699,8 @@ def meshgrid(*tensors: Any, indexing: str | None = "ij") -> tuple[Tensor, ...]:
         raise RuntimeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
     if any(t.ndim > 1 for t in parts):
         raise RuntimeError(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {[list(t.shape) for t in parts]}")
+    if any(t.dtype is not parts[0].dtype for t in parts):
+        raise RuntimeError(f"meshgrid expects all tensors to have the same dtype, but got {', '.join(str(t.dtype) for t in parts)}")
     swap = indexing == "xy" and len(parts) > 1
     if swap:
         parts[0], parts[1] = parts[1], parts[0]

@@ -19,7 +19,7 @@ from ..core.storage import view_of
 from ..core.tensor import Layout, Tensor, bump_version, refuse_inference_write
 from . import batching, prims
 from .checks import checked
-from .creation import from_data, uninitialised
+from .creation import from_data, meshgrid, uninitialised
 from .order import as_images, has_images, in_rows, like
 from .pointwise import assign, inplace, refuse_repeated, store_out, where, with_out, with_out_in_rows
 from .prims.indexing import of_one_rank
@@ -622,11 +622,12 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
 @operator
 def cartesian_prod(*tensors: Tensor) -> Tensor:
     """All combinations of elements of 1-D tensors, one row each."""
-    if len(tensors) == 1:
-        return tensors[0]
-    grids = [t.reshape([-1 if i == d else 1 for i in range(len(tensors))]).expand(*[u.shape[0] for u in tensors])
-             for d, t in enumerate(tensors)]
-    return stack([g.reshape(-1) for g in grids], 1)
+    for i, t in enumerate(tensors):
+        if not isinstance(t, Tensor):
+            raise TypeError(f"cartesian_prod(): expected Tensor as element {i}, but got {type(t).__name__}")
+        if t.ndim != 1:
+            raise RuntimeError(f"cartesian_prod(): Expect a 1D vector, but got shape {list(t.shape)}")
+    return tensors[0] if len(tensors) == 1 else stack([g.reshape(-1) for g in meshgrid(*tensors)], 1)
 
 
 @operator

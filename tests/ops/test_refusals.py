@@ -36,6 +36,11 @@ CALLS = {
     **{f"group_norm of {shape} in {groups}": lambda t, shape=shape, groups=groups: t.nn.functional.group_norm(t.ones(shape), groups)
        for shape in ((4, 5), (1, 6), (1, 1), (2, 6, 3), (1, 6, 1), (0, 4), (2, 0), (2, 4, 0)) for groups in (1, 2, 4, 6, 7, 12, 17, -1)},
     "a sparse gradient that nothing asks for": lambda t: t.nn.functional.embedding(t.tensor([0, 1]), t.ones(2, 3), sparse=True),
+    **{f"{name} of {kinds} in {sizes}": lambda t, name=name, kinds=kinds, sizes=sizes: getattr(t, name)(
+        *[t.ones(size, dtype=getattr(t, kind)) for size, kind in zip(sizes, kinds)], **({"indexing": "xy"} if name == "meshgrid" else {}))
+       for name in ("meshgrid", "cartesian_prod") for kinds in (("int64", "int64"), ("float32", "int64"), ("int32", "int64"))
+       for sizes in (((2,), (3,)), ((2,), ()), ((2,),), ((),), ((2, 2), (2,)), ((1, 2),), ())},
+    "cartesian_prod of a list": lambda t: t.cartesian_prod([t.ones(2), t.ones(2)]),
     **{f"cdist {mode}": lambda t, mode=mode: t.cdist(t.ones(2, 2), t.ones(2, 2), 2, mode) for mode in ((1, 2), 7, "x")},
     **{f"{name} of nothing over {dim}": lambda t, name=name, dim=dim: getattr(t.ones(2, 0), name)(dim=dim)
        for name in ("amin", "amax") for dim in ((), None, 0, 1, (0, 1))},
