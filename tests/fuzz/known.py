@@ -27,14 +27,12 @@ class Values(NamedTuple):
 class Known:
     """An excuse: for errors a predicate over (ours, torch's, step), for values one over the step and `where`, a mask of elements; for
     layouts (strides, offset, memory shared), versions, gradients and the indices of equal elements one over the step too; for all that
-    a step does one over the step and torch's result. `reads`: of gradients, the dtypes of which a step must read one. `alone`: of values,
-    that they are compared after each step; a program that is compared as a whole is not excused for such a step."""
+    a step does one over the step and torch's result. `reads`: of gradients, the dtypes of which a step must read one."""
 
     reason: str
     error: Callable[[BaseException | None, BaseException | None, Step], bool] | None = None
     values: Callable[[Step], bool] | None = None
     where: Callable[[Values], Any] = lambda v: True
-    alone: bool = False
     layout: Callable[[Step], bool] | None = None
     version: Callable[[Step], bool] | None = None
     gradient: Callable[[Step], bool] | None = None
@@ -76,14 +74,6 @@ def _by_condition(v: Values) -> Any:
             lost = max(lost, float((8 * digits * values[..., 0] / np.maximum(values[..., -1], 1e-300)).max()))
     finite = np.abs(v.theirs[np.isfinite(v.theirs)])
     return lost >= 1 or np.abs(v.ours - v.theirs) <= lost * finite.max(initial=0)
-
-
-def _rounding(v: Values, units: float) -> Any:
-    """Where a difference is so many units in the last place of 1, or of the largest number that a step reads."""
-    numbers = [np.abs(compare.array(t).astype(complex)) for t in v.inputs.values() if hasattr(t, "detach")]
-    largest = max((float(n[np.isfinite(n)].max(initial=1)) for n in numbers), default=1.0)
-    digits = 2.0**-10 if _reads(v, "float16") else 2.0**-7 if _reads(v, "bfloat16") else np.finfo(v.ours.dtype).eps
-    return np.abs(v.ours - v.theirs) <= units * digits * largest
 
 
 def _not_finite(v: Values) -> bool:
@@ -247,12 +237,11 @@ KNOWN = (
           | (compare.array(_argument(v, 0, "input")) < -1000)),
     Known("squares beyond float32, in which both take the variance, and infinite weights: torch, which makes one factor of weight and "
           "deviation and takes the mean times it off, has NaN; equal elements leave their rounding there",
-          values=_of("layer_norm", "group_norm", "instance_norm", "batch_norm"), alone=True, where=lambda v: (
+          values=_of("layer_norm", "group_norm", "instance_norm", "batch_norm"), where=lambda v: (
               np.isnan(v.theirs) & _any(v.inputs, lambda x: ~(np.abs(x) < 1e18))) | ((v.ours == 0) & (np.abs(v.theirs) < 1e-3))),
     Known("which of several elements for one place stays is nobody's promise", where=_put_there, values=lambda step: (
-          _of("put", "put_")(step) and _value(step, 3, "accumulate", False) is not True)),
-    Known("the same of subscripts", where=_put_there, alone=True,
-          values=lambda step: step.form == "setitem" and isinstance(step.args[2], Ref)),
+          _of("put", "put_")(step) and _value(step, 3, "accumulate", False) is not True) or (
+              step.form == "setitem" and isinstance(step.args[2], Ref))),
     Known("torch's softsign takes the absolute value, and adds 1, in integers", values=_of("softsign"), where=lambda v: (
           x := compare.array(_argument(v, 0, "input"))).dtype.kind in "iu" and np.abs(x.astype(float)) >= np.iinfo(x.dtype).max),
     Known("NaN is the largest number where equally frequent ones are told apart; torch takes the first", values=_of("mode"),
@@ -264,24 +253,23 @@ KNOWN = (
     Known("NaN is in no domain; torch takes the incomplete gamma functions of NaN and 0 to be 0 and 1, of tiny ones a multiple",
           values=_of("igamma", "igammac", "igamma_", "igammac_", "gammainc", "gammaincc"),
           where=lambda v: (np.isnan(v.ours) & _any(v.inputs, np.isnan)) | _any(v.inputs, lambda x: (x != 0) & (np.abs(x) < 1e-20))),
-    Known("an infinite factor of a sum: torch multiplies the terms", values=_of(*_PLUS_PRODUCTS), alone=True,
+    Known("an infinite factor of a sum: torch multiplies the terms", values=_of(*_PLUS_PRODUCTS),
           where=lambda v: _lost(v) & (_number(v.step.kwargs.get("alpha", 1)) in (np.inf, -np.inf) or _of("addbmm", "addbmm_")(v.step))),
     Known("whether a padding of zeros is multiplied, and what overflows on the way, hangs on how sums of products are computed",
           values=lambda step: "conv" in step.op or _of("cov", "corrcoef")(step), where=_overflows),
-    Known("what overflows on the way hangs on how a product is computed", where=_overflows, alone=True,
+    Known("what overflows on the way hangs on how a product is computed", where=_overflows,
           values=lambda step: step.op == "@" or _of("mm", "bmm", "matmul", "linear", "bilinear", "mv", "dot", "vdot", "inner", "tensordot",
                                                     "cov", "corrcoef", *_PLUS_PRODUCTS)(step)),
-    Known("torch computes with integers in integers, which overflow: sums of products, squares, differences",
-          values=_of("cov", "corrcoef", "triplet_margin_loss", "triplet_margin_with_distance_loss"), where=_large_integers),
-    Known("torch adds and averages integers in integers, which overflow", values=_of("cov", "corrcoef", "local_response_norm"),
-          where=lambda v: compare.array(_argument(v, 0, "input")).dtype.kind in "iub"),
+    Known("torch computes with integers in integers, which overflow: sums of products, squares, differences, means",
+          values=_of("cov", "corrcoef", "local_response_norm", "triplet_margin_loss", "triplet_margin_with_distance_loss"), where=lambda v:
+          _large_integers(v) or ("triplet" not in v.step.op and compare.array(_argument(v, 0, "input")).dtype.kind in "iub")),
     Known("torch adds the margin to one distance, in which it is lost if that is large, before it takes the other off",
           values=lambda step: "triplet_margin" in step.op,
-          where=lambda v: _any(v.inputs, lambda x: np.abs(x) > 1e5) | _rounding(v, 4)),
-    Known("a product that overflows or vanishes on its way to a zero or an infinity hangs on the order", values=_of("prod"), alone=True,
+          where=lambda v: _any(v.inputs, lambda x: np.abs(x) > 1e5)),
+    Known("a product that overflows or vanishes on its way to a zero or an infinity hangs on the order", values=_of("prod"),
           where=lambda v: np.isnan(v.ours) != np.isnan(v.theirs)),
     Known("torch takes one complex number off another by multiplying it with -1, which makes NaN of half an infinity",
-          values=_of("pairwise_distance", "dist"), alone=True, where=lambda v: np.isinf(v.ours) & np.isnan(v.theirs)
+          values=_of("pairwise_distance", "dist"), where=lambda v: np.isinf(v.ours) & np.isnan(v.theirs)
           & _reads(v, "complex64 complex128")),
     Known("torch's quotient may be infinite, which makes its remainder NaN",
           values=lambda step: step.op in ("%", "%=") or _of("fmod", "remainder", "fmod_", "remainder_")(step),
@@ -495,11 +483,6 @@ def excuses_unused(steps: Iterable[Step]) -> bool:
     """torch loses the gradient of a view of a leaf that is a view itself, if something writes to its memory through detach()."""
     steps = list(steps)
     return any(_of("detach")(step) for step in steps) and any(target(step) is not None for step in steps)
-
-
-def excuses_values(step: Step) -> bool:
-    """Whether some values of a step are excused, whichever."""
-    return any(k.values is not None and not k.alone and k.values(step) for k in KNOWN)
 
 
 def excused_values(step: Step, inputs: dict[str, Any], ours: np.ndarray, theirs: np.ndarray) -> Any:
