@@ -780,6 +780,7 @@ _PUT: dict[str, Callable] = {
     "squeeze": lambda x, value, dims: value.reshape(tuple(x.shape)),
     "unsqueeze": lambda x, value, dim: prims.squeeze(value, (dim,)),
     "alias": lambda x, value: value,
+    "unfold": lambda x, value, *window: _put_by_position(x, ((prims.unfold, window),), value),
     "view_dtype": lambda x, value, kind: prims.view_dtype(value.contiguous(), x.dtype),
     "view_as_real": lambda x, value: prims.view_as_complex(value.contiguous()),
     "view_as_complex": lambda x, value: prims.view_as_real(value),

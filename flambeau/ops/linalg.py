@@ -601,9 +601,13 @@ def _distances_backward(g: Tensor, x1: Tensor, x2: Tensor, out: Tensor, p: float
 
 @operator(name="_distances", fused=True, vjp=lambda g, x1, x2, out, p: _distances_backward(g, x1, x2, out, p))
 def distances(x1: Tensor, x2: Tensor, p: float) -> Tensor:
-    """The p-norms of all differences of rows, difference by difference; p = 0 counts them, and NaN is no difference."""
-    apart = _between(x1, x2)
-    if _is_zero(x1.shape[-1]):
+    """The p-norms of all differences of rows, difference by difference."""
+    return _lengths(_between(x1, x2), p)
+
+
+def _lengths(apart: Tensor, p: float) -> Tensor:
+    """The p-norms of rows; p = 0 counts what is not 0, and NaN is none."""
+    if _is_zero(apart.shape[-1]):
         return apart.sum(-1)    # also of the largest there is none
     return linalg_vector_norm(apart, p, -1) if p else prims.minimum(prims.ceil(prims.abs(apart)), 1.0).sum(-1)
 
@@ -619,7 +623,7 @@ def pdist(input: Tensor, p: float = 2) -> Tensor:
         raise RuntimeError("pdist only supports non-negative p values")
     rows = input.shape[0]
     first, second = triu_indices(rows, rows, 1, device=input.device).unbind()
-    return prims.index_select(distances(input, input, float(p)).reshape(rows * rows), 0, first * rows + second)
+    return _lengths(prims.index_select(input, 0, first) - prims.index_select(input, 0, second), float(p))
 
 
 def _centred(x: Tensor) -> Tensor:

@@ -18,9 +18,9 @@ from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
 from . import fft, linalg_decompositions, linalg_factors, linalg_norms, prims, sorting  # noqa: F401 - these fill the table
 from .order import elementwise, in_rows
-from .pointwise import assign, inplace, new_value, with_out, with_out_in_rows
+from .pointwise import assign, inplace, logaddexp_backward, new_value, where, with_out, with_out_in_rows
 from .promotion import broadcast, cast, default_dtype, prepare, result_type, to_float
-from .reductions import _differ, linalg_vector_norm, scalar_type
+from .reductions import _differ, linalg_vector_norm, scalar_type, vector_norm_vjp
 from .registry import OPERATORS, PRIMITIVES, General, Pointwise, Primitive, Spec, lies_like, operator, pointwise, primitive
 from .return_types import named
 
@@ -331,7 +331,7 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     return _logaddexp2(*prepare(input, other))
 
 
-@operator(name="_logaddexp2", fused=True)
+@operator(name="_logaddexp2", fused=True, vjp=lambda g, x, y: logaddexp_backward(g, x, y, math.log(2)))
 def _logaddexp2(x: Tensor, y: Tensor) -> Tensor:
     top = prims.maximum(x, y)
     return (top + ((-abs(x - y)).exp2() + 1).log2()).where(~(top.isinf() & (x == y)), top)
@@ -490,8 +490,23 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     d = canonical_dim(dim, input.ndim)
     if p <= 0 or maxnorm < 0:
         raise RuntimeError(f"renorm: non-positive-norm not supported, and maxnorm is >= 0; got p={p} and maxnorm={maxnorm}")
-    size = linalg_vector_norm(input, p, [i for i in range(input.ndim) if i != d], True)
-    return in_rows(input) * (maxnorm / (size + 1e-7)).masked_fill(~(size > maxnorm), 1)  # a norm that is NaN exceeds nothing
+    return _renorm(in_rows(input), float(p), [i for i in range(input.ndim) if i != d], float(maxnorm))
+
+
+def _renorm_vjp(g: Tensor, input: Tensor, p: float, dims: Sequence[int], maxnorm: float) -> tuple:
+    """Through the scale and its norm; as it came where nothing was scaled, be the norm NaN."""
+    size = linalg_vector_norm(input, p, dims, True)
+    scale = maxnorm / (size + 1e-7)
+    along = prims.real(g * input.conj()) if input.dtype.is_complex else g * input
+    through, = vector_norm_vjp(-along.sum(dims, keepdim=True) * scale / (size + 1e-7), input, size, p, dims, True)
+    return (where(size > maxnorm, g * scale + through, g),)
+
+
+@operator(name="_renorm", vjp=_renorm_vjp)
+def _renorm(input: Tensor, p: float, dims: Sequence[int], maxnorm: float) -> Tensor:
+    """The input times the scale that takes a norm over `dims` down to `maxnorm`."""
+    size = linalg_vector_norm(input, p, dims, True)
+    return input * (maxnorm / (size + 1e-7)).masked_fill(~(size > maxnorm), 1)  # a norm that is NaN exceeds nothing
 
 
 inplace(renorm, "renorm_")

@@ -893,12 +893,12 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
 
 
 @operator(fused=True)
-def logaddexp_backward(g: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of logaddexp: shares by the logistic function of the difference, even ones of equals."""
+def logaddexp_backward(g: Tensor, x: Tensor, y: Tensor, rate: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Gradients of log(e^(rate x) + e^(rate y)) / rate: shares by the logistic function of the difference, even ones of equals."""
     if x.dtype.is_complex:
         share = (1 / (1 + (y - x).exp())).conj()
         return g * share, g * (1 - share)
-    share = where(x == y, 0.5, prims.sigmoid(x - y))
+    share = where(x == y, 0.5, prims.sigmoid((x - y) * rate))
     return g * share, g * (1 - share)
 
 
@@ -938,7 +938,7 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """log(x / (1 - x)), with x limited to [eps, 1 - eps] if eps is given."""
     x = to_float(input)
     if eps is not None:
-        x = clamp(x, eps, 1 - eps)
+        x = clamp(x, eps, 1 - eps) if eps <= 0.5 else where(x < eps, eps, clamp(x, max=1 - eps))
     return x.log() - (-x).log1p()  # whose slope is infinite at 0 and 1
 
 
@@ -948,8 +948,24 @@ def sinc(input: Tensor) -> Tensor:
     """sin(pi x) / (pi x), 1 at 0."""
     x = to_float(input)
     kind, x = x.dtype, (cast(x, float32) if x.dtype.itemsize < 4 else x) * math.pi
-    safe = x.masked_fill(x == 0, 1)
-    return cast(where(x == 0, 1.0, safe.sin() / safe), kind)
+    return cast(_sine_over(x), kind)
+
+
+def _sine_over_slope(t: Tensor) -> Tensor:
+    """cos(t) / t - sin(t) / t^2, near 0 by its series: the sum of (-1)^k (2k) t^(2k-1) / (2k+1)!."""
+    is_near = prims.abs(t) < 1
+    near, far = t.masked_fill(~is_near, 0), t.masked_fill(is_near, 1)
+    series = near * 0
+    for k in range(9, 0, -1):
+        series = series * near * near + (-1) ** k * 2 * k / math.factorial(2 * k + 1)
+    return where(is_near, series * near, (far.cos() - far.sin() / far) / far)
+
+
+@operator(name="_sinc", vjp=Pointwise(input=lambda g, input: (g * prims.conjugated(_sine_over_slope(input))).masked_fill(input == 0, 0)))
+def _sine_over(input: Tensor) -> Tensor:
+    """sin(t) / t, 1 at 0."""
+    safe = input.masked_fill(input == 0, 1)
+    return where(input == 0, 1.0, safe.sin() / safe)
 
 
 @operator(method=True, fused=True, vjp=lambda g: (g,))

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..core import dtypes
 from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, complex128, dtype, float32, float64, int64, uint8
+from ..core.scalar import compute_dtype
 from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
 from . import prims
@@ -441,7 +442,8 @@ def vector_norm_vjp(g: Tensor, input: Tensor, out: Tensor, ord: float, dim: Dims
     if ord == 0:
         return (input * 0,)
     if ord == 2:
-        return (input * (g / out).masked_fill(out == 0, 0),)
+        x, g, size = (cast(t, compute_dtype(t.dtype)) for t in (input, g, out))  # the quotient may be more than a narrow float holds
+        return (cast(x * (g / size).masked_fill(size == 0, 0), input.dtype),)
     if ord == 1:
         return (input.sgn() * g,)
     size = prims.abs(input)

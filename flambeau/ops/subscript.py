@@ -352,6 +352,8 @@ def _set_masked(target: Tensor, mask: Tensor, dim: int, value: Any) -> None:
         np.copyto(target._data, value._data if isinstance(value, Tensor) else value, where=mask._data, casting="unsafe")
         bump_version(target)
         return
+    if dispatch.state.grad_enabled:
+        mask = mask.clone()     # kept for backward: whoever made it may write to it
     assign(target, prims.where(*broadcast(mask, value, target)))
 
 

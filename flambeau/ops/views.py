@@ -397,18 +397,14 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
 def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """A view of all windows of `size` along `dimension`, `step` apart, as a new last dimension."""
     d = canonical_dim(dimension, self.ndim)
-    shape, strides, offset = self._layout
-    have = shape[d] if shape else 1
+    have = self._layout.shape[d] if self.ndim else 1
     if size < 0 or step <= 0:
         raise RuntimeError(f"unfold: size must be at least 0 and step above 0, got size={size} and step={step}")
     if size > have:
         raise RuntimeError(f"maximum size for tensor at dimension {d} is {have} but size is {size}")
-    if not shape:
-        return prims.as_strided(self, (size,), (1,), offset)
-    count = (have - size) // step + 1
-    base = strides[d]
-    return prims.as_strided(self, shape[:d] + (count,) + shape[d + 1:] + (size,),
-                            strides[:d] + (base * step,) + strides[d + 1:] + (base,), offset)
+    if not self.ndim:
+        return prims.slice_(prims.unsqueeze(self, 0), 0, 0, size, 1)
+    return prims.unfold(self, d, size, step)
 
 
 @operator(method=True)

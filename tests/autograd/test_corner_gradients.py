@@ -22,7 +22,6 @@ PLACES = {"": lambda t: t, "nn.functional.": lambda t: t.nn.functional, "special
 
 RANDOM = ("rand", "drop", "gumbel", "rrelu", "bernoulli", "poisson", "normal", "binomial")
 ELSEWHERE = {  # what torch says there, and why it is not followed
-    "acosh": "below 1 torch takes the root of x^2 - 1: a slope where there is no value", "arccosh": "as acosh",
     "digamma": "torch's trigamma has no poles", "psi": "as digamma",
     "elu": "the slope at NaN is NaN", "celu": "the slope at NaN is NaN", "selu": "the slope at NaN is NaN",
     "i1": "the slope at NaN is NaN", "i1e": "the slope at NaN is NaN", "var": "of a single element",
@@ -32,26 +31,26 @@ ELSEWHERE = {  # what torch says there, and why it is not followed
 }  # fmt: skip
 
 
-def gradients(t, fn, values, wanted):
-    """The gradient of each wanted argument, or the exception's type."""
+def gradients(t, fn, values, wanted, g=1.0):
+    """What comes to each wanted argument of a gradient of the result, or the exception's type."""
     given = [t.tensor([v], dtype=t.float64).requires_grad_() if w else v for v, w in zip(values, wanted)]
     try:
         out = fn(t, *given)
-        found = t.autograd.grad(out.sum(), [x for x, w in zip(given, wanted) if w], allow_unused=True)
+        found = t.autograd.grad(out, [x for x, w in zip(given, wanted) if w], t.full_like(out, g), allow_unused=True)
     except Exception as error:
         return type(error)
     return [None if g is None else g.item() for g in found]
 
 
 def apart(fn, choices, wanted):
-    """Where the libraries differ: the arguments, and what each says."""
+    """Where the libraries differ: the arguments, and what each says. An infinite gradient, and none, pass where there is a slope alone."""
     found = []
-    for values in itertools.product(*choices):
-        ours, right = gradients(fl, fn, values, wanted), gradients(theirs, fn, values, wanted)
+    for *values, g in itertools.product(*choices, (1.0, 0.0, INF)):
+        ours, right = gradients(fl, fn, values, wanted, g), gradients(theirs, fn, values, wanted, g)
         same = ours == right if isinstance(right, type) or isinstance(ours, type) else all(
             a is b if None in (a, b) else math.isnan(b) or a == b or math.isclose(a, b, rel_tol=1e-7) for a, b in zip(ours, right))
         if not same:
-            found.append((values, ours, right))
+            found.append((values, g, ours, right))
     return found
 
 
@@ -170,3 +169,65 @@ def test_a_quantile_is_of_both_its_neighbours():
             y = t.quantile(x, t.tensor([0.1, 0.3, 0.4], dtype=t.float64), interpolation=interpolation)
             made.append(sorted(t.autograd.grad(y.sum(), x)[0].tolist()))
         assert made[0] == pytest.approx(made[1])
+
+
+def test_the_slope_of_sinc():
+    """-pi^2 x / 3 near 0, where cosine less sine over x cancels; the series and the formula meet."""
+    for kind, digits in ((fl.float32, 2e-5), (fl.float64, 1e-12), (fl.complex128, 1e-12)):
+        x = fl.tensor([1e-30, 1e-12, 1e-6, -1e-4], dtype=kind, requires_grad=True)
+        assert x.sinc().sum().backward(fl.ones((), dtype=kind)) is None
+        assert fl.allclose(x.grad, -math.pi**2 / 3 * x.detach(), rtol=1e-4, atol=0)
+        edge = fl.tensor([1 / math.pi * (1 - 1e-6), 1 / math.pi * (1 + 1e-6)], dtype=kind, requires_grad=True)
+        edge.sinc().sum().backward(fl.ones((), dtype=kind))
+        assert abs(edge.grad[0] - edge.grad[1]) < 1e-5 * abs(edge.grad[0]) + digits
+
+
+@pytest.mark.parametrize("layout", [lambda t, x: x[:1].expand(3, 4), lambda t, x: x, lambda t, x: x.mT, lambda t, x: x[:, :1].expand(4, 4)])
+def test_windows_of_what_is_repeated(layout):
+    """An expanded leaf's elements have gradients of their own."""
+    for dim, size, step in itertools.product((0, 1), (1, 2, 3), (1, 2, 3)):
+        made = []
+        for t in (fl, theirs):
+            x = layout(t, t.arange(16.0).reshape(4, 4)).requires_grad_()
+            y = x.unfold(dim, size, step)
+            made.append((y.tolist(), t.autograd.grad(y, x, 1 + t.arange(y.numel()).reshape(y.shape).to(y.dtype))[0].tolist()))
+        assert made[0] == made[1], (dim, size, step)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("p", [1, 2, 3, INF])
+def test_the_norm_of_what_is_tiny(kind, p):
+    """The quotient by a norm that is subnormal in a narrow float is no infinity."""
+    x = fl.tensor([[1e-6, -2e-6], [0.0, 1e-6]], dtype=getattr(fl, kind))
+    made = [fl.func.grad(lambda x: fl.linalg.vector_norm(x, p, -1).sum())(y) for y in (x, x.double())]
+    assert made[0].flatten().tolist() == pytest.approx(made[1].flatten().tolist(), abs=0.02)
+
+
+def test_a_row_that_is_not_scaled_passes_its_gradient_on():
+    """renorm, also where the norm is NaN."""
+    for p, largest in itertools.product((1, 2, 3.5, INF), (0.5, 3.0)):
+        made = []
+        for t in (fl, theirs):
+            x = t.tensor([[1.0, 2.0, -2.0], [NAN, 1.0, 0.5], [0.1, 0.2, 0.1], [0.0, 0.0, 0.0]], dtype=t.float64).requires_grad_()
+            made.append(t.autograd.grad(x.renorm(p, 0, largest), x, t.tensor([[1.0, 0.0, 2.0]] * 4).double())[0].flatten().tolist())
+        assert made[0] == pytest.approx(made[1], nan_ok=True), (p, largest)
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0, INF])
+def test_no_row_is_far_from_itself(p):
+    """Distances between rows of one matrix: a row that holds an infinity spoils those of its own elements alone."""
+    made = []
+    for t in (fl, theirs):
+        x = t.tensor([[1.0, 2.0], [INF, 3.0], [-4.0, 1.0]], dtype=t.float64).requires_grad_()
+        made.append(t.autograd.grad(t.pdist(x, p).sum(), x)[0].flatten().tolist())
+    assert all(math.isnan(right) or mine == pytest.approx(right) for mine, right in zip(*made)), made
+
+
+def test_who_made_a_mask_may_write_to_it():
+    """A write of one value under a mask keeps a copy of the mask for backward, as torch does of some."""
+    for value in (2.0, fl.tensor(2.0)):
+        x, mask = fl.ones(3, requires_grad=True), fl.tensor([True, False, True])
+        y = x * 3
+        y[mask] = value
+        mask[:] = False
+        assert fl.autograd.grad(y.sum(), x)[0].tolist() == [0, 3, 0]

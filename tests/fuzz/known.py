@@ -415,8 +415,8 @@ KNOWN = (
           error=lambda ours, theirs, step: theirs is None and _says(ours, "a leaf Variable") and _of("logical_xor_", "logical_and_",
                                                                                                     "logical_or_", "logical_not_")(step)),
     Known("torch's digamma has a derivative of 1e-9", gradient=_of("digamma", "psi", "digamma_")),
-    Known("norm(p=0) counts: its gradient is zeros here and None in torch", gradient=lambda step: _of("norm", "renorm", "dist")(step)
-          or (_of("pairwise_distance", "triplet_margin_loss")(step) and 0 in (*step.args[2:], step.kwargs.get("p")))),
+    Known("norm(p=0) counts: its gradient is zeros here and None in torch", gradient=lambda step: _of("norm", "dist", "pairwise_distance",
+          "triplet_margin_loss")(step) and any(type(x) in (int, float) and x == 0 for x in (*step.args, step.kwargs.get("p")))),
     Known(
         "torch's Python stumbles over an argument of a wrong type; Flambeau says which",
         error=lambda ours, theirs, step: isinstance(theirs, AttributeError) and isinstance(ours, TypeError),
@@ -437,6 +437,9 @@ KNOWN = (
         whole=lambda step, theirs: "complex32" in str(getattr(theirs, "dtype", "")),
         error=lambda ours, theirs, step: _says(ours, "view_as_complex is only supported for float and double"),
     ),
+    Known("torch's derivative of complex numbers is wrong: of products by index_reduce it is not conjugated, and of a cumprod in a real "
+          "dtype it is complex", reads="complex64 complex128", gradient=lambda step: _of("index_reduce", "index_reduce_")(step)
+          or (_of("cumprod", "cumprod_")(step) and "dtype" in step.kwargs)),
     Known("which of several equal elements is meant is nobody's promise", gradient=_of("quantile", "nanquantile"),
           index=_of("topk", "kthvalue", "mode", "median", "nanmedian")),
     Known(
@@ -511,10 +514,12 @@ def excuses_index(step: Step, name: str) -> bool:
 # torch's derivatives that stumble where Flambeau's don't: over bools, a missing weight, int32 indices, a real operand beside a complex one
 _STUMBLES = ("with a bool tensor is not supported", "on a bool tensor is not supported", "tensor does not have a device",
              "Expected dtype int64 for index", "isFloatingType(grad.scalar_type())", "with two bool tensors is not supported",
-             "must be contiguous", "doesn't match the broadcast shape", "is triggered with a negative slope")
+             "must be contiguous", "doesn't match the broadcast shape", "is triggered with a negative slope",
+             "Expected grad_output to have non-zero size")
 
 # what they keep hangs on how they are computed; torch's kron keeps what it multiplies and misses a write to it
-_KEEPERS = ("kron", "matmul", "bilinear", "scaled_dot_product_attention", "scatter_add", "scatter_add_", "cross_entropy")
+_KEEPERS = ("kron", "matmul", "bilinear", "scaled_dot_product_attention", "scatter_add", "scatter_add_", "cross_entropy",
+            "rms_norm")
 
 
 def _keeps_more(step: Step) -> bool:

@@ -311,6 +311,17 @@ def test_complex_derivatives_by_finite_differences(prim, i):
     assert fl.autograd.gradcheck(fn, tuple(inputs))
 
 
+@pytest.mark.parametrize("number", [1.2 - 0.7j, 2, 0.5])
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "truediv", "pow", "where"])
+def test_derivatives_beside_a_number(name, number):
+    """A complex number in the place of either operand: what a rule conjugates of a tensor it conjugates of a number."""
+    prim = PRIMITIVES[name]
+    x = fl.tensor([0.3 + 0.4j, -0.6 + 1.1j, 1.5 - 0.2j], dtype=fl.complex128, requires_grad=True)
+    condition = [fl.tensor([True, False, True])] if name == "where" else []
+    for operands in ((x, number), (number, x)):
+        assert fl.autograd.gradcheck(lambda x: prim(*condition, *(x if type(a) is Tensor else a for a in operands)), (x,))
+
+
 def _replaced(args, inputs, given):
     """The arguments with `given` in the places of `inputs`."""
     swap = {id(x): y for x, y in zip(inputs, given)}

@@ -221,10 +221,9 @@ def _scatter_reduce_vjp(g: Tensor, x: Tensor, dim: int, index: Tensor, src: Tens
         picked = picked.narrow(d, 0, n)
     if reduce == "prod":
         return _product_grads(g, x, dim, index, picked, src.shape)
-    mine = (x == out).to(g.dtype)
-    theirs = (picked == out.gather(dim, index)).to(g.dtype)
-    share = g / mine.scatter_add(dim, index, theirs)
-    return share * mine, None, _grown(share.gather(dim, index) * theirs, src.shape)
+    mine, theirs = x == out, picked == out.gather(dim, index)
+    share = g / mine.to(g.dtype).scatter_add(dim, index, theirs.to(g.dtype))
+    return share.masked_fill(~mine, 0), None, _grown(share.gather(dim, index).masked_fill(~theirs, 0), src.shape)
 
 
 def _product_grads(g: Tensor, x: Tensor, dim: int, index: Tensor, picked: Tensor, src_shape: Sequence) -> tuple:

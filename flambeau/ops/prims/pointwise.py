@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cmath
 import math
+from numbers import Complex as Number
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,9 @@ _TWO_OVER_SQRT_PI = 2 / math.sqrt(math.pi)
 _LN2, _LN10 = math.log(2), math.log(10)
 
 
-def _tied(mine: Tensor, other: Any) -> Tensor:
-    """Gradient share at ties of maximum/minimum: an equal split."""
-    return (mine == other).to(mine.dtype) * 0.5
+def _to_the_chosen(g: Tensor, mine: Tensor, other: Any, beaten: Tensor) -> Tensor:
+    """The gradient of one operand of maximum or minimum: nothing, be `g` infinite, where it is beaten; half of it at ties."""
+    return (g * 0.5).where(mine == other, g.masked_fill(beaten, 0))
 
 
 def _between(low: float, high: float, inputs: int = 1) -> Any:
@@ -51,9 +52,9 @@ sign = pointwise("sign", lambda o, x: o.sign(x), d=dict(x=0))
 abs = pointwise("abs", lambda o, x: o.abs(x), result=lambda x: x.dtype.to_real() if x.dtype.is_complex else x.dtype,
                 d=dict(x=lambda g, x: g * x.sgn()))
 maximum = pointwise("maximum", lambda o, x, y: o.maximum(x, y),
-                    d=dict(x=lambda x, y: ~(x <= y) + _tied(x, y), y=lambda x, y: ~(y <= x) + _tied(y, x)))
+                    d=dict(x=lambda g, x, y: _to_the_chosen(g, x, y, x <= y), y=lambda g, x, y: _to_the_chosen(g, y, x, y <= x)))
 minimum = pointwise("minimum", lambda o, x, y: o.minimum(x, y),
-                    d=dict(x=lambda x, y: ~(x >= y) + _tied(x, y), y=lambda x, y: ~(y >= x) + _tied(y, x)))
+                    d=dict(x=lambda g, x, y: _to_the_chosen(g, x, y, x >= y), y=lambda g, x, y: _to_the_chosen(g, y, x, y >= x)))
 fmax = pointwise("fmax", lambda o, x, y: o.fmax(x, y),
                  d=dict(x=lambda x, y: (x >= y) | y.isnan(), y=lambda x, y: ~((x >= y) | y.isnan())))
 fmin = pointwise("fmin", lambda o, x, y: o.fmin(x, y),
@@ -109,7 +110,7 @@ sinh = pointwise("sinh", lambda o, x: o.sinh(x), d=dict(x=lambda x: x.cosh()))
 cosh = pointwise("cosh", lambda o, x: o.cosh(x), d=dict(x=lambda x: x.sinh()))
 tanh = pointwise("tanh", lambda o, x: o.tanh(x), d=dict(x=lambda out: 1 - out * out))
 asinh = pointwise("asinh", lambda o, x: o.asinh(x), d=dict(x=lambda x: (x * x + 1).rsqrt()))
-acosh = pointwise("acosh", lambda o, x: o.acosh(x), samples=_between(1.2, 3), d=dict(x=lambda x: (x - 1).rsqrt() * (x + 1).rsqrt()))
+acosh = pointwise("acosh", lambda o, x: o.acosh(x), samples=_between(1.2, 3), d=dict(x=lambda x: _acosh_slope(x)))
 atanh = pointwise("atanh", lambda o, x: o.atanh(x), samples=_between(-0.9, 0.9), d=dict(x=lambda g, x: g / conjugated(1 - x * x)))
 
 # -- activations and special functions
@@ -177,8 +178,16 @@ complex = pointwise("complex", lambda o, x, y: o.complex(x, y), kernel=lambda x,
 
 
 def conjugated(x: Any) -> Any:
-    """The conjugate of a complex operand; a real one (or a number) as it is."""
-    return x.conj() if isinstance(x, Tensor) and x.dtype.is_complex else x
+    """The conjugate of a complex operand, tensor or number; a real one as it is."""
+    if isinstance(x, Tensor):
+        return x.conj() if x.dtype.is_complex else x
+    return x.conjugate() if isinstance(x, Number) else x
+
+
+def _acosh_slope(x: Tensor) -> Tensor:
+    """1 / sqrt(x^2 - 1), by two roots, for the square may overflow; of real numbers even, as that is."""
+    size = x if x.dtype.is_complex else x.abs()
+    return (size - 1).rsqrt() * (size + 1).rsqrt()
 
 
 def _convert(x: np.ndarray, kind: Any) -> np.ndarray:
@@ -209,14 +218,14 @@ def _pow_grad_base(g: Tensor, x: Any, y: Any) -> Tensor:
             return g * 0
         return g * conjugated(y * x ** (y - 1)) if y != 2 else g * conjugated(2 * x)
     partial = y * pow(x, y - 1) if isinstance(x, Tensor) else y * x ** (y - 1)
-    return g * conjugated(partial.masked_fill(y == 0, 0))
+    return (g * conjugated(partial)).masked_fill(y == 0, 0)
 
 
 def _pow_grad_exponent(g: Tensor, x: Any, out: Tensor) -> Tensor:
     """d x^y / d y = x^y log x; zero for 0^y with y >= 0, where the power is 0 or, for y = 0, 1."""
     log_x = x.log() if isinstance(x, Tensor) else _log(x, out.dtype.is_complex)
     still = (out == 0) | ((x == 0) & (out == 1)) if isinstance(x, Tensor) or x == 0 else out == 0
-    return g * conjugated((out * log_x).masked_fill(still, 0))
+    return (g * conjugated(out * log_x)).masked_fill(still, 0)
 
 
 def _log(x: Any, in_complex: bool) -> Any:
@@ -237,4 +246,4 @@ for _reason, _records in _WHY_NOT.items():
         _record.why_absent["derivative"] = _reason
 
 __all__ = [name for name in dir() if not name.startswith("_") and name not in (
-    "annotations", "math", "Any", "np", "bool_", "complex64", "complex128", "float32", "int64", "Tensor", "pointwise")]
+    "annotations", "math", "Number", "Any", "np", "bool_", "complex64", "complex128", "float32", "int64", "Tensor", "pointwise")]

@@ -383,6 +383,29 @@ def _positions(like: Tensor, size: Sequence, stride: Sequence, offset: int) -> T
     return total if isinstance(total, Tensor) else like.new_arange(1).reshape(()) + offset
 
 
+def _unfold_loop(o: Any, idx: Sequence, x: Any, dim: int, size: int, step: int) -> Any:
+    return x([i * step + idx[-1] if d == dim else i for d, i in enumerate(idx[:-1])])
+
+
+def _unfold_back(g: Tensor, shape: Sequence, dim: int, size: int, step: int) -> Tensor:
+    """Each element gets what came to the windows that show it."""
+    count = g.shape[dim]
+    rows = tuple(shape[:dim]) + (count * size,) + tuple(shape[dim + 1:])
+    taps = permute(g, (*range(dim + 1), g.ndim - 1, *range(dim + 1, g.ndim - 1))).reshape(rows)
+    places = g.new_arange(count).reshape((count, 1)) * step + g.new_arange(size)
+    return g.new_zeros(tuple(shape)).index_add(dim, places.reshape((count * size,)), taps)
+
+
+@view("unfold", derivative=Linear(x=lambda g, x_shape, dim, size, step: _unfold_back(g, x_shape, dim, size, step)), loop=_unfold_loop,
+      samples=lambda r: [(r.standard_normal((2, 7, 3)), 1, 3, 2), (r.standard_normal(6), 0, 2, 3)])
+def unfold(x: Tensor, dim: int, size: int, step: int) -> Spec:
+    """All windows of `size` along `dim`, `step` apart, as a new last dimension."""
+    shape, strides, offset = x._layout
+    count = (shape[dim] - size) // step + 1
+    return Spec(shape[:dim] + (count,) + shape[dim + 1:] + (size,), x.dtype,
+                strides[:dim] + (strides[dim] * step,) + strides[dim + 1:] + (strides[dim],), offset)
+
+
 @view("view_dtype", derivative=Linear(x=lambda g, x_dtype: view_dtype(g, x_dtype)),
       why_absent={"loop": "changes what an element is; inductor realises the input"},
            samples=lambda r: [(r.standard_normal((2, 3)), int64)])
@@ -437,5 +460,5 @@ def alias(x: Tensor) -> Spec:
     return Spec(shape, x.dtype, strides, offset)
 
 
-__all__ = ["permute", "expand", "view_", "slice_", "select", "squeeze", "unsqueeze", "diagonal", "as_strided", "view_dtype",
+__all__ = ["permute", "expand", "view_", "slice_", "select", "squeeze", "unsqueeze", "diagonal", "as_strided", "unfold", "view_dtype",
            "view_as_real", "view_as_complex", "alias", "pad_zeros", "reshaped_strides"]
