@@ -18,10 +18,11 @@ class Storage:
 
     `buffer` is a 1-D uint8 array, or None where there is no memory (fake and meta tensors). It may be given as a dense array
     that lies at its beginning: most storages exist for the sake of the version alone. `inference`: it was made in inference
-    mode (by default, if that is on now).
+    mode (by default, if that is on now). `asked_where`: of a fake tensor's, that a program depends on where in it the tensor begins.
     """
 
-    __slots__ = ("__weakref__", "_array", "_buffer", "device", "inference", "nbytes", "version")
+    __slots__ = ("__weakref__", "_array", "_buffer", "asked_where", "device", "inference", "nbytes", "version")
+    asked_where: bool
 
     def __init__(self, buffer: Any, nbytes: Any, where: device = CPU, array: Any = None, inference: bool | None = None):
         self.inference = state.inference if inference is None else inference

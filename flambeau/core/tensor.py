@@ -185,6 +185,8 @@ class Tensor:
 
     def storage_offset(self) -> Any:
         """Position of the first element in the storage, in elements."""
+        if self._data is None:
+            self._storage.asked_where = True
         return self._layout.offset
 
     def is_contiguous(self, memory_format: Any = None) -> bool:

@@ -321,6 +321,9 @@ class _Conversion:
             tx.guard(f"({{0}} {op} {{1}}) is {answer}", tx.number_source(left), tx.number_source(right), reason="number", about="any")
         for template, sources in tx.shape_guards():
             tx.guards.add(template, *sources, reason="size", about="any")
+        for source, given in tx.given_tensors():
+            if getattr(given._storage, "asked_where", False):
+                tx.guard(f"{{0}}.storage_offset() == {given._layout.offset}", source, reason="storage_offset()")
         self._distinct_guards(graph)
 
     def _distinct_guards(self, graph: fx.Graph) -> None:

@@ -84,6 +84,10 @@ class GraphBuilder:
         self._by_fake[id(own)] = variable
         return variable
 
+    def given_tensors(self) -> list[tuple[Source, Tensor]]:
+        """The graph's inputs that are tensors, as capture left them."""
+        return [(v.source, v.fake) for v in self._by_fake.values() if v.source is not None]
+
     def size_token(self, source: Source) -> str:
         """A name for a size's source in the shape environment's guard texts."""
         self.size_sources.append(source)
@@ -119,7 +123,7 @@ class GraphBuilder:
         step: Any = 1
         for dim in reversed(order):
             made[dim] = step
-            step = step * sizes[dim]
+            step = step * sizes[dim] if type(sizes[dim]) is not int else step * max(sizes[dim], 1)
         if tuple(hint_of(s) for s in made) != tuple(strides):
             if is_contiguous(value.shape, strides):
                 return contiguous_strides(sizes)

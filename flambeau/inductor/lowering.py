@@ -446,7 +446,7 @@ class Lowering:
         x, size, strides, offset = args
         lies = node.args[0].meta["val"]._layout
         if not all(isinstance(n, int) for n in (*x.shape, *lies.strides, *size, *strides, offset)) or 0 in (*size, *x.shape):
-            return self._fallback(node, args)
+            return self._fallback(node, [x, size, strides, offset - lies.offset])    # of an array that begins where the operand does
         view = x.realize()
         if view.strides != lies.strides:
             view = x.copied(lies.strides).realize()

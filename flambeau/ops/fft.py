@@ -113,7 +113,7 @@ def _sized(x: Tensor, dims: Sequence[int], sizes: Sequence) -> Tensor:
         if type(points) is int and points < 1:
             raise RuntimeError(f"Invalid number of data points ({points}) specified for dimension {d} of shape {list(x.shape)}")
     zeros = (0,) * x.ndim
-    return prims.pad_zeros(x, zeros, tuple(high), zeros) if any(type(n) is not int or n for n in high) else x
+    return prims.pad_zeros(x, zeros, tuple(high), zeros) if any(n != 0 for n in high) else x    # a guard: a copy lies in rows
 
 
 def _input(x: Tensor, name: str, *, real: bool = False) -> Tensor:

@@ -260,7 +260,7 @@ def _check_pool(x: Tensor, kernel: tuple, stride: tuple, padding: tuple, dilatio
 
 
 def _check_sizes(x: Tensor, sizes: Sequence, name: str) -> None:
-    if any(type(n) is int and n <= 0 for n in sizes):
+    if any(n <= 0 for n in sizes):
         raise RuntimeError(f"Given input size: {list(x.shape[1:])}. Calculated output size: {[x.shape[1], *sizes]}. "
                            f"Output size is too small "
                            f"({name})")

@@ -138,6 +138,12 @@ def test_what_is_not_read_has_zeros(name):
                 assert out.requires_grad
                 made.append([g.tolist() for g in t.autograd.grad(out.sum(), [x, a, b])])
             assert made[0] == made[1], (scale, target)
+        fl._dynamo.reset()
+        call = fl.compile(lambda x, a, b, scale=scale: getattr(fl, name)(x, a, b, **scale), backend="aot_eager")
+        a, b = (fl.ones(shape, requires_grad=True) for shape in shapes)
+        x = fl.ones(1, requires_grad=True)
+        assert [g.tolist() for g in fl.autograd.grad(call(x, a, b).sum(), [x, a, b])] == [
+            g.tolist() for g in fl.autograd.grad(getattr(fl, name)(x, a, b, **scale).sum(), [x, a, b])]
 
 
 def test_asarray_keeps_the_history():

@@ -366,3 +366,51 @@ def test_a_part_that_happens_to_be_one_element_is_repeated(part):
             continue
         for got, right in zip(torch.compile(f, dynamic=True)(x), want):
             assert torch.equal(got, right)
+
+
+WHERE = {  # what depends on where in its memory a tensor begins
+    "storage_offset": lambda x: x + x[1:].storage_offset(), "from where it begins": lambda x: x.as_strided((2,), (1,)),
+    "from a place": lambda x: x.as_strided((2,), (1,), 1), "of a part": lambda x: x[1:].as_strided((2,), (1,)),
+    "a copy": lambda x: torch.as_strided_copy(x, (2,), (1,)), "a write": lambda x: torch.as_strided_scatter(x, x[:2] * 3, (2,), (1,)),
+}
+
+
+@pytest.mark.parametrize(("name", "backend"), [*[(name, "aot_eager") for name in WHERE], ("a copy", "inductor"), ("of a part", "inductor")])
+def test_where_a_tensor_begins_is_guarded_if_it_matters(name, backend):
+    for dynamic in (None, True):
+        torch._dynamo.reset()
+        g = torch.compile(WHERE[name], backend=backend, dynamic=dynamic)
+        memory = torch.arange(20.0)
+        for x in (memory[2:6], memory[4:8], memory[6:12], memory[1:9]):
+            assert torch.equal(g(x), WHERE[name](x)), (dynamic, x._layout)
+
+
+def test_where_a_tensor_begins_is_no_guard_elsewhere():
+    g, counter = compiled(lambda x: x[1:].unfold(0, 2, 1).sum(-1) + x[0])
+    memory = torch.arange(20.0)
+    for start in (0, 3, 5):
+        g(memory[start:start + 6])
+    assert len(counter.graphs) == 1
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: torch.nn.functional.conv_transpose2d(x, torch.ones(2, 2, 1, 2), padding=(2, 1)),
+    lambda x: torch.nn.functional.max_pool2d(x, 3), lambda x: torch.nn.functional.avg_pool2d(x, 3),
+    lambda x: torch.nn.functional.unfold(x, 3)], ids=["conv_transpose2d", "max_pool2d", "avg_pool2d", "unfold"])  # fmt: skip
+def test_an_image_that_comes_to_nothing_is_refused(call):
+    """Also where sizes are variables."""
+    g = torch.compile(call, backend="aot_eager", dynamic=True)
+    assert torch.equal(g(torch.ones(1, 2, 8, 9)), call(torch.ones(1, 2, 8, 9)))
+    with pytest.raises(RuntimeError, match="Output size is too small"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        g(torch.ones(1, 2, 4, 1))
+
+
+def test_strides_of_nothing_and_of_a_transform():
+    """Those of eager, though they hang on sizes that are variables."""
+    def f(x, y):
+        return x.stride(), torch.fft.fft(y, 3)
+
+    x, y = torch.empty(2, 0).mT, torch.arange(12).reshape(2, 3, 2).permute(2, 0, 1)
+    got, right = torch.compile(f, backend="aot_eager", dynamic=True)(x, y), f(x, y)
+    assert got[0] == right[0] and got[1].stride() == right[1].stride()

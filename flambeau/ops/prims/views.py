@@ -345,6 +345,8 @@ def _extent(x: Tensor) -> Any:
       loop="strided", samples=lambda r: [(r.standard_normal((3, 4)), (2, 2), (5, 1), 1)])
 def as_strided(x: Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Spec:
     """The storage seen with this size, stride and offset (elements); RuntimeError if it reaches past the end."""
+    if x._data is None:
+        x._storage.asked_where = True
     if len(size) != len(stride):
         raise RuntimeError(f"mismatch in length of strides and shape: size {list(size)}, stride {list(stride)}")
     have = _extent(x)
