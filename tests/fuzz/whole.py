@@ -94,36 +94,55 @@ def _shaking(program: Program, lib: Any, draw: np.random.Generator) -> Callable:
     return call
 
 
-def run(program: Program, lib: Any, call: Callable | None = None, shake: np.random.Generator | None = None) -> Outcome:
-    """Run a program whole, and backward where an input requires grad."""
+def run(program: Program, lib: Any, call: Callable | None = None, shake: np.random.Generator | None = None,
+        roots: frozenset[str] | None = None) -> Outcome:
+    """Run a program whole, and backward where an input requires grad; from `roots` alone, if they are given."""
     inputs = tensors_of(program, lib, shake)
     try:
         answers = (call or (function(program, lib) if shake is None else _shaking(program, lib, shake)))(*inputs.values())
     except Exception as error:
         return Outcome({}, inputs, error=error)
     values = dict(zip([s.target for s in program.steps if s.has_value], answers))
-    return backward(program, lib, Outcome(values, inputs), shake)
+    return backward(program, lib, Outcome(values, inputs), shake, roots)
 
 
-def backward(program: Program, lib: Any, outcome: Outcome, shake: np.random.Generator | None = None) -> Outcome:
-    """The outcome with the gradients of a weighted sum of everything that has one, inputs afterwards too; the weights, too, are shaken
-    where asked."""
-    wanted = {made.name: outcome.inputs[made.name] for made in program.inputs if made.grad}
+def backward(program: Program, lib: Any, outcome: Outcome, shake: np.random.Generator | None = None,
+             roots: frozenset[str] | None = None) -> Outcome:
+    """The outcome with the gradients of a weighted sum of everything that has one (or of `roots`), inputs afterwards too; the weights,
+    too, are shaken where asked."""
+    wanted = _wanted(program, outcome)
     if not wanted:
         return outcome
     try:
-        reach = [
-            t
-            for name, value in (*outcome.values.items(), *outcome.inputs.items())     # those that were written to have a history
-            for _, t in reached(name, value, lib)
-            if t.requires_grad and t.grad_fn is not None
-        ]
+        reach = [t for name, t in _with_history(outcome, lib).items() if roots is None or name in roots]
         if reach:
             grads = lib.autograd.grad(reach, list(wanted.values()), [_weights(t, lib, shake) for t in reach], allow_unused=True)
             outcome.grads = dict(zip(wanted, grads))
     except Exception as error:
         outcome.backward_error = error
     return outcome
+
+
+def _wanted(program: Program, outcome: Outcome) -> dict[str, Any]:
+    return {made.name: outcome.inputs[made.name] for made in program.inputs if made.grad}
+
+
+def _with_history(outcome: Outcome, lib: Any) -> dict[str, Any]:
+    """What has a gradient, by name: values, and inputs that were written to."""
+    everything = (*outcome.values.items(), *outcome.inputs.items())
+    return {n: t for name, value in everything for n, t in reached(name, value, lib) if t.requires_grad and t.grad_fn is not None}
+
+
+def differentiable(program: Program, lib: Any) -> frozenset[str]:
+    """The names of what a backward pass of its own can begin from."""
+    outcome, found = run(program, lib, roots=frozenset()), set()
+    for name, t in _with_history(outcome, lib).items():
+        try:
+            lib.autograd.grad(t, list(_wanted(program, outcome).values()), _weights(t, lib, None), retain_graph=True, allow_unused=True)
+        except Exception:
+            continue
+        found.add(name)
+    return frozenset(found)
 
 
 def _weights(t: Any, lib: Any, shake: np.random.Generator | None) -> Any:
@@ -165,8 +184,8 @@ def difference(
         )
     found = _values(program, got, expected, theirs)
     if found is not None:
-        return None if not exact and (_excuses_gradients(program, expected, theirs) or _as_unrecorded(program, got)) else found
-    if not exact and (_has_nan(expected, theirs) or _excuses_gradients(program, expected, theirs)):
+        return None if not exact and (_excuses_values(program, expected, theirs, again) or _as_unrecorded(program, got)) else found
+    if not exact and _excuses_gradients(program, expected, theirs):
         got, expected = (replace(outcome, grads=None, backward_error=None) for outcome in (got, expected))
     if got.backward_error is not None or expected.backward_error is not None:
         if known.excuses_backward(got.backward_error, expected.backward_error, program.steps):
@@ -237,9 +256,13 @@ def _other_sides(a: np.ndarray, b: np.ndarray) -> bool:
     return any(np.any((x == 0) & (y == 0) & (np.signbit(x) != np.signbit(y))) for x, y in pairs)
 
 
-def _has_nan(outcome: Outcome, lib: Any) -> bool:
-    """Whether a value is NaN, outside of the domain of what made it: there is nothing that a gradient could be the gradient of."""
-    return any(bool(lib.isnan(t.detach()).any()) for name, value in outcome.values.items() for _, t in reached(name, value, lib))
+def _excuses_values(program: Program, expected: Outcome, theirs: Any, again: Callable) -> bool:
+    """Whether what is no tensor may differ: because of an excused value or gradient before it, or where rounding decides."""
+    if _excuses_gradients(program, expected, theirs) or _excused_before(program, theirs):
+        return True
+    draw = np.random.default_rng(0)
+    shaken = (again(draw) for _ in range(DISTURBANCES))
+    return any(other.error is not None or _values(program, other, expected, theirs, theirs) for other in shaken)
 
 
 def raised_at(program: Program, error: BaseException | None) -> int:
@@ -410,13 +433,19 @@ def spread(right: dict[str, Any], names: list[str], lib: Any, again: Callable, e
 
 # -- the modes
 def gradient(program: Program, theirs: Any) -> Difference | None:
-    """Flambeau beside torch, forward and backward."""
+    """Flambeau beside torch, forward and backward; where one of them refuses, backward from what both can begin from."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = run(program, theirs)
         if expected.error is not None:
             return None
-        return difference(program, run(program, flambeau), expected, theirs, again=lambda draw: run(program, theirs, shake=draw))
+        got = run(program, flambeau)
+        found = difference(program, got, expected, theirs, again=lambda draw: run(program, theirs, shake=draw))
+        if found is not None or (expected.backward_error is None and got.backward_error is None):
+            return found
+        roots = differentiable(program, theirs) & differentiable(program, flambeau)
+        return roots and difference(program, run(program, flambeau, roots=roots), run(program, theirs, roots=roots), theirs,
+                                    again=lambda draw: run(program, theirs, shake=draw, roots=roots)) or None
 
 
 def compiled(programs: list[Program], dynamic: bool) -> list[Difference | None]:

@@ -398,7 +398,11 @@ def _unfold_back(g: Tensor, shape: Sequence, dim: int, size: int, step: int) -> 
     return g.new_zeros(tuple(shape)).index_add(dim, places.reshape((count * size,)), taps)
 
 
-@view("unfold", derivative=Linear(x=lambda g, x_shape, dim, size, step: _unfold_back(g, x_shape, dim, size, step)), loop=_unfold_loop,
+def _unfold_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
+    return unfold(args[0], args[1] + 1, *args[2:])
+
+
+@view("unfold", batch=_unfold_batch, derivative=Linear(x=lambda g, x_shape, dim, size, step: _unfold_back(g, x_shape, dim, size, step)), loop=_unfold_loop,
       samples=lambda r: [(r.standard_normal((2, 7, 3)), 1, 3, 2), (r.standard_normal(6), 0, 2, 3)])
 def unfold(x: Tensor, dim: int, size: int, step: int) -> Spec:
     """All windows of `size` along `dim`, `step` apart, as a new last dimension."""
