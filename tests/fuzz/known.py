@@ -405,8 +405,8 @@ KNOWN = (
     Known("torch's derivative is wrong: of ldexp 2**-n in integers, of polar by the sign of the length, of hardsigmoid a sixth in float32, "
           "of what is made of a factor of Cholesky's by its other triangle, which is not read",
           gradient=_of("ldexp", "ldexp_", "polar", "hardsigmoid", "cholesky_inverse", "cholesky_solve")),
-    Known("torch's derivative is wrong: of what it negates or scales in uint8",
-          gradient=_of(*(n + e for n in ("atan2", "arctan2", "addcmul", "addcdiv") for e in ("", "_"))), reads="uint8"),
+    Known("torch's derivative is wrong: of what it negates, squares or scales in narrow integers",
+          gradient=_of(*(n + e for n in ("atan2", "arctan2", "addcmul", "addcdiv") for e in ("", "_"))), reads="uint8 int8 int16"),
     Known("torch's derivative of sinc loses its digits near 0", gradient=_of("sinc", "sinc_"), reads="float16 bfloat16"),
     Known("det's gradient is the cofactors; torch gives zeros for a singular matrix", gradient=_of("det")),
     Known("what has no derivative passes no gradient on where it writes in torch; Flambeau's is zeros",
@@ -497,12 +497,12 @@ def excused_values(step: Step, inputs: dict[str, Any], ours: np.ndarray, theirs:
     return mask
 
 
-def excused_gradients(steps: Iterable[Step], ours: np.ndarray, theirs: np.ndarray) -> Any:
-    """NaN, of zeros times what is not finite, where there may be a number, or of a sum of infinities; and what no finite gradient is the
-    gradient of."""
+def excused_gradients(steps: Iterable[Step], at: np.ndarray, ours: np.ndarray, theirs: np.ndarray) -> Any:
+    """NaN, of zeros times what is not finite, where there may be a number, or of a sum of infinities; what no finite gradient is the
+    gradient of; and NaN at NaN, where torch takes a piecewise function for the piece of larger numbers. `at`: what it is a gradient of."""
     if theirs.dtype.kind not in "fc":
         return False
-    wild = ~np.isfinite(theirs)
+    wild = ~np.isfinite(theirs) | (np.isnan(at) & np.isnan(ours))
     return wild if any(map(_of("logdet", "slogdet"), steps)) else wild & (np.isnan(theirs) | np.isnan(ours))
 
 

@@ -136,7 +136,11 @@ def _with_history(outcome: Outcome, lib: Any) -> dict[str, Any]:
 def differentiable(program: Program, lib: Any) -> frozenset[str]:
     """The names of what a backward pass of its own can begin from."""
     outcome, found = run(program, lib, roots=frozenset()), set()
-    for name, t in _with_history(outcome, lib).items():
+    try:
+        history = _with_history(outcome, lib)
+    except RuntimeError:    # torch tells of some writes as soon as it is asked for a history
+        return frozenset()
+    for name, t in history.items():
         try:
             lib.autograd.grad(t, list(_wanted(program, outcome).values()), _weights(t, lib, None), retain_graph=True, allow_unused=True)
         except Exception:
@@ -348,7 +352,10 @@ def _numbers(
                 "shape",
                 f"{name}: {a.shape}, expected {b.shape}",
             )
-        excused[name] = known.excused_gradients(program.steps, a, b) if not exact and name.startswith("gradient") else False
+        excused[name] = False
+        if not exact and name.startswith("gradient of "):
+            at = compare.array(expected.inputs[name.removeprefix("gradient of ")])
+            excused[name] = known.excused_gradients(program.steps, at, a, b)
         if a.tobytes() != b.tobytes() and compare.unlike(a, b, compare.dtype_name(want), excused=excused[name]):
             suspects[name] = (a, b)
     if exact and not suspects:
