@@ -16,7 +16,7 @@ import flambeau
 from . import bits, compare, execute, known
 from .compare import Difference
 from .execute import NAMES, Side, disturbable, plain, reached, same_plain
-from .program import Input, Program, code
+from .program import Input, Program, code, references
 
 DISTURBANCES = 12
 
@@ -172,9 +172,11 @@ def difference(
     again: Callable[[np.random.Generator], Outcome],
     exact: bool = False,
     layouts: bool = True,
+    sound: bool = False,
 ) -> Difference | None:
     """Where a run parts from the one that is right. `again` repeats the right one with shaken inputs; `exact`: the dtypes,
-    shapes, strides and memory shared are the right one's own, so that errors are the same too; without `layouts` they may differ."""
+    shapes, strides and memory shared are the right one's own, so that errors are the same too; without `layouts` they may differ;
+    `sound`: no gradient went through a step of which it is excused."""
     last, op = len(program.steps) - 1, ""  # which step is at fault only a smaller program tells
     if not exact and any(known.excuses_step(step, expected.values.get(step.target)) for step in program.steps):
         return None     # nor does what follows from it compare
@@ -189,7 +191,7 @@ def difference(
     found = _values(program, got, expected, theirs)
     if found is not None:
         return None if not exact and (_excuses_values(program, expected, theirs, again) or _as_unrecorded(program, got)) else found
-    if not exact and _excuses_gradients(program, expected, theirs):
+    if not (exact or sound) and _excuses_gradients(program, expected, theirs):
         got, expected = (replace(outcome, grads=None, backward_error=None) for outcome in (got, expected))
     if got.backward_error is not None or expected.backward_error is not None:
         if known.excuses_backward(got.backward_error, expected.backward_error, program.steps):
@@ -293,8 +295,7 @@ def _raising(error: BaseException | None, expected: BaseException | None) -> str
 
 def step_of(program: Program, name: str) -> int:
     """The number of the step that a value belongs to; the last for what is not a step's."""
-    root = name.split("[")[0].split(" ")[0]
-    return next((i for i, s in enumerate(program.steps) if s.has_value and s.target == root), len(program.steps) - 1)
+    return next((i for i, s in enumerate(program.steps) if s.has_value and s.target == _root(name)), len(program.steps) - 1)
 
 
 def _values(program: Program, got: Outcome, expected: Outcome, theirs: Any, ours: Any = flambeau) -> Difference | None:
@@ -448,11 +449,34 @@ def gradient(program: Program, theirs: Any) -> Difference | None:
             return None
         got = run(program, flambeau)
         found = difference(program, got, expected, theirs, again=lambda draw: run(program, theirs, shake=draw))
-        if found is not None or (expected.backward_error is None and got.backward_error is None):
+        tainted = _tainted(program, expected, theirs)
+        if found is not None or not (tainted or expected.backward_error or got.backward_error):
             return found
-        roots = differentiable(program, theirs) & differentiable(program, flambeau)
-        return roots and difference(program, run(program, flambeau, roots=roots), run(program, theirs, roots=roots), theirs,
-                                    again=lambda draw: run(program, theirs, shake=draw, roots=roots)) or None
+        both = differentiable(program, theirs) & differentiable(program, flambeau)
+        roots = frozenset(name for name in both if _root(name) not in tainted)
+        if not roots:
+            return None
+        return difference(program, run(program, flambeau, roots=roots), run(program, theirs, roots=roots), theirs, sound=True,
+                          again=lambda draw: run(program, theirs, shake=draw, roots=roots))
+
+
+def _tainted(program: Program, outcome: Outcome, lib: Any) -> set[str]:
+    """The names of what an excused gradient may pass through: results of such a step, what reads them, and what they were written to,
+    with all that shares its memory in the end."""
+    kinds = {name.split()[0]: compare.dtype_name(t) for name, t in flat(outcome, lib).items()}
+    shared = memory(flat(outcome, lib))
+    tainted: set[str] = set()
+    for step in program.steps:
+        if step.refs() & tainted or known.excuses_gradients(step, kinds):
+            tainted.add(step.target)
+            written = {ref.root for ref in references(step.written)}
+            beside = (names for name, names in shared.items() if _root(name) in written | {step.target})
+            tainted |= written.union(*({_root(name) for name in names} for names in beside))
+    return tainted
+
+
+def _root(name: str) -> str:
+    return name.split("[")[0].split(" ")[0]
 
 
 def compiled(programs: list[Program], dynamic: bool) -> list[Difference | None]:

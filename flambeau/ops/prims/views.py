@@ -402,7 +402,8 @@ def _unfold_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
     return unfold(args[0], args[1] + 1, *args[2:])
 
 
-@view("unfold", batch=_unfold_batch, derivative=Linear(x=lambda g, x_shape, dim, size, step: _unfold_back(g, x_shape, dim, size, step)), loop=_unfold_loop,
+@view("unfold", batch=_unfold_batch, loop=_unfold_loop,
+      derivative=Linear(x=lambda g, x_shape, dim, size, step: _unfold_back(g, x_shape, dim, size, step)),
       samples=lambda r: [(r.standard_normal((2, 7, 3)), 1, 3, 2), (r.standard_normal(6), 0, 2, 3)])
 def unfold(x: Tensor, dim: int, size: int, step: int) -> Spec:
     """All windows of `size` along `dim`, `step` apart, as a new last dimension."""
