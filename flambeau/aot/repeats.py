@@ -238,7 +238,7 @@ class _Cutter:
                       for node in block.nodes for n in walk_nodes((node.args, node.kwargs)))
         if not all(isinstance(n.meta.get("val"), (Tensor, SymInt, SymFloat)) for n in (*block.taken, *block.given)):
             return None
-        return wires, tuple((_signature(n.meta["val"], placed=False), bool(n.meta.get("parameter"))) for n in block.taken)
+        return wires, tuple((_signature(n.meta["val"], placed=_depends_on_place(n.meta["val"])), bool(n.meta.get("parameter"))) for n in block.taken)
 
     def _block(self, start: int, stop: int) -> Block:
         nodes = self.body[start:stop]
@@ -290,6 +290,11 @@ def _signature(val: Any, placed: bool = True) -> Any:
     if isinstance(val, (tuple, list)):
         return tuple(map(_signature, val))
     return repr(val)
+
+
+def _depends_on_place(val: Any) -> bool:
+    """Whether the program looks at where in its memory a tensor begins."""
+    return any(getattr(tensor._storage, "asked_where", False) for tensor in _tensors(val))
 
 
 def _tensors(val: Any) -> Iterator[Tensor]:
