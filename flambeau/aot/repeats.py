@@ -238,7 +238,8 @@ class _Cutter:
                       for node in block.nodes for n in walk_nodes((node.args, node.kwargs)))
         if not all(isinstance(n.meta.get("val"), (Tensor, SymInt, SymFloat)) for n in (*block.taken, *block.given)):
             return None
-        return wires, tuple((_signature(n.meta["val"], placed=_depends_on_place(n.meta["val"])), bool(n.meta.get("parameter"))) for n in block.taken)
+        given = [(n.meta["val"], bool(n.meta.get("parameter"))) for n in block.taken]
+        return wires, tuple((_signature(val, placed=_depends_on_place(val)), parameter) for val, parameter in given)
 
     def _block(self, start: int, stop: int) -> Block:
         nodes = self.body[start:stop]
