@@ -18,8 +18,6 @@ def work(n, x):
         x = (x * 1.5 + k).sin()
     return x @ x.t() + x.softmax(-1).sum()
 
-fl.compile(lambda x: work(1, x))(fl.ones(2, 2))    # what is yet to be imported would be waited for: that is Python's own lock
-
 stop = False
 def busy(seed):
     fl.manual_seed(seed)
@@ -58,3 +56,31 @@ def test_a_child_forked_while_threads_compile_is_free(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", SCRIPT], capture_output=True, text=True, timeout=110,
                           env={**os.environ, "FLAMBEAU_CACHE_DIR": str(tmp_path)})
     assert done.stdout.strip() == "forked", done.stdout + done.stderr[-2000:]
+
+
+FIRST = """
+import os, sys, threading, time
+import flambeau as fl
+
+def work():
+    fl.compile(lambda x: (x * 3).sin().softmax(-1))(fl.ones(4, 4))
+    fl.nn.Linear(3, 3), fl.linalg.svd(fl.eye(3)), fl.fft.fft(fl.ones(8)), fl.distributions
+
+thread = threading.Thread(target=work)
+thread.start()
+time.sleep(float(sys.argv[1]))
+child = os.fork()
+if child == 0:
+    work()
+    os._exit(0)
+thread.join()
+print("forked" if os.waitpid(child, 0)[1] == 0 else "failed")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.parametrize("after", [0.02, 0.06, 0.12, 0.2])
+def test_a_fork_waits_for_what_another_thread_imports(tmp_path: Path, after: float) -> None:
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FIRST, str(after)], capture_output=True, text=True, timeout=110,
+                          env={**os.environ, "FLAMBEAU_CACHE_DIR": str(tmp_path)})
+    assert done.stdout.strip() == "forked" and not done.stderr, done.stdout + done.stderr[-2000:]

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from flambeau import _C
 
 from ..core import dispatch
+from ..core.locks import cached_property
 from ..core.symbolic import is_symbolic
 from ..core.tensor import AutogradMeta, Tensor, View, from_array, refuse_inference_write, shape_of, view_tensor
 from ..ops import registry
@@ -62,7 +63,7 @@ class Node:
         if Settings.anomaly:
             self.trace = traceback.extract_stack()[:-3]
 
-    @functools.cached_property
+    @cached_property
     def metadata(self) -> dict:
         """A place for the user's notes."""
         return {}

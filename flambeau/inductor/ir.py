@@ -11,7 +11,6 @@ A body is a DAG of `Value`s over the scalar operations of `core/scalar.py`, made
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -21,6 +20,7 @@ import numpy as np
 
 from flambeau.core.dtypes import bool_, dtype, int64
 from flambeau.core.expr import Expr, Index, bounds, evaluate, free_variables, to_python, var
+from flambeau.core.locks import cached_property
 from flambeau.core.scalar import NUMPY, SCATTERED_BY, TABLE, Fold, compute_dtype, result_dtype
 from flambeau.core.symbolic import SymFloat, SymInt
 
@@ -363,17 +363,17 @@ class Compute:
     mask: Value | None = None  # scatter only where true
     origins: tuple[Origin, ...] = ()
 
-    @functools.cached_property
+    @cached_property
     def values(self) -> list[Value]:
         """The body and what the store needs, operands first."""
         return walk([self.body, *self.index_values.values(), *([self.mask] if self.mask is not None else [])])
 
-    @functools.cached_property
+    @cached_property
     def loads(self) -> list[Access]:
         """All accesses of the body."""
         return [v.attr for v in self.values if v.op == "load"]
 
-    @functools.cached_property
+    @cached_property
     def reads(self) -> set[str]:
         """The buffers that are read."""
         own = {self.buffer} if self.kind.startswith("scatter") else set()

@@ -8,6 +8,7 @@ from collections.abc import Container, Mapping, Sequence
 
 from flambeau.core.dtypes import dtype
 from flambeau.core.expr import Expr, Index, coefficient, free_variables, substitute, var
+from flambeau.core.locks import cached_property
 from flambeau.core.scalar import FOLDS, TABLE, compute_dtype
 from flambeau.inductor.ir import Program, Tracer, Value, varies_with
 from flambeau.inductor.scheduler import Kernel, Member, kernel_var, lie_apart, rewrite
@@ -110,7 +111,7 @@ class KernelPrinter:
         return others >= SHORT_LOOP and 2 * near > len(self.indices) - len(uneven) and all(
             coefficient(x, f"x{b}") == 0 and coefficient(x, f"x{a}") == 1 for x in uneven)
 
-    @functools.cached_property
+    @cached_property
     def _moved(self) -> list[tuple[str, Index, float]]:
         """(buffer, index, weight) of what is written and read, by the memory that it moves: what runs over part of the loops
         counts for less, and a computed position, which would be a gather along another loop, for more."""
@@ -161,7 +162,7 @@ class KernelPrinter:
             self.inner = [across if turned else best]
             self.tiled = True
 
-    @functools.cached_property
+    @cached_property
     def costly(self) -> bool:
         """Whether vectors are worth a copy of what is read."""
         return sum(TABLE[v.op].cost for m in self.kernel.members for v in m.step.values if v.op in TABLE) >= SCATTERED
