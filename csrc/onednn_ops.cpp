@@ -14,9 +14,9 @@
 #include <unordered_set>
 #include <utility>
 
+#include "alloc.h"
 #include "dnnl_abi.h"
 #include "fork_lock.h"
-#include "room.h"
 #include "split_gemm.h"
 #include "threads.h"
 
@@ -167,7 +167,6 @@ OwnedMemory memory_of(const MemoryDesc* desc) {
 
 size_t padded(size_t bytes) { return (bytes + 127) & ~size_t(63); }
 
-thread_local Room arena;  // for scratchpads and reordered operands
 
 }  // namespace
 
@@ -536,7 +535,8 @@ void Op::run(void* const* operands) {
     if (threads != wanted_threads()) build();
     if (split.possible && split_products != 0) return run_split(operands);
     ThreadScope scope(threads);
-    char* room = arena.of(arena_bytes);
+    const CachedMemory arena(arena_bytes);  // for scratchpads and reordered operands
+    char* const room = arena.data;
     for (size_t i = 0; i < slots.size(); i++) {
         Slot& slot = slots[i];
         if (slot.plain.object == nullptr) {
