@@ -476,6 +476,8 @@ def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along `dim`."""
     a, b = prepare(x1, x2)
+    if not eps >= 0:
+        raise RuntimeError(f"cosine_similarity(): eps must be non-negative, got: {eps}")
     if a.dtype.category != FLOAT:
         raise RuntimeError(f"cosine_similarity(): expected common dtype to be floating point, got {x1.dtype} and {x2.dtype}")
     norms = a.norm(2, dim, keepdim=True).clamp_min(eps), b.norm(2, dim, keepdim=True).clamp_min(eps)

@@ -935,9 +935,9 @@ def float_power_(self: Tensor, exponent: Any) -> Tensor:
 @operator(method=True)
 @with_out
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
-    """log(x / (1 - x)), with x limited to [eps, 1 - eps] if eps is given."""
+    """log(x / (1 - x)), with x limited to [eps, 1 - eps] if eps is given (by eps first, where that is no interval) and no less than 0."""
     x = to_float(input)
-    if eps is not None:
+    if eps is not None and eps >= 0:
         x = clamp(x, eps, 1 - eps) if eps <= 0.5 else where(x < eps, eps, clamp(x, max=1 - eps))
     return x.log() - (-x).log1p()  # whose slope is infinite at 0 and 1
 

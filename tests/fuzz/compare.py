@@ -71,7 +71,7 @@ def wrong(ours: np.ndarray, theirs: np.ndarray, dtype: str, allowed: Any = 0.0) 
         return (ours != theirs) & ~((allowed > 0) if np.ndim(allowed) else False)
     with np.errstate(all="ignore"):
         nearly = np.abs(ours - theirs) <= 4 * (TOLERANCE.get(dtype, 0.0) * np.abs(theirs) + TINIEST.get(dtype, 0.0)) + allowed
-        nearly |= np.isinf(allowed)
+        nearly = (nearly & np.isfinite(theirs)) | np.isinf(allowed)     # nothing finite is near an infinity
     # which part of a complex number overflows first is nobody's promise
     lost = ~np.isfinite(ours) & ~np.isfinite(theirs) if ours.dtype.kind == "c" else np.isnan(ours) & np.isnan(theirs)
     return ~((ours == theirs) | lost | nearly)

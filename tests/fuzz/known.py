@@ -271,8 +271,8 @@ KNOWN = (
     Known("torch takes one complex number off another by multiplying it with -1, which makes NaN of half an infinity",
           values=_of("pairwise_distance", "dist"), where=lambda v: np.isinf(v.ours) & np.isnan(v.theirs)
           & _reads(v, "complex64 complex128")),
-    Known("torch's quotient may be infinite, which makes its remainder NaN",
-          values=lambda step: step.op in ("%", "%=") or _of("fmod", "remainder", "fmod_", "remainder_")(step),
+    Known("torch passes an infinity on its way: the quotient of a remainder, the exponential of a soft margin",
+          values=lambda step: step.op in ("%", "%=") or _of("fmod", "remainder", "fmod_", "remainder_", "soft_margin_loss")(step),
           where=lambda v: _lost(v) & np.isfinite(v.ours)),
     Known("0 times what is not finite is NaN, as documented: alpha=0; BLAS does not look at it",
           values=lambda step: _of(*(n + e for n in ("addmm", "addmv", "addbmm", "baddbmm") for e in ("", "_")))(step) and not _number(

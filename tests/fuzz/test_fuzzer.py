@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import pytest
 
 import flambeau
-from tests.fuzz import modes, workers
+from tests.fuzz import compare, modes, workers
 from tests.fuzz.hunt import Hunt
 from tests.fuzz.program import Input, Program, Ref, Step, Word
 
@@ -125,6 +126,17 @@ def test_a_small_fault_is_found(op, kind, amount, monkeypatch):
     program = Program((Input("x0", kind, (7,), values),), (Step("v0", "method", op, (Ref("x0"), *given)),))
     found = modes.MODES["eager"].run([program], theirs)[0]
     assert found is not None and found.kind == f"value ({kind})"
+
+
+@pytest.mark.parametrize("kind", compare.TOLERANCE)
+@pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan"), 3.0])
+def test_what_is_not_finite_is_near_to_nothing(kind, value):
+    """A number in place of an infinity or of NaN, and the other way round."""
+    dtype = {"bfloat16": "float32"}.get(kind, kind)
+    for other in (0.0, 1.0, 1e4, float("inf"), -float("inf"), float("nan")):
+        a, b = np.array([1.0, value], dtype), np.array([1.0, other], dtype)
+        alike = value == other or (not np.isfinite([value, other]).any() and ((value != value and other != other) or "complex" in kind))
+        assert (compare.unlike(a, b, kind) is None) == alike, other
 
 
 @pytest.mark.parametrize("recorded", [True, False])

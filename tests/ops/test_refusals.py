@@ -41,6 +41,12 @@ CALLS = {
        for name in ("meshgrid", "cartesian_prod") for kinds in (("int64", "int64"), ("float32", "int64"), ("int32", "int64"))
        for sizes in (((2,), (3,)), ((2,), ()), ((2,),), ((),), ((2, 2), (2,)), ((1, 2),), ())},
     "cartesian_prod of a list": lambda t: t.cartesian_prod([t.ones(2), t.ones(2)]),
+    **{f"logit within {eps}": lambda t, eps=eps: t.logit(t.tensor([-1.0, 0.0, 0.3, 0.5, 0.7, 1.0, 2.0, NAN, float("inf")]), eps)
+       for eps in (None, 0.0, 0.2, 0.5, 0.7, 1.0, True, 2.0, -1.0, NAN)},
+    **{f"gradient of a logit within {eps}": lambda t, eps=eps: t.autograd.grad(t.logit(
+        x := t.tensor([-1.0, 0.0, 0.3, 0.5, 0.7, 1.0, 2.0], requires_grad=True), eps).sum(), x)[0] for eps in (0.1, 0.2, 0.7, 1.0)},
+    **{f"cosine_similarity from {eps}": lambda t, eps=eps: t.cosine_similarity(t.ones(2, 3), t.ones(2, 3), eps=eps)
+       for eps in (-9, -1e-30, 0, NAN, 1e-8)},
     **{f"cdist {mode}": lambda t, mode=mode: t.cdist(t.ones(2, 2), t.ones(2, 2), 2, mode) for mode in ((1, 2), 7, "x")},
     **{f"{name} of nothing over {dim}": lambda t, name=name, dim=dim: getattr(t.ones(2, 0), name)(dim=dim)
        for name in ("amin", "amax") for dim in ((), None, 0, 1, (0, 1))},
