@@ -87,11 +87,11 @@ def _large_integers(v: Values) -> bool:
 
 
 def _may_overflow(v: Values) -> bool:
-    """Whether a product of two tensors that a step reads may be infinite, on the way or in the end."""
+    """Whether a product of the tensors that a step reads, or of one with itself, may be infinite, on the way or in the end."""
     largest = np.finfo(v.theirs.dtype).max if v.theirs.dtype.kind in "fc" else np.inf
     sizes = [np.abs(compare.array(t)).astype(np.float64) for t in v.inputs.values() if hasattr(t, "dtype") and t.numel()]
     with np.errstate(all="ignore"):
-        return not math.prod(x.max() for x in sizes) * max((x.size for x in sizes), default=1) < largest
+        return not math.prod(x.max() for x in (sizes * 2 if len(sizes) == 1 else sizes)) * max((x.size for x in sizes), default=1) < largest
 
 
 def _has_constant_row(v: Values) -> bool:
