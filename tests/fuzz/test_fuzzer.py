@@ -60,6 +60,14 @@ def test_a_planted_fault_is_found_and_made_small(hunting, monkeypatch):
     assert small.inputs[0].shape == (1, 1) and small.inputs[0].views == ()
 
 
+def test_no_number_is_near_infinity():
+    inf = np.inf
+    for ours, right in ((3.0, inf), (inf, 3.0), (-inf, inf), (1e38, inf), (np.nan, inf), (inf, np.nan), (0.0, np.nan)):
+        assert compare.unlike(np.float32([ours, 1]), np.float32([right, 1]), "float32"), (ours, right)
+        assert not compare.unlike(np.float32([ours, 1]), np.float32([right, 1]), "float32", np.array([inf, 0]))
+    assert not compare.unlike(np.float32([inf, -inf, np.nan]), np.float32([inf, -inf, np.nan]), "float32")
+
+
 class Silent:
     """A process that never says anything."""
 
