@@ -449,8 +449,8 @@ def vector_norm_vjp(g: Tensor, input: Tensor, out: Tensor, ord: float, dim: Dims
     size = prims.abs(input)
     if math.isinf(ord):
         hit = size == out
-        share = hit.to(size.dtype) / sum(hit, canonical_dims(dim, rank), True)
-        return (input.sgn() * (share * g),)
+        share = g / sum(hit, canonical_dims(dim, rank), True)
+        return ((input.sgn() * share).masked_fill(~hit, 0),)
     ratio = (size / out) ** (ord - 1)
     return ((input.sgn() * (ratio * g)).masked_fill(size == 0, 0),)
 

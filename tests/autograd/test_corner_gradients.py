@@ -219,6 +219,15 @@ def test_a_row_that_is_not_scaled_passes_its_gradient_on():
         assert made[0] == pytest.approx(made[1], nan_ok=True), (p, largest)
 
 
+def test_no_element_is_the_largest_of_nan():
+    for values in ([1.0, NAN, 2.0], [NAN], [INF, -INF, 1.0], [0.0, 0.0]):
+        made = []
+        for t in (fl, theirs):
+            x = t.tensor(values, dtype=t.float64).requires_grad_()
+            made.append(t.autograd.grad(t.linalg.vector_norm(x, INF), x)[0].tolist())
+        assert made[0] == pytest.approx(made[1]), values
+
+
 @pytest.mark.parametrize("p", [1.0, 2.0, 3.0, INF])
 def test_no_row_is_far_from_itself(p):
     """Distances between rows of one matrix: a row that holds an infinity spoils those of its own elements alone."""
