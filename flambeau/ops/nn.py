@@ -192,7 +192,8 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, 
     kept = None if row is None else (flat != row)
     if input.ndim == 2:
         return _reduce_even_bags(rows, mode, kept, per_sample_weights)
-    return _reduce_bags(rows, bag, bags, mode, kept, per_sample_weights)
+    weights = None if per_sample_weights is None else widened(per_sample_weights)
+    return cast(_reduce_bags(widened(rows), bag, bags, mode, kept, weights), rows.dtype)    # a sum of halves stops growing early
 
 
 def _reduce_even_bags(rows: Tensor, mode: str, kept: Tensor | None, weights: Tensor | None) -> Tensor:
@@ -219,8 +220,8 @@ def _reduce_bags(rows: Tensor, bag: Tensor, bags: int, mode: str, kept: Tensor |
     total = prims.index_add(rows.new_zeros((bags, rows.shape[1])), 0, bag, rows)
     if mode == "sum":
         return total
-    ones = rows.new_ones((bag.shape[0],)) if kept is None else kept.to(rows.dtype)
-    count = prims.index_add(rows.new_zeros((bags,)), 0, bag, ones)
+    ones = bag.new_ones((bag.shape[0],)) if kept is None else kept.to(bag.dtype)    # a float stops counting at 2**24
+    count = prims.index_add(bag.new_zeros((bags,)), 0, bag, ones)
     return total / count.clamp_min(1).unsqueeze(1)
 
 

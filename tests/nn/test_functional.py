@@ -161,6 +161,25 @@ def test_embedding_bags_of_one_size(mode, padding):
         compare_call(function, lambda w: TF.embedding_bag(index, w, mode=mode, padding_idx=padding), [randn(11, 4)])
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_long_embedding_bags_are_summed_wide(mode, dtype):
+    rows = torch.full((5000, 1), 0.75 if mode == "mean" else 1.0, dtype=getattr(torch, dtype))
+    offsets = torch.tensor([0, 5])
+    want = TF.embedding_bag(torch.arange(5000), rows, offsets, mode=mode).tolist()
+    function = lambda i, w, o: F.embedding_bag(i, w, o, mode=mode)
+    for call_it in (function, flambeau.compile(function)):
+        ours = flambeau.full((5000, 1), rows[0].item(), dtype=getattr(flambeau, dtype))
+        assert call_it(flambeau.arange(5000), ours, to_ours(offsets)).tolist() == want
+
+
+def test_embedding_bags_count_past_what_a_float_holds():
+    index, rows = flambeau.zeros(2**24 + 2**20, dtype=flambeau.int64), flambeau.zeros(2, 1)
+    rows[1], index[:2**20] = 1.0, 1
+    got = F.embedding_bag(index, rows, flambeau.tensor([0]), mode="mean").item()
+    assert abs(got * 17 - 1) < 1e-5    # a float stops counting at 2**24
+
+
 def test_embedding_bags_of_one_size_with_weights():
     index = torch.randint(0, 11, (5, 6), generator=torch.Generator().manual_seed(0))
     compare_call(lambda w, s: F.embedding_bag(to_ours(index), w, mode="sum", per_sample_weights=s),
