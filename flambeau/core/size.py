@@ -10,6 +10,11 @@ from typing import Any
 from flambeau import _C
 
 
+def known_zero(n: Any) -> bool:
+    """Whether a size is 0; of one that other sizes decide nothing is asked, so nothing is guarded."""
+    return type(n) is int and n == 0
+
+
 class Size(_C.SizeTuple):
     """A tuple of sizes with `numel()`; slices and sums of one are again a Size."""
 

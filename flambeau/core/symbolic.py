@@ -472,9 +472,9 @@ class SymFloat:
         return found
 
     @property
-    def is_given(self) -> bool:
-        """Is it computed of a float that the program is given?"""
-        return any(name[0] == "f" for name in self.variables)
+    def given(self) -> list[str]:
+        """The floats that the program is given, of which it is computed."""
+        return sorted(name for name in self.variables if name[0] == "f")
 
     @property
     def hint(self) -> float:
@@ -566,8 +566,7 @@ def _compare(op: str, left: SymFloat, right: Any) -> Any:
     """A comparison: of floats that the program is given by their examples, which becomes a guard; of sizes by specialising."""
     if not isinstance(right, (int, float, SymInt, SymFloat)):
         return NotImplemented
-    own = [x for x in (left, right) if isinstance(x, SymFloat)]
-    given = sorted(name for x in own for name in x.variables if name[0] == "f")
+    given = [name for x in (left, right) if isinstance(x, SymFloat) for name in x.given]
     if not given:
         return _COMPARISONS[op](float(left), float(right))
     text, env = f"{left!r} {op} {right!r}", left.env

@@ -41,6 +41,7 @@ class GraphBuilder:
         self._by_fake: dict[int, TensorVariable] = {}
         self._symbols: dict[str, fx.Node] = {}
         self.float_sources: dict[str, Source] = {}
+        self._float_names: dict[Source, str] = {}
         """Where the floats that are inputs come from, by their symbols."""
         self._expressions: dict[Any, fx.Node] = {}
         self._last_input: fx.Node | None = None
@@ -141,7 +142,7 @@ class GraphBuilder:
 
     def float_input(self, source: Source, example: float) -> SymFloat:
         """A Python float that is a variable of the graph: an input, once something in the graph uses it."""
-        name = next((name for name, known in self.float_sources.items() if known == source), f"f{len(self.float_sources)}")
+        name = self._float_names.setdefault(source, f"f{len(self._float_names)}")
         symbol = SymFloat.variable(name, self.shape_env, example)
         if name not in self.float_sources:
             self.float_sources[name] = source

@@ -6,9 +6,8 @@ function, for reading and for `exec`; on a GPU `written.py` turns them into nati
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import singledispatch
 from typing import Any, NamedTuple
 
 from flambeau.core.dtypes import dtype
@@ -196,7 +195,7 @@ def print_call(call: Call) -> str:
     if call.of(Launch):
         lines.append("stream = current_stream()")
     for step in call.steps:
-        lines += _lines(step, call)
+        lines += _PRINT[type(step)](step, call)
     results = [_text(r) if call.gives_arrays or not isinstance(r, Look) else f"tensor({_text(r)}, {r.dtype.name})" for r in call.results]
     lines.append(f"return [{', '.join(results)}]")
     given = "inputs, kept" if call.of(Keep) else "inputs"
@@ -224,14 +223,7 @@ def _tuple(items: Iterable[str]) -> str:
     return f"({''.join(f'{item}, ' for item in items)})"
 
 
-@singledispatch
-def _lines(step: Any, call: Call) -> list[str]:
-    """The Python statements of a step."""
-    raise TypeError(f"a call has no step {step!r}")
-
-
-@_lines.register
-def _(step: Take, call: Call) -> list[str]:
+def _take(step: Take, call: Call) -> list[str]:
     given = f"constants[{step.buffer!r}]" if step.position is None else f"inputs[{step.position}]"
     if step.position is None or not call.takes_arrays:
         given += "._data"
@@ -249,29 +241,24 @@ def _empty(step: Make) -> str:
     return f"empty_strided({to_tuple(step.shape)}, {to_tuple(step.strides)}, {step.dtype.name}.numpy)"
 
 
-@_lines.register
-def _(step: Make, call: Call) -> list[str]:
+def _make(step: Make, call: Call) -> list[str]:
     return [f"{step.buffer} = {_empty(step)}"]
 
 
-@_lines.register
-def _(step: Keep, call: Call) -> list[str]:
+def _keep(step: Keep, call: Call) -> list[str]:
     made = f" or {_tuple(map(_empty, step.made))}" if step.made else ""
     return [f"{_tuple(step.buffers)} = kept{made}"]
 
 
-@_lines.register
-def _(step: Clear, call: Call) -> list[str]:
+def _clear(step: Clear, call: Call) -> list[str]:
     return ["inputs.clear()"]
 
 
-@_lines.register
-def _(step: Drop, call: Call) -> list[str]:
+def _drop(step: Drop, call: Call) -> list[str]:
     return [f"{' = '.join(step.buffers)} = None"]
 
 
-@_lines.register
-def _(step: Run, call: Call) -> list[str]:
+def _run(step: Run, call: Call) -> list[str]:
     return [f"{step.name}({_tuple(map(str, step.buffers))}, {_tuple(step.symbols)})"]
 
 
@@ -280,34 +267,36 @@ def _addresses(pointers: Sequence[tuple[str, Index]]) -> list[str]:
             for buffer, offset in pointers]
 
 
-@_lines.register
-def _(step: Launch, call: Call) -> list[str]:
+def _launch(step: Launch, call: Call) -> list[str]:
     noted = [f"strays[{step.indexing!r}]"] if step.indexing else []
     arguments = ["stream", to_python(step.grid), *_addresses(step.pointers), *noted, *step.symbols]
     return [f"{step.kernel}({', '.join(arguments)})"]
 
 
-@_lines.register
-def _(step: ByAddress, call: Call) -> list[str]:
+def _by_address(step: ByAddress, call: Call) -> list[str]:
     return [f"{step.name}({', '.join(_addresses(step.pointers))})"]
 
 
-@_lines.register
-def _(step: ByArrays, call: Call) -> list[str]:
+def _by_arrays(step: ByArrays, call: Call) -> list[str]:
     return [f"{step.function}({', '.join(map(_text, step.arguments))})"]
 
 
-@_lines.register
-def _(step: Primitive, call: Call) -> list[str]:
+def _primitive(step: Primitive, call: Call) -> list[str]:
     names = "".join(f"{name}, " for name, _ in step.results)
     strides = _tuple("None" if layout is None else to_tuple(layout) for _, layout in step.results)
     sizes = "{" + ", ".join(f"{s.name!r}: {s.name}" for s in call.symbols) + "}"
     return [f"{names}= extern(steps[{step.number}], {_tuple(map(_text, step.inputs))}, {strides}, {sizes})"]
 
 
-@_lines.register
-def _(step: Store, call: Call) -> list[str]:
+def _store(step: Store, call: Call) -> list[str]:
     return [f"{_text(step.part)}[...] = {step.source}"]
+
+
+_PRINT: dict[type[Step], Callable[..., list[str]]] = {
+    Take: _take, Make: _make, Keep: _keep, Clear: _clear, Drop: _drop, Run: _run, Launch: _launch, ByAddress: _by_address,
+    ByArrays: _by_arrays, Primitive: _primitive, Store: _store,
+}
+"""The Python statements of a step."""
 
 
 __all__ = ["CLASSES", "ByAddress", "ByArrays", "Call", "Clear", "Drop", "Keep", "Launch", "Look", "Make", "Primitive", "Run", "Sizes",

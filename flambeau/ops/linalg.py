@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core.dtypes import FLOAT, INT, bfloat16, bool_, float16, float32, float64, int64, promote_types
-from ..core.size import broadcast_shapes, canonical_dim
+from ..core.size import broadcast_shapes, canonical_dim, known_zero
 from ..core.tensor import Tensor
 from . import prims
 from .creation import triu_indices
@@ -154,7 +154,7 @@ rmatmul = reflected("rmatmul", matmul, "other @ input.")
 
 
 def _no_elements(x: Tensor) -> bool:
-    return any(type(n) is int and n == 0 for n in x._layout.shape)
+    return any(map(known_zero, x._layout.shape))
 
 
 def _scaled(x: Tensor, number: Any) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.dtypes import bool_, dtype, float32, float64, int64, uint8
+from ..core.size import known_zero
 from ..core.symbolic import hint_of, is_symbolic, sym_int, sym_max
 from ..core.tensor import Tensor, from_array
 from . import prims
@@ -106,7 +107,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     low, high = [0] * input.ndim, [0] * input.ndim
     for i in range(len(amounts) // 2):
         low[-1 - i], high[-1 - i] = amounts[2 * i], amounts[2 * i + 1]
-    if mode == "constant" and all(type(n) is int and n == 0 for n in amounts):
+    if mode == "constant" and all(map(known_zero, amounts)):
         return input.clone()
     if mode == "constant":
         return _surrounded(input, tuple(low), tuple(high), value) if value and max(amounts, default=0) > 0 else \

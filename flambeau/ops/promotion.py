@@ -127,7 +127,7 @@ def fitting(x: Any, kind: dtype) -> Any:
     what does not fit: too large, imaginary, or NaN as an integer."""
     if isinstance(x, np.generic):
         x = x.item()
-    if isinstance(x, SymFloat) and x.is_given and kind.category != BOOL:
+    if isinstance(x, SymFloat) and x.given and kind.category != BOOL:
         x = _fixed_if_large(x, *limits(kind))
     if kind.category == BOOL or not isinstance(x, numbers.Number) or type(x) is bool:
         return cast(x, kind)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core import dispatch
 from ..core.dtypes import FLOAT, bool_, float32, float64, int64
-from ..core.size import canonical_dim
+from ..core.size import canonical_dim, known_zero
 from ..core.tensor import Tensor
 from . import batching, prims
 from .creation import linspace
@@ -147,7 +147,7 @@ def _quantile(input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolati
         raise RuntimeError(f"quantile() q must be a scalar or 1D tensor, got shape {list(q.shape)}")
     if q._data is not None and q.numel() and not bool(((q >= 0) & (q <= 1)).all()):
         raise RuntimeError("quantile() q values must be in the range [0, 1]")
-    if any(type(n) is int and n == 0 for n in input.shape):
+    if any(map(known_zero, input.shape)):
         raise RuntimeError(f"quantile() input tensor must be non-empty, got shape {list(input.shape)}")
     x = input.reshape(-1) if dim is None or not input.ndim else input
     d = 0 if dim is None else canonical_dim(dim, x.ndim)
@@ -273,7 +273,7 @@ def _slices_of(input: Tensor, dim: int | None) -> int | None:
     d = canonical_dim(dim, input.ndim)
     if not input.ndim:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
-    if any(type(n) is int and n == 0 for n in _without(input.shape, d)):
+    if any(map(known_zero, _without(input.shape, d))):
         raise RuntimeError(f"unique: there are no elements in the slices along dimension {d} of shape {list(input.shape)}")
     return d
 

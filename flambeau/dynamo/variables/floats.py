@@ -7,8 +7,6 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ...core.symbolic import SymFloat, SymInt, hint_of
 from .. import policy
 from ..break_kinds import graph_break
@@ -33,26 +31,37 @@ _FUNCTIONS = _OF_MATH | frozenset({
     operator.neg, operator.pos, operator.abs, abs, round, float, int, bool, min, max, pow})
 
 
-class FloatVariable(SymVariable):
+class NumberVariable(SymVariable):
+    """A number that changes from call to call, read from its source."""
+
+    def __init__(self, tx: Trace, example: Any, source: Source) -> None:
+        self.tx, self.example, self.source = tx, example, source
+
+    def python_type(self) -> type:
+        return type(self.example)
+
+    def describe(self) -> str:
+        return f"a {'float' if self.python_type() is float else 'number'} that changes, {self.source}"
+
+    def build(self, w: Writer) -> str:
+        return w.fetch(self.source)
+
+
+class FloatVariable(NumberVariable):
     """A float whose value nothing has asked for. Tensor operators take it as an input of the graph. What is computed of it is
     computed before the graph, from its source; what that comes to, where the program looks (a comparison), is guarded."""
 
     kind: Any = float
 
     def __init__(self, tx: Trace, example: float, source: Source, terms: int = 1) -> None:
-        self.tx, self.example, self.source, self.terms = tx, example, source, terms
+        super().__init__(tx, example, source)
+        self.terms = terms
 
     @property
     def value(self) -> Any:
         """The variable of the graph."""
         assert self.source is not None
         return self.tx.float_input(self.source, self.example)
-
-    def python_type(self) -> type:
-        return float
-
-    def describe(self) -> str:
-        return f"a float that changes, {self.source}"
 
     def specialize(self) -> float:
         assert self.source is not None
@@ -78,19 +87,12 @@ class FloatVariable(SymVariable):
         found = of_floats(tx, op, pair) if op in _INFIX else None
         if found is not None or not isinstance(other, (ConstantVariable, SymVariable)):
             return found
-        known = ConstantVariable(self.specialize())
-        return tx.binary(op, other, known) if reflected else tx.binary(op, known, other)
-
-    def build(self, w: Writer) -> str:
-        return w.fetch(self.source)
+        return self._binary_of_value(tx, op, other, reflected)
 
 
-class NumpyNumberVariable(SymVariable):
+class NumpyNumberVariable(NumberVariable):
     """A number of NumPy that changes from call to call: tensor operators take it as the Python number that it is; whatever else
     needs it fixes its value."""
-
-    def __init__(self, tx: Trace, example: np.generic, source: Source) -> None:
-        self.tx, self.example, self.source = tx, example, source
 
     @property
     def value(self) -> Any:
@@ -101,12 +103,6 @@ class NumpyNumberVariable(SymVariable):
             return self.tx.float_input(source, number)
         variable = self.tx.int_input(number, source)
         return variable.value if isinstance(variable, SymVariable) else self.specialize()
-
-    def python_type(self) -> type:
-        return type(self.example)
-
-    def describe(self) -> str:
-        return f"a number that changes, {self.source}"
 
     def specialize(self) -> Any:
         assert self.source is not None
@@ -123,11 +119,7 @@ class NumpyNumberVariable(SymVariable):
     def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
         if isinstance(other, TensorVariable):
             return None
-        known = ConstantVariable(self.specialize())
-        return tx.binary(op, other, known) if reflected else tx.binary(op, known, other)
-
-    def build(self, w: Writer) -> str:
-        return w.fetch(self.source)
+        return self._binary_of_value(tx, op, other, reflected)
 
 
 def of_floats(tx: Trace, function: Callable[..., Any], args: Sequence[Variable]) -> Variable | None:

@@ -300,8 +300,7 @@ class SymVariable(Variable):
         if not number or symbolic is None:
             if op in (operator.eq, operator.ne) or not isinstance(other, (ConstantVariable, SymVariable, SequenceVariable)):
                 return None
-            known = ConstantVariable(self.specialize())
-            return tx.binary(op, other, known) if reflected else tx.binary(op, known, other)
+            return self._binary_of_value(tx, op, other, reflected)
         pair = [other, self] if reflected else [self, other]
         if self._is_beyond_graph(tx, symbolic, *pair):
             return tx.fold(op, pair)
@@ -310,6 +309,11 @@ class SymVariable(Variable):
             return tx.literal(op(theirs, self.value) if reflected else op(self.value, theirs))
         except ZeroDivisionError as error:
             tx.raise_(ZeroDivisionError, *error.args)
+
+    def _binary_of_value(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable:
+        """The operation on the value, which is fixed."""
+        known = ConstantVariable(self.specialize())
+        return tx.binary(op, other, known) if reflected else tx.binary(op, known, other)
 
     @staticmethod
     def _is_beyond_graph(tx: Trace, op: Any, left: Variable, right: Variable) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...backends.cpu.conv import FROM_LAST, TO_LAST, is_channels_last
 from ...core.dtypes import float32, float64, int64
-from ...core.size import contiguous_strides, elementwise_strides, may_overlap
+from ...core.size import contiguous_strides, elementwise_strides, known_zero, may_overlap
 from ...core.symbolic import SymInt, expr_of
 from ...core.tensor import Tensor
 from ..registry import Linear, Spec, channels_last_like, primitive, view
@@ -254,7 +254,7 @@ def _diagonal_back(g: Tensor, shape: Sequence, offset: int, dim1: int, dim2: int
     full = g.unsqueeze(-1).expand(*g.shape, columns)
     above = max(-offset, 0)
     below = rows - above - size
-    if not (_is_zero(above) and _is_zero(below)):
+    if not (known_zero(above) and known_zero(below)):
         lead, zeros = (0,) * (g.ndim - 1), (0,) * (g.ndim + 1)
         full = pad_zeros(full, (*lead, above, 0), (*lead, below, 0), zeros)
     placed = full.triu(offset).tril(offset)
@@ -287,16 +287,12 @@ def _pad_loop(o: Any, idx: Sequence, x: Any, low: Sequence, high: Sequence, inne
     for i, lo, hi, gap, size in zip(idx, low, high, inner, x.shape):
         position = i - lo
         source.append(position if not gap else position // (gap + 1))
-        if not (_is_zero(lo) and _is_zero(hi) and not gap):
+        if not (known_zero(lo) and known_zero(hi) and not gap):
             inside = o.logical_and(o.index_le(0, position), o.index_lt(position, size + (size - 1) * gap))
             if gap:
                 inside = o.logical_and(inside, o.index_eq(position % (gap + 1), 0))
             mask = inside if mask is None else o.logical_and(mask, inside)
     return x(source) if mask is None else o.masked(mask, lambda: x(source), 0)
-
-
-def _is_zero(n: Any) -> bool:
-    return type(n) is int and n == 0
 
 
 @primitive("pad_zeros", kernel=_pad_kernel, loop=_pad_loop, tags=("recomputable", "linear"),
