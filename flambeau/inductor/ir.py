@@ -99,6 +99,7 @@ class Tracer:
         self._table: dict[tuple, Value] = {}
         self.mask: Value | None = None  # under which loads happen
         self.computed: dict[str, Value] = {}  # the index variables that stand for computed values
+        self.checks: list[Value] = []  # of computed indices, in the order in which they were asked for
 
     def make(self, op: str, args: tuple[Value, ...], kind: dtype, attr: Any = None) -> Value:
         """The value `op(*args)`, hash-consed."""
@@ -258,7 +259,20 @@ class Tracer:
             wrapped = self.where(self.mask, wrapped, 0)
         checked = self.make("checked", (wrapped, wide), int64, size)  # wide: what an error names
         self.computed[f"v{checked.uid}"] = checked
+        self.checks.append(checked)
         return var(f"v{checked.uid}", size=size)
+
+    def with_checks(self, read: Callable[[], Value]) -> Value:
+        """`read()`, which computes indices: they are checked also where what is read is the same everywhere (a constant, an
+        expanded tensor), so that the value does not hang on them."""
+        before = len(self.checks)
+        value = read()
+        if len(self.checks) > before:
+            used = {v.uid for v in walk([value])}
+            for checked in self.checks[before:]:
+                if checked.uid not in used:
+                    value = self.where(self.lt(checked, 0), int(value.op == "constant" and value.attr == 0), value)   # which it never is
+        return value
 
     def masked(self, condition: Value, value: Callable[[], Value], other: Any) -> Value:
         """`value()` where `condition`, else `other`; nothing is loaded where the condition is false."""

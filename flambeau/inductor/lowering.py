@@ -406,7 +406,7 @@ class Lowering:
 
     def _index_map(self, node: Any, prim: Primitive, args: list) -> Box:
         def fn(idx: Sequence[Index]) -> Value:
-            return prim.loop(self.tracer, idx, *args)
+            return self.tracer.with_checks(lambda: prim.loop(self.tracer, idx, *args))
         box = self.virtual(node, fn)
         sources = _boxes(args)
         if "view" in prim.tags and len(sources) == 1:    # else where it begins is in a tensor
