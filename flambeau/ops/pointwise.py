@@ -32,7 +32,7 @@ from ..core.dtypes import (
     uint8,
 )
 from ..core.scalar import compute_dtype
-from ..core.size import is_dense
+from ..core.size import is_dense, may_overlap
 from ..core.symbolic import SymFloat
 from ..core.tensor import Tensor, bump_version, refuse_inference_write
 from . import prims
@@ -50,10 +50,11 @@ class InPlace:
     rebase: Callable[[Tensor, Any, bool], None] = staticmethod(lambda target, source, anew: None)
 
 
-def assign(target: Tensor, value: Any, *, anew: bool = False) -> Tensor:
+def assign(target: Tensor, value: Any, *, anew: bool = False, changes: bool = False) -> Tensor:
     """Overwrite `target` with `value` (of a castable dtype, broadcastable to its shape), as a recorded in-place write.
 
-    `anew`: the value was made without a look at `target`, whose former history then gets a gradient of zeros.
+    `anew`: the value was made without a look at `target`, whose former history then gets a gradient of zeros. `changes`: `value` is
+    what an operation made of `target`: of elements in one place (windows of `unfold`) those that it left alone undo nothing.
     """
     InPlace.check(target)
     if target._view is not None or target._data is None:   # an input of a trace may be expanded without being a view there
@@ -64,7 +65,7 @@ def assign(target: Tensor, value: Any, *, anew: bool = False) -> Tensor:
         value = cast(value, target.dtype)
         if value.shape != target.shape:
             raise RuntimeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(value.shape)}")
-    write(target, value)
+    write(target, value, changes)
     InPlace.rebase(target, value, anew)
     return target
 
@@ -78,8 +79,9 @@ def refuse_repeated(x: Tensor) -> None:
                            "location. Please clone() the tensor before performing the operation.")
 
 
-def write(target: Tensor, value: Any) -> None:
-    """The bare write: memory and version counter, through the modes but without autograd. `value` may be a number."""
+def write(target: Tensor, value: Any, changes: bool = False) -> None:
+    """The bare write: memory and version counter, through the modes but without autograd. `value` may be a number; `changes`: as for
+    `assign`."""
     refuse_inference_write(target)
     state = dispatch.state
     if state.modes or target._data is None:
@@ -93,7 +95,10 @@ def write(target: Tensor, value: Any) -> None:
         raise RuntimeError("the memory of this tensor is read-only (it came from a read-only NumPy array); clone() it first")
     if isinstance(value, Tensor) and value.device != target.device:
         source = value.to(target.device)._data
-    if isinstance(source, np.ndarray):
+    if changes and target._view is not None and may_overlap(*target._layout[:2]):
+        changed = (source != target._data) & ((source == source) | (target._data == target._data))
+        target._data[changed] = source[changed]
+    elif isinstance(source, np.ndarray):
         native.copy_strided(target._data, source)
     else:
         target._data[...] = source
@@ -136,7 +141,7 @@ def inplace(fn: Callable, name: str, *, refuses: bool = False) -> Callable:
         if not kwargs and into(self, *args):
             bump_version(self)
             return self
-        return assign(self, _shaped(new_value(fn, self, args, kwargs), self, name))
+        return assign(self, _shaped(new_value(fn, self, args, kwargs), self, name), changes=True)
 
     return in_place
 

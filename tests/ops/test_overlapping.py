@@ -1,0 +1,64 @@
+"""Operations in place on memory that elements share: what an operation leaves alone undoes nothing that it writes elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+import flambeau as torch
+
+VIEWS = {
+    "rows": lambda b: b.as_strided((3, 4), (2, 1)),
+    "windows": lambda b: b.unfold(0, 4, 2),
+    "apart": lambda b: b.as_strided((3, 4), (4, 1)),
+}
+ROW, ENDS = torch.tensor([1]), torch.tensor([[0], [0], [3]])
+WRITES = {
+    "index_fill_": lambda x: x.index_fill_(0, ROW, 4.0),
+    "index_add_": lambda x: x.index_add_(0, ROW, torch.ones(1, 4)),
+    "index_copy_": lambda x: x.index_copy_(0, ROW, torch.full((1, 4), 30.0)),
+    "index_reduce_": lambda x: x.index_reduce_(0, ROW, torch.full((1, 4), 3.0), "prod"),
+    "scatter_": lambda x: x.scatter_(1, ENDS, 70.0),
+    "scatter_add_": lambda x: x.scatter_add_(1, ENDS, torch.ones(3, 1)),
+    "scatter_reduce_": lambda x: x.scatter_reduce_(1, ENDS, torch.full((3, 1), 50.0), "amax"),
+    "masked_fill_": lambda x: x.masked_fill_(torch.tensor([True, False, False, False]), 9.5),
+    "masked_scatter_": lambda x: x.masked_scatter_(torch.tensor([True, False, False, False]), torch.arange(20.0) + 50),
+    "tril_": lambda x: x.tril_(),
+    "clamp_": lambda x: x.clamp_(max=3),
+    "put_": lambda x: x.put_(torch.tensor([5]), torch.tensor([33.0])),
+    "index_put_": lambda x: x.index_put_((ROW,), torch.tensor(33.0)),
+    "a row": lambda x: x.__setitem__(1, 5.5),
+    "by a mask": lambda x: x.__setitem__(x > 6, 0.0),
+}
+
+
+def _expected(view, op):
+    """The memory after an operation, element by element: each one that it changes is written."""
+    old, memory = view(torch.arange(12.0)).clone(), torch.arange(12.0)
+    new = old.clone()
+    op(new)
+    places = view(torch.arange(12))
+    for i in range(old.shape[0]):
+        for j in range(old.shape[1]):
+            if new[i, j] != old[i, j]:
+                memory[int(places[i, j])] = new[i, j]
+    return memory
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_is_not_undone_by_what_shares_its_place(name, view):
+    torch._dynamo.reset()
+    expected = _expected(VIEWS[view], WRITES[name])
+
+    def program(memory):
+        WRITES[name](VIEWS[view](memory))
+        return memory
+
+    assert torch.equal(program(torch.arange(12.0)), expected)
+    assert torch.equal(torch.compile(program, backend="aot_eager")(torch.arange(12.0)), expected)
+
+
+def test_nan_that_stays_is_no_change():
+    memory = torch.tensor([float("nan")] * 6)
+    memory.as_strided((2, 4), (2, 1)).masked_fill_(torch.tensor([[True] * 4, [False] * 4]), 1.0)
+    assert memory.tolist()[:4] == [1.0] * 4
