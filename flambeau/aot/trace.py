@@ -318,7 +318,7 @@ class TraceMode:
         """The base with a part replaced: `view_scatter` says how, for every view primitive."""
         cell = entry.cell
         _check_strided(cell, entry.chain)
-        if _leads_through(entry.chain, "as_strided", "unfold") and may_overlap(*entry.tensor._layout[:2]):
+        if _shares_places(cell.base, entry.chain):
             raise NotImplementedError("a write through as_strided() or unfold() to places that several elements of the view share")
         base, part = stripped(cell.base), stripped(entry.tensor)
         self._own(base, cell.node)
@@ -328,13 +328,19 @@ class TraceMode:
         cell.node = self._in_layout_of(cell.base, written)
 
 
-def _leads_through(chain: tuple, *views: str) -> bool:
-    return any(prim.name in views for prim, _ in chain)
+def _shares_places(base: Tensor, chain: tuple) -> bool:
+    """Whether several elements of a view on the way to another lie in one place: put back as a whole, they would undo what one got."""
+    view = base
+    for prim, attrs in chain:
+        view = prim.run((view, *attrs))
+        if prim.name in ("as_strided", "unfold") and may_overlap(*view._layout[:2]):
+            return True
+    return False
 
 
 def _check_strided(cell: Cell, chain: tuple) -> None:
     """Refuse `as_strided` of what was written: it tells places in memory, and the new value may lie in others."""
-    if _leads_through(chain, "as_strided"):
+    if any(prim.name == "as_strided" for prim, _ in chain):
         shape, strides, offset = cell.base._layout
         if not (type(offset) is int and offset == 0 and is_dense(shape, strides)):
             raise NotImplementedError(f"as_strided() of a tensor of strides {tuple(strides)} at offset {offset} that the graph writes to")
