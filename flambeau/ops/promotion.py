@@ -42,11 +42,18 @@ def set_default_dtype(kind: dtype) -> None:
     Defaults.kind = kind
 
 
+def _check_width(x: numbers.Integral) -> None:
+    """OverflowError for an integer that 64 bits, with a sign or without, don't hold."""
+    if not -(1 << 63) <= x < 1 << 64:  # type: ignore[operator]
+        raise OverflowError(f"int too big to convert: {x if abs(x) < 1 << 200 else 'it'} takes more than 64 bits")  # type: ignore[operator]
+
+
 def category_of_number(x: Any) -> int:
-    """Promotion category of a Python or NumPy number, or symbolic size."""
+    """Promotion category of a Python or NumPy number, or symbolic size. OverflowError for integers of more than 64 bits."""
     if isinstance(x, (bool, np.bool_)):
         return BOOL
     if isinstance(x, numbers.Integral):
+        _check_width(x)
         return INT
     if isinstance(x, numbers.Real):
         return FLOAT
@@ -127,6 +134,8 @@ def fitting(x: Any, kind: dtype) -> Any:
     what does not fit: too large, imaginary, or NaN as an integer."""
     if isinstance(x, np.generic):
         x = x.item()
+    if isinstance(x, numbers.Integral):
+        _check_width(x)
     if isinstance(x, SymFloat) and x.given and kind.category != BOOL:
         x = _fixed_if_large(x, *limits(kind))
     if kind.category == BOOL or not isinstance(x, numbers.Number) or type(x) is bool:

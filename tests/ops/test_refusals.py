@@ -405,3 +405,29 @@ def test_one_element_under_a_mask_is_converted():
         x = lib.zeros(2, 2)
         x[lib.tensor([[True, False], [True, True]])] = lib.tensor([3])
         assert x.tolist() == [[3.0, 0.0], [3.0, 3.0]]
+
+
+WIDE = {
+    "add": lambda x, n: x + n,
+    "multiplied by": lambda x, n: n * x,
+    "remainder": lambda x, n: x % n,
+    "equal": lambda x, n: x == n,
+    "less": lambda x, n: x < n,
+    "in place": lambda x, n: x.mul_(n),
+    "fill": lambda x, n: x.fill_(n),
+    "full": lambda x, n: fl.full_like(x, n),
+    "masked_fill": lambda x, n: x.masked_fill(x == x, n),
+    "where": lambda x, n: fl.where(x == x, x, n),
+    "clamp": lambda x, n: x.clamp(max=n),
+    "subscript": lambda x, n: x.__setitem__(0, n),
+}
+
+
+@pytest.mark.parametrize("kind", [fl.int8, fl.int64, fl.uint8, fl.float32, fl.complex64])
+@pytest.mark.parametrize("number", [1 << 64, -(1 << 63) - 1, 1 << 400], ids=["2^64", "-2^63-1", "2^400"])
+@pytest.mark.parametrize("name", WIDE)
+def test_integers_of_more_than_64_bits_are_refused(name, number, kind):
+    x = fl.ones(3, dtype=kind)
+    with pytest.raises((OverflowError, RuntimeError, NotImplementedError), match=r"64 bits|complex"):   # some take no complex numbers at all
+        WIDE[name](x, number)
+    assert fl.equal(x, fl.ones(3, dtype=kind))
