@@ -428,6 +428,6 @@ WIDE = {
 @pytest.mark.parametrize("name", WIDE)
 def test_integers_of_more_than_64_bits_are_refused(name, number, kind):
     x = fl.ones(3, dtype=kind)
-    with pytest.raises((OverflowError, RuntimeError, NotImplementedError), match=r"64 bits|complex"):   # some take no complex numbers at all
+    with pytest.raises((OverflowError, RuntimeError, NotImplementedError), match=r"64 bits|complex"):  # some take no complex ones
         WIDE[name](x, number)
     assert fl.equal(x, fl.ones(3, dtype=kind))
