@@ -5,8 +5,8 @@
 // class and handed out again with their pages in place; large ones ask for huge pages. Blocks are 64-byte aligned.
 //
 // Where blocks come from depends on their size. Small ones are cut from spans of one class, which count those in use; medium ones
-// from chunks; a large one is a mapping of its own. All of these begin at granules of 2 MB that a bitmap of the address space
-// marks as ours. So a pointer tells by itself whether it is, and NumPy's default handler can be replaced in place, for all threads
+// from chunks, which do so too; a large one is a mapping of its own. All of these begin at granules of 2 MB that a bitmap of the
+// address space marks as ours. So a pointer tells by itself whether it is, and NumPy's default handler can be replaced in place, for all threads
 // and contexts: arrays that NumPy made before go back to malloc. (PyDataMem_SetHandler sets a context variable: other threads, and
 // later notebook cells, would not see it.) No address space is reserved: a limit on it (RLIMIT_AS) may come at any time.
 //
@@ -82,18 +82,28 @@ struct Span {
 };
 static_assert(sizeof(Span) <= alignment);
 
+// Medium blocks, one after the other; stands at their beginning, at a multiple of its size.
+struct Chunk {
+    Chunk* older;    // in the list of free ones
+    char* end;       // of what was cut
+    uint32_t warm;   // blocks that are in use or cached with their pages
+    bool dirty;      // it was used before, and the system did not take its pages
+};
+static_assert(sizeof(Chunk) <= alignment);
+
 struct Stats {
     size_t live, peak, cached, requests, reused, fresh, evicted;
 };
 
 pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-char *frontier, *chunk_end;                    // what is left of the last chunk
+Chunk *open_chunk, *free_chunks;               // blocks are cut from the one; the others are without pages
 char *span_frontier, *span_end;                // of the last granule that spans are cut from
 Block *newest, *oldest;
 Span *newest_idle, *oldest_idle, *free_spans;  // free ones: without pages, linked by `older`
 Span* open_span[small_classes];                // blocks are cut from these
 Block* top[classes];                           // cached, pages in place
-Block* cold[classes];                          // evicted medium ones, linked by `below`
+Block* cold[classes];                          // evicted medium ones
+size_t cold_blocks;                            // of which the page with the header is left
 Stats stats;
 size_t cache_limit;
 uint32_t now;  // in ticks of the keeper
@@ -117,6 +127,7 @@ int class_of(size_t size) {
 void* memory_of(Block* block) { return (char*)block + alignment; }
 Block* block_of(void* memory) { return (Block*)((char*)memory - alignment); }
 Span* span_of(Block* block) { return (Span*)((uintptr_t)block / span_size * span_size); }
+Chunk* chunk_of(Block* block) { return (Chunk*)((uintptr_t)block / chunk_size * chunk_size); }
 bool is_small(const Block* block) { return block->size_class < small_classes; }
 bool is_large(const Block* block) { return block->size_class >= medium_classes; }
 
@@ -134,12 +145,12 @@ void mark(char* begin, size_t size, bool flag) {
 }
 
 // ----------------------------------------------------------------------------------------------------- the system's memory
-// Fresh zeroed pages at a multiple of the granule; null where the system has none.
-char* map(size_t size) {
-    size_t spare = size + granule - page;
+// Fresh zeroed pages at a multiple of `multiple`; null where the system has none.
+char* map(size_t size, size_t multiple = granule) {
+    size_t spare = size + multiple - page;
     char* memory = (char*)mmap(nullptr, spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return nullptr;
-    char* begin = (char*)(((uintptr_t)memory + granule - 1) / granule * granule);
+    char* begin = (char*)(((uintptr_t)memory + multiple - 1) / multiple * multiple);
     char* end = begin + size;
     if (begin > memory) munmap(memory, begin - memory);
     if (end < memory + spare) munmap(end, memory + spare - end);
@@ -148,7 +159,7 @@ char* map(size_t size) {
 
 // Chunks and granules for spans stay ours for good.
 char* map_marked(size_t size) {
-    char* begin = map(size);
+    char* begin = map(size, size);
     if (begin != nullptr) mark(begin, size, true);
     return begin;
 }
@@ -156,15 +167,15 @@ char* map_marked(size_t size) {
 size_t bytes_of_large(int size_class) { return (class_size(size_class) + alignment + page - 1) / page * page; }
 
 // ------------------------------------------------------------------------------------------------------------ cached blocks
-void link_class(Block* block) {
+void link_class(Block* block, Block** first = top) {
     block->above = nullptr;
-    block->below = top[block->size_class];
+    block->below = first[block->size_class];
     if (block->below) block->below->above = block;
-    top[block->size_class] = block;
+    first[block->size_class] = block;
 }
 
-void unlink_class(Block* block) {
-    (block->above ? block->above->below : top[block->size_class]) = block->below;
+void unlink_class(Block* block, Block** first = top) {
+    (block->above ? block->above->below : first[block->size_class]) = block->below;
     if (block->below) block->below->above = block->above;
 }
 
@@ -207,6 +218,23 @@ struct Inner {
     }
 };
 
+// Takes what is left from a chunk whose blocks are all cold: the pages that their headers are in.
+void empty(Chunk* chunk) {
+    char* at = (char*)chunk + alignment;
+    while (at < chunk->end) {
+        Block* block = (Block*)at;
+        at += class_size(block->size_class) + alignment;
+        unlink_class(block, cold);
+        cold_blocks--;
+    }
+    unpoison(chunk, chunk_size);
+    chunk->dirty = madvise((char*)chunk + page, chunk_size - page, MADV_DONTNEED) != 0;
+    chunk->end = (char*)chunk + alignment;
+    if (chunk == open_chunk) return;
+    chunk->older = free_chunks;
+    free_chunks = chunk;
+}
+
 // Takes the pages from a cached block. A medium one is used again when its class has no warm one.
 void evict(Block* block) {
     unlink(block);
@@ -220,8 +248,9 @@ void evict(Block* block) {
     }
     Inner inner(block);
     block->clean = madvise(inner.begin, inner.end - inner.begin, MADV_DONTNEED) == 0;
-    block->below = cold[block->size_class];
-    cold[block->size_class] = block;
+    link_class(block, cold);
+    cold_blocks++;
+    if (--chunk_of(block)->warm == 0) empty(chunk_of(block));
 }
 
 Block* block_in(Span* span, int i) { return (Block*)((char*)span + alignment + i * (class_size(span->size_class) + alignment)); }
@@ -259,7 +288,9 @@ Block* take_cached(int size_class) {
         }
     }
     if (Block* block = cold[size_class]) {
-        cold[size_class] = block->below;
+        unlink_class(block, cold);
+        cold_blocks--;
+        chunk_of(block)->warm++;
         return block;
     }
     return nullptr;
@@ -293,15 +324,27 @@ Block* cut_small(int size_class) {
     return block_in(span, span->cut++);
 }
 
+Chunk* make_chunk() {
+    Chunk* chunk = free_chunks;
+    if (chunk != nullptr) {
+        free_chunks = chunk->older;
+    } else {
+        chunk = (Chunk*)map_marked(chunk_size);
+        if (chunk == nullptr) return nullptr;
+        chunk->end = (char*)chunk + alignment;
+    }
+    return open_chunk = chunk;
+}
+
 Block* cut_medium(int size_class) {
     size_t size = class_size(size_class) + alignment;
-    if (size > size_t(chunk_end - frontier)) {
-        char* chunk = map_marked(chunk_size);
-        if (chunk == nullptr) return nullptr;
-        frontier = chunk, chunk_end = chunk + chunk_size;
-    }
-    Block* block = (Block*)frontier;
-    frontier += size;
+    Chunk* chunk = open_chunk;
+    if (chunk == nullptr || chunk->end + size > (char*)chunk + chunk_size) chunk = make_chunk();
+    if (chunk == nullptr) return nullptr;
+    Block* block = (Block*)chunk->end;
+    chunk->end += size;
+    chunk->warm++;
+    block->clean = !chunk->dirty;
     return block;
 }
 
@@ -369,7 +412,8 @@ void* allocate(size_t size, bool zeroed) {
         used_before = block != nullptr;
         if (block == nullptr) make_room(class_size(size_class)), block = make_fresh(size_class);
         if (block == nullptr) return nullptr;
-        if (!used_before && is_small(block)) used_before = true, block->clean = false;  // in a span that was, perhaps
+        if (!used_before && is_small(block)) block->clean = false;  // in a span that was, perhaps
+        used_before |= !is_large(block);
         stats.requests++;
         stats.live += class_size(block->size_class);
         stats.peak = std::max(stats.peak, stats.live);
@@ -569,7 +613,7 @@ PyObject* collected(PyObject*, PyObject* args) {
     if (!PyArg_ParseTuple(args, "UO!", &phase, &PyDict_Type, &info)) return nullptr;
     PyObject* generation = PyDict_GetItemString(info, "generation");
     if (generation == nullptr || PyLong_AsLong(generation) != 2 || PyUnicode_CompareWithASCIIString(phase, "stop") != 0) Py_RETURN_NONE;
-    if (stats.cached > kept_idle) return empty_cache(nullptr, nullptr);
+    if (stats.cached + cold_blocks * page > kept_idle) return empty_cache(nullptr, nullptr);
     trim_malloc();
     Py_RETURN_NONE;
 }

@@ -208,8 +208,28 @@ enum class Outcome { done, declined, failed };
 
 bool is_narrow(Kind kind) { return kind == Kind::f16 || kind == Kind::bf16; }
 
-// The loop for these operands, whose data it notes; null where there is none.
-const ScalarLoop* find_loop(const Elementwise* self, Operands& all, PyObject* const* args, Kind kind, bool* narrow) {
+bool compares(const Elementwise* self) {
+    const ScalarLoop* loop = self->loops[(int)Kind::f32];
+    return loop != nullptr && loop->out == Kind::boolean;
+}
+
+float as_narrow(float x, Kind kind) {
+    uint16_t bits;
+    find_conversion(kind, Kind::f32)((char*)&bits, sizeof bits, (const char*)&x, sizeof x, 1);
+    find_conversion(Kind::f32, kind)((char*)&x, sizeof x, (const char*)&bits, sizeof bits, 1);
+    return x;
+}
+
+// Whether narrow floats hold what a number is, so that a GPU's, of whatever dtype, may be compared with it as it is.
+bool is_held(PyObject* number) {
+    if (!PyFloat_CheckExact(number)) return true;
+    double x = PyFloat_AS_DOUBLE(number);
+    return x != x || (as_narrow((float)x, Kind::f16) == x && as_narrow((float)x, Kind::bf16) == x);
+}
+
+// The loop for these operands, whose data it notes; null where there is none. `rounds`: a number that narrow floats are compared
+// with is taken as one of them; the primitives compare it as a float32.
+const ScalarLoop* find_loop(const Elementwise* self, Operands& all, PyObject* const* args, Kind kind, bool rounds, bool* narrow) {
     *narrow = is_narrow(kind) && self->loops[(int)kind] == nullptr;
     const ScalarLoop* loop = self->loops[(int)(*narrow ? Kind::f32 : kind)];
     if (loop == nullptr || (self->selects && all.arrays[0] == nullptr)) return nullptr;
@@ -217,6 +237,7 @@ const ScalarLoop* find_loop(const Elementwise* self, Operands& all, PyObject* co
         if (all.arrays[k] != nullptr) all.data[k] = PyArray_BYTES(all.arrays[k]);
         else if ((!is_narrow(kind) || *narrow) && as_element(args[k], kind, &all.numbers[k])) all.data[k] = (const char*)&all.numbers[k];
         else return nullptr;
+        if (rounds && *narrow && all.arrays[k] == nullptr && loop->out == Kind::boolean) all.numbers[k].f32 = as_narrow(all.numbers[k].f32, kind);
     }
     return loop;
 }
@@ -396,7 +417,7 @@ Outcome compute(const Elementwise* self, PyObject* const* args, Py_ssize_t count
     }
     if (kind == Kind::other) return Outcome::declined;
     bool narrow;
-    const ScalarLoop* loop = find_loop(self, all, args, kind, &narrow);
+    const ScalarLoop* loop = find_loop(self, all, args, kind, !below, &narrow);
     if (loop == nullptr || !all.broadcast()) return Outcome::declined;
     if (into_first) {
         if (all.arrays[0] == nullptr || refuses_writes(args[0]) || !fits_first(all, kind, loop, narrow)) return Outcome::declined;
@@ -430,7 +451,7 @@ PyObject* arrays(PyObject* object, PyObject* const* args, Py_ssize_t count) {
         else good = own != Kind::other && (first || own == kind), kind = own, first = false;
     }
     bool narrow;
-    const ScalarLoop* loop = good && kind != Kind::other ? find_loop(self, all, args, kind, &narrow) : nullptr;
+    const ScalarLoop* loop = good && kind != Kind::other ? find_loop(self, all, args, kind, false, &narrow) : nullptr;
     PyObject* result = loop != nullptr && all.broadcast() ? run(all, loop, kind, narrow, nullptr, false) : nullptr;
     for (PyObject* one : held) Py_XDECREF(one);
     return result != nullptr || PyErr_Occurred() ? result : Py_NewRef(Py_NotImplemented);
@@ -444,6 +465,7 @@ PyObject* answer(PyObject* self, PyObject* const* args, Py_ssize_t count, bool b
         default: break;
     }
     PyObject* launched = ((Elementwise*)self)->launched;
+    if (!below && launched != nullptr && compares((Elementwise*)self) && !std::all_of(args, args + count, is_held)) Py_RETURN_NOTIMPLEMENTED;
     made = launched != nullptr && count == ((Elementwise*)self)->arity ? quick_on_gpu(launched, args, count, below) : nullptr;
     if (made != nullptr || PyErr_Occurred()) return made;
     Py_RETURN_NOTIMPLEMENTED;
@@ -471,6 +493,7 @@ PyObject* into(PyObject* self, PyObject* const* args, Py_ssize_t count) {
     PyObject* target;
     bool done = compute((Elementwise*)self, args, count, false, true, &target) == Outcome::done;
     PyObject* launched = ((Elementwise*)self)->launched;
+    if (!done && compares((Elementwise*)self) && !std::all_of(args, args + count, is_held)) Py_RETURN_FALSE;
     if (!done && launched != nullptr && count == ((Elementwise*)self)->arity) done = into_on_gpu(launched, args, count);
     return PyErr_Occurred() ? nullptr : Py_NewRef(done ? Py_True : Py_False);
 }

@@ -1,5 +1,5 @@
 // GpuProgram: what one call of an operator or of a compiled graph does on a GPU, written down for one set of layouts of its
-// arguments (flambeau/inductor/written.py): arrays to make, launches, results. GpuPrograms: the programs of one operator by what
+// arguments (flambeau/inductor/gpu/written.py): arrays to make, launches, results. GpuPrograms: the programs of one operator by what
 // they depend on. As replay.cpp does for small tensors on the CPU, a call of a known kind runs no Python but CuPy's allocator.
 #include "module.h"
 
@@ -727,7 +727,7 @@ PyType_Slot programs_slots[] = {
 PyType_Spec programs_spec = {"flambeau._C.GpuPrograms", sizeof(GpuPrograms), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, programs_slots};
 
 PyType_Slot type_slots[] = {
-    {Py_tp_doc, (void*)"GpuProgram(inputs, made, steps, outputs, several[, sources, fit, device]): see flambeau/inductor/written.py"},
+    {Py_tp_doc, (void*)"GpuProgram(inputs, made, steps, outputs, several[, sources, fit, device]): see flambeau/inductor/gpu/written.py"},
     {Py_tp_new, (void*)create}, {Py_tp_dealloc, (void*)dealloc}, {Py_tp_call, (void*)PyVectorcall_Call}, {Py_tp_members, vectorcall_alone<GpuProgram>}, {0, nullptr},
 };
 PyType_Spec type_spec = {"flambeau._C.GpuProgram", sizeof(GpuProgram), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, type_slots};

@@ -1,5 +1,5 @@
 // The one place that asks the processor what it has, and the environment what may be used of it. oneDNN reads the same variable, and
-// generated kernels get their flags from `instruction_set` (flambeau/inductor/compile.py): `./dev test --isa` masks all three.
+// generated kernels get their flags from `instruction_set` (flambeau/inductor/cpu/compile.py): `./dev test --isa` masks all three.
 #include "instruction_set.h"
 
 #include <cstdlib>

@@ -7,9 +7,12 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <exception>
+#include <vector>
 
 #include "alloc.h"
+#include "state.h"
 #include "tensor_slots.h"
 #include "threads.h"
 
@@ -49,6 +52,8 @@ struct NativeGraph {
     PyObject* path;
     PyObject* symbol;
     Py_ssize_t n_args;
+    PyObject* kernels;  // what watchers are told it is; null: nothing
+    Py_ssize_t n_kernels;
     vectorcallfunc vectorcall;
 };
 
@@ -124,6 +129,28 @@ int run_library(FlambeauRun run, Call& call, FlambeauRuntime* runtime) {
     }
 }
 
+int64_t now() {  // as time.perf_counter_ns() and fl::lap
+    timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000000000L + time.tv_nsec;
+}
+
+// watcher.ran(kernels, start, times): what ran, when it began, and when each of its kernels ended, as int64. False: an error is set.
+bool tell_watchers(PyObject* kernels, int64_t start, const std::vector<int64_t>& laps) {
+    PyObject* watchers = dispatch_state.watchers;
+    if (watchers == nullptr) return true;
+    Py_INCREF(watchers);
+    bool good = true;
+    for (Py_ssize_t i = 0; good && i < PyTuple_GET_SIZE(watchers); i++) {
+        PyObject* answer = PyObject_CallMethod(PyTuple_GET_ITEM(watchers, i), "ran", "OLy#", kernels, (long long)start,
+                                               (const char*)laps.data(), (Py_ssize_t)(laps.size() * sizeof(int64_t)));
+        good = answer != nullptr;
+        Py_XDECREF(answer);
+    }
+    Py_DECREF(watchers);
+    return good;
+}
+
 PyObject* run_graph(NativeGraph* self, Call& call) {
     FlambeauRuntime runtime;
     runtime.version = FLAMBEAU_RUNTIME_VERSION;
@@ -135,10 +162,19 @@ PyObject* run_graph(NativeGraph* self, Call& call) {
     runtime.out_of_bounds = note_index;
     runtime.index_error = 0;
     runtime.message[0] = 0;
+    std::vector<int64_t> laps;
+    bool watched = dispatch_state.watchers != nullptr && self->kernels != nullptr;
+    if (watched) laps.resize(self->n_kernels);
+    runtime.laps = watched ? laps.data() : nullptr;
+    PyObject* kernels = watched ? Py_NewRef(self->kernels) : nullptr;
+    int64_t start = watched ? now() : 0;
     int status;
     Py_BEGIN_ALLOW_THREADS;
     status = run_library(self->run, call, &runtime);
     Py_END_ALLOW_THREADS;
+    bool told = status != 0 || !watched || tell_watchers(kernels, start, laps);
+    Py_XDECREF(kernels);
+    if (!told) return nullptr;
     if (status == 0) Py_RETURN_NONE;
     runtime.message[sizeof runtime.message - 1] = 0;
     if (runtime.message[0] == 0) note_failure(&runtime, "status %d, no message", status);
@@ -214,6 +250,7 @@ void graph_dealloc(PyObject* object) {
     if (self->library != nullptr) dlclose(self->library);
     Py_XDECREF(self->path);
     Py_XDECREF(self->symbol);
+    Py_XDECREF(self->kernels);
     free_object(object);
 }
 
@@ -228,7 +265,22 @@ PyObject* graph_reduce(PyObject* object, PyObject*) {
     return Py_BuildValue("O(OOn)", Py_TYPE(object), self->path, self->symbol, self->n_args);
 }
 
-PyMethodDef graph_methods[] = {{"__reduce__", graph_reduce, METH_NOARGS, nullptr}, {nullptr}};
+PyObject* graph_describe(PyObject* object, PyObject* arguments) {
+    NativeGraph* self = (NativeGraph*)object;
+    PyObject* kernels;
+    Py_ssize_t count;
+    if (!PyArg_ParseTuple(arguments, "On:describe", &kernels, &count)) return nullptr;
+    if (count < 0) return PyErr_SetString(PyExc_ValueError, "describe: the number of kernels is negative"), nullptr;
+    Py_XSETREF(self->kernels, Py_NewRef(kernels));
+    self->n_kernels = count;
+    Py_RETURN_NONE;
+}
+
+PyMethodDef graph_methods[] = {
+    {"describe", graph_describe, METH_VARARGS, "describe(kernels, count): while somebody watches, tell them of a call as `kernels`, "
+     "with the times at which its `count` kernels ended."},
+    {"__reduce__", graph_reduce, METH_NOARGS, nullptr}, {nullptr},
+};
 
 PyMemberDef graph_members[] = {
     {"path", T_OBJECT_EX, offsetof(NativeGraph, path), READONLY, "The library's file."},

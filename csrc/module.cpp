@@ -41,6 +41,9 @@ const Part parts[] = {
 #ifdef FLAMBEAU_WITH_PHILOX
     {"philox", add_philox},
 #endif
+#ifdef FLAMBEAU_WITH_MT19937
+    {"mt19937", add_mt19937},
+#endif
 #ifdef FLAMBEAU_WITH_ONEDNN
     {"onednn", add_onednn},
 #endif

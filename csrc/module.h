@@ -14,6 +14,7 @@ void add_guards(PyObject* module);
 void add_instruction_set(PyObject* module);
 void add_kernels(PyObject* module);
 void add_launch(PyObject* module);
+void add_mt19937(PyObject* module);
 void add_onednn(PyObject* module);
 void add_optim(PyObject* module);
 void add_philox(PyObject* module);

@@ -1,5 +1,5 @@
 // Optimizer steps over lists of tensors in one pass over memory: all threads share all tensors' elements evenly.
-// The formulas are those of flambeau/ops/nn_steps.py, which defines them; the tests compare the two.
+// The formulas are those of flambeau/ops/nn/steps.py, which defines them; the tests compare the two.
 #include "module.h"
 
 #include <omp.h>

@@ -70,13 +70,14 @@ int set_recording(PyObject*, PyObject* value, void*) {
     return 0;
 }
 
-// ---- what may take over operators: function modes, proxies, autocast ----
+// ---- what may take over operators: function modes, proxies, autocast; and who watches them ----
 
 // The first of autocast's settings says whether it is on for some device.
 void count_overrides() {
-    PyObject *modes = dispatch_state.function_modes, *settings = autocast_settings();
+    PyObject *modes = dispatch_state.function_modes, *settings = autocast_settings(), *watchers = dispatch_state.watchers;
     bool autocast = settings != nullptr && PyTuple_GET_ITEM(settings, 0) == Py_True;
-    dispatch_state.overrides = dispatch_state.proxies + (modes != nullptr ? (long)PyTuple_GET_SIZE(modes) : 0) + autocast;
+    dispatch_state.overrides = dispatch_state.proxies + (modes != nullptr ? (long)PyTuple_GET_SIZE(modes) : 0) + autocast +
+        (watchers != nullptr ? (long)PyTuple_GET_SIZE(watchers) : 0);
 }
 
 int set_proxies(PyObject* self, PyObject* value, void* closure) {
@@ -114,7 +115,8 @@ int set_tuple(PyObject*, PyObject* value, void*) {
     return 0;
 }
 
-constexpr auto set_function_modes = set_tuple<&DispatchState::function_modes>, set_modes = set_tuple<&DispatchState::modes>;
+constexpr auto set_function_modes = set_tuple<&DispatchState::function_modes>, set_modes = set_tuple<&DispatchState::modes>,
+    set_watchers = set_tuple<&DispatchState::watchers>;
 
 int set_autocast(PyObject*, PyObject* value, void*) {
     if (check_value(value) < 0) return -1;
@@ -528,8 +530,9 @@ PyType_Spec scope_spec = {"flambeau._C.dispatch_scope", sizeof(Scope), 0, Py_TPF
 
 PyGetSetDef members[] = {
     {"word", get_number<&DispatchState::word>, set_number<&DispatchState::word>, "Number of active modes.", nullptr},
-    {"overrides", get_number<&DispatchState::overrides>, nullptr, "Number of function modes, proxies' scopes and autocast.", nullptr},
+    {"overrides", get_number<&DispatchState::overrides>, nullptr, "Number of function modes, proxies' scopes, watchers and autocast.", nullptr},
     {"function_modes", get_tuple<&DispatchState::function_modes>, set_function_modes, "The stack of __torch_function__ modes, a tuple.", nullptr},
+    {"watchers", get_tuple<&DispatchState::watchers>, set_watchers, "Who is told of operators and kernels that ran, a tuple.", nullptr},
     {"autocast", get_object<&DispatchState::autocast>, set_autocast, "(settings, cache), or None where autocast was not touched.", nullptr},
     {"proxies", get_number<&DispatchState::proxies>, set_proxies, "Number of scopes in which operators may meet proxies.", nullptr},
     {"classes_off", get_number<&DispatchState::classes_off>, set_number<&DispatchState::classes_off>,

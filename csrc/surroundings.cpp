@@ -113,7 +113,7 @@ int is_equal(PyObject* a, PyObject* b) {
 int same_state(const Surroundings* self) {
     const DispatchState& state = dispatch_state;
     long recording = state.grad_enabled | state.inference << 1 | state.asked << 2;
-    if (state.word != 0 || recording != self->recording || state.overrides != self->overrides) return 0;
+    if (state.word != 0 || recording != self->recording || takes_over(state) != self->overrides) return 0;
     int same = is_equal(autocast_settings(), self->autocast);
     return same == 1 ? is_equal(state.devices, self->devices) : same;
 }

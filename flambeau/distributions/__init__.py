@@ -21,6 +21,7 @@ from . import (
     mixed,
     transformed,
     transforms,
+    utils,
 )
 from .constraint_registry import biject_to, transform_to
 from .continuous import *  # noqa: F403
@@ -36,17 +37,16 @@ from .transforms import *  # noqa: F403
 
 _MODULES = (continuous, derived, discrete, further, matrices, mixed, transformed)
 __all__ = [*(name for module in _MODULES for name in module.__all__), *transforms.__all__, "Distribution", "ExponentialFamily", "biject_to",
-           "constraints", "kl_divergence", "register_kl", "transform_to"]
+           "constraints", "kl_divergence", "register_kl", "transform_to", "transforms", "utils"]
 
 
 def _home(name: str, **contents: Any) -> None:
     """A module where PyTorch keeps something, such as torch.distributions.normal with Normal."""
     module = module_from_spec(ModuleSpec(f"{__name__}.{name}", None))
     module.__doc__ = f"Where PyTorch keeps {', '.join(contents)} (torch.distributions.{name})."
-    vars(module).update(contents, __all__=list(contents))
+    vars(module).update(contents, Distribution=Distribution, constraints=constraints, __all__=list(contents))
     globals()[name] = sys.modules[module.__name__] = module
 
 
-_home("utils", broadcast_all=broadcast_all, sum_rightmost=distribution.sum_rightmost)
 for _name in (name for module in _MODULES for name in module.__all__):
     _home(re.sub("(?<=[a-z])(?=[A-Z])", "_", _name).lower(), **{_name: globals()[_name]})

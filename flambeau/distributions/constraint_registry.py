@@ -7,14 +7,14 @@ from typing import Any
 
 from ..core.tensor import Tensor
 from . import constraints, transforms
-from .constraints import Constraint, _Cat, _Independent, _Interval, _Stack, _Test
+from .constraints import Constraint, _Bounded, _Cat, _Independent, _Stack
 
 __all__ = ["ConstraintRegistry", "biject_to", "transform_to"]
 
 
 def _key(constraint: Any) -> Any:
-    """What a constraint is registered by: itself where there is one of its kind, else its class."""
-    return constraint if isinstance(constraint, (type, _Test)) else type(constraint)
+    """What a constraint is registered by: its class."""
+    return constraint if isinstance(constraint, type) else type(constraint)
 
 
 class ConstraintRegistry:
@@ -27,7 +27,7 @@ class ConstraintRegistry:
         """Enter `factory(constraint) -> Transform` for a constraint, or a class of them; a decorator without a factory."""
         if factory is None:
             return lambda made: self.register(constraint, made)
-        if not isinstance(_key(constraint), _Test) and not issubclass(_key(constraint), Constraint):
+        if not issubclass(_key(constraint), Constraint):
             raise TypeError(f"Expected constraint to be either a Constraint subclass or instance, but got {constraint}")
         self._factories[_key(constraint)] = factory
         return factory
@@ -43,12 +43,10 @@ class ConstraintRegistry:
 biject_to, transform_to = ConstraintRegistry(), ConstraintRegistry()
 
 
-def _from_numbers(constraint: _Interval) -> transforms.Transform:
+def _from_numbers(constraint: _Bounded) -> transforms.Transform:
     """exp or sigmoid, shifted and scaled."""
     low, high = constraint.lower_bound, constraint.upper_bound
     below, above = (isinstance(bound, Tensor) or abs(bound) != constraints.inf for bound in (low, high))
-    if constraint.is_discrete:
-        raise NotImplementedError(f"Cannot transform {constraint!r} constraints: they are of integers")
     if below and above:
         if not isinstance(low, Tensor) and not isinstance(high, Tensor) and (low, high) == (0, 1):
             return transforms.SigmoidTransform()
@@ -59,7 +57,9 @@ def _from_numbers(constraint: _Interval) -> transforms.Transform:
 
 for _registry in (biject_to, transform_to):
     _registry.register(constraints.real, lambda constraint: transforms.identity_transform)
-    _registry.register(_Interval, _from_numbers)
+    for _bounded in (constraints.interval, constraints.half_open_interval, constraints.greater_than, constraints.greater_than_eq,
+                     constraints.less_than):
+        _registry.register(_bounded, _from_numbers)
     _registry.register(_Independent, lambda constraint, registry=_registry: transforms.IndependentTransform(
         registry(constraint.base_constraint), constraint.reinterpreted_batch_ndims))
     _registry.register(_Cat, lambda constraint, registry=_registry: transforms.CatTransform(

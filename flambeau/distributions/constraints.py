@@ -49,12 +49,13 @@ class _DependentProperty(property, _Dependent):
         return _DependentProperty(fn, is_discrete=self.is_discrete, event_dim=self.event_dim)
 
 
-class _Interval(Constraint):
-    """Numbers from `low` to `high`, both included unless `open_low`, `open_high`."""
+class _Bounded(Constraint):
+    """Numbers from `lower_bound` to `upper_bound`, both included unless `open_low`, `open_high`; `bounds` are those that are given."""
 
-    def __init__(self, low: Any, high: Any, open_low: bool = False, open_high: bool = False, integer: bool = False) -> None:
-        self.lower_bound, self.upper_bound = low, high
-        self.open_low, self.open_high, self.is_discrete = open_low, open_high, integer
+    bounds: tuple[str, ...] = ("lower_bound", "upper_bound")
+    open_low = open_high = False
+    lower_bound: Any = -float("inf")
+    upper_bound: Any = float("inf")
 
     def check(self, value: Tensor) -> Tensor:
         above = value > self.lower_bound if self.open_low else value >= self.lower_bound
@@ -63,27 +64,84 @@ class _Interval(Constraint):
         return inside & (value % 1 == 0) if self.is_discrete else inside
 
     def __repr__(self) -> str:
-        kind = "integer_interval" if self.is_discrete else "interval"
-        return f"{kind}(lower_bound={self.lower_bound}, upper_bound={self.upper_bound})"
+        return f"{type(self).__name__.lstrip('_')}({', '.join(f'{name}={getattr(self, name)}' for name in self.bounds)})"
 
 
-class _Test(Constraint):
-    """The values that meet a test; `event_dim` dimensions make one value."""
+class _Interval(_Bounded):
+    """Numbers from `lower_bound` to `upper_bound`."""
 
-    def __init__(self, name: str, test: Callable[[Tensor], Tensor], *, event_dim: int = 0, is_discrete: bool = False) -> None:
-        self._name, self.check = name, test     # type: ignore[method-assign, assignment]
-        self.event_dim, self.is_discrete = event_dim, is_discrete
+    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
+        self.lower_bound, self.upper_bound = lower_bound, upper_bound
 
-    def __repr__(self) -> str:
-        return f"{self._name}()"
+
+class _HalfOpenInterval(_Interval):
+    """Numbers from `lower_bound` up to, without, `upper_bound`."""
+
+    open_high = True
+
+
+class _IntegerInterval(_Interval):
+    """Integers from `lower_bound` to `upper_bound`."""
+
+    is_discrete = True
+
+
+class _GreaterThanEq(_Bounded):
+    """Numbers from `lower_bound` on."""
+
+    bounds = ("lower_bound",)
+
+    def __init__(self, lower_bound: Any) -> None:
+        self.lower_bound = lower_bound
+
+
+class _GreaterThan(_GreaterThanEq):
+    """Numbers above `lower_bound`."""
+
+    open_low = True
+
+
+class _IntegerGreaterThan(_GreaterThanEq):
+    """Integers from `lower_bound` on."""
+
+    is_discrete = True
+
+
+class _LessThan(_Bounded):
+    """Numbers below `upper_bound`."""
+
+    bounds, open_high = ("upper_bound",), True
+
+    def __init__(self, upper_bound: Any) -> None:
+        self.upper_bound = upper_bound
+
+
+class _Multinomial(Constraint):
+    """Vectors of counts whose sum is `upper_bound`."""
+
+    is_discrete, event_dim = True, 1
+
+    def __init__(self, upper_bound: Any) -> None:
+        self.upper_bound = upper_bound
+
+    def check(self, value: Tensor) -> Tensor:
+        return ((value >= 0) & (value % 1 == 0)).all(-1) & (value.sum(-1) == self.upper_bound)
+
+
+def _test(name: str, test: Callable[[Tensor], Tensor], *, event_dim: int = 0, is_discrete: bool = False) -> Constraint:
+    """The one constraint of a class of its own: the values that meet a test; `event_dim` dimensions make one value."""
+    members = {"check": lambda self, value: test(value), "event_dim": event_dim, "is_discrete": is_discrete, "__module__": __name__}
+    made: Constraint = type(f"_{name}", (Constraint,), members)()
+    globals()[f"_{name}"] = type(made)
+    return made
 
 
 class _Independent(Constraint):
     """A constraint whose last dimensions count as one event."""
 
-    def __init__(self, base: Constraint, dims: int) -> None:
-        self.base_constraint, self.reinterpreted_batch_ndims = base, dims
-        self.is_discrete, self.event_dim = base.is_discrete, base.event_dim + dims
+    def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int) -> None:
+        self.base_constraint, self.reinterpreted_batch_ndims = base_constraint, reinterpreted_batch_ndims
+        self.is_discrete, self.event_dim = base_constraint.is_discrete, base_constraint.event_dim + reinterpreted_batch_ndims
 
     def check(self, value: Tensor) -> Tensor:
         result = self.base_constraint.check(value)
@@ -128,24 +186,24 @@ inf = float("inf")
 dependent = _Dependent()
 dependent_property = _DependentProperty
 independent = _Independent
-boolean = _Test("Boolean", lambda x: (x == 0) | (x == 1), is_discrete=True)
-one_hot = _Test("OneHot", lambda x: ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) == 1), event_dim=1, is_discrete=True)
-real = _Test("Real", lambda x: x == x)
+boolean = _test("Boolean", lambda x: (x == 0) | (x == 1), is_discrete=True)
+one_hot = _test("OneHot", lambda x: ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) == 1), event_dim=1, is_discrete=True)
+real = _test("Real", lambda x: x == x)
 real_vector = _Independent(real, 1)
-positive = _Interval(0.0, inf, open_low=True)
-nonnegative = _Interval(0.0, inf)
+positive = _GreaterThan(0.0)
+nonnegative = _GreaterThanEq(0.0)
 unit_interval = _Interval(0.0, 1.0)
-nonnegative_integer = _Interval(0, inf, integer=True)
-positive_integer = _Interval(1, inf, integer=True)
-simplex = _Test("Simplex", lambda x: (x >= 0).all(-1) & ((x.sum(-1) - 1).abs() < 1e-6), event_dim=1)
-square = _Test("Square", lambda x: x.new_full(x.shape[:-2], x.shape[-2] == x.shape[-1], dtype=bool_), event_dim=2)
-symmetric = _Test("Symmetric", lambda x: ((x - x.mT).abs() < 1e-6).all(-2).all(-1), event_dim=2)
-positive_semidefinite = _Test("PositiveSemidefinite", lambda x: symmetric.check(x) & (linalg.eigvalsh(x) >= 0).all(-1), event_dim=2)
-lower_triangular = _Test("LowerTriangular", lambda x: (x.tril() == x).all(-2).all(-1), event_dim=2)
-positive_definite = _Test("PositiveDefinite", lambda x: ((x - x.mT).abs() < 1e-6).all(-2).all(-1) & (linalg.eigvalsh(x) > 0).all(-1),
+nonnegative_integer = _IntegerGreaterThan(0)
+positive_integer = _IntegerGreaterThan(1)
+simplex = _test("Simplex", lambda x: (x >= 0).all(-1) & ((x.sum(-1) - 1).abs() < 1e-6), event_dim=1)
+square = _test("Square", lambda x: x.new_full(x.shape[:-2], x.shape[-2] == x.shape[-1], dtype=bool_), event_dim=2)
+symmetric = _test("Symmetric", lambda x: ((x - x.mT).abs() < 1e-6).all(-2).all(-1), event_dim=2)
+positive_semidefinite = _test("PositiveSemidefinite", lambda x: symmetric.check(x) & (linalg.eigvalsh(x) >= 0).all(-1), event_dim=2)
+lower_triangular = _test("LowerTriangular", lambda x: (x.tril() == x).all(-2).all(-1), event_dim=2)
+positive_definite = _test("PositiveDefinite", lambda x: ((x - x.mT).abs() < 1e-6).all(-2).all(-1) & (linalg.eigvalsh(x) > 0).all(-1),
                           event_dim=2)
-lower_cholesky = _Test("LowerCholesky", lambda x: (x.tril() == x).all(-2).all(-1) & (x.diagonal(0, -2, -1) > 0).all(-1), event_dim=2)
-corr_cholesky = _Test("CorrCholesky", lambda x: lower_cholesky.check(x) & (((x * x).sum(-1) - 1).abs() < 1e-4).all(-1), event_dim=2)
+lower_cholesky = _test("LowerCholesky", lambda x: (x.tril() == x).all(-2).all(-1) & (x.diagonal(0, -2, -1) > 0).all(-1), event_dim=2)
+corr_cholesky = _test("CorrCholesky", lambda x: lower_cholesky.check(x) & (((x * x).sum(-1) - 1).abs() < 1e-4).all(-1), event_dim=2)
 
 
 def is_dependent(constraint: Constraint) -> bool:
@@ -153,39 +211,12 @@ def is_dependent(constraint: Constraint) -> bool:
     return isinstance(constraint, _Dependent)
 
 
-def interval(lower_bound: Any, upper_bound: Any) -> Constraint:
-    """Numbers from `lower_bound` to `upper_bound`."""
-    return _Interval(lower_bound, upper_bound)
+interval, half_open_interval, integer_interval = _Interval, _HalfOpenInterval, _IntegerInterval
+greater_than, greater_than_eq, less_than, multinomial = _GreaterThan, _GreaterThanEq, _LessThan, _Multinomial
+_IndependentConstraint = _Independent
 
-
-def half_open_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
-    """Numbers from `lower_bound` up to, without, `upper_bound`."""
-    return _Interval(lower_bound, upper_bound, open_high=True)
-
-
-def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
-    """Integers from `lower_bound` to `upper_bound`."""
-    return _Interval(lower_bound, upper_bound, integer=True)
-
-
-def greater_than(lower_bound: Any) -> Constraint:
-    """Numbers above `lower_bound`."""
-    return _Interval(lower_bound, inf, open_low=True)
-
-
-def greater_than_eq(lower_bound: Any) -> Constraint:
-    """Numbers from `lower_bound` on."""
-    return _Interval(lower_bound, inf)
-
-
-def less_than(upper_bound: Any) -> Constraint:
-    """Numbers below `upper_bound`."""
-    return _Interval(-inf, upper_bound, open_high=True)
-
-
-def multinomial(upper_bound: int) -> Constraint:
-    """Vectors of counts whose sum is `upper_bound`."""
-    def check(x: Tensor) -> Tensor:
-        return ((x >= 0) & (x % 1 == 0)).all(-1) & (x.sum(-1) == upper_bound)
-
-    return _Test("Multinomial", check, event_dim=1, is_discrete=True)
+__all__ = ["Constraint", "boolean", "cat", "corr_cholesky", "dependent", "dependent_property", "greater_than", "greater_than_eq",
+           "half_open_interval", "independent", "integer_interval", "interval", "is_dependent", "less_than", "lower_cholesky",
+           "lower_triangular", "multinomial", "nonnegative", "nonnegative_integer", "one_hot", "positive", "positive_definite",
+           "positive_integer", "positive_semidefinite", "real", "real_vector", "simplex", "square", "stack", "symmetric",
+           "unit_interval"]

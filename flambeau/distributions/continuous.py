@@ -221,25 +221,6 @@ class Exponential(ExponentialFamily):
         return 1 - self.rate.log()
 
 
-def _draw_gamma(concentration: Tensor) -> Tensor:
-    """Standard gamma variates by Marsaglia and Tsang's rejection (ACM TOMS 26, 2000); below 1 by a power of a uniform."""
-    small = concentration < 1
-    a = _op("where", small, concentration + 1, concentration)
-    d = a - 1 / 3
-    c = 1 / (9 * d).sqrt()
-    result = _op("zeros_like", a)
-    open_ = _op("ones_like", a).bool()
-    while bool(open_.any()):
-        x = _op("randn_like", a)
-        v = (1 + c * x) ** 3
-        u = _uniform(a.shape, a)
-        accepted = open_ & (v > 0) & (u.log() < 0.5 * x * x + d - d * v + d * v.clamp(min=finfo(a.dtype).tiny).log())
-        result = _op("where", accepted, d * v, result)
-        open_ = open_ & ~accepted
-    boosted = result * _uniform(a.shape, a) ** (1 / concentration)
-    return _op("where", small, boosted, result).clamp(min=finfo(a.dtype).tiny)
-
-
 class Gamma(ExponentialFamily):
     """Density proportional to x^(concentration - 1) exp(-rate x). Sampled without gradients."""
 
@@ -252,7 +233,7 @@ class Gamma(ExponentialFamily):
 
     def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
-        return _draw_gamma(self.concentration.detach().expand(shape)) / self.rate.detach()
+        return _op("_standard_gamma", self.concentration.detach().expand(shape)) / self.rate.detach()
 
     mean = property(lambda self: self.concentration / self.rate)
     mode = property(lambda self: ((self.concentration - 1) / self.rate).clamp(min=0))
@@ -289,7 +270,7 @@ class Dirichlet(ExponentialFamily):
         super().__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args)
 
     def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
-        drawn = _draw_gamma(self.concentration.detach().expand(self._extended_shape(sample_shape)))
+        drawn = _op("_standard_gamma", self.concentration.detach().expand(self._extended_shape(sample_shape)))
         return drawn / drawn.sum(-1, keepdim=True)
 
     mean = property(lambda self: self.concentration / self.concentration.sum(-1, True))
@@ -324,7 +305,7 @@ class Beta(ExponentialFamily):
 
     def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
-        x, y = (_draw_gamma(c.detach().expand(shape)) for c in (self.concentration1, self.concentration0))
+        x, y = (_op("_standard_gamma", c.detach().expand(shape)) for c in (self.concentration1, self.concentration0))
         return x / (x + y)
 
     mean = property(lambda self: self.concentration1 / (self.concentration1 + self.concentration0))

@@ -6,15 +6,13 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
-from ..core.dtypes import finfo, float64
+from ..core.dtypes import finfo
 from ..core.lazy import LazyFunctions
 from ..core.size import Size
 from ..core.tensor import Tensor
 from ..ops.registry import OPERATORS
 from . import constraints
-from .continuous import _draw_gamma, _op, _uniform
+from .continuous import _op, _uniform
 from .distribution import Distribution, ExponentialFamily, broadcast_all
 
 __all__ = ["Bernoulli", "Binomial", "Categorical", "Geometric", "Multinomial", "NegativeBinomial", "OneHotCategorical",
@@ -26,16 +24,6 @@ _special = LazyFunctions("scipy.special")
 def _one_of(probs: Any, logits: Any) -> None:
     if (probs is None) == (logits is None):
         raise ValueError("Either `probs` or `logits` must be specified, but not both.")
-
-
-def _draw_poisson(rate: Tensor) -> Tensor:
-    """Counts by inversion: the smallest k whose cdf reaches a uniform number (in float64)."""
-    u = OPERATORS["rand"](tuple(rate.shape), dtype=float64).numpy()
-    mean = rate.to(float64).numpy()
-    k = np.ceil(_special.pdtrik(u, mean))
-    below = np.maximum(k - 1, 0)
-    k = np.where(_special.pdtr(below, mean) >= u, below, k)  # the inverse above is inexact at whole numbers
-    return OPERATORS["from_numpy"](np.where(mean == 0, 0.0, k)).to(rate.dtype).to(rate.device)
 
 
 def _clamped(probs: Tensor) -> Tensor:
@@ -313,7 +301,7 @@ class Poisson(ExponentialFamily):
     mode = property(lambda self: self.rate.floor())
 
     def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
-        return _draw_poisson(self.rate.detach().expand(self._extended_shape(sample_shape)))
+        return _op("poisson", self.rate.detach().expand(self._extended_shape(sample_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
@@ -346,8 +334,8 @@ class NegativeBinomial(Distribution):
 
     def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
-        rate = _draw_gamma(self.total_count.detach().expand(shape)) * self.logits.detach().exp()
-        return _draw_poisson(rate)
+        rate = _op("_standard_gamma", self.total_count.detach().expand(shape)) * self.logits.detach().exp()
+        return _op("poisson", rate)
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)

@@ -45,18 +45,18 @@ class Distribution:
     has_rsample = False
     has_enumerate_support = False
     arg_constraints: ClassVar[dict[str, Constraint]] = {}
-    _default_validate = True
+    _validate_args = True
 
     def __init__(self, batch_shape: Iterable[int] = (), event_shape: Iterable[int] = (), validate_args: bool | None = None) -> None:
         self._batch_shape, self._event_shape = Size(batch_shape), Size(event_shape)
-        self._validate_args = Distribution._default_validate if validate_args is None else validate_args
+        self._validate_args = Distribution._validate_args if validate_args is None else validate_args
         if self._validate_args:
             self._check_parameters()
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
         """Whether distributions check their arguments when it is not said."""
-        Distribution._default_validate = bool(value)
+        Distribution._validate_args = bool(value)
 
     def _check_parameters(self) -> None:
         for name, constraint in self.arg_constraints.items():

@@ -22,6 +22,13 @@ from . import constraints
 from .constraints import Constraint
 from .distribution import sum_rightmost
 
+
+def _clipped_sigmoid(x: Tensor) -> Tensor:
+    """The sigmoid, a rounding away from 0 and 1 at least."""
+    info = finfo(x.dtype)
+    return x.sigmoid().clamp(min=info.tiny, max=1.0 - info.eps)
+
+
 __all__ = [
     "AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform", "CorrCholeskyTransform", "CumulativeDistributionTransform",
     "ExpTransform", "IndependentTransform", "LowerCholeskyTransform", "PositiveDefiniteTransform", "PowerTransform", "ReshapeTransform",

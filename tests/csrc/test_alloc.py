@@ -54,7 +54,7 @@ def test_statistics_follow_live_and_cached_memory():
     gc.collect()
     _C.empty_cache()
     before = _C.memory_stats()
-    array = np.empty(8 * MB, np.uint8)
+    array = np.empty(8 * MB - 64, np.uint8)    # and room for what sanitizers put behind it
     during = _C.memory_stats()
     assert during["live"] - before["live"] == 8 * MB
     assert during["peak"] >= during["live"]
@@ -279,6 +279,26 @@ held = fl.ones(10)
 resource.setrlimit(resource.RLIMIT_AS, (1 << 20, 1 << 20))
 for _ in range(20):
     held = [fl.ones(10) + 1, fl.ones(1000) * 2]
+""",
+    "many blocks of middling size leave no pages behind": """
+import gc
+import numpy as np
+import flambeau
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+gc.collect()
+before = resident()
+for _ in range(2):
+    made = [np.ones(40_000, np.uint8) for _ in range(30_000)]
+    kept = made[::1000]
+    made = None
+    gc.collect()
+    assert all(k.all() for k in kept) and not any(np.zeros(40_000, np.uint8).any() for _ in range(2000))
+    kept = None
+    gc.collect()
+    assert resident() - before < 16 << 20, resident() - before
+assert not any(np.zeros(size, np.uint8).any() for size in range(40_000, 2_000_000, 9_999) for _ in range(3))
 """,
     "memory goes back at a collection": """
 import gc, os

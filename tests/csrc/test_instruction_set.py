@@ -17,7 +17,7 @@ import numpy as np
 import flambeau as fl
 from flambeau import _C
 from flambeau.backends.cpu import onednn
-from flambeau.inductor import compile as compiler
+from flambeau.inductor.cpu import compile as compiler
 
 print(_C.instruction_set(), *[flag for flag in compiler.flags() if flag.startswith("-m")])
 fl.manual_seed(0)

@@ -167,7 +167,7 @@ def test_an_index_out_of_bounds_is_an_index_error(library):
 def test_the_runtime_offers_threads_and_memory(library):
     out = np.full(4, -1, np.int64)
     _C.NativeGraph(str(library), "runtime_facts", 1)((out,))
-    assert out.tolist() == [2, _C.get_num_threads(), 0, 0]
+    assert out.tolist() == [3, _C.get_num_threads(), 0, 0]
 
 
 def test_the_gil_is_released(library):
