@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import Any
 
 from ..backends.cuda.load import loader
-from .custom import NAMESPACES, load_library
-from .nn_steps import FUSED
-from .registry import BACKENDS, COMPOSITES, OPERATORS, PRIMITIVES, on_gpu
-from .views import MOVERS
+from .conversions import MOVERS
+from .custom import NAMESPACES, Namespace, load_library
+from .nn.steps import FUSED
+from .primitives import BACKENDS, on_gpu
+from .registry import COMPOSITES, OPERATORS, PRIMITIVES
 
-FAMILIES = ("pointwise", "views", "reductions", "creation", "indexing", "linalg", "random", "math", "polynomials", "printing",
-            "facts", "shapes", "nn", "nn_torch", "nn_fractional", "foreach", "signal", "aliases")
+FAMILIES = ("pointwise", "views", "conversions", "reductions", "creation", "joining", "indexing", "linalg.products",
+            "linalg.decompositions", "linalg.factors", "linalg.norms", "random", "random_fill", "sorting", "math", "fft", "polynomials",
+            "printing", "facts", "shapes", "nn.activations", "nn.attention", "nn.dropout", "nn.losses", "nn.norms", "nn.resize", "nn.steps",
+            "nn.windows", "nn.layers", "nn.torch_forms", "nn.fractional", "foreach", "signal", "aliases")
 for _family in FAMILIES:
     importlib.import_module(f"{__name__}.{_family}")
 
 
 def __getattr__(name: str) -> Any:
-    """An operator of the table, or a namespace of custom operators (`torch.ops.NAMESPACE`)."""
-    if name == "aten":
-        return importlib.import_module(f"{__name__}.aten")
-    found = OPERATORS.get(name) or NAMESPACES.get(name)
-    if found is None:
-        raise AttributeError(f"module 'flambeau.ops' has no attribute '{name}': no such operator, and no namespace of custom operators")
-    return found
+    """An operator of the table, a module of this room, or a namespace of custom operators (`torch.ops.NAMESPACE`)."""
+    found = OPERATORS.get(name)
+    if found is not None:
+        return found
+    if name.startswith("__"):
+        raise AttributeError(f"module 'flambeau.ops' has no attribute '{name}'")
+    if importlib.util.find_spec(f"{__name__}.{name}") is not None:
+        return importlib.import_module(f"{__name__}.{name}")
+    return NAMESPACES.setdefault(name, Namespace())    # a namespace may be named before its operators are defined
+
 
 BACKENDS["cuda"] = loader(PRIMITIVES, COMPOSITES, MOVERS, FUSED, on_gpu)

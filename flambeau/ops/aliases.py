@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..core.tensor import Tensor
-from .pointwise import inplace, reflected
+from .pointwise import reflected
 from .registry import OPERATORS, as_dunder
+from .writing import inplace
 
 # operator -> its other names; each is a function of the namespace and a method, and so are the in-place forms.
 _ALIASES = {

@@ -1,6 +1,7 @@
 """`torch.ops.aten.NAME`: the names under which selective checkpointing and flop counts tell of operators.
 
-One handle stands for all overloads of an operator. Calling it calls the operator of the table.
+One handle stands for all overloads of an operator. Calling it calls the operator of the table, or, where ATen's arguments are others,
+the form of `aten_forms.py`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from .aten_forms import FORMS
 from .custom import CustomOperator
 from .registry import OPERATORS, PRIMITIVES
 
@@ -28,6 +30,9 @@ class AtenOperator:
         return self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        form = FORMS.get(self.__name__)
+        if form is not None:
+            return form(*args, **kwargs)
         if self.__name__ not in OPERATORS:
             raise NotImplementedError(f"{self} is only a name here; call the function of torch that it belongs to")
         return OPERATORS[self.__name__](*args, **kwargs)
@@ -45,6 +50,26 @@ _ATEN: dict[str, str | Callable[..., str]] = {
 }
 _KNOWN = {name for name in _ATEN.values() if isinstance(name, str)} | {
     "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_flash_attention_for_cpu"}
+# Operators of aten's that libraries name (to say what to do at them) and that no record here is called.
+_NAMED = frozenset((
+    "_assert_async", "_assert_scalar", "_assert_tensor_metadata", "_conj", "_convert_weight_to_int4pack",
+    "_convert_weight_to_int4pack_for_cpu", "_dyn_quant_matmul_4bit", "_dyn_quant_pack_4bit_weight", "_efficientzerotensor",
+    "_embedding_bag", "_embedding_bag_forward_only", "_fft_c2c", "_foreach_add_", "_fused_adam", "_grouped_mm", "_int_mm",
+    "_is_all_true", "_local_scalar_dense", "_mkldnn_transpose", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training",
+    "_nnz", "_pin_memory", "_reshape_alias", "_reshape_copy", "_scaled_dot_product_cudnn_attention_backward", "_scaled_mm",
+    "_scaled_mm_v2", "_sparse_addmm", "_sparse_mm_reduce_impl", "_to_copy", "_unsafe_index", "_unsafe_view", "_upsample_bilinear2d_aa",
+    "_weight_int4pack_mm", "_weight_int4pack_mm_for_cpu", "_weight_int4pack_mm_with_scales_and_zeros", "as_strided_copy",
+    "binary_cross_entropy_backward", "col2im", "col_indices", "convolution_overrideable", "crow_indices", "cudnn_batch_norm", "detach_",
+    "detach_copy", "dim", "div_mode", "empty_permuted", "expand_copy", "fill", "hardswish_backward", "hardtanh_backward",
+    "is_contiguous", "is_non_overlapping_and_dense", "is_pinned", "is_same_size", "is_strides_like_format", "leaky_relu_backward",
+    "lift", "lift_fresh", "lift_fresh_copy", "miopen_batch_norm", "mkldnn_linear", "native_dropout", "native_dropout_backward",
+    "native_group_norm", "native_group_norm_backward", "native_layer_norm_backward", "nll_loss_backward", "nll_loss_forward",
+    "permute_copy", "prim_device", "record_stream", "rrelu_with_noise", "set_", "slice_backward", "slice_scatter",
+    "split_with_sizes_copy", "sym_constrain_range_for_size", "sym_is_contiguous", "sym_numel", "sym_size", "sym_storage_offset",
+    "sym_stride", "threshold_backward", "transpose_", "unsafe_chunk", "unsafe_split", "upsample_bicubic2d", "upsample_bilinear2d",
+    "upsample_linear1d", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_trilinear3d", "values",
+    "view_copy",
+))
 _FLASH = "_scaled_dot_product_flash_attention"
 
 
@@ -54,7 +79,7 @@ def _handle(name: str) -> AtenOperator:
 
 
 def __getattr__(name: str) -> AtenOperator:
-    if name.startswith("__") or not (name in OPERATORS or name in PRIMITIVES or name in _KNOWN):
+    if name.startswith("__") or not any(name in table for table in (OPERATORS, PRIMITIVES, FORMS, _KNOWN, _NAMED)):
         raise AttributeError(f"torch.ops.aten has no operator {name!r}")
     return _handle(_FLASH if name in _KNOWN and name.startswith("_scaled") and not name.endswith("backward") else name)
 

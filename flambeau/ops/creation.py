@@ -16,16 +16,16 @@ from ..core.device import CPU, as_device, device
 from ..core.dtypes import COMPLEX, FLOAT, bool_, dtype, dtype_of_numpy, int64
 from ..core.memory_format import contiguous_format, memory_format, preserve_format, refuse_layout, strided
 from ..core.settings import Numerics
-from ..core.size import canonical_dim, elementwise_order, is_contiguous, is_dense, memory_order
+from ..core.size import canonical_dim, contiguous_strides, elementwise_order, is_contiguous, is_dense, memory_order
 from ..core.storage import shared
 from ..core.tensor import Tensor, example_of, from_array, is_example
 from . import prims
 from .checks import checked
 from .order import in_rows
-from .pointwise import store_out, with_out
 from .prims.views import _diagonal_back, _inverse
 from .promotion import broadcast, cast, category_of_number, default_dtype, fitting, is_number, limits, prepare, result_type
 from .registry import OPERATORS, PRIMITIVES, method, operator
+from .writing import store_out, with_out
 
 
 # -- helpers -------------------------------------------------------------------------------------------
@@ -54,6 +54,16 @@ def sizes(args: Sequence, name: str) -> tuple:
             raise RuntimeError(f"{name}: Dimension size must be non-negative, got {list(args)}.")
         shape.append(n)
     return tuple(shape)
+
+
+def _strided_sizes(size: Any, stride: Any, name: str) -> tuple[tuple, tuple]:
+    """A shape and strides for it; TypeError or RuntimeError where one is neither, or they do not fit."""
+    if not isinstance(size, (tuple, list)) or not isinstance(stride, (tuple, list)):
+        raise TypeError(f"{name}() takes size and stride as tuples of ints, not {type(size).__name__} and {type(stride).__name__}")
+    shape, strides = sizes((size,), name), sizes((stride,), name)
+    if len(shape) != len(strides):
+        raise RuntimeError(f"{name}: dimensionality of sizes ({len(shape)}) must match dimensionality of strides ({len(strides)})")
+    return shape, strides
 
 
 def finish(made: Tensor, requires_grad: bool, out: Tensor | None = None, layout: Any = None, pin_memory: bool = False) -> Tensor:
@@ -87,7 +97,12 @@ def kind_for(given: dtype | None, out: Tensor | None, usual: dtype) -> dtype:
     return out.dtype
 
 
-def uninitialised(made: Tensor) -> Tensor:
+def uninitialised(shape: tuple, kind: dtype, where: device, strides: tuple | None = None) -> Tensor:
+    """A tensor of memory as it is found (`filled_where_asked`), in rows or with these strides."""
+    return filled_where_asked(prims.empty(shape, kind, where) if strides is None else prims.empty_strided(shape, strides, kind, where))
+
+
+def filled_where_asked(made: Tensor) -> Tensor:
     """A tensor of memory as it was found, filled with NaN, the greatest integer or True where deterministic algorithms are asked for."""
     if Numerics.deterministic and Numerics.fill_uninitialized_memory and made.dtype.itemsize:
         kind = made.dtype
@@ -374,22 +389,34 @@ def empty(*size: Any, out: Tensor | None = None, dtype: dtype | None = None, lay
     """An uninitialised tensor of `size`."""
     shape, kind, where = sizes(_named_size(size, keyword, "empty"), "empty"), kind_for(dtype, out, default_dtype()), as_device(device)
     if out is not None and out.shape == shape:
-        return finish(out, False, None, layout, pin_memory)
-    if memory_format not in (contiguous_format, preserve_format):
-        made = prims.empty_strided(shape, memory_format.strides(shape), kind, where)
-    else:
-        made = prims.empty(shape, kind, where)
-    return finish(uninitialised(made), requires_grad, out, layout, pin_memory)
+        return finish(filled_where_asked(out), False, None, layout, pin_memory)
+    strides = None if memory_format in (contiguous_format, preserve_format) else memory_format.strides(shape)
+    return finish(uninitialised(shape, kind, where, strides), requires_grad, out, layout, pin_memory)
 
 
 @operator
 def empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype: dtype | None = None, layout: Any = None, device: Any = None,
                   pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
     """An uninitialised tensor of `size` with these strides."""
-    if len(size) != len(stride):
-        raise RuntimeError(f"mismatch in length of strides and shape: size {list(size)}, stride {list(stride)}")
-    made = prims.empty_strided(tuple(size), tuple(stride), dtype or default_dtype(), as_device(device))
-    return finish(uninitialised(made), requires_grad, None, layout, pin_memory)
+    shape, strides = _strided_sizes(size, stride, "empty_strided")
+    made = uninitialised(shape, dtype or default_dtype(), as_device(device), strides)
+    return finish(made, requires_grad, None, layout, pin_memory)
+
+
+@operator
+def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], *, dtype: dtype | None = None, layout: Any = None,
+                   device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
+    """An uninitialised tensor of `size` whose dimensions lie in memory in the order `physical_layout`, the outermost first."""
+    shape = sizes((size,), "empty_permuted")
+    if len(shape) != len(physical_layout):
+        raise RuntimeError(f"Number of dimensions in size does not match the length of the physical_layout; i.e. len(size) = {len(shape)} "
+                           f"is not equal to len(physical_layout) = {len(physical_layout)}")
+    if sorted(physical_layout) != list(range(len(shape))):
+        raise RuntimeError(f"physical_layout {list(physical_layout)} is no order of the dimensions 0 to {len(shape) - 1}")
+    inner = contiguous_strides([shape[d] for d in physical_layout])
+    strides = tuple(inner[list(physical_layout).index(d)] for d in range(len(shape)))
+    made = uninitialised(shape, dtype or default_dtype(), as_device(device), strides)
+    return finish(made, requires_grad, None, layout, pin_memory)
 
 
 @operator
@@ -422,7 +449,7 @@ def _like(name: str, value: Any) -> Callable:
            requires_grad: bool = False, memory_format: memory_format | None = preserve_format) -> Tensor:
         kind, where = dtype or input.dtype, input.device if device is None else as_device(device)
         with faking_like(input):
-            made = _in_layout(input, memory_format, lambda shape: uninitialised(prims.empty(shape, kind, where)) if value is None else
+            made = _in_layout(input, memory_format, lambda shape: uninitialised(shape, kind, where) if value is None else
                               prims.full(shape, cast(value, kind), kind, where))
         return finish(for_each(input, made), requires_grad, None, layout, pin_memory)
 
@@ -449,7 +476,7 @@ def _new_constant(name: str, value: Any) -> None:
         kind, where = dtype or self.dtype, self.device if device is None else as_device(device)
         with faking_like(self):
             shape = sizes(_named_size(size, kwargs, name), name)
-            made = uninitialised(prims.empty(shape, kind, where)) if value is None else prims.full(shape, cast(value, kind), kind, where)
+            made = uninitialised(shape, kind, where) if value is None else prims.full(shape, cast(value, kind), kind, where)
         return finish(for_each(self, made), requires_grad, None, layout, pin_memory)
 
     fn.__name__, fn.__doc__ = name, f"{name[4:]}(size) in this tensor's dtype and on its device unless given."
@@ -481,9 +508,9 @@ def new_tensor(self: Tensor, data: Any, *, dtype: dtype | None = None, device: A
 def new_empty_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], dtype: dtype | None = None, device: Any = None,
                       requires_grad: bool = False, *, layout: Any = None, pin_memory: bool = False) -> Tensor:
     """empty_strided in this tensor's dtype and on its device unless given."""
+    shape, strides = _strided_sizes(size, stride, "new_empty_strided")
     with faking_like(self):
-        made = prims.empty_strided(tuple(size), tuple(stride), dtype or self.dtype,
-                                   self.device if device is None else as_device(device))
+        made = uninitialised(shape, dtype or self.dtype, self.device if device is None else as_device(device), strides)
     return finish(for_each(self, made), requires_grad, None, layout, pin_memory)
 
 
@@ -834,7 +861,7 @@ def from_dlpack(ext_tensor: Any) -> Tensor:
 def _legacy(args: tuple, kind: dtype | None, where: Any) -> Tensor:
     kind = kind or default_dtype()
     if not args:
-        return prims.empty((0,), kind, as_device(where))
+        return uninitialised((0,), kind, as_device(where))
     first = args[0]
     if len(args) == 1 and isinstance(first, Tensor):
         return prims.alias(first) if first.dtype is kind or kind is default_dtype() else first.to(kind)
@@ -842,7 +869,7 @@ def _legacy(args: tuple, kind: dtype | None, where: Any) -> Tensor:
         return from_data(first, kind, where)
     if len(args) == 1 and isinstance(first, (float, complex)):
         raise TypeError(f"new(): data must be a sequence (got {type(first).__name__})")
-    return prims.empty(sizes(args, "new"), kind, as_device(where))
+    return uninitialised(sizes(args, "new"), kind, as_device(where))
 
 
 def _legacy_constructor(*args: Any, device: Any = None, **kwargs: Any) -> Tensor:

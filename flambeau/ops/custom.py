@@ -221,6 +221,9 @@ def _dense(gs: tuple, results: tuple) -> list:
 class Namespace(SimpleNamespace):
     """`torch.ops.NAME`: the custom operators whose names begin with `NAME::`."""
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"'_OpNamespace' object has no attribute '{name}': no operator of that name has been defined here")
+
 
 NAMESPACES: dict[str, Namespace] = {}
 # What was registered for operators that are not defined (yet): qualified name -> list of functions of the operator.

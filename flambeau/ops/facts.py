@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from ..core import shared
-from ..core.dtypes import as_dtype, complex64, dtype
+from ..core.dtypes import complex64
 from ..core.memory_format import strided
 from ..core.storage import Storage
 from ..core.tensor import Tensor, from_array
 from .creation import from_data
-from .pointwise import write
 from .registry import method
+from .writing import write
 
 for _name in ("is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "is_nested", "is_mps", "is_xpu", "is_xla", "is_ipu",
               "is_maia", "is_mtia", "is_vulkan"):
@@ -33,20 +33,8 @@ def _answer(value: Any, doc: str) -> Callable:
     return fn
 
 
-for _name in ("is_conj", "is_neg", "is_coalesced", "is_distributed"):
+for _name in ("is_conj", "is_neg", "is_distributed"):
     method(_name)(_answer(False, "False: no tensor here is of that kind."))
-
-
-@method("to_dense")
-def _to_dense(self: Tensor, dtype: dtype | None = None, *, masked_grad: bool | None = None) -> Tensor:
-    """The tensor itself, or converted to `dtype`: none is sparse here."""
-    return self if dtype is None else self.to(as_dtype(dtype, "to_dense"))
-
-
-@method("coalesce")
-def _coalesce(self: Tensor) -> Tensor:
-    """RuntimeError: only sparse tensors have entries to sum, and none is sparse here."""
-    raise RuntimeError("coalesce expected sparse coordinate tensor layout but got Strided")
 
 
 @method("dequantize")

@@ -14,11 +14,11 @@ from ..core.size import canonical_dim, permuted_strides
 from ..core.tensor import Tensor, from_array
 from . import prims
 from .creation import count, finish_line, kind_for
-from .indexing import roll
+from .joining import roll
 from .order import laid
-from .pointwise import with_out, with_out_in_rows
 from .promotion import cast, default_dtype
 from .registry import Linear, Spec, operator, primitive
+from .writing import with_out, with_out_in_rows
 
 _WHY = {"loop": "a transform is not a loop over independent elements; inductor calls the kernel"}
 # The transpose of a transform runs the other way with the same factor, which that way has the other name.

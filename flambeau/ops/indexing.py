@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..core import dispatch
 from ..core.dtypes import FLOAT, bool_, dtype, float32, iinfo, int32, int64, promote_types
 from ..core.memory_format import channels_last, channels_last_3d, contiguous_format, preserve_format
 from ..core.settings import alert_not_deterministic
 from ..core.shared import is_shared
-from ..core.size import Size, canonical_dim, canonical_dims, contiguous_strides
+from ..core.size import Size, canonical_dim, contiguous_strides
 from ..core.storage import view_of
 from ..core.tensor import Layout, Tensor, bump_version, refuse_inference_write
 from . import batching, prims
 from .checks import checked
-from .creation import from_data, meshgrid, uninitialised
-from .order import as_images, has_images, in_rows, like
-from .pointwise import assign, inplace, refuse_repeated, store_out, where, with_out, with_out_in_rows
+from .conversions import _set_data
+from .creation import filled_where_asked
+from .joining import stack
+from .order import in_rows, like
+from .pointwise import where
 from .prims.indexing import of_one_rank
 from .prims.views import _diagonal_back, _inverse, _slice_back
-from .promotion import apart, as_tensor_operand, broadcast, cast, expand_to, fitting, is_number, operand, prepare, together
+from .promotion import as_tensor_operand, broadcast, cast, expand_to, fitting, is_number, operand, prepare, together
 from .reductions import scalar_type
 from .registry import OPERATORS, Spec, method, operator, primitive
 from .subscript import _check_broadcast, _value_for, check_step, index_list, put_, slice_bounds
-from .views import _by_name, _ints, _set_data
+from .views import _ints
+from .writing import assign, inplace, refuse_repeated, store_out, with_out, with_out_in_rows
 
 
 # -- gather and scatter ----------------------------------------------------------------------------------------
@@ -93,12 +94,30 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
 _REDUCE = {"add": "add", "sum": "add", "multiply": "prod", "prod": "prod", "amax": "amax", "amin": "amin"}
 
 
-def _scatter(input: Tensor, dim: int, index: Tensor, src: Any, mode: str) -> Tensor:
+def _extremes_vjp(g: Tensor, index: Tensor, src: Tensor, out: Tensor, dim: int) -> tuple:
+    theirs = prims.read_part(src, index) == out.gather(dim, index)
+    share = g / g.new_zeros(tuple(g.shape)).scatter_add(dim, index, theirs.to(g.dtype))
+    return g.scatter(dim, index, 0), None, None, prims.grown(share.gather(dim, index).masked_fill(~theirs, 0), src.shape)
+
+
+@operator(name="_extremes_of_sources", vjp=_extremes_vjp)
+def _extremes_of_sources(input: Tensor, dim: int, index: Tensor, src: Tensor, mode: str) -> Tensor:
+    """The extrema where `input` starts as low, or high, as can be: it shares no gradient with sources that are, too."""
+    return prims.scatter_reduce(input, dim, index, src, mode)
+
+
+def scattered_apart(input: Tensor, dim: int, index: Tensor, src: Tensor, mode: str) -> Tensor:
+    """The sources combined by themselves, where there are any."""
+    base = _scatter(input, dim, index, _identity(mode, input.dtype), "set")
+    return _scatter(base, dim, index, src, mode, _extremes_of_sources if mode in ("amax", "amin") else None)
+
+
+def _scatter(input: Tensor, dim: int, index: Tensor, src: Any, mode: str, by: Callable | None = None) -> Tensor:
     if not isinstance(src, Tensor):
         src = input.new_full(tuple(index.shape), src if index.numel() else 0)
     if src.dtype is not input.dtype:
         raise RuntimeError(f"scatter(): Expected self.dtype to be equal to src.dtype, got {input.dtype} and {src.dtype}")
-    prim = prims.scatter if mode in ("set", "add") else prims.scatter_reduce
+    prim = by or (prims.scatter if mode in ("set", "add") else prims.scatter_reduce)
     d, index = canonical_dim(dim, input.ndim), _index(index, "scatter")
     if 0 in index._layout.shape and not of_one_rank(input, index, src):
         return input.clone()
@@ -144,8 +163,7 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce!r}")
     mode = "add" if reduce == "mean" else _REDUCE[reduce]
-    base = input if include_self else _scatter(input, dim, index, _identity(mode, input.dtype), "set")
-    result = _scatter(base, dim, index, src, mode)
+    result = (_scatter if include_self else scattered_apart)(input, dim, index, src, mode)
     if reduce != "mean":
         return result
     kind = input.real.dtype if input.dtype.is_complex else input.dtype
@@ -368,280 +386,6 @@ def put_elements(input: Tensor, index: Tensor, source: Tensor, accumulate: bool 
 
 
 inplace(put_elements, "put_")
-
-
-# -- joining -----------------------------------------------------------------------------------------------------------
-def _tensors(given: Any, name: str) -> list[Tensor]:
-    if isinstance(given, (Tensor, str)) or not hasattr(type(given), "__iter__"):
-        raise TypeError(f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not {type(given).__name__}")
-    tensors = list(given)
-    for i, t in enumerate(tensors):
-        if not isinstance(t, Tensor):
-            raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(t).__name__} ({name})")
-    return tensors
-
-
-@operator
-def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, axis: int | None = None) -> Tensor:
-    """The tensors one after another along `dim`, promoted to their common dtype."""
-    parts = _tensors(tensors, "cat")
-    if not parts:
-        raise ValueError("torch.cat(): expected a non-empty list of Tensors")
-    dim = dim if axis is None else axis
-    for i, t in enumerate(parts):
-        if not t.ndim:
-            raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
-    kind, rank = parts[0].dtype, parts[0].ndim
-    alike = out is None
-    for t in parts:
-        alike = alike and t.dtype is kind and t.ndim == rank
-    if alike:
-        return prims.cat(parts, canonical_dim(dim, rank))
-    for t in parts[1:]:
-        kind = promote_types(kind, t.dtype) if t.dtype is not kind else kind
-    rank = max(t.ndim for t in parts)
-    kept = [t for t in parts if not (t.ndim == 1 and rank > 1 and type(t.shape[0]) is int and t.shape[0] == 0)]
-    d = canonical_dim(dim, rank)
-    result = prims.cat([cast(t, kind) for t in kept], d)
-    return result if out is None else store_out(out, result)
-
-
-concat = concatenate = OPERATORS["concat"] = OPERATORS["concatenate"] = cat
-
-
-@operator
-def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, axis: int | None = None) -> Tensor:
-    """The tensors, all of one shape, along a new dimension."""
-    parts = _tensors(tensors, "stack")
-    if not parts:
-        raise RuntimeError("stack expects a non-empty TensorList")
-    dim = dim if axis is None else axis
-    for i, t in enumerate(parts[1:], 1):
-        if t.shape != parts[0].shape:
-            raise RuntimeError(f"stack expects each tensor to be equal size, but got {list(parts[0].shape)} at entry 0 and "
-                               f"{list(t.shape)} at entry {i}")
-    d = canonical_dim(dim, parts[0].ndim + 1)
-    kind = parts[0].dtype
-    if any(t.dtype is not kind for t in parts):
-        return cat([prims.unsqueeze(t, d) for t in parts], d, out=out)
-    if d == parts[0].ndim or all(t.is_contiguous() for t in parts):
-        result = _stack(parts, d)
-    else:
-        result = prims.cat(parts, d).unflatten(d, (len(parts), parts[0].shape[d]))      # in the order that cat gives images
-    return result if out is None else store_out(out, result)
-
-
-@operator(name="_stack", fused=True, vjp=lambda g, dim: (list(g.unbind(dim)),))
-def _stack(tensors: Sequence[Tensor], dim: int) -> Tensor:
-    return prims.cat([prims.unsqueeze(t, dim) for t in tensors], dim)
-
-
-def _at_least(x: Tensor, rank: int) -> Tensor:
-    if x.ndim >= rank:
-        return x
-    if rank == 3 and x.ndim == 2:
-        return prims.unsqueeze(x, 2)
-    x = prims.unsqueeze(x, 0)
-    return _at_least(x, rank)
-
-
-def _at_least_operator(rank: int) -> Callable:
-    def fn(*tensors: Any) -> Any:
-        given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
-        if given is tensors and len(tensors) == 1:
-            return _at_least(tensors[0], rank)
-        return tuple(_at_least(t, rank) for t in given)
-
-    fn.__name__, fn.__doc__ = f"atleast_{rank}d", f"The tensors with at least {rank} dimensions."
-    return operator(fn)
-
-
-atleast_1d, atleast_2d, atleast_3d = (_at_least_operator(n) for n in (1, 2, 3))
-
-
-@operator
-@with_out
-def hstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Side by side: along dim 1, or dim 0 for vectors."""
-    parts = [_at_least(t, 1) for t in _tensors(tensors, "hstack")]
-    return cat(parts, 0 if parts[0].ndim == 1 else 1)
-
-
-@operator
-@with_out
-def vstack(tensors: Sequence[Tensor]) -> Tensor:
-    """One above another: along dim 0, vectors as rows."""
-    return cat([_at_least(t, 2) for t in _tensors(tensors, "vstack")], 0)
-
-
-row_stack = OPERATORS["row_stack"] = vstack
-
-
-@operator
-@with_out
-def dstack(tensors: Sequence[Tensor]) -> Tensor:
-    """One behind another: along dim 2."""
-    return cat([_at_least(t, 3) for t in _tensors(tensors, "dstack")], 2)
-
-
-@operator
-@with_out
-def column_stack(tensors: Sequence[Tensor]) -> Tensor:
-    """Side by side, vectors as columns."""
-    return cat([t.reshape(-1, 1) if t.ndim < 2 else t for t in _tensors(tensors, "column_stack")], 1)
-
-
-# -- repeating and reordering --------------------------------------------------------------------------------------------
-@operator(method=True)
-def repeat(self: Tensor, *sizes: Any, **named: Any) -> Tensor:
-    """The tensor repeated that many times along each dimension (leading dimensions are added)."""
-    times = _ints(_by_name(sizes, named, "repeat", "repeats"))
-    if any(type(n) is int and n < 0 for n in times):
-        raise RuntimeError(f"repeat: the number of repeats of each dimension must be non-negative, got {list(times)}")
-    lead = len(times) - self.ndim
-    if lead < 0:
-        raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor: "
-                           f"{list(times)} for shape {list(self.shape)}")
-    shape = (1,) * lead + tuple(self.shape)
-    if all(type(r) is int and r == 1 for r in times):
-        return self.reshape(shape).clone(memory_format=contiguous_format)
-    inner = [n for pair in zip((1,) * len(shape), shape) for n in pair]
-    outer = [n for pair in zip(times, shape) for n in pair]
-    wide = prims.expand(self.reshape(inner), tuple(outer))
-    return wide.clone(memory_format=contiguous_format).view([r * n for r, n in zip(times, shape)])  # never a view of `self`
-
-
-@operator(method=True)
-def tile(input: Tensor, *dims: Any, **named: Any) -> Tensor:
-    """repeat, with missing leading repeats taken as 1."""
-    times = _ints(_by_name(dims, named, "tile", "dims"))
-    return repeat(input, *((1,) * (input.ndim - len(times)) + times))
-
-
-@primitive("repeat_positions", batch=batching.refused, kernel=lambda repeats: np.repeat(np.arange(len(repeats)), repeats).astype(np.int64),
-           tags=("data_dependent",), samples=lambda r: [(r.integers(0, 4, 5),)], why_absent={
-               "derivative": "an index is not differentiable", "loop": "the output's shape depends on the data"})
-def repeat_positions(repeats: Tensor) -> Spec:
-    """0 repeats[0] times, 1 repeats[1] times, and so on."""
-    if repeats._data is None or dispatch.state.fake:
-        raise NotImplementedError("repeat_interleave() with a tensor of repeats has no known shape on fake tensors; it breaks the "
-                                  "graph")
-    if repeats._data.size and int(repeats._data.min()) < 0:
-        raise RuntimeError("repeats can not be negative")
-    return Spec((-1,), int64)
-
-
-@operator(method=True)
-def repeat_interleave(input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
-    """Each element (or slice along `dim`) repeated in place: a number for all, or a tensor with one for each."""
-    counts = input if repeats is None else repeats
-    if isinstance(counts, Tensor) and (counts.ndim > 1 or (repeats is None and not counts.ndim)):
-        raise RuntimeError(f"repeat_interleave only accept 1D vector as repeat, got shape {list(counts.shape)}")
-    if repeats is None:
-        return cast(repeat_positions(input), input.dtype)
-    if dim is None:
-        input, dim = input.reshape(-1), 0
-    if not input.ndim:
-        raise IndexError(f"repeat_interleave(): Dimension out of range: {dim} of a tensor without dimensions; leave dim out")
-    d = canonical_dim(dim, input.ndim)
-    if isinstance(repeats, Tensor) and repeats.numel() != 1:
-        if repeats.shape != (input.shape[d],):
-            raise RuntimeError("repeats must have the same size as input along dim, but got repeats.size(0) = "
-                               f"{repeats.shape[0]} and input.size({d}) = {input.shape[d]}")
-        return prims.index_select(input, d, repeat_positions(repeats))
-    n = repeats.item() if isinstance(repeats, Tensor) else repeats
-    if n < 0:
-        raise RuntimeError(f"repeat_interleave(): Repeats must be non-negative, got {n}")
-    shape = tuple(input.shape)
-    if output_size is not None and output_size != shape[d] * n:
-        raise RuntimeError(f"repeat_interleave: Invalid output_size, expected {shape[d] * n} but got {output_size}")
-    wide = prims.expand(prims.unsqueeze(input, d + 1), (*shape[:d + 1], n, *shape[d + 1:]))
-    return wide.clone(memory_format=contiguous_format).view((*shape[:d], shape[d] * n, *shape[d + 1:]))
-
-
-@operator(method=True)
-def flip(input: Tensor, *dims: Any, **named: Any) -> Tensor:
-    """The elements in reverse order along `dims`."""
-    given = _ints(_by_name(dims, named, "flip", "dims"))
-    return prims.flip(input, tuple(canonical_dims(given, input.ndim)) if given else ())
-
-
-@operator(method=True)
-def fliplr(input: Tensor) -> Tensor:
-    """Columns in reverse order."""
-    if input.ndim < 2:
-        raise RuntimeError(f"fliplr(): Input must be >= 2-d. Got shape {list(input.shape)}")
-    return flip(input, 1)
-
-
-@operator(method=True)
-def flipud(input: Tensor) -> Tensor:
-    """Rows in reverse order."""
-    if input.ndim < 1:
-        raise RuntimeError("flipud(): Input must be >= 1-d. Got a 0-dim tensor")
-    return flip(input, 0)
-
-
-@operator(method=True)
-def roll(input: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
-    """The elements shifted cyclically along `dims` (the flattened input without dims)."""
-    if dims is None or (isinstance(dims, (tuple, list)) and not dims):
-        return roll(input.reshape(-1), shifts, 0).reshape(tuple(input.shape))
-    moves = shifts if isinstance(shifts, (tuple, list)) else (shifts,)
-    along = dims if isinstance(dims, (tuple, list)) else (dims,)
-    if len(moves) != len(along):
-        raise RuntimeError(f"shifts and dimensions must align. shifts: {len(moves)}, dims:{len(along)}")
-    x, images = input, input.ndim in (4, 5) and has_images(input)
-    for n, dim in zip(moves, along):
-        d = canonical_dim(dim, x.ndim)
-        size = x.shape[d]
-        if type(size) is int and size == 0:
-            continue
-        cut = (size - n) % size
-        if type(cut) is int and cut == 0:
-            images = False
-            continue
-        x = prims.cat([prims.slice_(x, d, cut, size, 1), prims.slice_(x, d, 0, cut, 1)], d)
-    return as_images(apart(x, input), images)
-
-
-@operator(method=True)
-def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
-    """Turned by k quarter turns in the plane of `dims`, from the first towards the second."""
-    if input.ndim < 2:
-        raise RuntimeError(f"rot90(): expected total dims >= 2, but got total dims = {input.ndim}")
-    a, b = (canonical_dim(d, input.ndim) for d in dims)
-    k = k % 4
-    if k == 2:
-        return flip(input, a, b)
-    if k == 0:
-        return input.clone(memory_format=contiguous_format)
-    return flip(input, b if k == 1 else a).transpose(a, b)
-
-
-@operator
-def cartesian_prod(*tensors: Tensor) -> Tensor:
-    """All combinations of elements of 1-D tensors, one row each."""
-    for i, t in enumerate(tensors):
-        if not isinstance(t, Tensor):
-            raise TypeError(f"cartesian_prod(): expected Tensor as element {i}, but got {type(t).__name__}")
-        if t.ndim != 1:
-            raise RuntimeError(f"cartesian_prod(): Expect a 1D vector, but got shape {list(t.shape)}")
-    return tensors[0] if len(tensors) == 1 else stack([g.reshape(-1) for g in meshgrid(*tensors)], 1)
-
-
-@operator
-def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
-    """All r-subsets of a 1-D tensor's elements, one row each."""
-    if r < 0:
-        raise RuntimeError(f"combinations(): Expect a non-negative number, but got {r}")
-    if input.ndim != 1:
-        raise RuntimeError(f"combinations(): Expect a 1D vector, but got shape {list(input.shape)}")
-    if r == 0:
-        return input.new_empty((0,))
-    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-    places = np.fromiter(itertools.chain.from_iterable(choose(range(input.shape[0]), r)), np.int64).reshape(-1, r)
-    return prims.index(input, [from_data(places, int64)])
 
 
 # -- searching -------------------------------------------------------------------------------------------------------------
@@ -908,7 +652,7 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
         self._data = view_of(storage.buffer, self.dtype.numpy, lay.shape, lay.strides, lay.offset)
     self._lay = lay
     if self.numel() > held:
-        uninitialised(prims.as_strided(self, (self.numel() - held,), (1,), lay.offset + held))
+        filled_where_asked(prims.as_strided(self, (self.numel() - held,), (1,), lay.offset + held))
     bump_version(self)
     return self
 
@@ -936,5 +680,3 @@ def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = 
         source = prims.as_strided(source, shape, tuple(stride) if stride is not None else contiguous_strides(shape), storage_offset)
     _set_data(self, source)
     return self
-
-

@@ -16,13 +16,15 @@ from ..core.lazy import LazyFunctions
 from ..core.scalar import compute_dtype
 from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
-from . import fft, linalg_decompositions, linalg_factors, linalg_norms, prims, sorting  # noqa: F401 - these fill the table
+from . import prims
 from .order import elementwise, in_rows
-from .pointwise import assign, inplace, logaddexp_backward, new_value, where, with_out, with_out_in_rows
+from .pointwise import _sine_over, logaddexp_backward, where
+from .primitives import lies_like
 from .promotion import broadcast, cast, default_dtype, prepare, result_type, to_float
 from .reductions import _differ, linalg_vector_norm, scalar_type, vector_norm_vjp
-from .registry import OPERATORS, PRIMITIVES, General, Pointwise, Primitive, Spec, lies_like, operator, pointwise, primitive
+from .registry import OPERATORS, PRIMITIVES, General, Pointwise, Primitive, Spec, operator, pointwise, primitive
 from .return_types import named
+from .writing import assign, inplace, new_value, with_out, with_out_in_rows
 
 special = LazyFunctions("scipy.special")
 
@@ -334,7 +336,7 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
 @operator(name="_logaddexp2", fused=True, vjp=lambda g, x, y: logaddexp_backward(g, x, y, math.log(2)))
 def _logaddexp2(x: Tensor, y: Tensor) -> Tensor:
     top = prims.maximum(x, y)
-    return (top + ((-abs(x - y)).exp2() + 1).log2()).where(~(top.isinf() & (x == y)), top)
+    return (top + (-abs(x - y)).exp2().log1p() * (1 / math.log(2))).where(~(top.isinf() & (x == y)), top)
 
 
 # -- integers and exponents -----------------------------------------------------------------------------------------
@@ -543,7 +545,7 @@ def special_xlog1py(input: Any, other: Any) -> Tensor:
 
 
 @operator(name="_xlog1py", vjp=Pointwise(x=lambda g, x, y: _xlog1py(g, y).masked_fill((x == 0) & (y <= -1), 0),
-                                         y=lambda x, y: (x / (y + 1)).masked_fill((x == 0) & (y == -1), 0)))
+                                         y=lambda g, x, y: (g * x / (y + 1)).masked_fill((x == 0) & (y == -1), 0)))
 def _xlog1py(x: Tensor, y: Tensor) -> Tensor:
     zero = (x == 0) & ~y.isnan()
     return (x * prims.log1p(y.masked_fill(zero, 0))).masked_fill(zero, 0)
@@ -563,6 +565,5 @@ bessel_ops = {name: _bessel(name) for name in ("j0", "j1", "y0", "y1", "k0", "k1
 def special_spherical_bessel_j0(input: Tensor) -> Tensor:
     """sin(x) / x, 1 at 0 (Abramowitz and Stegun, 10.1.11)."""
     x = to_float(input)
-    plain = x.isfinite() & (x != 0)
-    safe = x.masked_fill(~plain, 1)
-    return (safe.sin() / safe).where(plain, (x == 0).to(x.dtype)).masked_fill(x.isnan(), math.nan)
+    finite = x.isfinite()
+    return _sine_over(x.masked_fill(~finite, 1)).masked_fill(~finite, 0).masked_fill(x.isnan(), math.nan)

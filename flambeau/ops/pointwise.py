@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import builtins
-import functools
-import inspect
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ..backends.cpu import native
-from ..core import dispatch
 from ..core.dtypes import (
     BOOL,
-    COMPLEX,
     FLOAT,
     INT,
     bool_,
-    can_cast,
     complex128,
     dtype,
     finfo,
@@ -32,170 +25,27 @@ from ..core.dtypes import (
     uint8,
 )
 from ..core.scalar import compute_dtype
-from ..core.size import is_dense, may_overlap
 from ..core.symbolic import SymFloat
-from ..core.tensor import Tensor, bump_version, refuse_inference_write
+from ..core.tensor import Tensor
 from . import prims
 from .checks import checked
 from .order import elementwise, in_rows
-from .promotion import broadcast, cast, category_of_number, default_dtype, fitting, operand, prepare, result_type, to_float
-from .registry import DECLINES, OPERATORS, PRIMITIVES, Pointwise, PointwisePrimitive, Primitive, as_dunder, operator
-
-
-# -- writing in place --------------------------------------------------------------------------------
-class InPlace:
-    """Slots that autograd fills: refuse a forbidden write, and give the target the history of what was written."""
-
-    check: Callable[[Tensor], None] = staticmethod(lambda target: None)
-    rebase: Callable[[Tensor, Any, bool], None] = staticmethod(lambda target, source, anew: None)
-
-
-def assign(target: Tensor, value: Any, *, anew: bool = False, changes: bool = False) -> Tensor:
-    """Overwrite `target` with `value` (of a castable dtype, broadcastable to its shape), as a recorded in-place write.
-
-    `anew`: the value was made without a look at `target`, whose former history then gets a gradient of zeros. `changes`: `value` is
-    what an operation made of `target`: of elements in one place (windows of `unfold`) those that it left alone undo nothing.
-    """
-    InPlace.check(target)
-    if target._view is not None or target._data is None:   # an input of a trace may be expanded without being a view there
-        refuse_repeated(target)
-    if isinstance(value, Tensor):
-        if not can_cast(value.dtype, target.dtype):
-            raise RuntimeError(f"result type {value.dtype} can't be cast to the desired output type {target.dtype}")
-        value = cast(value, target.dtype)
-        if value.shape != target.shape:
-            raise RuntimeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(value.shape)}")
-    write(target, value, changes)
-    InPlace.rebase(target, value, anew)
-    return target
-
-
-def refuse_repeated(x: Tensor) -> None:
-    """RuntimeError if `x` was expanded: it has elements, and some dimension of more than one has stride 0."""
-    shape, strides, _ = x._layout
-    known = [n if type(n) is int else 2 for n in shape]
-    if 0 not in known and any(type(s) is int and s == 0 and n > 1 for n, s in zip(known, strides)):
-        raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single memory "
-                           "location. Please clone() the tensor before performing the operation.")
-
-
-def write(target: Tensor, value: Any, changes: bool = False) -> None:
-    """The bare write: memory and version counter, through the modes but without autograd. `value` may be a number; `changes`: as for
-    `assign`."""
-    refuse_inference_write(target)
-    state = dispatch.state
-    if state.modes or target._data is None:
-        with dispatch.grad_enabled(False):
-            dispatch.run(copy_into, (target, value))
-        return
-    source = value._data if isinstance(value, Tensor) else value
-    if isinstance(value, Tensor) and value._data is None:
-        raise RuntimeError("cannot write a fake tensor's values into a real tensor")
-    if not target._data.flags.writeable if isinstance(target._data, np.ndarray) else False:
-        raise RuntimeError("the memory of this tensor is read-only (it came from a read-only NumPy array); clone() it first")
-    if isinstance(value, Tensor) and value.device != target.device:
-        source = value.to(target.device)._data
-    if changes and target._view is not None and may_overlap(*target._layout[:2]):
-        changed = (source != target._data) & ((source == source) | (target._data == target._data))
-        target._data[changed] = source[changed]
-    elif isinstance(source, np.ndarray):
-        native.copy_strided(target._data, source)
-    else:
-        target._data[...] = source
-    bump_version(target)
-
-
-class _CopyInto(Primitive):
-    """copy_into(target, value): the one primitive that writes memory. Tracers functionalise it."""
-
-    def run(self, args: tuple) -> Any:
-        target, value = args
-        if target._data is None:
-            bump_version(target)
-            return target
-        write(target, value)
-        return target
-
-
-copy_into = _CopyInto("copy_into", lambda target, value: None, tensors=2, tags=("inplace",), kind="inplace",
-                      doc="Overwrite target with value (a tensor of its shape and dtype, or a number).",
-                      why_absent={"derivative": "autograd rebases the target's history instead", "loop": "a store, not a value"})
-PRIMITIVES["copy_into"] = copy_into
-
-
-_PRIMITIVE_OF = {"div_": "truediv"}  # where operator and primitive have different names
-
-
-def inplace(fn: Callable, name: str, *, refuses: bool = False) -> Callable:
-    """The in-place form of an operator: compute, check the cast, write. `refuses`: `fn` refuses some operands that its primitive takes."""
-    prim = getattr(prims, _PRIMITIVE_OF.get(name, name.rstrip("_")), None)
-
-    into = DECLINES.into if refuses else getattr(prim, "quick", DECLINES).into
-    scales = list(inspect.signature(fn).parameters)[:3] == ["input", "other", "alpha"]
-
-    @operator(name=name, method=True, tags=("inplace",))
-    @functools.wraps(fn)
-    def in_place(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if scales and kwargs.keys() == {"alpha"} and args:  # add_ and sub_
-            args, kwargs = (_times_alpha(self, args[0], kwargs["alpha"]),), {}
-        if not kwargs and into(self, *args):
-            bump_version(self)
-            return self
-        return assign(self, _shaped(new_value(fn, self, args, kwargs), self, name), changes=True)
-
-    return in_place
-
-
-def new_value(fn: Callable, target: Tensor, args: tuple, kwargs: dict) -> Tensor:
-    """What an in-place operation is to write into `target`; autograd saves a copy of `target`, not what it will be."""
-    state = dispatch.state
-    outer, state.overwriting = state.overwriting, target
-    try:
-        return fn(target, *args, **kwargs)
-    finally:
-        state.overwriting = outer
-
-
-def _shaped(value: Tensor, target: Tensor, name: str) -> Tensor:
-    if value.shape != target.shape:
-        raise RuntimeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(value.shape)} ({name})")
-    return value
-
-
-def store_out(out: Tensor, result: Tensor) -> Tensor:
-    """Write `result` into the tensor given as `out=`, resized with a warning if it has another shape. A view is not: what lies around
-    it is not for this operator to write."""
-    if dispatch.state.grad_enabled and (out.requires_grad or result.requires_grad):
-        raise RuntimeError("functions with out=... arguments don't support automatic differentiation, but one of the arguments requires "
-                           "grad; use the function's result, or torch.no_grad()")
-    if out.shape != result.shape:
-        if out.shape.numel():
-            if out._view is not None:
-                raise RuntimeError(f"out= is a view of shape {list(out.shape)}, the result has shape {list(result.shape)}: a view cannot "
-                                   "be resized; give a tensor of that shape, or an empty one")
-            warnings.warn(f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not match "
-                          f"the required output shape {list(result.shape)}; give one of that shape, or an empty one", UserWarning,
-                          stacklevel=3)
-        out.resize_(result.shape)
-        if not result.is_contiguous() and is_dense(*result._layout[:2]):
-            out.as_strided_(*result._layout[:2], out._layout.offset)    # an empty one lies as the result would
-    return assign(out, result, anew=True)
-
-
-def with_out(fn: Callable) -> Callable:
-    """Mark the body of an operator: it takes `out=`, a tensor to write the result into, or a tuple of them for a named tuple's."""
-    vars(fn)["into_out"] = _into_out
-    return fn
-
-
-def _into_out(result: Any, out: Any) -> Any:
-    return type(result)(*map(store_out, out, result)) if isinstance(result, tuple) else store_out(out, result)
-
-
-def with_out_in_rows(fn: Callable) -> Callable:
-    """As `with_out`, for an operator whose result lies otherwise by itself than in an empty `out=`, where it is in rows."""
-    vars(fn)["into_out"] = lambda result, out: store_out(out, in_rows(result))
-    return fn
+from .primitives import DECLINES, PointwisePrimitive
+from .promotion import (
+    as_elements,
+    broadcast,
+    cast,
+    category_of_number,
+    default_dtype,
+    fitting,
+    operand,
+    prepare,
+    result_type,
+    times_alpha,
+    to_float,
+)
+from .registry import OPERATORS, PRIMITIVES, Pointwise, Primitive, as_dunder, operator
+from .writing import assign, inplace, new_value, store_out, with_out
 
 
 # -- builders ------------------------------------------------------------------------------------------
@@ -394,7 +244,7 @@ def _add_like(prim: PointwisePrimitive, name: str, verb: str) -> Callable:
         if alpha != 1 or alpha is True:
             if name == "sub":
                 _check_no_bools(input, other)
-            other = _times_alpha(input, other, alpha)
+            other = times_alpha(input, other, alpha)
         result = quick(input, other)
         if result is NotImplemented:
             if name == "sub":
@@ -404,22 +254,6 @@ def _add_like(prim: PointwisePrimitive, name: str, verb: str) -> Callable:
 
     fn.__name__, fn.__doc__ = name, f"input {verb} alpha * other, with broadcasting and promotion."
     return operator(fn, name=name, method=(name, f"__{name}__"))
-
-
-def _times_alpha(input: Any, other: Any, alpha: Any) -> Any:
-    """other * alpha in the dtype of the sum."""
-    kind = result_type(input, other)
-    number = category_of_number(alpha) if not isinstance(alpha, Tensor) else BOOL
-    if number == FLOAT and kind.category <= INT:
-        raise RuntimeError(f"For integral input tensors, argument alpha must not be a floating point number. Got {alpha} for {kind}")
-    if number == COMPLEX and kind.category < COMPLEX:
-        raise RuntimeError(f"For non-complex input tensors, argument alpha must not be a complex number. Got {alpha} for {kind}")
-    if number == BOOL and kind is not bool_ and not isinstance(alpha, Tensor):
-        raise RuntimeError(f"Boolean alpha only supported for Boolean results. Got {alpha} for {kind}")
-    if not isinstance(other, Tensor):
-        return bool(other * alpha) if kind is bool_ else other * alpha
-    scaled = cast(other, kind) * operand(alpha, kind)
-    return cast(scaled, bool_) if kind is bool_ else scaled
 
 
 def _check_no_bools(x: Any, y: Any) -> None:
@@ -586,7 +420,7 @@ def _compare(name: str, python: str) -> Callable:
             x, y = prepare(input, other)
             if ordered and x.dtype.is_complex:
                 raise NotImplementedError(f'"{name}_cpu" not implemented for \'{x.dtype}\': complex numbers have no order')
-            result = prim(x, y)
+            result = prim(*as_elements(x, y))
         return result if out is None else store_out(out, result)
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {python}; a bool tensor."
@@ -822,7 +656,15 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) 
         raise RuntimeError("Integer division with addcdiv is no longer supported: use input + value * torch.trunc(tensor1 / tensor2) or "
                            f"addcdiv of floating-point tensors. Got {tensor1.dtype} and {tensor2.dtype}")
     kind, input, tensor1, tensor2 = _in_common("addcdiv", input, tensor1, tensor2)
-    return cast(add(input, div(tensor1 if value == 1 else mul(tensor1, operand(value, kind)), tensor2)), kind)
+    quotient = div(tensor1, tensor2) if value == 1 else _scaled_quotient(*broadcast(tensor1, tensor2), operand(value, kind))
+    return cast(add(input, quotient), kind)
+
+
+@operator(name="_scaled_quotient", vjp=Pointwise(
+    tensor1=lambda tensor2, value: value / tensor2, tensor2=lambda tensor1, tensor2, value: -(tensor1 * (value / tensor2)) / tensor2))
+def _scaled_quotient(tensor1: Tensor, tensor2: Tensor, value: Any) -> Tensor:
+    """value * tensor1 / tensor2; the slopes are finite where the value makes up for a small divisor."""
+    return div(mul(tensor1, value), tensor2)
 
 
 @operator(method=True, fused=True)
@@ -937,7 +779,13 @@ def float_power_(self: Tensor, exponent: Any) -> Tensor:
     return assign(self, new_value(float_power, self, (exponent,), {}))
 
 
-@operator(method=True)
+def _logit_slope(input: Tensor, eps: float | None) -> Tensor:
+    """1 / (x (1 - x)); beyond the limits 0 where there are some, and NaN as the value itself where there are none."""
+    low, beyond = (0.0, math.nan) if eps is None or eps < 0 else (eps, 0.0)
+    return prims.where((input < low) | (input > 1 - low), beyond, prims.reciprocal(input * (1 - input)))
+
+
+@operator(method=True, vjp=Pointwise(input=_logit_slope))
 @with_out
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """log(x / (1 - x)), with x limited to [eps, 1 - eps] if eps is given (by eps first, where that is no interval) and no less than 0."""
@@ -1023,7 +871,7 @@ def xlogy(input: Any, other: Any) -> Tensor:
 
 
 @operator(name="_xlogy", vjp=Pointwise(x=lambda g, x, y: _xlogy(g, y).masked_fill((x == 0) & (y <= 0), 0),
-                                       y=lambda x, y: (x / y).masked_fill((x == 0) & (y == 0), 0)))
+                                       y=lambda g, x, y: (g * x / y).masked_fill((x == 0) & (y == 0), 0)))
 def _xlogy(x: Tensor, y: Tensor) -> Tensor:
     zero = (x == 0) & ~y.isnan()
     return (x * y.masked_fill(zero, 1).log()).masked_fill(zero, 0)

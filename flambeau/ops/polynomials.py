@@ -14,10 +14,10 @@ from ..core.tensor import Tensor
 from . import prims
 from .math import pair
 from .order import elementwise
-from .pointwise import with_out
 from .promotion import apart, cast
 from .reductions import scalar_type
 from .registry import operator
+from .writing import with_out
 
 
 class Family(NamedTuple):

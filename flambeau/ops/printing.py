@@ -13,7 +13,7 @@ import numpy as np
 from ..core.dtypes import COMPLEX, bool_, dtype, int64
 from ..core.storage import Storage, view_of
 from ..core.tensor import AutogradMeta, Layout, Tensor, fake, is_example
-from .indexing import flip
+from .joining import flip
 from .promotion import default_dtype, is_number
 from .registry import method
 from .views import unbind
@@ -32,6 +32,16 @@ class PrintOptions:
 
 _PROFILES = {"default": PrintOptions(), "short": PrintOptions(precision=2, edgeitems=2), "full": PrintOptions(threshold=math.inf)}
 _options = [PrintOptions()]
+
+
+class _Current:
+    """The options as they are now, by attribute."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_options[0], name)
+
+
+PRINT_OPTS = _Current()
 
 
 def set_printoptions(precision: int | None = None, threshold: float | None = None, edgeitems: int | None = None,
@@ -147,7 +157,7 @@ def _values(x: Tensor) -> np.ndarray:
     return array.astype(np.float32) if array.dtype.kind in "V" or (array.dtype.itemsize < 4 and array.dtype.kind == "f") else array
 
 
-def _elements(x: Tensor, indent: int) -> str:
+def elements_text(x: Tensor, indent: int) -> str:
     options = _options[0]
     array = _values(x)
     summarise = array.size > options.threshold
@@ -187,7 +197,7 @@ def tensor_text(x: Tensor, prefix: str = "tensor(") -> str:
     elif x.numel() == 0:
         body = "[]"
     else:
-        body = _elements(x, len(prefix))
+        body = elements_text(x, len(prefix))
     suffixes = _suffixes(x)
     text = prefix + body
     last = len(text) - text.rfind("\n") - 1 if "\n" in text else len(text)

@@ -12,13 +12,13 @@ import numpy as np
 
 from ..core import dtypes
 from ..core.device import as_device
-from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, dtype, promote_types
+from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, dtype, promote_types
 from ..core.settings import add_setting
 from ..core.size import broadcast_shapes
 from ..core.symbolic import SymFloat
 from ..core.tensor import Tensor, is_example
 from . import prims
-from .registry import one_device
+from .primitives import one_device
 
 
 class Defaults:
@@ -138,6 +138,8 @@ def fitting(x: Any, kind: dtype) -> Any:
         _check_width(x)
     if isinstance(x, SymFloat) and x.given and kind.category != BOOL:
         x = _fixed_if_large(x, *limits(kind))
+    if isinstance(x, (str, bytes)):
+        raise TypeError(f"must be a number, not {type(x).__name__} ({x!r})")
     if kind.category == BOOL or not isinstance(x, numbers.Number) or type(x) is bool:
         return cast(x, kind)
     real: Any = x
@@ -163,6 +165,22 @@ def rounded(x: Any, kind: dtype) -> Any:
 def operand(x: Any, kind: dtype) -> Any:
     """A number that operands of `kind` are computed with, which is in float32 for narrow floats. A tensor as it is."""
     return rounded(x, dtypes.float32 if kind.category == FLOAT and kind.itemsize < 4 else kind)
+
+
+def as_elements(x: Any, y: Any) -> tuple[Any, Any]:
+    """Prepared operands that are to be compared: beside a narrow float a number is what that dtype holds of it, so that 0.1 is equal to
+    what was made of 0.1."""
+    like = x if isinstance(x, Tensor) else y
+    if like.dtype.category != FLOAT or like.dtype.itemsize >= 4:
+        return x, y
+    return tuple(v if isinstance(v, Tensor) else _element(v, like) for v in (x, y))  # type: ignore[return-value]
+
+
+def _element(x: Any, like: Tensor) -> Any:
+    if isinstance(x, float):
+        with np.errstate(over="ignore"):
+            return float(np.float32(x).astype(like.dtype.numpy))
+    return expand_to(prims.full((), x, like.dtype, like.device), tuple(like.shape))
 
 
 def _wrapped(x: int, kind: dtype) -> int:
@@ -250,3 +268,19 @@ def _root(x: Tensor) -> Tensor:
 def to_float(x: Any) -> Any:
     """Integers and bools as the default float; floats and complex numbers as they are."""
     return x if x.dtype.category >= FLOAT else prims.convert(x, Defaults.kind)
+
+
+def times_alpha(input: Any, other: Any, alpha: Any) -> Any:
+    """other * alpha in the dtype of the sum."""
+    kind = result_type(input, other)
+    number = category_of_number(alpha) if not isinstance(alpha, Tensor) else BOOL
+    if number == FLOAT and kind.category <= INT:
+        raise RuntimeError(f"For integral input tensors, argument alpha must not be a floating point number. Got {alpha} for {kind}")
+    if number == COMPLEX and kind.category < COMPLEX:
+        raise RuntimeError(f"For non-complex input tensors, argument alpha must not be a complex number. Got {alpha} for {kind}")
+    if number == BOOL and kind is not bool_ and not isinstance(alpha, Tensor):
+        raise RuntimeError(f"Boolean alpha only supported for Boolean results. Got {alpha} for {kind}")
+    if not isinstance(other, Tensor):
+        return bool(other * alpha) if kind is bool_ else other * alpha
+    scaled = cast(other, kind) * operand(alpha, kind)
+    return cast(scaled, bool_) if kind is bool_ else scaled

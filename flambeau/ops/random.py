@@ -1,156 +1,66 @@
-"""Random numbers: generators, draws, and the in-place fillers.
+"""Random numbers: draws, and the in-place fillers.
 
-A generator is a pair (seed, offset). A draw of n elements is a pure function of it (Philox; see ops/prims/random.py) and moves
-the offset on, so that a seed gives the same numbers whatever the number of threads, eager or compiled.
+In eager code on the CPU an engine fills an array with torch's numbers (csrc/mt19937.h). On GPUs and in compiled code a draw of n elements
+is a pure function of a state (seed, offset), which moves the offset on (Philox; see ops/prims/random.py).
 """
 
 from __future__ import annotations
 
 import math
-import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from .._C import MT19937
 from ..backends.cpu import random as native
 from ..backends.cuda.recording import under_way
 from ..core import dispatch
-from ..core.device import CPU, as_device, device
-from ..core.dtypes import BOOL, COMPLEX, FLOAT, dtype, finfo, float32, float64, iinfo, int64, uint8
+from ..core.device import as_device, device
+from ..core.dtypes import (
+    BOOL,
+    COMPLEX,
+    FLOAT,
+    bfloat16,
+    bool_,
+    dtype,
+    finfo,
+    float16,
+    float32,
+    float64,
+    iinfo,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+)
 from ..core.lazy import LazyFunctions
-from ..core.locks import lock
 from ..core.memory_format import memory_format, preserve_format
-from ..core.tensor import Tensor, bump_version, fake, from_array, refuse_inference_write
+from ..core.tensor import Tensor, fake, from_array
 from . import prims
 from .checks import checked
 from .creation import _in_layout, _named_size, count, faking_like, finish, kind_for, sizes
-from .pointwise import InPlace, assign, with_out, write
+from .generators import Generator, default_generator, take_state
 from .prims import random as random_prims
 from .prims.random import blocks
 from .promotion import broadcast, cast, default_dtype
 from .registry import PRIMITIVES, Spec, operator, primitive
+from .writing import with_out
 
 special = LazyFunctions("scipy.special")
 
 random_prims.native_draw = lambda name, seed, start, n, kind: native.draw(name, seed, start, n, kind.numpy)
 
-_MASK = (1 << 64) - 1
+# -- who draws -------------------------------------------------------------------------------------------------
+Source = Any    # a CPU generator's engine (MT19937), or (Philox state, blocks already used of it)
 
 
-def _signed(word: int) -> int:
-    """The int64 with the same bits as a 64-bit word."""
-    word &= _MASK
-    return word - (1 << 64) if word >> 63 else word
-
-
-class Generator:
-    """A stream of random numbers: a seed and an offset that every draw moves on."""
-
-    def __init__(self, device: Any = "cpu"):
-        self.device = as_device(device)
-        self._seed, self._offset = 67280421310721, 0
-        self._lock = lock()
-
-    def manual_seed(self, seed: int) -> Generator:
-        """Start the stream of `seed` (any 64-bit integer) from its beginning."""
-        seed = int(seed)
-        if not -(1 << 63) <= seed < 1 << 64:
-            raise RuntimeError(f"Overflow when unpacking long: the seed {seed} does not fit into 64 bits")
-        self._seed, self._offset = seed & _MASK, 0
-        return self
-
-    def seed(self) -> int:
-        """Start a stream that nobody can foretell, and return its seed."""
-        self.manual_seed(secrets.randbits(63))
-        return self._seed
-
-    def initial_seed(self) -> int:
-        """The seed of the current stream."""
-        return self._seed
-
-    def get_offset(self) -> int:
-        """How many Philox blocks of the stream are used up."""
-        return self._offset
-
-    def set_offset(self, offset: int) -> None:
-        """Move to a position in the stream."""
-        self._offset = int(offset)
-
-    def get_state(self) -> Tensor:
-        """Seed and offset as 16 bytes."""
-        return from_array(np.array([self._seed, self._offset], np.uint64).view(np.uint8))
-
-    def set_state(self, new_state: Tensor) -> None:
-        """Go back to what get_state returned."""
-        if not isinstance(new_state, Tensor) or new_state.dtype is not uint8:
-            raise TypeError(f"expected a torch.ByteTensor, but got {getattr(new_state, 'dtype', type(new_state).__name__)}")
-        if new_state.numel() != 16:
-            raise RuntimeError(f"RNG state is wrong size: {new_state.numel()} bytes, expected the 16 of a Flambeau generator")
-        seed, offset = np.frombuffer(new_state.contiguous().numpy().tobytes(), np.uint64)
-        self._seed, self._offset = int(seed), int(offset)
-
-    def clone_state(self) -> Generator:
-        """Another generator at the same place."""
-        made = Generator(self.device)
-        made._seed, made._offset = self._seed, self._offset
-        return made
-
-    graphsafe_get_state, graphsafe_set_state = get_state, set_state
-
-    def take(self, count: Any) -> Tensor:
-        """The state (seed, offset), as int64, for a draw of `count` blocks; the stream moves on by them."""
-        with self._lock:
-            start = self._offset
-            self._offset = (start + int(count)) & _MASK
-        return from_array(np.array([_signed(self._seed), _signed(start)], np.int64))
-
-    def __reduce__(self) -> tuple:
-        return _generator_from, (str(self.device), self._seed, self._offset)
-
-
-def _generator_from(where: str, seed: int, offset: int) -> Generator:
-    made = Generator(where)
-    made._seed, made._offset = seed, offset
-    return made
-
-
-default_generator = Generator()
-
-
-def manual_seed(seed: int) -> Generator:
-    """Seed the default generator; returns it."""
-    return default_generator.manual_seed(seed)
-
-
-def seed() -> int:
-    """Seed the default generator from the system's entropy; returns the seed."""
-    return default_generator.seed()
-
-
-def initial_seed() -> int:
-    """The default generator's seed."""
-    return default_generator.initial_seed()
-
-
-@operator
-def get_rng_state() -> Tensor:
-    """The default generator's state as a uint8 tensor."""
-    return default_generator.get_state()
-
-
-@operator
-def set_rng_state(new_state: Tensor) -> None:
-    """Set the default generator's state."""
-    default_generator.set_state(new_state)
-
-
-# -- draws ----------------------------------------------------------------------------------------------------
-def draw_state(count: Any, generator: Generator | None = None, where: device = CPU) -> tuple[Tensor, Any]:
-    """(state tensor, blocks already used of it) for one draw of `count` blocks.
+def source(count: Any, generator: Generator | None, where: device) -> Source:
+    """Who gives the numbers of one draw: Philox draws use up `count` blocks.
 
     A mode may answer instead: `rng_state(count, device, generator) -> (state, increment)`, or None to leave it to those further out.
-    So a tracer makes the default generator's numbers an input of its graph. Fake draws leave the generator where it is.
+    So a tracer makes Philox's state an input of its graph. Fake draws leave the generator where it is.
     """
     for mode in reversed(dispatch.state.modes):
         ask = getattr(mode, "rng_state", None)
@@ -159,67 +69,162 @@ def draw_state(count: Any, generator: Generator | None = None, where: device = C
             return answer
     if dispatch.state.fake or type(count) is not int:
         return fake((2,), int64, where), 0
-    return take_state(count, generator, where), 0
+    return _engine_of(generator) if where.type == "cpu" else (take_state(count, generator, where), 0)
 
 
-def take_state(count: int, generator: Generator | None, where: device) -> Tensor:
-    """The state (seed, offset) for a draw of `count` blocks, on its device; a CUDA graph being recorded draws anew at each replay."""
-    if where.type == "cuda" and under_way and generator in (None, default_generator):
-        return under_way[-1].draw(count)
-    state = (generator or default_generator).take(count)
-    return state if where.type == "cpu" else state.to(where)
+def _engine_of(generator: Generator | None) -> MT19937:
+    engine = (generator or default_generator).engine
+    if type(engine) is not MT19937:
+        raise RuntimeError(f"Expected a 'cpu' device type for generator but found '{generator.device.type}'")  # type: ignore[union-attr]
+    return engine
 
 
-def _uniform(shape: tuple, kind: dtype, where: device, generator: Generator | None) -> Tensor:
+def draw_state(count: Any, generator: Generator | None, where: device) -> tuple[Tensor, Any]:
+    """(state, blocks already used of it) of Philox for one draw of `count` blocks, whoever gives the numbers."""
+    found = source(count, generator, where)
+    return found if type(found) is tuple else (take_state(count, generator, where), 0)
+
+
+def engine_for(where: device, generator: Generator | None) -> MT19937 | None:
+    """The engine that draws on `where` read now; None where they are not of a CPU's generator, or a mode has a say."""
+    state = dispatch.state
+    if where.type != "cpu" or state.fake or (state.modes and any(hasattr(mode, "rng_state") for mode in state.modes)):
+        return None
+    return _engine_of(generator)
+
+
+# -- filling arrays ----------------------------------------------------------------------------------------------
+Fill = Callable[[np.ndarray], Any]      # fills a contiguous array
+_NATIVE = frozenset((bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64))
+
+
+def fill_array(fill: Fill, out: np.ndarray, kind: dtype) -> np.ndarray:
+    """Fill a contiguous array of any dtype: the parts of complex numbers, and what the engine does not know by way of a wider dtype."""
+    if kind in _NATIVE:
+        fill(out)
+    elif kind.is_complex:
+        fill(out.reshape(-1).view(kind.to_real().numpy))
+    else:
+        wide = np.empty(out.shape, np.float32 if kind.category >= FLOAT else np.int64)
+        fill(wide)
+        out[...] = wide.astype(kind.numpy)
+    return out
+
+
+def new_filled(fill: Fill, shape: tuple, kind: dtype) -> Tensor:
+    """A contiguous tensor on the CPU, filled."""
+    return from_array(fill_array(fill, np.empty(shape, kind.numpy), kind), kind)
+
+
+def _refuse_integers(kind: dtype, what: str) -> None:
+    if kind.category < FLOAT:
+        raise NotImplementedError(f'"{what}" not implemented for \'{kind.name}\': draw a floating dtype and convert')
+
+
+def _uniform(shape: tuple, kind: dtype, where: device, generator: Generator | None, low: float = 0.0, high: float = 1.0) -> Tensor:
     if where.type == "meta":
         return prims.empty(shape, kind, where)
-    if kind.category < FLOAT:
-        raise NotImplementedError(f'"check_uniform_bounds" not implemented for \'{kind.name}\': draw a floating dtype and convert')
+    _refuse_integers(kind, "check_uniform_bounds")
     if kind.category == COMPLEX:
-        part = kind.to_real()
-        return prims.complex(_uniform(shape, part, where, generator), _uniform(shape, part, where, generator))
+        engine, part = engine_for(where, generator), kind.to_real()
+        if engine is not None:
+            return new_filled(lambda out: engine.fill("uniform", out, low, high), shape, kind)
+        return prims.complex(*[_uniform(shape, part, where, generator, low, high) for _ in range(2)])
     wide = kind if kind.itemsize >= 4 else float32
-    state, used = draw_state(blocks(shape, wide), generator, where)
-    out = prims.philox_uniform(state, used, shape, wide)
+    who = source(blocks(shape, wide), generator, where)
+    if type(who) is not tuple:
+        return new_filled(lambda out: who.fill("uniform", out, low, high), shape, kind)
+    out = prims.philox_uniform(*who, shape, wide)
     # rounding to a narrow float must not reach 1
-    return out if wide is kind else prims.convert(prims.minimum(out, 1 - finfo(kind).eps / 2), kind)
+    out = out if wide is kind else prims.convert(prims.minimum(out, 1 - finfo(kind).eps / 2), kind)
+    return out if (low, high) == (0, 1) else out * (high - low) + low
 
 
-def _normal(shape: tuple, kind: dtype, where: device, generator: Generator | None) -> Tensor:
+def _normal(shape: tuple, kind: dtype, where: device, generator: Generator | None, mean: float = 0.0, std: float = 1.0) -> Tensor:
     if where.type == "meta":
         return prims.empty(shape, kind, where)
-    if kind.category < FLOAT:
-        raise NotImplementedError(f'"normal_kernel_cpu" not implemented for \'{kind.name}\': draw a floating dtype and convert')
+    _refuse_integers(kind, "normal_kernel_cpu")
     if kind.category == COMPLEX:
-        part = kind.to_real()
-        half = [_normal(shape, part, where, generator) * math.sqrt(0.5) for _ in range(2)]
-        return prims.complex(*half)
-    state, used = draw_state(blocks(shape, float64 if kind is float64 else float32), generator, where)
-    return prims.philox_normal(state, used, shape, kind)
+        engine, part, std = engine_for(where, generator), kind.to_real(), std / math.sqrt(2)
+        if engine is not None:
+            return new_filled(lambda out: engine.fill("normal", out, mean, std), shape, kind)
+        return prims.complex(*[_normal(shape, part, where, generator, mean, std) for _ in range(2)])
+    who = source(blocks(shape, float64 if kind is float64 else float32), generator, where)
+    if type(who) is not tuple:
+        return new_filled(lambda out: who.fill("normal", out, mean, std), shape, kind)
+    out = prims.philox_normal(*who, shape, kind)
+    return out if (mean, std) == (0, 1) else out * std + mean
+
+
+def _digits(kind: dtype) -> int:
+    """Up to 2**digits every integer is exact in this floating dtype."""
+    return round(math.log2(2 / finfo(kind).eps))
+
+
+def _exact_bounds(low: int, high: int, kind: dtype) -> tuple[int, int]:
+    """The bounds, drawn together so far that rounding to a floating dtype stays within them."""
+    def rounded(n: int) -> float:
+        with np.errstate(over="ignore"):
+            return float(np.float64(n).astype(kind.numpy))
+
+    def step(n: int) -> int:
+        return 1 << max(abs(n).bit_length() - _digits(kind), 0)
+
+    return low + step(low + 1) if rounded(low) < low else low, high - step(high - 1) if rounded(high - 1) >= high else high
+
+
+def _check_integers(low: int, high: int, kind: dtype) -> tuple[int, int]:
+    if low >= high:
+        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    if kind.category >= FLOAT:
+        return _exact_bounds(low, high, kind)
+    least, most = (0, 1) if kind.category == BOOL else (iinfo(kind).min, iinfo(kind).max)
+    for name, value in (("from", low), ("to - 1", high - 1)):
+        if not least <= value <= most:
+            raise RuntimeError(f"{name} is out of bounds for {kind.name}: {value} is not in [{least}, {most}]")
+    return low, high
+
+
+def _integer_fill(engine: MT19937, low: int, high: int, short: bool | None = None) -> Fill:
+    """Integers in [low, high) of 32 random bits where the range is short, else of 64."""
+    span = high - low
+    if span == 1 << 64:
+        return lambda out: engine.integers(out, 0, 0, False)
+    return lambda out: engine.integers(out, low, span, span < 1 << 28 if short is None else short)
 
 
 def _integers(shape: tuple, low: int, high: int, kind: dtype, where: device, generator: Generator | None) -> Tensor:
-    if low >= high:
-        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    low, high = _check_integers(low, high, kind)
     if where.type == "meta":
         return prims.empty(shape, kind, where)
-    state, used = draw_state(blocks(shape, int64), generator, where)
-    return cast(prims.philox_integers(state, used, shape, low, high), kind)
+    who = source(blocks(shape, int64), generator, where)
+    if type(who) is not tuple:
+        return new_filled(_integer_fill(who, low, high), shape, kind)
+    return cast(prims.philox_integers(*who, shape, low, high), kind)
 
 
-def _factory(name: str, draw: Any, doc: str) -> Any:
+def _filled_out(out: Tensor, shape: tuple, filler: str, generator: Generator | None, *args: Any) -> Tensor | None:
+    """`out=` of the right size, filled in its own order of memory; None where it is not to be."""
+    if tuple(out.shape) != shape or out._data is None or (dispatch.state.grad_enabled and out.requires_grad):
+        return None
+    return getattr(out, filler)(*args, generator=generator)
+
+
+def _factory(name: str, draw: Any, filler: str, doc: str) -> Any:
     def fn(*size: Any, generator: Generator | None = None, out: Tensor | None = None, dtype: dtype | None = None,
            layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False, **keyword: Any) -> Tensor:
         size = _named_size(size, keyword, name)
-        made = draw(sizes(size, name), kind_for(dtype, out, default_dtype()), as_device(device), generator)
-        return finish(made, requires_grad, out, layout, pin_memory)
+        shape, kind = sizes(size, name), kind_for(dtype, out, default_dtype())
+        if out is not None and (filled := _filled_out(out, shape, filler, generator)) is not None:
+            return filled
+        return finish(draw(shape, kind, as_device(device), generator), requires_grad, out, layout, pin_memory)
 
     fn.__name__, fn.__doc__ = name, doc
     return operator(fn, name=name, tags=("random",))
 
 
-rand = _factory("rand", _uniform, "Uniform numbers in [0, 1).")
-randn = _factory("randn", _normal, "Standard normal numbers.")
+rand = _factory("rand", _uniform, "uniform_", "Uniform numbers in [0, 1).")
+randn = _factory("randn", _normal, "normal_", "Standard normal numbers.")
 
 
 @operator(tags=("random",))
@@ -234,35 +239,52 @@ def randint(low: Any, high: Any = None, size: Any = None, *, generator: Generato
     if size is None:
         raise TypeError("randint(): missing the argument 'size', a tuple of ints")
     kind = kind_for(dtype, out, int64)
-    made = _integers(sizes((size,), "randint"), math.trunc(low), math.trunc(high), kind, as_device(device), generator)
+    shape, low, high = sizes((size,), "randint"), math.trunc(low), math.trunc(high)
+    if out is not None and (filled := _filled_out(out, shape, "random_", generator, low, high)) is not None:
+        return filled
+    made = _integers(shape, low, high, kind, as_device(device), generator)
     return finish(made, requires_grad, out, layout, pin_memory)
 
 
 @operator(tags=("random",))
 def randperm(n: int, *, generator: Generator | None = None, out: Tensor | None = None, dtype: dtype | None = None,
              layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
-    """The integers 0 to n - 1 in random order: the order of n random keys."""
+    """The integers 0 to n - 1 in random order: shuffled, or in the order of n random keys."""
     n = count(n)
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
-    keys = _integers((n,), 0, (1 << 63) - 1, int64, as_device(device), generator)
+    where = as_device(device)
+    engine = engine_for(where, generator) if type(n) is int else None
+    if engine is not None:
+        order = new_filled(engine.permutation, (n,), int64)
+        return finish(cast(order, kind_for(dtype, out, int64)), requires_grad, out, layout, pin_memory)
+    keys = _integers((n,), 0, (1 << 63) - 1, int64, where, generator)
     return finish(cast(prims.sort(keys, 0, False, True)[1], kind_for(dtype, out, int64)), requires_grad, out, layout, pin_memory)
 
 
-def _like(name: str, draw: Any) -> Any:
+def _drawn_like(input: Tensor, kind: dtype, where: device, format: memory_format | None, generator: Generator | None,
+                draw: Callable[[tuple], Tensor], filler: str, *args: Any) -> Tensor:
+    """A draw in the layout of `input`."""
+    with faking_like(input):
+        if engine_for(where, generator) is None or input._layout[1] is None:
+            return _in_layout(input, format, draw)
+        made = _in_layout(input, format, lambda shape: prims.empty(shape, kind, where))
+        return getattr(made, filler)(*args, generator=generator)
+
+
+def _like(name: str, draw: Any, filler: str) -> Any:
     def fn(input: Tensor, *, generator: Generator | None = None, dtype: dtype | None = None, layout: Any = None,
            device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
            memory_format: memory_format = preserve_format) -> Tensor:
         kind, where = dtype or input.dtype, input.device if device is None else as_device(device)
-        with faking_like(input):
-            made = _in_layout(input, memory_format, lambda shape: draw(shape, kind, where, generator))
+        made = _drawn_like(input, kind, where, memory_format, generator, lambda shape: draw(shape, kind, where, generator), filler)
         return finish(made, requires_grad, None, layout, pin_memory)
 
     fn.__name__, fn.__doc__ = name, f"{name[:-5]} in the shape, dtype and device of `input` unless given."
     return operator(fn, tags=("random",))
 
 
-rand_like, randn_like = _like("rand_like", _uniform), _like("randn_like", _normal)
+rand_like, randn_like = _like("rand_like", _uniform, "uniform_"), _like("randn_like", _normal, "normal_")
 
 
 @operator(tags=("random",))
@@ -272,8 +294,8 @@ def randint_like(input: Tensor, low: int, high: int | None = None, *, generator:
     """randint in the shape, dtype and device of `input` unless given."""
     low, high = (0, low) if high is None else (low, high)
     kind, where = dtype or input.dtype, input.device if device is None else as_device(device)
-    with faking_like(input):
-        made = _in_layout(input, memory_format, lambda shape: _integers(shape, low, high, kind, where, generator))
+    made = _drawn_like(input, kind, where, memory_format, generator, lambda shape: _integers(shape, low, high, kind, where, generator),
+                       "random_", low, high)
     return finish(made, requires_grad, None, layout, pin_memory)
 
 
@@ -289,16 +311,19 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Gene
             raise TypeError("normal(): with a tensor as mean or std the numbers are like it; size, dtype, layout, device, requires_grad "
                             "and pin_memory are for numbers as mean and std")
         like = broadcast(*tensors)[0]
+        scaled = isinstance(std, Tensor)
         with faking_like(like):
-            z = _normal(tuple(like.shape), like.dtype, like.device, generator)
-        made = z * std + mean
+            z = _normal(tuple(like.shape), like.dtype, like.device, generator, 0.0, 1.0 if scaled else std)
+        made = (z * std if scaled else z) + mean
         if isinstance(std, Tensor) and std._data is None:
             made = checked(made, std >= 0)
         return finish(made, False, out)
     if size is None:
         raise TypeError("normal(): with numbers for mean and std a size is needed")
-    z = _normal(sizes((size,), "normal"), kind_for(dtype, out, default_dtype()), as_device(device), generator)
-    return finish(z * std + mean, requires_grad, out, layout, pin_memory)
+    shape, kind = sizes((size,), "normal"), kind_for(dtype, out, default_dtype())
+    if out is not None and (filled := _filled_out(out, shape, "normal_", generator, mean, std)) is not None:
+        return filled
+    return finish(_normal(shape, kind, as_device(device), generator, mean, std), requires_grad, out, layout, pin_memory)
 
 
 def _check_std(std: Any) -> None:
@@ -314,9 +339,40 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
     chance = input if p is None else p
     _check_probability(chance)
     kind = input.dtype if input.dtype.category == FLOAT else float32
+    engine = engine_for(input.device, generator) if known(input, chance) else None
+    if engine is not None:
+        out = np.empty(input.shape, input.dtype.numpy)
+        fill_bernoulli(engine, out, input, None, chance)
+        return from_array(out, input.dtype)
     with faking_like(input):
         u = _uniform(tuple(input.shape), kind if kind.itemsize >= 4 else float32, input.device, generator)
     return _fair(cast(u < chance, input.dtype), chance)
+
+
+def known(*values: Any) -> bool:
+    """Whether numbers can be read out of all of these, numbers or tensors."""
+    return all(not isinstance(value, Tensor) or type(value._data) is np.ndarray for value in values)
+
+
+def _parameter(p: Tensor, shape: Sequence[int], order: Sequence[int] | None = None) -> np.ndarray:
+    """A parameter for each element of a draw, in the order of its memory: a contiguous array, of float64 if it is of that, else float32."""
+    array = np.broadcast_to(p._data, shape)
+    array = array if order is None else array.transpose(order)
+    return np.ascontiguousarray(array, np.float64 if p.dtype is float64 else np.float32)
+
+
+def fill_bernoulli(engine: MT19937, out: np.ndarray, x: Tensor, order: Sequence[int] | None, p: Any) -> None:
+    if isinstance(p, Tensor):
+        out[...] = _variates(engine, "bernoulli", _parameter(p, x.shape, order))
+    elif out.dtype.kind in "fV" or x.dtype in _NATIVE:
+        engine.fill("bernoulli", out, p)
+    else:
+        out[...] = engine.fill("bernoulli", np.empty(out.shape, np.bool_), p)
+
+
+def _variates(engine: MT19937, name: str, *parameters: np.ndarray) -> np.ndarray:
+    """Draws of a distribution by an array of each parameter."""
+    return engine.variate(name, np.empty_like(parameters[0]), *parameters)
 
 
 def _fair(drawn: Tensor, p: Any) -> Tensor:
@@ -340,6 +396,9 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
                 out: Tensor | None = None) -> Tensor:
     """Indices drawn with probabilities proportional to each row of `input`: (n,) -> (k,) or (m, n) -> (m, k), int64."""
     _check_distribution(input, num_samples, replacement)
+    engine = engine_for(input.device, generator) if known(input) else None
+    if engine is not None:
+        return finish(_multinomial(engine, input.detach(), num_samples, replacement), False, out)
     kind = float64 if input.dtype is float64 else float32
     p = cast(input, kind).detach()
     if input._data is None:
@@ -353,6 +412,20 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
         u = _uniform(tuple(p.shape), kind, p.device, generator)
     keys = p / -prims.log1p(-u).masked_fill(u == 0, -finfo(kind).tiny)  # exponential races (Efraimidis and Spirakis, 2006)
     return finish(prims.topk(keys, num_samples, p.ndim - 1, True, True)[1], False, out)
+
+
+def _multinomial(engine: MT19937, p: Tensor, n: int, replacement: bool) -> Tensor:
+    """Positions of uniform numbers among the cumulated probabilities; for one draw and without replacement, exponential races."""
+    if not replacement or n == 1:
+        races = p / new_filled(lambda out: engine.fill("exponential", out, 1.0), tuple(p.shape), p.dtype)
+        return prims.topk(races, n, p.ndim - 1, True, True)[1] if n > 1 else races.argmax(-1, keepdim=True)
+    rows = np.ascontiguousarray(p._data, np.float64 if p.dtype is float64 else np.float32).reshape(-1, p.shape[-1])
+    u = np.empty((len(rows), n), np.float64)
+    engine.fill("uniform", u)
+    edges = rows.cumsum(-1)
+    edges /= edges[:, -1:]
+    found = [np.minimum(row.searchsorted(drawn), rows.shape[-1] - 1) for row, drawn in zip(edges, u)]
+    return from_array(np.array(found, np.int64).reshape((*p.shape[:-1], n)))
 
 
 def _check_distribution(p: Tensor, n: int, replacement: bool) -> None:
@@ -405,6 +478,9 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Poisson-distributed counts of these rates, by inversion."""
     if input._data is not None and input._data.size and not float(input._data.min()) >= 0:
         raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
+    engine = engine_for(input.device, generator) if known(input) else None
+    if engine is not None:
+        return cast(from_array(_variates(engine, "poisson", _parameter(input, input.shape))), input.dtype)
     rate = cast(input.detach(), float64)
     with faking_like(input):
         u = _uniform(tuple(input.shape), float64, input.device, generator)
@@ -417,121 +493,56 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     """How many of `count` trials of probability `prob` succeed, by inversion."""
     n, p = broadcast(cast(count.detach(), int64), cast(prob.detach(), float64))
     _check_probability(p)
+    engine = engine_for(n.device, generator) if known(n, p) else None
+    if engine is not None:
+        kind = float64 if float64 in (count.dtype, prob.dtype) else float32
+        given = [_parameter(cast(x.detach(), kind), n.shape) for x in (count, prob)]
+        return cast(from_array(_variates(engine, "binomial", *given)), count.dtype)
     with faking_like(n):
         u = _uniform(tuple(n.shape), float64, n.device, generator)
     k = _binomial_quantile(u, n, p.clamp(1e-300, 1 - 1e-16))
     return _fair(cast(k.masked_fill(p == 0, 0).where(p < 1, cast(n, float64)), count.dtype), p)
 
 
-# -- filling in place -----------------------------------------------------------------------------------------------
-_PIECE = 1 << 20  # elements: a multiple of those of a block
+@operator(tags=("random",))
+def _standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor:
+    """Gamma-distributed numbers of these shapes and rate 1."""
+    engine = engine_for(input.device, generator) if known(input) else None
+    if engine is not None:
+        return cast(from_array(_variates(engine, "gamma", _parameter(input, input.shape))), input.dtype)
+    return _gamma_by_rejection(input, generator)
 
 
-def _fill_in_pieces(self: Tensor, draw: Callable[[Tensor], Tensor]) -> None:
-    """The same numbers as one draw for the whole: element i of a draw is block and lane i of the stream, and a piece begins where the
-    one before ends. What is made on the way is as small as a piece."""
-    InPlace.check(self)
-    flat = self._data.reshape(-1)
-    for begin in range(0, flat.size, _PIECE):
-        piece = from_array(flat[begin : begin + _PIECE], self.dtype)
-        write(piece, cast(draw(piece), self.dtype))
-    bump_version(self)
+def _gamma_by_rejection(shape: Tensor, generator: Generator | None) -> Tensor:
+    """Marsaglia and Tsang's rejection (ACM TOMS 26, 2000) for all elements at once; below 1 by a power of a uniform number."""
+    sizes_, kind, where = tuple(shape.shape), shape.dtype, shape.device
+    small = shape < 1
+    d = (shape + 1).where(small, shape) - 1 / 3
+    c, made, missing = 1 / (9 * d).sqrt(), d * 0, d == d
+    while bool(missing.any()):
+        x, u = _normal(sizes_, kind, where, generator), _uniform(sizes_, kind, where, generator)
+        v = (1 + c * x) ** 3
+        accepted = missing & (v > 0) & (u.log() < 0.5 * x * x + d - d * v + d * v.clamp(min=finfo(kind).tiny).log())
+        made, missing = (d * v).where(accepted, made), missing & ~accepted
+    boosted = made * _uniform(sizes_, kind, where, generator) ** (1 / shape)
+    return boosted.where(small, made).clamp(min=finfo(kind).tiny)
 
 
-def _may_fill_in_pieces(self: Tensor, given: Iterable[Any]) -> bool:
-    data = self._data
-    return (type(data) is np.ndarray and data.size > _PIECE and data.flags.c_contiguous and data.flags.writeable
-            and not self.dtype.is_complex  # two draws
-            and not dispatch.state.word and not any(isinstance(value, Tensor) for value in given)
-            and not (dispatch.state.grad_enabled and self.requires_grad))
+def coins(shape: Sequence[Any], p: Any, where: device) -> Tensor:
+    """True with probability 1 - p, independently."""
+    engine = engine_for(where, None)
+    if engine is not None:
+        return new_filled(lambda out: engine.fill("bernoulli", out, 1.0 - p), tuple(shape), bool_)
+    return prims.ge(_uniform(tuple(shape), float32, where, None), p)
 
 
-def _filler(name: str, draw: Any, doc: str) -> None:
-    def fn(self: Tensor, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
-        if _may_fill_in_pieces(self, (*args, *kwargs.values())):
-            refuse_inference_write(self)
-            _fill_in_pieces(self, lambda piece: draw(piece, generator, *args, **kwargs))
-            return self
-        with faking_like(self):
-            value = draw(self, generator, *args, **kwargs)
-        return assign(self, cast(value, self.dtype), anew=True)
-
-    fn.__name__, fn.__doc__ = name, doc
-    operator(fn, name=name, method=True, tags=("random", "inplace"))
-
-
-def _work(x: Tensor) -> dtype:
-    """The dtype in which numbers for `x` are drawn."""
-    return float64 if x.dtype in (float64,) or x.dtype.category < FLOAT else x.dtype if x.dtype.is_complex else float32
-
-
-def _draw_uniform(x: Tensor, generator: Generator | None, from_: float = 0.0, to: float = 1.0, **given: Any) -> Tensor:
-    low, high = given.get("from", from_), to
-    if low > high:
-        raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}")
-    if x.dtype.category < FLOAT:
-        raise NotImplementedError(f'"check_uniform_bounds" not implemented for \'{x.dtype.name}\'')
-    u = _uniform(tuple(x.shape), x.dtype, x.device, generator)
-    return u if (low, high) == (0, 1) else u * (high - low) + low
-
-
-def _draw_normal(x: Tensor, generator: Generator | None, mean: float = 0.0, std: float = 1.0) -> Tensor:
-    _check_std(std)
-    z = _normal(tuple(x.shape), x.dtype, x.device, generator)
-    return z if (mean, std) == (0, 1) else z * std + mean
-
-
-def _draw_bernoulli(x: Tensor, generator: Generator | None, p: Any = 0.5) -> Tensor:
-    _check_probability(p)
-    return _fair(_uniform(tuple(x.shape), float32, x.device, generator) < p, p)
-
-
-def _draw_exponential(x: Tensor, generator: Generator | None, lambd: float = 1.0) -> Tensor:
-    if not lambd > 0:
-        raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
-    return -prims.log1p(-_uniform(tuple(x.shape), _work(x), x.device, generator)) / lambd
-
-
-def _draw_integers(x: Tensor, generator: Generator | None, from_: int = 0, to: int | None = None, **given: Any) -> Tensor:
-    low, high = given.get("from", from_), to
-    if "from" not in given and to is None and from_ != 0:
-        low, high = 0, from_
-    if high is None:
-        high = _largest(x.dtype) + 1
-    return _integers(tuple(x.shape), int(low), int(high), int64, x.device, generator)
-
-
-def _largest(kind: dtype) -> int:
-    """The largest integer below which every one is exact in `kind`."""
-    if kind.category == BOOL:
-        return 1
-    return min(iinfo(kind).max, (1 << 63) - 2) if kind.category < FLOAT else round(2 / finfo(kind).eps)
-
-
-def _draw_log_normal(x: Tensor, generator: Generator | None, mean: float = 1.0, std: float = 2.0) -> Tensor:
-    return prims.exp(_draw_normal(x, generator, mean, std))
-
-
-def _draw_cauchy(x: Tensor, generator: Generator | None, median: float = 0.0, sigma: float = 1.0) -> Tensor:
-    if not sigma > 0:
-        raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
-    return prims.tan((_uniform(tuple(x.shape), _work(x), x.device, generator) - 0.5) * math.pi) * sigma + median
-
-
-def _draw_geometric(x: Tensor, generator: Generator | None, p: float) -> Tensor:
-    if not 0 < p < 1:
-        raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p}")
-    u = _uniform(tuple(x.shape), _work(x), x.device, generator)
-    return prims.ceil(prims.log1p(-u) / math.log1p(-p)).clamp(min=1)
-
-
-for _name, _draw, _doc in (
-        ("uniform_", _draw_uniform, "Uniform numbers in [from, to)."),
-        ("normal_", _draw_normal, "Normal numbers of this mean and standard deviation."),
-        ("bernoulli_", _draw_bernoulli, "1 with probability p (a number or tensor), else 0."),
-        ("exponential_", _draw_exponential, "Exponential numbers of rate lambd."),
-        ("random_", _draw_integers, "Integers in [from, to); without bounds all that the dtype holds exactly."),
-        ("log_normal_", _draw_log_normal, "exp of normal numbers."),
-        ("cauchy_", _draw_cauchy, "Cauchy numbers."),
-        ("geometric_", _draw_geometric, "Trials up to the first success of probability p.")):
-    _filler(_name, _draw, _doc)
+def slopes(x: Tensor, low: float, high: float) -> Tensor:
+    """1 where `x` is positive, else uniform in [low, high). Natively only those are drawn."""
+    engine = engine_for(x.device, None) if known(x) else None
+    if engine is None:
+        return _uniform(tuple(x.shape), x.dtype, x.device, None, low, high).where(x <= 0, 1.0)
+    out = np.ones(x.shape, x.dtype.numpy)
+    where = x._data <= 0
+    low, high = (float(np.float64(bound).astype(out.dtype)) for bound in (low, high))
+    out[where] = engine.fill("uniform", np.empty(int(np.count_nonzero(where)))) * (high - low) + low
+    return from_array(out, x.dtype)

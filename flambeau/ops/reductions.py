@@ -15,10 +15,10 @@ from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
 from . import prims
 from .order import in_rows
-from .pointwise import assign, new_value, store_out, with_out
 from .promotion import apart, broadcast, cast, result_type, to_float
 from .registry import Primitive, method, operator
 from .return_types import named
+from .writing import assign, new_value, store_out, with_out
 
 Dims = int | Sequence[int] | None
 
@@ -440,10 +440,10 @@ def vector_norm_vjp(g: Tensor, input: Tensor, out: Tensor, ord: float, dim: Dims
     rank = input.ndim
     g, out = _spread(g, dim, keepdim, rank), _spread(out, dim, keepdim, rank)
     if ord == 0:
-        return (input * 0,)
+        return (input.new_zeros(tuple(input.shape)),)
     if ord == 2:
-        x, g, size = (cast(t, compute_dtype(t.dtype)) for t in (input, g, out))  # the quotient may be more than a narrow float holds
-        return (cast(x * (g / size).masked_fill(size == 0, 0), input.dtype),)
+        x, g, size = (cast(t, compute_dtype(t.dtype)) for t in (input, g, out))
+        return (cast((x / size).masked_fill(size == 0, 0) * g, input.dtype),)     # never more than g, be the norm hardly anything
     if ord == 1:
         return (input.sgn() * g,)
     size = prims.abs(input)

@@ -10,12 +10,12 @@ from ..core.memory_format import contiguous_format
 from ..core.size import canonical_dim
 from ..core.tensor import Tensor
 from . import prims
-from .indexing import _identity, _scatter, along_a_number, slices, view_scatter
-from .pointwise import with_out
+from .indexing import _scatter, along_a_number, scattered_apart, slices, view_scatter
 from .promotion import cast
 from .registry import OPERATORS, operator
 from .subscript import check_step, slice_bounds
 from .views import _ints, narrow, tensor_split
+from .writing import with_out
 
 
 def _split_along(name: str, dim: int, least: int) -> Callable:
@@ -82,8 +82,7 @@ def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce:
     wide = prims.view_(index, tuple(index.shape[0] if i == d else 1 for i in range(input.ndim))).expand(*shape)
     if reduce == "mean":
         return input.scatter_reduce(d, wide, source, "mean", include_self=include_self)
-    base = input if include_self else _scatter(input, d, wide, _identity(reduce, input.dtype), "set")
-    return _scatter(base, d, wide, source, reduce)
+    return (_scatter if include_self else scattered_apart)(input, d, wide, source, reduce)
 
 
 @operator

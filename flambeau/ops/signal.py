@@ -13,9 +13,9 @@ from . import prims
 from .creation import count, finish
 from .fft import fft, ifft, irfft, rfft
 from .math import i0_prim
-from .pointwise import with_out
 from .promotion import cast, default_dtype
 from .registry import OPERATORS, operator
+from .writing import with_out
 
 
 def _window(name: str, formula: Callable[..., Tensor], doc: str) -> Callable:

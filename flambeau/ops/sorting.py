@@ -12,14 +12,16 @@ import numpy as np
 from ..core import dispatch
 from ..core.dtypes import FLOAT, bool_, float32, float64, int64
 from ..core.size import canonical_dim, known_zero
+from ..core.symbolic import unknown_size
 from ..core.tensor import Tensor
 from . import batching, prims
 from .creation import linspace
-from .pointwise import where, with_out, with_out_in_rows
+from .pointwise import where
 from .promotion import cast
 from .reductions import _is_zero, _pick, keep_dims, scalar_type
 from .registry import OPERATORS, General, Spec, operator, primitive
 from .return_types import named
+from .writing import with_out, with_out_in_rows
 
 
 @operator(method=True)
@@ -103,7 +105,7 @@ def _median(input: Tensor, dim: int | None, keepdim: bool, name: str) -> Any:
 def _shared_by_equals(g: Tensor, input: Tensor, out: Tensor) -> Tensor:
     """The gradient of a median of everything, in equal shares to the elements that equal it."""
     equal = (input == out) | (prims.isnan(input) & prims.isnan(out))
-    return cast(equal, g.dtype) * (g / equal.sum())
+    return (g / equal.sum()).expand(tuple(input.shape)).masked_fill(~equal, 0)     # be `g` NaN
 
 
 @operator(name="_median_of_all", vjp=lambda g, input, out: (_shared_by_equals(g, input, out),))
@@ -262,7 +264,10 @@ _unique_vjp.refuses = True  # type: ignore[attr-defined]
 def unique_prim(x: Tensor, dim: int | None, consecutive: bool) -> tuple[Spec, Spec, Spec]:
     """Sorted distinct values (or runs of equal neighbours), the index of each element's value, and their counts."""
     if x._data is None or dispatch.state.fake:
-        raise NotImplementedError("unique() of a tensor without data (fake or meta) has no known shape; it breaks the graph")
+        found, shape = unknown_size("unique", x), x._layout.shape
+        if dim is None:
+            return Spec((found,), x.dtype), Spec(shape, int64), Spec((found,), int64)
+        return Spec((*shape[:dim], found, *shape[dim + 1:]), x.dtype), Spec((shape[dim],), int64), Spec((found,), int64)
     return Spec((-1,), x.dtype), Spec((-1,), int64), Spec((-1,), int64)
 
 
@@ -303,13 +308,14 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     """How often each integer occurs in a 1-D tensor of non-negative ones, or the sums of its `weights`."""
     if input.dtype.category >= FLOAT:
         raise NotImplementedError(f'"bincount_cpu" not implemented for \'{scalar_type(input.dtype)}\'; it takes integers')
-    if input.ndim != 1 or (input.shape[0] and int(input.min()) < 0):
+    traced = input._data is None or dispatch.state.fake
+    if input.ndim != 1 or (input.shape[0] and not traced and int(input.min()) < 0):
         raise RuntimeError(f"bincount only supports 1-d non-negative integral inputs, got shape {list(input.shape)}.")
     if minlength < 0:
         raise RuntimeError(f"bincount(): minlength should be >= 0, got {minlength}")
     if not input.shape[0]:
         return input.new_zeros((minlength,), dtype=int64)
-    size = max(int(input.max()) + 1 if input.shape[0] else 0, minlength)
+    size = unknown_size("bincount", input) if traced else max(int(input.max()) + 1, minlength)
     if weights is None:
         ones = input.new_full(input.shape, 1, dtype=int64)
         return prims.index_add(ones.new_zeros((size,)), 0, cast(input, int64), ones)

@@ -17,9 +17,9 @@ from ..core.dtypes import FLOAT, INT, bool_, int32, int64, uint8
 from ..core.tensor import Tensor, bump_version, is_example, refuse_inference_write
 from . import prims
 from .creation import from_data, from_numpy
-from .pointwise import assign
 from .promotion import broadcast, cast, expand_to, fitting, is_number, rounded, together
 from .registry import operator
+from .writing import assign
 
 _FULL = slice(None)
 
@@ -36,9 +36,7 @@ def _as_items(index: Any) -> list:
 
 def _makes_tuple(item: Any) -> bool:
     """Whether a list with this item means a tuple of indices (an old rule that NumPy has dropped)."""
-    if isinstance(item, Tensor):
-        return item.ndim > 0
-    return item is None or item is Ellipsis or isinstance(item, (slice, list, tuple))
+    return item is None or item is Ellipsis or isinstance(item, (Tensor, slice, list, tuple))
 
 
 def _as_item(item: Any) -> Any:

@@ -14,7 +14,7 @@ import flambeau.nn.functional as F
 from flambeau import _C
 from flambeau.core.scalar import TABLE
 from flambeau.dynamo import compiler
-from flambeau.inductor import compile as build
+from flambeau.inductor.cpu import compile as build
 from flambeau.ops import prims
 from flambeau.ops.registry import PRIMITIVES
 

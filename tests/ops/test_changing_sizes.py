@@ -87,3 +87,19 @@ def test_products_of_narrow_numbers_on_any_processor(kind, batch):
         b = b[..., :n]
         wide = fl.relu(a.double() @ b.double()) + 1
         assert fl.allclose(compiled(a, b).double(), wide, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize("mode", ["linear", "bilinear", "bicubic", "trilinear"])
+def test_images_are_made_anew_to_the_bit_as_eagerly(mode, kind):
+    """Weights that are computed from symbolic sizes are those that are computed ahead from numbers."""
+    rank = {"linear": 1, "trilinear": 3}.get(mode, 2)
+    for corners in (False, True):
+        def work(x, corners=corners):
+            return F.interpolate(x, (7, 6, 4)[:rank], mode=mode, align_corners=corners)
+
+        fl._dynamo.reset()
+        compiled = fl.compile(work, dynamic=True)
+        for size in ((5, 4, 3), (3, 2, 2)):     # whose dimensions grow in one order
+            x = fl.randn(2, 3, *size[:rank], dtype=getattr(fl, kind))
+            assert fl.equal(compiled(x), work(x)), (corners, size)

@@ -1,6 +1,8 @@
 """Operators at the edges: numbers that do not fit, signed zeros, NaN and infinities, ints divided by zero, bools in arithmetic.
 torch is the oracle; both refuse, or both give the same dtype, shape and values."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -217,3 +219,80 @@ def test_pools_that_need_a_gradient_keep_the_order(shape, order):
     for grad in (False, True):
         theirs, ours = (lib.ones(shape).permute(order).requires_grad_(grad) for lib in (torch, fl))
         assert fl.nn.functional.max_pool1d(ours, 2).stride() == torch.nn.functional.max_pool1d(theirs, 2).stride(), grad
+
+
+EMPTY = {
+    **{f"tensorinv {shape} {ind}": (lambda t, shape=shape, ind=ind: t.linalg.tensorinv(t.zeros(shape), ind)) for shape, ind in (
+        ((1, 0, 0), 2), ((0, 0), 1), ((0, 1, 0), 2), ((0, 2, 0), 1), ((1, 0, 0, 3), 2), ((0, 2, 2, 0), 2), ((2, 0, 0), 1))},
+    **{f"addmm {kind} {scale}": (lambda t, kind=kind, scale=scale: [t.addmm(
+        t.zeros(1, dtype=getattr(t, kind)), *(t.ones(s, dtype=getattr(t, kind)) for s in shapes), **scale)
+        for shapes in (((0, 0), (0, 1)), ((0, 2), (2, 3)), ((2, 3), (3, 0)))]) for kind in ("uint8", "int64", "float32")
+       for scale in ({"beta": 1e30}, {"alpha": 300}, {"beta": NAN})},
+    **{f"cat {dim}": (lambda t, dim=dim: [t.cat([t.zeros(0)] * n, dim) for n in (1, 3)] + [t.cat([t.zeros(0), t.zeros(0).long()], dim)])
+       for dim in (-9, -1, 0, 1, 5)},
+    **{f"cat {dim} with a row": (lambda t, dim=dim: t.cat([t.zeros(0), t.ones(1, 2)], dim)) for dim in (-3, 1, 2)},
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_of_nothing(name):
+    assert outcomes(EMPTY[name], fl) == outcomes(EMPTY[name], torch)
+
+
+def outcomes(call, t):
+    try:
+        found = call(t)
+    except Exception as error:
+        return type(error)
+    return [(tuple(r.shape), str(r.dtype)) for r in (found if isinstance(found, list) else [found])]
+
+
+def test_a_distance_of_integers_has_a_float_added():
+    for eps in (-9, 2, -9.0, 0.5):
+        x, y = ([t.tensor(v, dtype=t.uint8) for v in ([[1, 7]], [[0, 2]])] for t in (fl, torch))
+        ours, right = (t.nn.functional.pairwise_distance(*v, eps=eps) for t, v in ((fl, x), (torch, y)))
+        assert ours.dtype is fl.float32 and ours.tolist() == pytest.approx(right.tolist())
+
+
+@pytest.mark.parametrize("spatial", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["avg", "max"])
+def test_sizes_for_more_dimensions_than_there_are(kind, spatial):
+    name = f"adaptive_{kind}_pool{spatial}d"
+    for rank in (spatial + 1, spatial + 2):
+        for sizes in ([2] * rank, [2] * (rank + 1)):
+            with pytest.raises(ValueError, match="Input dimension should be at least"):
+                getattr(fl.nn.functional, name)(fl.ones([2] * rank), sizes)
+            with pytest.raises(ValueError, match="Input dimension should be at least"):
+                getattr(fl.nn.functional, name)(fl.ones([2] * rank), fl.ones(len(sizes)))
+
+
+def test_a_weight_is_looked_at_before_the_input():
+    for norm in ("layer_norm", "rms_norm"):
+        for t in (fl, torch):
+            with pytest.raises(RuntimeError, match="Expected weight to be of same shape"):
+                getattr(t.nn.functional, norm)(t.ones(1), (1, 2), t.ones(1))
+
+
+LOSSES = {
+    "hinge_embedding_loss": ("margin", lambda F, x, y, v, **kw: F.hinge_embedding_loss(x, y, **kw)),
+    "margin_ranking_loss": ("margin", lambda F, x, y, v, **kw: F.margin_ranking_loss(x, y, v, **kw)),
+    "gaussian_nll_loss": ("eps", lambda F, x, y, v, **kw: F.gaussian_nll_loss(x, y, v, **kw)),
+    "pairwise_distance": ("eps", lambda F, x, y, v, **kw: F.pairwise_distance(x[None], y[None], **{n: k for n, k in kw.items()
+                                                                                              if n != "reduction"})),
+}
+
+
+@pytest.mark.parametrize("kind", ["int64", "uint8", "int8", "float16", "float32"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_number_in_a_loss_of_integers(name, kind):
+    """A float parameter is a float though an integer is given for it; what is scaled in the dtype of integers is an integer."""
+    parameter, loss = LOSSES[name]
+    for number, reduction in itertools.product((2, 2.0, 0.5, 1, 0, -3), ("none", "sum")):
+        if ("int" in kind and (isinstance(number, float), name) == (True, "gaussian_nll_loss")) or (kind, number) == ("uint8", -3):
+            continue    # which torch takes in no integer
+        found = []
+        for t in (fl, torch):
+            given = [t.tensor(v).to(getattr(t, kind)) for v in ([1, 3, 2], [1, 1, 2], [1, 3, 2])]
+            found.append(outcome(lambda t, *given, n=number, r=reduction: loss(t.nn.functional, *given, **{parameter: n}, reduction=r),
+                                 t, *given))
+        agree(*found)

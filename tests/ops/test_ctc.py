@@ -7,7 +7,7 @@ import pytest
 import flambeau as fl
 from flambeau.autograd import gradcheck, gradgradcheck
 from flambeau.nn import functional
-from flambeau.ops import nn_losses
+from flambeau.ops.nn import losses
 
 TARGETS, STEPS, LABELS = [[1, 2, 2], [3, 3, 0], [1, 2, 3]], [6, 5, 2], [3, 2, 3]     # the last row is impossible
 
@@ -28,9 +28,9 @@ def test_finite_differences():
 
 def test_body_is_the_kernel():
     x, steps, labels = _logits().detach(), fl.tensor(STEPS), fl.tensor(LABELS)
-    path = nn_losses._ctc_path(fl.tensor(TARGETS), LABELS, labels, 0, False)
+    path = losses._ctc_path(fl.tensor(TARGETS), LABELS, labels, 0, False)
     args = (x, path, steps, labels, 0)
-    for op, given in ((nn_losses._ctc, args), (nn_losses._ctc_backward, (fl.tensor([1.0, 2.0, 3.0], dtype=x.dtype), *args))):
+    for op, given in ((losses._ctc, args), (losses._ctc_backward, (fl.tensor([1.0, 2.0, 3.0], dtype=x.dtype), *args))):
         assert fl.allclose(op(*given), op._plain._composite.fn(*given))
 
 

@@ -231,6 +231,8 @@ DECOMPOSITIONS = {
     "triangular_solve": (lambda t, b, a: t.triangular_solve(b, a, transpose=True)[0], normal(3, 2), T),
     "triangular_solve lower": (lambda t, b, a: b.triangular_solve(a, upper=False, unitriangular=True), normal(3, 2), T),
     "qr R": (lambda t, x: t.linalg.qr(x).R.abs(), TALL),
+    "qr wide Q": (lambda t, x: t.linalg.qr(x).Q.abs(), WIDE),
+    "qr wide R": (lambda t, x: t.linalg.qr(x, "complete").R.abs(), WIDE),
     "qr of a square": (lambda t, x: t.linalg.qr(x).Q.abs(), S),
 }
 
@@ -603,3 +605,14 @@ def test_of_nothing(agrees, kind, shape):
         for name in ("cholesky", "inv", "det", "slogdet", "eigvals"):
             with pytest.raises(RuntimeError, match=r"square|Expected a floating point"):
                 getattr(fl.linalg, name)(fl.tensor(x))
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "complex64"])
+def test_no_correlation_is_beyond_one(kind):
+    draw = np.random.default_rng(0)
+    for _ in range(100):
+        rows = draw.standard_normal((4, 5)) * 10.0 ** draw.integers(-3, 4, (4, 1))
+        rows = rows + 1j * draw.standard_normal((4, 5)) if "complex" in kind else rows
+        found = fl.corrcoef(fl.tensor(rows).to(getattr(fl, kind)).requires_grad_())
+        parts = [found.real, found.imag] if found.dtype.is_complex else [found]
+        assert all(float(part.detach().abs().max()) <= 1 for part in parts)

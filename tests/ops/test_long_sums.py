@@ -115,3 +115,25 @@ def test_deviations_of_huge_numbers() -> None:
         want = np.std(y.double().numpy(), ddof=1)
         for deviation in y.std(), fl.compile(lambda y: y.std())(y), y.view(-1, 2).std(), (y * 1e-3).var().sqrt() * 1e3:
             np.testing.assert_allclose(deviation.item(), want, 1e-6)
+
+
+PRODUCTS = {
+    "mm": lambda a, b: a @ b, "mv": lambda a, b: fl.mv(a, b[:, 0]), "inner": lambda a, b: fl.inner(a[0], b[:, 0]),
+    "linear": lambda a, b: functional.linear(a, b.mT), "bmm": lambda a, b: fl.bmm(a[None], b[None]),
+    "addmm": lambda a, b: fl.addmm(fl.zeros(1, 1), a, b), "einsum": lambda a, b: fl.einsum("nk,km->nm", a, b),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 3), (2, 1)])
+def test_products_of_long_rows(name, compiled, rows, columns) -> None:
+    fl.compiler.reset()
+    rng = np.random.default_rng(0)
+    a, b = rng.random((rows, 1_000_003)), rng.random((1_000_003, columns))
+    run = fl.compile(PRODUCTS[name]) if compiled else PRODUCTS[name]
+    want = from_array(a @ b) if name == "addmm" else PRODUCTS[name](from_array(a), from_array(b))
+    for x in (a, np.asfortranarray(a)):
+        for y in (b, np.asfortranarray(b)):
+            got = run(from_array(x.astype(np.float32)), from_array(y.astype(np.float32)))
+            assert error(got, want) < 2e-6, error(got, want)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import flambeau as fl
-from flambeau.ops.nn_recurrent import recurrent_step, recurrent_steps
+from flambeau.ops.nn.recurrent import recurrent_step, recurrent_steps
 
 MODES = {"LSTM": (4, 2), "GRU": (3, 1), "RNN_TANH": (1, 1), "RNN_RELU": (1, 1)}
 

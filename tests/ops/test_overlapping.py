@@ -62,3 +62,42 @@ def test_nan_that_stays_is_no_change():
     memory = torch.tensor([float("nan")] * 6)
     memory.as_strided((2, 4), (2, 1)).masked_fill_(torch.tensor([[True] * 4, [False] * 4]), 1.0)
     assert memory.tolist()[:4] == [1.0] * 4
+
+
+# What is written several times at once is refused, however it came about that elements share a place.
+SHARED = {
+    "expanded": lambda x: x.expand(4, 4), "detached": lambda x: x.expand(4, 4).detach(), "its data": lambda x: x.expand(4, 4).data,
+    "a part of it": lambda x: x.expand(5, 4).detach()[1:], "turned": lambda x: x.expand(4, 4).detach().t(),
+}
+OPERANDS = {"lerp_": (2.0, 0.5), "addcmul_": (2.0, 2.0), "addcdiv_": (2.0, 2.0), "clamp_": (0.0, 1.0), "masked_fill_": (True, 2.0),
+            "masked_scatter_": (True, 2.0)}
+
+
+def _operands(name):
+    """What a method of a 4 x 4 tensor may be given, from little to much."""
+    full = torch.full((4, 4), 2.0)
+    fitting = tuple(torch.full((4, 4), n).to(torch.bool if n is True else torch.float32) for n in OPERANDS.get(name, ()))
+    return (), (full,), (0, full), (0,), (2.0,), fitting
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("how", SHARED)
+def test_what_shares_a_place_is_not_written_as_if_it_did_not(how):
+    """Every method that changes a 4 x 4 tensor in place, with operands that fit it."""
+    walked = 0
+    for name in sorted(name for name in dir(torch.Tensor) if name.endswith("_") and not name.startswith("_")):
+        for args in _operands(name):
+            plain = torch.full((4, 4), -0.5)
+            try:
+                getattr(plain, name)(*args)
+            except Exception:
+                continue
+            if plain._version == 0 or plain.shape != (4, 4) or torch.equal(plain, torch.full((4, 4), -0.5)):
+                continue
+            walked += 1
+            memory = torch.full((1, 1), -0.5)
+            with pytest.raises((RuntimeError, NotImplementedError)):
+                getattr(SHARED[how](memory), name)(*args)
+            assert memory.item() == -0.5, name
+            break
+    assert walked > 60

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 import flambeau as fl
+from flambeau.ops.registry import OPERATORS
 
 torch = pytest.importorskip("torch")
 NAN = float("nan")
@@ -18,6 +21,20 @@ CALLS = {
        for name, args in {"chunk": (2,), "diff": (), "cholesky_inverse": (), "tensor_split": (2,), "split": (2,), "unbind": (),
                           "renorm": (1, 0, 1), "hsplit": (2,), "vsplit": (2,), "dsplit": (2,), "tril": (), "nonzero": (), "rot90": (),
                           "fliplr": (), "flipud": (), "unfold_copy": (0, 1, 1)}.items()},
+    **{f"repeat of {shape} by {times}": lambda t, shape=shape, times=times: t.zeros(shape).repeat(times)
+       for shape in ((0,), (2,), (0, 2), (2, 0), ()) for times in ((-9,), (2, -1), (-1, 2), (-1, 0), (0, -3), (-2, -2), (1, 1, -1))},
+    **{f"{name} with a weight of {weight!r}": lambda t, name=name, weight=weight: getattr(t.nn.functional, name)(
+        t.full((2, 2), 3.0 if name == "binary_cross_entropy" else 0.5), t.full((2, 2), 0.5), weight=weight)
+       for name in ("binary_cross_entropy", "mse_loss", "l1_loss") for weight in (None,)},
+    **{f"{name} with the margin {margin!r}": lambda t, name=name, margin=margin, args=args: getattr(t.nn.functional, name)(
+        *(make(t) for make in args), margin=margin) for margin in (True, False, 2, 0.5, "1") for name, args in {
+            "multi_margin_loss": (lambda t: t.ones(2, 3), lambda t: t.tensor([0, 1])),
+            "hinge_embedding_loss": (lambda t: t.ones(3), lambda t: -t.ones(3)),
+            "margin_ranking_loss": (lambda t: t.ones(3), lambda t: t.zeros(3), lambda t: -t.ones(3)),
+            "cosine_embedding_loss": (lambda t: t.ones(2, 3), lambda t: t.ones(2, 3), lambda t: -t.ones(2)),
+            "triplet_margin_loss": (lambda t: t.ones(2, 3), lambda t: t.ones(2, 3), lambda t: t.zeros(2, 3))}.items()},
+    **{f"tensordot into {name}": lambda t, out=out: t.tensordot(t.ones(2, 3), t.ones(3, 2), 1, out(t))
+       for name, out in {"nothing": lambda t: None, "a tensor": lambda t: t.zeros(2, 2)}.items()},
     **{f"unfold of rank {n}": lambda t, n=n: t.nn.functional.unfold(t.ones((3,) * n), (2, 2)) for n in range(6)},
     **{f"fold of rank {n}": lambda t, n=n: t.nn.functional.fold(t.ones((4,) * n), (3, 3), (2, 2)) for n in range(5)},
     **{f"rms_norm of rank {n}": lambda t, n=n: t.nn.functional.rms_norm(t.ones((2,) * n), (1, 2)) for n in range(5)},
@@ -431,3 +448,24 @@ def test_integers_of_more_than_64_bits_are_refused(name, number, kind):
     with pytest.raises((OverflowError, RuntimeError, NotImplementedError), match=r"64 bits|complex"):  # some take no complex ones
         WIDE[name](x, number)
     assert fl.equal(x, fl.ones(3, dtype=kind))
+
+
+def test_what_is_no_dtype_is_a_type_error():
+    """Every operator that takes a dtype, with its least arguments."""
+    x, walked = fl.ones(2, 3), 0
+    for name, op in sorted(OPERATORS.items()):
+        parameters = inspect.signature(op).parameters.values()
+        if name.startswith("_") or all(p.name != "dtype" for p in parameters):
+            continue
+        count = sum(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+        for args in ([x, 0][:count], [x] * count, [2] * count, [(2,)] * count):
+            try:
+                op(*args)
+            except Exception:
+                continue
+            for bad in (x, 3, "float32"):
+                with pytest.raises(TypeError):
+                    op(*args, dtype=bad)
+            walked += 1
+            break
+    assert walked > 50

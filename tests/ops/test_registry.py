@@ -12,7 +12,7 @@ from flambeau.core.dtypes import DTYPES, bool_, int64
 from flambeau.core.scalar import NumpyScalars, evaluate
 from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, from_array
-from flambeau.ops import prims, registry
+from flambeau.ops import primitives, prims, registry
 from flambeau.ops.promotion import broadcast
 from flambeau.ops.registry import COMPOSITES, OPERATORS, PRIMITIVES, General, Linear, Pointwise
 
@@ -65,7 +65,7 @@ def test_every_facet_or_a_reason(name):
         missing.append("derivative")
     if prim.samples is None and prim.kind not in ("pointwise", "inplace") and "samples" not in prim.why_absent:
         missing.append("samples")
-    where = registry._WHERE.get(f"primitive {name}", prim.__module__)
+    where = primitives._WHERE.get(f"primitive {name}", prim.__module__)
     assert not missing, f"{name} has no {', '.join(missing)} and does not say why (registered at {where})"
     assert all(len(reason) > 10 for reason in prim.why_absent.values())
     assert prim.__doc__ or prim.kind == "pointwise", f"{name} has no documentation"

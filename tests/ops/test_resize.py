@@ -13,7 +13,7 @@ import torch.nn.functional as TF
 import flambeau
 import flambeau.nn.functional as F
 from flambeau.inductor import graph as graphs
-from flambeau.inductor.ir import Compute
+from flambeau.inductor.loop.ir import Compute
 from flambeau.ops.registry import COMPOSITES
 from tests.nn.oracle import assert_close, to_ours
 

@@ -12,7 +12,8 @@ from ...core import dispatch
 from ...core.device import CPU, device
 from ...core.dtypes import dtype, float32, int64
 from ...core.tensor import Tensor, fake, from_array
-from ..registry import PRIMITIVES, Primitive, Spec, _register, kernel_for
+from ..primitives import kernel_for, register
+from ..registry import PRIMITIVES, Primitive, Spec
 
 
 class FactoryPrimitive(Primitive):
@@ -37,7 +38,7 @@ class FactoryPrimitive(Primitive):
 
 def _factory(name: str, kernel: Any, loop: Any, samples: Any) -> Any:
     def add(shape: Any) -> Primitive:
-        return _register(PRIMITIVES, name, FactoryPrimitive(
+        return register(PRIMITIVES, name, FactoryPrimitive(
             name, shape, kernel=kernel, loop=loop, tags=("factory", "recomputable"), tensors=0, kind="factory",
             doc=shape.__doc__ or "", samples=samples, why_absent={"derivative": "no tensor inputs"}))
     return add

@@ -14,10 +14,12 @@ from ...core import dispatch
 from ...core.dtypes import int64
 from ...core.scalar import SCATTERED_BY
 from ...core.size import broadcast_shapes, elementwise_strides, is_contiguous
+from ...core.symbolic import unknown_size
 from ...core.tensor import Tensor
-from .. import registry
+from .. import primitives
 from ..batching import each, refused, spread
-from ..registry import General, Linear, Spec, channels_last_like, lies_like, primitive
+from ..primitives import channels_last_like, generated, lies_like
+from ..registry import General, Linear, Spec, primitive
 from .views import pad_zeros
 
 
@@ -156,9 +158,9 @@ def _crop(x: np.ndarray, index: np.ndarray, dim: int) -> np.ndarray:
 
 def _compiled(fn: Any, *args: Any) -> Any:
     """What the loops of a primitive, or of a function over some, make of large arrays; NotImplemented where NumPy should do it."""
-    if registry.generated_pointwise is None or max([a.size for a in args if isinstance(a, np.ndarray)]) < registry.GENERATED_FROM:
+    if generated.pointwise is None or max([a.size for a in args if isinstance(a, np.ndarray)]) < primitives.GENERATED_FROM:
         return NotImplemented
-    return registry.generated_pointwise(fn, args)
+    return generated.pointwise(fn, args)
 
 
 def _gather_kernel(x: np.ndarray, dim: int, index: np.ndarray) -> np.ndarray:
@@ -178,7 +180,7 @@ def _gather_loop(o: Any, idx: Sequence, x: Any, dim: int, index: Any) -> Any:
     return x([picked if d == dim else i for d, i in enumerate(idx)])
 
 
-@primitive("gather", kernel=_gather_kernel, loop=_gather_loop,
+@primitive("gather", kernel=_gather_kernel, loop=_gather_loop, tags=("positioned",),
            derivative=Linear(x=lambda g, x_shape, dim, index: g.new_zeros(tuple(x_shape)).scatter_add(dim, index, g)),
            samples=lambda r: [(r.standard_normal((3, 4)), 1, r.integers(0, 4, (3, 2)))])
 def gather(x: Tensor, dim: int, index: Tensor) -> Spec:
@@ -214,16 +216,21 @@ def _scatter_kernel(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarray,
     return out.reshape(x.shape)
 
 
+def read_part(src: Tensor, index: Tensor) -> Tensor:
+    """The leading part of a source, for which there are indices."""
+    for d, n in enumerate(index.shape):
+        src = src.narrow(d, 0, n)
+    return src
+
+
 def _scatter_reduce_vjp(g: Tensor, x: Tensor, dim: int, index: Tensor, src: Tensor, out: Tensor, reduce: str) -> tuple:
     """Gradients of x, (index) and src; ties of an extremum share evenly."""
-    picked = src
-    for d, n in enumerate(index.shape):
-        picked = picked.narrow(d, 0, n)
+    picked = read_part(src, index)
     if reduce == "prod":
         return _product_grads(g, x, dim, index, picked, src.shape)
     mine, theirs = x == out, picked == out.gather(dim, index)
     share = g / mine.to(g.dtype).scatter_add(dim, index, theirs.to(g.dtype))
-    return share.masked_fill(~mine, 0), None, _grown(share.gather(dim, index).masked_fill(~theirs, 0), src.shape)
+    return share.masked_fill(~mine, 0), None, grown(share.gather(dim, index).masked_fill(~theirs, 0), src.shape)
 
 
 def _product_grads(g: Tensor, x: Tensor, dim: int, index: Tensor, picked: Tensor, src_shape: Sequence) -> tuple:
@@ -235,10 +242,10 @@ def _product_grads(g: Tensor, x: Tensor, dim: int, index: Tensor, picked: Tensor
     def others(factor: Tensor, is_zero: Tensor, product: Tensor, zeros: Tensor) -> Tensor:
         return (product / factor.masked_fill(factor == 0, 1)) * (zeros == is_zero).to(product.dtype)
     grads = others(picked, no_other, product.gather(dim, index), zeros.gather(dim, index)).conj()
-    return g * others(x, none, product, zeros).conj(), None, _grown(g.gather(dim, index) * grads, src_shape)
+    return g * others(x, none, product, zeros).conj(), None, grown(g.gather(dim, index) * grads, src_shape)
 
 
-def _grown(grad: Tensor, shape: Sequence) -> Tensor:
+def grown(grad: Tensor, shape: Sequence) -> Tensor:
     """The gradient of a source of `shape`, of which only the leading part (the shape of `grad`) was read."""
     rest = tuple(n - m for n, m in zip(shape, grad.shape))
     if not any(type(n) is not int or n for n in rest):
@@ -252,16 +259,17 @@ def _scatter_samples(*ways: str) -> Any:
                        r.standard_normal((3, 2)), how) for how in ways]
 
 
-@primitive("scatter", kernel=_scatter_kernel, loop="scatter", tensors=4, samples=_scatter_samples("set", "add"), derivative=Linear(
+@primitive("scatter", kernel=_scatter_kernel, loop="scatter", tensors=4, tags=("positioned",),
+           samples=_scatter_samples("set", "add"), derivative=Linear(
     x=lambda g, dim, index, reduce: g if reduce == "add" else g.scatter(dim, index, 0),
-    src=lambda g, dim, index, src_shape: _grown(g.gather(dim, index), src_shape)))
+    src=lambda g, dim, index, src_shape: grown(g.gather(dim, index), src_shape)))
 def scatter(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str) -> Spec:
     """A copy of `x` with `src` written ("set") or added ("add") at `index` along `dim`."""
     return _scattered(x, dim, index, src)
 
 
-@primitive("scatter_reduce", kernel=_scatter_kernel, loop="scatter", tensors=4, samples=_scatter_samples("amax", "amin", "prod"),
-           derivative=General(_scatter_reduce_vjp))
+@primitive("scatter_reduce", kernel=_scatter_kernel, loop="scatter", tensors=4, tags=("positioned",),
+           samples=_scatter_samples("amax", "amin", "prod"), derivative=General(_scatter_reduce_vjp))
 def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str) -> Spec:
     """`x` where, at `index` along `dim`, `src` is multiplied in ("prod") or the extremum taken ("amax", "amin")."""
     return _scattered(x, dim, index, src)
@@ -325,7 +333,7 @@ def _index_add_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
     return _index_put_batch(index_put, size, (x, [None] * dim + [at], src, True), (has[0], (False,) * dim + (True,), has[3], False))
 
 
-@primitive("index_select", batch=_index_select_batch, kernel=_index_select_kernel, loop=_index_select_loop,
+@primitive("index_select", batch=_index_select_batch, kernel=_index_select_kernel, loop=_index_select_loop, tags=("positioned",),
            derivative=Linear(x=lambda g, x_shape, dim, index: index_add(g.new_zeros(tuple(x_shape)), dim, index, g)),
            samples=lambda r: [(r.standard_normal((3, 4)), 1, r.integers(0, 4, 5)),
                               (r.standard_normal((3, 4)), 0, r.integers(0, 3, (2, 2)))])
@@ -354,7 +362,8 @@ def _index_add_kernel(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarra
     return out
 
 
-@primitive("index_add", batch=_index_add_batch, kernel=_index_add_kernel, loop="scatter", tensors=4, tags=("linear",),
+@primitive("index_add", batch=_index_add_batch, kernel=_index_add_kernel, loop="scatter", tensors=4,
+           tags=("linear", "positioned"),
            derivative=Linear(x=lambda g: g, src=lambda g, dim, index: index_select(g, dim, index)),
            samples=lambda r: [(r.standard_normal((3, 4)), 1, r.integers(0, 4, 5), r.standard_normal((3, 5)))])
 def index_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Spec:
@@ -473,7 +482,7 @@ def _index_put_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
     return index_put(x, [place, *_wide(indices, has[1], count)], values.movedim(_behind(start, count), _behind(0, count)), accumulate)
 
 
-@primitive("index", batch=_index_batch, kernel=_index_kernel, loop=_index_loop, tensors=2,
+@primitive("index", batch=_index_batch, kernel=_index_kernel, loop=_index_loop, tensors=2, tags=("positioned",),
            derivative=General(lambda g, x_shape, indices: (index_put(g.new_zeros(tuple(x_shape)), indices, g, True), None)),
            samples=lambda r: [(r.standard_normal((3, 4, 2)), [r.integers(-3, 3, (2, 1)), r.integers(0, 4, 3)]),
                               (r.standard_normal((3, 4)), [None, r.integers(0, 4, 3)])])
@@ -558,7 +567,8 @@ def _broadcasts_to(shape: Sequence, wanted: Sequence) -> bool:
     return lead >= 0 and all((type(n) is int and n == 1) or n is m or n == m for n, m in zip(shape, wanted[lead:]))
 
 
-@primitive("index_put", batch=_index_put_batch, kernel=_index_put_kernel, loop="scatter", tensors=3, derivative=General(_index_put_vjp),
+@primitive("index_put", batch=_index_put_batch, kernel=_index_put_kernel, loop="scatter", tensors=3,
+           tags=("positioned",), derivative=General(_index_put_vjp),
            samples=lambda r: [(r.standard_normal((3, 4)), [r.permutation(3)[:2], None], r.standard_normal((2, 4)), add)
                               for add in (False, True)])
 def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Spec:
@@ -590,11 +600,12 @@ def _nonzero_kernel(x: np.ndarray) -> np.ndarray:
            why_absent={"derivative": "an index is not differentiable", "loop": "the output's shape depends on the data"},
            samples=lambda r: [(r.standard_normal((3, 4)) > 0,)])
 def nonzero(x: Tensor) -> Spec:
-    """Indices of the elements that are not zero, one row each (i64). Its shape depends on the data: never fake."""
+    """Indices of the elements that are not zero, one row each (i64). Its shape depends on the data."""
     if x._data is None or dispatch.state.fake:
-        raise NotImplementedError("nonzero() of a tensor without data (fake or meta) has no known shape; it breaks the graph")
+        found = unknown_size("nonzero", x)
+        return Spec((found, len(x.shape)), int64, (1, found))
     return Spec((-1, len(x.shape)), int64)
 
 
 __all__ = ["assured", "cat", "flip", "gather", "scatter", "scatter_reduce", "index_select", "index_add", "index", "index_put",
-           "index_shape", "write_index", "nonzero"]
+           "index_shape", "write_index", "nonzero", "read_part", "grown"]

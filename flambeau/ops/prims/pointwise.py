@@ -215,7 +215,7 @@ def _pow_grad_base(g: Tensor, x: Any, y: Any) -> Tensor:
     """d x^y / d x = y x^(y-1); zero where y is zero, also at x = 0."""
     if not isinstance(y, Tensor):
         if y == 0:
-            return g * 0
+            return g.new_zeros(tuple(g.shape))    # be `g` infinite
         return g * conjugated(y * x ** (y - 1)) if y != 2 else g * conjugated(2 * x)
     partial = y * pow(x, y - 1) if isinstance(x, Tensor) else y * x ** (y - 1)
     return (g * conjugated(partial)).masked_fill(y == 0, 0)

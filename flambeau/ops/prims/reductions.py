@@ -12,8 +12,9 @@ from ...core import dispatch
 from ...core.dtypes import bool_, int64
 from ...core.scalar import compute_dtype
 from ...core.tensor import Tensor
-from .. import registry
-from ..registry import General, Linear, Spec, lies_like, primitive
+from .. import primitives
+from ..primitives import generated, lies_like
+from ..registry import General, Linear, Spec, primitive
 
 
 def _reduced(x: Tensor, dims: Sequence[int]) -> tuple:
@@ -68,9 +69,9 @@ def _prod_vjp(g: Tensor, x: Tensor, out: Tensor, dims: Sequence[int]) -> tuple:
 
 def _generated(prim: Any, x: np.ndarray, *attrs: Any) -> Any:
     """What generated loops make of a large array; NotImplemented where NumPy should do it."""
-    if registry.generated_pointwise is None or x.size < registry.GENERATED_FROM:
+    if generated.pointwise is None or x.size < primitives.GENERATED_FROM:
         return NotImplemented
-    return registry.generated_pointwise(prim, (x, *attrs))
+    return generated.pointwise(prim, (x, *attrs))
 
 
 def _prod_kernel(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
@@ -169,17 +170,20 @@ def cumsum(x: Tensor, dim: int, reverse: bool) -> Spec:
 
 def _cumprod_vjp(g: Tensor, x: Tensor, out: Tensor, dim: int) -> tuple:
     """d L / d x_k = sum over i >= k of g_i out_i / x_k up to the first zero, whose own gradient has the products without it;
-    what comes after has none."""
+    what comes after has none, nor is a single element divided by itself."""
+    if not x.ndim or (type(x.shape[dim]) is int and x.shape[dim] == 1):
+        return (g,)
     zeros = x == 0
     seen = not x.is_fake and bool(zeros.any())
     if seen and dispatch.state.grad_enabled:     # second derivatives look past the first zero
         return (_cumprod_grad_with_zeros(g, x, dim),)
-    weighted = cumsum(g * out.conj(), dim, True)
     if not x.is_fake and not seen:
-        return (weighted / x.conj(),)
-    first = zeros & (cumsum(zeros.to(int64), dim, False) == 1)
+        return (cumsum(g * out.conj(), dim, True) / x.conj(),)
+    passed = cumsum(zeros.to(int64), dim, False)
+    weighted = cumsum((g * out.conj()).masked_fill(passed > 0, 0), dim, True)
+    first = zeros & (passed == 1)
     without = cumsum(g * cumprod(x.masked_fill(first, 1), dim).conj(), dim, True)
-    return (without.where(first, weighted / x.masked_fill(zeros, 1).conj()),)
+    return (without.where(first, (weighted / x.masked_fill(zeros, 1).conj()).masked_fill(passed > 0, 0)),)
 
 
 def _cumprod_grad_with_zeros(g: Tensor, x: Tensor, dim: int) -> Tensor:

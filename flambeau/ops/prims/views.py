@@ -12,7 +12,8 @@ from ...core.dtypes import float32, float64, int64
 from ...core.size import contiguous_strides, elementwise_strides, known_zero, may_overlap
 from ...core.symbolic import SymInt, expr_of
 from ...core.tensor import Tensor
-from ..registry import Linear, Spec, channels_last_like, primitive, view
+from ..primitives import channels_last_like
+from ..registry import Linear, Spec, primitive, view
 
 
 def _view_loop_permute(o: Any, idx: Sequence, x: Any, dims: Sequence[int]) -> Any:

@@ -9,7 +9,8 @@ from typing import Any
 from ...backends.cpu import conv
 from ...core.tensor import Tensor
 from ..batching import spread
-from ..registry import Linear, Spec, channels_last_like, primitive
+from ..primitives import channels_last_like
+from ..registry import Linear, Spec, primitive
 from .pointwise import conjugated
 from .views import slice_
 

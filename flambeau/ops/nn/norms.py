@@ -6,17 +6,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..core import dispatch
-from ..core.dtypes import finfo, float32
-from ..core.symbolic import sym_float
-from ..core.tensor import Tensor
-from . import prims
-from .batching import first_alone, merged
-from .nn_activations import check_float, widened
-from .order import as_images, has_images, in_images, in_rows
-from .pointwise import with_out
-from .promotion import cast
-from .registry import operator
+from ...core import dispatch
+from ...core.dtypes import finfo, float32
+from ...core.symbolic import sym_float
+from ...core.tensor import Tensor
+from .. import prims
+from ..batching import first_alone, merged
+from ..order import as_images, has_images, in_images, in_rows
+from ..promotion import cast
+from ..registry import operator
+from ..writing import with_out
+from .activations import check_float, widened
 
 
 def _count(shape: Sequence, dims: Sequence[int]) -> Any:
@@ -129,13 +129,15 @@ def _check_normalized(input: Tensor, normalized_shape: Sequence[int], name: str,
     if not shape:
         raise RuntimeError("Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got "
                            f"normalized_shape = {list(shape)}")
-    if len(shape) > input.ndim or tuple(input.shape[-len(shape):]) != shape:
-        raise RuntimeError(f"Given normalized_shape={list(shape)}, expected input with shape "
-                           f"[*, {', '.join(map(str, shape))}], but got input of size{list(input.shape)}")
     for t in affine:
         if t is not None and tuple(t.shape) != shape:
             raise RuntimeError("Expected weight to be of same shape as normalized_shape, but got weight of shape "
                                f"{list(t.shape)} and normalized_shape = {list(shape)}")
+    if name == "rms_norm" and input.ndim < len(shape):
+        raise ValueError(f"Input tensor must have at least {len(shape)} dimensions, but got {input.ndim}")
+    if len(shape) > input.ndim or tuple(input.shape[-len(shape):]) != shape:
+        raise RuntimeError(f"Given normalized_shape={list(shape)}, expected input with shape "
+                           f"[*, {', '.join(map(str, shape))}], but got input of size{list(input.shape)}")
     check_float(input, name)
     return shape
 
@@ -205,8 +207,6 @@ def _rms_norm(input: Tensor, weight: Tensor | None, dims: int, eps: float) -> tu
 @operator
 def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * weight over the trailing `normalized_shape`; eps None: the machine epsilon of what it is computed in."""
-    if not isinstance(normalized_shape, int) and input.ndim < len(normalized_shape):
-        raise ValueError(f"Input tensor must have at least {len(normalized_shape)} dimensions, but got {input.ndim}")
     shape = _check_normalized(input, normalized_shape, "rms_norm", weight)
     if eps is None:
         eps = finfo(float32 if input.dtype.itemsize < 4 else input.dtype).eps

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..core.dtypes import bool_
-from ..core.tensor import Tensor
-from . import nn, nn_norms, nn_resize, nn_windows
-from .nn_dropout import alpha_dropout, dropout, feature_alpha_dropout, feature_dropout
-from .registry import OPERATORS, operator
+from ...core.dtypes import bool_
+from ...core.tensor import Tensor
+from ..registry import OPERATORS, operator
+from . import layers, norms, resize, windows
+from .dropout import alpha_dropout, dropout, feature_alpha_dropout, feature_dropout
 
 Stats = Tensor | None
 
@@ -18,22 +18,22 @@ Stats = Tensor | None
 def batch_norm(input: Tensor, weight: Stats, bias: Stats, running_mean: Stats, running_var: Stats, training: bool, momentum: float,
                eps: float, cudnn_enabled: bool = False) -> Tensor:
     """nn.functional.batch_norm with the affine part first."""
-    return nn_norms.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    return norms.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
 @operator
 def instance_norm(input: Tensor, weight: Stats, bias: Stats, running_mean: Stats, running_var: Stats, use_input_stats: bool,
                   momentum: float, eps: float, cudnn_enabled: bool = False) -> Tensor:
     """nn.functional.instance_norm with the affine part first."""
-    return nn_norms.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+    return norms.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
 
 
 @operator
 def native_layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: Stats, bias: Stats,
                       eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """(normalised, mean, 1 / sqrt(var + eps)); the normalised dimensions of the statistics have size 1."""
-    shape = nn_norms._check_normalized(input, normalized_shape, "native_layer_norm", weight, bias)
-    out, mean, rstd = nn_norms._layer_norm(input, weight, bias, len(shape), float(eps))
+    shape = norms._check_normalized(input, normalized_shape, "native_layer_norm", weight, bias)
+    out, mean, rstd = norms._layer_norm(input, weight, bias, len(shape), float(eps))
     kept = (*input.shape[:input.ndim - len(shape)], *(1,) * len(shape))
     return out, mean.reshape(kept), rstd.reshape(kept)
 
@@ -42,7 +42,7 @@ def native_layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: St
 def embedding(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False,
               sparse: bool = False) -> Tensor:
     """nn.functional.embedding with the table first; padding_idx -1 means none."""
-    return nn.embedding(indices, weight, None if padding_idx < 0 else padding_idx, None, 2.0, scale_grad_by_freq, sparse)
+    return layers.embedding(indices, weight, None if padding_idx < 0 else padding_idx, None, 2.0, scale_grad_by_freq, sparse)
 
 
 @operator
@@ -58,9 +58,9 @@ def convolution(input: Tensor, weight: Tensor, bias: Stats, stride: Sequence[int
     """Any convolution, by the number of spatial dimensions of its weight."""
     rank = weight.ndim - 2
     if transposed:
-        function = (nn_windows.conv_transpose1d, nn_windows.conv_transpose2d, nn_windows.conv_transpose3d)[rank - 1]
+        function = (windows.conv_transpose1d, windows.conv_transpose2d, windows.conv_transpose3d)[rank - 1]
         return function(input, weight, bias, stride, padding, output_padding, groups, dilation)
-    return (nn_windows.conv1d, nn_windows.conv2d, nn_windows.conv3d)[rank - 1](input, weight, bias, stride, padding,
+    return (windows.conv1d, windows.conv2d, windows.conv3d)[rank - 1](input, weight, bias, stride, padding,
                                                                                dilation, groups)
 
 
@@ -68,13 +68,13 @@ def convolution(input: Tensor, weight: Tensor, bias: Stats, stride: Sequence[int
 def grid_sampler(input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Tensor:
     """nn.functional.grid_sample with its modes as numbers."""
     modes, paddings = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
-    return nn_resize.grid_sample(input, grid, modes[interpolation_mode], paddings[padding_mode], align_corners)
+    return resize.grid_sample(input, grid, modes[interpolation_mode], paddings[padding_mode], align_corners)
 
 
 @operator
 def affine_grid_generator(theta: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
     """nn.functional.affine_grid."""
-    return nn_resize.affine_grid(theta, size, align_corners)
+    return resize.affine_grid(theta, size, align_corners)
 
 
 @operator
@@ -86,7 +86,7 @@ def dropout_(input: Tensor, p: float, train: bool) -> Tensor:
 @operator
 def constant_pad_nd(input: Tensor, pad: Sequence[int], value: Any = 0) -> Tensor:
     """nn.functional.pad with a constant."""
-    return nn_resize.pad(input, pad, "constant", value)
+    return resize.pad(input, pad, "constant", value)
 
 
 @operator
@@ -95,7 +95,7 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
     if input.ndim != 3 or weight.ndim != 3 or bias.ndim != 1:
         raise RuntimeError("conv_tbc: Input must have 3 dims: time, batch, in_channel; weight 3: kernel, in_channel, out_channel; and bias "
                            f"1; got {list(input.shape)}, {list(weight.shape)} and {list(bias.shape)}")
-    return nn_windows.conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)
+    return windows.conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)
 
 
 @operator
@@ -104,7 +104,7 @@ def native_group_norm(input: Tensor, weight: Stats, bias: Stats, N: int, C: int,
     """(group_norm, mean, 1 / sqrt(var + eps)), the statistics for each sample and group."""
     rows = input.reshape(N, group, C * HxW // group)
     var, mean = rows.var(-1, correction=0), rows.mean(-1)
-    return nn_norms.group_norm(input, group, weight, bias, eps), mean, (var + eps).rsqrt()
+    return norms.group_norm(input, group, weight, bias, eps), mean, (var + eps).rsqrt()
 
 
 @operator
@@ -119,7 +119,7 @@ def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor,
 @operator
 def embedding_renorm_(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
     """The rows of `weight` that `indices` name, scaled down to at most `max_norm` in place."""
-    nn._shorten_rows(weight, indices, max_norm, norm_type)
+    layers._shorten_rows(weight, indices, max_norm, norm_type)
     return weight
 
 
@@ -134,4 +134,4 @@ def _dropout_in_place(fn: Callable) -> None:
 for _fn in (alpha_dropout, feature_dropout, feature_alpha_dropout):
     _dropout_in_place(_fn)
 OPERATORS["grid_sampler_2d"] = OPERATORS["grid_sampler_3d"] = grid_sampler
-OPERATORS["native_channel_shuffle"] = nn_resize.channel_shuffle
+OPERATORS["native_channel_shuffle"] = resize.channel_shuffle

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ..core.dtypes import FLOAT, float32
-from ..core.symbolic import sym_float
-from ..core.tensor import Tensor
-from . import prims
-from .nn_activations import SELU_ALPHA, SELU_SCALE
-from .pointwise import assign
-from .promotion import expand_to
-from .random import rand
-from .registry import operator
+from ...core.dtypes import FLOAT
+from ...core.size import elementwise_order, is_contiguous
+from ...core.symbolic import sym_float
+from ...core.tensor import Tensor
+from .. import prims
+from ..promotion import expand_to
+from ..random import coins
+from ..registry import operator
+from ..writing import assign
+from .activations import SELU_ALPHA, SELU_SCALE
 
 
 @operator(fused=True, vjp=lambda g, mask, scale: (masked_scale(g, mask, scale),))
@@ -21,9 +20,14 @@ def masked_scale(input: Tensor, mask: Tensor, scale: float) -> Tensor:
     return prims.where(mask, prims.mul(input, scale), 0.0)
 
 
-def keep_mask(shape: tuple, p: float, where: Any) -> Tensor:
-    """True with probability 1 - p, independently over `shape`."""
-    return prims.ge(rand(shape, dtype=float32, device=where), p)
+def keep_mask(shape: tuple, p: float, like: Tensor) -> Tensor:
+    """True with probability 1 - p, independently over `shape`, which broadcasts to that of `like`, in whose order of memory it lies."""
+    sizes, strides, _ = like._layout
+    if is_contiguous(sizes, strides):
+        return coins(shape, p, like.device)
+    order = elementwise_order(sizes, [strides])
+    drawn = coins([shape[d] for d in order], p, like.device)
+    return prims.permute(drawn, sorted(range(len(order)), key=order.__getitem__))
 
 
 def _check(input: Tensor, p: float, name: str) -> None:
@@ -39,7 +43,7 @@ def _masked(input: Tensor, shape: tuple, p: float, inplace: bool) -> Tensor:
     if p == 1.0:
         out = prims.mul(input, 0.0)
     else:
-        mask = keep_mask(shape, p, input.device)
+        mask = keep_mask(shape, p, input)
         out = masked_scale(input, expand_to(mask, tuple(input.shape)), 1.0 / (1.0 - p))
     return assign(input, out) if inplace else out
 
@@ -76,8 +80,8 @@ def _alpha(input: Tensor, shape: tuple, p: float, inplace: bool) -> Tensor:
         out = prims.mul(input, 0.0)
     else:
         a = (keep + low * low * keep * p) ** -0.5
-        mask = expand_to(keep_mask(shape, p, input.device), tuple(input.shape))
-        out = prims.add(prims.mul(prims.where(mask, input, low), a), -a * p * low)
+        mask = expand_to(keep_mask(shape, p, input), tuple(input.shape))
+        out = prims.add(prims.where(mask, prims.mul(input, a), a * low), -a * p * low)
     return assign(input, out) if inplace else out
 
 

@@ -12,23 +12,25 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..backends.cpu import conv as conv_kernels
-from ..backends.cpu import pool as pool_kernels
-from ..core import dispatch
-from ..core.dtypes import FLOAT, bool_, iinfo, int8, int32, int64
-from ..core.memory_format import channels_last, channels_last_3d
-from ..core.scalar import compute_dtype
-from ..core.settings import alert_not_deterministic
-from ..core.symbolic import is_symbolic
-from ..core.tensor import Tensor
-from . import prims
-from .batching import merged
-from .nn_activations import check_float
-from .order import as_images, has_images, in_rows
-from .pointwise import where, with_out
-from .prims.windows import convolution_flops
-from .promotion import apart, cast, expand_to
-from .registry import COMPOSITES, Linear, channels_last_like, operator
+from ...backends.cpu import conv as conv_kernels
+from ...backends.cpu import pool as pool_kernels
+from ...core import dispatch
+from ...core.dtypes import FLOAT, bool_, iinfo, int8, int32, int64
+from ...core.memory_format import channels_last, channels_last_3d
+from ...core.scalar import compute_dtype
+from ...core.settings import alert_not_deterministic
+from ...core.symbolic import is_symbolic
+from ...core.tensor import Tensor
+from .. import prims
+from ..batching import merged
+from ..order import as_images, has_images, in_rows
+from ..pointwise import where
+from ..primitives import channels_last_like
+from ..prims.windows import convolution_flops
+from ..promotion import apart, cast, expand_to
+from ..registry import COMPOSITES, Linear, operator
+from ..writing import with_out
+from .activations import check_float
 
 Sizes = int | Sequence[int]
 
@@ -562,7 +564,12 @@ def _cells(n: int, out: int) -> list[tuple[int, int]]:
     return [(i * n // out, -(-(i + 1) * n // out)) for i in range(out)]
 
 
-def _wanted(output_size: Any, x: Tensor, spatial: int) -> tuple:
+def _wanted(output_size: Any, x: Tensor, spatial: int, single: bool) -> tuple:
+    rank = x.ndim - single
+    several = output_size.ndim > 0 if isinstance(output_size, Tensor) else isinstance(output_size, (tuple, list))
+    if several and len(output_size) >= rank:
+        raise ValueError(f"adaptive pooling: Input dimension should be at least {len(output_size) + 1} for {len(output_size)} sizes, but "
+                         f"the input has {rank}")
     given = ntuple(output_size, spatial, "output_size")
     sizes = tuple(x.shape[x.ndim - spatial + d] if n is None else n for d, n in enumerate(given))
     sizes = counts(sizes, spatial, "output_size")
@@ -630,7 +637,7 @@ def _adaptive_avg(spatial: int) -> Callable:
 
     def fn(input: Tensor, output_size: Any) -> Tensor:
         x, single = _batched(check_float(input, name), spatial, name)
-        wanted = _wanted(output_size, x, spatial)
+        wanted = _wanted(output_size, x, spatial, single)
         have, (x, last) = tuple(x.shape[2:]), _averaged(x, single)
         whole = all(type(n) is int and n == 1 for n in wanted)
         if not whole:
@@ -658,7 +665,7 @@ def _adaptive_max(spatial: int) -> Callable:
     def fn(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
         x, single = _batched(input, spatial, name)
         _check_filled(input, name)
-        wanted = _wanted(output_size, x, spatial)
+        wanted = _wanted(output_size, x, spatial, single)
         have, (x, last) = tuple(x.shape[2:]), _averaged(x, single)
         if (x.is_cuda or any(map(is_symbolic, have))) and all(type(m) is int and m == 1 for m in wanted):
             values, indices = (out.reshape([*x.shape[:2], *wanted]) for out in window_maxima(x.flatten(2), 2))

@@ -6,17 +6,18 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..core.dtypes import FLOAT, INT, bfloat16, bool_, float16, float32, float64, int64, promote_types
-from ..core.size import broadcast_shapes, canonical_dim, known_zero
-from ..core.tensor import Tensor
-from . import prims
-from .creation import triu_indices
-from .order import in_rows, like
-from .pointwise import inplace, reflected, with_out, with_out_in_rows
-from .prims.views import _is_one as _one
-from .promotion import broadcast, cast, category_of_number, expand_to, operand, prepare, result_type
-from .reductions import _differ, _finish, _is_zero, linalg_vector_norm, scalar_type, vector_norm_vjp
-from .registry import OPERATORS, Pointwise, operator
+from ...core.dtypes import FLOAT, INT, bfloat16, bool_, float16, float32, float64, int64, promote_types
+from ...core.size import broadcast_shapes, canonical_dim, known_zero
+from ...core.tensor import Tensor
+from .. import prims
+from ..creation import triu_indices
+from ..order import in_rows, like
+from ..pointwise import reflected
+from ..prims.views import _is_one as _one
+from ..promotion import broadcast, cast, category_of_number, expand_to, operand, prepare, result_type
+from ..reductions import _differ, _finish, _is_zero, linalg_vector_norm, scalar_type, vector_norm_vjp
+from ..registry import OPERATORS, Pointwise, operator
+from ..writing import inplace, store_out, with_out, with_out_in_rows
 
 
 def _tensor_arguments(name: str, **tensors: Any) -> None:
@@ -163,7 +164,8 @@ def _scaled(x: Tensor, number: Any) -> Tensor:
 
 
 def _added(input: Tensor, product: Tensor, factor: Tensor, beta: Any, alpha: Any) -> Tensor:
-    """beta * input + alpha * product; with beta 0 the input is not even read, nor is alpha for a product of nothing."""
+    """beta * input + alpha * product; with beta 0 the input is not even read, nor is alpha for a product of nothing, nor are they both for
+    a product without elements."""
     if input.dtype is not product.dtype:
         raise RuntimeError(f"self and mat2 must have the same dtype, but got {scalar_type(input.dtype)} and "
                            f"{scalar_type(product.dtype)}")
@@ -176,7 +178,7 @@ def _added(input: Tensor, product: Tensor, factor: Tensor, beta: Any, alpha: Any
         raise RuntimeError(f"The expanded size of the tensor ({wanted[-bad]}) must match the existing size ({shape[-bad]}) at "
                            f"non-singleton dimension {len(wanted) - bad}.  Target sizes: {list(wanted)}.  Tensor sizes: "
                            f"{list(shape)}")
-    if type(beta) in (int, float) and beta == 0:
+    if (type(beta) in (int, float) and beta == 0) or _no_elements(product):
         return _beside(product, expand_to(input, tuple(wanted))) if input.requires_grad else product
     return in_rows(prims.add(expand_to(_scaled(input, beta), tuple(wanted)), product))
 
@@ -398,9 +400,13 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
 
 
 @operator
-@with_out
-def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Tensor | None = None) -> Tensor:
     """Sums of products over the last `dims` dimensions of a and the first of b, or over the pairs of dimensions given."""
+    result = _summed_products(a, b, dims)
+    return result if out is None else store_out(out, result)
+
+
+def _summed_products(a: Tensor, b: Tensor, dims: Any) -> Tensor:
     if isinstance(dims, Tensor):
         dims = dims.tolist()
     if isinstance(dims, int):
@@ -641,9 +647,10 @@ def cov(input: Tensor, *, correction: int = 1) -> Tensor:
 
 @operator(method=True)
 def corrcoef(input: Tensor) -> Tensor:
-    """Correlation coefficients of the rows of a matrix."""
+    """Correlation coefficients of the rows of a matrix, which rounding takes nowhere beyond [-1, 1] (nor their imaginary parts)."""
     c = cov(input)
     if not c.ndim:
         return c / c
     scale = prims.diagonal(c, 0, 0, 1).real.sqrt()
-    return c / prims.unsqueeze(scale, 1) / prims.unsqueeze(scale, 0)
+    c = c / prims.unsqueeze(scale, 1) / prims.unsqueeze(scale, 0)
+    return prims.complex(c.real.clamp(-1, 1), c.imag.clamp(-1, 1)) if c.dtype.is_complex else c.clamp(-1, 1)

@@ -6,15 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..core.dtypes import FLOAT, dtype
-from ..core.size import canonical_dim
-from ..core.tensor import Tensor
-from . import prims
-from .linalg_decompositions import _check, linalg_svdvals
-from .linalg_factors import linalg_inv_ex
-from .pointwise import with_out
-from .reductions import in_norm_dtype, linalg_vector_norm, scalar_type
-from .registry import operator
+from ...core.dtypes import FLOAT, dtype
+from ...core.size import canonical_dim
+from ...core.tensor import Tensor
+from .. import prims
+from ..reductions import in_norm_dtype, linalg_vector_norm, scalar_type
+from ..registry import operator
+from ..writing import with_out
+from .decompositions import _check, linalg_svdvals
+from .factors import linalg_inv_ex
 
 
 def _matrix_norm(x: Tensor, ord: Any, dims: tuple[int, int], keepdim: bool) -> Tensor:

@@ -1,4 +1,4 @@
-"""Neural-network operators: linear maps and embeddings here; activations, norms, losses, windows, ... in the nn_* files."""
+"""Neural-network operators: linear maps and embeddings here; activations, norms, losses, windows, ... in the files beside."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.cpu import blas
-from ..core import dispatch
-from ..core.dtypes import int64
-from ..core.tensor import Tensor
-from . import nn_activations, nn_attention, nn_dropout, nn_losses, nn_norms, nn_resize, nn_steps, nn_windows, prims
-from .batching import first_alone
-from .nn_activations import widened
-from .pointwise import with_out
-from .promotion import cast
-from .registry import COMPOSITES, Linear, operator
+from ...backends.cpu import blas
+from ...core import dispatch
+from ...core.dtypes import int64
+from ...core.sparse import sparse_rows
+from ...core.tensor import Tensor
+from .. import prims
+from ..batching import first_alone
+from ..promotion import cast
+from ..registry import COMPOSITES, Linear, operator
+from ..writing import with_out
+from .activations import widened
 
 
 # -- linear ------------------------------------------------------------------------------------------------
@@ -121,6 +122,19 @@ def _embedding(weight: Tensor, indices: Tensor, padding_idx: int | None, scale_g
     return prims.index_select(weight, 0, indices)
 
 
+def _sparse_embedding_vjp(g: Tensor, weight_shape: tuple, indices: Tensor, padding_idx: int | None) -> tuple:
+    flat, rows = indices.reshape(-1), g.reshape(indices.shape.numel(), g.shape[-1])
+    if padding_idx is not None:
+        kept = prims.ne(flat, padding_idx).nonzero().reshape(-1)
+        flat, rows = flat.index_select(0, kept), rows.index_select(0, kept)
+    return (sparse_rows(cast(flat, int64), rows, weight_shape),)
+
+
+@operator(name="_sparse_embedding", vjp=_sparse_embedding_vjp)
+def _sparse_embedding(weight: Tensor, indices: Tensor, padding_idx: int | None) -> Tensor:
+    return prims.index_select(weight, 0, indices)
+
+
 def padding_row(padding_idx: int | None, rows: int) -> int | None:
     """The row that `padding_idx` names, counted from the start."""
     if padding_idx is None:
@@ -134,10 +148,8 @@ def padding_row(padding_idx: int | None, rows: int) -> int | None:
 def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
               norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False) -> Tensor:
     """Rows of `weight` at the indices `input`. The row `padding_idx` gets no gradient; rows looked up are first shortened
-    in place to `max_norm`; `scale_grad_by_freq` divides gradients by how often an index occurs. `sparse` asks for a sparse gradient,
-    which there is none of."""
-    if sparse and dispatch.state.grad_enabled and weight.requires_grad:
-        raise NotImplementedError("embedding(sparse=True): sparse gradients are not supported; use sparse=False")
+    in place to `max_norm`; `scale_grad_by_freq` divides gradients by how often an index occurs. With `sparse` the gradient of `weight` is a
+    COO tensor that holds these rows."""
     if input.dtype.category != 1:
         raise RuntimeError("Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, "
                            f"Int; but got {input.dtype} instead (while checking arguments for embedding)")
@@ -146,6 +158,12 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max
     row = padding_row(padding_idx, weight.shape[0])
     if max_norm is not None:
         _shorten_rows(weight, input, max_norm, norm_type)
+    if sparse and dispatch.state.grad_enabled and weight.requires_grad:
+        if scale_grad_by_freq:
+            raise RuntimeError("embedding_backward: scale_grad_by_freq not supported with sparse gradients; use sparse=False")
+        if weight.is_fake:
+            raise NotImplementedError("embedding(sparse=True) is not captured in graphs; it runs between them, or use sparse=False")
+        return _sparse_embedding(weight, input, row)
     return _embedding(weight, input, row, scale_grad_by_freq)
 
 
@@ -217,12 +235,26 @@ def _reduce_bags(rows: Tensor, bag: Tensor, bags: int, mode: str, kept: Tensor |
         return _max_of_bags(rows, bag, bags, kept)
     if kept is not None:
         rows = rows.masked_fill(~kept.unsqueeze(1), 0)
-    total = prims.index_add(rows.new_zeros((bags, rows.shape[1])), 0, bag, rows)
+    total = _sum_of_bags(rows, bag, bags)
     if mode == "sum":
         return total
     ones = bag.new_ones((bag.shape[0],)) if kept is None else kept.to(bag.dtype)    # a float stops counting at 2**24
     count = prims.index_add(bag.new_zeros((bags,)), 0, bag, ones)
     return total / count.clamp_min(1).unsqueeze(1)
+
+
+_MANY, _RUN = 1 << 20, 1 << 10      # rows of which a float32 loses digits, a hundredth of it here; rows that are added up one by one
+
+
+def _sum_of_bags(rows: Tensor, bag: Tensor, bags: int) -> Tensor:
+    """The sum per bag. Where a bag may hold many rows, first those of each run of rows: bag and run never become
+    less from row to row, so that their sum tells all pairs of them apart."""
+    count, width = tuple(rows.shape)
+    if type(count) is not int or count < _MANY:
+        return prims.index_add(rows.new_zeros((bags, width)), 0, bag, rows)
+    part, parts = bag + prims.iota(count, 0, 1, int64, rows.device) // _RUN, bags + -(-count // _RUN)
+    sums = prims.index_add(rows.new_zeros((parts, width)), 0, part, rows)
+    return prims.index_add(rows.new_zeros((bags, width)), 0, bag.new_zeros((parts,)).index_copy(0, part, bag), sums)
 
 
 def _max_of_bags(rows: Tensor, bag: Tensor, bags: int, kept: Tensor | None) -> Tensor:
@@ -240,5 +272,4 @@ def _max_of_bags(rows: Tensor, bag: Tensor, bags: int, kept: Tensor | None) -> T
     return chosen.masked_fill(first == count, 0)
 
 
-__all__ = ["linear", "bilinear", "embedding", "embedding_bag", "nn_activations", "nn_attention", "nn_dropout",
-           "nn_losses", "nn_norms", "nn_resize", "nn_steps", "nn_windows"]
+__all__ = ["linear", "bilinear", "embedding", "embedding_bag"]

@@ -11,18 +11,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.dtypes import bool_, dtype, float32, float64, int64, uint8
-from ..core.size import known_zero
-from ..core.symbolic import hint_of, is_symbolic, sym_int, sym_max
-from ..core.tensor import Tensor, from_array
-from . import prims
-from .creation import constant_on
-from .indexing import stack
-from .nn_windows import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, as_laid_out
-from .order import in_rows
-from .pointwise import where
-from .promotion import apart, cast, fitting
-from .registry import channels_last_like, operator
+from ...core.dtypes import bool_, dtype, float32, float64, int64, uint8
+from ...core.size import known_zero
+from ...core.symbolic import hint_of, is_symbolic, sym_int, sym_max
+from ...core.tensor import Tensor, from_array
+from .. import prims
+from ..creation import constant_on
+from ..joining import stack
+from ..order import in_rows
+from ..pointwise import where
+from ..primitives import channels_last_like
+from ..promotion import apart, cast, fitting
+from ..registry import operator
+from .windows import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, as_laid_out
 
 
 # -- padding -----------------------------------------------------------------------------------------------
@@ -148,10 +149,10 @@ def _position(i: Line, n: Any, out: Any, scale: float | None, align_corners: boo
 
 
 def _cubic(t: Line, a: float) -> Line:
-    """Keys' cubic convolution kernel (1981)."""
+    """Keys' cubic convolution kernel (1981); by Horner's rule, which rounds alike in arrays and in tensors."""
     t = abs(t)
-    near = (a + 2) * t**3 - (a + 3) * t**2 + 1
-    far = a * t**3 - 5 * a * t**2 + 8 * a * t - 4 * a
+    near = ((a + 2) * t - (a + 3)) * t * t + 1
+    far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
     return near * (t <= 1) + far * ((t > 1) & (t < 2))
 
 

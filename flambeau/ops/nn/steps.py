@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import _C
-from ..core import dispatch
-from ..core.dtypes import float32, float64
-from ..core.tensor import Tensor, bump_version, from_array
-from .pointwise import write
-from .registry import operator
+from ... import _C
+from ...core import dispatch
+from ...core.dtypes import float32, float64
+from ...core.tensor import Tensor, bump_version, from_array
+from ..registry import operator
+from ..writing import write
 
 # device type -> {name of a step: one pass over all tensors, falsy where the formula must do it}. Backends fill it in.
 FUSED: dict[str, dict[str, Callable[..., Any]]] = {}

@@ -15,22 +15,22 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.cpu.blas import NARROW
-from ..core.dtypes import FLOAT, complex64, complex128, dtype, float32, float64, int32, int64
-from ..core.lazy import LazyFunctions
-from ..core.memory_format import contiguous_format
-from ..core.size import broadcast_shapes, column_strides
-from ..core.tensor import Tensor
-from . import prims
-from .creation import eye, tril, triu
-from .indexing import stack
-from .linalg import matmul
-from .order import in_rows, laid
-from .pointwise import with_out, with_out_in_rows
-from .promotion import apart, cast, expand_to
-from .reductions import _differ, scalar_type
-from .registry import General, Spec, operator, primitive
-from .return_types import named
+from ...backends.cpu.blas import NARROW
+from ...core.dtypes import FLOAT, complex64, complex128, dtype, float32, float64, int32, int64
+from ...core.lazy import LazyFunctions
+from ...core.memory_format import contiguous_format
+from ...core.size import broadcast_shapes, column_strides
+from ...core.tensor import Tensor
+from .. import prims
+from ..creation import eye, tril, triu
+from ..joining import stack
+from ..order import in_rows, laid
+from ..promotion import apart, cast, expand_to
+from ..reductions import _differ, scalar_type
+from ..registry import General, Spec, operator, primitive
+from ..return_types import named
+from ..writing import with_out, with_out_in_rows
+from .products import matmul
 
 scipy_linalg = LazyFunctions("scipy.linalg")
 _COMPUTED = (float32, float64, complex64, complex128)
@@ -444,15 +444,26 @@ def _qr_vjp(gs: tuple, outs: tuple, x_shape: Sequence, mode: str) -> tuple:
     """(gQ + Q copyltu(M)) R^-H with M = R gR^H - gQ^H Q; copyltu mirrors the lower triangle."""
     (gq, gr), (q, r) = gs, outs
     m, n = x_shape[-2:]
-    if (mode != "reduced" and m != n) or m < n:
+    if mode == "r" or (mode == "complete" and m > n):
         raise RuntimeError(f"The QR decomposition is not differentiable when mode={mode!r} and the shape is {m} x {n}")
     if gq is None and gr is None:
         return (None,)
+    if m < n:    # the first m columns decide about Q; the others are Q times theirs of R
+        return (_wide_qr_vjp(gq, gr, q, r),)
     middle: Any = (r @ _h(gr) if gr is not None else 0) - (_h(gq) @ q if gq is not None else 0)
     low = tril(middle, -1)
     mirrored = low + _h(low) + _real(_diagonal(middle)).to(middle.dtype).diag_embed()
     right = q @ mirrored + (gq if gq is not None else 0)
     return (_h(triangular_prim(r, _h(right), True, False)),)
+
+
+def _wide_qr_vjp(gq: Tensor | None, gr: Tensor | None, q: Tensor, r: Tensor) -> Tensor:
+    m, n = r._layout.shape[-2:]
+    gr = r.new_zeros(r.shape) if gr is None else gr
+    rest = gr.narrow(-1, m, n - m)
+    turned = (q @ r.narrow(-1, m, n - m)) @ _h(rest)
+    (square,) = _qr_vjp((turned if gq is None else gq + turned, gr.narrow(-1, 0, m)), (q, r.narrow(-1, 0, m)), q._layout.shape, "reduced")
+    return prims.cat([square, q @ rest], r.ndim - 1)
 
 
 def _qr_shape(x: Tensor, mode: str) -> tuple[Spec, Spec]:
@@ -864,7 +875,7 @@ def linalg_tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     if math.prod(front) != math.prod(back):
         raise RuntimeError(f"Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), but got "
                            f"{math.prod(back)} != {math.prod(front)}")
-    return linalg_inv(A.reshape(math.prod(front), -1)).reshape(back + front)
+    return linalg_inv(A.reshape(math.prod(front), math.prod(back))).reshape(back + front)
 
 
 @operator

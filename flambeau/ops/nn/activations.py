@@ -7,16 +7,17 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..core.dtypes import FLOAT, dtype, float32
-from ..core.size import canonical_dim
-from ..core.symbolic import sym_float
-from ..core.tensor import Tensor
-from . import prims
-from .batching import by_names
-from .order import in_rows
-from .pointwise import assign, clamp, inplace, new_value, where, with_out
-from .promotion import broadcast, cast, fitting, to_float
-from .registry import OPERATORS, operator
+from ...core.dtypes import FLOAT, as_dtype, dtype, float32
+from ...core.size import canonical_dim
+from ...core.symbolic import sym_float
+from ...core.tensor import Tensor
+from .. import prims
+from ..batching import by_names
+from ..order import in_rows
+from ..pointwise import clamp, where
+from ..promotion import as_elements, broadcast, cast, fitting, to_float
+from ..registry import OPERATORS, operator
+from ..writing import assign, inplace, new_value, with_out
 
 _SQRT_HALF = math.sqrt(0.5)
 _INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
@@ -88,7 +89,7 @@ def _log_softmax(input: Tensor, dim: int) -> Tensor:
 
 
 def _along(kernel: Callable, input: Tensor, dim: int, kind: dtype | None, name: str) -> Tensor:
-    x = input if kind is None else cast(input, kind)
+    x = input if kind is None else cast(input, as_dtype(kind, name))
     if x.ndim and 0 in x.shape:
         canonical_dim(dim, x.ndim)
         return in_rows(x.clone())
@@ -325,7 +326,7 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where positive, else alpha * (e^(x / alpha) - 1)."""
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
-    return _or_inplace(_elu, check_float(input, "celu"), inplace, sym_float(alpha), 1.0, 1.0 / alpha)
+    return _or_inplace(_elu, check_float(input, "celu"), inplace, sym_float(alpha), 1.0, 1.0 / sym_float(alpha))
 
 
 @operator
@@ -380,7 +381,8 @@ def tanhshrink(input: Tensor) -> Tensor:
 
 
 def _within(x: Tensor, bound: float) -> Tensor:
-    return prims.logical_and(prims.ge(x, -sym_float(bound)), prims.le(x, sym_float(bound)))
+    low, high = (as_elements(x, end)[1] for end in (-sym_float(bound), sym_float(bound)))
+    return prims.logical_and(prims.ge(x, low), prims.le(x, high))
 
 
 @operator(fused=True)

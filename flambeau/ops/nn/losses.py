@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.cpu import ctc as ctc_kernels
-from ..core.dtypes import FLOAT, int64, uint8
-from ..core.size import broadcast_shapes
-from ..core.symbolic import sym_float
-from ..core.tensor import Tensor
-from . import prims
-from .checks import checked
-from .nn_activations import log_softmax, logsigmoid, widened
-from .order import like
-from .pointwise import where
-from .promotion import broadcast, cast, prepare
-from .registry import COMPOSITES, operator
+from ...backends.cpu import ctc as ctc_kernels
+from ...core.dtypes import FLOAT, int64, uint8
+from ...core.size import broadcast_shapes
+from ...core.symbolic import sym_float
+from ...core.tensor import Tensor
+from .. import prims
+from ..checks import checked
+from ..order import like
+from ..pointwise import where
+from ..promotion import broadcast, cast, fitting, prepare
+from ..registry import COMPOSITES, operator
+from .activations import log_softmax, logsigmoid, widened
 
 _REDUCTIONS = ("none", "mean", "sum")
 
@@ -36,12 +36,16 @@ def _check_reduction(reduction: str) -> None:
         raise ValueError(f"{reduction} is not a valid value for reduction; expected one of {', '.join(_REDUCTIONS)}")
 
 
+def _refuse_other(weight: Any) -> None:
+    if weight is not None and not isinstance(weight, Tensor):
+        raise TypeError(f"argument 'weight' must be Tensor, not {type(weight).__name__}")
+
+
 def _weighed(loss: Tensor, weight: Tensor | None, shape: Sequence | None = None) -> Tensor:
     """`loss` with a weight for each element, given in `shape` or, without, in one that broadcasts to the loss's."""
+    _refuse_other(weight)
     if weight is None:
         return loss
-    if not isinstance(weight, Tensor):
-        raise TypeError(f"argument 'weight' must be Tensor, not {type(weight).__name__}")
     if shape is not None and weight.shape != shape:
         raise ValueError(f"Weights and input must have the same size, got {list(weight.shape)} and {list(shape)}")
     _check_spread("weight", weight, loss)
@@ -185,7 +189,7 @@ def _index_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, i
         return cast(mean_of_kept(nll.reshape(-1), kept.reshape(-1)), input.dtype)
     w = cast(weight, nll.dtype) if weight is not None else None
     counts = kept.to(nll.dtype) if w is None else w[safe] * kept
-    losses = nll * counts if w is not None else nll.masked_fill(~kept, 0)
+    losses = (nll if w is None else nll * counts).masked_fill(~kept, 0)
     if smoothing:
         wide = widened(x)
         if w is None:
@@ -220,7 +224,7 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, s
 
     `weight` weighs the classes, `ignore_index` leaves targets out, `label_smoothing` mixes in the uniform distribution.
     """
-    reduction = legacy_reduction(size_average, reduce, reduction)
+    reduction, label_smoothing = legacy_reduction(size_average, reduce, reduction), sym_float(label_smoothing)
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     if input.ndim and tuple(target.shape) == tuple(input.shape):
@@ -236,7 +240,7 @@ def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, size_a
     x, safe, kept = _kept_rows(input, target, weight, ignore_index, "nll_loss")
     picked = -x.gather(1, safe.unsqueeze(1)).squeeze(1)
     counts = kept.to(x.dtype) if weight is None else weight[safe] * kept
-    losses = picked * counts if weight is not None else picked.masked_fill(~kept, 0)
+    losses = (picked if weight is None else picked * counts).masked_fill(~kept, 0)
     return _weighted(losses, counts, reduction, tuple(target.shape))
 
 
@@ -269,6 +273,7 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
     if input.shape != target.shape:
         raise ValueError(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}) is deprecated. "
                          "Please ensure they have the same size.")
+    _refuse_other(weight)
     for name, x in (("input", input), ("target", target)):
         if x._data is not None and x.numel() and not bool(((x >= 0) & (x <= 1)).all()):
             raise RuntimeError(f"all elements of {name} should be between 0 and 1")
@@ -355,7 +360,7 @@ def _rounded_distance_backward(g: Tensor, x: Tensor, target: Tensor, width: floa
     """Gradient of _rounded_distance for x: slope * d / width near 0, else slope with the sign of d."""
     d = prims.sub(x, target)
     inner = prims.mul(d, slope / width)
-    return prims.mul(g, prims.where(prims.lt(prims.abs(d), width), inner, prims.mul(prims.sign(d), slope)))
+    return prims.mul(g, prims.where(prims.ge(prims.abs(d), width), prims.mul(prims.sign(d), slope), inner))     # NaN at NaN
 
 
 def _rounded_distance_vjp(g: Tensor, input: Tensor, target: Tensor, width: float, slope: float, needs: tuple) -> tuple:
@@ -434,7 +439,8 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Any, full: bool = Fals
             raise ValueError("var is of incorrect size")
     if var._data is not None and bool((var < 0).any()):
         raise ValueError("var has negative entry/entries")
-    limited = var + (eps - var.detach()).clamp_min(0)
+    low = var.detach()
+    limited = var + where(low < eps, eps - low, 0)
     loss = 0.5 * (limited.log() + (input - target) ** 2 / limited)
     answer = reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
     return answer if var._data is not None else checked(answer, ~(var < 0))     # NaN passes
@@ -446,6 +452,7 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, siz
                          reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """x where the target is 1, max(0, margin - x) where it is -1."""
     zero = input.new_zeros(())
+    margin = fitting(margin, input.dtype)
     loss = where(target != 1, (-input + margin).clamp_min(0), zero) + where(target != -1, input, zero)
     return reduced(loss, legacy_reduction(size_average, reduce, reduction))
 
@@ -457,7 +464,7 @@ def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: 
     if not input1.ndim == input2.ndim == target.ndim:
         raise RuntimeError("margin_ranking_loss : All input tensors should have same dimension but got sizes: "
                            f"input1: {input1.shape}, input2: {input2.shape}, target: {target.shape} ")
-    loss = (-target * (input1 - input2) + margin).clamp_min(0)
+    loss = (-target * (input1 - input2) + sym_float(margin)).clamp_min(0)
     return reduced(loss, legacy_reduction(size_average, reduce, reduction))
 
 
@@ -503,8 +510,8 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
 @operator
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """norm_p(x1 - x2 + eps) over the last dimension."""
-    apart = x1 - x2 + eps
-    return (apart if apart.dtype.category >= FLOAT else apart * 1.0).norm(p, -1, keepdim=keepdim)
+    apart = x1 - x2 + sym_float(eps)
+    return apart.norm(p, -1, keepdim=keepdim)
 
 
 @operator
@@ -545,7 +552,7 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
         raise RuntimeError(f"multi_margin_loss: expected an input (samples, classes), a class for each sample and a weight for each class, "
                            f"got shapes {list(input.shape)}, {list(target.shape)} and {None if weight is None else list(weight.shape)}")
     t = target.reshape(-1, 1)
-    gap = (margin - x.gather(1, t) + x).clamp_min(0)
+    gap = (sym_float(margin) - x.gather(1, t) + x).clamp_min(0)
     gap = gap if p == 1 else gap ** p
     if weight is not None:
         gap = gap * weight[t]

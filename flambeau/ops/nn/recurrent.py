@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..core.tensor import Tensor
-from . import prims
-from .indexing import stack
-from .nn import _flat, linear
-from .promotion import cast
-from .registry import operator
+from ...core.tensor import Tensor
+from .. import prims
+from ..higher_order import scan
+from ..promotion import cast
+from ..registry import operator
+from .layers import _flat, linear
 
 State = tuple[Tensor, ...]
 
@@ -103,7 +103,7 @@ _STEPS: dict[str, tuple[Callable[[Tensor, Tensor, State], State], Callable]] = {
 }
 
 
-def recurrent_step(mode: str, projected: Tensor, state: State, w: Tensor, b: Tensor | None) -> State:
+def recurrent_step(mode: str, projected: Tensor, state: State, w: Tensor, b: Tensor | None = None) -> State:
     """The state after one step; the first of the state is the output."""
     return _STEPS[mode][0](projected, linear(state[0], w, b), state)
 
@@ -113,34 +113,31 @@ def _steps_vjp(gs: Any, projected: Tensor, w: Tensor, b: Tensor | None, states: 
     """Back through the steps one by one; the weight's own gradient is one product over all of them."""
     ends = [s.unsqueeze(0) for s in states]
     before = [prims.cat([out[1:], end] if reverse else [end, out[:-1]], 0) for out, end in zip(outs, ends)]
-    steps = [x.unbind(0) for x in (projected, linear(before[0], w, b), *before, *outs)]
-    given = [None if g is None else g.unbind(0) for g in gs]
-    count, flow, made = len(states), [None] * len(states), []
-    for t in range(projected.shape[0])[::1 if reverse else -1]:
-        p, r, *around = (x[t] for x in steps)
-        came = [_sum(f, None if g is None else g[t], s) for f, g, s in zip(flow, given, states)]
-        for_projected, for_recurrent, flow = _STEPS[mode][1](came, p, r, tuple(around[:count]), tuple(around[count:]))
-        flow[0] = _sum(flow[0], for_recurrent @ w, states[0])
-        made.append((for_projected, for_recurrent))
-    g_projected, g_recurrent = (stack(part[::1 if reverse else -1], 0) for part in zip(*made))
-    rows = _flat(g_recurrent)
-    return g_projected, rows.mT @ _flat(before[0]), None if b is None else rows.sum(0), flow
+    given, count = [g is not None for g in gs], len(states)
 
+    def step(flow: tuple, inputs: tuple, captured: tuple) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        projected, recurrent, *around = inputs
+        came = iter(around[2 * count:])
+        total = [f + next(came) if has else f for f, has in zip(flow, given)]
+        for_projected, for_recurrent, direct = _STEPS[mode][1](total, projected, recurrent, around[:count], around[count:2 * count])
+        by_product = for_recurrent @ captured[0]
+        both = (for_recurrent,) if for_projected is for_recurrent else (for_projected, for_recurrent)
+        return (by_product if direct[0] is None else direct[0] + by_product, *direct[1:]), both
 
-def _sum(a: Tensor | None, b: Tensor | None, like: Tensor) -> Tensor:
-    if a is None or b is None:
-        return like.new_zeros(tuple(like.shape)) if a is b else b if a is None else a  # type: ignore[return-value]
-    return a + b
+    xs = [projected, linear(before[0], w, b), *before, *outs, *[g for g in gs if g is not None]]
+    flow, slopes = scan(step, [s.new_zeros(tuple(s.shape)) for s in states], xs, (w,), reverse=not reverse)
+    rows = _flat(slopes[-1])
+    return slopes[0], rows.mT @ _flat(before[0]), None if b is None else rows.sum(0), flow
 
 
 @operator(vjp=_steps_vjp)
 def recurrent_steps(projected: Tensor, w: Tensor, b: Tensor | None, states: Sequence[Tensor], mode: str, reverse: bool) -> State:
     """The states after each step, in the order of the inputs, of which `projected` (time, batch, gates) are the products."""
-    state, made = tuple(states), []
-    for p in projected.unbind(0)[::-1 if reverse else 1]:
-        state = recurrent_step(mode, p, state, w, b)
-        made.append(state)
-    return tuple([stack(part[::-1 if reverse else 1], 0) for part in zip(*made)])
+    def step(state: tuple, inputs: tuple, captured: tuple) -> tuple[State, State]:
+        after = recurrent_step(mode, inputs[0], state, *captured)
+        return after, after
+
+    return scan(step, states, (projected,), (w,) if b is None else (w, b), reverse)[1]
 
 
 __all__ = ["gru_gates", "lstm_gates", "recurrent_step", "recurrent_steps"]

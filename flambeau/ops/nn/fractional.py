@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..core.dtypes import FLOAT, int64
-from ..core.tensor import Tensor
-from . import prims
-from .indexing import cat
-from .nn_windows import _batched, ntuple, window_maxima
-from .random import rand
-from .reductions import scalar_type
-from .registry import operator
+from ...core.dtypes import FLOAT, int64
+from ...core.tensor import Tensor
+from .. import prims
+from ..joining import cat
+from ..random import rand
+from ..reductions import scalar_type
+from ..registry import operator
+from .windows import _batched, ntuple, window_maxima
 
 
 def _starts(samples: Tensor, size: Any, kernel: int, out: int) -> Tensor:

@@ -13,13 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from ..core.dtypes import int32, int64
-from ..core.size import broadcast_shapes
-from ..core.tensor import Tensor
-from . import prims
-from .checks import checked
-from .creation import tril, triu
-from .linalg_decompositions import (
+from ...core.dtypes import int32, int64
+from ...core.size import broadcast_shapes
+from ...core.tensor import Tensor
+from .. import prims
+from ..checks import checked
+from ..creation import tril, triu
+from ..promotion import apart, cast, expand_to
+from ..registry import General, Spec, operator, primitive
+from ..return_types import named
+from ..writing import with_out
+from .decompositions import (
     _WHY,
     LinAlgError,
     _check,
@@ -35,10 +39,6 @@ from .linalg_decompositions import (
     scipy_linalg,
     triangular_prim,
 )
-from .pointwise import with_out
-from .promotion import apart, cast, expand_to
-from .registry import General, Spec, operator, primitive
-from .return_types import named
 
 
 # -- LU ----------------------------------------------------------------------------------------------------------
@@ -214,17 +214,14 @@ def triangular_solve(b: Tensor, A: Tensor, upper: bool = True, transpose: bool =
 
 # -- answers that say which matrices are singular --------------------------------------------------------------------
 def _with_lu(name: str, compute: Callable[[], Tensor], A: Tensor, B: Callable[[], Tensor], left: bool, check_errors: bool) -> Any:
-    """(compute(), zeros); where that fails, or nobody knows yet, by LU, NaN for the singular matrices, with lu_factor_ex's info."""
-    try:
-        if A._data is not None or check_errors:
-            return named(name, compute(), A.new_zeros(tuple(A.shape[:-2]), dtype=int32))
-    except LinAlgError:
-        if check_errors:
-            raise
+    """(compute(), zeros) if a singular matrix is an error; else by LU, NaN for the singular matrices, with lu_factor_ex's info: eager
+    as captured, and without an error in the gradient."""
+    if check_errors:
+        return named(name, compute(), A.new_zeros(tuple(A.shape[:-2]), dtype=int32))
     lu, pivots, info = lu_factor_prim(A)
     diagonal, singular = _diagonal(lu), prims.unsqueeze(prims.unsqueeze(info != 0, info.ndim), info.ndim + 1)
     usable = lu + cast(diagonal == 0, lu.dtype).diag_embed()
-    solution = linalg_lu_solve(usable, pivots, B(), left=left).masked_fill(singular, math.nan)
+    solution = linalg_lu_solve(usable, pivots, B(), left=left) * cast(~singular, lu.dtype).masked_fill(singular, math.nan)
     return named(name, in_columns(solution), info)
 
 

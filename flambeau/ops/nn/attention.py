@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..backends import cuda
-from ..backends.cpu import attention as attention_kernels
-from ..core.dtypes import bfloat16, bool_, float16, float32, int64
-from ..core.size import broadcast_shapes
-from ..core.symbolic import sym_float
-from ..core.tensor import Tensor
-from . import prims
-from .batching import all_merged
-from .nn_activations import widened
-from .nn_dropout import dropout
-from .order import in_rows, like
-from .promotion import cast, expand_to
-from .registry import COMPOSITES, operator
+from ...backends import cuda
+from ...backends.cpu import attention as attention_kernels
+from ...core.dtypes import bfloat16, bool_, float16, float32, int64
+from ...core.size import broadcast_shapes
+from ...core.symbolic import sym_float
+from ...core.tensor import Tensor
+from .. import prims
+from ..batching import all_merged
+from ..order import in_rows, like
+from ..promotion import cast, expand_to
+from ..registry import COMPOSITES, operator
+from .activations import widened
+from .dropout import dropout
 
 
 def _causal(shape: tuple, like: Tensor) -> Tensor:

@@ -1,0 +1,443 @@
+"""The core ATen operators whose documented arguments are not those of the operator here that computes them.
+
+Each function below has ATen's name, without its overload, and the arguments of all its overloads; `torch.ops.aten` calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..core.tensor import Tensor
+from .primitives import PRIMITIVES
+from .registry import OPERATORS
+
+FORMS: dict[str, Callable] = {}
+REDUCTIONS = ("none", "mean", "sum")        # as ATen numbers them
+_FFT_NORMS = ("backward", "ortho", "forward")
+
+
+def _aten(fn: Callable) -> Callable:
+    FORMS[fn.__name__.removesuffix("__")] = fn
+    return fn
+
+
+def _call(name: str, *args: Any, **kwargs: Any) -> Any:
+    return OPERATORS[name](*args, **kwargs)
+
+
+def _same(theirs: str, ours: str, count: int | None = None) -> None:
+    """`theirs` is operator `ours`, with the first `count` arguments."""
+    def form(*args: Any) -> Any:
+        return OPERATORS[ours](*args[:count])
+
+    FORMS[theirs] = form
+
+
+for _theirs, _ours in (("_adaptive_avg_pool2d", "adaptive_avg_pool2d"), ("_adaptive_avg_pool3d", "adaptive_avg_pool3d"),
+                       ("_pdist_forward", "pdist"), ("_unsafe_view", "view"), ("lift_fresh_copy", "clone")):
+    _same(_theirs, _ours)
+_same("_cdist_forward", "cdist", 3)
+
+
+# -- elements ----------------------------------------------------------------------------------------------------------------------
+@_aten
+def add(self: Any, other: Any, alpha: Any = 1, *, out: Tensor | None = None) -> Tensor:
+    """self + alpha * other."""
+    return _call("add", self, other, alpha=alpha, out=out)
+
+
+@_aten
+def sub(self: Any, other: Any, alpha: Any = 1, *, out: Tensor | None = None) -> Tensor:
+    """self - alpha * other."""
+    return _call("sub", self, other, alpha=alpha, out=out)
+
+
+@_aten
+def elu(self: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
+    """scale * (x where x > 0, else alpha * (exp(input_scale * x) - 1))."""
+    return _call("where", self > 0, self, alpha * (self * input_scale).expm1()) * scale
+
+
+@_aten
+def alias(self: Tensor) -> Tensor:
+    """A view of all of it."""
+    return PRIMITIVES["alias"](self)
+
+
+@_aten
+def lift_fresh(self: Tensor) -> Tensor:
+    """The tensor itself."""
+    return self
+
+
+@_aten
+def copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+    """src in the shape, dtype and device of self."""
+    return src.to(self.device, self.dtype, non_blocking).expand(self.shape).clone()
+
+
+@_aten
+def _to_copy(self: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: bool | None = None,
+             non_blocking: bool = False, memory_format: Any = None) -> Tensor:
+    """A copy of another dtype or device."""
+    if layout is not None and layout is not self.layout:
+        raise NotImplementedError(f"aten._to_copy: from {self.layout} to {layout}; tensors are strided here")
+    made = self.to(device=device, dtype=dtype or self.dtype, non_blocking=non_blocking, copy=True, memory_format=memory_format)
+    return made.pin_memory() if pin_memory else made
+
+
+@_aten
+def _local_scalar_dense(self: Tensor) -> Any:
+    """The only element, as a Python number."""
+    return self.item()
+
+
+@_aten
+def _softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    """softmax, of float16 in float32 if `half_to_float`."""
+    return _call("softmax", self.float() if half_to_float else self, dim)
+
+
+@_aten
+def _log_softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    """log_softmax, of float16 in float32 if `half_to_float`."""
+    return _call("log_softmax", self.float() if half_to_float else self, dim)
+
+
+# -- sizes, views, indices ---------------------------------------------------------------------------------------------------------
+@_aten
+def sym_size(self: Tensor, dim: int | None = None) -> Any:
+    """The size of a dimension, or all."""
+    return self.shape if dim is None else self.shape[dim]
+
+
+@_aten
+def sym_stride(self: Tensor, dim: int | None = None) -> Any:
+    """The stride of a dimension, or all."""
+    return self.stride() if dim is None else self.stride()[dim]
+
+
+@_aten
+def sym_numel(self: Tensor) -> Any:
+    """The number of elements."""
+    return self.numel()
+
+
+@_aten
+def sym_storage_offset(self: Tensor) -> Any:
+    """Where in its storage the tensor begins."""
+    return self.storage_offset()
+
+
+@_aten
+def index(self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    """self[indices], where None stands for a whole dimension."""
+    return self[tuple([slice(None) if i is None else i for i in indices])]
+
+
+@_aten
+def slice__(self: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
+    """self[start:end:step] along `dim`."""
+    return self[(slice(None),) * (dim % self.ndim) + (slice(start, end, step),)]
+
+
+def _padding(mode: str) -> Callable:
+    def form(self: Tensor, padding: Sequence[int]) -> Tensor:
+        return _call("pad", self, padding, mode)
+
+    return form
+
+
+for _n in (1, 2, 3):
+    FORMS[f"reflection_pad{_n}d"], FORMS[f"replication_pad{_n}d"] = _padding("reflect"), _padding("replicate")
+
+
+@_aten
+def im2col(self: Tensor, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Tensor:
+    """Windows as columns."""
+    size = [self.shape[-2 + i] + 2 * padding[i] - dilation[i] * (kernel_size[i] - 1) - 1 for i in range(2)]
+    x = _call("pad", self, [padding[1], padding[1], padding[0], padding[0]])
+    for i in range(2):      # one more dimension for each, which picks within the window
+        count = size[i] // stride[i] + 1
+        at = _call("arange", count)[:, None] * stride[i] + _call("arange", kernel_size[i]) * dilation[i]
+        dim = self.ndim - 2 + 2 * i
+        x = x.index_select(dim, at.reshape(-1).to(x.device)).unflatten(dim, (count, kernel_size[i]))
+    first = self.ndim - 3
+    x = x.permute(*range(first + 1), first + 2, first + 4, first + 1, first + 3)
+    return x.reshape(*self.shape[:first], self.shape[first] * kernel_size[0] * kernel_size[1], -1)
+
+
+@_aten
+def col2im(self: Tensor, output_size: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Tensor:
+    """The sum of windows that are columns."""
+    return _call("fold", self, output_size, kernel_size, dilation, padding, stride)
+
+
+@_aten
+def _fft_r2c(self: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Tensor:
+    """The transform of real numbers."""
+    if not onesided:
+        return _call("fft_fftn", self, None, list(dim), _norm(normalization))
+    return _call("fft_rfftn", self, None, list(dim), _norm(normalization))
+
+
+@_aten
+def _fft_c2c(self: Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Tensor:
+    """The transform of complex numbers, or the inverse: neither is scaled by normalization 0."""
+    name = "fft_fftn" if forward else "fft_ifftn"
+    return _call(name, self, None, list(dim), _norm(normalization) if forward else _inverse_norm(normalization))
+
+
+@_aten
+def _fft_c2r(self: Tensor, dim: Sequence[int], normalization: int, last_dim_size: int) -> Tensor:
+    """The inverse that gives real numbers."""
+    sizes = [*[self.shape[d] for d in dim[:-1]], last_dim_size]
+    return _call("fft_irfftn", self, sizes, list(dim), _inverse_norm(normalization))
+
+
+def _norm(normalization: int) -> str:
+    return _FFT_NORMS[normalization]        # none, by the root, by the number of elements
+
+
+def _inverse_norm(normalization: int) -> str:
+    return _FFT_NORMS[2 - normalization]
+
+
+# -- networks ----------------------------------------------------------------------------------------------------------------------
+def _pool_with_indices(name: str) -> Callable:
+    def form(self: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False) -> Any:
+        return OPERATORS[name](self, kernel_size, stride or None, padding, dilation, ceil_mode, return_indices=True)
+
+    return form
+
+
+FORMS["max_pool2d_with_indices"], FORMS["max_pool3d_with_indices"] = _pool_with_indices("max_pool2d"), _pool_with_indices("max_pool3d")
+
+
+def _resizing(mode: str, aligns: bool) -> Callable:
+    def form(input: Tensor, output_size: Any, *rest: Any) -> Tensor:
+        corners, scales = (rest[0] if aligns else None), rest[1 if aligns else 0 :]
+        scale = scales[0] if output_size is None and scales else None
+        return _call("interpolate", input, None if output_size is None else list(output_size), scale, mode, corners)
+
+    return form
+
+
+for _name, _mode, _aligns in (("nearest1d", "nearest", False), ("nearest2d", "nearest", False), ("nearest3d", "nearest", False),
+                              ("linear1d", "linear", True), ("bilinear2d", "bilinear", True), ("bicubic2d", "bicubic", True),
+                              ("trilinear3d", "trilinear", True)):
+    FORMS[f"upsample_{_name}"] = _resizing(_mode, _aligns)
+
+
+def _statistics(x: Tensor, dims: list[int], eps: float) -> tuple[Tensor, Tensor]:
+    return x.mean(dims), (x.var(dims, correction=0) + eps).rsqrt()
+
+
+def _normalized(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, scale: Tensor) -> Tensor:
+    shape = [1, -1] + [1] * (x.ndim - 2)
+    out = (x - mean.reshape(shape)) * scale.reshape(shape)
+    out = out if weight is None else out * weight.reshape(shape)
+    return out if bias is None else out + bias.reshape(shape)
+
+
+@_aten
+def native_batch_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+                      training: bool, momentum: float, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """batch_norm, with the mean and 1 / the deviation that it used (none of the running ones)."""
+    if not training:
+        assert running_mean is not None
+        assert running_var is not None
+        out = _normalized(input, weight, bias, running_mean, (running_var + eps).rsqrt())
+        return out, input.new_empty(0), input.new_empty(0)
+    dims = [d for d in range(input.ndim) if d != 1]
+    mean, scale = _statistics(input, dims, eps)
+    if running_mean is not None:
+        running_mean.copy_(running_mean * (1 - momentum) + mean * momentum)
+    if running_var is not None:
+        running_var.copy_(running_var * (1 - momentum) + input.var(dims) * momentum)
+    return _normalized(input, weight, bias, mean, scale), mean, scale
+
+
+@_aten
+def _native_batch_norm_legit(input: Tensor, weight: Tensor | None, bias: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """`native_batch_norm`; its overload `no_stats` has no running statistics."""
+    running = rest[:2] if len(rest) == 5 else (None, None)
+    return native_batch_norm(input, weight, bias, *running, *rest[-3:])
+
+
+@_aten
+def _native_batch_norm_legit_no_training(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor,
+                                         running_var: Tensor, momentum: float, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """`native_batch_norm` by the running statistics."""
+    return native_batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
+
+
+@_aten
+def native_layer_norm_backward(grad_out: Tensor, input: Tensor, normalized_shape: Sequence[int], mean: Tensor, rstd: Tensor,
+                               weight: Tensor | None, bias: Tensor | None, output_mask: Sequence[bool]) -> tuple:
+    """The gradients of `native_layer_norm`."""
+    inner = list(range(input.ndim - len(normalized_shape), input.ndim))
+    outer = list(range(input.ndim - len(normalized_shape)))
+    unit = (input - mean) * rstd
+    scaled = grad_out if weight is None else grad_out * weight
+    by_input = rstd * (scaled - scaled.mean(inner, keepdim=True) - unit * (scaled * unit).mean(inner, keepdim=True))
+    wanted = (output_mask[0], output_mask[1] and weight is not None, output_mask[2] and bias is not None)
+    made = (lambda: by_input, lambda: (grad_out * unit).sum(outer) if outer else grad_out * unit,
+            lambda: grad_out.sum(outer) if outer else grad_out)
+    return tuple([m() if w else None for m, w in zip(made, wanted)])
+
+
+@_aten
+def _embedding_bag(weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False, mode: int = 0, sparse: bool = False,
+                   per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int = -1) -> tuple:
+    """Rows of the weight summed (mode 0), averaged (1), or their maxima (2) within bags; what bags there are. Maxima don't say whose."""
+    out = _call("functional_embedding_bag", indices, weight, offsets, None, 2.0, scale_grad_by_freq, ("sum", "mean", "max")[mode], sparse,
+                per_sample_weights, include_last_offset, None if padding_idx < 0 else padding_idx)
+    ends = offsets[1:] if include_last_offset else _call("cat", [offsets[1:], offsets.new_full((1,), indices.numel())])
+    sizes = ends - (offsets[:-1] if include_last_offset else offsets)
+    bags = _call("repeat_interleave", _call("arange", sizes.numel(), dtype=offsets.dtype), sizes)
+    return out, bags, sizes, offsets
+
+
+@_aten
+def log_sigmoid_forward(self: Tensor) -> tuple[Tensor, Tensor]:
+    """log_sigmoid, and exp(-|x|)."""
+    return _call("logsigmoid", self), (-self.abs()).exp()
+
+
+@_aten
+def mse_loss(self: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
+    """The mean (1) or sum (2) of squared differences, or all of them (0)."""
+    return _call("mse_loss", self, target, reduction=REDUCTIONS[reduction])
+
+
+@_aten
+def nll_loss_forward(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """nll_loss, and the sum of the weights that counted."""
+    loss = _call("nll_loss", self, target, weight, ignore_index=ignore_index, reduction=REDUCTIONS[reduction])
+    return loss, self.new_zeros(()) if reduction == 0 else _weights(self, target, weight, ignore_index).sum()
+
+
+def _weights(x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int) -> Tensor:
+    counts = target != ignore_index
+    each = x.new_ones(target.shape) if weight is None else weight[_call("where", counts, target, 0)]
+    return each * counts.to(x.dtype)
+
+
+# -- backward ----------------------------------------------------------------------------------------------------------------------
+@_aten
+def nll_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int,
+                      total_weight: Tensor) -> Tensor:
+    """The gradient of `nll_loss_forward`."""
+    g = -_weights(self, target, weight, ignore_index) * grad_output
+    g = g / total_weight if reduction == 1 else g
+    at = _call("where", target != ignore_index, target, 0)
+    return _call("zeros_like", self).scatter(-1, at.unsqueeze(-1), g.unsqueeze(-1))
+
+
+@_aten
+def tanh_backward(grad_output: Tensor, output: Tensor) -> Tensor:
+    """grad * (1 - output^2)."""
+    return grad_output * (1 - output * output)
+
+
+@_aten
+def sigmoid_backward(grad_output: Tensor, output: Tensor) -> Tensor:
+    """grad * output * (1 - output)."""
+    return grad_output * output * (1 - output)
+
+
+@_aten
+def threshold_backward(grad_output: Tensor, self: Tensor, threshold: float) -> Tensor:
+    """grad where self is above the threshold."""
+    return grad_output.masked_fill(self <= threshold, 0)
+
+
+@_aten
+def gelu_backward(grad_output: Tensor, self: Tensor, *, approximate: str = "none") -> Tensor:
+    """The gradient of gelu."""
+    return _call("gelu_backward", grad_output, self, approximate)
+
+
+@_aten
+def _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: Any) -> Tensor:
+    """The gradient of softmax."""
+    g = grad_output * output
+    return (g - output * g.sum(dim, keepdim=True)).to(input_dtype)
+
+
+@_aten
+def _log_softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: Any) -> Tensor:
+    """The gradient of log_softmax."""
+    return (grad_output - output.exp() * grad_output.sum(dim, keepdim=True)).to(input_dtype)
+
+
+@_aten
+def embedding_dense_backward(grad_output: Tensor, indices: Tensor, num_weights: int, padding_idx: int, scale_grad_by_freq: bool) -> Tensor:
+    """The gradient of embedding by its weight."""
+    flat, g = indices.reshape(-1), grad_output.reshape(-1, grad_output.shape[-1])
+    if scale_grad_by_freq:
+        g = g / flat.bincount(minlength=num_weights)[flat].to(g.dtype).unsqueeze(1)
+    g = g.masked_fill((flat == padding_idx).unsqueeze(1), 0)
+    return g.new_zeros((num_weights, g.shape[1])).index_add(0, flat, g)
+
+
+@_aten
+def convolution_backward(grad_output: Tensor, input: Tensor, weight: Tensor, bias_sizes: Any, stride: Any, padding: Any, dilation: Any,
+                         transposed: bool, output_padding: Any, groups: int, output_mask: Sequence[bool]) -> tuple:
+    """The gradients of `convolution` by input, weight and bias, those that are wanted."""
+    del output_padding      # it only said which of several sizes the result has, which grad_output tells
+    how = tuple(stride), tuple(padding), tuple(dilation), groups
+    p = PRIMITIVES
+    by_bias = grad_output.sum([d for d in range(grad_output.ndim) if d != 1]) if output_mask[2] and bias_sizes is not None else None
+    if transposed:
+        by_input, by_weight = (lambda: p["convolution"](grad_output, weight, *how),
+                               lambda: p["convolution_weight_grad"](input, grad_output, tuple(weight.shape), *how))
+    else:
+        by_input, by_weight = (lambda: p["convolution_input_grad"](grad_output, weight, tuple(input.shape), *how),
+                               lambda: p["convolution_weight_grad"](grad_output, input, tuple(weight.shape), *how))
+    return by_input() if output_mask[0] else None, by_weight() if output_mask[1] else None, by_bias
+
+
+@_aten
+def avg_pool2d_backward(grad_output: Tensor, self: Tensor, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool,
+                        count_include_pad: bool, divisor_override: int | None) -> Tensor:
+    """The gradient of avg_pool2d: each window's share goes back to its elements."""
+    if ceil_mode:
+        raise NotImplementedError("aten.avg_pool2d_backward(ceil_mode=True) is not implemented; differentiate avg_pool2d itself")
+    how = tuple(stride or kernel_size), tuple(padding), (1, 1)
+    one = self.new_ones((1, 1, *kernel_size))
+    count: Any = divisor_override or kernel_size[0] * kernel_size[1]
+    if not count_include_pad and divisor_override is None:
+        count = PRIMITIVES["convolution"](self.new_ones((1, 1, *self.shape[-2:])), one, *how, 1)
+    g = (grad_output / count).reshape(-1, 1, *grad_output.shape[-2:])
+    return PRIMITIVES["convolution_input_grad"](g, one, (g.shape[0], 1, *self.shape[-2:]), *how, 1).reshape(self.shape)
+
+
+@_aten
+def max_pool2d_with_indices_backward(grad_output: Tensor, self: Tensor, kernel_size: Any, stride: Any, padding: Any, dilation: Any,
+                                     ceil_mode: bool, indices: Tensor) -> Tensor:
+    """The gradient of max_pool2d, whose windows `indices` tell."""
+    del kernel_size, stride, padding, dilation, ceil_mode      # the indices know
+    flat = self.new_zeros((*self.shape[:-2], self.shape[-2] * self.shape[-1]))
+    return flat.scatter_add(-1, indices.flatten(-2), grad_output.flatten(-2)).reshape(self.shape)
+
+
+@_aten
+def _adaptive_avg_pool2d_backward(grad_output: Tensor, self: Tensor) -> Tensor:
+    """The gradient of adaptive_avg_pool2d."""
+    height, width = (_averaging(self, self.shape[d], grad_output.shape[d]) for d in (-2, -1))
+    return height.t() @ grad_output @ width
+
+
+def _averaging(like: Tensor, size: int, parts: int) -> Tensor:
+    """The matrix that averages `size` elements into `parts`."""
+    matrix = like.new_zeros((parts, size))
+    for i in range(parts):
+        first, last = i * size // parts, -(-(i + 1) * size // parts)
+        matrix[i, first:last] = 1 / (last - first)
+    return matrix
+
+
+__all__ = ["FORMS"]

@@ -1,0 +1,476 @@
+"""Records of primitives, with every facet side by side, and how they run on tensors.
+
+A primitive is registered by `pointwise(...)`, `view(...)` or `primitive(...)`. Registering a name twice is an error that names both
+places. `docs/interfaces.md` describes the facets.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flambeau import _C
+
+from ..backends.cpu import native
+from ..core import dispatch
+from ..core.dtypes import dtype
+from ..core.scalar import TABLE, compares, evaluate
+from ..core.size import channels_last_strides, elementwise_strides, is_contiguous, looks_channels_last
+from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, view_tensor
+from . import batching
+from .derivatives import Derivative, Pointwise
+from .replay import may_be_replayed, replayed
+
+
+class Spec(NamedTuple):
+    """What a shape rule answers: the layout and dtype of an output. `strides` None means contiguous."""
+
+    shape: tuple
+    dtype: dtype
+    strides: tuple | None = None
+    offset: Any = 0
+
+
+def _refuse_complex(record: Any, args: tuple) -> None:
+    """NotImplementedError where complex numbers are to be put in order."""
+    kind = next((a.dtype for a in args if isinstance(a, Tensor) and a.dtype.is_complex and 0 not in a._layout.shape), None)
+    if kind is not None:
+        raise NotImplementedError(f'"{record.name}_cpu" not implemented for \'{kind}\': complex numbers have no order')
+
+
+Flops = Callable[..., int]
+"""Multiplications and additions of a call: a function of the result's shape and the arguments, shapes in the places of tensors."""
+
+
+class Primitive:
+    """A record of the op table, callable on tensors. Never broadcasts, never promotes."""
+
+    vmap: Callable | None = None    # the program's own batching rule, for its own operators
+    flops: Flops | None = None
+
+    def __init__(self, name: str, shape: Callable, *, kernel: Callable | None = None, loop: Any = None,
+                 derivative: Derivative | None = None, tags: Iterable[str] = (), batch: batching.Rule = batching.by_names,
+                 samples: Callable | None = None, doc: str = "", kind: str = "general", tensors: int | None = None,
+                 why_absent: dict[str, str] | None = None):
+        self.name, self.shape, self.loop, self.derivative = name, shape, loop, derivative
+        self.kind, self.tags, self.batch, self.samples, self.__doc__ = kind, frozenset(tags), batch, samples, doc
+        self.kernels: dict[str, Callable] = {} if kernel is None else {"cpu": kernel}
+        self.why_absent = why_absent or {}
+        self.params = tuple(inspect.signature(shape).parameters)
+        self.tensors = 1 if tensors is None else tensors
+        self.tensor_positions = tuple(range(self.tensors))
+        self.replayed = replayed(self) if may_be_replayed(self) else None
+        self.launched: _C.GpuPrograms | None = None     # what the calls come to on a GPU, once one is used
+        self.ordered = "ordered" in self.tags or (callable(loop) and compares(loop, len(self.params)))
+        self.__name__ = self.__qualname__ = name
+        self.__module__ = "flambeau.ops.prims"
+
+    def __repr__(self) -> str:
+        return f"prims.{self.name}"
+
+    def __reduce__(self) -> tuple:
+        return primitive_named, (self.name,)
+
+    def __deepcopy__(self, memo: dict) -> Primitive:
+        return self
+
+    def __call__(self, *args: Any) -> Any:
+        state = dispatch.state
+        if self.launched is not None:
+            out = self.launched.quick(args)
+            if out is not NotImplemented:
+                return out
+        if state.word:
+            return dispatch.call(self, args)
+        if state.grad_enabled and dispatch.needs_grad(self, args):
+            return dispatch.record(self, args)
+        return self.run(args)
+
+    def specs(self, args: tuple) -> Any:
+        """The shape rule's answer for these arguments: a Spec or a tuple of them."""
+        return self.shape(*args)
+
+    def run(self, args: tuple) -> Any:
+        """The kernel, or for fake tensors the shape rule. Nothing of autograd or modes."""
+        if self.replayed is not None:
+            out = self.replayed(args)
+            if out is not NotImplemented:
+                return out
+        if self.launched is not None:
+            out = self.launched(args)
+            if out is not NotImplemented:
+                return out
+        specs = self.shape(*args)
+        if self.ordered:
+            _refuse_complex(self, args)
+        first, arrays, pretend = None, [], dispatch.state.fake
+        one_device(args, self.name)
+        for a in args:
+            if isinstance(a, Tensor):
+                first = a if first is None else first
+                pretend = pretend or a._data is None
+                arrays.append(a._data)
+            elif type(a) in (tuple, list):
+                pretend = pretend or _is_fake_any(a)
+                arrays.append(array_of(a))
+            else:
+                arrays.append(a)
+        if first is None:
+            first = first_tensor(args)
+        if pretend:
+            return _fake_outputs(specs, first)
+        where = first.device
+        kernel = self.kernels.get(where.type) or kernel_for(self, where)
+        try:
+            out = kernel(*arrays)
+        except TypeError as error:
+            raise _no_kernel(self, args, error) from None
+        if type(specs) is tuple:
+            return tuple(_wrap(o, s, where) for o, s in zip(out, specs, strict=True))
+        return _wrap(out, specs, where)
+
+
+def _no_kernel(prim: Primitive, args: tuple, error: TypeError) -> Exception:
+    """NumPy's refusal of a dtype as ours; other errors as they are."""
+    if "ufunc" not in str(error) and not str(error).startswith("Cannot cast"):
+        return error
+    kinds = ", ".join(dict.fromkeys(str(a.dtype) for a in args if isinstance(a, Tensor)))
+    return NotImplementedError(f'"{prim.name}_cpu" not implemented for {kinds}')
+
+
+# backends: device type -> function that fills in that column of the table (called when a kernel is first missed).
+BACKENDS: dict[str, Callable[[], None]] = {}
+
+
+def kernel_for(prim: Primitive, where: Any) -> Callable:
+    """The kernel of `prim` on a device whose backend may have to be loaded; NotImplementedError if there is none."""
+    load = BACKENDS.get(where.type)
+    if load is not None:
+        load()
+    kernel = prim.kernels.get(where.type)
+    if kernel is None:
+        raise NotImplementedError(f"Could not run '{prim.name}' on device '{where}': it has kernels for {sorted(prim.kernels)}; "
+                                  "move the tensors there with .to()")
+    return kernel
+
+
+class PointwisePrimitive(Primitive):
+    """An elementwise primitive: tensors of one shape; Python numbers may stand for any but one of them.
+
+    `quick(*args)` is the whole call in native code where everything is plain and small, and answers NotImplemented elsewhere;
+    `quick.below` is the same below autograd. Unlike the primitive it also broadcasts.
+    """
+
+    quick: Any
+
+    def __call__(self, *args: Any) -> Any:
+        out = self.quick(*args)
+        return Primitive.__call__(self, *args) if out is NotImplemented else out
+
+    def run(self, args: tuple) -> Any:
+        out = self.quick.below(*args)
+        if out is NotImplemented:
+            out = self.replayed(args)  # type: ignore[misc]
+        if out is NotImplemented and self.launched is not None:
+            out = self.launched(args)
+        if out is not NotImplemented:
+            return out
+        if self.ordered:
+            _refuse_complex(self, args)
+        arrays = []
+        first: Any = None
+        for a in args:
+            if isinstance(a, Tensor):
+                data = a._data
+                if data is None or dispatch.state.fake:
+                    return _fake_outputs(self.shape(*args), first_tensor(args))
+                if first is None:
+                    first = a
+                    shape = data.shape
+                elif data.shape != shape or a.device != first.device:
+                    self.shape(*args)  # raises
+                arrays.append(data)
+            else:
+                arrays.append(a)
+        if first._data.size >= GENERATED_FROM and generated.pointwise is not None and first.device.type == "cpu":
+            out = generated.pointwise(self, args)
+            if out is not NotImplemented:
+                return from_array(self._as_promised(out, args), None, first.device)
+        kernel = self.kernels.get(first.device.type) or kernel_for(self, first.device)
+        try:
+            out = kernel(*arrays)
+        except TypeError as error:
+            raise _no_kernel(self, args, error) from None
+        if first.device.type == "cpu":
+            out = self._as_promised(out if type(out) is np.ndarray else np.asarray(out), args)
+        return from_array(out, None, first.device)
+
+    def _as_promised(self, out: np.ndarray, args: tuple) -> np.ndarray:
+        """A result in the memory order of the shape rule."""
+        tensors = [a for a in args if isinstance(a, Tensor)]
+        if out.flags.c_contiguous and all(t._data.flags.c_contiguous for t in tensors):
+            return out
+        return _in_order(out, lies_like(tensors))
+
+
+def _in_order(out: np.ndarray, strides: tuple | None) -> np.ndarray:
+    """`out` in the memory order that the shape rule promises; NumPy chooses its own where the operands disagree."""
+    if strides is None or (out.flags.c_contiguous and is_contiguous(out.shape, strides)):
+        return np.ascontiguousarray(out) if out.ndim else out
+    if element_strides(out) == strides:
+        return out
+    return native.copy_strided(native.empty_strided(out.shape, strides, out.dtype), out)
+
+
+class ViewPrimitive(Primitive):
+    """A primitive whose output shares its input's memory: the shape rule's layout is all there is to compute."""
+
+    def run(self, args: tuple) -> Any:
+        spec = self.shape(*args)
+        out = _C.tensor_view(self, args, spec)
+        if out is not NotImplemented:
+            return out
+        base = args[0]
+        if dispatch.state.fake and base._data is not None:
+            base = fake(base._layout.shape, base.dtype, base.device, base._layout.strides, base._layout.offset)
+        out = view_tensor(base, spec.dtype, Layout(spec.shape, spec.strides, spec.offset))
+        source = args[0]
+        step = (self, args[1:])
+        root, chain = (source, ()) if source._view is None else source._view[:2]
+        out._view = View(root, (*chain, step), 0 if root._grad is None else root._grad.generation)
+        return out
+
+
+class Generated:
+    """Slots that the compiler fills: generated kernels for eager calls. Each answers NotImplemented where NumPy should do it."""
+
+    pointwise: Callable[[Primitive, tuple], Any] | None = None
+    """-> an array, from GENERATED_FROM elements on."""
+    operator: Callable[[Any, tuple], Any] | None = None
+    """-> a tensor or a tuple of tensors."""
+    gpu: Callable[[Any, Sequence[Any]], Any] | None = None
+    """-> what a call comes to on a GPU: _C.GpuProgram or None."""
+
+
+generated = Generated()
+GENERATED_FROM = 1 << 15
+
+
+def on_gpu(record: Any, args: Sequence[Any]) -> Any:
+    """The program of generated kernels for such a call on a GPU, or None."""
+    return None if generated.gpu is None else generated.gpu(record, args)
+
+
+def first_tensor(args: Sequence) -> Tensor:
+    for a in args:
+        if isinstance(a, Tensor):
+            return a
+        if type(a) in (tuple, list):
+            for item in a:
+                if isinstance(item, Tensor):
+                    return item
+    raise TypeError(f"expected at least one Tensor among the arguments, got {[type(a).__name__ for a in args]}")
+
+
+def one_device(args: Sequence, name: str = "") -> None:
+    """RuntimeError where the tensors among `args`, and in lists among them, are on different devices."""
+    where = None
+    for a in args:
+        for t in (a,) if isinstance(a, Tensor) else a if type(a) in (tuple, list) else ():
+            if not isinstance(t, Tensor) or t.device is where:
+                continue
+            if where is None:
+                where = t.device
+            elif t.device != where:
+                raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
+                                   f"{where} and {t.device}!" + (f" ({name})" if name else ""))
+
+
+def is_fake(args: Sequence) -> bool:
+    if dispatch.state.fake:
+        return True
+    for a in args:
+        if isinstance(a, Tensor):
+            if a._data is None:
+                return True
+        elif type(a) in (tuple, list) and _is_fake_any(a):
+            return True
+    return False
+
+
+def _is_fake_any(items: Sequence) -> bool:
+    return any(isinstance(item, Tensor) and item._data is None for item in items)
+
+
+def array_of(a: Any) -> Any:
+    if isinstance(a, Tensor):
+        return a._data
+    if type(a) in (tuple, list) and any(isinstance(item, Tensor) for item in a):
+        return [array_of(item) for item in a]
+    return a
+
+
+def _wrap(out: Any, spec: Spec, where: Any) -> Tensor:
+    if spec.shape[:1] == _UNKNOWN:
+        return from_array(out, spec.dtype, where)
+    if where.type == "cpu" and (type(out) is not np.ndarray or (spec.strides is None and not out.flags.c_contiguous)):
+        out = np.asarray(out, order="C")  # NumPy keeps its inputs' memory order where it can; the shape rule decides here
+    if where.type == "cpu" and spec.strides is not None:
+        out = _in_order(out, spec.strides)
+    return from_array(out, spec.dtype, where)
+
+
+_UNKNOWN = (-1,)    # the size of what hangs on the values; such a kernel decides the memory order too
+
+
+def _fake_outputs(specs: Any, like: Tensor) -> Any:
+    if type(specs) is tuple:
+        return tuple(fake(s.shape, s.dtype, like.device, s.strides, s.offset) for s in specs)
+    return fake(specs.shape, specs.dtype, like.device, specs.strides, specs.offset)
+
+
+PRIMITIVES: dict[str, Primitive] = {}
+_WHERE: dict[str, str] = {}
+
+
+def primitive_named(name: str) -> Primitive:
+    """The primitive called `name`; KeyError if there is none."""
+    return PRIMITIVES[name]
+
+
+def register(table: dict, name: str, record: Any) -> Any:
+    frame = sys._getframe(2)
+    here = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    key = f"{'primitive' if table is PRIMITIVES else 'operator'} {name}"
+    if name in table:
+        raise ValueError(f"{key} is registered twice: at {_WHERE[key]} and at {here}")
+    table[name] = record
+    _WHERE[key] = here
+    return record
+
+
+def lies_like(tensors: Sequence[Tensor]) -> tuple | None:
+    """Strides of an elementwise result of tensors of one shape; None means contiguous."""
+    layouts = [t._layout for t in tensors]
+    if all(is_contiguous(lay.shape, lay.strides) for lay in layouts):
+        return None
+    shape = layouts[0].shape
+    strides = elementwise_strides(shape, [lay.strides for lay in layouts])
+    return None if is_contiguous(shape, strides) else strides
+
+
+def channels_last_like(x: Tensor, shape: tuple) -> tuple | None:
+    """Channels-last strides for `shape` if x (n, c, h, w) or (n, c, d, h, w) looks so and is not contiguous, else None (contiguous)."""
+    lay = x._layout
+    if len(shape) not in (4, 5) or is_contiguous(lay.shape, lay.strides):
+        return None
+    return channels_last_strides(shape) if looks_channels_last(lay.shape, lay.strides) else None
+
+
+def _pointwise_shape(name: str, params: Sequence[str], result: Any) -> Callable:
+    def shape(*args: Any) -> Spec:
+        tensors = [a for a in args if isinstance(a, Tensor)]
+        if not tensors:
+            raise TypeError(f"{name}(): at least one argument must be a Tensor, got {[type(a).__name__ for a in args]}")
+        first = tensors[0]
+        for other in tensors[1:]:
+            if other.shape != first.shape:
+                raise RuntimeError(f"{name}(): shapes must match, got {[list(t.shape) for t in tensors]}")
+        one_device(tensors, name)
+        kind = result(*args) if callable(result) else (result or first.dtype)
+        return Spec(first._layout.shape, kind, lies_like(tensors))
+
+    shape.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(p, inspect.Parameter.POSITIONAL_ONLY) for p in params])
+    return shape
+
+
+class _Recorder:
+    """A loop-body handler that answers each operation with its name and operands."""
+
+    def __getattr__(self, name: str) -> Callable:
+        return lambda *operands: (name, *operands)
+
+
+def _only_operation(loop: Callable, params: tuple[str, ...]) -> str | None:
+    """The scalar operation that is all a body does with its parameters; None for other bodies."""
+    try:
+        recorded = loop(_Recorder(), *params)
+    except (TypeError, AttributeError):
+        return None
+    return recorded[0] if type(recorded) is tuple and recorded[1:] == params and recorded[0] in TABLE else None
+
+
+class _Declines:
+    """Stands for the native operation where there is none."""
+
+    def __call__(self, *args: Any) -> Any:
+        return NotImplemented
+
+    below = __call__
+
+    def into(self, *args: Any) -> bool:
+        return False
+
+
+DECLINES = _Declines()
+
+
+def _quick(operation: str | None) -> Any:
+    """The native form of a scalar operation on small tensors."""
+    try:
+        return DECLINES if operation is None else _C.Elementwise(operation)
+    except ValueError:
+        return DECLINES
+
+
+def pointwise(name: str, loop: Callable, *, result: Any = None, kernel: Callable | None = None,
+              d: dict[str, Any] | None = None, tensors: int | None = None, samples: Callable | None = None,
+              tags: Iterable[str] = (), doc: str = "", why_absent: dict[str, str] | None = None) -> Primitive:
+    """Register an elementwise primitive.
+
+    `loop(o, x, ...)` is its body over the scalar ops; its parameters are the schema, and read by NumPy it is the kernel
+    unless a cheaper `kernel` is given. `d` holds d out / d x by input name; `result` the output dtype if it is not the
+    inputs' own (a dtype, or a function of the arguments).
+    """
+    params = tuple(inspect.signature(loop).parameters)[1:]
+    operation = _only_operation(loop, params)
+    record = PointwisePrimitive(
+        name, _pointwise_shape(name, params, result), kernel=kernel or functools.partial(evaluate, loop), loop=loop,
+        derivative=Pointwise(**d) if d else None, tags={"pointwise", "recomputable", *tags}, samples=samples, doc=doc,
+        kind="pointwise", tensors=len(params) if tensors is None else tensors, why_absent=why_absent)
+    record.params, record.quick = params, _quick(operation)
+    return register(PRIMITIVES, name, record)
+
+
+def view(name: str, *, derivative: Derivative, loop: Callable | str | None = None, samples: Callable | None = None,
+         tags: Iterable[str] = (), batch: batching.Rule = batching.by_names,
+         why_absent: dict[str, str] | None = None) -> Callable[[Callable], Any]:
+    """Decorate a shape rule that answers with strides and offset: registers a view primitive."""
+    def add(shape: Callable) -> Primitive:
+        record = ViewPrimitive(name, shape, loop=loop, derivative=derivative, batch=batch, samples=samples, doc=shape.__doc__ or "",
+                               tags={"view", "recomputable", "linear", *tags}, kind="view", why_absent=why_absent)
+        return register(PRIMITIVES, name, record)
+    return add
+
+
+def primitive(name: str, *, kernel: Callable | None = None, loop: Any = None, derivative: Derivative | None = None,
+              tags: Iterable[str] = (), tensors: int = 1, batch: batching.Rule = batching.by_names, samples: Callable | None = None,
+              why_absent: dict[str, str] | None = None, doc: str = "", flops: Flops | None = None) -> Callable[[Callable], Any]:
+    """Decorate a shape rule: registers a primitive whose first `tensors` parameters are tensors (or lists of them)."""
+    def add(shape: Callable) -> Primitive:
+        record = Primitive(name, shape, kernel=kernel, loop=loop, derivative=derivative, tags=tags, tensors=tensors,
+                           batch=batch, samples=samples, doc=doc or shape.__doc__ or "", why_absent=why_absent)
+        record.flops = flops
+        return register(PRIMITIVES, name, record)
+    return add
+
+
+__all__ = ["BACKENDS", "DECLINES", "GENERATED_FROM", "PRIMITIVES", "Flops", "PointwisePrimitive", "Primitive", "Spec", "ViewPrimitive",
+           "array_of", "channels_last_like", "first_tensor", "generated", "is_fake", "kernel_for", "lies_like", "on_gpu", "one_device",
+           "pointwise", "primitive", "primitive_named", "register", "view"]

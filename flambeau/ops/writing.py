@@ -1,0 +1,177 @@
+"""Writing in place, and into `out=`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..backends.cpu import native
+from ..core import dispatch
+from ..core.dtypes import can_cast
+from ..core.size import is_dense, may_overlap
+from ..core.tensor import Tensor, bump_version, refuse_inference_write
+from . import prims
+from .order import in_rows
+from .primitives import DECLINES, PRIMITIVES, Primitive, register
+from .promotion import cast, times_alpha
+from .registry import operator
+
+
+class InPlace:
+    """Slots that autograd fills: refuse a forbidden write, and give the target the history of what was written."""
+
+    check: Callable[[Tensor], None] = staticmethod(lambda target: None)
+    rebase: Callable[[Tensor, Any, bool], None] = staticmethod(lambda target, source, anew: None)
+
+
+def assign(target: Tensor, value: Any, *, anew: bool = False, changes: bool = False) -> Tensor:
+    """Overwrite `target` with `value` (of a castable dtype, broadcastable to its shape), as a recorded in-place write.
+
+    `anew`: the value was made without a look at `target`, whose former history then gets a gradient of zeros. `changes`: `value` is
+    what an operation made of `target`: of elements in one place (windows of `unfold`) those that it left alone undo nothing.
+    """
+    InPlace.check(target)
+    if target._data is None or not target._data.flags.c_contiguous:    # what is expanded need not be a view: it may be detached
+        refuse_repeated(target)
+    if isinstance(value, Tensor):
+        if not can_cast(value.dtype, target.dtype):
+            raise RuntimeError(f"result type {value.dtype} can't be cast to the desired output type {target.dtype}")
+        value = cast(value, target.dtype)
+        if value.shape != target.shape:
+            raise RuntimeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(value.shape)}")
+    write(target, value, changes)
+    InPlace.rebase(target, value, anew)
+    return target
+
+
+def refuse_repeated(x: Tensor) -> None:
+    """RuntimeError if `x` was expanded: it has elements, and some dimension of more than one has stride 0."""
+    shape, strides, _ = x._layout
+    known = [n if type(n) is int else 2 for n in shape]
+    if 0 not in known and any(type(s) is int and s == 0 and n > 1 for n, s in zip(known, strides)):
+        raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single memory "
+                           "location. Please clone() the tensor before performing the operation.")
+
+
+def write(target: Tensor, value: Any, changes: bool = False) -> None:
+    """The bare write: memory and version counter, through the modes but without autograd. `value` may be a number; `changes`: as for
+    `assign`."""
+    refuse_inference_write(target)
+    state = dispatch.state
+    if state.modes or target._data is None:
+        with dispatch.grad_enabled(False):
+            dispatch.run(copy_into, (target, value))
+        return
+    source = value._data if isinstance(value, Tensor) else value
+    if isinstance(value, Tensor) and value._data is None:
+        raise RuntimeError("cannot write a fake tensor's values into a real tensor")
+    if not target._data.flags.writeable if isinstance(target._data, np.ndarray) else False:
+        raise RuntimeError("the memory of this tensor is read-only (it came from a read-only NumPy array); clone() it first")
+    if isinstance(value, Tensor) and value.device != target.device:
+        source = value.to(target.device)._data
+    if changes and not target._data.flags.c_contiguous and may_overlap(*target._layout[:2]):
+        changed = (source != target._data) & ((source == source) | (target._data == target._data))
+        target._data[changed] = source[changed]
+    elif isinstance(source, np.ndarray):
+        native.copy_strided(target._data, source)
+    else:
+        target._data[...] = source
+    bump_version(target)
+
+
+class _CopyInto(Primitive):
+    """copy_into(target, value): the one primitive that writes memory. Tracers functionalise it."""
+
+    def run(self, args: tuple) -> Any:
+        target, value = args
+        if target._data is None:
+            bump_version(target)
+            return target
+        write(target, value)
+        return target
+
+
+copy_into = _CopyInto("copy_into", lambda target, value: None, tensors=2, tags=("inplace",), kind="inplace",
+                      doc="Overwrite target with value (a tensor of its shape and dtype, or a number).",
+                      why_absent={"derivative": "autograd rebases the target's history instead", "loop": "a store, not a value"})
+register(PRIMITIVES, "copy_into", copy_into)
+
+
+_PRIMITIVE_OF = {"div_": "truediv"}  # where operator and primitive have different names
+
+
+def inplace(fn: Callable, name: str, *, refuses: bool = False) -> Callable:
+    """The in-place form of an operator: compute, check the cast, write. `refuses`: `fn` refuses some operands that its primitive takes."""
+    prim = getattr(prims, _PRIMITIVE_OF.get(name, name.rstrip("_")), None)
+
+    into = DECLINES.into if refuses else getattr(prim, "quick", DECLINES).into
+    scales = list(inspect.signature(fn).parameters)[:3] == ["input", "other", "alpha"]
+
+    @operator(name=name, method=True, tags=("inplace",))
+    @functools.wraps(fn)
+    def in_place(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if scales and kwargs.keys() == {"alpha"} and args:  # add_ and sub_
+            args, kwargs = (times_alpha(self, args[0], kwargs["alpha"]),), {}
+        if not kwargs and into(self, *args):
+            bump_version(self)
+            return self
+        return assign(self, _shaped(new_value(fn, self, args, kwargs), self, name), changes=True)
+
+    return in_place
+
+
+def new_value(fn: Callable, target: Tensor, args: tuple, kwargs: dict) -> Tensor:
+    """What an in-place operation is to write into `target`; autograd saves a copy of `target`, not what it will be."""
+    state = dispatch.state
+    outer, state.overwriting = state.overwriting, target
+    try:
+        return fn(target, *args, **kwargs)
+    finally:
+        state.overwriting = outer
+
+
+def _shaped(value: Tensor, target: Tensor, name: str) -> Tensor:
+    if value.shape != target.shape:
+        raise RuntimeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(value.shape)} ({name})")
+    return value
+
+
+def store_out(out: Tensor, result: Tensor) -> Tensor:
+    """Write `result` into the tensor given as `out=`, resized with a warning if it has another shape. A view is not: what lies around
+    it is not for this operator to write."""
+    if dispatch.state.grad_enabled and (out.requires_grad or result.requires_grad):
+        raise RuntimeError("functions with out=... arguments don't support automatic differentiation, but one of the arguments requires "
+                           "grad; use the function's result, or torch.no_grad()")
+    if out.shape != result.shape:
+        if out.shape.numel():
+            if out._view is not None:
+                raise RuntimeError(f"out= is a view of shape {list(out.shape)}, the result has shape {list(result.shape)}: a view cannot "
+                                   "be resized; give a tensor of that shape, or an empty one")
+            warnings.warn(f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not match "
+                          f"the required output shape {list(result.shape)}; give one of that shape, or an empty one", UserWarning,
+                          stacklevel=3)
+        out.resize_(result.shape)
+        if not result.is_contiguous() and is_dense(*result._layout[:2]):
+            out.as_strided_(*result._layout[:2], out._layout.offset)    # an empty one lies as the result would
+    return assign(out, result, anew=True)
+
+
+def with_out(fn: Callable) -> Callable:
+    """Mark the body of an operator: it takes `out=`, a tensor to write the result into, or a tuple of them for a named tuple's."""
+    vars(fn)["into_out"] = _into_out
+    return fn
+
+
+def _into_out(result: Any, out: Any) -> Any:
+    return type(result)(*map(store_out, out, result)) if isinstance(result, tuple) else store_out(out, result)
+
+
+def with_out_in_rows(fn: Callable) -> Callable:
+    """As `with_out`, for an operator whose result lies otherwise by itself than in an empty `out=`, where it is in rows."""
+    vars(fn)["into_out"] = lambda result, out: store_out(out, in_rows(result))
+    return fn
