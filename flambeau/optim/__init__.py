@@ -1,6 +1,6 @@
 """torch.optim: optimizers and learning-rate schedules."""
 
-from .._absent import absent
+from .._lazy import submodules
 from . import adam, adamw, lr_scheduler, optimizer, sgd, swa_utils
 from .adam import Adam, AdamW
 from .adaptive import ASGD, Adadelta, Adafactor, Adagrad, Adamax, NAdam, RAdam, RMSprop, Rprop
@@ -8,8 +8,9 @@ from .lbfgs import LBFGS
 from .muon import Muon
 from .optimizer import Optimizer
 from .sgd import SGD
+from .sparse_adam import SparseAdam
 
-SparseAdam = absent("torch.optim.SparseAdam", "use Adam: gradients are dense")
+__getattr__ = submodules(__name__)
 
 __all__ = ["ASGD", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam",
-           "Optimizer", "RAdam", "RMSprop", "Rprop", "adam", "adamw", "lr_scheduler", "optimizer", "sgd", "swa_utils"]
+           "Optimizer", "RAdam", "RMSprop", "Rprop", "SparseAdam", "adam", "adamw", "lr_scheduler", "optimizer", "sgd", "swa_utils"]

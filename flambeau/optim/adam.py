@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ops.nn_steps import adam_step_
+from ..ops.nn.steps import adam_step_
 from .optimizer import GroupOptimizer, ParamsT, options, refuse_differentiable, zeros
 
 

@@ -6,14 +6,17 @@ import math
 from typing import Any
 
 from ..core.dtypes import finfo
+from ..core.sparse import SparseTensor, sparse_like
 from ..core.tensor import Tensor
-from ..ops.nn_steps import add_scaled, as_number, square_root, step_number
+from ..ops.nn.steps import add_scaled, as_number, square_root, step_number
 from ..ops.pointwise import where
 from .optimizer import GroupOptimizer, ParamsT, options, step_counter, zeros
 
 
 class Adagrad(GroupOptimizer):
-    """Adagrad (Duchi et al. 2011)."""
+    """Adagrad (Duchi et al. 2011). Of a sparse gradient only the rows that it has are touched."""
+
+    takes_sparse = True
 
     def __init__(self, params: ParamsT, lr: Any = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
                  initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *, maximize: bool = False,
@@ -24,8 +27,16 @@ class Adagrad(GroupOptimizer):
                 self.state[p] = {"step": step_counter(), "sum": zeros(p).add_(group["initial_accumulator_value"])}
 
     def _step_group(self, group: dict[str, Any]) -> None:
+        if group["weight_decay"] and any(type(p.grad) is SparseTensor for p in self._with_grad(group)):
+            raise RuntimeError("weight_decay option is not compatible with sparse gradients")
         for p, g, state in self._each(group):
             lr = as_number(group["lr"]) / (1 + (step_number(state["step"]) - 1) * group["lr_decay"])
+            if g.is_sparse:
+                g = g.coalesce()
+                state["sum"].add_(g.square())
+                spread = state["sum"].sparse_mask(g).values().sqrt().add_(group["eps"])
+                p.add_(sparse_like(g, g.values() / spread), alpha=-lr)
+                continue
             state["sum"].addcmul_(g, g, value=1)
             p.addcdiv_(g, state["sum"].sqrt().add_(group["eps"]), value=-lr)
 

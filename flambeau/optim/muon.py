@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core.dtypes import bfloat16
 from ..core.tensor import Tensor
-from ..ops.nn_steps import as_number
+from ..ops.nn.steps import as_number
 from .optimizer import GroupOptimizer, ParamsT, options, zeros
 
 

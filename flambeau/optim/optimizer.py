@@ -14,13 +14,15 @@ from ..backends.cuda.recording import under_way
 from ..core.device import CPU, device
 from ..core.dtypes import float32, float64
 from ..core.memory_format import preserve_format
+from ..core.sparse import SparseTensor
 from ..core.tensor import Tensor
 from ..nn.modules.hooks import HookDict, RemovableHandle
 from ..ops.creation import tensor, zeros_like
-from ..ops.nn_steps import as_number
+from ..ops.nn.steps import as_number
 from ..ops.promotion import default_dtype
 
 ParamsT = Iterable[Any]
+StateDict = dict[str, Any]
 
 _pre_hooks: HookDict = HookDict()
 _post_hooks: HookDict = HookDict()
@@ -51,6 +53,8 @@ def step_counter(where: device = CPU) -> Tensor:
 
 class Optimizer:
     """Base of all optimizers. Subclasses give `defaults` and implement `step`."""
+
+    takes_sparse = False  # whether gradients may be sparse
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
         self.defaults = defaults
@@ -221,7 +225,12 @@ class Optimizer:
     # -- for subclasses ------------------------------------------------------------------------------
     def _with_grad(self, group: dict[str, Any]) -> list[Tensor]:
         """The parameters of a group that have a gradient."""
-        return [p for p in group["params"] if p.grad is not None]
+        found = [p for p in group["params"] if p.grad is not None]
+        if not self.takes_sparse and any(type(p.grad) is SparseTensor for p in found):
+            raise RuntimeError(f"{type(self).__name__} does not support sparse gradients, please consider SparseAdam, SGD or Adagrad "
+                               "instead, or "
+                               "make them dense (sparse=False)")
+        return found
 
 
 def _adopted(param: Tensor, value: Any, key: str | None = None) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ops.nn_steps import sgd_step_
+from ..ops.nn.steps import sgd_step_
 from .optimizer import GroupOptimizer, ParamsT, options, refuse_differentiable, zeros
 
 
@@ -19,6 +19,7 @@ class SGD(GroupOptimizer):
         refuse_differentiable(differentiable)
         super().__init__(params, options(locals()))
 
+    takes_sparse = True
     since = {"nesterov": False, "maximize": False, "foreach": None, "differentiable": False, "fused": None}
 
     def _step_group(self, group: dict[str, Any]) -> None:

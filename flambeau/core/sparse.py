@@ -1,0 +1,186 @@
+"""`SparseTensor`: a tensor that holds only some of its elements, in a layout that says where they belong.
+
+Only the mechanism is here: what the tensor is made of, and how operators that have a form for such tensors are found. The forms
+stand in `flambeau.sparse`, a table keyed by the operators themselves; any other operator refuses, it never computes nonsense.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from . import dispatch
+from .memory_format import layout, sparse_coo
+from .size import canonical_dim
+from .tensor import Layout, Tensor
+
+FORMS: dict[Any, Callable] = {}
+"""By operator: what it is for arguments of which some are sparse."""
+
+BACKENDS = {"sparse_coo": "Sparse", "sparse_csr": "SparseCsr", "sparse_csc": "SparseCsc"}
+"""By layout: what messages call it."""
+
+
+class Pattern:
+    """Where a sparse tensor has entries. It is never changed, so that tensors share it, and what follows from it is kept in `facts`.
+
+    COO: `indices` is one int64 tensor (sparse dimensions, entries); `coalesced` says that they are sorted and distinct.
+    CSR and CSC: `indices` are where each row (column) begins among the entries, and the entries' columns (rows).
+    """
+
+    __slots__ = ("coalesced", "facts", "indices", "layout", "shape", "sparse_dims")
+
+    def __init__(self, layout: layout, indices: tuple[Tensor, ...], shape: tuple[int, ...], coalesced: bool = False):
+        self.layout, self.indices, self.shape = layout, indices, tuple(shape)
+        self.sparse_dims: int = indices[0]._layout.shape[0] if layout is sparse_coo else 2
+        self.coalesced = coalesced or layout is not sparse_coo
+        self.facts: dict[Any, Any] = {}
+
+    @property
+    def nnz(self) -> int:
+        """The number of entries."""
+        return self.indices[-1].shape[-1]
+
+    @property
+    def dense_shape(self) -> tuple[int, ...]:
+        """The shape of one entry."""
+        return self.shape[self.sparse_dims:]
+
+
+class SparseTensor(Tensor, counted=False):
+    """A tensor in a sparse layout: a pattern, and the entries along the first dimension of a dense tensor."""
+
+    __slots__ = ("_entries", "_pattern")
+
+    _entries: Tensor
+    _pattern: Pattern
+    takes_every_call = True  # even where classes are not asked (DisableTorchFunctionSubclass): there is no array to compute with
+    is_fake = False
+
+    @classmethod
+    def __torch_function__(cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        """The operator's form for sparse tensors. NotImplementedError where it has none."""
+        form = FORMS.get(func)
+        if form is None:
+            refuse(getattr(func, "__name__", str(func)), args, kwargs or {})
+        return form(*args, **(kwargs or {}))
+
+    def _without_array(self) -> NoReturn:
+        raise NotImplementedError(f"this needs elements in one array, but the tensor of shape {list(self.shape)} has layout {self.layout}; "
+                                  "use to_dense(), or its values()")
+
+    _data = _layout = _storage = property(_without_array)
+
+    # -- facts -----------------------------------------------------------------------------------------------------------
+    layout = property(lambda self: self._pattern.layout)
+    is_sparse = property(lambda self: self._pattern.layout is sparse_coo)
+    is_sparse_csr = property(lambda self: self._pattern.layout.name == "sparse_csr")
+    ndim = property(lambda self: len(self._pattern.shape))
+
+    def size(self, dim: int | None = None) -> Any:
+        """All sizes, or that of `dim`."""
+        return self.shape if dim is None else self._pattern.shape[canonical_dim(dim, self.ndim)]
+
+    def numel(self) -> int:
+        """The number of elements of the dense tensor that this one stands for."""
+        return math.prod(self._pattern.shape)
+
+    nelement = numel
+
+    def __len__(self) -> int:
+        return self._pattern.shape[0]
+
+    def stride(self, dim: int | None = None) -> Any:
+        """RuntimeError: there are no strides."""
+        raise RuntimeError(f"{BACKENDS[self.layout.name]} tensors do not have strides; those of its values(): "
+                           f"{tuple(self._entries.stride())}, asked for {'all' if dim is None else dim}")
+
+    def is_contiguous(self, memory_format: Any = None) -> bool:
+        """False: the elements lie in no order of the kind."""
+        return memory_format is not None and False
+
+    @property
+    def nbytes(self) -> int:
+        """RuntimeError: it would be unclear of what."""
+        raise RuntimeError("nbytes is not defined for sparse tensors. Add the nbytes of its indices and values, or multiply numel() by "
+                           "element_size() for those of the dense tensor")
+
+    def item(self) -> Any:
+        """The only element as a Python number; RuntimeError if there are more."""
+        if self.numel() != 1:
+            raise RuntimeError(f"a Tensor with {self.numel()} elements cannot be converted to Scalar")
+        return self._entries.sum().item()
+
+    def __bool__(self) -> bool:
+        if self.numel() != 1:
+            raise RuntimeError(f"Boolean value of Tensor with {'more than one' if self.numel() else 'no'} value is ambiguous")
+        return bool(self.item())
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """TypeError, or with `force` the array of the dense tensor."""
+        if force:
+            return self.detach().to_dense().numpy(force=True)
+        raise TypeError("can't convert Sparse layout tensor to numpy. Use Tensor.to_dense() first.")
+
+    def tolist(self) -> Any:
+        """RuntimeError: there is no array."""
+        raise RuntimeError("Cannot access data pointer of Tensor that doesn't have storage; use to_dense().tolist()")
+
+
+def sparse_tensor(pattern: Pattern, entries: Tensor) -> SparseTensor:
+    """The tensor of these entries; knows nothing of autograd."""
+    if entries._data is None:
+        raise NotImplementedError(f"a sparse tensor (of shape {list(pattern.shape)}) needs data: none is made of fake or meta tensors, "
+                                  "and graphs "
+                                  "hold none")
+    dispatch.count_override(SparseTensor)
+    made: SparseTensor = object.__new__(SparseTensor)
+    Tensor._data.__set__(made, None)
+    made._lay, made._store, made._grad, made._view = Layout(pattern.shape, (0,) * len(pattern.shape), 0), None, None, None
+    made._pattern, made._entries = pattern, entries
+    made.dtype, made.device = entries.dtype, entries.device
+    return made
+
+
+def become(tensor: SparseTensor, other: SparseTensor) -> SparseTensor:
+    """In place: `tensor` takes over the pattern, the entries and the history of `other`."""
+    if tensor.requires_grad and tensor.is_leaf and dispatch.state.grad_enabled:
+        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+    if other.dtype is not tensor.dtype:
+        raise RuntimeError(f"result type {other.dtype} can't be cast to the desired output type {tensor.dtype}")
+    tensor._pattern, tensor._entries, tensor._lay = other._pattern, other._entries, other._lay
+    if other._grad is not None:
+        tensor._grad = other._grad
+    return tensor
+
+
+def sparse_rows(indices: Tensor, rows: Tensor, shape: tuple[int, ...]) -> SparseTensor:
+    """The COO tensor of this shape that has `rows` at these positions of its first dimension, added up where they repeat."""
+    return sparse_tensor(Pattern(sparse_coo, (indices.reshape(1, -1),), shape), rows)
+
+
+def sparse_like(x: SparseTensor, rows: Tensor) -> SparseTensor:
+    """The pattern of `x` with other entries; knows nothing of autograd."""
+    return sparse_tensor(x._pattern, rows)
+
+
+def backend_of(tensor: Tensor) -> str:
+    """What messages call the kind of a tensor: SparseCPU, SparseCsrCUDA ..."""
+    kind = {"cpu": "CPU", "cuda": "CUDA"}.get(tensor.device.type, tensor.device.type)
+    return BACKENDS.get(tensor.layout.name, "") + kind
+
+
+def refuse(name: str, args: tuple, kwargs: dict) -> NoReturn:
+    """NotImplementedError for an operator that has no form for the sparse tensors among its arguments."""
+    values: list[Any] = [v for a in (*args, *kwargs.values()) for v in (a if isinstance(a, (tuple, list)) else (a,))]
+    tensors = [v for v in values if isinstance(v, Tensor)]
+    given = ", ".join(f"{t.layout} of shape {list(t.shape)}" for t in tensors)
+    first = next(t for t in tensors if isinstance(t, SparseTensor))
+    raise NotImplementedError(f"Could not run 'aten::{name}' with arguments from the '{backend_of(first)}' backend: it has no form for "
+                              "sparse "
+                              f"tensors (given: {given}). Use to_dense() first, or compute with the values() and build a sparse tensor "
+                              "of them")
+
+
+__all__ = ["FORMS", "Pattern", "SparseTensor", "backend_of", "become", "refuse", "sparse_like", "sparse_rows", "sparse_tensor"]
