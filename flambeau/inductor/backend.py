@@ -8,7 +8,6 @@ import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
 from importlib import metadata
 from typing import Any
 
@@ -18,16 +17,18 @@ from flambeau.backends.cpu import onednn
 from flambeau.backends.cuda.cubins import Cubin
 from flambeau.backends.cuda.dnn_library import Convolution, Operand, Window
 from flambeau.backends.cuda.layouts import Layout
+from flambeau.core import dispatch
 from flambeau.core.tensor import Tensor
-from flambeau.inductor import compile as build
+from flambeau.inductor import config
 from flambeau.inductor import graph as graphs
 from flambeau.inductor.call import CLASSES as CALL_CLASSES
-from flambeau.inductor.cuda import CudaCode
-from flambeau.inductor.graph import CompiledGraph, Config, compile_graph, config
-from flambeau.inductor.ir import Extern, View
-from flambeau.inductor.lowering import Slot
-from flambeau.inductor.native import NativeCode, call_primitive
-from flambeau.inductor.post_ops import PostOp
+from flambeau.inductor.cpu import compile as build
+from flambeau.inductor.cpu.native import NativeCode, call_primitive
+from flambeau.inductor.gpu.cuda import CudaCode
+from flambeau.inductor.graph import CompiledGraph, compile_graph
+from flambeau.inductor.loop.boxes import Slot
+from flambeau.inductor.loop.ir import Extern, View
+from flambeau.inductor.loop.post_ops import PostOp
 
 GRAPH_MODES = ("reduce-overhead", "max-autotune")  # those that record CUDA graphs
 TUNED_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
@@ -36,22 +37,26 @@ TUNED_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 def compile_fx(gm: Any, example_inputs: Sequence[Any], *, mode: str | None = None, **options: Any) -> Callable[..., Any]:
     """The backend "inductor": aot traces, differentiates and partitions; `compile_graph` compiles the pieces.
 
-    `options` are settings of `Config` that hold while this is compiled. RuntimeError for one that does not exist.
+    `options` are settings (`config.py`) that hold while this is compiled. RuntimeError for one that does not exist.
     """
-    known = {f.name for f in fields(Config)}
-    for name in options:
-        if name not in known:
-            raise RuntimeError(f"Unexpected optimization option {name!r}, known options are {sorted(known)}")
-    settings = {"cuda_graphs": mode in GRAPH_MODES, "max_autotune": mode in TUNED_MODES, **options}
+    modes = {"cuda_graphs": mode in GRAPH_MODES, "max_autotune": mode in TUNED_MODES}
+    settings = config.effective({**{name: True for name, wanted in modes.items() if wanted}, **options})
 
     def compiler(graph: Any, inputs: Sequence[Any]) -> CompiledGraph:
         with _settings(settings):
             return compile_graph(graph, inputs)
 
-    chosen = {"cache": config.cache, "repeats": config.repeats, **settings}
-    on_cpu = all(e.device.type == "cpu" for e in example_inputs if isinstance(e, Tensor))
-    return aot_compile(gm, example_inputs, forward_compiler=compiler, artefacts=Kept(settings) if chosen["cache"] else None,
-                       repeats=chosen["repeats"] and on_cpu)
+    repeats = settings["repeats"] and _may_cut([e for e in example_inputs if isinstance(e, Tensor)], settings["cuda_graphs"])
+    return aot_compile(gm, example_inputs, forward_compiler=compiler, artefacts=Kept(settings) if settings["cache"] else None,
+                       repeats=repeats)
+
+
+def _may_cut(tensors: Sequence[Tensor], recorded: bool) -> bool:
+    """Whether equal blocks may share their code: on GPUs not where calls are recorded, nor without gradients, where what is made of
+    parameters alone is kept (settled.py): both belong to one block."""
+    if all(t.device.type == "cpu" for t in tensors):
+        return True
+    return not recorded and dispatch.state.grad_enabled and any(t.requires_grad for t in tensors)
 
 
 @contextmanager
@@ -81,7 +86,9 @@ class Kept:
         """The settings, the machine, the compilers and the libraries."""
         if graphs.listening:
             raise Uncacheable("its kernels are being looked at")
-        settings = sorted({**asdict(config), **self.settings}.items())
+        if config.post_grad_custom_pre_pass is not None or config.post_grad_custom_post_pass is not None:
+            raise Uncacheable("a pass of the program's own changes it")
+        settings = sorted(self.settings.items())
         on_gpu = "cuda" in program
         if not on_gpu and build.compiler() is None:
             raise Uncacheable("there is no C++ compiler")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from flambeau.core.dtypes import dtype
 from flambeau.core.expr import Expr, Index, to_python, to_tuple
 from flambeau.core.size import contiguous_strides
-from flambeau.inductor.ir import Buffer, Extern, Program, View
+from flambeau.inductor.loop.ir import Buffer, Extern, Program, View
 
 Sizes = tuple[Index, ...]
 

@@ -24,12 +24,12 @@ from flambeau.core.dtypes import dtype_of_numpy
 from flambeau.core.symbolic import DataDependentFloat, ShapeEnv, SymFloat, SymInt
 from flambeau.core.tensor import Tensor, fake
 from flambeau.fx import GraphModule
+from flambeau.inductor.gpu.triton import TritonKernel
+from flambeau.inductor.gpu.written import Writer
 from flambeau.inductor.graph import CompiledGraph, compile_graph
-from flambeau.inductor.ir import Assumed, View
+from flambeau.inductor.loop.ir import Assumed, View
 from flambeau.inductor.operators import trace_call
-from flambeau.inductor.triton import TritonKernel
-from flambeau.inductor.written import Writer
-from flambeau.ops import registry
+from flambeau.ops.primitives import generated
 
 FROM = 1 << 8       # elements of the largest array; below, compiling for such sizes isn't worth its while
 MANY = 1 << 17      # elements that fill the device
@@ -271,7 +271,7 @@ _families: dict[Any, Family] = {}
 
 
 def generated_gpu(record: Any, args: Sequence[Any]) -> _C.GpuProgram | None:
-    """A primitive or fused operator on CuPy's arrays as a program, if there is one. The slot of `ops/registry.py`."""
+    """A primitive or fused operator on CuPy's arrays as a program, if there is one. The slot of `ops/primitives.py`."""
     family = _families.get(record)
     if family is None:
         family = _families[record] = Family(record)
@@ -280,7 +280,7 @@ def generated_gpu(record: Any, args: Sequence[Any]) -> _C.GpuProgram | None:
 
 def install() -> None:
     """Serve eager execution on GPUs."""
-    registry.generated_gpu = generated_gpu
+    generated.gpu = generated_gpu
 
 
 __all__ = ["Family", "generated_gpu", "install"]

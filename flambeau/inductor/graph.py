@@ -14,37 +14,26 @@ from typing import Any
 import numpy as np
 
 from flambeau.aot.interpret import interpret
+from flambeau.core import dispatch
 from flambeau.core.expr import Expr, evaluate
 from flambeau.core.locks import lock
 from flambeau.core.settings import Verification
 from flambeau.core.tensor import Tensor, from_array
-from flambeau.inductor import cuda, reference
-from flambeau.inductor.compile import Build, CompilerError, have_compiler, load, warn_failed
-from flambeau.inductor.epilogues import fuse_epilogues
-from flambeau.inductor.ir import Assumed, Extern, Program, View
-from flambeau.inductor.lowering import lower
-from flambeau.inductor.native import NativeCode, call_of, call_primitive, run_eager
-from flambeau.inductor.product_ends import end_products
-from flambeau.inductor.ranges import split_loops, split_ranges
-from flambeau.inductor.scheduler import GPU, Node, schedule
-from flambeau.inductor.tuning import tune_products
-from flambeau.inductor.unit import Unit, print_unit
+from flambeau.inductor import config
+from flambeau.inductor.cpu.compile import Build, CompilerError, have_compiler, warn_failed
+from flambeau.inductor.cpu.epilogues import fuse_epilogues
+from flambeau.inductor.cpu.native import NativeCode, Stopwatch, call_of, call_primitive, kernels_of, run_eager
+from flambeau.inductor.cpu.unit import Unit, print_unit
+from flambeau.inductor.gpu import cuda
+from flambeau.inductor.gpu.product_ends import end_products
+from flambeau.inductor.gpu.tuning import tune_products
+from flambeau.inductor.loop import reference
+from flambeau.inductor.loop.ir import Assumed, Extern, Program, View
+from flambeau.inductor.loop.ranges import split_loops, split_ranges
+from flambeau.inductor.loop.scheduler import GPU, Node, schedule
+from flambeau.inductor.targets import lower
 from flambeau.inductor.verify import results_of, verify, verify_call, verify_memory
 
-
-@dataclass
-class Config:
-    """Settings of the compiler."""
-
-    cuda_graphs: bool = False    # record launches on a GPU and replay them
-    max_autotune: bool = False   # measure cuBLAS against Triton for every product that a pointwise kernel finishes
-    native: bool = True      # print C++; without, the loop IR runs through NumPy
-    timed: bool = False      # measure every kernel; CompiledGraph.times() reads the clocks
-    repeats: bool = True     # compile equal blocks of a deep network once, and call that several times (on CPUs)
-    cache: bool = True       # look compiled programs up in the disk cache, and keep them there
-
-
-config = Config()
 listening: list[Callable[[CompiledGraph], None]] = []  # called with every graph that was compiled
 
 
@@ -76,12 +65,17 @@ class CompiledGraph:
         the other results."""
         return [out.strides if k >= self.program.exact and isinstance(out, View) else None for k, out in enumerate(self.program.outputs)]
 
-    def times(self) -> list[tuple[float, Node]]:
-        """Seconds that each kernel or library call has taken so far (compiled with `config.timed`), most first."""
-        assert self.unit is not None
-        seconds = np.zeros(len(self.nodes))
-        load(self.unit.source, {"times": 1})[0]((seconds,))
-        return sorted(zip(seconds.tolist(), self.nodes, strict=True), key=lambda item: -item[0])
+    def times(self, inputs: Sequence[Any], calls: int = 1) -> list[tuple[float, Node]]:
+        """Seconds that each kernel or library call takes, in all of these calls, most first."""
+        stopwatch = Stopwatch(len(self.nodes))
+        for _ in range(calls):
+            given, watchers = list(inputs), dispatch.state.watchers
+            dispatch.state.watchers = (stopwatch,)
+            try:
+                self(given)
+            finally:
+                dispatch.state.watchers = watchers
+        return sorted(zip(stopwatch.seconds.tolist(), self.nodes, strict=True), key=lambda item: -item[0])
 
 
 def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool = False, assumed: Assumed = Assumed()) -> CompiledGraph:
@@ -91,6 +85,8 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool =
     tensors (and in one native call, for sizes of all kinds); `assumed`: what calls will keep to.
     """
     started = time.perf_counter()
+    for custom in filter(None, (config.post_grad_custom_pre_pass, config.post_grad_custom_post_pass)):
+        custom(gm.graph)
     program, fallbacks = lower(gm)
     program.assumed = assumed
     graph = CompiledGraph(gm, program, fallbacks)
@@ -108,7 +104,7 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool =
         if Verification.on:
             verify(program, "schedule", graph.nodes, wanted=results_of(gm))
         graph.seconds["schedule"] = -now + (now := time.perf_counter())
-        graph.unit = print_unit(program, graph.nodes, config.timed, stages=not arrays)
+        graph.unit = print_unit(program, graph.nodes, stages=not arrays)
         if Verification.on:
             verify_memory(program, graph.unit, "plan_memory")
         graph.seconds["print"] = -now + (now := time.perf_counter())
@@ -125,6 +121,9 @@ CPU_PASSES = (split_ranges, split_loops, fuse_epilogues)
 
 
 def _run_passes(program: Program, passes: Sequence[Callable[[Program], None]]) -> None:
+    for step in program.steps:
+        if isinstance(step, Extern) and step.body is not None:
+            _run_passes(step.body.program, passes)
     for one in passes:
         one(program)
         if Verification.on:
@@ -164,7 +163,7 @@ def _native(graph: CompiledGraph, arrays: bool) -> Callable[[list], list]:
     """Start the compiler; what is returned waits for it when it is first called, and steps aside."""
     unit, program = graph.unit, graph.program
     assert unit is not None
-    code = graph.code = NativeCode(call_of(program, unit, arrays), dict(program.constants))
+    code = graph.code = NativeCode(call_of(program, unit, arrays), dict(program.constants), *kernels_of(unit))
     if Verification.on:
         verify_call(code.call, "call_of")
     building = Build(unit.source) if code.functions else None
@@ -222,4 +221,4 @@ def _interpreted(program: Program, plain: bool = False) -> Callable[[list], list
     return call
 
 
-__all__ = ["CompiledGraph", "Config", "compile_graph", "config", "listening"]
+__all__ = ["CompiledGraph", "compile_graph", "listening"]

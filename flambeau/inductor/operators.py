@@ -20,9 +20,9 @@ from flambeau.core.size import is_dense, memory_order, permuted_strides
 from flambeau.core.symbolic import DataDependentFloat, ShapeEnv, SymFloat, SymInt
 from flambeau.core.tensor import Tensor, fake, from_array
 from flambeau.fx import GraphModule, map_aggregate
-from flambeau.inductor.compile import have_compiler
+from flambeau.inductor.cpu.compile import have_compiler
 from flambeau.inductor.graph import compile_graph
-from flambeau.ops import registry
+from flambeau.ops.primitives import generated
 
 FROM = 1 << 14  # elements of the largest array; below, compiling isn't worth its while
 MOST = 64       # kernels of one operator; beyond, something varies that should not
@@ -55,7 +55,7 @@ def operator_kernel(fn: Callable) -> Kernel:
 
 
 def generated_pointwise(prim: Any, args: tuple) -> Any:
-    """`prim` on large tensors: an array, or NotImplemented. The slot of `ops/registry.py`."""
+    """`prim` on large tensors: an array, or NotImplemented. The slot of `ops/primitives.py`."""
     kernel = _kernels.get(prim)
     if kernel is None:
         kernel = _kernels[prim] = operator_kernel(prim)
@@ -63,7 +63,7 @@ def generated_pointwise(prim: Any, args: tuple) -> Any:
 
 
 def generated_operator(record: Any, args: tuple) -> Any:
-    """An operator on tensors: its result or results, or NotImplemented. The slot of `ops/registry.py`."""
+    """An operator on tensors: its result or results, or NotImplemented. The slot of `ops/primitives.py`."""
     kernel = _kernels.get(record)
     if kernel is None:
         kernel = _kernels[record] = operator_kernel(record.fn)
@@ -186,8 +186,8 @@ def _runner(call: Any, args: Sequence[Any], sizes: list[tuple[int, int]], floats
 
 def install() -> None:
     """Serve eager execution: every operator that asks for a generated kernel, and large pointwise primitives."""
-    registry.generated_pointwise = generated_pointwise
-    registry.generated_operator = generated_operator
+    generated.pointwise = generated_pointwise
+    generated.operator = generated_operator
 
 
 __all__ = ["describe", "generated_operator", "generated_pointwise", "install", "operator_kernel"]

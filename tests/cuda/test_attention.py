@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import flambeau as fl
-from flambeau.ops.nn_attention import flash_attention
+from flambeau.ops.nn.attention import flash_attention
 from flambeau.ops.registry import COMPOSITES
 
 SHAPES = {  # batch, heads of queries, heads of keys, rows, columns, head dimension

@@ -67,7 +67,7 @@ def test_gpt_trains_the_same_compiled():
 
 @pytest.mark.parametrize("kind", [fl.bfloat16, fl.float16], ids=str)
 def test_max_autotune_measures_and_keeps_its_choice(kind, tmp_path, monkeypatch):
-    from flambeau.inductor import tuning
+    from flambeau.inductor.gpu import tuning
     monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path))
     functional = fl.nn.functional
     x, w, b, y = (fl.randn(*s, device="cuda").to(kind) for s in ((200, 512), (1024, 512), (1024,), (200, 1024)))

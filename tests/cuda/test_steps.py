@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import flambeau as fl
-from flambeau.ops import nn_steps
+from flambeau.ops.nn import steps as nn_steps
 
 RNG = np.random.default_rng(0)
 SHAPES = [(7,), (3, 5), (70, 90), (), (4096, 3), (0, 4)]

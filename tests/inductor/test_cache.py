@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from flambeau import inductor
-from flambeau.inductor import compile as build
+from flambeau.inductor.cpu import compile as build
 from tests.inductor.graphs import Builder, eager
 from tests.threads import in_threads
 
@@ -107,7 +107,7 @@ def test_no_compiler_warns_once_and_runs(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_interruption_leaves_nothing_behind(directory: Path) -> None:
-    program = ("import os, sys, time\nfrom flambeau.inductor import compile as b\n"
+    program = ("import os, sys, time\nfrom flambeau.inductor.cpu import compile as b\n"
                "os.environ['CXX'] = 'g++'\nb.compiler = lambda: sys.argv[1]\nprint('go', flush=True)\nb.build('int x;')\n")
     slow = directory / "slow-g++"
     slow.write_text("#!/bin/sh\nexec sleep 30\n")

@@ -14,10 +14,10 @@ import flambeau as fl
 from flambeau.aot.trace import make_fx
 from flambeau.backends.cuda import dnn_library
 from flambeau.core.dispatch import fake_mode
-from flambeau.inductor import cuda
 from flambeau.inductor.call import ByAddress
-from flambeau.inductor.lowering import lower
-from flambeau.inductor.scheduler import GPU, schedule
+from flambeau.inductor.gpu import cuda
+from flambeau.inductor.loop.scheduler import GPU, schedule
+from flambeau.inductor.targets import lower
 
 INT64 = dnn_library.INT64
 

@@ -59,6 +59,7 @@ WORKS = {
     "argmax": lambda x, i, s: x.argmax(0),
     "amax": lambda x, i, s: x.amax(0),
     "max": lambda x, i, s: x.max(),
+    **{name: lambda x, i, s, name=name: getattr(x, name)() for name in ("median", "nanmedian", "mean", "std", "norm", "sum", "nansum")},
     "cummax": lambda x, i, s: x.cummax(0),
     "sort": lambda x, i, s: x.sort(0),
     "logsumexp": lambda x, i, s: x.logsumexp(0),

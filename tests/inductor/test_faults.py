@@ -24,9 +24,9 @@ import flambeau as torch
 from flambeau.aot import cache as programs
 from flambeau.aot import compile as aot_compile
 from flambeau.core import cache
-from flambeau.inductor import compile as build
 from flambeau.inductor import graph as graphs
 from flambeau.inductor import operators
+from flambeau.inductor.cpu import compile as build
 
 pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
 
@@ -306,6 +306,19 @@ def test_the_cache_is(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
             subprocess.run(["umount", "-l", str(place)], check=True)
 
 
+def test_a_full_disk_for_temporary_files_is_no_matter_while_the_cache_has_room(monkeypatch: pytest.MonkeyPatch, directory: Path,
+                                                                               tmp_path: Path) -> None:
+    place = mounted(tmp_path / "small", "size=4k")
+    try:
+        monkeypatch.setenv("TMPDIR", str(place))
+        (place / "more").write_bytes(b"0" * 4096)
+        with said() as seen:
+            run(a_program())
+        assert not seen and list(directory.rglob("*.so"))
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
 def test_there_is_no_place_for_files_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere(*args: Any, **kwargs: Any) -> str:
         raise FileNotFoundError(2, "No usable temporary directory found")
@@ -353,7 +366,7 @@ PROGRAM = textwrap.dedent("""
     import numpy as np
     import flambeau as torch
     from flambeau.core import cache
-    from flambeau.inductor import compile as build
+    from flambeau.inductor.cpu import compile as build
     cache.package_hash = lambda: "this version"
 
     def run():

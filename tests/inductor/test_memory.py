@@ -15,7 +15,8 @@ import pytest
 
 import flambeau as torch
 from flambeau.inductor import graph as graphs
-from flambeau.inductor import memory
+from flambeau.inductor.cpu import memory
+from flambeau.inductor.cpu.compile import load
 from flambeau.inductor.graph import CompiledGraph
 from flambeau.nn import functional as F
 from flambeau.utils.checkpoint import checkpoint
@@ -266,7 +267,7 @@ def test_what_was_saved_goes_while_backward_runs(staged: list[CompiledGraph], re
     alive: list[int] = []
     backward = staged[-1]
     assert backward.unit is not None
-    scope = backward.code.link(graphs.load(backward.unit.source, backward.code.functions)).__globals__
+    scope = backward.code.link(load(backward.unit.source, backward.code.functions)).__globals__
     for name in backward.code.functions:
         run = scope[name]
 

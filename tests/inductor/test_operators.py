@@ -10,9 +10,9 @@ import pytest
 from flambeau.backends.cpu.onednn import BFLOAT16
 from flambeau.core.dtypes import dtype_of_numpy, float32
 from flambeau.core.tensor import Tensor, from_array
-from flambeau.inductor import compile as build
 from flambeau.inductor import graph as graphs
 from flambeau.inductor import operators
+from flambeau.inductor.cpu import compile as build
 from flambeau.ops import prims
 from flambeau.ops.registry import COMPOSITES
 

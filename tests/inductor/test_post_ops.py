@@ -9,8 +9,8 @@ import pytest
 from scipy import special
 
 from flambeau.core.dtypes import bfloat16, float32
-from flambeau.inductor.ir import Tracer
-from flambeau.inductor.post_ops import ACTIVATIONS, BODIES, PostOp, activation, finish
+from flambeau.inductor.loop.ir import Tracer
+from flambeau.inductor.loop.post_ops import ACTIVATIONS, BODIES, PostOp, activation, finish
 
 ROOT = math.sqrt(2 / math.pi)
 SPELLINGS = {

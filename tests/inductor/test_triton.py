@@ -17,10 +17,10 @@ from flambeau.core import cache
 from flambeau.core.dispatch import fake_mode
 from flambeau.core.expr import to_triton, var
 from flambeau.core.symbolic import ShapeEnv
-from flambeau.inductor import cuda
+from flambeau.inductor.gpu import cuda
 from flambeau.inductor.graph import compile_graph
-from flambeau.inductor.lowering import lower
-from flambeau.inductor.scheduler import schedule
+from flambeau.inductor.loop.scheduler import schedule
+from flambeau.inductor.targets import lower
 from flambeau.ops.registry import PRIMITIVES
 
 pytest.importorskip("triton", reason="Triton is an optional extra (flambeau[cuda])")

@@ -13,15 +13,16 @@ import flambeau as torch
 from flambeau.core.dtypes import bool_, float16, float32, int64
 from flambeau.core.expr import substitute, var
 from flambeau.inductor import graph as graphs
-from flambeau.inductor import memory
 from flambeau.inductor.call import Call, Clear, Drop, Look, Make, Run, Take
+from flambeau.inductor.cpu import memory
+from flambeau.inductor.cpu.native import call_of
+from flambeau.inductor.cpu.unit import Unit, print_unit
 from flambeau.inductor.graph import CPU_PASSES
-from flambeau.inductor.ir import Buffer, Compute, Extern, Program, Value, View, walk
-from flambeau.inductor.lowering import Slot, lower
-from flambeau.inductor.native import call_of
-from flambeau.inductor.post_ops import PostOp
-from flambeau.inductor.scheduler import Kernel, schedule
-from flambeau.inductor.unit import Unit, print_unit
+from flambeau.inductor.loop.boxes import Slot
+from flambeau.inductor.loop.ir import Buffer, Compute, Extern, Program, Value, View, walk
+from flambeau.inductor.loop.post_ops import PostOp
+from flambeau.inductor.loop.scheduler import Kernel, schedule
+from flambeau.inductor.targets import lower
 from flambeau.inductor.verify import IRError, results_of, verify, verify_call, verify_memory
 from flambeau.nn import functional as F
 

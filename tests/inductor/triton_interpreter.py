@@ -29,13 +29,14 @@ from flambeau.core.device import device
 from flambeau.core.symbolic import ShapeEnv, SymFloat
 from flambeau.core.tensor import from_array
 from flambeau.fx import GraphModule
-from flambeau.inductor import cuda, gpu_operators
+from flambeau.inductor import gpu_operators
+from flambeau.inductor.gpu import cuda
+from flambeau.inductor.gpu.products import Tile, find_products
+from flambeau.inductor.gpu.settled import Settled
 from flambeau.inductor.graph import compile_graph
-from flambeau.inductor.lowering import lower
+from flambeau.inductor.loop.scheduler import GPU, schedule
 from flambeau.inductor.operators import trace_call
-from flambeau.inductor.products import Tile, find_products
-from flambeau.inductor.scheduler import GPU, schedule
-from flambeau.inductor.settled import Settled
+from flambeau.inductor.targets import lower
 from flambeau.ops.registry import COMPOSITES, PRIMITIVES
 
 

@@ -167,8 +167,8 @@ def pooling() -> None:
         _, indices = fl.ops.registry.COMPOSITES["_max_pool"](fl.tensor(x), *window, False)
 
         def both(x: Any, g: Any, window: Any = window) -> Any:
-            out, at = fl.ops.nn_windows._max_pool(x, *window, False)
-            return out, at, fl.ops.nn_windows.max_pool_backward(g, at, tuple(x.shape), *window)
+            out, at = fl.ops.nn.windows._max_pool(x, *window, False)
+            return out, at, fl.ops.nn.windows.max_pool_backward(g, at, tuple(x.shape), *window)
         triton.compiled(both, x, g)
         big = [triton.to_gpu(np.concatenate([a] * 4)) for a in (x, g, indices.numpy())]
         triton.generated("_max_pool", big[0], *window, False)
@@ -186,11 +186,11 @@ def batch_norm() -> None:
         for values in (triton.to_gpu(x), last):
             triton.generated("_batch_norm_train", values, triton.to_gpu(w), triton.to_gpu(b), 1e-5)
             triton.generated("_batch_norm_eval", values, triton.to_gpu(w), triton.to_gpu(b), triton.to_gpu(w), triton.to_gpu(b * b), 1e-5)
-        triton.compiled(lambda x, w, b: fl.ops.nn_norms._batch_norm_train(x.relu(), w, b, 1e-5), x, w, b)
+        triton.compiled(lambda x, w, b: fl.ops.nn.norms._batch_norm_train(x.relu(), w, b, 1e-5), x, w, b)
         mean, rstd = x.astype("f4").mean((0, 2, 3)), 1 / x.astype("f4").std((0, 2, 3))
-        triton.compiled(lambda g, x, m, r: fl.ops.nn_norms.batch_norm_backward_sums(g, x, m, r), g, x, mean, rstd)
+        triton.compiled(lambda g, x, m, r: fl.ops.nn.norms.batch_norm_backward_sums(g, x, m, r), g, x, mean, rstd)
     far = (RNG.standard_normal((16, 4, 20, 20)) * 1e-2 + 100).astype("f4")
-    triton.compiled(lambda x: fl.ops.nn_norms._batch_norm_train(x, None, None, 1e-5)[1:], far)
+    triton.compiled(lambda x: fl.ops.nn.norms._batch_norm_train(x, None, None, 1e-5)[1:], far)
 
 
 CASES = {f.__name__: f for f in (convolutions, blocks, settled, pooling, batch_norm)}

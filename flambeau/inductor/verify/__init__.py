@@ -11,8 +11,8 @@ from typing import Any
 
 from flambeau.core.expr import free_variables, to_python
 from flambeau.inductor.call import Call, print_call
-from flambeau.inductor.ir import Compute, Extern, Program, Step, View, print_program, print_step
-from flambeau.inductor.scheduler import Kernel
+from flambeau.inductor.loop.ir import Compute, Extern, Program, Step, View, print_program, print_step
+from flambeau.inductor.loop.scheduler import Kernel
 from flambeau.inductor.verify.calls import EXTERN
 from flambeau.inductor.verify.order import wrongs_of
 from flambeau.inductor.verify.places import Memory, possible_sizes

@@ -9,11 +9,11 @@ from flambeau.core import dispatch
 from flambeau.core.dtypes import int64
 from flambeau.core.expr import Expr, free_variables
 from flambeau.core.tensor import Tensor, fake
-from flambeau.inductor import dnn
-from flambeau.inductor.externs import ATTENTION, CALLS, CONVOLUTIONS, DRAWS
-from flambeau.inductor.ir import Extern, View
-from flambeau.inductor.lowering import Slot
-from flambeau.inductor.native import fill
+from flambeau.inductor.cpu.externs import ATTENTION, CALLS, CONVOLUTIONS, DRAWS
+from flambeau.inductor.cpu.native import fill
+from flambeau.inductor.gpu import dnn
+from flambeau.inductor.loop.boxes import Slot
+from flambeau.inductor.loop.ir import Extern, View
 from flambeau.inductor.verify.steps import Facts, Wrong, evaluate_all, views_are_inside
 from flambeau.ops.registry import CompositeRecord, Primitive, Spec, is_operator
 
@@ -23,7 +23,7 @@ LAYOUTS = ("given", "free")
 
 def operation_is_known(step: Extern, facts: Facts) -> Wrong:
     """There is such a call, of something that can be called."""
-    if step.op not in CALLS and step.op not in THROUGH_PYTHON:
+    if step.op not in CALLS and step.op not in THROUGH_PYTHON and step.body is None:
         yield f"there is no library call {step.op!r}; there are {', '.join((*CALLS, *THROUGH_PYTHON))}"
     if not callable(step.target):
         yield f"the call {step.op} names no primitive: its target is {step.target!r}"
@@ -151,6 +151,28 @@ def _heads(step: Extern) -> Wrong:
             yield f"the last dimension of {view.buffer} is not contiguous: strides {list(view.strides)}"
 
 
+def _looped(step: Extern) -> Wrong:
+    """A loop's operands are what its step takes, at one place of the sequence or whole, and its results what the step makes."""
+    body = step.body
+    if body is None:
+        return
+    count, program = body.carried, body.program
+    rows = range(count, count + body.inputs)
+    made = [program.outputs[k] for k in (*body.places, *body.stacked)]
+    pairs = [(view, program.buffers[name], k in rows) for k, (view, name) in enumerate(zip(step.inputs, body.taken))]
+    pairs += [(view, program.buffers[out.buffer], k >= count)
+              for k, (view, out) in enumerate(zip(step.outputs, made)) if isinstance(out, View)]
+    if len(pairs) != len(step.inputs) + len(step.outputs) or len(body.taken) != len(step.inputs) or len(made) != len(step.outputs):
+        yield f"it has {len(step.inputs)} operands and {len(step.outputs)} results, its step {len(body.taken)} and {len(made)}"
+    for view, buffer, moves in pairs:
+        shape, strides = view.shape[moves:], view.strides[moves:]
+        if (shape, strides, view.dtype) != (buffer.shape, buffer.strides, buffer.dtype):
+            yield (f"{view.buffer} is {view.dtype.name}{list(shape)} with strides {list(strides)} at each step, which takes "
+                   f"{buffer.dtype.name}{list(buffer.shape)} with strides {list(buffer.strides)} as {buffer.name}")
+    if len({view.shape[0] for view in step.inputs[count:count + body.inputs]} | {v.shape[0] for v in step.outputs[count:]}) != 1:
+        yield "what it goes over differs in length"
+
+
 def _drawn(step: Extern) -> Wrong:
     """A draw takes the state (seed, offset) and fills contiguous memory."""
     state, out = step.inputs[0], step.outputs[0]
@@ -166,7 +188,7 @@ def _drawn(step: Extern) -> Wrong:
 
 _LIE: dict[str, Callable[[Extern], Wrong]] = {
     "mm": _matrices, "bmm": _matrices, **dict.fromkeys(CONVOLUTIONS, _convolved), **dict.fromkeys(ATTENTION, _heads),
-    **dict.fromkeys(DRAWS, _drawn),
+    **dict.fromkeys(DRAWS, _drawn), "scan": _looped,
 }
 
 EXTERN: tuple[Callable[[Extern, Facts], Wrong], ...] = (

@@ -26,8 +26,8 @@ from flambeau.core.expr import (
     substitute,
     to_python,
 )
-from flambeau.inductor.ir import Buffer, Compute, Program, Value, View, walk
-from flambeau.inductor.reference import evaluate_values
+from flambeau.inductor.loop.ir import Buffer, Compute, Program, Value, View, walk
+from flambeau.inductor.loop.reference import evaluate_values
 
 MOST_POINTS = 1 << 16       # positions that are computed for one access
 MOST_MARKED = 1 << 24       # elements of a buffer that are looked at one by one

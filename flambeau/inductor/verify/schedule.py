@@ -11,8 +11,8 @@ import numpy as np
 
 from flambeau.core.expr import Index, coefficient, evaluate, substitute, to_python
 from flambeau.core.scalar import FOLDS
-from flambeau.inductor.ir import Extern, Step, View
-from flambeau.inductor.scheduler import Kernel, Member, kernel_var
+from flambeau.inductor.loop.ir import Extern, Step, View
+from flambeau.inductor.loop.scheduler import Kernel, Member, kernel_var
 from flambeau.inductor.verify.places import Site, grid, merged
 from flambeau.inductor.verify.steps import Facts, Wrong
 

@@ -12,7 +12,7 @@ from flambeau.core.scalar import FOLDS, TABLE, compute_dtype, result_dtype
 from flambeau.core.size import is_dense
 from flambeau.core.symbolic import SymFloat, SymInt
 from flambeau.core.tensor import Tensor
-from flambeau.inductor.ir import SCATTERS, Access, Compute, Extern, Program, Value, View, computed_names
+from flambeau.inductor.loop.ir import SCATTERS, Access, Compute, Extern, Program, Value, View, computed_names
 from flambeau.inductor.verify.places import Memory, Site
 
 Wrong = Iterator[str]

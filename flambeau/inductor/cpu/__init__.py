@@ -1,0 +1,1 @@
+"""Schedules as C++ with library calls, and how it is built and called."""

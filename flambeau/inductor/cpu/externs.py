@@ -1,0 +1,207 @@
+"""Library calls in generated code: matrix products and convolutions through oneDNN, by handles made at the first call.
+
+A call may end in an *epilogue*, what is done to the result before it is stored: `epilogue` holds `PostOp`s
+whose tensors follow the operands among the step's inputs. A first `("add", ...)` of a vector is the bias.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from flambeau.backends.cpu import onednn
+from flambeau.core.expr import evaluate, free_variables, to_cpp
+from flambeau.inductor.loop.ir import Extern, Program, View
+from flambeau.inductor.loop.post_ops import SLOW, PostOp
+
+Pointer = Callable[..., str]
+LIKELY_SIZE = 256  # stands for a size that is not known when oneDNN is asked whether it has a kernel
+
+
+def operand(view: View, layout: str = "given") -> onednn.Operand:
+    """The description of a view; its entries may be symbolic, for they become words in order."""
+    return onednn.Operand(np.dtype(view.dtype.numpy), tuple(view.shape), tuple(view.strides), layout)  # type: ignore
+
+
+def call(words: Sequence[Any], views: Sequence[View], pointer: Pointer) -> list[str]:
+    """C++ that makes (once, or for each new size) and runs the operation that `words` describe."""
+    words = [int(w) if isinstance(w, (bool, np.integer)) else w for w in words]
+    static = all(isinstance(w, int) for w in words)
+    pointers = ", ".join(f"(void*)({pointer(v.buffer, v.offset)})" for v in views)
+    make = f"fl::library.create(words, {len(words)})"
+    lines = ["{", f"    {'static ' if static else ''}const int64_t words[] = {{{', '.join(map(to_cpp, words))}}};"]
+    if static:
+        lines += ["    static int64_t op = 0;", f"    if (op == 0 && fl::library.find(rt)) op = {make};"]
+    else:
+        lines += [f"    const int64_t op = fl::library.find(rt) ? {make} : 0;"]
+    lines += [f"    void* const operands[] = {{{pointers}}};",
+              "    if (op == 0 || fl::library.run(op, operands) != 0) return fl::library.fail(rt);", "}"]
+    return lines
+
+
+def _epilogue(step: Extern, views: Sequence[View]) -> tuple[View | None, list[onednn.PostOp], list[View]]:
+    """The bias, the post-ops and the views that they read."""
+    epilogue: list[PostOp] = list(step.epilogue)
+    rest = list(views)
+    bias = None
+    if epilogue and epilogue[0].kind == "add" and epilogue[0].tensor and _is_bias(rest[0], 1 if step.op in CONVOLUTIONS else -1):
+        bias = rest.pop(0)
+        if step.op in CONVOLUTIONS:
+            bias = bias._replace(shape=bias.shape[1:2], strides=bias.strides[1:2])
+        epilogue.pop(0)
+    posts, read = [], []
+    for post in epilogue:
+        if post.tensor:
+            read.append(rest.pop(0))
+            posts.append(onednn.PostOp(post.kind, operand=operand(read[-1])))
+        else:
+            posts.append(onednn.PostOp(post.kind, post.alpha, post.beta))
+    return bias, posts, read
+
+
+def _is_bias(view: View, axis: int) -> bool:
+    """Whether a tensor varies along one axis at most."""
+    return all(isinstance(n, int) and n == 1 for d, n in enumerate(view.shape) if d != axis % len(view.shape))
+
+
+def matmul_words(step: Extern) -> tuple[tuple, list[View]]:
+    """The description of a matrix product, and its tensors in oneDNN's order."""
+    a, b, *rest = step.inputs
+    out = step.outputs[0]
+    bias, posts, read = _epilogue(step, rest)
+    words = onednn.matmul_words(operand(a), operand(b), operand(out), operand(bias) if bias else None, posts)
+    return words, [a, b, out, *([bias] if bias else []), *read]
+
+
+def _matmul(step: Extern, program: Program, pointer: Pointer) -> list[str]:
+    words, views = matmul_words(step)
+    return call(words, views, pointer)
+
+
+def _convolution(kind: str) -> Callable[[Extern, Program, Pointer], list[str]]:
+    def printed(step: Extern, program: Program, pointer: Pointer) -> list[str]:
+        words, views = convolution_words(kind, step)
+        return call(words, views, pointer)
+    return printed
+
+
+def convolution_words(kind: str, step: Extern) -> tuple[tuple[int, ...], list[View]]:
+    """The description of a convolution or of one of its gradients, and the tensors in oneDNN's order."""
+    *_, stride, padding, dilation, groups = step.args
+    bias, posts, read = _epilogue(step, step.inputs[2:])
+    x, w, y = _roles(kind, step)
+    layouts = step.layouts
+    made = {id(x): operand(x, layouts[0]), id(w): operand(w, layouts[1]), id(y): operand(y, layouts[2])}
+    order = {"conv_forward": (x, w, y), "conv_input_grad": (y, w, x), "conv_weight_grad": (x, y, w)}[kind]
+    ends = onednn.end_padding(x.shape[2:], y.shape[2:], w.shape[2:], stride, padding, dilation)  # type: ignore
+    words = onednn._words(kind, [made[id(v)] for v in order], operand(bias) if bias else None,
+                          tuple(zip(stride, dilation, padding, ends, strict=True)), groups, posts, "strict")
+    return words, [*order, *([bias] if bias else []), *read]
+
+
+CONVOLUTIONS = {"convolution": "conv_forward", "convolution_input_grad": "conv_input_grad",
+                "convolution_weight_grad": "conv_weight_grad"}
+
+
+def choose_layouts(step: Extern) -> bool:
+    """Find layouts of the operands (x, w, y) that oneDNN has a fast kernel for; False where there are none."""
+    kind = CONVOLUTIONS[step.op]
+    likely = _likely_layouts(kind, step)
+    for layouts in (likely, ("given", "free", "given"), ("free", "free", "given"), ("given", "free", "free"), ("free",) * 3):
+        step.layouts = layouts
+        try:
+            words, _ = convolution_words(kind, step)
+            onednn._create(tuple(int(w) for w in words))
+            return True
+        except (NotImplementedError, ValueError, RuntimeError):
+            continue
+    return False
+
+
+def _likely_layouts(kind: str, step: Extern) -> tuple[str, str, str]:
+    """Images that lie with their channels innermost stay so; others are better reordered in the call, but for windows of one
+    element, which are matrix products, and where each channel is a group of its own and the other image stays."""
+    x, w, y = _roles(kind, step)
+    lies_last = [image.shape[1] != 1 and image.strides[1] == 1 for image in (x, y)]
+    if all(n == 1 for n in w.shape[2:]) or (w.shape[1] == 1 and any(lies_last)):
+        return "given", "free", "given"
+    first, second = ("free" if image.shape[1] != 1 and not last else "given" for image, last in zip((x, y), lies_last, strict=True))
+    return first, "free", second
+
+
+def _roles(kind: str, step: Extern) -> tuple[View, View, View]:
+    """The image, the weight and the result of a convolution among the operands of it or of its gradient."""
+    first, second, *_ = step.inputs
+    out = step.outputs[0]
+    return {"conv_forward": (first, second, out), "conv_input_grad": (out, second, first),
+            "conv_weight_grad": (second, out, first)}[kind]
+
+
+def runs_fast(step: Extern) -> bool:
+    """Whether oneDNN has a fast kernel for the call as it now is, epilogue and all."""
+    if not onednn.split_products_set() and any(post.kind in SLOW for post in step.epilogue):
+        return False
+    if step.op in CONVOLUTIONS:
+        *_, read = _epilogue(step, step.inputs[2:])
+        by_channel = any(_is_bias(view, 1) for view in read)      # slow beside planes, which is not to be seen from outside
+        return not (by_channel and step.outputs[0].strides[1] != 1) and choose_layouts(step)
+    words, _ = matmul_words(step)
+    try:
+        onednn._create(tuple(int(evaluate(w, dict.fromkeys(free_variables(w), LIKELY_SIZE))) for w in words))
+    except (NotImplementedError, ValueError, RuntimeError):
+        return False
+    return True
+
+
+def _attention(step: Extern, program: Program, pointer: Pointer) -> list[str]:
+    """Attention or its gradient; csrc/attention.cpp says what the words mean."""
+    *_, is_causal, scale = step.args
+    if step.op == "flash_attention":
+        (q, k, v), (out, lse) = step.inputs, step.outputs
+        rest: list[View] = []
+    else:
+        g, q, k, v, out, lse = step.inputs
+        rest = [_heads_first(view) for view in (g, *step.outputs)]
+    views = [q, k, v, _heads_first(out), lse, *rest]
+    words = [*q.shape[:2], k.shape[1], q.shape[2], k.shape[2], q.shape[3], int(is_causal), onednn._float_bits(scale)]
+    words += [stride for view in views if view is not lse for stride in view.strides[:3]]
+    pointers = ", ".join(f"(void*)({pointer(v.buffer, v.offset)})" for v in views)
+    return ["{", f"    const int64_t words[] = {{{', '.join(map(to_cpp, words))}}};", f"    void* const operands[] = {{{pointers}}};",
+            f"    if (fl::attention(rt, words, operands, {len(views)})) return 1;", "}"]
+
+
+def _heads_first(view: View) -> View:
+    """(batch, rows, heads, E) as (batch, heads, rows, E)."""
+    (b, r, h, e), (sb, sr, sh, se) = view.shape, view.strides
+    return view._replace(shape=(b, h, r, e), strides=(sb, sh, sr, se))
+
+
+def _draw(step: Extern, program: Program, pointer: Pointer) -> list[str]:
+    """An array of random numbers; csrc/philox.cpp says what the words mean."""
+    _, increment, shape, kind = step.args
+    words = ", ".join(map(to_cpp, (DRAWS.index(step.op), kind.itemsize, math.prod(shape), increment)))
+    state, out = step.inputs[0], step.outputs[0]
+    pointers = f"(const int64_t*){pointer(state.buffer, state.offset)}, {pointer(out.buffer, out.offset)}"
+    return ["{", f"    const int64_t words[] = {{{words}}};", f"    if (fl::draw(rt, words, {pointers})) return 1;", "}"]
+
+
+# Products and convolutions, which take epilogues, and below them every call that generated code makes itself.
+EXTERNS: dict[str, Callable[[Extern, Program, Pointer], list[str]]] = {
+    "mm": _matmul, "bmm": _matmul, **{op: _convolution(kind) for op, kind in CONVOLUTIONS.items()},
+}
+ATTENTION = ("flash_attention", "flash_attention_backward")
+DRAWS = ("philox_uniform", "philox_normal")
+CALLS = {**EXTERNS, **dict.fromkeys(ATTENTION, _attention), **dict.fromkeys(DRAWS, _draw)}
+
+
+
+def runs_in_python(node: Any) -> bool:
+    """Whether a step, or a node of the schedule, is a call that generated code cannot make."""
+    return isinstance(node, Extern) and node.op not in CALLS and node.body is None
+
+
+__all__ = ["ATTENTION", "CALLS", "CONVOLUTIONS", "DRAWS", "EXTERNS", "call", "choose_layouts",
+           "operand", "runs_fast", "runs_in_python"]

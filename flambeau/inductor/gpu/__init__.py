@@ -1,0 +1,1 @@
+"""Schedules as Triton kernels with library calls, and how they are launched."""

@@ -1,0 +1,1 @@
+"""Graph of primitives -> loop IR -> fused schedule: nothing in here knows a device."""

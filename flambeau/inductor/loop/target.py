@@ -1,0 +1,42 @@
+"""What lowering asks of the device that a graph runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from flambeau.core.dtypes import dtype
+from flambeau.inductor.loop.boxes import Box
+from flambeau.inductor.loop.ir import Value
+from flambeau.ops.registry import Primitive
+
+if TYPE_CHECKING:
+    from flambeau.inductor.loop.lowering import Lowering
+
+
+class Target(Protocol):
+    """A type of device: which calls its libraries take, and what is worth storing there."""
+
+    device: str
+    rounds: bool
+    """Whether each operation of narrow floats is rounded, as the device's eager ones are."""
+    stores_narrow: bool
+    """Whether what is widened is stored before it is."""
+
+    def call(self, lowering: Lowering, node: Any, prim: Any, args: list) -> Any:
+        """The results of a primitive that is one call as it stands; None if it is not."""
+
+    def library(self, lowering: Lowering, node: Any, prim: Primitive, args: list) -> Box | None:
+        """The result of a product or convolution by a library; None where the eager kernel is to be called."""
+
+    def scatters(self, mode: str, kind: dtype) -> bool:
+        """Whether generated code can combine numbers at computed positions so."""
+
+    def prepare(self, lowering: Lowering, node: Any, box: Box) -> None:
+        """Choose how a tensor that may be stored would lie."""
+
+    def worth_storing(self, lowering: Lowering, node: Any, box: Box, cost: int, loads: Sequence[Value]) -> bool:
+        """Whether a tensor with several consumers, which costs so much and reads these operands whole, is stored, not computed again."""
+
+
+__all__ = ["Target"]
