@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
+from .._lazy import submodules
 from ..dynamo import (
     Explanation,
     OptimizedModule,
@@ -25,30 +27,56 @@ from ..dynamo import (
     mark_static,
     register_backend,
     reset,
+    set_stance,
 )
-from . import exc
+from . import eval_frame, exc
+from .callback import on_compile_end, on_compile_start
+from .eval_frame import export, is_dynamo_supported, optimize, optimize_assert
 
-
-def optimize(backend: Any = "inductor", *, nopython: bool = False, dynamic: bool | None = None, disable: bool = False,
-             **settings: Any) -> Callable[[Any], Any]:  # fmt: skip
-    """The older spelling of `torch.compile`: `optimize("eager")(function)`."""
-    return lambda target: compile(target, backend=backend, fullgraph=nopython, dynamic=dynamic, disable=disable)
-
-
+reset_code_caches = reset
 maybe_mark_dynamic = mark_dynamic
+is_inductor_supported = is_dynamo_supported
 
 
 def mark_static_address(t: Any, guard: bool = True) -> None:
     """Says that the tensor's memory stays where it is. Nothing here depends on it."""
 
 
-def is_dynamo_supported() -> bool:
-    """Whether graph capture works on this Python: always, where Flambeau runs at all."""
-    return True
+def forbid_in_graph(fn: Any) -> Any:
+    """Never put calls of `fn` into a graph: they are graph breaks."""
+    return [forbid_in_graph(one) for one in fn] if isinstance(fn, (list, tuple)) else disable(fn)
 
+
+disallow_in_graph = forbid_in_graph
+
+
+def run(fn: Any = None) -> Any:
+    """`fn` with what is compiled of it already, and without compiling more."""
+    if fn is None:
+        return run
+
+    @functools.wraps(fn)
+    def running(*args: Any, **kwargs: Any) -> Any:
+        with set_stance("eager_on_recompile"):
+            return fn(*args, **kwargs)
+
+    return running
+
+
+def nonstrict_trace(traceable_fn: Callable) -> Callable:
+    """Put calls of the function into the graph whole, for aot to trace through."""
+    traced: Callable = allow_in_graph(traceable_fn)
+    return traced
+
+
+patch_dynamo_config = config.patch  # type: ignore[attr-defined]
+
+__getattr__ = submodules(__name__, "backends", "callback", "comptime", "testing", "utils")
 
 __all__ = [
     "Explanation", "OptimizedModule", "allow_in_graph", "assume_constant_result", "break_kinds", "compile", "compiler", "config",
-    "disable", "exc", "exceptions", "explain", "graph_break", "is_compiling", "list_backends", "lookup_backend", "mark_dynamic",
-    "is_dynamo_supported", "mark_static", "mark_static_address", "maybe_mark_dynamic", "optimize", "register_backend", "reset",
+    "disable", "disallow_in_graph", "eval_frame", "exc", "exceptions", "explain", "export", "forbid_in_graph", "graph_break",
+    "is_compiling", "is_dynamo_supported", "is_inductor_supported", "list_backends", "lookup_backend", "mark_dynamic", "mark_static",
+    "mark_static_address", "maybe_mark_dynamic", "nonstrict_trace", "on_compile_end", "on_compile_start", "optimize", "optimize_assert",
+    "patch_dynamo_config", "register_backend", "reset", "reset_code_caches", "run",
 ]  # fmt: skip

@@ -1,5 +1,22 @@
 """The exceptions of graph capture."""
 
-from ..dynamo.exceptions import BackendCompilerFailed, RecompileLimitExceeded, UncapturedHigherOrderOpError, Unsupported
+from ..dynamo.exceptions import (
+    BackendCompilerFailed,
+    InvalidBackend,
+    RecompileError,
+    RecompileLimitExceeded,
+    UncapturedHigherOrderOpError,
+    Unsupported,
+)
 
-__all__ = ["BackendCompilerFailed", "RecompileLimitExceeded", "UncapturedHigherOrderOpError", "Unsupported"]
+TorchDynamoException = RuntimeError
+
+
+class TensorifyScalarRestartAnalysis(RuntimeError):
+    """PyTorch's way to begin a capture anew; nothing here raises it."""
+
+
+FailOnRecompileLimitHit = RecompileLimitExceeded
+
+__all__ = ["BackendCompilerFailed", "FailOnRecompileLimitHit", "InvalidBackend", "RecompileError", "RecompileLimitExceeded",
+           "TorchDynamoException", "UncapturedHigherOrderOpError", "Unsupported"]

@@ -12,14 +12,16 @@ from .api import (
     is_compiling,
     mark_dynamic,
     mark_static,
+    substitute,
 )
 from .backends import list_backends, lookup_backend, register_backend
 from .compiler import reset
 from .exceptions import BackendCompilerFailed, RecompileLimitExceeded, Unsupported
 from .optimized_module import OptimizedModule
+from .stance import set_stance
 
 __all__ = [
     "BackendCompilerFailed", "Explanation", "OptimizedModule", "RecompileLimitExceeded", "Unsupported", "allow_in_graph",
     "assume_constant_result", "compile", "config", "disable", "explain", "graph_break", "is_compiling", "list_backends",
-    "lookup_backend", "mark_dynamic", "mark_static", "register_backend", "reset",
+    "lookup_backend", "mark_dynamic", "mark_static", "register_backend", "reset", "set_stance", "substitute",
 ]  # fmt: skip

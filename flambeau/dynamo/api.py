@@ -16,6 +16,7 @@ from .compiler import Compiler, get_compiler, observing, optimize
 from .convert import Captured
 from .debug import source_of
 from .optimized_module import optimize_module
+from .source import constant_source
 from .variables.base import ConstantVariable, Variable
 from .variables.builtins import HANDLERS, handles
 
@@ -65,6 +66,9 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     if mode not in (None, "default"):
         chosen["mode"] = mode
     compiler = get_compiler(_Default.backend if backend is None else backend, fullgraph, dynamic, chosen)
+    check = getattr(compiler.backend, "check_options", None)
+    if options and check is not None:
+        check(options)
     if policy.is_nn_module(model):
         return optimize_module(model, compiler)
     return _compile_function(model, compiler)
@@ -132,6 +136,14 @@ def allow_in_graph(fn: Any) -> Any:
     return fn
 
 
+def substitute(original: Callable, traceable: Callable) -> Callable:
+    """Where a program calls `original`, capture `traceable` in its place."""
+    if original in HANDLERS:
+        raise ValueError(f"{original} is captured in a way of its own already")
+    HANDLERS[original] = lambda tx, *args, **kwargs: tx.call(tx.wrap(traceable, constant_source(traceable)), list(args), kwargs)
+    return traceable
+
+
 def assume_constant_result(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Call `fn` once during capture and take its result as a constant."""
     HANDLERS[fn] = lambda tx, *args, **kwargs: tx.fold(fn, list(args), kwargs)
@@ -197,10 +209,21 @@ class Explanation:
     def out_guards(self) -> list[str]:
         return [entry.guard_source for entry in self.captured]
 
+    def distinct_breaks(self) -> list[tuple[Break, list[Break]]]:
+        """Each line that breaks the graph, and for what, once, as it was met with most frames around; and all that it was met as."""
+        met: dict[Any, list[Break]] = {}
+        for info in self.breaks:
+            cause = info.innermost
+            met.setdefault((cause.kind, cause.where), []).append(info)
+        return [(max((info.innermost for info in found), key=lambda cause: len(cause.stack)), found) for found in met.values()]
+
     def __str__(self) -> str:
-        lines = [f"{self.graph_count} graph(s), {self.graph_break_count} graph break(s), {self.op_count} operation(s)"]
-        for number, info in enumerate(self.breaks, 1):
-            lines.append(f"\nbreak {number}: {info}")
+        breaks = self.distinct_breaks()
+        lines = [f"{self.graph_count} graph(s), {len(breaks)} graph break(s), {self.op_count} operation(s)"]
+        lines += [f"  {info.where}: {info.kind}: {info.context}" for info, _ in breaks]
+        for number, (info, found) in enumerate(breaks, 1):
+            lines.append(f"\nbreak {number}{f' (met {len(found)} times)' if len(found) > 1 else ''}: {info}")
+            lines += dict.fromkeys(f"  {outer.kind}: {outer.explanation}" for outer in found if outer.cause is not None)
         for number, entry in enumerate(self.captured, 1):
             lines.append(f"\nframe {number}: {entry.where} ({1000 * entry.seconds:.1f} ms, {len(entry.guards)} guards)")
             if entry.graph is not None:

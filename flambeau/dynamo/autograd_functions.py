@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import fx
 from ..autograd.function import Function
 from ..autograd.grad_mode import no_grad
 from ..core import dispatch
@@ -85,6 +86,14 @@ def _backward(tx: Any, cls: Any, result: Variable, ctx: ObjectVariable) -> None:
     tx.set_grad_mode(mode)
 
 
+def _only_writes(node: fx.Node, dirty: list[Any]) -> bool:
+    """Has a node of `forward` no effects, but on the tensors that were marked?"""
+    if "set_grad_mode" in str(node.target) or not node.is_impure():
+        return True
+    written = node.meta.get("writes")
+    return written is not None and all(any(tensor is each for each in dirty) for tensor in written)
+
+
 def _check_pure(tx: Any, cls: Any, args: Args) -> None:
     """Capture forward and backward on trial and take it back; a graph break if they do anything but compute."""
     nodes, known = set(tx.graph.nodes), (tx.effects.snapshot(), len(tx.inputs))
@@ -95,7 +104,8 @@ def _check_pure(tx: Any, cls: Any, args: Args) -> None:
 
     result, ctx = _forward(tx, cls, args, {})
     check("forward")
-    if any(node.is_impure() and "set_grad_mode" not in str(node.target) for node in tx.graph.nodes if node not in nodes):
+    dirty = [each.fake for each in getattr(ctx.written.get("dirty"), "items", ()) if isinstance(each, TensorVariable)]
+    if any(not _only_writes(node, dirty) for node in tx.graph.nodes if node not in nodes):
         graph_break("autograd inside a compiled function", f"{cls.__name__}.forward writes to a tensor in place")
     if cls.backward is not Function.backward:
         _backward(tx, cls, result, ctx)

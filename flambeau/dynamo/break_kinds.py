@@ -34,6 +34,10 @@ KINDS: dict[str, Kind] = {
         "graph runs.",
         ("Keep the value as a 0-dim tensor.", _MOVE),
     ),
+    "random number as a Python value": Kind(
+        "Python draws a number whose value the program needs, to branch or to count; it is known only when the program runs.",
+        ("Draw it outside of the compiled function, or use torch.rand.", _MOVE),
+    ),
     "print or logging": Kind(
         "Output has to happen when the program runs, between two graphs.",
         ("Remove the call or put it outside of the compiled function.",),
@@ -85,6 +89,10 @@ KINDS: dict[str, Kind] = {
         "The function is called with a tensor that has a shape but no data, by somebody who traces it or asks for shapes, so "
         "its operators are called one by one."
     ),
+    "sparse tensor": Kind(
+        "The function is called with a tensor in a sparse layout, which graphs do not hold, so its operators are called one by one.",
+        ("Pass the indices and values, and build the sparse tensor in a function of its own.",),
+    ),
     "frame inspection": Kind("The program looks at its own Python frame, so the frame has to be a real one."),
     "trace too long": Kind(
         "Capture interpreted more instructions than config.max_trace_steps.", ("Loops are unrolled: compile the loop's body.",)
@@ -117,7 +125,6 @@ KINDS: dict[str, Kind] = {
         "two graphs.",
         (_MOVE,),
     ),
-    "subclass of Tensor": Kind("Capture has no model of this subclass of Tensor.", (_DISABLE,)),
 }
 
 
@@ -131,6 +138,14 @@ class Break:
     hints: tuple[str, ...]
     stack: tuple[tuple[str, int, str, str], ...] = field(default=())
     """The user's frames, `(filename, line, function, source line)`, innermost last."""
+
+    cause: Break | None = None
+    """The break inside that this one is made around."""
+
+    @property
+    def innermost(self) -> Break:
+        """What the program did that capture has no model of."""
+        return self if self.cause is None else self.cause.innermost
 
     @property
     def where(self) -> str:

@@ -8,6 +8,7 @@ import collections
 import enum
 import functools
 import os
+import random
 import types
 import weakref
 from collections.abc import Callable
@@ -20,19 +21,23 @@ from ..core.device import device
 from ..core.dtypes import dtype
 from ..core.memory_format import layout, memory_format
 from ..core.size import Size, is_contiguous
+from ..core.sparse import SparseTensor
 from ..core.tensor import Tensor
-from ..ops.registry import is_operator
+from ..ops.aten import AtenOperator
+from ..ops.registry import OPERATORS, is_operator
 from . import policy
 from .break_kinds import describe, graph_break
 from .exceptions import RunEagerly
 from .guards import About, typed
 from .source import Source, constant_source
 from .surroundings import attributes_of, setting_at
+from .variables.arrays import is_captured, wrap_array
 from .variables.autocast import autocast_class, wrap_autocast
 from .variables.base import ConstantVariable, LazyVariable, NamedMethod, NotConstant, ValueVariable, Variable, is_plain_constant
 from .variables.builtins import HANDLERS, BuiltinVariable
-from .variables.contexts import GRAD_SCOPES, DeviceScope, GradScope, ScopeExit, is_device
+from .variables.contexts import GRAD_SCOPES, DeviceScope, GradScope, ProfilerScope, Scope, ScopeExit, is_device
 from .variables.dicts import DictVariable, MappingProxyVariable, SetVariable
+from .variables.draws import RandomVariable
 from .variables.floats import FloatVariable, NumpyNumberVariable
 from .variables.functions import CellVariable, DisabledVariable, FunctionVariable, MethodVariable, PartialVariable
 from .variables.nn_module import ModuleObjectVariable
@@ -40,6 +45,7 @@ from .variables.objects import ClassVariable, ModuleVariable, ObjectVariable, Pr
 from .variables.sequences import (
     EXHAUSTED,
     DequeVariable,
+    ExistingList,
     ListVariable,
     NamedTupleVariable,
     RangeVariable,
@@ -72,7 +78,7 @@ class OpaqueVariable(ValueVariable):
         return super().attr(tx, name)
 
     def describe(self) -> str:
-        return f"{type(self.value).__module__}.{type(self.value).__qualname__} object {self.source}"
+        return f"{type(self.value).__module__}.{type(self.value).__qualname__} object {self.source.words}"
 
 
 class WeakReference(OpaqueVariable):
@@ -89,9 +95,7 @@ class NumpyFunction(ValueVariable):
         return f"numpy.{self.value.__name__}"
 
     def call(self, tx: Any, args: Any, kwargs: Any) -> Variable:
-        if not policy.is_numpy_function(self.value):
-            graph_break("call of skipped function", self.describe())
-        return tx.numpy_number(self.value, args, kwargs)
+        return tx.call_numpy(self.value, args, kwargs)
 
 
 class OperatorVariable(ValueVariable):
@@ -102,6 +106,16 @@ class OperatorVariable(ValueVariable):
 
     def attr(self, tx: Any, name: str) -> Variable:
         return tx.literal(getattr(self.value, name))
+
+
+class AtenVariable(OperatorVariable):
+    """`torch.ops.aten.add` or one of its overloads, which are one object: the operator of that name."""
+
+    def call(self, tx: Any, args: Any, kwargs: Any) -> Variable:
+        operator = OPERATORS.get(self.value.__name__)
+        if operator is None:
+            graph_break("call of unknown object", f"{self.value}, which is only a name")
+        return tx.call_operator(operator, args, kwargs)
 
 
 class Builder:
@@ -318,7 +332,8 @@ def _wrap_size(tx: Any, value: Any, source: Source) -> Variable:
 
 
 def _wrap_list(tx: Any, value: list, source: Source) -> Variable:
-    return tx.remember(value, ListVariable(tx.guard_sequence(value, source), source))
+    tx.guard_type(source, value)
+    return tx.remember(value, ExistingList(value, source, lambda: tx.guard_sequence(value, source)))
 
 
 def _wrap_deque(tx: Any, value: Any, source: Source) -> Variable:
@@ -342,7 +357,7 @@ def _plainly_equal(value: Any) -> bool:
 def _wrap_set(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_type(source, value)
     if not all(is_plain_constant(item) or isinstance(item, (*IMMUTABLE, type, types.FunctionType)) for item in value):
-        graph_break("unknown value", f"the set {source} of objects")
+        graph_break("unknown value", f"the set {source.words} of objects")
     tx.guard_elements(source, list(value))
     items = {}
     for item in value:
@@ -372,7 +387,7 @@ def _wrap_iterator(tx: Any, value: Any, source: Source) -> Variable:
     """A list or tuple iterator that the frame was given, e.g. a loop's after a graph break."""
     _, state, *rest = value.__reduce__()
     if not rest:
-        graph_break("unknown iterable", f"{source} is exhausted")
+        graph_break("unknown iterable", f"{source.words} is exhausted")
     tx.guard_type(source, value)
     tx.guard(f"{{0}}.__reduce__()[2] == {rest[0]}", source)
     sequence = tx.wrap(state[0], source.derive("{0}.__reduce__()[1][0]"))
@@ -447,8 +462,11 @@ def _wrap_function(tx: Any, value: types.FunctionType, source: Source) -> Variab
 def _wrap_method(tx: Any, value: types.MethodType, source: Source) -> Variable:
     tx.guard_type(source, value)
     owner = tx.wrap(value.__self__, source.attr("__self__"))
-    if isinstance(owner, GradScope) and value.__func__.__name__ == "__exit__":
+    if isinstance(owner, Scope) and value.__func__.__name__ == "__exit__":
         return ScopeExit(owner)
+    if isinstance(owner, RandomVariable):
+        tx.guard(f"{{0}}.__name__ == {value.__name__!r}", source)
+        return owner.attr(tx, value.__name__)
     tx.guard("{0} is {1}", source.attr("__func__"), constant_source(value.__func__))
     return MethodVariable(tx.trusted(value.__func__), owner, source)
 
@@ -462,7 +480,8 @@ def _wrap_builtin(tx: Any, value: Any, source: Source) -> Variable:
         bound_to = tx.wrap(owner, source.attr("__self__"))
         if value.__name__ == "__exit__" and is_device(bound_to):
             return ScopeExit(DeviceScope(bound_to, source.attr("__self__")))
-        return OpaqueVariable(value, source) if isinstance(bound_to, ValueVariable) else tx.attr(bound_to, value.__name__)
+        unknown = isinstance(bound_to, ValueVariable) and not isinstance(bound_to, RandomVariable)
+        return OpaqueVariable(value, source) if unknown else tx.attr(bound_to, value.__name__)
     tx.guard_identity(source, value)
     return BuiltinVariable(value, source)
 
@@ -532,13 +551,13 @@ def _wrap_cell(tx: Any, value: Any, source: Source) -> Variable:
 
 def _wrap_tensor(tx: Any, value: Tensor, source: Source) -> Variable:
     kind = type(value)
-    if dispatching(kind):
-        graph_break("subclass of Tensor", f"{kind.__qualname__} has its own __torch_function__")
+    if kind is SparseTensor:
+        raise RunEagerly(describe("sparse tensor", source.words))
     if value._data is None:
-        raise RunEagerly(describe("fake tensor", f"{source}"))
+        raise RunEagerly(describe("fake tensor", source.words))
     dynamic = tx.dynamic_dims(value, source)
     strides: Any = True if is_contiguous(value.shape, value.stride()) else tuple(value.stride())
-    variable = tx.tensor_input(value, source, dynamic)
+    variable = tx.tensor_input(value, source, dynamic, dispatching(kind))
     shape = tuple(int(s) if type(f) is int else None for s, f in zip(value.shape, variable.fake.shape, strict=True))
     if strides is not True:
         strides = tuple(s if type(f) is int else None for s, f in zip(strides, variable.fake.stride(), strict=True))
@@ -559,6 +578,15 @@ def dispatching(kind: type) -> bool:
     return own.__func__ is not Tensor.__torch_function__.__func__
 
 
+def _wrap_array(tx: Any, value: np.ndarray, source: Source) -> Variable:
+    return tx.remember(value, wrap_array(tx, value, source)) if is_captured(value) else _wrap_object(tx, value, source)
+
+
+def _wrap_random(tx: Any, value: random.Random, source: Source) -> Variable:
+    tx.guard_type(source, value)
+    return tx.remember(value, RandomVariable(value, source))
+
+
 def _wrap_scope(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_type(source, value)
     name = "mode" if hasattr(value, "mode") else "flag"
@@ -573,6 +601,9 @@ def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
     """An instance of a class written in Python; of any other class it is opaque."""
     cls = type(value)
     tx.guard_type(source, value)
+    if policy.is_profiler_scope(cls):
+        given: list[Any] = [LazyVariable(getattr(value, name), source.attr(name)) for name in ("name", "args") if hasattr(value, name)]
+        return tx.remember(value, ProfilerScope(cls, given, {}, source))
     if policy.is_nn_module(value):
         return tx.remember(value, ModuleObjectVariable(cls, value, source))
     if isinstance(value, tuple) and isinstance(getattr(cls, "_fields", None), tuple):
@@ -581,7 +612,7 @@ def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
         return StructSequenceVariable(tx.guard_sequence(value, source), cls, source)
     if cls.__module__.startswith(("numpy", "re")) or (written_in_c(cls) and cls is not types.SimpleNamespace):
         return tx.remember(value, OpaqueVariable(value, source))
-    if any(written_in_c(base) and base not in (object, dict, list, tuple, collections.OrderedDict, types.SimpleNamespace)
+    if any(written_in_c(base) and base not in (object, dict, list, tuple, collections.OrderedDict, types.SimpleNamespace, _C.OverrideScope)
            and base.__module__ not in ("typing", "abc") for base in cls.__mro__):  # fmt: skip
         return tx.remember(value, OpaqueVariable(value, source))
     container: Variable | None = None
@@ -621,6 +652,7 @@ _EXACT: dict[type, _Build] = {
     **dict.fromkeys((property, staticmethod, classmethod), _by_identity(PropertyVariable)),
     functools._lru_cache_wrapper: _wrap_cached, functools.partial: _wrap_partial, types.CellType: _wrap_cell, Tensor: _wrap_tensor,
     **dict.fromkeys((np.ufunc, type(np.prod)), _by_identity(NumpyFunction)), **dict.fromkeys(_NUMPY_NUMBERS, _wrap_numpy_number),
+    np.ndarray: _wrap_array, random.Random: _wrap_random, AtenOperator: _by_identity(AtenVariable),
     weakref.ReferenceType: _wrap_weak_reference, types.UnionType: _wrap_same, types.GenericAlias: _wrap_same,
     **dict.fromkeys(GRAD_SCOPES, _wrap_scope),
 }  # fmt: skip

@@ -9,21 +9,23 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from .. import _C
+from .. import _C, fx
 from ..core import dispatch
 from ..core.locks import reentrant_lock
+from ..core.watching import watched
 from . import config, debug, logs, policy
 from .backends import lookup_backend
 from .break_kinds import KINDS, Break
 from .convert import Captured, NothingToCompile, Request, convert_frame
+from .counts import counters, seconds
 from .dynamic import Shapes
-from .exceptions import BackendCompilerFailed, GraphBreak, RecompileLimitExceeded, RunEagerly
+from .exceptions import BackendCompilerFailed, GraphBreak, RecompileError, RecompileLimitExceeded, RunEagerly
 from .guards import first_failure
 from .owners import family_of, is_plain, owner_of
 from .resume import origin
-from .stance import Current
+from .stance import AFTER_A_CALL, Current
 
 OF_THIS_CALL = ("exception", "fake tensor")
 """Reasons to run a frame eagerly that say nothing about its next call."""
@@ -40,6 +42,13 @@ class _Active(threading.local):
 active = _Active()
 
 
+class Callbacks:
+    """Functions that are called when a compilation begins and when it ends, with a text of what is compiled."""
+
+    start: ClassVar[list[Callable[..., Any]]] = []
+    end: ClassVar[list[Callable[..., Any]]] = []
+
+
 @dataclass
 class CodeState:
     """What one compiler knows of one code object as it is used by one family of calls (`owners.family_of`)."""
@@ -47,6 +56,8 @@ class CodeState:
     shapes: Shapes
     entries: list[Captured] = field(default_factory=list)
     failures: int = 0
+    eager_calls: int = 0
+    """In a stance that waits for the second call."""
     warned: bool = False
 
 
@@ -65,6 +76,8 @@ class Compiler:
         self.backend = lookup_backend(backend)
         self.backend_name = backend if isinstance(backend, str) else getattr(backend, "__name__", repr(backend))
         self.fullgraph, self.dynamic, self.options = fullgraph, dynamic, options
+        self.told = True
+        """Do observers hear of what it captures?"""
         self.states: dict[int, Families] = {}
         self.given_up: dict[int, types.CodeType] = {}
         """By id: code that runs eagerly when no function or module is involved; asked at every call of it."""
@@ -75,10 +88,18 @@ class Compiler:
         if policy.skips_frames_of(code.co_name, code.co_filename, function.__globals__.get("__name__")):
             _C.skip_code(code)
             return None
-        if dispatch.state.word:  # somebody traces, transforms or profiles: capture would disturb them
+        if dispatch.state.word:  # somebody traces or transforms: capture would disturb them
             return None
-        with _lock:
+        with _lock, observing(active.observer if self.told else None):
+            if dispatch.state.watchers:
+                return watched(f"torch.compile {code.co_name}", self._compile, (function, code, values), {})
             return self._compile(function, code, values)
+
+    def piece(self, module: fx.GraphModule) -> Callable[..., Any]:
+        """A part of a graph of this compiler as a function of its own; what is told of captures does not tell of it."""
+        compiler = Compiler(self.backend, False, None, self.options)
+        compiler.told = False
+        return optimize(module.forward, compiler)
 
     def _compile(self, function: types.FunctionType, code: types.CodeType, values: tuple[Any, ...]) -> Any:
         families = self.states.setdefault(id(code), Families(code)).states
@@ -93,19 +114,20 @@ class Compiler:
         for entry in state.entries:  # another thread may have compiled this while we waited
             if entry.guard(function, *values):
                 return entry.guard, entry.replacement
-        if Current.stance == "fail_on_recompile" and not state.failures:
-            raise RuntimeError(f"Detected recompile when torch.compile stance is 'fail_on_recompile'. {code.co_filename}:"
-                               f"{code.co_firstlineno} in {code.co_name}: {self._reason(state, function, values)}")
-        if Current.stance != "default" or not self._may_compile(state, function, code, values):
+        if self._stays_as_it_is(state, function, code, values):
             return None
         request = Request(function, code, values, state.shapes, self.backend, self.backend_name, self.options, self.fullgraph,
                           active, self)  # fmt: skip
+        counters["frames"]["total"] += 1
+        for callback in Callbacks.start:
+            callback(code.co_name)
         try:
             with debug.watching(code.co_name) as folder, _collecting_later(), _C.HooksScope():   # without the caller's hooks
                 captured = convert_frame(request)
             if folder is not None:
                 folder.finish(captured)
         except NothingToCompile:
+            counters["frames"]["ok"] += 1
             state.failures += 1
             return None
         except (RunEagerly, GraphBreak) as error:
@@ -116,6 +138,9 @@ class Compiler:
             return self._backend_failed(state, error)
         except Exception as error:
             return self._capture_failed(state, code, error)
+        finally:
+            for callback in Callbacks.end:
+                callback(code.co_name)
         if captured.broken is not None:
             whole = function.__globals__.get("__name__") in policy.WHOLE
             self._report_break(captured.broken, whole_frame=whole)
@@ -129,8 +154,22 @@ class Compiler:
         captured.owner = owner_of(function, values)
         return self._install(state, code, captured)
 
+    def _stays_as_it_is(self, state: CodeState, function: types.FunctionType, code: types.CodeType, values: tuple[Any, ...]) -> bool:
+        """Whether the stance, or what this code has come to before, says that a call runs eagerly; an error where they forbid compiling."""
+        where = f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}"
+        if Current.stance == "fail_on_recompile" and not state.failures:
+            raise RuntimeError(f"Detected recompile when torch.compile stance is 'fail_on_recompile'. {where}: "
+                               f"{self._reason(state, function, values)}")
+        if config.error_on_recompile and state.entries:
+            raise RecompileError(f"recompiling {where}: {self._reason(state, function, values)}")
+        if Current.stance in AFTER_A_CALL and state.eager_calls == 0:
+            state.eager_calls += 1
+            return True
+        return Current.stance not in ("default", *AFTER_A_CALL) or not self._may_compile(state, function, code, values)
+
     def _install(self, state: CodeState, code: types.CodeType, captured: Captured) -> tuple[Any, Any]:
         state.entries.insert(0, captured)
+        _count(captured)
         _compiled_codes[id(code)] = code
         if active.observer is not None:
             active.observer.captured.append(captured)
@@ -219,6 +258,7 @@ class Compiler:
 
     # -- graph breaks -------------------------------------------------------------------------------------------------------
     def _report_break(self, info: Break, whole_frame: bool) -> None:
+        counters["graph_break"][info.kind] += 1
         if active.observer is not None:
             active.observer.breaks.append(info)
         if self.fullgraph and info.kind not in OF_THIS_CALL:
@@ -226,6 +266,14 @@ class Compiler:
         if logs.graph_breaks.isEnabledFor(10):
             what = "graph break; the frame runs eagerly" if whole_frame else "graph break"
             logs.graph_breaks.debug("%s at %s\n%s", what, info.where, info)
+
+
+def _count(captured: Captured) -> None:
+    counters["frames"]["ok"] += 1
+    seconds["_compile.compile_inner"].append(captured.seconds)
+    if captured.graph is not None:
+        counters["stats"]["unique_graphs"] += 1
+        counters["stats"]["calls_captured"] += sum(node.op.startswith("call") for node in captured.graph.graph.nodes)
 
 
 @contextmanager
@@ -269,7 +317,7 @@ def _by_stance(compiler: Compiler) -> Compiler | None:
     """The compiler that takes its place; None: run eagerly."""
     if Current.backend is not None:
         return get_compiler(Current.backend, compiler.fullgraph, compiler.dynamic, compiler.options)
-    return None if Current.stance == "force_eager" else compiler
+    return None if Current.stance == "force_eager" or config.disable else compiler
 
 
 def optimize(function: Callable[..., Any], compiler: Compiler) -> Callable[..., Any]:
@@ -278,7 +326,7 @@ def optimize(function: Callable[..., Any], compiler: Compiler) -> Callable[..., 
 
     def compiled(*args: Any, **kwargs: Any) -> Any:
         outer = active.compiler
-        active.compiler = chosen = compiler if Current.stance == "default" and Current.backend is None else _by_stance(compiler)
+        active.compiler = chosen = compiler if Current.usual and not config.disable else _by_stance(compiler)
         previous = set_callback(chosen)
         try:
             return function(*args, **kwargs)

@@ -1,6 +1,14 @@
-"""Settings of graph capture. Set them as attributes: `torch._dynamo.config.recompile_limit = 16`."""
+"""Settings of graph capture. Set them as attributes: `torch._dynamo.config.recompile_limit = 16`.
+
+A name that does not exist is an AttributeError; `ACCEPTED` are PyTorch's that change nothing here, and say so when they are set.
+"""
 
 from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+from ..core.config_module import accepted_beside, install
 
 recompile_limit: int = 8
 """How many versions of one function are kept for one module (and one wrapped function) before it is run eagerly."""
@@ -28,3 +36,29 @@ max_trace_steps: int = 2_000_000
 
 eager_attempts: int = 3
 """After so many captures of one function that came to nothing, stop trying."""
+
+specialize_float: bool = False
+"""Never treat a Python float argument as a variable, even when it changes."""
+
+dynamic_shapes: bool = True
+"""May sizes be variables at all? (`dynamic=False` says so for one function.)"""
+
+error_on_recompile: bool = False
+"""Raise `RecompileError` where a function that is compiled would be compiled once more."""
+
+disable: bool = False
+"""Run everything as it is written."""
+
+repro_after: str | None = os.environ.get("TORCHDYNAMO_REPRO_AFTER") or None
+"""Write a minimal program when the backend ("dynamo"), or what lies below aot ("aot"), fails."""
+
+repro_level: int = int(os.environ.get("TORCHDYNAMO_REPRO_LEVEL", "2"))
+"""What is a failure: 1 or 2, an exception; 3 and 4, results that differ from eager's too; the smallest program is looked for from 2 on."""
+
+ACCEPTED: Final[dict[str, Any]] = accepted_beside(__file__)
+
+install(__name__, ACCEPTED, shown_as="torch._dynamo.config",
+        anyway={"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True, "inline_inbuilt_nn_modules": True,
+                "capture_func_transforms": True, "allow_rnn": True, "verbose": True,
+                "guard_nn_modules": True, "install_free_tensors": True},
+        aliases={"cache_size_limit": "recompile_limit", "accumulated_cache_size_limit": "accumulated_recompile_limit"})

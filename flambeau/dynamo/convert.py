@@ -11,22 +11,24 @@ import warnings
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from .. import _C, fx
+from ..aot.unknown import compile_between, tells_sizes
 from ..core import dispatch
 from ..core.settings import Verification
-from ..core.symbolic import DataDependentFloat
+from ..core.symbolic import DataDependentFloat, DataDependentSize
 from ..core.tensor import Tensor
 from ..fx.lint import lint_graph
-from ..ops.linalg_decompositions import LinAlgError
-from . import breaks, logs, policy
+from ..ops.linalg.decompositions import LinAlgError
+from . import breaks, config, logs, minifier, policy
 from .break_kinds import Break, describe
 from .bytecode import loop_of
 from .debug import source_of
 from .dynamic import Shapes
 from .exceptions import BackendCompilerFailed, GraphBreak, RaisedInTrace, RestartTrace, RunEagerly
 from .frame import Frame
+from .graph_builder import must_hold
 from .guards import LOOKUP_ERRORS, GuardSet, Lasting, Namespace, compile_source, distinct, write_guard
 from .replacement import Writer
 from .resume import origin
@@ -97,8 +99,9 @@ def convert_frame(request: Request) -> Captured:
     started = time.perf_counter()
     known_breaks: dict[int, Break] = {}
     pinned: set[str] = set()
+    needed: set[int] = set()
     while True:
-        conversion = _Conversion(request, known_breaks, pinned)
+        conversion = _Conversion(request, known_breaks, pinned, needed)
         try:
             captured = conversion.run()
         except RestartTrace:
@@ -110,9 +113,9 @@ def convert_frame(request: Request) -> Captured:
 class _Conversion:
     """One attempt."""
 
-    def __init__(self, request: Request, known_breaks: dict[int, Break], pinned: set[str]) -> None:
+    def __init__(self, request: Request, known_breaks: dict[int, Break], pinned: set[str], needed: set[int]) -> None:
         self.request = request
-        self.breaks, self.pinned = known_breaks, pinned
+        self.breaks, self.pinned, self.needed = known_breaks, pinned, needed
         self.namespace = Namespace()
         self.namespace.values.update(__builtins__=builtins, _lookup_errors=LOOKUP_ERRORS)
         code = request.code
@@ -124,13 +127,17 @@ class _Conversion:
         if not only_autocast_is_active():
             raise RunEagerly(describe("unknown context manager", "a function mode (TorchFunctionMode) is active"))
         grad_mode, recursion = dispatch.state.recording, sys.getrecursionlimit()
-        self.tx = Trace(self.request.shapes, self.pinned)
+        self.tx = Trace(self.request.shapes, self.pinned, self.needed)
         sys.setrecursionlimit(max(recursion, DEEP))  # an inlined call takes about ten of the tracer's own
         try:
             return self._run()
         except DataDependentFloat as needed:
+            if needed.args[0] in self.tx.births:
+                self._need((needed.args[0],), str(needed))
             self.pinned.add(str(self.tx.float_sources[needed.args[0]]))
             raise RestartTrace from None
+        except DataDependentSize as needed:
+            self._need(needed.names, str(needed))
         finally:
             sys.setrecursionlimit(recursion)
             self.tx.abandon_scopes()
@@ -143,6 +150,7 @@ class _Conversion:
         frame = self._root_frame(tx)
         broken = self._interpret(frame)
         self.writer = writer = Writer(tx, self.namespace)
+        writer.draw()
         try:
             if broken is None:
                 assert frame.returned is not None
@@ -158,14 +166,22 @@ class _Conversion:
             raise RunEagerly(describe("iterator escapes", "a generator inside of a finally or with block is given up"))
         return self._finish(frame, broken, tail)
 
+    def _need(self, names: Iterable[str], text: str) -> NoReturn:
+        """The program needs numbers that only tensors tell: start anew, with graph breaks where they are read."""
+        found = {i for i, name in enumerate(self.tx.births) if name in names} - self.needed
+        if not found:
+            raise RunEagerly(describe("data-dependent size", text))
+        self.needed |= found
+        raise RestartTrace from None
+
     def _root_frame(self, tx: Trace) -> Frame:
         request, code = self.request, self.request.code
         local: dict[str, Variable] = {}
         for i, (name, value) in enumerate(zip(code.co_varnames, request.values, strict=False)):
             local[name] = LazyVariable(value, argument_source(i, name))
         closure = [
-            tx.existing_cell(cell, FUNCTION.cell(i))
-            for i, cell in enumerate(request.function.__closure__ or ())
+            tx.existing_cell(cell, FUNCTION.cell(i, name))
+            for i, (name, cell) in enumerate(zip(code.co_freevars, request.function.__closure__ or (), strict=False))
         ]
         frame = Frame(tx, code, request.function.__globals__, local, closure)
         tx.guard("{0}.__globals__ is {1}", FUNCTION, constant_source(request.function.__globals__))
@@ -182,6 +198,10 @@ class _Conversion:
                 frame.step()
             except GraphBreak as error:
                 self._note_break(frame, error.info)
+            except DataDependentSize as error:
+                if self.request.shapes.breaks_allowed:
+                    raise
+                self._note_break(frame, describe("data-dependent size", str(error)))
             except RaisedInTrace as error:
                 cls = error.value.python_type()
                 info = describe("exception", f"{cls.__name__}: {getattr(error.value, 'text', str)()}")
@@ -240,6 +260,9 @@ class _Conversion:
             tx.set_grad_mode(tx.entry_grad_mode)
             writer.effect(f"{writer.constant(set_grad_mode)}({final_mode})")
         graph = self._close_graph()
+        assumed = [node.meta["assumed"] for node in graph.nodes if node.meta.get("assumed")]
+        if assumed and tx.shapes.breaks_allowed and not self._may_run_again(graph):
+            self._need(assumed, "a number that is read from a tensor and used as a size may be negative")
         useful = any(node.op.startswith("call") and node.target not in _SWITCHES for node in graph.nodes)
         if not useful and broken is None:
             raise NothingToCompile
@@ -263,7 +286,9 @@ class _Conversion:
 
     def _may_run_again(self, graph: fx.Graph) -> bool:
         """Is what a graph has done when it fails half-way undone by doing nothing?"""
-        calls = [node for node in graph.nodes if node.op.startswith("call")]
+        if self.tx.draws:
+            return False
+        calls = [node for node in graph.nodes if node.op.startswith("call") and node.target is not must_hold]
         return not any(node.meta.get("writes") or node.is_impure() or policy.runs_user_code(node.target) for node in calls)
 
     def _or_as_written(self, call: str, after: list[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -292,16 +317,25 @@ class _Conversion:
         where = f"{request.code.co_filename}:{request.code.co_firstlineno} in {request.code.co_name}"
         if logs.graph_code.isEnabledFor(10):
             logs.graph_code.debug("graph of %s\n%s", where, source_of(module))
+        reference = minifier.copied(module) if minifier.wanted() else module
         self.tx.shape_env.floats_frozen = True    # what compilers ask in addition is not kept with what they make
         try:
-            compiled = request.backend(module, examples, **request.options)
+            if getattr(request.backend, "traces", False) and tells_sizes(module):
+                compiled = compile_between(module, request.compiler.piece)
+            else:
+                compiled = request.backend(module, examples, **request.options)
         except DataDependentFloat:
             raise
         except Exception as error:
-            raise BackendCompilerFailed(request.backend_name, error, where) from error
+            failed = BackendCompilerFailed(request.backend_name, error, where)
+            if minifier.wanted():
+                failed.add_note(minifier.report_crash(reference, request.backend, request.backend_name, request.options, error))
+            raise failed from error
         if not callable(compiled):
             wrong = TypeError(f"it returned {type(compiled).__name__} instead of a callable")
             raise BackendCompilerFailed(request.backend_name, wrong, where)
+        if minifier.wanted() and config.repro_level > 2:
+            compiled = minifier.compared(reference, compiled, request.backend, request.backend_name, request.options)
         return module, _C.undisturbed(self.tx.surroundings.putting_back(compiled))
 
     def _pin_sizes(self) -> None:
@@ -331,7 +365,8 @@ class _Conversion:
         tx = self.tx
         self._guard_distinct([v.source for v in tx.told_apart.values() if v.source is not None], "keys by identity")
         if any(node.is_impure() for node in graph.nodes if node.op.startswith("call") and node.target not in _SWITCHES):
-            self._guard_distinct([source for _, source, example in tx.inputs if hasattr(example, "dtype")], "distinct tensors")
+            tensors = [tx.plain_of.get(source, source) for _, source, example in tx.inputs if hasattr(example, "dtype")]
+            self._guard_distinct(tensors, "distinct tensors")
         for changed in tx.effects.touched():
             assert changed.source is not None
             for _, other in tx.effects.existing():
@@ -410,6 +445,7 @@ def _elements(value: list[Any] | tuple[Any, ...] | dict[Any, Any]) -> Iterable[A
 def _around(info: Break, kind: str) -> Break:
     """What becomes of a loop with a break in it, around the break that is the cause."""
     outer = describe(kind, f"{info.kind}: {info.context}")
+    outer.cause = info
     outer.hints = (*info.hints, *outer.hints)
     outer.stack = info.stack
     return outer

@@ -9,13 +9,13 @@ writes only the report, one file for all compilations of the process. `TORCH_LOG
 
 from __future__ import annotations
 
-import html
 import importlib
 import itertools
 import os
 import re
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -25,10 +25,13 @@ from .. import fx
 from ..core.symbolic import hint_of
 from ..core.tensor import Tensor
 from . import logs
+from .report import Kernel, kernels_of, names_of, page, section
+from .report_memory import MemoryOverTime, memory_of
 
 PACKAGE = __name__.split(".", maxsplit=1)[0]
 _numbers = itertools.count()
-_sections: list[str] = []
+_folders: list[Folder] = []
+_told: set[str] = set()
 _STARTED = time.strftime("%Y_%m_%d_%H_%M_%S")
 
 
@@ -55,17 +58,19 @@ class Folder:
     def __init__(self, name: str) -> None:
         root = Path(os.environ.get("TORCH_COMPILE_DEBUG_DIR", "flambeau_debug"))
         self.path = root / f"run_{_STARTED}_pid_{os.getpid()}" / f"{next(_numbers):03d}_{re.sub(r'[^0-9A-Za-z_]', '_', name)}"
-        if enabled():
-            self.path.mkdir(parents=True, exist_ok=True)
-        self.kernels: list[tuple[str, str, list[tuple[str, str]]]] = []
-        """File, kernel, and the (graph node, user's line) it comes from."""
+        self.kernels: list[Kernel] = []
+        self.memory: list[MemoryOverTime] = []
+        self.codes: list[Any] = []
+        """What was compiled, so that the times of a profile are found."""
+        self.times: dict[tuple[int, int, int], float] = {}
+        self.captured: Any = None
         self.texts: dict[str, str] = {}
         self.count = 0
 
     def write(self, name: str, text: str) -> None:
         self.texts[name] = text
         if enabled():
-            (self.path / name).write_text(text, encoding="utf-8")
+            write(self.path / name, text)
 
     # -- listeners of the rooms below ---------------------------------------------------------------------------------------
     def saw_graph(self, stage: str, gm: fx.GraphModule) -> None:
@@ -76,12 +81,15 @@ class Folder:
 
     def saw_code(self, compiled: Any) -> None:
         """A graph that inductor compiled."""
-        ir = importlib.import_module(f"{PACKAGE}.inductor.ir")
+        ir = importlib.import_module(f"{PACKAGE}.inductor.loop.ir")
         stem = f"inductor_{self.count}"
         self.count += 1
         seconds = ", ".join(f"{stage} {1000 * t:.1f} ms" for stage, t in compiled.seconds.items())
         self.write(f"{stem}_loops.txt", f"# {seconds}\n" + "\n".join(ir.print_program(compiled.program)) + "\n")
-        schedule = self._schedule(stem, compiled, ir)
+        schedule = self._schedule(compiled, ir)
+        self.kernels += kernels_of(stem, compiled)
+        self.memory.append(memory_of(stem, names_of(compiled), compiled))
+        self.codes.append(compiled.code)
         self.write(f"{stem}_schedule.txt", schedule)
         logs.schedule.debug("schedule\n%s", schedule)
         source = compiled.unit.source if compiled.unit is not None else getattr(compiled.cuda, "source", "")
@@ -90,13 +98,11 @@ class Folder:
         self.write(f"{stem}_wrapper.py", compiled.wrapper)
         logs.output_code.debug("generated code\n%s\n%s", source, compiled.wrapper)
 
-    def _schedule(self, stem: str, compiled: Any, ir: ModuleType) -> str:
+    def _schedule(self, compiled: Any, ir: ModuleType) -> str:
         lines = []
         for number, node in enumerate(compiled.nodes):
             steps = [member.step for member in getattr(node, "members", ())] or [node]
-            origins = [(origin.name, origin.line) for step in steps for origin in getattr(step, "origins", ())]
             kind = f"kernel {number}" if getattr(node, "members", None) else f"library call {number}"
-            self.kernels.append((stem, kind, origins))
             lines.append(f"== {kind}: {getattr(node, 'style', getattr(node, 'op', ''))}")
             lines += [line for step in steps for line in ir.print_step(step)]
             lines.append("")
@@ -115,13 +121,64 @@ class Folder:
         if captured.graph is not None:
             self.write("captured.py", source_of(captured.graph, verbose=True))
             self.write("repro.py", repro(captured.graph))
-        section = report(captured, self)
-        if enabled():
-            (self.path / "report.html").write_text(page(captured.where, [section]), encoding="utf-8")
+        self.captured = captured
+        _folders.append(self)
+        self.report()
         if common is not None:
-            _sections.append(section)
-            common.parent.mkdir(parents=True, exist_ok=True)
-            common.write_text(page("What torch.compile made", _sections), encoding="utf-8")
+            _write_common(common)
+
+    def section(self) -> str:
+        """What the report says of this compilation."""
+        return section(self.captured, self.path.name, self.kernels, self.texts, self.times, self.memory)
+
+    def report(self) -> None:
+        """Write `report.html`."""
+        if enabled():
+            write(self.path / "report.html", page(self.captured.where, [self.section()]))
+
+
+def write(file: Path, text: str) -> bool:
+    """Write a file to look at. Where that cannot be (a full disk, a read-only folder) one warning for each disk's fault: the program
+    goes on."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        _warn_unwritten(error.strerror or str(error), str(file))
+        return False
+    return True
+
+
+def _warn_unwritten(what: str, file: str) -> None:
+    if what not in _told:
+        _told.add(what)
+        warnings.warn(f"what was asked to be written down of the compilation is not, {file!r} and maybe others: {what}", stacklevel=3)
+
+
+def _write_common(file: Path) -> None:
+    write(file, page("What torch.compile made", [folder.section() for folder in _folders]))
+
+
+def profiled(log: Iterable[Any]) -> None:
+    """Put the times of kernels that a profiler saw into the reports; `log` are calls of compiled libraries as it was told of them."""
+    if not _folders:
+        return
+    known = {id(code): folder for folder in _folders for code in folder.codes}
+    changed = {}
+    for (code, first), start, laps, block in log:
+        folder = known.get(id(code))
+        if folder is None:
+            continue
+        changed[id(folder)] = folder
+        for k, end in enumerate(memoryview(laps).cast("q"), first):
+            key = (id(code), k, id(block[0]) if block else 0)
+            folder.times[key] = folder.times.get(key, 0.0) + (end - start) / 1e3
+            start = end
+    for folder in changed.values():
+        folder.report()
+    common = report_file()
+    if changed and common is not None:
+        _write_common(common)
 
 
 @contextmanager
@@ -181,53 +238,3 @@ def _example(value: Any) -> str:
         text = f"torch.randn({shape}, dtype={value.dtype!r})"
         return f"{text}.requires_grad_()" if value.requires_grad else text
     return f"torch.zeros({shape}, dtype={value.dtype!r})"
-
-
-_STYLE = """body { font: 14px sans-serif; margin: 2em } table { border-collapse: collapse } td, th { border: 1px solid #bbb;
-padding: 4px 8px; text-align: left; vertical-align: top } code { white-space: pre-wrap } th { background: #eee }"""
-
-
-def page(title: str, sections: list[str]) -> str:
-    """A whole HTML page."""
-    head = f"<!doctype html><meta charset='utf-8'><title>{html.escape(title)}</title><style>{_STYLE}</style>"
-    return head + "<hr>".join(sections) + "\n"
-
-
-_HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # as code objects spell it: links and all
-
-
-def _line(frame: tuple[str, int, str, str]) -> str:
-    return f"{frame[0]}:{frame[1]} {frame[3]}"
-
-
-def report(captured: Any, folder: Folder) -> str:
-    """One compilation in HTML: from the user's line to nodes of the captured graph and to kernels, and all texts."""
-    rows: dict[str, tuple[list[str], list[str]]] = {}
-    users: dict[str, str] = {}  # innermost line -> the innermost one that isn't Flambeau's
-    nodes = captured.graph.graph.nodes if captured.graph is not None else ()
-    for node in nodes:
-        stack = node.meta.get("stack")
-        if node.op.startswith("call") and stack:
-            own = [frame for frame in stack if not frame[0].startswith(_HOME)]
-            line = users[_line(stack[-1])] = _line(own[-1] if own else stack[-1])
-            rows.setdefault(line, ([], []))[0].append(html.escape(node.format_node()))
-    for stem, kernel, made in folder.kernels:
-        origins = [(name, users.get(line, line)) for name, line in made]
-        for line in dict.fromkeys(line for _, line in origins if line):
-            names = ", ".join(dict.fromkeys(name for name, origin in origins if origin == line))
-            link = f'<a href="#{folder.path.name}/{stem}_schedule.txt">{html.escape(f"{stem} {kernel}")}</a>'
-            rows.setdefault(line, ([], []))[1].append(f"{link} ({html.escape(names)})")
-    body = "".join(
-        f"<tr><td><code>{html.escape(line)}</code></td><td><code>{'<br>'.join(graph)}</code></td><td>{'<br>'.join(kernels)}</td></tr>"
-        for line, (graph, kernels) in rows.items()
-    )
-    texts = "".join(
-        f'<details id="{folder.path.name}/{name}"><summary>{name}</summary><pre>{html.escape(text)}</pre></details>'
-        for name, text in sorted(folder.texts.items())
-    )
-    broken = f"<h2>Graph break</h2><pre>{html.escape(str(captured.broken))}</pre>" if captured.broken is not None else ""
-    return (
-        f"<h1>{html.escape(captured.where)}</h1><p>Captured and compiled in {1000 * captured.seconds:.0f} ms, "
-        f"{len(captured.guards)} guards.</p>{broken}"
-        f"<table><tr><th>Your line</th><th>Graph nodes</th><th>Kernels</th></tr>{body}</table><h2>Stages</h2>{texts}\n"
-    )

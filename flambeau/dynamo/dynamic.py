@@ -34,7 +34,7 @@ class Shapes:
         )
 
     def _dim_varies(self, seen: int | None) -> bool | None:
-        if self.dynamic is False:
+        if self.dynamic is False or not config.dynamic_shapes:
             return False
         if self.dynamic or not config.assume_static_by_default:
             return None
@@ -51,7 +51,8 @@ class Shapes:
 
     def varies(self, name: str, value: float) -> bool:
         """Has an int or float changed between captures?"""
-        if config.specialize_int or self.dynamic is False:
+        fixed = config.specialize_float if isinstance(value, float) else config.specialize_int
+        if fixed or self.dynamic is False or not config.dynamic_shapes:
             return False
         known = self._ints.setdefault(name, value)
         if known != value:

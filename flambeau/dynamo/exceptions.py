@@ -48,6 +48,10 @@ class UncapturedHigherOrderOpError(Unsupported):
     """So it is in a function that `cond` or `while_loop` is to call."""
 
 
+class InvalidBackend(RuntimeError, ValueError):
+    """There is no backend of that name."""
+
+
 class BackendCompilerFailed(RuntimeError):
     """The backend raised while it compiled a graph."""
 
@@ -58,6 +62,10 @@ class BackendCompilerFailed(RuntimeError):
             "backend='eager' to see whether capture itself works."
         )
         self.inner_exception = error
+
+
+class RecompileError(RuntimeError):
+    """A compiled function would be compiled once more, and `config.error_on_recompile`."""
 
 
 class RecompileLimitExceeded(RuntimeError):

@@ -11,6 +11,7 @@ from .break_kinds import graph_break
 from .bytecode import decode
 from .exceptions import RaisedInTrace
 from .source import Source, constant_source
+from .surroundings import MISSING
 from .variables.base import ConstantVariable, NotConstant, Variable
 from .variables.functions import CellVariable
 
@@ -46,6 +47,8 @@ class Frame:
         """What `with` statements have put on the stack, and where."""
         arguments = code.co_argcount + code.co_kwonlyargcount
         self.first_argument = code.co_varnames[0] if arguments else None
+        self.module: Any = MISSING
+        """The module whose method it is, as the graph's nodes are told (graph_builder.py)."""
 
     # the stack
     def push(self, variable: Variable) -> None:

@@ -9,23 +9,41 @@ import linecache
 import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 from .. import fx
 from ..core import dispatch
+from ..core.dtypes import bool_
 from ..core.expr import Atom, Expr, _of_atom, var
 from ..core.size import contiguous_strides, is_contiguous
-from ..core.symbolic import DataDependentFloat, ShapeEnv, SymBool, SymFloat, SymInt, hint_of, sym_max, sym_min
+from ..core.symbolic import (
+    DataDependentFloat,
+    DataDependentSize,
+    ShapeEnv,
+    SymBool,
+    SymFloat,
+    SymInt,
+    hint_of,
+    substitute,
+    sym_max,
+    sym_min,
+    unknown_sizes,
+)
 from ..core.tensor import Tensor, fake
 from .break_kinds import graph_break
-from .source import Source, constant_source
+from .source import Source, braced, constant_source
+from .surroundings import MISSING
 from .variables.autocast import Settings, enter_autocast, exit_autocast
 from .variables.base import Args, ConstantVariable, Kwargs, Variable
 from .variables.contexts import set_grad_mode
-from .variables.tensor import SymVariable, TensorVariable, operand_of
+from .variables.nn_module import ModuleObjectVariable
+from .variables.sequences import TupleVariable
+from .variables.tensor import SubclassVariable, SymVariable, TensorVariable, as_plain, keeps_class, operand_of
 
 _PLUMBING = re.compile(r"\._(modules|parameters|buffers)\b|\.__dict__|\.__closure__|\.cell_contents|__function")
+_SUBMODULE = re.compile(r"\.(?:_modules|__dict__\['_modules'\])\['([^']*)'\]")
 _SIZE_TOKEN = re.compile(r"__size(\d+)__")
 
 
@@ -36,6 +54,7 @@ class GraphBuilder:
         self.graph = fx.Graph()
         self.inputs: list[tuple[fx.Node, Source, Any]] = []
         """Placeholder, where its value comes from, and the example (a fake tensor or SymInt)."""
+        self._input_names: set[str] = set()
         self.shape_env = ShapeEnv(duck_shape=True)
         self.size_sources: list[Source] = []
         self._by_fake: dict[int, TensorVariable] = {}
@@ -44,6 +63,17 @@ class GraphBuilder:
         self._float_names: dict[Source, str] = {}
         """Where the floats that are inputs come from, by their symbols."""
         self._expressions: dict[Any, fx.Node] = {}
+        self.births: list[str] = []
+        """Numbers and sizes that only the values in tensors tell, in the order in which the program comes to them."""
+        self.draws: dict[str, Source] = {}
+        """What Python's generators draw before the graph runs, in order: the name of each number, and the call that draws it."""
+        self.plain_of: dict[Source, Source] = {}
+        """Inputs that are plain tensors of others, and what they are of."""
+        self._read_from: dict[str, tuple[TensorVariable, int]] = {}
+        """Numbers of the graph, and the tensors that they were read from, as often as these had been written to."""
+        self.told = 0
+        """How often an operator has asked for such a size."""
+        self._told: dict[tuple[str, int, int], tuple[SymInt, Tensor]] = {}
         self._last_input: fx.Node | None = None
         self.scopes: list[tuple[fx.Node, Any]] = []
         """Autocast blocks that are open: the node that entered it, and the real one that capture is in."""
@@ -70,18 +100,25 @@ class GraphBuilder:
         """A readable, unused identifier: `self._modules['lin']._parameters['weight']` -> `self_lin_weight`."""
         name = re.sub(r"\W+", "_", _PLUMBING.sub("", source)).strip("_")
         name = f"input_{name}" if not name or name[0].isdigit() else name
-        taken = {node.name for node, _, _ in self.inputs}
-        unused = (f"{name}_{i}" for i in itertools.count(1))
-        return name if name not in taken else next(n for n in unused if n not in taken)
+        taken = self._input_names
+        if name in taken:
+            name = next(n for i in itertools.count(1) if (n := f"{name}_{i}") not in taken)
+        taken.add(name)
+        return name
 
-    def tensor_input(self, value: Tensor, source: Source, dynamic: tuple[bool | None, ...]) -> TensorVariable:
-        """A graph input for an existing tensor; `dynamic` says which dimensions are variables."""
+    def tensor_input(self, value: Tensor, source: Source, dynamic: tuple[bool | None, ...], plain: bool = False) -> TensorVariable:
+        """A graph input for an existing tensor, `plain` one for one of a class that overrides operators; `dynamic` says which dimensions
+        are variables."""
         sizes = self._symbolic_sizes(value, source, dynamic)
-        example = self._fake_like(value, sizes)
-        node = self.add_placeholder(str(source), source, example)
+        example = self._fake_like(value, sizes, plain)
+        given = source
+        if plain:
+            given = source.derive("{1}({0})", constant_source(as_plain))
+            self.plain_of[given] = source
+        node = self.add_placeholder(str(source), given, example)
         node.meta["parameter"] = type(value).__name__ == "Parameter"
-        own = self._fake_like(value, sizes)  # capture may change it in place; the example stays as it is at entry
-        variable = TensorVariable(node, own, source, value)
+        own = self._fake_like(value, sizes, plain)  # capture may change it in place; the example stays as it is at entry
+        variable = SubclassVariable(node, own, type(value), source, value) if plain else TensorVariable(node, own, source, value)
         self._by_fake[id(own)] = variable
         return variable
 
@@ -105,14 +142,15 @@ class GraphBuilder:
             sizes.append(symbol)
         return sizes
 
-    def _fake_like(self, value: Tensor, sizes: list[Any]) -> Tensor:
+    def _fake_like(self, value: Tensor, sizes: list[Any], plain: bool) -> Tensor:
         example = fake(tuple(sizes), value.dtype, value.device, self._strides(value, sizes), value.storage_offset())
         if value.requires_grad:
             example.requires_grad = True
         example._storage.inference = value.is_inference()
-        if type(value) is not Tensor and getattr(type(value), "_plain_torch_function", True):
-            example = example._as_subclass(type(value)) if type(value).__name__ == "Parameter" else example
-        return example
+        kind = type(value)
+        if plain:
+            return example
+        return example._as_subclass(kind) if kind.__name__ == "Parameter" or keeps_class(kind) else example
 
     def _strides(self, value: Tensor, sizes: list[Any]) -> tuple[Any, ...]:
         strides = value.stride()
@@ -161,11 +199,87 @@ class GraphBuilder:
 
     def symbol_source(self, name: str, which: int = 0) -> Source:
         """Where a symbol is read; sizes that were equal share one, so there may be several places."""
+        if name in self.shape_env.unbacked:
+            raise DataDependentSize(f"{name} is known only when the program runs", (name,))
         token = self.shape_env.sources[name][which]
         match = _SIZE_TOKEN.fullmatch(token)
         if match is None:
             graph_break("data-dependent size", name)
         return self.size_sources[int(match[1])]
+
+    def may_be_unknown(self) -> bool:
+        """May the next number that only a tensor tells be a symbol? Not where an earlier attempt has found that the program needs it."""
+        return len(self.births) not in self.needed and not self.effects.youngest
+
+    def size_told_by(self, operator: str, tensor: Tensor) -> SymInt:
+        """A symbol for a size that only the values in a tensor tell; the same one for the same tensor."""
+        key = (operator, id(tensor), tensor._writes)
+        self.told += 1
+        if key not in self._told:
+            self._told[key] = self.unknown_symbol(operator), tensor
+        return self._told[key][0]
+
+    def unknown_symbol(self, operator: str, lo: float = 0) -> SymInt:
+        """A symbol for a number that only the values in tensors tell."""
+        if not self.may_be_unknown():
+            self.births.append("")
+            raise NotImplementedError(f"the shape of what {operator}() gives is known only when it runs")
+        symbol = self.shape_env.create_unbacked(lo=lo)
+        self.births.append(str(symbol))
+        return symbol
+
+    def read_number(self, tensor: TensorVariable) -> Variable | None:
+        """`tensor.item()` as a number of the graph; None where the program needs the value, or there is no symbol for it."""
+        kind, env = tensor.fake.dtype, self.shape_env
+        whole = not (kind.is_floating_point or kind.is_complex or kind is bool_)
+        if not (whole or kind.is_floating_point):
+            return None
+        if prod(tensor.fake.shape) != 1 or not self.may_be_unknown():
+            self.births.append("")
+            return None
+        if whole:
+            value: Any = self.unknown_symbol("item", -math.inf)
+        else:
+            value = SymFloat.variable(f"fu{len(self.births)}", env)
+            self.births.append(value.left)
+        node = self.graph.call_method("item", (tensor.node,))
+        node.meta.update(val=value, stack=self.stack(), unknown=True)
+        self._symbols[self.births[-1]] = node
+        self._read_from[self.births[-1]] = tensor, tensor.fake._writes
+        self.calls += 1
+        return SymVariable(value)
+
+    def draw(self, method: Source, arguments: Sequence[str], kind: type) -> Variable | None:
+        """What a generator of Python's draws, as a number that is an input of the graph; None where the program needs its value."""
+        if not self.may_be_unknown():
+            self.births.append("")
+            return None
+        value: Any = self.unknown_symbol("draw", -math.inf) if kind is int else SymFloat.variable(f"fu{len(self.births)}", self.shape_env)
+        if kind is float:
+            self.births.append(value.left)
+        name = self.births[-1]
+        source = Source(f"_drawn{len(self.draws)}")
+        self.draws[source.template] = method.derive(f"{{0}}({braced(', '.join(arguments))})")
+        self.float_sources[name] = source
+        self._symbols[name] = self.add_placeholder("drawn", source, value)
+        return SymVariable(value)
+
+    def as_index(self, key: Variable) -> Variable:
+        """An index, with tensors for numbers that were read from them."""
+        key = key.realize(self)
+        if isinstance(key, TupleVariable):
+            return TupleVariable([self.as_index(item) for item in key.items])
+        tensor, writes = self._read_from.get(str(key.value), (key, 0)) if isinstance(key, SymVariable) else (key, 0)
+        return tensor if isinstance(tensor, TensorVariable) and tensor is not key and tensor.fake._writes == writes else key
+
+    def check_size(self, condition: SymBool, assumed: str = "") -> None:
+        """The program says that numbers known only when it runs are so, or capture assumes it of the symbol `assumed`."""
+        op, left, right = condition.relation
+        nodes = [self._expression_node(side) for side in (left, right)]
+        answer = self._size_call(condition, _RELATIONS[op], *nodes)
+        node = self.graph.call_function(must_hold, (answer, condition.relation.text()))
+        node.meta.update(val=None, stack=self.stack(), assumed=assumed)
+        self.shape_env.learn(condition.relation)
 
     def shape_guards(self) -> list[tuple[str, tuple[Source, ...]]]:
         """Guards on symbolic sizes, as templates over sources."""
@@ -197,7 +311,7 @@ class GraphBuilder:
 
     def _size_call(self, value: Any, function: Callable[..., Any], *args: Any) -> fx.Node:
         node = self.graph.call_function(function, args)
-        node.meta.update(val=value, stack=self.stack())
+        node.meta.update(val=value, **self.origin())
         return node
 
     def _expression_node(self, expr: Any) -> Any:
@@ -231,11 +345,23 @@ class GraphBuilder:
 
     def _symbol_node(self, name: str) -> fx.Node:
         node = self._symbols.get(name)
+        if node is None and name in self.shape_env.unbacked:
+            node = self._symbols[name] = self._size_of_result(name)
         if node is None:
             source = self.symbol_source(name)
             example = self.shape_env.symint(var(name, lo=2))
             node = self._symbols[name] = self.add_placeholder(name, source, example)
         return node
+
+    def _size_of_result(self, name: str) -> fx.Node:
+        """A size that only the values in tensors tell, read where a tensor of the graph has it."""
+        for variable in self._by_fake.values():
+            for dim, size in enumerate(variable.fake.shape):
+                if isinstance(size, SymInt) and str(size) == name:
+                    node = self.graph.call_method("size", (variable.node, dim))
+                    node.meta.update(val=size, stack=self.stack())
+                    return node
+        raise DataDependentSize(f"{name} is known only when the program runs", (name,))
 
     def emit(self, target: Callable[..., Any], args: Args, kwargs: Kwargs) -> Variable:
         """A `call_function` node, run on the fake tensors to see what comes out."""
@@ -248,6 +374,8 @@ class GraphBuilder:
     def _emit(self, kind: str, target: Any, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Variable:
         args = [arg.realize(self) for arg in args]
         kwargs = {name: value.realize(self) for name, value in kwargs.items()}
+        if self.is_overridden(args, kwargs) and (found := self.redirected(function, args, kwargs)) is not None:
+            return found
         examples = [self.example(arg) for arg in args]
         named = {name: self.example(value) for name, value in kwargs.items()}
         name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
@@ -256,10 +384,10 @@ class GraphBuilder:
         tensors = [t for value in (*examples, *named.values()) for t in _tensors_in(value)]
         versions = [t._writes for t in tensors]
         layouts = [t._layout for t in tensors]
+        told = self.told
         try:
-            with dispatch.fake_mode():
-                answer = function(*examples, **named)
-        except DataDependentFloat:
+            answer = self._tried(function, examples, named)
+        except (DataDependentFloat, DataDependentSize):
             raise
         except Exception as error:
             self._refused(name, error, examples)
@@ -273,16 +401,52 @@ class GraphBuilder:
         node_args = tuple(self.argument(arg) for arg in args)
         node_kwargs = {name: self.argument(value) for name, value in kwargs.items()}
         node = self.graph.create_node(kind, target, node_args, node_kwargs)
-        node.meta.update(val=answer, stack=self.stack())
+        node.meta.update(val=answer, **self.origin())
         written = [t for t, before in zip(tensors, versions, strict=True) if t._writes != before]
         if written:
             node.meta["writes"] = tuple(written)
         if any(t._layout is not before for t, before in zip(tensors, layouts, strict=True)):
             node.meta["lays_out"] = True    # a value that another node made has another layout from here on
+        if self.told > told:
+            node.meta["unknown"] = True
         self.calls += 1
         made = self.from_node(node, answer)
         # the program may write to its tensor, but not to what is a constant of the graph
         return self.emit_method("clone", [made], {}) if constant else made
+
+    def _tried(self, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """What an operator gives on fake tensors. Sizes that nobody knows yet are taken for large ones, as all that vary are; where this
+        has decided something, small ones have to give what is said of large ones."""
+        env = self.shape_env
+        env.large, env.taken_large = True, set()
+        try:
+            with dispatch.fake_mode(), unknown_sizes(self.size_told_by):
+                answer = function(*args, **kwargs)
+            taken, env.taken_large = env.taken_large, set()
+            for small in (0, 1) if taken else ():
+                with dispatch.fake_mode():
+                    self._try_small(function, args, kwargs, answer, dict.fromkeys(taken, small))
+        finally:
+            env.large = False
+        for symbol in filter(env.may_be_negative, sorted(taken)):   # it is taken for a size
+            self.check_size(env.symint(var(symbol, lo=-math.inf)) >= 0, symbol)
+        return answer
+
+    def _try_small(self, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], answer: Any, small: dict[str, int]) -> None:
+        try:
+            found = function(*(_with_sizes(arg, small) for arg in args), **{name: _with_sizes(arg, small) for name, arg in kwargs.items()})
+        except DataDependentSize:
+            raise
+        except Exception as error:
+            if answer is not None and not _tensors_in(answer):      # what is no tensor is not computed again when it runs
+                raise DataDependentSize(f"{answer!r} is {type(error).__name__} if a size is {min(small.values())}", small) from error
+            return      # it raises when it runs
+        for large, other in zip(_leaves(answer), _leaves(found), strict=True):
+            same = [_resized(n, small) for n in large.shape] == list(other.shape) if isinstance(large, Tensor) else (
+                _resized(large, small) == other)
+            if not same:
+                said = f"the shape {tuple(large.shape)}" if isinstance(large, Tensor) else f"{large!r}"
+                raise DataDependentSize(f"{said} is another if a size is {min(small.values())}", small)
 
     def _relaid(self, tensor: Tensor, before: Any) -> bool:
         """Has an operator given an input another layout, or any tensor another size?"""
@@ -374,6 +538,14 @@ class GraphBuilder:
             for f in self.frames
         )
 
+    def origin(self) -> dict[str, Any]:
+        """Where a node comes from: the user's frames, and the modules whose methods they are, as `source: (path, class)`."""
+        for frame in self.frames:
+            if frame.module is MISSING:
+                frame.module = _module_of(frame, self.frames[0].first_argument)
+        modules = {source: (path, cls) for source, path, cls in filter(None, (frame.module for frame in self.frames))}
+        return {"stack": self.stack(), "nn_module_stack": modules}
+
     def drop_unused_inputs(self) -> None:
         """Placeholders that nothing uses aren't inputs."""
         kept = []
@@ -385,10 +557,51 @@ class GraphBuilder:
         self.inputs = kept
 
 
-def _tensors_in(value: Any) -> list[Tensor]:
-    """Tensors in an argument: itself, or elements of lists, tuples and dicts."""
+def _module_of(frame: Any, own: str | None) -> tuple[str, str, type] | None:
+    """The module whose method a frame runs: its source, its path below the root, which is the
+    argument `own` (`layers.3.linear`), and its class."""
+    module = frame.locals.get(frame.first_argument)
+    if not isinstance(module, ModuleObjectVariable) or module.source is None:
+        return None
+    source = str(module.source)
+    root, *names = [part for part in _SUBMODULE.split(source) if part]
+    return source, ".".join([*([] if root == own else [root]), *names]), module.cls
+
+
+@fx.mark_impure
+def must_hold(condition: bool, text: str) -> None:
+    """Put into graphs: what the program has said of a size."""
+    if not condition:
+        raise RuntimeError(f"Runtime assertion failed for expression {text}")
+
+
+_RELATIONS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+
+
+def _resized(size: Any, values: dict[str, int]) -> Any:
+    return size.env.symint(substitute(size.expr, values)) if isinstance(size, SymInt) else size
+
+
+def _with_sizes(value: Any, sizes: dict[str, int]) -> Any:
+    """An argument with numbers in the place of some sizes."""
     if isinstance(value, Tensor):
-        return [value]
+        shape, strides = ([_resized(n, sizes) for n in each] for each in (value.shape, value.stride()))
+        if all(a is b for a, b in zip(shape, value.shape, strict=True)):
+            return value.detach()
+        return fake(tuple(shape), value.dtype, value.device, tuple(strides))
+    if isinstance(value, (tuple, list)):
+        return type(value)(_with_sizes(item, sizes) for item in value) if type(value) in (tuple, list) else value
+    if isinstance(value, slice):
+        return slice(*(_with_sizes(part, sizes) for part in (value.start, value.stop, value.step)))
+    return _resized(value, sizes)
+
+
+def _leaves(value: Any) -> list[Any]:
+    """What is in an argument: itself, or elements of lists, tuples and dicts."""
     if isinstance(value, (list, tuple)):
-        return [tensor for item in value for tensor in _tensors_in(item)]
-    return _tensors_in(list(value.values())) if isinstance(value, dict) else []
+        return [leaf for item in value for leaf in _leaves(item)]
+    return _leaves(list(value.values())) if isinstance(value, dict) else [value]
+
+
+def _tensors_in(value: Any) -> list[Tensor]:
+    return [leaf for leaf in _leaves(value) if isinstance(leaf, Tensor)]

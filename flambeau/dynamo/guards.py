@@ -256,7 +256,7 @@ def first_failure(guards: GuardSet, parameters: list[str], values: tuple[Any, ..
     if difference is not None:
         return explain(difference)
     for guard in guards:
-        shown = guard.template.format(*guard.sources)
+        shown = guard.template.format(*(source.words for source in guard.sources))
         passed, error = look_up(guard.template.format(*(s.render(namespace.name) for s in guard.sources)))
         if error:
             return shown + error
@@ -267,5 +267,6 @@ def first_failure(guards: GuardSet, parameters: list[str], values: tuple[Any, ..
         value, error = look_up(source.render(namespace.name))
         difference = error or spec.difference(value)
         if difference:
-            return f"{source}{error}" if error else f"tensor {source}: {difference}"
+            shown = source.words
+            return f"{shown}{error}" if error else f"tensor {shown}: {difference}"
     return "another way of compiling is at work"

@@ -51,7 +51,11 @@ class Plan:
         self.roots: list[str] = []
         self._tops: dict[Any, Node] = {}
         self._tensors: dict[tuple[int, Any], Source] = {}
-        self._values: dict[Source, Any] = {}    # each is asked for by everything that is read from it
+        # Of each source what everything that is read from it asks for:
+        self._values: dict[Source, Any] = {}
+        self._reads: dict[Source, tuple[Source, Any]] = {}
+        self._checked: set[Source] = set()
+        self._nodes: dict[Source, Node] = {}
 
     def _ordered(self) -> list[Node]:
         """Parents before children."""
@@ -132,6 +136,12 @@ class Plan:
 
     def _read(self, source: Source) -> tuple[Source, Any]:
         """The source of the object that this one is read from, and the key; checks that it is such an object."""
+        known = self._reads.get(source)
+        if known is None:
+            known = self._reads[source] = self._read_anew(source)
+        return known
+
+    def _read_anew(self, source: Source) -> tuple[Source, Any]:
         step, key = source.step
         base = source.bases[0]
         if step == "contents" and base.bases:
@@ -152,6 +162,12 @@ class Plan:
 
     def node(self, source: Source) -> Node:
         """The node of a source, made when it isn't there yet."""
+        known = self._nodes.get(source)
+        if known is None:
+            known = self._nodes[source] = self._node_anew(source)
+        return known
+
+    def _node_anew(self, source: Source) -> Node:
         kind = kind_of(self.value(source))
         if kind not in _NODES:
             raise Unplanned
@@ -222,10 +238,13 @@ class Plan:
 
     def _check(self, source: Source) -> None:
         """Raises Unplanned for what can't be placed, without making nodes."""
+        if source in self._checked:
+            return
         if source.bases and not source.is_constant:
             self._check(self._read(source)[0])
         elif not source.is_constant and kind_of(self.value(source)) not in ("object", "function"):
             raise Unplanned
+        self._checked.add(source)
 
     def _borrow(self, source: Source) -> None:
         if source.bases:

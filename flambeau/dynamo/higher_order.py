@@ -1,4 +1,4 @@
-"""`cond` and `while_loop` where tensors decide, and `vmap`: one node, with a graph for each function.
+"""`cond` and `while_loop` where tensors decide, `scan` and `vmap`: one node, with a graph for each function.
 
 A function is captured in the place of the call like any other, so that it sees what the program sees. Then its nodes move into a graph of
 their own, whose inputs are what they use of the rest. As it may run once, often or never, it must change nothing and give new tensors.
@@ -11,7 +11,7 @@ from typing import Any
 from .. import fx
 from ..core import dispatch
 from ..core.tensor import Tensor, fake
-from ..func.higher_order import choose, mapped, repeat
+from ..func.higher_order import call_step, choose, mapped, repeat, scanned
 from ..func.trees import flatten, unflatten
 from ..func.vmap import _spread, call_with
 from .break_kinds import graph_break
@@ -20,6 +20,7 @@ from .variables.autocast import exit_autocast
 from .variables.base import Args, Kwargs, NotConstant, Variable
 from .variables.dicts import DictVariable
 from .variables.functions import FunctionVariable
+from .variables.hooks import hook_in_graph
 from .variables.sequences import ListVariable, SequenceVariable, TupleVariable
 from .variables.tensor import SymVariable, TensorVariable
 
@@ -88,8 +89,48 @@ def _map_examples(tx: Any, func: Variable, batches: Variable, has: Variable, spe
     return body.result(tx, tx.emit(mapped, [graph, whole, _variables(tx, shared), size, randomness, tx.literal(wanted)], {}))
 
 
+def _scan_rows(tx: Any, combine_fn: Variable, carried: Variable, carried_spec: Variable, rows: Variable, rows_spec: Variable,
+               reverse: Variable) -> Variable | None:
+    starts, over = ([item.realize(tx) for item in given.realize(tx).items] for given in (carried, rows))  # type: ignore[attr-defined]
+    states, inputs = [_stand_in(tx, v) for v in starts], [_stand_in(tx, v, 1) for v in over]
+    places = [v.node for v in (*states, *inputs)]
+    given = [combine_fn, ListVariable(list(states)), carried_spec, ListVariable(list(inputs)), rows_spec]
+    body = _Body(tx, tx.literal(call_step), given, may_alias=True)
+    if len(body.tensors()) < len(body.leaves):
+        graph_break("unknown operation", "a function that gives other things than tensors")
+    captured = [node for node in _inputs_of([body]) if node not in places]
+    graph = body.graph(tx, [*places, *captured])
+    for node in places:
+        tx.graph.erase_node(node)
+    return body.result(tx, tx.emit(scanned, [graph, TupleVariable(starts), TupleVariable(over), _variables(tx, captured), reverse], {}))
+
+
+def hooked(tx: Any, owner: TensorVariable, hook: Variable) -> fx.Node | None:
+    """The node of a hook on a tensor of the graph; None for one that leaves gradients as they are."""
+    place = _stand_in(tx, owner)
+    try:
+        body = _Body(tx, hook, [place], may_alias=True)
+        if body.leaves == [None]:
+            for node in reversed(body.nodes):
+                tx.graph.erase_node(node)
+            return None
+        if len(body.leaves) != 1 or not body.tensors():
+            graph_break("unknown operation", "a hook that gives no tensor")
+    except NotConstant as unknown:
+        graph_break("autograd inside a compiled function", f"a hook on {owner.describe()}: {unknown.args[0].describe()}")
+    except GraphBreak as error:
+        graph_break("autograd inside a compiled function", f"a hook on {owner.describe()}: {error.info.kind}: {error.info.context}")
+    shared = [node for node in _inputs_of([body]) if node is not place.node]
+    graph = body.graph(tx, [place.node, *shared])
+    tx.graph.erase_node(place.node)
+    node = tx.graph.call_function(hook_in_graph, (owner.node, graph.node, tuple(shared)))
+    node.meta.update(val=None, stack=tx.stack())
+    return node
+
+
 _CAPTURES: dict[str, tuple[str, Any]] = {
     "cond": ("cond", _cond), "while_loop": ("while_loop", _while_loop), "map_examples": ("vmap", _map_examples),
+    "scan_rows": ("scan", _scan_rows),
 }  # fmt: skip
 
 

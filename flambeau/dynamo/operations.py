@@ -14,6 +14,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
+from .. import _C
 from ..ops.registry import is_operator
 from .break_kinds import graph_break
 from .exceptions import RaisedInTrace
@@ -509,6 +510,8 @@ class Operations:
             return scope(self)
         if isinstance(manager, ObjectVariable):
             exit_method, enter_method = manager.special(self, "__exit__"), manager.special(self, "__enter__")
+            if issubclass(manager.cls, _C.OverrideScope) and exit_method is enter_method is None:
+                return self.enter_mode(manager)
             if exit_method is not None and enter_method is not None:
                 return exit_method, self.call(enter_method, [], {})
         if is_device(manager):
@@ -560,7 +563,7 @@ class Operations:
             container = DictVariable({}, next(b for b in cls.__mro__ if b.__module__ in ("builtins", "collections")))
         elif issubclass(cls, list):
             container = ListVariable([])
-        elif bases and any(base.__module__ not in ("typing", "abc", "collections.abc") for base in bases):
+        elif bases and any(base.__module__ not in ("typing", "abc", "collections.abc") and base is not _C.OverrideScope for base in bases):
             graph_break("call of C function", f"making a {cls.__module__}.{cls.__qualname__}")
         if written_in_c(cls):
             graph_break("call of C function", f"making a {cls.__module__}.{cls.__qualname__}")

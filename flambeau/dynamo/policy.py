@@ -30,7 +30,7 @@ GRAPH = (f"{PACKAGE}.ops", f"{PACKAGE}.special", f"{PACKAGE}.linalg", f"{PACKAGE
 """Functions here go into the graph whole."""
 
 CONSTANT = {
-    "is_grad_enabled", "is_inference_mode_enabled", "is_tensor", "is_storage", "get_default_dtype", "promote_types",
+    "is_grad_enabled", "is_inference_mode_enabled", "get_default_dtype", "promote_types",
     "is_floating_point", "is_complex", "is_signed", "is_conj", "is_neg", "is_distributed", "get_device", "numel",
     "can_cast", "default_dtype", "finfo", "iinfo", "result_type", "broadcast_shapes",
     "is_autocast_enabled", "get_default_device", "default_device", "is_tracing", "get_autocast_dtype",
@@ -82,7 +82,8 @@ def _skips(module: str | None, filename: str) -> bool:
 
 
 def is_own(name: str | None) -> bool:
-    return _root(name) == PACKAGE
+    root = _root(name)
+    return root == PACKAGE or (root == "torch" and sys.modules.get(root) is sys.modules[PACKAGE])    # flambeau.as_torch
 
 
 def home_of(function: types.FunctionType) -> str:
@@ -151,14 +152,21 @@ def _own_treatment(function: types.FunctionType, module: str) -> str:
         return "compiling"
     if function.__name__ in CONSTANT:
         return "constant"
+    if module == PACKAGE and function.__name__ in ("is_tensor", "is_storage"):
+        return "inline"     # an isinstance
     if (function.__name__ in ("cond", "while_loop") and module.startswith(f"{PACKAGE}._higher_order_ops")) or (
-            function.__name__ == "map_examples" and module == f"{PACKAGE}.func.vmap"):  # fmt: skip
+            function.__name__ == "map_examples" and module == f"{PACKAGE}.func.vmap") or (
+            function.__name__ == "scan_rows" and module == f"{PACKAGE}.func.higher_order"):  # fmt: skip
         return "higher order"
     if function.__name__ == "checkpoint" and module.startswith(f"{PACKAGE}.autograd"):
         return "checkpoint"
+    if function.__name__ in ("check", "_check", "_check_is_size") and module == f"{PACKAGE}._settings":
+        return "check"
     if function.__name__.startswith(("_assert", "_check", "_fail")) and module == f"{PACKAGE}._settings":
         return "inline"
     if module == f"{PACKAGE}.dynamo.autograd_functions":
+        return "inline"
+    if function.__qualname__.startswith("record_function.__call__."):
         return "inline"
     if function.__qualname__ == "Function.apply":
         return "apply"
@@ -178,6 +186,11 @@ def is_state(function: types.FunctionType) -> bool:
 def is_fact_class(cls: type) -> bool:
     """Classes of Flambeau whose instances are facts known during capture."""
     return is_own(cls.__module__) and cls.__name__ in CONSTANT
+
+
+def is_profiler_scope(cls: type) -> bool:
+    """`record_function` and profiles, which have nothing to see in a graph."""
+    return is_own(cls.__module__) and "profiler" in cls.__module__ and cls.__name__ in ("record_function", "profile")
 
 
 _module_base: type | None = None

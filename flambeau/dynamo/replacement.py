@@ -46,6 +46,12 @@ class Writer:
         self._count += 1
         return f"_{prefix}{self._count}"
 
+    def draw(self) -> None:
+        """Draw what Python's generators draw, before anything is made of it."""
+        for name, call in self.trace.draws.items():
+            method = self.fetch(call.bases[0])
+            self.prelude.append(f"{name} = {call.template.format(method)}")
+
     def constant(self, value: Any) -> str:
         """The name of an object that the entry keeps alive."""
         return self.namespace.name(value)
@@ -118,20 +124,31 @@ class Writer:
 
     def output(self, variable: TensorVariable) -> str:
         """The name under which the graph returns a tensor."""
-        name = self.outputs.get(variable.node)
+        return self._output(variable.node)
+
+    def _output(self, node: Any) -> str:
+        name = self.outputs.get(node)
         if name is None:
-            name = self.outputs[variable.node] = f"_g{len(self.outputs)}"
+            name = self.outputs[node] = f"_g{len(self.outputs)}"
         return name
+
+    def _symbol(self, name: str) -> str:
+        """A symbol of a size: fetched or drawn, or given by the graph."""
+        if name in self.trace.float_sources:
+            return self.fetch(self.trace.float_sources[name])
+        if name in self.trace.births:
+            return self._output(self.trace._symbol_node(name))
+        return self.fetch(self.trace.symbol_source(name))
 
     def size(self, value: Any) -> str:
         """A symbolic size as an expression over the frame's arguments."""
         if isinstance(value, SymInt):
             text = to_python(value.expr)
-            names = {name: self.fetch(self.trace.symbol_source(name)) for name in free_variables(value.expr)}
+            names = {name: self._symbol(name) for name in free_variables(value.expr)}
             return f"({_renamed(text, names)})"
         if isinstance(value, SymFloat):
             if value.op == "variable":
-                return self.fetch(self.trace.float_sources[value.left])
+                return self._symbol(value.left)
             left, right = self.size(value.left), self.size(value.right)
             return f"({left} {value.op} {right})"
         if isinstance(value, SymBool):

@@ -28,6 +28,10 @@ class SideEffects:
         self._attributes: dict[int, tuple[Any, dict[str, Variable]]] = {}
         self.grads: dict[Any, Variable] = {}
         """`.grad` written on input tensors."""
+        self.hooks: list[Any] = []
+        """Hooks on input tensors, by their handles."""
+        self.data: dict[Any, Variable] = {}
+        """`.data` written on input tensors."""
         self.youngest = 0
         """While a function is captured that an operator calls: what is no younger than this may not change."""
         self._before: dict[int, tuple[Any, dict[Any, Any]]] = {}
@@ -52,7 +56,7 @@ class SideEffects:
 
     def release(self) -> None:
         """Let go of them."""
-        for held in (self._variables, self._touched, self._globals, self._attributes, self.grads):
+        for held in (self._variables, self._touched, self._globals, self._attributes, self.grads, self.hooks, self.data):
             held.clear()
 
     # mutation
@@ -119,10 +123,10 @@ class SideEffects:
     def snapshot(self) -> Any:
         """Equal ones say that no more than before was written to."""
         written = [{id(owner): {**names} for owner, names in each.values()} for each in (self._globals, self._attributes)]
-        return set(self._touched), written, dict(self.grads)
+        return set(self._touched), written, dict(self.grads), list(self.hooks), dict(self.data)
 
     def __bool__(self) -> bool:
-        return bool(self._touched or self._globals or self._attributes or self.grads)
+        return bool(self._touched or self._globals or self._attributes or self.grads or self.hooks or self.data)
 
     def replay(self, w: Writer) -> None:
         """Write everything down, in the order of the first change of each object."""
@@ -135,5 +139,9 @@ class SideEffects:
             for name, value in changed.items():
                 target = w.fetch(constant_source(scope))
                 w.effect(f"{target}.pop({name!r}, None)" if value is None else f"{target}[{name!r}] = {w.value(value)}")
+        for tensor, values in self.data.items():
+            w.effect(f"{w.value(tensor)}.data = {w.value(values)}")
+        for handle in self.hooks:
+            w.value(handle)
         for tensor, gradient in self.grads.items():
             w.effect(f"{w.value(tensor)}.grad = {w.value(gradient)}")

@@ -7,6 +7,7 @@ arguments and constants (objects kept alive by the compiled entry); everything e
 from __future__ import annotations
 
 import keyword
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,8 @@ class Source:
     is_constant: bool = False
     trusted: bool = False
     """Belongs to Flambeau or to the standard library: never rebound, so never guarded."""
+    written: str = ""
+    """What the program calls it, where that is another name."""
     step: tuple[str, Any] = ("", None)
     """How it is read from its base, where a guard can tell that it would find the same again (`guards_plan`)."""
 
@@ -47,11 +50,11 @@ class Source:
     def attr(self, name: str) -> Source:
         if name.isidentifier() and not keyword.iskeyword(name):
             return self.derive("{0}." + name)
-        return self.derive("getattr({0}, " + _braced(repr(name)) + ")")
+        return self.derive("getattr({0}, " + braced(repr(name)) + ")")
 
     def dict_item(self, name: str) -> Source:
         """An entry of the instance's `__dict__`."""
-        return self.derive("{0}.__dict__[" + _braced(repr(name)) + "]", step=("entry", name))
+        return self.derive("{0}.__dict__[" + braced(repr(name)) + "]", step=("entry", name))
 
     def field(self, name: str) -> Source:
         """The same, for a name that no class attribute hides, as programs write it."""
@@ -60,7 +63,7 @@ class Source:
     def item(self, key: Any) -> Source:
         """`self[key]` for a key that prints as a literal, else through a constant."""
         if is_literal(key):
-            return self.derive("{0}[" + _braced(repr(key)) + "]", step=("item", key))
+            return self.derive("{0}[" + braced(repr(key)) + "]", step=("item", key))
         return self.derive("{0}[{1}]", constant_source(key))
 
     def size(self, dim: int) -> Source:
@@ -70,9 +73,9 @@ class Source:
     def type(self) -> Source:
         return self.derive("type({0})", step=("type", None))
 
-    def cell(self, index: int) -> Source:
+    def cell(self, index: int, name: str) -> Source:
         """A cell of a function's closure."""
-        return self.derive(f"{{0}}.__closure__[{index}]", step=("cell", index))
+        return Source(f"{{0}}.__closure__[{index}]", (self,), written=name, step=("cell", index))
 
     def default(self, index: int) -> Source:
         """A default value of a function."""
@@ -101,8 +104,19 @@ class Source:
     def __str__(self) -> str:
         return self.render(_show_constant)
 
+    @property
+    def words(self) -> str:
+        """The expression as the program would write it."""
+        if self.written or self.is_constant:
+            return self.written or _show_constant(self.constant)
+        return _PLUMBING.sub(r".\1", self.template.format(*(base.words for base in self.bases))).replace(".cell_contents", "")
 
-def _braced(text: str) -> str:
+
+_PLUMBING = re.compile(r"\.(?:__dict__|_modules|_parameters|_buffers)\['(\w+)'\]")
+
+
+def braced(text: str) -> str:
+    """Text as part of a template."""
     return text.replace("{", "{{").replace("}", "}}")
 
 

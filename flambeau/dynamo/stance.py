@@ -6,7 +6,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile")
+AFTER_A_CALL = ("eager_then_compile", "aot_eager_then_compile")
+"""Stances in which a function runs eagerly once before it is compiled."""
+
+STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile", *AFTER_A_CALL)
 
 
 class Current:
@@ -14,19 +17,24 @@ class Current:
 
     stance = "default"
     backend: Any = None
+    usual = True
+    """Is it the default stance, without such a backend?"""
+
+    @classmethod
+    def set(cls, stance: str, backend: Any) -> None:
+        """Take another stance."""
+        cls.stance, cls.backend, cls.usual = stance, backend, stance == "default" and backend is None
 
 
 class set_stance:
     """Set how compiled functions behave: a function that does it for good, a context manager, or a decorator.
 
     "default"; "force_eager": run as if nothing were compiled; "eager_on_recompile": use what is compiled and run eagerly where nothing
-    fits; "fail_on_recompile": RuntimeError where nothing fits. `force_backend`: compile with this backend, whatever was asked for.
+    fits; "fail_on_recompile": RuntimeError where nothing fits; "eager_then_compile": each function runs eagerly once, then as by
+    default. `force_backend`: compile with this backend, whatever was asked for.
     """
 
     def __init__(self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None) -> None:
-        if stance in ("eager_then_compile", "aot_eager_then_compile"):
-            raise NotImplementedError(f"stance {stance!r} is not implemented; call the function once before it is compiled, or mark sizes "
-                                      "with torch._dynamo.mark_dynamic")
         if stance not in STANCES:
             raise RuntimeError(f"invalid torch.compile stance {stance!r}; expected one of {', '.join(STANCES)}")
         if skip_guard_eval_unsafe:
@@ -34,16 +42,16 @@ class set_stance:
         if stance != "default" and force_backend is not None:
             raise RuntimeError("non-default stance cannot have force_backend set")
         self.new, self.before = (stance, force_backend), (Current.stance, Current.backend)
-        Current.stance, Current.backend = self.new
+        Current.set(*self.new)
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, *error: Any) -> None:
-        Current.stance, Current.backend = self.before
+        Current.set(*self.before)
 
     def __call__(self, fn: Callable) -> Callable:
-        Current.stance, Current.backend = self.before
+        Current.set(*self.before)
         stance, backend = self.new
 
         @functools.wraps(fn)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import collections
 import enum
 import inspect
+import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,16 +26,18 @@ from .exceptions import RaisedInTrace, RunEagerly
 from .frame import Frame
 from .graph_builder import GraphBuilder
 from .guards import GuardSet
-from .higher_order import call_higher_order
+from .higher_order import call_higher_order, hooked
 from .operations import Operations
+from .overriding import DEFAULT, ClassesOffScope, Overriding, overrides
 from .side_effects import SideEffects
 from .source import Source, constant_source
 from .surroundings import Surroundings, setting_at, write_setting
 from .variables import copying, toolbox  # noqa: F401 - they register their handlers
+from .variables.arrays import DTYPES, ArrayVariable, call_function, takes_arrays, to_tensor
 from .variables.autocast import autocast_class, make_autocast
-from .variables.base import Args, ConstantVariable, Kwargs, NotConstant, Variable, is_plain_constant
+from .variables.base import NONE, Args, ConstantVariable, Kwargs, NotConstant, Variable, is_plain_constant
 from .variables.builtins import HANDLERS, PURE, call_modelled
-from .variables.contexts import GRAD_SCOPES, GradScope, Scope, make_scope
+from .variables.contexts import GRAD_SCOPES, GradScope, ProfilerScope, Scope, make_scope
 from .variables.dicts import DictVariable, SetVariable
 from .variables.functions import FunctionBase, FunctionVariable, MethodVariable
 from .variables.generators import GeneratorVariable
@@ -56,10 +59,12 @@ MAX_DEPTH = 60
 _Result = TypeVar("_Result")
 
 
-class Trace(Builder, GraphBuilder, Operations):
+class Trace(Builder, GraphBuilder, Operations, Overriding):
     """State of one capture. Variables call back into it as `tx`."""
 
-    def __init__(self, shapes: Any, pinned: set[str]) -> None:
+    def __init__(self, shapes: Any, pinned: set[str], needed: Container[int] = ()) -> None:
+        self.needed = needed
+        """Which of `births` an earlier attempt found that the program needs the values of."""
         self.shapes = shapes
         """What is known of varying sizes (`dynamic.Shapes`)."""
         self.pinned = pinned
@@ -78,6 +83,7 @@ class Trace(Builder, GraphBuilder, Operations):
         """All that the program has made."""
         self.steps = 0
         self.entry_grad_mode = dispatch.state.recording
+        self.start_overriding()
         self.start_graph()
 
     def release(self) -> None:
@@ -210,6 +216,10 @@ class Trace(Builder, GraphBuilder, Operations):
             return GradScope(dispatch.grad_enabled, cls is recording or self.truth(args[0]))
         if cls is autocast_class():
             return make_autocast(self, args, kwargs)
+        if policy.is_own(cls.__module__) and cls.__name__ == "DisableTorchFunctionSubclass":
+            return ClassesOffScope(cls)
+        if policy.is_profiler_scope(cls):
+            return ProfilerScope(cls, args, kwargs)
         handler = HANDLERS.get(cls)
         if handler is not None:
             return call_modelled(self, cls, handler, args, kwargs)
@@ -231,6 +241,8 @@ class Trace(Builder, GraphBuilder, Operations):
             return args[0].method(self, real.__name__, args[1:], kwargs)
         if function.source is None or function.source.is_constant or function.source.trusted:
             self.note_code(real)
+        if real is DEFAULT:
+            return self.default_torch_function(*args, **kwargs)
         if policy.is_state(real):
             graph_break("global state", f"{real.__name__}()")
         if is_operator(real):
@@ -248,6 +260,8 @@ class Trace(Builder, GraphBuilder, Operations):
                 graph_break("autograd inside a compiled function", f"{real.__qualname__}()")
             case "compiling":
                 return ConstantVariable(True)
+            case "check":
+                return self._checked(function, args, kwargs)
             case "apply":
                 return apply_function(self, self.known(args[0]), args[1:], kwargs)
             case "checkpoint":
@@ -257,6 +271,23 @@ class Trace(Builder, GraphBuilder, Operations):
             case "higher order":
                 return call_higher_order(self, function, args, kwargs)
         return self.inline(function, args, kwargs)
+
+    def hooked(self, owner: TensorVariable, hook: Variable) -> Any:
+        """The node of a hook on a tensor of the graph."""
+        return hooked(self, owner, hook)
+
+    def array_of(self, tensor: TensorVariable) -> Variable | None:
+        """`tensor.numpy()`, or None where that raises or has no model."""
+        plain = type(tensor) is TensorVariable and not tensor.fake.requires_grad and tensor.fake.device.type == "cpu"
+        return ArrayVariable(tensor) if plain and np.dtype(tensor.fake.dtype.numpy) in DTYPES else None
+
+    def call_numpy(self, function: Any, args: Args, kwargs: Kwargs) -> Variable:
+        """A function of NumPy: of arrays in the graph, of known numbers now."""
+        if takes_arrays(args, kwargs):
+            return call_function(self, function, args, kwargs)
+        if not policy.is_numpy_function(function):
+            graph_break("call of skipped function", f"numpy.{function.__name__}()")
+        return self.numpy_number(function, args, kwargs)
 
     def numpy_number(self, function: Any, args: Args, kwargs: Kwargs) -> Variable:
         """A function of NumPy on known numbers that gives a number; anything else is a graph break."""
@@ -269,6 +300,19 @@ class Trace(Builder, GraphBuilder, Operations):
         if not isinstance(result, np.generic):
             graph_break("call of skipped function", f"numpy.{function.__name__}(), which gives a {type(result).__name__}")
         return ConstantVariable(result)
+
+    def _checked(self, function: FunctionVariable, args: Args, kwargs: Kwargs) -> Variable:
+        """`torch._check(condition)`; of a size that is known only when the program runs it is known from here on."""
+        condition = args[0].realize(self) if args else ConstantVariable(None)
+        if function.function.__name__ == "_check_is_size":
+            condition = self.binary(operator.ge, condition, ConstantVariable(0))
+        relation = condition.value if isinstance(condition, SymVariable) else None
+        if isinstance(relation, SymBool):
+            _, left, right = relation.relation
+            if self.shape_env.unbacked & (free_variables(left) | free_variables(right)):
+                self.check_size(relation)
+                return NONE
+        return self.inline(function, args, kwargs)
 
     def _dispatched(self, dispatch: Any, cls: Variable) -> Variable:
         """The function that functools.singledispatch has for a class; others may be registered later."""
@@ -286,8 +330,10 @@ class Trace(Builder, GraphBuilder, Operations):
 
     def call_operator(self, function: Any, args: Args, kwargs: Kwargs) -> Variable:
         """One node of the graph; tensor-like objects of the program may override it."""
+        if args and (tensor := to_tensor(self, function.__name__, args, kwargs)) is not None:
+            return tensor
         for arg in [*args, *kwargs.values()]:
-            if isinstance(arg, ObjectVariable) and not isinstance(arg, ModuleObjectVariable):
+            if isinstance(arg, ObjectVariable) and not isinstance(arg, ModuleObjectVariable) and not overrides(arg.cls):
                 graph_break("unknown operation", f"{function.__name__}() of {arg.describe()}")
         return self.emit(function, args, kwargs)
 

@@ -25,7 +25,7 @@ def except_print(T):
     return f, (v(T),)
 
 
-@program(breaks=True)
+@program
 def except_item(T):
     def f(x):
         try:
@@ -500,7 +500,7 @@ def nonlocal_in_except(T):
     return f, (v(T),)
 
 
-@program(breaks=True)
+@program
 def item_in_except_loop(T):
     def f(x):
         t = 0.0

@@ -19,6 +19,7 @@ import math
 import operator
 import os
 import random
+import sys
 import time
 import warnings
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -265,7 +266,7 @@ def random_numbers(T):
     return f, (v(T),)
 
 
-@program(breaks=True)
+@program
 def random_generator(T):
     def f(x, rng):
         return x * rng.random() + rng.randint(0, 3)
@@ -451,5 +452,38 @@ def class_statement_in_a_loop(T):
 
             x = x * Scale.by + Scale.total
         return x
+
+    return f, (v(T),)
+
+
+# -- dicts and names that are made in one graph ------------------------------------------------------------------------------------
+@program
+def dict_of_keys(T):
+    def f(x):
+        made = defaultdict.fromkeys(["a", "b"], 2)
+        ordered = OrderedDict.fromkeys("ba", x)
+        return x * made["a"] + ordered["b"], type(made) is defaultdict, made.default_factory, ordered, dict.fromkeys((1, 2))
+
+    return f, (v(T),)
+
+
+@program
+def dict_joined_with_pairs(T):
+    def f(x, given):
+        made = {"a": x}
+        made |= [("c", x * 3), ("a", x - 1)]
+        given |= zip("xy", (x, 2), strict=True)
+        try:
+            made |= 3
+        except TypeError as error:
+            return made, str(error)
+
+    return f, (v(T), {"z": 0})
+
+
+@program
+def interned(T):
+    def f(x):
+        return {sys.intern("abc"): x}["abc"] * 2
 
     return f, (v(T),)

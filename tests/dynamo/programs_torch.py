@@ -7,6 +7,7 @@ arguments is compared as well.
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 
 import numpy as np
@@ -71,7 +72,7 @@ def item_and_tolist(T):
     return f, (v(T),)
 
 
-@program(breaks=True)
+@program
 def numpy_inside(T):
     def f(x):
         a = x.numpy() * 2
@@ -81,7 +82,7 @@ def numpy_inside(T):
     return f, (v(T),)
 
 
-@program(breaks=True)
+@program
 def numpy_functions(T):
     def f(x, n):
         a = np.sqrt(n)
@@ -91,7 +92,7 @@ def numpy_functions(T):
     return f, (v(T), 16)
 
 
-@program(breaks=True)
+@program
 def nonzero(T):
     return (lambda x: x[x > 2] * 2), (v(T),)
 
@@ -263,3 +264,101 @@ def backward_inside(T):
         return grad
 
     return f, (v(T),)
+
+
+# -- what torch has in one graph -------------------------------------------------------------------------------------------------
+@program
+def aten_operators(T):
+    table = [T.ops.aten.sin, T.ops.aten.cos.default]
+
+    def f(x):
+        for operator in table:
+            x = operator(x)
+        return T.ops.aten.add.Tensor(x, x, alpha=2), T.ops.aten.sum.dim_IntList(x, [0])
+
+    return f, (v(T),)
+
+
+@program
+def record_function(T):
+    @T.profiler.record_function("decorated")
+    def twice(x):
+        return x * 2
+
+    given = T.profiler.record_function("given")
+
+    def f(x):
+        with T.profiler.record_function("block"), given:
+            y = twice(x)
+        return y + 1, given.name
+
+    return f, (v(T),)
+
+
+@program
+def profile_block(T):
+    def f(x):
+        with T.profiler.profile(activities=[T.profiler.ProfilerActivity.CPU]):
+            y = x * 2
+        return y + 1
+
+    return f, (v(T),)
+
+
+@program(breaks=True)
+def record_function_around_a_break(T):
+    def f(x):
+        with T.profiler.record_function("block") as block:
+            y = x * 2
+            print("in it")
+            y = y + 1
+        return y, block.name
+
+    return f, (v(T),)
+
+
+@program
+def mark_dirty(T):
+    class Double(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.mark_dirty(x)
+            return x.mul_(2)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 2
+
+    def f(x):
+        y = x * 1
+        z = Double.apply(y)
+        Double.apply(y)
+        return z.sin(), y, z is y
+
+    return f, (v(T).requires_grad_(),)
+
+
+@program
+def lazy_modules(T):
+    T.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = T.nn.Sequential(T.nn.LazyLinear(3), T.nn.ReLU(), T.nn.LazyLinear(2))
+
+    def f(x):
+        return model(x).shape, type(model[0]) is T.nn.Linear
+
+    return f, (T.ones(2, 4),)
+
+
+@program
+def class_of_results(T):
+    class Marked(T.Tensor):
+        def twice(self):
+            return self * 2
+
+    def f(x, y):
+        made = y.as_subclass(Marked) + 1
+        return [type(t).__name__ for t in (x * 2, x.twice(), made, x + y)], isinstance(made, Marked), x.twice(), made
+
+    return f, (v(T).as_subclass(Marked), v(T))

@@ -95,7 +95,7 @@ def test_data_dependent_and_or() -> None:
 def test_item() -> None:
     def f(x):
         n = (x + 1).sum().item()
-        return x * n
+        return x * n if n > 2 else x
 
     check(f, x3(), graphs=2, breaks=1)
 
@@ -680,3 +680,34 @@ def test_a_class_statement_breaks_the_graph_in_two() -> None:
     assert (found.graph_count, found.op_count) == (2, 4)
     assert "the class statement Twice" in str(found)
     assert torch.equal(torch.compile(f, backend="eager")(x), f(x))
+
+
+def test_explain_names_what_the_program_wrote_and_each_break_once() -> None:
+    held = types.SimpleNamespace(thing=object())
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.k = torch.nn.Linear(3, 3)
+            self.k.marks = {"a": object()}
+
+        def forward(self, x):
+            for _ in range(3):
+                x = x + 1
+                print(end="")
+            hash(self.k.marks["a"])
+            self.k.weight.data_ptr()
+            hash(held.thing)
+            return chosen(x)
+
+    def chosen(x):
+        if x.sum() > 0:
+            return x
+        return x * 2
+
+    text = str(dynamo.explain(Model())(torch.ones(2, 3)))
+    assert "5 graph break(s)" in text
+    assert text.count("\nbreak ") == 5
+    for words in ("self.k.marks['a']", "tensor self.k.weight.data_ptr()", "held.thing", "(met 4 times): print or logging", "in chosen"):
+        assert words in text, words
+    assert not any(plumbing in text.split("\nframe 1")[0] for plumbing in ("_modules", "__dict__", "__closure__", "cell_contents"))

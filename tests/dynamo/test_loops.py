@@ -526,3 +526,68 @@ def test_comprehensions_in_the_body() -> None:
         return x
 
     pieces(f, x3())
+
+
+def appended(x, out):
+    for _ in range(3):
+        x = x + 1
+        out.append(x.sum())
+        print(end="")
+    return x
+
+
+def extended(x, out):
+    out.extend([x, x * 2])
+    out += (3,)
+    return x + 1
+
+
+def appended_then_read(x, out):
+    out.append(x)
+    out.append(len(out))
+    return out[-2] + len(out)
+
+
+def appended_to_itself(x, out):
+    out.append(1)
+    out.extend(out)
+    return x * len(out)
+
+
+@pytest.mark.parametrize("program", [appended, extended, appended_then_read, appended_to_itself], ids=lambda f: f.__name__)
+def test_a_list_that_grows(program) -> None:
+    compiled = dynamo.compile(program, backend="eager")
+    want, got = [], []
+    for _ in range(3):
+        assert same(program(x3(), want), compiled(x3(), got))
+        assert same(want, got)
+
+
+def test_the_length_of_a_list_that_only_grows_is_no_guard() -> None:
+    counter = Counter()
+    compiled = dynamo.compile(appended, backend=counter)
+    out: list = []
+    for _ in range(4):
+        compiled(x3(), out)
+    assert len(out) == 12 and len(counter.graphs) == 3    # 0, 1, and a number that varies
+
+
+def test_numbers_read_from_tensors_walk_back_in_one_graph() -> None:
+    def viterbi(emission, transition):
+        score, back = emission[0], []
+        for row in emission[1:]:
+            best, index = (score[:, None] + transition).max(0)
+            score = best + row
+            back.append(index)
+        path = [int(score.argmax())]
+        for index in reversed(back):
+            path.append(int(index[path[-1]]))
+        return path[::-1]
+
+    counter = Counter()
+    compiled = dynamo.compile(viterbi, backend=counter, fullgraph=True)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        args = torch.rand(6, 4), torch.rand(4, 4)
+        assert viterbi(*args) == compiled(*args)
+    assert len(counter.graphs) == 1

@@ -102,7 +102,6 @@ def test_regions_are_captured_like_their_function(backend: Backend) -> None:
 @pytest.mark.parametrize(("args", "kwargs", "error"), [
     (("bad",), {}, RuntimeError),
     (("force_eager",), {"force_backend": "eager"}, RuntimeError),
-    (("eager_then_compile",), {}, NotImplementedError),
     ((), {"skip_guard_eval_unsafe": True}, NotImplementedError),
 ])  # fmt: skip
 def test_errors(args: tuple, kwargs: dict, error: type, backend: Backend) -> None:

@@ -149,16 +149,11 @@ def test_dynamic(fn) -> None:
     check(fn, x24(), graphs=None, breaks=None, dynamic=True)
 
 
-@pytest.mark.parametrize("name", ["boolean index", "nonzero", "unique", "tolist", "bool", "numpy", "item in arithmetic", "int"])
+@pytest.mark.parametrize("name", ["tolist", "bool", "int"])
 def test_data_dependent_operations_break(name) -> None:
     functions = {
-        "boolean index": lambda x: x[x > 0] * 2,
-        "nonzero": lambda x: (x > 0).nonzero() + 1,
-        "unique": lambda x: torch.unique(x) * 2,
-        "tolist": lambda x: x * x.sum(dim=(1, 2)).tolist()[0],
+        "tolist": lambda x: x * x.tolist()[0][0][0],
         "bool": lambda x: x * 2 if bool((x > 100).any()) else x,
-        "numpy": lambda x: x + float(x.detach().numpy().max()),
-        "item in arithmetic": lambda x: x * x[0, 0, 0].item(),
         "int": lambda x: x + int(x[0, 0, 0]),
     }
     seen = check(functions[name], x24(), graphs=None, breaks=None)

@@ -69,7 +69,7 @@ class Variable:
     def describe(self) -> str:
         """Short text for messages."""
         name = type(self).__name__.removesuffix("Variable").lower()
-        return f"{name} {self.source}" if self.source is not None else name
+        return f"{name} {self.source.words}" if self.source is not None else name
 
     def __repr__(self) -> str:
         return self.describe()

@@ -12,6 +12,7 @@ import itertools
 import math
 import operator
 import os
+import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.symbolic import sym_float, sym_int, sym_max, sym_min, sym_sqrt
 from ...core.tensor import is_inference
 from ..break_kinds import graph_break
+from .arrays import CREATION, FUNCTIONS
 from .base import NONE, Args, ConstantVariable, Kwargs, ValueVariable, Variable, call_handler, is_none
 from .dicts import DictVariable, MappingProxyVariable, SetVariable, set_of
 from .floats import FloatVariable, of_floats
@@ -79,12 +81,10 @@ class BuiltinVariable(ValueVariable):
         if isinstance(self.value, (types.MethodDescriptorType, types.WrapperDescriptorType)) and args:
             return call_descriptor(tx, self.value, args, kwargs)
         if isinstance(owner, type) and isinstance(self.value, types.BuiltinMethodType):
-            if all(a.is_constant() for a in args) and owner in (dict, str, int, float, bytes, complex):
-                if owner is dict and self.value.__name__ == "fromkeys":
-                    return _fromkeys(tx, *args)
+            if owner in _DICTS and self.value.__name__ == "fromkeys":
+                return call_handler(_fromkeys, self.describe(), tx, owner, *args, **kwargs)
+            if all(a.is_constant() for a in args) and owner in (str, int, float, bytes, complex):
                 return tx.fold(self.value, args, kwargs)
-            if owner is dict and self.value.__name__ == "fromkeys":
-                return _fromkeys(tx, *args)
         graph_break("call of C function", f"{self.describe()}()")
 
 
@@ -121,15 +121,21 @@ def call_descriptor(tx: Trace, method: Any, args: Args, kwargs: Kwargs) -> Varia
     graph_break("call of C function", f"{method.__qualname__}()")
 
 
-def _fromkeys(tx: Trace, keys: Variable, value: Variable = NONE) -> Variable:
-    return tx.make_dict(dict.fromkeys(tx.iterate(keys), value))
+_DICTS = (dict, collections.OrderedDict, collections.defaultdict)
+
+
+def _fromkeys(tx: Trace, kind: type, iterable: Variable, value: Variable = NONE) -> Variable:
+    made = DictVariable({}, kind)
+    for key in tx.iterate(iterable):
+        made.set_item(tx, key, value)
+    return made
 
 
 PURE: set[Any] = {
     abs, ascii, bin, bytes, chr, complex, divmod, hash, hex, oct, ord, pow, repr, round, int, float, str, bool, format,
     *(fn for fn in vars(math).values() if callable(fn)),
     str.upper, str.lower, str.join, str.format, str.split, str.strip, str.replace, str.startswith, str.endswith,
-    str.maketrans, int.from_bytes, float.fromhex, operator.index, os.fspath,
+    str.maketrans, int.from_bytes, float.fromhex, operator.index, os.fspath, sys.intern,
 }  # fmt: skip
 """Functions of known values that may be computed during capture."""
 
@@ -388,6 +394,9 @@ def _mapping_proxy(tx: Trace, mapping: Variable) -> Variable:
 
 def _number(kind: type, special: str) -> Callable[..., Variable]:
     def handler(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
+        tensor = getattr(args[0], "tensor", args[0]) if args else None
+        if isinstance(tensor, TensorVariable) and tensor.fake.dtype.is_floating_point is (kind is float):
+            return tensor.method(tx, "item", [], {})
         if args and isinstance(args[0], SymVariable):
             if args[0].python_type() is kind:
                 return args[0]
@@ -422,6 +431,17 @@ HANDLERS.update({function: _math(function, symbolic) for function, symbolic in _
 HANDLERS[int] = _number(int, "__int__")
 HANDLERS[float] = _number(float, "__float__")
 HANDLERS[complex] = _number(complex, "__complex__")
+
+
+def _of_numpy(function: Any) -> Callable[..., Variable]:
+    def handler(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
+        made = CREATION.get(function)
+        return made(tx, *args, **kwargs) if made is not None else tx.call_numpy(function, list(args), kwargs)
+
+    return handler
+
+
+HANDLERS.update({function: _of_numpy(function) for function in (*CREATION, *FUNCTIONS)})
 
 
 @handles(str)

@@ -8,6 +8,8 @@ from ...autograd.grad_mode import GRAD, INFERENCE, enable_grad, inference_mode, 
 from ...core import dispatch
 from ...core.device import device
 from ...fx.node import mark_impure
+from ..break_kinds import describe
+from ..exceptions import RunEagerly
 from ..source import Source
 from .base import NONE, Args, ConstantVariable, Kwargs, NamedMethod, Variable
 
@@ -41,12 +43,38 @@ def recording_in(kind: type, flag: bool) -> int:
 class Scope(Variable):
     """A context manager of Flambeau that capture enters itself."""
 
+    source: Source | None = None
+    entered = 0
+    """How often the program has entered it, and not left it."""
+    left_existing = 0
+    """How often it has left one that was entered before."""
+
     def enter_scope(self, tx: Trace) -> tuple[Variable, Variable]:
         """`with`: its bound `__exit__`, and what `__enter__` gives."""
         raise NotImplementedError
 
     def leave(self, tx: Trace) -> None:
         raise NotImplementedError
+
+    def left(self, tx: Trace) -> bool:
+        """Count that it is left; whether capture saw it entered."""
+        if self.entered:
+            self.entered -= 1
+            return True
+        self.left_existing += 1
+        tx.effects.touch(self)
+        return False
+
+    def entered_in(self, w: Writer, made: str) -> str:
+        """The scope that the expression `made` gives, entered as often as by the program."""
+        w.remember(self, made)
+        for _ in range(self.entered):
+            w.effect(f"{made}.__enter__()")
+        return made
+
+    def replay(self, w: Writer) -> None:
+        for _ in range(self.left_existing):
+            w.effect(f"{w.fetch(self.source)}.__exit__(None, None, None)")
 
     def fresh(self) -> Scope:
         """The scope for one call of a function that this one decorates."""
@@ -76,8 +104,6 @@ class GradScope(Scope):
                  source: Source | None = None) -> None:  # fmt: skip
         self.kind, self.flag, self.before, self.value, self.source = kind, flag, before, value, source
         self.saved: list[int] = list(getattr(value, "saved", []))
-        self.entered = 0
-        self.left_existing = 0
 
     def enter_scope(self, tx: Trace) -> tuple[Variable, Variable]:
         self.saved.append(self.before if self.before is not None else dispatch.state.recording)
@@ -88,26 +114,14 @@ class GradScope(Scope):
 
     def leave(self, tx: Trace) -> None:
         tx.set_grad_mode(self.saved.pop())
-        if self.entered:
-            self.entered -= 1
-        else:
-            self.left_existing += 1
-            tx.effects.touch(self)
+        self.left(tx)
 
     def fresh(self) -> Scope:
         return GradScope(self.kind, self.flag)
 
     def make(self, w: Writer) -> str:
         argument = "" if self.kind in (no_grad, enable_grad) else repr(self.flag)
-        made = w.bind(f"{w.constant(self.kind)}({argument})")
-        w.remember(self, made)
-        for _ in range(self.entered):
-            w.effect(f"{made}.__enter__()")
-        return made
-
-    def replay(self, w: Writer) -> None:
-        for _ in range(self.left_existing):
-            w.effect(f"{w.fetch(self.source)}.__exit__(None, None, None)")
+        return self.entered_in(w, w.bind(f"{w.constant(self.kind)}({argument})"))
 
 
 def is_device(variable: Variable) -> bool:
@@ -120,7 +134,6 @@ class DeviceScope(Scope):
 
     def __init__(self, where: Variable, source: Source | None = None) -> None:
         self.where, self.source = where, source
-        self.entered = 0
 
     def enter_scope(self, tx: Trace) -> tuple[Variable, Variable]:
         self.entered += 1
@@ -135,14 +148,49 @@ class DeviceScope(Scope):
         tx.note_write(dispatch.state, "devices", ConstantVariable(None if outer == (None,) else outer))
 
     def make(self, w: Writer) -> str:
-        where = w.value(self.where)
-        w.remember(self, where)
-        for _ in range(self.entered):
-            w.effect(f"{where}.__enter__()")
-        return where
+        return self.entered_in(w, w.value(self.where))
 
     def replay(self, w: Writer) -> None:
         w.effect(f"{w.fetch(self.source)}.__exit__(None, None, None)")
+
+
+class ProfilerScope(Scope):
+    """`record_function(...)` or a profile around captured code: it names or watches what Python calls, and kernels are not that. It is
+    entered for what runs between graphs."""
+
+    def __init__(self, kind: type, args: Args, kwargs: Kwargs, source: Source | None = None) -> None:
+        self.kind, self.args, self.kwargs, self.source = kind, args, kwargs, source
+        self.over = False
+
+    def enter_scope(self, tx: Trace) -> tuple[Variable, Variable]:
+        self.entered += 1
+        tx.effects.touch(self)
+        return ScopeExit(self), self
+
+    def leave(self, tx: Trace) -> None:
+        if self.left(tx):
+            self.over = True
+
+    def fresh(self) -> Scope:
+        return ProfilerScope(self.kind, self.args, self.kwargs)
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        if name in ("__enter__", "__exit__"):
+            return NamedMethod(self, name)
+        if name in ("name", "args") and self.kind.__name__ == "record_function":
+            given = dict(zip(("name", "args"), self.args, strict=False)) | self.kwargs
+            return given.get(name, NONE)
+        raise RunEagerly(describe("unknown context manager", f"{self.kind.__name__}.{name} of a profiler that the function makes"))
+
+    def make(self, w: Writer) -> str:
+        if self.over and self.kind.__name__ != "record_function":    # what it was to record is gone
+            raise RunEagerly(describe("unknown context manager", f"a {self.kind.__name__} that the function makes and gives away"))
+        return self.entered_in(w, w.bind(w.call(w.constant(self.kind), self.args, self.kwargs)))
+
+    def replay(self, w: Writer) -> None:
+        super().replay(w)
+        for _ in range(self.entered):
+            w.effect(f"{w.fetch(self.source)}.__enter__()")
 
 
 class ScopeExit(Variable):

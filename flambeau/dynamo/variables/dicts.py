@@ -281,7 +281,10 @@ class DictVariable(ModelledVariable):
 
     def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
         if not isinstance(other, DictVariable):
-            return None
+            if op is not operator.ior or reflected or self.kind is collections.Counter:
+                return None
+            self._update(tx, other)
+            return self
         own = next(filter(None, map(self._python_method, tx.special_names(op, reflected))), None)
         if own is not None:
             answer = tx.call(tx.trusted(own), [self, other], {})

@@ -41,7 +41,8 @@ class NumberVariable(SymVariable):
         return type(self.example)
 
     def describe(self) -> str:
-        return f"a {'float' if self.python_type() is float else 'number'} that changes, {self.source}"
+        assert self.source is not None
+        return f"a {'float' if self.python_type() is float else 'number'} that changes, {self.source.words}"
 
     def build(self, w: Writer) -> str:
         return w.fetch(self.source)

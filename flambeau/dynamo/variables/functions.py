@@ -136,8 +136,8 @@ class FunctionVariable(FunctionBase):
     def closure_cells(self, tx: Trace) -> list[CellVariable]:
         base = self.origin()
         return [
-            tx.existing_cell(cell, base.cell(i))
-            for i, cell in enumerate(self.function.__closure__ or ())
+            tx.existing_cell(cell, base.cell(i, name))
+            for i, (name, cell) in enumerate(zip(self.code.co_freevars, self.function.__closure__ or (), strict=False))
         ]
 
     def origin(self) -> Source:

@@ -5,14 +5,25 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
+from ...core.symbolic import hint_of
+from ...core.tensor import Tensor, fake
 from .. import policy
+from ..break_kinds import graph_break
+from ..exceptions import RestartTrace
 from ..source import constant_source
-from .base import Args, ConstantVariable, Kwargs, Variable
+from .base import Args, ConstantVariable, Kwargs, NotConstant, Variable
 from .objects import ObjectVariable
 from .tensor import TensorVariable
 
 if TYPE_CHECKING:
     from ..trace import Trace
+
+def sized(example: Any) -> Any:
+    """A fake tensor with plain numbers for its sizes."""
+    if not isinstance(example, Tensor):
+        return example
+    return fake(tuple(map(hint_of, example.shape)), example.dtype, example.device, tuple(map(hint_of, example.stride())))
+
 
 STATE = ("_parameters", "_buffers", "_modules")
 HOOKS = (
@@ -83,10 +94,22 @@ class ModuleObjectVariable(ObjectVariable):
         return not any(name in self.value.__dict__.get(part, ()) for part in STATE)
 
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        if self.value is not None and "_initialize_hook" in self.value.__dict__ and hasattr(self.cls, "initialize_parameters"):
+            self._initialize(tx, args, kwargs)
         entry = tx.lookup(self.cls, "__call__")
         if _is_base_method(entry, ("__call__", "_call_impl", "_wrapped_call_impl")) and self._no_hooks(tx):
             return tx.call(self.attr(tx, "forward"), args, kwargs)
         return super().call(tx, args, kwargs)
+
+    def _initialize(self, tx: Trace, args: Args, kwargs: Kwargs) -> None:
+        """A lazy module gets its parameters now, as it would at this call, from what is known of its inputs; then capture starts anew."""
+        try:
+            known = [sized(tx.example(arg.realize(tx))) for arg in args]
+            named = {name: sized(tx.example(value.realize(tx))) for name, value in kwargs.items()}
+        except NotConstant:
+            graph_break("call of unknown object", f"{self.describe()}, a lazy module, with arguments known only when it runs")
+        self.value._infer_parameters(self.value, tuple(known), named)
+        raise RestartTrace
 
     def _no_hooks(self, tx: Trace) -> bool:
         if self.value is None or tx.global_module_hooks():

@@ -64,7 +64,7 @@ class ObjectVariable(Variable):
         return self.cls
 
     def describe(self) -> str:
-        return f"{self.cls.__name__} object" + (f" {self.source}" if self.source is not None else "")
+        return f"{self.cls.__name__} object" + (f" {self.source.words}" if self.source is not None else "")
 
     # reading attributes, in the order of object.__getattribute__
     def attr(self, tx: Trace, name: str) -> Variable:
@@ -362,7 +362,7 @@ class ObjectVariable(Variable):
         args = "".join(f", {w.value(a)}" for a in self.new_args)
         if isinstance(self.container, TupleVariable):
             return f"tuple.__new__({cls}, ({''.join(w.value(i) + ', ' for i in self.container.items)}))"
-        base = next(b for b in self.cls.__mro__ if b.__module__ in ("builtins", "collections", "types"))
+        base = next(b for b in self.cls.__mro__ if b.__module__ in ("builtins", "collections", "types", "flambeau._C"))
         return f"{w.constant(base)}.__new__({cls}{args})"
 
     def replay(self, w: Writer) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from .. import policy
 from ..break_kinds import graph_break
 from ..source import Source
-from .base import Args, ConstantVariable, Kwargs, ModelledVariable, NotConstant, Variable, is_none
+from .base import NONE, Args, ConstantVariable, Kwargs, ModelledVariable, NotConstant, Variable, is_none
 
 if TYPE_CHECKING:
     from ..replacement import Writer
@@ -288,6 +288,46 @@ class ListVariable(SequenceVariable):
         """Give an existing list its final contents."""
         elements = self.wrap_elements([w.value(item) for item in self.items], w)
         w.effect(f"list.__setitem__({w.fetch(self.source)}, slice(None), {elements})")
+
+
+class ExistingList(ListVariable):
+    """A list that existed before. While the program does nothing but append to it, it may have any length."""
+
+    def __init__(self, value: list[Any], source: Source, elements: Callable[[], list[Variable]]) -> None:
+        self.value, self.source, self.elements = value, source, elements
+        self.added: list[Variable] = []
+        self.opened: list[Variable] | None = None
+
+    @property
+    def items(self) -> list[Variable]:
+        """All of them, of which there have to be as many as now."""
+        if self.opened is None:
+            self.opened = [*self.elements(), *self.added]
+        return self.opened
+
+    @items.setter
+    def items(self, new: list[Variable]) -> None:
+        self.opened = new
+
+    def like(self, items: list[Variable]) -> SequenceVariable:
+        return ListVariable(items)
+
+    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
+        if self.opened is None and name in ("append", "extend") and len(args) == 1 and not kwargs:
+            new = args if name == "append" else list(tx.iterate(args[0]))
+            self.changed(tx)
+            if self.opened is None:
+                self.added += new
+            else:
+                self.opened += new
+            return NONE
+        return super().method(tx, name, args, kwargs)
+
+    def replay(self, w: Writer) -> None:
+        if self.opened is not None:
+            return super().replay(w)
+        for item in self.added:
+            w.effect(f"list.append({w.fetch(self.source)}, {w.value(item)})")
 
 
 class DequeVariable(ListVariable):

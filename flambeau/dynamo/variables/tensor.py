@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...core.dtypes import bool_
 from ...core.symbolic import SymBool, SymFloat, SymInt
 from ...core.tensor import Tensor
 from .. import policy
@@ -18,6 +17,7 @@ from ..source import Source
 from ..surroundings import MISSING
 from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, NamedMethod, Variable
 from .dicts import DictVariable
+from .hooks import register_hook, set_data
 from .sequences import ListVariable, SequenceVariable, SliceVariable
 
 if TYPE_CHECKING:
@@ -46,7 +46,12 @@ READS = frozenset({"item", "tolist", "numpy", "__array__", "__bool__", "__int__"
                    "__dlpack__", "data_ptr", "is_nonzero", "equal", "allclose", "__contains__"})  # fmt: skip
 """Methods that read elements into Python."""
 
+FEW = 16
+"""Elements that a tensor has whose list of numbers is symbols."""
+
 RESIZING = frozenset({"resize_", "resize_as_", "set_"})
+
+HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})
 
 AUTOGRAD = frozenset({"backward", "register_hook", "retain_grad", "register_post_accumulate_grad_hook"})
 
@@ -63,7 +68,7 @@ class TensorVariable(Variable):
         return type(self.real) if self.real is not None else type(self.fake)
 
     def describe(self) -> str:
-        return f"tensor {self.source or self.node.name}"
+        return f"tensor {self.source.words if self.source is not None else self.node.name}"
 
     def key(self) -> Any:
         return IdentityKey(self)
@@ -138,6 +143,8 @@ class TensorVariable(Variable):
             tx.effects.check(self)
             tx.effects.grads[self] = value
             return
+        if name == "data":
+            return set_data(tx, self, value)
         if hasattr(type(self.fake), name) or name.startswith("_"):
             graph_break("unknown attribute", f"{self.describe()}.{name} = ...")
         tx.effects.touch(self)
@@ -152,13 +159,11 @@ class TensorVariable(Variable):
         own = self._special(tx, ["__getitem__"], key)
         if own is not None:
             return own
-        if isinstance(key, TensorVariable) and key.fake.dtype is bool_:
-            graph_break("data-dependent operator", f"{self.describe()}[mask]")
-        return tx.emit(operator.getitem, [self, key], {})
+        return tx.emit(operator.getitem, [self, tx.as_index(key)], {})
 
     def set_item(self, tx: Trace, key: Variable, value: Variable) -> None:
         if self._special(tx, ["__setitem__"], key, value) is None:
-            tx.emit(operator.setitem, [self, key, value], {})
+            tx.emit(operator.setitem, [self, tx.as_index(key), value], {})
 
     def contains(self, tx: Trace, key: Variable) -> bool:
         graph_break("tensor to Python value", f"{key.describe()} in {self.describe()}")
@@ -177,16 +182,27 @@ class TensorVariable(Variable):
         replaced = self.replaced(tx, name)
         if replaced is not None:
             return tx.call(replaced, args, kwargs)
+        if name == "as_subclass" and len(args) == 1:
+            cls = tx.known(args[0])
+            return SubclassVariable(self.node, self.fake, cls) if keeps_class(cls) else TensorVariable(self.node, self.fake)
         if name in FACT_METHODS:
             return self._fact(tx, name, args, kwargs)
         if name == "is_inference":
             if self.source is not None:
                 tx.guard(f"{{0}}.is_inference() is {self.fake.is_inference()}", self.source)
             return ConstantVariable(self.fake.is_inference())
+        if name == "item" and not args and not kwargs and (number := tx.read_number(self)) is not None:
+            return number
+        if name == "tolist" and len(self.fake.shape) == 1 and self.fake.shape[0] <= FEW and tx.may_be_unknown():
+            return ListVariable([self.item(tx, ConstantVariable(i)).method(tx, "item", [], {}) for i in range(int(self.fake.shape[0]))])
+        if name == "numpy" and not args and not kwargs and (array := tx.array_of(self)) is not None:
+            return array
         if name in READS:
             graph_break("tensor to Python value", f"{self.describe()}.{name}()")
         if name in RESIZING:
             graph_break("unknown operation", f"{self.describe()}.{name}(), which changes what memory it has")
+        if name in HOOKS and len(args) == 1 and not kwargs:
+            return register_hook(tx, self, name, args[0])
         if name in AUTOGRAD:
             graph_break("autograd inside a compiled function", f"{self.describe()}.{name}()")
         if name in SPECIAL:
@@ -221,6 +237,8 @@ class TensorVariable(Variable):
 
     def make(self, w: Writer) -> str:
         made = w.output(self)
+        if keeps_class(kind := self.python_type()):
+            made = w.bind(f"{w.constant(of_class)}({made}, {w.constant(kind)})")
         if self.written:
             w.remember(self, made)
             w.effects_of(self)
@@ -230,6 +248,32 @@ class TensorVariable(Variable):
         target = w.value(self)
         for name, value in self.written.items():
             w.effect(f"{target}.{name} = {w.value(value)}")
+
+
+class SubclassVariable(TensorVariable):
+    """A tensor of a class with its own `__torch_function__`: in the graph it is a plain one."""
+
+    def __init__(self, node: Node, fake: Any, cls: type, source: Source | None = None, real: Any = None) -> None:
+        super().__init__(node, fake, source, real)
+        self.cls = cls
+
+    def python_type(self) -> type:
+        return self.cls
+
+
+def as_plain(tensor: Tensor) -> Tensor:
+    """A tensor without its class."""
+    return tensor._as_subclass(Tensor)
+
+
+def keeps_class(kind: type) -> bool:
+    """Do results of operators on tensors of a class have this class?"""
+    return kind is not Tensor and not getattr(kind, "_plain_torch_function", False)
+
+
+def of_class(tensor: Tensor, kind: type) -> Tensor:
+    """A result of a graph, whose tensors may be plain ones, as a tensor of the class that the program expects."""
+    return tensor if type(tensor) is kind else tensor.as_subclass(kind)
 
 
 def _operand(variable: Variable) -> bool:
@@ -367,4 +411,4 @@ def operand_of(tx: Trace, variable: Variable, tensor: Callable[[TensorVariable],
     return value.item() if isinstance(value, np.generic) else value
 
 
-__all__ = ["Tensor", "SymVariable", "TensorMethod", "TensorVariable", "operand_of"]
+__all__ = ["Tensor", "SubclassVariable", "SymVariable", "TensorMethod", "TensorVariable", "as_plain", "keeps_class", "operand_of"]

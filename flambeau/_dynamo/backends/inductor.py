@@ -1,0 +1,5 @@
+"""The default backend."""
+
+from ...dynamo.backends import inductor
+
+__all__ = ["inductor"]
