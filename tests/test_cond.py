@@ -65,3 +65,33 @@ def test_refused_by_while_loop(args: tuple, message: str) -> None:
 def test_refused(args: tuple, message: str) -> None:
     with pytest.raises(RuntimeError, match=message):
         torch.cond(*args)
+
+
+def test_within_vmap_the_examples_choose_for_themselves() -> None:
+    x = torch.tensor([[1.0, 2.0], [-3.0, 1.0], [0.5, 0.5]], dtype=torch.float64)
+
+    def f(row: torch.Tensor) -> torch.Tensor:
+        return choose(row.sum() > 0, row)
+
+    assert torch.equal(torch.vmap(f)(x), torch.stack([f(row) for row in x]))
+    slope = torch.func.grad(lambda row: f(row).sum())
+    assert torch.allclose(torch.vmap(slope)(x), torch.stack([slope(row) for row in x]))
+    nested = torch.vmap(torch.vmap(lambda a: torch.cond(a > 0, lambda a: {"y": a * 2}, lambda a: {"y": -a}, (a,))["y"]))(x)
+    assert torch.equal(nested, torch.where(x > 0, x * 2, -x))
+    shared = torch.vmap(lambda row: choose(torch.tensor(True), row))(x)
+    assert torch.equal(shared, x.sin())
+    with pytest.raises(RuntimeError, match="both branches give tensors alike"):
+        torch.vmap(lambda row: torch.cond(row.sum() > 0, lambda a: a, lambda a: a[:1], (row,)))(x)
+    with pytest.raises(RuntimeError, match="same structure"):
+        torch.vmap(lambda row: torch.cond(row.sum() > 0, lambda a: a, lambda a: (a,), (row,)))(x)
+
+
+def test_loops_within_vmap_end_each_in_its_own_time() -> None:
+    counts, x = torch.tensor([0, 3, 1, 5]), torch.ones(4, 2)
+
+    def f(n: torch.Tensor, x: torch.Tensor) -> Any:
+        return torch.while_loop(lambda i, x: i < n, lambda i, x: (i + 1, x * 1.5), (torch.zeros((), dtype=torch.int64), x))
+
+    done, y = torch.vmap(f)(counts, x)
+    assert done.tolist() == counts.tolist()
+    assert torch.allclose(y, (1.5 ** counts.double()).float()[:, None].expand(4, 2))

@@ -34,7 +34,8 @@ from flambeau.core.size import Size
 from flambeau.core.symbolic import Relation, ShapeEnv, SymInt
 from flambeau.core.tensor import Tensor, from_array
 from flambeau.fx import GraphModule
-from flambeau.ops.registry import CompositeRecord, Primitive, composite_named, primitive_named
+from flambeau.ops.primitives import primitive_named
+from flambeau.ops.registry import CompositeRecord, Primitive, composite_named
 
 log = logging.getLogger("flambeau.cache")
 stats: Counter[str] = Counter()  # hits, misses and bypasses of this process

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from itertools import repeat
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from flambeau import _C
 from flambeau.aot.cache import Artefacts, Parts, Request, obtain
-from flambeau.aot.joint import INFERENCE, LEAF, NON_LEAF, FromArgument, FromAttribute, Program, trace
+from flambeau.aot.joint import INFERENCE, LEAF, NON_LEAF, FromArgument, FromAttribute, FromSize, Program, Result, trace
 from flambeau.aot.partition import Partition, partition
 from flambeau.aot.passes import CLEAN_UP, separate_results
 from flambeau.aot.repeats import compile_repeats
@@ -31,8 +32,9 @@ from flambeau.aot.verify import check_functional, check_partition
 from flambeau.core import dispatch
 from flambeau.core.settings import Verification
 from flambeau.core.tensor import Tensor, fake
-from flambeau.func.higher_order import HigherOrder
-from flambeau.fx import Graph, GraphModule, Node, PassManager, map_arg
+from flambeau.core.watching import unwatched
+from flambeau.fx import Graph, GraphModule, Node, PassManager, map_aggregate, map_arg
+from flambeau.ops.higher_order import HigherOrder, Scan
 
 Compiler = Callable[[GraphModule, list[Any]], Compiled]
 Observer = Callable[[str, GraphModule], None]
@@ -62,6 +64,8 @@ def aot_compile(
     inference_compiler: Compiler | None = None,
     artefacts: Artefacts | None = None,
     repeats: bool = False,
+    partition_fn: Callable[..., Any] | None = None,
+    decompositions: dict[Any, Callable] | None = None,
 ) -> Callable[..., Any]:
     """A function with the calling convention of `gm`, compiled for inputs like `example_inputs`.
 
@@ -70,12 +74,13 @@ def aot_compile(
     else the graph goes to `inference_compiler`. Compilers take `(gm, example_inputs)` and return a function from a list
     of inputs to a list of outputs. Calls whose inputs need gradients otherwise than the examples compile again. With
     `artefacts`, which say how to keep what the compilers make, programs are looked up in the disk cache first. With
-    `repeats`, equal blocks of the graph are compiled once (`repeats.py`).
+    `repeats`, equal blocks of the graph are compiled once (`repeats.py`). `partition_fn` cuts joint graphs, by calling `cut_joint`;
+    `decompositions` are functions that take the places of operators while the graph is traced.
     """
     compilers = (forward_compiler, backward_compiler or forward_compiler, inference_compiler or forward_compiler)
 
     def compile_one(gm: GraphModule, calls: list[list[Any]]) -> Callable[..., Any]:
-        return AotFunction(gm, calls[0], compilers, artefacts).specialised(calls[1:])
+        return AotFunction(gm, calls[0], compilers, artefacts, partition_fn, decompositions).specialised(calls[1:])
 
     if repeats:
         with _C.HooksScope():
@@ -89,11 +94,12 @@ class AotFunction:
     """One captured graph and the variants compiled of it, by which inputs need gradients."""
 
     def __init__(
-        self, gm: GraphModule, examples: list[Any], compilers: tuple[Compiler, Compiler, Compiler], artefacts: Artefacts | None
+        self, gm: GraphModule, examples: list[Any], compilers: tuple[Compiler, Compiler, Compiler], artefacts: Artefacts | None,
+        partition_fn: Callable[..., Any] | None = None, decompositions: dict[Any, Callable] | None = None,
     ) -> None:
         self.gm = gm
         self.compilers = compilers
-        self.artefacts = artefacts
+        self.artefacts, self.partition_fn, self.decompositions = artefacts, partition_fn, decompositions
         self.attributes = list({id(t): t for t in (*gm.parameters(), *gm.buffers())}.values())
         self.turns_on = any(n.meta.get("recording", 0) & 1 for n in gm.graph.nodes)  # gradients, after a start without
         self.needs = self._needs(examples)
@@ -131,7 +137,7 @@ class AotFunction:
 
     def call(self, args: tuple) -> Any:
         """Run the variant for these arguments, compiled if it is not there yet."""
-        if state.word:  # traced, transformed or profiled from outside: then every operation has to be seen
+        if state.word:  # traced or transformed from outside: then every operation has to be seen
             return self.gm(*args)
         needs = self._needs(args)
         run = self.variants.get(needs)
@@ -140,7 +146,7 @@ class AotFunction:
         return run(args)
 
     def _compile(self, needs: tuple | None) -> Callable[[tuple], Any]:
-        with _C.HooksScope():   # what is traced here is nothing to the caller's hooks of saved tensors
+        with _C.HooksScope(), unwatched():   # what is traced here is nothing to the caller's hooks of saved tensors
             try:
                 return self._obtain(needs)
             except NotImplementedError as error:    # what there are no values for, or no code, runs as it was captured
@@ -157,7 +163,7 @@ class AotFunction:
     def _build(self, needs: tuple | None) -> Parts:
         """Trace, clean up, partition, compile."""
         started = time.perf_counter()
-        program = trace(self.gm, self.examples, self.attributes, needs)
+        program = trace(self.gm, self.examples, self.attributes, needs, self.decompositions)
         self._compile_functions(program.graph)
         interface = program.interface
         program.graph.provenance.append(_made_by("tracing", started, program.graph))
@@ -165,6 +171,7 @@ class AotFunction:
             check_functional(program.graph, "tracing")
         training = bool(interface.differentiable) and interface.no_backward is None
         joint = program.module(name="joint" if training else "inference")
+        program.graph.meta["captured"] = self.gm   # the steps that kernels are of
         _clean(joint)
         Observers.show(joint._class_name, joint)
         if training:
@@ -184,12 +191,24 @@ class AotFunction:
         for node in graph.nodes:
             if isinstance(node.target, HigherOrder):
                 calls = node.target.calls(map_arg(node.args, lambda n: n.meta["val"]))
-                node.target.compiled = tuple(map(self._inner, node.target.functions, calls, repeat(node.target.recording)))
+                if isinstance(node.target, Scan):
+                    _trace_step(node.target, calls[0])
+                node.target.compiled = tuple([self._when_called(*call, node.target.recording)
+                                              for call in zip(node.target.functions, calls, strict=True)])
+
+    def _when_called(self, function: Callable, args: Sequence[Any], recording: int) -> Callable:
+        """The function, compiled when it is first called: a compiler may have it in another way."""
+        @cache
+        def compiled() -> Callable:
+            with _C.HooksScope():
+                return self._inner(function, args, recording)
+
+        return lambda *given: compiled()(*given)
 
     def _inner(self, function: Callable, args: Sequence[Any], recording: int) -> Callable:
         saved, state.recording = state.recording, recording
         try:
-            return AotFunction(_as_module(function, len(args)), list(args), (self.compilers[2],) * 3, None).specialised()
+            return AotFunction(as_module(function, len(args)), list(args), (self.compilers[2],) * 3, None).specialised()
         finally:
             state.recording = saved
 
@@ -198,7 +217,8 @@ class AotFunction:
         interface = program.interface
         overwritten = [program.inputs[place] for place in interface.written]
         started = time.perf_counter()
-        split = partition(program.graph, interface.results, program.tangents, overwritten)
+        split = self._cut(program, lambda recompute: partition(program.graph, interface.results, program.tangents, overwritten,
+                                                               recompute=recompute))
         for graph in (split.forward, split.backward):
             graph.provenance.append(_made_by("partition", started, graph))
         graphs = {"forward": split.forward, "backward": split.backward}
@@ -214,9 +234,25 @@ class AotFunction:
         backward = _compile(self.compilers[1], program, split.backward, 0)
         return Parts(interface, [forward, backward], Saving(split.saved_primals, split.saved_results))
 
+    def _cut(self, program: Program, cut: Callable[[bool], Partition]) -> Partition:
+        if self.partition_fn is None:
+            return cut(True)
+        joint = program.module()
+        examples = [n.meta["val"] for n in program.graph.nodes if n.op == "placeholder"]
+        cutting = joint.graph.meta["cutting"] = _Cutting(program, cut)
+        made = self.partition_fn(joint, examples, num_fwd_outputs=program.interface.results)
+        split = cutting.split
+        if split is None or [gm.graph for gm in made] != [split.forward, split.backward]:
+            raise RuntimeError("partition_fn has to return what default_partition or min_cut_rematerialization_partition returned for this "
+                               "joint graph; graphs that it cut itself cannot be used here")
+        return split
+
     def _around(self, parts: Parts) -> Callable[[tuple], Any]:
         """The caller's convention around the graphs', which the tape ties together."""
         interface, functions = parts.interface, [part.function() for part in parts.graphs]
+        for part, stage in zip(parts.graphs, ("forward" if parts.saving else "inference", "backward")):
+            if (code := getattr(part.compiled, "code", None)) is not None:
+                code.captured, code.stage = self.gm, stage  # whose lines its kernels are of
         run: Compiled
         if parts.saving is not None:
             run = TrainingCode(interface, parts.saving, *functions).run_forward
@@ -245,7 +281,47 @@ class AotFunction:
         return self.examples[source.index] if isinstance(source, FromArgument) else self.attributes[source.index]
 
 
-def _as_module(function: Callable, count: int) -> GraphModule:
+def _trace_step(scan: Scan, args: Sequence[Any]) -> None:
+    """Give the loop its step as a functional graph, if all that it does is to compute results."""
+    program = trace(as_module(scan.functions[0], len(args)), args, [], None)
+    if not all(isinstance(out, Result) for out in program.interface.outputs):   # what looks into other memory is copied
+        program = trace(as_module(lambda *values: [t.clone() for t in scan.functions[0](*values)], len(args)), args, [], None)
+    interface = program.interface
+    given = [s for s in interface.sources if not isinstance(s, FromSize)]
+    computed = all(isinstance(out, Result) for out in interface.outputs)
+    if interface.written or not computed or given != [FromArgument(k) for k in range(len(args))]:
+        return
+    step = program.module(name="step")
+    _clean(step)
+    output = step.graph.output_node()
+    order = {node: k for k, node in enumerate(dict.fromkeys(output.args[0]))}
+    leaves: list[Any] = []
+    map_aggregate(interface.structure, leaves.append)
+    scan.places = tuple([order[output.args[0][interface.outputs[slot.index].index]] for slot in leaves])
+    output.args = (tuple(order),)
+    scan.body = step
+
+
+@dataclass
+class _Cutting:
+    """What a joint graph that a function of the user's is to cut carries with it: how it is cut, and what came out."""
+
+    program: Program
+    cut: Callable[[bool], Partition]
+    split: Partition | None = None
+
+
+def cut_joint(joint: GraphModule, recompute: bool) -> tuple[GraphModule, GraphModule]:
+    """For `partition_fn`: the forward and the backward graph of the joint graph that it was given; without `recompute` backward computes
+    only views and sizes again."""
+    cutting = joint.graph.meta.get("cutting")
+    if cutting is None:
+        raise RuntimeError("only the joint graph that a partition_fn was given can be cut, while it is compiled")
+    split = cutting.split = cutting.cut(recompute)
+    return cutting.program.module(split.forward, "forward"), cutting.program.module(split.backward, "backward")
+
+
+def as_module(function: Callable, count: int) -> GraphModule:
     """A graph that calls the function, unless it is one."""
     if isinstance(function, GraphModule):
         return function

@@ -14,8 +14,9 @@ from flambeau.core.size import contiguous_strides
 from flambeau.core.symbolic import SymInt, evaluate, is_symbolic
 from flambeau.core.tensor import Tensor
 from flambeau.fx import GraphModule, Interpreter, Node
-from flambeau.ops.pointwise import write
-from flambeau.ops.registry import PRIMITIVES, ViewPrimitive
+from flambeau.ops.primitives import ViewPrimitive
+from flambeau.ops.registry import PRIMITIVES
+from flambeau.ops.writing import write
 
 
 class _Exact(Interpreter):

@@ -6,7 +6,7 @@ inputs come from, which inputs were written to, and which outputs are aliases of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +20,8 @@ from flambeau.core import dispatch
 from flambeau.core.symbolic import DataDependentFloat, SymFloat, SymInt, is_symbolic, is_var
 from flambeau.core.tensor import AutogradMeta, Tensor, fake
 from flambeau.fx import Graph, GraphModule, Node, map_aggregate
-from flambeau.ops.registry import PRIMITIVES, channels_last_like
+from flambeau.ops.primitives import channels_last_like
+from flambeau.ops.registry import PRIMITIVES
 
 # -- what the runtime must know ----------------------------------------------------------------------------------------
 
@@ -245,7 +246,8 @@ def _swapped(gm: GraphModule, twins: dict[int, Tensor]) -> Iterator[None]:
 # -- tracing -----------------------------------------------------------------------------------------------------------
 
 
-def trace(gm: GraphModule, examples: Sequence[Any], attributes: Sequence[Tensor], needs: Sequence[int] | None) -> Program:
+def trace(gm: GraphModule, examples: Sequence[Any], attributes: Sequence[Tensor], needs: Sequence[int] | None,
+          decompositions: Mapping[Any, Callable] | None = None) -> Program:
     """The functional program of `gm` on inputs like `examples`.
 
     `attributes` are the module's parameters and buffers, which become inputs too. `needs` holds for each example and each
@@ -257,7 +259,7 @@ def trace(gm: GraphModule, examples: Sequence[Any], attributes: Sequence[Tensor]
         arguments = inputs.add_arguments(examples)
         twins = inputs.add_attributes(attributes)
         with _swapped(gm, twins):
-            answer = GraphRunner(gm, mode).run(*arguments)
+            answer = GraphRunner(gm, mode, decompositions).run(*arguments)
         mode.enter_line(())
         return _Finish(mode, inputs, needs is not None).program(answer)
 
@@ -341,7 +343,11 @@ class _Finish:
 
     def _alias(self, entry: Entry, leaf: Tensor, base: Result | SameInput, base_tensor: Tensor) -> Output:
         """An output that shares memory with an input or with another output."""
-        tracked = leaf.requires_grad == base_tensor.requires_grad
+        root = leaf if leaf._view is None else leaf._view.base
+        apart = bool(entry.chain) and leaf.requires_grad and root is not base_tensor    # detached, then written to with a gradient
+        if apart and leaf._view is not None:
+            raise NotImplementedError("a view of a detached tensor that is written to with a gradient; clone() what is detached")
+        tracked = leaf.requires_grad == base_tensor.requires_grad and not apart
         if not entry.chain and tracked:
             return base
         history = self._value(leaf) if leaf.requires_grad and not tracked else None

@@ -85,10 +85,12 @@ class _Nodes:
             case "call_method":
                 return f"{target} {name_of(getattr(Tensor, target, None))}"
             case "get_attr":
-                tensor = _find(self.gm, target)
-                if id(tensor) in self.attributes:
-                    return str(self.attributes[id(tensor)])
-                raise Uncacheable(f"it refers to {target}, a live {type(tensor).__name__}")
+                found = _find(self.gm, target)
+                if id(found) in self.attributes:
+                    return str(self.attributes[id(found)])
+                if isinstance(found, GraphModule):     # the function of an operator that takes one
+                    return f"({'; '.join(_Nodes(found, ()).lines)})"
+                raise Uncacheable(f"it refers to {target}, a live {type(found).__name__}")
         raise Uncacheable(f"it calls the module {target}")
 
     def value(self, a: Any) -> str:

@@ -26,7 +26,8 @@ from flambeau.core.symbolic import SymFloat, SymInt, free_variables, hint_of, is
 from flambeau.core.tensor import Tensor
 from flambeau.fx import Graph, Node
 from flambeau.fx.node import walk_nodes
-from flambeau.ops.registry import CompositeRecord, PointwisePrimitive
+from flambeau.ops.primitives import PointwisePrimitive
+from flambeau.ops.registry import CompositeRecord
 
 _SCALAR_BYTES = 8
 
@@ -46,11 +47,13 @@ class Partition:
     saved: list[Node]  # the joint graph's nodes, in the order in which backward takes them
 
 
-def partition(joint: Graph, n_forward: int, tangents: Iterable[Node], overwritten: Iterable[Node] = ()) -> Partition:
+def partition(joint: Graph, n_forward: int, tangents: Iterable[Node], overwritten: Iterable[Node] = (), *,
+              recompute: bool = True) -> Partition:
     """Split `joint`, whose output is a tuple of `n_forward` forward results followed by gradients.
 
     `tangents` are the placeholders that are known only in backward; the others are the primals. `overwritten` are
-    primals whose memory is written before backward runs; they can be saved as copies only.
+    primals whose memory is written before backward runs; they can be saved as copies only. Without `recompute` only views and sizes
+    are computed again.
     """
     overwritten = set(overwritten)
     outputs = joint.output_node().args[0]
@@ -58,7 +61,7 @@ def partition(joint: Graph, n_forward: int, tangents: Iterable[Node], overwritte
     late = _depending_on(joint, tangents)
     needed = _needed_by_backward(joint, late, gradients)
     forward = _ancestors(walk_nodes(results))
-    saved = _choose(needed, forward, late, _Traffic(joint, forward, set(walk_nodes(results)), overwritten))
+    saved = _choose(needed, forward, late, _Traffic(joint, forward, set(walk_nodes(results)), overwritten), recompute)
     saved |= _sizes_not_shown(joint, late, saved)
     primals = [n for n in joint.nodes if n.op == "placeholder" and n not in late]
     place = {node: i for i, node in enumerate(primals) if node not in overwritten}
@@ -268,7 +271,8 @@ class _Traffic:
         return any(n in self.forward and (ends_a_kernel(n) or self._level[n] > level) for n in _readers(node))
 
 
-def _choose(needed: dict[Node, None], forward: set[Node], late: set[Node], traffic: _Traffic) -> set[Node]:
+def _choose(needed: dict[Node, None], forward: set[Node], late: set[Node], traffic: _Traffic,
+            recompute: bool) -> set[Node]:
     """The values to save. The network runs from backward up to the inputs, so that among cheapest cuts the one nearest
     to backward is found, which computes least again."""
     network = FlowNetwork()
@@ -279,7 +283,7 @@ def _choose(needed: dict[Node, None], forward: set[Node], late: set[Node], traff
     while stack:
         node = stack.pop()
         network.add_edge((node, 1), (node, 0), traffic.cost(node))
-        if node.op == "placeholder" or (node in forward and _must_keep(node, late)):
+        if node.op == "placeholder" or (node in forward and _must_keep(node, late, recompute)):
             network.add_edge((node, 0), inputs, INFINITE)
             continue
         if node in forward:
@@ -293,13 +297,13 @@ def _choose(needed: dict[Node, None], forward: set[Node], late: set[Node], traff
     return {node for node in seen if (node, 1) in side and (node, 0) not in side}
 
 
-def _must_keep(node: Node, late: set[Node]) -> bool:
+def _must_keep(node: Node, late: set[Node], recompute: bool) -> bool:
     """Whether a value of the forward pass may not be computed again in backward."""
     if not _is_recomputable(node):
         return True
     if _is_view(node) or not isinstance(node.meta.get("val"), Tensor) or not node._inputs:
         return False
-    return any(n in late and ends_a_kernel(n) for n in _readers(node))
+    return not recompute or any(n in late and ends_a_kernel(n) for n in _readers(node))
 
 
 # -- the graphs --------------------------------------------------------------------------------------------------------

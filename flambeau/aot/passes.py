@@ -17,7 +17,8 @@ from flambeau.core.size import contiguous_strides
 from flambeau.core.symbolic import SymInt
 from flambeau.core.tensor import Tensor
 from flambeau.fx import Graph, Node
-from flambeau.ops.registry import PRIMITIVES, PointwisePrimitive, ViewPrimitive
+from flambeau.ops.primitives import PointwisePrimitive, ViewPrimitive
+from flambeau.ops.registry import PRIMITIVES
 
 
 def eliminate_dead_code(graph: Graph) -> None:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from flambeau.aot.joint import trace
 from flambeau.aot.partition import ends_a_kernel, value_bytes
+from flambeau.core import dispatch, watching
 from flambeau.core.symbolic import SymFloat, SymInt, free_variables, hint_of, is_var
 from flambeau.core.tensor import Tensor
 from flambeau.fx import Graph, GraphModule, Node, map_aggregate, map_arg
@@ -46,6 +47,7 @@ class Step(NamedTuple):
     taken: list[int]
     given: list[int]
     freed: list[int]
+    nodes: Sequence[Node]   # of the piece, as they are in this graph
 
 
 Compile = Callable[[GraphModule, list[list[Any]]], Callable[..., Sequence[Any]]]
@@ -61,11 +63,15 @@ def compile_repeats(gm: GraphModule, examples: Sequence[Any], compile_piece: Com
         return None
     values = {**dict(zip((n for n in gm.graph.nodes if n.op == "placeholder"), examples, strict=True)),
               **{n: resolve_attr(gm, str(n.target)) for n in gm.graph.nodes if n.op == "get_attr"}}
-    pieces = [compile_piece(_module(run[0]), [[values.get(n, n.meta.get("val")) for n in block.taken] for block in run]) for run in runs]
-    return _Chain(gm, [(k, block) for k, run in enumerate(runs) for block in run], pieces)
+    pieces = []
+    for run in runs:
+        piece = module_of(run[0])
+        piece.graph.meta["blocks"] = [[*block.taken, *block.nodes] for block in run]     # what it stands for, for reports
+        pieces.append(compile_piece(piece, [[values.get(n, n.meta.get("val")) for n in block.taken] for block in run]))
+    return Chain(gm, [(k, block) for k, run in enumerate(runs) for block in run], pieces)
 
 
-class _Chain:
+class Chain:
     """The pieces of a graph, called one after the other."""
 
     def __init__(self, gm: GraphModule, calls: list[tuple[int, Block]], pieces: Sequence[Callable[..., Sequence[Any]]]) -> None:
@@ -84,14 +90,22 @@ class _Chain:
             freed = [n for n in (*block.taken, *block.given) if n not in seen]
             seen.update(freed)
             yield Step(number, [self.place[n] for n in block.taken], [self.place[n] for n in block.given],
-                       [self.place[n] for n in dict.fromkeys(freed)])
+                       [self.place[n] for n in dict.fromkeys(freed)], [*block.taken, *block.nodes])
 
     def __call__(self, *args: Any) -> Any:
         values: list[Any] = [*args, *[resolve_attr(gm, name) for gm, name in self.attributes]]
         values += [None] * (len(self.place) - len(values))
         pieces = self.pieces
-        for piece, taken, given, freed in reversed(self.steps):
-            for i, value in zip(given, pieces[piece](*[values[i] for i in taken])):
+        watched = bool(dispatch.state.watchers)
+        for piece, taken, given, freed, nodes in reversed(self.steps):
+            arguments = [values[i] for i in taken]
+            if watched:
+                with watching.within(nodes):
+                    results = pieces[piece](*arguments)
+            else:
+                results = pieces[piece](*arguments)
+            del arguments
+            for i, value in zip(given, results):
                 values[i] = value
             for i in freed:
                 values[i] = None
@@ -105,14 +119,14 @@ def _runs(gm: GraphModule) -> list[list[Block]] | None:
     """The graph as runs of equal blocks, in order; None if there is no run of several."""
     nodes = list(gm.graph.nodes)
     body = _views_first([n for n in nodes if n.op not in ("placeholder", "get_attr", "output")])
-    if len(body) < 2 * LEAST_SAVED or not _can_be_cut(gm, nodes, body):
+    if len(body) < 2 * LEAST_SAVED or not can_be_cut(gm, nodes, body):
         return None
     cutter = _Cutter(nodes, body)
     runs = list(cutter.runs(0, len(body)))
-    return runs if any(len(run) > 1 for run in runs) and not cutter.refused and not _writes_what_was_read(runs) else None
+    return runs if any(len(run) > 1 for run in runs) and not cutter.refused and not writes_what_was_read(runs) else None
 
 
-def _writes_what_was_read(runs: Iterable[Iterable[Block]]) -> bool:
+def writes_what_was_read(runs: Iterable[Iterable[Block]]) -> bool:
     """Whether a block writes to memory that an earlier one made or read, and may have saved for its backward."""
     first: dict[int, int] = {}  # where memory is met
     for i, block in enumerate(block for run in runs for block in run):
@@ -138,7 +152,7 @@ def _views_first(body: list[Node]) -> list[Node]:
     return sorted(body, key=lambda n: n not in early)
 
 
-def _can_be_cut(gm: GraphModule, nodes: Iterable[Node], body: Iterable[Node]) -> bool:
+def can_be_cut(gm: GraphModule, nodes: Iterable[Node], body: Iterable[Node]) -> bool:
     tensors = all(isinstance(resolve_attr(gm, str(n.target)), Tensor) for n in nodes if n.op == "get_attr")
     return tensors and not any(n.op == "call_module" or n.meta.get("lays_out") for n in body)
 
@@ -153,7 +167,7 @@ class _Cutter:
         names: dict[Any, int] = {}
         self.tokens = [names.setdefault(_token(n), len(names)) for n in body]
         self.symbols = {str(n.meta["val"]): n for n in nodes if n.op == "placeholder" and isinstance(n.meta.get("val"), (SymInt, SymFloat))}
-        self.open = _open_scopes(body)
+        self.open = open_scopes(body)
         self.crossing = self._crossing()
         self.refused = False
 
@@ -258,7 +272,7 @@ class _Cutter:
         return {name for n in (*nodes, *taken) for size in _sizes(n.meta.get("val")) for name in _symbols(size)}
 
 
-def _module(block: Block) -> GraphModule:
+def module_of(block: Block) -> GraphModule:
     """A block as a graph of its own."""
     graph = Graph()
     copies: dict[Node, Node] = {}
@@ -327,7 +341,7 @@ def _shown(val: Any) -> Iterator[str]:
 def _work(block: Block) -> int:
     """What the block's products and the like do, which fuse with little around them: bytes moved, and what could be moved meanwhile."""
     try:
-        graph = trace(_module(block), [n.meta["val"] for n in block.taken], (), None).graph
+        graph = trace(module_of(block), [n.meta["val"] for n in block.taken], (), None).graph
     except NotImplementedError:
         return 0
     kernels = [n for n in graph.nodes if ends_a_kernel(n)]
@@ -348,7 +362,7 @@ def _hints(val: Any) -> Any:
     return tuple(map(hint_of, val._layout.shape)) if isinstance(val, Tensor) else val
 
 
-def _open_scopes(body: Sequence[Node]) -> list[bool]:
+def open_scopes(body: Sequence[Node]) -> list[bool]:
     """For each place before a node, and the end, whether a scope (of autocast, of another grad mode) is open there."""
     opened: set[Node] = set()
     mode = entry = next((n.meta["replaced"] for n in body if "recording" in n.meta), None)
@@ -362,4 +376,4 @@ def _open_scopes(body: Sequence[Node]) -> list[bool]:
     return [*found, bool(opened) or mode != entry]
 
 
-__all__ = ["compile_repeats"]
+__all__ = ["Block", "Chain", "can_be_cut", "compile_repeats", "module_of", "open_scopes", "writes_what_was_read"]

@@ -9,16 +9,16 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from flambeau import _C
 from flambeau.aot.joint import Constant, FromArgument, FromAttribute, FromSize, Interface, Result, SameInput, Slot, ViewOf
 from flambeau.autograd.graph import SECOND_TIME, Node, Output, Saved, bare, edge_of, version_to_save
-from flambeau.core import dispatch
+from flambeau.core import dispatch, watching
 from flambeau.core.memory_format import channels_last, channels_last_3d, contiguous_format
 from flambeau.core.storage import Storage
 from flambeau.core.symbolic import evaluate, is_symbolic
 from flambeau.core.tensor import AutogradMeta, Tensor, set_inference
 from flambeau.fx import map_aggregate
-from flambeau.ops.nn_steps import write_all
-from flambeau.ops.pointwise import assign
-from flambeau.ops.random import take_state
+from flambeau.ops.generators import take_state
+from flambeau.ops.nn.steps import write_all
 from flambeau.ops.registry import PRIMITIVES
+from flambeau.ops.writing import assign
 
 Compiled = Callable[[list], list]  # takes its inputs in a list, which it may empty, and returns its outputs in a list
 
@@ -75,13 +75,14 @@ class CompiledBackward(Node):
     version that they had, and a write to them in the meantime is an error, as in eager.
     """
 
-    __slots__ = ("code", "last", "released", "saved", "versions")
+    __slots__ = ("block", "code", "last", "released", "saved", "versions")
     knows_last = True
 
     def __init__(self, edges: list, code: TrainingCode, outs: Sequence[Any], inputs: Sequence[Any]) -> None:
         super().__init__(edges)
         self.code = code
         self.last = self.released = False
+        self.block = watching.block() if state.watchers else None
         self.saved: list[Any] = [inputs[i] for i in code.saved_inputs]
         self.saved += [bare(outs[i]) if isinstance(outs[i], Tensor) else outs[i] for i in code.saved_results]
         self.saved += outs[code.results :]
@@ -113,7 +114,11 @@ class CompiledBackward(Node):
             del saved
             if not self.post_hooks:
                 gs.clear()
-        gradients = self.code.run_backward(given)
+        if state.watchers:
+            with watching.within(self.block):
+                gradients = self.code.run_backward(given)
+        else:
+            gradients = self.code.run_backward(given)
         if reached is not None:
             gradients = [g if bits & asked else None for g, bits in zip(gradients, reached)]
         if sources is not None:

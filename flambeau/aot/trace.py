@@ -13,7 +13,7 @@ import functools
 import linecache
 import operator
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,9 @@ from flambeau.core.size import is_contiguous, is_dense, may_overlap, memory_orde
 from flambeau.core.symbolic import SymFloat, SymInt
 from flambeau.core.tensor import Tensor, bump_version, fake
 from flambeau.fx import Graph, GraphModule, Interpreter, Node, map_aggregate
-from flambeau.ops.pointwise import copy_into
-from flambeau.ops.registry import OPERATORS, PRIMITIVES, CompositeRecord, ViewPrimitive
+from flambeau.ops.primitives import ViewPrimitive
+from flambeau.ops.registry import OPERATORS, PRIMITIVES, CompositeRecord
+from flambeau.ops.writing import copy_into
 
 Chain = tuple[tuple[Any, tuple], ...]
 
@@ -78,21 +79,22 @@ class TraceMode:
         self.random: Tensor | None = None  # the input with the generator's state, once something is drawn
         self.drawn: Any = 0  # how much of the random stream the graph uses up
         self.stack: tuple = ()  # the user's frames that the next nodes belong to
-        self._lines: list[tuple[int, tuple]] = []  # (number of the next autograd node, stack), in order
+        self.place = -1     # the number of the captured graph's node that they belong to
+        self._lines: list[tuple[int, tuple, int]] = []  # (number of the next autograd node, stack, place), in order
         self._entries: dict[tuple[int, int], Entry] = {}
         self._twins: dict[int, tuple[Tensor, Tensor]] = {}  # id of a real tensor -> (itself, its fake twin)
 
     # -- the user's lines --------------------------------------------------------------------------------------------
 
-    def enter_line(self, stack: tuple) -> None:
-        """What follows belongs to this line of the user's."""
-        self.stack = stack
-        self._lines.append((next(sequence_numbers), stack))
+    def enter_line(self, stack: tuple, place: int = -1) -> None:
+        """What follows belongs to this line of the user's, and to this node of the captured graph."""
+        self.stack, self.place = stack, place
+        self._lines.append((next(sequence_numbers), stack, place))
 
-    def line_of(self, sequence: int) -> tuple:
-        """The line in whose course the autograd node of this number was made."""
+    def line_of(self, sequence: int) -> tuple[tuple, int]:
+        """The line and the node in whose course the autograd node of this number was made."""
         at = bisect.bisect(self._lines, sequence, key=lambda line: line[0]) - 1
-        return self._lines[at][1] if at >= 0 else ()
+        return self._lines[at][1:] if at >= 0 else ((), -1)
 
     def follow_backward(self, roots: Iterable[Any]) -> None:
         """While the engine runs a node of the tape, what is recorded belongs to the line that made the node."""
@@ -101,11 +103,11 @@ class TraceMode:
             node = stack.pop()
             if node not in seen:
                 seen.add(node)
-                node.register_prehook(functools.partial(self._enter_node, self.line_of(node.sequence)))
+                node.register_prehook(functools.partial(self._enter_node, *self.line_of(node.sequence)))
                 stack.extend(edge.node for edge in node.edges if edge is not None)
 
-    def _enter_node(self, stack: tuple, gradients: tuple) -> None:
-        self.stack = stack
+    def _enter_node(self, stack: tuple, place: int, gradients: tuple) -> None:
+        self.stack, self.place = stack, place
 
     # -- inputs and constants ----------------------------------------------------------------------------------------
 
@@ -122,10 +124,11 @@ class TraceMode:
         self.symbols[str(value)] = node
         return node
 
-    def rng_state(self, count: Any, where: device, generator: Any) -> tuple[Tensor, Any] | None:
-        """Called for a draw of `count` blocks: (the default generator's state, an input; what is used of it), None for another's."""
+    def rng_state(self, count: Any, where: device, generator: Any) -> tuple[Tensor, Any]:
+        """Called for a draw of `count` blocks: (the default generator's state, an input; what is used of it)."""
         if generator is not None:
-            return None
+            raise NotImplementedError("a draw from a torch.Generator of its own cannot be traced; use the default generator, or "
+                                      "draw outside of the compiled function and pass the numbers in")
         if self.random is None:
             self.random = fake((2,), int64, where)
             first = next((n for n in self.graph.nodes if n.op != "placeholder"), None)
@@ -224,11 +227,6 @@ class TraceMode:
             with dispatch.push_mode(self), dispatch.grad_enabled(False):
                 out = prim.fn(*args)
             return out if prim.answers_views else self._standalone(out, args)
-        if "random" in prim.tags and args[0] is not self.random:
-            raise NotImplementedError(
-                f"{prim.name}: a draw from a torch.Generator of its own cannot be traced; use the default generator, or "
-                "draw outside of the compiled function and pass the numbers in"
-            )
         args = tuple([self._fake_argument(a) for a in args])
         node_args = tuple([self.argument(a) for a in args])
         out = prim.run(args)
@@ -267,6 +265,7 @@ class TraceMode:
         node.meta["val"] = stripped(out) if isinstance(out, Tensor) else tuple(map(stripped, out))
         if self.stack:
             node.meta["stack"] = self.stack
+        node.meta["place"] = self.place
         return node
 
     def _own_parts(self, outs: Sequence[Tensor], node: Node) -> None:
@@ -320,7 +319,7 @@ class TraceMode:
         _check_strided(cell, entry.chain)
         if _shares_places(cell.base, entry.chain):
             raise NotImplementedError("a write through as_strided() or unfold() to places that several elements of the view share")
-        base, part = stripped(cell.base), stripped(entry.tensor)
+        base, part = stripped(cell.base), stripped(node.meta["val"])    # which may lie otherwise than what it is written to
         self._own(base, cell.node)
         self._own(part, node)
         with dispatch.push_mode(self), dispatch.grad_enabled(False):
@@ -354,14 +353,24 @@ def tracing(mode: TraceMode) -> AbstractContextManager[None]:
 class GraphRunner(Interpreter):
     """Runs a dynamo-level graph on fake tensors; every primitive it comes to is recorded with the user's line."""
 
-    def __init__(self, module: GraphModule, mode: TraceMode) -> None:
+    def __init__(self, module: GraphModule, mode: TraceMode, decompositions: Mapping[Any, Callable] | None = None) -> None:
         super().__init__(module)
-        self.mode = mode
+        self.mode, self.decompositions = mode, decompositions or {}
+        self.places = {n: i for i, n in enumerate(module.graph.nodes)}
 
     def run_node(self, n: Node) -> Any:
         """As the interpreter, with the step's origin noted."""
-        self.mode.enter_line(n.meta.get("stack", ()))
+        self.mode.enter_line(n.meta.get("stack", ()), self.places[n])
         return super().run_node(n)
+
+    def call_function(self, target: Any, args: tuple, kwargs: dict) -> Any:
+        """As the interpreter, or what takes the operator's place."""
+        return super().call_function(self.decompositions.get(target, target), args, kwargs)
+
+    def call_method(self, target: Any, args: tuple, kwargs: dict) -> Any:
+        """As the interpreter, or what takes the operator's place."""
+        found = self.decompositions.get(getattr(Tensor, target, None)) if self.decompositions else None
+        return found(*args, **kwargs) if found is not None else super().call_method(target, args, kwargs)
 
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])

@@ -385,6 +385,59 @@ def test_places_that_a_view_shows_several_times_are_written_as_eagerly(dynamic):
 
 
 @both
+@pytest.mark.parametrize("backend", ["inductor", "aot_eager"])
+def test_dense_results_lie_as_eagerly_where_another_size_says_how_long_a_stride_is(backend, dynamic):
+    """A slice that happens to be everything: its size is a number, the strides of what it came from are told by symbols."""
+    for dims in itertools.permutations(range(4)):
+        for f in (lambda x: x[..., :2].exp(), lambda x: x[:, :2].flip(1) + 1, lambda x: x[:2].clone(), lambda x: x[:, :, :2] * x):
+            torch.compiler.reset()
+            x = normal(2, 2, 2, 2).permute(dims)
+            assert torch.compile(f, dynamic=dynamic, backend=backend)(x).stride() == f(x).stride(), dims
+
+
+@both
+def test_a_value_that_lies_otherwise_is_written_through_views_of_views(dynamic):
+    """Expanded, into parts of what does not lie dense."""
+    def f(x, y):
+        v = x.unflatten(0, (2, 2)).mul_(2)
+        v[None] = y
+        return v, x * 1
+
+    for cut in (slice(2, None, 3), slice(None), slice(1, 3)):
+        compare(f, lambda cut=cut: (normal(4, 3, 1)[:, cut], normal(2, 1, 1)), dynamic)
+
+
+# What was detached is nobody's view: a write to it that has a gradient gives it a history of its own.
+DETACHED = {
+    "whole": lambda x, y: x.detach().mul_(y),
+    "by data": lambda x, y: x.data.mul_(y),
+    "a part": lambda x, y: x.detach()[0].mul_(y[0]),
+    "a part, beside the rest": lambda x, y: (x.detach()[0].mul_(y[0]), x),
+    "of an intermediate": lambda x, y: (lambda v: (v, v.detach().mul_(y)))(x.clone()),
+    "a part of an intermediate": lambda x, y: (lambda v: (v, v.detach()[0].mul_(y[0])))(x * 1),
+    "both it and its part": lambda x, y: (lambda v: (v[0].mul_(y[0]), v))(x.detach()),
+    "by a view without gradient": lambda x, y: x.detach()[0].mul_(2.0) * y,
+}
+
+
+@both
+@pytest.mark.parametrize("leaf", [True, False], ids=["leaf", "computed"])
+@pytest.mark.parametrize("name", DETACHED)
+def test_writes_with_a_gradient_to_what_was_detached(name, leaf, dynamic):
+    def answers(call):
+        x, y = (torch.arange(1.0, 5.0).reshape(2, 2).add(k).requires_grad_() for k in (0, 4))
+        out = call(x if leaf else x.sin(), y)
+        reach = [t for t in (out if isinstance(out, tuple) else (out,)) if t.grad_fn is not None]
+        return [t.tolist() for t in reach], [None if g is None else g.tolist() for g in torch.autograd.grad(
+            reach, [x, y], [torch.ones_like(t) for t in reach], allow_unused=True)]
+
+    want = answers(DETACHED[name])
+    for backend in ("aot_eager", "inductor"):
+        torch.compiler.reset()
+        assert answers(torch.compile(DETACHED[name], backend=backend, dynamic=dynamic)) == want
+
+
+@both
 def test_dimensions_of_one_element_may_tell_that_images_lie_channels_last(dynamic):
     for order in ((0, 1, 2, 3), (0, 3, 2, 1)):
         compare(lambda x, w: F.conv2d(x, w), lambda order=order: (normal(1, 2, 1, 3), normal(2, 2, 1, 1)
