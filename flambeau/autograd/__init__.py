@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from ..core.tensor import Tensor
-from ..ops import pointwise
-from . import batched, checkpoint, functional, graph
+from ..ops import writing
+from . import batched, checkpoint, forward_ad, functional, graph
 from .anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
 from .engine import queue_callback, retain_grad, run_backward, tensor_hook
 from .function import Function, FunctionCtx, once_differentiable
@@ -116,12 +117,18 @@ Tensor.register_hook = lambda self, hook: tensor_hook(self, hook)  # type: ignor
 Tensor.register_post_accumulate_grad_hook = _register_post_accumulate_grad_hook  # type: ignore[attr-defined]
 Tensor.retain_grad = lambda self: retain_grad(self)  # type: ignore[attr-defined]
 Tensor.retains_grad = property(lambda self: self._grad is not None and bool(self._grad.retains_grad))  # type: ignore[attr-defined]
-pointwise.InPlace.check = staticmethod(batched.check_inplace)
-pointwise.InPlace.rebase = staticmethod(batched.rebase)
+writing.InPlace.check = staticmethod(batched.check_inplace)
+writing.InPlace.rebase = staticmethod(batched.rebase)
 Variable = Tensor
+
+def __getattr__(name: str) -> Any:
+    if name in ("profiler", "forward_ad", "variable"):
+        return importlib.import_module(f"{__name__}.profiler")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 __all__ = [
     "backward", "grad", "Function", "FunctionCtx", "once_differentiable", "Variable", "no_grad", "enable_grad", "inference_mode",
     "set_grad_enabled", "is_grad_enabled", "detect_anomaly", "set_detect_anomaly", "is_anomaly_enabled", "gradcheck",
     "gradgradcheck", "GradcheckError", "saved_tensors_hooks", "save_on_cpu", "functional", "checkpoint", "queue_callback", "graph",
+    "forward_ad",
 ]

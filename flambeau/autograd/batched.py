@@ -18,8 +18,10 @@ from ..core.device import device
 from ..core.storage import Examples
 from ..core.tensor import Tensor, example_of, fake, is_example
 from ..ops.batching import spread
-from ..ops.pointwise import write
-from ..ops.random import Generator, draw_state
+from ..ops.generators import Generator
+from ..ops.higher_order import HigherOrder
+from ..ops.random import draw_state
+from ..ops.writing import write
 from . import engine, graph
 from .graph import Edge, Plan, PrimitiveNode, _spec, bare, edge_of
 
@@ -31,7 +33,26 @@ class VmapInfo(NamedTuple):
     randomness: str
 
 
-class Level:
+class Transform:
+    """A mode of dispatch that computes primitives anew where they are called on tensors that it `holds`, above autograd."""
+
+    def holds(self, value: Any) -> Any:
+        """Whether a tensor, or which tensors of a list, are this transform's."""
+        raise NotImplementedError
+
+    def compute(self, record: Any, args: tuple, has: tuple, position: int) -> Any:
+        """What a primitive or operator gives for such tensors; `position`: where among the modes this one is."""
+        raise NotImplementedError
+
+    def written(self, target: Tensor, source: Any) -> None:
+        """Told of every `source` that was written in place into a `target`."""
+
+    def handle(self, prim: Any, args: tuple) -> Any:
+        """As a mode, it sees only what isn't its own."""
+        return dispatch.run(prim, args)
+
+
+class Level(Transform):
     """One vmap under way: a mode of dispatch, on top of those that were active when it began."""
 
     def __init__(self, size: int, randomness: str):
@@ -44,7 +65,7 @@ class Level:
         if self.randomness == "error":
             raise RuntimeError("vmap: called random operation while in randomness error mode. Use randomness='different' for draws of "
                                "their own for each example, or 'same' for one draw for all")
-        with _below(_position(self)):
+        with below(position_of(self)):
             state, used = draw_state(count * self.size, generator, where)
         return fake((2,), state.dtype, state.device, storage=Examples(state, self)), used   # one state for all: see its rule
 
@@ -92,7 +113,7 @@ class Level:
             return self.by_program(record.vmap, args, has, position)
         if record.batch is not None:
             values = tuple([self.behind(a) if h else a for a, h in zip(args, has, strict=True)])
-            with _below(position):
+            with below(position):
                 out = (record.batch if dispatch.state.overwriting is None else _overwriting)(record, self.size, values, has)
             if out is not NotImplemented:
                 return tuple([example_of(o, self) for o in out]) if isinstance(out, tuple) else example_of(out, self)
@@ -103,7 +124,7 @@ class Level:
     def by_program(self, rule: Callable, args: tuple, has: tuple, position: int) -> Any:
         """`rule(info, in_dims, *args)`, the program's own, on the batches: it answers with results and where their batches are."""
         values = [self.behind(a) if h else a for a, h in zip(args, has, strict=True)]
-        with _below(position):
+        with below(position):
             out, dims = rule(VmapInfo(self.size, self.randomness), tuple(map(_in_dims, has)), *values)
             several = isinstance(out, (tuple, list))
             outs = out if several else (out,)
@@ -112,6 +133,17 @@ class Level:
                 raise ValueError(f"vmap: the batching rule gives {len(outs)} results and {len(dims)} out_dims; give one for each result")
             made = [o if d is None else example_of(o.movedim(d, 0), self) for o, d in zip(outs, dims)]
         return tuple(made) if several else made[0]
+
+
+def _over_batches(function: Callable, size: int, has: Sequence[bool]) -> Callable:
+    def of_batches(*operands: Any) -> list[Tensor]:
+        level = Level(size, "error")
+        return [level.spread(r).contiguous() for r in level.call(function, operands, has)]
+
+    return of_batches
+
+
+HigherOrder.over_batches = staticmethod(_over_batches)
 
 
 def _in_dims(has: Any) -> Any:
@@ -129,12 +161,12 @@ def _overwriting(record: Any, size: int, values: tuple, has: tuple) -> Any:
         state.overwriting = target
 
 
-def _innermost(args: tuple) -> tuple[Level, tuple, int] | None:
-    """The innermost active level that has examples among `args`, which they are, and the level's position."""
+def _innermost(args: tuple, kind: type[Transform] = Transform) -> tuple[Any, tuple, int] | None:
+    """The innermost active transform that has tensors among `args`, which they are, and the transform's position."""
     modes = dispatch.state.modes
     for position in range(len(modes) - 1, -1, -1):
         level = modes[position]
-        if type(level) is Level:
+        if isinstance(level, kind):
             has = tuple([level.holds(a) for a in args])
             if any(has):
                 return level, has, position
@@ -142,31 +174,32 @@ def _innermost(args: tuple) -> tuple[Level, tuple, int] | None:
 
 
 def _batched(prim: Any, args: tuple) -> Any:
-    """The call, if an argument is an example of an active level (the innermost decides); NotImplemented otherwise."""
+    """The call, if an argument is a tensor of an active transform (the innermost decides); NotImplemented otherwise."""
     found = _innermost(args)
     return NotImplemented if found is None else found[0].compute(prim, args, *found[1:])
 
 
 def by_program(rule: Callable, args: tuple) -> Any:
     """A function with a batching rule of its own, if an argument is an example; NotImplemented otherwise."""
-    found = _innermost(args)
+    found = _innermost(args, Level)
     return NotImplemented if found is None else found[0].by_program(rule, args, *found[1:])
 
 
-def _position(level: Level) -> int:
+def position_of(level: Transform) -> int:
+    """Where among the modes a transform is."""
     modes = dispatch.state.modes
     return len(modes) - 1 - modes[::-1].index(level)
 
 
-def _below(position: int) -> AbstractContextManager[None]:
+def below(position: int) -> AbstractContextManager[None]:
     """A block without the modes from `position` on."""
     modes = dispatch.state.modes
     return dispatch.scope(modes[:position], position - len(modes))
 
 
-def entered(levels: Sequence[Level]) -> AbstractContextManager[None]:
+def entered(levels: Sequence[Transform]) -> AbstractContextManager[None]:
     """Within the block `levels` are the innermost ones."""
-    dispatch.batched = _batched     # from the first vmap on
+    dispatch.batched = _batched     # from the first of them on
     return dispatch.scope((*dispatch.state.modes, *levels), len(levels))
 
 
@@ -229,10 +262,18 @@ def check_inplace(target: Tensor) -> None:
 
 def rebase(target: Tensor, source: Any, anew: bool = False) -> None:
     """`graph.rebase` of what is behind an example."""
+    _tell(target, source)
     while is_example(target):
         level: Level = target._store.level  # type: ignore[union-attr]
         target, source = level.behind(target), level.spread(source)
+        _tell(target, source)
     graph.rebase(target, source, anew)
+
+
+def _tell(target: Tensor, source: Any) -> None:
+    for mode in dispatch.state.modes:
+        if isinstance(mode, Transform):
+            mode.written(target, source)
 
 
 # -- backward --------------------------------------------------------------------------------------------------------------------

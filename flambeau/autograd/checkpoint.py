@@ -8,7 +8,7 @@ from typing import Any
 
 from ..core import dispatch
 from ..core.tensor import Tensor
-from ..ops.registry import OPERATORS
+from ..ops.generators import all_states, set_all_states
 from . import engine
 from .function import Function
 from .graph import detached, saved_tensors_hooks
@@ -18,23 +18,18 @@ class CheckpointError(RuntimeError):
     """The recomputation saved other tensors than the original run."""
 
 
-def _rng_state() -> Any:
-    get = OPERATORS.get("get_rng_state")
-    return None if get is None else get()
-
-
 @contextlib.contextmanager
 def _rng(state: Any) -> Iterator[None]:
-    """The generator as it was at the first run, within the block."""
+    """The generators as they were at the first run, within the block."""
     if state is None:
         yield
         return
-    now = _rng_state()
-    OPERATORS["set_rng_state"](state)
+    now = all_states()
+    set_all_states(state)
     try:
         yield
     finally:
-        OPERATORS["set_rng_state"](now)
+        set_all_states(now)
 
 
 class Defaults:
@@ -130,7 +125,7 @@ class _Frame:
 
     def __init__(self, again: Callable[[], Any], preserve: bool):
         self.again = again
-        self.state = _rng_state() if preserve else None
+        self.state = all_states() if preserve else None
         self.autocast = dispatch.autocast_settings()
         self.facts: list[dict] = []
         self.recomputed: dict[int, Tensor] | None = None
@@ -185,7 +180,7 @@ class _Reentrant(Function):
     @staticmethod
     def forward(ctx: Any, function: Callable, preserve: bool, *args: Any) -> Any:
         ctx.function, ctx.args = function, args
-        ctx.state = _rng_state() if preserve else None
+        ctx.state = all_states() if preserve else None
         ctx.autocast = dispatch.autocast_settings()
         return function(*args)
 

@@ -10,7 +10,9 @@ from typing import Any
 
 from ..core import dispatch
 from ..core.dtypes import promote_types
+from ..core.sparse import SparseTensor
 from ..core.tensor import AutogradMeta, Tensor, is_example, shape_of
+from ..core.watching import watched
 from .graph import AccumulateGrad, Edge, Node, Output, RemovableHandle, Settings, bare, edge_of, retain
 
 
@@ -177,7 +179,10 @@ def _send(node: Node, gs: list, buffers: dict) -> None:
             break
     else:
         return
-    grads = _apply(node, gs)
+    if dispatch.state.watchers:
+        grads = watched(node.name(), _apply, (node, gs), {}, inside=True)
+    else:
+        grads = _apply(node, gs)
     if node.post_hooks:
         for hook in list(node.post_hooks.values()):
             answer = hook(tuple(grads), tuple(gs))
@@ -243,6 +248,8 @@ def _add(buffers: dict, edge: Edge, grad: Tensor) -> None:
     have = slots[nr]
     if have is None:
         slots[nr] = grad
+    elif type(have) is SparseTensor:
+        slots[nr] = grad + have  # in this order: whatever the other is
     else:
         slots[nr] = (
             have + grad if have.dtype is grad.dtype else have.to(kind := promote_types(have.dtype, grad.dtype)) + grad.to(kind)
@@ -274,8 +281,8 @@ def _accumulate(node: AccumulateGrad, g: Tensor) -> None:
         meta = leaf._grad = AutogradMeta(True)
     if meta.grad is None:
         meta.grad = g if dispatch.state.grad_enabled and g.requires_grad else _own(g)
-    elif dispatch.state.grad_enabled:
-        meta.grad = meta.grad + g
+    elif dispatch.state.grad_enabled or type(meta.grad) is SparseTensor:
+        meta.grad = g + meta.grad if type(g) is not SparseTensor else meta.grad + g
     else:
         meta.grad.add_(g)
     if meta.post_accumulate_hooks:
@@ -288,6 +295,8 @@ _OWNED = 4  # references to a gradient nobody else holds: variables of _walk, _a
 
 def _own(g: Tensor) -> Tensor:
     """`g` itself if nobody else can see its memory, else a copy: `.grad` is written in place by users and optimizers."""
+    if type(g) is SparseTensor:
+        return g.clone()
     plain = g._view is None and g._grad is None
     if plain and g._store is None and sys.getrefcount(g) <= _OWNED:
         return g

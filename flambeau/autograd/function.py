@@ -9,6 +9,7 @@ from typing import Any
 from ..core import dispatch
 from ..core.tensor import AutogradMeta, Tensor, bump_version
 from ..ops import prims
+from . import forward_ad
 from .batched import OnExamples, attach_all, by_program, levels, on_tape, stripped, wrapped
 from .graph import SECOND_TIME, Edge, Node, Saved, _spec, bare, edge_of, rebase
 
@@ -18,6 +19,7 @@ class FunctionCtx:
 
     def __init__(self) -> None:
         self._to_save: tuple = ()
+        self._for_forward: tuple | None = None
         self._dirty: tuple = ()
         self._non_differentiable: tuple = ()
         self._materialize = True
@@ -29,7 +31,8 @@ class FunctionCtx:
         self._to_save = tensors
 
     def save_for_forward(self, *tensors: Tensor | None) -> None:
-        """Accepted for forward-mode rules; forward mode through Function is not implemented."""
+        """Keep inputs or outputs for `jvp`, where `saved_tensors` are these."""
+        self._for_forward = tensors
 
     def mark_dirty(self, *tensors: Tensor) -> None:
         """Say that `forward` wrote to these inputs in place."""
@@ -45,7 +48,9 @@ class FunctionCtx:
 
     @property
     def saved_tensors(self) -> tuple:
-        """What `save_for_backward` kept."""
+        """What `save_for_backward` kept; within `jvp`, what `save_for_forward` did."""
+        if self._for_forward is not None:
+            return self._for_forward
         node = self._node
         if node is None:
             return self._to_save
@@ -120,18 +125,22 @@ class Function:
             out = by_program(cls.vmap, args)
             if out is not NotImplemented:
                 return out
+        tangents = forward_ad.tangents_of(args) if dispatch.state.modes else None
         ctx = FunctionCtx()
         positions = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
         behind = args if dispatch.batched is None else [stripped(a)[0] for a in args]
         edges = [edge_of(behind[i]) for i in positions]
         ctx.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in behind)
         recording = dispatch.state.grad_enabled and any(e is not None for e in edges)
-        with dispatch.grad_enabled(False):
+        with dispatch.grad_enabled(False), forward_ad.seen(tangents is None):
             if cls.setup_context is not Function.setup_context:
                 out = cls.forward(*args, **kwargs)
                 cls.setup_context(ctx, args, out)
             else:
                 out = cls.forward(ctx, *args, **kwargs)
+        if tangents is not None:
+            return _forwards(cls, ctx, args, out, tangents, FunctionNode(cls, ctx, edges, positions, len(args)) if recording else None)
+        ctx._for_forward = None
         if not recording:
             return out
         if dispatch.batched is not None and levels():
@@ -150,7 +159,26 @@ class Function:
         is the same for all). Answers with the outputs and such dimensions of theirs. Without it `forward` sees one example."""
         raise NotImplementedError("define vmap as a staticmethod of the Function to call it")
 
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        """Tangents of the outputs from those of the inputs (None for an input that has none)."""
+        raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
+
     vjp = backward
+
+
+def _forwards(cls: type[Function], ctx: FunctionCtx, args: tuple, out: Any, tangents: list, node: FunctionNode | None) -> Any:
+    """The results with the tangents that `jvp` gives, and on the tape where there is a node."""
+    given = cls.jvp(ctx, *tangents)
+    ctx._for_forward = None
+    outs = out if isinstance(out, tuple) else (out,)
+    made = tuple([bare(o) if isinstance(o, Tensor) and any(o is a for a in args) and not any(o is d for d in ctx._dirty) else o
+                  for o in outs])
+    out = made if isinstance(out, tuple) else made[0]
+    if node is not None:
+        out = _attach(node, ctx, args, out)
+    forward_ad.give(cls.__name__, out if isinstance(out, tuple) else (out,), given)
+    return out
 
 
 def _attach(node: FunctionNode, ctx: FunctionCtx, args: tuple, out: Any) -> Any:

@@ -54,7 +54,7 @@ def jvp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, 
         xs = _fresh(_tuple(inputs), create_graph)
         out = func(*xs)
         outs = _tuple(out)
-        seeds = tuple(o.new_zeros(o.shape).requires_grad_() for o in outs)
+        seeds = tuple(o.detach().new_full(o.shape, 1).requires_grad_() for o in outs)
         back = _grads(outs, xs, seeds, True, strict)
         return out, _as_given(_grads(back, seeds, _ones(xs) if v is None else v, create_graph), out)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.dtypes import FLOAT
 from ..core.tensor import Tensor
-from . import batched, engine
+from . import batched, engine, forward_ad
 from .grad_mode import enable_grad, no_grad
 
 
@@ -97,6 +97,25 @@ def _check_jacobians(fn: _Function, eps: float, atol: float, rtol: float, nondet
                                          f"gradients differ by more than nondet_tol={nondet_tol}:\n{got}\n{again}")
 
 
+def _check_forward(fn: _Function, eps: float, atol: float, rtol: float) -> None:
+    """The columns of the Jacobians, by forward mode."""
+    count = len(fn.outputs())
+    for index, x in enumerate(fn.wanted):
+        numerical = _numerical(fn, x, eps)
+        for element, part in _rows(x):
+            with forward_ad.dual_level():
+                dual = forward_ad.make_dual(x, _unit(x, element, part))
+                given = tuple(dual if a is x else a for a in fn.inputs)
+                found = [forward_ad.unpack_dual(o) for o in _Function(fn.call, given, []).outputs()]
+            for k in range(count):
+                column = numerical[k][element]
+                want = column[int(part != 1.0)] if x.dtype.is_complex else column
+                got = _values(found[k].tangent, found[k].primal).reshape(-1)
+                if not np.allclose(got, want, rtol=rtol, atol=atol, equal_nan=True):
+                    raise GradcheckError(f"Jacobian computed with forward mode mismatch for output {k} with respect to input {index}, "
+                                         f"input element {element}:\nnumerical: {want}\nanalytical: {got}")
+
+
 def _random_seeds(outs: Sequence[Tensor]) -> list[Tensor]:
     rng = np.random.default_rng(0)
     return [o.detach().new_tensor(rng.standard_normal(tuple(o.shape))).to(o.dtype) for o in outs]
@@ -155,12 +174,6 @@ def _wanted(inputs: tuple) -> list[Tensor]:
     return [x for _, x in found]
 
 
-def _refuse_forward(name: str, asked: bool) -> None:
-    if asked:
-        raise NotImplementedError(f"{name}=True: Flambeau has no forward mode of its own (torch.func.jvp differentiates the backward "
-                                  "pass); compare torch.func.jvp with what your function's jvp gives instead")
-
-
 def gradcheck(
     func: Callable,
     inputs: Any,
@@ -182,19 +195,21 @@ def gradcheck(
 
     `check_undefined_grad`: whether gradients that don't arrive count as zeros; `check_batched_grad`: whether vmap over gradients gives
     what they are one by one; `check_grad_dtypes`: whether gradients have the inputs' dtypes. `fast_mode` is allowed to check less, which
-    is not made use of; `masked` is of sparse tensors. NotImplementedError for `check_forward_ad`.
+    is not made use of; `masked` is of sparse tensors. `check_forward_ad`: whether forward mode agrees with the differences too.
     """
     if not (check_forward_ad or check_backward_ad):
         raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
-    _refuse_forward("check_forward_ad", check_forward_ad)
     inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     fn = _Function(func, inputs, _wanted(inputs))
     try:
         with enable_grad():
-            _check_jacobians(fn, eps, atol, rtol, nondet_tol)
+            if check_forward_ad:
+                _check_forward(fn, eps, atol, rtol)
+            if check_backward_ad:
+                _check_jacobians(fn, eps, atol, rtol, nondet_tol)
             if check_batched_grad:
                 _check_batches(fn)
-            if check_undefined_grad:
+            if check_undefined_grad and check_backward_ad:
                 _check_missing_gradients(fn)
             if check_grad_dtypes:
                 _check_dtypes(fn)
@@ -227,7 +242,6 @@ def gradgradcheck(
     """gradcheck of the gradient itself. `gen_non_contig_grad_outputs`: for gradients of outputs that lie apart in memory."""
     if not (check_fwd_over_rev or check_rev_over_rev):
         raise AssertionError("Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True")
-    _refuse_forward("check_fwd_over_rev", check_fwd_over_rev)
     inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     if grad_outputs is None:
         seeds = _random_seeds(_Function(func, inputs, []).recorded())
@@ -244,7 +258,8 @@ def gradgradcheck(
         return tuple(g for g in found if g is not None)
 
     return gradcheck(gradient, inputs + grad_outputs, eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception, nondet_tol=nondet_tol,
-                     check_undefined_grad=check_undefined_grad, check_grad_dtypes=check_grad_dtypes, check_batched_grad=check_batched_grad,
+                     check_undefined_grad=check_undefined_grad, check_forward_ad=check_fwd_over_rev,
+                     check_backward_ad=check_rev_over_rev, check_grad_dtypes=check_grad_dtypes, check_batched_grad=check_batched_grad,
                      fast_mode=fast_mode, masked=masked)
 
 

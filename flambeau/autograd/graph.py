@@ -186,7 +186,7 @@ class Saved:
             return tensor
         attached = bare(tensor)
         _C.attach(attached, node, self.output)
-        return attached
+        return carried(tensor, attached) if dispatch.state.modes else attached
 
 
 def version_to_save(tensor: Tensor) -> int:
@@ -220,13 +220,17 @@ class save_on_cpu(saved_tensors_hooks):
         super().__init__(pack, lambda packed: packed[1].to(packed[0]))
 
 
+# Slot that forward mode fills: (tensor, alias of it) -> the alias, with the tangent that the tensor has.
+carried: Callable[[Tensor, Tensor], Tensor] = lambda _, alias: alias  # noqa: E731
+
+
 def _copy_with_history(tensor: Tensor) -> Tensor:
     """What an in-place operation is about to overwrite but its own gradient needs."""
     with dispatch.grad_enabled(False):
         copy = bare(tensor).clone()
     if tensor._grad is not None:
         copy._grad = AutogradMeta(False, tensor._grad.grad_fn, tensor._grad.output_nr)
-    return copy
+    return carried(tensor, copy) if dispatch.state.modes else copy
 
 
 def _modified(tensor: Tensor, expected: int, node: Node) -> str:
@@ -494,6 +498,19 @@ def _saver(prim: Any, name: str) -> Callable[[tuple, tuple], Any]:
     raise TypeError(
         f"the derivative of {prim.name} names {name!r}, which is neither a parameter nor an output (parameters: {prim.params})"
     )
+
+
+def named(prim: Any, name: str, args: tuple, outs: tuple) -> Any:
+    """The value that a rule's parameter of this name stands for, where it is wanted at once."""
+    if name in prim.params:
+        return args[prim.params.index(name)]
+    if name == "outs":
+        return list(outs)
+    if name == "context":
+        return [v.tensor if type(v) is Saved else v for v in _kept_by(prim.setup_context(args, outs), outs)]
+    if name == "out" or (name.startswith("out") and name[3:].isdecimal()):
+        return outs[int(name[3:] or 0)]
+    return _saver(prim, name)(args, outs)
 
 
 def _kept_by(ctx: Any, outs: tuple) -> list:

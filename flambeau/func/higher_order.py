@@ -1,4 +1,5 @@
-"""Operators that take functions of tensors, as graphs hold them: `choose` is `cond`, `repeat` is `while_loop`, `mapped` is `vmap`.
+"""Operators that take functions of tensors, as graphs hold them: `choose` is `cond`, `repeat` is `while_loop`, `scanned` is `scan`,
+`mapped` is `vmap`.
 
 On real tensors they are Python. Where tensors are fake, nothing tells which function runs and how often, so the call is a primitive of its
 own that holds the functions. Its shape rule is what they do on fake tensors, its kernel runs those that it has to.
@@ -12,11 +13,11 @@ from typing import Any
 from ..autograd.batched import Level
 from ..core import dispatch
 from ..core.size import is_dense
-from ..core.tensor import Tensor, fake
-from ..ops.registry import General, Primitive
+from ..core.tensor import Tensor
+from ..ops.higher_order import Function, HigherOrder, Scan, _tried, is_recorded, scan, stays_a_loop, stepped, unrolled
+from ..ops.registry import General
 from . import tape
-
-Function = Callable[..., Sequence[Any]]
+from .trees import Spec, flatten, unflatten
 
 
 def choose(pred: Tensor, true: Function, false: Function, operands: Sequence[Any]) -> tuple:
@@ -33,6 +34,54 @@ def repeat(condition: Function, body: Function, carried: Sequence[Any], captured
     while condition(*carried, *captured)[0]:
         carried = body(*carried, *captured)
     return tuple(carried)
+
+
+def scan_rows(combine_fn: Callable, carried: list, carried_spec: Spec, rows: list, rows_spec: Spec, reverse: bool) -> tuple[list, Any]:
+    """(what is carried in the end, the tree of stacked results) of the loop over the first dimension of `rows`.
+
+    Capture has a graph for the step, and calls `scanned`.
+    """
+    specs = []
+
+    def step(carried: tuple, inputs: tuple, captured: tuple) -> tuple[list, list]:
+        after, made = call_step(combine_fn, list(carried), carried_spec, list(inputs), rows_spec)
+        leaves, spec = flatten(made)
+        specs.append(spec)
+        return after, leaves
+
+    last, results = unrolled(step, carried, rows, (), reverse)
+    return list(last), unflatten(list(results), specs[0])
+
+
+def call_step(combine_fn: Callable, carried: list, carried_spec: Spec, inputs: list, rows_spec: Spec) -> tuple[list, Any]:
+    """One step: what is carried on, and the tree of its results."""
+    made = combine_fn(unflatten(carried, carried_spec), unflatten(inputs, rows_spec))
+    if not isinstance(made, (tuple, list)) or len(made) != 2:
+        raise RuntimeError(f"scan: combine_fn must return a pair, what it carries on and a result, but got {type(made).__name__}")
+    after, spec = flatten(made[0])
+    if spec != carried_spec:
+        raise RuntimeError(f"scan: combine_fn must carry on what init is like, a tree of {len(carried)} tensors, but gave one of "
+                           f"{len(after)}, or of another structure")
+    for k, (a, b) in enumerate(zip(carried, after)):
+        if not isinstance(b, Tensor) or (a.shape, a.dtype) != (b.shape, b.dtype):
+            got = f"{list(b.shape)} of {b.dtype}" if isinstance(b, Tensor) else type(b).__name__
+            raise RuntimeError(f"scan: combine_fn must carry on tensors like those of init; number {k} is {list(a.shape)} of {a.dtype} "
+                               f"before and {got} after")
+    for leaf in flatten(made[1])[0]:
+        if not isinstance(leaf, Tensor):
+            raise RuntimeError(f"scan: the results of combine_fn must be tensors, got {type(leaf).__name__}")
+    return after, made[1]
+
+
+def scanned(function: Function, carried: Sequence[Tensor], xs: Sequence[Tensor], captured: Sequence[Any], reverse: bool) -> tuple:
+    """The last of what is carried, and all results, of a loop over `xs` (ops.higher_order.scan): `function(*carried, *inputs, *captured)`
+    gives what is carried on and then results."""
+    values = (*carried, *xs, *captured)
+    count, step = len(carried), stepped(function, len(carried))
+    if stays_a_loop(values) and is_recorded(values):
+        return Recorded(function, (count, len(xs)), reverse)(list(carried), list(xs), list(captured))[:-count or None]
+    finals, results = scan(step, carried, xs, captured, reverse)
+    return (*finals, *results)
 
 
 def mapped(function: Function, batches: Sequence[Tensor], shared: Sequence[Any], size: int, randomness: str,
@@ -54,60 +103,12 @@ def whole(result: Any, wanted: bool, level: Level) -> Tensor:
     return result
 
 
-class _WithoutDraws:
-    """A mode in which random numbers are refused: how many are drawn would depend on data."""
-
-    def handle(self, prim: Any, args: tuple) -> Any:
-        return dispatch.run(prim, args)
-
-    def rng_state(self, count: Any, where: Any, generator: Any) -> None:
-        if generator is not None:
-            return None
-        raise NotImplementedError("random numbers are drawn in a function that may not run; draw them outside, and pass them in")
-
-
-class HigherOrder(Primitive):
-    """One call of an operator that takes functions. `compiled` runs instead of the functions, once they are."""
-
-    def __init__(self, name: str, shape: Callable, *functions: Function, vjp: Callable | None = None) -> None:
-        super().__init__(name, shape, tags={"extern", "custom", "decides"}, tensors=2, derivative=General(vjp) if vjp else None,
-                         batch=type(self).for_batch)
-        self.functions = self.compiled = functions
-        self.recording = dispatch.state.recording
-
-    def calls(self, args: tuple) -> tuple[Sequence[Any], ...]:
-        """For each function what it is called with."""
-        raise NotImplementedError
-
-    def on_fakes(self, args: tuple) -> Sequence[Tensor]:
-        """Tensors like the results."""
-        raise NotImplementedError
-
-    def on_tensors(self, args: tuple) -> Sequence[Tensor]:
-        """The results."""
-        raise NotImplementedError
-
-    def for_batch(self, size: int, args: tuple, has: tuple) -> tuple:
-        """The call within vmap."""
-        raise NotImplementedError(f"torch.{self.name} in a compiled vmap")
-
-    def run(self, args: tuple) -> tuple:
-        given = [t for a in args for t in (a if isinstance(a, list) else (a,)) if isinstance(t, Tensor)]
-        if dispatch.state.fake or any(t._data is None for t in given):
-            return tuple(map(_without_data, self.on_fakes(args)))
-        results: list[Tensor] = []
-        taken = {id(t._storage) for t in given}
-        for out in self.on_tensors(args):  # in memory of their own
-            results.append(out.clone() if id(out._storage) in taken else out)
-            taken.add(id(results[-1]._storage))
-        return tuple(results)
-
-
 class Choice(HigherOrder):
     """`choose` where the predicate isn't known."""
 
     def __init__(self, true: Function, false: Function) -> None:
-        super().__init__("cond", lambda pred, operands: None, true, false, vjp=lambda gs, pred, operands: self.vjp(gs, pred, operands))
+        super().__init__("cond", lambda pred, operands: None, true, false,
+                         derivative=General(lambda gs, pred, operands: self.vjp(gs, pred, operands)))
 
     def calls(self, args: tuple) -> tuple[Sequence[Any], ...]:
         return args[1], args[1]
@@ -124,14 +125,8 @@ class Choice(HigherOrder):
         if has[0]:
             raise NotImplementedError("torch.cond in vmap, with a predicate that differs between examples; use torch.where")
 
-        def for_all(function: Function) -> Function:
-            def of_batches(*operands: Any) -> list[Tensor]:
-                level = Level(size, "error")
-                return [level.spread(r).contiguous() for r in level.call(function, operands, has[1])]
-
-            return of_batches
-
-        return choose(args[0], for_all(self.functions[0]), for_all(self.functions[1]), args[1])
+        true, false = (self.over_batches(function, size, has[1]) for function in self.functions)
+        return choose(args[0], true, false, args[1])
 
     def vjp(self, gs: tuple, pred: Tensor, operands: list) -> tuple:
         """The same choice between the gradients of the functions."""
@@ -147,7 +142,7 @@ class Repetition(HigherOrder):
 
     def __init__(self, condition: Function, body: Function) -> None:
         super().__init__("while_loop", lambda carried, captured: None, condition, body,
-                         vjp=lambda gs, carried, captured: self.vjp(gs, carried, captured))
+                         derivative=General(lambda gs, carried, captured: self.vjp(gs, carried, captured)))
 
     def calls(self, args: tuple) -> tuple[Sequence[Any], ...]:
         values = (*args[0], *args[1])
@@ -203,6 +198,45 @@ class Return(HigherOrder):
         return [*seeds, *total]
 
 
+class Recorded(Scan):
+    """`scanned` whose gradient may be asked for: what is carried into each step is stacked after its results, and then gone back over."""
+
+    def __init__(self, function: Function, counts: tuple[int, int], reverse: bool) -> None:
+        plain = stepped(function, counts[0])
+
+        def step(carried: tuple, inputs: tuple, captured: tuple) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+            after, made = plain(carried, inputs, captured)
+            return after, [*made, *carried]
+
+        super().__init__(step, counts, reverse, General(lambda gs, carried, xs, captured, outs: self.vjp(gs, carried, xs, captured, outs)))
+        self.function = function
+
+    def vjp(self, gs: tuple, carried: list, xs: list, captured: list, outs: tuple) -> tuple:
+        """The loop from its other end, with the gradients of what is carried, and the sums of those of what is captured."""
+        if dispatch.state.grad_enabled:
+            raise NotImplementedError("torch.scan: the gradient of its gradient; run it outside of the compiled function")
+        count, first = self.count, self.count + self.inputs
+        seeds, before = gs[count:len(gs) - count], outs[len(outs) - count:]
+        moving = [i for i, x in enumerate(carried) if x.dtype.is_floating_point or x.dtype.is_complex]
+        given = [i for i, g in enumerate(seeds) if g is not None]
+        of_xs = [i for i, x in enumerate(xs) if _wants_gradient(x)]
+        shared = [i for i, x in enumerate(captured) if _wants_gradient(x)]
+        wanted = [*moving, *(count + i for i in of_xs), *(first + i for i in shared)]
+        pulled = _pulled_through(self.function, first + len(captured), [*moving, *(count + i for i in given)], wanted)
+
+        def step(flow: tuple, inputs: tuple, constants: tuple) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+            found = pulled(*inputs[:first], *constants, *flow[:len(moving)], *inputs[first:])
+            ends = len(moving) + len(of_xs)
+            return [*found[:len(moving)], *[t + g for t, g in zip(flow[len(moving):], found[ends:])]], found[len(moving):ends]
+
+        starts = [carried[i].new_zeros(carried[i].shape) if gs[i] is None else gs[i] for i in moving]
+        totals = [captured[i].new_zeros(captured[i].shape) for i in shared]
+        rows = [*before, *xs, *(seeds[i] for i in given)]
+        flow, made = scan(step, starts + totals, rows, captured, not self.reverse)
+        return (_spread(flow[:len(moving)], moving, count), _spread(made, of_xs, len(xs)),
+                _spread(flow[len(moving):], shared, len(captured)))
+
+
 def _wants_gradient(x: Any) -> bool:
     return isinstance(x, Tensor) and x.requires_grad
 
@@ -228,19 +262,6 @@ def _spread(found: Sequence[Tensor], places: list[int], count: int) -> list[Tens
     for i, gradient in zip(places, found, strict=True):
         spread[i] = gradient
     return spread
-
-
-def _tried(function: Function, args: Sequence[Any]) -> list[Tensor]:
-    """What a function gives for arguments like these."""
-    with dispatch.fake_mode(), dispatch.push_mode(_WithoutDraws()):
-        return list(function(*map(_without_data, args)))
-
-
-def _without_data(value: Any) -> Any:
-    if not isinstance(value, Tensor):
-        return value
-    shape, strides, offset = value._layout
-    return fake(shape, value.dtype, value.device, strides, offset)
 
 
 def _check_alike(left: Sequence[Tensor], right: Sequence[Tensor], what: str) -> None:

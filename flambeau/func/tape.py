@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..autograd import engine
+from ..autograd import engine, graph
 from ..autograd.batched import levels, lowered, raised, stripped
 from ..autograd.graph import AccumulateGrad, Node, edge_of
 from ..core import dispatch
@@ -40,7 +40,7 @@ def fresh(x: Tensor) -> Tensor:
 
 
 def _fresh(x: Tensor) -> Tensor:
-    return x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
+    return x.view_as(x) if x.requires_grad else graph.carried(x, x.detach()).requires_grad_()
 
 
 def gradients(outs: Sequence[Any], seeds: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> list[Tensor]:
@@ -88,7 +88,8 @@ def released(results: Sequence[Any], inputs: Sequence[Tensor]) -> list[Any]:
     """A transform's results for its caller: with their graph if it leads to anything but the fresh `inputs`, or else without."""
     own = {edge.node for x in inputs if (edge := edge_of(stripped(x)[0])) is not None}
     done: set[Node] = set()
-    return [r.detach() if isinstance(r, Tensor) and stripped(r)[0].requires_grad and not _leads_out(stripped(r)[0], own, done) else r
+    return [graph.carried(r, r.detach())
+            if isinstance(r, Tensor) and stripped(r)[0].requires_grad and not _leads_out(stripped(r)[0], own, done) else r
             for r in results]
 
 

@@ -117,7 +117,7 @@ def _linearized(func: Callable, primals: tuple, has_aux: bool, name: str,
     if strict and tape.independent(outs, leaves):
         raise RuntimeError(f"{name}(f, primals, tangents, strict=True): The output of f is independent of the inputs. This is not "
                            "allowed with strict=True.")
-    seeds = [tape.fresh(o.new_zeros(o.shape)) for o in outs]
+    seeds = [tape.fresh(o.new_full(o.shape, 1)) for o in outs]
     pulled = tape.gradients(outs, seeds, leaves)
 
     def push(directions: list) -> Any:
@@ -238,3 +238,17 @@ def jacfwd(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = F
 def hessian(func: Callable, argnums: int | tuple[int, ...] = 0) -> Callable:
     """Second derivatives of a function with a scalar Tensor as output."""
     return jacrev(jacrev(func, argnums), argnums)
+
+
+def functionalize(func: Callable, *, remove: str = "mutations") -> Callable:
+    """The function, whose graph has no writes in place (nor views that are written to): graphs here never have (`make_fx`), and what a
+    call changes of its arguments is changed all the same."""
+    if remove not in ("mutations", "mutations_and_views"):
+        raise RuntimeError(f"functionalize(f, remove='mutations'): received invalid argument for remove={remove}. Valid options are: "
+                           "remove='mutations', remove='mutations_and_views'")
+
+    @functools.wraps(func)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return func(*args, **kwargs)
+
+    return wrapped

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..autograd.batched import Level
 from ..core.tensor import Tensor
-from ..ops.random import default_generator
+from ..ops.generators import all_states, set_all_states
 from ..ops.registry import OPERATORS
 from .higher_order import whole
 from .trees import Spec, flatten, unflatten
@@ -75,11 +75,11 @@ def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = 
         has = tuple([d is not None for d in dims])
         if chunk_size is None or chunk_size >= size:
             return _placed(map_examples(func, batches, has, spec, size, out_dims, randomness), out_dims)
-        parts, drawn = [], default_generator.get_state() if randomness == "same" else None
+        parts, drawn = [], all_states() if randomness == "same" else None
         for start in range(0, size, chunk_size):
             count = min(chunk_size, size - start)
             if drawn is not None:
-                default_generator.set_state(drawn)
+                set_all_states(drawn)
             chunk = [v.narrow(0, start, count) if h else v for v, h in zip(batches, has)]
             parts.append(map_examples(func, chunk, has, spec, count, out_dims, randomness))
         return _placed(_joined(parts, out_dims), out_dims)

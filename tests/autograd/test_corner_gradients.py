@@ -246,3 +246,115 @@ def test_who_made_a_mask_may_write_to_it():
         y[mask] = value
         mask[:] = False
         assert fl.autograd.grad(y.sum(), x)[0].tolist() == [0, 3, 0]
+
+
+# What a gradient that is not finite must not spoil: elements that have no part in the result.
+WITHOUT_PART = {
+    "median": lambda t, x: t.median(x), "nanmedian": lambda t, x: t.nanmedian(x), "max": lambda t, x: t.max(x),
+    "amin": lambda t, x: t.amin(x), "kthvalue": lambda t, x: t.kthvalue(x, 2)[0],
+    "the power 0": lambda t, x: x ** 0, "a norm that counts": lambda t, x: t.linalg.vector_norm(x, 0),
+    "distances that count": lambda t, x: t.cdist(x.reshape(-1, 1), t.ones(2, 1, dtype=t.float64), p=0),
+    "a product from a zero on": lambda t, x: t.cumprod(x, 0)[2:], "a part": lambda t, x: x[1:],
+}
+
+
+@pytest.mark.parametrize("g", [INF, NAN])
+@pytest.mark.parametrize("name", WITHOUT_PART)
+def test_what_has_no_part_has_no_gradient(name, g):
+    for values in ([1.0, 0.0, 3.0, 5.0], [2.0, 1.0, 0.0, 4.0]):
+        x = fl.tensor(values, dtype=fl.float64, requires_grad=True)
+        y = WITHOUT_PART[name](fl, x)
+        part = fl.autograd.grad(y, x, fl.ones_like(y))[0] != 0
+        found = fl.autograd.grad(WITHOUT_PART[name](fl, x), x, fl.full_like(y, g))[0]
+        assert found[~part].tolist() == [0] * int((~part).sum()), values
+
+
+@pytest.mark.parametrize("values", [[NAN], [INF], [0.0], [0.0, 2.0, -INF], [-INF, 0.0, 3.0], [2.0, 0.0, INF, 0.0], [0.0, NAN]])
+def test_a_running_product_of_what_is_not_finite(values):
+    made = []
+    for t in (fl, theirs):
+        x = t.tensor(values, dtype=t.float64).requires_grad_()
+        made.append(t.autograd.grad(t.cumprod(x, 0).sum(), x)[0].tolist())
+    assert all(math.isnan(right) or mine == right for mine, right in zip(*made)), made
+
+
+@pytest.mark.parametrize("mode, low", [("amax", -INF), ("amin", INF)])
+@pytest.mark.parametrize("call", ["scatter_reduce", "index_reduce"])
+@pytest.mark.filterwarnings("ignore:index_reduce")
+def test_extremes_without_self_share_with_nobody_else(call, mode, low):
+    """Also where all sources are what an extremum starts from. torch shares with what is left out, if that is as large."""
+    for values, at, right in (([low, low], [0, 2], [1, 1]), ([low, low], [1, 1], [0.5, 0.5]), ([low, 3.0], [1, 1], [0, 1]),
+                              ([1.0, 1.0], [0, 0], [0.5, 0.5]), ([-low, 2.0], [0, 1], [1, 1])):
+        x, s = fl.ones(3, requires_grad=True), fl.tensor(values, requires_grad=True)
+        y = getattr(x, call)(0, fl.tensor(at), s, mode, include_self=False)
+        mine, found = fl.autograd.grad(y.sum(), [x, s])
+        assert found.tolist() == right and mine.tolist() == [0.0 if i in at else 1.0 for i in range(3)], (values, at)
+
+
+@pytest.mark.parametrize("values", [[[0, 1, 2], [2, -1, 2], [3, -2, 2]], [[1, 2, 3], [4, 5, 6], [7, 8, 10]], [[0, 0, 0]] * 3])
+def test_answers_that_say_what_is_singular_never_raise(values):
+    """Nor does their gradient; it is NaN with the answer, and the same where it is captured."""
+    b = fl.ones(3, 1, dtype=fl.float64, requires_grad=True)
+    for f in (lambda a, b: fl.linalg.solve_ex(a, b)[0], lambda a, b: fl.linalg.inv_ex(a)[0] @ b):
+        made = []
+        for call in (f, fl.compile(f, backend="aot_eager")):
+            a = fl.tensor(values, dtype=fl.float64, requires_grad=True)
+            y = call(a, b)
+            made.append([y, *fl.autograd.grad(y.sum(), [a, b])])
+        for eager, captured in zip(*made, strict=True):
+            fl.testing.assert_close(eager, captured, equal_nan=True)
+        assert bool(made[0][0].isnan().any()) == bool(made[0][1].isnan().any()) == bool(made[0][2].isnan().any())
+
+
+TINY = [1e-310, -1e-310, 1e-200, 0.0, 2.0]     # what is divided by it overflows
+
+
+@pytest.mark.parametrize("name", ["xlogy", "special.xlog1py", "dist", "pow", "div", "atan2", "norm", "linalg.vector_norm"])
+def test_slopes_beside_what_is_hardly_anything(name):
+    *place, last = name.split(".")
+
+    def fn(t, x, y):
+        call = getattr(getattr(t, place[0]) if place else t, last)
+        return call(t.stack([x, y])).reshape(1) if "norm" in last else call(x, y).reshape(1)
+
+    for *values, g in itertools.product(TINY, TINY, (1.0, 0.0)):
+        ours, right = gradients(fl, fn, values, [True, True], g), gradients(theirs, fn, values, [True, True], g)
+        assert all(math.isnan(b) or a == pytest.approx(b) for a, b in zip(ours, right)), (values, g, ours, right)
+
+
+@pytest.mark.parametrize("kind", [fl.float32, fl.float64])
+def test_the_slope_of_a_spherical_bessel_function(kind):
+    x = fl.tensor([1e-310, 1e-200, 1e-20, 1e-10, 1e-5, 1e-3, 0.0, INF, 1.5], dtype=kind, requires_grad=True)
+    found = fl.autograd.grad(fl.special.spherical_bessel_j0(x).sum(), x)[0].double()
+    z = x.detach().double()
+    near = -z / 3 + z ** 3 / 30
+    assert found[:6].tolist() == pytest.approx(near[:6].tolist(), rel=1e-6) and found[6:8].tolist() == [0, 0]
+    assert found[8].item() == pytest.approx(math.cos(1.5) / 1.5 - math.sin(1.5) / 1.5**2, rel=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["smooth_l1_loss", "huber_loss", "mse_loss"])
+def test_the_slope_of_a_loss_of_nan_is_nan(loss):
+    x = fl.tensor([NAN, 0.5, 3.0, -3.0, INF], requires_grad=True)
+    found = fl.autograd.grad(getattr(fl.nn.functional, loss)(x, fl.zeros(5), reduction="sum"), x)[0]
+    assert found[0].isnan() and found[1:4].isfinite().all()
+
+
+@pytest.mark.parametrize("eps", [None, 0.0, 0.2, 0.5, 0.7, -0.2])
+def test_the_slope_of_logit_beyond_its_limits(eps):
+    """NaN where the value is, 0 where it is limited."""
+    values = [-INF, -1.0, 0.0, 0.1, 0.2, 0.5, 0.8, 0.9, 1.0, 2.0, INF, NAN]
+    found = []
+    for t in (fl, theirs):
+        x = t.tensor(values, dtype=t.float64, requires_grad=True)
+        found.append(t.autograd.grad(t.logit(x, eps).sum(), x)[0].tolist())
+    assert found[0] == pytest.approx(found[1], nan_ok=True)
+
+
+def test_a_factor_makes_up_for_a_small_divisor():
+    for value in (1e-3, 2.0, 2.5):
+        found = []
+        for t in (fl, theirs):
+            start, x, y = (t.tensor(v, requires_grad=True) for v in ([[0.0], [1.0]], [-0.755, 3.0], [1e-40 if value < 1 else 0.25, -2.0]))
+            out = t.addcdiv(start, x, y, value=value)
+            found.append([g.tolist() for g in t.autograd.grad(out, (start, x, y), t.ones(2, 2))])
+        assert found[0][0] == found[1][0] and found[0][1] == pytest.approx(found[1][1]) and found[0][2] == pytest.approx(found[1][2])

@@ -100,11 +100,11 @@ def test_dtypes_of_gradients() -> None:
     assert gradcheck(lambda x: x * 2, x64(3), check_grad_dtypes=True)
 
 
-def test_forward_mode_is_refused_and_one_direction_is_wanted() -> None:
-    with pytest.raises(NotImplementedError, match=r"check_forward_ad=True.*torch.func.jvp"):
-        gradcheck(lambda x: x * x, x64(3), check_forward_ad=True)
-    with pytest.raises(NotImplementedError, match="check_fwd_over_rev"):
-        gradgradcheck(lambda x: x * x, x64(3), check_fwd_over_rev=True)
+def test_forward_mode_is_checked_and_one_direction_is_wanted() -> None:
+    assert gradcheck(lambda x: x * x.exp(), x64(3), check_forward_ad=True)
+    assert gradcheck(lambda x: x * x.exp(), x64(3), check_forward_ad=True, check_backward_ad=False)
+    assert gradgradcheck(lambda x: x * x.exp(), x64(3), check_fwd_over_rev=True)
+    assert gradgradcheck(lambda x: x * x.exp(), x64(3), check_fwd_over_rev=True, check_rev_over_rev=False)
     with pytest.raises(AssertionError, match="at least one of check_forward_ad or check_backward_ad"):
         gradcheck(lambda x: x * x, x64(3), check_backward_ad=False)
     with pytest.raises(AssertionError, match="at least one of check_fwd_over_rev or check_rev_over_rev"):

@@ -147,3 +147,17 @@ def test_batch_norm_without_running_statistics():
     x = fl.randn(4, 5, 2, 6)
     out = fl.vmap(model)(x)
     assert fl.allclose(out[1], model(x[1])) and fl.allclose(model.eval()(x[1]), out[1])
+
+
+def test_functionalize_changes_what_the_function_changes():
+    def f(x):
+        y = x.view(-1)
+        y.add_(1)
+        return y * 2
+
+    x = fl.zeros(2, 2)
+    assert fl.func.functionalize(f)(x).tolist() == [2, 2, 2, 2]
+    assert x.tolist() == [[1, 1], [1, 1]]
+    assert fl.func.functionalize(f, remove="mutations_and_views")(fl.zeros(2)).tolist() == [2, 2]
+    with pytest.raises(RuntimeError, match="invalid argument for remove=all"):
+        fl.func.functionalize(f, remove="all")
