@@ -1,81 +1,94 @@
-"""torch.distributed: Flambeau trains in one process. `is_available()` says so; the rest names what is missing."""
+"""torch.distributed: programs on several processes. `docs/distributed.md` tells how."""
 
 from __future__ import annotations
 
-import enum
-from typing import Any
-
 from .._absent import absent_names
-
-_INSTEAD = "Flambeau runs in one process; guard with torch.distributed.is_available(), which is False"
-
-
-def is_available() -> bool:
-    """False: there are no process groups."""
-    return False
-
-
-def is_initialized() -> bool:
-    """False: there is no default process group."""
-    return False
-
-
-is_mpi_available = is_nccl_available = is_gloo_available = is_available
-
-
-def is_torchelastic_launched() -> bool:
-    """False: torchrun does not start Flambeau programs as a group."""
-    return False
-
-
-def _no_group(*args: Any, **kwargs: Any) -> int:
-    raise ValueError(
-        "Default process group has not been initialized, please make sure to call init_process_group "
-        f"(which is not implemented; {_INSTEAD})"
-    )
-
-
-get_rank = get_world_size = get_backend = _no_group
-
-
-class ReduceOp(enum.Enum):
-    """How a collective combines what the processes bring."""
-
-    SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM = range(9)
-
-
-class ProcessGroup:
-    """A set of processes; here a name for annotations."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError(f"torch.distributed.ProcessGroup is not implemented; {_INSTEAD}")
-
-
-class Work:
-    """A collective under way; here a name for annotations."""
-
-
-class group:
-    """Holds the default group, which does not exist."""
-
-    WORLD: ProcessGroup | None = None
-
-
-class GroupMember:
-    """Holds the default group, which does not exist."""
-
-    WORLD: ProcessGroup | None = None
-    NON_GROUP_MEMBER = -100
-
-
-__getattr__ = absent_names(
-    "torch.distributed",
-    (
-        "init_process_group", "destroy_process_group", "new_group", "init_device_mesh", "DeviceMesh", "barrier", "broadcast",
-        "broadcast_object_list", "all_reduce", "reduce", "all_gather", "all_gather_object", "all_gather_into_tensor", "gather",
-        "gather_object", "scatter", "scatter_object_list", "reduce_scatter", "reduce_scatter_tensor", "all_to_all",
-        "all_to_all_single", "send", "recv", "isend", "irecv", "monitored_barrier", "get_process_group_ranks", "Store", "TCPStore",
-        "FileStore", "HashStore", "PrefixStore",
-    ),
-    _INSTEAD,
+from .._lazy import submodules
+from .collectives import (
+    P2POp,
+    _coalescing_manager,
+    all_gather,
+    all_gather_coalesced,
+    all_gather_into_tensor,
+    all_reduce,
+    all_reduce_coalesced,
+    all_to_all,
+    all_to_all_single,
+    barrier,
+    batch_isend_irecv,
+    broadcast,
+    gather,
+    irecv,
+    isend,
+    monitored_barrier,
+    recv,
+    reduce,
+    reduce_scatter,
+    reduce_scatter_tensor,
+    scatter,
+    send,
 )
+from .errors import DistBackendError, DistError, DistNetworkError, DistStoreError, QueueEmptyError
+from .groups import (
+    Backend,
+    GroupMember,
+    default_pg_timeout,
+    destroy_process_group,
+    get_backend,
+    get_backend_config,
+    get_default_backend_for_device,
+    get_global_rank,
+    get_group_rank,
+    get_node_local_rank,
+    get_pg_count,
+    get_process_group_ranks,
+    get_rank,
+    get_world_size,
+    group,
+    init_process_group,
+    is_available,
+    is_backend_available,
+    is_gloo_available,
+    is_initialized,
+    is_mpi_available,
+    is_nccl_available,
+    is_torchelastic_launched,
+    is_ucc_available,
+    is_xccl_available,
+    new_group,
+    new_subgroups,
+    new_subgroups_by_enumeration,
+    split_group,
+)
+from .objects import (
+    all_gather_object,
+    broadcast_object_list,
+    gather_object,
+    recv_object_list,
+    scatter_object_list,
+    send_object_list,
+)
+from .process_group import DebugLevel, ProcessGroup, get_debug_level, set_debug_level, set_debug_level_from_env
+from .reduce_op import ReduceOp, reduce_op
+from .reduce_op import premul_sum as _make_nccl_premul_sum
+from .reducer import GradBucket
+from .rendezvous import register_rendezvous_handler, rendezvous
+from .stores import FileStore, HashStore, PrefixStore, Store
+from .tcp_store import TCPStore
+from .work import Work
+
+all_gather_single, reduce_scatter_single = all_gather_into_tensor, reduce_scatter_tensor
+
+_absent = absent_names(
+    "torch.distributed", ("init_device_mesh", "DeviceMesh", "shrink_group"),
+    "use groups of new_group() and collectives; DeviceMesh, DTensor and FSDP do not exist yet",
+)
+_submodules = submodules(__name__, "distributed_c10d", "run", "launch", "algorithms", "tensor", "device_mesh", "fsdp",
+                         "_composable", "checkpoint", "_functional_collectives")
+
+
+def __getattr__(name: str) -> object:
+    try:
+        return _submodules(name)
+    except AttributeError:
+        return _absent(name)

@@ -1,10 +1,11 @@
-"""torch.nn.parallel: one process drives one device; replicas inside a process are not made."""
+"""torch.nn.parallel: the same module in several processes; replicas inside a process are not made."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ..modules.module import Module
+from .distributed import DistributedDataParallel
 
 
 class DataParallel(Module):
@@ -21,15 +22,6 @@ class DataParallel(Module):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         return self.module(*inputs, **kwargs)
-
-
-class DistributedDataParallel(Module):
-    """Gradients averaged over processes: not there yet."""
-
-    def __init__(self, module: Module, *args: Any, **kwargs: Any) -> None:
-        super().__init__()
-        raise NotImplementedError("DistributedDataParallel is not supported yet; average the gradients with "
-                                  "torch.distributed.all_reduce")
 
 
 __all__ = ["DataParallel", "DistributedDataParallel"]

@@ -1,0 +1,1 @@
+"""Where PyTorch keeps fully_shard (torch.distributed._composable.fsdp)."""

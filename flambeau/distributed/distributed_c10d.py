@@ -1,0 +1,10 @@
+"""Where PyTorch keeps the functions of torch.distributed (torch.distributed.distributed_c10d)."""
+
+from __future__ import annotations
+
+from . import *  # noqa: F403
+from .collectives import _coalescing_manager
+from .groups import _get_default_group
+from .reduce_op import RedOpType
+
+__all__ = ["RedOpType", "_coalescing_manager", "_get_default_group"]

@@ -1,0 +1,257 @@
+"""Gradients of a module averaged over processes while backward runs: parameters in buckets, one reduction for each bucket.
+
+Buckets follow the parameters in reverse, which is about the order in which gradients come. When the last gradient of a bucket is there,
+and all buckets before it are under way (so that all processes have the same order), its reduction begins; the end of backward waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ..autograd import queue_callback
+from ..autograd.grad_mode import no_grad
+from ..autograd.graph import AccumulateGrad, edge_of
+from ..core.tensor import Tensor
+from ..ops.creation import tensor, zeros
+from .process_group import ProcessGroup
+from .work import PROGRESS, Work
+
+FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20  # bytes; the first is small, so that communication begins early
+
+
+class GradBucket:
+    """A bucket as communication hooks see it."""
+
+    def __init__(self, index: int, buffer: Tensor, parameters: list[Tensor], views: list[Tensor], last: bool) -> None:
+        self._index, self._buffer, self._parameters, self._views, self._last = index, buffer, parameters, views, last
+
+    def index(self) -> int:
+        """Its number: in this order buckets are reduced."""
+        return self._index
+
+    def buffer(self) -> Tensor:
+        """All its gradients, flat."""
+        return self._buffer
+
+    def gradients(self) -> list[Tensor]:
+        """Its gradients, as views of the buffer."""
+        return self._views
+
+    def parameters(self) -> list[Tensor]:
+        """The parameters."""
+        return self._parameters
+
+    def is_last(self) -> bool:
+        """Whether it is reduced last."""
+        return self._last
+
+    def set_buffer(self, tensor: Tensor) -> None:
+        """Put other values into the buffer."""
+        self._buffer.copy_(tensor)
+
+
+class _Slot(NamedTuple):
+    bucket: int
+    place: int
+
+
+class Reducer:
+    """The buckets of `parameters` ([(name, parameter)]), and their reductions in `group`."""
+
+    def __init__(self, parameters: Sequence[tuple[str, Any]], group: ProcessGroup, sizes: tuple[int, ...] = (FIRST_BUCKET, BUCKET), *,
+                 find_unused: bool = False, static: bool = False, views: bool = False) -> None:
+        self.names, self.parameters = [name for name, _ in parameters], [p for _, p in parameters]
+        self.group, self.find_unused, self.static, self.views = group, find_unused, static, views
+        self.hook: Callable[[Any, GradBucket], Any] | None = None
+        self.hook_state: Any = None
+        self.divisor = group.size()
+        self.buckets = self._make_buckets(sizes)
+        self._slots = {id(p): _Slot(b.index(), i) for b in self.buckets for i, p in enumerate(b.parameters())}
+        self._number = {id(p): i for i, p in enumerate(self.parameters)}
+        self._armed = self._queued = False
+        self._fired: dict[int, int] = {}
+        self._expected: dict[int, int] | None = None  # static graphs: how often each parameter's hook is called
+        self._rest()
+        self._handles = [p.register_post_accumulate_grad_hook(self._came) for p in self.parameters]
+
+    def _make_buckets(self, sizes: tuple[int, ...]) -> list[GradBucket]:
+        groups: list[list[Any]] = []
+        filling: dict[Any, tuple[int, int]] = {}  # for each kind of parameter: its bucket's number, and the bytes in it
+        for p in reversed(self.parameters):
+            nbytes = p.numel() * p.element_size()
+            i, filled = filling.get((p.dtype, p.device), (-1, 0))
+            if i < 0 or filled + nbytes > sizes[min(i, len(sizes) - 1)]:
+                groups.append([])
+                i, filled = len(groups) - 1, 0
+            groups[i].append(p)
+            filling[p.dtype, p.device] = (i, filled + nbytes)
+        return [self._make_bucket(i, members, i == len(groups) - 1) for i, members in enumerate(groups)]
+
+    @staticmethod
+    def _make_bucket(index: int, members: list[Any], last: bool) -> GradBucket:
+        buffer = zeros(sum(p.numel() for p in members), dtype=members[0].dtype, device=members[0].device)
+        views, at = [], 0
+        for p in members:
+            views.append(buffer[at : at + p.numel()].view(p.shape))
+            at += p.numel()
+        return GradBucket(index, buffer, members, views, last)
+
+    def _rest(self) -> None:
+        """Wait for the next forward pass."""
+        self._armed, self._fired = False, {}
+        self._missing = [len(b.parameters()) for b in self.buckets]
+        self._works: list[Any] = []
+
+    # -- forward ------------------------------------------------------------------------------------------------------------------
+    def prepare(self, outputs: Iterable[Tensor]) -> None:
+        """The next backward pass starts from `outputs` and is to be reduced. RuntimeError if the last one did not end."""
+        if self._armed and self._fired:
+            late = [n for n, p in zip(self.names, self.parameters) if id(p) not in self._fired]
+            raise RuntimeError(
+                "Expected to have finished reduction in the prior iteration before starting a new one. This error indicates that your "
+                "module has parameters that were not used in producing loss. You can enable unused parameter detection by passing the "
+                "keyword argument `find_unused_parameters=True` to `torch.nn.parallel.DistributedDataParallel`, and by making sure all "
+                f"`forward` function outputs participate in calculating loss. Parameters without a gradient: {', '.join(late[:20])}"
+                f"{' ...' if len(late) > 20 else ''} ({len(late)} of {len(self.parameters)}).")
+        self._rest()
+        self._armed = True
+        if self.static:
+            unused = [] if self._expected is None else [p for p in self.parameters if id(p) not in self._expected]
+        else:
+            unused = self._unreached(outputs) if self.find_unused else []
+        self._idle = {id(p) for p in unused}
+        if len(self._idle) < len(self.parameters):
+            for p in unused:
+                self._absent(p)
+
+    def _unreached(self, outputs: Iterable[Tensor]) -> list[Any]:
+        """The parameters from which no output comes."""
+        seen, stack = set(), [edge.node for t in outputs if (edge := edge_of(t)) is not None]
+        reached = set()
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if isinstance(node, AccumulateGrad):
+                reached.add(id(node.variable))
+            stack.extend(edge[0] for edge in node.edges if edge is not None)
+        return [p for p in self.parameters if id(p) not in reached]
+
+    def _absent(self, p: Any) -> None:
+        slot = self._slots[id(p)]
+        view = self.buckets[slot.bucket].gradients()[slot.place]
+        with no_grad():
+            view.copy_(p.grad / self._scale()) if p.grad is not None and p.grad is not view else view.zero_()
+        self._ready(slot.bucket)
+
+    # -- backward -----------------------------------------------------------------------------------------------------------------
+    def _scale(self) -> int:
+        return 1 if self.hook is not None else self.divisor
+
+    def _came(self, p: Any) -> None:
+        """The gradient of `p` is there."""
+        if not self._armed:
+            return
+        key = id(p)
+        self._fired[key] = self._fired.get(key, 0) + 1
+        if not self._queued:
+            self._queued = True
+            queue_callback(self._backward_ended)
+        if self.static and self._expected is None:
+            return  # the first time, to see what comes
+        if self._expected is not None and self._fired[key] < self._expected.get(key, 1):
+            return
+        if key in self._idle or (self._expected is None and self._fired[key] > 1):
+            raise RuntimeError(
+                f"Expected to mark a variable ready only once. Parameter {self.names[self._number[key]]!r} got a gradient "
+                f"{'though no output of forward leads to it' if key in self._idle else 'twice in one backward pass'}: it is used outside "
+                "of the module's forward, or in several reentrant backward passes (torch.utils.checkpoint). With a graph that never "
+                "changes, DistributedDataParallel(..., static_graph=True) can do that.")
+        self._take(p)
+
+    def _take(self, p: Any) -> None:
+        slot = self._slots[id(p)]
+        view = self.buckets[slot.bucket].gradients()[slot.place]
+        with no_grad():
+            scale = self._scale()
+            if p.grad is not view:
+                view.copy_(p.grad)
+                if self.views:
+                    p.grad = view
+            if scale > 1:
+                view.div_(scale)
+        self._ready(slot.bucket)
+
+    def _ready(self, index: int) -> None:
+        self._missing[index] -= 1
+        while len(self._works) < len(self.buckets) and not self._missing[len(self._works)]:
+            self._works.append(self._reduce(self.buckets[len(self._works)]))
+
+    def _reduce(self, bucket: GradBucket) -> Any:
+        if self.hook is not None:
+            future = self.hook(self.hook_state, bucket)
+            if not hasattr(future, "wait"):
+                raise TypeError(f"Communication hook must return a Future, not {type(future).__name__}")
+            return future
+        work = self.group.allreduce(bucket.buffer())
+        PROGRESS.add(work)
+        return work
+
+    def _backward_ended(self) -> None:
+        self._queued = False
+        if self.static and self._expected is None:
+            self._expected = dict(self._fired)
+            self._idle = {id(p) for p in self.parameters if id(p) not in self._fired}
+            for p in self.parameters:
+                self._absent(p) if id(p) in self._idle else self._take(p)
+        if len(self._works) < len(self.buckets):
+            return  # a backward pass within another, or one that did not reach everything: the next forward will tell
+        used = self._used_anywhere()
+        for bucket, work in zip(self.buckets, self._works):
+            work.wait()
+            if not isinstance(work, Work):
+                self._keep(bucket, work.value())
+            self._leave(bucket, used)
+        self._rest()
+
+    def _keep(self, bucket: GradBucket, value: Any) -> None:
+        """What a hook's future gives into the bucket."""
+        found = value[0] if isinstance(value, (list, tuple)) else value
+        if found is not bucket.buffer():
+            with no_grad():
+                bucket.buffer().copy_(found.reshape(-1))
+
+    def _used_anywhere(self) -> list[bool] | None:
+        """Which parameters got a gradient in any process; None: all."""
+        if not self.find_unused:
+            return None if not self._idle else [id(p) not in self._idle for p in self.parameters]
+        local = tensor([int(id(p) not in self._idle) for p in self.parameters])
+        self.group.allreduce(local).wait()
+        return [bool(n) for n in local.tolist()]
+
+    def _leave(self, bucket: GradBucket, used: list[bool] | None) -> None:
+        """The reduced gradients to the parameters."""
+        with no_grad():
+            for p, view in zip(bucket.parameters(), bucket.gradients()):
+                if used is not None and not used[self._number[id(p)]]:
+                    continue
+                if self.views:
+                    p.grad = view
+                elif p.grad is None:
+                    p.grad = view.clone()
+                else:
+                    p.grad.copy_(view)
+
+    # -- a process that has no more inputs -----------------------------------------------------------------------------------------
+    def shadow(self) -> None:
+        """Take part in one reduction with zeros."""
+        with no_grad():
+            for bucket in self.buckets:
+                bucket.buffer().zero_()
+        works = [self._reduce(bucket) for bucket in self.buckets]
+        if self.find_unused:
+            self.group.allreduce(zeros(len(self.parameters), dtype=tensor([0]).dtype)).wait()
+        for work in works:
+            work.wait()

@@ -1,0 +1,203 @@
+"""DistributedDataParallel: the same module in several processes, each with its own part of the batch; gradients are averaged."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ...autograd.grad_mode import is_grad_enabled, no_grad
+from ...core.device import device
+from ...core.tensor import Tensor
+from ...distributed.algorithms.join import Join, Joinable, JoinHook
+from ...distributed.groups import default_group
+from ...distributed.objects import all_gather_object
+from ...distributed.process_group import ProcessGroup
+from ...distributed.reduce_op import RedOpType
+from ...distributed.reducer import BUCKET, FIRST_BUCKET, GradBucket, Reducer
+from ...ops.creation import tensor
+from ...utils import _pytree as pytree
+from ..modules.module import Module
+
+_LACKING = {
+    "mixed_precision": "use torch.autocast, or a bf16_compress_hook", "device_mesh": "use process_group=",
+    "delay_all_reduce_named_params": "leave it out", "param_to_hook_all_reduce": "leave it out",
+}
+
+
+class DistributedDataParallel(Module, Joinable):
+    """Wraps `module`: parameters start as those of rank 0, and each backward pass leaves the mean of all processes' gradients.
+
+    Buckets of `bucket_cap_mb` MB (the first 1 MB) are reduced while backward runs. `find_unused_parameters` looks from the outputs for
+    parameters that get no gradient this time; `static_graph` finds them once. With `gradient_as_bucket_view` gradients lie in the buckets.
+    Buffers are those of rank 0 at the beginning and at each forward pass; with `forward_sync_buffers=False` at the beginning alone, with
+    `broadcast_buffers=False` never.
+    """
+
+    def __init__(
+        self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0, broadcast_buffers: bool | None = None,
+        init_sync: bool = True, process_group: ProcessGroup | None = None, bucket_cap_mb: float | None = None,
+        find_unused_parameters: bool = False, check_reduction: bool = False, gradient_as_bucket_view: bool = False,
+        static_graph: bool = False, delay_all_reduce_named_params: Any = None, param_to_hook_all_reduce: Any = None,
+        mixed_precision: Any = None, device_mesh: Any = None, skip_all_reduce_unused_params: bool = False,
+        bucket_cap_mb_list: list[int] | None = None, forward_sync_buffers: bool | None = None,
+    ) -> None:
+        super().__init__()
+        for name, instead in _LACKING.items():
+            if locals()[name] is not None:
+                raise NotImplementedError(f"DistributedDataParallel({name}=) is not implemented; {instead}")
+        if skip_all_reduce_unused_params:
+            raise NotImplementedError("DistributedDataParallel(skip_all_reduce_unused_params=True) is not implemented; leave it out")
+        if device_ids or output_device is not None:
+            kinds = {p.device.type for p in module.parameters()}
+            raise ValueError("DistributedDataParallel device_ids and output_device arguments only work with single-device/multiple-device "
+                             f"GPU modules or CPU modules, but got device_ids {device_ids}, output_device {output_device}, and module "
+                             f"parameters on {kinds}; leave them out: a module runs where its parameters are")
+        self._skipped = skipped = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        self.module = module
+        if not (trained := self._trained()):
+            raise RuntimeError("DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient.")
+        self.process_group, self.dim = process_group or default_group(), dim
+        if broadcast_buffers is not None and forward_sync_buffers is not None:
+            raise ValueError("DistributedDataParallel: give forward_sync_buffers, or broadcast_buffers, its older name, not both")
+        self.device, self.broadcast_buffers = trained[0][1].device, broadcast_buffers is not False and forward_sync_buffers is not False
+        self.find_unused_parameters, self.static_graph = find_unused_parameters, static_graph
+        self.gradient_as_bucket_view, self.check_reduction = gradient_as_bucket_view, check_reduction
+        self.device_ids = self.output_device = None
+        self.require_backward_grad_sync = self.require_forward_param_sync = True
+        if init_sync:
+            self._same_everywhere()
+            buffers = () if broadcast_buffers is False else module.named_buffers()
+            self._spread([t for n, t in (*module.named_parameters(), *buffers) if n not in skipped])
+        self.bucket_bytes_cap = int((bucket_cap_mb if bucket_cap_mb is not None else BUCKET / (1 << 20)) * (1 << 20))
+        self.bucket_bytes_cap_default = bucket_cap_mb is None
+        self._sizes: tuple[int, ...] = (min(FIRST_BUCKET, self.bucket_bytes_cap), self.bucket_bytes_cap)
+        if bucket_cap_mb_list:
+            self._sizes = tuple(int(mb * (1 << 20)) for mb in bucket_cap_mb_list)
+        self._ready_reducer()
+
+    def _trained(self) -> list[tuple[str, Any]]:
+        return [(n, p) for n, p in self.module.named_parameters() if p.requires_grad and n not in self._skipped]
+
+    def _ready_reducer(self) -> None:
+        self.reducer = Reducer(self._trained(), self.process_group, self._sizes, find_unused=self.find_unused_parameters,
+                               static=self.static_graph, views=self.gradient_as_bucket_view)
+
+    # -- the same everywhere ------------------------------------------------------------------------------------------------------
+    def _same_everywhere(self) -> None:
+        """RuntimeError if the module has other parameters in some process."""
+        if self.process_group.calls is not None:
+            return
+        mine = [(name, tuple(p.shape), str(p.dtype)) for name, p in self.module.named_parameters()]
+        every: list = [None] * self.process_group.size()
+        all_gather_object(every, mine, self.process_group)
+        for rank, theirs in enumerate(every):
+            if theirs != every[0]:
+                count = (f"{len(every[0])} parameters", f"{len(theirs)}")
+                differing = next(((a, b) for a, b in zip(every[0], theirs) if a != b), count)
+                raise RuntimeError(f"DDP expects same model across all ranks, but rank {self.process_group._ranks[rank]} has "
+                                   f"{differing[1]} where rank {self.process_group._ranks[0]} has {differing[0]}")
+
+    def _spread(self, tensors: list[Tensor], source: int = 0) -> None:
+        """The tensors of one process to all."""
+        with no_grad():
+            works = [self.process_group.broadcast(t.detach(), source) for t in tensors]
+        for work in works:
+            work.wait()
+
+    def _spread_buffers(self, source: int = 0) -> None:
+        buffers = [b for n, b in self.module.named_buffers() if n not in self._skipped]
+        if self.broadcast_buffers and buffers:
+            self._spread(buffers, source)
+
+    # -- running ------------------------------------------------------------------------------------------------------------------
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        work = Join.notify_join_context(self)
+        if work is not None and getattr(self, "_divide_by_active", False):
+            self.reducer.divisor = int(work.result()[0].item())
+        if self.require_forward_param_sync:
+            self._spread_buffers(self._source() if work is not None else 0)
+        outputs = self.module(*inputs, **kwargs)
+        if is_grad_enabled() and self.require_backward_grad_sync:
+            self.require_forward_param_sync = True
+            self.reducer.prepare(t for t in pytree.tree_leaves(outputs) if isinstance(t, Tensor))
+        else:
+            self.require_forward_param_sync = False
+            self.reducer._rest()
+        return outputs
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Gradients of forward passes within stay this process's own, and add up until the next one outside."""
+        before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = before
+
+    def register_comm_hook(self, state: object, hook: Callable[[Any, GradBucket], Any]) -> None:
+        """Let `hook(state, bucket)` reduce each bucket: it returns a Future of the bucket's new values."""
+        if not callable(hook):
+            raise TypeError("Communication hook must be callable.")
+        if self.reducer.hook is not None:
+            raise RuntimeError("register_comm_hook or register_builtin_comm_hook can only be called once.")
+        self.reducer.hook, self.reducer.hook_state = hook, state
+
+    def _set_static_graph(self) -> None:
+        self.static_graph = self.reducer.static = True
+
+    # -- uneven inputs ------------------------------------------------------------------------------------------------------------
+    def join(self, divide_by_initial_world_size: bool = True, enable: bool = True, throw_on_early_termination: bool = False) -> Join:
+        """A context in which processes may have different numbers of inputs. Gradients are divided by the number of all processes, or
+        with `divide_by_initial_world_size=False` of those that still have some."""
+        return Join([self], enable, throw_on_early_termination, divide_by_initial_world_size=divide_by_initial_world_size)
+
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        """What this process does when it has no more inputs."""
+        self._divide_by_active = not kwargs.get("divide_by_initial_world_size", True)
+        return _Shadow(self)
+
+    @property
+    def join_device(self) -> device:
+        """The parameters'."""
+        return self.device
+
+    @property
+    def join_process_group(self) -> ProcessGroup:
+        """Whose gradients are averaged."""
+        return self.process_group
+
+    def _source(self, has_inputs: bool = True) -> int:
+        """The last process that still has inputs (or, of the last to end, that was there to the end)."""
+        rank = tensor([self.process_group.rank() if has_inputs else -1])
+        self.process_group.allreduce(rank, RedOpType.MAX).wait()
+        return int(rank.item())
+
+    # -- copies ---------------------------------------------------------------------------------------------------------------------
+    def __getstate__(self) -> dict:
+        left = {"process_group", "reducer"}
+        return {name: value for name, value in self.__dict__.items() if name not in left}
+
+    def __setstate__(self, state: dict) -> None:
+        self.__dict__.update(state)
+        self.process_group = default_group()
+        self._ready_reducer()
+
+
+class _Shadow(JoinHook):
+    """A process without inputs, in place of the iterations of the others."""
+
+    def __init__(self, ddp: DistributedDataParallel) -> None:
+        self.ddp = ddp
+
+    def main_hook(self) -> None:
+        """Their collectives: buffers, then a reduction of zeros."""
+        if self.ddp.require_forward_param_sync:
+            self.ddp._spread_buffers(self.ddp._source(False))
+        if self.ddp.require_backward_grad_sync:
+            self.ddp.reducer.shadow()
+
+    def post_hook(self, is_last_joiner: bool) -> None:
+        """Parameters and buffers as those of a process that did all steps."""
+        source = self.ddp._source(is_last_joiner)
+        self.ddp._spread([*self.ddp.module.parameters(), *self.ddp.module.buffers()], source)
