@@ -11,8 +11,10 @@ from flambeau.fx.proxy import Proxy, TraceError
 from flambeau.fx.rewrite import Match, replace_pattern
 from flambeau.fx.tracer import PH, Tracer, symbolic_trace, wrap
 
+has_side_effect = mark_impure
+
 __all__ = [
     "PH", "CodeGen", "Graph", "GraphLintError", "GraphModule", "Interpreter", "Match", "Node", "PassManager", "Proxy",
     "PythonCode", "ShapeProp", "TraceError", "Tracer", "Transformer", "immutable_dict", "immutable_list",
-    "map_aggregate", "map_arg", "mark_impure", "replace_pattern", "set_module_base", "symbolic_trace", "wrap",
+    "has_side_effect", "map_aggregate", "map_arg", "mark_impure", "replace_pattern", "set_module_base", "symbolic_trace", "wrap",
 ]  # fmt: skip

@@ -125,8 +125,8 @@ class Node:
     shape-only stand-in and `meta["stack"]` the user's frames, innermost last.
     """
 
-    __slots__ = ("_args", "_erased", "_inputs", "_kwargs", "_next", "_prev", "graph", "meta", "name", "op", "target",
-                 "type", "users")  # fmt: skip
+    __slots__ = ("__dict__", "_args", "_erased", "_inputs", "_kwargs", "_next", "_prev", "graph", "meta", "name", "op", "target",
+                 "type", "users")  # fmt: skip - tools write attributes of their own
 
     def __init__(self, graph: Graph, name: str, op: str, target: Target, args: tuple = (), kwargs: dict | None = None,
                  type_expr: Any = None) -> None:

@@ -23,6 +23,9 @@ def tensor_metadata(value: Any) -> TensorMetadata:
     return TensorMetadata(tuple(value.shape), value.dtype, requires_grad, tuple(value.stride()))
 
 
+_extract_tensor_metadata = tensor_metadata
+
+
 class ShapeProp(Interpreter):
     """Runs a graph on example inputs and notes each node's value facts: `meta["tensor_meta"]` and `meta["type"]`, and,
     for fake tensors, the value itself as `meta["val"]`."""

@@ -1,0 +1,1 @@
+"""Tracing by running, and passes that were never finished elsewhere."""

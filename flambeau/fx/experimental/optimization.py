@@ -1,0 +1,70 @@
+"""Passes for inference: batch norm folded into convolutions, dropout left out, parts of a graph as modules."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+from .._symbolic_trace import symbolic_trace
+from ..graph_module import GraphModule
+from ..node import Node
+from ..passes.split_module import extract_graph
+
+
+def _nn(name: str = "") -> Any:
+    return importlib.import_module(f"flambeau.nn{name}")    # a room above this one
+
+
+_PAIRS = (("Conv1d", "BatchNorm1d"), ("Conv2d", "BatchNorm2d"), ("Conv3d", "BatchNorm3d"))
+
+
+def fuse(model: Any, inplace: bool = False, no_trace: bool = False) -> Any:
+    """`model`, in eval mode, with each batch norm that follows a convolution folded into it."""
+    model = model if inplace else copy.deepcopy(model)
+    gm = model if no_trace and isinstance(model, GraphModule) else symbolic_trace(model)
+    modules = dict(gm.named_modules())
+    for node in list(gm.graph.nodes):
+        before = node.args[0] if node.op == "call_module" and node.args else None
+        if not isinstance(before, Node) or before.op != "call_module" or len(before.users) > 1:
+            continue
+        conv, norm = modules[str(before.target)], modules[str(node.target)]
+        if not any(type(conv) is getattr(_nn(), a) and type(norm) is getattr(_nn(), b) for a, b in _PAIRS) or not norm.track_running_stats:
+            continue
+        _set(gm, str(before.target), _nn(".utils.fusion").fuse_conv_bn_eval(conv, norm))
+        modules[str(before.target)] = dict(gm.named_modules())[str(before.target)]
+        node.replace_all_uses_with(before)
+        gm.graph.erase_node(node)
+    gm.recompile()
+    return gm
+
+
+def remove_dropout(model: Any) -> Any:
+    """`model` without dropout."""
+    gm = symbolic_trace(model)
+    modules = dict(gm.named_modules())
+    for node in gm.graph.nodes:
+        if node.op == "call_module" and isinstance(modules[str(node.target)], _nn().Dropout):
+            _set(gm, str(node.target), _nn().Identity())
+    gm.recompile()
+    return gm
+
+
+def extract_subgraph(orig_module: Any, nodes: Sequence[Node], inputs: Sequence[Node], outputs: Sequence[Node]) -> GraphModule:
+    """Some nodes as a module of their own; it gives a tuple."""
+    graph = extract_graph(list(nodes), list(inputs), list(outputs))
+    output = graph.output_node()
+    if len(outputs) == 1:
+        output.args = ((output.args[0],),)
+    return GraphModule(orig_module, graph)
+
+
+def _set(gm: Any, path: str, module: Any) -> None:
+    *parents, name = path.split(".")
+    for parent in parents:
+        gm = getattr(gm, parent)
+    setattr(gm, name, module)
+
+
+__all__ = ["extract_subgraph", "fuse", "remove_dropout"]

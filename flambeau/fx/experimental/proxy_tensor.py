@@ -1,0 +1,49 @@
+"""`make_fx`: a function as the graph of primitives that it runs."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def make_fx(f: Callable, decomposition_table: Mapping[Any, Callable] | None = None, tracing_mode: str = "real",
+            *, pre_dispatch: bool = False) -> Callable[..., Any]:
+    """`make_fx(f)(*args)`: a GraphModule of what `f` does on inputs like `args`, gradients that it takes included. Operators in the table
+    are computed by its functions; every operator is made of primitives."""
+    if tracing_mode == "symbolic":
+        raise NotImplementedError('make_fx(tracing_mode="symbolic") is not implemented; torch.compile(f, dynamic=True, backend=...) gives '
+                                  "graphs with symbolic sizes")
+    if pre_dispatch:
+        raise NotImplementedError("make_fx(pre_dispatch=True) is not implemented; torch.compile(f, backend=...) gives graphs of operators")
+    if tracing_mode not in ("real", "fake"):
+        raise ValueError(f"Unexpected tracing type: {tracing_mode}")
+    function = _with(decomposition_table, f) if decomposition_table else f
+    traced: Callable[..., Any] = importlib.import_module("flambeau.aot.trace").make_fx(function)
+    return traced
+
+
+def _with(table: Mapping[Any, Callable], f: Callable) -> Callable:
+    """`f`, in which operators of the table are computed by its functions."""
+    operators = importlib.import_module("flambeau.ops.registry").OPERATORS
+    mode_class: Any = importlib.import_module("flambeau.overrides").TorchFunctionMode
+    by_operator = {operators.get(getattr(op, "__name__", ""), op): fn for op, fn in table.items()}
+
+    class Decompose(mode_class):
+        def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+            return by_operator.get(func, func)(*args, **(kwargs or {}))
+
+    @functools.wraps(f)
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        with Decompose():
+            return f(*args, **kwargs)
+
+    return decomposed
+
+
+def get_proxy_mode() -> None:
+    """The mode that traces into a graph: None, as capture is no mode here."""
+
+
+__all__ = ["get_proxy_mode", "make_fx"]

@@ -1,0 +1,1 @@
+"""Passes as objects, and partitions by what a backend supports."""
