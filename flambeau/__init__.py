@@ -11,39 +11,57 @@ from typing import Any
 
 from . import (
     _C,  # first: it installs the array allocator
+    _homes,
     autograd,
     ops,
+    sparse,
 )
 from .autograd.grad_mode import enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled
 from .core import shared as _shared
 from .core.device import default_device as get_default_device
 from .core.device import device, set_default_device
-from .core.dtypes import ALIASES, DTYPES, can_cast, dtype, finfo, iinfo, promote_types
+from .core.dtypes import ALIASES, DTYPES, NAMED_ONLY, can_cast, dtype, finfo, iinfo, promote_types
 from .core.memory_format import (
     channels_last,
     channels_last_3d,
     contiguous_format,
+    jagged,
     layout,
     memory_format,
     preserve_format,
+    sparse_bsc,
+    sparse_bsr,
     sparse_coo,
+    sparse_csc,
+    sparse_csr,
     strided,
 )
 from .core.size import Size, broadcast_shapes
 from .core.storage import Storage as _Storage
 from .core.tensor import Tensor, is_inference
-from .ops import registry as _registry
 from .ops.creation import TYPED_TENSORS as _TYPED_TENSORS
+from .ops.primitives import generated as _kernels
 from .ops.promotion import default_dtype as get_default_dtype
 from .ops.promotion import result_type, set_default_dtype
 from .ops.registry import OPERATORS as _OPERATORS
+from .sparse.construct import (
+    sparse_bsc_tensor,
+    sparse_bsr_tensor,
+    sparse_compressed_tensor,
+    sparse_coo_tensor,
+    sparse_csc_tensor,
+    sparse_csr_tensor,
+)
+from .sparse.products import dsmm, hspmm, saddmm, smm, spmm
 
 __version__ = "0.1.0"
+_homes.install()
 
 inf, nan, pi, e = float("inf"), float("nan"), 3.141592653589793, 2.718281828459045
 newaxis = None
 
 globals().update(DTYPES)
+globals().update(NAMED_ONLY)
 globals().update(ALIASES)
 globals().update(_TYPED_TENSORS)
 for _name, _operator in _OPERATORS.items():
@@ -71,34 +89,37 @@ for _name in ("get_device", "is_complex", "is_conj", "is_distributed", "is_float
 def _generated(slot: str, module: str = ".inductor.operators") -> Any:
     """Fills the slots for generated kernels when the first large operation asks for one: the compiler loads only then."""
     def first(*args: Any) -> Any:
-        importlib.import_module(module, __name__).install()
-        return getattr(_registry, slot)(*args)
+        importlib.import_module(module, __package__).install()
+        return getattr(_kernels, slot)(*args)
     return first
 
 
 def _teach_multiprocessing() -> None:
     _shared.told_of_first = lambda: None
-    importlib.import_module(".multiprocessing", __name__)
+    importlib.import_module(".multiprocessing", __package__)
 
 
 _shared.told_of_first = _teach_multiprocessing
-_registry.generated_pointwise = _generated("generated_pointwise")
-_registry.generated_operator = _generated("generated_operator")
-_registry.generated_gpu = _generated("generated_gpu", ".inductor.gpu_operators")
+_kernels.pointwise = _generated("pointwise")
+_kernels.operator = _generated("operator")
+_kernels.gpu = _generated("gpu", ".inductor.gpu_operators")
 
 # Libraries and names that load on first use: name -> (module, attribute or None for the module itself).
 _LAZY: dict[str, tuple[str, Any]] = {
     name: (f".{name}", None) for name in (
         "nn", "optim", "fx", "func", "utils", "special", "linalg", "fft", "distributions", "amp", "profiler", "distributed", "jit",
         "aot", "inductor", "dynamo", "compiler", "cuda", "backends", "serialization", "random", "hub", "testing",
-        "library", "overrides", "types", "version", "multiprocessing", "onnx", "sparse", "nested", "quantization", "mps", "xpu", "cpu",
+        "library", "overrides", "types", "version", "multiprocessing", "onnx", "nested", "quantization", "mps", "xpu", "cpu",
         "return_types", "torch_version", "_utils", "_C", "accelerator", "export", "storage", "ao", "signal",
-        "futures")
+        "futures", "masked", "quasirandom", "__config__", "package", "functional", "classes", "monitor")
 } | {
-    "_dynamo": (".dynamo", None), "_inductor": (".inductor", None),
+    **{name: (f".{name}", None) for name in ("_dynamo", "_inductor", "_functorch", "_logging", "_subclasses", "_guards", "_decomp",
+                                              "_prims", "_refs", "_prims_common", "_tensor", "_tensor_str",
+                                              "_jit_internal", "_VF", "_lowrank", "_export", "_ops", "_higher_order_ops")},
+    "DeviceObjType": (".core.device", "device"),
     "legacy_contiguous_format": (".core.memory_format", "contiguous_format"),
 } | {
-    name: (module, name) for module, names in {
+    name.rpartition("=")[2]: (module, name.partition("=")[0]) for module, names in {
         "._settings": (
             "OutOfMemoryError", "use_deterministic_algorithms", "are_deterministic_algorithms_enabled",
             "is_deterministic_algorithms_warn_only_enabled", "set_deterministic_debug_mode", "get_deterministic_debug_mode",
@@ -121,25 +142,33 @@ _LAZY: dict[str, tuple[str, Any]] = {
         ".storage": ("UntypedStorage", "TypedStorage"),
         ".func": ("vmap",),
         ".autograd.anomaly": ("is_anomaly_enabled", "is_anomaly_check_nan_enabled", "set_anomaly_enabled"),
+        "._lowrank": ("pca_lowrank", "svd_lowrank"),
         "._higher_order_ops.cond": ("cond",),
         "._higher_order_ops.while_loop": ("while_loop",),
         ".nn.modules.rnn": ("gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"),
         ".nn.functional": ("rrelu", "rrelu_", "max_pool1d_with_indices"),
-        ".ops.random": ("Generator", "default_generator", "manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state"),
+        ".ops.generators": ("Generator", "default_generator", "manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state"),
+        "._torch_c": ("TensorType", "PyTorchFileReader", "PyTorchFileWriter", "qscheme", "per_channel_affine", "per_tensor_affine",
+                      "per_channel_symmetric", "per_tensor_symmetric", "per_channel_affine_float_qparams"),
+        ".futures": ("Future",),
+        ".jit": ("ScriptModule", "ScriptFunction"),
+        "._dynamo": ("disable=_disable_dynamo",),
         ".ops.printing": ("set_printoptions",),
     }.items() for name in names
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name == "torch":
+        return importlib.import_module(__package__ or "flambeau")    # torch.torch is torch
     found = _LAZY.get(name)
     if found is None:
         raise AttributeError(f"module 'flambeau' has no attribute '{name}'")
     module, attribute = found
     try:
-        loaded = importlib.import_module(module, __name__)
+        loaded = importlib.import_module(module, __package__)
     except ModuleNotFoundError as error:
-        if error.name is not None and error.name.startswith(f"{__name__}{module}"):
+        if error.name is not None and error.name.startswith(f"{__package__}{module}"):
             raise AttributeError(f"module 'flambeau' has no attribute '{name}' ({error})") from None
         raise
     value = loaded if attribute is None else getattr(loaded, attribute)

@@ -24,19 +24,14 @@ ROOM = __package__ or "flambeau"
 TORCH_VERSION = version.__version__
 """What `torch.__version__` says: the PyTorch release whose behaviour is followed. Libraries choose code paths by it."""
 
-RENAMED = {
-    "_inductor": "inductor",
-    "_functorch": "func",
-}
-"""Where a torch name and the room that answers it are spelled differently, longest prefix first."""
+PACKAGES = {"functorch": f"{ROOM}._functorch.face", "torch": ROOM}
+"""By torch's packages, what answers them."""
 
 
 def flambeau_name(torch_name: str) -> str:
-    """The Flambeau module that stands for `torch_name`: `"torch._inductor.config"` -> `"flambeau.inductor.config"`."""
-    _, *parts = torch_name.split(".")
-    if parts:
-        parts[0] = RENAMED.get(parts[0], parts[0])
-    return ".".join([ROOM, *parts])
+    """The Flambeau module that stands for `torch_name`: `"torch._inductor.config"` -> `"flambeau._inductor.config"`."""
+    package, *rest = torch_name.split(".")
+    return ".".join([PACKAGES[package], *rest])
 
 
 class _AliasLoader(Loader):
@@ -52,6 +47,16 @@ class _AliasLoader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__ = self.real_spec  # the import system has just overwritten it with the alias's
+        _know_children(self.real_name)
+
+
+def _know_children(real_name: str) -> None:
+    """What is loaded below a module is loaded under torch's name as well. Importing it there would set it as an attribute of its
+    parent, in the place of a function of the same name (torch.nn.utils.weight_norm)."""
+    package = next(package for package, room in PACKAGES.items() if f"{real_name}.".startswith(f"{room}."))
+    room = PACKAGES[package]
+    for name in [name for name in sys.modules if name.startswith(f"{real_name}.")]:
+        sys.modules.setdefault(package + name.removeprefix(room), sys.modules[name])
 
 
 class _TorchDistribution(Distribution):
@@ -69,12 +74,12 @@ class _TorchDistribution(Distribution):
 
 
 class TorchFinder(DistributionFinder):
-    """Answers every import of `torch` and `torch.*` with Flambeau's modules; says nothing about other names."""
+    """Answers every import of `torch`, `functorch` and what is in them with Flambeau's modules; says nothing about other names."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != "torch" and not fullname.startswith("torch."):
+        if fullname.partition(".")[0] not in PACKAGES:
             return None
         real_name = flambeau_name(fullname)
         try:
@@ -104,6 +109,7 @@ def install() -> None:
         )
     if not any(isinstance(finder, TorchFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, TorchFinder())
+    package.__name__ = "torch"  # libraries compare; `__package__` and `__spec__` stay
     package.__version__ = torch_version.TorchVersion(TORCH_VERSION)  # type: ignore[attr-defined]
     for name, value in _torch_c.EXPORTED.items():  # torch._C is flambeau._C; libraries look there for names of PyTorch's module
         if not hasattr(package._C, name):

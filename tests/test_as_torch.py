@@ -29,7 +29,7 @@ def test_modules_are_the_same_objects() -> None:
         "import flambeau, flambeau.utils.data, flambeau.nn.functional\n"
         "assert torch is flambeau and data is flambeau.utils.data and nn is flambeau.nn\n"
         "assert F is flambeau.nn.functional is nn.functional and Tensor is flambeau.Tensor\n"
-        "assert data.__spec__.name == 'flambeau.utils.data' and torch.__name__ == 'flambeau'\n"
+        "assert data.__spec__.name == 'flambeau.utils.data' and torch.__name__ == 'torch' and torch.__package__ == 'flambeau'\n"
     )
 
 
@@ -70,7 +70,7 @@ def test_run(tmp_path: Path) -> None:
     )
     done = python("-m", "flambeau", "run", str(tmp_path / "script.py"), "--rate", "1", "-v")
     assert done.returncode == 3, done.stderr
-    assert done.stdout == f"flambeau {[str(tmp_path / 'script.py'), '--rate', '1', '-v']} 7 2.0\n"
+    assert done.stdout == f"torch {[str(tmp_path / 'script.py'), '--rate', '1', '-v']} 7 2.0\n"
     module = python("-m", "flambeau", "run", "-m", "script", "x", cwd=tmp_path)
     assert module.returncode == 3 and module.stdout.endswith("'x'] 7 2.0\n"), module.stderr
 

@@ -33,7 +33,7 @@ def test_imports(name: str) -> None:
 
 def test_facts_of_devices() -> None:
     assert cuda.is_available() is False and cuda.device_count() == 0
-    assert distributed.is_available() is False and distributed.is_initialized() is False
+    assert distributed.is_available() is True and distributed.is_initialized() is False
     assert backends.cuda.is_built() is False and backends.mps.is_available() is False
     assert fl.accelerator.current_accelerator() is None
     assert fl.get_device_module("cpu") is fl.cpu
@@ -46,14 +46,14 @@ def test_facts_of_devices() -> None:
     (lambda: cuda.current_device(), AssertionError, "not compiled with CUDA"),
     (lambda: cuda.Stream(), AssertionError, "use device='cpu'"),
     (lambda: cuda.device(0).__enter__(), AssertionError, "CUDA"),
-    (lambda: distributed.init_process_group("gloo"), NotImplementedError, "one process"),
+    (lambda: distributed.init_device_mesh("cpu", (2,)), NotImplementedError, "new_group"),
     (lambda: distributed.get_rank(), ValueError, "init_process_group"),
     (lambda: jit.trace(len, 1), NotImplementedError, "torch.compile"),
     (lambda: jit.save(None, "x"), NotImplementedError, "torch.save"),
     (lambda: fl.export.export(None), NotImplementedError, "fullgraph"),
     (lambda: fl.onnx.export(None), NotImplementedError, "torch.onnx"),
     (lambda: fl.nested.nested_tensor([]), NotImplementedError, "pad_sequence"),
-    (lambda: fl.sparse.mm(1, 2), NotImplementedError, "dense"),
+    (lambda: fl.sparse.spsolve(1, 2), NotImplementedError, "dense"),
     (lambda: fl.ao.quantization.convert(1), NotImplementedError, "float32"),
     (lambda: fl.accelerator.synchronize(), RuntimeError, "none is available"),
     (lambda: fl.set_float32_matmul_precision("low"), RuntimeError, "highest"),

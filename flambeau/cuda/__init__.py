@@ -108,7 +108,7 @@ def _missing(name: str) -> Callable[..., NoReturn]:
     return raises
 
 
-_submodule = submodules(__name__, "amp")
+_submodule = submodules(__name__, "amp", "nvtx")
 
 
 def __getattr__(name: str) -> Any:

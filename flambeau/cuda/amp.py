@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import amp
+from .._lazy import submodules
 from ..core.dtypes import dtype, float16
 
 
@@ -24,3 +25,6 @@ class GradScaler(amp.GradScaler):
 
 custom_fwd = amp.custom_fwd
 custom_bwd = amp.custom_bwd
+
+__path__: list[str] = []  # torch's is a package; what it keeps there is in `_homes`
+__getattr__ = submodules(__name__)

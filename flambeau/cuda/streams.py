@@ -9,7 +9,7 @@ from typing import Any
 from ..backends.cuda import strays
 from ..backends.cuda.recording import Recording
 from ..core.storage import unseen_writes
-from ..ops.random import default_generator
+from ..ops.generators import default_gpu_generator
 from .library import cupy, device_count, index_of
 
 
@@ -166,7 +166,7 @@ class CUDAGraph:
         if self._graph is None:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
         unseen_writes[0] += 1
-        self._recording.begin(default_generator)
+        self._recording.begin(default_gpu_generator)
         self._graph.launch(self._cupy.cuda.get_current_stream())
 
     def reset(self) -> None:

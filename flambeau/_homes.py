@@ -1,0 +1,276 @@
+"""Modules of torch's that need no file here: places where torch keeps names that live elsewhere, and places of what is left out.
+
+A row of `KEPT` names the module in which each name really lives; a row of `LEFT_OUT` says what to use instead. `Homes` makes such
+a module when it is first imported, if no file has its name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, Final
+
+from ._absent import absent_name
+
+ROOM: Final = __name__.rpartition(".")[0]
+
+KEPT: Final[dict[str, tuple[str, str]]] = {
+    # module: (where its names live, the names; "name=other" where they have another one there)
+    "functional": ("", "atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors cartesian_prod cdist chain_matmul "
+                       "einsum istft lu meshgrid norm split stft tensordot unique unique_consecutive unravel_index"),
+    "_tensor": ("", "Tensor"),
+    "_C._functorch": ("core.tensor", "is_batchedtensor=is_example"),
+    "distributed.constants": ("distributed", "default_pg_timeout"),
+    "distributed.rpc": ("_homes", "is_available=no"),
+    "distributed.autograd": ("_homes", "is_available=no"),
+    "_tensor_str": ("ops.printing", "set_printoptions get_printoptions PRINT_OPTS _tensor_str=tensor_text"),
+    "_VF": ("", "lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell split stft meshgrid norm cdist"),
+    "_jit_internal": ("jit", "Attribute BroadcastingList1=annotations.BroadcastingList1 "
+                             "BroadcastingList2=annotations.BroadcastingList2 BroadcastingList3=annotations.BroadcastingList3 Final "
+                             "_copy_to_script_wrapper _overload _overload_method boolean_dispatch export ignore is_scripting unused"),
+    "quantization": ("ao.quantization", "QuantStub DeQuantStub QConfig QuantWrapper convert prepare prepare_qat fuse_modules quantize "
+                                        "quantize_dynamic quantize_qat default_qconfig get_default_qconfig get_default_qat_qconfig "
+                                        "FakeQuantize FakeQuantizeBase ObserverBase default_observer default_weight_observer"),
+    "autograd.variable": ("autograd", "Variable"),
+    "cuda.amp.autocast_mode": ("cuda.amp", "autocast custom_fwd custom_bwd"),
+    "cuda.amp.grad_scaler": ("cuda.amp", "GradScaler"),
+    "nn.parallel.data_parallel": ("nn.parallel", "DataParallel"),
+    "nn.parallel.distributed": ("nn.parallel", "DistributedDataParallel"),
+    "nn.quantized": ("nn", ""),
+    "optim.adadelta": ("optim", "Adadelta"),
+    "optim.adafactor": ("optim", "Adafactor=Adafactor"),
+    "optim.adagrad": ("optim", "Adagrad"),
+    "optim.adamax": ("optim", "Adamax"),
+    "optim.asgd": ("optim", "ASGD"),
+    "optim.nadam": ("optim", "NAdam"),
+    "optim.radam": ("optim", "RAdam"),
+    "optim.rmsprop": ("optim", "RMSprop"),
+    "optim.rprop": ("optim", "Rprop"),
+    "utils.data._utils.collate": ("utils.data.collate", "default_collate default_convert collate default_collate_fn_map collate_tensor_fn "
+                                                        "collate_numpy_array_fn collate_numpy_scalar_fn collate_float_fn "
+                                                        "collate_int_fn collate_str_fn np_str_obj_array_pattern"),
+    "utils.data._utils.pin_memory": ("utils.data.collate", "pin_memory=pinned"),
+    "utils.data._utils.worker": ("utils.data.worker", "WorkerInfo get_worker_info _generate_state"),
+    "utils.data.distributed": ("utils.data", "DistributedSampler"),
+    "ao.quantization.stubs": ("ao.quantization", "QuantStub DeQuantStub QuantWrapper"),
+    "_prims_common.wrappers": ("_prims_common", "_maybe_convert_to_dtype"),
+    "_functorch.vmap": ("", "vmap=func.vmap Tensor tree_flatten=utils._pytree.tree_flatten tree_unflatten=utils._pytree.tree_unflatten"),
+    "_functorch.apis": ("func", "vmap grad grad_and_value"),
+    "_functorch.eager_transforms": ("func", "grad grad_and_value hessian jacfwd jacrev jvp linearize vjp"),
+    "_functorch.functional_call": ("func", "functional_call stack_module_state"),
+}
+
+_DENSE: Final = "use dense tensors, or scipy.sparse on tensor.numpy()"
+_PAD: Final = "pad the rows to one length (torch.nn.utils.rnn.pad_sequence) and mask"
+_FLOATS: Final = "run the model in float32 or bfloat16"
+_PROCESSES: Final = "one process drives one device here; torch.distributed.is_available() tells whether there may be more"
+_EXPORT: Final = "compile with torch.compile, and keep weights with torch.save(model.state_dict())"
+_COMPILER: Final = "give torch.compile a backend of your own, which gets the graph"
+_PIPES: Final = "write an IterableDataset"
+
+LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
+    # module: (what to use instead, the names)
+    "_C._functorch": ("use torch.func", "_add_batch_dim _remove_batch_dim _vmap_increment_nesting _vmap_decrement_nesting get_unwrapped "
+                                        "maybe_get_bdim maybe_get_level current_level TransformType CInterpreter"),
+    "_C._distributed_c10d": (_PROCESSES, "ProcessGroup Store ReduceOp Work"),
+    "_C._distributed_rpc": (_PROCESSES, "PyRRef"),
+    "_export.error": (_EXPORT, "InternalError"),
+    "_export.utils": (_EXPORT, "_disable_aten_to_metadata_assertions"),
+    "_functorch.vmap": ("use torch.func.vmap", "_add_batch_dim _maybe_remove_batch_dim _broadcast_to_and_flatten _get_name "
+                                               "_remove_batch_dim _create_batched_inputs _unwrap_batched _process_batched_inputs"),
+    "_higher_order_ops.out_dtype": ("cast the operands", "out_dtype"),
+    "_inductor.codegen.cpp_template": (_COMPILER, "CppTemplate"),
+    "_inductor.codegen.cpp_template_kernel": (_COMPILER, "CppTemplateKernel"),
+    "_inductor.constant_folding": (_COMPILER, "ConstantFolder constant_fold"),
+    "_inductor.freezing_utils": (_COMPILER, "maybe_set_is_frozen_param"),
+    "_inductor.fx_passes.freezing_patterns": (_COMPILER, "register_freezing_graph_pattern"),
+    "_inductor.graph": (_COMPILER, "GraphLowering"),
+    "_inductor.ir": (_COMPILER, "TensorBox FixedLayout FlexibleLayout Buffer IRNode ChoiceCaller"),
+    "_inductor.lowering": (_COMPILER, "register_lowering lowerings make_pointwise make_fallback"),
+    "_inductor.pattern_matcher": (_COMPILER, "PatternMatcherPass Match register_replacement fwd_only joint_fwd_bwd CallFunction KeywordArg "
+                                             "Arg register_graph_pattern"),
+    "_inductor.select_algorithm": (_COMPILER, "TritonTemplate ExternKernelChoice autotune_select_algorithm realize_inputs"),
+    "_inductor.virtualized": (_COMPILER, "V"),
+    "_subclasses.functional_tensor": (_COMPILER, "FunctionalTensor FunctionalTensorMode mb_unwrap_functional_tensor"),
+    "_subclasses.meta_utils": ("use FakeTensorMode", "MetaConverter"),
+    "ao.nn.intrinsic": (_FLOATS, "ConvBn2d ConvReLU2d LinearReLU"),
+    "ao.nn.qat": (_FLOATS, "Conv2d Linear Embedding"),
+    "ao.nn.quantizable": (_FLOATS, "LSTM MultiheadAttention"),
+    "ao.nn.quantized": (_FLOATS, "Conv1d Conv2d Conv3d Linear Embedding EmbeddingBag FloatFunctional QFunctional BatchNorm2d"),
+    "ao.nn.quantized.dynamic": (_FLOATS, "Linear LSTM GRU"),
+    "ao.nn.sparse": (_FLOATS, ""),
+    "ao.ns.fx.utils": (_FLOATS, "compute_sqnr compute_normalized_l2_error compute_cosine_similarity"),
+    "ao.pruning": ("torch.nn.utils.prune masks weights", "BaseSparsifier WeightNormSparsifier get_arg_info_from_tensor_fqn FakeSparsity"),
+    "ao.quantization.backend_config": (_FLOATS, "BackendConfig BackendPatternConfig DTypeConfig ObservationType DTypeWithConstraints "
+                                                "get_native_backend_config"),
+    "ao.quantization.backend_config.utils": (_FLOATS, "get_fusion_pattern_to_root_node_getter get_module_to_qat_module"),
+    "ao.quantization.fake_quantize": (_FLOATS, "FakeQuantize FakeQuantizeBase FusedMovingAvgObsFakeQuantize default_fake_quant"),
+    "ao.quantization.fuse_modules": (_FLOATS, "fuse_known_modules"),
+    "ao.quantization.fx": (_FLOATS, "prepare convert fuse"),
+    "ao.quantization.fx._decomposed": (_FLOATS, "quantized_decomposed_lib _per_token_quant_qparam_dim_check"),
+    "ao.quantization.fx._equalize": (_FLOATS, "CUSTOM_MODULE_SUPP_LIST"),
+    "ao.quantization.fx.custom_config": (_FLOATS, "PrepareCustomConfig ConvertCustomConfig FuseCustomConfig"),
+    "ao.quantization.fx.graph_module": (_FLOATS, "ObservedGraphModule FusedGraphModule"),
+    "ao.quantization.fx.lower_to_fbgemm": (_FLOATS, "lower_to_fbgemm"),
+    "ao.quantization.fx.prepare": (_FLOATS, "prepare _insert_obs_or_fq _save_state _is_activation_post_process_node"),
+    "ao.quantization.fx.qconfig_mapping_utils": (_FLOATS, "_generate_node_name_to_qconfig"),
+    "ao.quantization.fx.utils": (_FLOATS, "get_new_attr_name_with_prefix"),
+    "ao.quantization.observer": (_FLOATS, "ObserverBase UniformQuantizationObserverBase MinMaxObserver MovingAverageMinMaxObserver "
+                                          "PerChannelMinMaxObserver HistogramObserver PlaceholderObserver AffineQuantizedObserverBase"),
+    "ao.quantization.qconfig": (_FLOATS, "QConfig QConfigAny QConfigDynamic default_qconfig get_default_qconfig qconfig_equals"),
+    "ao.quantization.qconfig_mapping": (_FLOATS, "QConfigMapping get_default_qconfig_mapping get_default_qat_qconfig_mapping"),
+    "ao.quantization.quantize": (_FLOATS, "convert prepare quantize _remove_qconfig"),
+    "ao.quantization.quantize_fx": (_FLOATS, "prepare_fx prepare_qat_fx convert_fx fuse_fx convert_to_reference_fx"),
+    "ao.quantization.quantizer": (_FLOATS, "Quantizer QuantizationAnnotation QuantizationSpec"),
+    "ao.quantization.utils": (_FLOATS, "get_new_attr_name_with_prefix calculate_qmin_qmax check_min_max_valid"),
+    "classes": ("TorchScript's classes are C++'s; write Python", "load_library"),
+    "cuda.comm": (_PROCESSES, "broadcast broadcast_coalesced reduce_add reduce_add_coalesced scatter gather"),
+    "distributed._composable.fsdp": (_PROCESSES, "fully_shard FSDPModule MixedPrecisionPolicy"),
+    "distributed._functional_collectives": (_PROCESSES, "all_reduce all_gather_tensor reduce_scatter_tensor AsyncCollectiveTensor"),
+    "distributed._shard.sharded_tensor": (_PROCESSES, "ShardedTensor Shard"),
+    "distributed._symmetric_memory": (_PROCESSES, "empty rendezvous"),
+    "distributed._tensor": (_PROCESSES, "DTensor DeviceMesh Shard Replicate Placement distribute_tensor"),
+    "distributed._tensor.experimental": (_PROCESSES, "local_map context_parallel implicit_replication"),
+    "distributed.algorithms.ddp_comm_hooks": (_PROCESSES, ""),
+    "distributed.algorithms.ddp_comm_hooks.default_hooks": (_PROCESSES, "allreduce_hook bf16_compress_hook fp16_compress_hook"),
+    "distributed.algorithms.ddp_comm_hooks.post_localSGD_hook": (_PROCESSES, "PostLocalSGDState post_localSGD_hook"),
+    "distributed.algorithms.ddp_comm_hooks.powerSGD_hook": (_PROCESSES, "PowerSGDState powerSGD_hook"),
+    "distributed.algorithms.model_averaging.averagers": (_PROCESSES, "ModelAverager PeriodicModelAverager"),
+    "distributed.algorithms._checkpoint.checkpoint_wrapper": ("use torch.utils.checkpoint", "CheckpointImpl apply_activation_checkpointing "
+                                                                                            "checkpoint_wrapper CheckpointWrapper"),
+    "distributed.autograd": (_PROCESSES, "context backward get_gradients"),
+    "distributed.checkpoint": ("use torch.save", "save load FileSystemReader FileSystemWriter StorageReader StorageWriter"),
+    "distributed.checkpoint.state_dict": ("use state_dict()", "StateDictOptions get_model_state_dict "
+                                                              "get_optimizer_state_dict get_state_dict set_model_state_dict "
+                                                              "set_optimizer_state_dict set_state_dict"),
+    "distributed.device_mesh": (_PROCESSES, "DeviceMesh init_device_mesh"),
+    "distributed.elastic.multiprocessing.errors": (_PROCESSES, "ChildFailedError record"),
+    "distributed.fsdp": (_PROCESSES, "FullyShardedDataParallel ShardingStrategy BackwardPrefetch CPUOffload MixedPrecision StateDictType "
+                                     "FullStateDictConfig LocalStateDictConfig ShardedStateDictConfig FullOptimStateDictConfig "
+                                     "ShardedOptimStateDictConfig FlatParameter FSDPModule fully_shard MixedPrecisionPolicy "
+                                     "CPUOffloadPolicy OffloadPolicy"),
+    "distributed.fsdp.api": (_PROCESSES, "ShardingStrategy BackwardPrefetch CPUOffload MixedPrecision StateDictType"),
+    "distributed.fsdp.fully_sharded_data_parallel": (_PROCESSES, "FullyShardedDataParallel CPUOffload BackwardPrefetch MixedPrecision "
+                                                                 "ShardingStrategy StateDictType FlatParameter"),
+    "distributed.fsdp.sharded_grad_scaler": (_PROCESSES, "ShardedGradScaler"),
+    "distributed.fsdp.wrap": (_PROCESSES, "ModuleWrapPolicy CustomPolicy transformer_auto_wrap_policy size_based_auto_wrap_policy "
+                                          "lambda_auto_wrap_policy always_wrap_policy enable_wrap wrap _or_policy"),
+    "distributed.nn": (_PROCESSES, "all_gather all_reduce RemoteModule"),
+    "distributed.nn.functional": (_PROCESSES, "all_gather all_reduce reduce_scatter broadcast"),
+    "distributed.optim": (_PROCESSES, "ZeroRedundancyOptimizer PostLocalSGDOptimizer DistributedOptimizer"),
+    "distributed.pipelining": (_PROCESSES, "pipeline PipelineStage Schedule1F1B ScheduleGPipe SplitPoint"),
+    "distributed.rpc": (_PROCESSES, "RRef init_rpc rpc_sync rpc_async remote shutdown PyRRef WorkerInfo TensorPipeRpcBackendOptions"),
+    "distributed.tensor": (_PROCESSES, "DTensor DeviceMesh Placement Shard Replicate Partial distribute_tensor distribute_module "
+                                       "init_device_mesh empty ones zeros full rand randn"),
+    "distributed.tensor.experimental": (_PROCESSES, "local_map context_parallel implicit_replication register_sharding"),
+    "distributed.tensor.parallel": (_PROCESSES, "parallelize_module ColwiseParallel RowwiseParallel SequenceParallel ParallelStyle "
+                                                "PrepareModuleInput PrepareModuleOutput loss_parallel"),
+    "distributed.tensor.placement_types": (_PROCESSES, "Placement Shard Replicate Partial"),
+    "distributed.utils": (_PROCESSES, "_verify_param_shape_across_processes _sync_module_states"),
+    "export.unflatten": (_EXPORT, "unflatten _assign_attr _AttrKind InterpreterModule"),
+    "fx.passes.utils.matcher_utils": ("use fx.replace_pattern", "SubgraphMatcher InternalMatch"),
+    "fx.passes.utils.matcher_with_name_node_map_utils": ("use fx.replace_pattern", "SubgraphMatcherWithNameNodeMap InternalMatch"),
+    "fx.passes.utils.source_matcher_utils": ("look at node.target", "get_source_partitions SourcePartition check_subgraphs_connected"),
+    "fx.traceback": ("node.meta['stack'] has the user's lines", "NodeSource NodeSourceAction"),
+    "nested._internal.nested_tensor": (_PAD, "NestedTensor nested_view_from_values_offsets nested_from_padded jagged_from_list"),
+    "nested._internal.ops": (_PAD, "extract_kwargs"),
+    "nn.attention.bias": ("give scaled_dot_product_attention a mask, or is_causal", "CausalBias CausalVariant causal_lower_right "
+                                                                                     "causal_upper_left"),
+    "nn.attention.experimental": ("use scaled_dot_product_attention", ""),
+    "nn.attention.experimental._scaled_dot_product_attention_quantized": ("use scaled_dot_product_attention", ""),
+    "nn.intrinsic": (_FLOATS, "ConvBn2d ConvReLU2d LinearReLU"),
+    "nn.qat": (_FLOATS, "Conv2d Linear"),
+    "nn.quantizable": (_FLOATS, "LSTM MultiheadAttention"),
+    "nn.quantized": (_FLOATS, "Conv2d Linear FloatFunctional"),
+    "nn.quantized.dynamic": (_FLOATS, "Linear LSTM"),
+    "nn.parallel.comm": (_PROCESSES, "broadcast broadcast_coalesced reduce_add reduce_add_coalesced scatter gather"),
+    "nn.parallel.parallel_apply": (_PROCESSES, "parallel_apply"),
+    "nn.parallel.replicate": (_PROCESSES, "replicate"),
+    "nn.parallel.scatter_gather": (_PROCESSES, "scatter scatter_kwargs gather is_namedtuple"),
+    "onnx._internal.exporter": (_EXPORT, "ONNXProgram"),
+    "package": ("use torch.save, and ship the code as a Python package", "PackageExporter PackageImporter PackagingError"),
+    "sparse._triton_ops": (_DENSE, "broadcast_batch_dims bsr_dense_addmm bsr_dense_mm"),
+    "sparse._triton_ops_meta": (_DENSE, "get_meta minimize update"),
+    "utils.bundled_inputs": (_EXPORT, "bundle_inputs augment_model_with_bundled_inputs"),
+    "utils.data.graph": (_PIPES, "traverse traverse_dps"),
+    "utils.data.graph_settings": (_PIPES, "apply_sharding apply_random_seed apply_shuffle_settings"),
+    "utils.mobile_optimizer": (_EXPORT, "optimize_for_mobile"),
+}
+
+
+def no() -> bool:
+    """False: it is not there."""
+    return False
+
+
+def _parents(names: Sequence[str]) -> frozenset[str]:
+    """The packages above these modules that are no rows themselves."""
+    return frozenset(name.rsplit(".", n)[0] for name in names for n in range(1, name.count(".") + 1))
+
+
+_PACKAGES: Final = _parents([*KEPT, *LEFT_OUT])
+_ALL: Final = _PACKAGES | KEPT.keys() | LEFT_OUT.keys()
+
+
+def knows(module: str) -> bool:
+    """Whether a module of this name, `flambeau.` before it, can be made here if there is no file."""
+    return module.startswith(f"{ROOM}.") and module.removeprefix(f"{ROOM}.") in _ALL
+
+
+def _lookup(row: str) -> Callable[[str], Any]:
+    """The `__getattr__` of the module of a row."""
+    source, kept = KEPT.get(row, ("", ""))
+    homes = dict((name.partition("=")[::2] if "=" in name else (name, name)) for name in kept.split())
+    instead, left_out = LEFT_OUT.get(row, ("", ""))
+    absent = frozenset(left_out.split())
+    here = f"{ROOM}.{row}"
+
+    def lookup(name: str) -> Any:
+        if name in homes:
+            value = operator.attrgetter(homes[name])(importlib.import_module(f"{ROOM}.{source}".rstrip(".")))
+        elif name in absent:
+            value = absent_name(f"torch.{row}.{name}", instead)
+        elif knows(f"{here}.{name}"):
+            return importlib.import_module(f"{here}.{name}")
+        else:
+            raise AttributeError(f"module {here!r} has no attribute {name!r}")
+        vars(sys.modules[here])[name] = value
+        return value
+
+    return lookup
+
+
+class _Loader(Loader):
+    """Fills a module of a row."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        row = module.__name__.removeprefix(f"{ROOM}.")
+        source, kept = KEPT.get(row, ("", ""))
+        instead, left_out = LEFT_OUT.get(row, ("", ""))
+        facts = [f"its names live in {ROOM}.{source}".rstrip(".") if kept else "", f"not implemented; {instead}" if left_out else ""]
+        module.__doc__ = f"torch.{row}: {'; '.join(filter(None, facts)) or 'a package of such modules'}."
+        names = [name.partition("=")[0] for name in kept.split()] + left_out.split()
+        module.__all__ = [name for name in names if not name.startswith("_")]     # type: ignore[attr-defined]
+        module.__getattr__ = _lookup(row)     # type: ignore[method-assign]
+
+
+class Homes(MetaPathFinder):
+    """Answers imports of the modules of the tables that no file answers: it stands behind the other finders."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if not knows(fullname):
+            return None
+        return ModuleSpec(fullname, _Loader(), is_package=fullname.removeprefix(f"{ROOM}.") in _PACKAGES)
+
+
+def install() -> None:
+    """Ask the tables from here on. Again is harmless."""
+    if not any(isinstance(finder, Homes) for finder in sys.meta_path):
+        sys.meta_path.append(Homes())
+    native: Any = importlib.import_module(f"{ROOM}._C")
+    native.__path__ = []  # torch's is a package to importers: `torch._C._functorch`

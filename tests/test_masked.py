@@ -1,0 +1,78 @@
+"""torch.masked beside torch: every function, with masks of several shapes, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import flambeau as fl
+
+torch = pytest.importorskip("torch")
+X = np.array([[1.0, -2.0, 3.5, 0.5], [4.0, 5.0, -6.0, 2.0], [0.1, 0.2, 0.3, 0.4]])
+MASKS = {"none": None, "full": X > 0.3, "row": np.array([True, False, True, False]), "nothing": X > 99,
+         "numbers": (X > 0).astype(np.float64)}
+REDUCTIONS = ["amax", "amin", "argmax", "argmin", "logsumexp", "mean", "norm", "prod", "std", "sum", "var"]
+
+
+def mask(m, name):
+    return None if MASKS[name] is None else m.tensor(MASKS[name])
+
+
+def same(call):
+    """The same from both libraries."""
+    mine, theirs = call(fl), call(torch)
+    assert str(mine.dtype) == str(theirs.dtype)
+    np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+@pytest.mark.parametrize("which", MASKS)
+@pytest.mark.parametrize("dim", [None, 0, 1, -1, (0, 1)])
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_reductions(name, which, dim, keepdim):
+    if name.startswith("arg") and (isinstance(dim, tuple) or (dim is None and keepdim)):
+        pytest.skip("one dimension")
+    args = (2.0,) if name == "norm" else ()
+    same(lambda m: getattr(m.masked, name)(m.tensor(X), *args, dim, keepdim=keepdim, mask=mask(m, which)))
+
+
+@pytest.mark.parametrize("name", ["cumprod", "cumsum", "log_softmax", "softmax", "softmin", "median", "normalize"])
+@pytest.mark.parametrize("which", MASKS)
+@pytest.mark.parametrize("dim", [0, 1])
+def test_along_a_dimension(name, which, dim):
+    args = (2.0,) if name == "normalize" else ()
+    same(lambda m: getattr(m.masked, name)(m.tensor(X), *args, dim, mask=mask(m, which)))
+
+
+def test_other_dtypes_and_arguments():
+    keep = X > 0
+    for name in ("sum", "amax", "amin", "argmin", "prod"):
+        same(lambda m: getattr(m.masked, name)(m.tensor(X).int(), 1, mask=m.tensor(keep)))
+    same(lambda m: m.masked.sum(m.tensor(X).float(), 1, dtype=m.float64, mask=m.tensor(keep)))
+    same(lambda m: m.masked.mean(m.tensor(X).int(), 1, dtype=m.float32, mask=m.tensor(keep)))
+    same(lambda m: m.masked.var(m.tensor(X), 1, False, mask=m.tensor(keep)))
+    same(lambda m: m.masked.var(m.tensor(X), 1, correction=2, mask=m.tensor(keep)))
+    same(lambda m: m.masked.norm(m.tensor(X), float("inf"), 1, mask=m.tensor(keep)))
+    same(lambda m: m.masked.logaddexp(m.tensor(X), m.tensor(X + 1), input_mask=m.tensor(keep), other_mask=m.tensor(~keep)))
+
+
+def test_gradients():
+    for m in (fl, torch):
+        x = m.tensor(X, requires_grad=True)
+        (m.masked.softmax(x, 1, mask=m.tensor(X > 0.2)) * m.tensor(X)).nansum().backward()
+        if m is fl:
+            mine = x.grad
+    np.testing.assert_allclose(np.nan_to_num(mine.numpy()), np.nan_to_num(x.grad.numpy()), atol=1e-8)
+
+
+def test_what_is_refused():
+    x = fl.ones(2, 3)
+    with pytest.raises(ValueError, match="Could not infer output dtype"):
+        fl.masked.mean(x.int(), 1)
+    with pytest.raises(IndexError, match="broadcastable mask"):
+        fl.masked.sum(x, 1, mask=fl.ones(1, 2, 3))
+    with pytest.raises(NotImplementedError, match="keep the mask beside"):
+        fl.masked.masked_tensor(x, x > 0)
+    with pytest.raises(NotImplementedError, match="keep the mask beside"):
+        fl.masked.MaskedTensor(x, x > 0)
+    assert not fl.masked.is_masked_tensor(x)
