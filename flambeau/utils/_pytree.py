@@ -170,6 +170,27 @@ def _entries(d: dict) -> Iterable[MappingKey]:
     return map(MappingKey, d)
 
 
+def _list_unflatten(values: Iterable, context: Context) -> list:
+    return list(values)
+
+
+_list_flatten = _plain_list
+
+
+def _list_flatten_with_keys(x: list) -> tuple[list, Context]:
+    return list(zip(_indices(x), x)), None
+
+
+def is_structseq_instance(obj: Any) -> bool:
+    """Whether `obj` is one of C's named tuples, such as time.struct_time."""
+    return is_structseq_class(type(obj))
+
+
+def is_structseq_class(cls: type) -> bool:
+    """Whether `cls` is a class of C's named tuples."""
+    return issubclass(cls, tuple) and isinstance(getattr(cls, "n_sequence_fields", None), int)
+
+
 _known(tuple, "builtins.tuple", _plain_list, lambda c, _: tuple(c), _indices)
 _known(list, "builtins.list", _plain_list, lambda c, _: list(c), _indices)
 _known(dict, "builtins.dict", _dict_flatten, _dict_unflatten, _entries)

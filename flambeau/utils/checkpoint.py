@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 from .. import _C
 from ..autograd import checkpoint as _home
 from ..autograd.checkpoint import CheckpointError, noop_context_fn, set_checkpoint_debug_enabled, set_checkpoint_early_stop
 from ..autograd.selective import CheckpointPolicy, SelectiveCheckpointContext, create_selective_checkpoint_contexts
+from ..core.tensor import Tensor
+from ..cuda import random as cuda_random
+from ._pytree import tree_leaves
 
 # forward and recomputation have to run the same way, so neither is captured; inside of a graph checkpoint is seen through
 _checkpoint = _C.undisturbed(_home.checkpoint)
@@ -25,7 +29,22 @@ def checkpoint_sequential(*args: Any, **kwargs: Any) -> Any:
     return _checkpoint_sequential(*args, **kwargs)
 
 
+def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:
+    """The GPUs that tensors among the arguments lie on, and the states of their random generators."""
+    places = sorted({int(t.device.index or 0) for t in tree_leaves(args) if isinstance(t, Tensor) and t.device.type == "cuda"})
+    return places, [cuda_random.get_rng_state(i) for i in places]
+
+
+def set_device_states(devices: Iterable[int], states: Iterable[Tensor], *, device_type: str | None = None) -> None:
+    """Put the generators of GPUs back to such states."""
+    if device_type not in (None, "cuda"):
+        raise NotImplementedError(f"set_device_states(device_type={device_type!r}) is not implemented; the GPUs here are 'cuda'")
+    for i, state in zip(devices, states):
+        cuda_random.set_rng_state(state, i)
+
+
 __all__ = [
     "CheckpointError", "CheckpointPolicy", "SelectiveCheckpointContext", "checkpoint", "checkpoint_sequential",
-    "create_selective_checkpoint_contexts", "noop_context_fn", "set_checkpoint_debug_enabled", "set_checkpoint_early_stop",
+    "create_selective_checkpoint_contexts", "get_device_states", "noop_context_fn", "set_checkpoint_debug_enabled",
+    "set_checkpoint_early_stop", "set_device_states",
 ]

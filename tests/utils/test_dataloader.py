@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import itertools
 import multiprocessing
@@ -9,6 +10,7 @@ import os
 import random
 import signal
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +20,7 @@ import pytest
 import flambeau as torch
 from flambeau.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
 from flambeau.utils.data.collate import pinned
+from flambeau.utils.data.dataloader import _WorkerPool
 
 
 class Rows(Dataset):
@@ -35,6 +38,8 @@ class Rows(Dataset):
                 raise KeyError("no such row")
             if self.wish == "strange":
                 raise Strange(1, 2)
+            if self.wish == "stop":
+                raise StopIteration
             if self.wish == "exit":
                 os._exit(3)
             if self.wish == "kill":
@@ -210,13 +215,50 @@ def test_an_exception_keeps_its_type_and_traceback() -> None:
     assert children() == 0
 
 
-def test_batches_before_the_exception_arrive() -> None:
-    batches = iter(DataLoader(Rows(10, "raise"), num_workers=2))
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_before_and_after_the_exception_arrive(workers: int) -> None:
+    batches = iter(DataLoader(Rows(10, "raise"), num_workers=workers))
     assert [next(batches)[0, 0].item() for _ in range(5)] == [0, 1, 2, 3, 4]
     with pytest.raises(KeyError):
         next(batches)
-    with pytest.raises(StopIteration):
-        next(batches)
+    assert [batch[0, 0].item() for batch in batches] == [6, 7, 8, 9]
+    del batches
+    assert children() == 0
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("dataset", [Rows(10, "stop"), Stream(10)], ids=["map", "stream"])
+def test_the_end_of_something_else_is_not_the_end_of_the_data(workers: int, dataset: Any) -> None:
+    """PyTorch leaves out the rest in silence."""
+    def collate(batch: list) -> Any:
+        return next(iter(())) if isinstance(dataset, Stream) else batch
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(DataLoader(dataset, batch_size=2, num_workers=workers, collate_fn=collate))
+
+
+class Told(Stream):
+    def __len__(self) -> int:
+        return 7
+
+
+@pytest.mark.parametrize(("batch_size", "workers"), [(1, 0), (3, 0), (None, 0), (3, 2)])
+def test_a_stream_longer_than_it_said_is_told_of(batch_size: int | None, workers: int) -> None:
+    for count, warned in ((7, False), (20, True)):
+        loader = DataLoader(Told(count), batch_size=batch_size, num_workers=workers)
+        assert len(loader) == (3 if batch_size == 3 else 7)
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            assert sum(torch.as_tensor(batch).numel() for batch in loader) == count
+        assert [("reported to be 7" in str(w.message)) for w in seen] == [True] * warned
+
+
+def test_what_other_attributes_follow_from_stays() -> None:
+    loader = DataLoader(Rows(3))
+    for name in ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"):
+        with pytest.raises(ValueError, match=f"{name} attribute should not be set"):
+            setattr(loader, name, 1)
+    loader.num_workers = 0
 
 
 def test_what_cannot_be_sent() -> None:
@@ -228,6 +270,20 @@ def test_what_cannot_be_sent() -> None:
 def test_a_dead_worker_is_named(wish: str, says: str) -> None:
     with pytest.raises(RuntimeError, match=rf"DataLoader worker 1 \(pid \d+\).*{says}"):
         list(DataLoader(Rows(10, wish), num_workers=2))
+    assert children() == 0
+
+
+def test_where_one_worker_cannot_start_none_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = _WorkerPool._start
+
+    def second_fails(context: Any, loader: DataLoader, number: int) -> Any:
+        if number:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return start(context, loader, number)
+
+    monkeypatch.setattr(_WorkerPool, "_start", staticmethod(second_fails))
+    with pytest.raises(OSError, match=r"No space left on device.*/dev/shm"):
+        list(DataLoader(Rows(3), num_workers=2))
     assert children() == 0
 
 
@@ -256,6 +312,8 @@ def test_timeout() -> None:
     ({"batch_sampler": [[0]], "batch_size": 3}, "mutually exclusive with batch_size"),
     ({"batch_size": None, "drop_last": True}, "mutually exclusive with drop_last"),
     ({"batch_size": 0}, "batch_size=0"),
+    ({"multiprocessing_context": "fork"}, "can only be used with multi-process loading"),
+    ({"multiprocessing_context": "spoon", "num_workers": 1}, "valid start method"),
 ])
 def test_options_that_do_not_go_together(options: dict, says: str) -> None:
     with pytest.raises(ValueError, match=says):

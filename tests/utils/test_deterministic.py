@@ -46,7 +46,9 @@ def test_others_work() -> None:
 FRESH: list[Callable] = [
     lambda kind: torch.empty(3, dtype=kind), lambda kind: torch.empty_like(torch.ones(3, dtype=kind)),
     lambda kind: torch.empty_strided((3,), (1,), dtype=kind), lambda kind: torch.ones(1, dtype=kind).new_empty(3),
-    lambda kind: torch.ones(1, dtype=kind).resize_(4)[1:],
+    lambda kind: torch.ones(1, dtype=kind).resize_(4)[1:], lambda kind: torch.empty_permuted((3,), (0,), dtype=kind),
+    lambda kind: torch.ones(1, dtype=kind).new_empty_strided((3,), (2,)), lambda kind: torch.empty((3,), out=torch.ones(3, dtype=kind)),
+    lambda kind: torch.empty((3,), out=torch.ones(0, dtype=kind)), lambda kind: torch.ones(1, dtype=kind).new(3),
 ]
 
 
@@ -68,3 +70,11 @@ def test_the_filling_may_be_left_out() -> None:
     assert torch.utils.deterministic.fill_uninitialized_memory is False
     with pytest.raises(TypeError, match="bool"):
         torch.utils.deterministic.fill_uninitialized_memory = 1
+
+
+def test_what_constructors_and_modules_leave_unwritten_is_filled_too() -> None:
+    torch.use_deterministic_algorithms(True)
+    lazy = torch.nn.UninitializedParameter()
+    lazy.materialize((2,))
+    for made in (torch.Tensor(3), torch.DoubleTensor(2, 2), lazy.detach()):
+        assert made.isnan().all()

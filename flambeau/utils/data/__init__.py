@@ -1,8 +1,10 @@
 """`torch.utils.data`: datasets, samplers, and the loader that makes batches of them."""
 
+from ..._absent import absent_names
 from ..._lazy import submodules
 from .collate import default_collate, default_convert
 from .dataloader import DataLoader
+from .datapipes.datapipe import IterDataPipe, MapDataPipe, functional_datapipe
 from .dataset import ChainDataset, ConcatDataset, Dataset, IterableDataset, StackDataset, Subset, TensorDataset, random_split
 from .sampler import (
     BatchSampler,
@@ -15,10 +17,13 @@ from .sampler import (
 )
 from .worker import WorkerInfo, get_worker_info
 
-__getattr__ = submodules(__name__, "distributed")
+__getattr__ = submodules(__name__, "collate", "dataloader", "datapipes", "dataset", "sampler", "worker", otherwise=absent_names(
+    "torch.utils.data", ("DFIterDataPipe", "DataChunk", "guaranteed_datapipes_determinism", "non_deterministic",
+                         "runtime_validation", "argument_validation"), "write an IterableDataset"))
 
 __all__ = [
-    "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DistributedSampler", "IterableDataset",
+    "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DistributedSampler", "IterDataPipe", "IterableDataset",
+    "MapDataPipe",
     "RandomSampler", "Sampler", "SequentialSampler", "StackDataset", "Subset", "SubsetRandomSampler", "TensorDataset",
-    "WeightedRandomSampler", "WorkerInfo", "default_collate", "default_convert", "get_worker_info", "random_split",
+    "WeightedRandomSampler", "WorkerInfo", "default_collate", "default_convert", "functional_datapipe", "get_worker_info", "random_split",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,46 +11,90 @@ import numpy as np
 from ...core.dtypes import float64
 from ...core.tensor import Tensor
 from ...ops.creation import as_tensor, from_numpy, tensor
-from ...ops.indexing import stack
+from ...ops.joining import stack
 
 _TEXT_KINDS = "SUO"  # NumPy arrays of bytes, str and objects cannot become tensors
+np_str_obj_array_pattern = re.compile(r"[SaUO]")
+
+Collaters = Mapping[Any, Callable[..., Any]]
+"""By class (or a tuple of classes): what joins samples of it, `join(batch, *, collate_fn_map)`."""
 
 
-def _collate_arrays(batch: Sequence[Any]) -> Tensor:
+def collate_tensor_fn(batch: Sequence[Any], *, collate_fn_map: Collaters | None = None) -> Tensor:
+    """Tensors stacked along a new first dimension."""
+    return stack(list(batch), 0)
+
+
+def collate_numpy_array_fn(batch: Sequence[Any], *, collate_fn_map: Collaters | None = None) -> Any:
+    """Arrays stacked as tensors."""
     if batch[0].dtype.kind in _TEXT_KINDS:
         raise TypeError(f"default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found "
                         f"a numpy array of {batch[0].dtype}")
-    return stack([as_tensor(array) for array in batch], 0)
+    return collate([as_tensor(array) for array in batch], collate_fn_map=collate_fn_map)
 
 
-def _collate_mapping(batch: Sequence[Mapping]) -> Any:
-    joined = {key: default_collate([sample[key] for sample in batch]) for key in batch[0]}
+def collate_numpy_scalar_fn(batch: Sequence[Any], *, collate_fn_map: Collaters | None = None) -> Any:
+    """NumPy's numbers as a tensor."""
+    return collate_numpy_array_fn(batch, collate_fn_map=collate_fn_map)
+
+
+def collate_float_fn(batch: Sequence[Any], *, collate_fn_map: Collaters | None = None) -> Tensor:
+    """Floats as a tensor of float64."""
+    return tensor(list(batch), dtype=float64)
+
+
+def collate_int_fn(batch: Sequence[Any], *, collate_fn_map: Collaters | None = None) -> Tensor:
+    """Ints as a tensor."""
+    return tensor(list(batch))
+
+
+def collate_str_fn(batch: Sequence[Any], *, collate_fn_map: Collaters | None = None) -> Any:
+    """Strings as they are."""
+    return batch
+
+
+def _collate_mapping(batch: Sequence[Mapping], collaters: Collaters | None) -> Any:
+    joined = {key: collate([sample[key] for sample in batch], collate_fn_map=collaters) for key in batch[0]}
     try:
         return type(batch[0])(joined)  # type: ignore[call-arg]
     except TypeError:  # a mapping that is made in another way
         return joined
 
 
-def _collate_sequence(batch: Sequence[Sequence]) -> Any:
+def _collate_sequence(batch: Sequence[Sequence], collaters: Collaters | None) -> Any:
     first = batch[0]
     if any(len(sample) != len(first) for sample in batch):
         raise RuntimeError("each element in list of batch should be of equal size, got lengths "
                            f"{sorted({len(sample) for sample in batch})}")
-    columns = [default_collate(column) for column in zip(*batch, strict=True)]
+    columns = [collate(column, collate_fn_map=collaters) for column in zip(*batch, strict=True)]
     if isinstance(first, tuple):
         return type(first)(*columns) if hasattr(first, "_fields") else columns
     return type(first)(columns) if type(first) is not list else columns  # type: ignore[call-arg]
 
 
-_COLLATERS: tuple[tuple[Any, Callable[[Sequence[Any]], Any]], ...] = (
-    (Tensor, lambda batch: stack(list(batch), 0)),
-    ((np.ndarray, np.generic), _collate_arrays),
-    (float, lambda batch: tensor(list(batch), dtype=float64)),
-    (int, lambda batch: tensor(list(batch))),
-    ((str, bytes), lambda batch: batch),
-    (Mapping, _collate_mapping),
-    (Sequence, _collate_sequence),
-)
+default_collate_fn_map: dict[Any, Callable[..., Any]] = {
+    Tensor: collate_tensor_fn, np.ndarray: collate_numpy_array_fn, (np.bool_, np.number, np.object_, np.generic): collate_numpy_scalar_fn,
+    float: collate_float_fn, int: collate_int_fn, str: collate_str_fn, bytes: collate_str_fn,
+}
+"""What `default_collate` goes by; libraries add their own classes."""
+
+
+def collate(batch: Sequence[Any], *, collate_fn_map: Collaters | None = None) -> Any:
+    """One batch of samples, joined by what the table says of their class, or else of a class above it; dicts, tuples and lists part
+    by part. Raises TypeError for samples of any other kind."""
+    first = batch[0]
+    if collate_fn_map is not None:
+        if type(first) in collate_fn_map:
+            return collate_fn_map[type(first)](batch, collate_fn_map=collate_fn_map)
+        for kind, join in collate_fn_map.items():
+            if isinstance(first, kind):
+                return join(batch, collate_fn_map=collate_fn_map)
+    if isinstance(first, Mapping):
+        return _collate_mapping(batch, collate_fn_map)
+    if isinstance(first, Sequence):
+        return _collate_sequence(batch, collate_fn_map)
+    raise TypeError("default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found "
+                    f"{type(first)}")
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
@@ -58,11 +103,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     Tensors, arrays and numbers are stacked along a new first dimension; dicts, tuples and lists are collated part by
     part; strings stay a list. Raises TypeError for samples of any other kind.
     """
-    for kind, collate in _COLLATERS:
-        if isinstance(batch[0], kind):
-            return collate(batch)
-    raise TypeError("default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found "
-                    f"{type(batch[0])}")
+    return collate(batch, collate_fn_map=default_collate_fn_map)
 
 
 def default_convert(data: Any) -> Any:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import math
 import multiprocessing as mp
 import os
 import queue
 import signal
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, Self
 
-from ...core.dtypes import int64
 from ...cuda.library import device_count
-from ...ops.random import randint
+from ...ops.generators import random_seed
 from .collate import default_collate, default_convert, pinned
 from .dataset import IterableDataset
 from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
-from .worker import EndOfStream, Restart, WorkerError, WorkerPlan, receive, run_worker
+from .worker import EndOfStream, Restart, StreamEnded, WorkerError, WorkerPlan, receive, run_worker
 
 JOIN_SECONDS = 5.0
 
@@ -51,12 +52,11 @@ def _stream_fetcher(dataset: Any, collate: Callable[[Any], Any], batched: bool, 
     samples = iter(dataset)
 
     def fetch(indices: Any) -> Any:
-        if not batched:
-            return collate(next(samples))
-        batch = list(itertools.islice(samples, len(indices)))
-        if not batch or (drop_last and len(batch) < len(indices)):
-            raise StopIteration
-        return collate(batch)
+        wanted = len(indices) if batched else 1
+        batch = list(itertools.islice(samples, wanted))
+        if not batch or (drop_last and len(batch) < wanted):
+            raise StreamEnded
+        return collate(batch if batched else batch[0])
 
     return fetch
 
@@ -69,7 +69,8 @@ class DataLoader:
     the seed `base + i`, NumPy's and Python's random numbers included. `pin_memory` puts batches where a GPU reads them by
     itself; without a GPU it has no effect.
 
-    A worker's exception is raised here with its type and the worker's traceback; RuntimeError if a worker dies or if
+    A worker's exception is raised here with its type and the worker's traceback, after which the next batch can be asked for;
+    RuntimeError if a worker dies or if
     no batch comes within `timeout` seconds.
     """
 
@@ -80,6 +81,7 @@ class DataLoader:
                  generator: Any = None, *, prefetch_factor: int | None = None, persistent_workers: bool = False,
                  pin_memory_device: str = "", in_order: bool = True) -> None:
         _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
+        _check_context(multiprocessing_context, num_workers)
         self.dataset, self.num_workers, self.timeout, self.generator = dataset, num_workers, timeout, generator
         self.pin_memory, self.pin_memory_device, self.in_order = pin_memory, pin_memory_device, in_order
         self.prefetch_factor = 2 if num_workers and prefetch_factor is None else prefetch_factor
@@ -104,6 +106,14 @@ class DataLoader:
         self._batched = batch_sampler is not None
         self.collate_fn = collate_fn or (default_collate if self._batched else default_convert)
         self._persistent: _WorkerPool | None = None
+        self._told: int | None = None
+        """The length that an iterable dataset gave."""
+        self._made = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _FIXED and self.__dict__.get("_made"):
+            raise ValueError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
+        super().__setattr__(name, value)
 
     def _default_sampler(self, shuffle: bool) -> Sampler:
         if self._streams:
@@ -116,19 +126,22 @@ class DataLoader:
             order: Any = self.batch_sampler if self._batched else self.sampler
             return len(order)
         count = len(self.dataset)
-        if self.batch_size is None:
-            return count
-        return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
+        if self.batch_size is not None:
+            count = count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
+        self._told = count
+        return count
 
     def __iter__(self) -> Iterator[Any]:
         batches = self._batches()
-        return map(pinned, batches) if self.pin_memory and device_count() else batches
+        if self._told is not None:
+            batches = _MappedIterator(_counting(self, self._told), batches)
+        return _MappedIterator(pinned, batches) if self.pin_memory and device_count() else batches
 
     def _batches(self) -> Iterator[Any]:
-        base_seed = int(randint(0, 1 << 62, (), dtype=int64, generator=self.generator).item())
+        base_seed = random_seed(self.generator)
         order = iter(self.batch_sampler if self._batched else self.sampler)
         if not self.num_workers:
-            return _batches_here(self._make_fetcher()(self.dataset), order)
+            return _HereIterator(self._make_fetcher()(self.dataset), order)
         if not self.persistent_workers:
             return _WorkerIterator(_WorkerPool(self), order, base_seed, self.timeout, keep=False)
         if self._persistent is None or self._persistent.closed:
@@ -139,6 +152,24 @@ class DataLoader:
         if self._streams:
             return partial(_stream_fetcher, collate=self.collate_fn, batched=self._batched, drop_last=self.drop_last)
         return partial(_map_fetcher, collate=self.collate_fn, batched=self._batched)
+
+
+_FIXED = frozenset(("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"))
+"""What other attributes follow from, or the workers hold."""
+
+
+def _check_context(context: Any, num_workers: int) -> None:
+    if context is None:
+        return
+    if num_workers == 0:
+        raise ValueError("multiprocessing_context can only be used with multi-process loading (num_workers > 0), but got num_workers=0")
+    methods = mp.get_all_start_methods()
+    if isinstance(context, str) and context not in methods:
+        raise ValueError(f"multiprocessing_context option should specify a valid start method in {methods}, but got "
+                         f"multiprocessing_context={context!r}")
+    if not isinstance(context, (str, mp.context.BaseContext)):
+        raise TypeError(f"multiprocessing_context option should be a valid context object or a string specifying the start method, but "
+                        f"got multiprocessing_context={context!r}")
 
 
 def _check_workers(num_workers: int, timeout: float, prefetch_factor: int | None, persistent_workers: bool) -> None:
@@ -165,13 +196,56 @@ def _check_stream(shuffle: bool | None, sampler: Any, batch_sampler: Any) -> Non
                              f"{name}={given}")
 
 
-def _batches_here(fetch: Callable[[Any], Any], order: Iterator[Any]) -> Iterator[Any]:
-    for indices in order:
+class _BaseDataLoaderIter:
+    """One pass over the data: what `iter(loader)` gives."""
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} must define __next__")
+
+
+class _HereIterator(_BaseDataLoaderIter):
+    """One pass in this process. Whoever catches an error may go on with the next batch."""
+
+    def __init__(self, fetch: Callable[[Any], Any], order: Iterator[Any]) -> None:
+        self._fetch, self._order = fetch, order
+
+    def __next__(self) -> Any:
+        indices = next(self._order)
         try:
-            batch = fetch(indices)
-        except StopIteration:
-            return
-        yield batch
+            return self._fetch(indices)
+        except StreamEnded:
+            self._order = iter(())
+            raise StopIteration from None
+        except StopIteration as error:    # the end of something else: it must not look like the end of the data
+            raise RuntimeError(f"the dataset or collate_fn of a DataLoader raised StopIteration for {indices!r}") from error
+
+
+class _MappedIterator(_BaseDataLoaderIter):
+    """Another iterator's batches, each as a function gives it on."""
+
+    def __init__(self, function: Callable[[Any], Any], batches: Iterator[Any]) -> None:
+        self._function, self._inner = function, batches
+
+    def __next__(self) -> Any:
+        return self._function(next(self._inner))
+
+
+def _counting(loader: DataLoader, told: int) -> Callable[[Any], Any]:
+    """What is given each batch of an iterable dataset that has told its length, to warn where there are more. The share of each worker
+    may end in a batch that is not full."""
+    numbers, most = itertools.count(1), told + max(0, loader.num_workers - 1) * loader._batched
+
+    def count(batch: Any) -> Any:
+        if next(numbers) == most + 1:
+            hint = " Each worker has to give its own share: torch.utils.data.get_worker_info() tells which." * bool(loader.num_workers)
+            warnings.warn(f"Length of IterableDataset {loader.dataset} was reported to be {len(loader.dataset)}, which makes {told} "
+                          f"batches, but more have been fetched.{hint}", stacklevel=3)
+        return batch
+
+    return count
 
 
 # -- worker processes ------------------------------------------------------------------------------------------
@@ -190,7 +264,15 @@ class _WorkerPool:
         context = loader.multiprocessing_context
         context = mp.get_context(context) if context is None or isinstance(context, str) else context
         self.prefetch = loader.prefetch_factor or 2
-        self.workers = [self._start(context, loader, i) for i in range(loader.num_workers)]
+        self.workers: list[_Worker] = []
+        try:
+            for i in range(loader.num_workers):
+                self.workers.append(self._start(context, loader, i))
+        except BaseException as error:
+            _stop(self.workers, os.getpid())
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                raise OSError(error.errno, f"{error.strerror}: the queues of a DataLoader's workers need some in /dev/shm") from error
+            raise
         self._finalizer = weakref.finalize(self, _stop, self.workers, os.getpid())
         self.numbers = itertools.count()  # of tasks, never used twice: so an answer to an older pass is recognised
         self.user: weakref.ref[_WorkerIterator] | None = None
@@ -240,7 +322,7 @@ def _take_back(tasks: Any) -> None:
         pass
 
 
-class _WorkerIterator:
+class _WorkerIterator(_BaseDataLoaderIter):
     """One pass over the data by a pool. Each task goes to one worker; its answer is waited for when its turn comes."""
 
     def __init__(self, pool: _WorkerPool, order: Iterator[Any], base_seed: int, timeout: float, keep: bool) -> None:
@@ -257,9 +339,6 @@ class _WorkerIterator:
             worker.tasks.put(Restart(base_seed))
         for _ in range(pool.prefetch * len(pool.workers)):
             self._give_task()
-
-    def __iter__(self) -> _WorkerIterator:
-        return self
 
     def _give_task(self) -> None:
         worker = next((w for w in itertools.islice(self._turns, len(self.pool.workers)) if not w.exhausted), None)
@@ -283,7 +362,6 @@ class _WorkerIterator:
                 continue
             self._give_task()
             if isinstance(answer, WorkerError):
-                self._finish()
                 answer.reraise()
             return answer
         self._finish()
@@ -331,3 +409,12 @@ class _WorkerIterator:
             self.pool.close()
 
 
+_SingleProcessDataLoaderIter = _HereIterator
+_MultiProcessingDataLoaderIter = _WorkerIterator
+_collate_fn_t = Callable[[list[Any]], Any]
+
+
+class _DatasetKind:
+    """Datasets asked by index, and streams."""
+
+    Map, Iterable = 0, 1

@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from ...core.dtypes import float64, int64
 from ...ops.creation import as_tensor
-from ...ops.random import Generator, multinomial, randint, randperm
+from ...ops.generators import Generator, random_seed
+from ...ops.random import multinomial, randint, randperm
 
 T_co = TypeVar("T_co", covariant=True)
 _CHUNK = 32  # how many random numbers are drawn at once
@@ -61,13 +62,14 @@ class RandomSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         population, left = len(self.data_source), self.num_samples
-        while left > 0:
-            if self.replacement:
-                drawn = randint(population, (min(_CHUNK, left),), dtype=int64, generator=self.generator).tolist()
-            else:
-                drawn = randperm(population, generator=self.generator).tolist()[:left]
-            yield from drawn
-            left -= len(drawn)
+        generator = self.generator or Generator().manual_seed(random_seed())
+        while self.replacement and left > 0:
+            yield from randint(population, (min(_CHUNK, left),), dtype=int64, generator=generator).tolist()
+            left -= _CHUNK
+        if not self.replacement:
+            for _ in range(left // population if population else 0):
+                yield from randperm(population, generator=generator).tolist()
+            yield from randperm(population, generator=generator).tolist()[: left % population if population else 0]
 
     def __len__(self) -> int:
         return self.num_samples

@@ -27,7 +27,7 @@ from ... import _C
 from ...core.shared import Segment, attach, create
 from ...core.size import contiguous_strides
 from ...core.tensor import Layout, Tensor, from_array
-from ...ops.random import manual_seed
+from ...ops.generators import manual_seed
 
 PARENT_CHECK_SECONDS = 5.0
 
@@ -156,8 +156,8 @@ class WorkerError:
     """An exception on its way out of a worker."""
 
     def __init__(self, error: BaseException, worker: int) -> None:
-        self.kind = type(error)
-        self.text = (f"Caught {self.kind.__name__} in DataLoader worker process {worker}.\n"
+        self.kind = RuntimeError if isinstance(error, StopIteration) else type(error)  # it must not look like the end of the data
+        self.text = (f"Caught {type(error).__name__} in DataLoader worker process {worker}.\n"
                      f"Original {''.join(traceback.format_exception(error))}")
 
     def reraise(self) -> None:
@@ -167,6 +167,10 @@ class WorkerError:
         except Exception:  # its constructor wants something else
             error = RuntimeError(self.text)
         raise error from None
+
+
+class StreamEnded(Exception):
+    """An iterable dataset has nothing more to give."""
 
 
 class EndOfStream:
@@ -192,12 +196,18 @@ class Restart:
     base_seed: int
 
 
+def _generate_state(base_seed: int, worker_id: int) -> list[int]:
+    """Four numbers to seed NumPy's generator of a worker with."""
+    return np.random.SeedSequence((worker_id, base_seed & 0xFFFFFFFF, base_seed >> 32, 0)).generate_state(4).tolist()
+
+
 def _seed(plan: WorkerPlan, base_seed: int) -> None:
     global _worker_info
     seed = (base_seed + plan.id) % (1 << 63)
     random.seed(seed)
     manual_seed(seed)
-    np.random.seed(np.random.SeedSequence(seed).generate_state(4))  # noqa: NPY002 - users' datasets draw from this one
+    words = np.random.SeedSequence([plan.id, base_seed & 0xFFFFFFFF, base_seed >> 32, 0]).generate_state(4)
+    np.random.seed(words)  # noqa: NPY002 - users' datasets draw from this one
     _worker_info = WorkerInfo(plan.id, plan.num_workers, seed, plan.dataset)
 
 
@@ -239,7 +249,7 @@ def _answers(plan: WorkerPlan, tasks: Iterator[Any]) -> Iterator[Message]:
             if failed is None and fetch is not None:
                 answer = fetch(indices)
             yield encode((number, answer))
-        except StopIteration:
+        except StreamEnded:
             yield encode((number, EndOfStream()))
         except Exception as error:
             yield _encode_error(number, WorkerError(error, plan.id))
