@@ -6,6 +6,7 @@ import importlib
 from typing import Any
 
 from .._absent import absent
+from .._lazy import submodules
 from ..fx.graph_module import set_module_base
 from . import functional, init, modules, parameter
 from .modules import *  # noqa: F403
@@ -29,12 +30,13 @@ def factory_kwargs(kwargs: dict | None) -> dict:
     return given
 
 
+_submodule = submodules(__name__, "utils", "attention", "grad", "parallel")
+
+
 def __getattr__(name: str) -> Any:
-    if name in ("utils", "attention", "grad", "parallel"):
-        return importlib.import_module(f"{__name__}.{name}")
     if name == "DataParallel":
         return importlib.import_module(f"{__name__}.parallel").DataParallel
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _submodule(name)
 
 
 __all__ = [*modules.__all__, "Buffer", "Module", "Parameter", "UninitializedBuffer", "UninitializedParameter", "functional", "init",

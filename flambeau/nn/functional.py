@@ -12,43 +12,43 @@ from ..core.dtypes import bool_, dtype
 from ..core.tensor import Tensor
 
 # isort: off
-from ..ops import nn_activations as _act
+from ..ops.nn import activations as _act
 from ..ops.creation import one_hot
-from ..ops.nn import bilinear, embedding, linear
-from ..ops.nn import embedding_bag as _embedding_bag
-from ..ops.nn_activations import (
+from ..ops.nn.layers import bilinear, embedding, linear
+from ..ops.nn.layers import embedding_bag as _embedding_bag
+from ..ops.nn.activations import (
     celu, celu_, elu, elu_, gelu, glu, hardshrink, hardsigmoid, hardswish, hardtanh, hardtanh_, leaky_relu,
     leaky_relu_, logsigmoid, mish, prelu, relu6, relu_, selu, selu_, silu, softplus, softshrink, softsign, tanhshrink,
     threshold, threshold_,
 )
-from ..ops.nn_attention import scaled_dot_product_attention
-from ..ops.linalg import pdist
-from ..ops.nn_dropout import alpha_dropout, dropout, feature_alpha_dropout, feature_dropout
-from ..ops.nn_fractional import fractional_max_pool2d, fractional_max_pool3d
-from ..ops.nn_losses import (
+from ..ops.nn.attention import scaled_dot_product_attention
+from ..ops.linalg.products import pdist
+from ..ops.nn.dropout import alpha_dropout, dropout, feature_alpha_dropout, feature_dropout
+from ..ops.nn.fractional import fractional_max_pool2d, fractional_max_pool3d
+from ..ops.nn.losses import (
     binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss, cosine_similarity, cross_entropy,
     ctc_loss, gaussian_nll_loss, hinge_embedding_loss, huber_loss, kl_div, l1_loss, margin_ranking_loss, mse_loss,
     multi_margin_loss, multilabel_margin_loss, multilabel_soft_margin_loss, nll_loss, pairwise_distance,
     poisson_nll_loss, smooth_l1_loss, soft_margin_loss, triplet_margin_loss, triplet_margin_with_distance_loss,
 )
-from ..ops.nn_norms import (
+from ..ops.nn.norms import (
     batch_norm, group_norm, instance_norm, layer_norm, local_response_norm, normalize, rms_norm,
 )
-from ..ops.nn_resize import (
+from ..ops.nn.resize import (
     affine_grid, channel_shuffle, grid_sample, interpolate, pad, pixel_shuffle, pixel_unshuffle, upsample,
 )
-from ..ops.nn_torch import conv_tbc
-from ..ops.nn_windows import (
+from ..ops.nn.torch_forms import conv_tbc
+from ..ops.nn.windows import (
     adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool1d, adaptive_max_pool2d,
     adaptive_max_pool3d, avg_pool1d, avg_pool2d, avg_pool3d, conv1d, conv2d, conv3d, conv_transpose1d,
     conv_transpose2d, conv_transpose3d, fold, lp_pool1d, lp_pool2d, lp_pool3d, max_pool1d, max_pool2d, max_pool3d,
     max_unpool1d, max_unpool2d, max_unpool3d, unfold,
 )
 # isort: on
+from ..ops import random as _random
 from ..ops.pointwise import relu as _relu  # type: ignore[attr-defined]
 from ..ops.pointwise import sigmoid
 from ..ops.pointwise import tanh as _tanh  # type: ignore[attr-defined]
-from ..ops.random import rand as _rand
 
 native_channel_shuffle = channel_shuffle
 
@@ -86,7 +86,7 @@ def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
 
 def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
     """A sample of the relaxed one-hot distribution (Jang et al. 2016); `hard` rounds it but keeps the soft gradient."""
-    noise = -(-(_rand(tuple(logits.shape), dtype=logits.dtype, device=logits.device).clamp_min(1e-20)).log()).log()
+    noise = -logits.detach().new_empty(tuple(logits.shape)).exponential_().log()
     soft = _act.softmax((logits + noise) / tau, dim)
     if not hard:
         return soft
@@ -102,8 +102,7 @@ def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, trainin
     if not training:
         out = leaky_relu(input, (lower + upper) / 2, inplace)
         return out if inplace else out.contiguous()
-    slopes = _rand(tuple(input.shape), dtype=input.dtype, device=input.device) * (upper - lower) + lower
-    out = (input * slopes).where(input <= 0, input)
+    out = input * _random.slopes(input, lower, upper)
     return input.copy_(out) if inplace else out.contiguous()
 
 
@@ -278,18 +277,22 @@ def multi_head_attention_forward(
     mask = _merged_mask(attn_mask, key_padding_mask, batch, num_heads, rows, k.shape[2])
     drop = dropout_p if training else 0.0
     if need_weights:
-        scores = q.matmul(k.transpose(-2, -1)) * (1 / math.sqrt(q.shape[-1]))
-        weights = _act.softmax(scores if mask is None else scores + mask, -1)
-        weights = dropout(weights, drop) if drop else weights
-        mixed = weights.matmul(v)
+        mixed, weights = _with_weights(q, k, v, mask, drop)
     else:
-        weights = None
-        mixed = scaled_dot_product_attention(q, k, v, mask, drop, causal)
+        mixed, weights = scaled_dot_product_attention(q, k, v, mask, drop, causal), None
     out = linear(mixed.permute(2, 0, 1, 3).reshape(rows, batch, embed), out_proj_weight, out_proj_bias)
     if weights is not None:
         weights = weights.mean(1) if average_attn_weights else weights
         weights = weights.squeeze(0) if single else weights
     return (out.squeeze(1) if single else out), weights
+
+
+def _with_weights(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, drop: float) -> tuple[Tensor, Tensor]:
+    """What attention gives, and by which weights."""
+    scores = q.matmul(k.transpose(-2, -1)) * (1 / math.sqrt(q.shape[-1]))
+    weights = _act.softmax(scores if mask is None else scores + mask, -1)
+    weights = dropout(weights, drop) if drop else weights
+    return weights.matmul(v), weights
 
 
 def assert_int_or_pair(arg: Any, arg_name: str, message: str) -> None:

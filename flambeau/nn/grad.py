@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ..core.tensor import Tensor
 from ..ops import prims
-from ..ops.nn_windows import Sizes, ntuple
+from ..ops.nn.windows import Sizes, ntuple
 
 
 def _gradients(rank: int) -> tuple[Callable, Callable]:

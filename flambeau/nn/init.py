@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from typing import Any
@@ -10,6 +11,8 @@ import numpy as np
 
 from ..core import dispatch
 from ..core.tensor import Tensor, from_array
+from ..ops.creation import empty_like
+from ..ops.random import randperm
 
 
 def _no_grad(fill: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -46,7 +49,7 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any 
 
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
                   generator: Any = None) -> Tensor:
-    """Normal, limited to [a, b], by the inverse of the distribution function."""
+    """Normal, limited to [a, b]: drawn anew where it is not."""
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn("mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of values may be incorrect.",
                       stacklevel=2)
@@ -54,11 +57,37 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
     def cdf(x: float) -> float:
         return (1.0 + math.erf(x / math.sqrt(2.0))) / 2.0
 
-    low, high = 2 * cdf((a - mean) / std) - 1, 2 * cdf((b - mean) / std) - 1
+    low, high = cdf((a - mean) / std), cdf((b - mean) / std)
     with dispatch.grad_enabled(False):
-        tensor.uniform_(low, high, generator=generator)
-        tensor.erfinv_().mul_(std * math.sqrt(2.0)).add_(mean).clamp_(min=a, max=b)
-    return tensor
+        if tensor._data is None:    # nobody can look whether all are within
+            tensor.uniform_(2 * low - 1, 2 * high - 1, generator=generator)
+            return tensor.erfinv_().mul_(std * math.sqrt(2.0)).add_(mean).clamp_(min=a, max=b)
+        if high - low > _OFTEN:
+            propose = functools.partial(_normal_proposal, mean=mean, std=std, a=a, b=b, generator=generator)
+        else:
+            propose = functools.partial(_uniform_proposal, mean=mean, std=std, a=a, b=b, generator=generator)
+        made, missing = propose(tensor)
+        while bool(missing.any()):
+            again, refused = propose(tensor)
+            made, missing = again.where(missing, made), missing & refused
+        return tensor.copy_(made)
+
+
+_OFTEN = 0.3    # of normal numbers within bounds
+
+
+def _normal_proposal(like: Tensor, mean: float, std: float, a: float, b: float, generator: Any) -> tuple[Tensor, Tensor]:
+    """Normal numbers, and which of them are refused."""
+    made = empty_like(like).normal_(mean, std, generator=generator)
+    return made, (made < a) | (made > b)
+
+
+def _uniform_proposal(like: Tensor, mean: float, std: float, a: float, b: float, generator: Any) -> tuple[Tensor, Tensor]:
+    """Uniform numbers in [a, b], and which are refused: C. P. Robert, "Simulation of truncated normal variables", 1995."""
+    made = empty_like(like).uniform_(a, b, generator=generator)
+    chance = empty_like(like).uniform_(generator=generator)
+    mode = min(max(0.0, (a - mean) / std), (b - mean) / std)
+    return made, chance.log() > (mode * mode - ((made - mean) / std).square()) / 2
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
@@ -171,8 +200,8 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     zeros = math.ceil(sparsity * rows)
     normal_(tensor, 0, std, generator)
     with dispatch.grad_enabled(False):
-        order = tensor.new_empty((rows, columns)).uniform_(generator=generator).argsort(0).argsort(0)
-        tensor.masked_fill_(order < zeros, 0)
+        for column in range(columns):
+            tensor[randperm(rows)[:zeros], column] = 0
     return tensor
 
 

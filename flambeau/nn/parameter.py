@@ -8,12 +8,12 @@ from typing import Any
 from ..core.device import as_device
 from ..core.dtypes import dtype
 from ..core.tensor import Tensor
-from ..ops import prims
+from ..ops.creation import uninitialised
 from ..ops.promotion import default_dtype
 
 
 def _empty(shape: tuple, kind: dtype | None = None, where: Any = None) -> Tensor:
-    return prims.empty(shape, kind or default_dtype(), as_device(where))
+    return uninitialised(shape, kind or default_dtype(), as_device(where))
 
 
 class _ParameterMeta(type):

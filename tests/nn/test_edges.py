@@ -104,7 +104,7 @@ def test_generated_kernels_are_the_bodies(name):
 
 
 def test_the_kernels_above_are_generated_where_there_is_a_compiler():
-    from flambeau.inductor.compile import have_compiler
+    from flambeau.inductor.cpu.compile import have_compiler
     from flambeau.inductor.operators import generated_operator
     if not have_compiler():
         pytest.skip("needs g++")

@@ -1,14 +1,18 @@
 """Functions of nn.functional against torch's: attention, padding, resizing, sampling, recurrent networks, transformers."""
 
+import itertools
+
 import pytest
 
 pytest.importorskip("torch")
 
+import numpy as np
 import torch
 import torch.nn.functional as TF
 
 import flambeau
 import flambeau.nn.functional as F
+from flambeau.ops.nn import layers
 from tests.nn.oracle import assert_close, compare_call, compare_module, load_same, randn, to_ours
 
 BOOLS = torch.rand(2, 1, 5, 6, generator=torch.Generator().manual_seed(5)) > 0.3
@@ -180,6 +184,24 @@ def test_embedding_bags_count_past_what_a_float_holds():
     assert abs(got * 17 - 1) < 1e-5    # a float stops counting at 2**24
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_long_bags_keep_their_digits(mode, monkeypatch):
+    """Rows are added up in runs: of as many as a float32 adds up without losing digits."""
+    count = 2**20 + 7
+    got = F.embedding_bag(flambeau.zeros(count, dtype=flambeau.int64), flambeau.full((1, 1), 0.1), flambeau.tensor([0, 3]), mode=mode)
+    right = 0.1 * (np.array([3, count - 3]) if mode == "sum" else 1)
+    assert np.abs(got.numpy()[:, 0] / right - 1).max() < 1e-4   # 1e-2 one by one
+    index, offsets, found = flambeau.randint(0, 5, (50,)), flambeau.tensor([0, 3, 3, 20, 49]), []
+    weight = flambeau.randn(5, 3, requires_grad=True)
+    for many in (2**20, 8):
+        monkeypatch.setattr(layers, "_MANY", many)
+        monkeypatch.setattr(layers, "_RUN", 4)
+        out = F.embedding_bag(index, weight, offsets, mode=mode, padding_idx=2)
+        found.append([out.detach(), *flambeau.autograd.grad(out.square().sum(), weight)])
+    for plain, in_runs in zip(*found):
+        assert flambeau.allclose(plain, in_runs, rtol=1e-4, atol=1e-5)
+
+
 def test_embedding_bags_of_one_size_with_weights():
     index = torch.randint(0, 11, (5, 6), generator=torch.Generator().manual_seed(0))
     compare_call(lambda w, s: F.embedding_bag(to_ours(index), w, mode="sum", per_sample_weights=s),
@@ -196,6 +218,10 @@ def test_dropout_keeps_and_scales():
     y.sum().backward()
     assert ((x.grad != 0) == kept).all()
     assert F.dropout(x, 0.3, training=False) is x
+    for order in itertools.permutations(range(4)):     # a mask lies as the input does, and so does the result
+        x = flambeau.ones(2, 3, 4, 5).permute(order)
+        for drop in (F.dropout, F.alpha_dropout, F.dropout2d, F.feature_alpha_dropout):
+            assert drop(x, 0.5, True).stride() == x.stride(), (drop, order)
     channels = F.dropout2d(flambeau.ones(8, 16, 3, 3), 0.5)
     assert ((channels == 0).all(-1).all(-1) | (channels == 2).all(-1).all(-1)).all()
     z = F.alpha_dropout(flambeau.randn(300, 100), 0.2, training=True)
@@ -417,3 +443,32 @@ def test_large_inputs_and_their_gradients(name):
     with torch.no_grad():
         x[0, :4] = torch.tensor([-torch.inf, torch.inf, 0.5, -0.5])  # of NaN torch says one thing by vectors and another by itself
     compare_call(getattr(F, name), getattr(TF, name), [x])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_what_is_ignored_has_no_part_in_a_cross_entropy(compiled, weighted, smoothing):
+    """Not even where all is: the mean of nothing is NaN, its gradient zeros, as torch has them; nor what lies in an ignored row."""
+    weight = torch.tensor([0.5, 1, 2]) if weighted else None
+
+    def run(lib, x, target):
+        w = None if weight is None else lib.tensor(weight.tolist())
+        x = lib.tensor(x, requires_grad=True)
+
+        def loss(x):
+            f = lib.nn.functional
+            return f.cross_entropy(x, lib.tensor(target), w, ignore_index=1, label_smoothing=smoothing) + f.nll_loss(
+                x, lib.tensor(target), w, ignore_index=1)
+
+        value = (lib.compile(loss) if compiled and lib is flambeau else loss)(x)
+        value.backward()
+        return value.item(), x.grad.tolist()
+
+    nan, inf = float("nan"), float("inf")
+    for x, target in (([[1.0, 2, 3], [4, 5, 6]], [1, 1]), ([[1.0, 2, 3], [4, 5, 6]], [1, 2]), ([[nan, -inf, 3], [4, 5, 6]], [1, 2])):
+        ours, theirs = run(flambeau, x, target), run(torch, x, target)
+        np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-5)
+        np.testing.assert_allclose(ours[1][1], theirs[1][1], rtol=1e-4, atol=1e-6)
+        if x[0][0] == 1:
+            np.testing.assert_allclose(ours[1][0], theirs[1][0], rtol=1e-4, atol=1e-6)

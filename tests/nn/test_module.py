@@ -330,8 +330,6 @@ def test_lazy_modules(make, shape):
 def test_what_is_missing_says_so():
     with pytest.raises(NotImplementedError, match=r"LinearCrossEntropyLoss is not implemented; use Linear"):
         nn.LinearCrossEntropyLoss(2)
-    with pytest.raises(NotImplementedError, match="use sparse=False"):
-        nn.Embedding(3, 2, sparse=True)(fl.tensor([1]))
     with pytest.raises(NotImplementedError, match="one process for each device"):
         nn.DataParallel(nn.Linear(1, 1), device_ids=[0, 1])
     assert nn.DataParallel(nn.Linear(1, 1))(fl.ones(1)).shape == (1,)

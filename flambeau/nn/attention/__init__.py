@@ -6,6 +6,7 @@ import enum
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from ..._lazy import submodules
 from . import flex_attention
 
 
@@ -35,5 +36,7 @@ def _cur_sdpa_kernel_backends(with_priority: bool = False) -> list[SDPBackend]:
     """The backends that are allowed now."""
     return list(_allowed[-1])
 
+
+__getattr__ = submodules(__name__)
 
 __all__ = ["SDPBackend", "flex_attention", "sdpa_kernel"]

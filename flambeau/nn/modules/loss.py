@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...core.tensor import Tensor
-from ...ops.nn_losses import legacy_reduction
+from ...ops.nn.losses import legacy_reduction
 from .. import functional as F
 from .applied import FunctionModule
 from .distance import PairwiseDistance

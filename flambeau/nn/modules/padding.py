@@ -51,13 +51,25 @@ ConstantPad1d, ConstantPad2d, ConstantPad3d = spatial_family(
 ZeroPad1d, ZeroPad2d, ZeroPad3d = spatial_family(_ZeroPadNd, "ZeroPad", "Pad the last {n} dimension(s) with zeros.")
 
 
+class _ReflectionPadNd(_PadNd):
+    pass
+
+
+class _ReplicationPadNd(_PadNd):
+    pass
+
+
+class _CircularPadNd(_PadNd):
+    pass
+
+
 ReflectionPad1d, ReflectionPad2d, ReflectionPad3d = spatial_family(
-    _PadNd, "ReflectionPad", "Pad the last {n} dimension(s) with their reflections.", mode="reflect")
+    _ReflectionPadNd, "ReflectionPad", "Pad the last {n} dimension(s) with their reflections.", mode="reflect")
 
 
 ReplicationPad1d, ReplicationPad2d, ReplicationPad3d = spatial_family(
-    _PadNd, "ReplicationPad", "Pad the last {n} dimension(s) with their borders.", mode="replicate")
+    _ReplicationPadNd, "ReplicationPad", "Pad the last {n} dimension(s) with their borders.", mode="replicate")
 
 
 CircularPad1d, CircularPad2d, CircularPad3d = spatial_family(
-    _PadNd, "CircularPad", "Pad the last {n} dimension(s) as if they went round.", mode="circular")
+    _CircularPadNd, "CircularPad", "Pad the last {n} dimension(s) as if they went round.", mode="circular")

@@ -123,7 +123,15 @@ class _AdaptiveNd(FunctionModule):
         return f"output_size={self.output_size}"
 
 
+class _AdaptiveAvgPoolNd(_AdaptiveNd):
+    pass
+
+
+class _AdaptiveMaxPoolNd(_AdaptiveNd):
+    pass
+
+
 AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d = spatial_family(
-    _AdaptiveNd, "AdaptiveAvgPool", "Means of an even division of {dims} into output_size windows.", function="adaptive_avg_pool")
+    _AdaptiveAvgPoolNd, "AdaptiveAvgPool", "Means of an even division of {dims} into output_size windows.", function="adaptive_avg_pool")
 AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = spatial_family(
-    _AdaptiveNd, "AdaptiveMaxPool", "Maxima of an even division of {dims} into output_size windows.", function="adaptive_max_pool")
+    _AdaptiveMaxPoolNd, "AdaptiveMaxPool", "Maxima of an even division of {dims} into output_size windows.", function="adaptive_max_pool")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...core.tensor import Tensor
-from ...ops.nn_recurrent import recurrent_step, recurrent_steps
+from ...ops.nn.recurrent import recurrent_step, recurrent_steps
 from .. import functional as F
 from .. import init
 from ..packing import PackedSequence, pack_padded_sequence, pad_packed_sequence

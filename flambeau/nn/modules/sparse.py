@@ -7,7 +7,7 @@ from typing import Any
 from ...core import dispatch
 from ...core.tensor import Tensor
 from ...ops.creation import empty
-from ...ops.nn import padding_row
+from ...ops.nn.layers import padding_row
 from .. import functional as F
 from .. import init
 from ..parameter import Parameter

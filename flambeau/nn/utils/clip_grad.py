@@ -9,7 +9,7 @@ from typing import Any
 from ...core import dispatch
 from ...core.tensor import Tensor
 from ...ops.creation import tensor
-from ...ops.nn_steps import scale_all_, total_norm
+from ...ops.nn.steps import scale_all_, total_norm
 
 
 def _grads(parameters: Any) -> list[Tensor]:
