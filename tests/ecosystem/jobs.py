@@ -1,0 +1,247 @@
+"""Small real jobs of libraries that nobody here wrote, under PyTorch or under Flambeau in its place.
+
+    python tests/ecosystem/jobs.py import MODULE...            which of them can be imported (each in a process of its own)
+    python tests/ecosystem/jobs.py torch|flambeau LIBRARY [--compile]
+
+A job gives numbers to compare, as JSON on the last line. Weights and inputs come from NumPy, so that both libraries have the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Job = Callable[[Any, Callable[[Any], Any]], dict[str, Any]]
+JOBS: dict[str, Job] = {}
+
+
+def job(library: str) -> Callable[[Job], Job]:
+    """Enter a job: a function of torch and of what compiles a function or module, or leaves it as it is."""
+    def enter(fn: Job) -> Job:
+        JOBS[library] = fn
+        return fn
+    return enter
+
+
+def numbers(*shape: int, seed: int = 0) -> np.ndarray:
+    """The same numbers everywhere."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def fill(torch: Any, module: Any) -> Any:
+    """Parameters from NumPy."""
+    with torch.no_grad():
+        for i, p in enumerate(module.parameters()):
+            p.copy_(torch.from_numpy(0.3 * numbers(*p.shape, seed=i + 1)))
+    return module
+
+
+def trained(torch: Any, module: Any, run: Callable[[Any], Any], optimizer: Any = None, steps: int = 3) -> dict[str, Any]:
+    """Losses and the parameters' sums after some steps."""
+    optimizer = optimizer or torch.optim.SGD(module.parameters(), lr=0.01)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = run(module)
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return {"losses": losses, "sums": [float(p.detach().sum()) for p in module.parameters()]}
+
+
+def mlp(torch: Any, n: int = 4, out: int = 3) -> Any:
+    """A small network."""
+    return fill(torch, torch.nn.Sequential(torch.nn.Linear(n, 8), torch.nn.Tanh(), torch.nn.Linear(8, out)))
+
+
+@job("einops")
+def _einops(torch: Any, made: Any) -> dict[str, Any]:
+    from einops import rearrange, reduce
+    x = torch.from_numpy(numbers(2, 3, 4, 4)).requires_grad_()
+    y = made(lambda t: reduce(rearrange(t, "b c (h p) w -> b (c p) h w", p=2), "b c h w -> b c", "mean"))(x)
+    y.square().sum().backward()
+    return {"y": y.tolist(), "grad": x.grad.sum((0, 2, 3)).tolist()}
+
+
+@job("torchmetrics")
+def _torchmetrics(torch: Any, made: Any) -> dict[str, Any]:
+    import torchmetrics
+    scores, labels = torch.from_numpy(numbers(50, 4)), torch.from_numpy(np.arange(50) % 4)
+    metrics = {"accuracy": torchmetrics.Accuracy("multiclass", num_classes=4), "auroc": torchmetrics.AUROC("multiclass", num_classes=4),
+               "f1": torchmetrics.F1Score("multiclass", num_classes=4, average="macro")}
+    return {name: float(metric(scores.softmax(-1), labels)) for name, metric in metrics.items()}
+
+
+@job("torchdiffeq")
+def _torchdiffeq(torch: Any, made: Any) -> dict[str, Any]:
+    from torchdiffeq import odeint
+    net = mlp(torch, 3, 3)
+    f, x, t = made(net), torch.from_numpy(numbers(2, 3)), torch.linspace(0, 1, 4)
+    return trained(torch, net, lambda _: odeint(lambda _, y: f(y), x, t, method="rk4").square().mean())
+
+
+@job("lion_pytorch")
+def _lion(torch: Any, made: Any) -> dict[str, Any]:
+    from lion_pytorch import Lion
+    net, x = mlp(torch), torch.from_numpy(numbers(5, 4))
+    f = made(net)
+    return trained(torch, net, lambda _: f(x).square().mean(), Lion(net.parameters(), lr=1e-3))
+
+
+@job("captum")
+def _captum(torch: Any, made: Any) -> dict[str, Any]:
+    from captum.attr import IntegratedGradients
+    net, x = mlp(torch), torch.from_numpy(numbers(5, 4))
+    return {"attributions": IntegratedGradients(made(net)).attribute(x, target=1, n_steps=8).tolist()}
+
+
+@job("kornia")
+def _kornia(torch: Any, made: Any) -> dict[str, Any]:
+    import kornia
+    x = torch.from_numpy(np.abs(numbers(1, 3, 8, 8)).clip(0, 1)).requires_grad_()
+    y = made(lambda t: kornia.filters.gaussian_blur2d(kornia.color.rgb_to_grayscale(t), (3, 3), (1.0, 1.0)))(x)
+    y.square().sum().backward()
+    return {"y": y.tolist(), "grad": x.grad.sum().item()}
+
+
+@job("zuko")
+def _zuko(torch: Any, made: Any) -> dict[str, Any]:
+    import zuko
+    flow, x = fill(torch, zuko.flows.MAF(2, 0, transforms=2, hidden_features=(8,))), torch.from_numpy(numbers(6, 2))
+    return trained(torch, flow, lambda f: -f().log_prob(x).mean())
+
+
+@job("gpytorch")
+def _gpytorch(torch: Any, made: Any) -> dict[str, Any]:
+    import gpytorch
+
+    class Model(gpytorch.models.ExactGP):
+        def __init__(self, x: Any, y: Any, likelihood: Any) -> None:
+            super().__init__(x, y, likelihood)
+            self.mean_module = gpytorch.means.ConstantMean()
+            self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
+
+        def forward(self, x: Any) -> Any:
+            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    x = torch.linspace(0, 1, 10)
+    y, likelihood = torch.sin(6 * x), gpytorch.likelihoods.GaussianLikelihood()
+    model = Model(x, y, likelihood)
+    objective = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
+    return trained(torch, model, lambda m: -objective(m(x), y))
+
+
+@job("pyro")
+def _pyro(torch: Any, made: Any) -> dict[str, Any]:
+    import pyro
+    import pyro.distributions as dist
+    data = torch.from_numpy(numbers(20) + 1)
+
+    def model() -> None:
+        loc = pyro.param("loc", torch.tensor(0.0))
+        with pyro.plate("data", 20):
+            pyro.sample("x", dist.Normal(loc, 1.0), obs=data)
+
+    svi = pyro.infer.SVI(model, lambda: None, pyro.optim.Adam({"lr": 0.1}), pyro.infer.Trace_ELBO())
+    return {"losses": [float(svi.step()) for _ in range(4)], "loc": float(pyro.param("loc").detach())}
+
+
+@job("torch_geometric")
+def _geometric(torch: Any, made: Any) -> dict[str, Any]:
+    from torch_geometric.nn import GCNConv
+    conv, x = fill(torch, GCNConv(4, 3)), torch.from_numpy(numbers(5, 4))
+    edges = torch.tensor([[0, 1, 2, 3, 4, 0], [1, 2, 3, 4, 0, 2]])
+    return trained(torch, conv, lambda c: c(x, edges).square().mean())
+
+
+@job("e3nn")
+def _e3nn(torch: Any, made: Any) -> dict[str, Any]:
+    from e3nn import o3
+    x = torch.from_numpy(numbers(5, 3))
+    return {"y": o3.spherical_harmonics([0, 1, 2], x, normalize=True).tolist()}
+
+
+@job("ignite")
+def _ignite(torch: Any, made: Any) -> dict[str, Any]:
+    from ignite.engine import create_supervised_trainer
+    net = mlp(torch)
+    trainer = create_supervised_trainer(net, torch.optim.SGD(net.parameters(), lr=0.1), torch.nn.functional.mse_loss)
+    trainer.run([(torch.from_numpy(numbers(5, 4, seed=i)), torch.zeros(5, 3)) for i in range(3)], max_epochs=2)
+    return {"sums": [float(p.detach().sum()) for p in net.parameters()]}
+
+
+@job("lightning")
+def _lightning(torch: Any, made: Any) -> dict[str, Any]:
+    import lightning
+
+    class Net(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = mlp(torch)
+
+        def training_step(self, batch: Any, index: int) -> Any:
+            return self.net(batch).square().mean()
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    net = Net()
+    loader = torch.utils.data.DataLoader(torch.from_numpy(numbers(12, 4)), batch_size=4)
+    lightning.Trainer(max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+                      enable_model_summary=False).fit(net, loader)
+    return {"sums": [float(p.detach().sum()) for p in net.parameters()]}
+
+
+def imports(name: str) -> str:
+    """What importing a module under Flambeau says, in a process of its own."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        silent = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silent, 1)
+        os.dup2(silent, 2)
+        try:
+            importlib.import_module(name)
+            said = "ok"
+        except BaseException as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            said = f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})"
+        os.write(writer, said.encode()[:2000])
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as answer:
+        said = answer.read()
+    os.waitpid(child, 0)
+    return said or "died"
+
+
+def main() -> None:
+    """Run one job and print its numbers, or say what can be imported."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("by", choices=("torch", "flambeau", "import"))
+    parser.add_argument("names", nargs="+")
+    parser.add_argument("--compile", action="store_true")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if options.by != "torch":
+        importlib.import_module("flambeau.as_torch")
+    torch = importlib.import_module("torch")
+    for name in options.names:
+        if options.by == "import":
+            print(f"{name:<30} {imports(name)}", flush=True)
+        else:
+            torch.manual_seed(0)
+            print(json.dumps(JOBS[name](torch, torch.compile if options.compile else lambda f: f)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
