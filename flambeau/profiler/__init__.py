@@ -12,13 +12,16 @@ import functools
 import gzip
 import json
 import os
-import threading
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ..overrides import TorchFunctionMode
+from ..core import dispatch
+from ..core.watching import block
+from ..dynamo import debug
+from .events import Event, EventList, EventSum, events_of_call, spelled
 
 
 class ProfilerActivity(enum.Enum):
@@ -33,108 +36,60 @@ class ProfilerAction(enum.Enum):
     NONE, WARMUP, RECORD, RECORD_AND_SAVE = range(4)
 
 
-class Event:
-    """One timed call: `name`, `start` and `end` in ns, the time spent in calls inside it, and the shapes of its arguments, if asked for."""
+class Recorder:
+    """A watcher that keeps what ran in one thread and when; what an operator calls inside is its own time."""
 
-    __slots__ = ("end", "inner", "input_shapes", "name", "start", "thread")
-
-    def __init__(self, name: str, start: int, input_shapes: Sequence[Sequence[int]] = ()) -> None:
-        self.name, self.start, self.end, self.inner, self.input_shapes = name, start, start, 0, list(input_shapes)
-        self.thread = threading.get_ident()
-
-    @property
-    def cpu_time_total(self) -> float:
-        """Microseconds, with what it called."""
-        return (self.end - self.start) / 1e3
-
-    @property
-    def self_cpu_time_total(self) -> float:
-        """Microseconds, without what it called."""
-        return (self.end - self.start - self.inner) / 1e3
-
-
-class EventSum:
-    """All events of one name: `key`, `count`, total times in microseconds."""
-
-    def __init__(self, key: str, events: Iterable[Event]) -> None:
-        chosen = list(events)
-        self.key, self.count, self.input_shapes = key, len(chosen), chosen[0].input_shapes
-        self.cpu_time_total = sum(e.cpu_time_total for e in chosen)
-        self.self_cpu_time_total = sum(e.self_cpu_time_total for e in chosen)
-        self.cpu_time = self.cpu_time_total / self.count
-
-    def __repr__(self) -> str:
-        return f"<EventSum {self.key}: {self.count} calls, {self.cpu_time_total:.1f} us>"
-
-
-class EventList(list):
-    """Events or sums of events, with a table of them."""
-
-    def table(self, sort_by: str | None = None, row_limit: int = 100, max_src_column_width: int = 75, max_name_column_width: int = 55,
-              max_shapes_column_width: int = 80, header: str | None = None, top_level_events_only: bool = False,
-              time_unit: str | None = None) -> str:
-        """The sums as text, the largest `sort_by` (a field of EventSum) first, `header` above. Times are in `time_unit`: s, ms or us.
-        There is no column of sources."""
-        if top_level_events_only:
-            raise NotImplementedError("table(top_level_events_only=True) is not implemented: sums hold calls of all levels; leave it out")
-        if time_unit not in (None, *_UNITS):
-            raise ValueError(f"time_unit is one of {', '.join(_UNITS)}, got {time_unit!r}")
-        unit = time_unit or "us"
-        scale = _UNITS[unit]
-        rows = (sorted(self, key=lambda e: -getattr(e, sort_by)) if sort_by else list(self))[:row_limit]
-        whole = sum(e.self_cpu_time_total for e in self) or 1.0
-        names = [_shortened(e.key, max_name_column_width) for e in rows]
-        shapes = [_shortened(str(e.input_shapes), max_shapes_column_width) if e.input_shapes else "" for e in rows]
-        width = max(map(len, names), default=4)
-        titles = (f"Self CPU {unit}", f"CPU total {unit}", f"CPU avg {unit}")
-        lines = [] if header is None else [header]
-        lines.append(f"{'Name':<{width}}  {'Self CPU %':>10}  {titles[0]:>12}  {titles[1]:>12}  {titles[2]:>10}  {'# of Calls':>10}"
-                     + ("  Input Shapes" if any(shapes) else ""))
-        lines += [
-            (f"{name:<{width}}  {e.self_cpu_time_total / whole:>10.1%}  {e.self_cpu_time_total / scale:>12.1f}"
-             f"  {e.cpu_time_total / scale:>12.1f}  {e.cpu_time / scale:>10.1f}  {e.count:>10}  {shape}").rstrip()
-            for name, shape, e in zip(names, shapes, rows)
-        ]
-        return "\n".join([*lines, f"Self CPU time total: {whole / 1e3:.3f} ms"])
-
-
-_UNITS = {"us": 1, "ms": 1e3, "s": 1e6}     # in microseconds
-
-
-def _shortened(text: str, width: int) -> str:
-    return text if width <= 0 or len(text) <= width else text[:max(width - 3, 0)] + "..."
-
-
-class _Recorder(TorchFunctionMode):
-    """Times operators; what an operator calls inside is its own time."""
-
-    def __init__(self, record_shapes: bool = False) -> None:
-        self.record_shapes = record_shapes
-        self.events: list[Event] = []
+    def __init__(self, record_shapes: bool = False, with_stack: bool = False) -> None:
+        self.record_shapes, self.with_stack = record_shapes, with_stack
+        self.log: list[Any] = []    # events, and calls of compiled libraries as `ran` takes them
         self.open: list[Event] = []
 
     def begin(self, name: str, args: Sequence[Any] = ()) -> Event:
+        """Something starts."""
         shapes = [list(getattr(a, "shape", ())) for a in args] if self.record_shapes else ()
-        event = Event(name, time.perf_counter_ns(), shapes)
+        event = Event(name, time.perf_counter_ns(), shapes, spelled(user_frames()) if self.with_stack else ())
         self.open.append(event)
         return event
 
     def end(self, event: Event) -> None:
+        """It is over."""
         event.end = time.perf_counter_ns()
         self.open.remove(event)
         if self.open:
             self.open[-1].inner += event.end - event.start
-        self.events.append(event)
+        self.log.append(event)
 
-    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        event = self.begin(getattr(func, "__name__", str(func)), args)
-        try:
-            return func(*args, **(kwargs or {}))
-        finally:
-            self.end(event)
+    def ran(self, what: tuple[Any, int], start: int, laps: bytes) -> None:
+        """A compiled library ran; events are made of that when they are asked for."""
+        self.log.append((what, start, laps, block()))
+        if self.open and laps:
+            self.open[-1].inner += int.from_bytes(laps[-8:], sys.byteorder) - start
+
+    @property
+    def events(self) -> EventList:
+        """What ran, in the order in which it ended."""
+        found = EventList()
+        for entry in self.log:
+            if isinstance(entry, Event):
+                found.append(entry)
+            else:
+                what, start, laps, where = entry
+                found += events_of_call(what, start, memoryview(laps).cast("q"), where, self.record_shapes)
+        return found
 
 
-_active: list[_Recorder] = []
+_HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def user_frames() -> list[tuple[str, int, str]]:
+    """The frames under way that are not Flambeau's own, innermost last."""
+    frames: list[tuple[str, int, str]] = []
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(_HOME):
+            frames.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        frame = frame.f_back
+    return frames[::-1]
 
 
 class record_function:
@@ -142,10 +97,10 @@ class record_function:
 
     def __init__(self, name: str, args: str | None = None) -> None:
         self.name, self.args = name, args
-        self._open: list[tuple[_Recorder, Event]] = []
+        self._open: list[tuple[Any, Any]] = []
 
     def __enter__(self) -> record_function:
-        self._open = [(recorder, recorder.begin(self.name)) for recorder in _active]
+        self._open = [(watcher, watcher.begin(self.name)) for watcher in dispatch.state.watchers]
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -190,7 +145,7 @@ _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 
 # What is not recorded, and what to use for it.
 _NOT_RECORDED = {
-    "profile_memory": "torch.cuda.max_memory_allocated() or tracemalloc", "with_stack": "record_function blocks, or cProfile",
+    "profile_memory": "torch.cuda.max_memory_allocated() or tracemalloc",
     "with_flops": "torch.utils.flop_counter.FlopCounterMode", "with_modules": "record_function blocks",
     "experimental_config": "the profiler without it", "execution_trace_observer": "export_chrome_trace()",
     "custom_trace_id_callback": "the trace's file name",
@@ -210,7 +165,8 @@ def _check_activities(activities: Iterable[ProfilerActivity]) -> None:
 
 
 class profile:
-    """Record the operators of a block of the current thread, with `record_shapes` the shapes of their arguments too.
+    """Record what runs in a block of the current thread: operators, steps of backward, and each kernel and library call of compiled
+    graphs; with `record_shapes` the shapes of their arguments, with `with_stack` the user's frames (which kernels always have).
 
     `schedule(step)` and `on_trace_ready(profile)` work with `step()`; `acc_events` keeps the events of all its cycles. Only the CPU's
     times are there: for what else torch can record there is a warning.
@@ -223,6 +179,7 @@ class profile:
         schedule: Callable[[int], ProfilerAction] | None = None,
         on_trace_ready: Callable[[profile], Any] | None = None,
         record_shapes: bool = False,
+        with_stack: bool = False,
         acc_events: bool = False,
         **others: Any,
     ) -> None:
@@ -235,7 +192,7 @@ class profile:
             _check_activities(activities)
         self.acc_events = acc_events
         self.schedule, self.on_trace_ready, self.step_num = schedule, on_trace_ready, 0
-        self.recorder = _Recorder(record_shapes)
+        self.recorder = Recorder(record_shapes, with_stack)
         self.running = False
 
     def __enter__(self) -> profile:
@@ -251,14 +208,12 @@ class profile:
     def _resume(self) -> None:
         if not self.running:
             self.running = True
-            _active.append(self.recorder)
-            self.recorder.__enter__()
+            dispatch.state.watchers = (*dispatch.state.watchers, self.recorder)
 
     def _pause(self) -> None:
         if self.running:
             self.running = False
-            self.recorder.__exit__()
-            _active.remove(self.recorder)
+            dispatch.state.watchers = tuple([watcher for watcher in dispatch.state.watchers if watcher is not self.recorder])
 
     def start(self) -> None:
         """Begin."""
@@ -269,6 +224,7 @@ class profile:
         """End; hands the trace to `on_trace_ready` when there is one that has not been handed over."""
         recorded = self.running
         self._pause()
+        debug.profiled(entry for entry in self.recorder.log if not isinstance(entry, Event))
         if self.on_trace_ready is not None and (recorded or self.schedule is None):
             self.on_trace_ready(self)
 
@@ -280,7 +236,7 @@ class profile:
             if self.on_trace_ready is not None:
                 self.on_trace_ready(self)
             if not self.acc_events:
-                self.recorder.events.clear()
+                self.recorder.log.clear()
         self.step_num += 1
         if self._wanted():
             self._resume()
@@ -289,31 +245,42 @@ class profile:
 
     def events(self) -> EventList:
         """All events, in the order in which they ended."""
-        return EventList(self.recorder.events)
+        return self.recorder.events
 
     def key_averages(self, group_by_input_shape: bool = False, group_by_stack_n: int = 0,
                      group_by_overload_name: bool = False) -> EventList:
-        """The events summed by name (operators here have no overloads), or by name and the shapes of the arguments."""
-        if group_by_stack_n:
-            warnings.warn("key_averages(group_by_stack_n=...) groups by nothing more: no stacks are recorded; mark the places with "
-                          "record_function", UserWarning, stacklevel=2)
+        """The events summed by name (operators here have no overloads), and if told by the shapes of the arguments and by so many of the
+        user's frames."""
         groups: dict[tuple, list[Event]] = {}
         for event in self.recorder.events:
-            groups.setdefault((event.name, str(event.input_shapes) if group_by_input_shape else ""), []).append(event)
-        sums = EventList(EventSum(name, found) for (name, _), found in groups.items())
+            shapes = str(event.input_shapes) if group_by_input_shape else ""
+            groups.setdefault((event.name, shapes, *event.stack[:group_by_stack_n]), []).append(event)
+        sums = EventList(EventSum(key[0], found) for key, found in groups.items())
         for entry in sums:
             entry.input_shapes = entry.input_shapes if group_by_input_shape else []
+            entry.by_stack = group_by_stack_n > 0
         return sums
 
     def export_chrome_trace(self, path: str) -> None:
         """Write the events for chrome://tracing and Perfetto."""
         rows = [
-            {"name": e.name, "ph": "X", "ts": e.start / 1e3, "dur": e.cpu_time_total, "pid": 0, "tid": e.thread}
+            {"name": e.name, "ph": "X", "ts": e.start / 1e3, "dur": e.cpu_time_total, "pid": 0, "tid": e.thread, "cat": "cpu_op",
+             "args": {"Input Dims": e.input_shapes, "Call stack": e.stack, "Module": e.module}}
             for e in self.recorder.events
         ]
         opened = gzip.open if str(path).endswith(".gz") else open
         with opened(path, "wt", encoding="utf-8") as out:
             json.dump({"traceEvents": rows}, out)
+
+
+def kineto_available() -> bool:
+    """False: there is no Kineto; events are recorded without it."""
+    return False
+
+
+def supported_activities() -> set[ProfilerActivity]:
+    """What is recorded."""
+    return {ProfilerActivity.CPU}
 
 
 def tensorboard_trace_handler(dir_name: str, worker_name: str | None = None, use_gzip: bool = False) -> Callable[[profile], None]:
@@ -329,5 +296,5 @@ def tensorboard_trace_handler(dir_name: str, worker_name: str | None = None, use
 
 __all__ = [
     "profile", "schedule", "record_function", "ProfilerActivity", "ProfilerAction", "tensorboard_trace_handler", "Event",
-    "EventSum", "EventList",
+    "EventSum", "EventList", "kineto_available", "supported_activities",
 ]
