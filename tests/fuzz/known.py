@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -27,7 +27,8 @@ class Values(NamedTuple):
 class Known:
     """An excuse: for errors a predicate over (ours, torch's, step), for values one over the step and `where`, a mask of elements; for
     layouts (strides, offset, memory shared), versions, gradients and the indices of equal elements one over the step too; for all that
-    a step does one over the step and torch's result. `reads`: of gradients, the dtypes of which a step must read one."""
+    a step does one over the step and torch's result. `reads`: of gradients, the dtypes of which a step must read one; `at`: what the
+    arrays that it reads or makes, by name, must be like."""
 
     reason: str
     error: Callable[[BaseException | None, BaseException | None, Step], bool] | None = None
@@ -37,8 +38,19 @@ class Known:
     version: Callable[[Step], bool] | None = None
     gradient: Callable[[Step], bool] | None = None
     reads: str = ""
+    at: Callable[[Step, dict[str, np.ndarray]], Any] = lambda step, arrays: True
     index: Callable[[Step], bool] | None = None
     whole: Callable[[Step, Any], bool] | None = None
+
+
+def _some(has: Callable[[np.ndarray], Any]) -> Callable[[Step, dict[str, np.ndarray]], bool]:
+    return lambda step, arrays: any(a.dtype.kind in "fc" and bool(np.any(has(a))) for a in arrays.values())
+
+
+def _shape_of(step: Step, place: int, name: str, arrays: dict[str, np.ndarray]) -> tuple[int, ...]:
+    """The shape of the tensor that is an argument; none where it is less than a whole one."""
+    given = step.args[place] if len(step.args) > place else step.kwargs.get(name)
+    return arrays[code(given)].shape if isinstance(given, Ref) and code(given) in arrays else ()
 
 
 def _says(error: BaseException | None, *words: str) -> bool:
@@ -52,6 +64,17 @@ def _of(*names: str) -> Callable[[Step], bool]:
 def _lost(v: Values) -> Any:
     """Where torch has NaN and Flambeau a number."""
     return ~np.isfinite(v.theirs) if v.theirs.dtype.kind in "fc" else False
+
+
+def _read(v: Values) -> Iterator[Any]:
+    """The tensors that a step reads, one by one."""
+    left = list(v.inputs.values())
+    while left:
+        x = left.pop()
+        if hasattr(x, "detach"):
+            yield x
+        elif isinstance(x, (list, tuple)):
+            left.extend(x)
 
 
 def _any(inputs: Any, has: Callable[[np.ndarray], Any]) -> bool:
@@ -83,25 +106,25 @@ def _not_finite(v: Values) -> bool:
 def _large_integers(v: Values) -> bool:
     """Whether a step reads integers whose sums of products an integer dtype may not hold."""
     return any(compare.array(t).size > 0 and np.abs(compare.array(t).astype(np.float64)).max() ** 2 * max(t.numel(), 2) > np.iinfo(
-               compare.array(t).dtype).max for t in v.inputs.values() if hasattr(t, "dtype") and compare.array(t).dtype.kind in "iu")
+               compare.array(t).dtype).max for t in _read(v) if compare.array(t).dtype.kind in "iu")
 
 
 def _may_overflow(v: Values) -> bool:
     """Whether a product of the tensors that a step reads, or of one with itself, may be infinite, on the way or in the end."""
     largest = np.finfo(v.theirs.dtype).max if v.theirs.dtype.kind in "fc" else np.inf
-    sizes = [np.abs(compare.array(t)).astype(np.float64) for t in v.inputs.values() if hasattr(t, "dtype") and t.numel()]
+    sizes = [np.abs(compare.array(t)).astype(np.float64) for t in _read(v) if t.numel()]
     with np.errstate(all="ignore"):
         return not math.prod(x.max() for x in (sizes * 2 if len(sizes) == 1 else sizes)) * max((x.size for x in sizes), default=1) < largest
 
 
 def _has_constant_row(v: Values) -> bool:
-    rows = [np.atleast_1d(compare.array(t)) for t in v.inputs.values() if hasattr(t, "dtype") and t.numel()]
+    rows = [np.atleast_1d(compare.array(t)) for t in _read(v) if t.numel()]
     return any(bool((np.abs(x - x[..., :1]).max(-1) <= 1e-6 * np.abs(x).max(-1)).any()) for x in rows)
 
 
 def _beside_nan(v: Values) -> Any:
     """Where an operand of an elementwise step is NaN; everywhere, where its elements are others than the result's."""
-    nans = [np.isnan(compare.array(t)) for t in v.inputs.values() if hasattr(t, "dtype") and compare.array(t).dtype.kind in "fc"]
+    nans = [np.isnan(compare.array(t)) for t in _read(v) if compare.array(t).dtype.kind in "fc"]
     fits = all(n.ndim <= v.ours.ndim and all(a in (1, b) for a, b in zip(n.shape[::-1], v.ours.shape[::-1])) for n in nans)
     return sum((np.broadcast_to(n, v.ours.shape) for n in nans), np.zeros(v.ours.shape, bool)) if fits else any(n.any() for n in nans)
 
@@ -113,7 +136,7 @@ def _overflows(v: Values) -> Any:
 
 def _reads(v: Values, dtypes: str) -> bool:
     """Whether a tensor that a step reads is of one of these dtypes."""
-    return any(compare.dtype_name(t) in dtypes.split() for t in v.inputs.values() if hasattr(t, "dtype"))
+    return any(compare.dtype_name(t) in dtypes.split() for t in _read(v))
 
 
 def _argument(v: Values, place: int, name: str) -> Any:
@@ -139,11 +162,15 @@ def _as_of_copies(v: Values) -> bool:
     alone = {"kwargs": {**step.kwargs, "out": Ref("alone")}} if "out" in step.kwargs else {"args": (Ref("alone"), *step.args[1:])}
     space = {"torch": sys.modules[library], "numpy": np, "alone": _copied(written),
              **{name: _copied(x) for name, x in v.inputs.items()}}
-    exec(replace(step, **alone).code(), space)
+    try:
+        exec(replace(step, **alone).code(), space)
+    except RuntimeError:    # torch writes a product to some out=, and refuses a copy of it that lies alike
+        return False
     right, ours, theirs = compare.array(space["alone"]), v.ours, v.theirs
-    if right.shape != ours.shape:   # another view of what was written
-        right, ours, theirs = (np.sort(x, None) for x in (right, ours, theirs))
-    return right.size != ours.size or tuple(bool(compare.unlike(x, right, str(right.dtype))) for x in (ours, theirs)) == (False, True)
+    alike = [(right, ours, theirs)] if right.shape == ours.shape else []
+    alike.append(tuple(np.sort(x, None) for x in (right, ours, theirs)))    # another view of what was written
+    return right.size != ours.size or any(
+        tuple(bool(compare.unlike(x, want, str(want.dtype))) for x in (a, b)) == (False, True) for want, a, b in alike)
 
 
 def _same_order(v: Values) -> bool:
@@ -179,8 +206,13 @@ def _put_there(v: Values) -> Any:
         places, source = (compare.array(_argument(v, i, name)) for i, name in ((1, "index"), (2, "source")))
     given = np.arange(target.size)[:, None] == places.reshape(-1) % target.size
     source = source.reshape(-1).astype(v.ours.dtype)
-    found = [(given & ((source == x.reshape(-1, 1)) | ((source != source) & (x != x).reshape(-1, 1)))).any(1) for x in (v.ours, v.theirs)]
-    return ((given.sum(1) > 1) & found[0] & found[1]).reshape(v.ours.shape)
+    one, other = ((source == x.reshape(-1, 1)) | ((source != source) & (x != x).reshape(-1, 1)) for x in (v.ours, v.theirs))
+    several = given.sum(1) > 1
+    there = several & (given & one).any(1) & (given & other).any(1)
+    if np.all(there | (v.ours == v.theirs).reshape(-1)):
+        return there.reshape(v.ours.shape)
+    meant = given[several].any(0)       # another view of what was written: its places are others, the elements are not
+    return ((one & meant).any(1) & (other & meant).any(1)).reshape(v.ours.shape)
 
 
 _LAPACK = ("inverse", "inv", "solve", "solve_ex", "inv_ex", "det", "slogdet", "logdet", "pinv", "pinverse", "cond", "matrix_power", "lstsq",
@@ -198,6 +230,8 @@ def _function(step: Step) -> str:
 _OFF = {**dict.fromkeys(("bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1"), 1e-5), "airy_ai": 3e-6, "ndtr": 1e-7, "polygamma": 1e-8,
         "igamma": 1e-8, "igammac": 1e-8, "gammainc": 1e-8, "gammaincc": 1e-8}
 
+_UNSEEN = {"Dimension out of range": ("roll", "cummax", "cummin", "diff"), "dropout probability": ("scaled_dot_product_attention",),
+           "Expected a floating point or complex tensor": ("eigh", "eigvalsh", "lu", "lu_factor", "lu_factor_ex")}
 _NO_DIMENSION = ("Dimension out of range", "tensor has no dimensions")
 
 KNOWN = (
@@ -228,17 +262,19 @@ KNOWN = (
           values=lambda step: _of("argsort")(step) and not step.kwargs.get("stable"), where=_same_order),
     Known("the softmax of scores that are infinite, by no mask, is NaN; torch takes a row that sees nothing for one",
           values=_of("scaled_dot_product_attention"), where=lambda v: np.isnan(v.ours) & _not_finite(v)),
-    Known("torch's polygamma is NaN of infinity, and not infinite at some poles", values=_of("polygamma", "polygamma_"),
-          where=lambda v: _lost(v) | np.isinf(v.ours)),
+    Known("torch's polygamma is NaN of infinity, and not infinite at some poles; its zeta is NaN where it vanishes",
+          values=_of("polygamma", "polygamma_", "zeta"),
+          where=lambda v: (_lost(v) & (v.ours == 0)) if _of("zeta")(v.step) else _lost(v) | np.isinf(v.ours)),
     Known("torch's recurrences overflow to NaN, not to the infinity of the highest power, and make what lies in memory of NaN",
           values=lambda step: "_polynomial_" in step.op, where=lambda v: _lost(v) | ~np.isfinite(v.ours)),
     Known("torch's airy_ai loses all digits far below 0", values=_of("airy_ai"),
           where=lambda v: ((v.ours.dtype == np.float32) & (np.abs(v.ours - v.theirs) < 1e-4))
           | (compare.array(_argument(v, 0, "input")) < -1000)),
-    Known("squares beyond float32, in which both take the variance, and infinite weights: torch, which makes one factor of weight and "
-          "deviation and takes the mean times it off, has NaN; equal elements leave their rounding there",
+    Known("squares beyond float32, in which both take the variance (torch's batches channels last apart), and infinite weights: torch, "
+          "which makes one factor of weight and deviation and takes the mean times it off, has NaN; equal elements leave their rounding",
           values=_of("layer_norm", "group_norm", "instance_norm", "batch_norm"), where=lambda v: (
-              np.isnan(v.theirs) & _any(v.inputs, lambda x: ~(np.abs(x) < 1e18))) | ((v.ours == 0) & (np.abs(v.theirs) < 1e-3))),
+              (np.isnan(v.theirs) | (v.ours == 0)) & _any(v.inputs, lambda x: ~(np.abs(x) < 1e18))) | (
+                  (v.ours == 0) & (np.abs(v.theirs) < 1e-3))),
     Known("which of several elements for one place stays is nobody's promise", where=_put_there, values=lambda step: (
           _of("put", "put_")(step) and _value(step, 3, "accumulate", False) is not True) or (
               step.form == "setitem" and isinstance(step.args[2], Ref))),
@@ -264,15 +300,17 @@ KNOWN = (
           values=_of("cov", "corrcoef", "local_response_norm", "triplet_margin_loss", "triplet_margin_with_distance_loss"), where=lambda v:
           _large_integers(v) or ("triplet" not in v.step.op and compare.array(_argument(v, 0, "input")).dtype.kind in "iub")),
     Known("torch adds the margin to one distance, in which it is lost if that is large, before it takes the other off",
-          values=lambda step: "triplet_margin" in step.op,
-          where=lambda v: _any(v.inputs, lambda x: np.abs(x) > 1e5)),
+          values=lambda step: "triplet_margin" in step.op, where=lambda v: np.abs(v.ours - v.theirs) <= 4 * max((
+              compare.closeness(compare.dtype_name(t), compare.array(t)) for t in _read(v)), default=0)),
     Known("a product that overflows or vanishes on its way to a zero or an infinity hangs on the order", values=_of("prod"),
           where=lambda v: np.isnan(v.ours) != np.isnan(v.theirs)),
-    Known("torch takes one complex number off another by multiplying it with -1, which makes NaN of half an infinity",
-          values=_of("pairwise_distance", "dist"), where=lambda v: np.isinf(v.ours) & np.isnan(v.theirs)
-          & _reads(v, "complex64 complex128")),
-    Known("torch passes an infinity on its way: the quotient of a remainder, the exponential of a soft margin",
-          values=lambda step: step.op in ("%", "%=") or _of("fmod", "remainder", "fmod_", "remainder_", "soft_margin_loss")(step),
+    Known("torch takes one complex number off another by multiplying it with -1, and the variance of each part, which makes NaN of half "
+          "an infinity", values=_of("pairwise_distance", "dist", "std", "var", "std_mean", "var_mean"),
+          gradient=_of("pairwise_distance", "dist", "triplet_margin_loss"), reads="complex64 complex128", at=_some(np.isinf),
+          where=lambda v: np.isinf(v.ours) & np.isnan(v.theirs) & _reads(v, "complex64 complex128")),
+    Known("torch passes an infinity on its way: the quotient of a remainder, the exponential of a soft margin or a Bessel function",
+          values=lambda step: step.op in ("%", "%=") or _of("fmod", "remainder", "fmod_", "remainder_", "soft_margin_loss", "i0",
+                                                            "i0_")(step),
           where=lambda v: _lost(v) & np.isfinite(v.ours)),
     Known("0 times what is not finite is NaN, as documented: alpha=0; BLAS does not look at it",
           values=lambda step: _of(*(n + e for n in ("addmm", "addmv", "addbmm", "baddbmm") for e in ("", "_")))(step) and not _number(
@@ -289,6 +327,12 @@ KNOWN = (
           values=_of("var_mean", "std_mean", "quantile", "nanquantile", "zeta", "binary_cross_entropy_with_logits")),
     Known("what weights of 0 make of infinities hangs on the algorithm", values=lambda step: "fft" in step.op
           or _of("interpolate", "upsample", "tensordot")(step), where=lambda v: (_lost(v) | ~np.isfinite(v.ours)) & _not_finite(v)),
+    Known("a float that is beyond an integer's 32 bits comes to anything there", values=_of("to", "byte", "char", "short", "int", "type",
+          "type_as", "copy_"), where=lambda v: v.theirs.dtype.kind in "iu" and _any(v.inputs, lambda x: ~(np.abs(x) < 2**31))),
+    Known("torch scales a truth value where a product has no terms", error=lambda ours, theirs, step: ours is None
+          and _of(*_PLUS_PRODUCTS)(step) and _says(theirs, "result type Long can't be cast to the desired output type Bool")),
+    Known("torch's median along a dimension reads memory around a tensor that is expanded there", values=_of("median", "nanmedian"),
+          where=lambda v: (x := compare.array(_argument(v, 0, "input"))).size > 0 and np.isin(v.ours, x) & ~np.isin(v.theirs, x)),
     Known("no integer is the median of nothing, nor an infinity", values=_of("median", "nanmedian", "nansum"),
           where=lambda v: v.theirs.dtype.kind in "iu" and (_not_finite(v) or any(t.numel() == 0 for t in v.inputs.values()))),
     Known("torch's matmul changes the strides of a vector that is out=",
@@ -356,8 +400,9 @@ KNOWN = (
           error=lambda ours, theirs, step: isinstance(ours, IndexError) and _says(theirs, "value cannot be converted to type")),
     Known("whether torch makes a transposed convolution's empty image hangs on the library that it takes", error=lambda ours, theirs, step:
           theirs is None and "conv_transpose" in step.op and _says(ours, "Output size is too small")),
-    Known("torch does not look at the dimension along which nothing is rolled or compared", error=lambda ours, theirs, step:
-          theirs is None and _of("roll", "cummax", "cummin")(step) and _says(ours, "Dimension out of range")),
+    Known("torch does not look at what changes nothing: the dimension along which nothing is rolled or compared, a dropout below 0, "
+          "the dtype of empty matrices", error=lambda ours, theirs, step: theirs is None and any(
+              _of(*names)(step) and _says(ours, words) for words, names in _UNSEEN.items())),
     Known("what is singular, or positive-definite, up to rounding hangs on the library", error=lambda ours, theirs, step:
           (ours is None or theirs is None) and _says(ours or theirs, "is singular", "positive-definite", "failed to converge")),
     Known("an imaginary number is no float: TypeError; torch speaks of overflow", error=lambda ours, theirs, step:
@@ -373,7 +418,7 @@ KNOWN = (
           "not looked at", error=lambda ours, theirs, step: theirs is None and _says(ours, "out of bounds") and (
               step.form in ("getitem", "setitem") or _of("take_along_dim")(step))),
     Known("a number that a narrow float doesn't hold is refused; torch makes an infinity of it where it fills a single element",
-          error=lambda ours, theirs, step: theirs is None and "fill" in step.op and _says(
+          error=lambda ours, theirs, step: theirs is None and ("fill" in step.op or "full" in step.op) and _says(
               ours, *(f"converted to type {kind} without overflow" for kind in ("float16", "bfloat16")))),
     Known("a complex result does not fit a real out=; torch keeps its real part",
           error=lambda ours, theirs, step: theirs is None and "out" in step.kwargs and _says(ours, "result type torch.complex")),
@@ -406,8 +451,31 @@ KNOWN = (
           "of what is made of a factor of Cholesky's by its other triangle, which is not read",
           gradient=_of("ldexp", "ldexp_", "polar", "hardsigmoid", "cholesky_inverse", "cholesky_solve")),
     Known("torch's derivative is wrong: of what it negates, squares or scales in narrow integers",
-          gradient=_of(*(n + e for n in ("atan2", "arctan2", "addcmul", "addcdiv") for e in ("", "_"))), reads="uint8 int8 int16"),
-    Known("torch's derivative of sinc loses its digits near 0", gradient=_of("sinc", "sinc_"), reads="float16 bfloat16"),
+          gradient=_of(*(n + e for n in ("atan2", "arctan2", "addcmul", "addcdiv", "lerp") for e in ("", "_"))),
+          reads="uint8 int8 int16 int32"),
+    Known("torch's derivative is wrong where it leaves the range of a dtype: of acosh by a square, of a power to the least integer",
+          gradient=lambda step: step.op in ("**", "**=") or _of(*(n + e for n in ("acosh", "arccosh", "pow") for e in ("", "_")))(step),
+          at=lambda step, arrays: any(np.any(np.abs(a) > 1e18) if a.dtype.kind == "f" else a.dtype.kind == "i" and np.any(
+              a == np.iinfo(a.dtype).min) for a in arrays.values())),
+    Known("torch's derivative of cosine_similarity takes what is shorter than eps for longer", gradient=_of("cosine_similarity"),
+          at=lambda step, arrays: any(a.dtype.kind == "f" and np.any(np.abs(a) < _number(_value(step, 3, "eps", 1e-8)))
+                                      for a in arrays.values())),
+    Known("torch's derivative of sinc loses its digits near 0", gradient=_of("sinc", "sinc_"), reads="float16 bfloat16 float32",
+          at=_some(lambda x: (np.abs(x) < 0.1) | (np.abs(np.abs(x) - 1) < 0.1))),
+    Known("at NaN torch takes the slope of a piecewise function for that of one piece or another, by where an element lies in a vector, "
+          "and that of a Bessel function for its slope at 0", at=_some(np.isnan), gradient=_of(*(n + e for n in (
+              "relu6", "elu", "selu", "celu", "hardtanh", "hardshrink", "softshrink", "hardswish", "i1", "i1e", "xlogy") for e in (
+                  "", "_")))),
+    Known("what LAPACK makes of a matrix that holds infinities hangs on the library",
+          gradient=_of("svdvals", "svd", "nuclear_norm", *_LAPACK), at=_some(lambda x: ~np.isfinite(x))),
+    Known("torch's derivative of an extremum shares with what include_self=False leaves out",
+          gradient=lambda step: _of("scatter_reduce", "scatter_reduce_", "index_reduce", "index_reduce_")(step)
+          and step.kwargs.get("include_self") is False and any(mode in step.code() for mode in ("amax", "amin"))),
+    Known("torch's derivative of scatter_reduce repeats the gradient over what no index is for, and divides float16 by zero",
+          gradient=_of("scatter_reduce", "scatter_reduce_"), at=lambda step, arrays: _shape_of(step, 2, "index", arrays)
+          != _shape_of(step, 3, "src", arrays) or any(a.dtype == np.float16 and np.any(a == 0) for a in arrays.values())),
+    Known("torch's view in the dtype that a tensor has already passes no gradient on", gradient=_of("view"),
+          at=lambda step, arrays: "torch." in step.code().partition("(")[2]),
     Known("det's gradient is the cofactors; torch gives zeros for a singular matrix", gradient=_of("det")),
     Known("what has no derivative passes no gradient on where it writes in torch; Flambeau's is zeros",
           gradient=lambda step: step.op == "//=" or _of("floor_divide_", "heaviside_")(step)),
@@ -416,7 +484,8 @@ KNOWN = (
                                                                                                     "logical_or_", "logical_not_")(step)),
     Known("torch's digamma has a derivative of 1e-9", gradient=_of("digamma", "psi", "digamma_")),
     Known("norm(p=0) counts: its gradient is zeros here and None in torch", gradient=lambda step: _of("norm", "dist", "pairwise_distance",
-          "triplet_margin_loss")(step) and any(type(x) in (int, float) and x == 0 for x in (*step.args, step.kwargs.get("p")))),
+          "triplet_margin_loss", "vector_norm")(step) and any(
+              type(x) in (int, float) and x == 0 for x in (*step.args, step.kwargs.get("p"), step.kwargs.get("ord")))),
     Known(
         "torch's Python stumbles over an argument of a wrong type; Flambeau says which",
         error=lambda ours, theirs, step: isinstance(theirs, AttributeError) and isinstance(ours, TypeError),
@@ -437,9 +506,10 @@ KNOWN = (
         whole=lambda step, theirs: "complex32" in str(getattr(theirs, "dtype", "")),
         error=lambda ours, theirs, step: _says(ours, "view_as_complex is only supported for float and double"),
     ),
-    Known("torch's derivative of complex numbers is wrong: of products by index_reduce it is not conjugated, and of a cumprod in a real "
-          "dtype it is complex", reads="complex64 complex128", gradient=lambda step: _of("index_reduce", "index_reduce_")(step)
-          or (_of("cumprod", "cumprod_")(step) and "dtype" in step.kwargs)),
+    Known("torch's derivative of complex numbers is wrong: of products by index_reduce and scatter_reduce it is not conjugated, and of a "
+          "cumprod in a real dtype it is complex", reads="complex64 complex128", gradient=lambda step: _of(
+              "index_reduce", "index_reduce_", "scatter_reduce", "scatter_reduce_")(step) or (
+                  _of("cumprod", "cumprod_")(step) and "dtype" in step.kwargs)),
     Known("which of several equal elements is meant is nobody's promise", gradient=_of("quantile", "nanquantile"),
           index=_of("topk", "kthvalue", "mode", "median", "nanmedian")),
     Known(
@@ -453,6 +523,11 @@ KNOWN = (
 def written_in_order(step: Step) -> bool:
     """Whether a step may write to a place several times; where it does, a GPU's threads do in no order."""
     return step.form == "setitem" or _of(*(n + e for n in ("scatter", "index_copy", "index_put", "put") for e in ("", "_")))(step)
+
+
+def ordered_by_size(step: Step) -> bool:
+    """Whether a step adds up in an order that hangs on sizes: where they are symbolic, on those of the first call."""
+    return _of("interpolate")(step)
 
 
 def shows_places(step: Step) -> bool:
@@ -476,10 +551,15 @@ def excuses_error(ours: BaseException | None, theirs: BaseException | None, step
     return any(k.error is not None and k.error(ours, theirs, step) for k in KNOWN)
 
 
-def excuses_gradients(step: Step, kinds: dict[str, str]) -> bool:
-    """`kinds`: the dtypes of a program's tensors, by name."""
-    read = {kinds.get(name) for name in step.refs()}
-    return any(k.gradient is not None and k.gradient(step) and (not k.reads or read & set(k.reads.split())) for k in KNOWN)
+def excuses_gradients(step: Step, tensors: dict[str, Any]) -> bool:
+    """`tensors`: those of a program, by name."""
+    rows = [k for k in KNOWN if k.gradient is not None and k.gradient(step)]
+    if not rows:
+        return False
+    near = {name: t for name, t in tensors.items() if name.split("[")[0] in {*step.refs(), step.target}}
+    read = {compare.dtype_name(t) for name, t in near.items() if name.split("[")[0] in step.refs()}
+    arrays = {code(x): np.asarray(_number(x)) for x in step.args[1:]} | {name: compare.array(t) for name, t in near.items()}
+    return any((not k.reads or read & set(k.reads.split())) and k.at(step, arrays) for k in rows)
 
 
 def excuses_unused(steps: Iterable[Step]) -> bool:
@@ -499,11 +579,13 @@ def excused_values(step: Step, inputs: dict[str, Any], ours: np.ndarray, theirs:
 
 def excused_gradients(steps: Iterable[Step], at: np.ndarray, ours: np.ndarray, theirs: np.ndarray) -> Any:
     """NaN, of zeros times what is not finite, where there may be a number, or of a sum of infinities; what no finite gradient is the
-    gradient of; and NaN at NaN, where torch takes a piecewise function for the piece of larger numbers. `at`: what it is a gradient of."""
+    gradient of; of which sign an infinity at 0 is; and NaN at NaN, where torch takes a piecewise function for the piece of larger
+    numbers. `at`: what it is a gradient of."""
     if theirs.dtype.kind not in "fc":
         return False
     wild = ~np.isfinite(theirs) | (np.isnan(at) & np.isnan(ours))
-    return wild if any(map(_of("logdet", "slogdet"), steps)) else wild & (np.isnan(theirs) | np.isnan(ours))
+    poles = (at == 0) & np.isinf(ours) & np.isinf(theirs)
+    return wild if any(map(_of("logdet", "slogdet"), steps)) else (wild & (np.isnan(theirs) | np.isnan(ours))) | poles
 
 
 def excuses_index(step: Step, name: str) -> bool:
@@ -515,11 +597,11 @@ def excuses_index(step: Step, name: str) -> bool:
 _STUMBLES = ("with a bool tensor is not supported", "on a bool tensor is not supported", "tensor does not have a device",
              "Expected dtype int64 for index", "isFloatingType(grad.scalar_type())", "with two bool tensors is not supported",
              "must be contiguous", "doesn't match the broadcast shape", "is triggered with a negative slope",
-             "Expected grad_output to have non-zero size")
+             "Expected grad_output to have non-zero size", "tensor.mH is only supported", "must be batches of square matrices")
 
 # what they keep hangs on how they are computed; torch's kron keeps what it multiplies and misses a write to it
-_KEEPERS = ("kron", "matmul", "bilinear", "scaled_dot_product_attention", "scatter_add", "scatter_add_", "cross_entropy",
-            "rms_norm")
+_KEEPERS = ("kron", "matmul", "inner", "tensordot", "bilinear", "scaled_dot_product_attention", "scatter_add", "scatter_add_",
+            "cross_entropy", "group_norm", "rms_norm")
 
 
 def _keeps_more(step: Step) -> bool:

@@ -159,3 +159,22 @@ def test_values_that_recording_changes_are_found(recorded, monkeypatch):
     monkeypatch.setattr(flambeau.Tensor, "sign", lambda self: right(self) + (1 if self.requires_grad or not recorded else 0))
     found = modes.MODES["grad"].run([program], theirs)[0]
     assert (found is not None and found.kind == "value (float32)") == recorded
+
+
+# What torch says at NaN, of strides that say nothing, of memory behind an expanded tensor; and the same faults elsewhere.
+AT_NAN = Step("v0", "call", "torch.nn.functional.hardshrink", (Ref("x0"),))
+
+
+@pytest.mark.parametrize("values, excused", [((0.3, float("nan"), 2.0), True), ((0.3, 1.5, 2.0), False)])
+def test_a_gradient_is_excused_only_where_its_reason_holds(values, excused, monkeypatch):
+    right = flambeau.nn.functional.hardshrink
+    monkeypatch.setattr(flambeau.nn.functional, "hardshrink", lambda x: right(x) + x - x.detach())
+    found = modes.MODES["grad"].run([Program((Input("x0", "float32", (3,), values, grad=True),), (AT_NAN,))], theirs)[0]
+    assert (found is None) == excused
+
+
+def test_strides_of_one_element_say_nothing():
+    """Read where sizes vary they are a contiguous tensor's."""
+    program = Program((Input("x0", "float32", (1, 2, 2), (1.0, 2.0, 3.0, 4.0), ("[:, 1:3]",)),),
+                      (Step("v0", "method", "stride", (Ref("x0"),)), Step("v1", "method", "exp", (Ref("x0"),))))
+    assert modes.MODES["captured"].run([program], theirs) == [None] == modes.MODES["eager"].run([program], theirs)

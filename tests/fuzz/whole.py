@@ -190,7 +190,8 @@ def difference(
         )
     found = _values(program, got, expected, theirs)
     if found is not None:
-        return None if not exact and (_excuses_values(program, expected, theirs, again) or _as_unrecorded(program, got)) else found
+        return None if not exact and (
+            _excuses_values(program, expected, theirs, again) or _as_unrecorded(program, got, said=True)) else found
     if not (exact or sound) and _excuses_gradients(program, expected, theirs):
         got, expected = (replace(outcome, grads=None, backward_error=None) for outcome in (got, expected))
     if got.backward_error is not None or expected.backward_error is not None:
@@ -211,17 +212,19 @@ def difference(
 
 
 def _excuses_gradients(program: Program, outcome: Outcome, lib: Any) -> bool:
-    kinds = {name.split()[0]: compare.dtype_name(t) for name, t in flat(outcome, lib).items()}
-    return any(known.excuses_gradients(step, kinds) for step in program.steps)
+    tensors = {name.split()[0]: t for name, t in flat(outcome, lib).items() if not name.startswith("gradient")}
+    return any(known.excuses_gradients(step, tensors) for step in program.steps)
 
 
-def _as_unrecorded(program: Program, got: Outcome) -> bool:
+def _as_unrecorded(program: Program, got: Outcome, said: bool = False) -> bool:
     """Whether Flambeau's values are, to the bit, those that it has where no gradient is asked for. What each step comes to there the
     eager mode compares, a step at a time, so that rounding and what follows from it do not add up."""
     plainly = run(program.without_gradients(), flambeau)
     got, plainly = (replace(outcome, grads=None) for outcome in (got, plainly))
     a, b = flat(got, flambeau), flat(plainly, flambeau)
-    return plainly.error is None and a.keys() == b.keys() and not _values(program, got, plainly, flambeau) and all(
+    if said and plainly.error is None and _values(program, got, plainly, flambeau):     # what is no tensor, too
+        return False
+    return plainly.error is None and a.keys() == b.keys() and all(
         a[name].shape == b[name].shape and compare.array(a[name]).tobytes() == compare.array(b[name]).tobytes() for name in a)
 
 
@@ -304,7 +307,7 @@ def _values(program: Program, got: Outcome, expected: Outcome, theirs: Any, ours
     for name, value in expected.values.items():
         number = step_of(program, name)
         a, b = plain(got.values[name], ours), plain(value, theirs)
-        if not same_plain(a, b, narrowest):
+        if not same_plain(a, b, narrowest) and not known.excuses_step(program.steps[number], value):
             return Difference(number, program.steps[number].name, "result", f"{name}: {a!r}, expected {b!r}"[:300])
     return None
 
@@ -370,7 +373,8 @@ def _numbers(
             number = step_of(program, name)
             kind = "gradient" if name.startswith("gradient") else "value"
             if not exact and theirs is not flambeau and (
-                    _as_unrecorded(program, got) if kind == "value" else _excused_before(program, theirs)):
+                    _as_unrecorded(program, got) if kind == "value" else
+                    _loses_views(program, name) or _excused_before(program, theirs)):
                 return None     # what follows from another choice
             return Difference(
                 number,
@@ -379,6 +383,12 @@ def _numbers(
                 f"{name}: {said}",
             )
     return None
+
+
+def _loses_views(program: Program, name: str) -> bool:
+    """Whether torch may lose a part of a gradient: of a leaf that is a view."""
+    of = next(made for made in program.inputs if made.name == name.removeprefix("gradient of "))
+    return bool(of.views) and known.excuses_unused(program.steps)
 
 
 def _excused_alone(program: Program, theirs: Any, kind: str, again: Callable) -> bool:
@@ -463,11 +473,11 @@ def gradient(program: Program, theirs: Any) -> Difference | None:
 def _tainted(program: Program, outcome: Outcome, lib: Any) -> set[str]:
     """The names of what an excused gradient may pass through: results of such a step, what reads them, and what they were written to,
     with all that shares its memory in the end."""
-    kinds = {name.split()[0]: compare.dtype_name(t) for name, t in flat(outcome, lib).items()}
+    tensors = {name.split()[0]: t for name, t in flat(outcome, lib).items() if not name.startswith("gradient")}
     shared = memory(flat(outcome, lib))
     tainted: set[str] = set()
     for step in program.steps:
-        if step.refs() & tainted or known.excuses_gradients(step, kinds):
+        if step.refs() & tainted or known.excuses_gradients(step, tensors):
             tainted.add(step.target)
             written = {ref.root for ref in references(step.written)}
             beside = (names for name, names in shared.items() if _root(name) in written | {step.target})
@@ -518,8 +528,9 @@ def _alone(program: Program, expected: Outcome, dynamic: bool, backend: str = "i
     if found is None and dynamic:
         for other in resized(program):
             found = _beside(other, run(other, flambeau, call), run(other, flambeau))
-            if found is not None:
+            if found is not None and not (found.kind.startswith("bits") and any(map(known.ordered_by_size, program.steps))):
                 return found._replace(kind=found.kind + " at other sizes")
+        return None
     return found
 
 
@@ -610,7 +621,7 @@ def batched(program: Program, theirs: Any) -> Difference | None:
         flats = [flat(o, flambeau) for o in loops]
         if not names or any(f.keys() != flats[0].keys() or any(f[n].shape != flats[0][n].shape for n in names) for f in flats):
             return None
-        text = program.function().rpartition("return")[0] + f"return ({', '.join(names)},)\n"
+        text = _returning(program, names)
         try:
             got = _mapped(program, examples, flambeau, text)
         except Exception as error:
@@ -632,7 +643,15 @@ def batched(program: Program, theirs: Any) -> Difference | None:
 
         ours = Outcome({n: t.contiguous() for n, t in zip(names, got)}, {})
         found = _numbers(program, ours, expected, flambeau, again, False, layouts=False)
-        return None if found is not None and _as_theirs(program, ours, theirs, examples, text) else found
+        if found is None:
+            return None
+        parted = {n: t for n, t in ours.values.items() if compare.unlike(
+            *(compare.array(o.values[n]) for o in (ours, expected)), compare.dtype_name(t))}
+        return None if _as_theirs(program, replace(ours, values=parted), theirs, examples, _returning(program, list(parted))) else found
+
+
+def _returning(program: Program, names: list[str]) -> str:
+    return program.function().rpartition("return")[0] + f"return ({', '.join(names)},)\n"
 
 
 def _as_theirs(program: Program, ours: Outcome, theirs: Any, examples: list[Program], text: str) -> bool:
