@@ -117,6 +117,9 @@ def seal(content: bytes, name: str) -> bytes:
     return _MAGIC + hashlib.blake2b(content, digest_size=16, key=name.encode()[-64:]).digest()
 
 
+used: set[Path] = set()     # the files that this process has read or put in place
+
+
 def read_sealed(path: Path) -> bytes | None:
     """A file's content; None if it is missing, cut short, damaged or another file's."""
     data = read(path)
@@ -140,6 +143,7 @@ def read(path: Path, noted: float = NOTED) -> bytes | None:
     if age > noted:
         with contextlib.suppress(OSError):  # not ours to change, or gone
             os.utime(path)
+    used.add(path)
     return data
 
 
@@ -194,6 +198,7 @@ def put_in_place(aside: str | Path, path: Path) -> None:
         with contextlib.suppress(OSError):
             os.rmdir(path)
         os.replace(aside, path)
+    used.add(Path(path))
 
 
 def write_sealed(path: Path, content: bytes) -> bool:

@@ -31,7 +31,8 @@ class Mode(Protocol):
 #   modes         the stack of modes, a tuple
 #   fake          whether factories make fake tensors
 #   function_modes  the stack of __torch_function__ modes, a tuple; autocast: (settings, cache), or None
-#   overrides     zero where neither function modes nor autocast nor proxies (of which `proxies` counts the scopes) want to see operators
+#   overrides     zero where neither function modes nor autocast nor proxies (of which `proxies` counts the scopes) nor watchers want to see
+#                 operators; watchers: who is told of what ran (watching.py), which changes nothing and is in no guard
 #   classes_off   number of scopes in which no class is asked for its __torch_function__
 #   overwriting   the target of an in-place operation whose new value is being computed, or None: autograd saves a copy of it
 state = _C.DispatchState()
@@ -40,6 +41,8 @@ state = _C.DispatchState()
 record: Callable[[Any, tuple], Any]
 # vmap: batched(prim, args) -> outputs, or NotImplemented where no argument is an example of a batch; None before the first vmap.
 batched: Callable[[Any, tuple], Any] | None = None
+# forward mode: forget(tensor), told of what was detached.
+forget: Callable[[Any], None] = lambda tensor: None  # noqa: E731
 # Number of classes whose __torch_function__ may be asked: those that define one, and subclasses of Tensor that have instances. Zero
 # lets operators skip the search for one.
 override_classes = 0

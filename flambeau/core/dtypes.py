@@ -93,9 +93,38 @@ ALIASES: dict[str, dtype] = {
 }
 
 
+class _NamedOnly(dtype):
+    """A dtype that exists to be named and compared: no tensor has it."""
+
+    __slots__ = ("instead",)
+
+    def __init__(self, name: str, category: int, itemsize: int, instead: str):
+        self.name, self.category, self.itemsize, self.code, self.instead = name, category, itemsize, name, instead
+        self.is_floating_point, self.is_complex = category == FLOAT, category == COMPLEX
+        self.is_signed = "uint" not in name
+
+    @property
+    def numpy(self) -> np.dtype:     # type: ignore[override]
+        """Raises NotImplementedError: there is no such storage."""
+        raise NotImplementedError(f"tensors of torch.{self.name} are not implemented; {self.instead}")
+
+
+_BITS = "use torch.int8 or torch.uint8 and pack the bits yourself"
+_QUANTIZED = "keep integers in torch.int8 and scales beside them"
+NAMED_ONLY: dict[str, dtype] = {
+    **{f"{kind}{bits}": _NamedOnly(f"{kind}{bits}", INT, 1, _BITS) for kind in ("int", "uint") for bits in range(1, 8)},
+    **{name: _NamedOnly(name, INT, size, _QUANTIZED) for name, size in (
+        ("qint8", 1), ("quint8", 1), ("qint32", 4), ("quint4x2", 1), ("quint2x4", 1))},
+    **{name: _NamedOnly(name, FLOAT, 1, "use torch.float8_e4m3fn or torch.float8_e5m2") for name in (
+        "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2")},
+    "complex32": _NamedOnly("complex32", COMPLEX, 4, "use torch.complex64"),
+}
+ALIASES["chalf"] = NAMED_ONLY["complex32"]
+
+
 def dtype_of_name(name: str) -> dtype:
     """The dtype called `name` ('float32', 'half', ...)."""
-    return DTYPES.get(name) or ALIASES[name]
+    return DTYPES.get(name) or NAMED_ONLY.get(name) or ALIASES[name]
 
 
 _OF_PYTHON: dict[Any, dtype] = {bool: bool_, int: int64, float: float64, complex: complex128}

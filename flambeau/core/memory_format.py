@@ -51,7 +51,7 @@ def memory_format_named(name: str) -> memory_format:
 
 
 class layout:
-    """How a tensor's elements are organised; only `strided` exists here."""
+    """How a tensor's elements are organised: in one array (`strided`), or only some of them with their places (sparse)."""
 
     __slots__ = ("name",)
 
@@ -61,13 +61,23 @@ class layout:
     def __repr__(self) -> str:
         return f"torch.{self.name}"
 
+    def __reduce__(self) -> tuple:
+        return layout_named, (repr(self),)
+
 
 strided = layout("strided")
-sparse_coo = layout("sparse_coo")
+sparse_coo, sparse_csr, sparse_csc = layout("sparse_coo"), layout("sparse_csr"), layout("sparse_csc")
+sparse_bsr, sparse_bsc, jagged = layout("sparse_bsr"), layout("sparse_bsc"), layout("jagged")  # names: no tensor has these
+
+
+def layout_named(name: str) -> layout:
+    """The layout that prints as `name`."""
+    return {repr(kind): kind for kind in (strided, sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc, jagged)}[name]
 
 
 def refuse_layout(given: object) -> NoReturn:
     """Raise for a factory's `layout=` that is not `strided`."""
     if not isinstance(given, layout):
         raise TypeError(f"argument 'layout' must be torch.layout, not {type(given).__name__}")
-    raise NotImplementedError(f"layout={given} is not implemented: all tensors here are torch.strided; leave layout out")
+    raise NotImplementedError(f"layout={given} is not implemented here: what this makes is torch.strided; leave layout out, and use "
+                              "to_sparse(), or torch.sparse_coo_tensor(indices, values, size)")

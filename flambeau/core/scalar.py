@@ -164,7 +164,7 @@ def _fn(name: str, arity: int = 1) -> str:
 
 
 def _helper(name: str, arity: int = 1) -> str:
-    """The Triton template calling a function of inductor/triton.py's prologue."""
+    """The Triton template calling a function of inductor/gpu/triton.py's prologue."""
     return f"{name}({_slots(arity)})"
 
 

@@ -142,7 +142,10 @@ def elementwise_strides(shape: Sequence[Any], operands: Sequence[Sequence[Any]])
         if all(all(s == t or n == 1 for s, t, n in zip(strides, last, shape)) for strides in operands):
             return last
     if all(strides == first for strides in operands[1:]) and is_dense(shape, first):
-        return tuple(first)
+        if all(type(s) is int for s in first):
+            return tuple(first)
+        told = permuted_strides(shape, memory_order(first, shape))  # the same numbers, by these sizes: `first` may be told by others
+        return tuple(s if n == 1 else t for n, s, t in zip(shape, first, told))
     return permuted_strides(shape, elementwise_order(shape, operands))
 
 

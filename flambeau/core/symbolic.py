@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -34,10 +36,10 @@ from flambeau.core.expr import (
 )
 
 __all__ = [
-    "DataDependentFloat", "Expr", "Guard", "Index", "ShapeEnv", "SymBool", "SymFloat", "SymInt",
+    "DataDependentFloat", "DataDependentSize", "Expr", "Guard", "Index", "ShapeEnv", "SymBool", "SymFloat", "SymInt",
     "bounds", "coefficient", "evaluate", "expr_of", "floordiv", "free_variables",
     "hint_of", "is_symbolic", "is_var", "known_less", "known_nonnegative", "maximum",
-    "minimum", "modulo", "substitute", "sym_max", "sym_min", "sym_not", "to_cpp", "to_python", "var",
+    "minimum", "modulo", "substitute", "sym_max", "sym_min", "sym_not", "to_cpp", "to_python", "unknown_size", "var",
 ]
 
 _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
@@ -45,6 +47,41 @@ _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt, ">=": operator.ge,
 }
 _NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+
+
+class DataDependentSize(RuntimeError):
+    """A size that is known only when the program runs was to decide something; `names` are its symbols."""
+
+    def __init__(self, text: str, names: Iterable[str] = ()) -> None:
+        super().__init__(text)
+        self.names = frozenset(names)
+
+
+class Unknown(threading.local):
+    """Whoever captures operators whose results have sizes that only their inputs' values tell."""
+
+    asked: Callable[[str, Any], SymInt] | None = None
+    """`asked(operator, tensor)` makes a symbol for such a size."""
+
+
+_unknown = Unknown()
+
+
+@contextmanager
+def unknown_sizes(make: Callable[[str, Any], SymInt]) -> Iterator[None]:
+    """Within the block shape rules get symbols for such sizes from `make`."""
+    outer, _unknown.asked = _unknown.asked, make
+    try:
+        yield
+    finally:
+        _unknown.asked = outer
+
+
+def unknown_size(operator: str, tensor: Any) -> SymInt:
+    """The size of a result that hangs on values, on a tensor without data; NotImplementedError where nobody captures."""
+    if _unknown.asked is None:
+        raise NotImplementedError(f"{operator}() of a tensor without data (fake or meta) has no known shape; it breaks the graph")
+    return _unknown.asked(operator, tensor)
 
 
 class Relation(NamedTuple):
@@ -80,6 +117,9 @@ class ShapeEnv:
     frozen: bool = False  # once frozen (guards are built), a new guard is an error
     float_guards: dict[str, tuple[Any, str, Any, bool]] = field(default_factory=dict)  # comparisons of floats, and what came out
     floats_frozen: bool = False  # once frozen, a new comparison is an error
+    unbacked: set[str] = field(default_factory=set)  # symbols without a hint
+    large: bool = False  # while an operator is asked for its shape: take them for sizes of at least 2, as all symbols are
+    taken_large: set[str] = field(default_factory=set)  # of which that has decided something
     _ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     _by_hint: dict[int, str] = field(default_factory=dict)
     _known: dict[Relation, bool] = field(default_factory=dict)
@@ -100,12 +140,17 @@ class ShapeEnv:
         self.sources[name].append(source)
         return self.symint(self.simplify(var(name, lo=2)), hint)
 
-    def create_unbacked(self, source: str = "", lo: int = 0) -> SymInt:
+    def create_unbacked(self, source: str = "", lo: float = 0) -> SymInt:
         """A size known only when the program runs (`nonzero`): it has no hint, and branching on it is an error."""
         name = f"u{len(self.sources)}"
         self.sources[name] = [source]
+        self.unbacked.add(name)
         self._ranges[name] = (lo, math.inf)
         return SymInt(var(name, lo=lo), self)
+
+    def may_be_negative(self, name: str) -> bool:
+        """May a symbol stand for a negative number?"""
+        return self._ranges[name][0] < 0
 
     def symint(self, expr: Index, hint: int | None = None) -> Any:
         """`expr` as a SymInt of this environment; an int when it is constant."""
@@ -116,9 +161,10 @@ class ShapeEnv:
         try:
             return int(evaluate(expr, self.hints))
         except KeyError as missing:
-            raise RuntimeError(
+            raise DataDependentSize(
                 f"the size {to_python(expr)} depends on data ({missing.args[0]} is known only when the program runs), "
-                "so it can't decide a branch while the program is captured; avoid the branch, or break the graph there"
+                "so it can't decide a branch while the program is captured; avoid the branch, or break the graph there",
+                free_variables(expr) & self.unbacked,
             ) from None
 
     def simplify(self, expr: Index) -> Index:
@@ -130,6 +176,15 @@ class ShapeEnv:
         op, gap = relation.op, self.simplify(relation.left - relation.right)
         if relation in self._known:
             return self._known[relation]
+        found = self._decided(op, gap)
+        if found is None and self.large and (names := free_variables(gap) & self.unbacked):
+            found = self._decided(op, substitute(gap, {name: var(f"{name}_", lo=2) for name in names}))
+            if found is not None:
+                self.taken_large |= names
+        return found
+
+    def _decided(self, op: str, gap: Index) -> bool | None:
+        """Whether `gap op 0`, if its bounds tell."""
         lo, hi = self._bounds(gap)
         if lo == hi:
             return _RELATIONS[op](lo, 0)
@@ -174,6 +229,13 @@ class ShapeEnv:
         for name in sorted(names):
             self.evaluate(Relation("==", var(name, lo=bounds_lo(expr, name)), self.hints[name]), "a size made of it is 1")
         return 1
+
+    def learn(self, held: Relation) -> None:
+        """Something that the program has checked."""
+        self._known[held] = True
+        self._known[Relation(_NEGATED[held.op], held.left, held.right)] = False
+        if len((free_variables(held.left) | free_variables(held.right)) & self.unbacked) < 2:
+            self._learn(held)
 
     def _learn(self, held: Relation) -> None:
         gap = held.left - held.right
@@ -623,6 +685,8 @@ def sym_int(x: Any) -> Any:
 
 def sym_float(x: Any) -> Any:
     """float(x); a symbolic number stays one."""
+    if isinstance(x, (str, bytes)):
+        raise TypeError(f"must be a number, not {type(x).__name__} ({x!r})")
     return x if isinstance(x, SymFloat) else x * 1.0 if isinstance(x, SymInt) else float(x)
 
 

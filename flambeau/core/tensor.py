@@ -91,9 +91,10 @@ class Tensor:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, counted: bool = True, **kwargs: Any) -> None:
+        """`counted`: operators look for arguments of this class from now on; else it is counted when the first one is made."""
         super().__init_subclass__(**kwargs)
-        if "__torch_function__" in cls.__dict__ and not getattr(cls, "_plain_torch_function", False):
+        if counted and "__torch_function__" in cls.__dict__ and not getattr(cls, "_plain_torch_function", False):
             dispatch.count_override(cls)
 
     @classmethod
