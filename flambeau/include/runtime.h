@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FLAMBEAU_RUNTIME_VERSION 2
+#define FLAMBEAU_RUNTIME_VERSION 3
 
 typedef struct FlambeauRuntime FlambeauRuntime;
 
@@ -29,6 +29,7 @@ struct FlambeauRuntime {
     int (*out_of_bounds)(FlambeauRuntime* runtime, int64_t index, int64_t size);
     int32_t index_error; /* whether the message is of that kind */
     char message[512];
+    int64_t* laps;       /* while somebody watches: where the time after each kernel and library call goes, in order; else null */
 };
 
 typedef int (*FlambeauRun)(void** args, const int64_t* scalars, void* runtime);

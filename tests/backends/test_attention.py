@@ -7,7 +7,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.backends.cpu import attention, onednn
-from flambeau.ops.nn_attention import scaled_dot_product_attention
+from flambeau.ops.nn.attention import scaled_dot_product_attention
 
 onednn.available() and onednn.split_products(onednn.split_products_set() or 6)
 pytestmark = pytest.mark.skipif(onednn.split_products_set() != 6, reason="needs oneDNN and a processor with bf16 tiles (AMX)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ... import _C
@@ -10,6 +12,8 @@ from .onednn import BFLOAT16, available
 # Multiply-adds below which NumPy is quicker (measured: 32 x 32 x 32 in 1.7 us against 2.4, 48 x 48 x 48 in 3.5 against 2.9); the
 # first product of a shape also pays oneDNN's code generation, about a millisecond.
 SMALL = 1 << 16
+# Terms from which on a product with one row or one column is made of shorter ones: oneDNN adds all of them up in float32.
+LONG = 1 << 15
 F32, F16 = np.dtype(np.float32), np.dtype(np.float16)
 NARROW = frozenset({F16, BFLOAT16})
 
@@ -21,6 +25,8 @@ def mm(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     dtype = a.dtype
     if n * k * m < SMALL:
         return _numpy_matmul(a, b)
+    if k > LONG and is_long(n, k, m, dtype):
+        return _of_pieces(a, b)
     if (dtype is F32 or dtype in NARROW) and available():
         out = np.empty((n, m), dtype)
         if _C.onednn_mm(a, b, out, None):
@@ -34,6 +40,8 @@ def bmm(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         batch, n, k = a.shape
         return mm(a.reshape(batch * n, k), b[0]).reshape(batch, n, b.shape[2])
     dtype = a.dtype
+    if a.shape[-1] > LONG and is_long(a.shape[-2], a.shape[-1], b.shape[-1], dtype):
+        return _of_pieces(a, b)
     if (dtype is F32 or dtype in NARROW) and a.ndim == b.ndim and a.size * b.shape[-1] >= SMALL and available():
         batch = a.shape[:-2] if a.shape[:-2] == b.shape[:-2] else np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         out = np.empty((*batch, a.shape[-2], b.shape[-1]), dtype)
@@ -42,10 +50,26 @@ def bmm(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return _numpy_matmul(a, b)
 
 
+def is_long(n: Any, k: int, m: Any, dtype: np.dtype) -> bool:
+    """Whether (n, k) times (k, m) is made of shorter products, which are added up in float64."""
+    return k > LONG and (n == 1 or m == 1) and dtype is F32
+
+
+def _of_pieces(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    whole = a.shape[-1] // LONG * LONG
+    rows = a[..., :whole].reshape(*a.shape[:-1], -1, LONG)
+    columns = b[..., :whole, :].reshape(*b.shape[:-2], -1, LONG, b.shape[-1])
+    pieces = bmm(np.moveaxis(rows, -2, -3), columns).sum(-3, dtype=np.float64)
+    return (pieces + _numpy_matmul(a[..., whole:], b[..., whole:, :])).astype(a.dtype)
+
+
 def linear(x: np.ndarray, w: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
     """x (..., k) times the transpose of w (m, k), plus `bias` (m,): the result is (..., m)."""
     m, k = w.shape
     dtype = x.dtype
+    if k > LONG and is_long(x.size // k, k, m, dtype):
+        out = mm(x.reshape(-1, k), w.T).reshape(*x.shape[:-1], m)
+        return out if bias is None else out + bias
     if (dtype is F32 or dtype in NARROW) and x.size * m >= SMALL and available():
         rows = x if x.ndim == 2 else x.reshape(-1, k)
         out = np.empty((rows.shape[0], m), dtype)
@@ -60,6 +84,8 @@ def linear(x: np.ndarray, w: np.ndarray, bias: np.ndarray | None = None) -> np.n
 def addmm(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """c + a @ b, where c broadcasts to (n, m)."""
     n, m = a.shape[0], b.shape[1]
+    if a.shape[1] > LONG and is_long(n, a.shape[1], m, a.dtype):
+        return mm(a, b) + c
     if (a.dtype is F32 or a.dtype in NARROW) and a.size * m >= SMALL and available() and c.ndim <= 2:
         out = np.empty((n, m), a.dtype)
         if _C.onednn_mm(a, b, out, c):

@@ -63,7 +63,7 @@ def _batches(parts: Sequence[Sequence[Any]], numbers: Sequence[Sequence[float]] 
 def adam_step(params: Sequence, grads: Sequence, means: Sequence, squares: Sequence, max_squares: Sequence | None,
               steps: Sequence[float], lr: float, beta1: float, beta2: float, eps: float, weight_decay: float, decoupled: bool,
               maximize: bool) -> bool:
-    """`ops.nn_steps.adam_step_` on the GPU; False where the formula has to do it."""
+    """`ops.nn.steps.adam_step_` on the GPU; False where the formula has to do it."""
     parts = [params, grads, means, squares, max_squares or squares]
     numbers = [[1 - lr * weight_decay] * len(steps), [lr / (1 - beta1**t) for t in steps], [math.sqrt(1 - beta2**t) for t in steps]]
     decay = 0 if not weight_decay else 2 if decoupled else 1
@@ -76,7 +76,7 @@ def adam_step(params: Sequence, grads: Sequence, means: Sequence, squares: Seque
 
 def sgd_step(params: Sequence, grads: Sequence, buffers: Sequence | None, fresh: Sequence[bool], lr: float, momentum: float,
              dampening: float, weight_decay: float, nesterov: bool, maximize: bool) -> bool:
-    """`ops.nn_steps.sgd_step_` on the GPU; False where the formula has to do it."""
+    """`ops.nn.steps.sgd_step_` on the GPU; False where the formula has to do it."""
     parts = [params, grads, buffers or grads]
     batches = _batches(parts, [[float(f) for f in fresh]])
     for batch in batches or ():
