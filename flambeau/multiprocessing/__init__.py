@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
+import os
+import signal
+import sys
+import time
 import traceback
 from collections.abc import Callable
 from multiprocessing import (
@@ -68,8 +73,9 @@ class ProcessContext:
         """Their process ids."""
         return [process.pid for process in self.processes]
 
-    def join(self, timeout: float | None = None) -> bool:
-        """Wait until all have ended (True), or one has failed: the others are stopped then, and its exception is raised."""
+    def join(self, timeout: float | None = None, grace_period: float = 30.0) -> bool:
+        """Wait until all have ended (True), or one has failed: the others are told to stop then, killed after `grace_period` seconds,
+        and its exception is raised."""
         running = [process.sentinel for process in self.processes if process.is_alive()]
         ended = set(wait(running, timeout) if running else ())
         for process in self.processes:
@@ -82,7 +88,12 @@ class ProcessContext:
         for process in self.processes:
             if process.is_alive():
                 process.terminate()
-            process.join()
+        deadline = time.monotonic() + grace_period
+        for process in self.processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+            if process.is_alive():
+                process.kill()
+                process.join()
         process, code = self.processes[failed], codes[failed]
         try:
             error = self.errors[failed].recv()
@@ -94,7 +105,17 @@ class ProcessContext:
 SpawnContext = ProcessContext
 
 
-def _run(fn: Callable, i: int, args: tuple, error: Any) -> None:
+def end_with_parent() -> None:
+    """Have the system kill this process when the one that started it ends, however that ends (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def _run(fn: Callable, i: int, args: tuple, error: Any, parent: int) -> None:
+    if parent:
+        end_with_parent()
+        if os.getppid() != parent:
+            raise SystemExit(1)  # it ended before
     try:
         fn(i, *args)
     except KeyboardInterrupt:
@@ -110,10 +131,11 @@ def start_processes(
     """Run `fn(i, *args)` in `nprocs` processes, i from 0; wait for them unless `join` is False."""
     context = multiprocessing.get_context(start_method)
     processes, errors = [], []
+    parent = os.getpid() if start_method != "forkserver" else 0
     for i in range(nprocs):
         receiver, sender = context.Pipe(duplex=False)
         process = context.Process(  # type: ignore[attr-defined]
-            target=_run, args=(fn, i, args, sender), daemon=daemon
+            target=_run, args=(fn, i, args, sender, parent), daemon=daemon
         )
         process.start()
         sender.close()

@@ -6,4 +6,10 @@ A file can only hold data unless it is loaded with `weights_only=False`; see `un
 from .api import MAP_LOCATION, add_safe_globals, clear_safe_globals, get_safe_globals, load, safe_globals, save
 from .errors import LoadError
 
-__all__ = ["MAP_LOCATION", "LoadError", "add_safe_globals", "clear_safe_globals", "get_safe_globals", "load", "safe_globals", "save"]
+DEFAULT_PROTOCOL = 2
+"""Of pickles inside a file; it is always this one."""
+
+__all__ = [
+    "DEFAULT_PROTOCOL", "MAP_LOCATION", "LoadError", "add_safe_globals", "clear_safe_globals", "get_safe_globals",
+    "load", "safe_globals", "save",
+]

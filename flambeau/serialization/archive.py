@@ -199,8 +199,9 @@ def _peek(file: IO[bytes], count: int) -> bytes:
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Open a new file that takes `path`'s place only when it is complete and on disk.
 
-    Whatever goes wrong in between, `path` keeps what it held, and where the file system has files without names, a process that is
-    killed while it writes leaves nothing. Elsewhere the next one sweeps up. Raises RuntimeError when its folder does not exist.
+    Whatever goes wrong in between, `path` keeps what it held (an OSError names it), and where the file system has files without names, a
+    process that is killed while it writes leaves nothing. Elsewhere the next one sweeps up. Raises RuntimeError when its folder does
+    not exist.
     """
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
@@ -223,9 +224,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
                 _give_name(file, aside)
                 named = True
         os.replace(aside, target)
-    except BaseException:
+    except BaseException as error:
         if named:
             aside.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(target)
         raise
     _sync_folder(target.parent)
 

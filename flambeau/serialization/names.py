@@ -19,9 +19,11 @@ from typing import Any
 
 from ..core.device import META, device
 from ..core.dtypes import DTYPES, dtype, dtype_of_name
+from ..core.memory_format import layout, layout_named, sparse_coo
 from ..core.size import Size
 from ..core.tensor import Layout, Tensor, fake, view_tensor
 from ..nn.parameter import Parameter, _rebuild_parameter
+from ..sparse.construct import sparse_compressed_tensor, sparse_coo_tensor
 from .errors import LoadError
 
 
@@ -126,6 +128,29 @@ def _rebuild_meta_tensor_no_storage(kind: dtype, size: tuple, stride: tuple, req
     return tensor
 
 
+def _rebuild_sparse_tensor(kind: Any, parts: Any) -> Tensor:
+    """A tensor of this layout; its indices are checked, as the file may lie."""
+    counts = (3, 4) if kind is sparse_coo else (4,)    # older files do not say whether it is coalesced
+    if not isinstance(kind, layout) or not isinstance(parts, tuple) or len(parts) not in counts:
+        raise LoadError(f"the checkpoint describes a tensor of layout {reprlib.repr(kind)} with parts {reprlib.repr(parts)}")
+    for part in parts[:2 if kind is sparse_coo else 3]:
+        if type(part) is not Tensor:
+            raise LoadError(f"the checkpoint describes a sparse tensor made of {reprlib.repr(part)}")
+    size = _plain_tuple(parts[2 if kind is sparse_coo else 3])
+    try:
+        if kind is sparse_coo:
+            return sparse_coo_tensor(parts[0], parts[1], size, check_invariants=True, is_coalesced=parts[3:] == (True,))
+        return sparse_compressed_tensor(parts[0], parts[1], parts[2], size, layout=kind, check_invariants=True)
+    except (RuntimeError, TypeError) as error:
+        raise LoadError(f"the checkpoint describes a {kind} tensor of size {list(size)} that cannot be: {error}") from error
+
+
+def _get_layout(name: Any) -> layout:
+    if name not in ("torch.strided", "torch.sparse_coo", "torch.sparse_csr", "torch.sparse_csc", "torch.sparse_bsr", "torch.sparse_bsc"):
+        raise LoadError(f"the checkpoint names a layout {reprlib.repr(name)}")
+    return layout_named(name)
+
+
 def _rebuild_from_type_v2(func: Callable, new_type: type, args: tuple, state: Any) -> Tensor:
     made = func(*args)
     if type(made) is not new_type:
@@ -152,6 +177,7 @@ REBUILDERS: dict[tuple[str, str], Any] = {
     ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
     ("torch._utils", "_rebuild_parameter_with_state"): _rebuild_parameter_with_state,
     ("torch._utils", "_rebuild_meta_tensor_no_storage"): _rebuild_meta_tensor_no_storage,
+    ("torch._utils", "_rebuild_sparse_tensor"): _rebuild_sparse_tensor,
     ("torch._tensor", "_rebuild_from_type_v2"): _rebuild_from_type_v2,
 }
 
@@ -163,6 +189,7 @@ TORCH_GLOBALS: dict[tuple[str, str], Any] = {
     ("torch", "UntypedStorage"): StorageType(None),
     ("torch", "Size"): Size,
     ("torch", "device"): _rebuild_device,
+    ("torch.serialization", "_get_layout"): _get_layout,
     ("torch", "Tensor"): Tensor,
     ("torch._tensor", "Tensor"): Tensor,
     ("torch.nn.parameter", "Parameter"): Parameter,
@@ -230,6 +257,7 @@ SAFE_CALLS: dict[Any, Callable] = {
     complex: _safe_complex,
     Size: _safe_size,
     _rebuild_device: _safe_device,
+    _get_layout: _get_layout,
     encode_latin1: encode_latin1,
 }
 """What a file loaded with weights_only=True may call, and what is called instead: it takes plain data and nothing else."""

@@ -9,7 +9,9 @@ from typing import IO, Any
 
 from ..core.device import device
 from ..core.dtypes import dtype
+from ..core.memory_format import layout, sparse_coo
 from ..core.size import Size
+from ..core.sparse import SparseTensor
 from ..core.storage import Storage
 from ..core.tensor import Tensor
 from ..nn.parameter import Parameter
@@ -43,12 +45,16 @@ class Pickler(_PythonPickler):
             return self._reduce_tensor(obj)
         if type(obj) is device:
             return Global("torch", "device"), (obj.type,) if obj.index is None else (obj.type, obj.index)
+        if type(obj) is layout:
+            return Global("torch.serialization", "_get_layout"), (repr(obj),)
         if type(obj) is Size:
             return Global("torch", "Size"), (tuple(obj),)
         return NotImplemented
 
     def _reduce_tensor(self, tensor: Tensor) -> tuple:
         state = dict(tensor.__dict__)
+        if isinstance(tensor, SparseTensor):
+            return self._reduce_sparse(tensor)
         if type(tensor) is Tensor and not state:
             return self._reduce_plain(tensor)
         function: Global
@@ -75,6 +81,14 @@ class Pickler(_PythonPickler):
         if tensor.dtype.name in STORAGE_NAMES:
             return Global("torch._utils", "_rebuild_tensor_v2"), args
         return Global("torch._utils", "_rebuild_tensor_v3"), (*args, tensor.dtype)
+
+    def _reduce_sparse(self, tensor: SparseTensor) -> tuple[Global, tuple]:
+        """As PyTorch does: the layout, and what the tensor is made of; that it wanted gradients is not kept."""
+        pattern = tensor._pattern
+        parts: tuple = (*pattern.indices, tensor._entries.detach(), Size(pattern.shape))
+        if pattern.layout is sparse_coo:
+            parts += (pattern.coalesced,)
+        return Global("torch._utils", "_rebuild_sparse_tensor"), (pattern.layout, parts)
 
     def persistent_id(self, obj: Any) -> Any:
         if not isinstance(obj, StorageReference):
