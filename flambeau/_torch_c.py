@@ -6,12 +6,15 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
-from ._absent import absent
+from ._absent import absent, absent_type
 from .autograd.grad_mode import is_grad_enabled
 from .core import dispatch
 from .core.device import device
+from .core.dtypes import dtype
+from .core.memory_format import layout, memory_format
+from .core.size import Size
 from .core.tensor import Tensor
-from .ops.random import Generator
+from .ops.generators import Generator, default_generator
 from .overrides import DisableTorchFunctionSubclass, has_torch_function, has_torch_function_unary, has_torch_function_variadic
 
 
@@ -65,6 +68,32 @@ class DispatchKeySet:
         return key in self.keys
 
 
+def _disabled_torch_function_impl(func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    """`__torch_function__` of a class that doesn't take over: the function itself, with plain tensors as results."""
+    with DisableTorchFunctionSubclass():
+        return func(*args, **(kwargs or {}))
+
+
+class qscheme:
+    """How a quantised tensor maps integers to numbers; no tensor is quantised."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+
+per_tensor_affine, per_channel_affine, per_tensor_symmetric, per_channel_symmetric, per_channel_affine_float_qparams = map(qscheme, (
+    "per_tensor_affine", "per_channel_affine", "per_tensor_symmetric", "per_channel_symmetric", "per_channel_affine_float_qparams"))
+
+_NO_SCRIPT = "Flambeau has no TorchScript: compile with torch.compile"
+_SCRIPT_TYPES = (
+    "Graph", "Value", "Node", "Block", "Argument", "FunctionSchema", "ScriptMethod", "ScriptModule", "ScriptFunction", "ScriptObject",
+    "CompilationUnit", "Type", "TensorType", "IntType", "FloatType", "BoolType", "StringType", "ListType", "TupleType", "DictType",
+    "OptionalType", "ClassType", "NoneType", "AnyType", "JITException", "PyTorchFileReader", "PyTorchFileWriter")
+globals().update({name: absent_type(f"torch._C.{name}", _NO_SCRIPT) for name in _SCRIPT_TYPES})
+
 _SWITCHES = (
     "_jit_set_profiling_executor", "_jit_set_profiling_mode", "_jit_override_can_fuse_on_cpu", "_jit_override_can_fuse_on_gpu",
     "_jit_set_texpr_fuser_enabled", "_jit_set_nvfuser_enabled", "_jit_set_nvfuser_guard_mode", "_jit_can_fuse_on_cpu",
@@ -80,6 +109,24 @@ EXPORTED: dict[str, Any] = {name: _keeps_nothing(False) for name in _SWITCHES} |
     "DispatchKey": DispatchKey,
     "DispatchKeySet": DispatchKeySet,
     "_ExcludeDispatchKeyGuard": absent("torch._C._ExcludeDispatchKeyGuard", "use torch.autocast(..., enabled=False)"),
+    **{name: globals()[name] for name in _SCRIPT_TYPES},
+    "_disabled_torch_function_impl": _disabled_torch_function_impl,
+    "_TensorMeta": type(Tensor),
+    "qscheme": qscheme,
+    "_has_cuda": False,
+    "_has_mps": False,
+    "_has_xpu": False,
+    "_has_mkldnn": True,
+    "has_mkl": False,
+    "has_lapack": True,
+    "has_openmp": True,
+    "_GLIBCXX_USE_CXX11_ABI": True,
+    "device": device,
+    "dtype": dtype,
+    "layout": layout,
+    "memory_format": memory_format,
+    "Size": Size,
+    "default_generator": default_generator,
     "TensorBase": Tensor,
     "_TensorBase": Tensor,
     "Generator": Generator,

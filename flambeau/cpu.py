@@ -8,7 +8,7 @@ from typing import Any
 
 from . import _C
 from .core.tensor import Tensor
-from .ops.random import default_generator, initial_seed, manual_seed, seed
+from .ops.generators import default_generator, initial_seed, manual_seed, seed
 
 
 def is_available() -> bool:

@@ -190,8 +190,16 @@ def define(qualname: str, schema: str, *, lib: Any = None, tags: Any = ()) -> No
     custom.define(qualname, *_signature(schema))
 
 
-def impl(qualname: str, types: str | Iterable[str], func: Callable | None = None, *, lib: Any = None) -> Any:
-    """Give a defined operator its function, for dispatch keys or device types ("cpu", "default")."""
+def impl(qualname: Any, types: str | Iterable[str], func: Any = None, *, lib: Any = None) -> Any:
+    """Give a defined operator its function, for dispatch keys or device types ("cpu", "default"). The older form is
+    `impl(library, name, dispatch_key="")`, a decorator."""
+    if isinstance(qualname, Library):
+
+        def give(fn: Callable) -> Callable:
+            qualname.impl(types, fn, func or "")
+            return fn
+
+        return give
 
     def register(fn: Callable) -> Callable:
         for kind in (types,) if isinstance(types, str) else types:

@@ -92,7 +92,7 @@ def wrap_torch_function(dispatcher: Callable) -> Callable[[Callable], Callable]:
         @functools.wraps(func)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             relevant = dispatcher(*args, **kwargs)
-            if dispatch.state.overrides or has_torch_function(relevant):
+            if dispatch.state.function_modes or has_torch_function(relevant):
                 return handle_torch_function(wrapped, relevant, *args, **kwargs)
             return func(*args, **kwargs)
 

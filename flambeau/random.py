@@ -8,24 +8,36 @@ from typing import Any
 
 from .core.device import device
 from .cuda.library import NOT_ENABLED, device_count, index_of
-from .ops.random import Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
+from .ops.generators import (
+    Generator,
+    all_states,
+    default_generator,
+    default_gpu_generator,
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    seed,
+    set_all_states,
+    set_rng_state,
+)
 
 
 @contextmanager
 def fork_rng(devices: Any = None, enabled: bool = True, *, device_type: str | None = None) -> Iterator[None]:
-    """Within the block random numbers may be drawn and seeds set; afterwards the generator is where it was. All devices draw from
-    it, so that `devices` have nothing to choose, but must be there."""
+    """Within the block random numbers may be drawn and seeds set; afterwards the generators are where they were: the CPU's and the one
+    of all GPUs, so that `devices` have nothing to choose, but must be there."""
     kind = device("cuda" if device_type is None else device_type).type
     if kind == "cuda" and any(not 0 <= index_of(d) < device_count() for d in devices or ()):
         raise AssertionError(f"fork_rng(): got devices={list(devices)}, and there are {device_count()} GPUs ({NOT_ENABLED})")
     if not enabled:
         yield
         return
-    saved = get_rng_state()
+    saved = all_states()
     try:
         yield
     finally:
-        set_rng_state(saved)
+        set_all_states(saved)
 
 
-__all__ = ["Generator", "default_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state"]
+__all__ = ["Generator", "default_generator", "default_gpu_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed",
+           "set_rng_state"]

@@ -15,7 +15,7 @@ import flambeau as torch
 from flambeau.aot import cache as programs
 from flambeau.core import cache
 from flambeau.core.settings import Verification
-from flambeau.inductor import compile as build
+from flambeau.inductor.cpu import compile as build
 
 
 def pytest_configure() -> None:

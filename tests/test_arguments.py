@@ -36,12 +36,15 @@ FUNCTIONS = {
     "_torch_c.py: setting": "stands for any setting",
     "as_torch.py: create_module": "importlib's",
     "as_torch.py: find_spec": "importlib's",
+    "_homes.py: find_spec": "importlib's",
     "autograd/function.py": "torch.autograd.Function's methods",
     "autograd/selective.py: result": "a mode's",
     "core/tensor.py: __init__": "object's: __new__ reads them",
     "cuda/graphed.py: backward": "torch.autograd.Function's",
     "distributions/transforms.py: log_abs_det_jacobian": "a transform's: some derivatives are constant",
+    "distributed/engines/fake.py": "an engine's methods: nobody is there to send to",
     "func/transforms.py: pullback": "torch.autograd.backward's; the graph is always kept",
+    "func/higher_order.py: step": "a loop's step: what it reads of them varies",
     "fx/interpreter.py": "one method for each kind of node",
     "fx/tracer.py: is_leaf_module": "overridden by users",
     "nn/attention/flex_attention.py: noop_mask": "a mask_mod: every pair counts",
@@ -50,18 +53,17 @@ FUNCTIONS = {
     "ops/batching.py": "batching rules",
     "ops/creation.py: _array_wrap": "NumPy's",
     "ops/fft.py: fft_": "shape rules",
-    "ops/nn.py: _embedding": "its gradient's",
-    "ops/nn_recurrent.py: back": "a rule",
+    "ops/nn/layers.py: _embedding": "its gradient's",
+    "ops/nn/layers.py: _sparse_embedding": "as above",
+    "ops/nn/recurrent.py: back": "a rule",
     "ops/printing.py: _reduce_ex": "pickle's",
-    "ops/registry.py: into": "a rule",
+    "ops/primitives.py: into": "a rule",
     "ops/sorting.py: unique_prim": "a shape rule",
     "utils/flop_counter.py": "hooks",
     # Nothing to choose from.
-    "_dynamo/__init__.py: optimize": "an old name's options",
     "accelerator.py: current_accelerator check_available": "one that isn't there is not told",
     "autograd/gradcheck.py: gradcheck": "every derivative is checked whole, and no tensor is sparse",
     "autograd/graph.py: __init__ device_type": "one kind of accelerator",
-    "compiler.py: nested_compile_region": "a region is compiled where it is called",
     "core/symbolic.py: symint hint": "hints are computed",
     "cpu.py: current_stream": "one stream",
     "cpu.py: stream": "one stream",
@@ -77,13 +79,27 @@ FUNCTIONS = {
     "nn/functional.py: gumbel_softmax eps": "no effect in torch either",
     "nn/utils/parametrizations.py: orthogonal use_trivialization": "where training starts and ends is the same set of matrices",
     "onnx/symbolic_helper.py": "nothing exports",
-    "ops/facts.py: _to_dense masked_grad": "no gradient is sparse",
+    "utils/cpp_extension.py": "there are no such folders",
+    "utils/data/collate.py: collate_": "a row of a table: some hold nothing else",
+    "utils/tensorboard/summary.py: scalar collections": "no effect in torch either",
     "ops/printing.py: _repr tensor_contents": "as in torch",
     "ops/sorting.py: unique sorted": "distinct values are always in order",
-    "ops/views.py: _is_pinned device": "one kind of accelerator",
-    "ops/views.py: _pin_memory device": "one kind of accelerator",
+    "ops/conversions.py: _is_pinned device": "one kind of accelerator",
+    "ops/conversions.py: _pin_memory device": "one kind of accelerator",
+    "_decomp/__init__.py: register_decomposition unsafe": "functions are registered as they are given",
+    "_dynamo/backends/debugging.py": "a backend's parameters",
+    "_dynamo/comptime.py": "one level of frames; printing is brief",
+    "_dynamo/testing.py: keep inputs": "a compiler's parameters", "_functorch/aot_autograd.py: boxed_nop example_inputs": "as above",
+    "_functorch/aot_autograd.py": "what is written to inputs is a result here, in every mode; parameters are inputs like others",
+    "_functorch/partitioners.py": "the program knows its results; one partition for all compilers",
+    "_inductor/__init__.py: list_mode_options dynamic": "modes mean the same for all sizes",
+    "_logging.py: getArtifactLogger module_qname": "channels are the process's",
+    "_subclasses/fake_tensor.py: __init__ allow_fallback_kernels": "no kernel runs to find out a shape",
+    "compiler/__init__.py: nested_compile_region": "equal blocks are compiled once in any case",
+    "compiler/__init__.py: substitute_in_graph": "the substitute is captured like any function",
+    "fx/passes/split_module.py: split_module keep_original": "submodules come in the order in which they are needed, names stay",
+    "profiler/by_autograd.py": "one way to record; the CPU alone",
     "profiler/__init__.py: key_averages group_by_overload_name": "operators have no overloads",
-    "profiler/__init__.py: table max_src_column_width": "there is no column of sources",
     "testing.py: assert_close check_layout": "all tensors are strided",
 }
 
@@ -259,10 +275,8 @@ def test_profiles(tmp_path):
             profile(**options)
     with pytest.warns(UserWarning, match="only ProfilerActivity.CPU"):
         profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
-    with pytest.warns(UserWarning, match="with_stack=True.*records nothing here; use record_function"):
-        profile(with_stack=True)
-    with pytest.warns(UserWarning, match="record_function"):
-        assert len(taken.key_averages(group_by_stack_n=3)) == len(taken.key_averages())
+    with pytest.warns(UserWarning, match="with_modules=True.*records nothing here; use record_function"):
+        profile(with_modules=True)
 
 
 def test_unknown_arguments_are_refused():

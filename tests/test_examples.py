@@ -62,3 +62,13 @@ def test_torch_runs_the_same_file_and_reads_the_checkpoint(tmp_path: Path) -> No
     torch.save(checkpoint, model_only)
     said = run("examples/digits_resnet.py", "--smoke", "--out", tmp_path, "--resume", model_only, warnings="default")
     assert "2 epochs done" in said and "final loss" in said
+
+
+def test_gcn() -> None:
+    """A graph network with sparse matrices and sparse gradients comes to what it comes to with PyTorch."""
+    said = flambeau("examples/gcn.py", "--nodes", 200, "--steps", 20)
+    assert said.startswith("flambeau")
+    pytest.importorskip("torch")
+    reference = run("examples/gcn.py", "--nodes", 200, "--steps", 20, warnings="ignore")
+    numbers = [[float(x) for x in re.search(r"loss (\S+), right (\S+)", text).groups()] for text in (said, reference)]  # type: ignore[union-attr]
+    assert abs(numbers[0][0] - numbers[1][0]) < 2e-4 and abs(numbers[0][1] - numbers[1][1]) < 0.02

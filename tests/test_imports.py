@@ -18,7 +18,10 @@ PACKAGE = "flambeau"
 # Lowest first; what is not listed (nn, optim, utils, the public modules) lies on top.
 FLOORS = ("_C", "core", "backends", "ops", "autograd", "fx", "func", "aot", "inductor", "dynamo")
 TOP = len(FLOORS)
-NARROWER = {"core": {"_C", "core"}, "ops": {"_C", "core", "backends", "ops"}, "fx": {"core", "fx"}}
+NARROWER = {"core": {"_C", "core"}, "ops": {"_C", "core", "backends", "ops"}, "fx": {"core", "fx"},
+            "sparse": {"core", "ops", "sparse", "_absent"}}
+# The compiler's own rooms, and what of the compiler they may import: no device in loops, no device in another.
+COMPILER = {"loop": {"loop"}, "cpu": {"loop", "cpu", "call"}, "gpu": {"loop", "gpu", "call"}, "call": {"loop"}}
 
 # Imported where they are used, because Flambeau works without them or because they are chosen at run time.
 OPTIONAL = {"cupy", "triton", "nvidia", "matplotlib", "mpi4py"}
@@ -106,6 +109,16 @@ def test_imports_go_downward() -> None:
     for name, allowed in NARROWER.items():
         upward += [i for i in internal() if room(i.importer) == name and room(i.imported) not in allowed]
     assert not upward, "imports that go up:\n" + "\n".join(sorted({str(i) for i in upward}))
+
+
+def test_the_rooms_of_the_compiler() -> None:
+    def inside(module: str) -> str:
+        return module.removeprefix(f"{PACKAGE}.inductor.").split(".")[0]
+
+    within = [i for i in internal() if room(i.importer) == room(i.imported) == "inductor"]
+    assert len(within) > 50
+    wrong = [i for i in within if inside(i.imported) not in COMPILER.get(inside(i.importer), {inside(i.imported)})]
+    assert not wrong, "imports between the compiler's rooms:\n" + "\n".join(sorted(map(str, wrong)))
 
 
 def test_no_import_cycles() -> None:

@@ -18,8 +18,8 @@ from ..core.tensor import Tensor
 from ..ops import registry
 from ..ops.custom import CustomOperator
 
-_PRODUCTS = """linear matmul __matmul__ mm bmm addmm addbmm baddbmm conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
-chain_matmul linalg_multi_dot linalg_vecdot inner einsum scaled_dot_product_attention prelu"""
+_PRODUCTS = """linear matmul __matmul__ rmatmul mm bmm addmm addbmm baddbmm conv1d conv2d conv3d conv_transpose1d conv_transpose2d
+conv_transpose3d conv_tbc chain_matmul linalg_multi_dot linalg_vecdot inner einsum scaled_dot_product_attention prelu"""
 _LOSSES = """cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss kl_div cosine_embedding_loss hinge_embedding_loss margin_ranking_loss
 multi_margin_loss multilabel_margin_loss soft_margin_loss triplet_margin_loss poisson_nll_loss binary_cross_entropy_with_logits"""
 _LINALG = """cond matrix_rank solve cholesky cholesky_ex svd svdvals eig eigvals eigh eigvalsh inv inv_ex qr lstsq householder_product
@@ -35,7 +35,8 @@ def _lists(narrow: str, wide: str, promote: str) -> dict[str, str]:
 CLASSES: dict[str, dict[str, str]] = {
     "cpu": _lists(f"{_PRODUCTS} tensordot", f"""{_LOSSES} huber_loss binary_cross_entropy ctc_loss avg_pool3d max_pool3d adaptive_avg_pool3d
         adaptive_max_pool3d max_unpool2d max_unpool3d fractional_max_pool2d fractional_max_pool3d local_response_norm grid_sample polar prod
-        quantile nanquantile stft cdist trace view_as_complex cholesky_inverse cholesky_solve lu_solve ormqr geqrf
+        quantile nanquantile stft cdist trace view_as_complex cholesky cholesky_inverse cholesky_solve lu_solve
+        ormqr geqrf qr svd pinverse triangular_solve
         {" ".join(f"linalg_{name}" for name in _LINALG.split())} {" ".join(f"fft_{name}" for name in _FFT.split())}""",
                   "cat stack index_copy"),
     "cuda": _lists(f"{_PRODUCTS} addmv addr mv", f"""{_LOSSES} acos asin cosh cosine_similarity cdist cumprod cumsum dist erfinv exp expm1

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..autograd.grad_mode import no_grad
 from ..core.tensor import Tensor
-from ..ops.nn_steps import scale_all_
+from ..ops.nn.steps import scale_all_
 from ..optim.optimizer import Optimizer
 
 READY, UNSCALED, STEPPED = "READY", "UNSCALED", "STEPPED"

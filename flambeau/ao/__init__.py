@@ -2,4 +2,7 @@
 
 from __future__ import annotations
 
+from .._lazy import submodules
 from . import quantization
+
+__getattr__ = submodules(__name__)

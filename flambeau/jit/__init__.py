@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -10,7 +11,8 @@ from typing import Any, Final
 from .._absent import absent_names
 from ..futures import Future
 from ..nn.modules.module import Module
-from . import annotations as annotations  # type: ignore[assignment]
+
+annotations: Any = importlib.import_module(f"{__name__}.annotations")  # type: ignore[no-redef]  # "from __future__" has bound the name
 
 _INSTEAD = "Flambeau has no TorchScript: compile with torch.compile, and keep weights with torch.save(model.state_dict())"
 
@@ -31,6 +33,21 @@ def unused(fn: Callable) -> Callable:
 
 
 export = interface = script_if_tracing = _script_if_tracing = _overload = _overload_method = unused
+
+
+_copy_to_script_wrapper = unused
+
+
+def boolean_dispatch(arg_name: str, arg_index: int, default: bool, if_true: Callable, if_false: Callable, module_name: str,
+                     func_name: str) -> Callable:
+    """A function that calls `if_true` or `if_false` by the truth of one of its arguments."""
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        which = kwargs.get(arg_name, args[arg_index] if arg_index < len(args) else default)
+        return (if_true if which else if_false)(*args, **kwargs)
+
+    chosen.__name__, chosen.__module__ = func_name, module_name
+    chosen.__doc__ = if_true.__doc__
+    return chosen
 
 
 def is_scripting() -> bool:
@@ -120,7 +137,8 @@ class Attribute:
         self.value, self.type = value, type
 
 
-__getattr__ = absent_names("torch.jit", ("trace", "trace_module", "save", "load", "freeze", "optimize_for_inference"), _INSTEAD)
+__getattr__ = absent_names(
+    "torch.jit", ("trace", "trace_module", "save", "load", "freeze", "optimize_for_inference", "_get_trace_graph"), _INSTEAD)
 
 __all__ = [
     "script", "ignore", "unused", "export", "interface", "script_if_tracing", "is_scripting", "is_tracing", "annotate",

@@ -121,6 +121,17 @@ def test_each_operator_computes_in_the_dtype_that_torch_gives_it():
     assert not wrong, "\n".join(wrong)
 
 
+def test_other_names_of_an_operator_are_in_its_class():
+    tensors = {name: fl.tensor(v).to(fl.bfloat16) for name, v in arrays().items()}
+    wide = "t.svd(x)[0]", "t.qr(x)[0]", "t.cholesky(S)", "t.pinverse(x)", "t.triangular_solve(A, S)[0]", "t.inverse(S)"
+    with fl.autocast("cpu", dtype=fl.bfloat16):
+        assert [call for call in wide if evaluate(fl, call, tensors).dtype is not fl.float32] == []
+    tensors = {name: fl.tensor(v).float() for name, v in arrays().items()}
+    narrow = "x.__rmatmul__(A[:, :3])", "A[:, :3] @ x", "F.conv_tbc(X, X.mT, w[:3])", "t.matmul(A, A)"
+    with fl.autocast("cpu", dtype=fl.bfloat16):
+        assert [call for call in narrow if evaluate(fl, call, tensors).dtype is not fl.bfloat16] == []
+
+
 def test_the_lists_of_cuda_are_those_of_the_documentation():
     classes = autocast_mode.CLASSES["cuda"]
     assert {classes[name] for name in ("linear", "addmv", "prelu", "conv2d")} == {"narrow"}

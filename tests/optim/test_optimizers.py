@@ -7,7 +7,7 @@ import pytest
 
 import flambeau as fl
 from flambeau import optim
-from flambeau.ops import nn_steps
+from flambeau.ops.nn import steps as nn_steps
 
 CASES = [
     ("SGD", {"lr": 0.1}), ("SGD", {"lr": 0.1, "momentum": 0.9}), ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True,
