@@ -10,7 +10,7 @@ import types
 from typing import Any
 
 import flambeau as fl
-from flambeau.inductor.triton import TritonPrinter
+from flambeau.inductor.gpu.triton import TritonPrinter
 
 SIZES = [(8, 1024, 768), (8, 1024, 64), (64, 512, 1024)]
 

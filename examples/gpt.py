@@ -276,7 +276,7 @@ NEXT = """Three things to try next:
 def main() -> None:
     args, begin = parse_args(), time.perf_counter()
     corpus = Corpus(args.text.read_text(encoding="utf-8"))
-    print(f"torch is {torch.__name__} {torch.__version__}; {torch.get_num_threads()} threads; "
+    print(f"torch is {torch.__package__} {torch.__version__}; {torch.get_num_threads()} threads; "
           f"{len(corpus.ids):,} words and marks, {len(corpus.alphabet):,} different")  # fmt: skip
 
     use_empty_cache()
