@@ -37,7 +37,7 @@ def test_a_wrong_gradient_is_found() -> None:
 
 
 def test_a_gradient_that_changes_from_run_to_run_is_found() -> None:
-    noisy = function(lambda x, g: 2 * g * x * (1 + 1e-7 * fl.rand(())))
+    noisy = function(lambda x, g: 2 * g * x * (1 + 1e-7 * fl.rand((), dtype=fl.float64)))
     with pytest.raises(GradcheckError, match="not reentrant"):
         gradcheck(noisy, x64(3))
     assert gradcheck(noisy, x64(3), nondet_tol=1e-4)
