@@ -45,7 +45,8 @@ _ATEN: dict[str, str | Callable[..., str]] = {
     "flash_attention": "_scaled_dot_product_flash_attention",
     "flash_attention_backward": "_scaled_dot_product_flash_attention_backward",
     "attention_weights": "_softmax", "_layer_norm": "native_layer_norm", "_batch_norm_train": "native_batch_norm",
-    "_batch_norm_eval": "native_batch_norm", "truediv": "div", "convert": "_to_copy", "_max_pool": "max_pool2d_with_indices",
+    "_batch_norm_eval": "native_batch_norm", "truediv": "div", "convert": "_to_copy", "copy_into": "copy_",
+    "_max_pool": "max_pool2d_with_indices",
     "_avg_pool": "avg_pool2d", "_gelu": "gelu", "_silu": "silu", "_embedding": "embedding", "_mean": "mean",
 }
 _KNOWN = {name for name in _ATEN.values() if isinstance(name, str)} | {

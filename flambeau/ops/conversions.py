@@ -252,12 +252,26 @@ VALUE_OF_EXAMPLE = (
 )
 
 
+class _LocalScalar:
+    """The step that reads a value, as classes with `__torch_dispatch__` see it."""
+
+    name = "_local_scalar_dense"
+
+    def __call__(self, x: Tensor) -> Any:
+        return x.item()
+
+
+_local_scalar = _LocalScalar()
+
+
 @method("item")
 def item(self: Tensor) -> Any:
     """The only element as a Python number; RuntimeError if there are more."""
     if self._data is None:
         if is_example(self):
             raise RuntimeError(VALUE_OF_EXAMPLE)
+        if dispatch.wrapping and (value := dispatch.wrapped(_local_scalar, (self,))) is not NotImplemented:    # type: ignore[misc]
+            return value
         if DataNeeded.item is not None:
             return DataNeeded.item(self)
         raise RuntimeError("item() of a tensor without data: a fake or meta tensor has no values")

@@ -136,8 +136,33 @@ def filled(shape: tuple, value: Any, kind: dtype, where: device) -> Tensor:
 _NOTHING_SPECIAL = contextlib.nullcontext()
 
 
+class _New:
+    """The step `new_NAME(like, ...)`: what the primitive NAME makes, for classes with `__torch_dispatch__` to answer."""
+
+    def __init__(self, prim: Any) -> None:
+        self.prim, self.name = prim, f"new_{prim.name}"
+
+    def __call__(self, like: Tensor, *args: Any) -> Any:
+        with faking_like(like):
+            return self.prim(*args)
+
+
+class _MadeLike:
+    """A mode in which what makes tensors asks the class of `source`."""
+
+    def __init__(self, source: Tensor) -> None:
+        self.source = source
+
+    def handle(self, prim: Any, args: tuple) -> Any:
+        if any(isinstance(a, Tensor) for a in args):
+            return dispatch.run(prim, args)
+        return dispatch.wrapped(_New(prim), (self.source, *args))       # type: ignore[misc]
+
+
 def faking_like(source: Tensor) -> contextlib.AbstractContextManager:
-    """Within the block factories make fakes if `source` is one."""
+    """Within the block factories make fakes if `source` is one, and tensors of its class if that answers for itself."""
+    if dispatch.wrapping and dispatch.answers(source):
+        return dispatch.push_mode(_MadeLike(source))
     fake = source._data is None and source.device.type != "meta" and not is_example(source)
     return dispatch.fake_mode() if fake else _NOTHING_SPECIAL
 

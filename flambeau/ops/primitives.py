@@ -123,7 +123,7 @@ class Primitive:
         if first is None:
             first = first_tensor(args)
         if pretend:
-            return _fake_outputs(specs, first)
+            return _fake_outputs(self, args, specs, first)
         where = first.device
         kernel = self.kernels.get(where.type) or kernel_for(self, where)
         try:
@@ -188,7 +188,7 @@ class PointwisePrimitive(Primitive):
             if isinstance(a, Tensor):
                 data = a._data
                 if data is None or dispatch.state.fake:
-                    return _fake_outputs(self.shape(*args), first_tensor(args))
+                    return _fake_outputs(self, args, self.shape(*args), first_tensor(args))
                 if first is None:
                     first = a
                     shape = data.shape
@@ -232,6 +232,8 @@ class ViewPrimitive(Primitive):
 
     def run(self, args: tuple) -> Any:
         spec = self.shape(*args)
+        if dispatch.wrapping and (out := dispatch.wrapped(self, args)) is not NotImplemented:      # type: ignore[misc]
+            return out
         out = _C.tensor_view(self, args, spec)
         if out is not NotImplemented:
             return out
@@ -328,7 +330,9 @@ def _wrap(out: Any, spec: Spec, where: Any) -> Tensor:
 _UNKNOWN = (-1,)    # the size of what hangs on the values; such a kernel decides the memory order too
 
 
-def _fake_outputs(specs: Any, like: Tensor) -> Any:
+def _fake_outputs(prim: Primitive, args: tuple, specs: Any, like: Tensor) -> Any:
+    if dispatch.wrapping and (out := dispatch.wrapped(prim, args)) is not NotImplemented:      # type: ignore[misc]
+        return out
     if type(specs) is tuple:
         return tuple(fake(s.shape, s.dtype, like.device, s.strides, s.offset) for s in specs)
     return fake(specs.shape, specs.dtype, like.device, specs.strides, specs.offset)

@@ -63,7 +63,7 @@ def write(target: Tensor, value: Any, changes: bool = False) -> None:
     `assign`."""
     refuse_inference_write(target)
     state = dispatch.state
-    if state.modes or target._data is None:
+    if state.modes or target._data is None or (dispatch.wrapping and dispatch.answers(value)):
         with dispatch.grad_enabled(False):
             dispatch.run(copy_into, (target, value))
         return
@@ -89,6 +89,8 @@ class _CopyInto(Primitive):
 
     def run(self, args: tuple) -> Any:
         target, value = args
+        if dispatch.wrapping and (out := dispatch.wrapped(self, args)) is not NotImplemented:      # type: ignore[misc]
+            return out
         if target._data is None:
             bump_version(target)
             return target

@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ..core import dispatch
 from ..core.tensor import Tensor
-from ..ops import aten
-from ..ops.custom import CustomOperator
-
-
-class DispatchedOperator(aten.AtenOperator):
-    """A step as a mode sees it: equal to `torch.ops.aten.NAME.default`, and called as the step was."""
-
-    def __init__(self, handle: Any, step: Callable) -> None:
-        super().__init__(handle.__name__)
-        self._handle, self._step = handle, step
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._step(*args, **kwargs)
-
-    def __eq__(self, other: object) -> bool:
-        return other is self._handle or (isinstance(other, DispatchedOperator) and other._handle is self._handle)
-
-    def __hash__(self) -> int:
-        return hash(self._handle)
+from ..ops.wrappers import step_named
 
 
 class TorchDispatchMode:
@@ -41,9 +23,7 @@ class TorchDispatchMode:
 
     def handle(self, prim: Any, args: tuple) -> Any:
         """What dispatch asks a mode."""
-        handle = aten.name_of(prim, args)
-        func = handle if isinstance(handle, CustomOperator) else DispatchedOperator(handle, prim)
-        return self.__torch_dispatch__(func, tuple({type(a) for a in args if isinstance(a, Tensor)}), args, {})
+        return self.__torch_dispatch__(step_named(prim, args), tuple({type(a) for a in args if isinstance(a, Tensor)}), args, {})
 
     def __enter__(self) -> TorchDispatchMode:
         scopes = self.__dict__.setdefault("_scopes", [])    # a subclass need not call __init__

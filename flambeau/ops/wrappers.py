@@ -1,0 +1,119 @@
+"""Tensor classes with `__torch_dispatch__`: they answer primitive calls below autograd, in place of a kernel.
+
+Such a tensor has a layout, a dtype and a device but no elements of its own: to everything above it is a fake tensor, and where a fake
+tensor's call would end in the shape rule alone, its class is asked instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..core import dispatch
+from ..core.device import as_device
+from ..core.dtypes import dtype
+from ..core.tensor import Tensor, fake
+from . import aten
+from .custom import CustomOperator
+from .promotion import default_dtype
+
+
+class DispatchedOperator(aten.AtenOperator):
+    """A step below autograd: equal to `torch.ops.aten.NAME.default`, and called as the step was."""
+
+    def __init__(self, handle: Any, step: Callable) -> None:
+        super().__init__(handle.__name__)
+        self._handle, self._step = handle, step
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._step(*args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return other is self._handle or (isinstance(other, DispatchedOperator) and other._handle is self._handle)
+
+    def __hash__(self) -> int:
+        return hash(self._handle)
+
+
+def step_named(prim: Any, args: tuple) -> Any:
+    """A primitive's call as `__torch_dispatch__` gets to see it."""
+    handle = aten.name_of(prim, args)
+    return handle if isinstance(handle, CustomOperator) else DispatchedOperator(handle, prim)
+
+
+def wrapping(args: Sequence) -> list[type]:
+    """The classes with `__torch_dispatch__` among the arguments, subclasses before their bases."""
+    found: list[type] = []
+    for a in args:
+        if type(a) in (tuple, list):
+            kinds = wrapping(a)
+        else:
+            kinds = [type(a)] if dispatch.answers(a) else []
+        for kind in kinds:
+            if kind not in found:
+                found.insert(next((i for i, other in enumerate(found) if issubclass(kind, other)), len(found)), kind)
+    return found
+
+
+def answer(prim: Any, args: tuple) -> Any:
+    """What the first of the arguments' classes that answers gives; NotImplemented where none has `__torch_dispatch__`."""
+    kinds = wrapping(args)
+    if not kinds:
+        return NotImplemented
+    func = step_named(prim, args)
+    with dispatch.grad_enabled(False):      # autograd, above, has its own record of this step
+        for kind in kinds:
+            out = kind.__torch_dispatch__(func, tuple(kinds), args, {})     # type: ignore[attr-defined]
+            if out is not NotImplemented:
+                return tuple(out) if type(out) is list else out
+    raise TypeError(f"Multiple dispatch failed for 'torch.ops.{func}'; all __torch_dispatch__ handlers returned NotImplemented: "
+                    f"{[kind.__name__ for kind in kinds]}")
+
+
+def _make_subclass(cls: type, data: Tensor, require_grad: bool = False, dispatch_strides: bool = False, dispatch_device: bool = False,
+                   device_for_backend_keys: Any = None) -> Any:
+    """`data`, without its history, as a tensor of class `cls`: its elements are its own."""
+    _check_class("_make_subclass", cls)
+    if dispatch_strides or dispatch_device or device_for_backend_keys is not None:
+        raise NotImplementedError("_make_subclass(dispatch_strides=, dispatch_device=, device_for_backend_keys=) is not implemented; "
+                                  "override the properties `shape` and `device` in the class")
+    if hasattr(cls, "__torch_dispatch__"):
+        raise NotImplementedError(f"_make_subclass({cls.__name__}, ...): a class with __torch_dispatch__ has no elements of its own here; "
+                                  "keep the tensor as an attribute, and make it with Tensor._make_wrapper_subclass(cls, data.shape, ...)")
+    made = data.detach()._as_subclass(cls)
+    made.requires_grad = require_grad
+    return made
+
+
+def _make_wrapper_subclass(cls: type, size: Sequence[int], strides: Sequence[int] | None = None, storage_offset: int | None = None,
+                           memory_format: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
+                           pin_memory: bool = False, requires_grad: bool = False, dispatch_sizes_strides_policy: str | None = None,
+                           dispatch_device: bool = False, dispatch_layout: bool = False) -> Any:
+    """A tensor of class `cls` with this layout, dtype and device, without elements: the class keeps what stands for them, and answers
+    operators in `__torch_dispatch__`."""
+    _check_class("_make_wrapper_subclass", cls)
+    if not hasattr(cls, "__torch_dispatch__"):
+        raise RuntimeError(f"_make_wrapper_subclass(): {cls.__name__} must define a classmethod __torch_dispatch__")
+    if pin_memory:
+        raise NotImplementedError("_make_wrapper_subclass(pin_memory=True): it has no memory; pin what it wraps")
+    if layout is not None and str(layout) != "torch.strided":
+        raise NotImplementedError(f"_make_wrapper_subclass(layout={layout}): wrappers are strided here; define a property `layout`")
+    if memory_format is not None and strides is None and str(memory_format) != "torch.contiguous_format":
+        strides = memory_format.strides(tuple(size))
+    plain = fake(tuple(size), dtype or default_dtype(), as_device(device), None if strides is None else tuple(strides), storage_offset or 0)
+    made = plain._as_subclass(cls)
+    made.requires_grad = requires_grad
+    # What the class computes by itself (`dispatch_*`) it does as a property, which Python finds first anyway.
+    del dispatch_sizes_strides_policy, dispatch_device, dispatch_layout
+    return made
+
+
+def _check_class(name: str, cls: Any) -> None:
+    if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+        raise TypeError(f"{name}(): argument 'cls' must be a subclass of Tensor, not {cls!r}")
+
+
+dispatch.wrapped = answer
+Tensor._make_subclass = staticmethod(_make_subclass)                    # type: ignore[attr-defined]
+Tensor._make_wrapper_subclass = staticmethod(_make_wrapper_subclass)    # type: ignore[attr-defined]
+__all__ = ["DispatchedOperator", "answer", "step_named"]
