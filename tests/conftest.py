@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import flambeau as torch
@@ -33,7 +35,12 @@ def pytest_configure() -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Some tests make no sense under the sanitizers."""
+    """Every test draws the same numbers, whatever ran before it; and some make no sense under the sanitizers."""
+    random.seed(0)
+    np.random.seed(0)       # noqa: NPY002 - the global one, which tests read too
+    torch.manual_seed(0)
+    if "torch" in sys.modules:      # the oracle
+        sys.modules["torch"].manual_seed(0)
     if item.get_closest_marker("own_memory") and "libasan" in os.environ.get("LD_PRELOAD", ""):
         pytest.skip("AddressSanitizer keeps freed memory for a while, and twenty terabytes of address space")
 
