@@ -130,8 +130,6 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "ao.quantization.utils": (_FLOATS, "get_new_attr_name_with_prefix calculate_qmin_qmax check_min_max_valid"),
     "classes": ("TorchScript's classes are C++'s; write Python", "load_library"),
     "cuda.comm": (_PROCESSES, "broadcast broadcast_coalesced reduce_add reduce_add_coalesced scatter gather"),
-    "distributed._composable.fsdp": (_PROCESSES, "fully_shard FSDPModule MixedPrecisionPolicy"),
-    "distributed._functional_collectives": (_PROCESSES, "all_reduce all_gather_tensor reduce_scatter_tensor AsyncCollectiveTensor"),
     "distributed._shard.sharded_tensor": (_PROCESSES, "ShardedTensor Shard"),
     "distributed._symmetric_memory": (_PROCESSES, "empty rendezvous"),
     "distributed._tensor": (_PROCESSES, "DTensor DeviceMesh Shard Replicate Placement distribute_tensor"),

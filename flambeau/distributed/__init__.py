@@ -28,6 +28,7 @@ from .collectives import (
     scatter,
     send,
 )
+from .device_mesh import DeviceMesh, init_device_mesh
 from .errors import DistBackendError, DistError, DistNetworkError, DistStoreError, QueueEmptyError
 from .groups import (
     Backend,
@@ -80,11 +81,10 @@ from .work import Work
 all_gather_single, reduce_scatter_single = all_gather_into_tensor, reduce_scatter_tensor
 
 _absent = absent_names(
-    "torch.distributed", ("init_device_mesh", "DeviceMesh", "shrink_group"),
-    "use groups of new_group() and collectives; DeviceMesh, DTensor and FSDP do not exist yet",
+    "torch.distributed", ("shrink_group",), "use groups of new_group() without the ranks that are gone",
 )
 _submodules = submodules(__name__, "distributed_c10d", "run", "launch", "algorithms", "tensor", "device_mesh", "fsdp",
-                         "_composable", "checkpoint", "_functional_collectives")
+                         "_composable", "checkpoint", "_functional_collectives", "nn", "optim")
 
 
 def __getattr__(name: str) -> object:
