@@ -246,12 +246,15 @@ class Reducer:
 
     # -- a process that has no more inputs -----------------------------------------------------------------------------------------
     def shadow(self) -> None:
-        """Take part in one reduction with zeros."""
+        """Take part in one reduction with zeros; the others' gradients are left here."""
         with no_grad():
             for bucket in self.buckets:
                 bucket.buffer().zero_()
         works = [self._reduce(bucket) for bucket in self.buckets]
         if self.find_unused:
             self.group.allreduce(zeros(len(self.parameters), dtype=tensor([0]).dtype)).wait()
-        for work in works:
+        for bucket, work in zip(self.buckets, works):
             work.wait()
+            if not isinstance(work, Work):
+                self._keep(bucket, work.value())
+            self._leave(bucket, None)  # an optimizer that updates its part of the parameters here needs the others' gradients
