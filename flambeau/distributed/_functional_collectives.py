@@ -102,8 +102,8 @@ def permute_tensor(self: Tensor, src_dst: Sequence[int], group: Any = None) -> T
     if sorted(src_dst) != list(range(which.size())):
         raise ValueError(f"src_dst is to be a permutation of the group's {which.size()} ranks, not {list(src_dst)}")
     source = list(src_dst).index(me)
-    splits = [[n if r == other else 0 for r in range(which.size())] for other in (source, src_dst[me])]
-    return all_to_all_single(self.reshape(-1), *splits, which).reshape(self.shape)
+    received, sent = ([n if r == other else 0 for r in range(which.size())] for other in (source, src_dst[me]))
+    return all_to_all_single(self.reshape(-1), received, sent, which).reshape(self.shape)
 
 
 # -- several at once -----------------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
             for key, params in members.items():
                 bucket = self._buckets[key] = cat([p.detach().reshape(-1) for p in params])
                 for p, part in zip(params, bucket.split([p.numel() for p in params])):
-                    p.data = part.view(p.shape)
+                    p.data = part.view(p.shape)  # type: ignore[attr-defined]
 
     # -- steps -----------------------------------------------------------------------------------------------------------------------
     def _push(self) -> None:
@@ -125,7 +125,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         mine = pytree.tree_map_only(Tensor, lambda t: t.detach().cpu(), self.optim.state_dict())
         found: list | None = [None] * self.process_group.size() if self.process_group.rank() == to else None
         gather_object(mine, found, group=self.process_group, group_dst=to)
-        self._everyones = found  # type: ignore[assignment]
+        self._everyones = found
 
     def state_dict(self) -> dict[str, Any]:
         """The state of all, as an optimizer of one process has it. RuntimeError where it has not been brought."""
