@@ -332,7 +332,7 @@ def _shares_places(base: Tensor, chain: tuple) -> bool:
     view = base
     for prim, attrs in chain:
         view = prim.run((view, *attrs))
-        if prim.name in ("as_strided", "unfold") and may_overlap(*view._layout[:2]):
+        if "overlapping" in prim.tags and may_overlap(*view._layout[:2]):
             return True
     return False
 

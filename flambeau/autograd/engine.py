@@ -246,14 +246,13 @@ def _add(buffers: dict, edge: Edge, grad: Tensor) -> None:
     if slots is None:
         slots = buffers[node] = [None] * max(len(node.output_specs), 1)
     have = slots[nr]
-    if have is None:
-        slots[nr] = grad
-    elif type(have) is SparseTensor:
-        slots[nr] = grad + have  # in this order: whatever the other is
-    else:
-        slots[nr] = (
-            have + grad if have.dtype is grad.dtype else have.to(kind := promote_types(have.dtype, grad.dtype)) + grad.to(kind)
-        )
+    slots[nr] = grad if have is None else _plus(have, grad)
+
+
+def _plus(have: Tensor, grad: Tensor) -> Tensor:
+    if type(have) is SparseTensor:
+        return grad + have      # in this order whatever the other is: a sparse tensor may be added to any
+    return have + grad if have.dtype is grad.dtype else have.to(kind := promote_types(have.dtype, grad.dtype)) + grad.to(kind)
 
 
 def _run_pre_hooks(node: Node, gs: list) -> list:
@@ -282,7 +281,7 @@ def _accumulate(node: AccumulateGrad, g: Tensor) -> None:
     if meta.grad is None:
         meta.grad = g if dispatch.state.grad_enabled and g.requires_grad else _own(g)
     elif dispatch.state.grad_enabled or type(meta.grad) is SparseTensor:
-        meta.grad = g + meta.grad if type(g) is not SparseTensor else meta.grad + g
+        meta.grad = _plus(meta.grad, g)
     else:
         meta.grad.add_(g)
     if meta.post_accumulate_hooks:

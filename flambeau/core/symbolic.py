@@ -683,10 +683,15 @@ def sym_int(x: Any) -> Any:
     return x if isinstance(x, SymInt) else int(x)
 
 
-def sym_float(x: Any) -> Any:
-    """float(x); a symbolic number stays one."""
+def refuse_text(x: Any) -> None:
+    """TypeError for text, which float() and int() would read as a number."""
     if isinstance(x, (str, bytes)):
         raise TypeError(f"must be a number, not {type(x).__name__} ({x!r})")
+
+
+def sym_float(x: Any) -> Any:
+    """float(x); a symbolic number stays one."""
+    refuse_text(x)
     return x if isinstance(x, SymFloat) else x * 1.0 if isinstance(x, SymInt) else float(x)
 
 

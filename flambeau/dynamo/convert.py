@@ -134,7 +134,7 @@ class _Conversion:
         except DataDependentFloat as needed:
             if needed.args[0] in self.tx.births:
                 self._need((needed.args[0],), str(needed))
-            self.pinned.add(str(self.tx.float_sources[needed.args[0]]))
+            self.pinned.add(str(self.tx.number_sources[needed.args[0]]))
             raise RestartTrace from None
         except DataDependentSize as needed:
             self._need(needed.names, str(needed))

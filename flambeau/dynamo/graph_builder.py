@@ -59,9 +59,9 @@ class GraphBuilder:
         self.size_sources: list[Source] = []
         self._by_fake: dict[int, TensorVariable] = {}
         self._symbols: dict[str, fx.Node] = {}
-        self.float_sources: dict[str, Source] = {}
+        self.number_sources: dict[str, Source] = {}
+        """Where the numbers that are inputs come from, floats and what was drawn, by their symbols."""
         self._float_names: dict[Source, str] = {}
-        """Where the floats that are inputs come from, by their symbols."""
         self._expressions: dict[Any, fx.Node] = {}
         self.births: list[str] = []
         """Numbers and sizes that only the values in tensors tell, in the order in which the program comes to them."""
@@ -182,8 +182,8 @@ class GraphBuilder:
         """A Python float that is a variable of the graph: an input, once something in the graph uses it."""
         name = self._float_names.setdefault(source, f"f{len(self._float_names)}")
         symbol = SymFloat.variable(name, self.shape_env, example)
-        if name not in self.float_sources:
-            self.float_sources[name] = source
+        if name not in self.number_sources:
+            self.number_sources[name] = source
             self._symbols[name] = self.add_placeholder(str(source), source, symbol)
         return symbol
 
@@ -193,7 +193,7 @@ class GraphBuilder:
             return Source(*self.shape_text(value, 0))
         if isinstance(value, SymFloat):
             if value.op == "variable":
-                return self.float_sources[value.left]
+                return self.number_sources[value.left]
             return Source(f"({{0}} {value.op} {{1}})", (self.number_source(value.left), self.number_source(value.right)))
         return constant_source(value)
 
@@ -260,7 +260,7 @@ class GraphBuilder:
         name = self.births[-1]
         source = Source(f"_drawn{len(self.draws)}")
         self.draws[source.template] = method.derive(f"{{0}}({braced(', '.join(arguments))})")
-        self.float_sources[name] = source
+        self.number_sources[name] = source
         self._symbols[name] = self.add_placeholder("drawn", source, value)
         return SymVariable(value)
 

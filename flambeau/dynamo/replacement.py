@@ -134,8 +134,8 @@ class Writer:
 
     def _symbol(self, name: str) -> str:
         """A symbol of a size: fetched or drawn, or given by the graph."""
-        if name in self.trace.float_sources:
-            return self.fetch(self.trace.float_sources[name])
+        if name in self.trace.number_sources:
+            return self.fetch(self.trace.number_sources[name])
         if name in self.trace.births:
             return self._output(self.trace._symbol_node(name))
         return self.fetch(self.trace.symbol_source(name))

@@ -15,7 +15,7 @@ from ..core.device import as_device
 from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, dtype, promote_types
 from ..core.settings import add_setting
 from ..core.size import broadcast_shapes
-from ..core.symbolic import SymFloat
+from ..core.symbolic import SymFloat, refuse_text
 from ..core.tensor import Tensor, is_example
 from . import prims
 from .primitives import one_device
@@ -138,8 +138,7 @@ def fitting(x: Any, kind: dtype) -> Any:
         _check_width(x)
     if isinstance(x, SymFloat) and x.given and kind.category != BOOL:
         x = _fixed_if_large(x, *limits(kind))
-    if isinstance(x, (str, bytes)):
-        raise TypeError(f"must be a number, not {type(x).__name__} ({x!r})")
+    refuse_text(x)
     if kind.category == BOOL or not isinstance(x, numbers.Number) or type(x) is bool:
         return cast(x, kind)
     real: Any = x

@@ -55,13 +55,10 @@ def _product() -> Callable[[], object]:
 
 def _copy() -> Callable[[], object]:
     threads = _C.get_num_threads()
+    pool = ThreadPoolExecutor(threads)
     source = np.ones(COPIED, np.uint8)
     pairs = list(zip(np.array_split(source, threads), np.array_split(np.empty_like(source), threads)))
-
-    def run() -> None:
-        with ThreadPoolExecutor(threads) as pool:      # NumPy copies without the interpreter's lock
-            list(pool.map(lambda pair: np.copyto(pair[1], pair[0]), pairs))
-    return run
+    return lambda: list(pool.map(lambda pair: np.copyto(pair[1], pair[0]), pairs))     # NumPy copies without the interpreter's lock
 
 
 __all__ = ["Peaks", "peaks"]

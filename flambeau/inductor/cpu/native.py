@@ -16,24 +16,7 @@ from flambeau.core.expr import Expr, Index, evaluate
 from flambeau.core.symbolic import SymFloat
 from flambeau.core.tensor import Tensor, from_array
 from flambeau.core.watching import unwatched
-from flambeau.inductor.call import (
-    Call,
-    Clear,
-    Drop,
-    Look,
-    Make,
-    Primitive,
-    Run,
-    Step,
-    Store,
-    Take,
-    in_bytes,
-    is_contiguous,
-    is_whole,
-    look,
-    print_call,
-    symbols_of,
-)
+from flambeau.inductor import call as calls
 from flambeau.inductor.cpu.unit import Segment, Unit
 from flambeau.inductor.loop import post_ops
 from flambeau.inductor.loop.boxes import Slot
@@ -47,7 +30,7 @@ LONGEST_NAME = 60
 # -- the call of a unit ---------------------------------------------------------------------------------------------
 
 
-def call_of(program: Program, unit: Unit, arrays: bool) -> Call:
+def call_of(program: Program, unit: Unit, arrays: bool) -> calls.Call:
     """What a call of a printed unit does; `arrays`: it takes and gives arrays."""
     return _Calling(program, unit, arrays).call()
 
@@ -55,36 +38,36 @@ def call_of(program: Program, unit: Unit, arrays: bool) -> Call:
 class _Calling:
     def __init__(self, program: Program, unit: Unit, arrays: bool):
         self.program, self.unit, self.arrays = program, unit, arrays
-        self.steps: list[Step] = []
+        self.steps: list[calls.Step] = []
 
-    def call(self) -> Call:
+    def call(self) -> calls.Call:
         program, unit = self.program, self.unit
         used = set(unit.arguments) | {v.buffer for v in program.outputs if isinstance(v, View)}
         self.steps += [self._take(name, k) for k, name in enumerate(program.inputs) if name is not None and name in used]
         if not self.arrays:
-            self.steps.append(Clear())
+            self.steps.append(calls.Clear())
         self.steps += [self._take(name, None) for name in program.constants]
         if unit.arena != 0:
-            self.steps.append(Make("arena", uint8, (unit.arena,)))
+            self.steps.append(calls.Make("arena", uint8, (unit.arena,)))
         born = {name for segment in unit.segments for name in segment.born}
         self._make(name for name in unit.arguments if program.buffers[name].kind in ("temp", "output") and name not in born)
         for segment in unit.segments:
             self._segment(segment)
             if segment.dead and segment is not unit.segments[-1]:
-                self.steps.append(Drop(tuple(segment.dead)))
-        return Call(symbols_of(program), self.steps, [self._result(v) for v in program.outputs],
-                    takes_arrays=self.arrays, gives_arrays=self.arrays)
+                self.steps.append(calls.Drop(tuple(segment.dead)))
+        return calls.Call(calls.symbols_of(program), self.steps, [self._result(v) for v in program.outputs],
+                          takes_arrays=self.arrays, gives_arrays=self.arrays)
 
-    def _take(self, name: str, position: int | None) -> Take:
+    def _take(self, name: str, position: int | None) -> calls.Take:
         buffer = self.program.buffers[name]
-        strides = None if position is None else in_bytes(buffer.strides, buffer.dtype)
-        return Take(name, buffer.dtype, position, buffer.shape, strides)
+        strides = None if position is None else calls.in_bytes(buffer.strides, buffer.dtype)
+        return calls.Take(name, buffer.dtype, position, buffer.shape, strides)
 
     def _make(self, names: Iterable[str]) -> None:
         for name in names:
             buffer = self.program.buffers[name]
-            strides = None if is_contiguous(buffer) else in_bytes(buffer.strides, buffer.dtype)
-            self.steps.append(Make(name, buffer.dtype, buffer.shape, strides))
+            strides = None if calls.is_contiguous(buffer) else calls.in_bytes(buffer.strides, buffer.dtype)
+            self.steps.append(calls.Make(name, buffer.dtype, buffer.shape, strides))
 
     def _segment(self, segment: Segment) -> None:
         """The memory for it, and its call."""
@@ -92,21 +75,23 @@ class _Calling:
         if isinstance(call, int):
             self._make(segment.born)
             arena = "arena" if self.unit.arena != 0 else None
-            self.steps.append(Run(call, (*segment.arguments, arena), tuple(self.unit.symbols)))
+            self.steps.append(calls.Run(call, (*segment.arguments, arena), tuple(self.unit.symbols)))
             return
         made = [v.buffer for v in call.outputs if self._is_whole(v)]
         self._make(name for name in segment.born if name not in made)
-        results = [(v.buffer, in_bytes(v.strides, v.dtype)) if v.buffer in made else (f"part{k}", None) for k, v in enumerate(call.outputs)]
-        inputs = tuple([look(v, self._is_whole(v)) for v in call.inputs])
-        number = sum(isinstance(s, Primitive) for s in self.steps)
-        self.steps.append(Primitive(number, replace(call, origins=()), inputs, tuple(results)))
-        self.steps += [Store(look(view, False), name) for (name, _), view in zip(results, call.outputs, strict=True) if name != view.buffer]
+        results = [(v.buffer, calls.in_bytes(v.strides, v.dtype)) if v.buffer in made else (f"part{k}", None)
+                   for k, v in enumerate(call.outputs)]
+        inputs = tuple([calls.look(v, self._is_whole(v)) for v in call.inputs])
+        number = sum(isinstance(s, calls.Primitive) for s in self.steps)
+        self.steps.append(calls.Primitive(number, replace(call, origins=()), inputs, tuple(results)))
+        self.steps += [calls.Store(calls.look(view, False), name)
+                       for (name, _), view in zip(results, call.outputs, strict=True) if name != view.buffer]
 
     def _is_whole(self, view: View) -> bool:
-        return is_whole(view, self.program.buffers[view.buffer])
+        return calls.is_whole(view, self.program.buffers[view.buffer])
 
-    def _result(self, out: View | Index | None) -> Look | Index | None:
-        return look(out, self._is_whole(out)) if isinstance(out, View) else out
+    def _result(self, out: View | Index | None) -> calls.Look | Index | None:
+        return calls.look(out, self._is_whole(out)) if isinstance(out, View) else out
 
 
 # -- running --------------------------------------------------------------------------------------------------------
@@ -116,7 +101,7 @@ class _Calling:
 class NativeCode:
     """All that a call needs beside the library: plain enough to be kept in the cache."""
 
-    call: Call
+    call: calls.Call
     constants: dict[str, Tensor]
     kernels: list[tuple[str, tuple[int, ...]]]  # what runs, in order: its name, and the numbers of the captured graph's nodes
     spans: list[tuple[int, int]]                # the first kernel of each function, and their number
@@ -128,11 +113,11 @@ class NativeCode:
     @property
     def functions(self) -> dict[str, int]:
         """The library's functions that it calls, and how many arrays each takes; without any there is no library."""
-        return {run.name: len(run.buffers) for run in self.call.of(Run)}
+        return {run.name: len(run.buffers) for run in self.call.of(calls.Run)}
 
     def text(self) -> str:
         """The call as Python."""
-        return print_call(self.call)
+        return calls.print_call(self.call)
 
     def link(self, runs: Sequence[Any]) -> Callable[[list], list]:
         """The function from inputs to outputs, given the library's."""
@@ -142,7 +127,7 @@ class NativeCode:
             "__name__": __name__, **DTYPES,
             "empty": np.empty, "empty_strided": empty_strided, "fit": fit, "strided": strided_view, "tensor": from_array,
             "extern": self._extern,
-            "constants": self.constants, "steps": [(s.step, k) for s, k in zip(self.call.of(Primitive), self.in_python, strict=True)],
+            "constants": self.constants, "steps": [(s.step, k) for s, k in zip(self.call.of(calls.Primitive), self.in_python, strict=True)],
         }
         scope |= dict(zip(self.functions, runs, strict=True))
         exec(compile(self.text(), "<inductor wrapper>", "exec"), scope)

@@ -12,7 +12,7 @@ from flambeau.core.dtypes import bfloat16, bool_, dtype, float16, float32
 from flambeau.core.size import contiguous_strides, permuted_strides
 from flambeau.inductor.cpu import scans
 from flambeau.inductor.cpu.externs import ATTENTION, CONVOLUTIONS, DRAWS, EXTERNS, choose_layouts, runs_fast
-from flambeau.inductor.loop.boxes import Box, boxes_in, index_of, origin_of, template
+from flambeau.inductor.loop.boxes import CHEAP, Box, boxes_in, index_of, origin_of, template
 from flambeau.inductor.loop.ir import Extern, Value
 from flambeau.inductor.loop.products import product_calls
 from flambeau.inductor.loop.views import is_matrix
@@ -22,7 +22,6 @@ from flambeau.ops.registry import Primitive
 if TYPE_CHECKING:
     from flambeau.inductor.loop.lowering import Lowering
 
-CHEAP = 5               # at most so costly is computed again rather than stored
 DRAWN_FROM = 1 << 12    # random numbers from which drawing four at a time is worth a pass over memory
 
 

@@ -17,6 +17,8 @@ from flambeau.inductor.loop.ir import Compute, Origin, Value, View
 if TYPE_CHECKING:
     from flambeau.inductor.loop.lowering import Lowering
 
+CHEAP = 5   # at most so costly is computed again rather than stored, though more elements read it
+
 
 class Box:
     """A tensor being lowered: `view` once it lives in a buffer, else `fn` from index to value."""

@@ -21,14 +21,13 @@ from flambeau.core.size import contiguous_strides, permuted_strides
 from flambeau.core.symbolic import SymFloat, SymInt, hint_of
 from flambeau.core.tensor import Tensor
 from flambeau.fx.node import resolve_attr
-from flambeau.inductor.loop.boxes import Box, Place, boxes_in, grows, index_of, origin_of, template, trailing
+from flambeau.inductor.loop.boxes import CHEAP, Box, Place, boxes_in, grows, index_of, origin_of, template, trailing
 from flambeau.inductor.loop.ir import Buffer, Compute, Extern, Origin, Program, Tracer, Value, View, varies_with, walk
 from flambeau.inductor.loop.target import Target
 from flambeau.inductor.loop.views import dense, divisors_in, linear_strides
 from flambeau.ops.prims import index_shape
 from flambeau.ops.registry import Primitive
 
-CHEAP = 5          # at most so costly is computed again rather than stored, though more elements read it
 LARGEST_BODY = 96  # a virtual box with more values than this is stored
 
 # dtypes that loop bodies compute with; a primitive that meets another one runs its eager kernel.

@@ -337,7 +337,7 @@ def _extent(x: Tensor) -> Any:
     return last * base.dtype.itemsize // x.dtype.itemsize
 
 
-@view("as_strided", batch=_as_strided_batch,
+@view("as_strided", tags=("overlapping",), batch=_as_strided_batch,
       derivative=Linear(x=lambda g, x_spec, size, stride, offset: _as_strided_back(g, x_spec, size, stride, offset)),
       loop="strided", samples=lambda r: [(r.standard_normal((3, 4)), (2, 2), (5, 1), 1)])
 def as_strided(x: Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Spec:
@@ -399,7 +399,7 @@ def _unfold_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
     return unfold(args[0], args[1] + 1, *args[2:])
 
 
-@view("unfold", batch=_unfold_batch, loop=_unfold_loop,
+@view("unfold", tags=("overlapping",), batch=_unfold_batch, loop=_unfold_loop,
       derivative=Linear(x=lambda g, x_shape, dim, size, step: _unfold_back(g, x_shape, dim, size, step)),
       samples=lambda r: [(r.standard_normal((2, 7, 3)), 1, 3, 2), (r.standard_normal(6), 0, 2, 3)])
 def unfold(x: Tensor, dim: int, size: int, step: int) -> Spec:
