@@ -19,15 +19,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from . import _C
+from .core import cache
+from .core.lazy import LazyModule
+from .ops.registry import OPERATORS, PRIMITIVES
+
 
 def _run(args: argparse.Namespace) -> int:
     """Run `args.script` as `__main__` with `torch` meaning Flambeau."""
-    import_module("flambeau.as_torch")
+    LazyModule("flambeau.as_torch").install()
     if args.module:
         sys.argv = [args.script, *args.args]
         sys.path.insert(0, os.getcwd())
@@ -76,9 +80,7 @@ def _operator_facets(fn: Any) -> str:
 
 def _ops(args: argparse.Namespace) -> int:
     """One line a record: its name and facets; then how many there are."""
-    import_module("flambeau.ops")
-    registry = import_module("flambeau.ops.registry")
-    tables = (("primitives", registry.PRIMITIVES, _primitive_facets), ("operators", registry.OPERATORS, _operator_facets))
+    tables = (("primitives", PRIMITIVES, _primitive_facets), ("operators", OPERATORS, _operator_facets))
     for title, table, facets in tables:
         names = [name for name in sorted(table) if fnmatch(name, args.pattern)]
         for name in names:
@@ -116,7 +118,6 @@ def _mib(size: int) -> str:
 
 def _cache_kinds() -> dict[str, tuple[int, int]]:
     """By what lies in the cache: how many entries, how many bytes."""
-    cache = import_module("flambeau.core.cache")
     sizes: dict[str, list[int]] = {kind: [] for kind in cache.KINDS}
     for entry in cache.entries():
         sizes[entry.kind].append(entry.size)
@@ -125,14 +126,13 @@ def _cache_kinds() -> dict[str, tuple[int, int]]:
 
 def _cache_summary() -> str:
     """Where compiled code is kept, and how much of it there is."""
-    cache, kinds = import_module("flambeau.core.cache"), _cache_kinds()
+    kinds = _cache_kinds()
     held = ", ".join(f"{count} {name}" for name, (count, _) in kinds.items() if count) or "empty"
     return f"{cache.cache_directory()}: {held}, {_mib(sum(size for _, size in kinds.values()))} of at most {_mib(cache.limit())}"
 
 
 def _cache(args: argparse.Namespace) -> int:
     """The cache of compiled code: a line a kind of entry, or `--clear`."""
-    cache = import_module("flambeau.core.cache")
     if args.clear:
         print(f"{cache.cache_directory()}: {_mib(cache.clear())} removed")
         return 0
@@ -145,13 +145,12 @@ def _cache(args: argparse.Namespace) -> int:
 
 
 def _info(args: argparse.Namespace) -> int:
-    torch = import_module("flambeau")
     facts: dict[str, object] = {
-        "flambeau": f"{_version('flambeau')} ({Path(torch.__file__ or '.').parent})",
+        "flambeau": f"{_version('flambeau')} ({Path(__file__).parent})",
         "python": f"{platform.python_version()} ({sys.executable})",
         "platform": platform.platform(),
         "processors": os.cpu_count(),
-        "threads": import_module("flambeau._C").get_num_threads(),
+        "threads": _C.get_num_threads(),
         **{name: _version(name) for name in ("numpy", "scipy", "ml_dtypes", "safetensors", "onednn-cpu-gomp")},
         "compiler's cache": _cache_summary(),
         "C++ compiler": _first_line([os.environ.get("CXX", "g++"), "--version"]),

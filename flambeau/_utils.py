@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from . import cuda
 from .accelerator import get_device_module
 from .core.device import device
 from .core.tensor import Tensor
@@ -37,7 +37,7 @@ def _take_tensors(tensors: Sequence[Tensor], size_limit: int) -> Iterator[list[T
 
 def _get_available_device_type() -> str | None:
     """"cuda" where there is a GPU, else None."""
-    return "cuda" if importlib.import_module("flambeau.cuda").is_available() else None
+    return "cuda" if cuda.is_available() else None
 
 
 def _get_device_module(device_type: str) -> Any:
@@ -50,7 +50,7 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
     if isinstance(device, int):
         return device
     if device is None and optional:
-        return int(importlib.import_module("flambeau.cuda").current_device())
+        return int(cuda.current_device())
     found = _device(device)
     if found.type == "cpu":
         if allow_cpu:
@@ -64,7 +64,7 @@ _device = device
 
 def _get_all_device_indices() -> list[int]:
     """The numbers of all GPUs."""
-    return list(range(importlib.import_module("flambeau.cuda").device_count()))
+    return list(range(cuda.device_count()))
 
 
 class KeyErrorMessage(str):

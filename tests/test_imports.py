@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -32,6 +33,7 @@ class Import(NamedTuple):
     imported: str
     line: int
     inside_function: bool
+    waits: bool = False
 
     def __str__(self) -> str:
         return f"{self.importer.replace('.', '/')}.py:{self.line} imports {self.imported}"
@@ -62,6 +64,21 @@ def _targets(node: ast.Import | ast.ImportFrom, importer: str, is_package: bool)
         yield full if full in modules() or full == f"{PACKAGE}._C" else prefix
 
 
+class Later(ast.Import):
+    """One that waits until the module is used."""
+
+
+def _lazily(node: ast.AST) -> Later | None:
+    """What `LazyModule("flambeau.room.module")` imports, or each of several in a comprehension over their names."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "LazyModule"):
+        return None
+    name = "".join(part.value if isinstance(part, ast.Constant) else "*" for part in getattr(node.args[0], "values", node.args))
+    found = Later([ast.alias(module) for module in modules() if fnmatch(module, name)])
+    assert found.names, f"LazyModule({name!r}) is no module of this package"
+    found.lineno = node.lineno
+    return found
+
+
 def _is_type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
 
@@ -70,6 +87,8 @@ def _walk(node: ast.AST, inside: bool) -> Iterator[tuple[ast.Import | ast.Import
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.Import, ast.ImportFrom)):
             yield child, inside
+        elif lazily := _lazily(child):
+            yield lazily, True
         elif not _is_type_checking(child):
             yield from _walk(child, inside or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)))
 
@@ -81,7 +100,7 @@ def imports() -> list[Import]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node, inside in _walk(tree, False):
             targets = _targets(node, name, path.name == "__init__.py")
-            found += [Import(name, target, node.lineno, inside) for target in targets]
+            found += [Import(name, target, node.lineno, inside, isinstance(node, Later)) for target in targets]
     return found
 
 
@@ -137,8 +156,34 @@ def test_no_import_cycles() -> None:
 
 
 def test_imports_stand_at_the_top() -> None:
-    hidden = [i for i in imports() if i.inside_function and i.imported.split(".")[0] not in OPTIONAL]
+    hidden = [i for i in imports() if i.inside_function and not i.waits and i.imported.split(".")[0] not in OPTIONAL]
     assert not hidden, "imports inside functions:\n" + "\n".join(map(str, hidden))
+
+
+BY_NAME = {
+    "__init__": "names of the package load when they are first used", "nn.__init__": "likewise", "autograd.__init__": "likewise",
+    "_lazy": "likewise of packages", "_refs.__init__": "likewise", "_homes": "likewise of the tables' modules",
+    "core.lazy": "the place where imports wait", "jit.__init__": '`from __future__ import annotations` has bound the module\'s name',
+    "autograd.profiler": "a module above stands here", "as_torch": "the module of an alias",
+    "ops.__init__": "operators, by family", "fx.graph": "a module that a saved graph names",
+    "serialization.names": "a module that a checkpoint names", "dynamo.handlers.names": "a module that the program imports",
+    "_dynamo.utils": "the modules below one that the program names",
+}
+"""Modules that load others by a name, and why that name is data."""
+
+
+def test_own_modules_are_not_loaded_by_name() -> None:
+    """`import_module` hides an import from the tests above: of this package only LazyModule may wait, which they read."""
+    def loads(tree: ast.AST) -> Iterator[ast.Call]:
+        return (call for call in ast.walk(tree) if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("import_module"))
+
+    found = {}
+    for path in (ROOT / PACKAGE).rglob("*.py"):
+        own = [call for call in loads(ast.parse(path.read_text(encoding="utf-8")))
+               if not (isinstance(call.args[0], ast.Constant) and str(call.args[0].value).split(".")[0] not in (PACKAGE, ""))]
+        if own:
+            found[".".join(path.relative_to(ROOT / PACKAGE).with_suffix("").parts)] = own[0].lineno
+    assert found.keys() == BY_NAME.keys(), found
 
 
 def test_flambeau_never_imports_torch() -> None:

@@ -123,7 +123,7 @@ Variable = Tensor
 
 def __getattr__(name: str) -> Any:
     if name in ("profiler", "forward_ad", "variable"):
-        return importlib.import_module(f"{__name__}.profiler")
+        return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 __all__ = [

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 
+from ..core.lazy import LazyModule
 from ..core.settings import add_setting
 from ._flags import flags_of
 
+_dnn = LazyModule("flambeau.backends.cuda.dnn_library")     # which reads the settings here
 enabled = True
 benchmark = False
 benchmark_limit = 10
@@ -20,12 +21,12 @@ def is_available() -> bool:
     """Whether convolutions can run on a GPU: CuPy is there, and cuDNN where pip puts it."""
     if importlib.util.find_spec("cupy") is None:
         return False
-    return len(importlib.import_module("flambeau.backends.cuda.dnn_library").find_library()) > 1
+    return len(_dnn.find_library()) > 1
 
 
 def version() -> int | None:
     """cuDNN's version, 91500 for 9.15.0; None without it."""
-    return importlib.import_module("flambeau.backends.cuda.dnn_library").library().version() if is_available() else None
+    return _dnn.library().version() if is_available() else None
 
 
 def is_acceptable(tensor: object) -> bool:

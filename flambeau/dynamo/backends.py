@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import Any
 
 from .. import fx
+from ..core.lazy import LazyModule
 from .exceptions import InvalidBackend
 
 Backend = Callable[..., Callable[..., Any]]
 """`backend(gm, example_inputs) -> callable(*inputs) -> tuple`."""
 
+_aot, _inductor = LazyModule("flambeau.aot"), LazyModule("flambeau.inductor")
 _BACKENDS: dict[str, Backend] = {}
 _TAGS: dict[str, frozenset[str]] = {}
 
@@ -66,19 +67,18 @@ def eager(gm: fx.GraphModule, example_inputs: list[Any], **options: Any) -> Call
 @register_debug_backend
 def aot_eager(gm: fx.GraphModule, example_inputs: list[Any], **options: Any) -> Callable[..., Any]:
     """Run the functional forward and backward graphs, without generated code."""
-    compiled: Callable[..., Any] = importlib.import_module("..aot", __package__).aot_eager(gm, example_inputs)
+    compiled: Callable[..., Any] = _aot.aot_eager(gm, example_inputs)
     return compiled
 
 
 @register_backend
 def inductor(gm: fx.GraphModule, example_inputs: list[Any], **options: Any) -> Callable[..., Any]:
     """Fused native code (the default)."""
-    compile_fx = importlib.import_module("..inductor", __package__).compile_fx
-    compiled: Callable[..., Any] = compile_fx(gm, example_inputs, **options)
+    compiled: Callable[..., Any] = _inductor.compile_fx(gm, example_inputs, **options)
     return compiled
 
 
-inductor.check_options = lambda options: importlib.import_module("..inductor.config", __package__).effective(options)
+inductor.check_options = lambda options: _inductor.config.effective(options)
 
 
 @register_backend

@@ -9,7 +9,6 @@ writes only the report, one file for all compilations of the process. `TORCH_LOG
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import os
 import re
@@ -22,6 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from .. import fx
+from ..core.lazy import LazyModule
 from ..core.symbolic import hint_of
 from ..core.tensor import Tensor
 from . import logs
@@ -29,6 +29,7 @@ from .report import Kernel, kernels_of, names_of, page, section
 from .report_memory import MemoryOverTime, memory_of
 
 PACKAGE = __name__.split(".", maxsplit=1)[0]
+_aot, _graph, _ir = LazyModule("flambeau.aot"), LazyModule("flambeau.inductor.graph"), LazyModule("flambeau.inductor.loop.ir")
 _numbers = itertools.count()
 _folders: list[Folder] = []
 _told: set[str] = set()
@@ -81,12 +82,11 @@ class Folder:
 
     def saw_code(self, compiled: Any) -> None:
         """A graph that inductor compiled."""
-        ir = importlib.import_module(f"{PACKAGE}.inductor.loop.ir")
         stem = f"inductor_{self.count}"
         self.count += 1
         seconds = ", ".join(f"{stage} {1000 * t:.1f} ms" for stage, t in compiled.seconds.items())
-        self.write(f"{stem}_loops.txt", f"# {seconds}\n" + "\n".join(ir.print_program(compiled.program)) + "\n")
-        schedule = self._schedule(compiled, ir)
+        self.write(f"{stem}_loops.txt", f"# {seconds}\n" + "\n".join(_ir.print_program(compiled.program)) + "\n")
+        schedule = self._schedule(compiled)
         self.kernels += kernels_of(stem, compiled)
         self.memory.append(memory_of(stem, names_of(compiled), compiled))
         self.codes.append(compiled.code)
@@ -98,13 +98,13 @@ class Folder:
         self.write(f"{stem}_wrapper.py", compiled.wrapper)
         logs.output_code.debug("generated code\n%s\n%s", source, compiled.wrapper)
 
-    def _schedule(self, compiled: Any, ir: ModuleType) -> str:
+    def _schedule(self, compiled: Any) -> str:
         lines = []
         for number, node in enumerate(compiled.nodes):
             steps = [member.step for member in getattr(node, "members", ())] or [node]
             kind = f"kernel {number}" if getattr(node, "members", None) else f"library call {number}"
             lines.append(f"== {kind}: {getattr(node, 'style', getattr(node, 'op', ''))}")
-            lines += [line for step in steps for line in ir.print_step(step)]
+            lines += [line for step in steps for line in _ir.print_step(step)]
             lines.append("")
         return "\n".join(lines) + "\n"
 
@@ -188,8 +188,8 @@ def watching(name: str) -> Iterator[Folder | None]:
         yield None
         return
     folder = Folder(name)
-    observers = importlib.import_module(f"{PACKAGE}.aot.compile").Observers.listening
-    listening = importlib.import_module(f"{PACKAGE}.inductor.graph").listening
+    observers = _aot.Observers.listening
+    listening = _graph.listening
     observers.append(folder.saw_graph)
     listening.append(folder.saw_code)
     try:

@@ -7,16 +7,18 @@ of what a profiler saw run (`torch.profiler`) while the report's folder was ther
 from __future__ import annotations
 
 import html
-import importlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..backends.cpu.peaks import peaks
+from ..core.lazy import LazyModule
 from ..core.symbolic import hint_of
 from ..core.tensor import Tensor
 from .report_memory import MemoryOverTime, figure
+
+_native = LazyModule("flambeau.inductor.cpu.native")
 
 _HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # as code objects spell it: links and all
 LONGEST_TEXT = 60_000   # characters of a stage's text in the report; the files have all of it
@@ -87,7 +89,7 @@ def kernels_of(stem: str, compiled: Any) -> list[Kernel]:
 
 def _named(compiled: Any) -> list[tuple[str, Any]]:
     """The names of kernels and calls, and the places of their nodes in the captured graph."""
-    return importlib.import_module("flambeau.inductor.cpu.native").names_of_kernels(compiled.nodes)
+    return _native.names_of_kernels(compiled.nodes)
 
 
 def names_of(compiled: Any) -> list[str]:
@@ -114,10 +116,9 @@ def _flops_of_call(node: Any) -> int:
     rule = getattr(node.target, "flops", None)
     if rule is None:
         return 0
-    native = importlib.import_module("flambeau.inductor.cpu.native")
     shapes = [tuple(map(_number, view.shape)) for view in node.inputs]
     try:
-        return int(rule(tuple(map(_number, node.outputs[0].shape)), *native.fill(node.args, shapes, {})))
+        return int(rule(tuple(map(_number, node.outputs[0].shape)), *_native.fill(node.args, shapes, {})))
     except (TypeError, ValueError, IndexError, KeyError):     # sizes that vary, or operands that lie in another way than the rule's
         return 0
 

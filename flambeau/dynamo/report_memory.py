@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..core.lazy import LazyModule
+
+_memory = LazyModule("flambeau.inductor.cpu.memory")
 WIDTH, HEIGHT = 720, 120    # of the figure, in pixels
 KINDS = {"temporaries": "#e08214", "results": "#8073ac"}
 """What lives, and the colour that it is drawn in."""
@@ -30,20 +33,15 @@ class MemoryOverTime:
 def memory_of(stem: str, names: Sequence[str], compiled: Any) -> MemoryOverTime:
     """Of a graph that inductor compiled, for the examples' sizes; `names` are those of its nodes."""
     program, nodes = compiled.program, compiled.nodes
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    for k, node in enumerate(nodes):
-        for name in {*node.reads, *node.writes}:
-            first.setdefault(name, k)
-            last[name] = k
+    lives = _memory.Lives([{*node.reads, *node.writes} for node in nodes])
     grows = [[0, 0] for _ in range(len(nodes) + 1)]
     stored = set(compiled.unit.places) | set(compiled.unit.arguments) if compiled.unit is not None else set(program.buffers)
     for name, buffer in program.buffers.items():
-        if buffer.kind not in ("temp", "output") or name not in first or name not in stored:
+        if buffer.kind not in ("temp", "output") or name not in lives.first or name not in stored:
             continue
         kind, size = buffer.kind == "output", program.hint(buffer.numel * buffer.dtype.itemsize)
-        grows[first[name]][kind] += size
-        grows[-1 if kind else last[name] + 1][kind] -= size
+        grows[lives.first[name]][kind] += size
+        grows[-1 if kind else lives.last[name] + 1][kind] -= size
     alive, now = [], [0, 0]
     for change in grows[:-1]:
         now = [n + c for n, c in zip(now, change)]

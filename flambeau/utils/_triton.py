@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
+
+from .. import cuda
 
 
 def has_triton_package() -> bool:
@@ -13,7 +14,7 @@ def has_triton_package() -> bool:
 
 def has_triton() -> bool:
     """Whether Triton can be imported and there is a GPU that it compiles for."""
-    return has_triton_package() and bool(importlib.import_module("flambeau.cuda").is_available())
+    return has_triton_package() and bool(cuda.is_available())
 
 
 __all__ = ["has_triton", "has_triton_package"]

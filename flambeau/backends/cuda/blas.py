@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib
 import importlib.util
 import types
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ import cupy
 import numpy as np
 
 from ... import _C
+from ...core.lazy import LazyModule
 from ...core.size import contiguous_strides
 from . import matmul as precision
 from .cubins import Kernel, stream_pointer
@@ -28,6 +28,7 @@ KINDS = {
 }
 TF32 = 77
 _DEFAULT_ALGORITHM = -1
+_kernels = LazyModule("flambeau.backends.cuda.copy_kernels")
 
 
 class _Library:
@@ -227,10 +228,9 @@ class _Words(NamedTuple):
 
 def _copy(rows: int, columns: int, source_step: int, target_step: int) -> Callable[[int, int], None]:
     """Copies 16-bit matrices between rows of different lengths, by their addresses."""
-    kernels = importlib.import_module(__package__ + ".copy_kernels")
     blocks = -(-columns // _COPIED)
     anywhere = _Words(types.SimpleNamespace(ptr=2))
-    launch = Kernel(kernels.copy_rows).bind((anywhere, anywhere, columns, blocks, source_step, target_step),
+    launch = Kernel(_kernels.copy_rows).bind((anywhere, anywhere, columns, blocks, source_step, target_step),
                                             {"BLOCK": _COPIED}, num_warps=4)
     return lambda source, target: launch((rows * blocks,), (source, target))
 

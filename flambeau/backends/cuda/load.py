@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 from collections.abc import Callable
 from typing import Any
 
+from ...core.lazy import LazyModule
+
+_arrays, _attention, _blaslt = [LazyModule(f"flambeau.backends.cuda.{name}") for name in ("arrays", "attention", "blaslt")]
+_dnn, _kernels, _steps = [LazyModule(f"flambeau.backends.cuda.{name}") for name in ("dnn", "kernels", "steps")]
 INSTALL_HINT = "NVIDIA GPUs need CuPy: pip install 'flambeau[cuda]' (or cupy-cuda13x for CUDA 13)"
 
 
@@ -22,17 +25,16 @@ def loader(primitives: dict[str, Any], composites: dict[str, Any], movers: dict,
         if done:
             return
         try:
-            importlib.import_module("cupy")
+            import cupy  # noqa: F401
         except ImportError as error:
             raise RuntimeError(f"Torch not compiled with CUDA enabled: {INSTALL_HINT} ({error})") from None
-        kernels = importlib.import_module(__package__ + ".kernels")
-        kernels.install(primitives, movers, importlib.import_module(__package__ + ".arrays"))
-        importlib.import_module(__package__ + ".dnn").install(primitives)
-        importlib.import_module(__package__ + ".blaslt").install(composites)
+        _kernels.install(primitives, movers, _arrays)
+        _dnn.install(primitives)
+        _blaslt.install(composites)
         if importlib.util.find_spec("triton") is not None:
-            steps["cuda"] = importlib.import_module(__package__ + ".steps").STEPS
-            kernels.prefer_generated(primitives, composites, generated)
-            importlib.import_module(__package__ + ".attention").install(composites)
+            steps["cuda"] = _steps.STEPS
+            _kernels.prefer_generated(primitives, composites, generated)
+            _attention.install(composites)
         done = True
 
     return load

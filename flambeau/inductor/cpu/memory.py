@@ -9,7 +9,7 @@ They go by reference counts: what somebody else still holds stays as it is.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -26,7 +26,7 @@ WORTHWHILE = 7 / 8  # of the plain plan's bytes
 class Lives:
     """The first and the last node that touches each buffer."""
 
-    def __init__(self, touched: Sequence[Sequence[str]]) -> None:
+    def __init__(self, touched: Sequence[Iterable[str]]) -> None:
         self.nodes = len(touched)
         self.first: dict[str, int] = {}
         self.last: dict[str, int] = {}

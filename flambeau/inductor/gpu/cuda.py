@@ -29,27 +29,9 @@ from flambeau.core.cache import YOUNG, cache_directory, read, temporary_folder, 
 from flambeau.core.device import CPU, device
 from flambeau.core.dtypes import DTYPES, dtype
 from flambeau.core.expr import Index
+from flambeau.core.lazy import LazyModule
 from flambeau.core.tensor import Tensor, from_array
-from flambeau.inductor.call import (
-    ByAddress,
-    ByArrays,
-    Call,
-    Clear,
-    Drop,
-    Keep,
-    Launch,
-    Look,
-    Make,
-    Primitive,
-    Step,
-    Take,
-    in_bytes,
-    is_contiguous,
-    is_whole,
-    look,
-    print_call,
-    symbols_of,
-)
+from flambeau.inductor import call as calls
 from flambeau.inductor.gpu.dnn import CONVOLUTIONS, ROLES
 from flambeau.inductor.gpu.products import Product, print_product
 from flambeau.inductor.gpu.settled import Settled, kept_buffers, settled_steps
@@ -58,6 +40,9 @@ from flambeau.inductor.gpu.triton_rows import print_triton
 from flambeau.inductor.gpu.written import Written
 from flambeau.inductor.loop.ir import ALL_OUTPUTS, Extern, Program, View
 from flambeau.inductor.loop.scheduler import Kernel, Node
+
+# NVIDIA's libraries, which a graph may not need
+_LIBRARIES = {name: LazyModule(f"flambeau.backends.cuda.{name}") for name in ("blas", "blaslt", "dnn")}
 
 
 # -- compiling -----------------------------------------------------------------------------------------------
@@ -176,34 +161,35 @@ class _Calling:
         self.program, self.steps, self.arrays = program, steps, arrays
         self.settled = set() if arrays else settled_steps(program, steps)
         self.kept = tuple(kept_buffers(steps, self.settled))
-        self.symbols = symbols_of(program)
+        self.symbols = calls.symbols_of(program)
         self.flat: set[str] = set()     # buffers that are made without their shape
-        self.made: list[Step] = []
+        self.made: list[calls.Step] = []
 
     def code(self) -> CudaCode:
         """The calls and what they refer to."""
         program = self.program
         settle = self._settle() if self.settled else None
         results = {v.buffer for v in program.outputs if isinstance(v, View)}
-        keep = [Keep(self.kept)] if self.settled else []
+        keep = [calls.Keep(self.kept)] if self.settled else []
         steps = self._body(set(range(len(self.steps))) - self.settled, results, keep)
-        call = Call(self.symbols, steps, [self._result(v) for v in program.outputs], takes_arrays=self.arrays, gives_arrays=self.arrays)
+        call = calls.Call(self.symbols, steps, [self._result(v) for v in program.outputs], takes_arrays=self.arrays,
+                          gives_arrays=self.arrays)
         return CudaCode(call, settle, dict(program.constants), program.exact)
 
-    def _settle(self) -> Call:
-        keep = Keep(self.kept, tuple(map(self._empty, self.kept)))
+    def _settle(self) -> calls.Call:
+        keep = calls.Keep(self.kept, tuple(map(self._empty, self.kept)))
         steps = self._body(self.settled, set(self.kept), [keep])
-        results = [Look(name, self.program.buffers[name].dtype, ()) for name in self.kept]
-        return Call(self.symbols, steps, list(results), "settle", gives_arrays=True)
+        results = [calls.Look(name, self.program.buffers[name].dtype, ()) for name in self.kept]
+        return calls.Call(self.symbols, steps, list(results), "settle", gives_arrays=True)
 
-    def _body(self, steps: set[int], results: set[str], keep: list[Keep]) -> list[Step]:
+    def _body(self, steps: set[int], results: set[str], keep: list[calls.Keep]) -> list[calls.Step]:
         """Some of the steps; `keep` brings in what is there before and after them."""
         program = self.program
         last = {name: k for k in sorted(steps) for name in self._buffers(self.steps[k][0])}
         wanted = last.keys() | results
         self.made = [self._take(name, k) for k, name in enumerate(program.inputs) if name in wanted]
         if not self.arrays and steps.isdisjoint(self.settled):
-            self.made.append(Clear())
+            self.made.append(calls.Clear())
         self.made += [self._take(name, None) for name in program.constants if name in wanted]
         self.made += keep
         alive = {n for n in program.inputs if n} | set(program.constants) | set(self.kept)
@@ -216,21 +202,22 @@ class _Calling:
             self.made.append(self._step(k, step))
             dead = tuple([n for n in used if last[n] == k and n not in results and n not in self.kept])
             if dead:
-                self.made.append(Drop(dead))
+                self.made.append(calls.Drop(dead))
         return self.made
 
-    def _take(self, name: str | None, position: int | None) -> Take:
+    def _take(self, name: str | None, position: int | None) -> calls.Take:
         assert name is not None
         buffer = self.program.buffers[name]
         given = self.arrays and position is not None    # who calls with arrays has looked at their layouts
-        return Take(name, buffer.dtype, position, buffer.shape, None if given else in_bytes(buffer.strides, buffer.dtype), ALIGNMENT)
+        strides = None if given else calls.in_bytes(buffer.strides, buffer.dtype)
+        return calls.Take(name, buffer.dtype, position, buffer.shape, strides, ALIGNMENT)
 
     def _buffers(self, step: TritonKernel | Extern) -> list[str]:
         if isinstance(step, Extern):
             return list(dict.fromkeys([*sorted(step.reads), *step.writes]))
         return [name for name, _ in step.pointers]
 
-    def _step(self, k: int, step: TritonKernel | Extern) -> Step:
+    def _step(self, k: int, step: TritonKernel | Extern) -> calls.Step:
         if isinstance(step, TritonKernel):
             return self._launch(step)
         if step.activation is not None:
@@ -239,52 +226,52 @@ class _Calling:
             return self._product(k, (*step.inputs, *step.outputs))
         if step.op in CONVOLUTIONS:
             return self._convolution(k, step)
-        results = tuple([(v.buffer, in_bytes(v.strides, v.dtype)) for v in step.outputs])
-        return Primitive(k, replace(step, origins=()), tuple(map(self._look, step.inputs)), results)
+        results = tuple([(v.buffer, calls.in_bytes(v.strides, v.dtype)) for v in step.outputs])
+        return calls.Primitive(k, replace(step, origins=()), tuple(map(self._look, step.inputs)), results)
 
-    def _launch(self, kernel: TritonKernel) -> Launch:
+    def _launch(self, kernel: TritonKernel) -> calls.Launch:
         pointers = [(name, offset * self.program.buffers[name].dtype.itemsize) for name, offset in kernel.pointers]
         rows = kernel.rows
         grid = rows if kernel.tile == 1 else -(-rows // kernel.tile) if isinstance(rows, int) else (rows + (kernel.tile - 1)) // kernel.tile
-        return Launch(kernel.name, grid, tuple(pointers), tuple(kernel.symbols), kernel.indexing or "")
+        return calls.Launch(kernel.name, grid, tuple(pointers), tuple(kernel.symbols), kernel.indexing or "")
 
-    def _product(self, k: int, views: Sequence[View]) -> Step:
+    def _product(self, k: int, views: Sequence[View]) -> calls.Step:
         """By addresses where cuBLAS takes the layouts and all sizes are known, else through arrays."""
         sizes = [n for v in views for n in (*v.shape, *v.strides, v.offset)]
         layouts = [layout(v.shape, v.strides) for v in views] if all(isinstance(n, int) for n in sizes) else [None]  # type: ignore
         known = views[0].dtype.name in PRODUCT_DTYPES and 0 not in (*views[2].shape, views[0].shape[-1])
         if not known or None in layouts or not layouts[2].rows:      # type: ignore[union-attr]
-            return ByArrays("product", tuple(map(self._look, views)))
+            return calls.ByArrays("product", tuple(map(self._look, views)))
         facts = (views[0].dtype.numpy, views[2].shape, views[0].shape[-1], *layouts)
-        return ByAddress(f"g{k}", "blas", facts, _places(views))
+        return calls.ByAddress(f"g{k}", "blas", facts, _places(views))
 
-    def _ended(self, k: int, step: Extern) -> ByAddress:
+    def _ended(self, k: int, step: Extern) -> calls.ByAddress:
         """A product that ends in a bias (product_ends.py), by addresses."""
         a, b, bias = step.inputs
         out, = step.outputs
         layouts = [layout(v.shape, v.strides) for v in (a, b, out)]     # type: ignore[arg-type]
         facts = (out.dtype.name, *out.shape, a.shape[1], *layouts, step.activation)
-        return ByAddress(f"e{k}", "blaslt", facts, _places((a, b, out, bias)))
+        return calls.ByAddress(f"e{k}", "blaslt", facts, _places((a, b, out, bias)))
 
-    def _convolution(self, k: int, step: Extern) -> Step:
+    def _convolution(self, k: int, step: Extern) -> calls.Step:
         """By addresses where all sizes are known, else through arrays."""
         kind, conv = CONVOLUTIONS[step.op], step.convolution
         views = [v for _, v in sorted(zip(ROLES[kind], (*step.inputs, *step.outputs)))]
         if conv is None:
-            return ByArrays("convolve", (kind, *map(self._look, views), len(views[0].shape) > 3, *step.window))
-        return ByAddress(f"c{k}", "dnn", (conv,), _places(views))
+            return calls.ByArrays("convolve", (kind, *map(self._look, views), len(views[0].shape) > 3, *step.window))
+        return calls.ByAddress(f"c{k}", "dnn", (conv,), _places(views))
 
-    def _empty(self, name: str) -> Make:
+    def _empty(self, name: str) -> calls.Make:
         buffer = self.program.buffers[name]
-        if is_contiguous(buffer):
-            return Make(name, buffer.dtype, buffer.shape)
+        if calls.is_contiguous(buffer):
+            return calls.Make(name, buffer.dtype, buffer.shape)
         self.flat.add(name)     # kernels take its address; who wants an array looks at it with strides
-        return Make(name, buffer.dtype, (buffer.numel,))
+        return calls.Make(name, buffer.dtype, (buffer.numel,))
 
-    def _look(self, view: View) -> Look:
-        return look(view, is_whole(view, self.program.buffers[view.buffer]) and view.buffer not in self.flat)
+    def _look(self, view: View) -> calls.Look:
+        return calls.look(view, calls.is_whole(view, self.program.buffers[view.buffer]) and view.buffer not in self.flat)
 
-    def _result(self, out: View | Index | None) -> Look | Index | None:
+    def _result(self, out: View | Index | None) -> calls.Look | Index | None:
         return self._look(out) if isinstance(out, View) else out
 
 
@@ -326,32 +313,32 @@ def build(program: Program, nodes: Sequence[Node | Product], call_primitive: Cal
 class CudaCode:
     """All that a call needs: plain enough to be kept in the cache between processes."""
 
-    call: Call
-    settle: Call | None             # what is made of parameters alone
+    call: calls.Call
+    settle: calls.Call | None             # what is made of parameters alone
     constants: dict[str, Tensor]
     tensors: int                    # how many of the first results are for users; others go to the backward graph alone
     cubins: dict[str, Cubin] = field(default_factory=dict)      # by the kernels' names
     replayed: bool = False          # whether its launches are recorded
 
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[calls.Call]:
         """In the order in which they run."""
         return [self.call] if self.settle is None else [self.settle, self.call]
 
     def text(self) -> str:
         """The calls as Python."""
-        return "\n".join(map(print_call, self.calls()))
+        return "\n".join(map(calls.print_call, self.calls()))
 
     def link(self, call_primitive: Callable) -> tuple[dict[str, Any], Callable[[list], list]]:
         """(what the names in the calls mean, kernels loaded on the current device; the function from inputs to outputs)."""
         cupy = importlib.import_module("cupy")
         loaded = {name: cubins.load(cubin) for name, cubin in self.cubins.items()}
-        prepared = {s.name: _library(s.library).by_address(*s.facts) for call in self.calls() for s in call.of(ByAddress)}
+        prepared = {s.name: _LIBRARIES[s.library].by_address(*s.facts) for call in self.calls() for s in call.of(calls.ByAddress)}
         scope: dict[str, Any] = {
             "__name__": __name__, **DTYPES,
             "empty": cupy.ndarray, "current_stream": cubins.stream_pointer(), "strided": _strided(cupy), "fit": _fit(cupy),
             "tensor": _tensor, "constants": self.constants, "extern": _extern(call_primitive, _fit(cupy)), "strays": Places(),
-            "steps": {s.number: s.step for call in self.calls() for s in call.of(Primitive)},
-            "product": lambda *arrays: _library("blas").matmul(*arrays), "convolve": lambda *args: _library("dnn").run(*args),
+            "steps": {s.number: s.step for call in self.calls() for s in call.of(calls.Primitive)},
+            "product": lambda *arrays: _LIBRARIES["blas"].matmul(*arrays), "convolve": lambda *args: _LIBRARIES["dnn"].run(*args),
             **loaded, **prepared,
         }
         exec(compile(self.text(), "<inductor cuda wrapper>", "exec"), scope)
@@ -361,13 +348,8 @@ class CudaCode:
         call = Written(self.call, scope, tensors, _gpu(cupy.cuda.runtime.getDevice()))
         record = Replayed if self.replayed else None
         if self.settle is not None:   # what is settled once stays outside of the recording
-            return scope, Settled(scope["settle"], call, [s.position for s in self.settle.of(Take) if s.position is not None], record)
+            return scope, Settled(scope["settle"], call, [s.position for s in self.settle.of(calls.Take) if s.position is not None], record)
         return scope, record(call) if record else call
-
-
-def _library(name: str) -> Any:
-    """One of NVIDIA's libraries, which a graph may not need."""
-    return importlib.import_module(f"flambeau.backends.cuda.{name}")
 
 
 @functools.cache

@@ -12,6 +12,7 @@ from typing import Any
 from flambeau.backends.cuda import cubins
 from flambeau.backends.cuda.layouts import layout
 from flambeau.core.cache import cache_directory, read, write_file
+from flambeau.core.lazy import LazyModule
 from flambeau.inductor.gpu import cuda
 from flambeau.inductor.gpu.products import Product, Tile, find_products, tiles_for
 from flambeau.inductor.gpu.triton import TritonKernel
@@ -20,6 +21,7 @@ from flambeau.inductor.loop.scheduler import Kernel, Node
 
 LIBRARY = -1        # the choice of cuBLAS
 BATCH, BATCHES = 20, 3
+_blas = LazyModule("flambeau.backends.cuda.blas")
 
 
 def tune_products(program: Program, nodes: Sequence[Node]) -> list[Node | Product]:
@@ -94,10 +96,9 @@ def _launch(program: Program, kernel: TritonKernel, loaded: Callable[..., None],
 
 
 def _library(call: Extern, room: dict[str, Any]) -> Callable[[], None]:
-    blas = importlib.import_module("flambeau.backends.cuda.blas")
     views: tuple[View, ...] = (*call.inputs, *call.outputs)
     layouts = [layout(v.shape, v.strides) for v in views]       # type: ignore[arg-type]
-    run = blas.by_address(views[0].dtype.numpy, views[2].shape, views[0].shape[1], *layouts)
+    run = _blas.by_address(views[0].dtype.numpy, views[2].shape, views[0].shape[1], *layouts)
     places = [room[v.buffer].data.ptr + int(v.offset) * v.dtype.itemsize for v in views]      # type: ignore[arg-type]
     if run is None:
         raise RuntimeError(f"cuBLAS has no product of {views}")

@@ -1,11 +1,14 @@
-"""`make_fx`: a function as the graph of primitives that it runs."""
+"""torch.fx.experimental.proxy_tensor. `make_fx`: a function as the graph of primitives that it runs."""
 
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from ..aot import trace
+from ..ops.registry import OPERATORS
+from ..overrides import TorchFunctionMode
 
 
 def make_fx(f: Callable, decomposition_table: Mapping[Any, Callable] | None = None, tracing_mode: str = "real",
@@ -20,17 +23,15 @@ def make_fx(f: Callable, decomposition_table: Mapping[Any, Callable] | None = No
     if tracing_mode not in ("real", "fake"):
         raise ValueError(f"Unexpected tracing type: {tracing_mode}")
     function = _with(decomposition_table, f) if decomposition_table else f
-    traced: Callable[..., Any] = importlib.import_module("flambeau.aot.trace").make_fx(function)
+    traced: Callable[..., Any] = trace.make_fx(function)
     return traced
 
 
 def _with(table: Mapping[Any, Callable], f: Callable) -> Callable:
     """`f`, in which operators of the table are computed by its functions."""
-    operators = importlib.import_module("flambeau.ops.registry").OPERATORS
-    mode_class: Any = importlib.import_module("flambeau.overrides").TorchFunctionMode
-    by_operator = {operators.get(getattr(op, "__name__", ""), op): fn for op, fn in table.items()}
+    by_operator = {OPERATORS.get(getattr(op, "__name__", ""), op): fn for op, fn in table.items()}
 
-    class Decompose(mode_class):
+    class Decompose(TorchFunctionMode):
         def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
             return by_operator.get(func, func)(*args, **(kwargs or {}))
 

@@ -1,23 +1,19 @@
-"""Passes for inference: batch norm folded into convolutions, dropout left out, parts of a graph as modules."""
+"""torch.fx.experimental.optimization: batch norm folded into convolutions, dropout left out, parts of a graph as modules."""
 
 from __future__ import annotations
 
 import copy
-import importlib
 from collections.abc import Sequence
 from typing import Any
 
-from .._symbolic_trace import symbolic_trace
-from ..graph_module import GraphModule
-from ..node import Node
-from ..passes.split_module import extract_graph
+from ...fx._symbolic_trace import symbolic_trace
+from ...fx.graph_module import GraphModule
+from ...fx.node import Node
+from ...fx.passes.split_module import extract_graph
+from .. import modules as layers
+from .fusion import fuse_conv_bn_eval
 
-
-def _nn(name: str = "") -> Any:
-    return importlib.import_module(f"flambeau.nn{name}")    # a room above this one
-
-
-_PAIRS = (("Conv1d", "BatchNorm1d"), ("Conv2d", "BatchNorm2d"), ("Conv3d", "BatchNorm3d"))
+_PAIRS = ((layers.Conv1d, layers.BatchNorm1d), (layers.Conv2d, layers.BatchNorm2d), (layers.Conv3d, layers.BatchNorm3d))
 
 
 def fuse(model: Any, inplace: bool = False, no_trace: bool = False) -> Any:
@@ -30,9 +26,9 @@ def fuse(model: Any, inplace: bool = False, no_trace: bool = False) -> Any:
         if not isinstance(before, Node) or before.op != "call_module" or len(before.users) > 1:
             continue
         conv, norm = modules[str(before.target)], modules[str(node.target)]
-        if not any(type(conv) is getattr(_nn(), a) and type(norm) is getattr(_nn(), b) for a, b in _PAIRS) or not norm.track_running_stats:
+        if (type(conv), type(norm)) not in _PAIRS or not norm.track_running_stats:
             continue
-        _set(gm, str(before.target), _nn(".utils.fusion").fuse_conv_bn_eval(conv, norm))
+        _set(gm, str(before.target), fuse_conv_bn_eval(conv, norm))
         modules[str(before.target)] = dict(gm.named_modules())[str(before.target)]
         node.replace_all_uses_with(before)
         gm.graph.erase_node(node)
@@ -45,8 +41,8 @@ def remove_dropout(model: Any) -> Any:
     gm = symbolic_trace(model)
     modules = dict(gm.named_modules())
     for node in gm.graph.nodes:
-        if node.op == "call_module" and isinstance(modules[str(node.target)], _nn().Dropout):
-            _set(gm, str(node.target), _nn().Identity())
+        if node.op == "call_module" and isinstance(modules[str(node.target)], layers.Dropout):
+            _set(gm, str(node.target), layers.Identity())
     gm.recompile()
     return gm
 
